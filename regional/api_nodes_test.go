@@ -13,18 +13,18 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestSilentNode: a node whose agent is gone is still ready until its lease has
-// run out, and shown as silent meanwhile, with what it runs; then it is lost
-// and can be removed.
-func TestSilentNode(t *testing.T) {
-	one(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
+// TestSilentNodeIsShownBeforeItIsLost: a node whose agent is gone is ready until
+// its lease has ended. Meanwhile the node and its allocations are shown as silent.
+// Then it is lost and can be removed.
+func TestSilentNodeIsShownBeforeItIsLost(t *testing.T) {
+	oneNode(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
 		nodes, allocs := nusav1.NewNodesClient(w.conn(1)), nusav1.NewAllocationsClient(w.conn(1))
 		w.submit(1, spec("web", 1))
 		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 1 })
 		id := w.allocs(1, false)[0].GetId()
 		time.Sleep(time.Minute)
 		if n := w.node(1, "n1"); n.GetSilent() != nil {
-			t.Errorf("a node that is heard is silent for %v", n.GetSilent().AsDuration())
+			t.Errorf("a connected node is silent for %v", n.GetSilent().AsDuration())
 		}
 		if _, err := nodes.Remove(ctx, &nusav1.RemoveNodeRequest{Id: "n1"}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "drain it") {
 			t.Errorf("a ready node is removed: %v", err)
@@ -39,10 +39,10 @@ func TestSilentNode(t *testing.T) {
 		}
 		a, err := allocs.Get(ctx, &nusav1.GetAllocationRequest{Id: id})
 		if err != nil || a.GetState() != nusav1.AllocState_ALLOC_STATE_RUNNING || a.GetNodeSilent().AsDuration() < 2*time.Second {
-			t.Errorf("what it ran: %v, silent %v, %v", a.GetState(), a.GetNodeSilent().AsDuration(), err)
+			t.Errorf("its allocation: %v, silent %v, %v", a.GetState(), a.GetNodeSilent().AsDuration(), err)
 		}
 		if list := w.allocs(1, false); len(list) != 1 || list[0].GetNodeSilent() == nil {
-			t.Errorf("the list: %v", list)
+			t.Errorf("list of allocations: %v", list)
 		}
 		if _, err := nodes.Remove(ctx, &nusav1.RemoveNodeRequest{Id: "n1"}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "after a silence of 3s") {
 			t.Errorf("a silent node is removed: %v", err)
@@ -67,9 +67,9 @@ func TestSilentNode(t *testing.T) {
 	})
 }
 
-// TestSilentSinceTheElection: a new master has not heard a node yet, and says
-// so although the log calls it ready.
-func TestSilentSinceTheElection(t *testing.T) {
+// TestNodeIsSilentSinceTheElection: a new master shows a node that has not
+// connected yet as silent, although its committed status is ready.
+func TestNodeIsSilentSinceTheElection(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for i := range 3 {
 			w.server(i+1, 1)
@@ -86,8 +86,9 @@ func TestSilentSinceTheElection(t *testing.T) {
 	})
 }
 
-// TestDrainSaysWhatFitsNowhere: how much is still there, and why it cannot move.
-func TestDrainSaysWhatFitsNowhere(t *testing.T) {
+// TestDrainCountsWhatFitsNowhere: the response to a drain counts the instances
+// that are still on the node, and says why they cannot move.
+func TestDrainCountsWhatFitsNowhere(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
 		w.master(1)
@@ -97,29 +98,30 @@ func TestDrainSaysWhatFitsNowhere(t *testing.T) {
 		w.agent("n2", runs)
 		w.eventually("n2 is ready", func() bool { return w.node(1, "n2").GetState() == nusav1.NodeState_NODE_STATE_READY })
 		w.submit(1, spec("other", 6))
-		w.eventually("two more fit", func() bool { return w.running(1)["n2"] == 6 })
+		w.eventually("n2 has room for two more", func() bool { return w.running(1)["n2"] == 6 })
 		ctx, cancel := callCtx()
 		defer cancel()
 		n, err := nusav1.NewNodesClient(w.conn(1)).Drain(ctx, &nusav1.DrainNodeRequest{Id: "n1", Drain: true})
 		if err != nil || n.GetAllocations() != 8 || len(n.GetLeaving()) != 1 {
-			t.Fatalf("the drain answers %v, %v", n, err)
+			t.Fatalf("drain: %v, %v", n, err)
 		}
 		g := n.GetLeaving()[0]
 		if g.GetJob() != "web@"+regionName || g.GetGroup() != "web" || g.GetCount() != 8 || g.GetFits() != 2 ||
 			g.GetReason() != nusav1.Reason_REASON_INSUFFICIENT_CPU || !strings.Contains(g.GetMessage(), "n2") {
 			t.Errorf("%v", g)
 		}
-		w.eventually("what fits has moved", func() bool { return w.running(1)["n2"] == 8 })
+		w.eventually("n2 is full", func() bool { return w.running(1)["n2"] == 8 })
 		time.Sleep(10 * time.Second)
 		if n = w.node(1, "n1"); n.GetAllocations() != 5 || len(n.GetLeaving()) != 1 || n.GetLeaving()[0].GetFits() != 0 {
-			t.Errorf("after the drain %v", n) // the third waits, and the others for it
+			t.Errorf("after the drain %v", n) // of the first three moves the third finds no room, and the others wait for it
 		}
 	})
 }
 
-// TestLostNodeIsForgotten after 72 hours, with what it may still run: that waits
-// for it so long, and no longer. If it comes back even later it is a new node.
-func TestLostNodeIsForgotten(t *testing.T) {
+// TestLostNodeIsForgottenAfter72Hours: a disconnected instance waits for its node
+// for 72 hours. Then the node is forgotten and the instance replaced. If the node
+// returns later it is a new node.
+func TestLostNodeIsForgottenAfter72Hours(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
 		w.master(1)
@@ -138,9 +140,9 @@ func TestLostNodeIsForgotten(t *testing.T) {
 		w.agent("n2", runs)
 		w.eventually("it is replaced", func() bool { return w.running(1)["n2"] == 1 })
 		n1.start()
-		w.eventually("the node is back", func() bool { return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_READY })
-		w.eventually("it is told that nothing is to run there", func() (ok bool) {
-			n1.held(func(a *fakeAgent) { ok = len(a.orders) == 0 })
+		w.eventually("the node is ready again", func() bool { return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_READY })
+		w.eventually("the agent has no orders", func() (ok bool) {
+			n1.locked(func(a *fakeAgent) { ok = len(a.orders) == 0 })
 			return ok
 		})
 	})

@@ -23,8 +23,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// one runs a region of one server and one node.
-func one(t *testing.T, test func(*testing.T, *world, nusav1.JobsClient, context.Context)) {
+// oneNode runs a test with a region of one server and one node.
+func oneNode(t *testing.T, test func(*testing.T, *world, nusav1.JobsClient, context.Context)) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
 		w.master(1)
@@ -38,14 +38,14 @@ func one(t *testing.T, test func(*testing.T, *world, nusav1.JobsClient, context.
 
 func ref(name string) *nusav1.JobRef { return &nusav1.JobRef{Name: name, Region: regionName} }
 
-func TestLifeOfALocalJob(t *testing.T) {
-	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+func TestLocalJobFromSubmitToPurge(t *testing.T) {
+	oneNode(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
 		watch, err := jobs.Watch(ctx, &nusav1.GetJobRequest{Job: ref("none")})
 		if err == nil {
 			_, err = watch.Recv()
 		}
 		if status.Code(err) != codes.NotFound {
-			t.Errorf("watching an unknown job: %v", err)
+			t.Errorf("watch of an unknown job: %v", err)
 		}
 
 		plan, err := jobs.Plan(ctx, &nusav1.PlanRequest{Spec: spec("web", 10)})
@@ -64,9 +64,9 @@ func TestLifeOfALocalJob(t *testing.T) {
 			t.Errorf("first submit: %v", first)
 		}
 		if again := w.submit(1, spec("web", 10)); again.GetChanged() || again.GetRevision() != first.GetRevision() {
-			t.Errorf("the same again: %v", again)
+			t.Errorf("the same job again: %v", again)
 		}
-		w.eventually("what fits runs", func() bool { return w.running(1)["n1"] == 8 })
+		w.eventually("8 instances run", func() bool { return w.running(1)["n1"] == 8 })
 		j, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "web@" + regionName}})
 		if err != nil {
 			t.Fatal(err)
@@ -84,9 +84,9 @@ func TestLifeOfALocalJob(t *testing.T) {
 			t.Errorf("plan without a change: %v, %v", plan, err)
 		}
 
-		// Room appears: what waited runs at once.
+		// Another node joins: the waiting instances run at once.
 		w.agent("n2", runs)
-		w.eventually("all run", func() bool { return w.running(1)["n1"]+w.running(1)["n2"] == 10 })
+		w.eventually("all 10 instances run", func() bool { return w.running(1)["n1"]+w.running(1)["n2"] == 10 })
 
 		stale := &nusav1.SubmitRequest{Spec: spec("web", 3), CheckRevision: first.GetRevision() + 1}
 		if _, err := jobs.Submit(ctx, stale); status.Code(err) != codes.Aborted {
@@ -95,7 +95,7 @@ func TestLifeOfALocalJob(t *testing.T) {
 		w.submit(1, spec("web", 3))
 		w.eventually("scaled down", func() bool { return w.running(1)["n1"]+w.running(1)["n2"] == 3 && len(w.allocs(1, false)) == 3 })
 
-		// The operator's stop of one allocation is replaced.
+		// An allocation that an operator stops is replaced.
 		victim := w.allocs(1, false)[0]
 		if _, err := nusav1.NewAllocationsClient(w.conn(1)).Stop(ctx, &nusav1.GetAllocationRequest{Id: victim.GetId()[:8]}); err != nil {
 			t.Fatal(err)
@@ -116,7 +116,7 @@ func TestLifeOfALocalJob(t *testing.T) {
 		if _, err := jobs.Stop(ctx, &nusav1.StopJobRequest{Job: ref("web"), Purge: true}); err != nil {
 			t.Fatal(err)
 		}
-		asked := time.Now()
+		stopped := time.Now()
 		for {
 			_, err := stream.Recv()
 			if errors.Is(err, io.EOF) {
@@ -127,10 +127,10 @@ func TestLifeOfALocalJob(t *testing.T) {
 			}
 			list, err := jobs.List(ctx, &nusav1.ListJobsRequest{})
 			if err != nil || len(list.GetErrors()) > 0 {
-				t.Errorf("the list while the job goes: %v, %v", list.GetErrors(), err)
+				t.Errorf("list while the job is being purged: %v, %v", list.GetErrors(), err)
 			}
 		}
-		if took := time.Since(asked); took > time.Second {
+		if took := time.Since(stopped); took > time.Second {
 			t.Errorf("the watch of a purged job ended after %v", took)
 		}
 		if _, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: ref("web")}); status.Code(err) != codes.NotFound || strings.Contains(err.Error(), "@local") || !strings.Contains(err.Error(), "default/web@"+regionName) {
@@ -141,13 +141,13 @@ func TestLifeOfALocalJob(t *testing.T) {
 		}
 		list, err := jobs.List(ctx, &nusav1.ListJobsRequest{})
 		if err != nil || len(list.GetJobs()) != 0 {
-			t.Errorf("after the purge the list has %v, %v", list.GetJobs(), err)
+			t.Errorf("list after the purge: %v, %v", list.GetJobs(), err)
 		}
 	})
 }
 
-func TestBadSubmits(t *testing.T) {
-	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+func TestInvalidSubmitsNameTheField(t *testing.T) {
+	oneNode(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
 		many := spec("x", 1)
 		many.Groups["web"].Constraints = []string{"node.cpu_cores +"}
 		wide := spec("x", 1_000_000)
@@ -184,8 +184,8 @@ func TestBadSubmits(t *testing.T) {
 			}
 		}
 		plain := spec("a", 1)
-		plain.Regions = &nusav1.RegionsSpec{} // says nothing, also with its defaults filled in
-		for range 2 {                         // and a retry, which says what the first one did
+		plain.Regions = &nusav1.RegionsSpec{} // allowed: its defaults choose no region
+		for range 2 {                         // a retry has the same response
 			if r, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: plain, IdempotencyKey: "k"}); err != nil || !r.GetChanged() {
 				t.Errorf("%v, %v", r, err)
 			}
@@ -231,7 +231,7 @@ func TestBadSubmits(t *testing.T) {
 		if err != nil || len(rest.GetJobs()) != 1 || rest.GetJobs()[0].GetSpec().GetName() != "m2" {
 			t.Errorf("second page: %v, %v", rest, err)
 		}
-		// A page is bounded in bytes, too.
+		// The bytes of a page are bounded, too.
 		const large = 30
 		for i := range large {
 			s := spec(fmt.Sprintf("large%02d", i), 0)
@@ -256,12 +256,12 @@ func TestBadSubmits(t *testing.T) {
 	})
 }
 
-// logged is an agent's Allocations service.
-type logged struct {
+// fakeLogs is an agent's Allocations service.
+type fakeLogs struct {
 	nusav1.UnimplementedAllocationsServer
 }
 
-func (logged) Logs(req *nusav1.LogsRequest, stream grpc.ServerStreamingServer[nusav1.LogChunk]) error {
+func (fakeLogs) Logs(req *nusav1.LogsRequest, stream grpc.ServerStreamingServer[nusav1.LogChunk]) error {
 	for _, text := range []string{"hello from ", req.GetAllocation()} {
 		if err := stream.Send(&nusav1.LogChunk{Data: []byte(text)}); err != nil {
 			return err
@@ -270,16 +270,16 @@ func (logged) Logs(req *nusav1.LogsRequest, stream grpc.ServerStreamingServer[nu
 	return nil
 }
 
-// TestLogsComeThroughTheAgentsTunnel, by a unique prefix, also through a server
-// that does not lead.
-func TestLogsComeThroughTheAgentsTunnel(t *testing.T) {
-	one(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
+// TestLogsTravelThroughTheAgentsTunnel: a unique prefix of the allocation's id is
+// enough.
+func TestLogsTravelThroughTheAgentsTunnel(t *testing.T) {
+	oneNode(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
 		w.submit(1, spec("web", 1))
 		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 1 })
 		id := w.allocs(1, false)[0].GetId()
 		lis := tunnel.NewListener(4)
 		srv := grpc.NewServer()
-		nusav1.RegisterAllocationsServer(srv, logged{})
+		nusav1.RegisterAllocationsServer(srv, fakeLogs{})
 		served := make(chan error, 2)
 		go func() { served <- srv.Serve(lis) }()
 		conn, err := serve.Dial(w.net.Net("10.1.1.1"), serverAddr(1))
@@ -289,9 +289,9 @@ func TestLogsComeThroughTheAgentsTunnel(t *testing.T) {
 		stopTunnel, end := context.WithCancel(ctx)
 		go func() {
 			a := w.agents[0]
-			w.eventually("a tunnel is asked for", func() bool {
+			w.eventually("a tunnel is requested", func() bool {
 				n := 0
-				a.held(func(a *fakeAgent) { n = len(a.tunnelIDs) })
+				a.locked(func(a *fakeAgent) { n = len(a.tunnelIDs) })
 				return n > 0
 			})
 			open := func(ctx context.Context) (tunnel.ClientStream, error) {
@@ -327,13 +327,13 @@ func TestLogsComeThroughTheAgentsTunnel(t *testing.T) {
 			t.Errorf("an unknown allocation: %v", err)
 		}
 		if _, err := allocs.Get(ctx, &nusav1.GetAllocationRequest{Id: id[:2]}); status.Code(err) != codes.InvalidArgument {
-			t.Errorf("a prefix too short: %v", err)
+			t.Errorf("a prefix of two characters: %v", err)
 		}
 	})
 }
 
-func TestCordonKeepsNewWorkAway(t *testing.T) {
-	one(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
+func TestCordonedNodeGetsNoNewWork(t *testing.T) {
+	oneNode(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
 		nodes := nusav1.NewNodesClient(w.conn(1))
 		n, err := nodes.Cordon(ctx, &nusav1.CordonNodeRequest{Id: "n1", Cordon: true})
 		if err != nil || !n.GetCordoned() {
@@ -348,12 +348,12 @@ func TestCordonKeepsNewWorkAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.eventually("it runs now", func() bool { return w.running(1)["n1"] == 1 })
-		if _, err := nodes.Drain(ctx, &nusav1.DrainNodeRequest{Id: "nobody", Drain: true}); status.Code(err) != codes.NotFound {
+		if _, err := nodes.Drain(ctx, &nusav1.DrainNodeRequest{Id: "none", Drain: true}); status.Code(err) != codes.NotFound {
 			t.Errorf("an unknown node: %v", err)
 		}
 		allocs := nusav1.NewAllocationsClient(w.conn(1))
 		for what, req := range map[string]*nusav1.ListAllocationsRequest{
-			"node": {NodeId: "nobody"}, "job": {Job: &nusav1.JobRef{Name: "nope"}},
+			"node": {NodeId: "none"}, "job": {Job: &nusav1.JobRef{Name: "none"}},
 		} {
 			if _, err := allocs.List(ctx, req); status.Code(err) != codes.NotFound {
 				t.Errorf("allocations of an unknown %s: %v", what, err)
@@ -365,10 +365,10 @@ func TestCordonKeepsNewWorkAway(t *testing.T) {
 	})
 }
 
-// TestOddNodeChanges: what would not let the node take work is refused, and
-// says what would.
-func TestOddNodeChanges(t *testing.T) {
-	one(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
+// TestUselessNodeChangesAreRefused: to uncordon a draining node, or to end the
+// drain of a cordoned one, is refused because the node would get no work.
+func TestUselessNodeChangesAreRefused(t *testing.T) {
+	oneNode(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
 		nodes := nusav1.NewNodesClient(w.conn(1))
 		cordon := func(on bool) (*nusav1.Node, error) {
 			return nodes.Cordon(ctx, &nusav1.CordonNodeRequest{Id: "n1", Cordon: on})
@@ -406,9 +406,10 @@ func TestOddNodeChanges(t *testing.T) {
 	})
 }
 
-// TestEventsOfARegion: its own jobs and its nodes, resumed by token.
-func TestEventsOfARegion(t *testing.T) {
-	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+// TestEventsResumeByToken: a region has events about its own jobs, its instances
+// and its nodes. A watch resumes after the event of a token.
+func TestEventsResumeByToken(t *testing.T) {
+	oneNode(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
 		client := nusav1.NewEventsClient(w.conn(1))
 		old, err := client.Watch(ctx, &nusav1.WatchEventsRequest{Token: "another-1"})
 		if err != nil {
@@ -434,7 +435,7 @@ func TestEventsOfARegion(t *testing.T) {
 			_, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: ref("web")})
 			return status.Code(err) == codes.NotFound
 		})
-		w.submit(1, spec("idle", 0)) // is stopped and forgotten at once
+		w.submit(1, spec("idle", 0)) // its stop also purges it
 		if _, err := jobs.Stop(ctx, &nusav1.StopJobRequest{Job: ref("idle"), Purge: true}); err != nil {
 			t.Fatal(err)
 		}
@@ -468,14 +469,14 @@ func TestEventsOfARegion(t *testing.T) {
 			_, err = other.Recv()
 		}
 		if status.Code(err) != codes.InvalidArgument {
-			t.Errorf("of another region: %v", err)
+			t.Errorf("events of another region: %v", err)
 		}
 	})
 }
 
-// TestLatencyIsMeasuredAndTold: peers that the global tier names are probed,
-// and the first measurement is told at once.
-func TestLatencyIsMeasuredAndTold(t *testing.T) {
+// TestFirstLatencyIsReportedAtOnce: the region probes the peers that the global
+// tier names, and sends the first measurement at once.
+func TestFirstLatencyIsReportedAtOnce(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
 		defer g.stop()
@@ -484,18 +485,18 @@ func TestLatencyIsMeasuredAndTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answering := make(chan error, 1)
-		go func() { answering <- r.Run(ctx) }()
-		defer func() { cancel(); <-answering }()
+		responder := make(chan error, 1)
+		go func() { responder <- r.Run(ctx) }()
+		defer func() { cancel(); <-responder }()
 		w.server(1)
 		w.master(1)
 		began := time.Now()
-		g.put(func() {
+		g.update(func() {
 			g.peers = []*nusav1.PeerRegion{{Name: "beta", ProbeAddresses: []string{"10.2.0.1:7613"}, Location: &nusav1.Location{Latitude: 1, Longitude: 2}}}
 		})
-		w.eventually("the edge is told", func() bool {
+		w.eventually("the edge is reported", func() bool {
 			ok := false
-			g.held(func() {
+			g.locked(func() {
 				for _, e := range g.edges {
 					ok = ok || e.GetFrom() == regionName && e.GetTo() == "beta" && e.GetState() == nusav1.EdgeState_EDGE_STATE_OK && e.GetP50().AsDuration() == 2*time.Millisecond
 				}
@@ -503,7 +504,7 @@ func TestLatencyIsMeasuredAndTold(t *testing.T) {
 			return ok
 		})
 		if took := time.Since(began); took > time.Second {
-			t.Errorf("the first measurement was told after %v", took)
+			t.Errorf("the first measurement was reported after %v", took)
 		}
 		near, err := nusav1.NewTopologyClient(w.conn(1)).Nearest(ctx, &nusav1.NearestRequest{})
 		if err != nil || len(near.GetRegions()) != 1 || near.GetRegions()[0].GetRegion() != "beta" {
@@ -516,9 +517,9 @@ func TestLatencyIsMeasuredAndTold(t *testing.T) {
 	})
 }
 
-// TestSilentSessionEnds: who opens a session and says nothing holds nothing.
-func TestSilentSessionEnds(t *testing.T) {
-	one(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
+// TestSessionWithoutHelloEnds: a session whose agent sends no hello ends.
+func TestSessionWithoutHelloEnds(t *testing.T) {
+	oneNode(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
 		began := time.Now()
 		stream, err := nusav1.NewDispatchClient(w.conn(1)).Session(ctx)
 		if err == nil {

@@ -12,9 +12,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestWatchGroups: what is there first, then every change up to the end, and
-// nothing of jobs that were not asked for.
-func TestWatchGroups(t *testing.T) {
+// TestWatchGroupsSendsAllThenChanges: a watch sends all groups that match, then
+// every change until they are removed, and no other group.
+func TestWatchGroupsSendsAllThenChanges(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
 		w.master(1)
@@ -43,14 +43,14 @@ func TestWatchGroups(t *testing.T) {
 				}
 			}
 		}
-		until("what is there", func() bool { return synced })
+		until("all groups", func() bool { return synced })
 		if g := latest["shop-old"]; len(latest) != 1 || g.GetDesired() != 2 || g.GetUnplaced() != 2 || g.GetCounts().GetPending() != 2 {
-			t.Errorf("at first: %v", latest)
+			t.Errorf("the first groups: %v", latest)
 		}
 		w.submit(1, spec("other", 1))
 		w.submit(1, spec("shop-new", 3))
 		w.agent("a", runs)
-		until("all run", func() bool {
+		until("all instances run", func() bool {
 			return latest["shop-old"].GetCounts().GetRunning() == 2 && latest["shop-new"].GetCounts().GetRunning() == 3
 		})
 		if g := latest["shop-new"]; g.GetDesired() != 3 || g.GetUnplaced() != 0 {
@@ -63,22 +63,22 @@ func TestWatchGroups(t *testing.T) {
 			g := latest["shop-new"]
 			return g.GetDesired() == 0 && g.GetCounts().GetRunning() == 0 && g.GetCounts().GetStopped() == 3
 		})
-		// What has ended stays listed for an hour.
-		until("it is gone", func() bool { return latest["shop-new"].GetRemoved() })
+		// Ended allocations stay listed for an hour.
+		until("it is removed", func() bool { return latest["shop-new"].GetRemoved() })
 		if len(latest) != 2 {
 			t.Errorf("also seen: %v", latest)
 		}
 	})
 }
 
-func TestWatchGroupsRefuses(t *testing.T) {
+func TestWatchesOfGroupsAreBounded(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
 		w.master(1)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		client := nusav1.NewJobsClient(w.conn(1))
-		ask := func(interval time.Duration) error {
+		watch := func(interval time.Duration) error {
 			stream, err := client.WatchGroups(ctx, &nusav1.WatchGroupsRequest{Interval: durationpb.New(interval)})
 			if err != nil {
 				return err
@@ -87,17 +87,17 @@ func TestWatchGroupsRefuses(t *testing.T) {
 			return err
 		}
 		for _, interval := range []time.Duration{-1, time.Hour} {
-			if err := ask(interval); status.Code(err) != codes.InvalidArgument {
+			if err := watch(interval); status.Code(err) != codes.InvalidArgument {
 				t.Errorf("interval %s: %v", interval, err)
 			}
 		}
 		for range 64 {
-			if err := ask(time.Second); err != nil {
+			if err := watch(time.Second); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := ask(time.Second); status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("one more than there may be: %v", err)
+		if err := watch(time.Second); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("the 65th watch: %v", err)
 		}
 	})
 }

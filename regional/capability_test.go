@@ -8,22 +8,21 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// checked is a job whose health is told by a command in the task: its driver
-// must be able to run one there.
-func checked(name string, count int32) *nusav1.JobSpec {
+// checkedSpec returns a job with a health check by a command in the task: its
+// driver needs the capability exec.
+func checkedSpec(name string, count int32) *nusav1.JobSpec {
 	s := spec(name, count)
 	s.Groups["web"].Tasks["main"].Check = &nusav1.Check{Kind: &nusav1.Check_Command{Command: &nusav1.CommandCheck{Command: []string{"/bin/true"}}}}
 	return s
 }
 
-// TestCapabilities: a node whose driver cannot do what a job needs is skipped
-// and says so, a region without any such node says that none fits, and plan,
-// explain and fit count agree.
-func TestCapabilities(t *testing.T) {
+// TestMissingCapabilityIsExplained: a node whose driver lacks a capability that a
+// job needs gets no instance. Plan, explain and fit count give the same reason.
+func TestMissingCapabilityIsExplained(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
 		defer g.stop()
-		g.held(func() {
+		g.locked(func() {
 			g.shapes = []*nusav1.ShapeSubscription{
 				{Ask: 7, Drivers: []string{"process"}, Capabilities: []string{"process/exec"}, Resources: &nusav1.Resources{CpuMilli: 1000}},
 				{Ask: 8, Drivers: []string{"process"}, Capabilities: []string{"process/self_fencing"}, Resources: &nusav1.Resources{CpuMilli: 1000}},
@@ -41,18 +40,18 @@ func TestCapabilities(t *testing.T) {
 			return fits[i]
 		}
 		const lacks = "driver process lacks exec (n1)"
-		w.eventually("what can be done is counted", func() bool { return fit(8).GetCount() == 4 })
+		w.eventually("the ask that fits is counted", func() bool { return fit(8).GetCount() == 4 })
 		if f := fit(7); f.GetCount() != 0 || f.GetReason() != nusav1.Reason_REASON_CAPABILITY_MISSING || f.GetMessage() != lacks {
-			t.Errorf("what cannot be done: %v", f)
+			t.Errorf("the ask that fits nowhere: %v", f)
 		}
 		jobs := nusav1.NewJobsClient(w.conn(1))
 		ctx, cancel := callCtx()
 		defer cancel()
-		plan, err := jobs.Plan(ctx, &nusav1.PlanRequest{Spec: checked("web", 2)})
+		plan, err := jobs.Plan(ctx, &nusav1.PlanRequest{Spec: checkedSpec("web", 2)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.submit(1, checked("web", 2))
+		w.submit(1, checkedSpec("web", 2))
 		explained := w.explained(ctx, jobs, "web")
 		for what, p := range map[string][]*nusav1.CountedReason{"plan": plan.GetExplanation().GetGroups()[0].GetPending(), "explain": explained.GetPending()} {
 			if len(p) != 1 || p[0].GetReason() != nusav1.Reason_REASON_CAPABILITY_MISSING || p[0].GetMessage() != lacks || p[0].GetCount() != 1 {
@@ -60,7 +59,7 @@ func TestCapabilities(t *testing.T) {
 			}
 		}
 		w.agent("n2", runs, "exec")
-		w.eventually("it runs where it can", func() bool { return w.running(1)["n2"] == 2 })
+		w.eventually("it runs on n2", func() bool { return w.running(1)["n2"] == 2 })
 		for _, n := range w.explained(ctx, jobs, "web").GetNodes() {
 			if lacks := n.GetReason() == nusav1.Reason_REASON_CAPABILITY_MISSING && n.GetMessage() == "driver process lacks exec"; lacks != (n.GetNodeName() == "n1") {
 				t.Errorf("verdict %v", n)
@@ -69,7 +68,7 @@ func TestCapabilities(t *testing.T) {
 	})
 }
 
-// explained is what the region says of the first group of its own job.
+// explained returns the region's explanation of the first group of its own job.
 func (w *world) explained(ctx context.Context, jobs nusav1.JobsClient, name string) *nusav1.GroupExplanation {
 	w.t.Helper()
 	e, err := jobs.Explain(ctx, &nusav1.ExplainRequest{Job: ref(name)})

@@ -21,9 +21,10 @@ func (w *world) verify(i int) *nusav1.VerifyRegionResponse {
 	return r
 }
 
-// TestServersHoldTheSame: at rest, while jobs are placed, after a change of
-// master and after a restart from the log; a server that is gone is told.
-func TestServersHoldTheSame(t *testing.T) {
+// TestServersHoldEqualStates: the servers' states are equal at rest, while jobs
+// are placed, and after a restart from the log. A comparison without one of the
+// servers is not equal.
+func TestServersHoldEqualStates(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.disk = t.TempDir()
 		for i := 1; i <= 3; i++ {
@@ -39,7 +40,7 @@ func TestServersHoldTheSame(t *testing.T) {
 				t.Errorf("%s: %v", when, r)
 			}
 		}
-		same("at rest", first%3+1) // a follower passes it on
+		same("at rest", first%3+1) // a follower forwards the call
 
 		var load sync.WaitGroup
 		done := make(chan struct{})
@@ -63,10 +64,10 @@ func TestServersHoldTheSame(t *testing.T) {
 		second := w.master(without([]int{1, 2, 3}, first)...)
 		r := w.verify(second)
 		if r.GetEqual() {
-			t.Errorf("equal, with a server that does not answer: %v", r)
+			t.Errorf("equal although a server is down: %v", r)
 		}
 		w.server(first, second)
-		w.eventually("it follows", func() bool { return w.info(first).GetLeaderAddress() == serverAddr(second) })
+		w.eventually("the restarted server knows the master", func() bool { return w.info(first).GetLeaderAddress() == serverAddr(second) })
 		same("restarted from its log", second)
 	})
 }

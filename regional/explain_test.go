@@ -14,10 +14,11 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestExplainOfALocalJob: the region's verdict, how old the decision is, and
-// every node; what is taken is scored as it was when it was placed.
-func TestExplainOfALocalJob(t *testing.T) {
-	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+// TestExplainHasRegionAndNodes: an explanation has the region's verdict, the age
+// of the decision, and every node. A node with an instance has the score that it
+// had when the instance was placed.
+func TestExplainHasRegionAndNodes(t *testing.T) {
+	oneNode(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
 		plan, err := jobs.Plan(ctx, &nusav1.PlanRequest{Spec: spec("web", 1)})
 		if err != nil {
 			t.Fatal(err)
@@ -38,7 +39,7 @@ func TestExplainOfALocalJob(t *testing.T) {
 			t.Errorf("the region's verdict: %v", r)
 		}
 		if n := g.GetNodes(); len(n) != 1 || n[0].GetTaken() != 1 || n[0].GetReason() != 0 || n[0].GetScore() != before {
-			t.Errorf("scored %v before it was placed, now %v", before, n)
+			t.Errorf("score %v before the placement, now %v", before, n)
 		}
 		w.submit(1, spec("web", 9))
 		w.eventually("the region is full", func() bool { return w.running(1)["n1"] == 8 })
@@ -47,7 +48,7 @@ func TestExplainOfALocalJob(t *testing.T) {
 		}
 		r := e.GetGroups()[0].GetRegions()[0]
 		if r.GetTaken() != 8 || r.GetReason() != nusav1.Reason_REASON_INSUFFICIENT_CPU || r.GetMessage() != "needs 500m cpu, n1 has 0 free" {
-			t.Errorf("the verdict of a full region: %v", r)
+			t.Errorf("verdict of the full region: %v", r)
 		}
 		j, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: ref("web")})
 		if err != nil || strings.Contains(j.GetStatus().GetMessage(), "_") || !strings.Contains(j.GetStatus().GetMessage(), r.GetMessage()) {
@@ -56,9 +57,9 @@ func TestExplainOfALocalJob(t *testing.T) {
 	})
 }
 
-// TestPlanSaysWhy: the reasons that a plan gives are those that explain gives
-// after the submit, and the change that it names does help.
-func TestPlanSaysWhy(t *testing.T) {
+// TestPlanAndExplainGiveTheSameReasons: a plan has the reasons and the remedy that
+// explain has after the submit.
+func TestPlanAndExplainGiveTheSameReasons(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*nusav1.Group)
 		count  int32
@@ -67,12 +68,12 @@ func TestPlanSaysWhy(t *testing.T) {
 		"too large":  {func(g *nusav1.Group) { g.Tasks["main"].Resources.CpuMilli = 64_000 }, 1, "n1 would take one more with at most 4 cpu"},
 		"two things": {func(g *nusav1.Group) { g.Tasks["main"].Resources.CpuMilli, g.Pool = 5000, "batch" }, 1, `n1 would take one more with at most 4 cpu, pool "default"`},
 		"full":       {func(g *nusav1.Group) { g.Tasks["main"].Resources.CpuMilli = 1500 }, 3, "n1 would take one more with at most 1 cpu"},
-		"picky":      {func(g *nusav1.Group) { g.Constraints = []string{`node.labels["name"] == "n9"`} }, 1, `n1 would take one more with no constraint node.labels["name"] == "n9"`},
+		"constraint": {func(g *nusav1.Group) { g.Constraints = []string{`node.labels["name"] == "n9"`} }, 1, `n1 would take one more with no constraint node.labels["name"] == "n9"`},
 		"no driver":  {func(g *nusav1.Group) { g.Tasks["main"].Driver, g.Tasks["main"].Config = "other", nil }, 1, ""},
 		"too many":   {func(g *nusav1.Group) { g.Tasks["main"].Resources.CpuMilli = 500 }, 10, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+			oneNode(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
 				s := spec("web", c.count)
 				c.change(s.Groups["web"])
 				plan, err := jobs.Plan(ctx, &nusav1.PlanRequest{Spec: s})
@@ -81,23 +82,23 @@ func TestPlanSaysWhy(t *testing.T) {
 				}
 				p := plan.GetExplanation().GetGroups()[0]
 				w.submit(1, s)
-				w.eventually("it is decided", func() bool { return len(w.explained(ctx, jobs, "web").GetPending()) > 0 })
+				w.eventually("it is planned", func() bool { return len(w.explained(ctx, jobs, "web").GetPending()) > 0 })
 				e := w.explained(ctx, jobs, "web")
 				if p.GetUnplaced() == 0 || p.GetUnplaced() != e.GetUnplaced() || plan.GetUnplaced()["web"] != p.GetUnplaced() || p.GetRemedy() != c.remedy || e.GetRemedy() != c.remedy {
 					t.Errorf("plan %v\nexplain %v", p, e)
 				}
 				if !slices.EqualFunc(p.GetPending(), e.GetPending(), func(a, b *nusav1.CountedReason) bool { return proto.Equal(a, b) }) {
-					t.Errorf("plan says %v\nexplain %v", p.GetPending(), e.GetPending())
+					t.Errorf("reasons of plan %v\nof explain %v", p.GetPending(), e.GetPending())
 				}
 			})
 		})
 	}
 }
 
-// TestExplainOfWhatIsElsewhere: a region also says how its nodes would fare for
-// a job of which it has nothing.
-func TestExplainOfWhatIsElsewhere(t *testing.T) {
-	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+// TestExplainOfAForeignJob: with its spec, a region explains a job of which it has
+// no instance.
+func TestExplainOfAForeignJob(t *testing.T) {
+	oneNode(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
 		big := spec("far", 1)
 		big.Groups["web"].Tasks["main"].Resources.CpuMilli = 64_000
 		ref := &nusav1.JobRef{Namespace: "default", Name: "far"}
@@ -114,12 +115,12 @@ func TestExplainOfWhatIsElsewhere(t *testing.T) {
 	})
 }
 
-// TestExplainOfASystemJob counts nodes: those that have it, and those that
-// should but have no room.
-func TestExplainOfASystemJob(t *testing.T) {
-	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+// TestExplainOfASystemJobCountsNodes: the nodes that run it, and those that should
+// but have no room.
+func TestExplainOfASystemJobCountsNodes(t *testing.T) {
+	oneNode(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
 		w.agent("n2", runs)
-		w.eventually("both nodes are there", func() bool { return w.node(1, "n2").GetState() == nusav1.NodeState_NODE_STATE_READY })
+		w.eventually("both nodes are ready", func() bool { return w.node(1, "n2").GetState() == nusav1.NodeState_NODE_STATE_READY })
 		fill := spec("fill", 1)
 		fill.Groups["web"].Tasks["main"].Resources.CpuMilli = 4000
 		w.submit(1, fill)
@@ -131,7 +132,7 @@ func TestExplainOfASystemJob(t *testing.T) {
 			t.Errorf("plan: %v, %v", g, err)
 		}
 		w.submit(1, s)
-		w.eventually("it runs on the other", func() bool { return len(w.running(1)) == 2 })
+		w.eventually("it runs on the other node", func() bool { return len(w.running(1)) == 2 })
 		e, err := jobs.Explain(ctx, &nusav1.ExplainRequest{Job: ref("log")})
 		if err != nil {
 			t.Fatal(err)
@@ -143,9 +144,9 @@ func TestExplainOfASystemJob(t *testing.T) {
 	})
 }
 
-// TestPlanOfAStoppedJob: to run again is a change.
-func TestPlanOfAStoppedJob(t *testing.T) {
-	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+// TestPlanOfAStoppedJobShowsTheStart: to run a stopped job again is a change.
+func TestPlanOfAStoppedJobShowsTheStart(t *testing.T) {
+	oneNode(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
 		w.submit(1, spec("web", 1))
 		if _, err := jobs.Stop(ctx, &nusav1.StopJobRequest{Job: ref("web")}); err != nil {
 			t.Fatal(err)

@@ -17,15 +17,15 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// peerRegion is another region's server, which only tells its row.
+// peerRegion is another region's server, which only serves its row.
 type peerRegion struct {
 	nusav1.UnimplementedTopologyServer
 	edges []*nusav1.Edge
-	asked atomic.Int32
+	polls atomic.Int32
 }
 
 func (p *peerRegion) Matrix(context.Context, *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
-	p.asked.Add(1)
+	p.polls.Add(1)
 	return &nusav1.MatrixResponse{Edges: p.edges}, nil
 }
 
@@ -50,7 +50,7 @@ func (w *world) startPeer(ip string, edges ...*nusav1.Edge) (p *peerRegion, stop
 	return p, srv.Stop
 }
 
-// compact has the median i→j of three regions as 10·(i+1) + j milliseconds.
+// compact returns a matrix with the median i→j of 10·(i+1) + j milliseconds.
 func compact(regions ...string) *nusav1.CompactMatrix {
 	m := &nusav1.CompactMatrix{Regions: regions}
 	for i := range regions {
@@ -61,14 +61,14 @@ func compact(regions ...string) *nusav1.CompactMatrix {
 	return m
 }
 
-// tell gives the region two peers, a matrix of which that is fresh, and an
-// origin record.
-func (g *fakeGlobal) tell(fresh ...byte) {
+// sendFederation sends the region two peers, a matrix with these bits of fresh
+// edges, and an origin record.
+func (g *fakeGlobal) sendFederation(fresh ...byte) {
 	record := &nusav1.OriginRecord{Domain: "*.example.com", Origins: []*nusav1.Origin{{Region: "beta"}, {Region: "gamma", Address: "g:443"}}}
 	matrix := compact("alpha", "beta", "gamma")
 	matrix.Fresh = fresh
-	g.put(func() {
-		g.say = []*nusav1.GlobalMessage{
+	g.update(func() {
+		g.queued = []*nusav1.GlobalMessage{
 			{Kind: &nusav1.GlobalMessage_Peers{Peers: &nusav1.PeerRegions{Regions: []*nusav1.PeerRegion{
 				{Name: "beta", GrpcAddresses: []string{"10.2.0.9:7610", "10.2.0.1:7610"}},
 				{Name: "gamma", GrpcAddresses: []string{"10.3.0.1:7610"}},
@@ -79,7 +79,7 @@ func (g *fakeGlobal) tell(fresh ...byte) {
 	})
 }
 
-// edges are the measured ones that server i answers, "a→b 20ms stale".
+// edges returns the measured edges that server i knows, as "a→b": "20ms STALE".
 func (w *world) edges(i int) map[string]string {
 	ctx, cancel := callCtx()
 	defer cancel()
@@ -96,7 +96,8 @@ func (w *world) edges(i int) map[string]string {
 	return out
 }
 
-// seen is whose view a matrix is, and for how long that is alone.
+// seen returns which region's view a matrix is, and for how long that region has
+// been without the global tier; -1 if it never had one.
 func (w *world) seen(i int) (by string, alone time.Duration) {
 	ctx, cancel := callCtx()
 	defer cancel()
@@ -105,25 +106,25 @@ func (w *world) seen(i int) (by string, alone time.Duration) {
 	if err != nil {
 		return err.Error(), -1
 	}
-	type answer interface {
+	type response interface {
 		GetSeenBy() string
 		GetAlone() *durationpb.Duration
 	}
-	others := map[string]answer{}
-	ask := func(what string, a answer, err error) {
+	others := map[string]response{}
+	add := func(what string, a response, err error) {
 		if others[what] = a; err != nil {
 			w.t.Errorf("%s: %v", what, err)
 		}
 	}
 	near := m.GetRegions()[0]
 	paths, err := c.Path(ctx, &nusav1.PathRequest{From: near, To: near})
-	ask("path", paths, err)
+	add("path", paths, err)
 	nearest, err := c.Nearest(ctx, &nusav1.NearestRequest{Region: near})
-	ask("nearest", nearest, err)
+	add("nearest", nearest, err)
 	check, err := c.Check(ctx, &nusav1.CheckTopologyRequest{})
-	ask("check", check, err)
+	add("check", check, err)
 	tree, err := c.Get(ctx, &nusav1.GetTopologyRequest{})
-	ask("tree", tree, err)
+	add("tree", tree, err)
 	for what, a := range others {
 		later := a.GetAlone().AsDuration() - m.GetAlone().AsDuration()
 		if a.GetSeenBy() != m.GetSeenBy() || (a.GetAlone() == nil) != (m.GetAlone() == nil) || later < 0 || later > time.Second {
@@ -136,7 +137,7 @@ func (w *world) seen(i int) (by string, alone time.Duration) {
 	return m.GetSeenBy(), m.GetAlone().AsDuration()
 }
 
-func (w *world) expect6(what string, got map[string]string, changed map[string]string) {
+func (w *world) expectEdges(what string, got map[string]string, changed map[string]string) {
 	w.t.Helper()
 	want := map[string]string{
 		"alpha→beta": "11ms STALE", "alpha→gamma": "12ms STALE", "beta→alpha": "20ms STALE",
@@ -161,29 +162,30 @@ func (w *world) resolve(i int) (*nusav1.ResolveOriginResponse, error) {
 	return nusav1.NewOriginsClient(w.conn(i)).Resolve(ctx, &nusav1.ResolveOriginRequest{Domain: "www.example.com"})
 }
 
-// TestIslandKnowsTheFederation: a region that lost the global tier answers for
-// the whole federation, by what it was told and by what its peers tell it, also
-// after a restart; with the global tier back it asks nobody.
-func TestIslandKnowsTheFederation(t *testing.T) {
+// TestRegionKnowsTheFederationWithoutTheGlobalTier: a region that lost the global
+// tier still knows the whole federation, from what the global tier sent and from
+// the rows of its peers, also after a restart. While the global tier is connected
+// it polls no peer.
+func TestRegionKnowsTheFederationWithoutTheGlobalTier(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.disk = t.TempDir()
 		g := w.startGlobal()
 		beta, stopBeta := w.startPeer("10.2.0.1",
 			measuredEdge("beta", "alpha", 5*time.Millisecond), measuredEdge("beta", "gamma", 6*time.Millisecond),
-			measuredEdge("gamma", "beta", time.Millisecond), // not its own to tell
-			measuredEdge("beta", "gamma", -time.Second),     // nor can that be
+			measuredEdge("gamma", "beta", time.Millisecond), // ignored: not of its row
+			measuredEdge("beta", "gamma", -time.Second),     // ignored: impossible
 			&nusav1.Edge{From: "beta", To: "nowhere", Source: nusav1.RTTSource_RTT_SOURCE_PREDICTED, P50: durationpb.New(1)})
 		w.server(1)
 		w.master(1)
 		if _, err := w.resolve(1); status.Code(err) != codes.FailedPrecondition {
-			t.Errorf("resolved before the records came: %v", err)
+			t.Errorf("resolved without origin records: %v", err)
 		}
-		g.tell()
-		w.eventually("the matrix came", func() bool { return len(w.edges(1)) == 6 })
+		g.sendFederation()
+		w.eventually("the region has the matrix", func() bool { return len(w.edges(1)) == 6 })
 		time.Sleep(2 * time.Minute)
-		w.expect6("with the global tier", w.edges(1), nil)
-		if n := beta.asked.Load(); n > 0 {
-			t.Errorf("a peer was asked %d times while the global tier was there", n)
+		w.expectEdges("with the global tier", w.edges(1), nil)
+		if n := beta.polls.Load(); n > 0 {
+			t.Errorf("a peer was polled %d times while the global tier was connected", n)
 		}
 		r, err := w.resolve(1)
 		if err != nil || r.GetChoice().GetRegion() != "beta" || r.GetAge().AsDuration() != 0 {
@@ -196,16 +198,16 @@ func TestIslandKnowsTheFederation(t *testing.T) {
 
 		g.stop()
 		time.Sleep(14 * time.Second)
-		if n := beta.asked.Load(); n > 0 {
-			t.Errorf("a peer was asked %d times at once", n)
+		if n := beta.polls.Load(); n > 0 {
+			t.Errorf("a peer was polled %d times before 15 s had passed", n)
 		}
 		time.Sleep(time.Minute)
 		fresh := map[string]string{"beta→alpha": "5ms OK", "beta→gamma": "6ms OK"}
-		w.expect6("asked", w.edges(1), fresh)
-		before := beta.asked.Load()
+		w.expectEdges("polled", w.edges(1), fresh)
+		before := beta.polls.Load()
 		time.Sleep(10 * time.Minute)
-		if n := beta.asked.Load() - before; n < 15 || n > 25 {
-			t.Errorf("a peer was asked %d times in ten minutes", n)
+		if n := beta.polls.Load() - before; n < 15 || n > 25 {
+			t.Errorf("a peer was polled %d times in ten minutes", n)
 		}
 		if r, err = w.resolve(1); err != nil || r.GetAge().AsDuration() < 11*time.Minute || r.GetAge().AsDuration() > 12*time.Minute {
 			t.Errorf("resolved with age %v, %v", r.GetAge().AsDuration(), err)
@@ -215,38 +217,38 @@ func TestIslandKnowsTheFederation(t *testing.T) {
 		}
 		stopBeta()
 		time.Sleep(5 * time.Minute)
-		w.expect6("a peer fell silent", w.edges(1), map[string]string{"beta→alpha": "5ms STALE", "beta→gamma": "6ms STALE"})
+		w.expectEdges("a peer stopped", w.edges(1), map[string]string{"beta→alpha": "5ms STALE", "beta→gamma": "6ms STALE"})
 
 		w.stop(1)
 		w.server(1)
 		w.master(1)
-		w.expect6("restarted", w.edges(1), nil)
+		w.expectEdges("restarted", w.edges(1), nil)
 		if r, err = w.resolve(1); err != nil || r.GetRecord() != "*.example.com" || r.GetAge().AsDuration() < 15*time.Minute {
 			t.Errorf("resolved after the restart: %v, %v", r, err)
 		}
 		beta, stopBeta = w.startPeer("10.2.0.1", measuredEdge("beta", "alpha", 7*time.Millisecond))
 		defer stopBeta()
 		time.Sleep(time.Minute)
-		w.expect6("asked again", w.edges(1), map[string]string{"beta→alpha": "7ms OK"})
+		w.expectEdges("polled again", w.edges(1), map[string]string{"beta→alpha": "7ms OK"})
 
 		g.serve()
 		defer g.stop()
 		time.Sleep(time.Minute)
-		before = beta.asked.Load()
+		before = beta.polls.Load()
 		time.Sleep(10 * time.Minute)
-		if n := beta.asked.Load() - before; n > 0 {
-			t.Errorf("a peer was asked %d times with the global tier back", n)
+		if n := beta.polls.Load() - before; n > 0 {
+			t.Errorf("a peer was polled %d times with the global tier back", n)
 		}
 		ctx, cancel := callCtx()
 		defer cancel()
 		if _, err := nusav1.NewOriginsClient(w.conn(1)).Set(ctx, &nusav1.SetOriginsRequest{}); status.Code(err) != codes.FailedPrecondition {
-			t.Errorf("set at a region: %v", err)
+			t.Errorf("origin records set in a region: %v", err)
 		}
 	})
 }
 
-// TestNewMasterKnowsTheFederation: what the master was told, the other servers
-// know too.
+// TestNewMasterKnowsTheFederation: the other servers have a copy of what the
+// global tier sent the master.
 func TestNewMasterKnowsTheFederation(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		g := w.startGlobal()
@@ -254,24 +256,25 @@ func TestNewMasterKnowsTheFederation(t *testing.T) {
 			w.server(i, 1, 2, 3)
 		}
 		old := w.master(1, 2, 3)
-		g.tell()
-		w.eventually("the matrix came", func() bool { return len(w.edges(old)) == 6 })
-		time.Sleep(keepEvery)
+		g.sendFederation()
+		w.eventually("the region has the matrix", func() bool { return len(w.edges(old)) == 6 })
+		time.Sleep(copyEvery)
 		g.stop()
 		w.kill(old)
 		rest := []int{old%3 + 1, (old+1)%3 + 1}
 		now := w.master(rest...)
-		w.expect6("a new master", w.edges(now), nil)
+		w.expectEdges("a new master", w.edges(now), nil)
 		if r, err := w.resolve(now); err != nil || r.GetChoice().GetRegion() != "beta" {
 			t.Errorf("resolved %v, %v", r, err)
 		}
 	})
 }
 
-// TestMatrixStaysFresh: what the global tier calls fresh is so until its next
-// matrix, so that ways over relays do not come and go between two of them; not
-// where that does not come, nor long without the global tier.
-func TestMatrixStaysFresh(t *testing.T) {
+// TestMatrixStaysFreshUntilTheNext: an edge that the global tier sent as fresh
+// stays fresh until the next matrix, so that paths over relays do not change
+// between two matrices. It becomes stale when no next matrix arrives, and some
+// time after the global tier is gone.
+func TestMatrixStaysFreshUntilTheNext(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
 		w.server(1)
@@ -280,36 +283,37 @@ func TestMatrixStaysFresh(t *testing.T) {
 			"alpha→beta": "11ms OK", "alpha→gamma": "12ms OK", "beta→alpha": "20ms OK",
 			"beta→gamma": "22ms OK", "gamma→alpha": "30ms OK", "gamma→beta": "31ms STALE",
 		}
-		tell := func() { g.tell(0b0110_1110, 0) }
-		tell()
-		w.eventually("the matrix came", func() bool { return len(w.edges(1)) == 6 })
-		w.expect6("at first", w.edges(1), fresh)
+		send := func() { g.sendFederation(0b0110_1110, 0) }
+		send()
+		w.eventually("the region has the matrix", func() bool { return len(w.edges(1)) == 6 })
+		w.expectEdges("first matrix", w.edges(1), fresh)
 		for range 3 {
 			time.Sleep(6 * time.Minute)
-			w.expect6("before the next", w.edges(1), fresh)
-			tell()
+			w.expectEdges("before the next matrix", w.edges(1), fresh)
+			send()
 			time.Sleep(time.Second)
-			w.expect6("the next", w.edges(1), fresh)
+			w.expectEdges("next matrix", w.edges(1), fresh)
 		}
 		time.Sleep(8 * time.Minute)
-		w.expect6("no other comes", w.edges(1), nil)
-		tell()
+		w.expectEdges("no next matrix", w.edges(1), nil)
+		send()
 		time.Sleep(3 * time.Minute)
-		w.expect6("late", w.edges(1), fresh)
+		w.expectEdges("late matrix", w.edges(1), fresh)
 		g.stop()
 		time.Sleep(45 * time.Second)
-		w.expect6("another global server may take over", w.edges(1), fresh)
+		w.expectEdges("another global server may take over", w.edges(1), fresh)
 		time.Sleep(30 * time.Second)
-		w.expect6("none did", w.edges(1), nil)
+		w.expectEdges("without a global server", w.edges(1), nil)
 	})
 }
 
-// keepEvery is a little more than how often a server looks for what the master
-// was told.
-const keepEvery = 16 * time.Second
+// copyEvery is a little more than how often a server copies what the global tier
+// sent the master.
+const copyEvery = 16 * time.Second
 
-// TestInterestingPeersAreProbedMore: where the budget does not reach for all.
-func TestInterestingPeersAreProbedMore(t *testing.T) {
+// TestPeersWithDemandAreProbedMore: when the budget is too small for all peers,
+// those with probe demand are probed more often.
+func TestPeersWithDemandAreProbedMore(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.probeRate = 1
 		g := w.startGlobal()
@@ -327,10 +331,10 @@ func TestInterestingPeersAreProbedMore(t *testing.T) {
 			defer w.answerProbes(name, ip)()
 			peers = append(peers, &nusav1.PeerRegion{Name: name, ProbeAddresses: []string{ip + ":7613"}})
 		}
-		for i, p := range peers { // none is unsure
+		for i, p := range peers { // with certain coordinates
 			p.Coordinate = &nusav1.Coordinate{Vector: []float64{float64(i), 0, 0, 0, 0, 0, 0, 0}}
 		}
-		g.put(func() { g.peers = peers })
+		g.update(func() { g.peers = peers })
 		time.Sleep(time.Hour)
 		ctx, cancel := callCtx()
 		defer cancel()
@@ -348,17 +352,17 @@ func TestInterestingPeersAreProbedMore(t *testing.T) {
 	})
 }
 
-// TestWatchesOfAMatrix: who watches the matrix in a region is told all of it
-// once, and then what changes; those who come later are told the same numbers,
-// and nobody gets a token, which would be of another tier.
-func TestWatchesOfAMatrix(t *testing.T) {
+// TestMatrixWatchSendsAllThenChanges: a watch of the matrix sends all of it once
+// and then the changes. A later watch sends the same numbers. No message has a
+// token, since a token belongs to the global tier.
+func TestMatrixWatchSendsAllThenChanges(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
 		defer g.stop()
 		w.server(1)
 		w.master(1)
-		g.tell()
-		w.eventually("the matrix came", func() bool { return len(w.edges(1)) == 6 })
+		g.sendFederation()
+		w.eventually("the region has the matrix", func() bool { return len(w.edges(1)) == 6 })
 		ctx, cancel := callCtx()
 		defer cancel()
 		watch := func() (grpc.ServerStreamingClient[nusav1.MatrixResponse], map[string]time.Duration) {
@@ -369,32 +373,32 @@ func TestWatchesOfAMatrix(t *testing.T) {
 			}
 			m, err := s.Recv()
 			if err != nil || !m.GetReset_() || m.GetToken() != "" || len(m.GetRegions()) != 3 {
-				t.Fatalf("the first of a watch: %v, %v", m, err)
+				t.Fatalf("first message of a watch: %v, %v", m, err)
 			}
-			return s, told(m)
+			return s, medians(m)
 		}
 		first, before := watch()
-		g.put(func() {
-			g.say = []*nusav1.GlobalMessage{{Kind: &nusav1.GlobalMessage_Column{Column: &nusav1.LatencyColumn{Edges: []*nusav1.Edge{
+		g.update(func() {
+			g.queued = []*nusav1.GlobalMessage{{Kind: &nusav1.GlobalMessage_Column{Column: &nusav1.LatencyColumn{Edges: []*nusav1.Edge{
 				measuredEdge("beta", "alpha", 90*time.Millisecond), measuredEdge("gamma", "alpha", 30*time.Millisecond+time.Microsecond),
 			}}}}}
 		})
 		m, err := first.Recv()
-		if err != nil || m.GetReset_() || told(m)["beta→alpha"] != 90*time.Millisecond {
-			t.Fatalf("what changed: %v, %v", m, err)
+		if err != nil || m.GetReset_() || medians(m)["beta→alpha"] != 90*time.Millisecond {
+			t.Fatalf("the change: %v, %v", m, err)
 		}
 		_, later := watch()
-		for edge, rtt := range told(m) {
+		for edge, rtt := range medians(m) {
 			before[edge] = rtt
 		}
 		if len(before) != 6 || !maps.Equal(before, later) {
-			t.Errorf("who watched was told %v, who came later %v", before, later)
+			t.Errorf("the first watch has %v, the later one %v", before, later)
 		}
 	})
 }
 
-// told are the medians of a message.
-func told(m *nusav1.MatrixResponse) map[string]time.Duration {
+// medians returns the medians of a message.
+func medians(m *nusav1.MatrixResponse) map[string]time.Duration {
 	out := map[string]time.Duration{}
 	for _, e := range m.GetEdges() {
 		out[e.GetFrom()+"→"+e.GetTo()] = e.GetP50().AsDuration()

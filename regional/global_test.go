@@ -21,8 +21,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// fakeGlobal is a global tier that does what the contract says of slots, and
-// cuts the stream where it is told.
+// fakeGlobal is a global tier that handles slots as the protocol demands, and cuts
+// the stream where the test wants it.
 type fakeGlobal struct {
 	nusav1.UnimplementedFederationServer
 	w   *world
@@ -38,16 +38,16 @@ type fakeGlobal struct {
 	answers   []*nusav1.SlotAnswer
 	reports   []*nusav1.RegionReport
 	summaries map[string]*nusav1.JobSummary
-	known     link.Position // of summaries
+	known     link.Position // of the received summaries
 	leases    int
 	goodbyes  int
 	shapes    []*nusav1.ShapeSubscription
 	tunnels   []string
 	peers     []*nusav1.PeerRegion
 	edges     []*nusav1.Edge
-	say       []*nusav1.GlobalMessage // next
-	// cut says whether the stream ends before a message is handled (up) or
-	// sent (down).
+	queued    []*nusav1.GlobalMessage // to be sent next
+	// cut returns whether the stream ends before a message is handled ("up") or sent
+	// ("down").
 	cut func(direction string) bool
 }
 
@@ -77,14 +77,14 @@ func (g *fakeGlobal) stop() {
 	g.srv.Stop()
 }
 
-func (g *fakeGlobal) held(f func()) {
+func (g *fakeGlobal) locked(f func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f()
 }
 
-// put changes the slots and tells the sessions.
-func (g *fakeGlobal) put(f func()) {
+// update changes what is sent and wakes the sessions.
+func (g *fakeGlobal) update(f func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f()
@@ -100,7 +100,7 @@ func (g *fakeGlobal) offer(s *nusav1.JobSpec, from, to int32) {
 	if err != nil {
 		g.w.t.Fatal(err)
 	}
-	g.put(func() {
+	g.update(func() {
 		g.revision++
 		slot := &nusav1.Slot{Namespace: "default", Job: s.GetName(), Group: "web", From: from, To: to, Region: regionName,
 			State: nusav1.SlotState_SLOT_STATE_OFFERED, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, Generation: g.revision, JobVersion: 1}
@@ -110,12 +110,12 @@ func (g *fakeGlobal) offer(s *nusav1.JobSpec, from, to int32) {
 
 func slotKey(job string, from int32) string { return fmt.Sprintf("default/%s/web/%d", job, from) }
 
-// want changes what is desired of a slot.
-func (g *fakeGlobal) want(job string, from int32, desired nusav1.SlotDesired) {
-	g.put(func() {
+// setDesired changes the desired state of a slot.
+func (g *fakeGlobal) setDesired(job string, from int32, desired nusav1.SlotDesired) {
+	g.update(func() {
 		old, held := g.orders.Get(slotKey(job, from))
 		if !held {
-			g.w.t.Errorf("slot %s/%d is not the region's", job, from)
+			g.w.t.Errorf("the region has no slot %s/%d", job, from)
 			return
 		}
 		g.revision++
@@ -125,10 +125,10 @@ func (g *fakeGlobal) want(job string, from int32, desired nusav1.SlotDesired) {
 	})
 }
 
-// slots are the region's, "web[0-3] accepted".
+// slots returns the region's slots in the form "web[0-3] accepted".
 func (g *fakeGlobal) slots() []string {
 	var out []string
-	g.held(func() {
+	g.locked(func() {
 		cursor := g.orders.Cursor(link.Position{})
 		for {
 			b, more := cursor.Next(100)
@@ -148,8 +148,8 @@ func (g *fakeGlobal) slots() []string {
 	return out
 }
 
-// answer applies a region's word as the global tier does: it names a generation
-// and a part; refused parts are cut out, ended ones deleted.
+// answer applies an answer as the global tier does. It is about a part of a slot
+// of one generation. Refused, returned and ended parts are removed from the slot.
 func (g *fakeGlobal) answer(a *nusav1.SlotAnswer) {
 	g.answers = append(g.answers, a)
 	for _, key := range g.keys() {
@@ -198,7 +198,7 @@ func (g *fakeGlobal) keys() []string {
 
 var errCut = status.Error(codes.Unavailable, "cut by the test")
 
-// Session is the global end of the region's stream.
+// Session serves the region's stream.
 func (g *fakeGlobal) Session(stream grpc.BidiStreamingServer[nusav1.RegionMessage, nusav1.GlobalMessage]) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -207,7 +207,7 @@ func (g *fakeGlobal) Session(stream grpc.BidiStreamingServer[nusav1.RegionMessag
 	h := first.GetHello()
 	var cursor *link.Cursor[*nusav1.SlotOrder]
 	var known link.Position
-	g.held(func() {
+	g.locked(func() {
 		g.sessions++
 		g.hellos = append(g.hellos, h)
 		cursor = g.orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
@@ -232,7 +232,7 @@ func (g *fakeGlobal) Session(stream grpc.BidiStreamingServer[nusav1.RegionMessag
 		var batches []link.Batch[*nusav1.SlotOrder]
 		var changed chan struct{}
 		var more []*nusav1.GlobalMessage
-		g.held(func() {
+		g.locked(func() {
 			changed = g.changed
 			for b, some := cursor.Next(2); some; b, some = cursor.Next(2) {
 				batches = append(batches, b)
@@ -246,8 +246,8 @@ func (g *fakeGlobal) Session(stream grpc.BidiStreamingServer[nusav1.RegionMessag
 			if g.peers != nil {
 				more = append(more, &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Peers{Peers: &nusav1.PeerRegions{Regions: g.peers}}})
 			}
-			more = append(more, g.say...)
-			g.tunnels, g.shapes, g.peers, g.say = nil, nil, nil, nil
+			more = append(more, g.queued...)
+			g.tunnels, g.shapes, g.peers, g.queued = nil, nil, nil, nil
 		})
 		for _, b := range batches {
 			o := &nusav1.SlotOrders{Full: b.Full, Last: b.Last, Removed: b.Removed, Position: &nusav1.Position{Epoch: b.Position.Epoch, Sequence: b.Position.Sequence}}
@@ -287,30 +287,30 @@ func (g *fakeGlobal) receive(stream grpc.BidiStreamingServer[nusav1.RegionMessag
 		}
 		switch k := m.GetKind().(type) {
 		case *nusav1.RegionMessage_Lease:
-			g.held(func() { g.leases++ })
+			g.locked(func() { g.leases++ })
 			out <- &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Lease{Lease: &nusav1.LeaseGrant{Id: k.Lease.GetId(), Duration: durationpb.New(6 * time.Second)}}}
 		case *nusav1.RegionMessage_Answers:
-			g.put(func() {
+			g.update(func() {
 				for _, a := range k.Answers.GetAnswers() {
 					g.answer(a)
 				}
 			})
 		case *nusav1.RegionMessage_Report:
-			g.held(func() { g.reports = append(g.reports, k.Report) })
+			g.locked(func() { g.reports = append(g.reports, k.Report) })
 		case *nusav1.RegionMessage_Latency:
-			g.held(func() { g.edges = append(g.edges, k.Latency.GetEdges()...) })
+			g.locked(func() { g.edges = append(g.edges, k.Latency.GetEdges()...) })
 		case *nusav1.RegionMessage_Goodbye:
-			g.held(func() { g.goodbyes++ })
+			g.locked(func() { g.goodbyes++ })
 			return nil
 		case *nusav1.RegionMessage_Summaries:
-			if err := g.takeSummaries(inbox, k.Summaries); err != nil {
+			if err := g.storeSummaries(inbox, k.Summaries); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (g *fakeGlobal) takeSummaries(inbox *link.Inbox[*nusav1.JobSummary], s *nusav1.JobSummaries) error {
+func (g *fakeGlobal) storeSummaries(inbox *link.Inbox[*nusav1.JobSummary], s *nusav1.JobSummaries) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b := link.Batch[*nusav1.JobSummary]{Full: s.GetFull(), Last: s.GetLast(), Removed: s.GetRemoved(),
@@ -322,14 +322,14 @@ func (g *fakeGlobal) takeSummaries(inbox *link.Inbox[*nusav1.JobSummary], s *nus
 		}
 		b.Items = append(b.Items, link.Item[*nusav1.JobSummary]{Key: key, Value: x})
 	}
-	change, whole, err := inbox.Add(b, func(yield func(string) bool) {
+	change, complete, err := inbox.Add(b, func(yield func(string) bool) {
 		for k := range g.summaries {
 			if !yield(k) {
 				return
 			}
 		}
 	})
-	if err != nil || !whole {
+	if err != nil || !complete {
 		return err
 	}
 	for _, i := range change.Upserts {
@@ -342,14 +342,14 @@ func (g *fakeGlobal) takeSummaries(inbox *link.Inbox[*nusav1.JobSummary], s *nus
 	return nil
 }
 
-// Tunnel is the region's answer to a request.
+// Tunnel serves a tunnel that the region opened.
 func (g *fakeGlobal) Tunnel(stream tunnel.ServerStream) error { return g.hub.Serve(stream) }
 
-// region is a connection to the region's API, through a tunnel.
+// region returns a connection to the region's API through a tunnel.
 func (g *fakeGlobal) region() *grpc.ClientConn {
 	g.w.t.Helper()
 	conn, err := g.hub.Conn("region", func(_ context.Context, id string) error {
-		g.put(func() { g.tunnels = append(g.tunnels, id) })
+		g.update(func() { g.tunnels = append(g.tunnels, id) })
 		return nil
 	})
 	if err != nil {
@@ -360,13 +360,13 @@ func (g *fakeGlobal) region() *grpc.ClientConn {
 
 func (g *fakeGlobal) count(jobName string) *nusav1.InstanceCounts {
 	var out *nusav1.InstanceCounts
-	g.held(func() { out = g.summaries["default/"+jobName].GetGroups()["web"] })
+	g.locked(func() { out = g.summaries["default/"+jobName].GetGroups()["web"] })
 	return out
 }
 
 func (g *fakeGlobal) lastReport() *nusav1.RegionReport {
 	var out *nusav1.RegionReport
-	g.held(func() {
+	g.locked(func() {
 		if n := len(g.reports); n > 0 {
 			out = g.reports[n-1]
 		}

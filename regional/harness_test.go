@@ -22,8 +22,8 @@ import (
 	"github.com/nusa-scheduler/nusa/sim/simnet"
 )
 
-// These tests run the real servers of one region in virtual time, with scripted
-// agents and a scripted global tier on the other ends of the wire.
+// These tests run the real servers of one region in virtual time, with fake
+// agents and a fake global tier at the other ends of the connections.
 
 const (
 	regionName = "alpha"
@@ -40,9 +40,9 @@ type world struct {
 	began  time.Time
 	expect int
 	global []string
-	// probeRate bounds probes; 0 = the default.
+	// probeRate bounds probes; 0: the default.
 	probeRate int
-	// disk is where servers keep their data; empty: in memory.
+	// disk is the folder of the servers' data; empty: in memory.
 	disk    string
 	log     *slog.Logger
 	servers map[string]*process
@@ -55,7 +55,7 @@ type process struct {
 	ended  chan error
 }
 
-// bubble runs a test in virtual time.
+// bubble runs a test in virtual time, with servers that expect so many of them.
 func bubble(t *testing.T, expect int, test func(*testing.T, *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		out := io.Discard
@@ -78,8 +78,8 @@ func serverIP(i int) string { return fmt.Sprintf("10.1.0.%d", i) }
 
 func serverAddr(i int) string { return serverIP(i) + ":7610" }
 
-// server starts server i; join are the servers whose gossip addresses it is
-// given.
+// server starts server i. join are the servers whose gossip addresses are in its
+// configuration.
 func (w *world) server(i int, join ...int) {
 	w.t.Helper()
 	ip := serverIP(i)
@@ -111,7 +111,7 @@ func (w *world) server(i int, join ...int) {
 	w.servers[ip] = p
 }
 
-// kill ends a server and its machine without a goodbye.
+// kill ends a server and its machine at once.
 func (w *world) kill(i int) {
 	w.t.Helper()
 	p := w.servers[serverIP(i)]
@@ -121,7 +121,7 @@ func (w *world) kill(i int) {
 	<-p.ended
 }
 
-// stop ends a server as its operator would.
+// stop ends a server as its operator does.
 func (w *world) stop(i int) {
 	w.t.Helper()
 	p := w.servers[serverIP(i)]
@@ -145,10 +145,10 @@ func (w *world) close() {
 			w.t.Errorf("server %s ended with %v", ip, err)
 		}
 	}
-	time.Sleep(time.Minute) // what libraries left behind ends with its time-outs
+	time.Sleep(time.Minute) // goroutines of libraries end after their time-outs
 }
 
-// conn is a client's connection to server i.
+// conn returns a client's connection to server i.
 func (w *world) conn(i int) *grpc.ClientConn {
 	w.t.Helper()
 	addr := serverAddr(i)
@@ -162,7 +162,7 @@ func (w *world) conn(i int) *grpc.ClientConn {
 	return w.conns[addr]
 }
 
-// eventually waits in virtual time until ok holds.
+// eventually waits in virtual time until ok returns true, at most a minute.
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
 	for began := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
@@ -186,7 +186,8 @@ func (w *world) info(i int) *nusav1.InfoResponse {
 	return r
 }
 
-// master waits until exactly one of the servers leads and all name it.
+// master waits until exactly one of the servers leads and all return its address.
+// It returns its number.
 func (w *world) master(among ...int) int {
 	w.t.Helper()
 	leads := 0
@@ -215,7 +216,7 @@ func (w *world) allocs(i int, all bool) []*nusav1.Allocation {
 	return r.GetAllocations()
 }
 
-// running counts allocations that run, by node name.
+// running counts the running allocations by node name.
 func (w *world) running(i int) map[string]int {
 	out := map[string]int{}
 	for _, a := range w.allocs(i, false) {
@@ -259,18 +260,18 @@ func (w *world) submit(i int, s *nusav1.JobSpec) *nusav1.SubmitResponse {
 	return r
 }
 
-// fakeAgent is an agent that only talks: react says what it reports of a new
+// fakeAgent is an agent that runs nothing: react returns its report about a new
 // order.
 type fakeAgent struct {
-	w        *world
-	id, name string
-	ip       string
-	react    func(*nusav1.AllocOrder) *nusav1.AllocReport
-	stats    func() *nusav1.NodeStats // with each heartbeat; nil: none
-	leaves   bool                     // it says goodbye when it is woken
-	can      []string                 // what its driver can do
-	cancel   context.CancelFunc
-	done     chan struct{}
+	w            *world
+	id, name     string
+	ip           string
+	react        func(*nusav1.AllocOrder) *nusav1.AllocReport
+	stats        func() *nusav1.NodeStats // with each heartbeat; nil: none
+	leaves       bool                     // send a goodbye at the next wake-up
+	capabilities []string                 // of its driver
+	cancel       context.CancelFunc
+	done         chan struct{}
 
 	mu        sync.Mutex
 	orders    map[string]*nusav1.AllocOrder
@@ -304,13 +305,13 @@ func declines(o *nusav1.AllocOrder) *nusav1.AllocReport {
 	return r
 }
 
-// agent starts a node with 4 cores and 4 GiB; can is what its driver can do
-// besides self_fencing.
-func (w *world) agent(name string, react func(*nusav1.AllocOrder) *nusav1.AllocReport, can ...string) *fakeAgent {
+// agent starts a node with 4 cores and 4 GiB. Its driver has the capabilities
+// and self_fencing.
+func (w *world) agent(name string, react func(*nusav1.AllocOrder) *nusav1.AllocReport, capabilities ...string) *fakeAgent {
 	a := &fakeAgent{
 		w: w, id: "node-" + name, name: name, ip: fmt.Sprintf("10.1.1.%d", len(w.agents)+1), react: react,
 		orders: map[string]*nusav1.AllocOrder{}, reports: link.NewOutbox[*nusav1.AllocReport]("store-"+name, 64),
-		wake: make(chan struct{}, 1), can: append(can, "self_fencing"),
+		wake: make(chan struct{}, 1), capabilities: append(capabilities, "self_fencing"),
 	}
 	w.agents = append(w.agents, a)
 	a.start()
@@ -326,19 +327,19 @@ func (a *fakeAgent) start() {
 	}()
 }
 
-// stop falls silent.
+// stop ends the agent without a goodbye.
 func (a *fakeAgent) stop() {
 	a.cancel()
 	<-a.done
 }
 
-func (a *fakeAgent) held(f func(*fakeAgent)) {
+func (a *fakeAgent) locked(f func(*fakeAgent)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f(a)
 }
 
-// run tries one server after the other, and the master that they name first.
+// run tries one server after the other, and the master as soon as one names it.
 func (a *fakeAgent) run(ctx context.Context) {
 	for i, next := 0, ""; ctx.Err() == nil; i++ {
 		addr := next
@@ -355,7 +356,8 @@ func (a *fakeAgent) run(ctx context.Context) {
 	}
 }
 
-// session holds one session; it answers the master's address if told.
+// session holds one session. It returns the master's address if the server sent
+// that.
 func (a *fakeAgent) session(ctx context.Context, addr string) (string, error) {
 	conn, err := serve.Dial(a.w.net.Net(a.ip), addr)
 	if err != nil {
@@ -379,21 +381,21 @@ func (a *fakeAgent) session(ctx context.Context, addr string) (string, error) {
 		return s.GetMasterAddress(), nil
 	}
 	if r := first.GetRefused(); r != nil {
-		a.held(func(a *fakeAgent) { a.refused = r.GetMessage() })
+		a.locked(func(a *fakeAgent) { a.refused = r.GetMessage() })
 		return "", nil
 	}
-	a.held(func(a *fakeAgent) {
+	a.locked(func(a *fakeAgent) {
 		a.welcomes++
 		a.cluster = first.GetWelcome().GetClusterId()
 	})
-	told := make(chan string, 1)
+	master := make(chan string, 1)
 	go func() {
 		defer cancel()
-		told <- a.receive(stream)
+		master <- a.receive(stream)
 	}()
-	a.speak(ctx, stream, first.GetWelcome())
+	a.sendLoop(ctx, stream, first.GetWelcome())
 	cancel()
-	return <-told, nil
+	return <-master, nil
 }
 
 func (a *fakeAgent) hello() *nusav1.AgentHello {
@@ -409,7 +411,7 @@ func (a *fakeAgent) hello() *nusav1.AgentHello {
 		Inventory: &nusav1.NodeInventory{
 			Capacity: &nusav1.Resources{CpuMilli: 4000, MemoryBytes: 4 << 30, DiskBytes: 10 << 30}, Pool: "default",
 			Labels:  map[string]string{"name": a.name},
-			Drivers: []*nusav1.DriverInfo{{Name: "process", Healthy: true, Capabilities: a.can}},
+			Drivers: []*nusav1.DriverInfo{{Name: "process", Healthy: true, Capabilities: a.capabilities}},
 			PortMin: 20000, PortMax: 20099,
 		},
 	}
@@ -426,13 +428,13 @@ func (a *fakeAgent) receive(stream grpc.BidiStreamingClient[nusav1.AgentMessage,
 		case *nusav1.MasterMessage_Standby:
 			return k.Standby.GetMasterAddress()
 		case *nusav1.MasterMessage_Lease:
-			a.held(func(a *fakeAgent) { a.grants++ })
+			a.locked(func(a *fakeAgent) { a.grants++ })
 		case *nusav1.MasterMessage_ReportsAck:
-			a.held(func(a *fakeAgent) { a.acked = k.ReportsAck })
+			a.locked(func(a *fakeAgent) { a.acked = k.ReportsAck })
 		case *nusav1.MasterMessage_Tunnel:
-			a.held(func(a *fakeAgent) { a.tunnelIDs = append(a.tunnelIDs, k.Tunnel.GetId()) })
+			a.locked(func(a *fakeAgent) { a.tunnelIDs = append(a.tunnelIDs, k.Tunnel.GetId()) })
 		case *nusav1.MasterMessage_Orders:
-			if err := a.take(inbox, k.Orders); err != nil {
+			if err := a.applyOrders(inbox, k.Orders); err != nil {
 				a.w.t.Errorf("agent %s: %v", a.name, err)
 				return ""
 			}
@@ -440,7 +442,7 @@ func (a *fakeAgent) receive(stream grpc.BidiStreamingClient[nusav1.AgentMessage,
 	}
 }
 
-func (a *fakeAgent) take(inbox *link.Inbox[*nusav1.AllocOrder], o *nusav1.AllocOrders) error {
+func (a *fakeAgent) applyOrders(inbox *link.Inbox[*nusav1.AllocOrder], o *nusav1.AllocOrders) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	b := link.Batch[*nusav1.AllocOrder]{Full: o.GetFull(), Last: o.GetLast(), Removed: o.GetRemoved(),
@@ -448,14 +450,14 @@ func (a *fakeAgent) take(inbox *link.Inbox[*nusav1.AllocOrder], o *nusav1.AllocO
 	for _, x := range o.GetOrders() {
 		b.Items = append(b.Items, link.Item[*nusav1.AllocOrder]{Key: x.GetAllocation().GetId(), Value: x})
 	}
-	change, whole, err := inbox.Add(b, func(yield func(string) bool) {
+	change, complete, err := inbox.Add(b, func(yield func(string) bool) {
 		for id := range a.orders {
 			if !yield(id) {
 				return
 			}
 		}
 	})
-	if err != nil || !whole {
+	if err != nil || !complete {
 		return err
 	}
 	if change.Full {
@@ -478,19 +480,19 @@ func (a *fakeAgent) take(inbox *link.Inbox[*nusav1.AllocOrder], o *nusav1.AllocO
 		a.reports.Delete(id)
 	}
 	a.position = &nusav1.Position{Epoch: change.Position.Epoch, Sequence: change.Position.Sequence}
-	a.poke()
+	a.wakeSender()
 	return nil
 }
 
-func (a *fakeAgent) poke() {
+func (a *fakeAgent) wakeSender() {
 	select {
 	case a.wake <- struct{}{}:
 	default:
 	}
 }
 
-// speak sends lease requests and reports.
-func (a *fakeAgent) speak(ctx context.Context, stream grpc.BidiStreamingClient[nusav1.AgentMessage, nusav1.MasterMessage], w *nusav1.MasterWelcome) {
+// sendLoop sends lease requests and reports until ctx ends.
+func (a *fakeAgent) sendLoop(ctx context.Context, stream grpc.BidiStreamingClient[nusav1.AgentMessage, nusav1.MasterMessage], w *nusav1.MasterWelcome) {
 	lease := time.NewTicker(w.GetLease().AsDuration() / 3)
 	defer lease.Stop()
 	a.mu.Lock()
@@ -518,7 +520,7 @@ func (a *fakeAgent) speak(ctx context.Context, stream grpc.BidiStreamingClient[n
 			return
 		case <-a.wake:
 			leaves := false
-			a.held(func(a *fakeAgent) { leaves = a.leaves })
+			a.locked(func(a *fakeAgent) { leaves = a.leaves })
 			if leaves {
 				_ = stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Goodbye{Goodbye: &nusav1.Goodbye{Message: "bye"}}})
 				<-ctx.Done()
@@ -526,7 +528,7 @@ func (a *fakeAgent) speak(ctx context.Context, stream grpc.BidiStreamingClient[n
 			}
 		case <-lease.C:
 			m := &nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Lease{Lease: &nusav1.LeaseRequest{Id: id}}}
-			a.held(func(a *fakeAgent) {
+			a.locked(func(a *fakeAgent) {
 				if a.stats != nil {
 					m.Stats = a.stats()
 				}

@@ -17,7 +17,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// answerProbes answers probes for a region until the returned function ends it.
+// answerProbes responds to probes for a region until stop is called.
 func (w *world) answerProbes(region, ip string) (stop func()) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -36,7 +36,7 @@ func (w *world) history(req *nusav1.HistoryRequest) (*nusav1.HistoryResponse, er
 	return nusav1.NewTopologyClient(w.conn(1)).History(ctx, req)
 }
 
-// series is the one that is answered.
+// series returns the only series of a response.
 func (w *world) series(req *nusav1.HistoryRequest) *nusav1.HistorySeries {
 	w.t.Helper()
 	r, err := w.history(req)
@@ -55,7 +55,7 @@ func field(s *nusav1.HistorySeries, name string) *nusav1.HistoryField {
 	return nil
 }
 
-// lastMean is the last value of a field, and how many windows have one.
+// lastMean returns the last value of a field, and how many windows have a value.
 func lastMean(s *nusav1.HistorySeries, name string) (value float64, windows int) {
 	f := field(s, name)
 	for i, n := range f.GetCount() {
@@ -70,9 +70,9 @@ func about(got, want float64) bool { return math.Abs(got-want) <= 0.001*math.Abs
 
 const gib = float64(1 << 30)
 
-// TestHistory: the master keeps what it measures of edges, nodes and pools, and
-// says when memory runs out; a restart costs nothing that was measured.
-func TestHistory(t *testing.T) {
+// TestHistorySurvivesARestart: the master stores its measurements of edges, nodes
+// and pools, and predicts when memory is full. A restart loses none of them.
+func TestHistorySurvivesARestart(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.disk = t.TempDir()
 		g := w.startGlobal()
@@ -81,7 +81,7 @@ func TestHistory(t *testing.T) {
 		w.server(1)
 		w.master(1)
 		began := time.Now()
-		g.put(func() { g.peers = []*nusav1.PeerRegion{{Name: "beta", ProbeAddresses: []string{"10.2.0.1:7613"}}} })
+		g.update(func() { g.peers = []*nusav1.PeerRegion{{Name: "beta", ProbeAddresses: []string{"10.2.0.1:7613"}}} })
 		n1, n2 := w.agent("n1", runs), w.agent("n2", runs)
 		growing := func() *nusav1.NodeStats { // 1 GiB an hour, of 8
 			used := gib + gib*time.Since(began).Hours()
@@ -95,8 +95,8 @@ func TestHistory(t *testing.T) {
 		still := func() *nusav1.NodeStats {
 			return &nusav1.NodeStats{Cpu: 0.75, MemoryUsedBytes: 2 << 30, MemoryAvailableBytes: 6 << 30}
 		}
-		n1.held(func(a *fakeAgent) { a.stats = growing })
-		n2.held(func(a *fakeAgent) { a.stats = still })
+		n1.locked(func(a *fakeAgent) { a.stats = growing })
+		n2.locked(func(a *fakeAgent) { a.stats = still })
 		time.Sleep(time.Hour)
 
 		edge := w.series(&nusav1.HistoryRequest{Kind: "edge", Key: "beta"})
@@ -112,15 +112,16 @@ func TestHistory(t *testing.T) {
 			}
 		}
 		if _, n := lastMean(node, "network_in"); n > 0 || node.GetName() != "n1" || node.GetKey() != n1.id {
-			t.Errorf("node %s %s: networks that nobody told of have %d values", node.GetKey(), node.GetName(), n)
+			t.Errorf("node %s %s: unreported networks have %d values", node.GetKey(), node.GetName(), n)
 		}
-		// Memory is full 7 hours after it was 1 GiB, too far to tell from one.
+		// Memory is full 7 hours after it was 1 GiB: one hour of measurements is not
+		// enough to predict that.
 		memory, disk := node.GetTrends()[0], node.GetTrends()[1]
 		if memory.GetField() != "memory_used" || memory.GetKnown() || memory.GetWhy() == "" || !about(memory.GetLimit(), 8*gib) {
-			t.Errorf("memory runs out: %v", memory)
+			t.Errorf("prediction for memory: %v", memory)
 		}
 		if disk.GetField() != "disk_used" || disk.GetKnown() || disk.GetWhy() == "" {
-			t.Errorf("a disk that stands still runs out: %v", disk)
+			t.Errorf("prediction for a constant disk: %v", disk)
 		}
 		pool := w.series(&nusav1.HistoryRequest{Kind: "pool"})
 		for name, want := range map[string]float64{
@@ -140,7 +141,7 @@ func TestHistory(t *testing.T) {
 			t.Errorf("memory is full at %v: %v, %d fields", full, memory, len(node.GetFields()))
 		}
 
-		// A region that falls silent leaves a gap, and so does a node.
+		// A silent region leaves a gap, and so does a silent node.
 		stop()
 		n2.stop()
 		time.Sleep(20 * time.Minute)
@@ -161,7 +162,7 @@ func TestHistory(t *testing.T) {
 		w.server(1)
 		w.master(1)
 		since := &nusav1.HistoryRequest{Kind: "node", Key: "n1", From: timestamppb.New(began), Fields: []string{"memory_used"}, Step: durationpb.New(time.Minute)}
-		w.eventually("what the server measured before its restart", func() bool {
+		w.eventually("the measurements from before the restart", func() bool {
 			r, err := w.history(since)
 			if err != nil || len(r.GetSeries()) != 1 {
 				return false
@@ -172,7 +173,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-func TestHistoryRefuses(t *testing.T) {
+func TestInvalidHistoryRequests(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.disk = t.TempDir()
 		w.server(1)
@@ -192,7 +193,7 @@ func TestHistoryRefuses(t *testing.T) {
 			"empty range":     {&nusav1.HistoryRequest{Kind: "edge", From: now, To: now}, codes.InvalidArgument},
 			"another region":  {&nusav1.HistoryRequest{Kind: "edge", Region: "beta"}, codes.NotFound},
 			"unknown edge":    {&nusav1.HistoryRequest{Kind: "edge", Key: "nowhere"}, codes.NotFound},
-			"unknown node":    {&nusav1.HistoryRequest{Kind: "node", Key: "nobody"}, codes.NotFound},
+			"unknown node":    {&nusav1.HistoryRequest{Kind: "node", Key: "none"}, codes.NotFound},
 			"all of the kind": {&nusav1.HistoryRequest{Kind: "edge"}, codes.OK},
 		} {
 			if _, err := w.history(c.req); status.Code(err) != c.code {
@@ -202,9 +203,9 @@ func TestHistoryRefuses(t *testing.T) {
 	})
 }
 
-// TestDamagedHistory: a file that cannot be read is set aside, with an event, and
-// history begins anew.
-func TestDamagedHistory(t *testing.T) {
+// TestDamagedHistoryIsSetAside: a history file that cannot be read is renamed, an
+// event says so, and an empty history begins.
+func TestDamagedHistoryIsSetAside(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.disk = t.TempDir()
 		w.server(1)
@@ -246,9 +247,9 @@ func TestDamagedHistory(t *testing.T) {
 	})
 }
 
-// TestNoHistory: a server that keeps nothing on disk, or cannot, says so and
-// works.
-func TestNoHistory(t *testing.T) {
+// TestServerWorksWithoutHistory: a server without data on disk, or with a folder
+// that it cannot use, works and refuses requests for history.
+func TestServerWorksWithoutHistory(t *testing.T) {
 	for name, dir := range map[string]string{"in memory": "", "no folder": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, w *world) {

@@ -12,20 +12,20 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-func TestThreeServersFormAGroupFromOneAddress(t *testing.T) {
+func TestServersFormAGroupFromOneAddress(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.server(1)
 		w.server(2, 1)
 		w.server(3, 1)
 		first := w.master(1, 2, 3)
-		w.submit(first%3+1, spec("kept", 0)) // through a server that does not lead
+		w.submit(first%3+1, spec("kept", 0)) // through a server that is not the master
 
 		w.kill(first)
 		rest := without([]int{1, 2, 3}, first)
 		second := w.master(rest...)
 
-		// A new server takes the dead one's place; nobody's configuration
-		// changes. Then another of the first three may die.
+		// A new server replaces the dead one without a change of any configuration.
+		// Then another of the first three dies.
 		w.server(4, rest[0])
 		w.eventually("the new server follows", func() bool { return w.info(4).GetLeaderAddress() == serverAddr(second) })
 		time.Sleep(20 * time.Second)
@@ -36,14 +36,15 @@ func TestThreeServersFormAGroupFromOneAddress(t *testing.T) {
 		defer cancel()
 		job, err := nusav1.NewJobsClient(w.conn(third)).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "kept", Region: regionName}})
 		if err != nil || job.GetVersion() != 1 {
-			t.Errorf("after two dead servers the job is %v, %v", job, err)
+			t.Errorf("the job after two servers died: %v, %v", job, err)
 		}
 	})
 }
 
-// TestAServerThatLostItsDiskTakesItsOwnPlace: the same name and address, another
-// server. Then another may die, and what was committed is still there.
-func TestAServerThatLostItsDiskTakesItsOwnPlace(t *testing.T) {
+// TestServerWithoutItsDiskReplacesItself: a server that lost its disk joins with
+// the same name and address as a new member. Then another one dies, and the
+// committed job still exists.
+func TestServerWithoutItsDiskReplacesItself(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for i := 1; i <= 3; i++ {
 			w.server(i, 1, 2, 3)
@@ -52,8 +53,8 @@ func TestAServerThatLostItsDiskTakesItsOwnPlace(t *testing.T) {
 		lost := first%3 + 1
 		w.kill(lost)
 		w.submit(first, spec("kept", 0))
-		w.server(lost, first) // in memory: it comes back with nothing
-		w.eventually("it follows", func() bool { return w.info(lost).GetLeaderAddress() == serverAddr(first) })
+		w.server(lost, first) // its data was in memory
+		w.eventually("it knows the master", func() bool { return w.info(lost).GetLeaderAddress() == serverAddr(first) })
 		time.Sleep(20 * time.Second)
 		w.kill(first)
 		second := w.master(without([]int{1, 2, 3}, first)...)
@@ -64,10 +65,10 @@ func TestAServerThatLostItsDiskTakesItsOwnPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := len(r.GetServers()); n != 3 {
-			t.Errorf("%d servers are listed, want the two living ones and the one killed last: %v", n, r.GetServers())
+			t.Errorf("%d servers are listed, want two living ones and the one killed last: %v", n, r.GetServers())
 		}
 		if _, err := nusav1.NewJobsClient(w.conn(second)).Get(ctx, &nusav1.GetJobRequest{Job: ref("kept")}); err != nil {
-			t.Errorf("the job that was acknowledged: %v", err)
+			t.Errorf("the acknowledged job: %v", err)
 		}
 	})
 }
@@ -82,7 +83,7 @@ func without(all []int, one int) []int {
 	return out
 }
 
-func TestAServerStoppedOnPurposeHandsOver(t *testing.T) {
+func TestStoppedMasterHandsOver(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for i := 1; i <= 3; i++ {
 			w.server(i, 1, 2, 3)
@@ -92,24 +93,24 @@ func TestAServerStoppedOnPurposeHandsOver(t *testing.T) {
 		began := time.Now()
 		w.master(without([]int{1, 2, 3}, first)...)
 		if took := time.Since(began); took > time.Second {
-			t.Errorf("another led %v after the stop", took)
+			t.Errorf("another server was the master only after %v", took)
 		}
 	})
 }
 
-func TestNoQuorumSaysSo(t *testing.T) {
+func TestSubmitWithoutQuorumIsUnavailable(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.server(1)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_, err := nusav1.NewJobsClient(w.conn(1)).Submit(ctx, &nusav1.SubmitRequest{Spec: spec("x", 1)})
 		if status.Code(err) != codes.Unavailable {
-			t.Errorf("without a quorum a submit answers %v", err)
+			t.Errorf("submit without a quorum: %v", err)
 		}
 	})
 }
 
-func TestNodesRunWhatTheyAreGiven(t *testing.T) {
+func TestInstancesMoveFromALostNode(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
 		w.master(1)
@@ -128,18 +129,18 @@ func TestNodesRunWhatTheyAreGiven(t *testing.T) {
 		}
 		w.eventually("leases are granted", func() bool {
 			ok := false
-			n1.held(func(a *fakeAgent) { ok = a.grants > 1 })
+			n1.locked(func(a *fakeAgent) { ok = a.grants > 1 })
 			return ok
 		})
 
-		// One falls silent: lost after its lease, its work runs on the other
-		// after the group's patience (30 s).
+		// A silent node is lost after its lease. Its instances run on the other node
+		// after the group's disconnect.node.after (30 s).
 		n1.stop()
 		w.eventually("the silent node is lost", func() bool { return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_LOST })
-		w.eventually("the other runs all", func() bool { return w.running(1)["n2"] == 4 })
+		w.eventually("the other node runs all", func() bool { return w.running(1)["n2"] == 4 })
 
-		// It comes back under another address: the same node, and what was
-		// replaced is ordered to stop.
+		// It returns with another address: it is the same node, and its replaced
+		// instances are ordered to stop.
 		n1.ip = "10.1.1.77"
 		n1.start()
 		w.eventually("the node is ready again", func() bool {
@@ -150,12 +151,12 @@ func TestNodesRunWhatTheyAreGiven(t *testing.T) {
 			r := w.running(1)
 			return r["n1"]+r["n2"] == 4 && len(w.allocs(1, false)) == 4
 		})
-		n1.held(func(a *fakeAgent) {
+		n1.locked(func(a *fakeAgent) {
 			if a.welcomes != 2 {
 				t.Errorf("node n1 had %d sessions, want 2", a.welcomes)
 			}
 		})
-		n2.held(func(a *fakeAgent) {
+		n2.locked(func(a *fakeAgent) {
 			if a.fullSets != 1 {
 				t.Errorf("node n2 got %d full sets of orders, want 1", a.fullSets)
 			}
@@ -163,12 +164,12 @@ func TestNodesRunWhatTheyAreGiven(t *testing.T) {
 	})
 }
 
-func TestADeclineGoesToTheNextNode(t *testing.T) {
+func TestDeclinedInstanceGoesToTheNextNode(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
 		w.master(1)
-		w.agent("grumpy", declines)
-		w.eventually("grumpy is ready", func() bool { return w.node(1, "grumpy").GetState() == nusav1.NodeState_NODE_STATE_READY })
+		w.agent("declining", declines)
+		w.eventually("the declining node is ready", func() bool { return w.node(1, "declining").GetState() == nusav1.NodeState_NODE_STATE_READY })
 		w.submit(1, spec("web", 1))
 		w.eventually("it declined", func() bool {
 			for _, a := range w.allocs(1, true) {
@@ -178,12 +179,12 @@ func TestADeclineGoesToTheNextNode(t *testing.T) {
 			}
 			return false
 		})
-		w.agent("willing", runs)
-		w.eventually("the next node runs it", func() bool { return w.running(1)["willing"] == 1 })
+		w.agent("accepting", runs)
+		w.eventually("the next node runs it", func() bool { return w.running(1)["accepting"] == 1 })
 	})
 }
 
-func TestDrainMovesWorkAtOnce(t *testing.T) {
+func TestDrainMovesInstances(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
 		w.master(1)
@@ -197,13 +198,14 @@ func TestDrainMovesWorkAtOnce(t *testing.T) {
 		if _, err := nusav1.NewNodesClient(w.conn(1)).Drain(ctx, &nusav1.DrainNodeRequest{Id: "n1", Drain: true}); err != nil {
 			t.Fatal(err)
 		}
-		w.eventually("the drained node's work moved", func() bool { return w.running(1)["n2"] == 2 && w.running(1)["n1"] == 0 })
+		w.eventually("the drained node's instances run on n2", func() bool { return w.running(1)["n2"] == 2 && w.running(1)["n1"] == 0 })
 	})
 }
 
-// TestWhatALeavingNodeNeverBegan does not begin when it is back: the order came
-// as the agent left, and another node has run the instance since.
-func TestWhatALeavingNodeNeverBegan(t *testing.T) {
+// TestUnstartedInstanceOfALeavingNodeStaysEnded: an instance that was placed on a
+// node while its agent left runs on another node. It does not start when the node
+// returns.
+func TestUnstartedInstanceOfALeavingNodeStaysEnded(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
 		w.master(1)
@@ -221,16 +223,16 @@ func TestWhatALeavingNodeNeverBegan(t *testing.T) {
 			}
 			return live, ended
 		}
-		w.eventually("it is put on n1", func() bool { live, _ := on("n1"); return live == 1 })
-		n1.held(func(a *fakeAgent) { a.leaves = true })
-		n1.poke()
+		w.eventually("it is placed on n1", func() bool { live, _ := on("n1"); return live == 1 })
+		n1.locked(func(a *fakeAgent) { a.leaves = true })
+		n1.wakeSender()
 		w.eventually("it has ended there", func() bool { live, ended := on("n1"); return live == 0 && ended == 1 })
 		n1.stop()
 		w.agent("n2", runs)
 		w.eventually("it runs on n2", func() bool { return w.running(1)["n2"] == 1 })
-		n1.held(func(a *fakeAgent) { a.leaves = false })
+		n1.locked(func(a *fakeAgent) { a.leaves = false })
 		n1.start()
-		w.eventually("n1 is back", func() bool { return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_READY })
+		w.eventually("n1 is ready again", func() bool { return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_READY })
 		time.Sleep(time.Minute)
 		if live, _ := on("n1"); live != 0 || w.running(1)["n2"] != 1 {
 			t.Errorf("%d on n1, %d on n2", live, w.running(1)["n2"])
@@ -238,7 +240,7 @@ func TestWhatALeavingNodeNeverBegan(t *testing.T) {
 	})
 }
 
-func TestMasterKilledAgentsFollow(t *testing.T) {
+func TestAgentsFollowToTheNextMaster(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for i := 1; i <= 3; i++ {
 			w.server(i, 1, 2, 3)
@@ -254,9 +256,9 @@ func TestMasterKilledAgentsFollow(t *testing.T) {
 		w.kill(first)
 		rest := without([]int{1, 2, 3}, first)
 		second := w.master(rest...)
-		w.eventually("the agent found the new master", func() bool {
+		w.eventually("the agent has a session with the new master", func() bool {
 			ok := false
-			a.held(func(a *fakeAgent) { ok = a.welcomes >= 2 })
+			a.locked(func(a *fakeAgent) { ok = a.welcomes >= 2 })
 			return ok
 		})
 		time.Sleep(5 * nodeLease)
@@ -265,34 +267,35 @@ func TestMasterKilledAgentsFollow(t *testing.T) {
 		}
 		for _, x := range w.allocs(second, true) {
 			if !before[x.GetId()] || x.GetState() != nusav1.AllocState_ALLOC_STATE_RUNNING {
-				t.Errorf("allocation %s is %v, was it there before: %v", x.GetId(), x.GetState(), before[x.GetId()])
+				t.Errorf("allocation %s is %v, existed before: %v", x.GetId(), x.GetState(), before[x.GetId()])
 			}
 		}
-		// And it decides.
+		// The new master places instances.
 		w.submit(second, spec("more", 1))
-		w.eventually("new work runs", func() bool { return w.running(second)["n1"] == 3 })
+		w.eventually("the new job runs", func() bool { return w.running(second)["n1"] == 3 })
 	})
 }
 
-func TestStrangersAreRefused(t *testing.T) {
+func TestAgentOfAnotherClusterIsRefused(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
 		w.master(1)
 		a := w.agent("n1", runs)
-		a.held(func(a *fakeAgent) { a.cluster = "another" })
+		a.locked(func(a *fakeAgent) { a.cluster = "another" })
 		a.stop()
 		a.start()
 		w.eventually("an agent of another cluster is refused", func() bool {
 			ok := false
-			a.held(func(a *fakeAgent) { ok = a.refused != "" })
+			a.locked(func(a *fakeAgent) { ok = a.refused != "" })
 			return ok
 		})
 	})
 }
 
-// TestAcknowledgements: that something runs is acknowledged with the next grant
-// of a lease, that it has ended at once: an agent that leaves waits for it.
-func TestAcknowledgements(t *testing.T) {
+// TestEndsAreAcknowledgedAtOnce: a report of a running allocation is acknowledged
+// with the next grant of a lease. A report of an ended one is acknowledged at
+// once: an agent that leaves waits for that.
+func TestEndsAreAcknowledgedAtOnce(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
 		w.master(1)
@@ -301,18 +304,18 @@ func TestAcknowledgements(t *testing.T) {
 		w.submit(1, spec("web", 1))
 		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 1 })
 		var grants int
-		a.held(func(a *fakeAgent) { grants = a.grants })
+		a.locked(func(a *fakeAgent) { grants = a.grants })
 		if w.acked(a) {
-			t.Error("that it runs is acknowledged with nothing else to say")
+			t.Error("the running allocation was acknowledged in a message of its own")
 		}
-		w.eventually("a grant", func() bool {
+		w.eventually("a lease is granted", func() bool {
 			granted := false
-			a.held(func(a *fakeAgent) { granted = a.grants > grants })
+			a.locked(func(a *fakeAgent) { granted = a.grants > grants })
 			return granted
 		})
 		synctest.Wait()
 		if !w.acked(a) {
-			t.Error("that it runs is not acknowledged with the next grant")
+			t.Error("the running allocation was not acknowledged with the next grant")
 		}
 
 		ctx, cancel := callCtx()
@@ -328,10 +331,10 @@ func TestAcknowledgements(t *testing.T) {
 	})
 }
 
-// acked says that the master has acknowledged all that an agent has said.
+// acked returns whether the master has acknowledged all reports of an agent.
 func (w *world) acked(a *fakeAgent) bool {
 	all := false
-	a.held(func(a *fakeAgent) {
+	a.locked(func(a *fakeAgent) {
 		p := a.reports.Position()
 		all = a.acked.GetEpoch() == p.Epoch && a.acked.GetSequence() == p.Sequence
 	})

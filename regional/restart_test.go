@@ -23,8 +23,8 @@ import (
 
 // These tests use real sockets, real files and real time.
 
-// probing: memberlist's Shutdown does not wait for a probe under way, which ends
-// after its time.
+// probing ignores goroutines of memberlist: its Shutdown does not wait for a probe
+// under way, which ends after its time-out.
 var probing = goleak.IgnoreTopFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode")
 
 func config(dir string) regional.Config {
@@ -89,7 +89,7 @@ func retry(t *testing.T, f func(context.Context) error) {
 	}
 }
 
-func TestRestartKeepsWhatWasAcknowledged(t *testing.T) {
+func TestRestartLosesNoAcknowledgedJob(t *testing.T) {
 	defer goleak.VerifyNone(t, probing)
 	dir := filepath.Join(t.TempDir(), "data")
 	began := time.Now()
@@ -103,7 +103,7 @@ func TestRestartKeepsWhatWasAcknowledged(t *testing.T) {
 	t.Logf("acknowledged a job %v after the start", time.Since(began).Round(time.Millisecond))
 	s.stop()
 
-	s = startReal(t, config(dir)) // other ports: its own address changed
+	s = startReal(t, config(dir)) // with other ports: its own address changed
 	defer s.stop()
 	retry(t, func(ctx context.Context) error {
 		j, err := nusav1.NewJobsClient(s.conn).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "kept"}})
@@ -111,18 +111,18 @@ func TestRestartKeepsWhatWasAcknowledged(t *testing.T) {
 			return err
 		}
 		if j.GetRevision() != revision || j.GetRegion() != regionName || j.GetStatus().GetGroups()["web"].GetCounts().GetPending() != 2 {
-			return fmt.Errorf("after the restart the job is %v", j)
+			return fmt.Errorf("the job after the restart: %v", j)
 		}
 		again, err := nusav1.NewJobsClient(s.conn).Submit(ctx, &nusav1.SubmitRequest{Spec: spec("kept", 2), IdempotencyKey: "k"})
 		if err != nil || again.GetRevision() != revision {
-			return fmt.Errorf("the same submit with its key again answers %v, %v", again, err)
+			return fmt.Errorf("the same submit with the same key again: %v, %v", again, err)
 		}
 		return nil
 	})
 }
 
-// TestRestartFindsTheGroup: a server that knows no address but its own finds
-// the others again by what it remembers.
+// TestRestartFindsTheGroup: a restarted server whose configuration names only
+// itself finds the other servers by the addresses in its data directory.
 func TestRestartFindsTheGroup(t *testing.T) {
 	defer goleak.VerifyNone(t, probing)
 	first, second := config(filepath.Join(t.TempDir(), "1")), config(filepath.Join(t.TempDir(), "2"))
@@ -154,7 +154,7 @@ func TestRestartFindsTheGroup(t *testing.T) {
 	file := filepath.Join(first.DataDir, "gossip-peers")
 	retry(t, func(context.Context) error {
 		if raw, err := os.ReadFile(file); err != nil || string(raw) != b.addrs.Gossip+"\n" {
-			return fmt.Errorf("remembered %q, %w", raw, err)
+			return fmt.Errorf("stored addresses %q, %w", raw, err)
 		}
 		return nil
 	})
@@ -167,7 +167,7 @@ func TestRestartFindsTheGroup(t *testing.T) {
 	retry(t, both(a))
 }
 
-func TestBadStarts(t *testing.T) {
+func TestInvalidStartsNameTheCause(t *testing.T) {
 	defer goleak.VerifyNone(t, probing)
 	dir := filepath.Join(t.TempDir(), "data")
 	s := startReal(t, config(dir))
@@ -191,10 +191,10 @@ func TestBadStarts(t *testing.T) {
 		{"no region", func(c *regional.Config) { c.Region = nil }, regional.ErrConfig, "region.name"},
 		{"bad region", func(c *regional.Config) { c.Region.Name = "Not A Name" }, regional.ErrConfig, "region"},
 		{"bad name", func(c *regional.Config) { c.Name = "a b" }, regional.ErrConfig, "name"},
-		{"expects none", func(c *regional.Config) { c.BootstrapExpect = -1 }, regional.ErrConfig, "bootstrap_expect"},
+		{"no expected servers", func(c *regional.Config) { c.BootstrapExpect = -1 }, regional.ErrConfig, "bootstrap_expect"},
 		{"short key", func(c *regional.Config) { c.GossipKey = []byte("short") }, regional.ErrConfig, "gossip_key"},
 		{"short probe key", func(c *regional.Config) { c.ProbeKeys = [][]byte{make([]byte, 16), []byte("short")} }, regional.ErrConfig, "probe_key: key 2"},
-		{"everywhere without an address", func(c *regional.Config) { c.GRPCAddr = "0.0.0.0:0" }, regional.ErrConfig, "advertise"},
+		{"wildcard without an address", func(c *regional.Config) { c.GRPCAddr = "0.0.0.0:0" }, regional.ErrConfig, "advertise"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := run(test.change)
@@ -213,9 +213,9 @@ func TestBadStarts(t *testing.T) {
 	})
 }
 
-// TestGossipKeepsStrangersOut: a server of another region, or with another key,
-// is not let in, and the group does not notice.
-func TestGossipKeepsStrangersOut(t *testing.T) {
+// TestGossipRefusesForeignServers: a server of another region, or with another key,
+// does not join the group.
+func TestGossipRefusesForeignServers(t *testing.T) {
 	defer goleak.VerifyNone(t, probing)
 	var out bytes.Buffer
 	first := config(filepath.Join(t.TempDir(), "a"))
@@ -234,8 +234,8 @@ func TestGossipKeepsStrangersOut(t *testing.T) {
 			change(&cfg)
 			stranger := startReal(t, cfg)
 			defer stranger.stop()
-			// Both sides have exchanged, or refused, by the time it has asked
-			// a few times; then neither knows the other.
+			// After a few calls both sides have exchanged their members or refused to;
+			// then neither knows the other.
 			tick := time.NewTicker(100 * time.Millisecond)
 			defer tick.Stop()
 			for range 5 {
@@ -249,7 +249,7 @@ func TestGossipKeepsStrangersOut(t *testing.T) {
 			}
 			i, err := nusav1.NewSystemClient(stranger.conn).Info(ctx, &nusav1.InfoRequest{})
 			if err != nil || i.GetLeaderAddress() != "" {
-				t.Errorf("the stranger follows %v, %v", i, err)
+				t.Errorf("the foreign server knows a master: %v, %v", i, err)
 			}
 		})
 	}

@@ -20,17 +20,18 @@ import (
 	"github.com/nusa-scheduler/nusa/regional"
 )
 
-// benchAgents is how many agents connect, each with a connection of its own.
+// benchAgents is how many agents connect, each with its own connection.
 const benchAgents = 1000
 
-// agentsOf is set where this program is only the agents of BenchmarkSessions.
+// agentsOf is the environment variable with the server's address; it is set in the
+// process that only runs the agents of BenchmarkSessions.
 const agentsOf = "NUSA_BENCH_AGENTS_OF"
 
-// BenchmarkSessions is what a connected agent costs a master in memory: its
-// connection, its session, its node, after a heartbeat with statistics. The
-// agents are a process of their own. B/agent is all of it; of that stack-B/agent
-// are the stacks of goroutines. Bare is a gRPC server that answers the same, and
-// remembers nothing.
+// BenchmarkSessions measures the memory that a connected agent costs a master:
+// connection, session and node, after a heartbeat with statistics. The agents run
+// in another process. B/agent is the total; stack-B/agent is the part of it in
+// stacks of goroutines. "bare" is a gRPC server that sends the same responses and
+// stores nothing.
 func BenchmarkSessions(b *testing.B) {
 	for name, serve := range map[string]func(context.Context, chan<- string) error{"master": serveMaster, "bare": serveBare} {
 		b.Run(name, func(b *testing.B) {
@@ -61,7 +62,7 @@ func serveBare(ctx context.Context, ready chan<- string) error {
 	return g.Serve(lis)
 }
 
-// bareDispatch grants leases to everybody.
+// bareDispatch grants a lease to every agent.
 type bareDispatch struct {
 	nusav1.UnimplementedDispatchServer
 }
@@ -123,8 +124,8 @@ func sessions(b *testing.B, serve func(context.Context, chan<- string) error) {
 	}
 }
 
-// inUse are bytes of the heap and of stacks, and the goroutines. A stack is
-// halved by one collection at most.
+// inUse returns the bytes of the heap and of stacks, and the number of goroutines.
+// One collection halves a stack at most once.
 func inUse() (heap, stacks, goroutines float64) {
 	for range 4 {
 		runtime.GC()
@@ -134,7 +135,8 @@ func inUse() (heap, stacks, goroutines float64) {
 	return float64(m.HeapAlloc), float64(m.StackInuse), float64(runtime.NumGoroutine())
 }
 
-// TestAgentsOfBenchmark is the other process of BenchmarkSessions.
+// TestAgentsOfBenchmark runs the agents in the other process of
+// BenchmarkSessions.
 func TestAgentsOfBenchmark(t *testing.T) {
 	addr := os.Getenv(agentsOf)
 	if addr == "" {
@@ -151,7 +153,7 @@ func TestAgentsOfBenchmark(t *testing.T) {
 		}
 	}
 	fmt.Println("connected")
-	_, _ = bufio.NewReader(os.Stdin).ReadByte() // until it is closed
+	_, _ = bufio.NewReader(os.Stdin).ReadByte() // returns when the benchmark closes it
 }
 
 // connects opens agent i's session and waits for its first lease; false when the

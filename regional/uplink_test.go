@@ -12,44 +12,44 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-func TestOffersRunAndAreReported(t *testing.T) {
+func TestOfferedSlotRunsAndIsReported(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
 		defer g.stop()
 		w.server(1)
 		w.master(1)
 		w.agent("n1", runs)
-		w.eventually("the node is in a report at once", func() bool { return g.lastReport().GetNodesReady() == 1 })
+		w.eventually("a report counts the node", func() bool { return g.lastReport().GetNodesReady() == 1 })
 		began := time.Now()
 		g.offer(spec("api", 3), 0, 3)
 		w.eventually("the slot is accepted", func() bool { return slices.Equal(g.slots(), []string{"api[0-2] accepted"}) })
-		w.eventually("the summary says running", func() bool { return g.count("api").GetRunning() == 3 })
+		w.eventually("the summary counts running instances", func() bool { return g.count("api").GetRunning() == 3 })
 		if took := time.Since(began); took > 100*time.Millisecond {
 			t.Errorf("from offer to a running summary took %v", took)
 		}
-		w.eventually("the report charges for it", func() bool {
+		w.eventually("the report includes the slot", func() bool {
 			r := g.lastReport()
 			return r.GetSlotsRevision() >= 1 && r.GetAllocated().GetCpuMilli() == 1500 && r.GetFree().GetCpuMilli() == 2500
 		})
-		g.held(func() {
+		g.locked(func() {
 			g.shapes = []*nusav1.ShapeSubscription{{Ask: 7, Resources: &nusav1.Resources{CpuMilli: 1000, MemoryBytes: 1 << 30}}}
 		})
-		g.put(func() {})
+		g.update(func() {})
 		w.eventually("the subscribed ask is counted", func() bool {
 			fits := g.lastReport().GetShape().GetFits()
 			return len(fits) == 1 && fits[0].GetAsk() == 7 && fits[0].GetCount() == 2
 		})
-		w.eventually("leases are asked for", func() bool {
+		w.eventually("leases are requested", func() bool {
 			n := 0
-			g.held(func() { n = g.leases })
+			g.locked(func() { n = g.leases })
 			return n > 3
 		})
-		g.want("api", 0, nusav1.SlotDesired_SLOT_DESIRED_STOP)
+		g.setDesired("api", 0, nusav1.SlotDesired_SLOT_DESIRED_STOP)
 		w.eventually("the stopped slot is gone", func() bool { return len(g.slots()) == 0 })
 		if n := len(w.allocs(1, false)); n != 0 {
-			t.Errorf("%d allocations live after the stop was answered", n)
+			t.Errorf("%d allocations live after the slot is gone", n)
 		}
-		// What has ended is kept for a while, and is no job of the region's.
+		// Ended allocations stay for a while, but the region no longer lists the job.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		jobs := nusav1.NewJobsClient(w.conn(1))
@@ -59,18 +59,18 @@ func TestOffersRunAndAreReported(t *testing.T) {
 		})
 		j, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "api"}})
 		if err != nil || j.GetSpec().GetName() != "api" || j.GetStatus().GetState() != nusav1.JobState_JOB_STATE_STOPPED || len(w.allocs(1, true)) == 0 {
-			t.Errorf("what is left of the job: %v, %v", j, err)
+			t.Errorf("the ended job: %v, %v", j, err)
 		}
 		w.stop(1)
-		w.eventually("goodbye was said", func() bool {
+		w.eventually("the global tier got a goodbye", func() bool {
 			n := 0
-			g.held(func() { n = g.goodbyes })
+			g.locked(func() { n = g.goodbyes })
 			return n == 1
 		})
 	})
 }
 
-func TestWhatFitsNowhereIsReturned(t *testing.T) {
+func TestUnplaceableInstancesAreReturned(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
 		defer g.stop()
@@ -80,7 +80,7 @@ func TestWhatFitsNowhereIsReturned(t *testing.T) {
 		w.eventually("the node is ready", func() bool { return g.lastReport().GetNodesReady() == 1 })
 		g.offer(spec("big", 10), 0, 10) // 8 of 500m fit 4 cores
 		w.eventually("two are returned", func() bool { return slices.Equal(g.slots(), []string{"big[0-7] accepted"}) })
-		g.held(func() {
+		g.locked(func() {
 			for _, a := range g.answers {
 				if a.GetState() == nusav1.SlotState_SLOT_STATE_ACCEPTED {
 					continue
@@ -94,7 +94,7 @@ func TestWhatFitsNowhereIsReturned(t *testing.T) {
 	})
 }
 
-func TestIslandGoesOnAndHeals(t *testing.T) {
+func TestRegionWorksWithoutTheGlobalTier(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
 		w.server(1)
@@ -106,16 +106,16 @@ func TestIslandGoesOnAndHeals(t *testing.T) {
 		g.srv.Stop()
 
 		w.submit(1, spec("own", 1))
-		w.eventually("the island runs its own job", func() bool { return w.running(1)["n1"] == 3 })
+		w.eventually("the region runs its own job", func() bool { return w.running(1)["n1"] == 3 })
 		time.Sleep(time.Minute)
 		if n := w.running(1)["n1"]; n != 3 {
-			t.Errorf("%d run on the island, want 3", n)
+			t.Errorf("%d run without the global tier, want 3", n)
 		}
-		g.want("api", 0, nusav1.SlotDesired_SLOT_DESIRED_STOP)
+		g.setDesired("api", 0, nusav1.SlotDesired_SLOT_DESIRED_STOP)
 		g.serve()
 		defer g.stop()
-		w.eventually("after the heal the slot is stopped", func() bool { return len(g.slots()) == 0 })
-		w.eventually("its own job goes on and is told", func() bool {
+		w.eventually("the slot is stopped once the global tier is back", func() bool { return len(g.slots()) == 0 })
+		w.eventually("its own job still runs and is reported", func() bool {
 			return w.running(1)["n1"] == 1 && g.count("own@"+regionName).GetRunning() == 1
 		})
 	})
@@ -146,7 +146,8 @@ func TestGlobalCallsThroughTheTunnel(t *testing.T) {
 }
 
 // TestStreamCutAtEachMessage: whichever message is lost with its stream, in the
-// end the region runs what it owns, once, and the answers have arrived.
+// end the region runs each instance of its slots once, and its answers have
+// arrived.
 func TestStreamCutAtEachMessage(t *testing.T) {
 	for _, direction := range []string{"up", "down"} {
 		for at := 1; at <= 12; at++ {
@@ -176,14 +177,14 @@ func TestStreamCutAtEachMessage(t *testing.T) {
 						return len(s) > 0 && !strings.Contains(strings.Join(s, " "), "offered") && len(w.allocs(1, false)) == 8
 					})
 					w.eventually("b is accepted and running", func() bool { return g.count("b").GetRunning() == 1 })
-					g.want("b", 0, nusav1.SlotDesired_SLOT_DESIRED_REVOKE)
-					g.want("a", 0, nusav1.SlotDesired_SLOT_DESIRED_STOP)
-					w.eventually("b and a are given up", func() bool {
+					g.setDesired("b", 0, nusav1.SlotDesired_SLOT_DESIRED_REVOKE)
+					g.setDesired("a", 0, nusav1.SlotDesired_SLOT_DESIRED_STOP)
+					w.eventually("the slots of a and b are gone", func() bool {
 						s := g.slots()
 						return len(s) == 1 && strings.HasPrefix(s[0], "big[0-")
 					})
-					// How many of big were kept depends on whether the others went
-					// within the grace; what was kept runs, once each.
+					// How many instances of big were not returned depends on whether the other
+					// jobs ended within the grace period. Each of them runs once.
 					w.eventually("only big runs, once each", func() bool {
 						indices := map[int32]int{}
 						for _, a := range w.allocs(1, false) {
@@ -206,8 +207,8 @@ func TestStreamCutAtEachMessage(t *testing.T) {
 	}
 }
 
-// A job was purged and another submitted under its name: it has version 1 too.
-func TestNameOfAPurgedJobUsedAgain(t *testing.T) {
+// A job was purged and another one submitted under its name. Both have version 1.
+func TestNewJobReplacesAPurgedOneOfItsName(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
 		defer g.stop()
@@ -231,14 +232,14 @@ func TestNameOfAPurgedJobUsedAgain(t *testing.T) {
 	})
 }
 
-func TestOrdersThatCannotBeReadAreRejected(t *testing.T) {
+func TestUndecodableOrdersAreRejected(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
 		defer g.stop()
 		w.server(1)
 		w.master(1)
 		w.agent("n1", runs)
-		g.put(func() {
+		g.update(func() {
 			g.revision++
 			g.orders.Put(slotKey("bad", 0), &nusav1.SlotOrder{Revision: g.revision, Spec: []byte{0xff}, Slot: &nusav1.Slot{
 				Namespace: "default", Job: "bad", Group: "web", From: 0, To: 2, Region: regionName,
@@ -248,14 +249,14 @@ func TestOrdersThatCannotBeReadAreRejected(t *testing.T) {
 		w.eventually("the bad one is rejected, the good one accepted", func() bool {
 			return slices.Equal(g.slots(), []string{"good[0-1] accepted"})
 		})
-		g.held(func() {
+		g.locked(func() {
 			for _, a := range g.answers {
 				if a.GetJob() == "bad" && (a.GetState() != nusav1.SlotState_SLOT_STATE_REJECTED || a.GetReason() != nusav1.Reason_REASON_UNSUPPORTED || a.GetMessage() == "") {
 					t.Errorf("answer %v", a)
 				}
 			}
 			if g.sessions != 1 {
-				t.Errorf("%d sessions: one bad order has ended one", g.sessions)
+				t.Errorf("%d sessions: the bad order has ended one", g.sessions)
 			}
 		})
 	})

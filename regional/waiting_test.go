@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// lines are a log's lines.
+// lines collects the lines of a log.
 type lines struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -21,8 +21,8 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// take answers the lines with a text since the last call.
-func (l *lines) take(text string) (out []string) {
+// drain returns the lines with a text since the last call.
+func (l *lines) drain(text string) (out []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for line := range strings.Lines(l.buf.String()) {
@@ -34,30 +34,31 @@ func (l *lines) take(text string) (out []string) {
 	return out
 }
 
-// TestWaitingServersSaySo: who was found, how many are missing, what to do;
-// while the group forms, and when it has lost its quorum.
-func TestWaitingServersSaySo(t *testing.T) {
+// TestWaitingServersLogWhatIsMissing: while the group forms, and when it has lost
+// its quorum, servers log which servers they see, how many are missing and what
+// to do.
+func TestWaitingServersLogWhatIsMissing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var log lines
 		w.log = slog.New(slog.NewTextHandler(&log, nil))
 		w.server(1, 2)
 		w.server(2, 1)
 		time.Sleep(25 * time.Second)
-		said := log.take("waiting for servers")
-		if len(said) != 6 { // each of the two after 3, 13 and 23 seconds
-			t.Fatalf("%d lines in 25 s: %q", len(said), said)
+		logged := log.drain("waiting for servers")
+		if len(logged) != 6 { // each of the two servers after 3, 13 and 23 seconds
+			t.Fatalf("%d lines in 25 s: %q", len(logged), logged)
 		}
 		for _, want := range []string{"s1", "s2", "expect=3", "missing=1", "todo="} {
-			if !strings.Contains(said[5], want) {
-				t.Errorf("no %q in %s", want, said[5])
+			if !strings.Contains(logged[5], want) {
+				t.Errorf("no %q in %s", want, logged[5])
 			}
 		}
 		w.server(3, 1)
 		m := w.master(1, 2, 3)
-		log.take("")
+		log.drain("")
 		time.Sleep(time.Minute)
-		if said := log.take("todo="); len(said) > 0 {
-			t.Errorf("with a master: %q", said)
+		if logged := log.drain("todo="); len(logged) > 0 {
+			t.Errorf("with a master: %q", logged)
 		}
 		left := m%3 + 1
 		for i := 1; i <= 3; i++ {
@@ -66,11 +67,11 @@ func TestWaitingServersSaySo(t *testing.T) {
 			}
 		}
 		time.Sleep(40 * time.Second)
-		said = log.take("no quorum")
-		if len(said) < 2 || len(said) > 4 {
-			t.Fatalf("%d lines in 40 s without a quorum: %q", len(said), said)
+		logged = log.drain("no quorum")
+		if len(logged) < 2 || len(logged) > 4 {
+			t.Fatalf("%d lines in 40 s without a quorum: %q", len(logged), logged)
 		}
-		last := said[len(said)-1]
+		last := logged[len(logged)-1]
 		for i := 1; i <= 3; i++ {
 			if gone := strings.Contains(last, serverIP(i)+":7611"); gone != (i != left) {
 				t.Errorf("server %d is missing: %v, in %s", i, gone, last)

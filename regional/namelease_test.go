@@ -13,12 +13,12 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestOneAgentOfAName: a second agent with an identity of its own is refused as
-// long as the first is not lost, also by the next master, and is told who has
-// the name; the first may come back from elsewhere at any time, and when it is
-// gone for good the second is taken. Then the first is refused, unless it may
-// run something: see TestNameOfWhoRunsSomething.
-func TestOneAgentOfAName(t *testing.T) {
+// TestNameBelongsToOneAgent: while the first agent of a name is not lost, a second
+// one with another data directory is refused, also by the next master, and the
+// refusal names the first. The first may connect from another address at any
+// time. When the first is lost the second is accepted. Then the first is refused,
+// unless it may run instances: see TestLostNodeWithInstancesKeepsItsName.
+func TestNameBelongsToOneAgent(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.server(1)
 		w.server(2, 1)
@@ -32,9 +32,9 @@ func TestOneAgentOfAName(t *testing.T) {
 		second.stop()
 		second.id, second.refused = "other", ""
 		refused := func() (message string) {
-			second.held(func(a *fakeAgent) {
+			second.locked(func(a *fakeAgent) {
 				if message = a.refused; a.welcomes > 0 {
-					t.Error("the second is welcome")
+					t.Error("the second is accepted")
 				}
 				a.refused = ""
 			})
@@ -47,13 +47,13 @@ func TestOneAgentOfAName(t *testing.T) {
 			return strings.Contains(m, "the name n1 is taken by another agent, node node-n1 at "+first.ip) && strings.Contains(m, "give this one another --name")
 		})
 
-		// The first comes back at once, from elsewhere.
+		// The first connects again at once, from another address.
 		first.stop()
 		before := 0
-		first.held(func(a *fakeAgent) { before, a.ip = a.welcomes, "10.1.1.77" })
+		first.locked(func(a *fakeAgent) { before, a.ip = a.welcomes, "10.1.1.77" })
 		first.start()
-		w.eventually("the first is welcome again", func() (ok bool) {
-			first.held(func(a *fakeAgent) { ok = a.welcomes > before })
+		w.eventually("the first is accepted again", func() (ok bool) {
+			first.locked(func(a *fakeAgent) { ok = a.welcomes > before })
 			return ok
 		})
 		w.kill(master)
@@ -66,33 +66,34 @@ func TestOneAgentOfAName(t *testing.T) {
 
 		first.stop()
 		if time.Sleep(nodeLease / 2); refused() == "" {
-			t.Error("the second is taken while the first is not lost")
+			t.Error("the second is accepted while the first is not lost")
 		}
-		w.eventually("the second is taken", func() (ok bool) {
-			second.held(func(a *fakeAgent) { ok = a.welcomes > 0 })
+		w.eventually("the second is accepted", func() (ok bool) {
+			second.locked(func(a *fakeAgent) { ok = a.welcomes > 0 })
 			return ok
 		})
-		first.held(func(a *fakeAgent) { a.refused = "" })
+		first.locked(func(a *fakeAgent) { a.refused = "" })
 		first.start()
 		w.eventually("the first is refused", func() (ok bool) {
-			first.held(func(a *fakeAgent) { ok = strings.Contains(a.refused, "taken by another agent, node other") })
+			first.locked(func(a *fakeAgent) { ok = strings.Contains(a.refused, "taken by another agent, node other") })
 			return ok
 		})
 	})
 }
 
-// TestNameOfWhoRunsSomething: a node is lost with what it runs, and another gets
-// its name. When it is back it is let in although the other is ready, hears that
-// it is to stop what it runs, and once it runs nothing it is refused; also when
-// it was forgotten meanwhile, as after 72 hours, with what it may run.
-func TestNameOfWhoRunsSomething(t *testing.T) {
+// TestLostNodeWithInstancesKeepsItsName: a node is lost while it runs an instance,
+// and another one gets its name. When the lost node returns it is accepted
+// although the other one is ready, and gets the order to stop the instance. Once
+// it runs none it is refused. The same holds when the node and its allocations
+// were forgotten meanwhile, as after 72 hours.
+func TestLostNodeWithInstancesKeepsItsName(t *testing.T) {
 	for _, forgotten := range []bool{false, true} {
-		t.Run(fmt.Sprint("forgotten ", forgotten), func(t *testing.T) { testNameOfWhoRunsSomething(t, forgotten) })
+		t.Run(fmt.Sprint("forgotten ", forgotten), func(t *testing.T) { testLostNodeWithInstances(t, forgotten) })
 	}
 }
 
-func testNameOfWhoRunsSomething(t *testing.T, forgotten bool) {
-	one(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+func testLostNodeWithInstances(t *testing.T, forgotten bool) {
+	oneNode(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
 		first := w.agents[0]
 		keep := spec("web", 1)
 		keep.Groups["web"].Disconnect = &nusav1.Disconnect{Node: &nusav1.DisconnectLevel{
@@ -106,7 +107,7 @@ func testNameOfWhoRunsSomething(t *testing.T, forgotten bool) {
 		second.id = "other"
 		second.start()
 		on := func(a *fakeAgent, desired nusav1.AllocDesired) (n int) {
-			a.held(func(a *fakeAgent) {
+			a.locked(func(a *fakeAgent) {
 				for _, o := range a.orders {
 					if o.GetAllocation().GetDesired() == desired {
 						n++
@@ -127,18 +128,18 @@ func testNameOfWhoRunsSomething(t *testing.T, forgotten bool) {
 			time.Sleep(time.Second)
 		}
 		before := 0
-		first.held(func(a *fakeAgent) { before, a.refused = a.welcomes, "" })
+		first.locked(func(a *fakeAgent) { before, a.refused = a.welcomes, "" })
 		first.start()
-		w.eventually("the first is let in and told to stop", func() (ok bool) {
-			first.held(func(a *fakeAgent) { ok = a.welcomes > before })
+		w.eventually("the first is accepted and ordered to stop", func() (ok bool) {
+			first.locked(func(a *fakeAgent) { ok = a.welcomes > before })
 			return ok && on(first, nusav1.AllocDesired_ALLOC_DESIRED_RUN) == 0
 		})
-		time.Sleep(3 * nodeLease) // its report arrives
+		time.Sleep(3 * nodeLease) // until its report is committed
 		first.stop()
-		time.Sleep(3 * nodeLease) // it is lost
+		time.Sleep(3 * nodeLease) // until it is lost
 		first.start()
 		w.eventually("the first is refused", func() (ok bool) {
-			first.held(func(a *fakeAgent) { ok = strings.Contains(a.refused, "taken by another agent, node other") })
+			first.locked(func(a *fakeAgent) { ok = strings.Contains(a.refused, "taken by another agent, node other") })
 			return ok
 		})
 	})
