@@ -61,7 +61,7 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-func TestPrecedence(t *testing.T) {
+func TestFlagsWinOverEnvironmentOverFile(t *testing.T) {
 	flags, s := newFlags()
 	if err := flags.Parse([]string{"--bootstrap-expect=3", "--join", "x:1"}); err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestListsReplaceDefaults(t *testing.T) {
 	}
 }
 
-func TestBadFiles(t *testing.T) {
+func TestBadFilesAreRefused(t *testing.T) {
 	for _, c := range []struct{ file, want string }{
 		{"grpc-adr: x\n", "c.yaml:1:1: grpc-adr: unknown setting, did you mean grpc-addr?"},
 		{"\n\nzzzzzz: 1\n", "c.yaml:3:1: zzzzzz: unknown setting"},
@@ -127,7 +127,7 @@ func TestBadFiles(t *testing.T) {
 			t.Errorf("%q: no error", c.file)
 			continue
 		}
-		// The file's folder is of no interest.
+		// The error does not name the folder of the file.
 		got := err.Error()[strings.Index(err.Error(), "c.yaml"):]
 		if !strings.HasPrefix(got, c.want) || strings.Contains(got, "\n") {
 			t.Errorf("%q:\n got %s\nwant %s", c.file, got, c.want)
@@ -143,7 +143,7 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-func TestEveryProblemIsTold(t *testing.T) {
+func TestEveryProblemIsReported(t *testing.T) {
 	flags, s := newFlags()
 	if err := flags.Parse([]string{"--bootstrap-expect=3"}); err != nil {
 		t.Fatal(err)

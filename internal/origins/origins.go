@@ -1,6 +1,3 @@
-// Package origins is the records of which regions serve a domain, as they are
-// set, stored and told to regions, and who serves a client by them: the same at
-// the global tier and in a region on its own. The choice is topology/origin's.
 package origins
 
 import (
@@ -23,19 +20,19 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/origin"
 )
 
-// Bounds of a federation's records. All of them travel in one message.
+// Bounds of all records of a federation, which travel in one message.
 const (
 	MaxRecords = 1000
 	MaxBytes   = 1 << 20
 )
 
-// ErrTooMany: the records would exceed MaxRecords or MaxBytes.
+// ErrTooMany: the records exceed MaxRecords or MaxBytes.
 var ErrTooMany = errors.New("too many origin records")
 
-// CanonicalRecord answers a record in its canonical form, without revision, or what is
-// wrong with it: an error INVALID_ARGUMENT with one problem per fault. What a
-// record may be is for job.ValidateOrigins to say; known says whether there is a
-// region and, if not, which there are; nil leaves that aside.
+// CanonicalRecord returns a record in canonical form, without its revision. Its error
+// is INVALID_ARGUMENT with one problem per fault, as job.ValidateOrigins finds them.
+// known reports whether a region exists, and returns the existing ones if not; nil
+// skips this check.
 func CanonicalRecord(rec *nusav1.OriginRecord, known func(region string) (bool, []string)) (*nusav1.OriginRecord, error) {
 	var problems []*nusav1.Problem
 	var errs job.Errors
@@ -77,14 +74,13 @@ func originsFromProto(rec *nusav1.OriginRecord) []origin.Origin {
 	return out
 }
 
-// Table is a set of records. It is immutable and safe for concurrent use; the
-// nil one is empty.
+// Table is an immutable set of records, safe for concurrent use. A nil table is empty.
 type Table struct {
 	table   *origin.Table
 	records map[string]*nusav1.OriginRecord
 }
 
-// NewTable takes records that Check passed; it keeps them. Errors are
+// NewTable returns a table of records in canonical form, which it retains. Errors:
 // ErrTooMany and those of origin.NewTable.
 func NewTable(records []*nusav1.OriginRecord) (*Table, error) {
 	if err := CheckLimits(slices.Values(records)); err != nil {
@@ -103,7 +99,7 @@ func NewTable(records []*nusav1.OriginRecord) (*Table, error) {
 	return t, nil
 }
 
-// CheckLimits says whether so many records may be stored; the error is ErrTooMany.
+// CheckLimits returns ErrTooMany when the records exceed the bounds.
 func CheckLimits(records func(yield func(*nusav1.OriginRecord) bool)) error {
 	n, size := 0, 0
 	for r := range records {
@@ -116,7 +112,7 @@ func CheckLimits(records func(yield func(*nusav1.OriginRecord) bool)) error {
 	return nil
 }
 
-// Records are all of them, by domain. The caller must not change them.
+// Records returns every record, by domain. The caller must not change them.
 func (t *Table) Records() []*nusav1.OriginRecord {
 	if t == nil {
 		return nil
@@ -128,8 +124,8 @@ func (t *Table) Records() []*nusav1.OriginRecord {
 	return out
 }
 
-// Match is the most specific record that covers a domain; nil if none does, or
-// it is no domain.
+// Match returns the most specific record that covers a domain; nil when none does or
+// the text is not a domain.
 func (t *Table) Match(domain string) *nusav1.OriginRecord {
 	rec, _ := t.match(domain)
 	return rec
@@ -149,8 +145,8 @@ func (t *Table) match(domain string) (*nusav1.OriginRecord, error) {
 	return t.records[found.Pattern], nil
 }
 
-// ServingRegions are the regions of a domain's record that are not drained, in the
-// record's order; nil if no record covers it.
+// ServingRegions returns the regions of a domain's record that are not drained, in the
+// order of the record; nil when no record covers the domain.
 func (t *Table) ServingRegions(domain string) []string {
 	var out []string
 	for _, o := range t.Match(domain).GetOrigins() {
@@ -161,9 +157,9 @@ func (t *Table) ServingRegions(domain string) []string {
 	return out
 }
 
-// Resolve answers which origin serves a client. The view's router at a
-// percentile comes from router. Errors are statuses: NOT_FOUND where no record
-// covers the domain, INVALID_ARGUMENT for what is wrong with the request.
+// Resolve returns the origin that serves a client. router returns the router of the
+// present view at a percentile. Errors are statuses: NOT_FOUND when no record covers
+// the domain, INVALID_ARGUMENT for an invalid request.
 func (t *Table) Resolve(req *nusav1.ResolveOriginRequest, router func(topology.Percentile) *topology.Router) (*nusav1.ResolveOriginResponse, error) {
 	rec, err := t.match(req.GetDomain())
 	switch {
@@ -187,7 +183,7 @@ func (t *Table) Resolve(req *nusav1.ResolveOriginRequest, router func(topology.P
 		if client.Region == "" && client.Location != nil {
 			field = "location"
 		}
-		return nil, invalid(field, err) // the record was checked
+		return nil, invalid(field, err) // the record is valid, so the client is not
 	}
 	out := &nusav1.ResolveOriginResponse{Record: rec.GetDomain(), Choice: choiceToProto(choice.Candidate, rec, client)}
 	for _, o := range choice.Others {
@@ -200,7 +196,7 @@ func invalid(field string, err error) error {
 	return rpcerr.Invalid(&nusav1.Problem{Field: field, Message: err.Error()})
 }
 
-// choiceToProto is a candidate on the wire.
+// choiceToProto converts a candidate.
 func choiceToProto(c origin.Candidate, rec *nusav1.OriginRecord, client origin.Client) *nusav1.OriginChoice {
 	out := &nusav1.OriginChoice{Region: c.Region, Weight: c.Weight, Why: c.Why, Refused: c.Refused || c.Region == ""}
 	for _, o := range rec.GetOrigins() {

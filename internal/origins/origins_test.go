@@ -26,7 +26,7 @@ func record(domain string, regions ...string) *nusav1.OriginRecord {
 	return out
 }
 
-func TestCheck(t *testing.T) {
+func TestRecordsAreCheckedAndCanonical(t *testing.T) {
 	known := func(name string) (bool, []string) {
 		return name == "sgp" || name == "tyo", []string{"sgp", "tyo"}
 	}
@@ -79,7 +79,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestBounds(t *testing.T) {
+func TestTableIsBounded(t *testing.T) {
 	var all []*nusav1.OriginRecord
 	for i := range MaxRecords {
 		all = append(all, record(fmt.Sprintf("d%d.com", i), "sgp"))
@@ -103,7 +103,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-func TestResolve(t *testing.T) {
+func TestResolveChoosesAnOrigin(t *testing.T) {
 	edge := func(a, b string, millis int) []topology.Edge {
 		d := time.Duration(millis) * time.Millisecond
 		e := topology.Edge{From: a, To: b, State: topology.OK, Source: topology.Measured, P50: d, P90: 2 * d, P99: 3 * d}
@@ -178,12 +178,12 @@ func TestResolve(t *testing.T) {
 			t.Errorf("%v: %v, want %s", tc.req, err, tc.code)
 		}
 	}
-	nobody, err := table.Resolve(&nusav1.ResolveOriginRequest{Domain: "b.com", Region: "sgp"},
+	refused, err := table.Resolve(&nusav1.ResolveOriginRequest{Domain: "b.com", Region: "sgp"},
 		func(p topology.Percentile) *topology.Router {
 			return topology.NewRouter(topology.NewView([]topology.Region{{Name: "sgp"}}, nil), p)
 		})
-	if err != nil || nobody.GetChoice().GetRegion() != "" || !nobody.GetChoice().GetRefused() || len(nobody.GetOthers()) != 2 {
-		t.Errorf("nobody can serve: %v, %v", nobody, err)
+	if err != nil || refused.GetChoice().GetRegion() != "" || !refused.GetChoice().GetRefused() || len(refused.GetOthers()) != 2 {
+		t.Errorf("no origin can serve: %v, %v", refused, err)
 	}
 	if got := table.ServingRegions("b.com"); !slices.Equal(got, []string{"syd"}) {
 		t.Errorf("serving: %v", got)

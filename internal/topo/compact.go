@@ -9,17 +9,18 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// compactUnit is that of a compact matrix; what is longer than its numbers
-// reach is longest, what was not measured is unmeasured.
+// compactUnit is the unit of the numbers of a compact matrix. longest stands for all
+// longer medians, unmeasured for pairs without one.
 const (
 	compactUnit = 100 * time.Microsecond
 	unmeasured  = 0xffff
 	longest     = 0xfffe
 )
 
-// Compact is a view's measured medians in two bytes each, and a bit that tells
-// fresh ones from stale ones: 2.1 MB for 1,000 regions. Unreachable pairs and measurements that are not believed are left
-// out, and regions beyond MaxRegions.
+// Compact returns the measured medians of a view in two bytes each, and a bit that
+// tells fresh ones from stale ones: 2.1 MB for 1,000 regions. It leaves out
+// unreachable pairs, measurements that are not trusted, and regions beyond
+// MaxRegions.
 func Compact(v *topology.View) *nusav1.CompactMatrix {
 	names := v.Names()
 	names = names[:min(len(names), MaxRegions)]
@@ -40,10 +41,10 @@ func Compact(v *topology.View) *nusav1.CompactMatrix {
 	return out
 }
 
-// Expand calls f for each ordered pair of distinct regions that a compact matrix
-// has a median of, and refuses one that is not well formed before the first
-// call. Of a median that did not fit, the longest that does is told. A matrix of
-// an earlier version, which does not tell what is fresh, is stale.
+// Expand calls f for each ordered pair of distinct regions with a median in a compact
+// matrix. It returns an error for a malformed matrix before the first call. A median
+// that was too long for the format is given as the longest one. All medians of a
+// matrix of an earlier version, which has no bits for freshness, are stale.
 func Expand(m *nusav1.CompactMatrix, f func(from, to string, p50 time.Duration, state topology.State)) error {
 	n := len(m.GetRegions())
 	if n > MaxRegions || len(m.GetP50()) != 2*n*n {
@@ -51,7 +52,7 @@ func Expand(m *nusav1.CompactMatrix, f func(from, to string, p50 time.Duration, 
 	}
 	fresh := m.GetFresh()
 	if want := (n*n + 7) / 8; len(fresh) != 0 && len(fresh) != want {
-		return fmt.Errorf("compact matrix: %d bytes that tell what is fresh for %d regions: want %d, or none", len(fresh), n, want)
+		return fmt.Errorf("compact matrix: %d bytes of freshness for %d regions: want %d, or none", len(fresh), n, want)
 	}
 	for i, from := range m.GetRegions() {
 		for j, to := range m.GetRegions() {

@@ -1,6 +1,3 @@
-// Package topo is topology on the wire, the same at the global tier and in a
-// region: what a request may ask, and regions, edges, paths and findings to
-// proto and back. Errors of requests are statuses that name the field.
 package topo
 
 import (
@@ -14,8 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// EdgeToProto is an edge on the wire. What has no value has no durations, and what was
-// not measured has no minimum, jitter and age.
+// EdgeToProto converts an edge. An edge without a value has no durations; an edge that
+// was not measured has no minimum, jitter and age.
 func EdgeToProto(e topology.Edge) *nusav1.Edge {
 	out := &nusav1.Edge{
 		From: e.From, To: e.To, State: nusav1.EdgeState(e.State), Source: nusav1.RTTSource(e.Source),
@@ -32,7 +29,7 @@ func EdgeToProto(e topology.Edge) *nusav1.Edge {
 	return out
 }
 
-// EdgeFromProto reads an edge.
+// EdgeFromProto converts an edge.
 func EdgeFromProto(e *nusav1.Edge) topology.Edge {
 	return topology.Edge{
 		From: e.GetFrom(), To: e.GetTo(), State: topology.State(e.GetState()), Source: topology.Source(e.GetSource()),
@@ -45,14 +42,13 @@ func EdgeFromProto(e *nusav1.Edge) topology.Edge {
 }
 
 const (
-	// maxRTT is above any round trip that a probe waits for.
+	// maxRTT is above every round-trip time that a probe waits for.
 	maxRTT = time.Minute
-	// maxAge is above any age of a measurement, and far from where times overflow.
+	// maxAge is above every age of a measurement, and far below the overflow of times.
 	maxAge = 100 * 365 * 24 * time.Hour
 )
 
-// PlausibleEdge says whether an edge, as a region told it, is what a probe can have
-// measured.
+// PlausibleEdge reports whether a probe can have measured an edge that a region sent.
 func PlausibleEdge(e *nusav1.Edge) bool {
 	for _, d := range []time.Duration{
 		e.GetP50().AsDuration(), e.GetP90().AsDuration(), e.GetP99().AsDuration(),
@@ -62,13 +58,13 @@ func PlausibleEdge(e *nusav1.Edge) bool {
 			return false
 		}
 	}
-	share := func(f float64) bool { return f >= 0 && f <= 1 } // and not NaN
+	share := func(f float64) bool { return f >= 0 && f <= 1 } // false for NaN
 	age := e.GetAge().AsDuration()
 	return share(e.GetLoss()) && share(e.GetLossOut()) && share(e.GetLossBack()) && age >= 0 && age <= maxAge &&
 		e.GetState() >= 0 && e.GetState() <= nusav1.EdgeState_EDGE_STATE_UNREACHABLE
 }
 
-// LocationFromProto reads a location; nil for nil. It may be invalid.
+// LocationFromProto converts a location, which may be invalid; nil for nil.
 func LocationFromProto(l *nusav1.Location) *topology.Location {
 	if l == nil {
 		return nil
@@ -76,7 +72,7 @@ func LocationFromProto(l *nusav1.Location) *topology.Location {
 	return &topology.Location{Latitude: l.GetLatitude(), Longitude: l.GetLongitude(), Name: l.GetName()}
 }
 
-// CoordinateFromProto reads a network coordinate; nil for nil.
+// CoordinateFromProto converts a network coordinate; nil for nil.
 func CoordinateFromProto(c *nusav1.Coordinate) *topology.Coordinate {
 	if c == nil {
 		return nil
@@ -84,7 +80,7 @@ func CoordinateFromProto(c *nusav1.Coordinate) *topology.Coordinate {
 	return &topology.Coordinate{Vector: c.GetVector(), Error: c.GetError(), Adjustment: c.GetAdjustment(), Height: c.GetHeight()}
 }
 
-// CoordinateToProto is a network coordinate on the wire; nil for nil.
+// CoordinateToProto converts a network coordinate; nil for nil.
 func CoordinateToProto(c *topology.Coordinate) *nusav1.Coordinate {
 	if c == nil {
 		return nil
@@ -92,12 +88,12 @@ func CoordinateToProto(c *topology.Coordinate) *nusav1.Coordinate {
 	return &nusav1.Coordinate{Vector: c.Vector, Error: c.Error, Adjustment: c.Adjustment, Height: c.Height}
 }
 
-// pageBytes bounds a message of edges: at most the last row goes beyond it, of
-// less than half a megabyte, and gRPC takes 4 MiB unless told otherwise.
+// pageBytes bounds a message of edges. Only its last row, of less than half a
+// megabyte, may exceed the bound; gRPC accepts 4 MiB by default.
 const pageBytes = 2 << 20
 
-// MatrixPage answers a question for edges: whole rows, as many as fit a message, from
-// one region or of all; of those, the ones that follow the region it goes on after.
+// MatrixPage returns the response to a request for edges: the row of one region, or as
+// many whole rows as fit a message, beginning after the region in `after`.
 func MatrixPage(v *topology.View, req *nusav1.MatrixRequest) *nusav1.MatrixResponse {
 	names := v.Names()
 	out := &nusav1.MatrixResponse{Regions: names}
@@ -128,10 +124,10 @@ func MatrixPage(v *topology.View, req *nusav1.MatrixRequest) *nusav1.MatrixRespo
 	return out
 }
 
-// sendRows sends to a watch the edges that row answers of each region by its place
-// in names, or of one region: whole rows, as many to a message as fit, of which
-// the last has the token. Without reset it sends nothing if there are none. It is
-// false, without an error, when row is: what it is told of is another by now.
+// sendRows sends a watch the edges that row returns for each region, by its index in
+// names, or for the region from: whole rows, as many as fit in a message. The last
+// message has the token. Without reset and without edges it sends nothing. It
+// returns false when row does: the change log was replaced meanwhile.
 func sendRows(names []string, from string, row func(i int) ([]topology.Edge, bool), reset bool, token string, send func(*nusav1.MatrixResponse) error) (bool, error) {
 	out, size := &nusav1.MatrixResponse{Regions: names, Reset_: reset}, 0
 	for i, name := range names {
@@ -161,7 +157,7 @@ func sendRows(names []string, from string, row func(i int) ([]topology.Edge, boo
 	return true, send(out)
 }
 
-// PathToProto is a path on the wire.
+// PathToProto converts a path.
 func PathToProto(p topology.Path) *nusav1.Path {
 	out := &nusav1.Path{
 		Regions: p.Regions, Rtt: durationpb.New(p.RTT), Source: nusav1.RTTSource(p.Source),
@@ -175,7 +171,7 @@ func PathToProto(p topology.Path) *nusav1.Path {
 	return out
 }
 
-// PathsToProto are paths on the wire.
+// PathsToProto converts paths.
 func PathsToProto(paths []topology.Path) *nusav1.PathResponse {
 	out := &nusav1.PathResponse{}
 	for _, p := range paths {
@@ -184,7 +180,7 @@ func PathsToProto(paths []topology.Path) *nusav1.PathResponse {
 	return out
 }
 
-// NeighboursToProto are near regions on the wire.
+// NeighboursToProto converts near regions.
 func NeighboursToProto(near []topology.Neighbour) *nusav1.NearestResponse {
 	out := &nusav1.NearestResponse{}
 	for _, n := range near {

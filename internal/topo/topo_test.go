@@ -23,8 +23,8 @@ func edge(from, to string, p50 time.Duration) topology.Edge {
 	}
 }
 
-// TestEdgesThereAndBack also notices a field that was forgotten.
-func TestEdgesThereAndBack(t *testing.T) {
+// TestEdgeSurvivesConversion also fails for a field that the conversion forgets.
+func TestEdgeSurvivesConversion(t *testing.T) {
 	e := edge("a", "b", 70*time.Millisecond)
 	e.ReverseReachable, e.Doubt, e.Error = true, "odd", 0.5
 	for i, v := 0, reflect.ValueOf(e); i < v.NumField(); i++ {
@@ -40,7 +40,7 @@ func TestEdgesThereAndBack(t *testing.T) {
 	}
 }
 
-func TestCompact(t *testing.T) {
+func TestCompactMatrixExpands(t *testing.T) {
 	regions := []topology.Region{{Name: "a"}, {Name: "b"}, {Name: "c"}}
 	gone := edge("c", "a", time.Second)
 	gone.State = topology.Unreachable
@@ -78,8 +78,8 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// TestQuestionsAreJudged: what cannot be answered names its field.
-func TestQuestionsAreJudged(t *testing.T) {
+// TestInvalidRequestsNameTheField: the error of an invalid request names its field.
+func TestInvalidRequestsNameTheField(t *testing.T) {
 	at := timestamppb.New(time.Unix(1000, 0))
 	path := func(r *nusav1.PathRequest) error { _, _, err := ParsePathRequest(r); return err }
 	near := func(r *nusav1.NearestRequest) error { _, err := ParseNearestRequest(r, ""); return err }
@@ -137,8 +137,8 @@ func TestQuestionsAreJudged(t *testing.T) {
 	}
 }
 
-// TestFindings: every kind is on the wire, the gravest first, with its total.
-func TestFindings(t *testing.T) {
+// TestEveryFindingIsConverted: every kind is converted, by importance, with its total.
+func TestEveryFindingIsConverted(t *testing.T) {
 	cut, old := edge("b", "d", 5*time.Millisecond), edge("d", "c", 7*time.Millisecond)
 	cut.State, old.State = topology.Unreachable, topology.Stale
 	r := topology.Check(topology.NewView([]topology.Region{
@@ -166,8 +166,8 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestLongAnswersComeInParts, of which the last has the token.
-func TestLongAnswersComeInParts(t *testing.T) {
+// TestLongUpdatesHaveSeveralMessages: the last message of an update has the token.
+func TestLongUpdatesHaveSeveralMessages(t *testing.T) {
 	const n = 500
 	var regions []topology.Region
 	for i := range n {
@@ -187,7 +187,7 @@ func TestLongAnswersComeInParts(t *testing.T) {
 		t.Errorf("%d parts, %d edges, at %v, %v", parts, edges, at, err)
 	}
 	b.DropIdle(time.Hour)
-	if b.board != nil {
-		t.Error("nobody looks at the board, and it is kept")
+	if b.log != nil {
+		t.Error("the change log outlives its last watch")
 	}
 }

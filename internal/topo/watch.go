@@ -11,32 +11,33 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// idleFor is how long the board is kept that nobody looks at, so that who
-// watched can go on.
+// idleFor is how long the change log stays after its last use, so that a watch that
+// broke can resume.
 const idleFor = 10 * time.Minute
 
-// WatchLog are the matrix as it was told to those who watch it: one for all, so
-// that they see the same numbers. The board exists while somebody watches, and a
-// while longer: of 1,000 regions it is 112 MB. Safe for concurrent use; the zero
-// value is ready.
+// WatchLog is the matrix as it was sent to its watches, shared by all so that they
+// see the same numbers. Its change log exists while a watch runs and for a while
+// after; for 1,000 regions it takes 112 MB. Safe for concurrent use; the zero value
+// is ready.
 type WatchLog struct {
-	mu    sync.Mutex
-	board *topology.ChangeLog
-	// generation numbers the boards of a reign, for tokens.
+	mu  sync.Mutex
+	log *topology.ChangeLog
+	// generation numbers the change logs of a term of leadership, for tokens.
 	generation uint64
 	used       time.Duration
 }
 
-// WatchPosition is how far a watch has got.
+// WatchPosition is the position of a watch in a change log.
 type WatchPosition struct{ generation, sequence uint64 }
 
-// token is the place in words; from is part of the question.
-func (w WatchPosition) token(epoch, from string) string {
-	return fmt.Sprintf("%s.%x.%x.%s", epoch, w.generation, w.sequence, from)
+// token returns the position as a text. epoch identifies the term of leadership, from
+// is the region of the request.
+func (p WatchPosition) token(epoch, from string) string {
+	return fmt.Sprintf("%s.%x.%x.%s", epoch, p.generation, p.sequence, from)
 }
 
-// ParseWatchToken reads a token; the zero value, from which nobody can go on, if it is
-// of another reign or question.
+// ParseWatchToken reads a token. It returns the zero value, from which no watch can
+// resume, for a token of another epoch or another request.
 func ParseWatchToken(token, epoch, from string) WatchPosition {
 	rest, ours := strings.CutPrefix(token, epoch+".")
 	parts := strings.SplitN(rest, ".", 3)
@@ -51,43 +52,43 @@ func ParseWatchToken(token, epoch, from string) WatchPosition {
 	return WatchPosition{generation, sequence}
 }
 
-// update brings the board up to date and answers where it stands, and its regions.
-func (b *WatchLog) update(v *topology.View, now time.Duration) (WatchPosition, []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.used = now
-	if b.board == nil || !b.board.Update(v) {
-		b.board = topology.NewChangeLog(v)
-		b.generation++
+// update updates the change log to a view and returns its position and its regions.
+func (w *WatchLog) update(v *topology.View, now time.Duration) (WatchPosition, []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.used = now
+	if w.log == nil || !w.log.Update(v) {
+		w.log = topology.NewChangeLog(v)
+		w.generation++
 	}
-	return WatchPosition{b.generation, b.board.Sequence()}, b.board.Names()
+	return WatchPosition{w.generation, w.log.Sequence()}, w.log.Names()
 }
 
-// DropIdle drops a board that nobody has looked at for long.
-func (b *WatchLog) DropIdle(now time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if now-b.used > idleFor {
-		b.board = nil
+// DropIdle drops a change log that was not used for idleFor.
+func (w *WatchLog) DropIdle(now time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now-w.used > idleFor {
+		w.log = nil
 	}
 }
 
-// changesOfRow answers the edges from region i that were posted after a place, false if
-// the board is another one by now.
-func (b *WatchLog) changesOfRow(i int, after WatchPosition) ([]topology.Edge, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.board == nil || b.generation != after.generation {
+// changesOfRow returns the edges from region i that changed after a position; false
+// when the change log was replaced meanwhile.
+func (w *WatchLog) changesOfRow(i int, after WatchPosition) ([]topology.Edge, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.log == nil || w.generation != after.generation {
 		return nil, false
 	}
-	return b.board.ChangedEdges(i, after.sequence), true
+	return w.log.ChangedEdges(i, after.sequence), true
 }
 
-// SendChanges sends what was posted since a place, everything if one cannot go on from
-// there, in messages of which the last one has the token. It answers the new
-// place, or the old one when another board came in between.
-func (b *WatchLog) SendChanges(v *topology.View, now time.Duration, after WatchPosition, epoch, from string, send func(*nusav1.MatrixResponse) error) (WatchPosition, error) {
-	at, names := b.update(v, now)
+// SendChanges sends what changed since a position, or everything when a watch cannot
+// resume from there. The last message has the token. It returns the new position; the
+// zero value when the change log was replaced meanwhile.
+func (w *WatchLog) SendChanges(v *topology.View, now time.Duration, after WatchPosition, epoch, from string, send func(*nusav1.MatrixResponse) error) (WatchPosition, error) {
+	at, names := w.update(v, now)
 	reset := after.generation != at.generation || after.sequence > at.sequence
 	if reset {
 		after = WatchPosition{generation: at.generation}
@@ -95,7 +96,7 @@ func (b *WatchLog) SendChanges(v *topology.View, now time.Duration, after WatchP
 	if after == at {
 		return at, nil
 	}
-	same, err := sendRows(names, from, func(i int) ([]topology.Edge, bool) { return b.changesOfRow(i, after) }, reset, at.token(epoch, from), send)
+	same, err := sendRows(names, from, func(i int) ([]topology.Edge, bool) { return w.changesOfRow(i, after) }, reset, at.token(epoch, from), send)
 	switch {
 	case err != nil:
 		return after, err

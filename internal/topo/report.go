@@ -10,8 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// ReportToProto are what a check found, on the wire: kinds in the order of how much
-// they should worry, the worst of each first.
+// ReportToProto converts the findings of a check: kinds by importance, the worst finding
+// of each kind first.
 func ReportToProto(r topology.CheckResult) *nusav1.CheckTopologyResponse {
 	out := &nusav1.CheckTopologyResponse{
 		Regions: int32(r.Regions), Measured: int32(r.Pairs.Measured + r.Pairs.Stale), Totals: map[string]int32{},

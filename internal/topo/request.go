@@ -15,11 +15,11 @@ import (
 
 // Bounds of requests.
 const (
-	// MaxRegions of a federation: what a list of near ones can hold.
+	// MaxRegions bounds the regions of a federation, and so a list of near ones.
 	MaxRegions = 1024
 	// maxName bounds the names of regions, nodes and pools, in bytes.
 	maxName = 253
-	// MaxPoints and maxFields bound a history.
+	// MaxPoints and maxFields bound a history response.
 	MaxPoints = 2000
 	maxFields = 64
 	maxToken  = 128
@@ -29,10 +29,10 @@ func invalid(field, format string, args ...any) error {
 	return rpcerr.Invalid(&nusav1.Problem{Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
-// maxListed names are named in a text.
+// maxListed bounds the names in one message.
 const maxListed = 10
 
-// ListNames prints names, at most ten and how many there are besides.
+// ListNames returns names as a text: at most ten of them, and the number of the others.
 func ListNames(names []string) string {
 	switch {
 	case len(names) == 0:
@@ -43,7 +43,7 @@ func ListNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// ParsePercentile reads 50, 90 or 99; 0 is 50.
+// ParsePercentile reads a percentile: 50, 90 or 99; 0 means 50.
 func ParsePercentile(p int32) (topology.Percentile, error) {
 	switch p {
 	case 0:
@@ -54,8 +54,8 @@ func ParsePercentile(p int32) (topology.Percentile, error) {
 	return 0, invalid("percentile", "%d: must be 50, 90 or 99; leave it out for 50", p)
 }
 
-// ParsePathRequest reads a question for paths; whether its ends exist, and the load,
-// is for the caller to see.
+// ParsePathRequest reads a request for paths. The caller checks that its ends exist,
+// and adds the load.
 func ParsePathRequest(req *nusav1.PathRequest) (topology.Percentile, topology.PathOptions, error) {
 	o := topology.PathOptions{K: int(req.GetK()), MaxRelays: int(req.GetMaxRelays())}
 	p, err := ParsePercentile(req.GetPercentile())
@@ -83,7 +83,8 @@ func weight(field string, d *durationpb.Duration) (time.Duration, error) {
 	return w, nil
 }
 
-// NearestQuery asks for the regions near a region or, if that is "", a location.
+// NearestQuery selects the regions near a region or, when Region is "", near a
+// location.
 type NearestQuery struct {
 	Region     string
 	Location   *topology.Location
@@ -91,9 +92,9 @@ type NearestQuery struct {
 	Percentile topology.Percentile
 }
 
-// ParseNearestRequest reads a question for near regions; home is the region that is meant
-// where neither region nor location is given, "" = none. Whether the region
-// exists is for the caller to see.
+// ParseNearestRequest reads a request for near regions. home is the region that is
+// meant when the request has neither region nor location; "" for none. The caller
+// checks that the region exists.
 func ParseNearestRequest(req *nusav1.NearestRequest, home string) (NearestQuery, error) {
 	q := NearestQuery{Region: req.GetRegion(), Location: LocationFromProto(req.GetLocation()), Limit: int(req.GetLimit())}
 	if q.Region == "" && q.Location == nil {
@@ -114,7 +115,7 @@ func ParseNearestRequest(req *nusav1.NearestRequest, home string) (NearestQuery,
 	return q, nil
 }
 
-// Run answers the question from a view that holds its region.
+// Run runs the query over a view that has its region.
 func (q NearestQuery) Run(v *topology.View) []topology.Neighbour {
 	if q.Region == "" {
 		return v.NearestToLocation(*q.Location, q.Limit, q.Percentile)
@@ -122,7 +123,7 @@ func (q NearestQuery) Run(v *topology.View) []topology.Neighbour {
 	return v.Nearest(q.Region, q.Limit, q.Percentile)
 }
 
-// ParseCheckRequest reads a question for what is odd.
+// ParseCheckRequest reads a request for anomalies.
 func ParseCheckRequest(req *nusav1.CheckTopologyRequest) (topology.CheckOptions, error) {
 	p, err := ParsePercentile(req.GetPercentile())
 	o := topology.CheckOptions{Percentile: p, MinGain: req.GetMinGain(), Limit: int(req.GetLimit())}
@@ -130,40 +131,40 @@ func ParseCheckRequest(req *nusav1.CheckTopologyRequest) (topology.CheckOptions,
 	case err != nil:
 		return o, err
 	case !(o.MinGain >= 0 && o.MinGain < 1):
-		return o, invalid("min_gain", "%v: must be a share, 0 up to but not 1; leave it out for %v", o.MinGain, topology.DefaultMinGain)
+		return o, invalid("min_gain", "%v: must be a share, at least 0 and below 1; leave it out for %v", o.MinGain, topology.DefaultMinGain)
 	case o.Limit < 0 || o.Limit > topology.MaxFindings:
 		return o, invalid("limit", "%d: must be 1..%d; leave it out for 20", o.Limit, topology.MaxFindings)
 	}
 	return o, nil
 }
 
-// ValidateToken refuses what cannot be a token of a watch.
+// ValidateToken returns an error for a text that cannot be the token of a watch.
 func ValidateToken(token string) error {
 	if len(token) > maxToken {
-		return invalid("token", "is none of ours: leave it out, and the answer begins anew")
+		return invalid("token", "is not a token of this server: leave it out to start from the beginning")
 	}
 	return nil
 }
 
-// ValidateMatrixRequest refuses what cannot be a question for edges; whether the region
-// exists is for the caller to see.
+// ValidateMatrixRequest returns an error for a request for edges that cannot be valid.
+// The caller checks that its region exists.
 func ValidateMatrixRequest(req *nusav1.MatrixRequest) error {
 	if len(req.GetAfter()) > maxName {
-		return invalid("after", "must be the next of an answer")
+		return invalid("after", "must be the next of a response")
 	}
 	return ValidateToken(req.GetToken())
 }
 
-// HistoryRange is the time that a question for history is about. Step 0 is for
-// who answers to choose.
+// HistoryRange is the time range of a request for history. With a Step of 0 the
+// server chooses.
 type HistoryRange struct {
 	From, To time.Time
 	Step     time.Duration
 }
 
-// ParseHistoryRequest reads a question for history: the hour before `to`, and that is now,
-// unless it says otherwise. Which region keeps what is asked for, and which fields
-// there are, is for the caller to see.
+// ParseHistoryRequest reads the time range of a request for history. By default it is
+// the hour before `to`, and `to` is now. The caller finds the region that has the
+// series, and checks the fields.
 func ParseHistoryRequest(req *nusav1.HistoryRequest, now time.Time) (HistoryRange, error) {
 	from, to, step := req.GetFrom(), req.GetTo(), req.GetStep()
 	none := HistoryRange{}
@@ -177,13 +178,13 @@ func ParseHistoryRequest(req *nusav1.HistoryRequest, now time.Time) (HistoryRang
 	case len(req.GetFields()) > maxFields:
 		return none, invalid("fields", "%d of them: at most %d; leave them out for all", len(req.GetFields()), maxFields)
 	case from != nil && from.CheckValid() != nil:
-		return none, invalid("from", "is no time")
+		return none, invalid("from", "is not a time")
 	case to != nil && to.CheckValid() != nil:
-		return none, invalid("to", "is no time")
+		return none, invalid("to", "is not a time")
 	case step != nil && (step.CheckValid() != nil || step.AsDuration() < 0):
 		return none, invalid("step", "must not be negative; leave it out for the finest with at most 300 points")
 	case req.GetTrend() && req.GetKind() == "edge":
-		return none, invalid("trend", "is of nodes and pools only: leave it out")
+		return none, invalid("trend", "is for nodes and pools only: leave it out")
 	}
 	q := HistoryRange{To: now, Step: step.AsDuration()}
 	if to != nil {
