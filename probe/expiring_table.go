@@ -31,10 +31,12 @@ func (r *expiringTable[K, V]) turn(now time.Time) {
 // get finds an entry, and renews it if there is room.
 func (r *expiringTable[K, V]) get(key K, now time.Time) (v V, ok bool) {
 	r.turn(now)
-	if v, ok = r.young[key]; ok {
+	v, ok = r.young[key]
+	if ok {
 		return v, true
 	}
-	if v, ok = r.old[key]; ok {
+	v, ok = r.old[key]
+	if ok {
 		r.put(key, v, now)
 	}
 	return v, ok

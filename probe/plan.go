@@ -191,7 +191,8 @@ func (p *Plan) share() {
 	left, scale := (1-evenShare)*steady, 0.0
 	full := 0 // number of peers that reach the maximum
 	for ; full < len(byWeight) && byWeight[full].weight > 0; full++ {
-		if scale = left / weights; rate(byWeight[full], scale) < most {
+		scale = left / weights
+		if rate(byWeight[full], scale) < most {
 			break
 		}
 		left -= most - rate(byWeight[full], 0)

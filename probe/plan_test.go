@@ -292,7 +292,8 @@ func TestSharesOfTheBudget(t *testing.T) {
 				want = most
 			}
 			got := 1 / p.Every(name).Seconds()
-			if sum += got; math.Abs(got-want) > 1e-4*want {
+			sum += got
+			if math.Abs(got-want) > 1e-4*want {
 				t.Fatalf("%s of weight %v is probed %v times a second, want %v", name, weights[name], got, want)
 			}
 		}
@@ -331,7 +332,8 @@ func TestPlanSurvivesClockJumps(t *testing.T) {
 				waited[d.Peer] = 0
 				p.Answered(d.Peer, d.Method, now, rnd.Float64)
 			}
-			if tokens -= float64(len(due)); tokens < 0 {
+			tokens -= float64(len(due))
+			if tokens < 0 {
 				t.Fatalf("more probes than the budget allows")
 			}
 			for _, name := range names {

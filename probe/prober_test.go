@@ -323,7 +323,8 @@ func (s *stage) fakePeer(host string, reply func(n int, p packet) [][]byte) stri
 func TestBusyResponderDoesNotInflateTheRoundTrip(t *testing.T) {
 	onStage(t, func(s *stage) {
 		b := s.fakePeer(hostB, func(n int, p packet) [][]byte {
-			if p = p.answer(); n%2 == 1 {
+			p = p.answer()
+			if n%2 == 1 {
 				p.responderDelay = 60 * msec
 				time.Sleep(p.responderDelay)
 			}
@@ -453,7 +454,8 @@ func TestOnlyLargeChangesAreNoticeable(t *testing.T) {
 		if got := noticeable(was, is); got != tc.want {
 			t.Errorf("%v to %v: %v", tc.was, tc.is, got)
 		}
-		if is.State = topology.Stale; !noticeable(was, is) {
+		is.State = topology.Stale
+		if !noticeable(was, is) {
 			t.Errorf("%v to %v and stale: not noticeable", tc.was, tc.is)
 		}
 	}

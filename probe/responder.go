@@ -117,7 +117,8 @@ func Listen(ctx context.Context, cfg ResponderConfig) (*Responder, error) {
 		tries = portTries
 	}
 	for range tries {
-		if err = r.listen(ctx); err == nil {
+		err = r.listen(ctx)
+		if err == nil {
 			return r, nil
 		}
 	}
@@ -283,7 +284,8 @@ func (r *Responder) proved(host string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.proofs--
-	if r.proofsOf[host]--; r.proofsOf[host] == 0 {
+	r.proofsOf[host]--
+	if r.proofsOf[host] == 0 {
 		delete(r.proofsOf, host)
 	}
 }

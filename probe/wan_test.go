@@ -175,7 +175,8 @@ func TestOneWayCutIsDistinguished(t *testing.T) {
 		}
 		w.wan.Heal("a", "b")
 		wait(time.Minute)
-		if ab, ba = w.edge("a", "b"), w.edge("b", "a"); ab.State != topology.OK || ba.State != topology.OK || ab.P50 != 40*msec || ba.P50 != 60*msec {
+		ab, ba = w.edge("a", "b"), w.edge("b", "a")
+		if ab.State != topology.OK || ba.State != topology.OK || ab.P50 != 40*msec || ba.P50 != 60*msec {
 			t.Errorf("healed: %s, %s", summary(ab), summary(ba))
 		}
 	})

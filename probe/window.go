@@ -128,7 +128,8 @@ func (w *Window) restartOnChange(method string) {
 		if s.Lost || s.delayed() || s.Method != method {
 			continue
 		}
-		if run++; run <= changeRun {
+		run++
+		if run <= changeRun {
 			begin = i
 		}
 		clean = append(clean, s.RTT)

@@ -102,7 +102,8 @@ func TestBreachDoesNotCountAGap(t *testing.T) {
 	if b.State != topology.Broken || b.Since != 0 || b.Balance != 0 {
 		t.Errorf("%+v", b)
 	}
-	if b = b.Step(bound, ok(2*msec), -time.Hour); b.Since != 0 || b.Balance != 0 {
+	b = b.Step(bound, ok(2*msec), -time.Hour)
+	if b.Since != 0 || b.Balance != 0 {
 		t.Errorf("time ran backwards: %+v", b)
 	}
 }

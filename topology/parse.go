@@ -180,7 +180,8 @@ func ParseEdges(r io.Reader) (*Cells, error) {
 		line, _ := in.FieldPos(0)
 		var ends [2]int
 		for i, name := range []string{"src", "dst"} {
-			if ends[i], err = m.region(index, row[column[name]], line); err != nil {
+			ends[i], err = m.region(index, row[column[name]], line)
+			if err != nil {
 				return nil, err
 			}
 		}

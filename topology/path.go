@@ -163,7 +163,8 @@ func NewRouter(v *View, p Percentile) *Router {
 		if back := v.cell(j, i); trust[k] == levelStale && back != nil && back.state == Unreachable {
 			trust[k] = levels
 		}
-		if found[trust[k]] = true; trust[k] == levels {
+		found[trust[k]] = true
+		if trust[k] == levels {
 			costs[k] = noWay
 		}
 	}

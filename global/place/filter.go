@@ -31,11 +31,13 @@ func (ev *evaluator) filter(w *work, c *candidate) {
 		if !n.Required || c.nearReason != "" {
 			continue
 		}
-		if c.nearReason = n.refuses(t); c.nearReason != "" {
+		c.nearReason = n.refuses(t)
+		if c.nearReason != "" {
 			c.near, c.distance = n, n.deciding(t)
 		}
 	}
-	if c.breach = w.breached[r.Name]; c.breach != nil && c.nearReason == "" {
+	c.breach = w.breached[r.Name]
+	if c.breach != nil && c.nearReason == "" {
 		c.nearReason = ReasonRTTTooHigh // broken for long, even if the latest value keeps the bound
 	} else {
 		c.breach = nil
@@ -50,7 +52,8 @@ func (ev *evaluator) filter(w *work, c *candidate) {
 		c.reason = ReasonNoCapacity
 		return
 	}
-	if c.returned = ev.returns.backoffs[groupIn{w.job.Namespace, w.job.Name, g.Name, r.Name}]; c.returned != nil {
+	c.returned = ev.returns.backoffs[groupIn{w.job.Namespace, w.job.Name, g.Name, r.Name}]
+	if c.returned != nil {
 		c.reason = ReasonReturnedRecently
 		return
 	}

@@ -62,7 +62,8 @@ func (l *ledger) charge(r int, a Ask, hash uint64, n int) {
 // reported is how many instances fit by the region's report alone, and whether
 // the number is an exact count.
 func (l *ledger) reported(r int, a Ask, hash uint64) (n int, exact bool) {
-	if n, exact = l.regions[r].Fits[hash]; exact {
+	n, exact = l.regions[r].Fits[hash]
+	if exact {
 		return max(0, n), true
 	}
 	if l.regions[r].missingDriver(a) != "" {

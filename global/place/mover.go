@@ -110,7 +110,8 @@ func (mv *mover) moveAway(w *work, better map[string][]int) {
 			continue
 		}
 		n, to := mv.room(w, better[name], min(parallel-down, w.owned[name]))
-		if n = mv.revoke(w, b, n, to); n == 0 {
+		n = mv.revoke(w, b, n, to)
+		if n == 0 {
 			mv.addMove(w, b, Move{Why: "stays: regions.spread leaves no other place for it"})
 			continue
 		}

@@ -41,7 +41,8 @@ func ProbeDemand(s Snapshot) map[string]map[string]float64 {
 		return cmp.Or(cmp.Compare(rules[a].pairs(), rules[b].pairs()), cmp.Compare(a, b))
 	}) {
 		r := rules[key]
-		if left -= r.pairs(); left < 0 {
+		left -= r.pairs()
+		if left < 0 {
 			break
 		}
 		for _, from := range r.from {

@@ -383,8 +383,10 @@ func nearOf(s string) Near {
 		n.Location = &topology.Location{}
 		n.Location.Latitude, _ = strconv.ParseFloat(lat, 64)
 		n.Location.Longitude, _ = strconv.ParseFloat(lon, 64)
-	} else if n.Domain, ok = strings.CutPrefix(words[0], "domain="); !ok {
-		n.Domain, n.Selector = "", selectorOf(words[0])
+	} else if domain, ok := strings.CutPrefix(words[0], "domain="); ok {
+		n.Domain = domain
+	} else {
+		n.Selector = selectorOf(words[0])
 	}
 	for _, word := range words[1:] {
 		k, numbered := strconv.Atoi(word[1:])

@@ -106,7 +106,8 @@ func (f *federation) ordersOf(name string) message {
 func (f *federation) receive(name string, a region.Answer) region.Outcome {
 	out := region.ApplyAnswer(f.slots, name, a)
 	f.write(out.Changes)
-	if f.seen[cmp.Or(string(out.Ignored), string(a.State))]++; len(out.Changes) > 1 {
+	f.seen[cmp.Or(string(out.Ignored), string(a.State))]++
+	if len(out.Changes) > 1 {
 		f.seen["split"]++
 	}
 	return out

@@ -190,7 +190,8 @@ func (s *stream) Write(b []byte) (int, error) {
 		if n > 0 {
 			l.push(packet{data: append([]byte(nil), b[written:written+n]...)}, delay)
 		}
-		if written += n; written == len(b) {
+		written += n
+		if written == len(b) {
 			return written, nil
 		}
 	}
@@ -335,7 +336,8 @@ func (s *stream) Read(b []byte) (int, error) {
 			return 0, nil
 		case len(l.ready) > 0:
 			n := copy(b, l.ready[0])
-			if l.ready[0] = l.ready[0][n:]; len(l.ready[0]) == 0 {
+			l.ready[0] = l.ready[0][n:]
+			if len(l.ready[0]) == 0 {
 				l.ready[0] = nil
 				l.ready = l.ready[1:]
 			}
