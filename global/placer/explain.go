@@ -104,9 +104,9 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 	if j == nil || j.Record == nil {
 		return lastDecisions{}, false
 	}
-	out := lastDecisions{held: map[string]state.Decision{}, status: j.Status(), bounds: bounds(j), job: j.Spec, waits: maps.Clone(j.RolloutWaits)}
-	if state.HasNear(j.Spec) {
-		out.near = place.NewBoundTracker(nearSnapshot(st, j.Spec))
+	out := lastDecisions{held: map[string]state.Decision{}, status: j.Status(), bounds: bounds(j), job: j.PlaceJob, waits: maps.Clone(j.RolloutWaits)}
+	if state.HasNear(j.PlaceJob) {
+		out.near = place.NewBoundTracker(nearSnapshot(st, j.PlaceJob))
 	}
 	for name, d := range j.Decisions {
 		if d.Full {
@@ -114,7 +114,7 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 		}
 	}
 	switch {
-	case len(out.held) == len(j.Spec.Groups):
+	case len(out.held) == len(j.PlaceJob.Groups):
 	case out.unsatisfied():
 		job := j.ToPlace()
 		job.Disconnected = st.DisconnectedOf(j)
@@ -140,10 +140,10 @@ func (d *lastDecisions) unsatisfied() bool {
 // room of its instances is free again where regions count it exactly. The lock
 // is held.
 func snapshotWithout(st *state.State, j *state.Job) place.Snapshot {
-	dry := j.Spec
+	dry := j.PlaceJob
 	dry.Stopped = false
 	out := explainSnapshot(st, j.Key, dry)
-	for _, g := range j.Spec.Groups {
+	for _, g := range j.PlaceJob.Groups {
 		for _, r := range out.Regions {
 			c := j.Summaries[r.Name].GetGroups()[g.Name]
 			if n, exact := r.Fits[g.Ask.Hash()]; exact {

@@ -101,7 +101,10 @@ func (p *Placer) Tick() {
 		p.updateProbeDemand()
 	}
 	p.followBreaches(now)
-	expired := p.st.ExpireRefusals(now)
+	expired := false
+	for _, r := range p.st.Regions {
+		expired = r.ExpireRefusals(p.st.Pending, now) || expired
+	}
 	if expired || len(p.st.Pending) > 0 {
 		p.Wake()
 	}
@@ -124,7 +127,7 @@ func (p *Placer) place(ctx context.Context) error {
 func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey) error {
 	start := time.Now()
 	p.st.Lock()
-	snapshot, jobs := p.snapshot(keys)
+	snapshot, jobs := snapshotOf(p.st, keys)
 	p.st.Unlock()
 	if len(jobs) == 0 {
 		return nil
@@ -148,8 +151,8 @@ func (p *Placer) byUrgency(a, b state.JobKey) int {
 	switch {
 	case x == nil || y == nil:
 		return strings.Compare(a.String(), b.String())
-	case x.Spec.Priority != y.Spec.Priority:
-		return y.Spec.Priority - x.Spec.Priority
+	case x.PlaceJob.Priority != y.PlaceJob.Priority:
+		return y.PlaceJob.Priority - x.PlaceJob.Priority
 	case x.Revision != y.Revision:
 		return int(x.Revision - y.Revision)
 	}

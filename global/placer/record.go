@@ -21,7 +21,7 @@ func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) 
 	for k := range p.recordRolloutWaits(plan, jobs) {
 		unfinished[k] = true
 	}
-	st.RecordUnplaced(plan, now)
+	recordUnplaced(st, plan, now)
 	for _, g := range plan.Groups {
 		k := state.JobKey{Namespace: g.Namespace, Name: g.Job}
 		j := st.Jobs[k]
@@ -46,7 +46,22 @@ func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) 
 			delete(st.Pending, k)
 		}
 	}
-	st.CountWaiting()
+	st.Demand.CountWaiting(st.Pending, st.Jobs)
+}
+
+// recordUnplaced remembers which groups a plan left with instances without a
+// region, and which regions it asks to hold instances. The lock is held.
+func recordUnplaced(st *state.State, plan place.Plan, now time.Duration) {
+	for _, g := range plan.Groups {
+		if j := st.Jobs[state.JobKey{Namespace: g.Namespace, Name: g.Job}]; j != nil && g.Unplaced > 0 {
+			j.RecordUnplaced(g.Group, now)
+		}
+	}
+	for _, a := range plan.Actions {
+		if j := st.Jobs[state.JobKey{Namespace: a.Namespace, Name: a.Job}]; j != nil && a.Hold != 0 {
+			j.RecordHold(a.Group, a.Region, now)
+		}
+	}
 }
 
 // boundExplanations counts a job in that gets a full explanation, and drops the

@@ -26,11 +26,10 @@ func regionsSnapshot(st *state.State) place.Snapshot {
 	return out
 }
 
-// snapshot returns what the next plan depends on: those of the jobs that are
+// snapshotOf returns what the next plan depends on: those of the jobs that are
 // still pending, and other jobs whose latest slots are not in the regions'
 // reports yet. The lock is held.
-func (p *Placer) snapshot(keys []state.JobKey) (place.Snapshot, map[state.JobKey]seen) {
-	st := p.st
+func snapshotOf(st *state.State, keys []state.JobKey) (place.Snapshot, map[state.JobKey]seen) {
 	out := regionsSnapshot(st)
 	jobs := make(map[state.JobKey]seen, len(keys))
 	for _, k := range keys {
@@ -56,7 +55,7 @@ func (p *Placer) snapshot(keys []state.JobKey) (place.Snapshot, map[state.JobKey
 		if _, also := jobs[k]; also || j == nil || j.Record == nil {
 			continue
 		}
-		if !st.Uncharged(j) {
+		if !j.Uncharged(st.Regions) {
 			delete(st.Recent, k)
 			continue
 		}
@@ -75,7 +74,7 @@ func explainSnapshot(st *state.State, k state.JobKey, j place.Job) place.Snapsho
 	out.Jobs, out.Terse = []place.Job{j}, true
 	out.Origins = st.Origins.Serving(out.Jobs)
 	for other := range st.Recent {
-		if o := st.Jobs[other]; other != k && o != nil && o.Record != nil && st.Uncharged(o) {
+		if o := st.Jobs[other]; other != k && o != nil && o.Record != nil && o.Uncharged(st.Regions) {
 			out.Jobs = append(out.Jobs, o.ToPlace())
 		}
 	}
@@ -97,7 +96,7 @@ func allNearSnapshot(st *state.State) place.Snapshot {
 	var jobs []place.Job
 	for k := range st.Near {
 		if j := st.Jobs[k]; j != nil {
-			jobs = append(jobs, j.Spec)
+			jobs = append(jobs, j.PlaceJob)
 		}
 	}
 	return nearSnapshot(st, jobs...)

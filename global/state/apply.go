@@ -61,7 +61,9 @@ func (st *State) applyJob(k JobKey, rec *nusav1.JobRecord, revision int64) {
 	j := st.job(k)
 	j.Changes++
 	if j.Record != nil {
-		st.forgetRefusals(k)
+		for _, r := range st.Regions {
+			r.forgetRefusals(k)
+		}
 	}
 	st.Demand.drop(j)
 	delete(st.Near, k)
@@ -72,15 +74,15 @@ func (st *State) applyJob(k JobKey, rec *nusav1.JobRecord, revision int64) {
 	j.Stamp = st.Notify()
 	st.Pending[k] = struct{}{}
 	if rec == nil {
-		j.EncodedSpec, j.Spec = nil, place.Job{}
+		j.EncodedSpec, j.PlaceJob = nil, place.Job{}
 		st.forgetIfGone(j)
 		return
 	}
 	j.EncodedSpec, _ = encodeSpec(rec) // cannot fail: the record was just encoded or decoded
-	j.Spec = JobToPlace(rec, revision)
+	j.PlaceJob = JobToPlace(rec, revision)
 	if !rec.GetJob().GetStopped() {
 		st.Demand.add(j)
-		if HasNear(j.Spec) {
+		if HasNear(j.PlaceJob) {
 			st.Near[k] = struct{}{}
 		}
 	}
@@ -162,26 +164,49 @@ func (st *State) applyCheckpoint(key string, rec *nusav1.CheckpointRecord) {
 	}
 }
 
-// restoreCheckpoint takes a loaded checkpoint as the region's latest summaries
-// and report. The lock is held.
-func (st *State) restoreCheckpoint(r *Region) {
-	if len(r.checkpoint) == 0 {
+func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
+	r := st.Regions[name]
+	if rec == nil {
+		if r != nil {
+			delete(st.Regions, name)
+			// Another cluster may get the name, and counts from 1 again.
+			for _, j := range st.Jobs {
+				delete(j.Summaries, name)
+			}
+			st.RegionsChanged()
+			// At once, before another region gets the name.
+			st.Latency.DropRemovedRegions()
+		}
 		return
 	}
-	complete := int(r.checkpoint[0].GetChunks()) == len(r.checkpoint)
-	for _, c := range r.checkpoint {
-		for _, sum := range c.GetSummaries() {
-			r.SummaryKeys[SummaryKey(r.Name, sum)] = struct{}{}
-			st.ApplySummary(r, sum)
-		}
-		if c.GetReport() != nil {
-			r.Report, r.ReportAt, r.ReportStale = c.GetReport(), st.Clock(), true
-		}
-		complete = complete && proto.Equal(c.GetPosition(), r.checkpoint[0].GetPosition())
+	if r == nil {
+		r = &Region{Name: name, Orders: link.NewOutbox[*nusav1.SlotOrder](st.Epoch, maxRemovals), SummaryKeys: map[string]struct{}{}}
+		r.Life = region.Open(st.RegionConfig, region.Record{
+			Name: name, ClusterID: rec.GetClusterId(), Incarnation: rec.GetIncarnation(), Term: rec.GetTerm(), Fence: rec.GetFence(),
+		}, st.Clock())
+		st.Regions[name] = r
 	}
-	if complete {
-		p := r.checkpoint[0].GetPosition()
-		r.SummariesAt = link.Position{Epoch: p.GetEpoch(), Sequence: p.GetSequence()}
+	r.Record, r.Revision = rec, revision
+	r.Stamp = st.Notify()
+	st.RegionsChanged()
+}
+
+// applyOrigin takes a record and makes every region get the table again. The
+// lock is held.
+func (st *State) applyOrigin(domain string, rec *nusav1.OriginRecord, revision int64) {
+	st.Origins.set(domain, rec, revision)
+	if st.loading {
+		return // Load makes the table at the end
 	}
-	r.checkpoint = nil
+	if err := st.Origins.rebuild(); err != nil {
+		return // the record was checked before it was written; the table stays
+	}
+	st.Notify()
+	st.ProbeDemandStale = true
+	for _, r := range st.Regions {
+		if r.Session != nil {
+			r.Session.Unsent.Origins = true
+			r.Session.Wake()
+		}
+	}
 }

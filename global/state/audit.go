@@ -59,14 +59,6 @@ func (t *Tx) RecordAnswer(key string, fingerprint []byte, resp *nusav1.SubmitRes
 	return t.putNew(storeKey, &nusav1.IdempotencyRecord{Fingerprint: fingerprint, Response: proto.CloneOf(resp)}, idempotencyTTL)
 }
 
-// ForgetAnswer makes an idempotency key new again, whose record the store has
-// dropped.
-func (st *State) ForgetAnswer(key string) {
-	st.Lock()
-	defer st.Unlock()
-	delete(st.answers.keys, idemPrefix+key)
-}
-
 // Audit stores who changed what, for a month. The key holds a number: changes
 // within one tick of the clock, in several transactions too, get keys of their
 // own. A key that is taken would refuse the whole change.

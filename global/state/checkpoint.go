@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -110,14 +109,4 @@ func (c Checkpoints) collect(name string) (chunks []*nusav1.CheckpointRecord, st
 	stored = r.chunks
 	r.chunks = len(chunks)
 	return chunks, stored
-}
-
-// summary returns the summary that a region's set holds under a key, nil for
-// the region's own jobs and for jobs that are gone. The lock is held.
-func (st *State) summary(key, region string) *nusav1.JobSummary {
-	namespace, name, _ := strings.Cut(key, "/")
-	if j := st.Jobs[JobKey{namespace, name}]; j != nil {
-		return j.Summaries[region]
-	}
-	return nil
 }

@@ -39,7 +39,7 @@ func (d *Demand) add(j *Job) {
 	if d.asks == nil {
 		d.asks = map[uint64]*ask{}
 	}
-	for _, g := range j.Spec.Groups {
+	for _, g := range j.PlaceJob.Groups {
 		hash := g.Ask.Hash()
 		a := d.asks[hash]
 		if a == nil {
@@ -65,14 +65,13 @@ func (d *Demand) drop(j *Job) {
 }
 
 // CountWaiting counts again how many groups of pending jobs have each ask.
-func (st *State) CountWaiting() {
-	d := &st.Demand
+func (d *Demand) CountWaiting(pending JobSet, jobs map[JobKey]*Job) {
 	for _, a := range d.asks {
 		a.waiting = 0
 	}
 	d.changed = true
-	for k := range st.Pending {
-		j := st.Jobs[k]
+	for k := range pending {
+		j := jobs[k]
 		if j == nil {
 			continue
 		}

@@ -19,8 +19,8 @@ type Job struct {
 	Revision int64
 	// EncodedSpec is the encoded JobSpec, as regions get it.
 	EncodedSpec []byte
-	// Spec is the job as the placer sees it, without slots.
-	Spec      place.Job
+	// PlaceJob is the job as the placer sees it, without slots.
+	PlaceJob  place.Job
 	Slots     map[string]region.Slot // by Slot.Key
 	Summaries map[string]*nusav1.JobSummary
 	// Result is how a run of the job ended, as stored.
@@ -58,27 +58,6 @@ type Decision struct {
 	At time.Duration
 	// Full says that the decision explains every region.
 	Full bool
-}
-
-// job returns a job, a new and empty one if there is none. The lock is held.
-func (st *State) job(k JobKey) *Job {
-	j := st.Jobs[k]
-	if j == nil {
-		j = &Job{Key: k, Slots: map[string]region.Slot{}, Summaries: map[string]*nusav1.JobSummary{}}
-		st.Jobs[k] = j
-	}
-	return j
-}
-
-// forgetIfGone drops a job of which no record is left. The lock is held.
-func (st *State) forgetIfGone(j *Job) {
-	if j.Record != nil || len(j.Slots) > 0 || j.Result != nil || j.Healthy != nil {
-		return
-	}
-	delete(st.Jobs, j.Key)
-	for _, set := range []JobSet{st.Pending, st.Recent, st.Purge, st.Ended, st.Rollouts} {
-		delete(set, j.Key)
-	}
 }
 
 // keepDecisions keeps the decisions about groups that a new record still has:
@@ -136,4 +115,16 @@ func SortSlots(slots []region.Slot) {
 		}
 		return strings.Compare(a.Region, b.Region)
 	})
+}
+
+// owns says whether a region still owns the reported instances in the same
+// generation of their slot.
+func (j *Job) owns(from string, a *nusav1.DisconnectedInstances) bool {
+	for _, s := range j.Slots {
+		if s.Region == from && s.Group == a.GetGroup() && s.Generation == a.GetGeneration() && !s.System &&
+			int(a.GetFrom()) >= s.From && int(a.GetTo()) <= s.To && a.GetFrom() < a.GetTo() {
+			return true
+		}
+	}
+	return false
 }

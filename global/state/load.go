@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/link"
 )
 
 // Load reads every record from the store. Only the elected server writes the
@@ -46,4 +47,28 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 		st.restoreCheckpoint(r)
 	}
 	return st.Origins.rebuild()
+}
+
+// restoreCheckpoint takes a loaded checkpoint as the region's latest summaries
+// and report. The lock is held.
+func (st *State) restoreCheckpoint(r *Region) {
+	if len(r.checkpoint) == 0 {
+		return
+	}
+	complete := int(r.checkpoint[0].GetChunks()) == len(r.checkpoint)
+	for _, c := range r.checkpoint {
+		for _, sum := range c.GetSummaries() {
+			r.SummaryKeys[SummaryKey(r.Name, sum)] = struct{}{}
+			st.ApplySummary(r, sum)
+		}
+		if c.GetReport() != nil {
+			r.Report, r.ReportAt, r.ReportStale = c.GetReport(), st.Clock(), true
+		}
+		complete = complete && proto.Equal(c.GetPosition(), r.checkpoint[0].GetPosition())
+	}
+	if complete {
+		p := r.checkpoint[0].GetPosition()
+		r.SummariesAt = link.Position{Epoch: p.GetEpoch(), Sequence: p.GetSequence()}
+	}
+	r.checkpoint = nil
 }

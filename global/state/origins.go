@@ -69,26 +69,6 @@ func (o *Origins) Serving(jobs []place.Job) map[string][]string {
 	return out
 }
 
-// applyOrigin takes a record and makes every region get the table again. The
-// lock is held.
-func (st *State) applyOrigin(domain string, rec *nusav1.OriginRecord, revision int64) {
-	st.Origins.set(domain, rec, revision)
-	if st.loading {
-		return // Load makes the table at the end
-	}
-	if err := st.Origins.rebuild(); err != nil {
-		return // the record was checked before it was written; the table stays
-	}
-	st.Notify()
-	st.ProbeDemandStale = true
-	for _, r := range st.Regions {
-		if r.Session != nil {
-			r.Session.Unsent.Origins = true
-			r.Session.Wake()
-		}
-	}
-}
-
 // Origin returns a domain's record and the revision of the stored one, as Job
 // does.
 func (t *Tx) Origin(domain string) (*nusav1.OriginRecord, int64) {

@@ -41,23 +41,21 @@ type Refusal struct {
 	reasonOnly bool
 }
 
-// RecordRefusal remembers an answer that gives work back. The same answer may
-// come twice. interval is how often regions report. The lock is held.
-func (st *State) RecordRefusal(from string, answer region.Answer, interval time.Duration) {
-	r := st.Regions[from]
-	if r == nil || answer.State != region.Rejected && answer.State != region.Returned {
+// RecordRefusal remembers an answer of the region that gives work of a job back.
+// The same answer may come twice. interval is how often regions report. The lock
+// is held.
+func (r *Region) RecordRefusal(j *Job, answer region.Answer, now, interval time.Duration) {
+	if answer.State != region.Rejected && answer.State != region.Returned {
 		return
 	}
-	refusal := Refusal{at: st.Clock(), times: 1, Returned: place.Returned{
-		Namespace: answer.Namespace, Job: answer.Job, Group: answer.Group, Region: from,
+	refusal := Refusal{at: now, times: 1, Returned: place.Returned{
+		Namespace: answer.Namespace, Job: answer.Job, Group: answer.Group, Region: r.Name,
 		Reason: answer.Reason, Message: answer.Message, ReasonText: reason.WithMessage(ReasonToProto(answer.Reason), answer.Message),
 		Counts: answer.Counts, ReportSequence: r.Reports,
 	}}
-	if j := st.Jobs[JobKey{answer.Namespace, answer.Job}]; j != nil {
-		for _, g := range j.Spec.Groups {
-			if g.Name == answer.Group {
-				refusal.Ask = g.Ask.Hash()
-			}
+	for _, g := range j.PlaceJob.Groups {
+		if g.Name == answer.Group {
+			refusal.Ask = g.Ask.Hash()
 		}
 	}
 	r.addRefusal(refusal, interval)
@@ -96,23 +94,17 @@ func (f Refusal) declined() bool {
 		slices.ContainsFunc(f.Counts, func(c region.CountedReason) bool { return c.Reason == reasonDeclined })
 }
 
-// expired says that a refusal counts no longer. A group with a backoff has as
-// long again, and a minute, to be declined once more. The text is held while
-// the job waits: it says what the job waits for.
-func (st *State) expired(f Refusal, now time.Duration) bool {
-	_, pending := st.Pending[JobKey{f.Namespace, f.Job}]
-	return !pending && now-f.at > 2*f.backoff+refusalRetained
-}
-
 // ExpireRefusals drops the refusals that count no longer and returns whether
-// there were any. The lock is held.
-func (st *State) ExpireRefusals(now time.Duration) (some bool) {
-	for _, r := range st.Regions {
-		before := len(r.Refusals)
-		r.Refusals = slices.DeleteFunc(r.Refusals, func(f Refusal) bool { return st.expired(f, now) })
-		some = some || len(r.Refusals) < before
-	}
-	return some
+// there were any. A group with a backoff has as long again, and a minute, to be
+// declined once more. The refusals of pending jobs stay: their text says what the
+// job waits for. The lock is held.
+func (r *Region) ExpireRefusals(pending JobSet, now time.Duration) (some bool) {
+	before := len(r.Refusals)
+	r.Refusals = slices.DeleteFunc(r.Refusals, func(f Refusal) bool {
+		_, waits := pending[JobKey{f.Namespace, f.Job}]
+		return !waits && now-f.at > 2*f.backoff+refusalRetained
+	})
+	return len(r.Refusals) < before
 }
 
 // KeepReasonsOnly forgets refusals except for the texts of their reasons. The
@@ -140,8 +132,6 @@ func (f Refusal) ToPlace(now time.Duration) place.Returned {
 
 // forgetRefusals forgets the refusals of a job: another version may fit. The
 // lock is held.
-func (st *State) forgetRefusals(k JobKey) {
-	for _, r := range st.Regions {
-		r.Refusals = slices.DeleteFunc(r.Refusals, func(f Refusal) bool { return f.Namespace == k.Namespace && f.Job == k.Name })
-	}
+func (r *Region) forgetRefusals(k JobKey) {
+	r.Refusals = slices.DeleteFunc(r.Refusals, func(f Refusal) bool { return f.Namespace == k.Namespace && f.Job == k.Name })
 }

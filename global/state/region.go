@@ -8,7 +8,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/latency"
-	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/topo"
@@ -136,50 +135,4 @@ func (r *Region) ToProto(now time.Duration) *nusav1.Region {
 		}
 	}
 	return out
-}
-
-func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
-	r := st.Regions[name]
-	if rec == nil {
-		if r != nil {
-			delete(st.Regions, name)
-			// Another cluster may get the name, and counts from 1 again.
-			for _, j := range st.Jobs {
-				delete(j.Summaries, name)
-			}
-			st.RegionsChanged()
-			// At once, before another region gets the name.
-			st.Latency.DropRemovedRegions()
-		}
-		return
-	}
-	if r == nil {
-		r = &Region{Name: name, Orders: link.NewOutbox[*nusav1.SlotOrder](st.Epoch, maxRemovals), SummaryKeys: map[string]struct{}{}}
-		r.Life = region.Open(st.RegionConfig, region.Record{
-			Name: name, ClusterID: rec.GetClusterId(), Incarnation: rec.GetIncarnation(), Term: rec.GetTerm(), Fence: rec.GetFence(),
-		}, st.Clock())
-		st.Regions[name] = r
-	}
-	r.Record, r.Revision = rec, revision
-	r.Stamp = st.Notify()
-	st.RegionsChanged()
-}
-
-// RegionsChanged makes all regions get their peers again, and plans again the
-// jobs that depend on the set of regions. The lock is held.
-func (st *State) RegionsChanged() {
-	st.Notify()
-	st.Latency.RegionsChanged()
-	st.ProbeDemandStale = true
-	for _, r := range st.Regions {
-		if r.Session != nil {
-			r.Session.Unsent.Peers = true
-			r.Wake()
-		}
-	}
-	for k, j := range st.Jobs {
-		if j.Spec.Type == place.System {
-			st.Pending[k] = struct{}{}
-		}
-	}
 }

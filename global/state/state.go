@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/latency"
+	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/notify"
@@ -117,3 +118,51 @@ func (st *State) TopologyView() *topology.View { return st.TopologyCache().View 
 
 // TopologyCache returns the present view with its routers. The lock is held.
 func (st *State) TopologyCache() *latency.Cache { return st.Latency.Cache(st.Clock()) }
+
+// job returns a job, a new and empty one if there is none. The lock is held.
+func (st *State) job(k JobKey) *Job {
+	j := st.Jobs[k]
+	if j == nil {
+		j = &Job{Key: k, Slots: map[string]region.Slot{}, Summaries: map[string]*nusav1.JobSummary{}}
+		st.Jobs[k] = j
+	}
+	return j
+}
+
+// forgetIfGone drops a job of which no record is left. The lock is held.
+func (st *State) forgetIfGone(j *Job) {
+	if j.Record != nil || len(j.Slots) > 0 || j.Result != nil || j.Healthy != nil {
+		return
+	}
+	delete(st.Jobs, j.Key)
+	for _, set := range []JobSet{st.Pending, st.Recent, st.Purge, st.Ended, st.Rollouts} {
+		delete(set, j.Key)
+	}
+}
+
+// RegionsChanged makes all regions get their peers again, and plans again the
+// jobs that depend on the set of regions. The lock is held.
+func (st *State) RegionsChanged() {
+	st.Notify()
+	st.Latency.RegionsChanged()
+	st.ProbeDemandStale = true
+	for _, r := range st.Regions {
+		if r.Session != nil {
+			r.Session.Unsent.Peers = true
+			r.Wake()
+		}
+	}
+	for k, j := range st.Jobs {
+		if j.PlaceJob.Type == place.System {
+			st.Pending[k] = struct{}{}
+		}
+	}
+}
+
+// ForgetAnswer makes an idempotency key new again, whose record the store has
+// dropped.
+func (st *State) ForgetAnswer(key string) {
+	st.Lock()
+	defer st.Unlock()
+	delete(st.answers.keys, idemPrefix+key)
+}

@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -94,14 +95,12 @@ func (st *State) DisconnectedOf(j *Job) []place.Disconnected {
 	return out
 }
 
-// owns says whether a region still owns the reported instances in the same
-// generation of their slot.
-func (j *Job) owns(from string, a *nusav1.DisconnectedInstances) bool {
-	for _, s := range j.Slots {
-		if s.Region == from && s.Group == a.GetGroup() && s.Generation == a.GetGeneration() && !s.System &&
-			int(a.GetFrom()) >= s.From && int(a.GetTo()) <= s.To && a.GetFrom() < a.GetTo() {
-			return true
-		}
+// summary returns the summary that a region's set holds under a key, nil for
+// the region's own jobs and for jobs that are gone. The lock is held.
+func (st *State) summary(key, region string) *nusav1.JobSummary {
+	namespace, name, _ := strings.Cut(key, "/")
+	if j := st.Jobs[JobKey{namespace, name}]; j != nil {
+		return j.Summaries[region]
 	}
-	return false
+	return nil
 }

@@ -139,7 +139,7 @@ func resourcesToPlace(r *nusav1.Resources) place.Resources {
 // ToPlace returns the job with its slots as the placer sees it. The lock is
 // held.
 func (j *Job) ToPlace() place.Job {
-	out := j.Spec
+	out := j.PlaceJob
 	out.Slots = j.SortedSlots()
 	out.Breaches = j.Breaches
 	out.Summaries = j.Reported(j.Record)
@@ -173,9 +173,9 @@ func HasNear(j place.Job) bool {
 
 // Uncharged says whether a slot of the job is not in its region's report yet, or
 // will need room in another region. The lock is held.
-func (st *State) Uncharged(j *Job) bool {
+func (j *Job) Uncharged(regions map[string]*Region) bool {
 	for _, s := range j.Slots {
-		if r := st.Regions[s.Region]; s.Desired == region.DesiredRevoke || r != nil && s.Generation > r.Report.GetSlotsRevision() {
+		if r := regions[s.Region]; s.Desired == region.DesiredRevoke || r != nil && s.Generation > r.Report.GetSlotsRevision() {
 			return true
 		}
 	}

@@ -36,37 +36,30 @@ type Unplaced struct {
 	reservedAt time.Duration
 }
 
-// RecordUnplaced remembers which groups a plan left with instances without a
-// region, and what the plan asks regions to hold. The lock is held.
-func (st *State) RecordUnplaced(plan place.Plan, now time.Duration) {
-	for _, g := range plan.Groups {
-		j := st.Jobs[JobKey{g.Namespace, g.Job}]
-		if j == nil || g.Unplaced == 0 {
-			continue
-		}
-		if j.Unplaced == nil {
-			j.Unplaced = map[string]*Unplaced{}
-		}
-		u := j.Unplaced[g.Group]
-		if u == nil {
-			u = &Unplaced{since: now, triedAt: map[string]time.Duration{}}
-			j.Unplaced[g.Group] = u
-		}
-		if now-u.lastSeen > place.HoldAfter {
-			u.since = now
-		}
-		u.lastSeen = now
-		maps.DeleteFunc(u.triedAt, func(_ string, at time.Duration) bool { return now-at > attemptsRetained })
+// RecordUnplaced remembers that a plan left instances of a group without a
+// region. The lock is held.
+func (j *Job) RecordUnplaced(group string, now time.Duration) {
+	if j.Unplaced == nil {
+		j.Unplaced = map[string]*Unplaced{}
 	}
-	for _, a := range plan.Actions {
-		if a.Hold == 0 {
-			continue
-		}
-		if j := st.Jobs[JobKey{a.Namespace, a.Job}]; j != nil && j.Unplaced[a.Group] != nil {
-			u := j.Unplaced[a.Group]
-			u.reservedAt, u.triedAt[a.Region] = now, now
-			u.lastSeen = now
-		}
+	u := j.Unplaced[group]
+	if u == nil {
+		u = &Unplaced{since: now, triedAt: map[string]time.Duration{}}
+		j.Unplaced[group] = u
+	}
+	if now-u.lastSeen > place.HoldAfter {
+		u.since = now
+	}
+	u.lastSeen = now
+	maps.DeleteFunc(u.triedAt, func(_ string, at time.Duration) bool { return now-at > attemptsRetained })
+}
+
+// RecordHold remembers that a plan asks a region to hold an instance of a group
+// with unplaced instances. The lock is held.
+func (j *Job) RecordHold(group, region string, now time.Duration) {
+	if u := j.Unplaced[group]; u != nil {
+		u.reservedAt, u.triedAt[region] = now, now
+		u.lastSeen = now
 	}
 }
 
@@ -81,9 +74,9 @@ func (j *Job) forgetUnplaced(rec *nusav1.JobRecord) {
 // held.
 func (j *Job) Groups(now time.Duration) []place.Group {
 	if len(j.Unplaced) == 0 && len(j.Released) == 0 {
-		return j.Spec.Groups
+		return j.PlaceJob.Groups
 	}
-	out := slices.Clone(j.Spec.Groups)
+	out := slices.Clone(j.PlaceJob.Groups)
 	for i := range out {
 		for _, f := range j.Released {
 			if f.group == out[i].Name && now-f.at < releasedFor {
@@ -115,9 +108,8 @@ type released struct {
 // RecordReleased remembers that revoked instances are to be placed in another
 // region, where room was reserved for them. The same answer may come twice. The
 // lock is held.
-func (st *State) RecordReleased(from string, answer region.Answer) {
-	j, now := st.Jobs[JobKey{answer.Namespace, answer.Job}], st.Clock()
-	if j == nil || answer.State != region.Revoked {
+func (j *Job) RecordReleased(from string, answer region.Answer, now time.Duration) {
+	if answer.State != region.Revoked {
 		return
 	}
 	j.Released = slices.DeleteFunc(j.Released, func(f released) bool {

@@ -28,12 +28,9 @@ func TestRemovedGroupsStopWaiting(t *testing.T) {
 // for each index, bounded.
 func TestReleasedInstancesComeFirst(t *testing.T) {
 	now := time.Duration(0)
-	st := New("e", func() time.Duration { return now }, time.Second)
-	key := JobKey{"default", "api"}
-	j := &Job{Spec: place.Job{Groups: []place.Group{{Name: "web"}, {Name: "db"}}}}
-	st.Jobs[key] = j
-	says := func(name, from string, state region.SlotState, a, b int) {
-		st.RecordReleased(from, region.Answer{Namespace: "default", Job: name, Group: "web", From: a, To: b, State: state})
+	j := &Job{PlaceJob: place.Job{Groups: []place.Group{{Name: "web"}, {Name: "db"}}}}
+	says := func(from string, state region.SlotState, a, b int) {
+		j.RecordReleased(from, region.Answer{Namespace: "default", Job: "api", Group: "web", From: a, To: b, State: state}, now)
 	}
 	expect := func(want ...place.Released) {
 		t.Helper()
@@ -41,24 +38,23 @@ func TestReleasedInstancesComeFirst(t *testing.T) {
 		if !slices.Equal(groups[0].Released, want) || groups[1].Released != nil {
 			t.Errorf("%+v, want %+v", groups, want)
 		}
-		if j.Spec.Groups[0].Released != nil {
+		if j.PlaceJob.Groups[0].Released != nil {
 			t.Error("the job's own record was written to")
 		}
 	}
-	says("nosuch", "a", region.Revoked, 0, 1)
-	says("api", "a", region.Returned, 0, 1)
+	says("a", region.Returned, 0, 1)
 	expect()
-	says("api", "a", region.Revoked, 0, 2)
+	says("a", region.Revoked, 0, 2)
 	now += releasedFor / 2
-	says("api", "b", region.Revoked, 2, 3)
+	says("b", region.Revoked, 2, 3)
 	expect(place.Released{Region: "a", From: 0, To: 2}, place.Released{Region: "b", From: 2, To: 3})
-	says("api", "b", region.Revoked, 2, 3) // the same answer again
+	says("b", region.Revoked, 2, 3) // the same answer again
 	now += releasedFor / 2
 	expect(place.Released{Region: "b", From: 2, To: 3})
 	now += releasedFor
 	expect()
 	for i := range MaxDisconnected + 2 {
-		says("api", "a", region.Revoked, i, i+1)
+		says("a", region.Revoked, i, i+1)
 	}
 	if got := j.Groups(now)[0].Released; len(got) != MaxDisconnected || got[0].From != 2 || len(j.Released) != MaxDisconnected {
 		t.Errorf("%d ranges from %v, %d remembered", len(got), got[0], len(j.Released))

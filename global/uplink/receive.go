@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -79,9 +80,7 @@ func (s *Server) applyAnswers(ctx context.Context, from string, in []*nusav1.Slo
 				}
 				if len(out.Changes) > 0 {
 					applied = append(applied, answer)
-					// Before the placer can give the indices to another region.
-					t.State.RecordRefusal(from, answer, s.ReportInterval)
-					t.State.RecordReleased(from, answer)
+					recordAnswer(t.State, from, answer, s.ReportInterval)
 				}
 			}
 			return nil
@@ -92,6 +91,19 @@ func (s *Server) applyAnswers(ctx context.Context, from string, in []*nusav1.Slo
 		s.addAnswerEvents(from, applied)
 	}
 	return nil
+}
+
+// recordAnswer remembers an answer before the placer can give the indices to
+// another region. The lock is held.
+func recordAnswer(st *state.State, from string, answer region.Answer, interval time.Duration) {
+	r, j := st.Regions[from], st.Jobs[state.JobKey{Namespace: answer.Namespace, Name: answer.Job}]
+	if j == nil {
+		return
+	}
+	if r != nil {
+		r.RecordRefusal(j, answer, st.Clock(), interval)
+	}
+	j.RecordReleased(from, answer, st.Clock())
 }
 
 func (s *Server) addAnswerEvents(from string, applied []region.Answer) {
