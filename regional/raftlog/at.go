@@ -25,13 +25,13 @@ var (
 	ErrBusy = errors.New("busy")
 )
 
-// indexWaiter wants the state of one index.
+// indexWaiter waits for the state at one index.
 type indexWaiter struct {
 	index uint64
-	view  chan *state.View // of capacity one; closed when the index was passed over
+	view  chan *state.View // of capacity one; closed without a view when no entry has the index
 }
 
-// notifyWaiters hands a view to those who wait for it. mu is held.
+// notifyWaiters passes a view to the waiters of its index. mu is held.
 func (f *FSM) notifyWaiters(view *state.View) {
 	f.waiters = slices.DeleteFunc(f.waiters, func(a indexWaiter) bool {
 		if view.Index() < a.index {
@@ -45,8 +45,8 @@ func (f *FSM) notifyWaiters(view *state.View) {
 	})
 }
 
-// At is the state as it is once exactly that index is applied; ErrPast when a
-// later one is, an error of ctx when it did not come.
+// At returns the state at exactly that index, and waits until it is applied.
+// Errors: ErrPast, ErrBusy, or that of ctx.
 func (f *FSM) At(ctx context.Context, index uint64) (*state.View, error) {
 	f.mu.Lock()
 	switch {
@@ -66,7 +66,7 @@ func (f *FSM) At(ctx context.Context, index uint64) (*state.View, error) {
 	select {
 	case v := <-a.view:
 		if v == nil {
-			return nil, fmt.Errorf("index %d is %w: no entry of the state has it", index, ErrPast)
+			return nil, fmt.Errorf("index %d is %w: no command has that index", index, ErrPast)
 		}
 		return v, nil
 	case <-ctx.Done():

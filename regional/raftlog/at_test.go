@@ -11,8 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestAt: the state of one index, neither of an earlier nor of a later one.
-func TestAt(t *testing.T) {
+// TestAtReturnsTheStateOfExactlyThatIndex, not of an earlier or later one.
+func TestAtReturnsTheStateOfExactlyThatIndex(t *testing.T) {
 	f := NewFSM()
 	entry := encoded(t, state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n1", Name: "n1", Status: state.NodeReady}}})
 	apply := func(index uint64) { f.Apply(&raft.Log{Index: index, Data: entry}) }
@@ -20,21 +20,21 @@ func TestAt(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if v, err := f.At(ctx, 5); err != nil || v.Index() != 5 {
-		t.Errorf("the present one: %v, %v", v, err)
+		t.Errorf("the present index: %v, %v", v, err)
 	}
 	if _, err := f.At(ctx, 4); !errors.Is(err, ErrPast) {
-		t.Errorf("an earlier one: %v", err)
+		t.Errorf("an earlier index: %v", err)
 	}
-	type answer struct {
+	type result struct {
 		v   *state.View
 		err error
 	}
-	ask := func(index uint64) chan answer {
-		c := make(chan answer, 1)
+	ask := func(index uint64) chan result {
+		c := make(chan result, 1)
 		f.mu.Lock()
 		before := len(f.waiters)
 		f.mu.Unlock()
-		go func() { v, err := f.At(ctx, index); c <- answer{v, err} }()
+		go func() { v, err := f.At(ctx, index); c <- result{v, err} }()
 		for waiting := 0; waiting == before; {
 			f.mu.Lock()
 			waiting = len(f.waiters)
@@ -45,16 +45,16 @@ func TestAt(t *testing.T) {
 	hit, missed := ask(7), ask(8)
 	apply(6)
 	apply(7)
-	apply(9) // 8 was one of Raft's own
+	apply(9) // 8 is an entry of Raft's own
 	if a := <-hit; a.err != nil || a.v.Index() != 7 {
-		t.Errorf("one that came: %v", a)
+		t.Errorf("an index that is applied: %v", a)
 	}
 	if a := <-missed; !errors.Is(a.err, ErrPast) {
-		t.Errorf("one that is passed over: %v", a)
+		t.Errorf("an index without a command: %v", a)
 	}
 	gone, stop := context.WithCancel(ctx)
 	stop()
 	if _, err := f.At(gone, 99); !errors.Is(err, context.Canceled) || len(f.waiters) != 0 {
-		t.Errorf("who gave up: %v, %d wait", err, len(f.waiters))
+		t.Errorf("a caller whose context ended: %v, %d wait", err, len(f.waiters))
 	}
 }

@@ -16,22 +16,23 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// formatVersion is the first byte of every log entry and snapshot: 1 had fields
-// by name, 2 has them by place. A reader knows this one and the one before it, if there was one.
+// formatVersion is the first byte of every log entry and snapshot. Version 1 had
+// the fields of a struct by name, version 2 has them by position. A reader knows
+// this version and the one before it.
 const formatVersion = 2
 
-// MaxEntryBytes is how much a log entry may hold; a single command may be larger.
+// MaxEntryBytes bounds a log entry; a single command may be larger.
 const MaxEntryBytes = 256 << 10
 
-// ErrFormat says that a log entry or snapshot was written by a version of the
-// program that this one cannot read.
+// ErrFormat says that a log entry or snapshot has a format that this build cannot
+// read.
 var ErrFormat = errors.New("unknown format")
 
-// msgpackHandle is the msgpack that is spoken: a struct is the list of its fields, so
-// that a version may add some at the end (testdata/log_format.txt), and maps are
-// in order, so that equal values have equal bytes. Field names would be two
-// thirds of the log. It keeps what it learns about types, so everybody shares
-// this one.
+// msgpackHandle holds the settings of the format. A struct is the list of its
+// fields, so that a version may add some at the end (testdata/log_format.txt):
+// field names would be two thirds of the log. Maps are sorted, so that equal
+// values have equal bytes. The handle caches what it knows about types and is
+// shared.
 var msgpackHandle = newMsgpackHandle()
 
 func newMsgpackHandle() *codec.MsgpackHandle {
@@ -40,15 +41,15 @@ func newMsgpackHandle() *codec.MsgpackHandle {
 	return h
 }
 
-// entryWriter makes log entries of commands: the version, then each command
-// with its length. One goroutine's.
+// entryWriter encodes log entries: the version, then each command with its
+// length. For one goroutine.
 type entryWriter struct {
-	entry   []byte // in the making; empty = nothing in it
+	entry   []byte // empty = no command yet
 	command []byte // the latest command
 }
 
-// add takes one more command; false when it does not fit the entry with what is
-// in it.
+// add adds a command; false when the entry has others and the command does not
+// fit.
 func (w *entryWriter) add(cmd *state.Command) bool {
 	w.command = appendMsgpack(w.command[:0], reflect.ValueOf(cmd))
 	if len(w.entry) == 0 {
@@ -61,7 +62,7 @@ func (w *entryWriter) add(cmd *state.Command) bool {
 	return true
 }
 
-// finish is the entry, nil when nothing is in it; the next one begins.
+// finish returns the entry, nil when it is empty, and begins the next one.
 func (w *entryWriter) finish() []byte {
 	if len(w.entry) == 0 {
 		return nil
@@ -76,7 +77,7 @@ func (w *entryWriter) finish() []byte {
 
 func readable(version byte) bool { return version == formatVersion || version == formatVersion-1 }
 
-// decodeEntry is the inverse of an entryWriter.
+// decodeEntry decodes what an entryWriter encoded.
 func decodeEntry(entry []byte) ([]state.Command, error) {
 	if len(entry) == 0 {
 		return nil, fmt.Errorf("%w: empty log entry", ErrFormat)
@@ -100,11 +101,11 @@ func decodeEntry(entry []byte) ([]state.Command, error) {
 	return out, nil
 }
 
-// recordsPerYield is after how many records, of some µs each, the writer lets
-// others go first: decisions must not wait for the end of its time slice.
+// recordsPerYield is after how many records, of some µs each, the writer yields:
+// decisions must not wait for the end of its time slice.
 const recordsPerYield = 32
 
-// writeSnapshot writes the version, then every record.
+// writeSnapshot writes the version, then each record.
 func writeSnapshot(w io.Writer, view *state.View) error {
 	buf := bufio.NewWriterSize(w, 256<<10)
 	if err := buf.WriteByte(formatVersion); err != nil {
@@ -124,7 +125,7 @@ func writeSnapshot(w io.Writer, view *state.View) error {
 	return buf.Flush()
 }
 
-// readSnapshot is the inverse of writeSnapshot.
+// readSnapshot decodes what writeSnapshot wrote.
 func readSnapshot(r io.Reader) (*state.State, error) {
 	in := bufio.NewReaderSize(r, 256<<10)
 	version, err := in.ReadByte()

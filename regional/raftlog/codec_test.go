@@ -18,10 +18,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
-// TestLogFormat: fields are read by their place, so a type of the log or of
-// snapshots may only get new ones at its end. testdata/log_format.txt says what
-// is written today. The names are those of version 1, which wrote fields by
-// name: a field that was renamed since has its old name in a codec tag.
+// TestLogFormat: fields are read by position, so the types in the log and in
+// snapshots may get new ones only at their end. testdata/log_format.txt lists the
+// fields. Their names are those of version 1, which wrote fields by name: a renamed
+// field has its old name in a codec tag.
 func TestLogFormat(t *testing.T) {
 	const file = "testdata/log_format.txt"
 	types := map[string][]string{}
@@ -46,11 +46,11 @@ func TestLogFormat(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if out.String() != string(before) {
-		t.Errorf("%s is not up to date: run go test ./regional -run TestLogFormat -update", file)
+		t.Errorf("%s is not up to date: run go test ./regional/raftlog -run TestLogFormat -update", file)
 	}
 }
 
-// collect lists the fields of a struct and of those in it.
+// collect lists the fields of a struct and of the structs in it.
 func collect(out map[string][]string, t reflect.Type) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:
@@ -67,7 +67,7 @@ func collect(out map[string][]string, t reflect.Type) {
 	}
 }
 
-// storedName is the name of a field in version 1.
+// storedName returns the name of a field in version 1.
 func storedName(f reflect.StructField) string {
 	if name, _, _ := strings.Cut(f.Tag.Get("codec"), ","); name != "" {
 		return name
@@ -85,8 +85,8 @@ func fieldsOf(t reflect.Type) func(func(reflect.StructField) bool) {
 	}
 }
 
-// TestReadsTheFormatBefore: version 1 wrote fields by name.
-func TestReadsTheFormatBefore(t *testing.T) {
+// TestVersion1IsRead, which wrote fields by name.
+func TestVersion1IsRead(t *testing.T) {
 	old := newMsgpackHandle()
 	old.StructToArray = false
 	cmd := sample("n1")

@@ -11,7 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// FSM is the committed state as Raft sees it. It applies, it does not judge.
+// FSM is the committed state. It applies commands and makes no decisions.
 type FSM struct {
 	mu      sync.Mutex
 	view    *state.View
@@ -25,29 +25,30 @@ type FSM struct {
 	hashing sync.Mutex    // held while a digest is computed
 }
 
+// NewFSM returns an empty state.
 func NewFSM() *FSM {
 	return &FSM{view: state.New().Snapshot(), changed: make(chan struct{}), broken: make(chan struct{})}
 }
 
-// View is the committed state.
+// View returns the committed state.
 func (f *FSM) View() *state.View {
 	v, _ := f.Watch()
 	return v
 }
 
-// Watch is the committed state and a channel that is closed when it is no
-// longer the newest.
+// Watch returns the committed state and a channel that is closed when a newer one
+// is committed.
 func (f *FSM) Watch() (*state.View, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.view, f.changed
 }
 
-// Broken is closed when the log holds what this build cannot read: the server
-// must end rather than go on with another state than its peers.
+// Broken is closed when the log has an entry that this build cannot read. The
+// server must stop: its state would differ from that of the other servers.
 func (f *FSM) Broken() <-chan struct{} { return f.broken }
 
-// Err is why.
+// Err returns why the FSM is broken; nil if it is not.
 func (f *FSM) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,15 +63,16 @@ func (f *FSM) publish(view *state.View) {
 	f.changed = make(chan struct{})
 }
 
-// predict notes the outcome of an entry that is about to be proposed.
+// predict stores the result of an entry that is proposed next.
 func (f *FSM) predict(x prediction) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.predictions = append(f.predictions, x)
 }
 
-// adoptPrediction takes over the outcome that was foreseen for an entry, if it is this
-// one, after the state that it was foreseen from.
+// adoptPrediction publishes the predicted state of an entry and returns its
+// results. False when the next prediction is for other bytes, another index or
+// another state before it.
 func (f *FSM) adoptPrediction(l *raft.Log) ([]state.Result, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,10 +81,10 @@ func (f *FSM) adoptPrediction(l *raft.Log) ([]state.Result, bool) {
 	}
 	x := f.predictions[0]
 	if len(l.Data) == 0 || x.data != &l.Data[0] || x.index != l.Index || x.before != f.view {
-		f.predictions = nil // nor will those that follow from it be
+		f.predictions = nil // the later ones depend on it
 		return nil, false
 	}
-	f.predictions[0] = prediction{} // its views may go
+	f.predictions[0] = prediction{} // its views may be collected
 	f.predictions = f.predictions[1:]
 	f.publish(x.after)
 	return x.results, true
@@ -98,8 +100,8 @@ func (f *FSM) fail(err error) error {
 	return err
 }
 
-// Apply answers with an applied, one result a command, or with an error after
-// which nothing is applied any more. Called by Raft's one goroutine.
+// Apply returns an Applied with one result for each command, or an error, after
+// which no entry is applied any more. Raft calls it from one goroutine.
 func (f *FSM) Apply(l *raft.Log) any {
 	if err := f.Err(); err != nil {
 		return err
@@ -124,7 +126,7 @@ func (f *FSM) Apply(l *raft.Log) any {
 	return Applied{Results: results}
 }
 
-// Snapshot costs nothing: a view never changes.
+// Snapshot returns the present view, which never changes.
 func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	if err := f.Err(); err != nil {
 		return nil, err
@@ -132,7 +134,7 @@ func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	return snapshot{f.View()}, nil
 }
 
-// Restore replaces the state.
+// Restore replaces the state by that of a snapshot.
 func (f *FSM) Restore(r io.ReadCloser) error {
 	defer r.Close()
 	st, err := readSnapshot(r)

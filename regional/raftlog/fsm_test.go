@@ -15,7 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// encoded is an entry of commands, however large.
+// encoded returns an entry of commands, of any size.
 func encoded(t testing.TB, cmds ...state.Command) []byte {
 	t.Helper()
 	entry := []byte{formatVersion}
@@ -35,9 +35,9 @@ func sample(name string) state.Command {
 	}}}
 }
 
-// TestEntriesSurviveTheWire: what is applied from bytes is what was meant, and
-// equal commands have equal bytes whatever the order of a map.
-func TestEntriesSurviveTheWire(t *testing.T) {
+// TestDecodedEntryEqualsItsCommands also checks that equal commands have equal
+// bytes, in any order of a map.
+func TestDecodedEntryEqualsItsCommands(t *testing.T) {
 	cmds := []state.Command{{NowUnixNano: 1, Bootstrap: &state.Bootstrap{ClusterID: "c", Region: "r"}}, sample("n1")}
 	back, err := decodeEntry(encoded(t, cmds...))
 	if err != nil {
@@ -49,7 +49,7 @@ func TestEntriesSurviveTheWire(t *testing.T) {
 		got.Apply(uint64(i+1), back[i])
 	}
 	if want.Hash() != got.Hash() {
-		t.Errorf("state from bytes differs from the state meant: %+v", back)
+		t.Errorf("the state of the decoded commands differs: %+v", back)
 	}
 	for range 20 {
 		if !bytes.Equal(encoded(t, cmds...), encoded(t, cmds...)) {
@@ -58,19 +58,19 @@ func TestEntriesSurviveTheWire(t *testing.T) {
 	}
 }
 
-func TestUnreadableEntriesStopTheServer(t *testing.T) {
+func TestUnreadableEntryStopsTheServer(t *testing.T) {
 	good := encoded(t, sample("n1"))
 	newer := append([]byte{formatVersion + 1}, good[1:]...)
 	for name, data := range map[string][]byte{"newer": newer, "empty": {}, "cut": good[:len(good)-3], "garbage": {formatVersion, 3, 0xc1, 0xc1, 0xc1}} {
 		t.Run(name, func(t *testing.T) {
 			f := NewFSM()
 			if err, _ := f.Apply(&raft.Log{Index: 1, Data: data}).(error); !errors.Is(err, ErrFormat) {
-				t.Errorf("applying answers %v", err)
+				t.Errorf("Apply returns %v", err)
 			}
 			select {
 			case <-f.Broken():
 			default:
-				t.Error("the server would go on")
+				t.Error("the FSM is not broken")
 			}
 			if err, _ := f.Apply(&raft.Log{Index: 2, Data: good}).(error); err == nil || f.View().NodeCount() != 0 {
 				t.Error("a later entry was applied")
@@ -79,7 +79,7 @@ func TestUnreadableEntriesStopTheServer(t *testing.T) {
 	}
 }
 
-// sink is a snapshot on its way to nowhere.
+// sink stores a snapshot in memory.
 type sink struct {
 	bytes.Buffer
 	cancelled bool
@@ -89,7 +89,7 @@ func (s *sink) ID() string    { return "s" }
 func (s *sink) Close() error  { return nil }
 func (s *sink) Cancel() error { s.cancelled = true; return nil }
 
-func TestSnapshotAndRestore(t *testing.T) {
+func TestRestoredStateEqualsTheSnapshot(t *testing.T) {
 	f := NewFSM()
 	f.Apply(&raft.Log{Index: 1, Data: encoded(t, state.Command{NowUnixNano: 1, Bootstrap: &state.Bootstrap{ClusterID: "c", Region: "r"}})})
 	for i := range 100 {
@@ -116,11 +116,11 @@ func TestSnapshotAndRestore(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("a restore is not seen as a change")
+		t.Error("a restore does not notify watchers")
 	}
 	bad := append([]byte{formatVersion + 1}, s.Bytes()[1:]...)
 	if err := NewFSM().Restore(io.NopCloser(bytes.NewReader(bad))); !errors.Is(err, ErrFormat) {
-		t.Errorf("a newer snapshot answers %v", err)
+		t.Errorf("a newer snapshot: %v", err)
 	}
 }
 
@@ -151,10 +151,10 @@ type future struct {
 	resp  any
 }
 
-// commit applies the entry as it is, or as another server reads it.
-func (f *future) commit(asRead bool) {
+// commit applies the entry, or a copy of its bytes, as on another server.
+func (f *future) commit(copied bool) {
 	data := f.data
-	if asRead {
+	if copied {
 		data = bytes.Clone(data)
 	}
 	f.resp = f.log.fsm.Apply(&raft.Log{Index: f.index, Data: data})
@@ -164,15 +164,15 @@ func (f *future) commit(asRead bool) {
 func (f *future) Error() error  { return <-f.done }
 func (f *future) Response() any { return f.resp }
 
-func nothingToDo(*state.View) Decision { return Decision{} }
+func noDecision(*state.View) Decision { return Decision{} }
 
-func TestSequencerBatchesAndSettles(t *testing.T) {
+func TestSequencerReturnsTheOutcomeOfEachCommand(t *testing.T) {
 	fsm := NewFSM()
 	log := newFakeLog(fsm)
-	var told [][]state.Result
-	q := NewSequencer(log, fsm, nothingToDo, func(r []state.Result) { told = append(told, r) })
+	var committed [][]state.Result
+	q := NewSequencer(log, fsm, noDecision, func(r []state.Result) { committed = append(committed, r) })
 	var waiting []*Proposal
-	const n = maxBatch + 50 // more than one entry takes
+	const n = maxBatch + 50 // more than fit an entry
 	for i := range n {
 		p, err := q.Propose(sample(fmt.Sprint(i)))
 		if err != nil {
@@ -203,17 +203,17 @@ func TestSequencerBatchesAndSettles(t *testing.T) {
 	if got := fsm.View().NodeCount(); got != n {
 		t.Errorf("%d nodes, want %d", got, n)
 	}
-	// One is refused by the state, one is on its way when leadership is lost,
-	// one never leaves the queue.
+	// One command is refused by the state, one is in flight when leadership is lost,
+	// one is proposed later.
 	refused, _ := q.Propose(state.Command{RemoveNode: &state.RemoveNode{ID: "unknown"}})
 	(<-log.applied).commit(false)
 	if _, err := refused.Wait(ctx); !errors.Is(err, state.ErrUnknownNode) {
 		t.Errorf("refused: %v", err)
 	}
-	flying, _ := q.Propose(sample("flying"))
+	inFlight, _ := q.Propose(sample("in-flight"))
 	(<-log.applied).done <- raft.ErrLeadershipLost
-	if _, err := flying.Wait(ctx); !errors.Is(err, ErrUnknownOutcome) {
-		t.Errorf("flying: %v", err)
+	if _, err := inFlight.Wait(ctx); !errors.Is(err, ErrUnknownOutcome) {
+		t.Errorf("in flight: %v", err)
 	}
 	if err := <-ended; !errors.Is(err, ErrUnknownOutcome) {
 		t.Errorf("run ended with %v", err)
@@ -221,20 +221,19 @@ func TestSequencerBatchesAndSettles(t *testing.T) {
 	if _, err := q.Propose(sample("late")); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("late: %v", err)
 	}
-	if len(told) != 3 {
-		t.Errorf("told of %d entries, want 3", len(told))
+	if len(committed) != 3 {
+		t.Errorf("results of %d entries, want 3", len(committed))
 	}
 }
 
-// TestSequencerFollowsWhatRaftDoes: an entry of Raft's own between ours, or one
-// that comes back as other bytes, voids what was foreseen; nothing is lost, the
-// state is that of a server which only reads the log, and the sequencer soon
-// foresees again.
-func TestSequencerFollowsWhatRaftDoes(t *testing.T) {
+// TestSequencerRecoversFromMispredictions, which an entry of Raft's own in between
+// or an entry with other bytes causes: no command is lost, the state equals that
+// of a server which only reads the log, and later results are predicted again.
+func TestSequencerRecoversFromMispredictions(t *testing.T) {
 	fsm, reader := NewFSM(), NewFSM()
 	log := newFakeLog(fsm)
 	q := NewSequencer(log, fsm, func(v *state.View) Decision {
-		var d Decision // cordons every node, one command each
+		var d Decision // cordons every node, with one command each
 		for n := range v.Nodes() {
 			if !n.Cordoned {
 				d.Commands = append(d.Commands, state.Command{CordonNode: &state.CordonNode{ID: n.ID, Cordon: true}})
@@ -245,28 +244,28 @@ func TestSequencerFollowsWhatRaftDoes(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- q.Run(ctx) }()
-	foreseen := 0
+	predicted := 0
 	for i := range 60 {
 		if i%7 == 3 {
-			log.last.Add(1) // a new server, say
+			log.last.Add(1) // for example a new server
 		}
 		p, err := q.Propose(sample(fmt.Sprint(i)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for settled := false; !settled; {
+		for waiting := true; waiting; {
 			select {
 			case f := <-log.applied:
 				reader.Apply(&raft.Log{Index: f.index, Data: bytes.Clone(f.data)})
 				f.commit(i%11 == 5)
 				if f.resp.(Applied).Predicted {
-					foreseen++
+					predicted++
 				}
 			case o := <-p.done:
 				if o.err != nil || !o.result.Changed {
 					t.Fatalf("command %d: %+v", i, o)
 				}
-				settled = true
+				waiting = false
 			}
 		}
 	}
@@ -285,20 +284,20 @@ func TestSequencerFollowsWhatRaftDoes(t *testing.T) {
 	}
 	for n := range fsm.View().Nodes() {
 		if !n.Cordoned {
-			t.Errorf("nothing was decided about node %s", n.ID)
+			t.Errorf("no decision was made about node %s", n.ID)
 		}
 	}
 	if fsm.View().NodeCount() != 60 || fsm.View().Hash() != reader.View().Hash() {
 		t.Errorf("%d nodes; state %x, a reader of the log has %x", fsm.View().NodeCount(), fsm.View().Hash(), reader.View().Hash())
 	}
-	if foreseen < 30 {
-		t.Errorf("only %d entries came as foreseen", foreseen)
+	if predicted < 30 {
+		t.Errorf("only %d results were predicted", predicted)
 	}
 }
 
-// TestNothingSettlesAfterAFailure: a decision behind an entry that fails was
-// about a state that never came.
-func TestNothingSettlesAfterAFailure(t *testing.T) {
+// TestDecisionAfterAFailedEntryIsNotCommitted: its state includes an entry that was
+// never committed.
+func TestDecisionAfterAFailedEntryIsNotCommitted(t *testing.T) {
 	f := NewFSM()
 	log := newFakeLog(f)
 	called := make(chan int, 64)
@@ -316,7 +315,7 @@ func TestNothingSettlesAfterAFailure(t *testing.T) {
 	p, _ := q.Propose(sample("x"))
 	<-polls
 	fu := <-log.applied
-	q.Wake() // a second decision, nothing to propose
+	q.Wake() // a second decision, without commands
 	<-polls
 	fu.done <- raft.ErrLeadershipLost
 	<-p.done
@@ -324,15 +323,15 @@ func TestNothingSettlesAfterAFailure(t *testing.T) {
 	close(called)
 	for n := range called {
 		if n > f.View().NodeCount() {
-			t.Errorf("settled called for a state of %d nodes, committed are %d", n, f.View().NodeCount())
+			t.Errorf("OnCommitted called for a state of %d nodes, committed are %d", n, f.View().NodeCount())
 		}
 	}
 }
 
-func TestSequencerIsBounded(t *testing.T) {
+func TestQueueIsBounded(t *testing.T) {
 	f := NewFSM()
-	q := NewSequencer(newFakeLog(f), f, nothingToDo, nil)
-	for i := range queueLimit {
+	q := NewSequencer(newFakeLog(f), f, noDecision, nil)
+	for i := range maxQueued {
 		if _, err := q.Propose(sample("x")); err != nil {
 			t.Fatalf("command %d: %v", i, err)
 		}
@@ -341,10 +340,10 @@ func TestSequencerIsBounded(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 	// Large commands fill it sooner.
-	q = NewSequencer(newFakeLog(f), f, nothingToDo, nil)
+	q = NewSequencer(newFakeLog(f), f, noDecision, nil)
 	large := state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: state.Job{Spec: make([]byte, 1<<20)}}}
 	full := 0
-	for range queueBytes>>20 + 1 {
+	for range maxQueuedBytes>>20 + 1 {
 		if _, err := q.Propose(large); errors.Is(err, ErrQueueFull) {
 			full++
 		} else if err != nil {
@@ -352,41 +351,41 @@ func TestSequencerIsBounded(t *testing.T) {
 		}
 	}
 	if full == 0 || full > 2 {
-		t.Errorf("%d of %d commands of 1 MiB were refused", full, queueBytes>>20+1)
+		t.Errorf("%d of %d commands of 1 MiB were refused", full, maxQueuedBytes>>20+1)
 	}
 }
 
-// TestVerifierAnswersOnlyWhoAskedBefore: who asks during a round waits for the
-// next one.
-func TestVerifierAnswersOnlyWhoAskedBefore(t *testing.T) {
+// TestCallDuringAVerificationWaitsForTheNext: the running round may have begun
+// before another master was elected.
+func TestCallDuringAVerificationWaitsForTheNext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	began, goOn := make(chan struct{}), make(chan error)
-	v := NewVerifier(func() error { began <- struct{}{}; return <-goOn })
+	began, proceed := make(chan struct{}), make(chan error)
+	v := NewVerifier(func() error { began <- struct{}{}; return <-proceed })
 	ended := make(chan error, 1)
 	go func() { ended <- v.Run(ctx) }()
 	first, second := make(chan error, 1), make(chan error, 1)
 	go func() { first <- v.Wait(ctx) }()
 	<-began
 	go func() { second <- v.Wait(ctx) }()
-	for len(v.requests) == 0 { // until it is in the queue
+	for len(v.requests) == 0 { // until it waits
 		select {
 		case err := <-second:
-			t.Fatalf("answered by a round that began before it asked: %v", err)
+			t.Fatalf("verified by a round that began before the call: %v", err)
 		default:
 		}
 	}
-	goOn <- nil
+	proceed <- nil
 	if err := <-first; err != nil {
 		t.Errorf("first: %v", err)
 	}
 	<-began
 	select {
 	case err := <-second:
-		t.Errorf("answered by a round that began before it asked: %v", err)
+		t.Errorf("verified by a round that began before the call: %v", err)
 	default:
 	}
-	goOn <- raft.ErrLeadershipLost
+	proceed <- raft.ErrLeadershipLost
 	if err := <-second; !errors.Is(err, ErrNotLeader) {
 		t.Errorf("second: %v", err)
 	}

@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// appendMsgpack writes a command or a record as dialect would, to the byte: four
-// to five times as fast, since it knows no types but those that the log and
-// snapshots are made of, and no settings.
+// appendMsgpack encodes a command or a record as msgpackHandle does, to the byte,
+// in a third of the time: it knows only the types in the log and in snapshots, and
+// has no settings.
 func appendMsgpack(b []byte, v reflect.Value) []byte {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -51,7 +51,7 @@ func appendMsgpack(b []byte, v reflect.Value) []byte {
 		}
 		return b
 	}
-	panic(fmt.Sprintf("regional: the log has no form of %s", v.Type())) // TestMsgpack writes all types
+	panic(fmt.Sprintf("raftlog: the log has no encoding of %s", v.Type())) // TestMsgpackEqualsTheLibrary encodes all types
 }
 
 func appendSlice(b []byte, v reflect.Value) []byte {
@@ -72,12 +72,12 @@ const (
 	msgpackNil, msgpackFalse, msgpackTrue = 0xc0, 0xc2, 0xc3
 )
 
-// lengthFormat is how the length of something is written: with less than small in the
-// first byte, then in one byte, if there is such a form, in two or in four.
+// lengthFormat says how a length is encoded: one below fixedLimit within the first
+// byte, others after it in one byte (if the type has such a form), two or four.
 type lengthFormat struct {
 	fixed      byte
 	fixedLimit int
-	one        byte // 0 = there is none
+	one        byte // 0 = no such form
 	two, four  byte
 }
 

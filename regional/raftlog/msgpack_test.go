@@ -13,13 +13,13 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestMsgpack: every command and record is written as the library would, which
-// also reads it back.
-func TestMsgpack(t *testing.T) {
+// TestMsgpackEqualsTheLibrary: every command and record is encoded as the library
+// does, which also decodes it.
+func TestMsgpackEqualsTheLibrary(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	for range 3000 {
-		for _, of := range []reflect.Type{reflect.TypeFor[state.Command](), reflect.TypeFor[state.Record]()} {
-			v := reflect.New(of)
+		for _, typ := range []reflect.Type{reflect.TypeFor[state.Command](), reflect.TypeFor[state.Record]()} {
+			v := reflect.New(typ)
 			scramble(r, v.Elem(), 0)
 			if c, ok := v.Interface().(*state.Command); ok {
 				c.Batch = nil // never written
@@ -29,20 +29,20 @@ func TestMsgpack(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := appendMsgpack(nil, v.Elem()); !bytes.Equal(got, want) {
-				t.Fatalf("%.2000s\nis written otherwise", fmt.Sprintf("%+v", v.Elem()))
+				t.Fatalf("%.2000s\nis encoded differently", fmt.Sprintf("%+v", v.Elem()))
 			}
-			back := reflect.New(of)
+			back := reflect.New(typ)
 			if err := codec.NewDecoderBytes(want, msgpackHandle).Decode(back.Interface()); err != nil {
 				t.Fatal(err)
 			}
 			if again := appendMsgpack(nil, back.Elem()); !bytes.Equal(again, want) {
-				t.Fatalf("%.2000s\nis read otherwise", fmt.Sprintf("%+v", v.Elem()))
+				t.Fatalf("%.2000s\nis decoded differently", fmt.Sprintf("%+v", v.Elem()))
 			}
 		}
 	}
 }
 
-// scramble fills a value with what is at the edges of its forms.
+// scramble sets a value to lengths and numbers at the limits of their encodings.
 func scramble(r *rand.Rand, v reflect.Value, depth int) {
 	numbers := []int64{0, 1, 31, 32, 127, 128, 255, 256, 1<<15 - 1, 1 << 15, 1<<16 - 1, 1 << 16, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1<<63 - 1}
 	n := numbers[r.Intn(len(numbers))]

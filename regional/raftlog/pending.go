@@ -7,34 +7,36 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// pendingPlan is what was decided and is not proposed yet. It is carried out an entry at a
-// time, so that who has something to say in between, such as the agents, need not
+// pendingPlan is the part of a decision that is not proposed yet. It is proposed
+// one entry at a time, so that other commands, such as reports of agents, do not
 // wait for a job of a hundred thousand instances.
 type pendingPlan struct {
 	commands []state.Command
-	// changes: one of those proposed has changed something.
+	// changed: one of the proposed commands has changed the state.
 	changed     bool
 	retry       time.Duration
 	onCommitted func()
 }
 
-// dropPending drops what was decided and is not proposed: the state is another one.
+// dropPending drops the pending plan, because the state is another one, and
+// decides again.
 func (q *Sequencer) dropPending() {
 	q.pending = pendingPlan{}
 	q.decideAt(time.Now())
 }
 
-// invalidatesPending says that what was decided before a command may be wrong after it. Nodes
-// are judged in deciding only, and so is what is stopped: see applyPending. What is no
-// longer wanted, or has no room, the state refuses by itself.
+// invalidatesPending says whether the pending plan may be wrong after a command.
+// The state itself refuses placements that are no longer wanted or have no room;
+// but only a decision evaluates nodes and chooses what to stop (see applyPending).
 func (q *Sequencer) invalidatesPending(cmd *state.Command) bool {
 	switch {
 	case cmd.AgentReports != nil:
-		// Of a node that was away: what is to be replaced may have ended there.
+		// Reports of a node that was disconnected: an instance that is to be replaced
+		// may have ended there.
 		n, ok := q.spec.before.Node(cmd.AgentReports.NodeID)
 		return !ok || n.Status != state.NodeReady
 	case cmd.ApplyOrders != nil:
-		// A job that was forgotten may come again as the same version.
+		// A job that was purged may come back with the same version number.
 		return slices.ContainsFunc(cmd.ApplyOrders.Orders, func(o state.SlotOrder) bool {
 			return o.Job != nil && q.pending.placesJob(state.JobKey{Namespace: o.Slot.Namespace, Job: o.Slot.Job})
 		})
@@ -42,42 +44,47 @@ func (q *Sequencer) invalidatesPending(cmd *state.Command) bool {
 	return cmd.SubmitLocalJob == nil
 }
 
-// placesJob says that instances of a job are to be placed.
+// placesJob says whether the plan places instances of a job.
 func (t *pendingPlan) placesJob(job state.JobKey) bool {
 	for i := range t.commands {
-		if p := t.commands[i].ApplyPlan; p != nil && slices.ContainsFunc(p.Places, func(g state.PlaceGroup) bool { return g.Key.JobKey() == job }) {
+		p := t.commands[i].ApplyPlan
+		if p != nil && slices.ContainsFunc(p.Places, func(g state.PlaceGroup) bool { return g.Key.JobKey() == job }) {
 			return true
 		}
 	}
 	return false
 }
 
-// applyPending adds of what was decided what fits the entry, in one of its own if
-// none does. What stops something does not wait for the next entry: there its
-// instance may be wanted again.
-func (q *Sequencer) applyPending(e *entry, flying chan<- entry) {
+// applyPending adds the commands of the pending plan that fit to the entry. If
+// none fits, the entry is proposed and the first command begins another one.
+// Commands that stop instances do not wait for a later call, by when their
+// instances may be wanted again: they get entries of their own.
+func (q *Sequencer) applyPending(e *entry, inFlight chan<- entry) {
 	t := &q.pending
-	for some := false; len(t.commands) > 0; some = true {
+	if len(t.commands) == 0 {
+		return
+	}
+	for n := 0; len(t.commands) > 0; n++ {
 		cmd := &t.commands[0]
 		cmd.NowUnixNano = time.Now().UnixNano()
 		if !q.writer.add(cmd) {
-			if some && (cmd.ApplyPlan == nil || len(cmd.ApplyPlan.Stops) == 0) {
+			stops := cmd.ApplyPlan != nil && len(cmd.ApplyPlan.Stops) > 0
+			if n > 0 && !stops {
 				return
 			}
-			q.submit(e, flying)
+			q.submit(e, inFlight)
 			*e = entry{}
 			q.writer.add(cmd)
 		}
 		for _, r := range q.spec.apply(t.commands[:1]) {
 			t.changed = t.changed || r.Changed
 		}
-		if t.commands = t.commands[1:]; len(t.commands) > 0 {
-			continue
-		}
-		if e.onCommitted = t.onCommitted; t.changed {
-			q.decideAt(time.Now()) // until there is nothing left
-		} else { // it must not become a busy loop
-			q.decideAt(time.Now().Add(t.retry))
-		}
+		t.commands = t.commands[1:]
+	}
+	e.onCommitted = t.onCommitted
+	if t.changed {
+		q.decideAt(time.Now()) // until a decision changes nothing
+	} else {
+		q.decideAt(time.Now().Add(t.retry)) // not in a busy loop
 	}
 }

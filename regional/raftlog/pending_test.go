@@ -15,25 +15,25 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// todoTest is a sequencer whose decisions are large, and a log that the test
+// pendingTest has a sequencer whose decisions are large, and a log that the test
 // commits.
-type todoTest struct {
+type pendingTest struct {
 	*testing.T
 	log *fakeLog
 	q   *Sequencer
-	// decide makes the commands, by how many nodes there are.
+	// decide has the commands of a decision, by the number of nodes.
 	decide map[int][]state.Command
-	// settled has the number of nodes of each decision that settled.
-	settled chan int
-	ended   chan error
+	// committed receives the number of nodes of each decision that is committed.
+	committed chan int
+	ended     chan error
 }
 
-func newTodoTest(t *testing.T, decide map[int][]state.Command) *todoTest {
+func newPendingTest(t *testing.T, decide map[int][]state.Command) *pendingTest {
 	f := NewFSM()
-	x := &todoTest{T: t, log: newFakeLog(f), decide: decide, settled: make(chan int, 64), ended: make(chan error, 1)}
+	x := &pendingTest{T: t, log: newFakeLog(f), decide: decide, committed: make(chan int, 64), ended: make(chan error, 1)}
 	x.q = NewSequencer(x.log, f, func(v *state.View) Decision {
 		n := v.NodeCount()
-		d := Decision{Commands: x.decide[n], OnCommitted: func() { x.settled <- n }}
+		d := Decision{Commands: x.decide[n], OnCommitted: func() { x.committed <- n }}
 		delete(x.decide, n)
 		return d
 	}, func([]state.Result) {})
@@ -56,13 +56,13 @@ func newTodoTest(t *testing.T, decide map[int][]state.Command) *todoTest {
 	return x
 }
 
-func (x *todoTest) start(cmd state.Command) {
+func (x *pendingTest) start(cmd state.Command) {
 	if _, err := x.q.Propose(cmd); err != nil {
 		x.Fatal(err)
 	}
 }
 
-// largeJob is a command of 40 KiB that puts a job into the state.
+// largeJob returns a command of 40 KiB that submits a job.
 func largeJob(name string) state.Command {
 	return state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: state.Job{
 		Key: state.JobKey{Namespace: "n", Job: name, Local: true}, Type: state.Service, Spec: make([]byte, 40<<10),
@@ -78,8 +78,8 @@ func largeJobs(prefix string, n int) []state.Command {
 	return out
 }
 
-// next is the entry that comes next, and the names of what it is about.
-func (x *todoTest) next() (*future, []string) {
+// next returns the next entry, and the names of the objects of its commands.
+func (x *pendingTest) next() (*future, []string) {
 	f := <-x.log.applied
 	cmds, err := decodeEntry(f.data)
 	if err != nil {
@@ -99,10 +99,10 @@ func (x *todoTest) next() (*future, []string) {
 	return f, names
 }
 
-// TestALargeDecisionTakesTurns: what others have to say comes between its
-// entries, and it settles when the last of them is committed.
-func TestALargeDecisionTakesTurns(t *testing.T) {
-	x := newTodoTest(t, map[int][]state.Command{1: largeJobs("d", 20)})
+// TestOtherCommandsGoBetweenTheEntriesOfALargeDecision, which is committed with its
+// last entry.
+func TestOtherCommandsGoBetweenTheEntriesOfALargeDecision(t *testing.T) {
+	x := newPendingTest(t, map[int][]state.Command{1: largeJobs("d", 20)})
 	x.start(sample("node"))
 	first, names := x.next()
 	second, more := x.next()
@@ -113,29 +113,29 @@ func TestALargeDecisionTakesTurns(t *testing.T) {
 	first.commit(false)
 	f, third := x.next()
 	if third[0] != "other" {
-		t.Errorf("another's command waits: %q comes before it", third)
+		t.Errorf("another command waits: %q comes before it", third)
 	}
 	all := slices.Concat(names, more, third)
 	second.commit(false)
 	for f.commit(false); len(all) < 22; f.commit(false) {
-		if f, names = x.next(); len(x.settled) > 0 {
-			t.Errorf("settled before %q was committed", names)
+		if f, names = x.next(); len(x.committed) > 0 {
+			t.Errorf("committed before %q was", names)
 		}
 		all = append(all, names...)
 	}
-	if n := <-x.settled; n != 1 {
-		t.Errorf("the decision about %d nodes settled", n)
+	if n := <-x.committed; n != 1 {
+		t.Errorf("the decision about %d nodes is committed", n)
 	}
 	decided := slices.DeleteFunc(all, func(s string) bool { return !strings.HasPrefix(s, "d") })
 	if len(decided) != 20 || !slices.IsSorted(decided) {
-		t.Errorf("carried out: %q", decided)
+		t.Errorf("proposed: %q", decided)
 	}
 }
 
-// TestANodeVoidsWhatWasDecided: the rest of a decision is not carried out when
-// nodes are others than it was about.
-func TestANodeVoidsWhatWasDecided(t *testing.T) {
-	x := newTodoTest(t, map[int][]state.Command{1: largeJobs("d", 20), 2: largeJobs("e", 3)})
+// TestNewNodeInvalidatesThePendingPlan: the rest of a decision is not proposed after
+// the nodes have changed.
+func TestNewNodeInvalidatesThePendingPlan(t *testing.T) {
+	x := newPendingTest(t, map[int][]state.Command{1: largeJobs("d", 20), 2: largeJobs("e", 3)})
 	x.start(sample("node"))
 	first, _ := x.next()
 	second, _ := x.next()
@@ -152,114 +152,113 @@ func TestANodeVoidsWhatWasDecided(t *testing.T) {
 	if at := slices.Index(all, "another"); !slices.Equal(all[at:], []string{"another", "e00", "e01", "e02"}) {
 		t.Errorf("after the node came %q", all[at:])
 	}
-	for n := range x.settled {
+	for n := range x.committed {
 		if n == 1 {
-			t.Error("a decision settled that was not carried out")
+			t.Error("a decision was committed that was not proposed as a whole")
 		} else if n == 2 {
 			break
 		}
 	}
 }
 
-// TestWhatIsDecidedDiesWithItsState: it is not carried out on another state than
-// the one that it was foreseen for.
-func TestWhatIsDecidedDiesWithItsState(t *testing.T) {
-	x := newTodoTest(t, map[int][]state.Command{1: largeJobs("d", 40)})
+// TestMispredictionDropsThePendingPlan: a decision is not proposed for another state
+// than its own.
+func TestMispredictionDropsThePendingPlan(t *testing.T) {
+	x := newPendingTest(t, map[int][]state.Command{1: largeJobs("d", 40)})
 	x.start(sample("node"))
 	first, _ := x.next()
 	second, _ := x.next()
-	first.commit(true) // as other bytes: what was foreseen is void
+	first.commit(true) // other bytes: the predictions are dropped
 	second.commit(false)
-	for i := range 40 { // each would be in an entry with some of it
+	for i := range 40 { // each would share an entry with some of the plan
 		probe := fmt.Sprint("p", i)
 		x.start(largeJob(probe))
-		for came := false; !came; {
+		for waiting := true; waiting; {
 			f, names := x.next()
 			f.commit(false)
 			if slices.Contains(names, "d39") {
-				t.Fatal("all was carried out")
+				t.Fatal("the whole plan was proposed")
 			}
-			came = slices.Contains(names, probe)
+			waiting = !slices.Contains(names, probe)
 		}
 	}
 }
 
-// TestStopsDoNotWait: an instance that a decision stops may be wanted again by
-// the time of the next entry.
-func TestStopsDoNotWait(t *testing.T) {
+// TestStopsAreProposedAtOnce: by the next call an instance that a decision stops may
+// be wanted again.
+func TestStopsAreProposedAtOnce(t *testing.T) {
 	var stops []state.Command
 	for i := range 20 {
 		stops = append(stops, state.Command{ApplyPlan: &state.ApplyPlan{
 			Stops: []state.StopAlloc{{ID: fmt.Sprint(i), Message: strings.Repeat("x", 40<<10)}}}})
 	}
-	x := newTodoTest(t, map[int][]state.Command{1: stops})
+	x := newPendingTest(t, map[int][]state.Command{1: stops})
 	x.start(sample("node"))
-	flying := []*future{}
+	inFlight := []*future{}
 	for n := 0; n < 21; {
 		f, names := x.next()
 		n += len(names)
-		flying = append(flying, f)
+		inFlight = append(inFlight, f)
 	}
-	if len(flying) < 4 {
-		t.Errorf("they are in %d entries", len(flying))
+	if len(inFlight) < 4 {
+		t.Errorf("the stops are in %d entries", len(inFlight))
 	}
-	for _, f := range flying {
+	for _, f := range inFlight {
 		f.commit(false)
 	}
 }
 
-// TestWhatVoidsADecision: only what the state sees to by itself, or what has
-// nothing to do with it, leaves a decision as it is.
-func TestWhatVoidsADecision(t *testing.T) {
+// TestWhichCommandsInvalidateThePendingPlan: all but unrelated ones, and those
+// after which the state itself refuses wrong placements.
+func TestWhichCommandsInvalidateThePendingPlan(t *testing.T) {
 	f := NewFSM()
-	for i, id := range []string{"there", "away"} {
+	for i, id := range []string{"ready", "lost"} {
 		f.Apply(&raft.Log{Index: uint64(i + 1), Data: encoded(t, sample(id))})
 	}
-	f.Apply(&raft.Log{Index: 3, Data: encoded(t, state.Command{SetNodeStatus: &state.SetNodeStatus{ID: "away", Status: state.NodeLost}})})
-	q := NewSequencer(newFakeLog(f), f, nothingToDo, nil)
+	f.Apply(&raft.Log{Index: 3, Data: encoded(t, state.Command{SetNodeStatus: &state.SetNodeStatus{ID: "lost", Status: state.NodeLost}})})
+	q := NewSequencer(newFakeLog(f), f, noDecision, nil)
 	q.spec = f.speculate(3)
 	placed := state.GroupKey{Namespace: "n", Job: "placed", Group: "g"}
 	q.pending.commands = []state.Command{{AnswerSlots: &state.AnswerSlots{}}, {ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{{Key: placed}}}}}
 	order := func(job string, with *state.Job) state.Command {
 		return state.Command{ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{}, {Slot: state.Slot{Namespace: "n", Job: job}, Job: with}}}}
 	}
-	left := map[string]state.Command{
-		"reports":                 {AgentReports: &state.AgentReports{NodeID: "there"}},
-		"a job of the region's":   {SubmitLocalJob: &state.SubmitLocalJob{}},
+	kept := map[string]state.Command{
+		"reports":                 {AgentReports: &state.AgentReports{NodeID: "ready"}},
+		"a local job":             {SubmitLocalJob: &state.SubmitLocalJob{}},
 		"orders":                  order("placed", nil),
 		"orders with another job": order("another", &state.Job{}),
 	}
-	for name, cmd := range left {
+	for name, cmd := range kept {
 		if q.invalidatesPending(&cmd) {
-			t.Errorf("%s: the decision is void", name)
+			t.Errorf("%s: the plan is dropped", name)
 		}
 	}
-	void := map[string]state.Command{
-		"reports of a node that was away": {AgentReports: &state.AgentReports{NodeID: "away"}},
-		"reports of an unknown node":      {AgentReports: &state.AgentReports{NodeID: "x"}},
-		"orders with its job":             order("placed", &state.Job{}),
+	dropped := map[string]state.Command{
+		"reports of a lost node":     {AgentReports: &state.AgentReports{NodeID: "lost"}},
+		"reports of an unknown node": {AgentReports: &state.AgentReports{NodeID: "x"}},
+		"orders with its job":        order("placed", &state.Job{}),
 	}
 	kinds := reflect.TypeFor[state.Command]()
 	for i := range kinds.NumField() { // every other kind of command
 		if k := kinds.Field(i); k.Type.Kind() == reflect.Pointer && k.Name != "AgentReports" && k.Name != "SubmitLocalJob" && k.Name != "ApplyOrders" {
 			var cmd state.Command
 			reflect.ValueOf(&cmd).Elem().Field(i).Set(reflect.New(k.Type.Elem()))
-			void[k.Name] = cmd
+			dropped[k.Name] = cmd
 		}
 	}
-	if len(void) < 10 {
-		t.Fatalf("only %d kinds of commands were found", len(void))
+	if len(dropped) < 10 {
+		t.Fatalf("only %d kinds of commands were found", len(dropped))
 	}
-	for name, cmd := range void {
+	for name, cmd := range dropped {
 		if !q.invalidatesPending(&cmd) {
-			t.Errorf("%s: the decision goes on", name)
+			t.Errorf("%s: the plan is kept", name)
 		}
 	}
 }
 
-// TestVainDecisionsRest: commands that change nothing are decided again after the
-// pause only.
-func TestVainDecisionsRest(t *testing.T) {
+// TestDecisionWithoutEffectIsRetriedAfterAPause: its commands changed nothing.
+func TestDecisionWithoutEffectIsRetriedAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewFSM()
 		log := newFakeLog(f)

@@ -15,41 +15,40 @@ import (
 
 // Errors of the sequencer.
 var (
-	// ErrQueueFull: more commands wait than the queue takes; retry later.
+	// ErrQueueFull says that too many commands wait; retry later.
 	ErrQueueFull = errors.New("command queue is full")
-	// ErrNotLeader: this server leads no more; nothing was changed.
+	// ErrNotLeader says that this server does not lead; no change was made.
 	ErrNotLeader = errors.New("not the master")
-	// ErrUnknownOutcome: leadership ended while the command was on its way. It
-	// may or may not be committed: ask the new master, or retry with the same
-	// idempotency key.
+	// ErrUnknownOutcome says that leadership ended while the command was in flight.
+	// The command may or may not be committed: ask the new master, or retry with the
+	// same idempotency key.
 	ErrUnknownOutcome = errors.New("leadership lost: outcome unknown")
 )
 
 const (
-	// queueLimit bounds the commands that wait to be proposed: each of ten
-	// thousand agents may have one on its way, and waits in turn beyond that.
-	queueLimit = 16_384
+	// maxQueued and maxQueuedBytes bound the commands that wait to be proposed. Each
+	// of ten thousand agents may have one there.
+	maxQueued      = 16_384
+	maxQueuedBytes = 64 << 20
 	// queueRetry is the pause before a full queue is tried again.
 	queueRetry = 10 * time.Millisecond
-	// queueBytes bounds them too.
-	queueBytes = 64 << 20
-	// gatherBehind is how many entries are on their way at most when a new one
-	// is begun: one is written while the next is gathered, and the cost of an
-	// entry is shared by more commands the more there are.
+	// gatherBehind is the most entries in flight when a new one is begun. One entry
+	// is written to disk while the next one gathers commands, which then share the
+	// cost of the write.
 	gatherBehind = 1
-	// maxInFlight bounds the entries proposed and not yet committed.
+	// maxInFlight bounds the entries that are proposed and not committed.
 	maxInFlight = 16
-	// maxBatch bounds the commands of one entry.
+	// maxBatch bounds the commands of an entry.
 	maxBatch = 1024
 )
 
-// Proposal is one command on its way.
+// Proposal is a command that was proposed.
 type Proposal struct {
 	cmd  state.Command
 	size int64
 	done chan outcome // buffered: the sequencer never waits for its caller
-	// ended is closed when nothing is proposed any more and all that was
-	// proposed is answered.
+	// ended is closed after the last entry, when every proposed command has an
+	// outcome.
 	ended <-chan struct{}
 }
 
@@ -58,7 +57,8 @@ type outcome struct {
 	err    error
 }
 
-// Wait answers what became of the command. After ctx it is unknown.
+// Wait returns the result of the command. Errors: that of the result, ErrNotLeader,
+// ErrUnknownOutcome; the latter also when ctx ends first.
 func (p *Proposal) Wait(ctx context.Context) (state.Result, error) {
 	o := outcome{err: ErrNotLeader}
 	select {
@@ -66,7 +66,7 @@ func (p *Proposal) Wait(ctx context.Context) (state.Result, error) {
 	case <-p.ended:
 		select {
 		case o = <-p.done:
-		default: // it never left the queue
+		default: // the command never left the queue
 		}
 	case <-ctx.Done():
 		return state.Result{}, fmt.Errorf("%w: %w", ErrUnknownOutcome, context.Cause(ctx))
@@ -77,69 +77,73 @@ func (p *Proposal) Wait(ctx context.Context) (state.Result, error) {
 	return o.result, o.err
 }
 
-// Sequencer is the one goroutine of a leadership that proposes commands. Small
-// ones that wait together share a log entry, with what the scheduler decides
-// about them, and entries follow one another without waiting for their commit.
+// Sequencer proposes all commands of one leadership, in one goroutine. Commands
+// that wait together share a log entry with what the scheduler decides about
+// them. An entry does not wait for the commit of the entry before it.
 type Sequencer struct {
 	log Log
 	fsm *FSM
-	// decide says what is to be done about a state.
+	// decide returns what is to be done in a state.
 	decide func(*state.View) Decision
-	// committed is told the results of each entry, in order, before those who
-	// wait for them.
+	// committed is called with the results of each entry, in order, before Wait
+	// returns them.
 	committed func([]state.Result)
 	queue     chan *Proposal
-	bytes     atomic.Int64  // of the commands in the queue
-	wake      chan struct{} // room for one
+	bytes     atomic.Int64  // memory of the commands in the queue
+	wake      chan struct{} // of capacity one
 	ended     chan struct{}
 
-	// astray: an entry did not come where it was foreseen. flying counts those
-	// not settled; landed, with room for one, tells that one was.
+	// mispredicted: an entry was committed with another result than predicted.
+	// inFlight counts the entries without an outcome; entryDone, of capacity one,
+	// says that one has its outcome.
 	mispredicted atomic.Bool
 	inFlight     atomic.Int32
 	entryDone    chan struct{}
 
-	// The following are the proposing goroutine's.
+	// The fields below belong to the proposing goroutine.
 	writer  entryWriter
 	spec    *speculativeState
-	next    *Proposal // that did not fit into the entry before
+	next    *Proposal // taken from the queue, and not yet in an entry
 	pending pendingPlan
-	// due: something is to be decided, but not before then; zero = nothing is.
+	// due is when to decide; zero = not before a change.
 	due time.Time
-	// rest: nothing is decided before then.
+	// notBefore: no decision is made before then.
 	notBefore time.Time
 }
 
-// Log is the log as a sequencer needs it.
+// Log is the part of Raft that a sequencer needs.
 type Log interface {
 	Apply(data []byte, timeout time.Duration) raft.ApplyFuture
 	LastIndex() uint64
 }
 
-// Decision is what a scheduler makes of a state.
+// Decision is what a scheduler wants to change in a state.
 type Decision struct {
-	// Commands to propose next, each within an entry.
+	// Commands are proposed next, each within one entry.
 	Commands []state.Command
-	// again: ask again then, though nothing changes; 0 = only after a change.
+	// RecheckAfter is when to decide again even if nothing changes; 0 = only after a
+	// change.
 	RecheckAfter time.Duration
-	// rest: do not ask again before so long has passed.
+	// Rest is the least time until the next decision.
 	Rest time.Duration
-	// retry: ask again after so long if the commands change nothing.
+	// RetryAfter is when to decide again if the commands change nothing.
 	RetryAfter time.Duration
-	// OnCommitted is called when all that the state holds, and the commands, are
-	// committed.
+	// OnCommitted is called when the state and the commands are committed; never if
+	// they are not.
 	OnCommitted func()
 }
 
+// NewSequencer returns a sequencer for one leadership. decide is called by its
+// goroutine; committed is called with the results of each entry in order.
 func NewSequencer(log Log, f *FSM, decide func(*state.View) Decision, committed func([]state.Result)) *Sequencer {
 	return &Sequencer{
 		log: log, fsm: f, decide: decide, committed: committed,
-		queue: make(chan *Proposal, queueLimit), wake: make(chan struct{}, 1),
+		queue: make(chan *Proposal, maxQueued), wake: make(chan struct{}, 1),
 		ended: make(chan struct{}), entryDone: make(chan struct{}, 1),
 	}
 }
 
-// Wake makes the sequencer decide although nothing was proposed.
+// Wake makes the sequencer decide although no command was proposed.
 func (q *Sequencer) Wake() {
 	select {
 	case q.wake <- struct{}{}:
@@ -147,8 +151,8 @@ func (q *Sequencer) Wake() {
 	}
 }
 
-// Commit commits a command and answers with its result. Error: that of the result,
-// or one of the sequencer's.
+// Commit proposes a command and returns its result. Errors: those of Propose and
+// Wait.
 func (q *Sequencer) Commit(ctx context.Context, cmd state.Command) (state.Result, error) {
 	p, err := q.Propose(cmd)
 	if err != nil {
@@ -166,8 +170,8 @@ func (q *Sequencer) CommitQueued(ctx context.Context, cmd state.Command) (state.
 	return p.Wait(ctx)
 }
 
-// ProposeQueued is Propose, but waits while the queue is full. When ctx ends
-// its error is ErrQueueFull.
+// ProposeQueued is Propose, but waits while the queue is full. When ctx ends its
+// error is ErrQueueFull.
 func (q *Sequencer) ProposeQueued(ctx context.Context, cmd state.Command) (*Proposal, error) {
 	for {
 		p, err := q.Propose(cmd)
@@ -193,20 +197,20 @@ func (q *Sequencer) Propose(cmd state.Command) (*Proposal, error) {
 		return nil, ErrNotLeader
 	default:
 	}
-	if n := q.bytes.Add(p.size); n > queueBytes {
+	if n := q.bytes.Add(p.size); n > maxQueuedBytes {
 		q.bytes.Add(-p.size)
-		return nil, fmt.Errorf("%w: commands of %d MiB wait", ErrQueueFull, queueBytes>>20)
+		return nil, fmt.Errorf("%w: commands of %d MiB wait", ErrQueueFull, maxQueuedBytes>>20)
 	}
 	select {
 	case q.queue <- p:
 		return p, nil
 	default:
 		q.bytes.Add(-p.size)
-		return nil, fmt.Errorf("%w: %d commands wait", ErrQueueFull, queueLimit)
+		return nil, fmt.Errorf("%w: %d commands wait", ErrQueueFull, maxQueued)
 	}
 }
 
-// commandBytes is about how many bytes of memory a command keeps while it waits.
+// commandBytes estimates the memory of a command that waits.
 func commandBytes(cmd *state.Command) int64 {
 	const least, item = 512, 128
 	n := least
@@ -235,22 +239,22 @@ func commandBytes(cmd *state.Command) int64 {
 	return int64(n)
 }
 
-// Run proposes until ctx ends or leadership is lost, which is its error. All
-// that was proposed is answered then.
+// Run proposes until ctx ends or leadership is lost, which is its error. When it
+// returns, every proposed command has an outcome.
 func (q *Sequencer) Run(ctx context.Context) error {
-	flying := make(chan entry, maxInFlight)
+	inFlight := make(chan entry, maxInFlight)
 	ctx, lost := context.WithCancel(ctx)
 	defer lost()
 	var grp errgroup.Group
 	grp.Go(func() error {
-		defer close(flying)
-		return q.propose(ctx, flying)
+		defer close(inFlight)
+		return q.propose(ctx, inFlight)
 	})
 	grp.Go(func() error {
 		var first error
-		for e := range flying { // to the end, so that everybody is answered
+		for e := range inFlight { // to the end, so that every command gets an outcome
 			if first != nil {
-				e.onCommitted = nil // it was decided about a state that never came
+				e.onCommitted = nil // its decision is about a state that is not committed
 			}
 			if err := q.finish(e); err != nil && first == nil {
 				first = err
@@ -269,8 +273,8 @@ func (q *Sequencer) Run(ctx context.Context) error {
 	return err
 }
 
-// propose gathers what waits into entries, until ctx ends.
-func (q *Sequencer) propose(ctx context.Context, flying chan<- entry) error {
+// propose gathers waiting commands into entries, until ctx ends.
+func (q *Sequencer) propose(ctx context.Context, inFlight chan<- entry) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -293,19 +297,19 @@ func (q *Sequencer) propose(ctx context.Context, flying chan<- entry) error {
 			}
 		}
 		timer.Stop()
-		// Behind an entry that waits for the disks others gather.
+		// While an entry is written to disk, commands gather for the next one.
 		if !q.waitInFlight(ctx, gatherBehind) || !q.ensureSpeculative(ctx) {
 			return nil
 		}
 		q.gather(&e)
-		q.fill(&e, flying)
+		q.fill(&e, inFlight)
 	}
 }
 
-// dequeued notes that next has left the queue.
+// dequeued subtracts next from the bytes of the queue.
 func (q *Sequencer) dequeued() { q.bytes.Add(-q.next.size) }
 
-// decideAt notes when something is to be decided.
+// decideAt sets when to decide, unless an earlier time is set.
 func (q *Sequencer) decideAt(t time.Time) {
 	if t.Before(q.notBefore) {
 		t = q.notBefore
@@ -315,7 +319,8 @@ func (q *Sequencer) decideAt(t time.Time) {
 	}
 }
 
-// ensureSpeculative makes sure that there is a state ahead; false when ctx ended.
+// ensureSpeculative begins a speculative state where there is none, or its
+// prediction was wrong; false when ctx ended.
 func (q *Sequencer) ensureSpeculative(ctx context.Context) bool {
 	if q.spec != nil && !q.mispredicted.Load() {
 		return true
@@ -329,7 +334,7 @@ func (q *Sequencer) ensureSpeculative(ctx context.Context) bool {
 	return true
 }
 
-// waitInFlight waits until at most n entries are on their way; false when ctx
+// waitInFlight waits until at most n entries are in flight; false when ctx
 // ended.
 func (q *Sequencer) waitInFlight(ctx context.Context, n int32) bool {
 	for q.inFlight.Load() > n {
@@ -342,7 +347,7 @@ func (q *Sequencer) waitInFlight(ctx context.Context, n int32) bool {
 	return true
 }
 
-// gather takes what waits into an entry.
+// gather adds waiting commands to an entry.
 func (q *Sequencer) gather(e *entry) {
 	for len(e.proposals) < maxBatch {
 		if q.next == nil {
@@ -361,8 +366,9 @@ func (q *Sequencer) gather(e *entry) {
 	}
 }
 
-// fill proposes an entry, and what follows from it.
-func (q *Sequencer) fill(e *entry, flying chan<- entry) {
+// fill applies an entry to the speculative state, decides about the result, adds
+// the decision to the entry and proposes it.
+func (q *Sequencer) fill(e *entry, inFlight chan<- entry) {
 	cmds := make([]state.Command, len(e.proposals))
 	for i, p := range e.proposals {
 		cmds[i] = p.cmd
@@ -390,12 +396,12 @@ func (q *Sequencer) fill(e *entry, flying chan<- entry) {
 			q.pending.onCommitted = d.OnCommitted
 		}
 	}
-	q.applyPending(e, flying)
-	q.submit(e, flying)
+	q.applyPending(e, inFlight)
+	q.submit(e, inFlight)
 }
 
-// submit proposes an entry, or passes one on in which there is nothing.
-func (q *Sequencer) submit(e *entry, flying chan<- entry) {
+// submit proposes an entry. An empty one passes on only its callback.
+func (q *Sequencer) submit(e *entry, inFlight chan<- entry) {
 	if data := q.writer.finish(); data != nil {
 		q.spec.closeEntry(data)
 		e.future = q.log.Apply(data, 0)
@@ -403,11 +409,11 @@ func (q *Sequencer) submit(e *entry, flying chan<- entry) {
 		return
 	}
 	q.inFlight.Add(1)
-	flying <- *e // who settles reads to the end
+	inFlight <- *e // the reader reads to the end
 }
 
-// finish waits for an entry and answers those who wait for it. Its error is
-// that leadership, or the server, is at its end.
+// finish waits until an entry is committed and passes its results on. Its error
+// says that leadership was lost or that the server must stop.
 func (q *Sequencer) finish(e entry) error {
 	err := e.wait()
 	if err == nil {
@@ -431,16 +437,16 @@ func (q *Sequencer) finish(e entry) error {
 	return err
 }
 
-// entry is a log entry, in the making or on its way.
+// entry is a log entry that is being filled or is in flight.
 type entry struct {
-	// proposals are those whose commands are in it; what was decided follows them.
+	// proposals have the first commands of the entry; those of a decision follow.
 	proposals   []*Proposal
 	onCommitted func()
-	future      raft.ApplyFuture // nil when there is nothing in it
+	future      raft.ApplyFuture // nil for an empty entry
 	applied     Applied
 }
 
-// wait blocks until it is committed.
+// wait waits until the entry is committed.
 func (e *entry) wait() error {
 	if e.future == nil {
 		return nil

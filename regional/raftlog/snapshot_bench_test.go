@@ -15,7 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// nowhere is a sink that only counts.
+// nowhere is a sink that counts bytes and drops them.
 type nowhere struct {
 	sink
 	bytes int
@@ -27,8 +27,8 @@ func (n *nowhere) Write(b []byte) (int, error) {
 }
 
 // BenchmarkSnapshot takes snapshots of 100,000 allocations on 1,000 nodes while
-// jobs are placed one by one. snapshot-µs is how long the log waits for it; the
-// longest placement beside it and without it tell what the writing costs.
+// jobs are placed one by one. snapshot-µs is how long the log waits for the snapshot;
+// the longest placements with and without a snapshot show the cost of writing it.
 func BenchmarkSnapshot(b *testing.B) {
 	f, index := NewFSM(), uint64(0)
 	planner := sched.NewPlanner()

@@ -4,30 +4,31 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// speculativeState is the state as it will be once all that this master has proposed is
-// committed, so that a plan follows what it is about in the same log entry and
-// nobody waits twice for the disks. Each entry's outcome is foreseen: when Raft
-// commits it where it was meant to be, the FSM takes that outcome over instead
-// of working it out again. Raft's own entries may come between; then what was
-// foreseen is void, entries are applied as on any other server, and ahead
-// begins anew. Only for the goroutine that proposes.
+// speculativeState is the state with all entries of this master, also those in
+// flight, so that a decision follows its cause in the same log entry and waits
+// for the disks only once. The result of each entry is predicted: when Raft
+// commits the entry at the predicted index, the FSM adopts the result instead of
+// computing it again. Raft may commit entries of its own in between; then the
+// predictions are dropped, the entries are applied as on any other server, and a
+// new speculative state begins. Only for the proposing goroutine.
 type speculativeState struct {
 	fsm *FSM
 	st  *state.State
-	// before is the state before the entry in the making, index that entry's.
+	// before is the state before the entry that is being filled, index is that
+	// entry's.
 	before *state.View
 	index  uint64
-	// results of the entry in the making.
+	// results are those of the entry that is being filled.
 	results []state.Result
 }
 
-// speculate starts from what is committed; last is the log's last index.
+// speculate begins from the committed state; last is the log's last index.
 func (f *FSM) speculate(last uint64) *speculativeState {
 	view := f.View()
 	return &speculativeState{fsm: f, st: view.Fork(), before: view, index: last + 1}
 }
 
-// apply adds commands to the entry in the making and answers their results.
+// apply adds commands to the entry that is being filled and returns their results.
 func (a *speculativeState) apply(cmds []state.Command) []state.Result {
 	results := applyCommands(a.st, a.index, cmds)
 	if a.results == nil {
@@ -38,32 +39,33 @@ func (a *speculativeState) apply(cmds []state.Command) []state.Result {
 	return results
 }
 
-// view is the state with all of it.
+// view returns the state with all of its entries.
 func (a *speculativeState) view() *state.View { return a.st.Snapshot() }
 
-// closeEntry ends the entry, whose bytes are about to be proposed.
+// closeEntry ends the entry, whose bytes data are proposed next, and predicts its
+// result.
 func (a *speculativeState) closeEntry(data []byte) {
 	to := a.st.Snapshot()
 	a.fsm.predict(prediction{index: a.index, data: &data[0], before: a.before, after: to, results: a.results})
 	a.before, a.index, a.results = to, a.index+1, nil
 }
 
-// prediction is what an entry that this server has proposed makes of the state.
+// prediction is the result of an entry that this server proposed.
 type prediction struct {
 	index         uint64
-	data          *byte // where the entry's bytes begin
+	data          *byte // the first byte of the entry
 	before, after *state.View
 	results       []state.Result
 }
 
-// Applied is the FSM's answer to an entry.
+// Applied is what FSM.Apply returns for an entry.
 type Applied struct {
 	Results []state.Result
-	// Predicted is false when the outcome had to be worked out.
+	// Predicted says whether a predicted result was adopted.
 	Predicted bool
 }
 
-// applyCommands applies an entry, or a part of it.
+// applyCommands applies the commands of an entry, or some of them.
 func applyCommands(st *state.State, index uint64, cmds []state.Command) []state.Result {
 	switch len(cmds) {
 	case 0:

@@ -1,31 +1,31 @@
 package raftlog
 
 import (
+	"bytes"
 	"math/rand"
 	"testing"
 
 	"github.com/hashicorp/raft"
+
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestForeseenEqualsRead: a master that takes over what it foresaw and a server
-// that reads the bytes have one state at every index, over random streams with
-// Raft's own entries between, and leaderships lost.
-func TestForeseenEqualsRead(t *testing.T) {
+// TestPredictedStateEqualsDecodedState: a master that adopts its predictions and a
+// server that decodes the entries have the same state at every index, in random
+// streams with entries of Raft's own and lost leaderships.
+func TestPredictedStateEqualsDecodedState(t *testing.T) {
 	for seed := range int64(60) {
 		r := rand.New(rand.NewSource(seed))
 		lead, follow := NewFSM(), NewFSM()
 		index := uint64(0)
 		a := lead.speculate(0)
-		type e struct{ data []byte }
-		var fly []e
+		var inFlight [][]byte
 		apply := func(data []byte) bool {
 			index++
 			x := lead.Apply(&raft.Log{Index: index, Data: data})
-			cp := append([]byte(nil), data...)
-			follow.Apply(&raft.Log{Index: index, Data: cp})
+			follow.Apply(&raft.Log{Index: index, Data: bytes.Clone(data)})
 			if lead.View().Hash() != follow.View().Hash() || lead.View().Index() != follow.View().Index() {
-				t.Fatalf("seed %d index %d differ", seed, index)
+				t.Fatalf("seed %d: the states differ at index %d", seed, index)
 			}
 			return x.(Applied).Predicted
 		}
@@ -64,39 +64,39 @@ func TestForeseenEqualsRead(t *testing.T) {
 			}
 			return state.Command{NowUnixNano: now, ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{p}}}
 		}
-		astray := false
+		mispredicted := false
 		for range 200 {
 			switch r.Intn(8) {
-			case 0: // Raft's own entry
+			case 0: // an entry of Raft's own
 				if r.Intn(3) == 0 {
 					index++
 				}
 			case 1, 2: // commit
-				if len(fly) > 0 {
-					if !apply(fly[0].data) {
-						astray = true
+				if len(inFlight) > 0 {
+					if !apply(inFlight[0]) {
+						mispredicted = true
 					}
-					fly = fly[1:]
+					inFlight = inFlight[1:]
 				}
-			case 3: // lost and won again, some of the flight is lost
+			case 3: // leadership is lost and won again, some entries in flight are lost
 				if r.Intn(4) == 0 {
-					for _, x := range fly[:r.Intn(len(fly)+1)] {
-						apply(x.data)
+					for _, x := range inFlight[:r.Intn(len(inFlight)+1)] {
+						apply(x)
 					}
-					fly = nil
-					index++ // noop
-					if r.Intn(2) == 0 {
+					inFlight = nil
+					index++             // the entry with which a term begins
+					if r.Intn(2) == 0 { // an entry of another leader
 						apply(encoded(t, cmd()))
-					} // of another leader
-					a, astray = lead.speculate(index), false
+					}
+					a, mispredicted = lead.speculate(index), false
 				}
 			default:
-				if astray {
-					for _, x := range fly {
-						apply(x.data)
+				if mispredicted {
+					for _, x := range inFlight {
+						apply(x)
 					}
-					fly = nil
-					a, astray = lead.speculate(index), false
+					inFlight = nil
+					a, mispredicted = lead.speculate(index), false
 				}
 				var all []state.Command
 				for range 1 + r.Intn(2) {
@@ -110,7 +110,7 @@ func TestForeseenEqualsRead(t *testing.T) {
 				}
 				data := encoded(t, all...)
 				a.closeEntry(data)
-				fly = append(fly, e{data})
+				inFlight = append(inFlight, data)
 			}
 		}
 	}

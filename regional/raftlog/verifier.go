@@ -5,36 +5,37 @@ import (
 	"fmt"
 )
 
-// verifyQueue bounds those who wait for the next round; more wait in turn.
+// verifyQueue bounds the callers that wait for the next round; more block.
 const verifyQueue = 1024
 
-// Verifier makes sure that this server still leads: one round trip to a quorum
-// answers everybody who asked before it began. Who asked is then sure that no
-// other master was elected before the question, so that a lease counted from
-// there ends before anybody else gives it away.
+// Verifier proves that this server still leads. One round trip to a quorum serves
+// all callers that asked before it began. Such a caller knows that no other master
+// was elected before its question: a lease counted from there ends before another
+// master grants it to another agent.
 type Verifier struct {
-	// verify asks a quorum; its error says that this server leads no more.
+	// verify asks a quorum; its error says that this server does not lead.
 	verify   func() error
 	requests chan chan error
-	ended    chan struct{} // closed when nobody answers any more
+	ended    chan struct{} // closed when Run returns
 }
 
+// NewVerifier returns a verifier; round asks a quorum.
 func NewVerifier(round func() error) *Verifier {
 	return &Verifier{verify: round, requests: make(chan chan error, verifyQueue), ended: make(chan struct{})}
 }
 
-// Wait returns nil once leadership was verified after the call began.
+// Wait returns nil when leadership was verified after the call began.
 func (v *Verifier) Wait(ctx context.Context) error {
-	answer := make(chan error, 1)
+	result := make(chan error, 1)
 	select {
-	case v.requests <- answer:
+	case v.requests <- result:
 	case <-v.ended:
 		return ErrNotLeader
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	select {
-	case err := <-answer:
+	case err := <-result:
 		return err
 	case <-v.ended:
 		return ErrNotLeader
@@ -43,7 +44,7 @@ func (v *Verifier) Wait(ctx context.Context) error {
 	}
 }
 
-// Run answers until ctx ends or leadership cannot be verified.
+// Run verifies until ctx ends or this server does not lead, which is its error.
 func (v *Verifier) Run(ctx context.Context) error {
 	defer close(v.ended)
 	for {
