@@ -47,40 +47,40 @@ func (s *State) applyOne(index uint64, cmd *Command, res *Result) {
 func (t *txn) dispatch(cmd *Command) error {
 	switch {
 	case cmd.Bootstrap != nil:
-		return t.bootstrap(cmd.Bootstrap)
+		return applyBootstrap(t, cmd.Bootstrap)
 	case cmd.BumpIncarnation != nil:
-		return t.bump(cmd.BumpIncarnation)
+		return applyBump(t, cmd.BumpIncarnation)
 	case cmd.UpsertNode != nil:
-		return t.upsertNode(&cmd.UpsertNode.Node)
+		return applyUpsertNode(t, &cmd.UpsertNode.Node)
 	case cmd.SetNodeStatus != nil:
-		return t.setNodeStatus(cmd.SetNodeStatus)
+		return applyNodeStatus(t, cmd.SetNodeStatus)
 	case cmd.CordonNode != nil:
-		return t.cordonNode(cmd.CordonNode)
+		return applyCordon(t, cmd.CordonNode)
 	case cmd.DrainNode != nil:
-		return t.drainNode(cmd.DrainNode)
+		return applyDrain(t, cmd.DrainNode)
 	case cmd.RemoveNode != nil:
-		return t.removeNode(cmd.RemoveNode)
+		return applyRemoveNode(t, cmd.RemoveNode)
 	case cmd.ApplyOrders != nil:
-		return t.applyOrders(cmd.ApplyOrders)
+		return applyOrders(t, cmd.ApplyOrders)
 	case cmd.ApplyPlan != nil:
-		return t.applyPlan(cmd.ApplyPlan)
+		return applyPlan(t, cmd.ApplyPlan)
 	case cmd.AgentReports != nil:
-		return t.agentReports(cmd.AgentReports)
+		return applyReports(t, cmd.AgentReports)
 	case cmd.AnswerSlots != nil:
-		return t.answerSlots(cmd.AnswerSlots)
+		return applyAnswers(t, cmd.AnswerSlots)
 	case cmd.SubmitLocalJob != nil:
-		return t.submitLocal(cmd.SubmitLocalJob)
+		return applySubmit(t, cmd.SubmitLocalJob)
 	case cmd.StopLocalJob != nil:
-		return t.stopLocal(cmd.StopLocalJob)
+		return applyStop(t, cmd.StopLocalJob)
 	case cmd.Purge != nil:
-		return t.purge(cmd.Purge)
+		return applyPurge(t, cmd.Purge)
 	}
 	return fmt.Errorf("%w at index %d: upgrade this server", ErrUnknownCommand, t.index)
 }
 
 // finish ranks the touched groups anew and fills the result in.
 func (t *txn) finish() {
-	t.forgetEndedLocals()
+	forgetEndedLocals(t)
 	for _, g := range t.touched {
 		t.rank(g)
 	}
@@ -102,7 +102,7 @@ func (t *txn) skip(id string, reason Reason, format string, args ...any) {
 	t.res.Skipped = append(t.res.Skipped, Skip{id, reason, fmt.Sprintf(format, args...)})
 }
 
-func (t *txn) bootstrap(c *Bootstrap) error {
+func applyBootstrap(t *txn, c *Bootstrap) error {
 	if t.cluster.ID == c.ClusterID && t.cluster.Region == c.Region {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (t *txn) bootstrap(c *Bootstrap) error {
 	return nil
 }
 
-func (t *txn) bump(c *BumpIncarnation) error {
+func applyBump(t *txn, c *BumpIncarnation) error {
 	if c.Incarnation > t.cluster.Incarnation {
 		t.cluster.Incarnation = c.Incarnation
 		t.res.Changed = true
@@ -220,20 +220,4 @@ func (g *group) systemSlot() *Slot {
 		return g.slots[0]
 	}
 	return nil
-}
-
-// slot is the slot that governs an index, and whether it wants it.
-func (v *View) slot(g *group, index int32) (*Slot, bool) {
-	if g.typ != System {
-		s := SlotOf(g.slots, index)
-		return s, s != nil && s.Wants(index)
-	}
-	s := g.systemSlot()
-	return s, v.exists(index) && s != nil && s.Wants(s.From)
-}
-
-// exists says that there is a node for an instance of system groups.
-func (v *View) exists(index int32) bool {
-	_, ok := v.uses.Get(uint32(index))
-	return ok
 }

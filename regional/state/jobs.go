@@ -184,3 +184,22 @@ func (v *View) allGroups() iter.Seq[*group] {
 		}
 	}
 }
+
+// localEnded says that a batch job of the region's own has ended.
+func (v *View) localEnded(l *LocalJob) bool {
+	job, ok := v.Job(l.Key(), l.Version)
+	return ok && job.Type == Batch && v.Ended(l.Key())
+}
+
+// Ended says that every wanted instance of a batch job has ended for good.
+func (v *View) Ended(key JobKey) bool {
+	some := false
+	for g := range v.JobGroups(key) {
+		n := g.Counts
+		if n.Pending+n.Starting+n.Running+n.Lost > 0 {
+			return false
+		}
+		some = some || g.Wanted > 0
+	}
+	return some
+}

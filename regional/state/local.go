@@ -6,7 +6,7 @@ import (
 )
 
 // repeated finds the answer that an idempotency key was given.
-func (t *txn) repeated(c Idempotency) (bool, error) {
+func repeatedRequest(t *txn, c Idempotency) (bool, error) {
 	if c.Key == "" {
 		return false, nil
 	}
@@ -24,14 +24,14 @@ func (t *txn) repeated(c Idempotency) (bool, error) {
 	return true, nil
 }
 
-func (t *txn) remember(c Idempotency) {
+func rememberRequest(t *txn, c Idempotency) {
 	if c.Key != "" {
 		t.keys.Set(t.own, str(c.Key), &KeyRecord{c, t.res.Version, t.res.Revision, t.res.Same})
 		t.res.Changed = true
 	}
 }
 
-func (t *txn) checkRevision(key JobKey, have *LocalJob, want int64) error {
+func checkRevision(t *txn, key JobKey, have *LocalJob, want int64) error {
 	var stored uint64
 	if have != nil {
 		stored = have.Revision
@@ -47,7 +47,7 @@ func (t *txn) checkRevision(key JobKey, have *LocalJob, want int64) error {
 	return nil
 }
 
-func (t *txn) submitLocal(c *SubmitLocalJob) error {
+func applySubmit(t *txn, c *SubmitLocalJob) error {
 	key := c.Job.Key
 	if !key.Local || len(c.Job.Groups) == 0 {
 		return fmt.Errorf("%w: %s is no job of the region's own", ErrInvalid, key)
@@ -57,24 +57,24 @@ func (t *txn) submitLocal(c *SubmitLocalJob) error {
 			return fmt.Errorf("%w: count %d of group %s", ErrInvalid, n, c.Job.Groups[i].Name)
 		}
 	}
-	if done, err := t.repeated(c.Idempotency); done || err != nil {
+	if done, err := repeatedRequest(t, c.Idempotency); done || err != nil {
 		return err
 	}
 	old, known := t.LocalJob(key.Namespace, key.Job)
-	if err := t.checkRevision(key, old, c.CheckRevision); err != nil {
+	if err := checkRevision(t, key, old, c.CheckRevision); err != nil {
 		return err
 	}
-	if err := t.checkType(old, &c.Job); err != nil {
+	if err := checkJobType(t, old, &c.Job); err != nil {
 		return err
 	}
-	if err := t.checkRunAgain(old, c); err != nil {
+	if err := checkRunAgain(t, old, c); err != nil {
 		return err
 	}
 	run := int64(t.index)
 	if known && !old.Stopped && !c.Again {
 		if have, ok := t.Job(key, old.Version); ok && bytes.Equal(have.Spec, c.Job.Spec) {
 			t.res.Version, t.res.Revision, t.res.Same = old.Version, old.Revision, true
-			t.remember(c.Idempotency)
+			rememberRequest(t, c.Idempotency)
 			return nil
 		}
 		if !t.localEnded(old) {
@@ -85,21 +85,21 @@ func (t *txn) submitLocal(c *SubmitLocalJob) error {
 		return fmt.Errorf("%w: %d jobs of the region's own: purge some that have ended", ErrFull, MaxLocalJobs)
 	}
 	job := c.Job
-	job.Version, job.CreateIndex = t.nextVersion(key), t.index
+	job.Version, job.CreateIndex = nextVersion(t, key), t.index
 	t.putJob(&job)
 	t.setLocal(&LocalJob{
 		Namespace: key.Namespace, Name: key.Job, Version: job.Version,
 		Revision: t.index, Run: run, SubmittedUnixNano: t.now,
 	})
-	t.localSlots(&job, run)
+	setLocalSlots(t, &job, run)
 	t.res.Version, t.res.Revision = job.Version, t.index
-	t.remember(c.Idempotency)
+	rememberRequest(t, c.Idempotency)
 	return nil
 }
 
 // checkType judges a new version: an index of a system job is a node, of others it
 // is a number, so what runs as the one cannot go on as the other.
-func (t *txn) checkType(old *LocalJob, job *Job) error {
+func checkJobType(t *txn, old *LocalJob, job *Job) error {
 	if old == nil {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (t *txn) checkType(old *LocalJob, job *Job) error {
 }
 
 // checkRunAgain judges SubmitLocalJob.Again.
-func (t *txn) checkRunAgain(old *LocalJob, c *SubmitLocalJob) error {
+func checkRunAgain(t *txn, old *LocalJob, c *SubmitLocalJob) error {
 	if !c.Again {
 		return nil
 	}
@@ -130,27 +130,8 @@ func (t *txn) checkRunAgain(old *LocalJob, c *SubmitLocalJob) error {
 	return nil
 }
 
-// localEnded says that a batch job of the region's own has ended.
-func (v *View) localEnded(l *LocalJob) bool {
-	job, ok := v.Job(l.Key(), l.Version)
-	return ok && job.Type == Batch && v.Ended(l.Key())
-}
-
-// Ended says that every wanted instance of a batch job has ended for good.
-func (v *View) Ended(key JobKey) bool {
-	some := false
-	for g := range v.JobGroups(key) {
-		n := g.Counts
-		if n.Pending+n.Starting+n.Running+n.Lost > 0 {
-			return false
-		}
-		some = some || g.Wanted > 0
-	}
-	return some
-}
-
 // nextVersion is above every version that is still referred to.
-func (t *txn) nextVersion(key JobKey) int64 {
+func nextVersion(t *txn, key JobKey) int64 {
 	if all := t.jobEntry(key).versions; len(all) > 0 {
 		return all[len(all)-1].Version + 1
 	}
@@ -159,10 +140,10 @@ func (t *txn) nextVersion(key JobKey) int64 {
 
 // localSlots gives each group of the job its one slot, and takes those of
 // groups that the job no longer has.
-func (t *txn) localSlots(job *Job, run int64) {
+func setLocalSlots(t *txn, job *Job, run int64) {
 	for g := range t.groupsOf(job.Key) {
 		if job.Group(g.key.Group) == nil {
-			t.stopSlots(t.touch(g))
+			stopSlots(t, t.touch(g))
 		}
 	}
 	for i := range job.Groups {
@@ -190,7 +171,7 @@ func (t *txn) localSlots(job *Job, run int64) {
 }
 
 // stopSlots stops what a touched group is to run.
-func (t *txn) stopSlots(g *group) {
+func stopSlots(t *txn, g *group) {
 	slots := make([]*Slot, len(g.slots))
 	for i, s := range g.slots {
 		c := *s
@@ -200,15 +181,15 @@ func (t *txn) stopSlots(g *group) {
 	t.setSlots(g, slots, nil)
 }
 
-func (t *txn) stopLocal(c *StopLocalJob) error {
-	if done, err := t.repeated(c.Idempotency); done || err != nil {
+func applyStop(t *txn, c *StopLocalJob) error {
+	if done, err := repeatedRequest(t, c.Idempotency); done || err != nil {
 		return err
 	}
 	old, ok := t.LocalJob(c.Namespace, c.Name)
 	if !ok {
 		return fmt.Errorf("%w: job %s", ErrNotFound, JobKey{c.Namespace, c.Name, true}.In(t.cluster.Region))
 	}
-	if err := t.checkRevision(old.Key(), old, c.CheckRevision); err != nil {
+	if err := checkRevision(t, old.Key(), old, c.CheckRevision); err != nil {
 		return err
 	}
 	if !old.Stopped || c.Purge && !old.Purge {
@@ -217,11 +198,11 @@ func (t *txn) stopLocal(c *StopLocalJob) error {
 		t.setLocal(&l)
 		t.res.Changed = true
 		for g := range t.groupsOf(l.Key()) {
-			t.stopSlots(t.touch(g))
+			stopSlots(t, t.touch(g))
 		}
 		old = &l
 	}
 	t.res.Version, t.res.Revision = old.Version, old.Revision
-	t.remember(c.Idempotency)
+	rememberRequest(t, c.Idempotency)
 	return nil
 }

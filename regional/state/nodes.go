@@ -7,7 +7,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state/persist"
 )
 
-func (t *txn) node(id string) (*Node, error) {
+func findNode(t *txn, id string) (*Node, error) {
 	n, ok := t.nodes.Get(str(id))
 	if !ok {
 		return nil, fmt.Errorf("%w %q", ErrUnknownNode, id)
@@ -15,13 +15,13 @@ func (t *txn) node(id string) (*Node, error) {
 	return n, nil
 }
 
-func (t *txn) putNode(n Node) {
+func putNode(t *txn, n Node) {
 	n.ModifyIndex = t.index
 	t.nodes.Set(t.own, str(n.ID), &n)
 	t.res.Changed = true
 }
 
-func (t *txn) upsertNode(in *Node) error {
+func applyUpsertNode(t *txn, in *Node) error {
 	if in.ID == "" {
 		return fmt.Errorf("%w: a node without an id", ErrInvalid)
 	}
@@ -37,7 +37,7 @@ func (t *txn) upsertNode(in *Node) error {
 		n.RegisteredUnixNano, n.StatusUnixNano = t.now, t.now
 		n.Status, n.InventoryIndex = NodeReady, t.index
 		t.uses.Set(t.own, n.Num, newUse(t.own, &n))
-		t.putNode(n)
+		putNode(t, n)
 		return nil
 	}
 	n.Num, n.RegisteredUnixNano, n.ModifyIndex = old.Num, old.RegisteredUnixNano, old.ModifyIndex
@@ -45,7 +45,7 @@ func (t *txn) upsertNode(in *Node) error {
 	n.Status, n.StatusUnixNano, n.InventoryIndex = old.Status, old.StatusUnixNano, old.InventoryIndex
 	if !reflect.DeepEqual(&n, old) {
 		n.InventoryIndex = t.index
-		t.putNode(n)
+		putNode(t, n)
 		if n.Name != old.Name {
 			t.useFor(n.Num).node = n.ref()
 		}
@@ -53,7 +53,7 @@ func (t *txn) upsertNode(in *Node) error {
 			t.recountGPUs(&n)
 		}
 	}
-	return t.setNodeStatus(&SetNodeStatus{ID: in.ID, Status: NodeReady})
+	return applyNodeStatus(t, &SetNodeStatus{ID: in.ID, Status: NodeReady})
 }
 
 func newUse(own *persist.Owner, n *Node) *use {
@@ -62,8 +62,8 @@ func newUse(own *persist.Owner, n *Node) *use {
 
 func (n *Node) ref() *NodeRef { return &NodeRef{n.ID, n.Name, n.Num} }
 
-func (t *txn) setNodeStatus(c *SetNodeStatus) error {
-	old, err := t.node(c.ID)
+func applyNodeStatus(t *txn, c *SetNodeStatus) error {
+	old, err := findNode(t, c.ID)
 	if err != nil {
 		return err
 	}
@@ -78,26 +78,26 @@ func (t *txn) setNodeStatus(c *SetNodeStatus) error {
 	if n.StatusUnixNano == 0 {
 		n.StatusUnixNano = t.now
 	}
-	t.putNode(n)
-	t.eachLive(n.Num, func(a *Alloc) { a.Disconnected = c.Status != NodeReady })
+	putNode(t, n)
+	changeLive(t, n.Num, func(a *Alloc) { a.Disconnected = c.Status != NodeReady })
 	return nil
 }
 
-func (t *txn) cordonNode(c *CordonNode) error {
-	old, err := t.node(c.ID)
+func applyCordon(t *txn, c *CordonNode) error {
+	old, err := findNode(t, c.ID)
 	if err != nil {
 		return err
 	}
 	if old.Cordoned != c.Cordon {
 		n := *old
 		n.Cordoned = c.Cordon
-		t.putNode(n)
+		putNode(t, n)
 	}
 	return nil
 }
 
-func (t *txn) drainNode(c *DrainNode) error {
-	old, err := t.node(c.ID)
+func applyDrain(t *txn, c *DrainNode) error {
+	old, err := findNode(t, c.ID)
 	if err != nil {
 		return err
 	}
@@ -106,20 +106,20 @@ func (t *txn) drainNode(c *DrainNode) error {
 	}
 	n := *old
 	n.Draining = c.Drain
-	t.putNode(n)
-	t.eachLive(n.Num, func(a *Alloc) { a.Moving = c.Drain })
+	putNode(t, n)
+	changeLive(t, n.Num, func(a *Alloc) { a.Moving = c.Drain })
 	return nil
 }
 
-func (t *txn) removeNode(c *RemoveNode) error {
-	n, err := t.node(c.ID)
+func applyRemoveNode(t *txn, c *RemoveNode) error {
+	n, err := findNode(t, c.ID)
 	if err != nil {
 		return err
 	}
 	if n.Status == NodeReady {
 		return fmt.Errorf("%w: node %q", ErrNodeReady, n.Name)
 	}
-	held := t.collect(n.Num)
+	held := copyAllocs(t, n.Num)
 	for _, a := range held {
 		if a.Live() {
 			end(a, Lost, ReasonNodeLost, "node "+n.Name+" was removed")
@@ -134,7 +134,7 @@ func (t *txn) removeNode(c *RemoveNode) error {
 	t.uses.Delete(t.own, n.Num)
 	t.reports.Delete(t.own, n.Num)
 	t.res.Changed = true
-	for _, g := range t.systemGroupsOn(n.Num) { // it wants its instance no more
+	for _, g := range systemGroupsOn(t, n.Num) { // it wants its instance no more
 		t.refresh(t.touch(g), int32(n.Num))
 	}
 	return nil
@@ -142,7 +142,7 @@ func (t *txn) removeNode(c *RemoveNode) error {
 
 // systemGroupsOn are the system groups that know of an instance of a node; that it ran
 // may be forgotten already.
-func (t *txn) systemGroupsOn(num uint32) []*group {
+func systemGroupsOn(t *txn, num uint32) []*group {
 	var on []*group
 	for r := range t.undecided.All() { // every system group is there
 		if g, _ := t.groups.Get(r.gid); g.typ == System && g.insts.get(int32(num)) != nil {
@@ -153,8 +153,8 @@ func (t *txn) systemGroupsOn(num uint32) []*group {
 }
 
 // eachLive changes every live allocation of a node.
-func (t *txn) eachLive(num uint32, change func(*Alloc)) {
-	for _, a := range t.collect(num) {
+func changeLive(t *txn, num uint32, change func(*Alloc)) {
+	for _, a := range copyAllocs(t, num) {
 		if a.Live() {
 			change(a)
 			t.putAlloc(a)
@@ -164,7 +164,7 @@ func (t *txn) eachLive(num uint32, change func(*Alloc)) {
 
 // collect copies a node's allocations, since a tree must not be changed while
 // it is walked through.
-func (t *txn) collect(num uint32) []*Alloc {
+func copyAllocs(t *txn, num uint32) []*Alloc {
 	var out []*Alloc
 	for a := range t.allocsOn(num) {
 		c := *a

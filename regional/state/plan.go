@@ -5,20 +5,20 @@ import (
 	"slices"
 )
 
-func (t *txn) applyPlan(c *ApplyPlan) error {
+func applyPlan(t *txn, c *ApplyPlan) error {
 	for i := range c.Stops {
-		t.stopAlloc(&c.Stops[i])
+		applyStopAlloc(t, &c.Stops[i])
 	}
 	for i := range c.Places {
-		t.placeGroup(&c.Places[i])
+		applyPlaceGroup(t, &c.Places[i])
 	}
 	for _, p := range c.Proven {
-		t.prove(p)
+		applyProven(t, p)
 	}
 	return nil
 }
 
-func (t *txn) prove(c ProveAlloc) {
+func applyProven(t *txn, c ProveAlloc) {
 	old, ok := t.Alloc(c.ID)
 	if !ok || !old.Live() || !old.Proving || old.UpUnixNano != c.UpUnixNano {
 		t.skip(c.ID, ReasonStaleOrder, "it is not up since then")
@@ -29,7 +29,7 @@ func (t *txn) prove(c ProveAlloc) {
 	t.putAlloc(&a)
 }
 
-func (t *txn) stopAlloc(c *StopAlloc) {
+func applyStopAlloc(t *txn, c *StopAlloc) {
 	old, ok := t.Alloc(c.ID)
 	switch {
 	case !ok:
@@ -56,7 +56,7 @@ func (t *txn) stopAlloc(c *StopAlloc) {
 	t.putAlloc(&a)
 }
 
-func (t *txn) placeGroup(c *PlaceGroup) {
+func applyPlaceGroup(t *txn, c *PlaceGroup) {
 	refuse := func(format string, args ...any) {
 		for i := range c.Allocs {
 			t.skip(c.Allocs[i].ID, ReasonStaleOrder, format, args...)
@@ -79,14 +79,14 @@ func (t *txn) placeGroup(c *PlaceGroup) {
 	}
 	for i := range c.Allocs {
 		g, _ := t.groups.Get(g.gid) // as the one before has left it
-		if reason, err := t.place(g, job, spec, &c.Allocs[i]); err != nil {
+		if reason, err := placeInstance(t, g, job, spec, &c.Allocs[i]); err != nil {
 			t.skip(c.Allocs[i].ID, reason, "%v", err)
 		}
 	}
 }
 
 // place makes an allocation, or says why the plan no longer holds.
-func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, error) {
+func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, error) {
 	slot, wanted := t.slot(g, c.Index)
 	if !wanted || slot.JobVersion != job.Version {
 		return ReasonStaleOrder, fmt.Errorf("index %d of %s is not wanted in version %d", c.Index, g.key, job.Version)
@@ -106,7 +106,7 @@ func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, err
 	if job.Type == System && c.Index != int32(n.Num) {
 		return ReasonStaleOrder, fmt.Errorf("index %d of a system job is not of node %s", c.Index, n.Name)
 	}
-	if reason := t.checkNode(n, g.key.JobKey(), spec, c); reason != "" {
+	if reason := nodeRefusal(t, n, g.key.JobKey(), spec, c); reason != "" {
 		return reason, fmt.Errorf("node %s: %s", n.Name, reason)
 	}
 	g = t.touch(g)
@@ -138,7 +138,7 @@ func (t *txn) place(g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, err
 
 // checkNode checks that the node can still take what the plan gives it: the state
 // is never over-committed, whatever the plan was made from.
-func (t *txn) checkNode(n *Node, job JobKey, spec *Group, c *PlaceAlloc) Reason {
+func nodeRefusal(t *txn, n *Node, job JobKey, spec *Group, c *PlaceAlloc) Reason {
 	u := t.useOf(n.Num)
 	need, free := spec.Ask.Resources, n.Capacity.Sub(u.Resources)
 	switch {
@@ -192,17 +192,4 @@ func (u *Use) Taken(tags []string) string {
 		}
 	}
 	return ""
-}
-
-// SharedWith says that the node is charged for an allocation of another job.
-func (v *View) SharedWith(n *Node, job JobKey) bool {
-	if v.useOf(n.Num).Allocs == 0 {
-		return false
-	}
-	for a := range v.allocsOn(n.Num) {
-		if a.Charged && a.Key().JobKey() != job {
-			return true
-		}
-	}
-	return false
 }

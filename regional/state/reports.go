@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-func (t *txn) agentReports(c *AgentReports) error {
-	n, err := t.node(c.NodeID)
+func applyReports(t *txn, c *AgentReports) error {
+	n, err := findNode(t, c.NodeID)
 	if err != nil {
 		return err
 	}
@@ -20,10 +20,10 @@ func (t *txn) agentReports(c *AgentReports) error {
 		t.res.Changed = true
 	}
 	for i := range c.Reports {
-		t.report(n, &c.Reports[i])
+		applyReport(t, n, &c.Reports[i])
 	}
 	if c.Full {
-		t.releaseOthers(n, c.Reports)
+		releaseUnmentioned(t, n, c.Reports)
 	}
 	for _, id := range c.Released {
 		if old, ok := t.Alloc(id); ok && old.NodeID == n.ID && old.Charged && !old.Live() {
@@ -35,19 +35,7 @@ func (t *txn) agentReports(c *AgentReports) error {
 	return nil
 }
 
-// Unmentioned are the allocations that a node is charged for though they have
-// ended, and that it does not mention among all that it holds: those to release.
-func (v *View) Unmentioned(nodeID string, mentioned func(id string) bool) []string {
-	var out []string
-	for a := range v.NodeAllocs(nodeID) {
-		if a.Charged && !a.Live() && !mentioned(a.ID) {
-			out = append(out, a.ID)
-		}
-	}
-	return out
-}
-
-func (t *txn) report(n *Node, r *AllocReport) {
+func applyReport(t *txn, n *Node, r *AllocReport) {
 	old, ok := t.Alloc(r.ID)
 	switch {
 	case !ok:
@@ -82,7 +70,7 @@ func (t *txn) report(n *Node, r *AllocReport) {
 	}
 	if !r.State.Terminal() {
 		a.State = r.State
-		t.up(&a, r)
+		updateUp(t, &a, r)
 		if a.Desired == Run {
 			a.Reason, a.Message = r.Reason, r.Message
 		}
@@ -92,13 +80,13 @@ func (t *txn) report(n *Node, r *AllocReport) {
 		}
 		return
 	}
-	t.reportEnd(&a, r)
+	applyEnd(t, &a, r)
 	t.res.Reported = append(t.res.Reported, ReportedChange{&a, a.Restarts - old.Restarts})
 }
 
 // up notes since when the tasks are up. One that had to be restarted has to
 // prove itself anew.
-func (t *txn) up(a *Alloc, r *AllocReport) {
+func updateUp(t *txn, a *Alloc, r *AllocReport) {
 	if a.State == Running && a.Desired == Run && (r.Down || r.Restarts > a.Restarts) {
 		a.Proving = true
 	}
@@ -112,7 +100,7 @@ func (t *txn) up(a *Alloc, r *AllocReport) {
 }
 
 // reportEnd applies the end of a live allocation.
-func (t *txn) reportEnd(a *Alloc, r *AllocReport) {
+func applyEnd(t *txn, a *Alloc, r *AllocReport) {
 	asked := a.Desired == Stop
 	reason, message := r.Reason, r.Message
 	if asked && r.State == Stopped { // why it was asked says more than that it was
@@ -137,12 +125,12 @@ func (t *txn) reportEnd(a *Alloc, r *AllocReport) {
 
 // releaseOthers releases what the node no longer holds though it is charged
 // for it: lost allocations that it forgot.
-func (t *txn) releaseOthers(n *Node, reports []AllocReport) {
+func releaseUnmentioned(t *txn, n *Node, reports []AllocReport) {
 	mentioned := make(map[string]struct{}, len(reports))
 	for i := range reports {
 		mentioned[reports[i].ID] = struct{}{}
 	}
-	for _, a := range t.collect(n.Num) {
+	for _, a := range copyAllocs(t, n.Num) {
 		if _, ok := mentioned[a.ID]; !ok && a.Charged && !a.Live() {
 			a.Charged = false
 			t.putAlloc(a)

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-func (t *txn) applyOrders(c *ApplyOrders) error {
+func applyOrders(t *txn, c *ApplyOrders) error {
 	have := t.cluster.Orders
 	if c.Position.Epoch == have.Epoch && c.Position.Sequence < have.Sequence {
 		return fmt.Errorf("%w: slot orders %d, stored %d", ErrStalePosition, c.Position.Sequence, have.Sequence)
 	}
 	for i := range c.Orders {
-		t.orderSlot(&c.Orders[i])
+		applySlotOrder(t, &c.Orders[i])
 	}
 	for _, id := range c.Removed {
-		t.removeSlot(id)
+		removeSlot(t, id)
 	}
 	if t.cluster.OrdersIncomplete != c.More {
 		t.cluster.OrdersIncomplete, t.res.Changed = c.More, true
@@ -29,18 +29,18 @@ func (t *txn) applyOrders(c *ApplyOrders) error {
 	return nil
 }
 
-func (t *txn) orderSlot(o *SlotOrder) {
+func applySlotOrder(t *txn, o *SlotOrder) {
 	s := o.Slot
 	s.Local = false
 	if s.From < 0 || s.To <= s.From {
 		t.skip(s.ID(), ReasonStaleOrder, "range %d..%d is no slot", s.From, s.To)
 		return
 	}
-	if held := t.slotAt(s.Key(), s.From); held != nil && s.Revision < held.Revision {
+	if held := slotAt(t, s.Key(), s.From); held != nil && s.Revision < held.Revision {
 		t.skip(s.ID(), ReasonStaleOrder, "revision %d, stored %d", s.Revision, held.Revision)
 		return
 	}
-	job := t.orderedJob(o)
+	job := orderedJob(t, o)
 	if job != nil && job.Group(s.Group) == nil {
 		job = nil
 	}
@@ -58,7 +58,7 @@ func (t *txn) orderSlot(o *SlotOrder) {
 	if refusal != "" {
 		t.skip(s.ID(), ReasonUnsupported, "%s", refusal)
 	}
-	t.putSlot(s, job, refusal)
+	putSlot(t, s, job, refusal)
 }
 
 // rejected is the answer to a slot that cannot be run here at all. It is held
@@ -71,7 +71,7 @@ func rejected(s *Slot, why string) Answer {
 }
 
 // slotAt is the group's slot that begins at from.
-func (t *txn) slotAt(key GroupKey, from int32) *Slot {
+func slotAt(t *txn, key GroupKey, from int32) *Slot {
 	if g, ok := t.group(key); ok {
 		for _, s := range g.slots {
 			if s.From == from {
@@ -84,7 +84,7 @@ func (t *txn) slotAt(key GroupKey, from int32) *Slot {
 
 // orderedJob is the job version of an order, stored if it is new. The same
 // version with another spec is a new job under the name of a forgotten one.
-func (t *txn) orderedJob(o *SlotOrder) *Job {
+func orderedJob(t *txn, o *SlotOrder) *Job {
 	key := JobKey{Namespace: o.Slot.Namespace, Job: o.Slot.Job}
 	have, ok := t.Job(key, o.Slot.JobVersion)
 	if o.Job == nil || o.Job.Version != o.Slot.JobVersion || ok && bytes.Equal(have.Spec, o.Job.Spec) {
@@ -108,7 +108,7 @@ func (t *txn) putJob(j *Job) {
 
 // putSlot stores a slot order over what is held at its From. job is nil where
 // it is not known; refusal says why nothing of the slot can run here.
-func (t *txn) putSlot(s Slot, job *Job, refusal string) {
+func putSlot(t *txn, s Slot, job *Job, refusal string) {
 	var slots []*Slot
 	if g, ok := t.group(s.Key()); ok {
 		slots = g.slots
@@ -176,15 +176,6 @@ func (t *txn) setSlots(g *group, slots []*Slot, job *Job) {
 		g.wanted = wantedOf(slots)
 	}
 	t.refreshAll(g)
-}
-
-// newestSlot keeps SlotsRevision.
-func (v *View) newestSlot(slots []*Slot) {
-	for _, s := range slots {
-		if !s.Local {
-			v.slotsRevision = max(v.slotsRevision, s.Revision)
-		}
-	}
 }
 
 func (t *txn) refreshAll(g *group) {
@@ -300,7 +291,7 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 // sameRun: what is 0 was written before there were runs.
 func sameRun(a, b int64) bool { return a == b || a == 0 || b == 0 }
 
-func (t *txn) removeSlot(id string) {
+func removeSlot(t *txn, id string) {
 	key, from, ok := parseSlotID(id)
 	if !ok {
 		t.skip(id, ReasonStaleOrder, "it is no slot's key")
@@ -328,9 +319,9 @@ func parseSlotID(id string) (key GroupKey, from int32, ok bool) {
 	return GroupKey{Namespace: parts[0], Job: parts[1], Group: parts[2]}, int32(n), err == nil
 }
 
-func (t *txn) answerSlots(c *AnswerSlots) error {
+func applyAnswers(t *txn, c *AnswerSlots) error {
 	for i := range c.Answers {
-		t.answer(c.Answers[i])
+		applyAnswer(t, c.Answers[i])
 	}
 	return nil
 }
@@ -338,7 +329,7 @@ func (t *txn) answerSlots(c *AnswerSlots) error {
 // answer records a part as given back, unless something lives in it that this
 // region hears of. What a lost node may still run ends when the node is back;
 // masters of an earlier version gave such parts back.
-func (t *txn) answer(a Answer) {
+func applyAnswer(t *txn, a Answer) {
 	id := SlotID(a.Namespace, a.Job, a.Group, a.From)
 	key := GroupKey{Namespace: a.Namespace, Job: a.Job, Group: a.Group}
 	if a.State != SlotReturned && a.State != SlotRejected {

@@ -1,6 +1,9 @@
 package state
 
-import "iter"
+import (
+	"iter"
+	"slices"
+)
 
 // GroupView is a group as the view has it.
 type GroupView struct {
@@ -187,6 +190,99 @@ func (v *View) ExemptFromRevoke(s *Slot, index int32) bool {
 	for a := range v.InstanceAllocs(s.Key(), index) {
 		if a.Live() && !a.Disconnected && a.Desired == Run {
 			return true
+		}
+	}
+	return false
+}
+
+// slot is the slot that governs an index, and whether it wants it.
+func (v *View) slot(g *group, index int32) (*Slot, bool) {
+	if g.typ != System {
+		s := SlotOf(g.slots, index)
+		return s, s != nil && s.Wants(index)
+	}
+	s := g.systemSlot()
+	return s, v.exists(index) && s != nil && s.Wants(s.From)
+}
+
+// exists says that there is a node for an instance of system groups.
+func (v *View) exists(index int32) bool {
+	_, ok := v.uses.Get(uint32(index))
+	return ok
+}
+
+// SharedWith says that the node is charged for an allocation of another job.
+func (v *View) SharedWith(n *Node, job JobKey) bool {
+	if v.useOf(n.Num).Allocs == 0 {
+		return false
+	}
+	for a := range v.allocsOn(n.Num) {
+		if a.Charged && a.Key().JobKey() != job {
+			return true
+		}
+	}
+	return false
+}
+
+// Unmentioned are the allocations that a node is charged for though they have
+// ended, and that it does not mention among all that it holds: those to release.
+func (v *View) Unmentioned(nodeID string, mentioned func(id string) bool) []string {
+	var out []string
+	for a := range v.NodeAllocs(nodeID) {
+		if a.Charged && !a.Live() && !mentioned(a.ID) {
+			out = append(out, a.ID)
+		}
+	}
+	return out
+}
+
+// Purgeable is the command that forgets what has ended by now, at most limit job
+// versions and idempotency keys; nil when there is nothing. It looks through
+// the whole view: the proposer does that aside, Apply must not.
+func (v *View) Purgeable(endedBefore, now int64, limit int) *Purge {
+	c := &Purge{EndedBeforeUnixNano: endedBefore, SeenIndex: v.index, Jobs: v.unusedJobs(limit)}
+	for k, rec := range v.keys.All() {
+		if rec.Idempotency.ExpiresUnixNano <= now && len(c.Keys) < limit {
+			c.Keys = append(c.Keys, string(k))
+		}
+	}
+	if len(c.Jobs) == 0 && len(c.Keys) == 0 && !v.EndedBefore(endedBefore) {
+		return nil
+	}
+	return c
+}
+
+// unusedJobs are job versions to which nothing refers any more. The newest one
+// of a job is mostly found in use by its slots: only of the others, and of jobs
+// that are gone, are the allocations looked at.
+func (v *View) unusedJobs(limit int) []JobVersion {
+	var unused []JobVersion
+	for j := range v.versions() {
+		if len(unused) == limit {
+			break
+		}
+		if !v.refersTo(j) {
+			unused = append(unused, JobVersion{j.Key, j.Version})
+		}
+	}
+	return unused
+}
+
+// refersTo says that a slot, a local job or an allocation is of a job version.
+func (v *View) refersTo(j *Job) bool {
+	for g := range v.groupsOf(j.Key) {
+		if slices.ContainsFunc(g.slots, func(s *Slot) bool { return s.JobVersion == j.Version }) {
+			return true
+		}
+	}
+	if l := v.jobEntry(j.Key).local; l != nil && l.Version == j.Version {
+		return true
+	}
+	for g := range v.groupsOf(j.Key) {
+		for a := range g.attempts() {
+			if a.JobVersion == j.Version {
+				return true
+			}
 		}
 	}
 	return false
