@@ -1,25 +1,25 @@
 package state
 
-// Alloc is one attempt of one instance on one node. There are a hundred thousand
-// and more: what many of them have in common is held once, and promoted from
-// there. A changed allocation is a copy, so what is shared is never written to.
+// Alloc is one attempt of one instance on one node. A region may have more than
+// a hundred thousand: what many of them share is held once, in the embedded
+// pointers. A changed allocation is a copy, so shared values are never written to.
 type Alloc struct {
 	ID string
 	*Placement
 	*NodeRef
 	*Grants
 	Seq uint64 // grows with each allocation of the region
-	// Epoch and Generation of the slot together are the fencing epoch: later
-	// attempts compare greater.
+	// Epoch, with the Generation of the slot, is the fencing epoch: later attempts
+	// compare greater.
 	Epoch       int64
 	CreateIndex uint64
-	// OrderIndex is the Raft index of the last change an agent has to know.
+	// OrderIndex is the Raft index of the last change that the agent must know.
 	OrderIndex       uint64
-	ModifyIndex      uint64 // with Incarnation the order of orders
+	ModifyIndex      uint64 // orders compare by (Incarnation, ModifyIndex)
 	CreatedUnixNano  int64
 	ModifiedUnixNano int64
-	RunningUnixNano  int64 // when it first reported running; 0 = never
-	// UpUnixNano is since when every task is up; 0 = one is not.
+	RunningUnixNano  int64 // when it was first reported running; 0 = never
+	// UpUnixNano is since when every task is up; 0 = one is not up.
 	UpUnixNano    int64
 	Reason        Reason
 	Message       string
@@ -28,34 +28,34 @@ type Alloc struct {
 	Index         int32
 	Restarts      int32 // of its tasks on its node
 	Attempt       int32 // failed attempts of the instance before this one
-	// Desired is Run or Stop; Stop once it has ended. An agent shall hold an
-	// order for every allocation of its node until that is purged.
+	// Desired is Run or Stop; Stop once the allocation has ended. An agent holds an
+	// order for every allocation of its node until the allocation is purged.
 	Desired Desired
 	State   AllocState
-	// Disconnected is true while the node is lost: State is the last known.
+	// Disconnected is true while the node is lost: State is the last one reported.
 	Disconnected bool
-	// Proving: it replaced another version or a failed attempt, or its tasks had
-	// to be restarted. It counts as starting, and holds a rollout up, until it
-	// was up for a short while without a restart (sched.HealthyAfter).
+	// Proving says that the allocation replaced another version or a failed attempt,
+	// or that its tasks had to be restarted. It counts as starting, and holds a
+	// rollout up, until it was up for sched.HealthyAfter without a restart.
 	Proving bool
-	// Moving is true while its node drains: it is to be moved away.
+	// Moving is true while its node drains: the instance must move to another node.
 	Moving   bool
 	Declined bool // the agent refused it; State is Failed
-	// Charged is true while the node pays for it: until it has ended for sure,
-	// also for a lost one whose node has not confirmed the end.
+	// Charged is true while its resources count as used on the node: until its end is
+	// certain. A lost allocation stays charged until its node confirms the end.
 	Charged bool
 }
 
-// Key is the allocation's group.
+// Key returns the allocation's group.
 func (a *Alloc) Key() GroupKey { return GroupKey{a.Namespace, a.Job, a.Group, a.Local} }
 
-// Live says that the allocation has not ended.
+// Live reports whether the allocation has not ended.
 func (a *Alloc) Live() bool { return !a.State.Terminal() }
 
-// Serving says that it runs and has nothing to prove.
+// Serving reports whether the allocation runs and is not Proving.
 func (a *Alloc) Serving() bool { return a.State == Running && !a.Proving }
 
-// DisplayState is the state people see: lost while the node is lost.
+// DisplayState returns the state that users see: lost while the node is lost.
 func (a *Alloc) DisplayState() AllocState {
 	if a.Disconnected && a.Live() {
 		return Lost
@@ -63,8 +63,8 @@ func (a *Alloc) DisplayState() AllocState {
 	return a.State
 }
 
-// Placement is what allocations have in common that were placed in one generation
-// of a slot. It is shared: never written to.
+// Placement is what allocations share that were placed in one generation of a slot.
+// It is never written to.
 type Placement struct {
 	gid       uint32 // of the group
 	Namespace string
@@ -72,8 +72,8 @@ type Placement struct {
 	Group     string
 	Local     bool
 	Dedicated bool
-	// JobVersion is 0 for an instance of a forgotten job whose name and version
-	// another job has now; the forgotten one is kept under it.
+	// JobVersion is 0 for an instance of a purged job whose name and version another
+	// job has now; the purged version is stored under 0.
 	JobVersion  int64
 	GroupHash   uint64
 	Run         int64 // of the slot, when it was placed
@@ -82,22 +82,23 @@ type Placement struct {
 	Resources   Resources
 }
 
-// NodeRef is an allocation's node, by the name it had. It is shared: never written
-// to.
+// NodeRef names an allocation's node, by the name that the node had then. It is
+// shared and never written to.
 type NodeRef struct {
 	NodeID   string
 	NodeName string
 	NodeNum  uint32
 }
 
-// Grants are what an allocation was given of its node by name. Never written to.
+// Grants are the ports and devices of its node that an allocation got, and its
+// tags. They are shared and never written to.
 type Grants struct {
 	Ports []PortGrant
 	GPUs  []GPUGrant
 	Apart []string // tags: see Ask
 }
 
-// noGrants are those of most.
+// noGrants are the grants of most allocations.
 var noGrants = &Grants{}
 
 func grants(ports []PortGrant, gpus []GPUGrant, apart []string) *Grants {
@@ -107,7 +108,7 @@ func grants(ports []PortGrant, gpus []GPUGrant, apart []string) *Grants {
 	return &Grants{ports, gpus, apart}
 }
 
-// AllocRecord is an Alloc as snapshots have it.
+// AllocRecord is an Alloc in a snapshot.
 type AllocRecord struct {
 	ID               string
 	Seq              uint64

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// putAlloc stores a new or changed allocation, which the caller gives away,
-// and keeps charges, indexes and counts in step.
+// putAlloc stores a new or changed allocation, which the caller must not use again,
+// and updates charges, indexes and counts.
 func (t *txn) putAlloc(a *Alloc) { t.putAllocOf(t.groupOf(a), a) }
 
-// putAllocOf is putAlloc where the group is at hand, touched.
+// putAllocOf is putAlloc for a caller that has the touched group.
 func (t *txn) putAllocOf(g *group, a *Alloc) {
 	ref := allocKey{g.gid, a.Index, a.Seq}
 	a.ModifyIndex, a.ModifiedUnixNano = t.index, t.now
@@ -36,15 +36,14 @@ func (t *txn) putAllocOf(g *group, a *Alloc) {
 	t.refresh(g, a.Index)
 }
 
-// order marks that the agent has to know about a's change, which is about to be
-// stored.
+// order marks a change that the agent must know; the caller stores a afterwards.
 func (t *txn) order(a *Alloc) {
 	a.OrderIndex = t.index
 	t.res.Orders = append(t.res.Orders, a)
 }
 
-// end moves a live allocation to its end. A lost one stays charged until its
-// node confirms.
+// end moves a live allocation to a terminal state. A lost one stays charged until
+// its node confirms the end.
 func end(a *Alloc, s AllocState, reason Reason, message string) {
 	a.State, a.Reason, a.Message = s, reason, message
 	a.Desired = Stop
@@ -52,7 +51,7 @@ func end(a *Alloc, s AllocState, reason Reason, message string) {
 	a.Moving, a.Disconnected = false, false
 }
 
-// recordEnd remembers for its instance how the newest allocation ended.
+// recordEnd stores in the instance how its newest allocation ended.
 func (t *txn) recordEnd(a *Alloc) {
 	g := t.groupOf(a)
 	in := g.insts.get(a.Index)
@@ -64,10 +63,10 @@ func (t *txn) recordEnd(a *Alloc) {
 	in.Reason, in.Message = a.Reason, a.Message
 }
 
-// recordFailure draws the conclusion from an end that an agent reported: a batch
-// instance is done, an end that nobody asked for counts against the group's
-// reschedule policy. Ends of an older form of the group, or of an earlier run,
-// say nothing.
+// recordFailure updates the instance after an end that an agent reported. A batch
+// instance that completed is done. An end that was not ordered counts against the
+// group's reschedule policy. Ends of an older form of the group, or of an earlier
+// run, do not count.
 func (t *txn) recordFailure(a *Alloc, asked bool) {
 	g := t.groupOf(a)
 	in := g.insts.get(a.Index)
@@ -108,22 +107,22 @@ func (t *txn) recordFailure(a *Alloc, asked bool) {
 	in.NotBeforeUnixNano = t.now + int64(Backoff(policy, in.Failures))
 }
 
-// Failure says that the allocation ended by itself: its node is not the place
-// to try its instance again while there are others.
+// Failure reports whether the allocation ended by itself: its instance is tried on
+// other nodes first.
 func (a *Alloc) Failure() bool {
 	return (a.State == Failed || a.State == Complete) && !a.Declined && !notTaskFault(a.Reason)
 }
 
-// notTaskFault says that an end of the agent's doing is not the task's fault.
+// notTaskFault reports whether the agent, not the task, caused an end.
 func notTaskFault(r Reason) bool {
 	return r == ReasonLeaseExpired || r == ReasonAgentLeaving || r == ReasonNodeDraining
 }
 
-// steadyAfter is how long a service must have run for its earlier failures to
-// be forgotten: the longest back-off, at least ten minutes.
+// steadyAfter is how long a service must run until its earlier failures no longer
+// count: the longest back-off, at least ten minutes.
 func steadyAfter(p Reschedule) time.Duration { return max(p.To, 10*time.Minute) }
 
-// Backoff is the pause after the n-th failure in a row, n ≥ 1: From × 2^(n-1),
+// Backoff returns the pause after the n-th failure in a row, n ≥ 1: From × 2^(n-1),
 // at most To.
 func Backoff(p Reschedule, n int32) time.Duration {
 	d := p.From
@@ -136,7 +135,7 @@ func Backoff(p Reschedule, n int32) time.Duration {
 	return d
 }
 
-// charge adds an allocation to its node's use, or takes it off.
+// charge adds an allocation to its node's use, or removes it.
 func (t *txn) charge(a *Alloc, on bool) {
 	u := t.useFor(a.NodeNum)
 	if u == nil {
@@ -203,8 +202,7 @@ func chargeTags(used, tags []string, on bool) []string {
 	return out
 }
 
-// useFor is a node's use as this command may write to it; nil for a node that
-// is gone.
+// useFor returns a node's use, to write to; nil if the node was removed.
 func (t *txn) useFor(num uint32) *use {
 	u, ok := t.uses.Get(num)
 	if !ok {
@@ -219,7 +217,8 @@ func (t *txn) useFor(num uint32) *use {
 	return u
 }
 
-// recountGPUs counts the GPUs anew, whose order has changed.
+// recountGPUs counts the used GPU shares again after the order of the devices
+// changed.
 func (t *txn) recountGPUs(n *Node) {
 	u := t.useFor(n.Num)
 	u.GPUMilli = make([]int32, len(n.GPUs))

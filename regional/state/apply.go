@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// txn applies one command.
+// txn applies one command. What all commands need are its methods; the commands
+// themselves are functions over it.
 type txn struct {
 	*State
 	index   uint64
@@ -17,8 +18,8 @@ type txn struct {
 }
 
 // Apply changes the state by one committed command. Equal states, indices and
-// commands give equal states and results. index must grow; it is stored even
-// when the command changes nothing.
+// commands give equal states and results. index must grow; it is stored even if
+// the command changes nothing.
 func (s *State) Apply(index uint64, cmd Command) Result {
 	s.View.index = index
 	if cmd.Batch == nil {
@@ -26,7 +27,7 @@ func (s *State) Apply(index uint64, cmd Command) Result {
 		s.applyOne(index, &cmd, &res)
 		return res
 	}
-	const follow = 4 // room for the results of what follows in the same entry
+	const follow = 4 // room for the results of later commands of the same entry
 	res := Result{Batch: make([]Result, len(cmd.Batch), len(cmd.Batch)+follow), Incarnation: s.cluster.Incarnation}
 	for i := range cmd.Batch {
 		s.applyOne(index, &cmd.Batch[i], &res.Batch[i])
@@ -78,7 +79,7 @@ func (t *txn) dispatch(cmd *Command) error {
 	return fmt.Errorf("%w at index %d: upgrade this server", ErrUnknownCommand, t.index)
 }
 
-// finish ranks the touched groups anew and fills the result in.
+// finish updates the ranks of the touched groups and fills in the result.
 func (t *txn) finish() {
 	forgetEndedLocals(t)
 	for _, g := range t.touched {
@@ -124,9 +125,9 @@ func applyBump(t *txn, c *BumpIncarnation) error {
 	return nil
 }
 
-// touch is the group as this command may write to it.
+// touch returns the group, to write to.
 func (t *txn) touch(g *group) *group {
-	if have, ok := t.groups.Get(g.gid); ok { // g may be from before it was touched
+	if have, ok := t.groups.Get(g.gid); ok { // g may be a copy from before it was touched
 		g = have
 	}
 	if g.own != t.own {
@@ -142,13 +143,14 @@ func (t *txn) touch(g *group) *group {
 	return g
 }
 
-// groupOf is an allocation's group, to write to.
+// groupOf returns an allocation's group, to write to.
 func (t *txn) groupOf(a *Alloc) *group {
 	g, _ := t.groups.Get(a.gid)
 	return t.touch(g)
 }
 
-// forgets notes that a node need not hold one of its allocations any more.
+// forgets notes that a node need not hold one of its allocations any more: see
+// Result.Nodes.
 func (t *txn) forgets(nodeID string) {
 	if t.forget == nil {
 		t.forget = map[string]struct{}{}
@@ -156,7 +158,7 @@ func (t *txn) forgets(nodeID string) {
 	t.forget[nodeID] = struct{}{}
 }
 
-// groupFor finds the group to write to, or begins one.
+// groupFor returns the group, to write to; a new one if there is none.
 func (t *txn) groupFor(key GroupKey) *group {
 	if g, ok := t.View.group(key); ok {
 		return t.touch(g)
@@ -168,8 +170,8 @@ func (t *txn) groupFor(key GroupKey) *group {
 	return t.touch(g)
 }
 
-// rank puts a touched group among the unsettled ones or takes it out, and
-// forgets one that holds nothing any more.
+// rank adds a touched group to the undecided ones or removes it. A group without
+// slots and allocations is deleted.
 func (t *txn) rank(g *group) {
 	r := rank{g.priority, g.gid}
 	if len(g.slots) == 0 && g.allocs == 0 {
@@ -189,9 +191,9 @@ func (g *group) undecided() bool {
 	return g.wanted > g.recorded || g.unsteady > 0 || g.typ == System && len(g.slots) > 0
 }
 
-// SlotOf is the slot that governs an index: of several, which there may be
-// while a change of orders is incomplete, the newest one that wants it, or one
-// that has it at all. Nil if none has.
+// SlotOf returns the slot that governs an index. There may be several while a change
+// of orders is incomplete: then the newest one that wants the index, else one that
+// covers it. Nil if none does.
 func SlotOf(slots []*Slot, i int32) *Slot {
 	var covers, wants *Slot
 	for _, s := range slots {
@@ -209,7 +211,7 @@ func SlotOf(slots []*Slot, i int32) *Slot {
 	return covers
 }
 
-// systemSlot is the slot of a system group, for any of its indices.
+// systemSlot returns the slot of a system group, which governs all indices.
 func (g *group) systemSlot() *Slot {
 	for _, s := range g.slots {
 		if s.Desired == Run {

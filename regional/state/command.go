@@ -2,7 +2,7 @@ package state
 
 import "errors"
 
-// Errors of Result.Err. They say that the command changed nothing.
+// Errors of Result.Err. A command with an error changed nothing.
 var (
 	// ErrOtherCluster: the log belongs to another cluster or region.
 	ErrOtherCluster = errors.New("log belongs to another cluster")
@@ -14,10 +14,11 @@ var (
 	ErrInvalid = errors.New("invalid command")
 	// ErrNotFound: no such job or allocation.
 	ErrNotFound = errors.New("not found")
-	// ErrStillWanted: a job cannot be run again, since it has not ended or runs
-	// for ever.
+	// ErrStillWanted: a job cannot be run again, since it has not ended or never
+	// ends.
 	ErrStillWanted = errors.New("cannot run again")
-	// ErrOtherType: a job cannot become a system job, or cease to be one.
+	// ErrOtherType: a system job cannot become another type, and no other type can
+	// become a system job.
 	ErrOtherType = errors.New("type cannot change")
 	// ErrStaleRevision: check-revision is not the stored one.
 	ErrStaleRevision = errors.New("stale revision")
@@ -33,22 +34,22 @@ var (
 
 // Bounds of the state.
 const (
-	// MaxIdempotencyKeys are kept at once; more is ErrFull.
+	// MaxIdempotencyKeys are stored at once; more is ErrFull.
 	MaxIdempotencyKeys = 100_000
 	// MaxLocalJobs of the region's own; more is ErrFull.
 	MaxLocalJobs = 250_000
 	// MaxNodes of a region; more is ErrFull.
 	MaxNodes = 65_536
-	// MaxNodeAllocs that a node is charged for at once: nothing more is placed
-	// there. With those that have ended and are kept for their logs it stays
-	// below the 10,000 orders that an agent takes.
+	// MaxNodeAllocs that a node is charged for at once: nothing more is placed there.
+	// Together with those that have ended and are retained for their logs they stay
+	// below the 10,000 orders that an agent accepts.
 	MaxNodeAllocs = 8192
 	// MaxInstances is the greatest To of a slot.
 	MaxInstances = 100_000
 )
 
-// Command is one entry of the log: exactly one pointer is set. An entry with
-// none, written by a newer version, is refused with ErrUnknownCommand.
+// Command is one entry of the log: exactly one pointer is set. An entry with none
+// was written by a newer version and is refused with ErrUnknownCommand.
 type Command struct {
 	// NowUnixNano is the proposer's clock: stored, never compared with a clock.
 	NowUnixNano int64 `codec:"now"`
@@ -67,8 +68,8 @@ type Command struct {
 	SubmitLocalJob  *SubmitLocalJob  `codec:"submit,omitempty"`
 	StopLocalJob    *StopLocalJob    `codec:"stop,omitempty"`
 	Purge           *Purge           `codec:"purge,omitempty"`
-	// Batch applies each in order at the same index; Result.Batch has their
-	// results. No batch inside a batch.
+	// Batch applies its commands in order at the same index; Result.Batch has their
+	// results. A batch contains no batch.
 	Batch []Command `codec:"batch,omitempty"`
 }
 
@@ -90,56 +91,55 @@ type UpsertNode struct {
 	Node Node
 }
 
-// SetNodeStatus says that a node is ready, lost or left. Lost and left mark its
+// SetNodeStatus sets a node's status to ready, lost or left. Lost and left mark its
 // live allocations disconnected, ready reconnects them.
 type SetNodeStatus struct {
 	ID     string
 	Status NodeStatus
-	// SinceUnixNano is when it became so: for lost, when it went silent; 0 =
-	// the command's time.
+	// SinceUnixNano is since when: for lost, when the node became silent; 0 = the
+	// command's time.
 	SinceUnixNano int64
 }
 
-// CordonNode sets or lifts "takes nothing new".
+// CordonNode starts or ends the cordon: a cordoned node takes no new work.
 type CordonNode struct {
 	ID     string
 	Cordon bool
 }
 
-// DrainNode starts or ends moving work away; a draining node takes nothing
-// new.
+// DrainNode starts or ends a drain: work moves to other nodes, and the node takes
+// no new work.
 type DrainNode struct {
 	ID    string
 	Drain bool
 }
 
-// RemoveNode forgets a node that is lost or left; its live allocations become
-// lost.
+// RemoveNode removes a node that is lost or left; its live allocations become lost.
 type RemoveNode struct {
 	ID string
 }
 
 // SlotOrder is one slot as the region should have it.
 type SlotOrder struct {
-	// Slot: key, range, generation, revision, job version, desired and state
-	// are used. Local slots cannot be ordered.
+	// Slot: only its key, range, generation, revision, run, job version, desired, state,
+	// hold and UnlessConnected count. Local slots cannot be ordered.
 	Slot Slot
-	// Job is the version the slot names; nil where this or an earlier command
-	// brought it already.
+	// Job is the version that the slot names; nil if this or an earlier command brought
+	// it.
 	Job *Job
 }
 
-// ApplyOrders stores slot orders from the global tier: a whole link.Change or
-// a part of one. An order with a lower revision than the stored slot's is
-// skipped. One that cannot be run here is listed as skipped too, but held, as
-// given back with SlotRejected: so the answer goes out until it has arrived.
+// ApplyOrders stores slot orders from the global tier: a whole link.Change or a part
+// of one. An order with a lower revision than the stored slot's is skipped. An order
+// that cannot run here is listed as skipped, too, but is stored as given back with
+// SlotRejected, so that the answer is repeated until it arrived.
 type ApplyOrders struct {
 	Orders []SlotOrder
-	// Removed are SlotID keys that are no longer the region's.
+	// Removed are SlotID keys of slots that the region no longer owns.
 	Removed []string
-	// More says that the change goes on in the next command: until it is whole
-	// nothing is stopped as unwanted, since a slot that was split is wanted
-	// again by a later part.
+	// More says that the change goes on in the next command. Until the change is
+	// complete nothing is stopped as unwanted, since a later part may want a slot again
+	// that was split.
 	More bool
 	// Position after the whole change, in each of its parts; stored unless More.
 	// A part before the stored position of the same epoch is ErrStalePosition:
@@ -147,16 +147,16 @@ type ApplyOrders struct {
 	Position Position
 }
 
-// ApplyPlan carries a plan of package sched out. Parts that no longer hold
-// are skipped and listed in Result.Skipped.
+// ApplyPlan applies a plan of package sched. Parts that no longer hold are skipped
+// and listed in Result.Skipped.
 type ApplyPlan struct {
 	Stops  []StopAlloc
 	Places []PlaceGroup
 	Proven []ProveAlloc
 }
 
-// ProveAlloc says that an allocation has proved itself: it is up since
-// UpUnixNano, long enough. Skipped if that is no longer so.
+// ProveAlloc ends Alloc.Proving: the allocation has been up long enough, since
+// UpUnixNano. Skipped if that is no longer so.
 type ProveAlloc struct {
 	ID         string
 	UpUnixNano int64
@@ -168,7 +168,7 @@ type StopAlloc struct {
 	ID      string
 	Reason  Reason
 	Message string
-	// GiveUp makes it lost at once; only where its node is not ready.
+	// GiveUp makes it lost at once; only if its node is not ready.
 	GiveUp bool
 }
 
@@ -189,7 +189,7 @@ type PlaceAlloc struct {
 	Why    string // one line
 }
 
-// AgentReports are a node's words on its allocations: a whole link.Change or a
+// AgentReports are a node's reports about its allocations: a whole link.Change or a
 // part of one.
 type AgentReports struct {
 	NodeID string
@@ -199,18 +199,17 @@ type AgentReports struct {
 	Position Position
 	// More says that the change goes on in the next command.
 	More bool
-	// Released are allocations that have ended, which the node's full set does
-	// not mention: it is no longer charged for them.
+	// Released are allocations that have ended and that the node's full set does not
+	// mention: the node is no longer charged for them.
 	Released []string
-	// Full says that Reports, in this one command, are everything the agent
-	// holds: charged allocations that have ended (lost ones) and are not
-	// mentioned are released.
+	// Full says that Reports are everything that the agent holds: charged allocations
+	// that have ended (lost ones) and are not mentioned are released.
 	Full    bool
 	Reports []AllocReport
 }
 
-// AllocReport is the agent's latest word on one allocation. A report that
-// would move a state back is skipped.
+// AllocReport is the agent's latest report about one allocation. A report that would
+// move a state back is skipped.
 type AllocReport struct {
 	ID       string
 	State    AllocState
@@ -218,8 +217,8 @@ type AllocReport struct {
 	Reason   Reason
 	Message  string
 	Tasks    []byte
-	// Restarts of its tasks so far; Down: a task of a running allocation has
-	// ended and is to be restarted.
+	// Restarts of its tasks so far. Down: a task of a running allocation has ended and
+	// will be restarted.
 	Restarts int32
 	Down     bool
 }
@@ -234,9 +233,9 @@ type AnswerSlots struct {
 // Idempotency makes a retry harmless.
 type Idempotency struct {
 	Key string // empty = none
-	// Request is a hash of the request, so that a reuse is seen.
+	// Request is a hash of the request, so that reuse for another one is detected.
 	Request string
-	// ExpiresUnixNano is when Purge may forget it.
+	// ExpiresUnixNano is when Purge may remove the key.
 	ExpiresUnixNano int64
 }
 
@@ -246,8 +245,8 @@ type SubmitLocalJob struct {
 	Job Job
 	// CheckRevision: 0 = do not check, -1 = must not exist.
 	CheckRevision int64
-	// Again runs a batch job again whose spec is the same and whose every
-	// instance has ended; ErrStillWanted otherwise.
+	// Again runs a batch job again that has the same spec and whose instances have all
+	// ended; ErrStillWanted otherwise.
 	Again       bool
 	Idempotency Idempotency
 }
@@ -267,17 +266,17 @@ type JobVersion struct {
 	Version int64
 }
 
-// Purge forgets what has ended: allocations that ended before, and what its
+// Purge removes what has ended: allocations that ended before a time, and what its
 // proposer found unused (View.Purgeable).
 type Purge struct {
 	EndedBeforeUnixNano int64
 	// Max allocations at once; 0 = 10,000.
 	Max int
-	// SeenIndex is the index of the view in which Jobs were unused; those whose
-	// jobs changed since are kept.
+	// SeenIndex is the index of the view in which Jobs were unused; versions of jobs that
+	// changed since stay.
 	SeenIndex uint64
 	Jobs      []JobVersion
-	// Keys are idempotency keys; those that have not expired are kept.
+	// Keys are idempotency keys; those that have not expired stay.
 	Keys []string
 }
 
@@ -285,7 +284,7 @@ type Purge struct {
 type Skip struct {
 	ID     string // of the allocation, or SlotID of the slot
 	Reason Reason
-	// Message says what stood against it.
+	// Message says why.
 	Message string
 }
 
@@ -298,30 +297,31 @@ type Result struct {
 	// Version and Revision of a local job after Submit or Stop.
 	Version  int64
 	Revision uint64
-	// Same says that the submitted job was stored already, and nothing begins.
+	// Same says that the submitted job was stored already, and nothing starts.
 	Same bool
 	// Incarnation after the command.
 	Incarnation uint64
 	// Skipped parts of the command, in its order.
 	Skipped []Skip
-	// Orders are the allocations that an agent has to hear of, in the order of
-	// the command.
+	// Orders are the allocations whose change an agent must know, in the order of the
+	// command.
 	Orders []*Alloc
-	// Nodes with allocations that ended or were purged, which they need not hold
-	// any more; sorted.
+	// Nodes have allocations that ended or were purged and that they need not hold any
+	// more; sorted.
 	Nodes []string
 	// Groups whose slots, counts or allocations changed, sorted by String.
 	Groups []GroupKey
-	// ReportedChange are allocations of which an agent told a new state, or another restart.
+	// Reported are allocations for which an agent reported a new state or another
+	// restart.
 	Reported []ReportedChange
-	// Purged are local jobs that the command forgot.
+	// Purged are local jobs that the command removed.
 	Purged []JobKey
 	// Batch has the results of a batch's commands.
 	Batch []Result
 }
 
-// ReportedChange is an allocation of which an agent told something new, and how many of
-// its restarts are: agents send the latest state, so one report may be of many.
+// ReportedChange is an allocation with a changed state or new restarts. Agents send
+// the latest state, so one report may be of several restarts.
 type ReportedChange struct {
 	*Alloc
 	NewRestarts int32

@@ -10,11 +10,11 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state/persist"
 )
 
-// Allocations are found by id in buckets by its first characters, about 25 in each
-// where there are 100,000 of random ids. A list of them has no pointers for the
-// garbage collector to follow, and is cheap to go on with.
+// Allocations are found by id in buckets, which the first characters of the id
+// select: 100,000 random ids make about 25 in each. A bucket's list has no pointers
+// for the garbage collector to follow, and appending to it is cheap.
 
-// bucketChars is how many characters, hexadecimal digits, tell the bucket.
+// bucketChars is how many characters, hexadecimal digits, select the bucket.
 const bucketChars = 3
 
 func bucket(id string) (n uint32) {
@@ -36,12 +36,12 @@ type idRef struct {
 
 func (r idRef) key() allocKey { return allocKey{r.gid, r.index, r.seq} }
 
-// seed differs from process to process, which shows in nothing but the cost.
+// seed differs from process to process. Results do not depend on it.
 var seed = maphash.MakeSeed()
 
 func hashOf(id string) uint32 { return uint32(maphash.String(seed, id)) }
 
-// addID makes an allocation found by its id.
+// addID adds an allocation to the index of ids.
 func (t *txn) addID(id string, k allocKey) {
 	n := bucket(id)
 	var l persist.List[idRef]
@@ -52,7 +52,7 @@ func (t *txn) addID(id string, k allocKey) {
 	t.ids.Set(t.own, n, &l)
 }
 
-// removeID is called once the allocation of that id is forgotten.
+// removeID is called after the allocation of that id was removed.
 func (t *txn) removeID(id string) {
 	n := bucket(id)
 	old, _ := t.ids.Get(n)
@@ -63,7 +63,7 @@ func (t *txn) removeID(id string) {
 	}
 }
 
-// alloc is the allocation held there; nil if it is forgotten.
+// alloc returns the allocation at a key; nil if it was removed.
 func (v *View) alloc(k allocKey) *Alloc {
 	g, ok := v.groups.Get(k.gid)
 	if !ok {
@@ -93,8 +93,8 @@ func (v *View) Alloc(id string) (*Alloc, bool) {
 	return nil, false
 }
 
-// AllocsByPrefix yields allocations whose id starts with prefix, by id. It looks
-// at all of them where prefix is shorter than bucketChars.
+// AllocsByPrefix yields allocations whose id starts with prefix, by id. It reads all
+// allocations if prefix is shorter than bucketChars.
 func (v *View) AllocsByPrefix(prefix string) iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
 		var found []*Alloc

@@ -8,13 +8,12 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state/persist"
 )
 
-// inst is an Instance with its allocations, and what refresh found out about it
-// last.
+// inst is an Instance with its allocations, and the result of the last refresh.
 type inst struct {
 	own *persist.Owner
 	Instance
-	// newest is the allocation of the greatest Seq, nil where none is remembered;
-	// earlier are those before it, by Seq, and never written to: copies share them.
+	// newest is the allocation of the greatest Seq, nil if there is none. earlier are
+	// those before it, by Seq; the slice is never written to, since copies share it.
 	newest  *Alloc
 	earlier []*Alloc
 
@@ -22,7 +21,7 @@ type inst struct {
 	shown                             AllocState
 }
 
-// attempts yields the allocations of an instance, which may be nil, by Seq.
+// attempts yields the allocations of an instance by Seq. The instance may be nil.
 func (in *inst) attempts() iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
 		if in == nil || in.newest == nil {
@@ -37,7 +36,7 @@ func (in *inst) attempts() iter.Seq[*Alloc] {
 	}
 }
 
-// attempt is the instance's allocation of that Seq; nil if it has none.
+// attempt returns the instance's allocation of that Seq; nil if there is none.
 func (in *inst) attempt(seq uint64) *Alloc {
 	if in == nil || in.newest == nil {
 		return nil
@@ -51,12 +50,12 @@ func (in *inst) attempt(seq uint64) *Alloc {
 	return nil
 }
 
-// find is where among the earlier ones a Seq is, or were.
+// find returns the position of a Seq among the earlier ones, or where it would be.
 func (in *inst) find(seq uint64) (int, bool) {
 	return slices.BinarySearchFunc(in.earlier, seq, func(a *Alloc, seq uint64) int { return cmp.Compare(a.Seq, seq) })
 }
 
-// put stores an allocation in place of that of its Seq, or as the newest.
+// put replaces the allocation of equal Seq, or adds the newest one.
 func (in *inst) put(a *Alloc) {
 	if in.newest == nil || in.newest.Seq == a.Seq {
 		in.newest = a
@@ -68,7 +67,7 @@ func (in *inst) put(a *Alloc) {
 	}
 }
 
-// remove forgets the allocation of that Seq, which there is.
+// remove removes the allocation of that Seq, which must exist.
 func (in *inst) remove(seq uint64) {
 	i, found := in.find(seq)
 	switch last := len(in.earlier) - 1; {
@@ -81,14 +80,14 @@ func (in *inst) remove(seq uint64) {
 	}
 }
 
-// insts are the instances of a group by index; a copy of the struct is a snapshot.
-// Most groups have one only: the first needs no block of the array.
+// insts holds the instances of a group by index; a copy of the struct is a snapshot.
+// Most groups have only one: the first needs no block of the array.
 type insts struct {
 	first *inst
 	more  persist.Array[inst]
 }
 
-// get is the instance of an index, nil if there is none.
+// get returns the instance of an index, nil if there is none.
 func (s *insts) get(index int32) *inst {
 	if index == 0 {
 		return s.first
@@ -113,7 +112,7 @@ func (s *insts) delete(own *persist.Owner, index int32) {
 	}
 }
 
-// all yields them by index.
+// all yields the instances by index.
 func (s *insts) all() iter.Seq[*inst] {
 	return func(yield func(*inst) bool) {
 		if s.first != nil && !yield(s.first) {
@@ -140,8 +139,8 @@ func (g *group) attempts() iter.Seq[*Alloc] {
 	}
 }
 
-// instance is the record of an index as this command, which has touched the
-// group, may write to it.
+// instance returns the record of an index, to write to; a new one if there is none.
+// The command must have touched the group.
 func (t *txn) instance(g *group, index int32) *inst {
 	in := g.insts.get(index)
 	if in != nil && in.own == t.own {
@@ -156,8 +155,8 @@ func (t *txn) instance(g *group, index int32) *inst {
 	return &c
 }
 
-// refresh counts an instance of a touched group anew after something about it
-// changed, and forgets one of which nothing is left.
+// refresh counts an instance of a touched group again after a change. It deletes an
+// instance that has no allocation and no slot.
 func (t *txn) refresh(g *group, index int32) {
 	in := g.insts.get(index)
 	if in == nil {
@@ -174,7 +173,7 @@ func (t *txn) refresh(g *group, index int32) {
 	t.recount(g, t.instance(g, index))
 }
 
-// recount finds out about an instance and counts it, uncounted until now.
+// recount evaluates an instance that is not counted and counts it.
 func (t *txn) recount(g *group, in *inst) {
 	slot, wanted := t.slot(g, in.Index)
 	var seen attempts
@@ -182,16 +181,16 @@ func (t *txn) recount(g *group, in *inst) {
 		seen.add(a)
 	}
 	if g.typ == System && seen.live == 0 && !in.Finished() && in.Failures == 0 {
-		wanted = false // its node may take it or not: only sched knows
+		wanted = false // only sched knows whether its node fits
 	}
 	if g.typ == System && seen.disconnected {
-		wanted = false // a node that is gone is no fitting one
+		wanted = false // a lost node does not fit
 	}
 	in.wanted = wanted
 	in.steady = seen.steady(&in.Instance, slot, wanted)
 	in.shown = seen.shown(&in.Instance, wanted || slot != nil && slot.Local && slot.Desired == Stop, wanted)
 	if g.typ == System && seen.disconnected && seen.best == nil {
-		in.shown = 0 // nothing waits for it
+		in.shown = 0 // no instance waits for a lost node
 	}
 	in.outdated = wanted && seen.best != nil && seen.best.State > Pending && seen.best.JobVersion != slot.JobVersion
 	in.counted = true
@@ -214,11 +213,11 @@ func (g *group) count(in *inst, d int32) {
 	g.byState[in.shown] += d
 }
 
-// attempts sums the allocations of one instance up.
+// attempts summarises the allocations of one instance.
 type attempts struct {
 	all, live, run int
 	last           *Alloc
-	best           *Alloc // the live, connected one that is furthest
+	best           *Alloc // the live, connected one with the greatest state
 	disconnected   bool   // a live one is disconnected
 	moving         bool   // a live one that is to run is on a draining node
 }
@@ -241,7 +240,7 @@ func (s *attempts) add(a *Alloc) {
 	}
 }
 
-// steady says that sched has nothing to decide about the instance.
+// steady reports whether sched has nothing to decide about the instance.
 func (s *attempts) steady(in *Instance, slot *Slot, wanted bool) bool {
 	switch {
 	case s.disconnected:
@@ -255,10 +254,10 @@ func (s *attempts) steady(in *Instance, slot *Slot, wanted bool) bool {
 	return s.live == 1 && s.run == 1 && !s.moving && !proving && s.best.JobVersion == slot.JobVersion
 }
 
-// shown is the state that an instance counts in, 0 for none. What it did counts
-// for whoever has it: here while it is wanted, or is one of the region's own
-// jobs that was stopped. Given back, taken away or dealt out anew it is another's,
-// who counts it: how an attempt here ended says nothing of it any more.
+// shown returns the state that an instance counts in, 0 for none. The region that
+// owns an instance counts it: this one (ours) while the instance is wanted, or if it
+// is of an own job that was stopped. After the instance was given back or revoked,
+// another region counts it, and how an attempt here ended does not count any more.
 func (s *attempts) shown(in *Instance, ours, wanted bool) AllocState {
 	switch {
 	case s.best != nil && s.best.State == Running && s.best.Proving && s.best.Desired == Run:

@@ -9,13 +9,13 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state/persist"
 )
 
-// jobEntry is all that is held of one job. Its slices are replaced, never written
+// jobEntry holds everything about one job. Its slices are replaced, never written
 // to: copies share them.
 type jobEntry struct {
 	own      *persist.Owner
 	versions []*Job    // by Version
 	groups   []member  // by name
-	local    *LocalJob // where it is one of the region's own
+	local    *LocalJob // nil unless it is one of the region's own
 }
 
 // member is a group of a job.
@@ -24,17 +24,17 @@ type member struct {
 	gid  uint32
 }
 
-// version is where a version of the job is, or were.
+// version returns the position of a version, or where it would be.
 func (e *jobEntry) version(n int64) (int, bool) {
 	return slices.BinarySearchFunc(e.versions, n, func(j *Job, n int64) int { return cmp.Compare(j.Version, n) })
 }
 
-// group is where a group of the job is, or were.
+// group returns the position of a group, or where it would be.
 func (e *jobEntry) group(name string) (int, bool) {
 	return slices.BinarySearchFunc(e.groups, name, func(m member, name string) int { return strings.Compare(m.name, name) })
 }
 
-// jobEntry is that of a job, an empty one where nothing is held of it.
+// jobEntry returns the entry of a job, an empty one if there is none.
 func (v *View) jobEntry(key JobKey) *jobEntry {
 	if e, ok := v.jobs.Get(key); ok {
 		return e
@@ -42,7 +42,7 @@ func (v *View) jobEntry(key JobKey) *jobEntry {
 	return &jobEntry{}
 }
 
-// jobEntryFor is a job's entry to write to.
+// jobEntryFor returns a job's entry, to write to.
 func (s *State) jobEntryFor(key JobKey) *jobEntry {
 	e, ok := s.jobs.Get(key)
 	if ok && e.own == s.own {
@@ -57,7 +57,7 @@ func (s *State) jobEntryFor(key JobKey) *jobEntry {
 	return &c
 }
 
-// dropEmptyJob drops a job's entry if nothing is in it.
+// dropEmptyJob deletes a job's entry if it is empty.
 func (s *State) dropEmptyJob(key JobKey) {
 	if e := s.jobEntry(key); len(e.versions)+len(e.groups) == 0 && e.local == nil {
 		s.jobs.Delete(s.own, key)
@@ -185,7 +185,7 @@ func (v *View) allGroups() iter.Seq[*group] {
 	}
 }
 
-// localEnded says that a batch job of the region's own has ended.
+// localEnded reports whether a batch job of the region's own has ended.
 func (v *View) localEnded(l *LocalJob) bool {
 	job, ok := v.Job(l.Key(), l.Version)
 	return ok && job.Type == Batch && v.Ended(l.Key())

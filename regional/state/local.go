@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// repeated finds the answer that an idempotency key was given.
+// repeatedRequest reports whether the idempotency key was used before, and fills in
+// the stored result if so.
 func repeatedRequest(t *txn, c Idempotency) (bool, error) {
 	if c.Key == "" {
 		return false, nil
@@ -50,7 +51,7 @@ func checkRevision(t *txn, key JobKey, have *LocalJob, want int64) error {
 func applySubmit(t *txn, c *SubmitLocalJob) error {
 	key := c.Job.Key
 	if !key.Local || len(c.Job.Groups) == 0 {
-		return fmt.Errorf("%w: %s is no job of the region's own", ErrInvalid, key)
+		return fmt.Errorf("%w: %s is not a job of the region's own", ErrInvalid, key)
 	}
 	for i := range c.Job.Groups {
 		if n := c.Job.Groups[i].Count; n < 0 || n > MaxInstances {
@@ -97,8 +98,8 @@ func applySubmit(t *txn, c *SubmitLocalJob) error {
 	return nil
 }
 
-// checkType judges a new version: an index of a system job is a node, of others it
-// is a number, so what runs as the one cannot go on as the other.
+// checkJobType refuses a version that turns a system job into another type, or the
+// reverse: an index of a system job is a node, an index of another job is a number.
 func checkJobType(t *txn, old *LocalJob, job *Job) error {
 	if old == nil {
 		return nil
@@ -115,7 +116,7 @@ func checkJobType(t *txn, old *LocalJob, job *Job) error {
 		ErrOtherType, job.Key.In(t.cluster.Region), how)
 }
 
-// checkRunAgain judges SubmitLocalJob.Again.
+// checkRunAgain refuses SubmitLocalJob.Again for a job that cannot run again.
 func checkRunAgain(t *txn, old *LocalJob, c *SubmitLocalJob) error {
 	if !c.Again {
 		return nil
@@ -130,7 +131,7 @@ func checkRunAgain(t *txn, old *LocalJob, c *SubmitLocalJob) error {
 	return nil
 }
 
-// nextVersion is above every version that is still referred to.
+// nextVersion returns a version above every version that is stored.
 func nextVersion(t *txn, key JobKey) int64 {
 	if all := t.jobEntry(key).versions; len(all) > 0 {
 		return all[len(all)-1].Version + 1
@@ -138,7 +139,7 @@ func nextVersion(t *txn, key JobKey) int64 {
 	return 1
 }
 
-// localSlots gives each group of the job its one slot, and takes those of
+// setLocalSlots gives each group of the job its one slot, and stops the slots of
 // groups that the job no longer has.
 func setLocalSlots(t *txn, job *Job, run int64) {
 	for g := range t.groupsOf(job.Key) {
@@ -153,7 +154,7 @@ func setLocalSlots(t *txn, job *Job, run int64) {
 			to = 1
 		}
 		key := GroupKey{job.Key.Namespace, job.Key.Job, spec.Name, true}
-		slot := &struct { // with the list of which it is all
+		slot := &struct { // the slot and the list that holds only it: one allocation
 			Slot
 			list [1]*Slot
 		}{Slot: Slot{
@@ -170,7 +171,7 @@ func setLocalSlots(t *txn, job *Job, run int64) {
 	}
 }
 
-// stopSlots stops what a touched group is to run.
+// stopSlots stops all slots of a touched group.
 func stopSlots(t *txn, g *group) {
 	slots := make([]*Slot, len(g.slots))
 	for i, s := range g.slots {

@@ -2,13 +2,13 @@ package state
 
 import "strconv"
 
-// Reason is why something was refused, moved or ended: the lower-case name of
-// the wire's enum without its prefix, such as "insufficient_memory". Empty
-// means a plain yes.
+// Reason is why something was refused, moved or ended: the lower-case name of the
+// wire's enum without its prefix, such as "insufficient_memory". Empty means that
+// nothing was refused.
 type Reason string
 
-// The reasons of the node, task and lifecycle levels. A test of the shell
-// keeps them in step with the wire.
+// The reasons of the node, task and lifecycle levels. A test of the shell compares
+// them with the wire.
 const (
 	ReasonNodeLost             Reason = "node_lost"
 	ReasonNodeDraining         Reason = "node_draining"
@@ -49,7 +49,7 @@ const (
 	ReasonBackoff              Reason = "backoff"
 )
 
-// JobType says when a job's instances are done; numbers as on the wire.
+// JobType says when the instances of a job are done. Numbers are those of the wire.
 type JobType uint8
 
 const (
@@ -60,8 +60,8 @@ const (
 	System JobType = 3
 )
 
-// AllocState only advances: pending → starting → running → an end. Numbers as
-// on the wire.
+// AllocState only advances: pending → starting → running → a terminal state. Numbers
+// are those of the wire.
 type AllocState uint8
 
 const (
@@ -76,7 +76,7 @@ const (
 
 var allocStateNames = [...]string{"unspecified", "pending", "starting", "running", "complete", "failed", "stopped", "lost"}
 
-// String is the state's lower-case name.
+// String returns the state's lower-case name.
 func (s AllocState) String() string {
 	if int(s) < len(allocStateNames) {
 		return allocStateNames[s]
@@ -84,11 +84,11 @@ func (s AllocState) String() string {
 	return "state(" + strconv.Itoa(int(s)) + ")"
 }
 
-// Terminal says that the state is an end.
+// Terminal reports whether an allocation in the state has ended.
 func (s AllocState) Terminal() bool { return s >= Complete }
 
-// Desired is what is wanted of a slot or of an allocation (which knows no
-// Revoke); numbers as on the wire.
+// Desired is the wanted state of a slot or of an allocation (never Revoke there).
+// Numbers are those of the wire.
 type Desired uint8
 
 const (
@@ -97,8 +97,8 @@ const (
 	Revoke Desired = 3
 )
 
-// SlotState is the life of a slot as the global tier holds it, and the kind of
-// an Answer; numbers as on the wire.
+// SlotState is the state of a slot in the global tier, and the kind of an Answer.
+// Numbers are those of the wire.
 type SlotState uint8
 
 const (
@@ -114,7 +114,7 @@ const (
 
 var slotStateNames = [...]string{"unspecified", "offered", "accepted", "rejected", "returned", "revoked", "stopped", "done", "kept"}
 
-// String is the state's lower-case name.
+// String returns the state's lower-case name.
 func (s SlotState) String() string {
 	if int(s) < len(slotStateNames) {
 		return slotStateNames[s]
@@ -122,7 +122,7 @@ func (s SlotState) String() string {
 	return "slot_state(" + strconv.Itoa(int(s)) + ")"
 }
 
-// NodeStatus says whether a node is there; numbers as on the wire.
+// NodeStatus says whether a node is connected. Numbers are those of the wire.
 type NodeStatus uint8
 
 const (
@@ -133,7 +133,7 @@ const (
 
 var nodeStatusNames = [...]string{"unspecified", "ready", "lost", "left"}
 
-// String is the status's lower-case name.
+// String returns the status's lower-case name.
 func (s NodeStatus) String() string {
 	if int(s) < len(nodeStatusNames) {
 		return nodeStatusNames[s]

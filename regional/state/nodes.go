@@ -134,17 +134,17 @@ func applyRemoveNode(t *txn, c *RemoveNode) error {
 	t.uses.Delete(t.own, n.Num)
 	t.reports.Delete(t.own, n.Num)
 	t.res.Changed = true
-	for _, g := range systemGroupsOn(t, n.Num) { // it wants its instance no more
+	for _, g := range systemGroupsOn(t, n.Num) { // its instance is no longer wanted
 		t.refresh(t.touch(g), int32(n.Num))
 	}
 	return nil
 }
 
-// systemGroupsOn are the system groups that know of an instance of a node; that it ran
-// may be forgotten already.
+// systemGroupsOn returns the system groups with an instance for a node, even if its
+// allocations were purged.
 func systemGroupsOn(t *txn, num uint32) []*group {
 	var on []*group
-	for r := range t.undecided.All() { // every system group is there
+	for r := range t.undecided.All() { // has every system group
 		if g, _ := t.groups.Get(r.gid); g.typ == System && g.insts.get(int32(num)) != nil {
 			on = append(on, g)
 		}
@@ -152,7 +152,7 @@ func systemGroupsOn(t *txn, num uint32) []*group {
 	return on
 }
 
-// eachLive changes every live allocation of a node.
+// changeLive changes every live allocation of a node.
 func changeLive(t *txn, num uint32, change func(*Alloc)) {
 	for _, a := range copyAllocs(t, num) {
 		if a.Live() {
@@ -162,8 +162,8 @@ func changeLive(t *txn, num uint32, change func(*Alloc)) {
 	}
 }
 
-// collect copies a node's allocations, since a tree must not be changed while
-// it is walked through.
+// copyAllocs copies a node's allocations: a collection must not be changed while it
+// is read.
 func copyAllocs(t *txn, num uint32) []*Alloc {
 	var out []*Alloc
 	for a := range t.allocsOn(num) {

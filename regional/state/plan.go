@@ -21,7 +21,7 @@ func applyPlan(t *txn, c *ApplyPlan) error {
 func applyProven(t *txn, c ProveAlloc) {
 	old, ok := t.Alloc(c.ID)
 	if !ok || !old.Live() || !old.Proving || old.UpUnixNano != c.UpUnixNano {
-		t.skip(c.ID, ReasonStaleOrder, "it is not up since then")
+		t.skip(c.ID, ReasonStaleOrder, "it is no longer up since then")
 		return
 	}
 	a := *old
@@ -39,7 +39,7 @@ func applyStopAlloc(t *txn, c *StopAlloc) {
 		t.skip(c.ID, ReasonStaleOrder, "it has ended: %s", old.State)
 		return
 	case c.GiveUp && !old.Disconnected:
-		t.skip(c.ID, ReasonStaleOrder, "its node %s is there", old.NodeName)
+		t.skip(c.ID, ReasonStaleOrder, "its node %s is connected", old.NodeName)
 		return
 	case old.Desired == Stop && !c.GiveUp:
 		t.skip(c.ID, ReasonStaleOrder, "it is being stopped already")
@@ -78,14 +78,14 @@ func applyPlaceGroup(t *txn, c *PlaceGroup) {
 		return
 	}
 	for i := range c.Allocs {
-		g, _ := t.groups.Get(g.gid) // as the one before has left it
+		g, _ := t.groups.Get(g.gid) // the placement before may have replaced it
 		if reason, err := placeInstance(t, g, job, spec, &c.Allocs[i]); err != nil {
 			t.skip(c.Allocs[i].ID, reason, "%v", err)
 		}
 	}
 }
 
-// place makes an allocation, or says why the plan no longer holds.
+// placeInstance makes an allocation, or returns why the plan no longer holds.
 func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, error) {
 	slot, wanted := t.slot(g, c.Index)
 	if !wanted || slot.JobVersion != job.Version {
@@ -111,8 +111,8 @@ func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reas
 	}
 	g = t.touch(g)
 	in := t.instance(g, c.Index)
-	// A first attempt is believed at once; one that follows a failure, or takes
-	// over from another version, is not.
+	// A first attempt counts as running at once. One that follows a failure, or
+	// replaces another version, must prove itself.
 	proving := in.Failures > 0 || in.Reason == ReasonSuperseded || in.Reason == ReasonReschedulesExhausted
 	in.Epoch++
 	in.EndedUnixNano, in.NotBeforeUnixNano = 0, 0
@@ -136,8 +136,9 @@ func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reas
 	return "", nil
 }
 
-// checkNode checks that the node can still take what the plan gives it: the state
-// is never over-committed, whatever the plan was made from.
+// nodeRefusal returns why the node can no longer take what the plan places there;
+// empty if it can. The state is never over-committed, whatever the plan was made
+// from.
 func nodeRefusal(t *txn, n *Node, job JobKey, spec *Group, c *PlaceAlloc) Reason {
 	u := t.useOf(n.Num)
 	need, free := spec.Ask.Resources, n.Capacity.Sub(u.Resources)
@@ -183,8 +184,8 @@ func nodeRefusal(t *txn, n *Node, job JobKey, spec *Group, c *PlaceAlloc) Reason
 	return ""
 }
 
-// Taken is the first of some tags that something on the node has; empty if there
-// is none.
+// Taken returns the first of some tags that an allocation on the node has; empty if
+// none has one.
 func (u *Use) Taken(tags []string) string {
 	for _, tag := range tags {
 		if _, taken := slices.BinarySearch(u.Apart, tag); taken {

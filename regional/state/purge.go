@@ -43,9 +43,9 @@ func purgeAllocs(t *txn, before int64, limit int) {
 	}
 }
 
-// forgetEndedLocals forgets local jobs that are to be purged, and the slots of groups
-// that their jobs no longer have, at once when the last of them has ended: not
-// only a pass later. It looks at what the command touched.
+// forgetEndedLocals removes local jobs that are to be purged, and the slots of groups
+// that their jobs no longer have, in the command with which the last instance ends.
+// It looks only at groups that the command touched.
 func forgetEndedLocals(t *txn) {
 	var jobs []JobKey
 	for _, g := range t.touched {
@@ -81,7 +81,7 @@ func forgetEndedLocal(t *txn, key JobKey) {
 	}
 }
 
-// hasLive says that an allocation of the group has not ended.
+// hasLive reports whether an allocation of the group has not ended.
 func hasLive(t *txn, g *group) bool {
 	if g.byState[Starting]+g.byState[Running] > 0 {
 		return true
@@ -94,9 +94,8 @@ func hasLive(t *txn, g *group) bool {
 	return false
 }
 
-// purgeJobs forgets the job versions that the proposer found unused, as far as
-// nothing has happened to their jobs since: so Apply need not look at more than
-// the jobs named.
+// purgeJobs removes the job versions that the proposer found unused, unless their
+// jobs changed since. So Apply reads no more than the jobs that are named.
 func purgeJobs(t *txn, c *Purge) {
 	for _, u := range c.Jobs {
 		if _, ok := t.Job(u.Key, u.Version); ok && !changedSince(t, u.Key, c.SeenIndex) {
@@ -106,7 +105,7 @@ func purgeJobs(t *txn, c *Purge) {
 	}
 }
 
-// changedSince says that a job, or anything of it, was written to after index.
+// changedSince reports whether a job, or a group of it, was written to after index.
 func changedSince(t *txn, key JobKey, index uint64) bool {
 	if l, ok := t.LocalJob(key.Namespace, key.Job); key.Local && ok && l.Revision > index {
 		return true

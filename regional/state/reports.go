@@ -84,8 +84,8 @@ func applyReport(t *txn, n *Node, r *AllocReport) {
 	t.res.Reported = append(t.res.Reported, ReportedChange{&a, a.Restarts - old.Restarts})
 }
 
-// up notes since when the tasks are up. One that had to be restarted has to
-// prove itself anew.
+// updateUp stores since when the tasks are up. An allocation with a restarted task
+// must prove itself again.
 func updateUp(t *txn, a *Alloc, r *AllocReport) {
 	if a.State == Running && a.Desired == Run && (r.Down || r.Restarts > a.Restarts) {
 		a.Proving = true
@@ -99,11 +99,11 @@ func updateUp(t *txn, a *Alloc, r *AllocReport) {
 	a.Restarts = r.Restarts
 }
 
-// reportEnd applies the end of a live allocation.
+// applyEnd applies the end of a live allocation.
 func applyEnd(t *txn, a *Alloc, r *AllocReport) {
 	asked := a.Desired == Stop
 	reason, message := r.Reason, r.Message
-	if asked && r.State == Stopped { // why it was asked says more than that it was
+	if asked && r.State == Stopped { // the reason of the order says more
 		reason = a.Reason
 		if message == "" {
 			message = a.Message
@@ -117,14 +117,14 @@ func applyEnd(t *txn, a *Alloc, r *AllocReport) {
 			a.Reason = ReasonDeclined
 		}
 	}
-	t.forgets(a.NodeID) // who reported it need not be told: no new order
+	t.forgets(a.NodeID) // the node knows of the end and needs no order
 	t.recordEnd(a)
 	t.recordFailure(a, asked)
 	t.putAlloc(a)
 }
 
-// releaseOthers releases what the node no longer holds though it is charged
-// for it: lost allocations that it forgot.
+// releaseUnmentioned releases allocations that the node is charged for but no longer
+// holds: lost ones that it removed.
 func releaseUnmentioned(t *txn, n *Node, reports []AllocReport) {
 	mentioned := make(map[string]struct{}, len(reports))
 	for i := range reports {

@@ -33,7 +33,7 @@ func applySlotOrder(t *txn, o *SlotOrder) {
 	s := o.Slot
 	s.Local = false
 	if s.From < 0 || s.To <= s.From {
-		t.skip(s.ID(), ReasonStaleOrder, "range %d..%d is no slot", s.From, s.To)
+		t.skip(s.ID(), ReasonStaleOrder, "range %d..%d is not a slot", s.From, s.To)
 		return
 	}
 	if held := slotAt(t, s.Key(), s.From); held != nil && s.Revision < held.Revision {
@@ -49,7 +49,7 @@ func applySlotOrder(t *txn, o *SlotOrder) {
 	case s.Desired < Run || s.Desired > Revoke:
 		refusal = fmt.Sprintf("desired %d is not known here: upgrade the region", s.Desired)
 		s.Desired = Run
-	case s.Desired != Run: // to end it nothing need be known about it
+	case s.Desired != Run: // ending it needs no knowledge of the job
 	case s.To > MaxInstances:
 		refusal = fmt.Sprintf("index %d is beyond %d, the greatest", s.To-1, MaxInstances-1)
 	case job == nil:
@@ -61,8 +61,8 @@ func applySlotOrder(t *txn, o *SlotOrder) {
 	putSlot(t, s, job, refusal)
 }
 
-// rejected is the answer to a slot that cannot be run here at all. It is held
-// like an accepted one, so that the answer is repeated until it has arrived.
+// rejected returns the answer to a slot that cannot run here at all. The slot is
+// stored like an accepted one, so that the answer is repeated until it arrived.
 func rejected(s *Slot, why string) Answer {
 	return Answer{
 		Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, To: s.To,
@@ -70,7 +70,7 @@ func rejected(s *Slot, why string) Answer {
 	}
 }
 
-// slotAt is the group's slot that begins at from.
+// slotAt returns the group's slot that begins at from; nil if there is none.
 func slotAt(t *txn, key GroupKey, from int32) *Slot {
 	if g, ok := t.group(key); ok {
 		for _, s := range g.slots {
@@ -82,15 +82,15 @@ func slotAt(t *txn, key GroupKey, from int32) *Slot {
 	return nil
 }
 
-// orderedJob is the job version of an order, stored if it is new. The same
-// version with another spec is a new job under the name of a forgotten one.
+// orderedJob returns the job version of an order, and stores it if it is new. The
+// same version with another spec is a new job under the name of a purged one.
 func orderedJob(t *txn, o *SlotOrder) *Job {
 	key := JobKey{Namespace: o.Slot.Namespace, Job: o.Slot.Job}
 	have, ok := t.Job(key, o.Slot.JobVersion)
 	if o.Job == nil || o.Job.Version != o.Slot.JobVersion || ok && bytes.Equal(have.Spec, o.Job.Spec) {
 		return have
 	}
-	if ok { // its instances are stopped as they were started
+	if ok { // the old spec is needed to stop its instances
 		old := *have
 		old.Version = 0
 		t.putJob(&old)
@@ -106,8 +106,8 @@ func (t *txn) putJob(j *Job) {
 	t.res.Changed = true
 }
 
-// putSlot stores a slot order over what is held at its From. job is nil where
-// it is not known; refusal says why nothing of the slot can run here.
+// putSlot stores a slot order, and replaces the slot with the same From. job is nil
+// if it is not known; refusal says why nothing of the slot can run here.
 func putSlot(t *txn, s Slot, job *Job, refusal string) {
 	var slots []*Slot
 	if g, ok := t.group(s.Key()); ok {
@@ -148,7 +148,7 @@ func sameSlot(a, b *Slot) bool {
 		a.JobVersion == b.JobVersion && a.Desired == b.Desired && a.State == b.State && a.UnlessConnected == b.UnlessConnected
 }
 
-// clip keeps the parts of answers that lie inside from..to.
+// clip returns the parts of answers that lie inside from..to.
 func clip(answers []Answer, from, to int32) []Answer {
 	var out []Answer
 	for _, a := range answers {
@@ -160,8 +160,8 @@ func clip(answers []Answer, from, to int32) []Answer {
 	return out
 }
 
-// setSlots replaces a group's slots and counts all its instances anew. job is
-// the newest version, nil if that did not change.
+// setSlots replaces a group's slots and counts all its instances again. job is the
+// newest version, nil if that did not change.
 func (t *txn) setSlots(g *group, slots []*Slot, job *Job) {
 	if job != nil && (g.priority != job.Priority || g.typ != job.Type) {
 		t.undecided.Delete(t.own, rank{g.priority, g.gid})
@@ -188,8 +188,8 @@ func (t *txn) refreshAll(g *group) {
 	}
 }
 
-// wantedOf counts the indices that slots want, each once though slots may
-// overlap while a change of theirs is incomplete.
+// wantedOf counts the indices that slots want. Slots may overlap while a change of
+// orders is incomplete; each index counts once.
 func wantedOf(slots []*Slot) int32 {
 	var n, seen int32
 	for _, r := range runRanges(slots) {
@@ -202,7 +202,7 @@ func wantedOf(slots []*Slot) int32 {
 	return n
 }
 
-// runRanges are the wanted ranges of slots, sorted by their beginning.
+// runRanges returns the wanted ranges of slots, sorted by their start.
 func runRanges(slots []*Slot) [][2]int32 {
 	var out [][2]int32
 	for _, s := range slots {
@@ -212,7 +212,7 @@ func runRanges(slots []*Slot) [][2]int32 {
 	return out
 }
 
-// Ranges are the parts from ≤ i < to that the slot wants, ascending.
+// Ranges returns the parts from ≤ i < to that the slot wants, ascending.
 func (s *Slot) Ranges() [][2]int32 {
 	if s.Desired != Run {
 		return nil
@@ -231,9 +231,9 @@ func (s *Slot) Ranges() [][2]int32 {
 	return out
 }
 
-// renew begins the attempts of a slot's instances anew where its generation
-// is new, and all that they did where its run is; and it carries live
-// allocations of an unchanged group, of the same run, over to its job version.
+// renew resets the attempts of a slot's instances if the generation is new, and also
+// what they completed if the run is new. Live allocations of an unchanged group and
+// the same run are carried over to the slot's job version.
 func (t *txn) renew(g *group, s *Slot, job *Job) {
 	hash := job.Group(g.key.Group).Hash
 	var indices []int32
@@ -268,7 +268,7 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 		switch {
 		case a.GroupHash == hash && sameRun(a.Run, s.Run):
 			version = s.JobVersion
-		case version == s.JobVersion: // of a forgotten job of the same name
+		case version == s.JobVersion: // of a purged job of the same name
 			version = 0
 		}
 		if a.Live() && (a.Desired == Run || version == 0) && a.JobVersion != version {
@@ -279,7 +279,7 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 		}
 	}
 	for i := range change {
-		if _, kept := t.Job(job.Key, change[i].JobVersion); !kept { // the same spec, forgotten and submitted anew
+		if _, kept := t.Job(job.Key, change[i].JobVersion); !kept { // a job with the same spec was purged and submitted again
 			forgotten := *job
 			forgotten.Version = change[i].JobVersion
 			t.putJob(&forgotten)
@@ -288,13 +288,14 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 	}
 }
 
-// sameRun: what is 0 was written before there were runs.
+// sameRun reports whether two runs are equal. Entries with 0 were written before there
+// were runs and equal all.
 func sameRun(a, b int64) bool { return a == b || a == 0 || b == 0 }
 
 func removeSlot(t *txn, id string) {
 	key, from, ok := parseSlotID(id)
 	if !ok {
-		t.skip(id, ReasonStaleOrder, "it is no slot's key")
+		t.skip(id, ReasonStaleOrder, "it is not the key of a slot")
 		return
 	}
 	g, ok := t.group(key)
@@ -326,9 +327,9 @@ func applyAnswers(t *txn, c *AnswerSlots) error {
 	return nil
 }
 
-// answer records a part as given back, unless something lives in it that this
-// region hears of. What a lost node may still run ends when the node is back;
-// masters of an earlier version gave such parts back.
+// applyAnswer records a part as given back, unless an allocation in it is live on a
+// connected node. What a lost node may still run ends when the node is back: masters
+// of an earlier version gave such parts back.
 func applyAnswer(t *txn, a Answer) {
 	id := SlotID(a.Namespace, a.Job, a.Group, a.From)
 	key := GroupKey{Namespace: a.Namespace, Job: a.Job, Group: a.Group}

@@ -15,7 +15,7 @@ import (
 	"slices"
 )
 
-// ErrSnapshot: the records are not a whole snapshot.
+// ErrSnapshot says that the records are not a complete snapshot.
 var ErrSnapshot = errors.New("snapshot is damaged")
 
 // Record is one entity of a snapshot: exactly one pointer is set.
@@ -41,7 +41,7 @@ type Header struct {
 	NextGID uint32
 }
 
-// ReportsRecord is how far a node's reports are stored.
+// ReportsRecord is the position up to which a node's reports are stored.
 type ReportsRecord struct {
 	NodeID   string
 	Position Position
@@ -64,7 +64,7 @@ type InstanceRecord struct {
 	Instance Instance
 }
 
-// KeyRecord is a used idempotency key and the answer given.
+// KeyRecord is a used idempotency key and the result of its request.
 type KeyRecord struct {
 	Idempotency Idempotency
 	Version     int64
@@ -72,13 +72,13 @@ type KeyRecord struct {
 	Same        bool // as in the Result
 }
 
-// EndRecord is the last record, so that a truncated snapshot is seen.
+// EndRecord is the last record, so that a truncated snapshot is detected.
 type EndRecord struct {
 	Records uint64 // before this one
 }
 
 // Records yields every entity in a deterministic order, a Header first and an
-// EndRecord last. Instances and allocations are valid until the next one.
+// EndRecord last. A record of an instance or allocation is valid until the next one.
 func (v *View) Records() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		var n uint64
@@ -151,8 +151,8 @@ func (v *View) groupRecords(put func(Record) bool) bool {
 	return true
 }
 
-// Restore builds a state from the records of a snapshot; all of them must
-// come. The records' entities are taken over.
+// Restore builds a state from all records of a snapshot. The state uses the records'
+// entities, which the caller must not write to.
 func Restore(records iter.Seq2[Record, error]) (*State, error) {
 	s := New()
 	r := restorer{State: s, dedup: newDedup()}
@@ -165,7 +165,7 @@ func Restore(records iter.Seq2[Record, error]) (*State, error) {
 		}
 	}
 	if !r.whole {
-		return nil, fmt.Errorf("%w: it ends after %d records", ErrSnapshot, r.n)
+		return nil, fmt.Errorf("%w: it ends after %d records, without an end record", ErrSnapshot, r.n)
 	}
 	r.finish()
 	return s, nil
@@ -197,7 +197,7 @@ func (r *restorer) add(rec *Record) error {
 		if n, ok := r.View.Node(rec.Reports.NodeID); ok {
 			r.reports.Set(r.own, n.Num, &rec.Reports.Position)
 		}
-	case rec.Job != nil: // they come by version, and no copy shares the slice yet
+	case rec.Job != nil: // versions come in order, and no copy shares the slice yet
 		e := r.jobEntryFor(rec.Job.Key)
 		e.versions = append(e.versions, rec.Job)
 	case rec.Local != nil:
@@ -249,7 +249,7 @@ func (r *restorer) alloc(rec *AllocRecord) error {
 	ref := allocKey{g.gid, a.Index, a.Seq}
 	t := &txn{State: r.State}
 	in := t.instance(g, a.Index)
-	if in.newest != nil { // they come by Seq, and no copy shares the slice yet
+	if in.newest != nil { // allocations come by Seq, and no copy shares the slice yet
 		in.earlier = append(in.earlier, in.newest)
 	}
 	in.newest = a
@@ -266,7 +266,7 @@ func (r *restorer) alloc(rec *AllocRecord) error {
 	return nil
 }
 
-// finish counts every group anew.
+// finish counts every group.
 func (r *restorer) finish() {
 	t := &txn{State: r.State}
 	for _, u := range r.uses.All() {
@@ -285,7 +285,8 @@ func (r *restorer) finish() {
 	}
 }
 
-// Hash is a digest over all records: equal on every server at an equal index.
+// Hash returns a digest over all records, which is equal on every server at an equal
+// index.
 func (v *View) Hash() string {
 	h := sha256.New()
 	for rec := range v.Records() {
@@ -294,7 +295,8 @@ func (v *View) Hash() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// digest writes a value in a canonical form: maps by key, nil like empty.
+// digest writes a value in a canonical form: maps sorted by key, nil slices as empty
+// ones.
 func digest(h hash.Hash, v reflect.Value) {
 	number := func(n uint64) {
 		var b [8]byte

@@ -8,17 +8,17 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state/persist"
 )
 
-// State is the writable state; one goroutine at a time. Reads through its
-// embedded View see the latest Apply.
+// State is the writable state. Not for concurrent use. Reads through its embedded
+// View see the latest Apply.
 type State struct {
 	View
 	own *persist.Owner
-	// commands are counted, so that a group knows which has touched it.
+	// commands counts the commands, so that a group knows which one touched it.
 	commands uint64
-	touched  []*group // by the latest command, whose array the next one uses
+	touched  []*group // by the latest command; its array is reused
 }
 
-// View is an immutable state; read it from any goroutine.
+// View is an immutable state that any goroutine may read.
 type View struct {
 	index   uint64
 	cluster Cluster
@@ -32,20 +32,20 @@ type View struct {
 	jobs    persist.Tree[JobKey, *jobEntry]
 	groups  persist.Array[group]               // by gid
 	ids     persist.Array[persist.List[idRef]] // by bucket
-	// ended are the allocations that Purge may forget, oldest first.
+	// ended are the allocations that Purge may remove, oldest first.
 	ended     persist.Tree[endedKey, allocKey]
 	undecided persist.Tree[rank, struct{}]
 	keys      persist.Tree[str, *KeyRecord]
 
-	localJobs int // how many of jobs are the region's own
-	// slotsRevision is the greatest of a slot of the global tier's so far.
+	localJobs int // how many of the jobs are the region's own
+	// slotsRevision is the greatest revision of a slot of the global tier so far.
 	slotsRevision int64
 
 	byState   [8]int
 	allocated Resources
 }
 
-// group is a group with what is counted over its instances.
+// group is a group with the counts over its instances.
 type group struct {
 	own      *persist.Owner
 	gid      uint32
@@ -54,10 +54,10 @@ type group struct {
 	typ      JobType
 	priority int32
 	modify   uint64
-	touched  uint64 // by which of the owner's commands
+	touched  uint64 // number of the owner's command that touched it
 
 	wanted    int32      // indices to run here
-	recorded  int32      // of these, how many have an inst
+	recorded  int32      // how many of these have an inst
 	unsteady  int32      // insts that may need a decision
 	outdated  int32      // instances that start or run in another version
 	allocs    int32      // ended ones included
@@ -81,8 +81,8 @@ type str string
 
 func (a str) Compare(b str) int { return strings.Compare(string(a), string(b)) }
 
-// Compare orders jobs by namespace and name, a region's own after the
-// federation's of the same name.
+// Compare orders jobs by namespace and name; a region's own job comes after the
+// federation's job of the same name.
 func (k JobKey) Compare(o JobKey) int {
 	if c := strings.Compare(k.Namespace, o.Namespace); c != 0 {
 		return c
@@ -107,7 +107,7 @@ func (k GroupKey) Compare(o GroupKey) int {
 	return strings.Compare(k.Group, o.Group)
 }
 
-// allocKey is where an allocation is held.
+// allocKey locates an allocation.
 type allocKey struct {
 	gid   uint32
 	index int32
@@ -139,7 +139,7 @@ func (a rank) Compare(b rank) int {
 	return cmp.Compare(a.gid, b.gid)
 }
 
-// New is the empty state before the first command.
+// New returns the empty state before the first command.
 func New() *State {
 	return &State{own: &persist.Owner{}, View: View{nextSeq: 1, nextNum: 1, nextGID: 1}}
 }
@@ -151,15 +151,15 @@ func (s *State) Snapshot() *View {
 	return &v
 }
 
-// Fork is a writable state of its own that starts as the view: for a
-// sequencer that runs ahead of the log, and for what-ifs. Constant time. The
-// view must come from Snapshot; fork a State by s.Snapshot().Fork().
+// Fork returns an independent writable state that starts as the view: for a
+// sequencer that runs ahead of the log, and for what-ifs. Constant time. The view
+// must come from Snapshot; fork a State by s.Snapshot().Fork().
 func (v *View) Fork() *State { return &State{View: *v, own: &persist.Owner{}} }
 
-// Index of the last command applied.
+// Index returns the index of the last command applied.
 func (v *View) Index() uint64 { return v.index }
 
-// Cluster says whose log this is.
+// Cluster returns the cluster and region of the log.
 func (v *View) Cluster() Cluster { return v.cluster }
 
 // Node finds a node by id.
@@ -168,8 +168,7 @@ func (v *View) Node(id string) (*Node, bool) { return v.nodes.Get(str(id)) }
 // Nodes yields all nodes by id.
 func (v *View) Nodes() iter.Seq[*Node] { return values(v.nodes.All()) }
 
-// NodesInUse yields all nodes by id with what they are charged for, which must
-// not be written to.
+// NodesInUse yields all nodes by id with their Use, which must not be written to.
 func (v *View) NodesInUse() iter.Seq2[*Node, *Use] {
 	return func(yield func(*Node, *Use) bool) {
 		for _, n := range v.nodes.All() {
@@ -181,14 +180,14 @@ func (v *View) NodesInUse() iter.Seq2[*Node, *Use] {
 	}
 }
 
-// SlotsRevision is the greatest revision of a slot of the global tier that this
-// state, or the snapshot it came from, has held.
+// SlotsRevision returns the greatest revision of a slot of the global tier that this
+// state, or the snapshot that it came from, has held.
 func (v *View) SlotsRevision() int64 { return v.slotsRevision }
 
-// NodeCount is the number of nodes.
+// NodeCount returns the number of nodes.
 func (v *View) NodeCount() int { return v.nodes.Len() }
 
-// Use is what a node is charged for; the zero value for an unknown node. Its
+// Use returns what a node is charged for; the zero value for an unknown node. Its
 // slices must not be written to.
 func (v *View) Use(nodeID string) Use {
 	if n, ok := v.Node(nodeID); ok {
@@ -197,7 +196,7 @@ func (v *View) Use(nodeID string) Use {
 	return Use{}
 }
 
-// UseOf is as Use, by the node's Num.
+// UseOf is Use by the node's Num.
 func (v *View) UseOf(num uint32) Use { return v.useOf(num) }
 
 func (v *View) useOf(num uint32) Use {
@@ -230,7 +229,7 @@ func (v *View) allocsOn(num uint32) iter.Seq[*Alloc] {
 	}
 }
 
-// Reports is how far a node's reports are stored.
+// Reports returns the position up to which a node's reports are stored.
 func (v *View) Reports(nodeID string) Position {
 	if n, ok := v.Node(nodeID); ok {
 		return v.reportsOf(n.Num)
@@ -248,11 +247,11 @@ func (v *View) reportsOf(num uint32) Position {
 // Key finds a used idempotency key.
 func (v *View) Key(key string) (*KeyRecord, bool) { return v.keys.Get(str(key)) }
 
-// AllocCounts counts the region's allocations (attempts) by state; the index
-// is the AllocState.
+// AllocCounts returns the number of allocations (attempts) by state; the index is the
+// AllocState.
 func (v *View) AllocCounts() [8]int { return v.byState }
 
-// Allocated is the sum of what all nodes are charged for.
+// Allocated returns the sum of what all nodes are charged for.
 func (v *View) Allocated() Resources { return v.allocated }
 
 func values[K, V any](seq iter.Seq2[K, V]) iter.Seq[V] {
@@ -265,7 +264,7 @@ func values[K, V any](seq iter.Seq2[K, V]) iter.Seq[V] {
 	}
 }
 
-// newestSlot keeps SlotsRevision.
+// newestSlot updates the value of SlotsRevision.
 func (v *View) newestSlot(slots []*Slot) {
 	for _, s := range slots {
 		if !s.Local {
@@ -274,19 +273,19 @@ func (v *View) newestSlot(slots []*Slot) {
 	}
 }
 
-// Charges is a view of the nodes and what they are charged for alone, for who
-// keeps it to compare a later view with (SameNodes, UsesSince): a whole one would
-// keep every allocation as it was then.
+// Charges returns a view that has only the nodes and what they are charged for. It
+// can be compared with a later view (SameNodes, UsesSince) and does not retain all
+// allocations, as a whole view would.
 func (v *View) Charges() *View {
 	return &View{index: v.index, cluster: v.cluster, nodes: v.nodes, uses: v.uses}
 }
 
-// SameNodes says that no node was registered, changed or removed between two
-// views of one state. False is possible even so.
+// SameNodes reports whether no node was registered, changed or removed between two
+// views of one state. False is possible even then.
 func (v *View) SameNodes(old *View) bool { return v.nodes.Same(&old.nodes) }
 
-// UsesSince yields the Num of every node whose use may differ from that in an
-// older view of the same state, ascending. Nodes that came or went since are
+// UsesSince yields the Num of every node whose use may differ from that in an older
+// view of the same state, ascending. Nodes that were added or removed since are
 // among them.
 func (v *View) UsesSince(old *View) iter.Seq[uint32] {
 	return v.uses.Since(&old.uses)

@@ -37,10 +37,10 @@ type Cluster struct {
 	// Incarnation grows at every snapshot restore or quorum recovery; orders
 	// compare by (incarnation, Raft index).
 	Incarnation uint64
-	// Orders is how far the global tier's slot orders are stored.
+	// Orders is the position up to which the global tier's slot orders are stored.
 	Orders Position
-	// OrdersIncomplete is true between the parts of one change of slot orders:
-	// nothing may be stopped as unwanted before it is whole.
+	// OrdersIncomplete is true between the parts of one change of slot orders: nothing
+	// may be stopped as unwanted before the change is complete.
 	OrdersIncomplete bool
 }
 
@@ -73,8 +73,8 @@ type Facts struct {
 	AgentVersion    string
 }
 
-// Node is one agent. Capacity is what it offers; several agents of one machine
-// (SharedMachine) each offer their own part.
+// Node is one agent. Capacity is what the agent offers; several agents of one
+// machine (SharedMachine) each offer their own part.
 type Node struct {
 	ID            string // UUID made by the agent
 	Num           uint32 // dense, given by Apply; index of system instances
@@ -98,32 +98,32 @@ type Node struct {
 	Draining bool
 
 	RegisteredUnixNano int64
-	// StatusUnixNano is since when Status holds; for a lost node since when it
-	// is silent.
+	// StatusUnixNano is since when Status holds; for a lost node, since when it has
+	// been silent.
 	StatusUnixNano int64
-	// InventoryIndex changes only with what UpsertNode brings: caches of
+	// InventoryIndex changes only with the inventory that UpsertNode brings: caches of
 	// constraint results can be keyed by (ID, InventoryIndex).
 	InventoryIndex uint64
 	ModifyIndex    uint64
 
-	// VolumesAllow are the folders below which its jobs may have volumes, as far
-	// as VolumesReported: an agent that does not say may take any.
+	// VolumesAllow are the folders below which jobs may have volumes. They count only
+	// with VolumesReported: an agent that does not report them may allow any folder.
 	VolumesAllow    []string
 	VolumesReported bool `codec:"VolumesSaid"`
 }
 
-// Allows says whether a job may have a folder of the node as a volume, as far as
-// the agent said.
+// Allows reports whether a job may have a folder of the node as a volume, as far as
+// the agent reported.
 func (n *Node) Allows(path string) bool {
 	return !n.VolumesReported || folder.Allowed(path, n.VolumesAllow)
 }
 
-// Eligible says that the node may take new work as far as its status goes.
+// Eligible reports whether the status of the node lets it take new work.
 func (n *Node) Eligible() bool {
 	return n.Status == NodeReady && !n.Cordoned && !n.Draining && !n.ControlPlane
 }
 
-// MaxAllocs is how many allocations the node may be charged for at once: its
+// MaxAllocs returns how many allocations the node may be charged for at once: its
 // quota, and never more than MaxNodeAllocs.
 func (n *Node) MaxAllocs() int32 {
 	if n.InstanceQuota > 0 {
@@ -132,16 +132,16 @@ func (n *Node) MaxAllocs() int32 {
 	return MaxNodeAllocs
 }
 
-// JobKey names a job. Local jobs (name@region) live in a namespace of their
-// own, so they never clash with the global tier's.
+// JobKey names a job. Local jobs (name@region) are distinct from jobs of the global
+// tier with the same name.
 type JobKey struct {
 	Namespace string
 	Job       string
 	Local     bool
 }
 
-// In is the job's name as people in that region know it: "namespace/job", with
-// "@region" for the region's own.
+// In returns the job's name for users: "namespace/job", with "@region" for the
+// region's own jobs.
 func (k JobKey) In(region string) string {
 	if k.Local {
 		return k.Namespace + "/" + k.Job + "@" + region
@@ -149,8 +149,8 @@ func (k JobKey) In(region string) string {
 	return k.Namespace + "/" + k.Job
 }
 
-// String is the key in the state: "namespace/job", with "@local" for a region's
-// own job. For people there is In.
+// String returns the key in the state: "namespace/job", with "@local" for a region's
+// own job. Messages to users have In.
 func (k JobKey) String() string {
 	if k.Local {
 		return k.Namespace + "/" + k.Job + "@local"
@@ -166,10 +166,11 @@ type GroupKey struct {
 	Local     bool
 }
 
-// JobKey is the group's job.
+// JobKey returns the group's job.
 func (k GroupKey) JobKey() JobKey { return JobKey{k.Namespace, k.Job, k.Local} }
 
-// String is "namespace/job/group", with "@local" after a region's own job.
+// String returns "namespace/job/group", with "@local" after the name of a region's
+// own job.
 func (k GroupKey) String() string { return k.JobKey().String() + "/" + k.Group }
 
 // GPUAsk asks for accelerators of one task.
@@ -179,8 +180,8 @@ type GPUAsk struct {
 	Models     []string // accepted models; empty = any
 }
 
-// DriverAsk names a driver that must be healthy, and what it must be able to
-// do.
+// DriverAsk names a driver that must be healthy, and the capabilities that it must
+// have.
 type DriverAsk struct {
 	Name         string
 	Capabilities []string
@@ -198,8 +199,8 @@ type Affinity struct {
 	Weight int32 // -100..100, not 0
 }
 
-// Ask is what one instance of a group needs of its node: the sum over its
-// tasks. Slices are sorted by the shell, so that equal asks compare equal.
+// Ask is what one instance of a group needs of its node: the sum over its tasks. The
+// shell sorts the slices, so that equal asks compare equal.
 type Ask struct {
 	Resources   Resources
 	GPUs        []GPUAsk // one per task that asks
@@ -210,47 +211,46 @@ type Ask struct {
 	Affinities  []Affinity
 	Spread      string // expression giving a string; empty = none
 	Ports       []PortAsk
-	// Apart are tags, sorted: no two instances that have one in common share a
-	// node.
+	// Apart are tags, sorted: two instances with a common tag never share a node.
 	Apart []string
 	// Volumes are folders of the node, sorted: its operator must allow them.
 	Volumes []string
 }
 
-// Reschedule is the policy once restarts on a node are used up.
+// Reschedule is the policy for instances whose restarts on a node are used up.
 type Reschedule struct {
-	Attempts int32 // replacements of failed instances at most
-	// Back-off doubles from From up to To.
+	Attempts int32 // most replacements of a failed instance
+	// The back-off doubles from From up to To.
 	From time.Duration
 	To   time.Duration
 }
 
 // Disconnect is the group's choice when its node is lost.
 type Disconnect struct {
-	After           time.Duration // since the node is silent
+	After           time.Duration // since the node became silent
 	StopRunning     bool          // running: stop; else keep
 	Replace         bool
 	KeepReplacement bool // reconcile: keep_replacement; else keep_original
 }
 
-// Group is what the master needs to know of a job's group.
+// Group is what the master needs to know about a group of a job.
 type Group struct {
 	Name string
-	// Hash of everything whose change needs a restart (not the count): equal
-	// hashes carry instances over to a new version as they are.
+	// Hash of everything whose change needs a restart (not the count): with equal
+	// hashes instances are carried over to a new version as they are.
 	Hash        uint64
-	Count       int32 // used for local jobs only; slots say it otherwise
+	Count       int32 // of local jobs only; for others the slots say it
 	Ask         Ask
 	Reschedule  Reschedule
 	Disconnect  Disconnect
 	MaxParallel int32 // update.max_parallel; values below 1 count as 1
 	Singleton   bool
 	KillTimeout time.Duration // the longest of its tasks
-	MaxRuntime  time.Duration // 0 = unlimited; kept by the agent
+	MaxRuntime  time.Duration // 0 = unlimited; the agent enforces it
 }
 
-// Job is one version of a job. It is kept while a slot, an allocation or a
-// LocalJob refers to it.
+// Job is one version of a job. It is stored while a slot, an allocation or a LocalJob
+// refers to it.
 type Job struct {
 	Key         JobKey
 	Version     int64
@@ -261,7 +261,7 @@ type Job struct {
 	CreateIndex uint64
 }
 
-// Group finds a group by name; nil when there is none.
+// Group finds a group by name; nil if there is none.
 func (j *Job) Group(name string) *Group {
 	for i := range j.Groups {
 		if j.Groups[i].Name == name {
@@ -277,15 +277,15 @@ type LocalJob struct {
 	Name      string
 	Version   int64
 	Stopped   bool
-	Purge     bool // forget it once everything has ended
-	// Run is the Raft index of the submit that began the present run.
+	Purge     bool // remove it once everything has ended
+	// Run is the Raft index of the submit that started the present run.
 	Run int64
 	// Revision is the Raft index of the last change: the check-index.
 	Revision          uint64
 	SubmittedUnixNano int64
 }
 
-// Key is the local job's key.
+// Key returns the local job's key.
 func (l *LocalJob) Key() JobKey { return JobKey{l.Namespace, l.Name, true} }
 
 // Count is a reason and how many nodes (or instances) it concerns.
@@ -295,7 +295,8 @@ type Count struct {
 	Message string
 }
 
-// Answer is the region's word on a part From ≤ i < To of a slot.
+// Answer is what the region tells the global tier about a part From ≤ i < To of a
+// slot.
 type Answer struct {
 	Namespace  string
 	Job        string
@@ -317,44 +318,44 @@ type Slot struct {
 	Local      bool
 	From, To   int32
 	Generation int64 // local jobs: the Raft index of the submit
-	// Run that the slot belongs to: what an instance did in another one counts
-	// no more. 0 = the global tier is too old to say.
+	// Run that the slot belongs to: what an instance did in another run does not count
+	// any more. 0 = the global tier is too old to have runs.
 	Run        int64
 	Revision   int64
 	JobVersion int64
 	Desired    Desired
-	// State is what the global tier holds, as told by its latest order.
+	// State is the slot's state in the global tier, from its latest order.
 	State SlotState
-	// Returned are the parts given back (rejected, returned) in this
-	// generation: they are wanted no more, and the answers are repeated until
-	// the order changes accordingly. Sorted by From, disjoint.
+	// Returned are the parts given back (rejected, returned) in this generation: they
+	// are no longer wanted, and the answers are repeated until the order changes
+	// accordingly. Sorted by From, disjoint.
 	Returned []Answer
 	// CommittedUnixNano is when this generation was committed.
 	CommittedUnixNano int64
 	CreateIndex       uint64
 	ModifyIndex       uint64
-	// HoldNano is for how long from CommittedUnixNano on instances that fit
-	// nowhere are kept before they are given back.
+	// HoldNano is how long after CommittedUnixNano instances that fit nowhere are held
+	// back before they are given back.
 	HoldNano int64
-	// UnlessConnected goes with desired Revoke: instances that are heard of stay, see
-	// View.Keeps.
+	// UnlessConnected goes with desired Revoke: instances on connected nodes stay, see
+	// View.ExemptFromRevoke.
 	UnlessConnected bool `codec:"UnlessHeard"`
 }
 
-// Key is the slot's group.
+// Key returns the slot's group.
 func (s *Slot) Key() GroupKey { return GroupKey{s.Namespace, s.Job, s.Group, s.Local} }
 
-// ID is the wire's key "namespace/job/group/from".
+// ID returns the key of the slot on the wire: "namespace/job/group/from".
 func (s *Slot) ID() string {
 	return SlotID(s.Namespace, s.Job, s.Group, s.From)
 }
 
-// SlotID is the wire's key of a slot: "namespace/job/group/from".
+// SlotID returns the key of a slot on the wire: "namespace/job/group/from".
 func SlotID(namespace, job, group string, from int32) string {
 	return namespace + "/" + job + "/" + group + "/" + strconv.Itoa(int(from))
 }
 
-// Wants says that index i of the slot shall run here: desired run, inside the
+// Wants reports whether index i of the slot is to run here: desired run, inside the
 // range and not given back.
 func (s *Slot) Wants(i int32) bool {
 	return s.Desired == Run && i >= s.From && i < s.To && !s.returned(i)
@@ -369,24 +370,23 @@ func (s *Slot) returned(i int32) bool {
 	return false
 }
 
-// PortGrant is a host port given to an allocation.
+// PortGrant is a host port of an allocation.
 type PortGrant struct {
 	Label string
 	Port  int32
 }
 
-// GPUGrant is a device, or a part of one, given to an allocation.
+// GPUGrant is a device, or a part of one, of an allocation.
 type GPUGrant struct {
 	Device     string
 	ShareMilli int32 // 1000 = the whole device
 }
 
-// Instance is what is remembered of one index of a group across its attempts.
+// Instance is the record of one index of a group across its attempts.
 type Instance struct {
 	Index int32
-	// Generation and run of the slot, and hash of the group, that what follows is
-	// about. A new generation starts the attempts anew, a new hash or run also
-	// what is done.
+	// Generation and Run of the slot, and Hash of the group, to which the fields below
+	// belong. A new generation resets the attempts; a new hash or run also resets Done.
 	Generation int64
 	Run        int64
 	Hash       uint64
@@ -400,28 +400,28 @@ type Instance struct {
 	EndedUnixNano int64 `codec:"FreedUnixNano"`
 	// Done: a batch instance has completed.
 	Done bool
-	// Exhausted: it failed and will not be tried again in this version.
+	// Exhausted: the instance failed and is not tried again in this version.
 	Exhausted bool
-	// Declined are the ids of nodes that declined it in this version.
+	// Declined are the ids of nodes that declined the instance in this version.
 	Declined []string
 	// Reason and Message of the newest attempt's end.
 	Reason  Reason
 	Message string
 }
 
-// Finished says that nothing is to be run for this index any more.
+// Finished reports whether nothing is to be run for this index any more.
 func (i *Instance) Finished() bool { return i.Done || i.Exhausted }
 
-// Counts are instances (not attempts) by state; lost are those of which only
-// an attempt on a lost node is left.
+// Counts are instances (not attempts) by state. An instance is lost if its only live
+// attempts are on lost nodes.
 type Counts struct {
 	Pending, Starting, Running, Complete, Failed, Stopped, Lost int32
-	// Outdated are those of Starting and Running that are of another version
-	// than their slot wants.
+	// Outdated counts those of Starting and Running whose version is not the one that
+	// their slot wants.
 	Outdated int32
 }
 
-// Use is what the allocations of a node are charged for.
+// Use is the sum of what the node is charged for.
 type Use struct {
 	Resources Resources
 	Allocs    int32
@@ -433,6 +433,6 @@ type Use struct {
 	// DedicatedJob.
 	Dedicated    int32
 	DedicatedJob JobKey
-	// Apart are the tags that are taken, sorted.
+	// Apart are the tags of its allocations, sorted.
 	Apart []string
 }

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// GroupView is a group as the view has it.
+// GroupView is a group in a View.
 type GroupView struct {
 	Key         GroupKey
 	Slots       []*Slot // sorted by From
 	Counts      Counts  // instances by state; unplaced ones are pending
-	Wanted      int32   // indices to run here; system: those that have a node
-	Unplaced    int32   // of these, those that never had a node
+	Wanted      int32   // indices to run here; of a system job: those that have a node
+	Unplaced    int32   // how many of these never had a node
 	ModifyIndex uint64  // orders summaries within an incarnation
 
 	gid uint32
@@ -66,10 +66,10 @@ func (v *View) JobGroups(key JobKey) iter.Seq[*GroupView] {
 	}
 }
 
-// Undecided yields the groups that may need a decision: an index without its
-// one live allocation, an allocation that is not wanted or not of the slot's
-// version, on a lost or draining node; every system group. Highest priority
-// first, then oldest.
+// Undecided yields the groups that may need a decision. They have an index without
+// exactly one live allocation, or an allocation that is not wanted, is not of the
+// slot's version, or is on a lost or draining node. Every system group is among
+// them. Highest priority first, then oldest.
 func (v *View) Undecided() iter.Seq[*GroupView] {
 	return func(yield func(*GroupView) bool) {
 		for r := range v.undecided.All() {
@@ -93,8 +93,8 @@ func (v *View) Slots() iter.Seq[*Slot] {
 	}
 }
 
-// Instances yields the remembered instances of a group by index; they must not
-// be written to.
+// Instances yields the stored instances of a group by index; they must not be
+// written to.
 func (v *View) Instances(key GroupKey) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		if g, ok := v.Group(key); ok {
@@ -103,7 +103,7 @@ func (v *View) Instances(key GroupKey) iter.Seq[*Instance] {
 	}
 }
 
-// InstancesIn is as Instances, for a group of this view.
+// InstancesIn is Instances for a group of this view.
 func (v *View) InstancesIn(g *GroupView) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		if of, ok := v.groups.Get(g.gid); ok {
@@ -116,8 +116,7 @@ func (v *View) InstancesIn(g *GroupView) iter.Seq[*Instance] {
 	}
 }
 
-// Instance is what is remembered of an index; only its Index is set if nothing
-// is.
+// Instance returns the record of an index; only Index is set if there is none.
 func (v *View) Instance(key GroupKey, index int32) Instance {
 	if g, ok := v.group(key); ok {
 		if in := g.insts.get(index); in != nil {
@@ -127,8 +126,8 @@ func (v *View) Instance(key GroupKey, index int32) Instance {
 	return Instance{Index: index}
 }
 
-// Allocs yields all allocations by group, index and Seq; groups in the order
-// in which the region came to know them.
+// Allocs yields all allocations by group, index and Seq; groups in the order in which
+// they were first stored.
 func (v *View) Allocs() iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
 		for _, g := range v.groups.All() {
@@ -141,7 +140,7 @@ func (v *View) Allocs() iter.Seq[*Alloc] {
 	}
 }
 
-// EndedBefore says whether Purge would find an allocation to forget.
+// EndedBefore reports whether Purge would find an allocation to remove.
 func (v *View) EndedBefore(unixNano int64) bool {
 	for k := range v.ended.All() {
 		return k.at < unixNano
@@ -158,7 +157,7 @@ func (v *View) GroupAllocs(key GroupKey) iter.Seq[*Alloc] {
 	}
 }
 
-// AllocsIn is as GroupAllocs, for a group of this view.
+// AllocsIn is GroupAllocs for a group of this view.
 func (v *View) AllocsIn(g *GroupView) iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
 		if of, ok := v.groups.Get(g.gid); ok {
@@ -176,10 +175,10 @@ func (v *View) InstanceAllocs(key GroupKey, index int32) iter.Seq[*Alloc] {
 	}
 }
 
-// ExemptFromRevoke says that an index of a slot that is to be given up unless it is heard of
-// stays: an attempt that is to run is on a node that is there, or a batch
-// instance has completed, and would be begun anew elsewhere. What was given back
-// does not stay.
+// ExemptFromRevoke reports whether an index stays here although its slot is revoked
+// with UnlessConnected: an attempt that is to run is on a connected node, or a batch
+// instance has completed and would be started again elsewhere. An index that was
+// given back does not stay.
 func (v *View) ExemptFromRevoke(s *Slot, index int32) bool {
 	if s.Desired != Revoke || !s.UnlessConnected || index < s.From || index >= s.To || s.returned(index) {
 		return false
@@ -195,7 +194,7 @@ func (v *View) ExemptFromRevoke(s *Slot, index int32) bool {
 	return false
 }
 
-// slot is the slot that governs an index, and whether it wants it.
+// slot returns the slot that governs an index, and whether the slot wants it.
 func (v *View) slot(g *group, index int32) (*Slot, bool) {
 	if g.typ != System {
 		s := SlotOf(g.slots, index)
@@ -205,13 +204,13 @@ func (v *View) slot(g *group, index int32) (*Slot, bool) {
 	return s, v.exists(index) && s != nil && s.Wants(s.From)
 }
 
-// exists says that there is a node for an instance of system groups.
+// exists reports whether the node of a system instance is registered.
 func (v *View) exists(index int32) bool {
 	_, ok := v.uses.Get(uint32(index))
 	return ok
 }
 
-// SharedWith says that the node is charged for an allocation of another job.
+// SharedWith reports whether the node is charged for an allocation of another job.
 func (v *View) SharedWith(n *Node, job JobKey) bool {
 	if v.useOf(n.Num).Allocs == 0 {
 		return false
@@ -224,8 +223,8 @@ func (v *View) SharedWith(n *Node, job JobKey) bool {
 	return false
 }
 
-// Unmentioned are the allocations that a node is charged for though they have
-// ended, and that it does not mention among all that it holds: those to release.
+// Unmentioned returns the allocations to release: the node is charged for them
+// although they have ended, and does not mention them among all that it holds.
 func (v *View) Unmentioned(nodeID string, mentioned func(id string) bool) []string {
 	var out []string
 	for a := range v.NodeAllocs(nodeID) {
@@ -236,9 +235,9 @@ func (v *View) Unmentioned(nodeID string, mentioned func(id string) bool) []stri
 	return out
 }
 
-// Purgeable is the command that forgets what has ended by now, at most limit job
-// versions and idempotency keys; nil when there is nothing. It looks through
-// the whole view: the proposer does that aside, Apply must not.
+// Purgeable returns the command that removes what has ended, at most limit job
+// versions and idempotency keys; nil if there is nothing to remove. It goes through
+// the whole view: the proposer can do that in the background, Apply must not.
 func (v *View) Purgeable(endedBefore, now int64, limit int) *Purge {
 	c := &Purge{EndedBeforeUnixNano: endedBefore, SeenIndex: v.index, Jobs: v.unusedJobs(limit)}
 	for k, rec := range v.keys.All() {
@@ -252,9 +251,9 @@ func (v *View) Purgeable(endedBefore, now int64, limit int) *Purge {
 	return c
 }
 
-// unusedJobs are job versions to which nothing refers any more. The newest one
-// of a job is mostly found in use by its slots: only of the others, and of jobs
-// that are gone, are the allocations looked at.
+// unusedJobs returns job versions to which nothing refers any more. A slot mostly
+// refers to the newest version of a job, so that allocations are read only for the
+// other versions, and for jobs without slots.
 func (v *View) unusedJobs(limit int) []JobVersion {
 	var unused []JobVersion
 	for j := range v.versions() {
@@ -268,7 +267,7 @@ func (v *View) unusedJobs(limit int) []JobVersion {
 	return unused
 }
 
-// refersTo says that a slot, a local job or an allocation is of a job version.
+// refersTo reports whether a slot, a local job or an allocation is of a job version.
 func (v *View) refersTo(j *Job) bool {
 	for g := range v.groupsOf(j.Key) {
 		if slices.ContainsFunc(g.slots, func(s *Slot) bool { return s.JobVersion == j.Version }) {
