@@ -141,8 +141,8 @@ func (pl *placer) placeBundle(works []*work) {
 	}
 	lead.heldBack = out.heldBack
 
-	// Cumulative rounding: what the followers get in a region is never more
-	// than the proportion rounded up, and over all regions exactly theirs.
+	// Cumulative rounding: a region gets at most the proportion rounded up, and
+	// all regions together get every instance of the followers.
 	follow := make(map[*work][]int, len(works))
 	for _, w := range works {
 		if w == lead {

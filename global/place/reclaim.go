@@ -46,7 +46,7 @@ type reclaimer struct {
 	explain *explainer
 	plan    *Plan
 	// reserved are the sets of groups of jobs with released instances or pending
-	// revokes: as they were left by reserveReclaimed.
+	// revokes, after reserveReclaimed placed or reserved room for them.
 	reserved map[*Job][][]*work
 	// decided are the sets of groups of jobs with disconnected instances, after
 	// they were decided.
