@@ -43,8 +43,9 @@ type session struct {
 	urgentDirty  bool // what isUrgent compares
 	// reportNow: a report is due before its interval has passed.
 	reportNow bool
-	// leaseEnds is when the region's lease ends, on Config.Clock. leaseRequests are
-	// the requests without a grant and when each was sent.
+	// leaseEnds is when the region's lease ends, on Config.Clock. No code reads it
+	// yet: the failover of regions needs it to stop singletons in time.
+	// leaseRequests are the requests without a grant and when each was sent.
 	leaseEnds     time.Duration
 	leaseRequests map[uint64]time.Duration
 
