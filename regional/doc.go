@@ -9,7 +9,7 @@
 //	run           starts the parts of a server and stops them in order
 //	identity      a server's id
 //	knownservers  the gossip addresses of the region's servers, on disk
-//	servers       who is the master, which servers there are, connections to the master
+//	servers       the region's servers, its master, and connections to the master
 //	leadership    runs a Master in each term of this server
 //	bootstrap     the cluster's identity, committed by its first master
 //	services      what the API gets of the server and of a term

@@ -50,7 +50,7 @@ type server struct {
 	known      *knownServers
 	history    *metrics.Store
 	// federation is what the global tier sent; copier keeps it up to date.
-	federation *peers.Federation
+	federation *peers.FederationCache
 	copier     *peers.Copier
 	// stopping is closed when the server stops: streams that have no end of their
 	// own then end.
@@ -60,7 +60,7 @@ type server struct {
 // open opens what can fail early: the data directory and every address.
 func open(ctx context.Context, cfg Config) (_ *server, err error) {
 	s := &server{cfg: cfg, fsm: raftlog.NewFSM(), stopping: make(chan struct{}),
-		federation: peers.NewFederation(cfg.Clock),
+		federation: peers.NewFederationCache(cfg.Clock),
 		history:    metrics.NewStore()}
 	defer func() {
 		if err != nil {

@@ -4,7 +4,7 @@
 //	master   Master: creates the parts of a term and passes committed changes to them
 //	planner  Planner: plans over the state of the log, for the sequencer
 //	exprs    results of expressions over nodes, cached
-//	purge    what is forgotten after some time: ended jobs, lost nodes
+//	purge    forgets jobs that ended and nodes that are gone for long
 //	events   events about instances
 //	ids      ids of allocations
 package master

@@ -55,7 +55,7 @@ type Config struct {
 	// MaintainMembers adds and removes servers of the Raft group until ctx ends.
 	MaintainMembers func(ctx context.Context) error
 
-	Federation *peers.Federation
+	Federation *peers.FederationCache
 	Metrics    *metrics.Store
 	// Hub has the tunnels of agents, Tunnels accepts those of the global tier.
 	Hub     *tunnel.Hub

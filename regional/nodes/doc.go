@@ -10,7 +10,7 @@
 //	session    one agent's stream: hello, registration, attach and detach
 //	receive    what an agent sends, message by message
 //	reports    an agent's reports on their way into the log
-//	send       what is sent to an agent: grants, acknowledgements, orders
+//	send       the messages to an agent: grants, acknowledgements, orders
 //	sendstate  which goroutine sends on a session
 //	turns      the queue of sessions that have something to send
 //	stack      why some calls run on another goroutine

@@ -38,7 +38,7 @@ func (ss *session) receive(ctx context.Context) error {
 			sendNow, err = ss.handle(ctx, m)
 		}
 		n.endMessage(clock)
-		ss.incoming.Free() // what is retained of it was copied
+		ss.incoming.Free() // all that outlives it was copied
 		if err != nil {
 			return err
 		}

@@ -22,8 +22,8 @@ const (
 	maxBatchBytes = 256 << 10
 )
 
-// requestSend has what is due sent in the session's turn, unless a goroutine
-// sends already. A waiting turn does not keep the receiver from sending at once.
+// requestSend queues the session for its turn to send, unless a goroutine sends
+// already. While the session waits for its turn the receiver can send at once.
 func (ss *session) requestSend() {
 	ss.mu.Lock()
 	enqueue := ss.sending.request()
@@ -33,14 +33,16 @@ func (ss *session) requestSend() {
 	}
 }
 
-// startSend returns whether the caller must run sendAll for what is due.
+// startSend returns whether the caller must run sendAll. Otherwise the goroutine
+// that sends looks again.
 func (ss *session) startSend() bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	return ss.sending.start()
 }
 
-// takeTurn sends what is due; the session has left the turn queue.
+// takeTurn sends, unless a goroutine sends already. The session has left the turn
+// queue.
 func (ss *session) takeTurn() {
 	ss.mu.Lock()
 	start := ss.sending.takeTurn()

@@ -1,6 +1,6 @@
 package nodes
 
-// sendState says who sends on a session. At most one goroutine sends at a time,
+// sendState is whether a goroutine sends on a session, and whether more is due. At most one goroutine sends at a time,
 // and the turn queue has a session at most once.
 type sendState uint8
 
@@ -13,7 +13,7 @@ const (
 	sendActive
 	// sendActiveQueued: a goroutine sends, and the session is still in the queue.
 	sendActiveQueued
-	// sendAgain: a goroutine sends and then looks again for what is due.
+	// sendAgain: a goroutine sends, and then looks again whether anything is due.
 	sendAgain
 	// sendAgainQueued: as sendAgain, and the session is still in the queue.
 	sendAgainQueued

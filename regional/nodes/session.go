@@ -24,7 +24,7 @@ import (
 // more, are accepted.
 const protocol = 1
 
-// maxInventory bounds what is stored of a node, in bytes.
+// maxInventory bounds a node's inventory, in bytes.
 const maxInventory = 256 << 10
 
 type agentStream = grpc.BidiStreamingServer[nusav1.AgentMessage, nusav1.MasterMessage]

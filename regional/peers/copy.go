@@ -32,9 +32,9 @@ const (
 	maxFile = 8 << 20
 )
 
-// Copier keeps a server's Federation equal to the master's and on disk.
+// Copier copies the master's FederationCache to a server, and that to disk.
 type Copier struct {
-	Federation *Federation
+	Federation *FederationCache
 	// Path is the file; empty writes nothing.
 	Path string
 	Log  *slog.Logger

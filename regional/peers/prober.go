@@ -58,7 +58,7 @@ type ProberConfig struct {
 	// EdgeChanged is called when a measured edge changed noticeably.
 	EdgeChanged func()
 	// Federation has what earlier masters received.
-	Federation *Federation
+	Federation *FederationCache
 	Log        *slog.Logger
 }
 

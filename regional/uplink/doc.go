@@ -5,7 +5,7 @@
 //	session       one session: sends, receives and ends
 //	receive       messages of the global tier
 //	orders        slot orders as commands of the log
-//	send          what is sent to the global tier, and when
+//	send          the messages to the global tier, and when they are due
 //	sendreport    when a report is sent
 //	summaries     which summaries of jobs have changed
 //	reporter      Reporter: reports of the region, from the state and the newest plan

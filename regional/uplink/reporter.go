@@ -37,13 +37,13 @@ type Reporter struct {
 	View func() *state.View
 	// PlanInput returns what a plan over a view is made from.
 	PlanInput func(*state.View) sched.Input
-	// Plan is what the newest plan says.
+	// Plan reads the newest plan.
 	Plan Plan
 	// Stats returns a node's latest statistics; false if there are none.
 	Stats func(nodeID string) (wire.NodeStats, bool)
 }
 
-// Plan is what the newest plan says.
+// Plan reads the newest plan.
 type Plan struct {
 	// Reasons are why instances of a group have no node.
 	Reasons func(state.GroupKey) []wire.CountedReason

@@ -86,7 +86,7 @@ func newSession(u *Uplink, stream globalStream, client nusav1.FederationClient, 
 	}
 }
 
-// wakeSender makes the sender look for what is due.
+// wakeSender makes the sender check which messages are due.
 func (ss *session) wakeSender() {
 	select {
 	case ss.wake <- struct{}{}:
@@ -94,7 +94,7 @@ func (ss *session) wakeSender() {
 	}
 }
 
-// update changes what is due and wakes the sender.
+// update changes what is to be sent and wakes the sender.
 func (ss *session) update(change func()) {
 	ss.mu.Lock()
 	change()

@@ -70,7 +70,7 @@ type Config struct {
 	Log        *raftlog.Sequencer
 	FSM        *raftlog.FSM
 	Reporter   *Reporter
-	Federation *peers.Federation
+	Federation *peers.FederationCache
 	Prober     *peers.Prober
 	// Tunnels accepts the calls that come through tunnels to the global tier.
 	Tunnels *tunnel.Listener

@@ -29,7 +29,7 @@ func peerList(names ...string) *nusav1.PeerRegions {
 // ages.
 func TestCopyOmitsWhatTheCallerHas(t *testing.T) {
 	c := &clock{now: time.Minute}
-	f := NewFederation(c.read)
+	f := NewFederationCache(c.read)
 	f.SetPeers(peerList("beta"))
 	c.now += 10 * time.Second
 	whole := f.Copy("")
@@ -49,7 +49,7 @@ func TestCopyOmitsWhatTheCallerHas(t *testing.T) {
 // content only makes a part younger.
 func TestAdoptTakesOnlyNewerParts(t *testing.T) {
 	c := &clock{now: time.Hour}
-	master, follower := NewFederation(c.read), NewFederation(c.read)
+	master, follower := NewFederationCache(c.read), NewFederationCache(c.read)
 	master.SetPeers(peerList("old"))
 	c.now += time.Minute
 	follower.SetPeers(peerList("new"))
@@ -76,7 +76,7 @@ func TestCopyOfAnEarlierProcessIsOlder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "federation")
 	c := &clock{now: time.Hour}
 	log := slog.New(slog.DiscardHandler)
-	first := &Copier{Federation: NewFederation(c.read), Path: path, Log: log}
+	first := &Copier{Federation: NewFederationCache(c.read), Path: path, Log: log}
 	first.Load() // there is no file yet
 	first.Federation.SetPeers(peerList("beta"))
 	c.now += time.Minute
@@ -87,7 +87,7 @@ func TestCopyOfAnEarlierProcessIsOlder(t *testing.T) {
 	if err := os.Chtimes(path, written, written); err != nil {
 		t.Fatal(err)
 	}
-	second := &Copier{Federation: NewFederation(c.read), Path: path, Log: log}
+	second := &Copier{Federation: NewFederationCache(c.read), Path: path, Log: log}
 	second.Load()
 	if silence, known := second.Federation.Silence(); !known || silence < 61*time.Minute || silence > 62*time.Minute {
 		t.Errorf("silence %v, known %v, want 61 minutes", silence, known)
@@ -95,7 +95,7 @@ func TestCopyOfAnEarlierProcessIsOlder(t *testing.T) {
 	if err := os.WriteFile(path, make([]byte, maxFile+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	third := &Copier{Federation: NewFederation(c.read), Path: path, Log: log}
+	third := &Copier{Federation: NewFederationCache(c.read), Path: path, Log: log}
 	third.Load()
 	if _, known := third.Federation.Silence(); known {
 		t.Error("a file larger than the bound was loaded")

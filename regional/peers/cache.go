@@ -17,12 +17,12 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// Federation holds what the global tier last sent this region about the other
+// FederationCache holds what the global tier last sent this region about the other
 // regions. Other tiers decide these values, so they are not in the Raft log:
 // each server copies them from the master and writes them to a file. A new
 // master, or a region that starts again, continues with its copy. Safe for
 // concurrent use.
-type Federation struct {
+type FederationCache struct {
 	clock func() time.Duration
 
 	mu sync.Mutex
@@ -37,17 +37,19 @@ type Federation struct {
 	token string
 }
 
-// NewFederation returns an empty value. clock is monotonic.
-func NewFederation(clock func() time.Duration) *Federation { return &Federation{clock: clock} }
+// NewFederationCache returns an empty value. clock is monotonic.
+func NewFederationCache(clock func() time.Duration) *FederationCache {
+	return &FederationCache{clock: clock}
+}
 
 // SetPeers stores the list of other regions.
-func (f *Federation) SetPeers(p *nusav1.PeerRegions) {
+func (f *FederationCache) SetPeers(p *nusav1.PeerRegions) {
 	f.update(func() { f.peers, f.peersAt = p, f.clock() })
 }
 
 // SetOrigins stores the origin records. Malformed records change nothing and
 // return an error.
-func (f *Federation) SetOrigins(o *nusav1.OriginTable) error {
+func (f *FederationCache) SetOrigins(o *nusav1.OriginTable) error {
 	table, err := origins.NewTable(o.GetRecords())
 	if err != nil {
 		return err
@@ -57,14 +59,14 @@ func (f *Federation) SetOrigins(o *nusav1.OriginTable) error {
 }
 
 // SetMatrix stores a compact matrix. The caller has checked it.
-func (f *Federation) SetMatrix(m *nusav1.CompactMatrix) {
+func (f *FederationCache) SetMatrix(m *nusav1.CompactMatrix) {
 	f.update(func() { f.matrix, f.matrixAt = m, f.clock() })
 }
 
 // Connected notes that a session with the global tier exists. The global tier
 // sends regions and origin records when they change, so the stored ones are
 // current.
-func (f *Federation) Connected() {
+func (f *FederationCache) Connected() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.peersAt, f.originsAt = f.clock(), f.clock()
@@ -72,14 +74,14 @@ func (f *Federation) Connected() {
 
 // Silence returns the time since the global tier last sent or confirmed the
 // list of other regions; false if it never sent one.
-func (f *Federation) Silence() (time.Duration, bool) {
+func (f *FederationCache) Silence() (time.Duration, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return max(0, f.clock()-f.peersAt), f.peers != nil
 }
 
 // matrixAge returns the age of the newest matrix; false if there is none.
-func (f *Federation) matrixAge() (time.Duration, bool) {
+func (f *FederationCache) matrixAge() (time.Duration, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return max(0, f.clock()-f.matrixAt), f.matrix != nil
@@ -87,14 +89,14 @@ func (f *Federation) matrixAge() (time.Duration, bool) {
 
 // Origins returns the origin records and their age; false if none were
 // received.
-func (f *Federation) Origins() (table *origins.Table, age time.Duration, received bool) {
+func (f *FederationCache) Origins() (table *origins.Table, age time.Duration, received bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.table, f.clock() - f.originsAt, f.origins != nil
 }
 
 // update changes the messages and computes the token again.
-func (f *Federation) update(change func()) {
+func (f *FederationCache) update(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
@@ -109,7 +111,7 @@ func (f *Federation) update(change func()) {
 
 // Copy returns all messages with their ages. It omits the messages when have,
 // the token of the caller's copy, is equal to this one's.
-func (f *Federation) Copy(have string) *nusav1.FederationCache {
+func (f *FederationCache) Copy(have string) *nusav1.FederationCache {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.clock()
@@ -128,7 +130,7 @@ func (f *Federation) Copy(have string) *nusav1.FederationCache {
 }
 
 // adopt stores the parts of a copy that are newer than the stored ones.
-func (f *Federation) adopt(k *nusav1.FederationCache) error {
+func (f *FederationCache) adopt(k *nusav1.FederationCache) error {
 	now := f.clock()
 	at := func(age *durationpb.Duration) time.Duration { return now - max(age.AsDuration(), 0) }
 	newer := func(age *durationpb.Duration, have bool, was time.Duration) bool {
