@@ -69,7 +69,7 @@ func (a allocations) List(_ context.Context, req *nusav1.ListAllocationsRequest)
 func (a allocations) filter(view *state.View, req *nusav1.ListAllocationsRequest) (func(*state.Alloc) bool, error) {
 	node := ""
 	if id := req.GetNodeId(); id != "" {
-		n, err := a.s.findNode(view, id, "")
+		n, err := findNode(view, id)
 		if err != nil {
 			return nil, err
 		}
@@ -77,7 +77,7 @@ func (a allocations) filter(view *state.View, req *nusav1.ListAllocationsRequest
 	}
 	ofJob := func(*state.Alloc) bool { return true }
 	if req.GetJob().GetName() != "" {
-		k, err := a.s.findJob(view, req.GetJob())
+		k, err := findJob(view, req.GetJob())
 		if err != nil {
 			return nil, err
 		}

@@ -26,7 +26,7 @@ func (j jobs) Explain(_ context.Context, req *nusav1.ExplainRequest) (*nusav1.Ex
 		return nil, err
 	}
 	view := j.s.State.View()
-	k, err := j.s.findJob(view, req.GetJob())
+	k, err := findJob(view, req.GetJob())
 	if req.GetSpec() != nil && (req.GetAsGiven() || status.Code(err) == codes.NotFound) {
 		return j.explainSpec(m, view, req)
 	}

@@ -115,8 +115,8 @@ func (g *groupWatch) popDirty() (map[state.GroupKey]struct{}, error) {
 	return dirty, nil
 }
 
-// WatchGroups sends the counts of all groups, then of those that change.
-func (j jobs) WatchGroups(req *nusav1.WatchGroupsRequest, stream grpc.ServerStreamingServer[nusav1.WatchGroupsResponse]) error {
+// watchGroups sends the counts of all groups, then of those that change.
+func watchGroups(s *Server, req *nusav1.WatchGroupsRequest, stream groupStream) error {
 	interval := watchInterval
 	if req.GetInterval() != nil {
 		interval = req.GetInterval().AsDuration()
@@ -124,7 +124,7 @@ func (j jobs) WatchGroups(req *nusav1.WatchGroupsRequest, stream grpc.ServerStre
 	if interval < 0 || interval > maxWatchInterval {
 		return rpcerr.Invalid(&nusav1.Problem{Field: "interval", Message: "must be 0 to 1 min"})
 	}
-	m, err := j.s.master()
+	m, err := s.master()
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (j jobs) WatchGroups(req *nusav1.WatchGroupsRequest, stream grpc.ServerStre
 		return err
 	}
 	defer m.Groups.remove(watch)
-	if err := j.sendGroups(stream, watch); err != nil {
+	if err := watch.sendAll(stream, s.State.View()); err != nil {
 		return err
 	}
 	for {
@@ -149,7 +149,7 @@ func (j jobs) WatchGroups(req *nusav1.WatchGroupsRequest, stream grpc.ServerStre
 		if err != nil {
 			return err
 		}
-		if err := j.sendChanged(stream, dirty); err != nil {
+		if err := sendGroups(stream, s.State.View(), dirty); err != nil {
 			return err
 		}
 		if interval > 0 {
@@ -172,15 +172,14 @@ func (g *groupWatch) wait(ctx context.Context, done <-chan struct{}) error {
 
 type groupStream = grpc.ServerStreamingServer[nusav1.WatchGroupsResponse]
 
-// sendGroups sends every group that the watch asks for.
-func (j jobs) sendGroups(stream groupStream, watch *groupWatch) error {
-	view := j.s.State.View()
+// sendAll sends every group that the watch asks for.
+func (g *groupWatch) sendAll(stream groupStream, view *state.View) error {
 	out := &nusav1.WatchGroupsResponse{Index: view.Index()}
-	for g := range view.Groups() {
-		if !watch.matches(g.Key) {
+	for group := range view.Groups() {
+		if !g.matches(group.Key) {
 			continue
 		}
-		out.Groups = append(out.Groups, j.groupCounts(g))
+		out.Groups = append(out.Groups, groupCounts(view, group))
 		if len(out.Groups) == maxGroupsSent {
 			if err := stream.Send(out); err != nil {
 				return err
@@ -192,15 +191,14 @@ func (j jobs) sendGroups(stream groupStream, watch *groupWatch) error {
 	return stream.Send(out)
 }
 
-// sendChanged sends the present counts of groups.
-func (j jobs) sendChanged(stream groupStream, dirty map[state.GroupKey]struct{}) error {
-	view := j.s.State.View()
+// sendGroups sends the present counts of groups.
+func sendGroups(stream groupStream, view *state.View, keys map[state.GroupKey]struct{}) error {
 	out := &nusav1.WatchGroupsResponse{Index: view.Index(), Synced: true}
-	for k := range dirty { // in any order: each is another group
+	for k := range keys { // in any order: each is another group
 		if g, found := view.Group(k); found {
-			out.Groups = append(out.Groups, j.groupCounts(g))
+			out.Groups = append(out.Groups, groupCounts(view, g))
 		} else {
-			out.Groups = append(out.Groups, &nusav1.GroupCounts{Job: j.jobRef(k), Group: k.Group, Removed: true})
+			out.Groups = append(out.Groups, &nusav1.GroupCounts{Job: jobRef(view, k), Group: k.Group, Removed: true})
 		}
 		if len(out.Groups) == maxGroupsSent {
 			if err := stream.Send(out); err != nil {
@@ -215,17 +213,17 @@ func (j jobs) sendChanged(stream groupStream, dirty map[state.GroupKey]struct{})
 	return stream.Send(out)
 }
 
-func (j jobs) groupCounts(g *state.GroupView) *nusav1.GroupCounts {
+func groupCounts(view *state.View, g *state.GroupView) *nusav1.GroupCounts {
 	return &nusav1.GroupCounts{
-		Job: j.jobRef(g.Key), Group: g.Key.Group,
+		Job: jobRef(view, g.Key), Group: g.Key.Group,
 		Desired: g.Wanted, Unplaced: g.Unplaced, Counts: wire.InstanceCountsToProto(g.Counts),
 	}
 }
 
-func (j jobs) jobRef(k state.GroupKey) *nusav1.JobRef {
+func jobRef(view *state.View, k state.GroupKey) *nusav1.JobRef {
 	ref := &nusav1.JobRef{Namespace: k.Namespace, Name: k.Job}
 	if k.Local {
-		ref.Region = j.s.region()
+		ref.Region = view.Cluster().Region
 	}
 	return ref
 }

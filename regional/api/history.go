@@ -95,7 +95,7 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 			continue // removed since its key was listed
 		case errors.Is(err, series.ErrUnknown):
 			if req.GetKind() == metrics.KindEdge {
-				if _, _, errView := t.s.view(key); errView != nil {
+				if _, _, errView := t.view(key); errView != nil {
 					return nil, errView
 				}
 			}
@@ -160,7 +160,7 @@ func (t topologies) historyKeys(store *series.Store, req *nusav1.HistoryRequest)
 	if req.GetKind() != metrics.KindNode {
 		return []string{key}, nil
 	}
-	n, err := t.s.findNode(t.s.State.View(), key, "")
+	n, err := findNode(t.s.State.View(), key)
 	if err == nil {
 		return []string{n.ID}, nil
 	}

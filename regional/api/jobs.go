@@ -39,8 +39,8 @@ type jobs struct {
 
 // findJob returns the key of a job: one of the region's own, or the part of a
 // federation's job that is here.
-func (s *Server) findJob(view *state.View, ref *nusav1.JobRef) (state.JobKey, error) {
-	region := s.region()
+func findJob(view *state.View, ref *nusav1.JobRef) (state.JobKey, error) {
+	region := view.Cluster().Region
 	name, at, cut := strings.Cut(ref.GetName(), "@")
 	if !cut {
 		at = ref.GetRegion()
@@ -117,7 +117,7 @@ func (j jobs) Get(_ context.Context, req *nusav1.GetJobRequest) (*nusav1.Job, er
 		return nil, err
 	}
 	view := j.s.State.View()
-	k, err := j.s.findJob(view, req.GetJob())
+	k, err := findJob(view, req.GetJob())
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.Sto
 	if err != nil {
 		return nil, err
 	}
-	k, err := j.s.findJob(j.s.State.View(), req.GetJob())
+	k, err := findJob(j.s.State.View(), req.GetJob())
 	if err != nil {
 		return nil, err
 	}
@@ -231,13 +231,18 @@ func (j jobs) Adopt(context.Context, *nusav1.AdoptRequest) (*nusav1.SubmitRespon
 	return nil, status.Error(codes.Unimplemented, "job adopt is not supported yet: a region's own job stays its own, submit it to the federation under another name")
 }
 
+// WatchGroups sends the counts of all groups, then of those that change.
+func (j jobs) WatchGroups(req *nusav1.WatchGroupsRequest, stream groupStream) error {
+	return watchGroups(j.s, req, stream)
+}
+
 // Watch sends the job at once and after each change.
 func (j jobs) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingServer[nusav1.Job]) error {
 	m, err := j.s.master()
 	if err != nil {
 		return err
 	}
-	k, err := j.s.findJob(j.s.State.View(), req.GetJob())
+	k, err := findJob(j.s.State.View(), req.GetJob())
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -40,17 +41,22 @@ func (n nodes) List(_ context.Context, req *nusav1.ListNodesRequest) (*nusav1.Li
 	view := n.s.State.View()
 	for x := range view.Nodes() {
 		if req.GetPool() == "" || x.Pool == req.GetPool() {
-			out.Nodes = append(out.Nodes, n.s.node(m, view, x))
+			out.Nodes = append(out.Nodes, n.node(m, view, x))
 		}
 	}
 	return out, nil
 }
 
 // findNode returns the node of that id, name or unique prefix of its id.
-func (s *Server) findNode(view *state.View, id, region string) (*state.Node, error) {
-	if region != "" && region != s.region() {
-		return nil, notFound(rpcerr.KindRegion, region, "this is region %q, not %q", s.region(), region)
+func (n nodes) findNode(view *state.View, id, region string) (*state.Node, error) {
+	if own := n.s.region(); region != "" && region != own {
+		return nil, notFound(rpcerr.KindRegion, region, "this is region %q, not %q", own, region)
 	}
+	return findNode(view, id)
+}
+
+// findNode returns the node of that id, name or unique prefix of its id.
+func findNode(view *state.View, id string) (*state.Node, error) {
 	if x, found := view.Node(id); found {
 		return x, nil
 	}
@@ -62,7 +68,7 @@ func (s *Server) findNode(view *state.View, id, region string) (*state.Node, err
 	}
 	switch len(found) {
 	case 0:
-		return nil, notFound(rpcerr.KindNode, id, "no node of region %q has the name %q or an id that begins with it: `nusa node list` shows them", s.region(), id)
+		return nil, notFound(rpcerr.KindNode, id, "no node of region %q has the name %q or an id that begins with it: `nusa node list` shows them", view.Cluster().Region, id)
 	case 1:
 		return found[0], nil
 	}
@@ -76,11 +82,11 @@ func (n nodes) Get(_ context.Context, req *nusav1.GetNodeRequest) (*nusav1.Node,
 		return nil, err
 	}
 	view := n.s.State.View()
-	x, err := n.s.findNode(view, req.GetId(), req.GetRegion())
+	x, err := n.findNode(view, req.GetId(), req.GetRegion())
 	if err != nil {
 		return nil, err
 	}
-	out := n.s.node(m, view, x)
+	out := n.node(m, view, x)
 	if x.Draining {
 		out.Leaving = n.leaving(m, view, x)
 	}
@@ -107,16 +113,16 @@ func (n nodes) leaving(m *Master, view *state.View, x *state.Node) []*nusav1.Lea
 
 // node converts a node, with what the master knows beyond the log: its
 // statistics and its silence.
-func (s *Server) node(m *Master, view *state.View, x *state.Node) *nusav1.Node {
-	out := s.nodeWithStats(m, view, x)
+func (n nodes) node(m *Master, view *state.View, x *state.Node) *nusav1.Node {
+	out := nodeWithStats(m, view, x, n.s.Clock())
 	out.Silent = m.Nodes.Silence(x)
 	return out
 }
 
 // nodeWithStats converts a node, with its latest statistics.
-func (s *Server) nodeWithStats(m *Master, view *state.View, x *state.Node) *nusav1.Node {
-	out := wire.NodeToProto(view, x, s.region())
-	out.Stats, out.StatsAge = m.Nodes.StatsToProto(x.ID, s.Clock())
+func nodeWithStats(m *Master, view *state.View, x *state.Node, now time.Duration) *nusav1.Node {
+	out := wire.NodeToProto(view, x, m.Cluster.Region)
+	out.Stats, out.StatsAge = m.Nodes.StatsToProto(x.ID, now)
 	return out
 }
 
@@ -161,11 +167,11 @@ func (n nodes) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*nusa
 		return nil, err
 	}
 	view := n.s.State.View()
-	x, err := n.s.findNode(view, req.GetId(), req.GetRegion())
+	x, err := n.findNode(view, req.GetId(), req.GetRegion())
 	if err != nil {
 		return nil, err
 	}
-	removed := n.s.node(m, view, x)
+	removed := n.node(m, view, x)
 	_, err = m.Log.Commit(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: x.ID}})
 	switch {
 	case errors.Is(err, state.ErrNodeReady):
@@ -197,7 +203,7 @@ func (n nodes) change(
 	if err != nil {
 		return nil, err
 	}
-	x, err := n.s.findNode(n.s.State.View(), id, region)
+	x, err := n.findNode(n.s.State.View(), id, region)
 	if err != nil {
 		return nil, err
 	}

@@ -63,14 +63,14 @@ func (o originRecords) Resolve(_ context.Context, req *nusav1.ResolveOriginReque
 	if err != nil {
 		return nil, err
 	}
-	_, routers, err := o.s.routers()
+	m, err := o.s.master()
 	if err != nil {
 		return nil, err
 	}
 	if req.GetRegion() == "" && req.GetLocation() == nil {
 		req = &nusav1.ResolveOriginRequest{Domain: req.GetDomain(), Region: o.s.region(), Current: req.GetCurrent()}
 	}
-	out, err := table.Resolve(req, routers.At)
+	out, err := table.Resolve(req, m.Peers.Routers().At)
 	if err != nil {
 		return nil, err
 	}

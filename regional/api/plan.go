@@ -24,7 +24,7 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 		return nil, err
 	}
 	spec := req.GetSpec()
-	if err := j.s.checkSpec(spec); err != nil {
+	if err := checkSpec(spec, j.s.region()); err != nil {
 		return nil, err
 	}
 	raw, err := wire.Deterministic.Marshal(spec)

@@ -37,7 +37,7 @@ func (regions) Remove(context.Context, *nusav1.GetRegionRequest) (*nusav1.Remove
 }
 
 // ownRegion describes this region.
-func (s *Server) ownRegion(m *Master) *nusav1.Region {
+func ownRegion(s *Server, m *Master) *nusav1.Region {
 	name, address := s.KnownMaster()
 	out := &nusav1.Region{
 		Definition: s.Region, State: nusav1.RegionState_REGION_STATE_ISLAND,
@@ -53,8 +53,8 @@ func (s *Server) ownRegion(m *Master) *nusav1.Region {
 
 // allRegions describes this region and those that the global tier named, by
 // name. Only regions with the labels are returned.
-func (s *Server) allRegions(m *Master, labels map[string]string) []*nusav1.Region {
-	out := []*nusav1.Region{s.ownRegion(m)}
+func allRegions(s *Server, m *Master, labels map[string]string) []*nusav1.Region {
+	out := []*nusav1.Region{ownRegion(s, m)}
 	for _, p := range m.Peers.Others() {
 		r := &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: p.GetName(), Location: p.GetLocation(), Labels: p.GetLabels()}}
 		for _, a := range p.GetProbeAddresses() {
@@ -76,7 +76,7 @@ func (r regions) List(_ context.Context, req *nusav1.ListRegionsRequest) (*nusav
 	if err != nil {
 		return nil, err
 	}
-	return &nusav1.ListRegionsResponse{Regions: r.s.allRegions(m, req.GetLabels())}, nil
+	return &nusav1.ListRegionsResponse{Regions: allRegions(r.s, m, req.GetLabels())}, nil
 }
 
 // Get returns one region of List.
@@ -85,7 +85,7 @@ func (r regions) Get(_ context.Context, req *nusav1.GetRegionRequest) (*nusav1.R
 	if err != nil {
 		return nil, err
 	}
-	for _, one := range r.s.allRegions(m, nil) {
+	for _, one := range allRegions(r.s, m, nil) {
 		if one.GetDefinition().GetName() == req.GetName() {
 			return one, nil
 		}
@@ -97,7 +97,7 @@ func (r regions) Get(_ context.Context, req *nusav1.GetRegionRequest) (*nusav1.R
 func (r regions) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStreamingServer[nusav1.Region]) error {
 	sent := map[string]*nusav1.Region{}
 	return r.s.everySecond(stream.Context(), func(m *Master) error {
-		for _, one := range r.s.allRegions(m, req.GetLabels()) {
+		for _, one := range allRegions(r.s, m, req.GetLabels()) {
 			name := one.GetDefinition().GetName()
 			if proto.Equal(one, sent[name]) {
 				continue
@@ -120,15 +120,15 @@ func (r regions) Verify(ctx context.Context, req *nusav1.GetRegionRequest) (*nus
 	if _, err := r.s.master(); err != nil {
 		return nil, err
 	}
-	return raftlog.Comparison{Region: own, View: r.s.State.View, Servers: r.s.Servers, Digest: r.s.digestOf}.Run(ctx)
+	return raftlog.Comparison{Region: own, View: r.s.State.View, Servers: r.s.Servers, Digest: r.digestOf}.Run(ctx)
 }
 
 // digestOf asks a server of the region for the digest of its state.
-func (s *Server) digestOf(ctx context.Context, server *nusav1.RegionalServer, index uint64) (*nusav1.StateDigest, error) {
-	if server.GetAddress() == s.Address() {
-		return s.digest(ctx, index)
+func (r regions) digestOf(ctx context.Context, server *nusav1.RegionalServer, index uint64) (*nusav1.StateDigest, error) {
+	if server.GetAddress() == r.s.Address() {
+		return digest(ctx, r.s.State, index)
 	}
-	conn, err := serve.Dial(s.Net, server.GetAddress())
+	conn, err := serve.Dial(r.s.Net, server.GetAddress())
 	if err != nil {
 		return nil, err
 	}

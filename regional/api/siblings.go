@@ -24,14 +24,14 @@ func (b siblings) Kept(_ context.Context, req *nusav1.FederationCacheRequest) (*
 
 // State returns the digest of this server's state at an index.
 func (b siblings) State(ctx context.Context, req *nusav1.StateRequest) (*nusav1.StateDigest, error) {
-	return b.s.digest(ctx, req.GetIndex())
+	return digest(ctx, b.s.State, req.GetIndex())
 }
 
 // digest returns the digest of this server's state. Its error is a gRPC status:
 // OutOfRange when the server is past the index, DeadlineExceeded when it has not
 // reached it.
-func (s *Server) digest(ctx context.Context, index uint64) (*nusav1.StateDigest, error) {
-	d, err := s.State.Digest(ctx, index)
+func digest(ctx context.Context, local State, index uint64) (*nusav1.StateDigest, error) {
+	d, err := local.Digest(ctx, index)
 	switch {
 	case errors.Is(err, raftlog.ErrPast):
 		return nil, status.Error(codes.OutOfRange, err.Error())

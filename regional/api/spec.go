@@ -17,11 +17,10 @@ import (
 
 // checkSpec fills in the defaults and validates a spec; its error names each
 // wrong field. It changes the spec, which the caller must own.
-func (s *Server) checkSpec(spec *nusav1.JobSpec) error {
+func checkSpec(spec *nusav1.JobSpec, region string) error {
 	if spec == nil {
 		return rpcerr.Invalid(&nusav1.Problem{Field: "spec", Message: "must be set"})
 	}
-	region := s.region()
 	if name, at, found := strings.Cut(spec.GetName(), "@"); found && at == region {
 		spec.Name = name // the region stores the name alone
 	}

@@ -124,7 +124,7 @@ func (j jobs) parseSubmit(m *Master, req *wire.SubmitRequest) (*state.SubmitLoca
 	if len(f.Key) > maxKeyBytes {
 		return nil, nil, rpcerr.Invalid(&nusav1.Problem{Field: "idempotency_key", Message: fmt.Sprintf("longer than %d bytes", maxKeyBytes)})
 	}
-	name, spec, err := m.Specs.Get(f.Spec, j.s.parseSpec)
+	name, spec, err := m.Specs.Get(f.Spec, j.parseSpec)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -136,8 +136,8 @@ func (j jobs) parseSubmit(m *Master, req *wire.SubmitRequest) (*state.SubmitLoca
 }
 
 // parseSpec validates a spec and returns what the cache stores of it.
-func (s *Server) parseSpec(spec *nusav1.JobSpec) (wire.CachedSpec, error) {
-	if err := s.checkSpec(spec); err != nil {
+func (j jobs) parseSpec(spec *nusav1.JobSpec) (wire.CachedSpec, error) {
+	if err := checkSpec(spec, j.s.region()); err != nil {
 		return wire.CachedSpec{}, err
 	}
 	raw, err := wire.Deterministic.Marshal(spec)

@@ -22,16 +22,16 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// testServer returns a server of region r and a master with an empty spec cache.
-func testServer() (*Server, *Master) {
-	return &Server{Region: &nusav1.RegionDefinition{Name: "r"}}, &Master{Specs: &wire.SpecCache{}}
+// testJobs returns the Jobs service of region r and a master with an empty spec cache.
+func testJobs() (jobs, *Master) {
+	return jobs{s: &Server{Region: &nusav1.RegionDefinition{Name: "r"}}}, &Master{Specs: &wire.SpecCache{}}
 }
 
 // counted returns parseSpec with a counter of its calls.
-func counted(s *Server, parsed *int) func(*nusav1.JobSpec) (wire.CachedSpec, error) {
+func counted(j jobs, parsed *int) func(*nusav1.JobSpec) (wire.CachedSpec, error) {
 	return func(spec *nusav1.JobSpec) (wire.CachedSpec, error) {
 		*parsed++
-		return s.parseSpec(spec)
+		return j.parseSpec(spec)
 	}
 }
 
@@ -40,8 +40,8 @@ func counted(s *Server, parsed *int) func(*nusav1.JobSpec) (wire.CachedSpec, err
 func TestCachedSpecEqualsParsedSpec(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	parsed := 0
-	s, m := testServer()
-	parse := counted(s, &parsed)
+	j, m := testJobs()
+	parse := counted(j, &parsed)
 	for i := range 500 {
 		spec := testSpec("first")
 		spec.Groups["main"].Count = proto.Int32(int32(i))
@@ -70,16 +70,16 @@ func TestCachedSpecEqualsParsedSpec(t *testing.T) {
 			}
 			alone := proto.CloneOf(spec)
 			alone.Name = name
-			if err := s.checkSpec(alone); err != nil {
+			if err := checkSpec(alone, "r"); err != nil {
 				t.Fatal(err)
 			}
 			want, _ := wire.Deterministic.Marshal(alone)
-			j := cached.Named(got)
-			if !bytes.Equal(j.Spec, want) {
-				t.Fatalf("encoded as %q, want %q", j.Spec, want)
+			named := cached.Named(got)
+			if !bytes.Equal(named.Spec, want) {
+				t.Fatalf("encoded as %q, want %q", named.Spec, want)
 			}
-			if !reflect.DeepEqual(&j, wire.JobFromProto(alone, want, true, 0)) {
-				t.Fatalf("%+v, want %+v", j, wire.JobFromProto(alone, want, true, 0))
+			if !reflect.DeepEqual(&named, wire.JobFromProto(alone, want, true, 0)) {
+				t.Fatalf("%+v, want %+v", named, wire.JobFromProto(alone, want, true, 0))
 			}
 			if !reflect.DeepEqual(cached.Warnings, job.Warnings(alone)) {
 				t.Fatalf("warnings %q", cached.Warnings)
@@ -94,7 +94,7 @@ func TestCachedSpecEqualsParsedSpec(t *testing.T) {
 // TestCachedSpecIsTooLargeWithALongerName: a spec that a longer name makes too
 // large is refused, although the cache has it under a shorter name.
 func TestCachedSpecIsTooLargeWithALongerName(t *testing.T) {
-	s, m := testServer()
+	j, m := testJobs()
 	spec := testSpec("a")
 	task := spec.Groups["main"].Tasks["main"]
 	full := strings.Repeat("x", 256<<10)
@@ -106,14 +106,14 @@ func TestCachedSpecIsTooLargeWithALongerName(t *testing.T) {
 	}
 	// The largest spec that is accepted under the shortest name.
 	largest := sort.Search(job.MaxSize, func(n int) bool {
-		_, _, err := new(wire.SpecCache).Get(sized("a", n+1), s.parseSpec)
+		_, _, err := new(wire.SpecCache).Get(sized("a", n+1), j.parseSpec)
 		return err != nil
 	})
-	if _, _, err := m.Specs.Get(sized("a", largest), s.parseSpec); err != nil {
+	if _, _, err := m.Specs.Get(sized("a", largest), j.parseSpec); err != nil {
 		t.Fatal(err)
 	}
-	_, _, want := new(wire.SpecCache).Get(sized("a-longer-name", largest), s.parseSpec)
-	if _, _, err := m.Specs.Get(sized("a-longer-name", largest), s.parseSpec); want == nil || fmt.Sprint(err) != fmt.Sprint(want) {
+	_, _, want := new(wire.SpecCache).Get(sized("a-longer-name", largest), j.parseSpec)
+	if _, _, err := m.Specs.Get(sized("a-longer-name", largest), j.parseSpec); want == nil || fmt.Sprint(err) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", err, want)
 	}
 }
@@ -155,8 +155,8 @@ func TestSubmitRequestIsReadAsProtobufReadsIt(t *testing.T) {
 		"group unmatched": {0x0c},
 	} {
 		t.Run(what, func(t *testing.T) {
-			s, m := testServer()
-			if _, _, err := m.Specs.Get(spec, s.parseSpec); err != nil { // the cache has rest now
+			j, m := testJobs()
+			if _, _, err := m.Specs.Get(spec, j.parseSpec); err != nil { // the cache has rest now
 				t.Fatal(err)
 			}
 			var submit wire.SubmitRequest
@@ -166,7 +166,7 @@ func TestSubmitRequestIsReadAsProtobufReadsIt(t *testing.T) {
 			if sent, err := wire.NewCodec().Marshal(&submit); err != nil || !bytes.Equal(sent.Materialize(), raw) {
 				t.Errorf("forwarded as %q, %v", sent.Materialize(), err)
 			}
-			got, _, err := jobs{s: s}.parseSubmit(m, &submit)
+			got, _, err := j.parseSubmit(m, &submit)
 
 			var req nusav1.SubmitRequest
 			if proto.Unmarshal(raw, &req) != nil {
@@ -179,7 +179,7 @@ func TestSubmitRequestIsReadAsProtobufReadsIt(t *testing.T) {
 				submit.GetCheckRevision() != req.GetCheckRevision() || submit.GetAgain() != req.GetAgain() {
 				t.Errorf("an interceptor sees %v, want %v", submit.ProtoReflect().Interface(), &req)
 			}
-			if wrong := s.checkSpec(req.Spec); wrong != nil {
+			if wrong := checkSpec(req.Spec, "r"); wrong != nil {
 				if err == nil || err.Error() != wrong.Error() {
 					t.Errorf("%v, want %v", err, wrong)
 				}

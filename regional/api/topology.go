@@ -29,12 +29,12 @@ func (t topologies) Get(_ context.Context, req *nusav1.GetTopologyRequest) (*nus
 	if err != nil {
 		return nil, err
 	}
-	out := &nusav1.TopologyTree{Regions: t.s.allRegions(m, nil)}
-	out.SeenBy, out.Alone = t.s.seenBy(m)
+	out := &nusav1.TopologyTree{Regions: allRegions(t.s, m, nil)}
+	out.SeenBy, out.Alone = t.seenBy(m)
 	if req.GetNodes() {
 		view := t.s.State.View()
 		for n := range view.Nodes() {
-			out.Nodes = append(out.Nodes, t.s.nodeWithStats(m, view, n))
+			out.Nodes = append(out.Nodes, nodeWithStats(m, view, n, t.s.Clock()))
 		}
 	}
 	return out, nil
@@ -42,30 +42,30 @@ func (t topologies) Get(_ context.Context, req *nusav1.GetTopologyRequest) (*nus
 
 // view returns the present topology. Each of the named regions must be part of
 // it; an empty name is ignored.
-func (s *Server) view(names ...string) (*Master, *topology.View, error) {
-	m, err := s.master()
+func (t topologies) view(names ...string) (*Master, *topology.View, error) {
+	m, err := t.s.master()
 	if err != nil {
 		return nil, nil, err
 	}
 	v := m.Peers.View()
-	return m, v, s.checkRegions(v, names)
+	return m, v, t.checkRegions(v, names)
 }
 
 // routers returns the routers of the present topology, as view.
-func (s *Server) routers(names ...string) (*Master, *topology.RouterCache, error) {
-	m, err := s.master()
+func (t topologies) routers(names ...string) (*Master, *topology.RouterCache, error) {
+	m, err := t.s.master()
 	if err != nil {
 		return nil, nil, err
 	}
 	r := m.Peers.Routers()
-	return m, r, s.checkRegions(r.View(), names)
+	return m, r, t.checkRegions(r.View(), names)
 }
 
 // checkRegions refuses names that are no regions of a view.
-func (s *Server) checkRegions(v *topology.View, names []string) error {
+func (t topologies) checkRegions(v *topology.View, names []string) error {
 	for _, name := range names {
 		if _, known := v.Region(name); name != "" && !known {
-			return notFound(rpcerr.KindRegion, name, "region %q is not known in region %q, which knows of %s", name, s.region(), topo.ListNames(v.Names()))
+			return notFound(rpcerr.KindRegion, name, "region %q is not known in region %q, which knows of %s", name, t.s.region(), topo.ListNames(v.Names()))
 		}
 	}
 	return nil
@@ -73,15 +73,15 @@ func (s *Server) checkRegions(v *topology.View, names []string) error {
 
 // seenBy returns the region whose view a response has, and how long the region
 // has been without the global tier: 0 with a session, nil if it never had one.
-func (s *Server) seenBy(m *Master) (region string, alone *durationpb.Duration) {
-	silence, received := s.Federation.Silence()
+func (t topologies) seenBy(m *Master) (region string, alone *durationpb.Duration) {
+	silence, received := t.s.Federation.Silence()
 	switch {
 	case m.Connected():
 		alone = durationpb.New(0)
 	case received:
 		alone = durationpb.New(silence)
 	}
-	return s.region(), alone
+	return t.s.region(), alone
 }
 
 // Matrix returns every ordered pair, or those from one region.
@@ -89,12 +89,12 @@ func (t topologies) Matrix(_ context.Context, req *nusav1.MatrixRequest) (*nusav
 	if err := topo.ValidateMatrixRequest(req); err != nil {
 		return nil, err
 	}
-	m, v, err := t.s.view(req.GetFrom())
+	m, v, err := t.view(req.GetFrom())
 	if err != nil {
 		return nil, err
 	}
 	out := topo.MatrixPage(v, req)
-	out.SeenBy, out.Alone = t.s.seenBy(m)
+	out.SeenBy, out.Alone = t.seenBy(m)
 	return out, nil
 }
 
@@ -107,13 +107,13 @@ func (t topologies) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreaming
 	var at topo.WatchPosition
 	return t.s.everySecond(stream.Context(), func(m *Master) error {
 		routers := m.Peers.Routers()
-		err := t.s.checkRegions(routers.View(), []string{req.GetFrom()})
+		err := t.checkRegions(routers.View(), []string{req.GetFrom()})
 		if err != nil {
 			return err
 		}
 		at, err = m.MatrixWatches.SendChanges(routers.View(), m.Peers.Now(), at, "", req.GetFrom(), func(page *nusav1.MatrixResponse) error {
 			page.Token = ""
-			page.SeenBy, page.Alone = t.s.seenBy(m)
+			page.SeenBy, page.Alone = t.seenBy(m)
 			return stream.Send(page)
 		})
 		return err
@@ -127,7 +127,7 @@ func (t topologies) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.Pa
 	if err != nil {
 		return nil, err
 	}
-	m, routers, err := t.s.routers(req.GetFrom(), req.GetTo())
+	m, routers, err := t.routers(req.GetFrom(), req.GetTo())
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func (t topologies) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.Pa
 		return nil, status.Error(codes.NotFound, err.Error())
 	}
 	out := topo.PathsToProto(paths)
-	out.SeenBy, out.Alone = t.s.seenBy(m)
+	out.SeenBy, out.Alone = t.seenBy(m)
 	return out, nil
 }
 
@@ -147,12 +147,12 @@ func (t topologies) Nearest(_ context.Context, req *nusav1.NearestRequest) (*nus
 	if err != nil {
 		return nil, err
 	}
-	m, v, err := t.s.view(q.Region)
+	m, v, err := t.view(q.Region)
 	if err != nil {
 		return nil, err
 	}
 	out := topo.NeighboursToProto(q.Run(v))
-	out.SeenBy, out.Alone = t.s.seenBy(m)
+	out.SeenBy, out.Alone = t.seenBy(m)
 	return out, nil
 }
 
@@ -162,11 +162,11 @@ func (t topologies) Check(_ context.Context, req *nusav1.CheckTopologyRequest) (
 	if err != nil {
 		return nil, err
 	}
-	m, v, err := t.s.view()
+	m, v, err := t.view()
 	if err != nil {
 		return nil, err
 	}
 	out := topo.ReportToProto(topology.Check(v, options))
-	out.SeenBy, out.Alone = t.s.seenBy(m)
+	out.SeenBy, out.Alone = t.seenBy(m)
 	return out, nil
 }
