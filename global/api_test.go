@@ -21,8 +21,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestRefusals: bad input gives the right code, names the field, and changes
-// nothing.
+// TestRefusals: a wrong request gets the right code with the name of the field,
+// and changes nothing.
 func TestRefusals(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	s.joined("alpha")
@@ -49,13 +49,13 @@ func TestRefusals(t *testing.T) {
 		{"unknown region", bad(func(j *nusav1.JobSpec) {
 			j.Regions = &nusav1.RegionsSpec{Allow: []*nusav1.RegionSelector{{Name: "alhpa"}}}
 		}), codes.InvalidArgument, "regions.allow[0].name: there is no region \"alhpa\""},
-		{"known regions are told", bad(func(j *nusav1.JobSpec) {
+		{"known regions are listed", bad(func(j *nusav1.JobSpec) {
 			j.Regions = &nusav1.RegionsSpec{Near: []*nusav1.Near{{Selector: &nusav1.RegionSelector{Name: "zzz"}, MaxRtt: durationpb.New(1e9)}}}
 		}), codes.InvalidArgument, "(regions: alpha)"},
 		{"too large", bad(func(j *nusav1.JobSpec) { j.Labels = map[string]string{"a": strings.Repeat("x", 1<<20)} }), codes.InvalidArgument, "at most 1048576"},
 		{"idempotency key", submit(&nusav1.SubmitRequest{Spec: testJob("bad", 1), IdempotencyKey: strings.Repeat("k", 129)}), codes.InvalidArgument, "idempotency_key"},
 		{"must not exist", submit(&nusav1.SubmitRequest{Spec: testJob("there", 2), CheckRevision: -1}), codes.Aborted, "exists already"},
-		{"stale check", submit(&nusav1.SubmitRequest{Spec: testJob("there", 2), CheckRevision: 1}), codes.Aborted, "somebody changed it"},
+		{"stale check", submit(&nusav1.SubmitRequest{Spec: testJob("there", 2), CheckRevision: 1}), codes.Aborted, "it was changed meanwhile"},
 		{"check of nothing", submit(&nusav1.SubmitRequest{Spec: testJob("bad", 2), CheckRevision: 5}), codes.Aborted, "does not exist"},
 		{"get nothing", func() error {
 			_, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "none"}})
@@ -114,7 +114,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestSubmitAgain(t *testing.T) {
+func TestRepeatedSubmit(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	one := s.submit(testJob("api", 1))
 	if same := s.submit(testJob("api", 1)); same.GetChanged() || same.GetVersion() != 1 || same.GetRevision() != one.GetRevision() {
@@ -146,7 +146,7 @@ func TestSubmitAgain(t *testing.T) {
 	}
 }
 
-// TestIdempotencyRace: the same key at the same time is one submit.
+// TestIdempotencyRace: requests with the same key at the same time are one submit.
 func TestIdempotencyRace(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	answers := make([]*nusav1.SubmitResponse, 16)
@@ -221,7 +221,8 @@ func TestSubmitMany(t *testing.T) {
 		for _, j := range page.GetJobs() {
 			names = append(names, j.GetSpec().GetName())
 		}
-		if token = page.GetNextPageToken(); token == "" {
+		token = page.GetNextPageToken()
+		if token == "" {
 			break
 		}
 	}
@@ -230,8 +231,8 @@ func TestSubmitMany(t *testing.T) {
 	}
 }
 
-// A page is bounded in bytes, too.
-func TestListLargeJobs(t *testing.T) {
+// TestPagesAreBoundedInBytes as well as in jobs.
+func TestPagesAreBoundedInBytes(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	const large = 40
 	for i := range large {
@@ -272,7 +273,7 @@ func TestUpdateAndScale(t *testing.T) {
 	if next.GetGeneration() <= old.GetGeneration() {
 		t.Errorf("version 2 has generation %d, version 1 had %d", next.GetGeneration(), old.GetGeneration())
 	}
-	r.wait("the cut part to be stopped and removed", func() bool { return len(r.slots) == 1 })
+	r.wait("removal of the surplus slot", func() bool { return len(r.slots) == 1 })
 	s.submit(testJob("api", 3))
 	s.waitJob("api", "three again", func(j *nusav1.Job) bool {
 		return j.GetVersion() == 3 && j.GetStatus().GetGroups()["web"].GetUnowned() == 0
@@ -282,7 +283,7 @@ func TestUpdateAndScale(t *testing.T) {
 func TestPlanOfANewJobChangesNothing(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	r := s.joined("alpha")
-	r.wait("its report's turn", func() bool { return r.sequence > 0 })
+	r.wait("first report", func() bool { return r.sequence > 0 })
 	s.waitReport("alpha")
 	plan, err := s.jobs().Plan(t.Context(), &nusav1.PlanRequest{Spec: testJob("api", 2)})
 	if err != nil || len(plan.GetDiff()) == 0 || plan.GetRevision() != 0 || len(plan.GetSlots()) != 1 || plan.GetSlots()[0].GetRegion() != "alpha" {
@@ -311,7 +312,7 @@ func (s *testServer) waitReport(name string) {
 	}
 }
 
-func TestPendingSaysWhyAndIsPlacedLater(t *testing.T) {
+func TestPendingJobHasReasonAndIsPlacedLater(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	full := s.joined("alpha", func(r *fakeRegion) { r.fits = 0 })
 	s.waitReport("alpha")
@@ -332,7 +333,7 @@ func TestPendingSaysWhyAndIsPlacedLater(t *testing.T) {
 	full.fits = 10
 	rep := full.report()
 	full.mu.Unlock()
-	full.send(rep) // something freed
+	full.send(rep) // with room again
 	full.waitSlot("default/api/web/0", accepted)
 	e, err = s.jobs().Explain(t.Context(), &nusav1.ExplainRequest{Job: &nusav1.JobRef{Name: "api"}})
 	if err != nil || e.GetGroups()[0].GetRegions()[0].GetTaken() != 2 || len(e.GetGroups()[0].GetRegions()[0].GetTerms()) == 0 {
@@ -386,7 +387,8 @@ func TestRegionsDefinedCordonedRemoved(t *testing.T) {
 	if got.GetDefinition().GetLabels()["tier"] != "gold" || got.GetClusterId() != "cluster-alpha" || got.GetMaster() != "alpha-1" {
 		t.Errorf("connected: %v", got)
 	}
-	if got, err = regions.Cordon(ctx, &nusav1.CordonRegionRequest{Name: "alpha", Cordon: true}); err != nil || !got.GetCordoned() {
+	got, err = regions.Cordon(ctx, &nusav1.CordonRegionRequest{Name: "alpha", Cordon: true})
+	if err != nil || !got.GetCordoned() {
 		t.Fatalf("cordoned: %v, %v", got, err)
 	}
 	s.submit(testJob("api", 1))
@@ -457,7 +459,7 @@ func (r *regionNodes) Remove(_ context.Context, req *nusav1.RemoveNodeRequest) (
 	return &nusav1.RemoveNodeResponse{Node: &nusav1.Node{Id: req.GetId(), Name: "node", Region: r.region}}, nil
 }
 
-// serveTunnels makes a fake region answer tunnel requests.
+// serveTunnels makes a fake region serve tunnel requests.
 func (s *testServer) serveTunnels(r *fakeRegion, ids ...string) {
 	name := r.hello.GetDefinition().GetName()
 	srv := grpc.NewServer()
@@ -521,7 +523,7 @@ func TestCallsGoThroughTunnels(t *testing.T) {
 		t.Errorf("a prefix of two: %v", err)
 	}
 	if _, err := allocs.Get(ctx, &nusav1.GetAllocationRequest{Id: "dddd"}); status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), "gamma") {
-		t.Errorf("a prefix of none while gamma is away: %v", err)
+		t.Errorf("a prefix of none while gamma is disconnected: %v", err)
 	}
 	logs, err := allocs.Logs(ctx, &nusav1.LogsRequest{Allocation: "bbbb", Stdout: true})
 	if err != nil {

@@ -35,17 +35,17 @@ type Config struct {
 	// Advertise is the gRPC address by which other global servers reach this
 	// one. Default: the address it listens on.
 	Advertise string
-	// Etcd says where the records are kept. Ignored when Store is set.
+	// Etcd says where the records are stored. Ignored when Store is set.
 	Etcd Etcd
 	// Store, when set, is used in place of etcd (simulation, tests) and is not
 	// closed by Run.
 	Store store.Store
-	// Net reaches sockets. Default: the host's.
+	// Net opens sockets. Default: the host's network.
 	Net network.Net
-	// Logger takes the logs. Default: slog.Default().
+	// Logger gets the logs. Default: slog.Default().
 	Logger *slog.Logger
-	// Clock is elapsed time on a clock that runs through suspend, from any
-	// origin. Default: CLOCK_BOOTTIME.
+	// Clock returns the time since any fixed moment, on a clock that continues
+	// while the host is suspended. Default: CLOCK_BOOTTIME.
 	Clock func() time.Duration
 	// Lease is the duration of a region's lease. Default 30 s.
 	Lease time.Duration
@@ -54,8 +54,8 @@ type Config struct {
 	// CheckpointInterval is how often the latest summaries of a region are
 	// stored. Default 30 s.
 	CheckpointInterval time.Duration
-	// ElectionTTL is how long the election key of a dead active server lives
-	// on. Default 5 s; etcd rounds up to whole seconds.
+	// ElectionTTL is how long the election key of an active server remains that
+	// has died. Default 5 s; etcd rounds up to whole seconds.
 	ElectionTTL time.Duration
 	// Region and Location say where this server stands; informational.
 	Region   string
@@ -66,7 +66,7 @@ type Config struct {
 	Ready func(Addresses)
 }
 
-// Etcd says which etcd keeps the records.
+// Etcd says which etcd stores the records.
 type Etcd struct {
 	// Endpoints are client URLs or host:port of an external cluster or of
 	// another global server's embedded member. Empty = embed a member here.
@@ -80,7 +80,7 @@ type Etcd struct {
 	InitialCluster []string
 }
 
-// Addresses are those that a server listens on, ports resolved.
+// Addresses are the addresses that a server listens on, with their ports.
 type Addresses struct {
 	// GRPC is the public API and the regions' streams.
 	GRPC string
@@ -90,7 +90,8 @@ type Addresses struct {
 	EtcdClient string
 }
 
-// withDefaults fills in what the comments of Config promise.
+// withDefaults fills in the defaults that the comments of Config name, and checks
+// the rest.
 func (c Config) withDefaults() (Config, error) {
 	if c.Name == "" {
 		host, err := os.Hostname()

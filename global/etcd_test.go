@@ -16,7 +16,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// overEtcd makes a server keep its records in etcd on loopback.
+// overEtcd makes a server store its records in etcd on loopback.
 func (f *federation) overEtcd(dir string, etcd Etcd) func(*Config) {
 	return func(c *Config) {
 		c.Store, c.DataDir, c.Etcd = nil, dir, etcd
@@ -52,8 +52,8 @@ func TestEtcdRestart(t *testing.T) {
 	}
 }
 
-// TestEtcdSuccession: of two servers over one etcd the active one goes, and
-// the other continues.
+// TestEtcdSuccession: of two servers over one etcd the active one stops, and the
+// other continues.
 func TestEtcdSuccession(t *testing.T) {
 	t.Parallel()
 	member := openMember(t, t.TempDir(), "127.0.0.1:0")
@@ -89,9 +89,9 @@ func openMember(t *testing.T, dir, addr string) *store.Etcd {
 	return member
 }
 
-// TestEtcdGoesAndComesBack: without etcd nobody is active, and calls say why;
-// when it is back one is, with everything that was acknowledged. A server can
-// be stopped at any time.
+// TestEtcdGoesAndComesBack: without etcd no server is active, and the errors of
+// calls say why. When etcd is back, a server becomes active with everything that
+// was acknowledged. A server can be stopped at any time.
 func TestEtcdGoesAndComesBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -117,21 +117,21 @@ func TestEtcdGoesAndComesBack(t *testing.T) {
 	}
 }
 
-// TestThreeMembers: three servers, each with a member of one etcd. The active
-// one is killed with its member; two are a quorum and go on.
+// TestThreeMembers: of three servers, each with a member of one etcd, the active
+// one stops with its member. Two are a quorum and continue.
 func TestThreeMembers(t *testing.T) {
 	t.Parallel()
 	f := newFederation()
 	names := []string{"g1", "g2", "g3"}
 	peers, cluster := map[string]string{}, []string{}
-	port := freeport.Reserve(t, len(names)) // a member has to know the others' before any listens
+	port := freeport.Reserve(t, len(names)) // a member has to know the others' ports before any listens
 	for i, name := range names {
 		peers[name] = fmt.Sprintf("127.0.0.1:%d", port+i)
 		cluster = append(cluster, name+"="+peers[name])
 	}
 	servers := make([]*testServer, len(names))
 	var wg sync.WaitGroup
-	for i, name := range names { // together: none is ready before two are
+	for i, name := range names { // together: no server is ready before two are
 		dir := t.TempDir()
 		wg.Go(func() {
 			servers[i] = f.start(t, name, f.overEtcd(dir, Etcd{ClientAddr: "127.0.0.1:0", PeerAddr: peers[name], InitialCluster: cluster}))
@@ -173,7 +173,7 @@ func TestThreeMembers(t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("nobody goes on: %v", err)
+			t.Fatalf("no server continues: %v", err)
 		}
 	}
 	again := other.join(helloOf("alpha", 1))

@@ -24,13 +24,13 @@ import (
 
 func TestMain(m *testing.M) {
 	// Members of one etcd in one process leave idle HTTP connections among
-	// themselves behind; nothing else here keeps any.
+	// themselves; nothing else here does.
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*conn).serve"), goleak.IgnoreAnyFunction("net/http.(*connReader).backgroundRead"))
 }
 
-// testWait bounds every wait of a test: far more than anything takes.
+// testWait bounds every wait of a test: far more than any step takes.
 const testWait = time.Minute
 
 // pipes is a network in memory.
@@ -53,7 +53,7 @@ func (p *pipes) net() network.Net {
 			l := p.listeners[addr]
 			p.mu.Unlock()
 			if l == nil {
-				return nil, fmt.Errorf("nobody listens at %s", addr)
+				return nil, fmt.Errorf("no listener at %s", addr)
 			}
 			return l.DialContext(ctx)
 		},
@@ -164,7 +164,7 @@ func (s *testServer) submit(spec *nusav1.JobSpec) *nusav1.SubmitResponse {
 	return resp
 }
 
-// waitJob waits until the job is as ok says.
+// waitJob waits until ok holds for the job.
 func (s *testServer) waitJob(name string, what string, ok func(*nusav1.Job) bool) *nusav1.Job {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), testWait)
@@ -179,14 +179,15 @@ func (s *testServer) waitJob(name string, what string, ok func(*nusav1.Job) bool
 		if err != nil {
 			s.t.Fatalf("job %s is not %s: %v; last: %v", name, what, err, last.GetStatus())
 		}
-		if last = j; ok(j) {
+		last = j
+		if ok(j) {
 			return j
 		}
 	}
 }
 
-// fakeRegion is a scripted region: it keeps the slots it was ordered, and
-// answers each change as its script says.
+// fakeRegion is a scripted region: it stores the slots of its orders, and answers
+// each change as its script says.
 type fakeRegion struct {
 	t      *testing.T
 	hello  *nusav1.RegionHello
@@ -194,8 +195,9 @@ type fakeRegion struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
 
-	// sending is held while something is sent, and from when something came until
-	// all that follows of it is sent: what a test sends upon it comes after that.
+	// sending is held while a message is sent, and from the arrival of a message
+	// until all replies to it are sent. So a message that a test sends after an
+	// arrival comes after the replies.
 	sending sync.Mutex
 
 	mu       sync.Mutex
@@ -213,14 +215,14 @@ type fakeRegion struct {
 	column   *nusav1.LatencyColumn
 	origins  *nusav1.OriginTable
 	compact  *nusav1.CompactMatrix
-	compacts int
+	matrices int
 	acked    *nusav1.Position
 	tunnels  []string
 	bare     bool // it has no ready node
 	sequence uint64
-	// script answers an order; nil = accept what is offered, confirm stops.
+	// script answers an order; nil = accept offers, confirm stops.
 	script func(*nusav1.Slot) []*nusav1.SlotAnswer
-	// fits is what each subscribed ask fits; < 0: no report is sent.
+	// fits is how often each subscribed ask fits; < 0: no report is sent.
 	fits int32
 }
 
@@ -244,7 +246,8 @@ func (s *testServer) join(hello *nusav1.RegionHello, change ...func(*fakeRegion)
 		c(r)
 	}
 	var err error
-	if r.stream, err = nusav1.NewFederationClient(s.conn).Session(ctx); err != nil {
+	r.stream, err = nusav1.NewFederationClient(s.conn).Session(ctx)
+	if err != nil {
 		s.t.Fatal(err)
 	}
 	r.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Hello{Hello: hello}})
@@ -269,7 +272,7 @@ func (r *fakeRegion) leave() {
 func (r *fakeRegion) send(m *nusav1.RegionMessage) {
 	r.sending.Lock()
 	defer r.sending.Unlock()
-	// An error here shows as the end of the stream.
+	// An error ends the stream, which receive notices.
 	_ = r.stream.Send(m)
 }
 
@@ -286,7 +289,7 @@ func (r *fakeRegion) receive() {
 			r.sending.Unlock()
 			return
 		}
-		out := r.take(m)
+		out := r.handle(m)
 		r.signal()
 		r.mu.Unlock()
 		for _, o := range out {
@@ -301,7 +304,7 @@ func (r *fakeRegion) signal() {
 	r.changed = make(chan struct{})
 }
 
-func (r *fakeRegion) take(m *nusav1.GlobalMessage) []*nusav1.RegionMessage {
+func (r *fakeRegion) handle(m *nusav1.GlobalMessage) []*nusav1.RegionMessage {
 	switch k := m.GetKind().(type) {
 	case *nusav1.GlobalMessage_Welcome:
 		r.welcome = k.Welcome
@@ -318,7 +321,7 @@ func (r *fakeRegion) take(m *nusav1.GlobalMessage) []*nusav1.RegionMessage {
 		r.column = k.Column
 	case *nusav1.GlobalMessage_Matrix:
 		r.compact = k.Matrix
-		r.compacts++
+		r.matrices++
 	case *nusav1.GlobalMessage_SummariesAck:
 		r.acked = k.SummariesAck
 	case *nusav1.GlobalMessage_Tunnel:
@@ -327,12 +330,12 @@ func (r *fakeRegion) take(m *nusav1.GlobalMessage) []*nusav1.RegionMessage {
 		r.shapes = k.Shapes
 		return []*nusav1.RegionMessage{r.report()}
 	case *nusav1.GlobalMessage_Orders:
-		return r.takeOrders(k.Orders)
+		return r.applyOrders(k.Orders)
 	}
 	return nil
 }
 
-func (r *fakeRegion) takeOrders(o *nusav1.SlotOrders) []*nusav1.RegionMessage {
+func (r *fakeRegion) applyOrders(o *nusav1.SlotOrders) []*nusav1.RegionMessage {
 	if o.GetFull() {
 		r.slots = map[string]*nusav1.SlotOrder{}
 		r.fullSets++
@@ -359,7 +362,7 @@ func (r *fakeRegion) takeOrders(o *nusav1.SlotOrders) []*nusav1.RegionMessage {
 	return out
 }
 
-// agree is the script of a willing region.
+// agree is the script of a region that accepts everything.
 func agree(s *nusav1.Slot) []*nusav1.SlotAnswer {
 	switch {
 	case s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_STOP:
@@ -397,18 +400,18 @@ func (r *fakeRegion) answer(answers ...*nusav1.SlotAnswer) {
 	r.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Answers{Answers: &nusav1.SlotAnswers{Answers: answers}}})
 }
 
-// wait waits until ok holds; it is called with the lock held.
+// wait waits until ok holds. ok is called with the lock held.
 func (r *fakeRegion) wait(what string, ok func() bool) {
 	r.t.Helper()
 	late := time.NewTimer(testWait)
 	defer late.Stop()
-	look := func() (good bool, changed chan struct{}, slots int, err error) {
+	read := func() (good bool, changed chan struct{}, slots int, err error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return ok(), r.changed, len(r.slots), r.err
 	}
 	for {
-		good, changed, slots, err := look()
+		good, changed, slots, err := read()
 		if good {
 			return
 		}
@@ -420,7 +423,7 @@ func (r *fakeRegion) wait(what string, ok func() bool) {
 	}
 }
 
-// waitSlot waits for a slot in a state, and answers it.
+// waitSlot waits until ok holds for a slot, and returns the slot.
 func (r *fakeRegion) waitSlot(key string, ok func(*nusav1.Slot) bool) *nusav1.Slot {
 	r.t.Helper()
 	var got *nusav1.Slot
@@ -437,7 +440,7 @@ func inState(state nusav1.SlotState) func(*nusav1.Slot) bool {
 
 var accepted = inState(nusav1.SlotState_SLOT_STATE_ACCEPTED)
 
-// summaries sends one summary as a full set or a delta.
+// summarize sends summaries as a full set or a delta.
 func (r *fakeRegion) summarize(full bool, sequence uint64, sums ...*nusav1.JobSummary) {
 	r.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Summaries{Summaries: &nusav1.JobSummaries{
 		Full: full, Last: full, Summaries: sums, Position: &nusav1.Position{Epoch: "sum", Sequence: sequence},

@@ -44,7 +44,7 @@ func TestStandbyForwards(t *testing.T) {
 	f := newFederation()
 	active := f.start(t, "g1")
 	standby := f.start(t, "g2")
-	// A region may dial any server, and a client too.
+	// A region and a client may connect to any server.
 	r := standby.joined("alpha")
 	standby.submit(testJob("api", 1))
 	r.waitSlot("default/api/web/0", accepted)
@@ -64,8 +64,8 @@ func TestStandbyForwards(t *testing.T) {
 	}
 }
 
-// TestActiveCutOff: the active server loses the store. Its successor goes on
-// with what is durable, and the predecessor can no longer write.
+// TestActiveCutOff: the active server loses the store. Its successor continues with
+// the stored records, and the predecessor can no longer write.
 func TestActiveCutOff(t *testing.T) {
 	f := newFederation()
 	first := f.start(t, "g1")
@@ -82,7 +82,7 @@ func TestActiveCutOff(t *testing.T) {
 	first.store.Cut(true)
 	r.wait("end of its session", func() bool { return r.err != nil })
 	waitActive(t, second)
-	// The checkpoint tells what ran before the region is back.
+	// The checkpoint says what runs before the region is back.
 	j, err := second.jobs().Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "api"}})
 	if err != nil || j.GetStatus().GetState() != nusav1.JobState_JOB_STATE_RUNNING {
 		t.Errorf("after the takeover: %v, %v", j.GetStatus(), err)
@@ -98,7 +98,7 @@ func TestActiveCutOff(t *testing.T) {
 	}
 	second.submit(testJob("more", 1))
 	again.waitSlot("default/more/web/0", accepted)
-	// Healed, the first one stands by and forwards.
+	// With the store again, the first server is a standby and forwards.
 	first.store.Cut(false)
 	ctx, cancel := context.WithTimeout(t.Context(), testWait)
 	defer cancel()
@@ -115,7 +115,7 @@ func TestActiveCutOff(t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("the healed server does not forward: %v", err)
+			t.Fatalf("the first server does not forward: %v", err)
 		}
 	}
 }
@@ -144,15 +144,15 @@ func waitInfo(t *testing.T, s *testServer, what string, ok func(*nusav1.InfoResp
 	}
 }
 
-// TestNoQuorum: a store that does not answer is said, with a hint, and the
-// write is not acknowledged.
+// TestNoQuorum: when the store does not respond, the error says so with a hint when
+// to retry, and the write is not acknowledged.
 func TestNoQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
 		start := time.Now()
 		s := f.start(t, "g1", func(c *Config) { c.Clock = func() time.Duration { return time.Since(start) } })
 		s.store.Cut(true)
-		for _, what := range []string{"under way when it went", "after it went"} {
+		for _, what := range []string{"in progress when the store went", "after the store went"} {
 			_, err := s.jobs().Submit(t.Context(), &nusav1.SubmitRequest{Spec: testJob("api", 1)})
 			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no quorum") || rpcerr.From(err).RetryAfter <= 0 {
 				t.Errorf("a submit %s: %v", what, err)
@@ -167,9 +167,9 @@ func TestNoQuorum(t *testing.T) {
 	})
 }
 
-// TestIdleStreamsEndWithTheReign: whoever follows something, or may submit
-// more, on a server that is no longer active is told to look elsewhere.
-func TestIdleStreamsEndWithTheReign(t *testing.T) {
+// TestIdleStreamsEndWithTheTerm: watches and streams of submits end with UNAVAILABLE
+// when their server is no longer active.
+func TestIdleStreamsEndWithTheTerm(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	s.submit(testJob("api", 1))
 	ctx, cancel := context.WithTimeout(t.Context(), testWait)
@@ -197,7 +197,7 @@ func TestIdleStreamsEndWithTheReign(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An answer, so that the streams are in the hands of the reign.
+	// A response shows that the term serves the streams.
 	if _, err := many.Recv(); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 
 func (s *testServer) topology() nusav1.TopologyClient { return nusav1.NewTopologyClient(s.conn) }
 
-// row is what a region measured, by region, in milliseconds.
+// row returns a region's row with the given round trips in milliseconds, by peer.
 func row(ms map[string]float64) *nusav1.RegionMessage {
 	out := &nusav1.LatencyRow{}
 	for to, v := range ms {
@@ -34,7 +34,7 @@ func row(ms map[string]float64) *nusav1.RegionMessage {
 	return &nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Latency{Latency: out}}
 }
 
-// waitEdge waits for an edge to be as ok says.
+// waitEdge waits until ok holds for an edge.
 func (s *testServer) waitEdge(from, to, what string, ok func(*nusav1.Edge) bool) *nusav1.Edge {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), testWait)
@@ -51,7 +51,8 @@ func (s *testServer) waitEdge(from, to, what string, ok func(*nusav1.Edge) bool)
 		}
 		for _, e := range m.GetEdges() {
 			if e.GetTo() == to {
-				if last = e; ok(e) {
+				last = e
+				if ok(e) {
 					return e
 				}
 			}
@@ -89,7 +90,7 @@ func TestPathsWeighed(t *testing.T) {
 	if err != nil || len(direct.GetPaths()) != 1 || len(direct.GetPaths()[0].GetRegions()) != 2 {
 		t.Errorf("without relays: %v, %v", direct, err)
 	}
-	// c is at 90 %: with the wait there priced, the direct way is cheaper.
+	// c is at 90 %: with the cost of the wait there, the direct path is cheaper.
 	busy := regions["c"].report()
 	busy.GetReport().Utilisation = &nusav1.Utilisation{Cpu: 0.9}
 	regions["c"].send(busy)
@@ -124,7 +125,7 @@ func TestPathsWeighed(t *testing.T) {
 	}
 }
 
-// waitLoads waits until the regions' latest reports tell their load.
+// waitLoads waits until the regions' latest reports contain their load.
 func (s *testServer) waitLoads(names ...string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), testWait)
@@ -148,9 +149,9 @@ func (s *testServer) waitLoads(names ...string) {
 	}
 }
 
-// TestWatchersSeeTheSame numbers, and go on where they were, unless another
-// server is active.
-func TestWatchersSeeTheSame(t *testing.T) {
+// TestWatchesAgree: watches get the same numbers and resume where they were, unless
+// another server is active.
+func TestWatchesAgree(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1")
 	a, _ := s.joined("a"), s.joined("b")
@@ -174,7 +175,7 @@ func TestWatchersSeeTheSame(t *testing.T) {
 	second := watchMatrix(ctx, t, s, "").next(t)
 	for _, e := range second.GetEdges() {
 		if e.GetFrom() == "a" && e.GetP50().AsDuration() != 80e6 {
-			t.Errorf("another watcher sees %v", e)
+			t.Errorf("another watch gets %v", e)
 		}
 	}
 	resumed := watchMatrix(ctx, t, s, whole.GetToken()).next(t)
@@ -223,7 +224,7 @@ func (w matrixWatch) next(t *testing.T) *nusav1.MatrixResponse {
 	return m
 }
 
-// waitView waits for a median in the matrix itself.
+// waitView waits for a median in the matrix that the API returns.
 func (s *testServer) waitView(t *testing.T, from, to string, p50 time.Duration) {
 	t.Helper()
 	deadline := time.Now().Add(testWait)
@@ -241,9 +242,9 @@ func (s *testServer) waitView(t *testing.T, from, to string, p50 time.Duration) 
 	t.Fatalf("%s to %s never was %s", from, to, p50)
 }
 
-// TestPredictions: what nobody measured is predicted from what others did, a
-// measurement that third regions contradict is shown and not believed, and each
-// region gets the matrix in short.
+// TestPredictions: pairs without a measurement are predicted from other pairs, a
+// measurement that third regions contradict is shown as doubtful and not used, and
+// each region gets the compact matrix.
 func TestPredictions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
@@ -254,7 +255,7 @@ func TestPredictions(t *testing.T) {
 		})
 		const n = 12
 		name := func(i int) string { return fmt.Sprintf("r%02d", i) }
-		// On a line, 10 ms apart, and 2 ms to get there.
+		// Regions on a line, 10 ms apart, each with 2 ms of access.
 		rtt := func(i, j int) float64 { return math.Abs(float64(i-j))*10 + 2 }
 		var regions []*fakeRegion
 		for i := range n {
@@ -289,7 +290,7 @@ func TestPredictions(t *testing.T) {
 			case far && (e.GetError() <= 0 || e.GetP50().AsDuration() < 70*time.Millisecond || e.GetP50().AsDuration() > 150*time.Millisecond):
 				t.Errorf("predicted: %v", e)
 			case doubted != (e.GetDoubt() != ""):
-				t.Errorf("doubt of %v", e)
+				t.Errorf("wrong doubt: %v", e)
 			case doubted && e.GetP50().AsDuration() != 4*time.Second:
 				t.Errorf("a doubted measurement is not shown as it came: %v", e)
 			}
@@ -306,7 +307,7 @@ func TestPredictions(t *testing.T) {
 		}
 		r := regions[3]
 		r.mu.Lock()
-		peers, compact, sent := r.peers, r.compact, r.compacts
+		peers, compact, sent := r.peers, r.compact, r.matrices
 		r.mu.Unlock()
 		if got := peers.GetRegions()[0]; fmt.Sprint(got.GetGrpcAddresses()) != "[r00:7610]" {
 			t.Errorf("peer %v", got)
@@ -331,8 +332,8 @@ func TestPredictions(t *testing.T) {
 		}
 		synctest.Wait()
 		r.mu.Lock()
-		if r.compacts != 2 {
-			t.Errorf("%d matrices after five minutes more", r.compacts)
+		if r.matrices != 2 {
+			t.Errorf("%d matrices after five minutes more", r.matrices)
 		}
 		r.mu.Unlock()
 		for _, r := range regions {
@@ -342,7 +343,7 @@ func TestPredictions(t *testing.T) {
 	})
 }
 
-func TestHistoryIsTheRegions(t *testing.T) {
+func TestHistoryNeedsARegion(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	s.joined("alpha")
 	for _, tc := range []struct {

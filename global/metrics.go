@@ -36,10 +36,10 @@ func newMetrics(current *atomic.Pointer[leadershipTerm]) *metrics {
 		plans: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "nusa_global_plan_seconds", Help: "Duration of placement decisions.", Buckets: buckets}),
 		slots: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "nusa_global_slot_actions_total", Help: "Slot actions carried out, by kind."}, []string{"kind"}),
+			Name: "nusa_global_slot_actions_total", Help: "Slot actions applied, by kind."}, []string{"kind"}),
 		isActive: prometheus.NewDesc("nusa_global_active", "1 on the active server.", nil, nil),
 		jobs:     prometheus.NewDesc("nusa_global_jobs", "Stored jobs.", nil, nil),
-		pending:  prometheus.NewDesc("nusa_global_jobs_pending", "Jobs that the placer has to look at.", nil, nil),
+		pending:  prometheus.NewDesc("nusa_global_jobs_pending", "Jobs that the placer has to plan.", nil, nil),
 		regions:  prometheus.NewDesc("nusa_global_regions", "Regions, by connection.", []string{"connected"}, nil),
 		queue:    prometheus.NewDesc("nusa_global_commit_queue", "Writes that wait for a transaction.", nil, nil),
 	}

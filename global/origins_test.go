@@ -22,7 +22,8 @@ func originRec(domain string, regions ...string) *nusav1.OriginRecord {
 	return out
 }
 
-// measure sends a row with a symmetric round trip; the other side sends none.
+// measure sends a row with a round trip that counts for both directions; the peer
+// sends no row.
 func (r *fakeRegion) measure(to string, rtt time.Duration) {
 	d := durationpb.New(rtt)
 	r.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Latency{Latency: &nusav1.LatencyRow{Edges: []*nusav1.Edge{{
@@ -31,8 +32,9 @@ func (r *fakeRegion) measure(to string, rtt time.Duration) {
 	}}}}})
 }
 
-// TestOrigins: records are set by revision, told to every region, answered by a
-// standby, kept by the next active server, and decide who serves a client.
+// TestOrigins: records are set by revision, sent to every region, served by a
+// standby, loaded by the next active server, and decide which region serves a
+// client.
 func TestOrigins(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1")
@@ -58,7 +60,7 @@ func TestOrigins(t *testing.T) {
 		text     string
 	}{
 		{originRec("*.example.com", "beta"), -1, codes.Aborted, "exists already"},
-		{originRec("*.example.com", "beta"), one.GetRevision() + 1, codes.Aborted, "somebody changed it"},
+		{originRec("*.example.com", "beta"), one.GetRevision() + 1, codes.Aborted, "it was changed meanwhile"},
 		{originRec("other.com", "beta"), 5, codes.Aborted, "does not exist"},
 		{originRec("other.com", "mars"), 0, codes.InvalidArgument, "there is no region \"mars\""},
 		{nil, 0, codes.InvalidArgument, "record.domain"},
@@ -103,7 +105,7 @@ func TestOrigins(t *testing.T) {
 	again.wait("the empty table", func() bool { return again.origins != nil && len(again.origins.GetRecords()) == 0 })
 }
 
-// TestTooManyOrigins: the bound holds also within one transaction.
+// TestTooManyOrigins: the bound holds within one transaction too.
 func TestTooManyOrigins(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	s.joined("alpha")
@@ -129,11 +131,11 @@ func TestTooManyOrigins(t *testing.T) {
 	}
 }
 
-// TestInterest: regions are told which peers jobs ask about, soon after.
-func TestInterest(t *testing.T) {
+// TestProbeDemand: regions learn soon which peers the near rules of jobs ask about.
+func TestProbeDemand(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	alpha, _, gamma := s.joined("alpha"), s.joined("beta"), s.joined("gamma")
-	interest := func(r *fakeRegion, in string) float64 {
+	demand := func(r *fakeRegion, in string) float64 {
 		for _, p := range r.peers.GetRegions() {
 			if p.GetName() == in {
 				return p.GetProbeDemand()
@@ -141,20 +143,20 @@ func TestInterest(t *testing.T) {
 		}
 		return -1
 	}
-	alpha.wait("peers", func() bool { return interest(alpha, "gamma") == 0 && interest(alpha, "beta") == 0 })
+	alpha.wait("peers", func() bool { return demand(alpha, "gamma") == 0 && demand(alpha, "beta") == 0 })
 	s.submit(testJob("api", 1, func(j *nusav1.JobSpec) {
 		j.Regions = &nusav1.RegionsSpec{
 			Allow: []*nusav1.RegionSelector{{Name: "alpha"}},
 			Near:  []*nusav1.Near{{Selector: &nusav1.RegionSelector{Name: "gamma"}, MaxRtt: durationpb.New(time.Second), Required: true}},
 		}
 	}))
-	alpha.wait("interest", func() bool { return interest(alpha, "gamma") == 0.8 && interest(alpha, "beta") == 0 })
-	gamma.wait("interest", func() bool { return interest(gamma, "alpha") == 0.8 && interest(gamma, "beta") == 0 })
+	alpha.wait("probe demand", func() bool { return demand(alpha, "gamma") == 0.8 && demand(alpha, "beta") == 0 })
+	gamma.wait("probe demand", func() bool { return demand(gamma, "alpha") == 0.8 && demand(gamma, "beta") == 0 })
 	alpha.measure("gamma", 10*time.Millisecond)
 	alpha.waitSlot("default/api/web/0", accepted)
-	alpha.wait("more interest where it runs", func() bool { return interest(alpha, "gamma") == 1 })
+	alpha.wait("more demand where the job runs", func() bool { return demand(alpha, "gamma") == 1 })
 	if _, err := s.jobs().Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "api"}}); err != nil {
 		t.Fatal(err)
 	}
-	gamma.wait("no interest", func() bool { return interest(gamma, "alpha") == 0 })
+	gamma.wait("no demand", func() bool { return demand(gamma, "alpha") == 0 })
 }

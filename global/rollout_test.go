@@ -13,7 +13,7 @@ func reverting(j *nusav1.JobSpec) {
 	j.Groups["web"].Update = &nusav1.Update{AutoRevert: true}
 }
 
-// rollout plays the region's part: it waits for a version and tells how it went.
+// rollout acts as the region: it waits for a version and reports how it went.
 type rollout struct {
 	t        *testing.T
 	s        *testServer
@@ -21,7 +21,7 @@ type rollout struct {
 	sequence uint64
 }
 
-func (o *rollout) tell(version int64, c *nusav1.InstanceCounts) *nusav1.Slot {
+func (o *rollout) report(version int64, c *nusav1.InstanceCounts) *nusav1.Slot {
 	o.t.Helper()
 	slot := o.r.waitSlot("default/api/web/0", func(s *nusav1.Slot) bool { return accepted(s) && s.GetJobVersion() == version })
 	o.sequence++
@@ -70,21 +70,22 @@ const (
 	fails = nusav1.JobState_JOB_STATE_FAILED
 )
 
-// TestFailedRolloutIsTakenBack: once, to the latest version that ran whole, also
-// by an active server that was elected since; and never what was not a rollout.
-func TestFailedRolloutIsTakenBack(t *testing.T) {
+// TestFailedRolloutIsReverted once, to the latest version that ran with all
+// instances, also by an active server that was elected meanwhile. A version that is
+// not a rollout is never reverted.
+func TestFailedRolloutIsReverted(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1")
 	o := &rollout{t: t, s: s, r: s.joined("alpha")}
 	s.submit(testJob("api", 2, reverting))
-	run := o.tell(1, &nusav1.InstanceCounts{Running: 2}).GetRun()
+	run := o.report(1, &nusav1.InstanceCounts{Running: 2}).GetRun()
 	o.wait(1, runs)
 	o.healthy(1)
 
-	// The healthy version outlives the server, and the second rollout, which
-	// never was healthy.
+	// The healthy version survives a change of the server, and the second rollout,
+	// which never was healthy.
 	s.submit(testJob("api", 2, reverting, otherWork))
-	o.tell(2, &nusav1.InstanceCounts{Running: 1, Starting: 1})
+	o.report(2, &nusav1.InstanceCounts{Running: 1, Starting: 1})
 	o.r.leave()
 	s.stop()
 	s = f.start(t, "g2")
@@ -92,7 +93,7 @@ func TestFailedRolloutIsTakenBack(t *testing.T) {
 	o.s, o.r, o.sequence = s, s.joined("alpha"), 10
 	o.r.summarize(true, 10)
 	s.submit(testJob("api", 3, reverting, otherWork))
-	o.tell(3, &nusav1.InstanceCounts{Running: 2, Failed: 1, Outdated: 1})
+	o.report(3, &nusav1.InstanceCounts{Running: 2, Failed: 1, Outdated: 1})
 	back := o.wait(4, nusav1.JobState_JOB_STATE_STARTING)
 	why := back.GetReverted()
 	if why.GetVersion() != 3 || why.GetTo() != 1 || !strings.Contains(why.GetWhy(), "version 3 failed: 1 of 3 instances failed") ||
@@ -100,80 +101,81 @@ func TestFailedRolloutIsTakenBack(t *testing.T) {
 		t.Errorf("run %d, want %d; %v", back.GetRun(), run, back)
 	}
 
-	// What was gone back to fails as well: that is the end.
-	o.tell(4, &nusav1.InstanceCounts{Running: 1, Failed: 1})
+	// The reverted version fails too: it is not reverted again.
+	o.report(4, &nusav1.InstanceCounts{Running: 1, Failed: 1})
 	o.wait(4, fails)
 	o.healthy(0)
 	s.submit(testJob("api", 2, reverting, otherWork))
-	o.tell(5, &nusav1.InstanceCounts{Running: 1, Failed: 1})
+	o.report(5, &nusav1.InstanceCounts{Running: 1, Failed: 1})
 	if j := o.wait(5, fails); j.GetReverted() != nil {
-		t.Errorf("nothing was healthy, and yet: %v", j.GetReverted())
+		t.Errorf("reverted although no version was healthy: %v", j.GetReverted())
 	}
 
-	// A group that does not ask for it is not taken back.
+	// A group without auto_revert is not reverted.
 	s.submit(testJob("api", 2))
-	o.tell(6, &nusav1.InstanceCounts{Running: 2})
+	o.report(6, &nusav1.InstanceCounts{Running: 2})
 	o.wait(6, runs)
 	s.submit(testJob("api", 2, otherWork))
-	o.tell(7, &nusav1.InstanceCounts{Running: 1, Failed: 1})
+	o.report(7, &nusav1.InstanceCounts{Running: 1, Failed: 1})
 	o.wait(7, fails)
 
-	// What ran whole without asking for it is still what a later one goes back to.
+	// A version without auto_revert that ran with all instances is a target of later
+	// reverts.
 	s.submit(testJob("api", 1, reverting))
-	o.tell(8, &nusav1.InstanceCounts{Running: 1})
+	o.report(8, &nusav1.InstanceCounts{Running: 1})
 	o.healthy(8)
 	s.submit(testJob("api", 2))
-	o.tell(9, &nusav1.InstanceCounts{Running: 2})
+	o.report(9, &nusav1.InstanceCounts{Running: 2})
 	o.healthy(9)
 	s.submit(testJob("api", 2, reverting, otherWork))
-	o.tell(10, &nusav1.InstanceCounts{Running: 1, Failed: 1})
+	o.report(10, &nusav1.InstanceCounts{Running: 1, Failed: 1})
 	if j := o.wait(11, nusav1.JobState_JOB_STATE_STARTING); j.GetReverted().GetTo() != 9 {
-		t.Errorf("gone back to %v", j.GetReverted())
+		t.Errorf("reverted to %v", j.GetReverted())
 	}
 
-	// A version that runs nothing proves nothing: it is not gone back to.
+	// A version without instances is not healthy: it is no target of a revert.
 	s.submit(testJob("api", 2, reverting))
-	o.tell(12, &nusav1.InstanceCounts{Running: 2})
+	o.report(12, &nusav1.InstanceCounts{Running: 2})
 	o.healthy(12)
 	s.submit(testJob("api", 0, reverting))
 	o.wait(13, runs)
-	o.r.wait("its slot to go", func() bool { return len(o.r.slots) == 0 })
+	o.r.wait("removal of the slot", func() bool { return len(o.r.slots) == 0 })
 	s.submit(testJob("api", 2, reverting, otherWork))
-	o.tell(14, &nusav1.InstanceCounts{Running: 1, Failed: 1})
+	o.report(14, &nusav1.InstanceCounts{Running: 1, Failed: 1})
 	if j := o.wait(15, nusav1.JobState_JOB_STATE_STARTING); j.GetReverted().GetTo() != 12 {
-		t.Errorf("gone back to %v", j.GetReverted())
+		t.Errorf("reverted to %v", j.GetReverted())
 	}
 
-	// A purge forgets what was healthy.
+	// A purge forgets the healthy version.
 	if _, err := s.jobs().Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "api"}, Purge: true}); err != nil {
 		t.Fatal(err)
 	}
 	o.healthy(0)
 }
 
-// TestFirstToAskForRevert: a version that is the first to ask for auto_revert is
-// taken back to what ran whole before it, and to nothing else.
-func TestFirstToAskForRevert(t *testing.T) {
+// TestFirstVersionWithAutoRevert: the first version with auto_revert is reverted to
+// the version before it only if that ran with all instances.
+func TestFirstVersionWithAutoRevert(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1")
 	o := &rollout{t: t, s: s, r: s.joined("alpha")}
 	s.submit(testJob("api", 2))
-	o.tell(1, &nusav1.InstanceCounts{Running: 1, Starting: 1})
+	o.report(1, &nusav1.InstanceCounts{Running: 1, Starting: 1})
 	o.wait(1, nusav1.JobState_JOB_STATE_STARTING)
-	s.submit(testJob("api", 2, reverting, otherWork)) // what was before never ran whole
-	o.tell(2, &nusav1.InstanceCounts{Running: 1, Failed: 1})
+	s.submit(testJob("api", 2, reverting, otherWork)) // the version before never ran with all instances
+	o.report(2, &nusav1.InstanceCounts{Running: 1, Failed: 1})
 	if j := o.wait(2, fails); j.GetReverted() != nil {
-		t.Errorf("nothing was healthy, and yet: %v", j.GetReverted())
+		t.Errorf("reverted although no version was healthy: %v", j.GetReverted())
 	}
 
 	s.submit(testJob("api", 2))
-	o.tell(3, &nusav1.InstanceCounts{Running: 2})
+	o.report(3, &nusav1.InstanceCounts{Running: 2})
 	o.wait(3, runs)
-	o.healthy(0) // nobody asked for it yet
+	o.healthy(0) // no version has auto_revert yet
 	s.submit(testJob("api", 2, reverting, otherWork))
-	o.tell(4, &nusav1.InstanceCounts{Running: 1, Failed: 1})
+	o.report(4, &nusav1.InstanceCounts{Running: 1, Failed: 1})
 	back := o.wait(5, nusav1.JobState_JOB_STATE_STARTING)
 	if why := back.GetReverted(); why.GetVersion() != 4 || why.GetTo() != 3 || back.GetSpec().GetGroups()["web"].GetUpdate().GetAutoRevert() {
-		t.Errorf("gone back to %v", back)
+		t.Errorf("reverted to %v", back)
 	}
 }

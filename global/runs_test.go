@@ -14,25 +14,27 @@ func batchJob(name string, count int32, change ...func(*nusav1.JobSpec)) *nusav1
 	return testJob(name, count, append(change, func(j *nusav1.JobSpec) { j.Type = nusav1.JobType_JOB_TYPE_BATCH })...)
 }
 
-// otherWork changes what the group's tasks do.
+// otherWork changes the work of the group's tasks.
 func otherWork(j *nusav1.JobSpec) {
 	for _, t := range j.GetGroups()["web"].GetTasks() {
 		t.Env = map[string]string{"STEP": "two"}
 	}
 }
 
-// TestRunsBeginInTheSubmit: the transaction that stores a job decides whether a
-// run begins, and drops the done slots with it.
+// TestRunsBeginInTheSubmit: the transaction that stores a job decides whether a run
+// begins, and drops the done slots.
 func TestRunsBeginInTheSubmit(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	r := s.joined("alpha")
 	const key = "default/sum/web/0"
-	// offered waits for another offer than the last one, and says that it is done.
+	// offered waits for another offer than the last one, and reports the slot done if
+	// wanted.
 	var last *nusav1.Slot
 	offered := func(what string, done bool) *nusav1.Slot {
 		t.Helper()
 		slot := r.waitSlot(key, func(s *nusav1.Slot) bool { return accepted(s) && s.GetGeneration() != last.GetGeneration() })
-		if last = slot; done {
+		last = slot
+		if done {
 			r.answer(answerTo(slot, nusav1.SlotState_SLOT_STATE_DONE))
 			r.waitSlot(key, inState(nusav1.SlotState_SLOT_STATE_DONE))
 		}
@@ -77,7 +79,7 @@ func TestRunsBeginInTheSubmit(t *testing.T) {
 	if four := offered("changed in the middle", false); four.GetRun() != before {
 		t.Errorf("changed in the middle is run %d after %d", four.GetRun(), before)
 	}
-	// What is done of it is to be done anew, unless the work is the same.
+	// Done slots run again unless their work is the same.
 	s.submit(batchJob("sum", 4))
 	r.waitSlot("default/sum/web/2", accepted)
 	last = r.waitSlot(key, accepted)
@@ -104,8 +106,8 @@ func TestRunsBeginInTheSubmit(t *testing.T) {
 	}
 }
 
-// A job does not become a system job, nor a system job another, while there is
-// something of it: the slots of both have the same places.
+// TestTypeCannotChange: a job does not become a system job, nor a system job
+// another type, while it is stored: the slots of both would have the same keys.
 func TestTypeCannotChange(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1")
@@ -145,9 +147,9 @@ func TestTypeCannotChange(t *testing.T) {
 	refused(service)
 }
 
-// TestWhatARegionSaidStays: its words outlive its next report, which only says
-// that nothing fits.
-func TestWhatARegionSaidStays(t *testing.T) {
+// TestRefusalTextStays: the text of a region's refusal stays after its next report,
+// which says only that nothing fits.
+func TestRefusalTextStays(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	r := s.joined("alpha", func(r *fakeRegion) {
 		r.script = func(s *nusav1.Slot) []*nusav1.SlotAnswer {
@@ -156,7 +158,7 @@ func TestWhatARegionSaidStays(t *testing.T) {
 			return []*nusav1.SlotAnswer{a}
 		}
 	})
-	// A region that is left out is named last, however many there are.
+	// Regions that the job does not allow are named last, however many there are.
 	s.joined("beta")
 	s.joined("gamma")
 	s.submit(testJob("api", 2, func(j *nusav1.JobSpec) {
@@ -165,7 +167,7 @@ func TestWhatARegionSaidStays(t *testing.T) {
 	said := func(j *nusav1.Job) bool {
 		return j.GetStatus().GetMessage() == "2 of 2 instances wait: web: not enough memory: alpha: needs 64 GiB memory, the most free is 12 GiB"
 	}
-	s.waitJob("api", "region's words", said)
+	s.waitJob("api", "waiting with the region's text", said)
 	r.mu.Lock()
 	r.fits = 0
 	rep := r.report()
@@ -176,12 +178,12 @@ func TestWhatARegionSaidStays(t *testing.T) {
 	if err != nil || !strings.Contains(e.GetGroups()[0].GetRegions()[0].GetMessage(), "64 GiB") {
 		t.Errorf("explained as %v, %v", e, err)
 	}
-	s.waitJob("api", "region's words after a report", said)
+	s.waitJob("api", "waiting with the region's text after a report", said)
 }
 
-// TestWhyNothingFitsIsReported: a job that was never offered says what the
-// regions report, not only that they have no room.
-func TestWhyNothingFitsIsReported(t *testing.T) {
+// TestReportedReasonsAreShown: the status of a job that was never offered has the
+// reasons of the regions' reports, not only that there is no room.
+func TestReportedReasonsAreShown(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	r := s.joined("alpha", func(r *fakeRegion) { r.fits = 0 })
 	s.waitReport("alpha")
@@ -193,13 +195,13 @@ func TestWhyNothingFitsIsReported(t *testing.T) {
 	fit := rep.GetReport().GetShape().GetFits()[0]
 	fit.Reason, fit.Message = nusav1.Reason_REASON_CONSTRAINT, `for example n1: constraint node.os == "plan9" is false`
 	r.send(rep)
-	s.waitJob("api", "region's words", func(j *nusav1.Job) bool {
+	s.waitJob("api", "waiting with the region's text", func(j *nusav1.Job) bool {
 		return j.GetStatus().GetMessage() == `2 of 2 instances wait: web: a constraint does not match: alpha: for example n1: constraint node.os == "plan9" is false`
 	})
 }
 
-// TestNewVersionKeepsTheExplanation: what put the instances where they are is
-// still the decision, with its scores, when a new version left them there.
+// TestNewVersionKeepsTheExplanation: the decision that placed the instances is
+// still shown, with its scores, when a new version leaves them in place.
 func TestNewVersionKeepsTheExplanation(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	r := s.joined("alpha")

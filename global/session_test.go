@@ -20,7 +20,7 @@ func TestOfferAcceptRunStop(t *testing.T) {
 	r := s.joined("alpha")
 	resp := s.submit(testJob("api", 3))
 	if resp.GetVersion() != 1 || !resp.GetChanged() || resp.GetRevision() == 0 {
-		t.Errorf("submit answered %v", resp)
+		t.Errorf("submit returned %v", resp)
 	}
 	slot := r.waitSlot("default/api/web/0", accepted)
 	if slot.GetTo() != 3 || slot.GetGeneration() <= resp.GetRevision() || slot.GetJobVersion() != 1 || slot.GetPlacedBecause() == "" {
@@ -41,7 +41,7 @@ func TestOfferAcceptRunStop(t *testing.T) {
 	if got := j.GetStatus().GetGroups()["web"].GetRegions()["alpha"].GetRunning(); got != 3 {
 		t.Errorf("%d run at alpha", got)
 	}
-	// An older summary does not undo a newer one.
+	// An older summary does not replace a newer one.
 	r.summarize(false, 2, &nusav1.JobSummary{Namespace: "default", Job: "api", Incarnation: 1, Index: 4,
 		Groups: map[string]*nusav1.InstanceCounts{"web": {Pending: 3}}})
 	if got, err := s.jobs().Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "api"}}); err != nil || got.GetStatus().GetState() != nusav1.JobState_JOB_STATE_RUNNING {
@@ -98,7 +98,7 @@ func TestReturnedSubRangeSplitsTheSlot(t *testing.T) {
 	}
 	left := first.waitSlot("default/api/web/0", func(s *nusav1.Slot) bool { return s.GetTo() == 1 })
 	right := first.waitSlot("default/api/web/3", func(s *nusav1.Slot) bool { return s.GetTo() == 5 })
-	// What keeps its key keeps its generation; a new key is a new offer.
+	// The part with the same key keeps its generation; a new key is a new offer.
 	if left.GetGeneration() != slot.GetGeneration() || right.GetGeneration() <= slot.GetGeneration() {
 		t.Errorf("slot %v was split into %v and %v", slot, left, right)
 	}
@@ -132,7 +132,7 @@ func TestReconnectResumesOrders(t *testing.T) {
 	}
 	r.leave()
 	s.waitRegion("alpha", nusav1.RegionState_REGION_STATE_DISCONNECTED)
-	s.submit(testJob("two", 1)) // nobody can take it: it waits
+	s.submit(testJob("two", 1)) // no region is connected: the job waits
 	hello := helloOf("alpha", 1)
 	hello.Orders = position
 	again := s.join(hello)
@@ -168,7 +168,7 @@ func TestSessionsAreOrdered(t *testing.T) {
 	next.wait("welcome", func() bool { return next.welcome != nil })
 	old.wait("end of the old session", func() bool { return old.err != nil })
 	if old.refused.GetPermanent() {
-		t.Errorf("the replaced master was refused for ever: %v", old.refused)
+		t.Errorf("the replaced master was refused permanently: %v", old.refused)
 	}
 	late := s.join(helloOf("alpha", 1))
 	late.wait("refusal of the older term", func() bool { return late.refused != nil })
@@ -254,7 +254,7 @@ func TestBatchCompletes(t *testing.T) {
 	r.answer(answerTo(slot, nusav1.SlotState_SLOT_STATE_DONE))
 	r.waitSlot("default/sum/web/0", inState(nusav1.SlotState_SLOT_STATE_DONE))
 	s.waitJob("sum", "complete", func(j *nusav1.Job) bool { return j.GetStatus().GetState() == nusav1.JobState_JOB_STATE_COMPLETE })
-	// How it ended is durable: a successor knows it without the region.
+	// The result is durable: a successor knows it without the region.
 	other := f.mem.Client()
 	defer other.Close()
 	waitKey(t, other, "/nusa/v1/results/default/sum")
@@ -267,9 +267,9 @@ func TestBatchCompletes(t *testing.T) {
 	}
 }
 
-// TestWhatNobodyKnowsIsNotShown: the health of the servers of a region that is
-// cut off, and the age of a report from before the reign.
-func TestWhatNobodyKnowsIsNotShown(t *testing.T) {
+// TestUnknownFactsAreNotShown: the health of the servers of a disconnected region,
+// and the age of a report from before the leadership term.
+func TestUnknownFactsAreNotShown(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1")
 	r := s.joined("alpha")

@@ -14,7 +14,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// rpcError maps an error to the status that api.proto promises.
+// rpcError maps an error to the status that api.proto documents.
 func rpcError(err error) error {
 	var problems job.Errors
 	if errors.As(err, &problems) {

@@ -66,7 +66,8 @@ func TestMatrixOfManyRegions(t *testing.T) {
 			t.Fatal(err)
 		}
 		count(r)
-		if after = r.GetNext(); after == "" {
+		after = r.GetNext()
+		if after == "" {
 			break
 		}
 	}

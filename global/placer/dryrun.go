@@ -70,7 +70,7 @@ func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav
 		out.Diff = append(out.Diff, &nusav1.DiffLine{Field: "stopped", Old: "true"})
 	}
 	out.Diff = append(out.Diff, job.Diff(old.GetJob().GetSpec(), spec)...)
-	t := state.NewTx(st) // thrown away
+	t := state.NewTx(st) // discarded
 	resp, err := t.Submit(k, &nusav1.SubmitRequest{Spec: spec}, encoded)
 	if err != nil {
 		return place.Snapshot{}, nil, err

@@ -39,7 +39,7 @@ var (
 const RetryAfter = time.Second
 
 // RPCErrors maps the errors of this package and of the store to the statuses
-// that api.proto promises.
+// that api.proto documents.
 var RPCErrors = rpcerr.Table{
 	{Target: ErrQueueFull, Code: codes.ResourceExhausted, RetryAfter: RetryAfter},
 	{Target: ErrTooManyRegions, Code: codes.ResourceExhausted},

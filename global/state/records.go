@@ -151,8 +151,8 @@ func (t *Tx) Region(name string) (*nusav1.Region, int64) {
 	return nil, 0
 }
 
-// MaxRegions bounds the regions of a federation, those included that nobody
-// defined and that connected by themselves.
+// MaxRegions bounds the regions of a federation: those that an operator defined
+// and those that connected without a definition.
 const MaxRegions = 1024
 
 // ErrTooManyRegions says that a federation has MaxRegions regions.
@@ -195,5 +195,5 @@ func CheckRevision(what string, check int64, exists bool, revision int64) error 
 	case !exists:
 		return status.Errorf(codes.Aborted, "%s does not exist, but revision %d was asked for", what, check)
 	}
-	return status.Errorf(codes.Aborted, "%s is at revision %d, not %d: somebody changed it", what, revision, check)
+	return status.Errorf(codes.Aborted, "%s is at revision %d, not %d: it was changed meanwhile", what, revision, check)
 }

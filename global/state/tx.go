@@ -29,7 +29,7 @@ type Tx struct {
 	undoAt  []int
 }
 
-// NewTx returns an empty transaction. A dry run throws it away afterwards.
+// NewTx returns an empty transaction. A dry run discards it afterwards.
 func NewTx(st *State) *Tx { return &Tx{State: st} }
 
 // mark remembers where a request's changes begin.
@@ -64,10 +64,11 @@ func (t *Tx) find(key string) (txChange, bool) {
 
 func (t *Tx) set(ch txChange) error {
 	if ch.msg != nil {
-		var err error
-		if ch.value, err = Encode(ch.msg); err != nil {
+		value, err := Encode(ch.msg)
+		if err != nil {
 			return err
 		}
+		ch.value = value
 	}
 	t.size += len(ch.key) + len(ch.value) + 64
 	for i := range t.changes {

@@ -14,16 +14,16 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestDeclinedIsHeldBack: work that every agent of the only region declines, or
-// lacks a capability for, although it fits by the region's count, is offered
-// less and less often, and again at once in a new version.
-func TestDeclinedIsHeldBack(t *testing.T) {
+// TestDeclinedWorkBacksOff: work that every agent of the only region declines, or
+// lacks a capability for, although it fits by the region's count, is offered less
+// and less often, and at once again in a new version.
+func TestDeclinedWorkBacksOff(t *testing.T) {
 	for _, why := range []nusav1.Reason{nusav1.Reason_REASON_DECLINED, nusav1.Reason_REASON_CAPABILITY_MISSING, nusav1.Reason_REASON_NOT_ALLOWED} {
-		t.Run(why.String(), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { heldBackFor(t, why) }) })
+		t.Run(why.String(), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { declinedFor(t, why) }) })
 	}
 }
 
-func heldBackFor(t *testing.T, why nusav1.Reason) {
+func declinedFor(t *testing.T, why nusav1.Reason) {
 	f := newFederation()
 	start := time.Now()
 	s := f.start(t, "g1", func(c *Config) {
@@ -66,9 +66,9 @@ func heldBackFor(t *testing.T, why nusav1.Reason) {
 	s.stop()
 }
 
-// TestSubscribedWithCapabilities: regions are asked to count with what the
-// drivers must be able to do, so that a region that cannot is not asked at all.
-func TestSubscribedWithCapabilities(t *testing.T) {
+// TestSubscriptionsHaveCapabilities: regions count with the capabilities that
+// drivers need, so that a region without them gets no offer.
+func TestSubscriptionsHaveCapabilities(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	r := s.joined("alpha")
 	s.submit(testJob("api", 1, func(j *nusav1.JobSpec) {
@@ -82,9 +82,9 @@ func TestSubscribedWithCapabilities(t *testing.T) {
 	})
 }
 
-// TestManyWait: jobs that fit nowhere, more than one plan looks at and more
-// urgent than the others, keep nobody from being placed.
-func TestManyWait(t *testing.T) {
+// TestManyWaitingJobs: more jobs than one plan takes, which fit nowhere and are more
+// urgent than another job, do not keep that job from being placed.
+func TestManyWaitingJobs(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	r := s.joined("alpha")
 	const jobs = 2048 + 10 // more than one plan takes

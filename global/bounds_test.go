@@ -12,14 +12,14 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestTallTalesEndNoReign: what regions say goes into checkpoints and results. A
-// report or a summary beyond what the store takes costs its region, and not the
-// active server.
-func TestTallTalesEndNoReign(t *testing.T) {
+// TestOversizedReportsDoNotEndTheTerm: reports and summaries of regions go into
+// checkpoints and results. One that is larger than the store takes is ignored or
+// ends its region's session, but not the leadership term.
+func TestOversizedReportsDoNotEndTheTerm(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	alpha, beta := s.joined("alpha"), s.joined("beta")
 	s.submit(testJob("api", 1))
-	alpha.wait("what is asked for", func() bool { return len(alpha.shapes.GetAsks()) > 0 }) // with which its own report went
+	alpha.wait("subscriptions", func() bool { return len(alpha.shapes.GetAsks()) > 0 }) // after which no report of its own follows
 	long := strings.Repeat("x", 40_000)
 	alpha.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: &nusav1.RegionReport{
 		NodesReady: 1, Drivers: slices.Repeat([]string{long}, 64),
@@ -30,7 +30,7 @@ func TestTallTalesEndNoReign(t *testing.T) {
 		Summaries: []*nusav1.JobSummary{{Namespace: "default", Job: "api", Index: 1, Reasons: map[string]*nusav1.GroupReasons{"web": {Reasons: reasons}}}},
 	}}})
 	beta.wait("acknowledgement", func() bool { return beta.acked != nil })
-	// Alphabetically the region comes last, and so does its checkpoint.
+	// The region comes last in the alphabet, and so does its checkpoint.
 	s.joined("zeta")
 	s.stored(t, state.CheckpointPrefix+"zeta")
 	for _, r := range []*fakeRegion{alpha, beta} {
@@ -47,7 +47,7 @@ func TestTallTalesEndNoReign(t *testing.T) {
 	beta.wait("refusal", func() bool { return beta.refused != nil || beta.err != nil })
 }
 
-// stored waits until the store has a key that begins so.
+// stored waits until the store has a key with the prefix.
 func (s *testServer) stored(t *testing.T, prefix string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testWait)

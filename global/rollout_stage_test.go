@@ -9,9 +9,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestRolloutGoesFromRegionToRegion: three regions with one instance each take
-// a new version one after the other, also with an active server elected since,
-// and one where it fails keeps it from the last.
+// TestRolloutGoesFromRegionToRegion: three regions with one instance each get a new
+// version one after the other, also from an active server elected meanwhile. A
+// region in which the version fails keeps it from the next one.
 func TestRolloutGoesFromRegionToRegion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
@@ -27,9 +27,9 @@ func TestRolloutGoesFromRegionToRegion(t *testing.T) {
 			regions[name] = s.joined(name)
 		}
 		time.Sleep(time.Millisecond)
-		synctest.Wait() // all have said what fits them: before, one is left out
+		synctest.Wait() // all have reported their room; without a report a region gets nothing
 		sequence := uint64(0)
-		// held is the version of a region's slot once everything is quiet.
+		// held returns a region's slot once nothing happens any more.
 		held := func(name string) *nusav1.Slot {
 			time.Sleep(time.Millisecond)
 			synctest.Wait()
@@ -41,7 +41,7 @@ func TestRolloutGoesFromRegionToRegion(t *testing.T) {
 			}
 			return nil
 		}
-		tell := func(name string, full bool, c *nusav1.InstanceCounts) {
+		report := func(name string, full bool, c *nusav1.InstanceCounts) {
 			sequence++
 			slot := held(name)
 			regions[name].summarize(full, sequence, &nusav1.JobSummary{
@@ -61,10 +61,10 @@ func TestRolloutGoesFromRegionToRegion(t *testing.T) {
 		spread := func(j *nusav1.JobSpec) { j.Regions = &nusav1.RegionsSpec{Divide: nusav1.Divide_DIVIDE_EVEN} }
 		s.submit(testJob("api", 3, reverting, spread))
 		for _, name := range names {
-			tell(name, true, up)
+			report(name, true, up)
 		}
 		time.Sleep(time.Millisecond)
-		// A plan says beforehand which regions follow which.
+		// A plan shows in advance the order of the regions.
 		p, err := s.jobs().Plan(t.Context(), &nusav1.PlanRequest{Spec: testJob("api", 3, reverting, spread, otherWork)})
 		if err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func TestRolloutGoesFromRegionToRegion(t *testing.T) {
 		}
 		s.submit(testJob("api", 3, reverting, spread, otherWork))
 		versions("submitted", 2, 1, 1)
-		tell("alpha", false, &nusav1.InstanceCounts{Running: 1, Outdated: 1})
+		report("alpha", false, &nusav1.InstanceCounts{Running: 1, Outdated: 1})
 		versions("alpha has begun", 2, 1, 1)
 		const waits = "version 2 waits for region alpha to be done"
 		s.waitJob("api", "waiting", func(j *nusav1.Job) bool { return strings.Contains(j.GetStatus().GetMessage(), waits) })
@@ -89,7 +89,7 @@ func TestRolloutGoesFromRegionToRegion(t *testing.T) {
 			t.Errorf("explained as %v, %v", e, err)
 		}
 
-		// Another server: beta is there first, and alpha has not said a word.
+		// Another server: beta connects first, and alpha has reported nothing.
 		for _, name := range names {
 			regions[name].leave()
 		}
@@ -99,7 +99,7 @@ func TestRolloutGoesFromRegionToRegion(t *testing.T) {
 		for _, name := range []string{"gamma", "beta"} {
 			regions[name] = s.joined(name)
 			held(name)
-			tell(name, true, up)
+			report(name, true, up)
 		}
 		for _, name := range names[1:] {
 			if v := held(name).GetJobVersion(); v != 1 {
@@ -108,17 +108,17 @@ func TestRolloutGoesFromRegionToRegion(t *testing.T) {
 		}
 		regions["alpha"] = s.joined("alpha")
 		versions("alpha is back", 2, 1, 1)
-		tell("alpha", true, up)
+		report("alpha", true, up)
 		versions("alpha is done", 2, 2, 1)
 
-		// It fails in beta, and is taken back, where it failed first.
-		tell("beta", false, &nusav1.InstanceCounts{Failed: 1})
+		// The version fails in beta and is reverted, first where it failed.
+		report("beta", false, &nusav1.InstanceCounts{Failed: 1})
 		versions("beta has failed", 2, 3, 1)
-		tell("beta", false, up)
+		report("beta", false, up)
 		versions("beta is as it was", 3, 3, 1)
-		tell("alpha", false, up)
+		report("alpha", false, up)
 		versions("alpha is as it was", 3, 3, 3)
-		tell("gamma", false, up)
+		report("gamma", false, up)
 		s.waitJob("api", "running", func(j *nusav1.Job) bool { return j.GetStatus().GetState() == runs && j.GetVersion() == 3 })
 		for _, name := range names {
 			regions[name].leave()

@@ -10,8 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/store"
 )
 
-// TestAuditWithinATick: changes of one moment are all noted, in transactions of
-// their own too, and none is refused for another's note.
+// TestAuditWithinATick: changes at the same moment, in transactions of their own,
+// all get an audit record, and none is refused because of another's record.
 func TestAuditWithinATick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
@@ -21,16 +21,16 @@ func TestAuditWithinATick(t *testing.T) {
 			c.ReportInterval, c.CheckpointInterval, c.ElectionTTL = 0, 0, 0
 		})
 		waitActive(t, s)
-		now, notes := time.Now(), 0
+		now, records := time.Now(), 0
 		for i := range 3 {
 			s.submit(testJob(fmt.Sprint("api-", i), 1))
 		}
 		if passed := time.Since(now); passed != 0 {
 			t.Fatalf("%s passed: not one moment", passed)
 		}
-		_, err := s.store.List(t.Context(), state.AuditPrefix, func(store.KV) error { notes++; return nil })
-		if err != nil || notes != 3 {
-			t.Errorf("%d notes, %v", notes, err)
+		_, err := s.store.List(t.Context(), state.AuditPrefix, func(store.KV) error { records++; return nil })
+		if err != nil || records != 3 {
+			t.Errorf("%d records, %v", records, err)
 		}
 		s.stop()
 	})

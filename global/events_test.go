@@ -18,7 +18,7 @@ func TestEvents(t *testing.T) {
 	events := nusav1.NewEventsClient(s.conn)
 	ctx, cancel := context.WithTimeout(t.Context(), testWait)
 	defer cancel()
-	watch, err := events.Watch(ctx, &nusav1.WatchEventsRequest{Token: "of-another-reign-1"})
+	watch, err := events.Watch(ctx, &nusav1.WatchEventsRequest{Token: "of-another-term-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestEvents(t *testing.T) {
 	if err != nil || e.GetType() != "job.submitted" || e.GetSubject() != "default/api" {
 		t.Fatalf("event %v, %v", e, err)
 	}
-	// From a token nothing is missed and nothing comes twice.
+	// From a token on no event is missing and none comes twice.
 	again, err := events.Watch(ctx, &nusav1.WatchEventsRequest{Token: reset.GetToken()})
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// regionEventsServer tells of one instance, of a node, and of the request.
+// regionEventsServer sends an event of an instance and one of a node, which say
+// what was requested.
 type regionEventsServer struct {
 	nusav1.UnimplementedEventsServer
 }
@@ -68,9 +69,9 @@ func (r *regionEventsServer) Watch(req *nusav1.WatchEventsRequest, stream grpc.S
 	return nil
 }
 
-// TestEventsOfInstances: asked for, what instances do comes from every region
-// that is connected or connects, with the federation's tokens; or from one
-// region, as that tells it.
+// TestEventsOfInstances: a watch that wants them gets the events about instances
+// of every region that is connected or connects, with the federation's tokens. A
+// watch of one region gets the region's own events.
 func TestEventsOfInstances(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	s.serveTunnels(s.joined("alpha"))
@@ -81,8 +82,8 @@ func TestEventsOfInstances(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// until answers the next event of a type; what comes before it is not of the
-	// kinds that only a region tells.
+	// until returns the next event of a type. No event before it may be of the
+	// types that only regions send.
 	until := func(kind string) *nusav1.Event {
 		t.Helper()
 		for {

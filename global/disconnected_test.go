@@ -7,10 +7,10 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestAwayIsTakenBackOnceThereIsRoom elsewhere: what a region says may still run
-// on a lost node stays its own until then, is revoked and not offered twice, and
-// is believed only while it is said in the present session.
-func TestAwayIsTakenBackOnceThereIsRoom(t *testing.T) {
+// TestDisconnectedInstancesAreRevokedWhenThereIsRoom in another region: instances
+// that may still run on a lost node belong to their region until then, are revoked
+// and not offered twice. Only reports of the present session count.
+func TestDisconnectedInstancesAreRevokedWhenThereIsRoom(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1")
 	alpha := s.joined("alpha")
@@ -37,39 +37,41 @@ func TestAwayIsTakenBackOnceThereIsRoom(t *testing.T) {
 	says(1, slot.GetGeneration())
 	reports(alpha, 0)
 	reports(beta, 0)
-	s.waitJob("api", "what people are told", func(j *nusav1.Job) bool {
+	s.waitJob("api", "pending with the reason", func(j *nusav1.Job) bool {
 		g := j.GetStatus().GetGroups()["web"]
 		return j.GetStatus().GetState() == nusav1.JobState_JOB_STATE_PENDING && g.GetUnowned() == 0 && g.GetCounts().GetLost() == 1 &&
 			strings.HasSuffix(j.GetStatus().GetMessage(), "alpha: n1 has been silent for 5m and may still run it (details)")
 	})
 
-	// A new session: the node may be back, nothing is taken until it is said again.
+	// A new session: the node may be back, so nothing is revoked before the region
+	// reports the instances again.
 	alpha.leave()
 	alpha = s.joined("alpha", func(r *fakeRegion) { r.fits = 0 })
 	alpha.waitSlot("default/api/web/0", accepted)
 	reports(beta, 5)
-	s.submit(testJob("other", 1)) // a plan later
+	s.submit(testJob("other", 1)) // waits for another plan
 	beta.waitSlot("default/other/web/0", accepted)
 	alpha.waitSlot("default/api/web/0", func(s *nusav1.Slot) bool {
 		return s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN && s.GetTo() == 2
 	})
-	says(2, slot.GetGeneration()+1) // of a slot that is no more
+	says(2, slot.GetGeneration()+1) // of a slot that does not exist
 	says(3, slot.GetGeneration())
 	back := alpha.waitSlot("default/api/web/1", func(s *nusav1.Slot) bool { return s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_REVOKE })
 	beta.mu.Lock()
 	if beta.slots["default/api/web/1"] != nil {
-		t.Error("beta has it, and alpha has not confirmed")
+		t.Error("beta owns the instance before alpha has confirmed")
 	}
 	beta.mu.Unlock()
-	// Alpha hears of it again, and keeps it; then it is away anew.
+	// Alpha's node comes back, and alpha keeps the instance. Then the node is lost
+	// again.
 	if !back.GetUnlessHeard() {
-		t.Error("it is to be given up although its node may be back")
+		t.Error("the revocation does not depend on the node being lost")
 	}
 	alpha.answer(answerTo(back, nusav1.SlotState_SLOT_STATE_KEPT))
 	kept := alpha.waitSlot("default/api/web/1", func(s *nusav1.Slot) bool {
 		return s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN && s.GetGeneration() > back.GetGeneration()
 	})
-	alpha.answer(answerTo(back, nusav1.SlotState_SLOT_STATE_REVOKED)) // of before
+	alpha.answer(answerTo(back, nusav1.SlotState_SLOT_STATE_REVOKED)) // an answer to the first revocation
 	says(4, kept.GetGeneration())
 	back = alpha.waitSlot("default/api/web/1", func(s *nusav1.Slot) bool {
 		return s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_REVOKE && s.GetGeneration() == kept.GetGeneration()

@@ -13,9 +13,9 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// TestSustainedBreach: a running job stays where it is while its bound on
-// latency is broken for a short time, moves one instance after the other when it
-// is for long, and everybody can see why. In virtual time.
+// TestSustainedBreach: a running job stays where it is while its latency bound is
+// broken for a short time, and moves one instance after the other when the bound is
+// broken for long. Explain shows why. In virtual time.
 func TestSustainedBreach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -68,7 +68,7 @@ func TestSustainedBreach(t *testing.T) {
 			}
 			return e.GetGroups()[0].GetBounds()
 		}
-		fares := func(want map[string]string) {
+		nearResults := func(want map[string]string) {
 			t.Helper()
 			e, err := s.jobs().Explain(t.Context(), &nusav1.ExplainRequest{Job: &nusav1.JobRef{Name: "api"}})
 			if err != nil {
@@ -96,9 +96,9 @@ func TestSustainedBreach(t *testing.T) {
 		far.waitSlot("default/api/web/0", accepted)
 		pass(time.Minute)
 		if b := bounds(); len(b) != 0 {
-			t.Errorf("a bound that is kept is watched: %v", b)
+			t.Errorf("a bound that holds is shown as broken: %v", b)
 		}
-		fares(map[string]string{
+		nearResults(map[string]string{
 			"near": "p50 at most 40ms to target 20ms measured kept", "far": "p50 at most 40ms to target 30ms measured kept",
 			"target": "p50 at most 40ms to target 0s measured kept",
 		})
@@ -108,7 +108,7 @@ func TestSustainedBreach(t *testing.T) {
 			b[0].GetSustainedIn().AsDuration() > 6*time.Minute || !strings.Contains(b[0].GetMessage(), "stays for now") {
 			t.Errorf("after ten minutes: %v", b)
 		}
-		fares(map[string]string{"near": "p50 at most 40ms to target 20ms measured kept", "far": "p50 at most 40ms to target 90ms measured broken"})
+		nearResults(map[string]string{"near": "p50 at most 40ms to target 20ms measured kept", "far": "p50 at most 40ms to target 90ms measured broken"})
 		if count(far) != 2 {
 			t.Fatalf("moved after ten minutes: %d", count(far))
 		}

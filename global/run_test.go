@@ -14,9 +14,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestAnHour: a session lives on quietly, leases are granted in time, and a
-// job that waits for capacity is placed when it comes, in virtual time.
-func TestAnHour(t *testing.T) {
+// TestQuietHour: in an hour of virtual time a session continues, leases are granted
+// in time, and a job that waits for capacity is placed as soon as there is some.
+func TestQuietHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
 		start := time.Now()
@@ -49,7 +49,7 @@ func TestAnHour(t *testing.T) {
 		if took := time.Since(before); took > 10*time.Millisecond {
 			t.Errorf("placed %s after there was room, in virtual time", took)
 		}
-		// The active one falls silent: the successor needs the TTL, no more.
+		// The active server loses the store: the successor waits for the TTL, no longer.
 		s.store.Cut(true)
 		before = time.Now()
 		waitActive(t, standby)
@@ -63,7 +63,8 @@ func TestAnHour(t *testing.T) {
 	})
 }
 
-// TestRunRefuses: what cannot work is told before anything is changed.
+// TestRunRefuses: Run reports a configuration that cannot work before it changes
+// anything.
 func TestRunRefuses(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -91,7 +92,7 @@ func TestRunRefuses(t *testing.T) {
 			defer cancel()
 			err := Run(ctx, c.cfg)
 			if err == nil || !strings.Contains(err.Error(), c.text) {
-				t.Errorf("Run answered %v, want a mention of %q", err, c.text)
+				t.Errorf("Run returned %v, want a mention of %q", err, c.text)
 			}
 		})
 	}
@@ -132,8 +133,8 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestSilentRegion: a region that asks for no lease for as long as one lasts
-// has lost its session, is told so, and gets leases again on the next one.
+// TestSilentRegion: a region that requests no lease for the length of a lease loses
+// its session with a refusal, and gets leases again in the next session.
 func TestSilentRegion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
@@ -147,7 +148,7 @@ func TestSilentRegion(t *testing.T) {
 		r.wait("end of the silent session", func() bool { return r.err != nil })
 		r.mu.Lock()
 		if r.refused == nil || r.refused.GetPermanent() {
-			t.Errorf("the silent region was told %v", r.refused)
+			t.Errorf("the silent region got the refusal %v", r.refused)
 		}
 		r.mu.Unlock()
 		s.waitRegion("alpha", nusav1.RegionState_REGION_STATE_DISCONNECTED)
