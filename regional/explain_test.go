@@ -43,7 +43,8 @@ func TestExplainHasRegionAndNodes(t *testing.T) {
 		}
 		w.submit(1, spec("web", 9))
 		w.eventually("the region is full", func() bool { return w.running(1)["n1"] == 8 })
-		if e, err = jobs.Explain(ctx, &nusav1.ExplainRequest{Job: ref("web")}); err != nil {
+		e, err = jobs.Explain(ctx, &nusav1.ExplainRequest{Job: ref("web")})
+		if err != nil {
 			t.Fatal(err)
 		}
 		r := e.GetGroups()[0].GetRegions()[0]

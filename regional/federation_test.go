@@ -209,7 +209,8 @@ func TestRegionKnowsTheFederationWithoutTheGlobalTier(t *testing.T) {
 		if n := beta.polls.Load() - before; n < 15 || n > 25 {
 			t.Errorf("a peer was polled %d times in ten minutes", n)
 		}
-		if r, err = w.resolve(1); err != nil || r.GetAge().AsDuration() < 11*time.Minute || r.GetAge().AsDuration() > 12*time.Minute {
+		r, err = w.resolve(1)
+		if err != nil || r.GetAge().AsDuration() < 11*time.Minute || r.GetAge().AsDuration() > 12*time.Minute {
 			t.Errorf("resolved with age %v, %v", r.GetAge().AsDuration(), err)
 		}
 		if by, alone := w.seen(1); by != "alpha" || alone < 11*time.Minute || alone > 12*time.Minute {
@@ -223,7 +224,8 @@ func TestRegionKnowsTheFederationWithoutTheGlobalTier(t *testing.T) {
 		w.server(1)
 		w.master(1)
 		w.expectEdges("restarted", w.edges(1), nil)
-		if r, err = w.resolve(1); err != nil || r.GetRecord() != "*.example.com" || r.GetAge().AsDuration() < 15*time.Minute {
+		r, err = w.resolve(1)
+		if err != nil || r.GetRecord() != "*.example.com" || r.GetAge().AsDuration() < 15*time.Minute {
 			t.Errorf("resolved after the restart: %v, %v", r, err)
 		}
 		beta, stopBeta = w.startPeer("10.2.0.1", measuredEdge("beta", "alpha", 7*time.Millisecond))

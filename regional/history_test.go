@@ -253,7 +253,8 @@ func TestServerWorksWithoutHistory(t *testing.T) {
 	for name, dir := range map[string]string{"in memory": "", "no folder": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, w *world) {
-				if w.disk = dir; dir != "" {
+				w.disk = dir
+				if dir != "" {
 					w.server(1)
 					w.stop(1)
 					path := filepath.Join(dir, "s1", "history")

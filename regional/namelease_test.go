@@ -33,7 +33,8 @@ func TestNameBelongsToOneAgent(t *testing.T) {
 		second.id, second.refused = "other", ""
 		refused := func() (message string) {
 			second.locked(func(a *fakeAgent) {
-				if message = a.refused; a.welcomes > 0 {
+				message = a.refused
+				if a.welcomes > 0 {
 					t.Error("the second is accepted")
 				}
 				a.refused = ""
@@ -65,7 +66,8 @@ func TestNameBelongsToOneAgent(t *testing.T) {
 		}
 
 		first.stop()
-		if time.Sleep(nodeLease / 2); refused() == "" {
+		time.Sleep(nodeLease / 2)
+		if refused() == "" {
 			t.Error("the second is accepted while the first is not lost")
 		}
 		w.eventually("the second is accepted", func() (ok bool) {

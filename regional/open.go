@@ -58,51 +58,19 @@ type server struct {
 }
 
 // open opens what can fail early: the data directory and every address.
-func open(ctx context.Context, cfg Config) (_ *server, err error) {
-	s := &server{cfg: cfg, fsm: raftlog.NewFSM(), stopping: make(chan struct{}),
-		federation: peers.NewFederationCache(cfg.Clock),
-		history:    metrics.NewStore()}
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
-	if s.dir, s.id, err = openIdentity(cfg); err != nil {
+func open(ctx context.Context, cfg Config) (*server, error) {
+	s := &server{
+		cfg: cfg, fsm: raftlog.NewFSM(), stopping: make(chan struct{}),
+		federation: peers.NewFederationCache(cfg.Clock), history: metrics.NewStore(),
+		hub: tunnel.NewHub(tunnel.Options{}), tunnels: tunnel.NewListener(0), masters: &masterConn{net: cfg.Net},
+	}
+	err := s.openDir()
+	if err == nil {
+		err = s.openAddresses(ctx)
+	}
+	if err != nil {
+		s.close()
 		return nil, err
-	}
-	s.known = readKnownServers(s.dir, cfg.Logger)
-	s.copier = &peers.Copier{Federation: s.federation, Log: cfg.Logger, Leads: s.leadsConnected, Master: s.connToMaster}
-	if s.dir != nil {
-		s.copier.Path = s.dir.Path("federation")
-	}
-	s.copier.Load()
-	s.hub, s.tunnels = tunnel.NewHub(tunnel.Options{}), tunnel.NewListener(0)
-	s.masters = &masterConn{net: cfg.Net}
-	// A server that is not the master forwards calls. Agents look for the master
-	// themselves, and servers compare their own states.
-	fwd := forward.New(s.forwardTo, "/nusa.v1.Dispatch/", "/nusa.v1.Siblings/State")
-	fwd.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(wire.SubmitRequest) })
-	if s.serve, err = serve.Open(ctx, serve.Options{
-		Net: cfg.Net, Logger: cfg.Logger, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
-		Unary:  []grpc.UnaryServerInterceptor{fwd.Unary()},
-		Stream: []grpc.StreamServerInterceptor{fwd.Stream()},
-		Ready:  s.ready, SmallBuffers: true, Codec: wire.NewCodec(),
-	}); err != nil {
-		return nil, err
-	}
-	if s.raftLis, err = serve.Listen(ctx, cfg.Net, cfg.RaftAddr, "--raft-addr"); err != nil {
-		return nil, err
-	}
-	if s.responder, err = probe.Listen(ctx, probe.ResponderConfig{
-		Net: cfg.Net, Region: cfg.Region.GetName(), Addr: cfg.ProbeAddr, Keys: cfg.ProbeKeys, Logger: cfg.Logger,
-	}); err != nil {
-		return nil, serve.ListenError(cfg.ProbeAddr, "--probe-addr", err)
-	}
-	if s.gossip, err = gossip.Listen(ctx, gossip.Config{
-		Net: cfg.Net, Listen: cfg.GossipAddr, Advertise: cfg.Advertise, Region: cfg.Region.GetName(),
-		Key: cfg.GossipKey, Join: slices.Concat(cfg.Join, s.known.saved), Fast: cfg.Raft.fast(), Logger: serve.QuietAfter(ctx, cfg.Logger),
-	}); err != nil {
-		return nil, serve.ListenError(cfg.GossipAddr, "--gossip-addr", err)
 	}
 	s.addrs = Addresses{
 		GRPC: s.advertise(s.serve.GRPCAddr()), HTTP: s.advertise(s.serve.HTTPAddr()),
@@ -111,6 +79,59 @@ func open(ctx context.Context, cfg Config) (_ *server, err error) {
 	}
 	s.register()
 	return s, nil
+}
+
+// openDir opens the data directory and reads the files of an earlier process.
+func (s *server) openDir() error {
+	var err error
+	s.dir, s.id, err = openIdentity(s.cfg)
+	if err != nil {
+		return err
+	}
+	s.known = readKnownServers(s.dir, s.cfg.Logger)
+	s.copier = &peers.Copier{Federation: s.federation, Log: s.cfg.Logger, Leads: s.leadsConnected, Master: s.connToMaster}
+	if s.dir != nil {
+		s.copier.Path = s.dir.Path("federation")
+	}
+	s.copier.Load()
+	return nil
+}
+
+// openAddresses listens on every address.
+func (s *server) openAddresses(ctx context.Context) error {
+	cfg := &s.cfg
+	// A server that is not the master forwards calls. Agents look for the master
+	// themselves, and servers compare their own states.
+	fwd := forward.New(s.forwardTo, "/nusa.v1.Dispatch/", "/nusa.v1.Siblings/State")
+	fwd.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(wire.SubmitRequest) })
+	var err error
+	s.serve, err = serve.Open(ctx, serve.Options{
+		Net: cfg.Net, Logger: cfg.Logger, GRPCAddr: cfg.GRPCAddr, HTTPAddr: cfg.HTTPAddr,
+		Unary:  []grpc.UnaryServerInterceptor{fwd.Unary()},
+		Stream: []grpc.StreamServerInterceptor{fwd.Stream()},
+		Ready:  s.ready, SmallBuffers: true, Codec: wire.NewCodec(),
+	})
+	if err != nil {
+		return err
+	}
+	s.raftLis, err = serve.Listen(ctx, cfg.Net, cfg.RaftAddr, "--raft-addr")
+	if err != nil {
+		return err
+	}
+	s.responder, err = probe.Listen(ctx, probe.ResponderConfig{
+		Net: cfg.Net, Region: cfg.Region.GetName(), Addr: cfg.ProbeAddr, Keys: cfg.ProbeKeys, Logger: cfg.Logger,
+	})
+	if err != nil {
+		return serve.ListenError(cfg.ProbeAddr, "--probe-addr", err)
+	}
+	s.gossip, err = gossip.Listen(ctx, gossip.Config{
+		Net: cfg.Net, Listen: cfg.GossipAddr, Advertise: cfg.Advertise, Region: cfg.Region.GetName(),
+		Key: cfg.GossipKey, Join: slices.Concat(cfg.Join, s.known.saved), Fast: cfg.Raft.fast(), Logger: serve.QuietAfter(ctx, cfg.Logger),
+	})
+	if err != nil {
+		return serve.ListenError(cfg.GossipAddr, "--gossip-addr", err)
+	}
+	return nil
 }
 
 // register registers the gRPC services.

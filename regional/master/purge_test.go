@@ -38,7 +38,8 @@ func TestNodesGoneForDaysAreRemovable(t *testing.T) {
 	for _, n := range removableNodes(st.Snapshot(), int64(time.Minute)) {
 		got = append(got, n.ID)
 	}
-	if slices.Sort(got); !slices.Equal(got, []string{"disconnected", "gone"}) {
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"disconnected", "gone"}) {
 		t.Errorf("%q", got)
 	}
 }

@@ -34,7 +34,8 @@ func (ss *session) receive(ctx context.Context) error {
 		}
 		n.beginMessage(clock)
 		sendNow := false
-		if err = ss.awaitReports(ctx); err == nil {
+		err = ss.awaitReports(ctx)
+		if err == nil {
 			sendNow, err = ss.handle(ctx, m)
 		}
 		n.endMessage(clock)

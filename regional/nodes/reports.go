@@ -31,7 +31,8 @@ func (ss *session) handleReports(ctx context.Context, raw []byte) (sendNow bool,
 		if err := ss.awaitReports(ctx); err != nil {
 			return false, err
 		}
-		if ss.inFlight, err = cfg.Log.ProposeQueued(ctx, state.Command{AgentReports: cmd}); err != nil {
+		ss.inFlight, err = cfg.Log.ProposeQueued(ctx, state.Command{AgentReports: cmd})
+		if err != nil {
 			return false, ss.reportError(err)
 		}
 	}

@@ -80,7 +80,8 @@ func TestLocalJobFromSubmitToPurge(t *testing.T) {
 		if err != nil || why.GetGroups()[0].GetUnplaced() != 2 || why.GetGroups()[0].GetNodes()[0].GetReason() != nusav1.Reason_REASON_INSUFFICIENT_CPU {
 			t.Errorf("explain: %v, %v", why, err)
 		}
-		if plan, err = jobs.Plan(ctx, &nusav1.PlanRequest{Spec: spec("web", 10)}); err != nil || len(plan.GetDiff()) != 0 || plan.GetRevision() != first.GetRevision() {
+		plan, err = jobs.Plan(ctx, &nusav1.PlanRequest{Spec: spec("web", 10)})
+		if err != nil || len(plan.GetDiff()) != 0 || plan.GetRevision() != first.GetRevision() {
 			t.Errorf("plan without a change: %v, %v", plan, err)
 		}
 

@@ -112,7 +112,8 @@ func TestDrainCountsWhatFitsNowhere(t *testing.T) {
 		}
 		w.eventually("n2 is full", func() bool { return w.running(1)["n2"] == 8 })
 		time.Sleep(10 * time.Second)
-		if n = w.node(1, "n1"); n.GetAllocations() != 5 || len(n.GetLeaving()) != 1 || n.GetLeaving()[0].GetFits() != 0 {
+		n = w.node(1, "n1")
+		if n.GetAllocations() != 5 || len(n.GetLeaving()) != 1 || n.GetLeaving()[0].GetFits() != 0 {
 			t.Errorf("after the drain %v", n) // of the first three moves the third finds no room, and the others wait for it
 		}
 	})
