@@ -15,9 +15,9 @@ import (
 
 const bindUsage = "IP address or host of all listeners, also advertised to others; --advertise and the flag of a listener take precedence (default: loopback)"
 
-// applyBind gives every listener that was not named by itself the host of --bind
-// with its default port, and advertises that host. It must run after the flags
-// have their final values.
+// applyBind gives the host of --bind to every listener without a flag of its
+// own, which keeps its default port, and advertises that host. Call it when the
+// flags have their final values.
 func applyBind(flags *pflag.FlagSet) error {
 	host, err := bindHost(flags)
 	if err != nil || host == "" {
@@ -56,7 +56,7 @@ func applyBind(flags *pflag.FlagSet) error {
 	return failed
 }
 
-// bindHost is the host of --bind, "" without one.
+// bindHost is the host of --bind; "" without the flag.
 func bindHost(flags *pflag.FlagSet) (string, error) {
 	host := flags.Lookup("bind").Value.String()
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
@@ -84,8 +84,9 @@ func isWildcard(host string) bool {
 	return err == nil && ip.IsUnspecified()
 }
 
-// isLoopback tells whether an address, "host:port" or a URL, is of this machine
-// alone. A host that is a name counts as another machine's, except localhost.
+// isLoopback reports whether an address ("host:port", a URL or NAME=host:port)
+// can be reached from this machine only. A name other than localhost counts as
+// another machine.
 func isLoopback(address string) bool {
 	if _, rest, url := strings.Cut(address, "://"); url {
 		address = strings.TrimSuffix(rest, "/")

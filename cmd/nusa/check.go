@@ -15,7 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 )
 
-// noArguments refuses what is not a flag.
+// noArguments refuses positional arguments.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%q: this command takes no arguments; see %s --help", args[0], cmd.CommandPath())
@@ -23,8 +23,8 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// trimList drops the blanks of a list flag, as in "a,,b" and "a,b,". A flag that is
-// given and names nothing is refused: perhaps a variable was empty.
+// trimList removes the blanks of a list flag, as in "a,,b" and "a,b,". A given
+// flag without any name is refused: perhaps a variable was empty.
 func trimList(flags *pflag.FlagSet, flag string, values []string) ([]string, error) {
 	var out []string
 	for _, v := range values {
@@ -38,9 +38,9 @@ func trimList(flags *pflag.FlagSet, flag string, values []string) ([]string, err
 	return out, nil
 }
 
-// checkFlags refuses what a role would notice late, never, or in words without
-// the flag: what is required and missing, names, addresses, lists with nothing
-// in them, negative numbers.
+// checkFlags refuses values that a role would refuse late, not at all, or
+// without naming the flag: missing required flags, names, addresses, empty
+// lists, negative numbers.
 func checkFlags(flags *pflag.FlagSet, required ...string) error {
 	for _, name := range required {
 		if flags.Lookup(name).Value.String() == "" || flags.Lookup(name).Value.String() == "[]" {
@@ -86,7 +86,7 @@ func checkFlag(flags *pflag.FlagSet, f *pflag.Flag) error {
 	return nil
 }
 
-// pluginNames refuses drivers that no job could ask for.
+// pluginNames refuses driver names that no job can use.
 func pluginNames(flags *pflag.FlagSet, flag string) error {
 	plugins, err := flags.GetStringToString(flag)
 	if err != nil {
@@ -100,7 +100,7 @@ func pluginNames(flags *pflag.FlagSet, flag string) error {
 	return nil
 }
 
-// hostPort refuses an address that nothing can be reached or opened at.
+// hostPort refuses an address that cannot be listened at or connected to.
 func hostPort(flag, address string) error {
 	bare := address
 	if _, rest, url := strings.Cut(address, "://"); url {

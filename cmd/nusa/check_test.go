@@ -11,8 +11,9 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client"
 )
 
-// TestMistakes: each is refused in one line that names the flag, before
-// anything starts or a directory is made. `config validate` looks at the same.
+// TestMistakes: each mistake is refused in one line that names the flag, before
+// anything starts or a directory is made. `config validate` makes the same
+// checks.
 func TestMistakes(t *testing.T) {
 	for line, want := range map[string]string{
 		"global":   "--data-dir is required (or NUSA_DATA_DIR,",
@@ -48,7 +49,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestPluginsOfAFile: a mapping of names to paths is as good as the flag.
+// TestPluginsOfAFile: the file may hold a mapping of names to paths.
 func TestPluginsOfAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "n.yaml")
 	if err := os.WriteFile(file, []byte("region: a\ndata-dir: d\nservers: [h:1]\nplugin: {qemu: /opt/qemu, wasm: /opt/wasm}\n"), 0o600); err != nil {
@@ -63,7 +64,7 @@ func TestPluginsOfAFile(t *testing.T) {
 	}
 }
 
-// TestFaultsOfAFile: each has its line, with nothing between them.
+// TestFaultsOfAFile: each fault is one line with its position.
 func TestFaultsOfAFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "n.yaml")
 	if err := os.WriteFile(file, []byte("regoin: a\nbootstrap-expect: many\n"), 0o600); err != nil {

@@ -16,8 +16,8 @@ import (
 // cliPage is the page of all commands.
 const cliPage = "../../docs/cli.md"
 
-// TestCLIPageIsCurrent: docs/cli.md is what the commands say of themselves. After
-// a change of a command: go test ./cmd/nusa -run CLIPage -update
+// TestCLIPageIsCurrent: docs/cli.md is generated from the commands. After a
+// change of a command, run: go test ./cmd/nusa -run CLIPage -update
 func TestCLIPageIsCurrent(t *testing.T) {
 	for _, variable := range os.Environ() { // defaults of flags
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "NUSA_") {
@@ -83,7 +83,8 @@ func cliText(root *cobra.Command) string {
 	return b.String()
 }
 
-// commandsBelow are the commands that do something, in the order of the help.
+// commandsBelow returns the commands without sub-commands, in the order of the
+// help.
 func commandsBelow(cmd *cobra.Command) []*cobra.Command {
 	var out []*cobra.Command
 	for _, c := range cmd.Commands() {
@@ -98,8 +99,8 @@ func commandsBelow(cmd *cobra.Command) []*cobra.Command {
 	return out
 }
 
-// sharedFlags are those of every command that talks to a server; the flags of the
-// noun job are all of them.
+// sharedFlags are the flags of every command that calls a server. The noun job
+// has all of them.
 func sharedFlags(root *cobra.Command) *pflag.FlagSet {
 	job, _, err := root.Find([]string{"job"})
 	if err != nil {
@@ -154,7 +155,7 @@ func flagName(f *pflag.Flag) string {
 	return "`--" + f.Name + "`"
 }
 
-// flagRow is a flag's line in a table.
+// flagRow is the line of a flag in a table.
 func flagRow(f *pflag.Flag) string {
 	_, usage := pflag.UnquoteUsage(f)
 	value := f.DefValue
@@ -169,13 +170,13 @@ func flagRow(f *pflag.Flag) string {
 	return fmt.Sprintf("| %s | %s | %s |\n", flagName(f), value, cell(usage))
 }
 
-// cell makes a text fit a cell of a table.
+// cell makes a text fit into a cell of a table.
 func cell(text string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", "\\|")
 }
 
-// TestEveryVariableIsOnThePage: the variables that the client reads by name are in
-// the table.
+// TestEveryVariableIsOnThePage: the page names the variables that the client
+// reads.
 func TestEveryVariableIsOnThePage(t *testing.T) {
 	for _, name := range []string{"NUSA_ADDR", "NUSA_NAMESPACE", "NUSA_REGION", "NUSA_CONFIG", "NO_COLOR", config.EnvName("grpc-addr")} {
 		if !strings.Contains(cliIntro, name) {

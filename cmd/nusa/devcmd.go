@@ -29,14 +29,14 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/wan"
 )
 
-// devRun is what `nusa dev` and `nusa demo` share.
+// devRun holds the flags that `nusa dev` and `nusa demo` share.
 type devRun struct {
 	dev.Options
 	logLevel string
 	list     bool
 }
 
-// wanHelp is about --wan; in both commands' help.
+// wanHelp explains --wan in the help of both commands.
 const wanHelp = `
 The round trips between the regions are those of a measured table: --wan azure
 (51 regions), none (those of loopback), or a CSV file of your own: the first row
@@ -108,19 +108,19 @@ disconnect.node.after says. node list shows them until node remove, or 72 h.
 	return cmd
 }
 
-// executables refuses plugins that nobody could start: an agent goes on trying,
-// as a file may come later, but here somebody looks on.
+// executables refuses plugins that cannot be started. An agent keeps trying,
+// because the file may come later; here a person is watching.
 func executables(plugins map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(plugins)) {
 		if _, err := exec.LookPath(plugins[name]); err != nil {
-			// As text: an error about a file is shown as that alone, without the flag.
+			// As text, because errors about files are printed without the flag.
 			return fmt.Errorf("--plugin %s: cannot be started: %v", name, err)
 		}
 	}
 	return nil
 }
 
-// run the federation, or list the regions it may have.
+// run starts the federation, or lists the regions of the table.
 func (d *devRun) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if d.list {
 		return listRegions(cmd.OutOrStdout(), d.WAN)
@@ -131,7 +131,7 @@ func (d *devRun) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if d.Regions, err = trimList(cmd.Flags(), "regions", d.Regions); err != nil {
 		return err
 	}
-	// Options read a zero as "the default"; a flag that says zero means it.
+	// 0 means "the default" in Options, but not as the value of a flag.
 	for flag, value := range map[string]*int{"servers": &d.Servers, "agents": &d.Agents, "port": &d.Port} {
 		switch {
 		case !cmd.Flags().Changed(flag):
@@ -140,7 +140,8 @@ func (d *devRun) run(ctx context.Context, cmd *cobra.Command) (err error) {
 			return fmt.Errorf("--%s: must be at least 1", flag)
 		}
 	}
-	// Each server keeps two files of its log allocated, etcd's too: not 128 MB here.
+	// Each server, and etcd, has two preallocated log files: 8 MB each instead
+	// of 64.
 	wal.SegmentSizeBytes = 8 << 20
 	say := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
 	d.Waiting, d.Changed = say, say
@@ -171,8 +172,8 @@ func listRegions(w io.Writer, name string) error {
 	return t.Flush()
 }
 
-// announce says once, as one write, that the federation is ready and what to
-// type next.
+// announce prints that the federation is ready and what to type next, in a
+// single write.
 func announce(cmd *cobra.Command, f dev.Federation) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Nusa federation ready in %s: %d regions, %d servers, %d agents, round trips: %s\n",
@@ -182,10 +183,10 @@ func announce(cmd *cobra.Command, f dev.Federation) {
 	fmt.Fprint(cmd.OutOrStdout(), b.String())
 }
 
-// helloFile is about DefaultRegions.
+// helloFile is an example that needs DefaultRegions.
 const helloFile = "examples/hello.yaml"
 
-// firstJob is a command that runs a job in this federation.
+// firstJob is a command line that runs a job in this federation.
 func firstJob(f dev.Federation, nusa string) string {
 	if missesDefaultRegions(f) {
 		return nusa + " job init - | " + nusa + " job run -"
@@ -193,13 +194,14 @@ func firstJob(f dev.Federation, nusa string) string {
 	return nusa + " job run " + helloFile
 }
 
-// missesDefaultRegions: the example is about regions that this federation does not have.
+// missesDefaultRegions reports whether the federation lacks regions of the
+// example.
 func missesDefaultRegions(f dev.Federation) bool {
 	return slices.ContainsFunc(dev.DefaultRegions, func(r string) bool { return !slices.Contains(f.Names, r) })
 }
 
-// demoJob is the file of the demo's job, and its name: the example in a checkout,
-// else one that any federation can run, which goes with the federation's folder.
+// demoJob returns the file and the name of the demo's job: the example in a
+// checkout, else a job that runs in any federation, in the federation's folder.
 func demoJob(f dev.Federation) (file, name string, err error) {
 	if _, missing := os.Stat(helloFile); missing == nil && !missesDefaultRegions(f) {
 		name, err = jobName(helloFile)
@@ -213,10 +215,11 @@ func demoJob(f dev.Federation) (file, name string, err error) {
 	return file, "hello", os.WriteFile(file, []byte(text), 0o600)
 }
 
-// program is how hints name this binary: as it was called.
+// program is the name of this binary in hints.
 func program(cmd *cobra.Command) string { return cmd.Root().CommandPath() }
 
-// address is the line that a terminal needs before it finds the federation.
+// address is the line that sets NUSA_ADDR, unless the federation has the
+// default address.
 func address(f dev.Federation) string {
 	if f.Addr == cli.DefaultAddr {
 		return ""
@@ -278,8 +281,8 @@ On a terminal the federation then stays until Ctrl-C.
 	return cmd
 }
 
-// jobName reads the name of the job in a file, before anything is started for
-// it.
+// jobName reads the name of the job in a file, so that errors are found before
+// anything starts.
 func jobName(file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -298,8 +301,8 @@ func jobName(file string) (string, error) {
 	return spec.GetName(), err
 }
 
-// demonstrate runs the commands an operator would and, on a terminal, waits for the
-// end of ctx.
+// demonstrate runs the commands of a typical operator. On a terminal it then
+// waits for the end of ctx.
 func demonstrate(ctx context.Context, cmd *cobra.Command, f dev.Federation, file, name string) error {
 	w, first, nusa := cmd.OutOrStdout(), f.Names[0], program(cmd)
 	steps := []struct {
@@ -333,7 +336,7 @@ func demonstrate(ctx context.Context, cmd *cobra.Command, f dev.Federation, file
 	return nil
 }
 
-// tryNext are commands for whoever has seen the demo of a job.
+// tryNext lists commands to try after the demo.
 func tryNext(f dev.Federation, nusa, job string) string {
 	return fmt.Sprintf(`
 # Try next, in another terminal

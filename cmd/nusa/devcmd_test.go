@@ -13,7 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 )
 
-// TestTryNext: every command of the demo's last words is about what it should.
+// TestTryNext: every suggested command names the demo's job, region and
+// address.
 func TestTryNext(t *testing.T) {
 	const commands = `  nusa alloc list
   nusa job logs hello --tail 5
@@ -29,7 +30,7 @@ func TestTryNext(t *testing.T) {
 	}
 }
 
-// TestFirstJob: what a new federation suggests asks for no region that it lacks.
+// TestFirstJob: the suggested job needs no region that the federation lacks.
 func TestFirstJob(t *testing.T) {
 	for _, names := range [][]string{dev.DefaultRegions, {"jakarta", "tokyo"}, {"southeastasia"}, {"tokyo", "southeastasia", "japaneast"}} {
 		line := firstJob(dev.Federation{Names: names}, "nusa")
@@ -65,8 +66,8 @@ func TestFirstJob(t *testing.T) {
 	}
 }
 
-// TestDemoJob: the demo runs its example where that is about the regions that
-// are there, and elsewhere a job that asks for none.
+// TestDemoJob: the demo runs the example where its regions exist, and else a
+// job that needs none.
 func TestDemoJob(t *testing.T) {
 	t.Chdir("../..")
 	for _, c := range []struct {
@@ -97,7 +98,7 @@ func TestDemoJob(t *testing.T) {
 	}
 }
 
-// TestDevMistakes: nothing is started that could not work.
+// TestDevMistakes: mistakes are refused before anything starts.
 func TestDevMistakes(t *testing.T) {
 	for line, want := range map[string]string{
 		"dev --plugin qemu=/no/such/file": "--plugin qemu: cannot be started: ",

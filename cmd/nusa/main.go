@@ -1,6 +1,6 @@
-// Command nusa is every role of the federation and the client that looks at
-// it: `nusa global`, `nusa regional` and `nusa agent` run a tier, `nusa dev`
-// runs all of them, everything else talks to a running federation.
+// Command nusa is every role of the federation and its client: `nusa global`,
+// `nusa regional` and `nusa agent` run a tier, `nusa dev` runs all of them, and
+// the other commands talk to a running federation.
 package main
 
 import (
@@ -17,21 +17,21 @@ import (
 )
 
 func main() {
-	// A supervisor is started for every task: it takes the short way, past the
-	// command line's machinery.
+	// A supervisor is started for every task, so it skips setting up the
+	// commands.
 	if len(os.Args) > 1 && os.Args[1] == "supervise" {
 		os.Exit(supervise.Main(os.Args[2:]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// A second signal ends the process at once, should an orderly end hang.
+	// A second signal ends the process at once, in case an orderly end hangs.
 	context.AfterFunc(ctx, stop)
 	code := client.Execute(ctx, newRoot())
 	stop()
 	os.Exit(code)
 }
 
-// newRoot is the command tree. client.Execute runs it and turns errors into
-// one line and an exit code.
+// newRoot returns the command tree. client.Execute runs the tree and prints
+// errors.
 func newRoot() *cobra.Command {
 	root := client.Root()
 	root.AddCommand(client.Commands()...)

@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNoReader: the end of a pipe that was written to is gone, as in
-// `nusa dev | head -1`.
+// errNoReader: the reader of standard output is gone, as in `nusa dev | head
+// -1`.
 var errNoReader = errors.New("nobody reads the output any more, so everything was stopped")
 
-// readerCheck is how often the reader is looked for. A federation writes little:
-// without looking it would notice much later, or never.
+// readerCheck is the interval between checks for a reader. A federation writes
+// little, so that a failing write would come much later or never.
 const readerCheck = 500 * time.Millisecond
 
-// whileRead returns a context that ends, with errNoReader as its cause, when
-// nobody can read out any more. From here on SIGPIPE does not end the process,
-// which would leave tasks and a temporary directory behind: a write just fails.
-// The signal is taken, not ignored, because tasks would inherit that. done
-// frees what it needs.
+// whileRead returns a context that ends, with the cause errNoReader, when out
+// has no reader any more. From then on SIGPIPE does not end the process, which
+// would leave tasks and a temporary directory behind: a write just fails. The
+// signal is caught, not ignored, because tasks would inherit that. done
+// releases the resources.
 func whileRead(ctx context.Context, out *os.File) (_ context.Context, done func()) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, cancel := context.WithCancelCause(ctx)

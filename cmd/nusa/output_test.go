@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestWhileRead: a pipe whose reader goes ends the context and says why; one
-// that is read, or a file, does not.
+// TestWhileRead: the context ends when the reader of a pipe is gone, and says
+// why. It does not end while the pipe is read, or for a file.
 func TestWhileRead(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

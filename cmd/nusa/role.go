@@ -16,8 +16,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
-// role is what the three role commands share: settings from flag, environment
-// and file, a logger, and "ready" on standard error.
+// role holds what the three role commands share: settings from flags,
+// environment and file, and a logger on standard error.
 type role struct {
 	configFile, logLevel, logFormat, dataDir, bind string
 	logger                                         *slog.Logger

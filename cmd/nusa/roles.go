@@ -20,10 +20,10 @@ import (
 
 const rolesGroup = "roles"
 
-// maxServers is how many servers a region has at most.
+// maxServers is the most servers of a region.
 const maxServers = 9
 
-// heapBudget is up to how much heap a server collects garbage seldom.
+// heapBudget is the heap size below which a server collects garbage rarely.
 const heapBudget = 256 << 20
 
 func globalCommand() *cobra.Command {
@@ -200,7 +200,7 @@ func agentCommand() *cobra.Command {
 	return cmd
 }
 
-// engines are the flags that say where an agent finds its engines.
+// engines adds the flags with the addresses of an agent's engines.
 func engines(f *pflag.FlagSet, docker, incus *string) {
 	f.StringVar(docker, "docker-host", "", "address of the Docker engine, such as unix:///run/docker.sock (default: the usual socket, where it is there); off = none")
 	f.StringVar(incus, "incus", "", "address of the Incus daemon: the path of a socket, or https://HOST:PORT (default: this host's socket, where it is there); off = none")

@@ -57,7 +57,7 @@ or the new version was taken back. job plan: 0 no change, 1 changes, 255 error.`
 	return root
 }
 
-// Commands are the client's commands, to be added to Root.
+// Commands returns the commands of the client, which are added to Root.
 func Commands() []*cobra.Command {
 	all := []*cobra.Command{
 		job.Command(), alloc.Command(), region.Command(), node.Command(), network.OriginCommand(),
@@ -79,7 +79,7 @@ func Execute(ctx context.Context, root *cobra.Command) int {
 	return ExecuteArgs(ctx, root, os.Args[1:])
 }
 
-// ExecuteArgs is Execute with arguments of its own.
+// ExecuteArgs is Execute with the given arguments.
 func ExecuteArgs(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	cmd, err := root, cli.UnknownCommand(root, args)
@@ -105,7 +105,8 @@ func ExecuteArgs(ctx context.Context, root *cobra.Command, args []string) int {
 	return cli.ExitFail
 }
 
-// helpCommand is cobra's, but what is no command is an error.
+// helpCommand is cobra's help command, except that an unknown command is an
+// error.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND…]", Short: "Help about any command",

@@ -36,9 +36,9 @@ var (
 	build   = regexp.MustCompile(`\(go[^)]*\)`)
 )
 
-// TestCommands runs the lines of testdata/commands.txt that start with "$ "
-// and compares what they print. "2> " is standard error; "= " the exit code.
-// Words in {} stand for a job file of that name on standard input.
+// TestCommands runs the lines of testdata/commands.txt that start with "$ " and
+// compares their output: "2> " is standard error, "= " the exit code. A word in
+// {} is a job file of that name on standard input.
 func TestCommands(t *testing.T) {
 	script, err := os.ReadFile("testdata/commands.txt")
 	if err != nil {
@@ -111,12 +111,12 @@ func jobFile(s string) (name, kind string, ok bool) {
 	return name, kind, true
 }
 
-// offline commands take no --addr.
+// offline reports whether a command has no --addr.
 func offline(args []string) bool {
 	return args[0] == "--version" || args[0] == "help"
 }
 
-// TestRequests: flags and arguments arrive in the request.
+// TestRequests: flags and arguments are in the request.
 func TestRequests(t *testing.T) {
 	f := newFake(t)
 	for _, c := range []struct {
@@ -151,7 +151,7 @@ func TestRequests(t *testing.T) {
 	} {
 		f.requests = nil
 		_, errOut, code := f.run(context.Background(), "", append(strings.Fields(c.line), "--addr", f.addr)...)
-		// Some ask for more at the same time.
+		// Some commands send several requests.
 		asked := slices.ContainsFunc(f.requests, func(r proto.Message) bool { return proto.Equal(r, c.want) })
 		if code != 0 || !asked {
 			t.Errorf("%s: exit code %d, %s\n got %v\nwant %v", c.line, code, errOut, f.requests, c.want)
@@ -184,7 +184,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestIsland: on a region's own server a job is named as it is known there.
+// TestIsland: a region's own server calls the job NAME@REGION.
 func TestIsland(t *testing.T) {
 	f := newFake(t)
 	f.island = "eastus"
@@ -197,7 +197,7 @@ func TestIsland(t *testing.T) {
 	}
 }
 
-// TestInterrupt: Ctrl-C while waiting says that the job goes on.
+// TestInterrupt: Ctrl-C while waiting prints that the job continues.
 func TestInterrupt(t *testing.T) {
 	f := newFake(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -228,8 +228,8 @@ func (c *cancelOn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestLogsOfSeveral are bounded unless it is told how much is shown; those of
-// one instance are not.
+// TestLogsOfSeveral: the logs of several instances are bounded unless a flag
+// says how much is shown. Those of one instance are not.
 func TestLogsOfSeveral(t *testing.T) {
 	f := newFake(t)
 	for line, want := range map[string]int32{
@@ -252,8 +252,8 @@ func TestLogsOfSeveral(t *testing.T) {
 	}
 }
 
-// TestLogsAreOpenedAhead: those of several tasks come in their order, but one
-// does not wait for the other to be opened.
+// TestLogsAreOpenedAhead: logs of several tasks are shown in order, and opened
+// at the same time.
 func TestLogsAreOpenedAhead(t *testing.T) {
 	f := newFake(t)
 	f.readers = new(sync.WaitGroup)

@@ -46,11 +46,13 @@ across regions instances are told of from now on.`,
 	return c
 }
 
-// foreignToken is of no server's events, so that one answers with a gap: what happened
-// between a connection that told of nothing and the next is not known.
+// foreignToken is a token that no server knows, so that a server reports a gap:
+// it is used after a connection without any event, because the events until the
+// next connection are unknown.
 const foreignToken = "none-0"
 
-// followEvents prints one stream until it ends, and remembers where that was.
+// followEvents prints one stream until it ends, and stores the token of the
+// last event in req.
 func followEvents(c *cli.Session, req *nusav1.WatchEventsRequest, answered func()) error {
 	stream, err := nusav1.NewEventsClient(c.Conn).Watch(c.Ctx, req)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestExecInput: standard input arrives whole, and the output comes back.
+// TestExecInput: standard input arrives whole, and so does the output.
 func TestExecInput(t *testing.T) {
 	f := newFake(t)
 	want := strings.Repeat("0123456789abcde\n", 10_000)
@@ -29,8 +29,9 @@ func TestExecInput(t *testing.T) {
 	}
 }
 
-// TestExecTerminal: the terminal's keys are sent as they are, Ctrl-C too, its
-// size and every change of it, and it is set back at the end.
+// TestExecTerminal: keys are sent as they are, including Ctrl-C. The size of
+// the terminal is sent at the start and at each change. The terminal's mode is
+// restored at the end.
 func TestExecTerminal(t *testing.T) {
 	f := newFake(t)
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -59,12 +60,12 @@ func TestExecTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := &seen{waits: map[string]func(){
-		// The answer to each step is the next one.
+		// Each output triggers the next step.
 		"\x03":       func() { resize(100, 40); _ = syscall.Kill(os.Getpid(), syscall.SIGWINCH) },
 		"100 x 40\n": func() { _, _ = master.Write([]byte{4}) },
 	}}
 	go func() {
-		// Until it is raw, Ctrl-C would be a signal.
+		// Ctrl-C is a signal until the terminal is in raw mode.
 		for t.Context().Err() == nil {
 			if now, err := unix.IoctlGetTermios(int(screen.Fd()), unix.TCGETS); err != nil || now.Lflag&unix.ISIG == 0 {
 				break
@@ -90,7 +91,7 @@ func TestExecTerminal(t *testing.T) {
 	}
 }
 
-// seen keeps what was written and acts when it has seen a text.
+// seen stores the output and calls a function when a text appears in it.
 type seen struct {
 	mu    sync.Mutex
 	text  bytes.Buffer

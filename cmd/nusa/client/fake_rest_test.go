@@ -19,7 +19,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// The fake's services besides Jobs.
+// The services of the fake besides Jobs.
 
 type allocServer struct {
 	nusav1.UnimplementedAllocationsServer
@@ -93,7 +93,8 @@ func (f allocServer) Logs(r *nusav1.LogsRequest, s grpc.ServerStreamingServer[nu
 	return nil
 }
 
-// Exec says its words and, to cat, all of its input; other commands exit with 7.
+// Exec runs "cat", which prints its input. Other commands print their arguments
+// and exit with 7.
 func (f allocServer) Exec(s grpc.BidiStreamingServer[nusav1.ExecRequest, nusav1.ExecResponse]) error {
 	first, err := s.Recv()
 	if err != nil {
@@ -219,7 +220,7 @@ func (f nodeServer) Drain(_ context.Context, r *nusav1.DrainNodeRequest) (*nusav
 	return f.as(n, r.GetId()), nil
 }
 
-// as is a node in the state that its name says.
+// as returns a node in the state that its name says.
 func (f nodeServer) as(n *nusav1.Node, name string) *nusav1.Node {
 	n.Name = name
 	switch name {

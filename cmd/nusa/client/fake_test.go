@@ -19,8 +19,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// fake is a server with fixed answers. What a job is named decides what
-// happens to it; see the methods.
+// fake is a server with fixed responses. The name of a job decides what happens
+// to it.
 type fake struct {
 	nusav1.UnimplementedJobsServer
 	nusav1.UnimplementedSystemServer
@@ -32,7 +32,7 @@ type fake struct {
 	island  string          // the region that it is a server of
 }
 
-// notes are what all of the fake's services share.
+// notes is what all services of the fake share.
 type notes struct {
 	addr       string
 	mu         sync.Mutex             // of requests, and of fake.breaks
@@ -48,7 +48,7 @@ func (n *notes) note(m proto.Message) {
 	n.requests = append(n.requests, m)
 }
 
-// taken are the requests since the last time.
+// taken returns the requests since the previous call.
 func (n *notes) taken() []proto.Message {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -57,7 +57,7 @@ func (n *notes) taken() []proto.Message {
 	return out
 }
 
-// newFake serves until the test ends, on a loopback port.
+// newFake serves on a loopback port until the test ends.
 func newFake(t *testing.T) *fake {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -87,7 +87,7 @@ func newFake(t *testing.T) *fake {
 	return f
 }
 
-// connections remembers what was accepted.
+// connections stores the accepted connections.
 type connections struct {
 	net.Listener
 	mu  sync.Mutex
@@ -113,7 +113,7 @@ func (c *connections) drop() {
 	c.all = nil
 }
 
-// run executes a command line and answers what it printed and its exit code.
+// run executes a command line and returns its output and exit code.
 func (f *fake) run(ctx context.Context, stdin string, args ...string) (out, errOut string, code int) {
 	root := Root()
 	root.AddCommand(Commands()...)
@@ -125,8 +125,8 @@ func (f *fake) run(ctx context.Context, stdin string, args ...string) (out, errO
 	return o.String(), e.String(), code
 }
 
-// breaking says that this submit's connection is to break: the last attempt's
-// is not.
+// breaking reports whether the connection of this submit breaks: every one but
+// the last attempt's.
 func (f *fake) breaking() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -136,7 +136,7 @@ func (f *fake) breaking() bool {
 
 func (f *fake) Submit(ctx context.Context, r *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
 	f.note(r)
-	// Servers fill in the defaults, too.
+	// Servers fill in the defaults.
 	job.Default(r.GetSpec())
 	switch r.GetSpec().GetName() {
 	case "refused":
@@ -169,7 +169,7 @@ func (f *fake) Submit(ctx context.Context, r *nusav1.SubmitRequest) (*nusav1.Sub
 	return &nusav1.SubmitResponse{Version: 2, Revision: 12, Changed: r.GetSpec().GetName() != "same", Warnings: job.Warnings(r.GetSpec())}, nil
 }
 
-// jobIn is a job of one group of two in a state.
+// jobIn is a job with one group of two instances.
 func jobIn(name string, version int64, state nusav1.JobState, c *nusav1.InstanceCounts) *nusav1.Job {
 	j := sample.Job()
 	j.Spec.Name, j.Version, j.Submitted = name, version, nil
@@ -225,7 +225,7 @@ func (f *fake) Watch(r *nusav1.GetJobRequest, s grpc.ServerStreamingServer[nusav
 	case "batch":
 		return send(waiting, running, complete)
 	case "ended":
-		// What the run before left comes first.
+		// The status of the previous run comes first.
 		complete.Revision = 12
 		rerun := jobIn(name, 2, nusav1.JobState_JOB_STATE_PENDING, &nusav1.InstanceCounts{Pending: 2})
 		rerun.Revision = 13
@@ -243,8 +243,8 @@ func (f *fake) Watch(r *nusav1.GetJobRequest, s grpc.ServerStreamingServer[nusav
 		taken.Reverted = &nusav1.Reverted{Version: 2, To: 1, Why: "version 2 failed: 1 of 2 instances failed"}
 		return send(starting, taken)
 	case "shrunk":
-		// As a region's own server of an older version counts, then as one does
-		// that tells what is being stopped.
+		// Older regional servers count surplus instances as running, newer ones
+		// as stopping.
 		surplus := jobIn(name, 2, nusav1.JobState_JOB_STATE_RUNNING, &nusav1.InstanceCounts{Running: 4})
 		leaving := jobIn(name, 2, nusav1.JobState_JOB_STATE_STARTING, &nusav1.InstanceCounts{Running: 2, Stopping: 2})
 		leaving.Status.Message = "2 instances are being stopped"
@@ -280,7 +280,7 @@ func (f *fake) Plan(_ context.Context, r *nusav1.PlanRequest) (*nusav1.PlanRespo
 	stopped := &nusav1.DiffLine{Field: "stopped", Old: "true"}
 	switch r.GetSpec().GetName() {
 	case "fresh":
-		// As the servers do it: with every default.
+		// As servers do: with every default.
 		job.Default(r.GetSpec())
 		p.Revision, p.Diff = 0, job.Diff(nil, r.GetSpec())
 	case "stopped":
@@ -385,7 +385,7 @@ func (f *fake) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse,
 	return &nusav1.InfoResponse{Role: "global", Name: "g1", Version: "1.2.3"}, nil
 }
 
-// What the client does unless it is told otherwise.
+// Defaults of the client.
 const (
 	submitAttempts = 3  // of a submit whose connection breaks
 	tailOfEach     = 10 // lines of each of several instances

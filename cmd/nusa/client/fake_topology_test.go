@@ -17,7 +17,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// The fake's services Topology and Origins.
+// The services Topology and Origins of the fake.
 
 func noRegion(field, name string) error {
 	return rpcerr.Invalid(&nusav1.Problem{Field: field, Message: "there is no region \"" + name + "\""})
@@ -47,7 +47,7 @@ func (f topologyServer) Matrix(_ context.Context, r *nusav1.MatrixRequest) (*nus
 	return m, nil
 }
 
-// pageOf is a hundred rows of a matrix.
+// pageOf returns a hundred rows of a matrix.
 func pageOf(m *nusav1.MatrixResponse, after string) *nusav1.MatrixResponse {
 	out := &nusav1.MatrixResponse{Regions: m.GetRegions()}
 	rows, last := 0, ""
@@ -91,8 +91,8 @@ func (f topologyServer) Nearest(_ context.Context, r *nusav1.NearestRequest) (*n
 	return sample.Nearest(), nil
 }
 
-// Watch of everything breaks after two messages and goes on from the token; of
-// one region it begins anew.
+// Watch of all regions breaks after two messages and continues from the token.
+// Watch of one region starts again.
 func (f topologyServer) Watch(r *nusav1.MatrixRequest, s grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
 	f.note(r)
 	news := func(ms int, token string) *nusav1.MatrixResponse {
@@ -123,7 +123,7 @@ func (f topologyServer) Check(_ context.Context, r *nusav1.CheckTopologyRequest)
 	return sample.Check(), nil
 }
 
-// History ends now: what is shown depends on that.
+// History ends at the present time, because the rendering depends on it.
 func (f topologyServer) History(_ context.Context, r *nusav1.HistoryRequest) (*nusav1.HistoryResponse, error) {
 	f.note(r)
 	present := func(all ...*nusav1.HistorySeries) (*nusav1.HistoryResponse, error) {

@@ -15,8 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// TestLongMatrix: of 1,000 regions, which come in pages, every way to show them
-// shows them all.
+// TestLongMatrix: every form shows all of 1,000 regions, which arrive in pages.
 func TestLongMatrix(t *testing.T) {
 	const n = 1000
 	f := newFake(t)
@@ -58,7 +57,7 @@ func TestLongMatrix(t *testing.T) {
 	}
 }
 
-// TestCSV: what is written is read back as it was, without what was not
+// TestCSV: the written table can be read back, without values that were not
 // measured.
 func TestCSV(t *testing.T) {
 	f := newFake(t)
@@ -94,8 +93,8 @@ func TestCSV(t *testing.T) {
 	}
 }
 
-// TestWatchResumes: a broken watch goes on from the last token, and a reset
-// replaces what was known.
+// TestWatchResumes: a broken watch continues from the last token, and a reset
+// replaces the matrix.
 func TestWatchResumes(t *testing.T) {
 	f := newFake(t)
 	out, errOut, code := f.run(context.Background(), "", "latency", "--watch", "--addr", f.addr)
@@ -116,8 +115,8 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// TestEventsResume: a broken watch goes on after the last event, and says that
-// there is a gap where it knows of none.
+// TestEventsResume: a broken watch continues after the last event, and reports
+// a gap when there was none.
 func TestEventsResume(t *testing.T) {
 	f := newFake(t)
 	out, errOut, code := f.run(context.Background(), "", "events", "--region", "quiet", "--addr", f.addr)
@@ -134,7 +133,7 @@ func TestEventsResume(t *testing.T) {
 	}
 }
 
-// TestNearestToOneself: a region's server needs no name to say what is near it.
+// TestNearestToOneself: a regional server uses its own region by default.
 func TestNearestToOneself(t *testing.T) {
 	f := newFake(t)
 	f.asRegion = true

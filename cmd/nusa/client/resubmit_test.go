@@ -15,7 +15,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestHintsNameTheBinary: as it was called, so that they can be copied.
+// TestHintsNameTheBinary: hints can be copied and run.
 func TestHintsNameTheBinary(t *testing.T) {
 	for arg0, want := range map[string]string{
 		"nusa": "nusa", "./bin/nusa": "./bin/nusa", "/opt/nusa-1.2/nusa": "/opt/nusa-1.2/nusa", "other": "nusa", "": "nusa",
@@ -52,8 +52,8 @@ func TestHintsNameTheBinary(t *testing.T) {
 	}
 }
 
-// TestSubmitIsRetriedUnderOneKey: a connection that breaks during a submit
-// does not submit twice, and two calls are two submits.
+// TestSubmitIsRetriedUnderOneKey: a connection that breaks during a submit does
+// not submit twice. Two calls are two submits.
 func TestSubmitIsRetriedUnderOneKey(t *testing.T) {
 	f := newFake(t)
 	keys := func(args ...string) []string {
@@ -82,8 +82,7 @@ func TestSubmitIsRetriedUnderOneKey(t *testing.T) {
 	}
 }
 
-// TestExportIsUnchanged: what job export writes of an example, job run - takes,
-// and it is the stored spec again.
+// TestExportIsUnchanged: submitting the output of job export changes nothing.
 func TestExportIsUnchanged(t *testing.T) {
 	files, err := filepath.Glob("../../../examples/*.yaml")
 	if err != nil {
@@ -120,8 +119,8 @@ func TestExportIsUnchanged(t *testing.T) {
 	}
 }
 
-// TestStatusIsNoJobFile: what job status prints is not a job file, and whoever
-// submits it is led to what writes one.
+// TestStatusIsNoJobFile: submitting the output of job status fails and suggests
+// job export.
 func TestStatusIsNoJobFile(t *testing.T) {
 	f := newFake(t)
 	for _, format := range []string{"yaml", "json"} {
@@ -143,8 +142,8 @@ func TestStatusIsNoJobFile(t *testing.T) {
 	}
 }
 
-// TestNeverSent: a server that takes the connection and says nothing has not
-// been sent the job, so nothing is unknown.
+// TestNeverSent: a server that accepts the connection and never answers was not
+// sent the job: the job is not reported as perhaps accepted.
 func TestNeverSent(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 // ErrShape: the data directory holds a federation of another shape.
 var ErrShape = errors.New("a federation of another shape")
 
-// shapeFile remembers the shape in the data directory.
+// shapeFile is the file with the shape in the data directory.
 const shapeFile = "shape.json"
 
-// shape is what cannot change between the starts of a federation: Raft groups
-// of another size would wait for their members for ever, and regions that are
-// gone would keep their work. Agents may come and go.
+// shape is what must not change between the starts of a federation: Raft groups
+// of another size would wait for their members forever, and removed regions
+// would keep their work. Agents may change.
 type shape struct {
 	// Regions in the order of their ports.
 	Regions []string `json:"regions"`
@@ -27,8 +27,8 @@ type shape struct {
 	Servers int `json:"servers"`
 }
 
-// loadShape fills in what is not said from an earlier start in the data directory,
-// and refuses what contradicts it.
+// loadShape takes options that are not set from an earlier start in the data
+// directory, and refuses those that contradict it.
 func (o Options) loadShape() (Options, error) {
 	if o.DataDir == "" {
 		return o, nil

@@ -26,30 +26,30 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// Bounds of a federation that still fits the port plan and one machine.
+// Limits of a federation that fits the port plan and one machine.
 const (
 	maxRegions = 20
 	maxServers = 5
 	maxAgents  = 50
-	// portsPerRegion leaves each of maxServers servers portsPerServer ports.
+	// portsPerRegion has portsPerServer ports for each of maxServers servers.
 	portsPerRegion = 100
 	portsPerServer = 10
 )
 
-// DefaultRegions are far enough apart to make placement interesting.
+// DefaultRegions are far enough apart for placement to matter.
 var DefaultRegions = []string{"southeastasia", "japaneast", "westeurope", "eastus", "brazilsouth"}
 
 // Options of a federation. Zero values mean the defaults.
 type Options struct {
-	// Regions by name; the global server stands in the first one's place.
-	// Default: those of an earlier start in DataDir, else those of the WAN's
-	// file, else DefaultRegions.
+	// Regions by name. The global server is beside the first one. Default:
+	// those of an earlier start in DataDir, else those of the WAN's file, else
+	// DefaultRegions.
 	Regions []string
 	// Servers and Agents of each region. Defaults: 1, or that of an earlier start
 	// in DataDir, and 3.
 	Servers, Agents int
-	// DataDir keeps everything; what it was made with, regions and servers, it is
-	// started with again. Empty: a temporary one, removed at the end.
+	// DataDir holds all data. A later start must have the same regions and
+	// servers. Empty: a temporary directory that is removed at the end.
 	DataDir string
 	// SecretsDir holds the secrets of jobs; see agent.Config. Default: none.
 	SecretsDir string
@@ -60,8 +60,8 @@ type Options struct {
 	Port int
 	// Plugins are further drivers of every agent: paths of executables by name.
 	Plugins map[string]string
-	// DockerHost and Incus are where every agent finds its engines; see
-	// agent.Config. Default: the usual sockets, where they are there.
+	// DockerHost and Incus are the addresses of every agent's engines; see
+	// agent.Config. Default: the usual sockets, if they exist.
 	DockerHost, Incus string
 	// Logger takes every role's logs. Default: discards.
 	Logger *slog.Logger
@@ -69,15 +69,15 @@ type Options struct {
 	Version string
 	// Ready is called once every region is connected and every node is ready.
 	Ready func(Federation)
-	// Waiting is called with what is not ready yet after 3 s, and then every 10 s,
-	// until Ready. Nil: that is not said.
+	// Waiting is called with what is not ready after 1 s, and every 10 s after
+	// that, until Ready. Nil: nothing is reported.
 	Waiting func(text string)
-	// Changed is called when the WAN's file has changed: what did, or why it
-	// cannot be used. Nil: that is not said.
+	// Changed is called when the WAN's file has changed: with the changes, or
+	// with why it cannot be used. Nil: nothing is reported.
 	Changed func(text string)
 }
 
-// Federation says how to reach a running one.
+// Federation says how to reach a running federation.
 type Federation struct {
 	// Addr is the global server's gRPC address, HTTP its health address.
 	Addr, HTTP string
@@ -88,7 +88,7 @@ type Federation struct {
 	// Servers and Agents in all regions together.
 	Servers, Agents int
 	DataDir         string
-	// WAN is what the round trips are those of.
+	// WAN names the table of round trips.
 	WAN     string
 	Started time.Duration
 }
@@ -109,7 +109,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// complete fills in the shape and checks everything.
+// complete sets the defaults of the shape and checks all options.
 func (o Options) complete(table *topology.Table) (_ Options, err error) {
 	if len(o.Regions) == 0 {
 		if o.Regions, err = o.defaultRegions(table); err != nil {
@@ -140,7 +140,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err != nil {
 		return err
 	}
-	// Before a directory is made for what cannot run.
+	// Errors are found before a directory is made.
 	if o, err = o.loadShape(); err != nil {
 		return err
 	}
@@ -181,21 +181,21 @@ type federation struct {
 	temporary bool
 	net       func(region string) network.Net
 	begin     time.Time
-	// waiting is told of by a goroutine that told ends, and waits for.
+	// waiting is reported by a goroutine that stopWaiting ends and waits for.
 	waiting     *waiting
 	stopWaiting func()
 }
 
-// run starts the tiers from the top, because a region's first contact is then
-// at once instead of after a back-off, and ends them from the bottom, so that
-// agents stop their tasks while nobody above mistakes that for a failure.
+// run starts the tiers from the top, because a region then connects at once
+// instead of after a back-off. It stops them from the bottom, so that agents
+// stop their tasks while no tier above takes that for a failure.
 func (f *federation) run(ctx context.Context) error {
 	upper, stopUpper := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopUpper()
 	g, upper := errgroup.WithContext(upper)
 	lower, stopLower := context.WithCancel(ctx)
 	defer stopLower()
-	// A failure above ends the agents too.
+	// A failure of an upper tier stops the agents too.
 	context.AfterFunc(upper, stopLower)
 
 	f.stopWaiting = f.reportWaiting(lower)
@@ -233,7 +233,7 @@ func (f *federation) run(ctx context.Context) error {
 	return errors.Join(err, g.Wait())
 }
 
-// reportWaiting tells what the start waits for, until it is ended.
+// reportWaiting reports what the start waits for, until end is called.
 func (f *federation) reportWaiting(ctx context.Context) (end func()) {
 	if f.Waiting == nil {
 		return func() {}
@@ -292,11 +292,12 @@ func (f *federation) agent(ctx context.Context, i, a int, region string, source 
 		servers = append(servers, f.addr(i+1, s, portGRPC))
 	}
 	total := len(f.Regions) * f.Agents
-	// The machine's dynamic ports are shared as its capacity is.
+	// The dynamic ports of the machine are divided like its capacity.
 	const portMin, portMax = 20000, 32000
 	span := (portMax - portMin) / total
 	first := portMin + (i*f.Agents+a)*span
-	// Jobs run as whoever started this, who gives them the folder at hand.
+	// Jobs run as the user who started the federation, who allows them the
+	// current folder.
 	here, err := os.Getwd()
 	if err != nil {
 		return wrap(name, err)

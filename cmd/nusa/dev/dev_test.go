@@ -23,7 +23,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestMain lets the test binary be the supervisor that `nusa supervise` is.
+// TestMain lets the test binary run as `nusa supervise`.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "supervise" {
 		os.Exit(supervise.Main(os.Args[2:]))
@@ -123,9 +123,8 @@ groups:
         resources: {cpu: 10m, memory: 16MiB}
 `
 
-// TestHello is the way of one job through all real tiers and back: the regions
-// that are near enough, a process that really runs, its output, its end, and
-// what a restart keeps.
+// TestHello takes one job through all real tiers and back: the regions that are
+// near enough, a real process, its output, its end, and what a restart retains.
 func TestHello(t *testing.T) {
 	opts := dev.Options{Regions: []string{"southeastasia", "japaneast", "westeurope"}, Agents: 2, DataDir: t.TempDir()}
 	_, conn, stop := start(t, opts)
@@ -166,8 +165,8 @@ func TestHello(t *testing.T) {
 	until(t, conn, "near", nusav1.JobState_JOB_STATE_STOPPED)
 }
 
-// refusedShapes: what cannot be started in the data directory of three regions
-// with one server each.
+// refusedShapes are starts in the data directory of three regions with one
+// server each that must fail.
 func refusedShapes(t *testing.T, dir string) {
 	t.Helper()
 	for _, c := range []struct {
@@ -184,8 +183,8 @@ func refusedShapes(t *testing.T, dir string) {
 	}
 }
 
-// sameRunning waits until each allocation runs a new process, and nothing else
-// was made for it.
+// sameRunning waits until each allocation runs a new process, without new
+// allocations.
 func sameRunning(t *testing.T, conn *grpc.ClientConn, want []*nusav1.Allocation) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -215,7 +214,7 @@ func sameRunning(t *testing.T, conn *grpc.ClientConn, want []*nusav1.Allocation)
 	}
 }
 
-// TestRefused: mistakes name the flag and what would do, and start nothing.
+// TestRefused: mistakes name the flag and the remedy, and start nothing.
 func TestRefused(t *testing.T) {
 	port := freeport.Reserve(t, 300)
 	taken, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
@@ -277,8 +276,8 @@ func firstLog(t *testing.T, conn *grpc.ClientConn, id string) string {
 	return out.String()
 }
 
-// awaitMatrix waits until every edge has been measured: a required `near`
-// refuses edges that were not. The matrix must then be that of the table.
+// awaitMatrix waits until every edge has been measured, because a required
+// `near` refuses other edges. The matrix must then match the table.
 func awaitMatrix(t *testing.T, conn *grpc.ClientConn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -296,7 +295,7 @@ func awaitMatrix(t *testing.T, conn *grpc.ClientConn) {
 		if n := len(m.GetRegions()); n == 3 && measured == n*(n-1) {
 			for _, e := range m.GetEdges() {
 				if e.GetFrom() == "southeastasia" && e.GetTo() == "japaneast" {
-					// 70 ms in the table; a busy machine adds, never takes away.
+					// 70 ms in the table; a busy machine only adds time.
 					rtt := e.GetMin().AsDuration()
 					if rtt < 69*time.Millisecond {
 						t.Errorf("southeastasia → japaneast: %s, the table says about 70 ms", rtt)

@@ -9,8 +9,9 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/wan"
 )
 
-// emulate returns the sockets of each region, how to change the round trips, and
-// how to end the emulation. Without a table they are the host's own.
+// emulate returns the sockets of each region, a function that changes the round
+// trips, and one that ends the emulation. Without a table the sockets are those
+// of the host.
 func emulate(table *topology.Table) (sockets func(region string) network.Net, change func(*topology.Table), end func()) {
 	if table == nil {
 		return func(string) network.Net { return network.Host() }, func(*topology.Table) {}, func() {}
@@ -19,8 +20,8 @@ func emulate(table *topology.Table) (sockets func(region string) network.Net, ch
 	return w.Net, w.SetTable, w.Close
 }
 
-// definition is what the region says about itself at its first contact: known
-// Azure names bring their place and labels, others just their name.
+// definition is the region's own definition: Azure regions have a location and
+// labels, others only a name.
 func definition(name string) *nusav1.RegionDefinition {
 	def := &nusav1.RegionDefinition{Name: name}
 	if r, ok := wan.AzureRegion(name); ok {

@@ -11,18 +11,18 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// The port plan: hundred 0 is the global server's, hundred i+1 region i's, ten
-// of it for each server.
+// The port plan: the first hundred belongs to the global server, hundred i+1 to
+// region i, with ten for each server.
 const (
 	portGRPC = iota
 	portRaft
 	portGossip
 	portProbe
 	portHTTP
-	// ports that a regional server opens.
+	// portsUsed is the number of ports of a regional server.
 	portsUsed
 
-	// Of the global server, gRPC is the first too.
+	// The first port of the global server is gRPC too.
 	portGlobalHTTP = 1
 	portEtcdClient = 2
 	portEtcdPeer   = 3
@@ -33,15 +33,15 @@ func (o Options) port(hundred, server, offset int) int {
 	return o.Port + hundred*portsPerRegion + server*portsPerServer + offset
 }
 
-// addr of a port of the plan, on loopback.
+// addr is a loopback address of the port plan.
 func (o Options) addr(hundred, server, offset int) string {
 	return loopback(o.port(hundred, server, offset))
 }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// checkPorts tries every port of the plan before anything is started, because
-// the roles' own errors name flags that a whole federation does not have.
+// checkPorts tries every port of the plan before anything starts, because the
+// errors of the roles name flags that `nusa dev` does not have.
 func (o Options) checkPorts(ctx context.Context) error {
 	n := network.Host()
 	for port := range o.ports {
@@ -56,7 +56,7 @@ func (o Options) checkPorts(ctx context.Context) error {
 	return nil
 }
 
-// ports of the plan, ascending.
+// ports yields the ports of the plan, ascending.
 func (o Options) ports(yield func(int) bool) {
 	for offset := range portsGlobal {
 		if !yield(o.port(0, 0, offset)) {
@@ -88,8 +88,8 @@ func tryPort(ctx context.Context, n network.Net, port int) error {
 	return p.Close()
 }
 
-// otherPort names a first port whose whole plan is free, below those that the
-// system gives to outgoing connections.
+// otherPort names a first port whose whole plan is free, below the ports that
+// the system uses for outgoing connections.
 func (o Options) otherPort(ctx context.Context, n network.Net) string {
 	span := portsPerRegion * (len(o.Regions) + 1)
 	for base := o.Port + span; base+span < 32768; base += span {

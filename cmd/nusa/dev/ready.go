@@ -14,15 +14,15 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// awaitReady watches the regions as any client would, until each is connected
-// and reports all its nodes, and then tells Options.Ready.
+// awaitReady watches the regions until each is connected and reports all its
+// nodes, and then calls Options.Ready.
 func (f *federation) awaitReady(ctx context.Context, addr global.Addresses) error {
 	conn, err := grpc.NewClient(addr.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return fmt.Errorf("reach the global server at %s: %w", addr.GRPC, err)
 	}
 	defer conn.Close()
-	// A server that is just being elected answers UNAVAILABLE.
+	// A server that is being elected returns UNAVAILABLE.
 	for {
 		err = f.watchRegions(ctx, nusav1.NewRegionsClient(conn))
 		if ctx.Err() != nil {

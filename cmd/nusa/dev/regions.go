@@ -46,8 +46,8 @@ func Table(name string) (*topology.Table, error) {
 	return table, nil
 }
 
-// defaultRegions are those of a file, without those of which it has no
-// measurement at all, or DefaultRegions.
+// defaultRegions returns the regions of the WAN's file that have any
+// measurement, or DefaultRegions.
 func (o Options) defaultRegions(table *topology.Table) ([]string, error) {
 	if o.WAN == wanAzure || o.WAN == wanNone {
 		return DefaultRegions, nil
@@ -76,7 +76,7 @@ func (o Options) defaultRegions(table *topology.Table) ([]string, error) {
 	return regions, nil
 }
 
-// checkRegions refuses names that make no region, or that the table lacks.
+// checkRegions refuses invalid names, and names that the table lacks.
 func (o Options) checkRegions(table *topology.Table) error {
 	seen := map[string]bool{}
 	for _, r := range o.Regions {
@@ -96,8 +96,8 @@ func (o Options) checkRegions(table *topology.Table) error {
 	return o.checkConnected(table)
 }
 
-// checkConnected refuses regions that could never reach the global server,
-// which is beside the first one: each connects to it.
+// checkConnected refuses regions that cannot reach the first region, where the
+// global server is.
 func (o Options) checkConnected(table *topology.Table) error {
 	if table == nil {
 		return nil
@@ -119,7 +119,7 @@ func (o Options) checkConnected(table *topology.Table) error {
 		o.WAN, strings.Join(away, " and "), first, hint)
 }
 
-// unreachableFrom are the regions that have no connection to one.
+// unreachableFrom returns the regions without a connection to one region.
 func unreachableFrom(table *topology.Table, regions []string, to string) []string {
 	var out []string
 	for _, r := range regions {
@@ -130,10 +130,10 @@ func unreachableFrom(table *topology.Table, regions []string, to string) []strin
 	return out
 }
 
-// maxSuggestions is how many names are offered instead of an unknown one.
+// maxSuggestions is the most names suggested for an unknown one.
 const maxSuggestions = 3
 
-// suggestion is what may have been meant, and how to see all names.
+// suggestion says which name may have been meant, and how to list all.
 func suggestion(name string, known []string) string {
 	const all = "--list-regions prints all"
 	likely := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return nameDistance(name, k) > max(3, len(name)/2) })
@@ -146,8 +146,8 @@ func suggestion(name string, known []string) string {
 	return fmt.Sprintf(", did you mean %s? %s", strings.Join(likely[:min(len(likely), maxSuggestions)], ", "), all)
 }
 
-// nameDistance of a name to a region's: 0 for its place ("singapore") or a part
-// of the name ("europe"), else the letters to change.
+// nameDistance is 0 when the name is the region's place ("singapore") or part
+// of its name ("europe"), else the edit distance.
 func nameDistance(name, region string) int {
 	name = strings.ToLower(name)
 	if r, ok := wan.AzureRegion(region); ok && strings.EqualFold(r.Location.Name, name) {

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// A start that takes longer than firstReport says what it waits for, and again
-// each reportInterval.
+// A start that takes longer than firstReport reports what it waits for, and
+// again after each reportInterval.
 const (
-	firstReport    = 3 * time.Second
+	firstReport    = time.Second
 	reportInterval = 10 * time.Second
 )
 
-// waiting is what a start still waits for. It is safe for concurrent use.
+// waiting tracks what a start still waits for. Safe for concurrent use.
 type waiting struct {
 	agents int // of each region
 
 	mu      sync.Mutex
 	global  bool // also for the global server
 	regions []string
-	// nodes that are ready, of the regions that are connected.
+	// nodes counts the ready nodes of each connected region.
 	nodes map[string]int
 }
 
@@ -30,14 +30,14 @@ func newWaiting(regions []string, agents int) *waiting {
 	return &waiting{agents: agents, global: true, regions: regions, nodes: map[string]int{}}
 }
 
-// globalReady notes that the global server serves.
+// globalReady records that the global server is ready.
 func (w *waiting) globalReady() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.global = false
 }
 
-// region notes how a region is, and reports whether all are ready.
+// region records the state of a region and reports whether all are ready.
 func (w *waiting) region(name string, connected bool, nodes int) (all bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,7 +48,7 @@ func (w *waiting) region(name string, connected bool, nodes int) (all bool) {
 	return len(w.missing()) == 0
 }
 
-// missing names what is not ready; w.mu is held.
+// missing lists what is not ready. w.mu is held.
 func (w *waiting) missing() []string {
 	if w.global {
 		return []string{"the global server"}
@@ -66,7 +66,7 @@ func (w *waiting) missing() []string {
 	return out
 }
 
-// report says what is missing while that takes long, until ctx ends.
+// report calls say with what is missing, until ctx ends.
 func (w *waiting) report(ctx context.Context, say func(string)) {
 	next := time.NewTimer(firstReport)
 	defer next.Stop()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestWaiting: a start that takes long says what is missing, and when, and
-// nothing once all is there.
+// TestWaiting: a slow start reports what is missing, and nothing once all is
+// ready.
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting([]string{"tokyo", "lima"}, 3)
@@ -35,10 +35,10 @@ func TestWaiting(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		want := []string{
-			"3s waiting for the global server",
-			"13s waiting for region tokyo (not connected to the global server yet), region lima (not connected to the global server yet)",
-			"23s waiting for region tokyo (not connected to the global server yet), region lima (1 of 3 nodes ready)",
-			"33s waiting for region lima (not connected to the global server yet)",
+			"1s waiting for the global server",
+			"11s waiting for region tokyo (not connected to the global server yet), region lima (not connected to the global server yet)",
+			"21s waiting for region tokyo (not connected to the global server yet), region lima (1 of 3 nodes ready)",
+			"31s waiting for region lima (not connected to the global server yet)",
 		}
 		if !slices.Equal(said, want) {
 			t.Errorf("said %q,\nwant %q", said, want)

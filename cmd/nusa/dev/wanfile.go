@@ -12,15 +12,16 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// pollInterval is how often the file of round trips is looked at. What has changed
-// is read once it has stayed the same for as long, so never while it is written.
+// pollInterval is the interval between checks of the file. A changed file is
+// read when it stayed the same for one interval, so not while it is being
+// written.
 const pollInterval = time.Second
 
-// maxListedChanges is how many changed round trips are told one by one.
+// maxListedChanges is the most changed round trips that a message lists.
 const maxListedChanges = 3
 
-// wanFile follows the file of round trips, so that the network of a running
-// federation can be made worse, cut and mended by editing it.
+// wanFile watches the file of round trips: editing it slows down, cuts and
+// restores the network of a running federation.
 type wanFile struct {
 	path    string
 	regions []string
@@ -29,8 +30,8 @@ type wanFile struct {
 	seen    os.FileInfo     // at the last look
 }
 
-// followed is the file that --wan names; what cannot change, such as a pipe, is
-// not followed. To be called before it is read: no change is missed then.
+// followed returns the watch of the file that --wan names. A pipe, for example,
+// is not watched. Call it before the file is read, so that no change is missed.
 func followed(name string) *wanFile {
 	w := &wanFile{path: name}
 	if name == wanAzure || name == wanNone {
@@ -42,8 +43,8 @@ func followed(name string) *wanFile {
 	return w
 }
 
-// poll answers the new table if there is one, and what to tell: a file that
-// cannot be used changes nothing.
+// poll returns a new table, if there is one, and a message. A file with errors
+// changes nothing.
 func (w *wanFile) poll() (table *topology.Table, text string) {
 	info, err := os.Stat(w.path)
 	if err != nil {
@@ -83,8 +84,8 @@ func (w *wanFile) checkRegions(table *topology.Table) error {
 	return nil
 }
 
-// start follows the file until ctx ends or end is called, which waits. A nil
-// tell is told nothing.
+// start watches the file until ctx ends or end is called, which waits for the
+// end. tell may be nil.
 func (w *wanFile) start(ctx context.Context, set func(*topology.Table), tell func(string)) (end func()) {
 	if tell == nil {
 		tell = func(string) {}
@@ -121,8 +122,8 @@ func same(a, b os.FileInfo) bool {
 	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
 
-// changedPairs says of each directed pair that has another round trip which, in the
-// order of the regions.
+// changedPairs describes each directed pair whose round trip has changed, in
+// the order of the regions.
 func changedPairs(old, now *topology.Table, regions []string) []string {
 	var out []string
 	for _, from := range regions {

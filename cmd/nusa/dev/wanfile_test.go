@@ -10,8 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// TestWANFileIsFollowed: a changed file is read once it stays as it is, and
-// what cannot be used changes nothing.
+// TestWANFileIsFollowed: a changed file is read once it stays the same, and a
+// file with errors changes nothing.
 func TestWANFileIsFollowed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rtt.csv")
 	clock := time.Now()

@@ -21,11 +21,12 @@ import (
 )
 
 const (
-	// exitExecError is the exit code of `alloc exec` when it is not the command's own.
+	// exitExecError is the exit code of `alloc exec` for an error of Nusa
+	// itself. Other codes are those of the command.
 	exitExecError = 255
-	// exitInterrupted is a shell's code of what Ctrl-C ended.
+	// exitInterrupted is the exit code that shells use after Ctrl-C.
 	exitInterrupted = 128 + int(syscall.SIGINT)
-	// maxExecInput of one message, in bytes.
+	// maxExecInput is the most bytes of standard input in one message.
 	maxExecInput = 32 << 10
 )
 
@@ -72,7 +73,7 @@ connection is lost, the command is killed with all that it started.
 	return c
 }
 
-// execSession is one command that runs elsewhere.
+// execSession is one command that runs in an allocation.
 type execSession struct {
 	stream nusav1.Allocations_ExecClient
 	mu     sync.Mutex // of sending
@@ -98,7 +99,7 @@ func runExec(c *cli.Session, start *nusav1.ExecRequest_Start, input bool) error 
 		return err
 	}
 	x := &execSession{stream: stream}
-	// An error of sending is EOF: the receiver below has its cause.
+	// A failed send returns EOF; the receiver below returns the cause.
 	if err := x.send(&nusav1.ExecRequest{Start: start}); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -122,7 +123,8 @@ func runExec(c *cli.Session, start *nusav1.ExecRequest_Start, input bool) error 
 	return err
 }
 
-// receiveExec prints output until the command has ended; its exit code is an error.
+// receiveExec prints output until the command ends. An exit code other than 0
+// is returned as an ExitError.
 func receiveExec(c *cli.Session, stream nusav1.Allocations_ExecClient) error {
 	for {
 		m, err := stream.Recv()
@@ -147,7 +149,7 @@ func receiveExec(c *cli.Session, stream nusav1.Allocations_ExecClient) error {
 	}
 }
 
-// copyInput sends what is read, and its end.
+// copyInput sends everything that can be read from in, and then its end.
 func (x *execSession) copyInput(in io.Reader) {
 	buf := make([]byte, maxExecInput)
 	for {
@@ -170,9 +172,9 @@ func terminalSize(f *os.File) *nusav1.TerminalSize {
 	return &nusav1.TerminalSize{Columns: int32(columns), Rows: int32(rows)}
 }
 
-// followSize sends the terminal's size when it changes, until the answer is
+// followSize sends the size of the terminal at each change, until stop is
 // called.
-func (x *execSession) followSize(f *os.File) func() {
+func (x *execSession) followSize(f *os.File) (stop func()) {
 	changed, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(changed, syscall.SIGWINCH)
 	go func() {

@@ -21,21 +21,23 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// instanceHelp is how the alloc commands name what they are about.
+// instanceHelp is the help text about arguments that name one instance.
 const instanceHelp = instanceNames + `
 JOB when that has one instance, JOB/GROUP, JOB/GROUP/INDEX.`
 
-// instanceNames begins it, also where several instances may be named.
+// instanceNames is the beginning of that text, and of the one for commands that
+// accept several instances.
 const instanceNames = `Names an instance by its allocation's id, or the beginning of it, or by its job:`
 
 var (
-	// idLike is what could be the beginning of an allocation's id.
+	// idLike matches a possible beginning of an allocation's id.
 	idLike = regexp.MustCompile(`^[0-9a-f][0-9a-f-]{3,63}$`)
-	// indexed is an instance as tables show it: web[3].
+	// indexed matches an instance as tables show it: web[3].
 	indexed = regexp.MustCompile(`^(.*)\[([0-9]+)\]$`)
 )
 
-// target are those of a job, of a group of it, or one.
+// target names all instances of a job, the instances of one of its groups, or
+// one instance.
 type target struct {
 	job   *nusav1.JobRef
 	group string
@@ -53,8 +55,8 @@ func (n target) String() string {
 	return strings.Join(parts, "/")
 }
 
-// readings are what an argument can mean, the likeliest first: JOB/GROUP/INDEX
-// without, and with, a namespace before it.
+// readings returns what an argument may mean, the likeliest first:
+// JOB/GROUP/INDEX without a namespace, and with one.
 func readings(c *cli.Session, arg string) ([]target, error) {
 	path := arg
 	if m := indexed.FindStringSubmatch(arg); m != nil {
@@ -88,10 +90,10 @@ func readings(c *cli.Session, arg string) ([]target, error) {
 	return out, nil
 }
 
-// findAllocs are the allocations that an argument names, sorted by instance, the latest
-// of each: those that live, else those that have ended. With ended there are also
-// those of instances that have ended by themselves while others live; an instance
-// that is named is found in any case.
+// findAllocs returns the allocations that an argument names: the latest of each
+// instance, sorted by instance. Allocations that have ended are returned only
+// when none is alive, when one instance is named, or with ended: then also
+// those of instances that ended by themselves.
 func findAllocs(ctx context.Context, c *cli.Session, arg string, ended bool) ([]*nusav1.Allocation, target, error) {
 	var noID error
 	if idLike.MatchString(arg) {
@@ -137,8 +139,8 @@ func findAllocs(ctx context.Context, c *cli.Session, arg string, ended bool) ([]
 	return nil, readings[0], rpcerr.NotFound(rpcerr.KindJob, missing, "job "+missing+" does not exist")
 }
 
-// noAnswerError says that an instance was not found where regions did not answer that
-// may have it.
+// noAnswerError says that an instance was not found, but may be in a region
+// that did not answer.
 func noAnswerError(c *cli.Session, n target, silent []string) error {
 	what := "the instances of " + cli.RefName(n.job)
 	if n.group != "" {
@@ -152,8 +154,9 @@ func noAnswerError(c *cli.Session, n target, silent []string) error {
 		what, are+strings.Join(silent, ", "), them, c.Program, cli.RefArg(n.job))
 }
 
-// allocsOfJob are a job's allocations, also those that have ended when none lives or
-// they are wanted, and the regions that may have more of them and did not answer.
+// allocsOfJob returns a job's allocations, and the regions that did not answer
+// and may have more. Allocations that have ended are included with ended, or
+// when none is alive.
 func allocsOfJob(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, ended bool) (found []*nusav1.Allocation, silent []string, err error) {
 	var all *nusav1.ListAllocationsResponse
 	var group errgroup.Group
@@ -185,9 +188,10 @@ func listAllocs(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, all boo
 	return c.Allocs().List(ctx, &nusav1.ListAllocationsRequest{Job: ref, All: all, Limit: maxListed})
 }
 
-// withEnded are the living allocations and those that have ended of instances
-// that nothing has taken over since: no later version, and nothing that lives and
-// is younger. What was stopped while others live is no instance any more.
+// withEnded returns the living allocations, and those that have ended of
+// instances without a later version or a younger living allocation. While
+// others live, stopped allocations are left out: their instances no longer
+// exist.
 func withEnded(live, all []*nusav1.Allocation) []*nusav1.Allocation {
 	type instance struct {
 		group string
@@ -218,10 +222,10 @@ func withEnded(live, all []*nusav1.Allocation) []*nusav1.Allocation {
 	return out
 }
 
-// maxListed is the most allocations that a server lists.
+// maxListed is the most allocations that a server returns in one list.
 const maxListed = 10_000
 
-// chooseAllocs are the latest allocations of the instances that are named.
+// chooseAllocs returns the latest allocation of each instance that n names.
 func chooseAllocs(c *cli.Session, all []*nusav1.Allocation, n target) ([]*nusav1.Allocation, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%s has no instance, and none that has ended is kept: see `%s job status %s`", cli.RefName(n.job), c.Program, cli.RefArg(n.job))
@@ -254,8 +258,9 @@ func chooseAllocs(c *cli.Session, all []*nusav1.Allocation, n target) ([]*nusav1
 	return nil, fmt.Errorf("%s has no instance %s/%d, but %s", cli.RefName(n.job), n.group, n.index, nameAllocs(c, ofGroup))
 }
 
-// nameAllocs says how several allocations can be named, each by itself: "api/web/0 or
-// api/web/1". Those of a system job have equal numbers in several regions.
+// nameAllocs returns text that names each of several allocations: "api/web/0 or
+// api/web/1". Instances of a system job have equal numbers in several regions,
+// so that they are named by id.
 func nameAllocs(c *cli.Session, all []*nusav1.Allocation) string {
 	times := map[string]int{}
 	for _, a := range all {
@@ -277,8 +282,8 @@ func nameAllocs(c *cli.Session, all []*nusav1.Allocation) string {
 	return strings.Join(names, "")
 }
 
-// findAlloc is the allocation that an argument names; several are an error that says
-// how to name one.
+// findAlloc returns the allocation that an argument names. When there are
+// several, the error says how to name one.
 func findAlloc(ctx context.Context, c *cli.Session, arg string) (*nusav1.Allocation, error) {
 	all, n, err := findAllocs(ctx, c, arg, false)
 	if err != nil {

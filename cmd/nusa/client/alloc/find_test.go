@@ -11,8 +11,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestWithEnded: what has ended is shown of an instance until something younger
-// or of a later version has taken its place.
+// TestWithEnded: an ended allocation is shown until a younger one, or one of a
+// later version, replaces it.
 func TestWithEnded(t *testing.T) {
 	alloc := func(text string) *nusav1.Allocation { // id, index, state, version, created
 		a := &nusav1.Allocation{Group: "g"}

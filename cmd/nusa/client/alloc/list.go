@@ -69,8 +69,8 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	return c
 }
 
-// checkFilter fails when the job or the region of a filter that matched nothing is
-// not there at all.
+// checkFilter returns an error when the job or the region of a filter does not
+// exist.
 func checkFilter(ctx context.Context, c *cli.Session, req *nusav1.ListAllocationsRequest) error {
 	if req.GetJob().GetName() != "" {
 		if _, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: req.GetJob()}); err != nil {
@@ -85,7 +85,7 @@ func checkFilter(ctx context.Context, c *cli.Session, req *nusav1.ListAllocation
 	return nil
 }
 
-// noAllocsText says what was asked for in vain, and what to do next.
+// noAllocsText says that nothing matched the filters, and what to do next.
 func noAllocsText(c *cli.Session, jobArg, node string, all bool, unseen string) string {
 	var of []string
 	next := c.Program + " job run FILE starts some"
@@ -109,7 +109,7 @@ func noAllocsText(c *cli.Session, jobArg, node string, all bool, unseen string) 
 	return what + unseen + "; " + next
 }
 
-// Write writes a table of allocations, with their jobs unless all are of one.
+// Write writes a table of allocations. jobs adds the column of their jobs.
 func Write(w *term.Screen, allocs []*nusav1.Allocation, jobs bool) {
 	t := term.NewTable("ALLOC", "JOB", "INSTANCE", "REGION", "NODE", "STATE", ">EXIT", ">VERSION", ">AGE", "PORTS", "#MESSAGE")
 	for _, a := range allocs {
@@ -125,8 +125,9 @@ func Write(w *term.Screen, allocs []*nusav1.Allocation, jobs bool) {
 	t.Write(w)
 }
 
-// exitText is how an allocation's tasks ended: "0", or what is not a plain 0 by
-// task, "init=3 side=signal 9"; "" before its end.
+// exitText says how the tasks of an ended allocation ended: "0" when all exit
+// codes are 0, else the others by task, such as "init=3 side=signal 9". It is
+// "" before the end.
 func exitText(a *nusav1.Allocation) string {
 	if a.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE {
 		return ""
@@ -169,7 +170,7 @@ func nodeOf(a *nusav1.Allocation) string {
 	return term.ShortID(a.GetNodeId())
 }
 
-// stateText is what it is, and what it is to become when that differs.
+// stateText is the state of an allocation; "stopping" while it is to stop.
 func stateText(a *nusav1.Allocation) string {
 	if a.GetDesired() == nusav1.AllocDesired_ALLOC_DESIRED_STOP && a.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE {
 		return "stopping"
@@ -177,7 +178,7 @@ func stateText(a *nusav1.Allocation) string {
 	return term.Word(a.GetState())
 }
 
-// stateNow is its state, and for how long its node has not confirmed that.
+// stateNow is the state, and for how long the node has not confirmed it.
 func stateNow(w *term.Screen, a *nusav1.Allocation) string {
 	now := w.State(stateText(a))
 	if a.GetNodeSilent() != nil {

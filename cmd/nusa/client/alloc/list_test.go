@@ -6,7 +6,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestAllocWhy: what starts in vain says so, as what has ended does.
+// TestAllocWhy: an allocation whose task cannot start shows the reason, as one
+// that has ended does.
 func TestAllocWhy(t *testing.T) {
 	failing := map[string]*nusav1.TaskState{
 		"a": {State: nusav1.AllocState_ALLOC_STATE_RUNNING},
@@ -27,7 +28,7 @@ func TestAllocWhy(t *testing.T) {
 	}
 }
 
-// TestExits: a task that never began has no exit code to show.
+// TestExits: a task that never started has no exit code.
 func TestExits(t *testing.T) {
 	task := func(code, signal int32) *nusav1.Allocation {
 		return &nusav1.Allocation{State: nusav1.AllocState_ALLOC_STATE_FAILED, Tasks: map[string]*nusav1.TaskState{

@@ -10,14 +10,14 @@ import (
 	"github.com/nusa-scheduler/nusa/job/doc"
 )
 
-// logPrinter writes the lines of several streams whole.
+// logPrinter writes whole lines of several streams.
 type logPrinter struct {
 	*cli.Session
 	mu sync.Mutex
 }
 
-// to are the writers of a task's two streams: bytes as they come, or lines
-// behind a head, or records, once it is their turn (nil = it is).
+// to returns the writers of a task's two streams. They write bytes as they
+// arrive, or lines after head, or records, once turn is closed (nil: at once).
 func (p *logPrinter) to(t logged, head string, turn <-chan struct{}) [2]io.Writer {
 	plain := [2]io.Writer{p.Out, p.Cmd.ErrOrStderr()}
 	if p.Output == "table" && head == "" {
@@ -52,7 +52,7 @@ func (p *logPrinter) record(t logged, stream string, line []byte) error {
 	return err
 }
 
-// lineWriter passes whole lines on, and at the end what stands without one.
+// lineWriter passes whole lines on, and at the end an unfinished one.
 type lineWriter struct {
 	mu   *sync.Mutex     // of what emit writes to
 	turn <-chan struct{} // closed when lines may be passed on; nil = at once

@@ -18,15 +18,16 @@ import (
 )
 
 const (
-	// maxLogged is how many tasks are read at once: a node gives no more.
+	// maxLogged is the most tasks that are read at once; a node allows no more.
 	maxLogged = 32
-	// readAhead is how many tasks are opened at once when they are shown one after
-	// the other: each takes a few round trips to its region before the first byte.
+	// readAhead is how many tasks are opened at once when they are shown in
+	// sequence: each takes several round trips to its region before the first
+	// byte.
 	readAhead = 8
-	// tailOfEach instance is shown of several, unless told otherwise, in lines of
-	// each stream.
+	// tailOfEach is how many lines of each stream are shown of several
+	// instances, unless a flag says otherwise.
 	tailOfEach = 10
-	// maxLine is after how many bytes an unfinished line is shown all the same.
+	// maxLine is the number of bytes after which an unfinished line is written.
 	maxLine = 64 << 10
 )
 
@@ -88,13 +89,14 @@ stopped; -f follows those that live: look again when one was replaced.`,
 	return c
 }
 
-// logged is one task of one allocation whose output is shown.
+// logged is a task whose output is shown.
 type logged struct {
 	alloc *nusav1.Allocation
 	task  string
 }
 
-// showLogs shows what an argument names; bounded when it is told how much of it.
+// showLogs shows the logs of the tasks that an argument names. bounded means
+// that a flag says how much of each.
 func showLogs(c *cli.Session, arg string, o logOptions, bounded bool) error {
 	ctx, cancel := c.WithTimeout()
 	all, n, err := findAllocs(ctx, c, arg, !o.follow)
@@ -125,8 +127,8 @@ func showLogs(c *cli.Session, arg string, o logOptions, bounded bool) error {
 	return showLogsOfAll(c, tasks, o, p)
 }
 
-// showLogsOfAll shows several tasks: with follow as they come, else one after the
-// other, while the next ones are opened.
+// showLogsOfAll shows several tasks: as output arrives with --follow, else in
+// sequence, while the next tasks are opened.
 func showLogsOfAll(c *cli.Session, tasks []logged, o logOptions, p *logPrinter) error {
 	var group errgroup.Group
 	if !o.follow {
@@ -166,8 +168,8 @@ func showLogsOfAll(c *cli.Session, tasks []logged, o logOptions, p *logPrinter) 
 	return nil
 }
 
-// headsOf are what lines begin with: the instance, and what else is needed to
-// tell one task from another.
+// headsOf returns the beginning of each task's lines: the instance, and what
+// else distinguishes the task from the others.
 func headsOf(tasks []logged) []string {
 	several, places := map[string]bool{}, map[string]map[string]bool{}
 	for _, t := range tasks {
@@ -192,7 +194,7 @@ func headsOf(tasks []logged) []string {
 	return out
 }
 
-// copyLogs writes one task's output to where it belongs.
+// copyLogs writes the output of one task.
 func copyLogs(ctx context.Context, c *cli.Session, t logged, o logOptions, to [2]io.Writer) error {
 	both := o.onlyOut == o.onlyErr
 	stream, err := c.Allocs().Logs(ctx, &nusav1.LogsRequest{

@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// maxStats is of how many instances the use is asked for: each is a question
+	// maxStats is the most instances whose use is asked for: each is one call
 	// to its node.
 	maxStats = 500
-	// statsAtOnce is how many are asked at a time.
+	// statsAtOnce is the number of such calls at a time.
 	statsAtOnce = 16
 )
 
@@ -54,15 +54,16 @@ JOB and JOB/GROUP are all of their instances, JOB/GROUP/INDEX is one.`,
 	}
 }
 
-// allocUsage is what an allocation uses, or why that is not known. Without the
-// allocation it is the only one.
+// allocUsage is what an allocation uses, or why that is unknown. alloc is nil
+// when only one is shown.
 type allocUsage struct {
 	alloc *nusav1.Allocation
 	stats *nusav1.AllocationStats
 	err   string
 }
 
-// showStatsOfAll shows several. One that cannot be asked does not hide the others.
+// showStatsOfAll shows several allocations. An error of one does not hide the
+// others.
 func showStatsOfAll(ctx context.Context, c *cli.Session, all []*nusav1.Allocation) error {
 	rows := make([]allocUsage, len(all))
 	var asked errgroup.Group
@@ -101,7 +102,7 @@ func showStatsOfAll(ctx context.Context, c *cli.Session, all []*nusav1.Allocatio
 	return nil
 }
 
-// writeStats shows CPU as the time used and its mean in cores since the start.
+// writeStats writes the CPU time used, and its mean in cores since the start.
 func writeStats(w *term.Screen, all []allocUsage) {
 	t := term.NewTable("INSTANCE", "REGION", "NODE", "TASK", ">UP", ">CPU TIME", ">CORES USED", ">MEMORY USED", ">PEAK", ">PROCESSES", "#MESSAGE")
 	for _, u := range all {
@@ -136,7 +137,7 @@ func writeStats(w *term.Screen, all []allocUsage) {
 	t.Write(w)
 }
 
-// sizeOrBlank is a size, "" where the driver does not tell it.
+// sizeOrBlank is a size; "" when the driver does not report it.
 func sizeOrBlank(bytes int64) string {
 	if bytes < 0 {
 		return ""

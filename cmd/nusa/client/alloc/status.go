@@ -53,9 +53,9 @@ func writeAlloc(w *term.Screen, a *nusav1.Allocation) {
 	}
 }
 
-// reasonText is why an allocation is as it is. While it starts that is what its
-// tasks met: what fails to start again and again, and is restarted, is starting
-// all the time.
+// reasonText says why an allocation is in its state. An allocation whose task
+// fails to start again and again stays in the state starting: the reason is
+// then that of the task.
 func reasonText(a *nusav1.Allocation) string {
 	if text := term.Why(a.GetReason(), a.GetMessage()); text != "" || a.GetState() > nusav1.AllocState_ALLOC_STATE_STARTING {
 		return text
@@ -106,8 +106,8 @@ func writeTask(w *term.Screen, name string, t *nusav1.TaskState) {
 	events.WriteBody(w)
 }
 
-// checkText is how a task's checks go: "check http :20001/healthz  healthy for 5m
-// last: status 200".
+// checkText is the result of a task's check, such as "check http :20001/healthz
+// healthy for 5m  status 200".
 func checkText(w *term.Screen, k *nusav1.CheckState) string {
 	line := []string{w.Faint("check ") + term.OneLine(k.GetCheck())}
 	now := w.State(term.Word(k.GetState()))

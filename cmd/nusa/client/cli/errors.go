@@ -17,7 +17,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// callError is a failed call, with what to do about it.
+// callError is a failed call, with advice.
 type callError struct {
 	message  string
 	problems []*nusav1.Problem
@@ -27,12 +27,12 @@ type callError struct {
 func (e *callError) Error() string { return e.message }
 func (e *callError) Unwrap() error { return e.cause }
 
-// Faults are several things wrong with one input, a line each.
+// Faults are several errors of one input, one line each.
 type Faults []string
 
 func (f Faults) Error() string { return strings.Join(f, "\n") }
 
-// ErrorLines are the lines of an error: one, or one for each problem of an
+// ErrorLines returns the lines of an error: one, or one for each problem of an
 // input.
 func ErrorLines(err error) []string {
 	var problems job.Errors
@@ -109,8 +109,8 @@ func (c *Session) unavailable(err error, message string) string {
 	return message + ": try again in a few seconds"
 }
 
-// unreachedAdvice is what to do where no server is: nusa dev listens at the
-// default address only.
+// unreachedAdvice says what to do when no server is at the address: nusa dev
+// listens at the default address only.
 func (s *Settings) unreachedAdvice() string {
 	if s.Addr == DefaultAddr {
 		return fmt.Sprintf("is `%s dev` running? set --addr or NUSA_ADDR", s.Program)

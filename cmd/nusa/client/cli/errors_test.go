@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestUnreached: nusa dev is to be started only where it would listen.
+// TestUnreached: nusa dev is suggested only for its own address.
 func TestUnreached(t *testing.T) {
 	for addr, want := range map[string]string{
 		DefaultAddr:        "is `nusa dev` running? set --addr or NUSA_ADDR",

@@ -15,7 +15,8 @@ const (
 // where that is not 1.
 const ErrorCodeKey = "nusa-error-code"
 
-// ExitError ends the process with a code; err is nil when all has been said.
+// ExitError ends the process with a code. Err is nil when everything was
+// printed.
 type ExitError struct {
 	Code int
 	Err  error

@@ -10,8 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 )
 
-// ReadFile reads a file, or standard input for "-", of at most a job's size
-// and one byte, so that what is too long is seen.
+// ReadFile reads a file, or standard input for "-". It reads at most one byte
+// more than the largest job, so that a larger one is noticed.
 func (c *Session) ReadFile(name string) ([]byte, error) { return ReadFile(c.Cmd, name) }
 
 func ReadFile(cmd *cobra.Command, name string) ([]byte, error) {

@@ -39,7 +39,8 @@ func hint(c *Session, err error) error {
 	return rpcerr.NotFound(kind, name, text)
 }
 
-// suggestion is the end of an error: a likely name, else how to see all.
+// suggestion is the end of an error: a likely name, or else the command that
+// lists all.
 func suggestion(c *Session, name, list, what string) string {
 	if name != "" {
 		return ", did you mean " + name + "?"

@@ -11,7 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job/doc"
 )
 
-// Print shows a message as -o says; show draws the table.
+// Print prints a message in the form of -o; show writes the form for people.
 func (c *Session) Print(m proto.Message, show func(w *term.Screen)) error {
 	if c.Output == "table" {
 		show(c.Screen())
@@ -33,7 +33,7 @@ func (c *Session) PrintTree(n *doc.Node) error {
 	return err
 }
 
-// PrintLine is print for one message of a stream: JSON on one line, YAML as a
+// PrintLine is Print for one message of a stream: JSON on one line, YAML as a
 // document.
 func (c *Session) PrintLine(m proto.Message, show func(w *term.Screen)) error {
 	switch c.Output {
@@ -50,8 +50,8 @@ func (c *Session) PrintLine(m proto.Message, show func(w *term.Screen)) error {
 	return c.Print(m, show)
 }
 
-// MessageTree goes through the tree because protojson changes its blanks from
-// build to build, on purpose.
+// MessageTree converts a message. It parses the output of protojson, which
+// changes its blanks from build to build on purpose.
 func MessageTree(m proto.Message) (*doc.Node, error) {
 	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err != nil {
@@ -64,7 +64,7 @@ func MessageTree(m proto.Message) (*doc.Node, error) {
 	return docs[0], nil
 }
 
-// Screen is where this command prints for people, as of now.
+// Screen returns where this command prints for people, with the present time.
 func (c *Session) Screen() *term.Screen {
 	w := &term.Screen{Writer: c.Out, Palette: c.Style, Now: time.Now(), Program: c.Program}
 	if c.Terminal {

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// ProgramName is how hints name this binary: as it was called when that was by a
-// path, since it need not be in $PATH then.
+// ProgramName is the name of this binary in hints: its path when it was called
+// by a path, because it may not be in $PATH.
 func ProgramName(arg0 string) string {
 	if strings.ContainsRune(arg0, '/') {
 		return arg0
@@ -15,7 +15,7 @@ func ProgramName(arg0 string) string {
 	return "nusa"
 }
 
-// SetProgram makes help texts and hints name the binary as it was called.
+// SetProgram makes help texts and hints use that name.
 func SetProgram(root *cobra.Command, name string) {
 	if name == root.Name() {
 		return
@@ -40,10 +40,10 @@ func SetProgram(root *cobra.Command, name string) {
 	examples(root)
 }
 
-// Program is how a command's hints should name the binary.
+// Program returns the name of the binary for a command's hints.
 func Program(cmd *cobra.Command) string { return cmd.Root().CommandPath() }
 
-// WithProgram puts the binary's name, as it was called, into a server's hint.
+// WithProgram replaces "nusa" by that name in a server's hint.
 func WithProgram(text, name string) string {
 	return strings.ReplaceAll(text, " nusa job ", " "+name+" job ")
 }

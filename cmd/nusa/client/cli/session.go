@@ -22,8 +22,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// RegionOf is the region of the server that is talked to, whose own jobs are
-// NAME@REGION; "" for one of the global tier, or one that does not say.
+// RegionOf is the region of a regional server, whose own jobs are NAME@REGION;
+// "" for a global server, and when the server does not answer.
 func (c *Session) RegionOf(ctx context.Context) string {
 	info, err := nusav1.NewSystemClient(c.Conn).Info(ctx, &nusav1.InfoRequest{})
 	if err != nil || info.GetRole() != "regional" {
@@ -38,14 +38,14 @@ func PrintWarnings(c *Session, all []string) {
 	}
 }
 
-// Session is one command's run: its connection and where it prints.
+// Session is one call of a command: its connection, and where it prints.
 type Session struct {
 	*Settings
 	Cmd  *cobra.Command
 	Ctx  context.Context
 	Conn *grpc.ClientConn
 	Out  io.Writer
-	// Terminal says that out is one: lines may be drawn over.
+	// Terminal means that Out is a terminal, where lines may be overwritten.
 	Terminal bool
 	Style    term.Palette
 	// WantedJob is the job that the command is about: when that job does not exist,
@@ -55,8 +55,8 @@ type Session struct {
 	dialer *rpcerr.Dialer
 }
 
-// Connect makes the session talk to the server at addr; nothing is sent before
-// the first call. close ends the connection.
+// Connect connects the session to the server at addr. Nothing is sent before
+// the first call.
 func (c *Session) Connect(addr string) (closeConn func(), err error) {
 	c.Addr = withDefaultPort(addr)
 	c.dialer = &rpcerr.Dialer{Dial: network.Host().Dial}
@@ -80,12 +80,11 @@ func withDefaultPort(addr string) string {
 	return addr
 }
 
-// noticeAfter is how long a call may take before a person is told what it waits
-// for.
+// noticeAfter is how long a call may take before a line says what it waits for.
 const noticeAfter = time.Second
 
-// WithTimeout is the context of one call with an answer. On a terminal a call that
-// takes long says whom it waits for.
+// WithTimeout returns the context of one call. On a terminal a slow call prints
+// which server it waits for.
 func (c *Session) WithTimeout() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(c.Ctx, c.Timeout)
 	if !term.IsTerminal(c.Cmd.ErrOrStderr()) {
@@ -97,7 +96,8 @@ func (c *Session) WithTimeout() (context.Context, context.CancelFunc) {
 	return ctx, func() { notice.Stop(); cancel() }
 }
 
-// NamespaceFlag repeats --namespace, if it was given, in a hint.
+// NamespaceFlag is the flag for further commands, when it was given to this
+// one.
 func (c *Session) NamespaceFlag() string {
 	if f := c.Cmd.Flag("namespace"); f != nil && f.Changed {
 		return " -n " + c.Namespace
@@ -123,7 +123,7 @@ func (c *Session) Warn(format string, args ...any) {
 
 func (c *Session) Printf(format string, args ...any) { fmt.Fprintf(c.Out, format, args...) }
 
-// Incomplete is what to add to "nothing there" when not everything was seen.
+// Incomplete is the end of "nothing found" when some regions did not answer.
 func Incomplete(errs []*nusav1.PartialError) string {
 	if len(errs) == 0 {
 		return ""
@@ -131,12 +131,12 @@ func Incomplete(errs []*nusav1.PartialError) string {
 	return " where an answer came from"
 }
 
-// WarnPartial tells which regions did not answer.
+// WarnPartial prints which regions did not answer.
 func (c *Session) WarnPartial(errs []*nusav1.PartialError) {
 	for _, e := range errs {
 		c.Warn("region %s did not answer, its part is missing: %s", e.GetRegion(), term.OneLine(e.GetMessage()))
 	}
 }
 
-// Interrupted says that the user ended it.
+// Interrupted reports whether the user ended the command.
 func (c *Session) Interrupted() bool { return errors.Is(c.Ctx.Err(), context.Canceled) }

@@ -13,13 +13,14 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 )
 
-// DefaultAddr is the global server a client talks to unless told otherwise.
+// DefaultAddr is the server that a client calls by default: a global server on
+// this machine.
 const DefaultAddr = "127.0.0.1:7600"
 
 // defaultPort is the port of global servers.
 const defaultPort = 7600
 
-// DefaultTimeout of a call.
+// DefaultTimeout is the default of --timeout.
 const DefaultTimeout = 30 * time.Second
 
 // Settings are the flags that the commands of one noun share.
@@ -29,15 +30,15 @@ type Settings struct {
 	Region    string
 	Output    string
 	Timeout   time.Duration
-	// Program is how hints name this binary.
+	// Program is the name of this binary in hints.
 	Program string
-	// Master is of which region the server is that is talked to, "" unless it
-	// was looked up.
+	// Master is the region whose master is called; "" when the address was
+	// given.
 	Master string
 }
 
-// Bind adds the flags to a noun, for all of its verbs. more are forms of output
-// besides those that every command has.
+// Bind adds the flags to a noun, for all of its verbs. more are further values
+// of --output.
 func (s *Settings) Bind(cmd *cobra.Command, more ...string) {
 	formats := append([]string{"table", "json", "yaml"}, more...)
 	f := cmd.PersistentFlags()
@@ -62,7 +63,7 @@ func (s *Settings) BindNamespace(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVarP(&s.Namespace, "namespace", "n", envOr("NUSA_NAMESPACE", ""), "namespace of jobs (NUSA_NAMESPACE, else "+job.DefaultNamespace+"; lists: else every one)")
 }
 
-// BindRegion adds --region to one verb; its meaning differs.
+// BindRegion adds --region to one verb. Its meaning differs from verb to verb.
 func (s *Settings) BindRegion(cmd *cobra.Command, usage string) {
 	cmd.Flags().StringVar(&s.Region, "region", envOr("NUSA_REGION", ""), usage+" (NUSA_REGION)")
 }
@@ -74,8 +75,8 @@ func envOr(key, otherwise string) string {
 	return otherwise
 }
 
-// Run makes a cobra function of f; errors of calls become lines that name the
-// server and the next step.
+// Run returns a function for cobra that connects and calls f. Errors of calls
+// are explained.
 func (s *Settings) Run(f func(c *Session, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		c := &Session{Settings: s, Cmd: cmd, Ctx: cmd.Context(), Out: cmd.OutOrStdout()}

@@ -8,10 +8,11 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// MaxNamed is how many names an error lists.
+// MaxNamed is the most names that an error lists.
 const MaxNamed = 8
 
-// Ref reads NAME or NAME@REGION, and remembers it for the hint when there is none.
+// Ref reads NAME, NAMESPACE/NAME or NAME@REGION. A NotFound error of the
+// command then suggests a similar job.
 func (c *Session) Ref(arg string) (ref *nusav1.JobRef, err error) {
 	defer func() { c.WantedJob = ref }()
 	name, region, own := strings.Cut(arg, "@")
@@ -37,7 +38,7 @@ func refOf(namespace, name, region, arg string, own bool) (*nusav1.JobRef, error
 
 func RefName(r *nusav1.JobRef) string { return JobName(r.GetNamespace(), r.GetName(), r.GetRegion()) }
 
-// RefArg is how a job is named in a further command.
+// RefArg is the name of a job in a further command.
 func RefArg(ref *nusav1.JobRef) string {
 	name := ref.GetName()
 	if ref.GetRegion() != "" {
@@ -49,8 +50,8 @@ func RefArg(ref *nusav1.JobRef) string {
 	return name
 }
 
-// FileArg is how a file is named in a further command; standard input has been
-// read.
+// FileArg is the name of a file in a further command: standard input cannot be
+// read again.
 func FileArg(name string) string {
 	if name == "-" {
 		return "FILE"
@@ -65,7 +66,7 @@ func NamespaceOf(spec *nusav1.JobSpec) string {
 	return job.DefaultNamespace
 }
 
-// JobName is how a job is named on the command line.
+// JobName is the name of a job on the command line.
 func JobName(namespace, name, region string) string {
 	full := namespace + "/" + name
 	if region != "" {

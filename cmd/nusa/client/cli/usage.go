@@ -10,15 +10,15 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Noun is a command that only holds others.
+// Noun is a command that only has sub-commands.
 func Noun(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: HelpOrUnknown}
 	c.AddCommand(verbs...)
 	return c
 }
 
-// HelpOrUnknown is what a command does that only holds others: it prints its
-// help, and refuses arguments, which name none of its commands.
+// HelpOrUnknown runs a command that only has sub-commands: it prints the help,
+// or refuses an argument, which names no sub-command.
 func HelpOrUnknown(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -38,12 +38,12 @@ func HelpOrUnknown(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q of %s%s", args[0], cmd.CommandPath(), hint)
 }
 
-// insteadKey begins the annotations of a command with what to type in place of a
-// name that the command does not have.
+// insteadKey begins the annotations that hold what to type in place of a
+// command that does not exist.
 const insteadKey = "nusa-instead-of-"
 
-// Instead makes the error of an unknown command of that name suggest a command
-// line, without "nusa".
+// Instead makes the error about an unknown command of one of the names suggest
+// line, which is without "nusa".
 func Instead(cmd *cobra.Command, line string, names ...string) {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -53,9 +53,8 @@ func Instead(cmd *cobra.Command, line string, names ...string) {
 	}
 }
 
-// UnknownCommand returns the error of a command line that asks for help about a
-// command that does not exist, which cobra answers with the help of the command
-// above; nil otherwise.
+// UnknownCommand returns an error when a command line asks for the help of a
+// command that does not exist. cobra would print the help of the parent.
 func UnknownCommand(root *cobra.Command, args []string) error {
 	if !slices.ContainsFunc(args, func(a string) bool { return a == "--help" || a == "-h" }) {
 		return nil
@@ -81,8 +80,7 @@ func UnknownCommand(root *cobra.Command, args []string) error {
 	return nil
 }
 
-// Positional checks the arguments of a command by their names; one in [] may be
-// left out.
+// Positional checks the number of arguments; a name in [] is optional.
 func Positional(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		usage := "usage: " + strings.Join(append([]string{cmd.CommandPath()}, names...), " ")
@@ -101,14 +99,15 @@ func Positional(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// kinds are what the values of a flag are, by its type.
+// kinds describes the values of a flag by its type.
 var kinds = map[string]string{
 	"int": "a whole number", "int32": "a whole number", "int64": "a whole number", "uint": "a whole number from 0",
 	"float64": "a number", "bool": "true or false", "duration": "a duration such as 500ms, 30s or 5m", "stringToString": "KEY=VALUE",
 	durationType: "a duration such as 500ms, 30m or 24h",
 }
 
-// FlagError says in one line which flag is wrong, and what it takes.
+// FlagError returns an error in one line that names the flag and the values it
+// accepts.
 func FlagError(cmd *cobra.Command, err error) error {
 	var value *pflag.InvalidValueError
 	var required *pflag.ValueRequiredError

@@ -29,7 +29,7 @@ const (
 	KindPool = "pool"
 )
 
-// SinceFlag adds --since: an hour unless told otherwise.
+// SinceFlag adds --since with the default of an hour.
 func SinceFlag(c *cobra.Command, to *time.Duration, usage string) {
 	*to = time.Hour
 	c.Flags().Var(cli.NewDuration(to, func(d time.Duration) error {
@@ -40,14 +40,14 @@ func SinceFlag(c *cobra.Command, to *time.Duration, usage string) {
 	}), "since", usage+", such as 30m, 24h or 7d")
 }
 
-// Request asks for the time before now.
+// Request is for the time span that ends now.
 func Request(kind, region, key string, since time.Duration) *nusav1.HistoryRequest {
 	now := time.Now()
 	return &nusav1.HistoryRequest{Kind: kind, Region: region, Key: key, From: timestamppb.New(now.Add(-since)), To: timestamppb.New(now)}
 }
 
-// Show asks for series and shows them: of one with every field, of several a
-// line each with the fields of columns.
+// Show requests series and writes them: a single one with all fields, several
+// in one line each with the given fields.
 func Show(c *cli.Session, req *nusav1.HistoryRequest, since time.Duration, columns []string) error {
 	ctx, cancel := c.WithTimeout()
 	defer cancel()
@@ -68,8 +68,8 @@ func Show(c *cli.Session, req *nusav1.HistoryRequest, since time.Duration, colum
 	})
 }
 
-// flagOfKey says of a problem with the key of a series which flag that came from:
-// nobody has typed "key".
+// flagOfKey names the flag in problems with the field "key", which users never
+// type.
 func flagOfKey(c *cli.Session, kind string, err error) error {
 	problems := rpcerr.Problems(err)
 	for _, p := range problems {
@@ -87,7 +87,7 @@ func flagOfKey(c *cli.Session, kind string, err error) error {
 	return rpcerr.Refuse(status.Code(err), problems...)
 }
 
-// seriesText names what was asked for.
+// seriesText names the requested series.
 func seriesText(req *nusav1.HistoryRequest) string {
 	text := req.GetKind() + "s"
 	if req.GetKey() != "" {

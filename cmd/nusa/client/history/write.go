@@ -17,17 +17,16 @@ import (
 )
 
 const (
-	// historyRetention is for how long regions keep series.
+	// historyRetention is how long regions keep series.
 	historyRetention = 31 * cli.Day
-	// sparkWidth is the width of a sparkline where the terminal leaves room, or
-	// where there is none.
+	// sparkWidth is the usual width of a sparkline.
 	sparkWidth = 40
 )
 
-// noiseMS is by how many milliseconds round trips change of themselves.
+// noiseMS is the change of a round trip in milliseconds that counts as noise.
 const noiseMS = 1
 
-// nameOf is a series' name for people.
+// nameOf is the name of a series for people.
 func nameOf(s *nusav1.HistorySeries) string {
 	if s.GetName() != "" {
 		return s.GetName()
@@ -35,7 +34,7 @@ func nameOf(s *nusav1.HistorySeries) string {
 	return s.GetKey()
 }
 
-// timeSpan says over what time a series goes, and how finely.
+// timeSpan says over what time a series goes, and at what interval.
 func timeSpan(w *term.Screen, s *nusav1.HistorySeries) string {
 	points := 0
 	for _, f := range s.GetFields() {
@@ -49,7 +48,7 @@ func timeSpan(w *term.Screen, s *nusav1.HistorySeries) string {
 	return text + ", a point each " + job.FormatDuration(s.GetStep().AsDuration())
 }
 
-// statistics of a field over all of its points.
+// statistics of all points of a field.
 type statistics struct {
 	min, mean, max, latest float64
 	points, gaps           int
@@ -72,8 +71,8 @@ func summarize(f *nusav1.HistoryField) statistics {
 	return s
 }
 
-// gapText is the share of points without a value; what is there is never
-// rounded away.
+// gapText is the share of points without a value. It is never rounded to 0% or
+// 100%.
 func (s statistics) gapText() string {
 	switch share := float64(s.gaps) / float64(s.gaps+s.points); {
 	case s.gaps == 0:
@@ -87,7 +86,7 @@ func (s statistics) gapText() string {
 	}
 }
 
-// spark draws a field; gaps are blanks.
+// spark draws a field as a line of characters; gaps are blanks.
 func spark(f *nusav1.HistoryField, width int) string {
 	values := make([]float64, len(f.GetMean()))
 	for i, m := range f.GetMean() {
@@ -102,7 +101,8 @@ func spark(f *nusav1.HistoryField, width int) string {
 	return series.Sparkline(values, width, noise)
 }
 
-// sparkRoom is how wide sparklines may be beside so many columns of figures.
+// sparkRoom is the width of sparklines beside columns that take figures columns
+// of the screen.
 func sparkRoom(w *term.Screen, figures int) int {
 	if w.Width <= 0 {
 		return sparkWidth
@@ -135,8 +135,8 @@ func writeSeries(w *term.Screen, s *nusav1.HistorySeries) {
 	writeTrends(w, s, "")
 }
 
-// writeAllSeries shows the first of columns as a line over time, the others as
-// their means.
+// writeAllSeries draws the first of the fields over time, and writes the means
+// of the others.
 func writeAllSeries(w *term.Screen, all []*nusav1.HistorySeries, columns []string) {
 	first := all[0]
 	title := first.GetKind() + "s in " + first.GetRegion()
@@ -187,14 +187,15 @@ func fieldOf(s *nusav1.HistorySeries, name string) *nusav1.HistoryField {
 	return nil
 }
 
-// FieldName is a field for people; values of "_ms" say nothing of it, so the
-// name keeps that.
+// FieldName is a field's name in words. "ms" stays in the name, because the
+// values are written without a unit.
 func FieldName(name string) string {
 	name = strings.TrimSuffix(strings.TrimSuffix(name, "_bytes"), "_per_second")
 	return strings.ReplaceAll(name, "_", " ")
 }
 
-// unitOf writes a field's values by its name, as the regions name them.
+// unitOf returns the function that writes values of a field, by the field's
+// name.
 func unitOf(name string) func(float64) string {
 	has := func(part string) bool { return strings.Contains(name, part) }
 	switch {
@@ -212,8 +213,8 @@ func unitOf(name string) func(float64) string {
 	return term.Number
 }
 
-// writeTrends says when something runs out, or that there is no telling; of stands
-// before each.
+// writeTrends writes when something runs out, or why that is unknown. of
+// precedes each line.
 func writeTrends(w *term.Screen, s *nusav1.HistorySeries, of string) {
 	if len(s.GetTrends()) > 0 {
 		fmt.Fprintln(w)

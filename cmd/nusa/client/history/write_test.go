@@ -31,7 +31,8 @@ func TestTrendWords(t *testing.T) {
 	}
 }
 
-// TestStatistics: gaps count for nothing, and points weigh by their values.
+// TestStatistics: gaps do not count, and points count with their number of
+// values.
 func TestStatistics(t *testing.T) {
 	f := &nusav1.HistoryField{Mean: []float64{1, 0, 4}, Min: []float64{0.5, 0, 3}, Max: []float64{2, 0, 9}, Count: []int32{3, 0, 1}}
 	want := statistics{min: 0.5, mean: 1.75, max: 9, latest: 4, points: 2, gaps: 1}
@@ -49,7 +50,7 @@ func TestStatistics(t *testing.T) {
 	if got := spark(f, 10); got != "▁ █" {
 		t.Errorf("drawn as %q", got)
 	}
-	// A server may send less than it announces.
+	// A server may send fewer values than it announces.
 	short := &nusav1.HistoryField{Mean: []float64{1}, Count: []int32{1, 1}}
 	if got := summarize(short); got.points != 0 {
 		t.Errorf("points without their least value: %+v", got)

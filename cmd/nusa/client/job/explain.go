@@ -52,8 +52,8 @@ With --region that region and every node of it.`,
 	return c
 }
 
-// decidedText says when the decision was taken. One without an age was made for
-// this answer, from the present inputs.
+// decidedText says when the decision was made. An explanation without an age
+// was computed for this request.
 func decidedText(e *nusav1.Explanation) string {
 	switch {
 	case len(e.GetGroups()) == 0:
@@ -64,7 +64,7 @@ func decidedText(e *nusav1.Explanation) string {
 	return "decided " + term.Age(e.GetAge()) + " ago"
 }
 
-// onlyRegion leaves out the other regions, when one was asked about.
+// onlyRegion removes the other regions when the command names one.
 func onlyRegion(e *nusav1.Explanation, region string) *nusav1.Explanation {
 	if region == "" {
 		return e
@@ -112,7 +112,7 @@ func writeRemedy(w *term.Screen, g *nusav1.GroupExplanation) {
 	}
 }
 
-// verdict is of a region or a node alike.
+// verdict is the verdict about a region or a node.
 type verdict struct {
 	names   []string
 	taken   int32
@@ -124,8 +124,8 @@ type verdict struct {
 	inputs  []*nusav1.InputAge
 }
 
-// writeVerdicts are one line each: a column for each term of the score, in the
-// order they first appear.
+// writeVerdicts writes one line for each verdict, with a column for each term
+// of the score in the order of first appearance.
 func writeVerdicts(w *term.Screen, heads []string, all []verdict) {
 	var terms []string
 	column := map[string]int{}
@@ -162,7 +162,7 @@ func writeVerdicts(w *term.Screen, heads []string, all []verdict) {
 	t.Write(w)
 }
 
-// verdictText is the reason of a refusal, or what spoke for it.
+// verdictText is the reason of a refusal, or the details of the score.
 func verdictText(w *term.Screen, r verdict) string {
 	text := term.Why(r.reason, r.message)
 	switch r.reason {

@@ -39,7 +39,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	return c
 }
 
-// noJobsText says what was asked for in vain, and what to do next.
+// noJobsText says that nothing matched the filters, and what to do next.
 func noJobsText(c *cli.Session, labels map[string]string, unseen string) string {
 	what, other := "no jobs", ""
 	if len(labels) > 0 {

@@ -7,7 +7,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// writeNear show what each clause of near rests on now, and bounds that are watched.
+// writeNear writes the present round trip of each near clause, and how long
+// watched bounds have been broken.
 func writeNear(w *term.Screen, g *nusav1.GroupExplanation) {
 	if len(g.GetNear()) == 0 {
 		return
@@ -31,7 +32,7 @@ func writeNear(w *term.Screen, g *nusav1.GroupExplanation) {
 	t.Write(w)
 }
 
-// knownBy says by what a distance is known: "measured by udp", "predicted ±12%".
+// knownBy says how a round trip is known: "measured by udp", "predicted ±12%".
 func knownBy(f *nusav1.NearFare) string {
 	text := term.Word(f.GetSource())
 	switch {
@@ -50,8 +51,8 @@ func knownBy(f *nusav1.NearFare) string {
 	return text
 }
 
-// nearText is what a clause makes of its distance, and how long a bound that is
-// watched has been broken; b is nil where none is.
+// nearText is the result of a near clause, and how long a watched bound has
+// been broken. b is nil when the bound is not watched.
 func nearText(w *term.Screen, f *nusav1.NearFare, b *nusav1.NearBound) string {
 	text := f.GetVerdict()
 	switch text {

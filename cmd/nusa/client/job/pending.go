@@ -12,8 +12,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// pending is why instances wait: "3 regions: no node fits; 1 region: it is not
-// connected".
+// pending says why instances wait: "3 regions: no node fits; 1 region: it is
+// not connected".
 func pending(j *nusav1.Job) string {
 	s := j.GetStatus()
 	type kind struct{ text, what string }
@@ -78,7 +78,7 @@ func driverOfNoRegion(j *nusav1.Job) string {
 	return name
 }
 
-// retriesFailures says that instances are tried again after they failed.
+// retriesFailures reports whether failed instances wait for their next attempt.
 func retriesFailures(s *nusav1.JobStatus) bool {
 	for _, g := range s.GetGroups() {
 		for _, p := range g.GetPending() {

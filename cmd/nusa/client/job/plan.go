@@ -87,11 +87,12 @@ const (
 	planError   = 255
 )
 
-// stoppedField is the line of a diff that says that the stored job is stopped.
+// stoppedField is the field of the diff line that says that the stored job is
+// stopped.
 const stoppedField = "stopped"
 
-// addStartToPlan adds to a region's plan what the global tier's says by itself: that
-// the stored job is stopped, so that a submit of the same starts it again.
+// addStartToPlan adds to a region's plan a line that plans of the global tier
+// have: the stored job is stopped, so that a submit starts it again.
 func addStartToPlan(ctx context.Context, c *cli.Session, spec *nusav1.JobSpec, region string, plan *nusav1.PlanResponse) error {
 	isLine := func(d *nusav1.DiffLine) bool { return d.GetField() == stoppedField }
 	if region == "" || plan.GetRevision() == 0 || slices.ContainsFunc(plan.GetDiff(), isLine) {
@@ -107,7 +108,7 @@ func addStartToPlan(ctx context.Context, c *cli.Session, spec *nusav1.JobSpec, r
 	return nil
 }
 
-// submitFlags are the flags of a plan that the submit needs as well.
+// submitFlags are the flags of the plan that the submit needs too.
 func submitFlags(c *cli.Session, region string) string {
 	flags := c.NamespaceFlag()
 	if region != "" {

@@ -12,16 +12,16 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// planHeader is what a plan is of: the job's name, how to submit it, and the
-// fields that its author wrote.
+// planHeader is the context of a plan: the job's name, the arguments of a
+// submit, and the fields that the author wrote.
 type planHeader struct {
 	name, submit string
 	written      map[string]bool
-	// warnings are the warnings that are not about the file alone.
+	// warnings are those that do not follow from the file alone.
 	warnings []string
-	// orderNote is why regions wait for one another.
+	// orderNote says why regions wait for one another.
 	orderNote string
-	// notes are what is good to know about the spec, for --verbose.
+	// notes are the notes about the spec, with --verbose.
 	notes []string
 	spec  *nusav1.JobSpec
 }
@@ -97,7 +97,8 @@ func writePlan(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
 	}
 }
 
-// writeNewJob shows every field that the author wrote; defaults are counted.
+// writeNewJob writes every field that the author wrote, and the number of
+// defaults.
 func writeNewJob(w *term.Screen, diff []*nusav1.DiffLine, written map[string]bool) {
 	own := slices.DeleteFunc(slices.Clone(diff), func(d *nusav1.DiffLine) bool { return !written[d.GetField()] })
 	writeDiff(w, own)
@@ -120,7 +121,7 @@ func writeDiff(w *term.Screen, lines []*nusav1.DiffLine) {
 	}
 }
 
-// groupOf is what is explained of a group; nil if nothing is.
+// groupOf returns the explanation of a group; nil when there is none.
 func groupOf(e *nusav1.Explanation, group string) *nusav1.GroupExplanation {
 	i := slices.IndexFunc(e.GetGroups(), func(g *nusav1.GroupExplanation) bool { return g.GetGroup() == group })
 	if i < 0 {
@@ -129,7 +130,8 @@ func groupOf(e *nusav1.Explanation, group string) *nusav1.GroupExplanation {
 	return e.GetGroups()[i]
 }
 
-// refusals counts why regions refuse a group: ": 3 regions: no node fits".
+// refusals counts the reasons why regions refuse a group: ": 3 regions: no node
+// fits".
 func refusals(e *nusav1.Explanation, group string) string {
 	g := groupOf(e, group)
 	if len(g.GetPending()) > 0 {

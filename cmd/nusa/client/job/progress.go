@@ -46,7 +46,7 @@ func progressLine(w *term.Screen, j *nusav1.Job) string {
 	return line
 }
 
-// because is " (message)", or nothing.
+// because is " (why the job is not running)", or "".
 func because(j *nusav1.Job) string {
 	message := term.OneLine(j.GetStatus().GetMessage())
 	if message == "" {

@@ -12,12 +12,12 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// regionsShown is how many regions of each kind a line names.
+// regionsShown is the most regions of each kind that a line names.
 const regionsShown = 5
 
-// rolloutLine says where a version is that goes from region to region: "version 3:
-// done in nagoya; now in kobe; not yet in osaka, tokyo". "" where there are not
-// several regions, or nothing is under way.
+// rolloutLine says how far a version has come that goes from region to region:
+// "version 3: done in nagoya; now in kobe; not yet in osaka, tokyo". It is ""
+// for jobs in one region, and when no update is under way.
 func rolloutLine(j *nusav1.Job) string {
 	if j.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH || j.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPING {
 		return ""
@@ -56,7 +56,7 @@ func rolloutLine(j *nusav1.Job) string {
 	return fmt.Sprintf("version %d: %s", j.GetVersion(), strings.Join(parts, "; "))
 }
 
-// listSome names a few of many.
+// listSome lists the first names and counts the rest.
 func listSome(names []string, most int) string {
 	if more := len(names) - most; more > 1 {
 		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", more)
@@ -64,13 +64,14 @@ func listSome(names []string, most int) string {
 	return strings.Join(names, ", ")
 }
 
-// waitsForRegion: the slot of a plan waits with the new version for others.
+// waitsForRegion reports whether a slot of a plan waits for other regions to
+// finish the version.
 func waitsForRegion(s *nusav1.Slot) bool {
 	return s.GetMessage() != "" && s.GetReason() == nusav1.Reason_REASON_UNSPECIFIED && !beingRemoved(s)
 }
 
-// orderNote says of a plan whose regions follow one another what holds them up; ""
-// where none waits for another.
+// orderNote says which limit makes the regions of a plan wait for one another;
+// "" when none waits.
 func orderNote(p *nusav1.PlanResponse, spec *nusav1.JobSpec) string {
 	full := proto.CloneOf(spec)
 	job.Default(full)

@@ -7,7 +7,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestStaged: it is told only where a version goes from region to region.
+// TestStaged: the line is shown only for a version that goes from region to
+// region.
 func TestStaged(t *testing.T) {
 	slots := func(j *nusav1.Job) []*nusav1.Slot { return j.GetStatus().GetGroups()["web"].GetSlots() }
 	in := func(j *nusav1.Job, region string) *nusav1.InstanceCounts {

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// runTimeout is how long job run waits by default.
+	// runTimeout is the default of job run's --timeout.
 	runTimeout = 5 * time.Minute
-	// submitAttempts is how often a submit is sent when its connection is lost.
+	// submitAttempts is how often a submit is sent when the connection breaks.
 	submitAttempts = 3
 )
 
@@ -53,7 +53,7 @@ or the new version was taken back because it did not become healthy. After 1 and
 	return c
 }
 
-// submission is job run's flags.
+// submission holds the flags of job run.
 type submission struct {
 	detach, again bool
 	check         int64
@@ -113,9 +113,9 @@ func (r *submission) run(c *cli.Session, args []string) error {
 	return f.wait()
 }
 
-// submit stores the job. When the connection is lost it tries again under the
-// same idempotency key; when no answer comes at all it is not known whether
-// the job was accepted, and the error says so.
+// submit stores the job. A broken connection is followed by another attempt
+// with the same idempotency key. Without any response it is unknown whether the
+// job was accepted, and the error says so.
 func (r *submission) submit(c *cli.Session, ref *nusav1.JobRef, spec *nusav1.JobSpec) (*nusav1.SubmitResponse, error) {
 	c.Timeout = min(r.timeout, cli.DefaultTimeout)
 	ctx, cancel := c.WithTimeout()
@@ -151,7 +151,8 @@ func (r *submission) submit(c *cli.Session, ref *nusav1.JobRef, spec *nusav1.Job
 	}
 }
 
-// unknown says that the job may have been accepted, and what is safe to do.
+// unknown is the error of a submit that may have been accepted: it says how to
+// find out, and whether a retry is safe.
 func (r *submission) unknown(c *cli.Session, ref *nusav1.JobRef, err error) error {
 	what := fmt.Sprintf("the connection to %s was lost", c.Addr)
 	switch {
@@ -162,7 +163,7 @@ func (r *submission) unknown(c *cli.Session, ref *nusav1.JobRef, err error) erro
 	}
 	retry := "a retry is safe"
 	if r.again {
-		// Without the key a retry would be another run.
+		// A retry without the key would start another run.
 		retry = "a retry is safe with --idempotency-key " + r.key
 	}
 	return &cli.ExitError{Code: cli.ExitUnknown, Err: fmt.Errorf("%s: %s may have been accepted: see %s job status %s; %s", what, cli.RefName(ref), c.Program, cli.RefArg(ref), retry)}

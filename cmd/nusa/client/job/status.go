@@ -41,14 +41,14 @@ func statusCommand(s *cli.Settings) *cobra.Command {
 }
 
 const (
-	// endedShown is how many allocations of a job that has ended are shown.
+	// endedShown is the most allocations shown of a job that has ended.
 	endedShown = 10
-	// endedAsked is how many of them are looked at: the server's most.
+	// endedAsked is the most allocations requested: a server returns no more.
 	endedAsked = 10_000
 )
 
-// writeStatusAllocs shows a job's live allocations; of a job that has ended the
-// latest ones.
+// writeStatusAllocs writes the live allocations of a job, or the latest ones of
+// a job that has ended.
 func writeStatusAllocs(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, j *nusav1.Job) error {
 	s := j.GetStatus()
 	req := &nusav1.ListAllocationsRequest{Job: ref}
@@ -58,7 +58,8 @@ func writeStatusAllocs(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, 
 	}
 	resp, err := c.Allocs().List(ctx, req)
 	if err != nil {
-		// The job's own answer stands; that its parts are not seen is said.
+		// The status of the job was shown already: a failed list is only a
+		// warning.
 		c.Warn("allocations: %s", term.OneLine(c.Explain(err).Error()))
 		return nil
 	}
@@ -144,7 +145,8 @@ func headline(s *nusav1.JobStatus) string {
 	return ""
 }
 
-// writeNotRunning are the counted reasons of all groups, what is the same together.
+// writeNotRunning writes the counted reasons of all groups; equal reasons
+// follow one another.
 func writeNotRunning(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 	t := term.NewTable("GROUP", "REGION", "COUNT", "#WHY NOT RUNNING")
 	first := map[string]int{}
@@ -171,7 +173,7 @@ func writeNotRunning(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 	t.Write(w)
 }
 
-// writeCounted are counted reasons, one a line.
+// writeCounted writes counted reasons, one a line.
 func writeCounted(w *term.Screen, head string, reasons []*nusav1.CountedReason) {
 	for _, p := range reasons {
 		fmt.Fprintf(w, "%s%s: %s\n", head, term.Plural(p.GetCount(), cmp.Or(p.GetWhat(), "instance")), term.Why(p.GetReason(), p.GetMessage()))

@@ -25,7 +25,7 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 			}
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
-			// The answer to a stop does not say whether there was anything to stop.
+			// The response does not say whether anything was running.
 			was, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: ref})
 			if err != nil {
 				return err
@@ -44,7 +44,8 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 	return c
 }
 
-// writeStopped says what a stop began, by what the job was before.
+// writeStopped says what the stop does. It depends on the state before the
+// stop.
 func writeStopped(c *cli.Session, w io.Writer, ref *nusav1.JobRef, was *nusav1.Job, revision int64, purge bool) {
 	if how := endedText(was); how != "" {
 		then := ""
@@ -72,7 +73,7 @@ func writeStopped(c *cli.Session, w io.Writer, ref *nusav1.JobRef, was *nusav1.J
 	fmt.Fprintf(w, "%s is %s (revision %d)%s%s\n", cli.RefName(ref), is, revision, then, follow)
 }
 
-// endedText is how a batch job ended, "" while some of it may run.
+// endedText says how a batch job ended; "" while some of it may run.
 func endedText(j *nusav1.Job) string {
 	sum, _ := totalsOf(j.GetStatus())
 	if j.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH || sum.Pending+sum.Starting+sum.Running+sum.Stopping+sum.Lost+sum.unowned > 0 {

@@ -10,13 +10,13 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// groupTotals sums a job's groups up.
+// groupTotals is the sum over a job's groups.
 type groupTotals struct {
 	*nusav1.InstanceCounts
 	desired, unowned int32
 }
 
-// rollout is how far an update has come, "" when every instance has it.
+// rollout says how many instances have the new version; "" when all have.
 func (t groupTotals) rollout() string {
 	if t.Outdated == 0 {
 		return ""
@@ -24,11 +24,11 @@ func (t groupTotals) rollout() string {
 	return fmt.Sprintf("%d of %d updated", max(t.Starting+t.Running+t.Complete-t.Outdated, 0), t.desired)
 }
 
-// runningOrComplete are instances that run or have done their work.
+// runningOrComplete counts the instances that run or have completed.
 func (t groupTotals) runningOrComplete() int32 { return t.Running + t.Complete }
 
-// totalsOf are the counts of all groups, and how many instances each region has:
-// "japaneast 1, southeastasia 3".
+// totalsOf returns the sum over all groups, and the number of instances in each
+// region: "japaneast 1, southeastasia 3".
 func totalsOf(s *nusav1.JobStatus) (groupTotals, string) {
 	sum := groupTotals{InstanceCounts: &nusav1.InstanceCounts{}}
 	regions := map[string]int32{}

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// redrawEvery is how often the progress line shows the time that passed.
+	// redrawEvery is how often the progress line updates the elapsed time.
 	redrawEvery = 100 * time.Millisecond
 )
 
-// waiter watches a job until it is where it should be.
+// waiter watches a submitted job until it runs, has completed or has failed.
 type waiter struct {
 	*cli.Session
 	ref     *nusav1.JobRef
@@ -29,16 +29,15 @@ type waiter struct {
 	batch   bool
 	began   time.Time
 	timeout time.Duration
-	// since is the revision of the submit when that began another run: older
-	// status is of the run before.
+	// since is the revision of a submit that started another run. A status of
+	// an earlier revision belongs to the previous run.
 	since int64
-	// unchanged: the submit changed nothing, so that the job may have ended
+	// unchanged means that the submit changed nothing: the job may have ended
 	// long ago.
 	unchanged bool
 	// warnings are all warnings of the submit.
 	warnings []string
-	// held warnings are shown unless the job has ended already: then the wait
-	// says better what to do.
+	// held are warnings that are shown unless the job ended before the submit.
 	held []string
 	file string
 
@@ -48,7 +47,7 @@ type waiter struct {
 	shown        string // the last line, for those without a terminal
 }
 
-// watchUpdate is one message, or the end, of a watch.
+// watchUpdate is one message of a watch, or the error that ended the watch.
 type watchUpdate struct {
 	job *nusav1.Job
 	err error
@@ -109,7 +108,7 @@ func (f *waiter) receive(j *nusav1.Job) {
 	f.draw()
 }
 
-// driverHint is what to do about a driver that no node has.
+// driverHint says how to start agents with a driver that no node has.
 func driverHint(name, file string) string {
 	how := fmt.Sprintf("a plugin: start agents with --plugin %s=PATH", name)
 	switch name {
@@ -123,7 +122,7 @@ func driverHint(name, file string) string {
 	return fmt.Sprintf("no node of the federation has the driver %s that %s asks for, so it waits (%s)", name, cli.FileArg(file), how)
 }
 
-// watch sends updates until ctx ends, and takes a broken stream up again.
+// watch sends updates until ctx ends. A broken stream is followed by another.
 func (f *waiter) watch(ctx context.Context, to chan<- watchUpdate) {
 	send := func(u watchUpdate) bool {
 		select {
@@ -153,7 +152,8 @@ func (f *waiter) watch(ctx context.Context, to chan<- watchUpdate) {
 	}
 }
 
-// failed: the job was accepted, so what goes wrong now is not its refusal.
+// failed returns the error of a watch that cannot continue. The job was
+// accepted before.
 func (f *waiter) failed(err error) error {
 	switch status.Code(err) {
 	case codes.DeadlineExceeded:
@@ -166,7 +166,7 @@ func (f *waiter) failed(err error) error {
 	return f.Explain(err)
 }
 
-// ended says whether the wait is over, and how.
+// ended reports whether the wait is over, and returns its result.
 func (f *waiter) ended() (bool, error) {
 	j := f.latest
 	state := j.GetStatus().GetState()
@@ -199,8 +199,8 @@ func (f *waiter) ended() (bool, error) {
 	return false, nil
 }
 
-// current: every slot and every instance is of this version, none of an older
-// one, and nothing is there that is not wanted.
+// current reports whether every slot and instance has the submitted version,
+// and no surplus instance is left.
 func (f *waiter) current() bool {
 	for _, g := range f.latest.GetStatus().GetGroups() {
 		c := g.GetCounts()
@@ -216,8 +216,8 @@ func (f *waiter) current() bool {
 	return true
 }
 
-// asItIs prints the job where what is printed is for programs: they get it, and
-// what its author should know, however the wait ends.
+// asItIs prints the job as JSON or YAML, with the warnings of the submit,
+// however the wait ended.
 func (f *waiter) asItIs() error {
 	if f.Output == "table" || f.latest == nil {
 		return nil
@@ -270,7 +270,7 @@ func (f *waiter) again() string {
 	return command + f.NamespaceFlag() + " " + cli.FileArg(f.file)
 }
 
-// late: the time is up, or the user does not wait any longer.
+// late returns the error when the time is up or the user ends the wait.
 func (f *waiter) late() error {
 	if err := f.asItIs(); err != nil {
 		return err
@@ -289,11 +289,11 @@ func (f *waiter) late() error {
 	return &cli.ExitError{Code: cli.ExitWaiting, Err: fmt.Errorf("%s was accepted, but after --timeout %s %s: see %s job %s %s", cli.RefName(f.ref), f.timeout, state, f.Program, verb, f.arg())}
 }
 
-// arg is how the job is named in a further command.
+// arg is the name of the job in a further command.
 func (f *waiter) arg() string { return cli.RefArg(f.ref) }
 
-// draw shows the progress: over the line on a terminal, else a new line when
-// something has changed.
+// draw shows the progress: on a terminal it overwrites the line, else it writes
+// a line when something changed.
 func (f *waiter) draw() {
 	if f.Output != "table" || f.latest == nil {
 		return
@@ -301,7 +301,7 @@ func (f *waiter) draw() {
 	line := progressLine(f.Screen(), f.latest)
 	elapsed := term.Duration(time.Since(f.began))
 	if f.Terminal {
-		// A line that wraps could not be drawn over.
+		// A line that wraps could not be overwritten.
 		line = term.Fit(f.Style.Faint(fmt.Sprintf("%6s", elapsed))+" "+line, term.TerminalWidth(f.Out))
 		f.Printf("\r\x1b[K%s", line)
 		return
@@ -312,7 +312,7 @@ func (f *waiter) draw() {
 	}
 }
 
-// endLine leaves the line that is drawn over.
+// endLine ends the line that is overwritten.
 func (f *waiter) endLine() {
 	if f.Terminal && f.Output == "table" && f.latest != nil {
 		f.Printf("\n")

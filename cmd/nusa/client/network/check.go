@@ -15,8 +15,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// findingKinds in the order of their weight; those that are wrong make --fail
-// fail.
+// findingKinds are the kinds of findings, the most serious first. --fail counts
+// the wrong ones.
 var findingKinds = []struct {
 	kind, title string
 	wrong       bool
@@ -104,7 +104,7 @@ func writeFindings(w *term.Screen, resp *nusav1.CheckTopologyResponse) {
 	for _, k := range findingKinds {
 		kinds, titles[k.kind], wrong[k.kind] = append(kinds, k.kind), k.title, k.wrong
 	}
-	// A newer server may know more.
+	// A newer server may report further kinds.
 	for _, k := range slices.Sorted(maps.Keys(byKind)) {
 		if titles[k] == "" {
 			kinds, titles[k] = append(kinds, k), history.FieldName(k)
@@ -129,7 +129,7 @@ func writeFindings(w *term.Screen, resp *nusav1.CheckTopologyResponse) {
 	}
 }
 
-// findingTable sets the pair, with which most words begin, apart.
+// findingTable has a column for the pair: most messages begin with the pair.
 func findingTable(list []*nusav1.TopologyFinding) *term.Table {
 	t := term.NewTable("PAIR", "WORDS")
 	for _, f := range list {

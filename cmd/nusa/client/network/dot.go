@@ -12,7 +12,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Colours of Graphviz by health.
+// Colours of Graphviz that show the health.
 const (
 	dotGood = "palegreen"
 	dotWait = "khaki"
@@ -21,8 +21,8 @@ const (
 )
 
 // dotTree writes a tree in Graphviz's language: global servers, and a cluster
-// for each region with its servers and nodes. Colours say the health, as the
-// labels do.
+// for each region with its servers and nodes. Colours and labels show the
+// health.
 func dotTree(w io.Writer, t *nusav1.TopologyTree) {
 	d := dotWriter{w: w}
 	d.line("digraph nusa {")
@@ -106,7 +106,7 @@ type dotWriter struct{ w io.Writer }
 
 func (d dotWriter) line(s string) { fmt.Fprintln(d.w, s) }
 
-// node writes a node whose label has a line for each text that is not empty.
+// node writes a node whose label has one line for each non-empty text.
 func (d dotWriter) node(indent, id, colour string, lines ...string) {
 	fmt.Fprintf(d.w, "%s%s [label=%s, fillcolor=%s];\n", indent, dotQuote(id), dotLabel(lines...), dotQuote(colour))
 }
@@ -115,14 +115,15 @@ func (d dotWriter) edge(indent, from, to, style string) {
 	fmt.Fprintf(d.w, "%s%s -> %s [style=%s];\n", indent, dotQuote(from), dotQuote(to), dotQuote(style))
 }
 
-// dotQuote is a quoted ID. There \" is the only escape, and a backslash before
-// the last quote would escape it: every one is doubled, as labels need it.
+// dotQuote quotes an ID. \" is the only escape in an ID, but a backslash before
+// the closing quote would escape the quote. So every backslash is doubled, as
+// labels need it too.
 func dotQuote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(term.OneLine(s)) + `"`
 }
 
-// dotLabel is a quoted text of several lines, without what a label would read
-// as an escape (\N is the node's name).
+// dotLabel quotes a text of several lines. Escapes of labels, such as \N for
+// the node's name, have no effect.
 func dotLabel(lines ...string) string {
 	var parts []string
 	for _, l := range lines {

@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
 )
 
-// TestDotIsValid reads the graph as the language defines it, with names that
-// try to end a quoted text.
+// TestDotIsValid parses the graph. Names contain characters that could end a
+// quoted text.
 func TestDotIsValid(t *testing.T) {
 	nasty := []string{`a"b`, `back\`, `\"`, `\N\\"`, "line\nbreak", `"];evil->x;["`, "\x1b[31m", "世界", ""}
 	for _, name := range nasty {
@@ -40,8 +40,9 @@ func TestDotIsValid(t *testing.T) {
 				t.Fatalf("%q: closed too often:\n%s", name, b.String())
 			}
 		}
-		// 2 settings, 2 global servers and their edge, for 2 regions a label, a
-		// node and an edge, with 2 servers and 1 node: 2 statements each.
+		// 2 settings, 2 global servers and their edge; for each of 2 regions a
+		// label, a node and an edge; 2 servers and 1 node with 2 statements
+		// each.
 		if depth != 0 || statements != 2+3+2*3+2*3 {
 			t.Errorf("%q: depth %d, %d statements:\n%s", name, depth, statements, b.String())
 		}
@@ -51,8 +52,8 @@ func TestDotIsValid(t *testing.T) {
 	}
 }
 
-// dotTokens splits a graph; false if a quoted text does not end. Quoted texts
-// are left out, as "".
+// dotTokens splits a graph into tokens, with "" for each quoted text. It
+// returns false when a quoted text does not end.
 func dotTokens(s string) ([]string, bool) {
 	var out []string
 	word := ""

@@ -15,7 +15,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// edgesOf finds edges by both ends.
+// edgesOf indexes edges by their ends.
 func edgesOf(m *nusav1.MatrixResponse) map[[2]string]*nusav1.Edge {
 	edges := map[[2]string]*nusav1.Edge{}
 	for _, e := range m.GetEdges() {
@@ -24,7 +24,7 @@ func edgesOf(m *nusav1.MatrixResponse) map[[2]string]*nusav1.Edge {
 	return edges
 }
 
-// exactMillis has microseconds at most: more is noise.
+// exactMillis rounds to microseconds: more digits are noise.
 func exactMillis(d time.Duration) string {
 	return strconv.FormatFloat(math.Round(float64(d)/float64(time.Microsecond))/1000, 'f', -1, 64)
 }
@@ -44,12 +44,12 @@ func unknown(e *nusav1.Edge) bool {
 		e.GetSource() == nusav1.RTTSource_RTT_SOURCE_MEASURED && e.GetState() == nusav1.EdgeState_EDGE_STATE_UNKNOWN
 }
 
-// known says that an edge has a round trip to show.
+// known reports whether an edge has a round trip to show.
 func known(e *nusav1.Edge) bool {
 	return !unknown(e) && e.GetState() != nusav1.EdgeState_EDGE_STATE_UNREACHABLE
 }
 
-// loss is the share of probes lost and, where that is known, on which way.
+// loss is the share of lost probes and, when known, in which direction.
 func loss(e *nusav1.Edge) string {
 	text := fmt.Sprintf("%.1f%%", e.GetLoss()*100)
 	if e.GetLossOut() > 0 || e.GetLossBack() > 0 {
@@ -58,7 +58,7 @@ func loss(e *nusav1.Edge) string {
 	return text
 }
 
-// sortByRTT puts the nearest first and what has no round trip last.
+// sortByRTT sorts by round trip; edges without one come last.
 func sortByRTT(edges []*nusav1.Edge, percentile int) {
 	far := func(e *nusav1.Edge) time.Duration {
 		if !known(e) {
@@ -81,7 +81,7 @@ const (
 	cellUnknown     = "·"
 )
 
-// edgeMarks are the kinds of edges there are, for the legend.
+// edgeMarks are the marks that occur, for the legend.
 type edgeMarks struct{ predicted, estimated, stale, doubt, unreachable, unknown bool }
 
 func (m *edgeMarks) add(edges []*nusav1.Edge) {
@@ -101,7 +101,7 @@ func writeLegend(w *term.Screen, edges []*nusav1.Edge) {
 	writeLegendOf(w, m)
 }
 
-// writeLegendOf explains the marks that are there, and the colours.
+// writeLegendOf explains the marks that occur, and the colours.
 func writeLegendOf(w *term.Screen, m edgeMarks) {
 	parts := []string{"plain measured"}
 	for _, mark := range []struct {
@@ -126,8 +126,9 @@ func writeLegendOf(w *term.Screen, m edgeMarks) {
 	fmt.Fprintln(w, strings.Join(scale, term.Gap))
 }
 
-// latencyScale are the colours of round trips, of 256; the bounds are what
-// people notice: one metropolis, one continent, one ocean, half the world.
+// latencyScale has the colours of round trips, out of 256. The bounds are
+// distances that people know: one metropolis, one continent, one ocean, half
+// the world.
 var latencyScale = []struct {
 	below  time.Duration
 	colour string
@@ -190,7 +191,7 @@ func edgeText(w *term.Screen, e *nusav1.Edge, percentile int) string {
 	return text
 }
 
-// writeMarkLegend is a legend where there is something to explain.
+// writeMarkLegend writes a legend when there are marks to explain.
 func writeMarkLegend(w *term.Screen, edges []*nusav1.Edge) {
 	for _, e := range edges {
 		if e.GetSource() != nusav1.RTTSource_RTT_SOURCE_MEASURED || e.GetState() != nusav1.EdgeState_EDGE_STATE_OK || e.GetDoubt() != "" {
@@ -200,8 +201,8 @@ func writeMarkLegend(w *term.Screen, edges []*nusav1.Edge) {
 	}
 }
 
-// pathEdge shows a path's round trip as that of an edge. Older servers do not
-// say its state.
+// pathEdge returns an edge with the round trip of a path. Older servers do not
+// send its state.
 func pathEdge(p *nusav1.Path) *nusav1.Edge {
 	state := p.GetState()
 	if state == nusav1.EdgeState_EDGE_STATE_UNKNOWN {

@@ -12,7 +12,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// latencyOptions are the flags of nusa latency.
+// latencyOptions holds the flags of nusa latency.
 type latencyOptions struct {
 	from       string
 	percentile int
@@ -69,7 +69,7 @@ regional server that is asked shows its own without --region.`,
 	return c
 }
 
-// check refuses flags that have no meaning together.
+// check refuses flags that do not belong together.
 func (o latencyOptions) check(c *cli.Session) error {
 	given := func(name string) bool { return c.Cmd.Flags().Changed(name) }
 	for _, name := range []string{"to", "since", "region"} {

@@ -13,12 +13,13 @@ import (
 )
 
 const (
-	// wideMatrix is the number of regions above which columns are numbered.
+	// wideMatrix is the number of regions above which columns have numbers
+	// instead of names.
 	wideMatrix = 8
-	// pipeWidth is how wide a matrix may be where nobody says how wide lines
-	// are: what a person still reads in a file.
+	// pipeWidth is the widest matrix without a terminal: a person can still
+	// read it in a file.
 	pipeWidth = 160
-	// nearestShown in the line of a region.
+	// nearestShown is the number of nearest regions in the line of a region.
 	nearestShown = 3
 
 	byMatrix = "by the matrix" // what paths and the like rest on
@@ -38,7 +39,8 @@ func writeLatency(w *term.Screen, m *nusav1.MatrixResponse, o latencyOptions) {
 	}
 }
 
-// writeSeenBy says that it is a region that answers, and for how long by itself.
+// writeSeenBy says that the response is a region's view, and for how long the
+// region has had no contact with the global tier.
 func writeSeenBy(w *term.Screen, what string, m interface {
 	GetSeenBy() string
 	GetAlone() *durationpb.Duration
@@ -56,8 +58,8 @@ func writeSeenBy(w *term.Screen, what string, m interface {
 	fmt.Fprintf(w, "%s\n\n", w.Wait(text))
 }
 
-// writeMatrix has the names as heads where they fit, else numbers, else it is a list
-// of regions.
+// writeMatrix writes a matrix with names as heads when it fits, else with
+// numbers, else a line for each region.
 func writeMatrix(w *term.Screen, m *nusav1.MatrixResponse, o latencyOptions) {
 	most := w.Width - 1 // one column stays free, where terminals wrap
 	if w.Width <= 0 {
@@ -114,8 +116,8 @@ func matrixTable(w *term.Screen, m *nusav1.MatrixResponse, percentile int, numbe
 	return t
 }
 
-// regionLine is what there is to say of one region: what is near, the middle and
-// the farthest, and what has not been measured.
+// regionLine summarizes one region: the nearest regions, the median and the
+// farthest one, and which round trips were not measured.
 type regionLine struct {
 	name             string
 	near             []*nusav1.Edge // nearest first, at most nearestShown
@@ -123,7 +125,8 @@ type regionLine struct {
 	notMeasured      string
 }
 
-// regionLineOf sums up the edges of one row; all is how many there should be.
+// regionLineOf summarizes the edges of one row. all is the number of edges that
+// a full row has.
 func regionLineOf(name string, row []*nusav1.Edge, all, percentile int) regionLine {
 	l := regionLine{name: name, notMeasured: notMeasuredText(row, all)}
 	sortByRTT(row, percentile)
@@ -136,7 +139,7 @@ func regionLineOf(name string, row []*nusav1.Edge, all, percentile int) regionLi
 	return l
 }
 
-// rowsOf are the edges by the region that measured.
+// rowsOf groups edges by the region that measured.
 func rowsOf(edges []*nusav1.Edge) map[string][]*nusav1.Edge {
 	rows := map[string][]*nusav1.Edge{}
 	for _, e := range edges {
@@ -145,8 +148,8 @@ func rowsOf(edges []*nusav1.Edge) map[string][]*nusav1.Edge {
 	return rows
 }
 
-// writeRegionLines say for each region what is near, how far the others are and what
-// has not been measured; what is near takes the room that is left.
+// writeRegionLines writes the summary of each region. The column of the nearest
+// regions has as many as fit.
 func writeRegionLines(w *term.Screen, lines []regionLine, percentile int) {
 	var t *term.Table
 	for near := nearestShown; near > 0; near-- {
@@ -169,8 +172,8 @@ func writeRegionLines(w *term.Screen, lines []regionLine, percentile int) {
 	t.Write(w)
 }
 
-// notMeasuredText counts the edges of one row that are not plain measurements; what the
-// server did not even name is unknown. It has no colours: it may be shortened.
+// notMeasuredText counts the edges of a row that are not plain measurements.
+// Edges that the server did not send count as unknown.
 func notMeasuredText(row []*nusav1.Edge, all int) string {
 	counts := map[string]int{}
 	for _, e := range row {

@@ -9,8 +9,8 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 )
 
-// TestMatrixFits: whatever the width, no line of a matrix or list wraps, and
-// each says how to see the rest.
+// TestMatrixFits: no line of a matrix or list wraps at any width, and each says
+// how to see the rest.
 func TestMatrixFits(t *testing.T) {
 	for _, regions := range []int{2, 8, 9, 20, 51, 200} {
 		for _, width := range []int{60, 80, 120, 300} {

@@ -63,7 +63,8 @@ nearest ones are told well so; of those far away, ask from the nearest region.`,
 	return c
 }
 
-// clientPlace reads a location; just one of region and location is to be given.
+// clientPlace reads a location. Exactly one of region and location must be
+// given.
 func clientPlace(region, location string) (*nusav1.Location, error) {
 	if (region == "") == (location == "") {
 		return nil, errors.New("give either a region or --location LATITUDE,LONGITUDE")

@@ -28,7 +28,7 @@ func OriginCommand() *cobra.Command {
 	return c
 }
 
-// originOptions are the flags of origin set.
+// originOptions holds the flags of origin set.
 type originOptions struct {
 	file       string
 	regions    []string
@@ -78,7 +78,7 @@ it is.`,
 	return c
 }
 
-// records are those of the file, or the one of the flags.
+// records returns the records of the file, or the one that the flags describe.
 func (o originOptions) records(c *cli.Session, args []string) ([]*nusav1.OriginRecord, error) {
 	if o.file == "" {
 		if len(args) == 0 || len(o.regions) == 0 {
@@ -103,7 +103,7 @@ func (o originOptions) records(c *cli.Session, args []string) ([]*nusav1.OriginR
 	case o.check != 0 && len(records) > 1:
 		return nil, fmt.Errorf("--check-revision is for one record, %s has %d", o.file, len(records))
 	}
-	// A region that there is not is to be found before the first record is sent.
+	// An unknown region is an error before the first record is sent.
 	ctx, cancel := c.WithTimeout()
 	defer cancel()
 	regions, err := c.Regions().List(ctx, &nusav1.ListRegionsRequest{})
@@ -187,7 +187,7 @@ func setOrigins(c *cli.Session, records []*nusav1.OriginRecord, check int64) err
 	return c.Print(out, func(*term.Screen) {})
 }
 
-// originsText lists a record's regions, with weights other than 1.
+// originsText lists the regions of a record, with weights other than 1.
 func originsText(r *nusav1.OriginRecord) string {
 	var parts []string
 	for _, o := range r.GetOrigins() {
@@ -236,7 +236,7 @@ func writeOrigins(w *term.Screen, resp *nusav1.ListOriginsResponse) {
 	t.Write(w)
 }
 
-// policyText says what is not as ever.
+// policyText lists what differs from the default policy.
 func policyText(p *nusav1.OriginPolicy) string {
 	parts := []string{"nearest"}
 	if n := p.GetPercentile(); n != 0 && n != 50 {

@@ -9,8 +9,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// A matrix of many regions comes in pages of whole rows, and is shown as they
-// come: 1,000 regions have a million edges, which would take a gigabyte to hold.
+// A matrix of many regions comes in pages of whole rows, and is shown page by
+// page: the million edges of 1,000 regions would take a gigabyte of memory.
 
 func matrixPage(c *cli.Session, req *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
 	ctx, cancel := c.WithTimeout()
@@ -18,7 +18,7 @@ func matrixPage(c *cli.Session, req *nusav1.MatrixRequest) (*nusav1.MatrixRespon
 	return c.Topology().Matrix(ctx, req)
 }
 
-// eachPage calls f with a page and those that follow it.
+// eachPage calls f for a page and all that follow.
 func eachPage(c *cli.Session, page *nusav1.MatrixResponse, f func(*nusav1.MatrixResponse) error) error {
 	for {
 		if err := f(page); err != nil || page.GetNext() == "" {
@@ -31,7 +31,7 @@ func eachPage(c *cli.Session, page *nusav1.MatrixResponse, f func(*nusav1.Matrix
 	}
 }
 
-// showPagedMatrix shows a matrix of which first is the first page.
+// showPagedMatrix shows the matrix that begins with the page first.
 func showPagedMatrix(c *cli.Session, first *nusav1.MatrixResponse, o latencyOptions) error {
 	switch {
 	case c.Output != "table":
@@ -76,8 +76,8 @@ func showPagedMatrix(c *cli.Session, first *nusav1.MatrixResponse, o latencyOpti
 	return nil
 }
 
-// printPagedMatrix prints the pages as one document, an edge a line: YAML takes the
-// same edges.
+// printPagedMatrix prints the pages as one document with one edge a line, in a
+// form that is valid in YAML too.
 func printPagedMatrix(c *cli.Session, first *nusav1.MatrixResponse) error {
 	head, err := cli.MessageTree(&nusav1.MatrixResponse{Regions: first.GetRegions(), SeenBy: first.GetSeenBy(), Alone: first.GetAlone()})
 	if err != nil {
@@ -116,8 +116,8 @@ func printPagedMatrix(c *cli.Session, first *nusav1.MatrixResponse) error {
 	return nil
 }
 
-// writeCSV writes what topology.ParseTable reads: milliseconds, a blank where
-// nothing is known.
+// writeCSV writes the form that topology.ParseTable reads: milliseconds, and
+// blanks for unknown round trips.
 func writeCSV(c *cli.Session, first *nusav1.MatrixResponse, o latencyOptions) error {
 	regions := first.GetRegions()
 	w := csv.NewWriter(c.Out)

@@ -2,7 +2,7 @@ package network
 
 import "testing"
 
-// TestNoPath: what is advised can be done.
+// TestNoPath: the advice can be followed.
 func TestNoPath(t *testing.T) {
 	for relays, want := range map[int]string{
 		0: "the direct way from a to b cannot be gone now; --relays 2 may find one",

@@ -15,8 +15,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// nodesShown of a region in a tree, unless all are asked for: what needs looking
-// at comes first.
+// nodesShown is the most nodes of a region in a tree without --all. Unhealthy
+// nodes come first.
 const nodesShown = 20
 
 func TopologyCommand() *cobra.Command {
@@ -65,7 +65,7 @@ well come first and the others are counted; --all shows every one.
 	return c
 }
 
-// treeLine is one line of a tree and what hangs below it.
+// treeLine is one line of a tree with the lines below it.
 type treeLine struct {
 	text string
 	sub  []treeLine
@@ -82,12 +82,12 @@ func (b treeLine) write(w io.Writer, prefix string) {
 	}
 }
 
-// healthyNode needs no looking at.
+// healthyNode reports whether a node is ready, reachable and takes work.
 func healthyNode(n *nusav1.Node) bool {
 	return n.GetState() == nusav1.NodeState_NODE_STATE_READY && n.GetSilent() == nil && !n.GetDraining() && !n.GetCordoned()
 }
 
-// writeTree shows at most so many nodes of each region.
+// writeTree writes a tree with at most so many nodes of each region.
 func writeTree(w *term.Screen, t *nusav1.TopologyTree, most int) {
 	root := treeLine{text: w.Bold("federation") + term.Gap + treeSummary(w, t)}
 	for _, s := range t.GetServers() {
@@ -116,7 +116,7 @@ func writeTree(w *term.Screen, t *nusav1.TopologyTree, most int) {
 	root.write(w, "")
 }
 
-// treeSummary counts what is in a tree by its health.
+// treeSummary counts regions and nodes by their health.
 func treeSummary(w *term.Screen, t *nusav1.TopologyTree) string {
 	var ready, lost, draining, cordoned int32
 	var parts []string
@@ -173,8 +173,8 @@ func regionBranch(w *term.Screen, r *nusav1.Region) treeLine {
 	return b
 }
 
-// nodeBranches are at most so many nodes, those that are not well first if that
-// is not all, and a line for the others.
+// nodeBranches returns at most so many nodes and a line that counts the others.
+// Unhealthy nodes come first when not all are shown.
 func nodeBranches(w *term.Screen, nodes []*nusav1.Node, most int) []treeLine {
 	shown, well := nodes, 0
 	if len(nodes) > most {

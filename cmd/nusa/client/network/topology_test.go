@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 )
 
-// TestTreeLimit: of many nodes those that are not well are shown, and the others
-// counted rightly.
+// TestTreeLimit: unhealthy nodes are shown first, and the count of the others
+// is right.
 func TestTreeLimit(t *testing.T) {
 	for most, want := range map[int]string{
 		1: "and 3 more nodes, 1 of them not well", 2: "and 2 more nodes, all of them ready", 3: "and 1 more nodes, all of them ready", 4: "",

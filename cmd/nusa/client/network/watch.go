@@ -12,7 +12,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// matrixWatch holds the latest of every edge.
+// matrixWatch holds the latest values of every edge.
 type matrixWatch struct {
 	whole   *nusav1.MatrixResponse
 	at      map[[2]string]int // of an edge in whole
@@ -20,8 +20,8 @@ type matrixWatch struct {
 	changed int // edges in the latest message
 }
 
-// watchMatrix shows a matrix as it changes: on a terminal it draws over it, else
-// it prints the edges that changed.
+// watchMatrix shows a matrix as it changes: on a terminal it redraws the
+// matrix, else it prints the changed edges.
 func watchMatrix(c *cli.Session, req *nusav1.MatrixRequest, o latencyOptions) error {
 	m := &matrixWatch{whole: &nusav1.MatrixResponse{}, at: map[[2]string]int{}}
 	return cli.Follow(c, func(answered func()) error {
@@ -60,7 +60,7 @@ func followMatrix(c *cli.Session, req *nusav1.MatrixRequest, o latencyOptions, m
 	}
 }
 
-// apply puts what changed into the whole.
+// apply stores the changes of a message.
 func (m *matrixWatch) apply(news *nusav1.MatrixResponse) {
 	if news.GetReset_() {
 		m.whole, m.at = &nusav1.MatrixResponse{}, map[[2]string]int{}
@@ -87,7 +87,7 @@ func (m *matrixWatch) apply(news *nusav1.MatrixResponse) {
 	}
 }
 
-// dropOldRegions drops edges of regions that are no longer there.
+// dropOldRegions removes the edges of regions that no longer exist.
 func (m *matrixWatch) dropOldRegions() {
 	m.whole.Edges = slices.DeleteFunc(m.whole.Edges, func(e *nusav1.Edge) bool {
 		return !slices.Contains(m.whole.Regions, e.GetFrom()) || !slices.Contains(m.whole.Regions, e.GetTo())
@@ -98,7 +98,7 @@ func (m *matrixWatch) dropOldRegions() {
 	}
 }
 
-// writeChanges are lines for those without a terminal.
+// writeChanges writes the changed edges, for output without a terminal.
 func writeChanges(w *term.Screen, news *nusav1.MatrixResponse, o latencyOptions) {
 	if news.GetReset_() {
 		fmt.Fprintln(w, "(a gap: what follows is the whole matrix)")
@@ -108,8 +108,8 @@ func writeChanges(w *term.Screen, news *nusav1.MatrixResponse, o latencyOptions)
 	}
 }
 
-// drawMatrix draws over what was drawn before, without clearing the screen
-// first: that would flicker. What has no place is left out, and counted.
+// drawMatrix overwrites the previous matrix. It does not clear the screen,
+// which would flicker. Lines that do not fit are counted.
 func drawMatrix(w *term.Screen, m *matrixWatch, o latencyOptions, height int) {
 	var text strings.Builder
 	writeLatency(w.Onto(&text), m.whole, o)

@@ -10,7 +10,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestWatchKeeps the latest of every edge, and no region that has gone.
+// TestWatchKeeps: the watch holds the latest values of every edge, and no
+// region that is gone.
 func TestWatchKeeps(t *testing.T) {
 	m := &matrixWatch{whole: &nusav1.MatrixResponse{}, at: map[[2]string]int{}}
 	m.apply(sample.FederationOf(3))
@@ -32,7 +33,7 @@ func TestWatchKeeps(t *testing.T) {
 	}
 }
 
-// TestWatchDraws: what is drawn has room, and lines of before are wiped out.
+// TestWatchDraws: the drawing fits the window, and erases earlier lines.
 func TestWatchDraws(t *testing.T) {
 	m := &matrixWatch{whole: &nusav1.MatrixResponse{}, at: map[[2]string]int{}}
 	m.apply(sample.FederationOf(30))
@@ -53,8 +54,8 @@ func TestWatchDraws(t *testing.T) {
 	}
 }
 
-// TestChangesAreWords: a line of a watch in a pipe has no legend, so that it says
-// in words what a matrix marks.
+// TestChangesAreWords: a line of a watch in a pipe has no legend, so words
+// replace the marks of a matrix.
 func TestChangesAreWords(t *testing.T) {
 	m := sample.Matrix()
 	var b strings.Builder

@@ -38,8 +38,8 @@ status says what of the work is left, and why it cannot move.`,
 	return c
 }
 
-// workText is what a node does with work at present: lifting one hindrance may
-// leave another.
+// workText says which work a node takes. A node may be cordoned, draining and
+// lost at the same time.
 func workText(n *nusav1.Node, nusa string) string {
 	var parts []string
 	if n.GetDraining() {
@@ -68,8 +68,8 @@ func workText(n *nusav1.Node, nusa string) string {
 	return strings.Join(parts, ", and ")
 }
 
-// noRoomText says for how many allocations no other node of the region has room, if
-// there are such, and what becomes of them.
+// noRoomText says how many allocations fit on no other node of the region, and
+// what happens to them; "" when all fit.
 func noRoomText(leaving []*nusav1.LeavingGroup) string {
 	none := int32(0)
 	for _, g := range leaving {
@@ -81,7 +81,8 @@ func noRoomText(leaving []*nusav1.LeavingGroup) string {
 	return fmt.Sprintf(", and the region's other nodes have no room for %d now: these are stopped all the same, update.max_parallel of a group at a time, and wait for room or go to another region", none)
 }
 
-// writeLeaving says of each group that is to move away why it cannot.
+// writeLeaving writes the groups that are to leave a draining node, and why
+// they cannot.
 func writeLeaving(w *term.Screen, n *nusav1.Node) {
 	if len(n.GetLeaving()) == 0 {
 		return

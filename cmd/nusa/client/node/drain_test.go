@@ -7,7 +7,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestDrainOfASilentNode: what it may run waits for it, not for room elsewhere.
+// TestDrainOfASilentNode: instances of a lost node wait for the node, not for
+// room elsewhere.
 func TestDrainOfASilentNode(t *testing.T) {
 	n := &nusav1.Node{
 		Name: "n1", Draining: true, Allocations: 2, State: nusav1.NodeState_NODE_STATE_LOST,

@@ -40,7 +40,7 @@ minutes for 31 days.`,
 				}
 				return history.Show(c, req, since, []string{"cpu", "memory_used"})
 			}
-			// The region that keeps it; and what is wrong with the name.
+			// This finds the node's region and id, and reports an unknown name.
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
 			n, err := c.Nodes().Get(ctx, &nusav1.GetNodeRequest{Id: args[0], Region: c.Region})

@@ -33,7 +33,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	return c
 }
 
-// noNodesText says what was asked for in vain, and what to do next.
+// noNodesText says that nothing matched the filters, and what to do next.
 func noNodesText(c *cli.Session, pool, unseen string) string {
 	what := "no nodes"
 	if pool != "" {

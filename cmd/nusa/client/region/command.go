@@ -51,7 +51,7 @@ func cordonCommand(s *cli.Settings, cordon bool) *cobra.Command {
 	}
 }
 
-// workText is what a region does with work at present.
+// workText says which work a region takes.
 func workText(r *nusav1.Region, nusa string) string {
 	switch {
 	case r.GetCordoned():

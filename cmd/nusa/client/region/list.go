@@ -68,12 +68,14 @@ func State(w *term.Screen, r *nusav1.Region) string {
 	return state
 }
 
-// disconnected says that what is known of a region's servers is not of now.
+// disconnected reports whether the known state of a region's servers is not the
+// present one.
 func disconnected(r *nusav1.Region) bool {
 	return r.GetState() != nusav1.RegionState_REGION_STATE_CONNECTED && r.GetState() != nusav1.RegionState_REGION_STATE_ISLAND
 }
 
-// masterOf is a region's master; nobody knows it while the region is away.
+// masterOf is a region's master; "-" while the region is disconnected, because
+// its master is then unknown.
 func masterOf(r *nusav1.Region) string {
 	if disconnected(r) {
 		return "-"
@@ -81,7 +83,7 @@ func masterOf(r *nusav1.Region) string {
 	return term.OrDash(r.GetMaster())
 }
 
-// nodesOf is ready/all nodes.
+// nodesOf is "ready" or "ready/all".
 func nodesOf(r *nusav1.RegionReport) string {
 	if r.GetNodesLost() == 0 {
 		return term.Count(r.GetNodesReady())
@@ -89,7 +91,7 @@ func nodesOf(r *nusav1.RegionReport) string {
 	return fmt.Sprintf("%d/%d", r.GetNodesReady(), r.GetNodesReady()+r.GetNodesLost())
 }
 
-// liveAllocs counts allocations that have not ended.
+// liveAllocs counts the allocations that have not ended.
 func liveAllocs(r *nusav1.RegionReport) int32 {
 	a := r.GetAllocations()
 	return a["pending"] + a["starting"] + a["running"]

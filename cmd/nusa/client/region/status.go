@@ -74,8 +74,8 @@ func writeRegion(w *term.Screen, r *nusav1.Region) {
 	writeReport(w, r)
 }
 
-// ServerState is a server's role and health; while its region is away both are
-// unknown.
+// ServerState is a server's role and health. Both are unknown while the region
+// is disconnected.
 func ServerState(w *term.Screen, r *nusav1.Region, s *nusav1.RegionalServer) (role, health string) {
 	if disconnected(r) {
 		return "server", w.Wait("unknown")
@@ -83,8 +83,8 @@ func ServerState(w *term.Screen, r *nusav1.Region, s *nusav1.RegionalServer) (ro
 	return map[bool]string{true: "master", false: "follower"}[s.GetLeader()], w.Health(s.GetHealthy())
 }
 
-// ReportAge says how old a region's report is: of one of an earlier reign
-// nobody knows.
+// ReportAge is the age of a region's report. It is unknown for a report that an
+// earlier global leader received.
 func ReportAge(r *nusav1.Region) string {
 	switch {
 	case r.GetReportAge() != nil:

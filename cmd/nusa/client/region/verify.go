@@ -14,8 +14,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// verifyTimeout bounds a comparison unless --timeout does: several tries, each
-// over all records.
+// verifyTimeout is the default of --timeout: the comparison may take several
+// tries, each over all records.
 const verifyTimeout = time.Minute
 
 func verifyCommand(s *cli.Settings) *cobra.Command {
@@ -48,8 +48,9 @@ func verifyCommand(s *cli.Settings) *cobra.Command {
 	}
 }
 
-// regionToVerify is the region that is named; without a name that of the server
-// that is asked, "" to it, or the only one of the federation.
+// regionToVerify returns the region of the argument. Without one it returns "",
+// which means the region of the called server, or the only region of the
+// federation.
 func regionToVerify(ctx context.Context, c *cli.Session, args []string) (string, error) {
 	if len(args) > 0 || c.RegionOf(ctx) != "" {
 		return strings.Join(args, ""), nil
@@ -86,7 +87,8 @@ func writeVerified(w *term.Screen, r *nusav1.VerifyRegionResponse) {
 	}
 }
 
-// verifyError is the error of servers that differ or did not answer.
+// verifyError is the error when servers differ or did not answer; nil when all
+// are equal.
 func verifyError(r *nusav1.VerifyRegionResponse) error {
 	if r.GetEqual() {
 		return nil

@@ -12,7 +12,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Noon is the present in renderings.
+// Noon is the present time in renderings.
 var Noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
 func Ago(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(Noon.Add(-d)) }
@@ -41,8 +41,8 @@ func Job() *nusav1.Job {
 	}
 }
 
-// Waiting has groups that wait for the same reasons, and one whose regions
-// say the same.
+// Waiting has two groups that wait for the same reason, and one that waits for
+// the same reason in two regions.
 func Waiting() *nusav1.Job {
 	j := Job()
 	full := &nusav1.CountedReason{Reason: nusav1.Reason_REASON_INSUFFICIENT_CPU, Count: 2, What: "region", Message: "eastus: needs 64 cpu, the largest node, e1, has 4; japaneast: needs 64 cpu, the largest node, j1, has 8"}
@@ -65,7 +65,7 @@ func Waiting() *nusav1.Job {
 	return j
 }
 
-// Update is a rollout of which four of six instances have been replaced.
+// Update is a rollout with four of six instances replaced.
 func Update() *nusav1.Job {
 	j := Job()
 	c := &nusav1.InstanceCounts{Starting: 1, Running: 5, Outdated: 2}
@@ -74,7 +74,7 @@ func Update() *nusav1.Job {
 	return j
 }
 
-// Staged is a version in the third of five regions.
+// Staged is a rollout in the third of five regions.
 func Staged() *nusav1.Job {
 	j := Job()
 	g := &nusav1.GroupStatus{Desired: 5, Counts: &nusav1.InstanceCounts{Running: 5, Outdated: 3}, Regions: map[string]*nusav1.InstanceCounts{}}
@@ -94,7 +94,7 @@ func Staged() *nusav1.Job {
 	return j
 }
 
-// Turns is a plan of it before anything was done.
+// Turns is the plan of Staged before the first region.
 func Turns() *nusav1.PlanResponse {
 	p := &nusav1.PlanResponse{Revision: 120, Diff: []*nusav1.DiffLine{{Field: "groups.web.tasks.server.env.A", New: "1"}}}
 	for _, s := range Staged().GetStatus().GetGroups()["web"].GetSlots()[:3] {
@@ -185,7 +185,7 @@ func Alloc() *nusav1.Allocation {
 	}
 }
 
-// ManyAllocs are those of a job of two groups; web[1] has been replaced.
+// ManyAllocs are the allocations of a job with two groups; web[1] was replaced.
 func ManyAllocs() []*nusav1.Allocation {
 	var out []*nusav1.Allocation
 	for i, at := range []struct {
@@ -198,7 +198,8 @@ func ManyAllocs() []*nusav1.Allocation {
 	return out
 }
 
-// EverywhereAllocs are those of a system job: each region counts for itself.
+// EverywhereAllocs are the allocations of a system job in two regions, with
+// equal numbers.
 func EverywhereAllocs() []*nusav1.Allocation {
 	var out []*nusav1.Allocation
 	for i, region := range []string{"eastus", "japaneast"} {
@@ -261,7 +262,7 @@ func Tree() *nusav1.TopologyTree {
 	}
 }
 
-// StoredSpec is what a server keeps of the job file hello.
+// StoredSpec is the spec that a server stores for JobFile.
 func StoredSpec(name string) *nusav1.JobSpec {
 	spec, err := job.Parse(fmt.Appendf(nil, JobFile, name, "batch"), "hello.yaml")
 	if err != nil {
@@ -271,7 +272,7 @@ func StoredSpec(name string) *nusav1.JobSpec {
 	return spec
 }
 
-// EndedAllocs are n allocations, the oldest first, of a batch job.
+// EndedAllocs are n allocations of a batch job, the oldest first.
 func EndedAllocs(n int) []*nusav1.Allocation {
 	var out []*nusav1.Allocation
 	for i := range n {
@@ -293,7 +294,7 @@ func EndedAllocs(n int) []*nusav1.Allocation {
 	return out
 }
 
-// JobFile is a job file: the name and the type are left to be filled in.
+// JobFile is a job file with a name and a type to fill in.
 const JobFile = "name: %s\ntype: %s\ngroups: {web: {count: 2, tasks: {t: {driver: process, config: {command: x}}}}}\n"
 
 // System is a system job in two regions.

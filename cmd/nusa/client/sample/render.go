@@ -9,21 +9,21 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/golden"
 )
 
-// Rendering is one text for people, by the name of the command that shows it.
+// Rendering is a text for people, named after the command that shows it.
 type Rendering struct {
 	Name string
 	Show func(w *term.Screen)
 }
 
-// Of is the rendering of that name.
+// Of returns a rendering.
 func Of(name string, show func(w *term.Screen)) Rendering { return Rendering{Name: name, Show: show} }
 
-// colourScale is the line below round trips that is written only in colour.
+// colourScale is the line below round trips that only coloured output has.
 const colourScale = "< 30  < 80  < 150  < 250  ≥ 250\n"
 
-// Render compares all renderings, at Noon and without a terminal's width, with
-// testdata/render.txt, and in colour with testdata/render.colour.txt. Colours
-// must not change anything else.
+// Render compares all renderings with testdata/render.txt, and coloured ones
+// with testdata/render.colour.txt. The time is Noon and the width is unlimited.
+// Colours must not change anything else.
 func Render(t *testing.T, all []Rendering) {
 	t.Helper()
 	plain, colour := render(all, false), render(all, true)
@@ -46,7 +46,7 @@ func render(all []Rendering, colour bool) string {
 	return b.String()
 }
 
-// Screen is a screen at Noon of so many columns; 0 is no terminal.
+// Screen is a screen at Noon with so many columns; 0 means no terminal.
 func Screen(b *strings.Builder, colour bool, columns int) *term.Screen {
 	return &term.Screen{Writer: b, Palette: term.Palette{On: colour}, Now: Noon, Program: "nusa", Width: columns}
 }

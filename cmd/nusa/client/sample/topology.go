@@ -29,7 +29,7 @@ func Matrix() *nusav1.MatrixResponse {
 	}}
 }
 
-// SeenMatrix is one as a region sees it.
+// SeenMatrix is a matrix as a region sees it.
 func SeenMatrix(alone *durationpb.Duration) *nusav1.MatrixResponse {
 	return &nusav1.MatrixResponse{
 		Regions: []string{"eastus", "japaneast"}, SeenBy: "eastus", Alone: alone,
@@ -51,7 +51,7 @@ func Nearest() *nusav1.NearestResponse {
 	}}
 }
 
-// WeighedPaths are paths in which load counts.
+// WeighedPaths are paths whose cost includes load.
 func WeighedPaths() *nusav1.PathResponse {
 	ok := nusav1.EdgeState_EDGE_STATE_OK
 	return &nusav1.PathResponse{Paths: []*nusav1.Path{
@@ -62,7 +62,8 @@ func WeighedPaths() *nusav1.PathResponse {
 	}}
 }
 
-// DoubtedPaths are paths of which one has become old, and one is not believed.
+// DoubtedPaths are a path with a stale edge, and one with an edge that is not
+// believed.
 func DoubtedPaths() *nusav1.PathResponse {
 	return &nusav1.PathResponse{Paths: []*nusav1.Path{
 		{Regions: []string{"southeastasia", "eastus"}, Rtt: Lasting(224 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_MEASURED, State: nusav1.EdgeState_EDGE_STATE_STALE},
@@ -83,7 +84,7 @@ func Check() *nusav1.CheckTopologyResponse {
 	}}
 }
 
-// wave is a field of so many points around a value; the tenth is missing.
+// wave is a field of n points around a value, without the tenth.
 func wave(name string, n int, value, swing float64) *nusav1.HistoryField {
 	f := &nusav1.HistoryField{Name: name}
 	for i := range n {
@@ -148,7 +149,7 @@ func Edge(from, to string, p50 time.Duration, state nusav1.EdgeState, source nus
 		Min: durationpb.New(p50 - p50/20), Jitter: durationpb.New(p50 / 100), Loss: 0.015, Samples: 20, Age: durationpb.New(12 * time.Second), Method: "udp"}
 }
 
-// FederationOf so many regions on a line, 3 ms apart, with every kind of edge.
+// FederationOf has n regions on a line, 3 ms apart, with every kind of edge.
 func FederationOf(n int) *nusav1.MatrixResponse {
 	m := &nusav1.MatrixResponse{}
 	for i := range n {

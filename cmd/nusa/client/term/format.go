@@ -10,7 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// ShortID is how much of an id is shown, and enough to name it.
+// ShortID is the beginning of an id that is shown, and that is enough to name
+// the object.
 func ShortID(id string) string {
 	const length = 8
 	return id[:min(len(id), length)]
@@ -70,14 +71,14 @@ func Size(n int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") + " " + units[i]
 }
 
-// Cores is exact: an ask of 1m is 0.001, not nothing.
+// Cores is exact: 1 millicore is 0.001, not 0.
 func Cores(milli int64) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) }
 
 func Percent(f float64) string { return fmt.Sprintf("%.0f%%", f*100) }
 
 func Rate(f float64) string { return Size(int64(f)) + "/s" }
 
-// Number has one decimal, or two below 10, none of them an idle nought.
+// Number has at most one decimal, or two below 10, and no trailing zeros.
 func Number(f float64) string {
 	decimals := 1
 	if math.Abs(f) < 10 {

@@ -2,7 +2,7 @@ package term
 
 import "charm.land/lipgloss/v2"
 
-// Palette colours text, or does not: pipes and NO_COLOR get none.
+// Palette colours text when On is set. Pipes and NO_COLOR get no colours.
 type Palette struct{ On bool }
 
 func (p Palette) Paint(colour, text string) string {
@@ -19,13 +19,13 @@ func (p Palette) Bold(text string) string {
 	return lipgloss.NewStyle().Bold(true).Render(text)
 }
 
-// Colours of the basic sixteen follow the terminal's theme.
+// Colours among the basic sixteen follow the theme of the terminal.
 func (p Palette) Good(text string) string  { return p.Paint("2", text) }
 func (p Palette) Wait(text string) string  { return p.Paint("3", text) }
 func (p Palette) Bad(text string) string   { return p.Paint("1", text) }
 func (p Palette) Faint(text string) string { return p.Paint("8", text) }
 
-// State colours the name of a state by what it means.
+// State colours the name of a state by its meaning.
 func (p Palette) State(text string) string {
 	switch text {
 	case "running", "healthy", "complete", "ready", "connected", "accepted", "taken", "ok", "done", "yes":
@@ -38,7 +38,7 @@ func (p Palette) State(text string) string {
 	return text
 }
 
-// Health is "healthy" or "unhealthy" in its colour.
+// Health is "healthy" or "unhealthy", coloured.
 func (p Palette) Health(healthy bool) string {
 	if healthy {
 		return p.Good("healthy")

@@ -41,7 +41,7 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(f.Fd())
 }
 
-// TerminalWidth is in columns, 80 when it is not known.
+// TerminalWidth is the number of columns; 80 when it is unknown.
 func TerminalWidth(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(f.Fd()); err == nil && width > 0 {
@@ -51,7 +51,7 @@ func TerminalWidth(w io.Writer) int {
 	return 80
 }
 
-// TerminalHeight is in lines, 24 when it is not known.
+// TerminalHeight is the number of lines; 24 when it is unknown.
 func TerminalHeight(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if _, height, err := term.GetSize(f.Fd()); err == nil && height > 0 {

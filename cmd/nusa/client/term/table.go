@@ -11,10 +11,10 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// Fit cuts a line so that it does not wrap in so many columns; colours have
-// none. One column stays free, where terminals differ about wrapping, and the
-// wider of two measures counts: not every terminal joins what makes up an
-// emoji.
+// Fit cuts a line so that it does not wrap in a terminal of width columns;
+// colours take none. One column stays free, because terminals differ in when
+// they wrap. Of two ways to measure, the wider counts: not every terminal joins
+// the parts of an emoji.
 func Fit(line string, width int) string {
 	most := max(width-1, 1)
 	for n := most; n > 1; n-- {
@@ -43,7 +43,8 @@ func headText(head string) string { return strings.TrimLeft(head, ">#") }
 // Row adds a row.
 func (t *Table) Row(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// DropEmpty removes columns that have a head and nothing else.
+// DropEmpty removes those of the columns that hold only blanks, zeros and
+// dashes.
 func (t *Table) DropEmpty(heads ...string) {
 	for _, h := range heads {
 		for i := range t.heads {
@@ -58,7 +59,7 @@ func (t *Table) DropEmpty(heads ...string) {
 	}
 }
 
-// DropBlank removes columns without any text: there a 0 says something.
+// DropBlank removes a column without any text. A 0 counts as text.
 func (t *Table) DropBlank(head string) {
 	for _, r := range t.Rows {
 		for i, h := range t.heads {
@@ -82,7 +83,7 @@ func (t *Table) empty(column int) bool {
 // Gap separates columns.
 const Gap = "  "
 
-// widths of the columns.
+// widths returns the width of each column.
 func (t *Table) widths() []int {
 	out := make([]int, len(t.heads))
 	for i, h := range t.heads {
@@ -96,7 +97,7 @@ func (t *Table) widths() []int {
 	return out
 }
 
-// Width is that of the longest line.
+// Width is the width of the longest line.
 func (t *Table) Width() int {
 	sum := -len(Gap)
 	for _, w := range t.widths() {
@@ -105,9 +106,8 @@ func (t *Table) Width() int {
 	return sum
 }
 
-// Blocks cuts a table into several that fit into so many columns, each with the
-// first column; 0 = one of any width. A column that does not fit at all has a
-// table of its own.
+// Blocks cuts a table into several that fit width, each with the first column;
+// a width of 0 is unlimited. A column that does not fit has a table of its own.
 func (t *Table) Blocks(width int) []*Table {
 	if width <= 0 {
 		return []*Table{t}

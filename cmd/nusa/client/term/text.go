@@ -24,7 +24,7 @@ func OneLine(s string) string {
 	}, strings.Join(strings.Fields(s), " "))
 }
 
-// Clip makes one line of a value, a short one on a terminal.
+// Clip makes one line of a value, and cuts it on a terminal.
 func Clip(w *Screen, s string) string {
 	s = strings.ReplaceAll(strings.TrimSpace(s), "\n", "⏎")
 	if r := []rune(s); w.Width > 0 && len(r) > clipped {
@@ -33,7 +33,7 @@ func Clip(w *Screen, s string) string {
 	return s
 }
 
-// clipped is of how many characters a long text is shown in one cell.
+// clipped is the most characters of such a value.
 const clipped = 80
 
 // LabelText is "KEY=VALUE" for each label, sorted.
@@ -45,8 +45,8 @@ func LabelText(l map[string]string) string {
 	return strings.Join(parts, " ")
 }
 
-// Word is an enumeration's value for people: REASON_RTT_TOO_HIGH of Reason is
-// "rtt too high"; "" when unspecified.
+// Word is the value of an enumeration in words: REASON_RTT_TOO_HIGH of Reason
+// is "rtt too high"; "" when unspecified.
 func Word(e protoreflect.Enum) string {
 	v := e.Descriptor().Values().ByNumber(e.Number())
 	if v == nil {
@@ -60,18 +60,17 @@ func Word(e protoreflect.Enum) string {
 	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(string(v.Name()), prefix)), "_", " ")
 }
 
-// Why joins a reason and its message for one cell; some messages say the reason
-// themselves.
+// Why joins a reason and its message, unless the message includes the reason.
 func Why(r nusav1.Reason, message string) string {
 	message = OneLine(message)
-	// "it exited" and "task t exited with code 7".
+	// "it exited" is in "task t exited with code 7".
 	if text := strings.TrimPrefix(reason.Text(r), "it "); text != "" && strings.Contains(message, text) {
 		return message
 	}
 	return reason.WithMessage(r, message)
 }
 
-// Unique keeps the first of equal texts.
+// Unique returns the texts without repetitions.
 func Unique(all []string) []string {
 	seen := map[string]bool{}
 	var out []string
