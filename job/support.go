@@ -66,7 +66,8 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 
 // refuse notes what is valid, but has no engine.
 func (c *checker) refuse(path, message string) {
-	if c.wrong = true; !c.quiet {
+	c.wrong = true
+	if !c.quiet {
 		c.errs = append(c.errs, Problem{Field: path, Message: message, Reason: nusav1.Reason_REASON_UNSUPPORTED})
 	}
 }

@@ -83,7 +83,8 @@ func (c *checker) under(path, fields string) string {
 }
 
 func (c *checker) fail(path, format string, args ...any) {
-	if c.wrong = true; c.quiet {
+	c.wrong = true
+	if c.quiet {
 		return
 	}
 	c.errs = append(c.errs, Problem{Field: path, Message: fmt.Sprintf(format, args...)})

@@ -70,7 +70,8 @@ func (c *checker) textReferences(p, s string, known []string) {
 			c.fail(p, "${NUSA_%s is not closed", clip(rest))
 			return
 		}
-		if name = "NUSA_" + name; !slices.Contains(known, name) {
+		name = "NUSA_" + name
+		if !slices.Contains(known, name) {
 			c.fail(p, "${%s} is not known to a task%s", clip(name), variableHint(name, known))
 			return
 		}

@@ -5,16 +5,16 @@ import (
 	"math/bits"
 )
 
-// A column is a list of small non-negative integers of less than 2^rawBits. It
-// begins with a mode: the parameter of a Rice code (R. F. Rice, JPL 79-22,
-// 1979), or one of two that stand for the whole column.
+// A column is a list of small non-negative integers below 2^rawBits. It begins with a
+// mode: the parameter of a Rice code (R. F. Rice, JPL 79-22, 1979), or one of two modes
+// that describe the whole column.
 const (
 	rawBits   = 25
 	modeBits  = 5
-	modeEqual = 30 // every number is the one that follows
+	modeEqual = 30 // every number equals the one that follows
 	modeZero  = 31 // every number is 0
-	// maxUnary ones escape to the number itself, so that an outlier costs
-	// maxUnary+rawBits bits and not its magnitude.
+	// maxUnary one bits mean that the number itself follows, so that an outlier costs
+	// maxUnary+rawBits bits and not bits in proportion to its size.
 	maxUnary = 12
 )
 
@@ -24,7 +24,7 @@ type bitWriter struct {
 	n   uint // bits in acc, less than 32 between calls
 }
 
-// put appends the k ≤ 32 low bits of v; its other bits are 0.
+// put appends the k ≤ 32 low bits of v. The other bits of v must be 0.
 func (w *bitWriter) put(v uint32, k uint) {
 	w.acc = w.acc<<k | uint64(v)
 	w.n += k
@@ -34,7 +34,7 @@ func (w *bitWriter) put(v uint32, k uint) {
 	}
 }
 
-// finish pads with zeros to a whole byte and returns all that was written.
+// finish pads with zeros to a whole byte and returns everything written.
 func (w *bitWriter) finish() []byte {
 	for w.n > 0 {
 		k := min(w.n, 8)
@@ -73,8 +73,8 @@ func (w *bitWriter) column(numbers []uint32) {
 	}
 }
 
-// riceParameter is the best of those about the mean length of the numbers,
-// which unlike their mean does not follow a few outliers.
+// riceParameter returns the best parameter near the mean bit length of the numbers.
+// Unlike their mean, the mean length does not follow a few outliers.
 func riceParameter(numbers []uint32, length int) uint {
 	best, least := uint(0), ^uint32(0)
 	for k := max(length-2, 0); k <= min(length+1, rawBits-1); k++ {
@@ -93,12 +93,11 @@ func riceParameter(numbers []uint32, length int) uint {
 	return best
 }
 
-// bitReader reads what bitWriter wrote. Past the end it reads zeros and sets
-// short.
+// bitReader reads the bits of a bitWriter. Past the end it reads zeros and sets short.
 type bitReader struct {
 	buf   []byte
-	acc   uint64 // the next bits, from the highest
-	n     uint   // how many of acc count
+	acc   uint64 // the next bits, the highest first
+	n     uint   // number of valid bits in acc
 	short bool
 }
 
@@ -131,7 +130,7 @@ func (r *bitReader) get(k uint) uint32 {
 	return v
 }
 
-// column fills numbers. What damaged bytes decode to is below 2^rawBits too.
+// column fills numbers. Damaged bytes decode to numbers below 2^rawBits too.
 func (r *bitReader) column(numbers []uint32) {
 	k := uint(r.get(modeBits))
 	if k >= rawBits {

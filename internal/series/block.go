@@ -17,7 +17,7 @@ func newBlock(fields, points int) block {
 
 func (b block) field(f int) []cell { return b.cells[f*b.points : (f+1)*b.points] }
 
-// widen gives the block at least so many fields.
+// widen returns the block with at least so many fields.
 func (b block) widen(fields, points int) block {
 	if b.fields >= fields {
 		return b
@@ -27,7 +27,7 @@ func (b block) widen(fields, points int) block {
 	return block{fields: fields, points: points, cells: cells}
 }
 
-// has says whether window i holds a value of any field.
+// has reports whether window i has a value of any field.
 func (b block) has(i int) bool {
 	for f := range b.fields {
 		if b.cells[f*b.points+i].n > 0 {
@@ -37,8 +37,8 @@ func (b block) has(i int) bool {
 	return false
 }
 
-// overlay puts the windows of a newer block of the same span over b's own, a
-// window at a time: what was measured later about a time is what counts.
+// overlay replaces windows of b by those of a newer block of the same span, a whole
+// window at a time: the later measurement of a time counts.
 func (b block) overlay(newer block) block {
 	b = b.widen(newer.fields, newer.points)
 	for i := range newer.points {
@@ -56,8 +56,8 @@ func (b block) overlay(newer block) block {
 	return b
 }
 
-// coarsen puts a block of a finer level over b, whose windows from the one
-// numbered first on are ratio of the finer ones each.
+// coarsen overlays b with a block of a finer level. Each window of b, from the one with
+// index first on, is made of ratio finer windows.
 func (b block) coarsen(finer block, first, ratio int) block {
 	folded := newBlock(finer.fields, b.points)
 	for f := range finer.fields {
@@ -71,13 +71,14 @@ func (b block) coarsen(finer block, first, ratio int) block {
 
 var errBlock = errors.New("damaged block")
 
-// maxBlockFields bounds what damaged bytes can ask for, and a kind's fields.
+// maxBlockFields bounds the fields of a kind, and the memory that damaged bytes can
+// ask for.
 const maxBlockFields = 32
 
-// codec encodes and decodes the blocks of one level. It holds scratch only.
+// codec encodes and decodes the blocks of one level. Its fields are buffers only.
 type codec struct {
 	points int
-	full   int32 // values in a window without gap; 1: least, mean and greatest are one
+	full   int32 // values in a window without a gap; 1: minimum, mean and maximum are equal
 	a, b   []uint32
 }
 
@@ -85,9 +86,9 @@ func newCodec(l level) *codec {
 	return &codec{points: l.points, full: int32(l.step), a: make([]uint32, l.points), b: make([]uint32, l.points)}
 }
 
-// encode appends the block to dst. For each field: how many values each window
-// lacks; the means, each as its difference from the one before; and at coarser
-// levels how far the least lies below and the greatest above.
+// encode appends the block to dst. Each field has the number of missing values of each
+// window; the means, each as the difference from the one before; and at coarser levels
+// the distances of minimum and maximum from the mean.
 func (c *codec) encode(dst []byte, b block) []byte {
 	w := bitWriter{buf: append(dst, byte(b.fields))}
 	for f := range b.fields {
@@ -121,7 +122,7 @@ func (c *codec) encode(dst []byte, b block) []byte {
 	return w.finish()
 }
 
-// decode reads a block. Errors: errBlock where the bytes are not one.
+// decode reads a block. Errors: errBlock.
 func (c *codec) decode(data []byte) (block, error) {
 	if len(data) == 0 || data[0] > maxBlockFields {
 		return block{}, errBlock
@@ -188,7 +189,7 @@ func (c *codec) spreads(cells []cell, down, up []uint32) {
 	}
 }
 
-// point is a cell as callers see it.
+// point returns a cell as callers see it.
 func (c cell) point() Point {
 	if c.n == 0 {
 		return Point{Mean: math.NaN(), Min: math.NaN(), Max: math.NaN()}

@@ -10,20 +10,20 @@ import (
 // Buckets of the file.
 var (
 	bucketMeta   = []byte("meta")     // format; fields/<kind> → names, by column
-	bucketSeries = []byte("series")   // id → kind, 0, key; its sequence is the next id
+	bucketSeries = []byte("series")   // id → kind, 0, key; the sequence is the next id
 	bucketData   = []byte("segments") // level, start, shard → segment
-	// bucketStale names the coarser segments that lack what was written since
-	// to finer ones: level, start, shard → nothing.
+	// bucketStale names the coarser segments that do not have the latest writes to
+	// finer ones: level, start, shard → nothing.
 	bucketStale = []byte("stale")
 
 	keyFormat = []byte("format")
 )
 
-// format is what this version writes and the only one that it reads.
+// format is the only format that this version writes and reads.
 const format = "1"
 
-// shards divides the series, so that a segment is neither a few bytes nor more
-// than a megabyte or two, and making a coarser one takes some 50 ms.
+// shards divides the series, so that a segment has more than a few bytes and less
+// than one or two megabytes, and a compaction takes about 50 ms.
 const shards = 16
 
 // segmentKey orders segments by level, then time.
@@ -44,7 +44,7 @@ func (k segmentKey) bytes() []byte {
 
 func (k segmentKey) end() int64 { return k.start + levels[k.level].span() }
 
-// parent is the coarser segment over k; false for the coarsest.
+// parent returns the coarser segment over k; false for the coarsest level.
 func (k segmentKey) parent() (segmentKey, bool) {
 	if k.level == coarsest {
 		return segmentKey{}, false
@@ -64,8 +64,8 @@ func parseSegmentKey(b []byte) (segmentKey, bool) {
 type pages struct {
 	data, stale *bolt.Bucket
 	codecs      [len(levels)]*codec
-	opened      map[segmentKey]segment // of one compaction or query
-	damaged     int                    // blocks and segments that could not be read
+	opened      map[segmentKey]segment // segments read by one compaction or query
+	damaged     int                    // number of unreadable blocks and segments
 }
 
 func newPages(tx *bolt.Tx) *pages {
@@ -88,7 +88,7 @@ func (p *pages) open(k segmentKey) segment {
 	return s
 }
 
-// load reads the block of a series; what is damaged counts as absent.
+// load returns the block of a series. A damaged block is empty.
 func (p *pages) load(k segmentKey, id uint32) block {
 	data, err := p.open(k).find(id)
 	if err == nil && data == nil {
@@ -106,14 +106,14 @@ func (p *pages) load(k segmentKey, id uint32) block {
 
 func (p *pages) isStale(k segmentKey) bool { return p.stale.Get(k.bytes()) != nil }
 
-// tailBlock is what memory holds of a series in one minute.
+// tailBlock is the block of a series in a minute in memory.
 type tailBlock struct {
 	start int64
 	block block
 }
 
-// assemble is a block as it would be if everything finer, tail included, had
-// been made coarser by now.
+// assemble returns a block as if everything finer, tail included, had already been
+// made coarser.
 func (p *pages) assemble(k segmentKey, id uint32, tail []tailBlock) block {
 	b := p.load(k, id)
 	if k.level == 0 {
@@ -138,7 +138,7 @@ func (p *pages) assemble(k segmentKey, id uint32, tail []tailBlock) block {
 	return b
 }
 
-// write puts a minute into the file, over what it has of the same time.
+// write writes a minute over the stored values of the same time.
 func (p *pages) write(m *minute) error {
 	rows := make([]int, len(m.ids))
 	for i := range rows {
@@ -164,7 +164,7 @@ func (p *pages) write(m *minute) error {
 	return nil
 }
 
-// writeShard writes rows, ascending in their ids.
+// writeShard writes rows whose ids ascend.
 func (p *pages) writeShard(k segmentKey, m *minute, rows []int) error {
 	delete(p.opened, k)
 	old := p.open(k)
@@ -201,8 +201,8 @@ func (p *pages) writeShard(k segmentKey, m *minute, rows []int) error {
 	return nil
 }
 
-// nextStale is the first coarser segment that ended and lacks something: the
-// finest first, so that whatever is made of it comes after.
+// nextStale returns the first stale segment whose time is over: the finer level first,
+// so that coarser ones are made from complete data.
 func (p *pages) nextStale(now int64) (segmentKey, bool) {
 	c := p.stale.Cursor()
 	for level := 1; level <= coarsest; level++ {
@@ -214,7 +214,7 @@ func (p *pages) nextStale(now int64) (segmentKey, bool) {
 	return segmentKey{}, false
 }
 
-// compact brings a coarser segment up to date.
+// compact makes a coarser segment again from finer ones.
 func (p *pages) compact(k segmentKey) error {
 	clear(p.opened)
 	ids := map[uint32]bool{}
@@ -246,12 +246,12 @@ func (p *pages) compact(k segmentKey) error {
 	return p.data.Put(k.bytes(), w.bytes())
 }
 
-// maxExpired bounds the segments that one transaction removes for their age: a
-// few minutes' worth.
+// maxExpired bounds the segments that one transaction removes for their age: those of
+// a few minutes.
 const maxExpired = 8 * shards
 
-// expire removes what is older than its level keeps, unless something coarser
-// still lacks it, and what lies ahead of the clock.
+// expire removes segments that are older than their level retains, unless a coarser
+// segment still needs them, and segments ahead of the clock.
 func (p *pages) expire(now int64) error {
 	var gone []segmentKey
 	c := p.data.Cursor()
@@ -283,8 +283,8 @@ func (p *pages) expire(now int64) error {
 	return p.forgetAhead(now)
 }
 
-// forgetAhead drops the notes that segments ahead of the clock lack something:
-// nothing will be left to make them of.
+// forgetAhead removes the marks of stale segments ahead of the clock: their finer
+// segments are removed.
 func (p *pages) forgetAhead(now int64) error {
 	c := p.stale.Cursor()
 	for level := 1; level <= coarsest; level++ {
@@ -304,8 +304,8 @@ func (p *pages) remove(k segmentKey) error {
 	return p.data.Delete(k.bytes())
 }
 
-// evict removes at least so many bytes of the oldest of the coarsest data, and
-// says how many segments that were.
+// evict removes at least size bytes of the oldest of the coarsest data. It returns the
+// number of removed segments.
 func (p *pages) evict(size int64) (int, error) {
 	var gone []segmentKey
 	c := p.data.Cursor()

@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// growBy is by how much the file grows: bbolt's default of 16 MiB is more
-	// than a small federation ever keeps.
+	// growBy is the step in which the file grows: bbolt's default of 16 MiB is more
+	// than a small federation ever stores.
 	growBy = 1 << 20
-	// lockWait is how long Open waits for another process to let go of the file.
+	// lockWait is how long Open waits for another process to release the file.
 	lockWait = 2 * time.Second
-	// asideFor is how long a damaged file is kept beside the new one.
+	// asideFor is how long a damaged file stays beside the new one.
 	asideFor = 7 * 24 * time.Hour
 )
 
-// errDamaged: the file is not what this package writes.
+// errDamaged: this package did not write the content of the file.
 var errDamaged = errors.New("damaged file")
 
-// fault is a panic over what was read. The stack is for the log: it tells a bad
+// fault is a panic while the file was read. Its stack is for the log: it tells a bad
 // disk from a bug.
 type fault struct {
 	what  string
@@ -43,12 +43,12 @@ func (f fault) Unwrap() error { return errDamaged }
 type file struct {
 	path string
 	db   *bolt.DB
-	os   *os.File // db's, to let go of one that can no longer be closed
+	os   *os.File // db's file, to release a database that cannot be closed any more
 }
 
-// guard runs what touches mapped pages. bbolt panics where pages make no sense,
-// and a page that the disk fails to read is a fault: both are a damaged file
-// here, not the end of a server.
+// guard runs code that reads mapped pages. bbolt panics on invalid pages, and a page
+// that the disk cannot read raises a fault. Both mean a damaged file and must not end
+// the server.
 func guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -59,8 +59,8 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
-// openFile opens or creates the database. Errors: errDamaged, or what keeps any
-// file from being opened there.
+// openFile opens or creates the database. Errors: errDamaged, or the reason why no
+// file can be opened at the path.
 func openFile(path string, limit int64, noSync bool) (*file, error) {
 	if err := checkPages(path); err != nil {
 		return nil, openError(err)
@@ -88,7 +88,7 @@ func openFile(path string, limit int64, noSync bool) (*file, error) {
 	return nil, openError(err)
 }
 
-// openError tells a damaged file from what keeps any from being opened.
+// openError tells a damaged file from a path at which no file can be opened.
 func openError(err error) error {
 	var number syscall.Errno
 	switch {
@@ -102,30 +102,30 @@ func openError(err error) error {
 	return err
 }
 
-// letGo closes the file even where the database is stuck in what it holds. The
-// mapping of a stuck one stays, which SetAside bounds.
-func (f *file) letGo() { f.os.Close() }
+// release closes the file even when its database is stuck. The mapping of a stuck
+// database stays; maxSetAside bounds their number.
+func (f *file) release() { f.os.Close() }
 
-// setAside renames the file, over one that was set aside before.
+// setAside renames the file and replaces one that was set aside before.
 func setAside(path string, now time.Time) error {
 	aside := path + ".damaged"
 	if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_ = os.Chtimes(aside, now, now) // its age counts from here
+	_ = os.Chtimes(aside, now, now) // its age counts from now
 	return nil
 }
 
-// dropAside removes a damaged file that nobody looked at in time.
+// dropAside removes a damaged file after asideFor.
 func dropAside(path string, now time.Time) {
 	if info, err := os.Stat(path + ".damaged"); err == nil && now.Sub(info.ModTime()) > asideFor {
 		_ = os.Remove(path + ".damaged")
 	}
 }
 
-// check walks all keys and the heads of all segments, so that a file that was
-// cut short or overwritten is found out before anybody relies on it, and learns
-// when each series was last seen.
+// check reads all keys and the heads of all segments. It finds a file that was cut
+// short or overwritten before the store uses it, and returns the last slot of each
+// series and of the file.
 func (f *file) check() (seen map[uint32]int64, newest int64, err error) {
 	seen = map[uint32]int64{}
 	err = f.view(func(tx *bolt.Tx) error {
@@ -150,7 +150,7 @@ func (f *file) check() (seen map[uint32]int64, newest int64, err error) {
 				return fmt.Errorf("%w: it has the key %x", errDamaged, b)
 			}
 			newest = max(newest, k.end()-1)
-			s, _ := openSegment(v) // one bad segment is a gap, no reason to lose the others
+			s, _ := openSegment(v) // a bad segment is a gap and no reason to lose the others
 			for i := range s.n {
 				seen[s.id(i)] = max(seen[s.id(i)], k.end()-1)
 			}
@@ -160,8 +160,8 @@ func (f *file) check() (seen map[uint32]int64, newest int64, err error) {
 	return seen, newest, err
 }
 
-// begin makes the buckets of a new file. One that holds anything is left as it
-// is, for check to judge.
+// begin creates the buckets of a new file. It does not change a file with content,
+// which check then inspects.
 func (f *file) begin() error {
 	empty := true
 	err := f.view(func(tx *bolt.Tx) error {
@@ -182,9 +182,8 @@ func (f *file) begin() error {
 	})
 }
 
-// register reads the series of the file and gives the kinds their columns.
-// Kinds that the program no longer has keep their series, to be asked for until
-// they expire.
+// register reads the series of the file and assigns the columns of the kinds. Series of
+// kinds that the program no longer has can be queried until they expire.
 func (f *file) register(kinds []Kind, seen map[uint32]int64) (*registry, error) {
 	r := &registry{kinds: map[string]*kind{}, added: map[uint32]string{}}
 	err := f.update(func(tx *bolt.Tx) error {
@@ -219,7 +218,7 @@ func (f *file) register(kinds []Kind, seen map[uint32]int64) (*registry, error) 
 	return r, err
 }
 
-// know returns a kind; a new one has the fields given.
+// know returns a kind; a new one gets the stored fields.
 func (r *registry) know(name string, stored []string) *kind {
 	k := r.kinds[name]
 	if k == nil {
@@ -230,7 +229,7 @@ func (r *registry) know(name string, stored []string) *kind {
 	return k
 }
 
-// use maps fields to columns; new names get new columns. False: too many.
+// use maps fields to columns and adds columns for new names. False: too many columns.
 func (k *kind) use(fields []string) bool {
 	k.fields, k.columns = fields, nil
 	for _, name := range fields {
@@ -270,7 +269,8 @@ func checkKinds(kinds []Kind) error {
 	return nil
 }
 
-// openChecked opens the file, sets a damaged one aside, and reads its series.
+// openChecked opens the file and reads its series. It sets a damaged file aside and
+// begins a new one.
 func openChecked(path string, kinds []Kind, l Limits, noSync bool, now time.Time, damaged func(error)) (*file, *registry, int64, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, nil, 0, err
@@ -297,22 +297,30 @@ func openOnce(path string, kinds []Kind, l Limits, noSync bool) (*file, *registr
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	if err = f.begin(); err == nil {
-		var seen map[uint32]int64
-		var newest int64
-		var r *registry
-		if seen, newest, err = f.check(); err == nil {
-			if r, err = f.register(kinds, seen); err == nil {
-				return f, r, newest, nil
-			}
-		}
+	r, newest, err := f.load(kinds)
+	if err != nil {
+		f.release()
+		return nil, nil, 0, err
 	}
-	f.letGo()
-	return nil, nil, 0, err
+	return f, r, newest, nil
 }
 
-// shrink copies a file that is larger than the bound, which was lowered, into
-// one that is not, less its oldest coarse data.
+// load checks the file, or begins an empty one, and returns its series and its last
+// slot.
+func (f *file) load(kinds []Kind) (*registry, int64, error) {
+	if err := f.begin(); err != nil {
+		return nil, 0, err
+	}
+	seen, newest, err := f.check()
+	if err != nil {
+		return nil, 0, err
+	}
+	r, err := f.register(kinds, seen)
+	return r, newest, err
+}
+
+// shrink replaces a file that exceeds a lowered bound by a copy without the oldest of
+// its coarsest data.
 func shrink(path string, limit int64) error {
 	old, err := openFile(path, 0, true)
 	if err != nil {
@@ -343,13 +351,13 @@ func shrink(path string, limit int64) error {
 		return errors.Join(fresh.db.Sync(), fresh.db.Close())
 	})
 	if err != nil {
-		fresh.letGo()
+		fresh.release()
 		return err
 	}
 	return os.Rename(path+".new", path)
 }
 
-// usedBytes is how much of the file is not free.
+// usedBytes returns the bytes of the file in pages that are not free.
 func usedBytes(tx *bolt.Tx) int64 {
 	s := tx.DB().Stats()
 	return tx.Size() - int64(s.FreePageN+s.PendingPageN)*int64(tx.DB().Info().PageSize)

@@ -2,18 +2,17 @@ package series
 
 import "math"
 
-// Values are kept with mantissaBits of their 52: a relative error of at most
-// 2^-13 (0.012 %), and integers up to 8,192 exactly. A graph needs no more, and
-// it halves what noise costs on disk.
+// Values are stored with mantissaBits of their 52 bits: with a relative error of at
+// most 2^-13 (0.012 %), and integers up to 8,192 exactly. That is enough for a graph,
+// and halves the cost of noise on disk.
 const (
 	mantissaBits = 12
 	droppedBits  = 52 - mantissaBits
 )
 
-// A value is handled as its ordinal: the truncated bits of the float read as a
-// signed integer. The order is that of the values, and near values have near
-// ordinals, whatever their magnitude, so that differences are small numbers.
-// Every |ordinal| is below 2^23.
+// An ordinal represents a value: the truncated bits of the float as a signed integer.
+// Ordinals have the order of their values, and near values have near ordinals at every
+// magnitude, so that differences are small numbers. Every |ordinal| is below 2^23.
 type ordinal = int32
 
 const (
@@ -21,7 +20,7 @@ const (
 	maxOrdinal ordinal = 0x7ff<<mantissaBits - 1
 )
 
-// toOrdinal rounds to the nearest kept value; NaN and infinities are none.
+// toOrdinal rounds to the nearest ordinal; NaN and infinities give none.
 func toOrdinal(v float64) ordinal {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return none
@@ -34,7 +33,7 @@ func toOrdinal(v float64) ordinal {
 	return o
 }
 
-// toValue is the value of an ordinal; NaN of none.
+// toValue returns the value of an ordinal; NaN for none.
 func toValue(o ordinal) float64 {
 	if o == none {
 		return math.NaN()
@@ -45,15 +44,15 @@ func toValue(o ordinal) float64 {
 	return math.Float64frombits(uint64(o) << droppedBits)
 }
 
-// cell is what a window holds of one field: n values (0: a gap) with their
-// least, mean and greatest as ordinals, least ≤ mean ≤ greatest.
+// cell is a window of one field: the number n of values (0: a gap) and their minimum,
+// mean and maximum, with min ≤ mean ≤ max.
 type cell struct {
 	n              int32
 	min, mean, max ordinal
 }
 
-// fold is the cell of the window that these cells make up, oldest first. Its
-// mean is that of all values, weighted by their number.
+// fold returns the cell of a window made of these cells, oldest first. Its mean is
+// weighted by the number of values.
 func fold(cells []cell) cell {
 	var out cell
 	for _, c := range cells {

@@ -8,20 +8,19 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Query returns a series from the window that holds from to the one that holds
-// the last moment before to.
+// Query returns a series from the window that contains from to the window that
+// contains the last moment before to.
 //
-// It is answered at the finest resolution that is still kept of from. Windows
-// are a multiple of that resolution, as short as possible but at least step
-// long, and so long that no more than MaxPoints are answered; with a step of 0
-// at most 300. So the answer says its own Step and Start. Times before the
-// oldest kept, and after the last Append, are cut off; a range of nothing but
-// those has rows without points.
+// It uses the finest resolution that is still stored at from. Windows are a multiple
+// of that resolution, as short as possible but at least step long, and long enough
+// that there are at most MaxPoints of them, or 300 with a step of 0. The response has
+// its own Step and Start. Times before the oldest stored value and after the last
+// Append are cut off; if nothing remains, the rows have no points.
 //
-// Errors: ErrUnknown for a series that is not kept; ErrClosed.
+// Errors: ErrUnknown, ErrClosed.
 func (s *Store) Query(kind, key string, from, to time.Time, step time.Duration) (Series, error) {
 	if s == nil {
-		return Series{}, fmt.Errorf("%w: no history is kept here", ErrUnknown)
+		return Series{}, fmt.Errorf("%w: this server stores no history", ErrUnknown)
 	}
 	s.mu.Lock()
 	k := s.reg.kinds[kind]
@@ -73,13 +72,13 @@ func (s *Store) isClosed() bool {
 	return s.closed
 }
 
-// clampedSlot is the slot of any time, even one that nanoseconds since 1970
-// cannot count.
+// clampedSlot returns the slot of a time, also of one beyond the range of nanoseconds
+// since 1970.
 func clampedSlot(t time.Time) int64 {
 	return floorTo(min(max(t.Unix(), 0), 1<<40), int64(Base/time.Second)) / int64(Base/time.Second)
 }
 
-// tail is what memory holds of a series, in the order of writing.
+// tail returns the blocks of a series in memory, in the order of their writing.
 func (s *Store) tail(id uint32) []tailBlock {
 	var out []tailBlock
 	for _, m := range s.waiting {
@@ -95,7 +94,7 @@ func (s *Store) tail(id uint32) []tailBlock {
 	return out
 }
 
-// readRows fills rows with the cells of the plan's range at the plan's level.
+// readRows fills rows with the cells of the plan's range and level.
 func readRows(pg *pages, p plan, id uint32, tail []tailBlock, columns []int, rows [][]cell) error {
 	l := levels[p.level]
 	for i := range rows {

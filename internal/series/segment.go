@@ -12,8 +12,8 @@ import (
 //	for each: id (4), end of its bytes (4), CRC-32C of id and bytes (4)
 //	the blocks
 //
-// Ids ascend; numbers are big-endian. One series is found by binary search and
-// touches two or three pages of the file.
+// Ids ascend; numbers are big-endian. A series is found by binary search, which reads
+// two or three pages of the file.
 const (
 	segmentVersion = 1
 	segmentHead    = 8
@@ -31,7 +31,7 @@ type segment struct {
 	blocks []byte
 }
 
-// openSegment reads the head. No bytes at all are an empty segment.
+// openSegment reads the head of a segment. No bytes are an empty segment.
 func openSegment(data []byte) (segment, error) {
 	if len(data) == 0 {
 		return segment{}, nil
@@ -67,7 +67,7 @@ func (s segment) block(i int) ([]byte, error) {
 	return data, nil
 }
 
-// find returns the block of a series, nil without one.
+// find returns the block of a series; nil when the segment has none.
 func (s segment) find(id uint32) ([]byte, error) {
 	low, high := 0, s.n
 	for low < high {
@@ -87,7 +87,7 @@ func blockSum(id, data []byte) uint32 {
 	return crc32.Update(crc32.Update(0, castagnoli, id), castagnoli, data)
 }
 
-// segmentWriter collects blocks in ascending order of ids.
+// segmentWriter builds a segment from blocks in ascending order of ids.
 type segmentWriter struct {
 	index, blocks []byte
 }
@@ -101,7 +101,7 @@ func (w *segmentWriter) add(id uint32, c *codec, b block) {
 	w.index = binary.BigEndian.AppendUint32(w.index, blockSum(w.index[at:at+4], w.blocks[from:]))
 }
 
-// bytes is the finished segment, in memory of its own.
+// bytes returns the finished segment in new memory.
 func (w *segmentWriter) bytes() []byte {
 	out := make([]byte, 0, segmentHead+len(w.index)+len(w.blocks))
 	out = append(out, segmentVersion, 0, 0, 0)

@@ -7,15 +7,14 @@ import (
 
 var bars = []rune("▁▂▃▄▅▆▇█")
 
-// alike is the share of the greatest value below which values are drawn alike.
+// alike is the share of the greatest value below which differences are not drawn.
 const alike = 0.05
 
-// Sparkline draws values, oldest first, in at most width characters from their
-// least (▁) to their greatest (█); gaps (NaN, infinities) are spaces. More
-// values than width are drawn as the means of groups, fewer take a character
-// each. Values that are alike are drawn as a flat line, at the bottom where they
-// are 0, in the middle otherwise: those that differ by less than noise, or by
-// less than a twentieth of the greatest, which nobody needs to look at.
+// Sparkline draws values, oldest first, in at most width characters, from their minimum
+// (▁) to their maximum (█). Gaps (NaN, infinities) are spaces. When there are more
+// values than width, a character is the mean of a group. Values that differ by less
+// than noise, or by less than a twentieth of the greatest, are drawn as a flat line: at
+// the bottom when they are 0, in the middle otherwise.
 func Sparkline(values []float64, width int, noise float64) string {
 	groups := regroup(values, width)
 	low, high := math.Inf(1), math.Inf(-1)
@@ -33,14 +32,14 @@ func Sparkline(values []float64, width int, noise float64) string {
 	return draw(groups, low, high)
 }
 
-// SparklineBetween draws on a given scale, such as 0 to the capacity, so that
-// small movements look small. What lies outside is drawn at its end.
+// SparklineBetween draws on a given scale, such as 0 to the capacity, so that small
+// changes look small. Values outside are drawn at the end of the scale.
 func SparklineBetween(values []float64, width int, low, high float64) string {
 	return draw(regroup(values, width), low, high)
 }
 
-// regroup makes at most width values of any number, by the mean of those that
-// are none of them gaps; a group of gaps is a gap.
+// regroup returns at most width values: the means of groups without their gaps. A group
+// of gaps is a gap.
 func regroup(values []float64, width int) []float64 {
 	n := min(len(values), max(width, 0))
 	out := make([]float64, n)
@@ -51,7 +50,7 @@ func regroup(values []float64, width int) []float64 {
 				sum, count = sum+v, count+1
 			}
 		}
-		out[i] = sum / count // NaN of none
+		out[i] = sum / count // NaN without values
 	}
 	return out
 }

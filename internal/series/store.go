@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// maxClosed is how many whole minutes wait in memory for a slow disk.
+	// maxClosed bounds the whole minutes that wait in memory for a slow disk.
 	maxClosed = 3
-	// maxSetAside is after how many damaged files in a process's life the disk
-	// is left alone.
+	// maxSetAside is the number of damaged files in the life of a process after which
+	// the store no longer uses the disk.
 	maxSetAside = 3
-	// steadyFor is how many calls of Append the clock must not jump before what
-	// lies in its past or future is removed: one wrong reading must not cost a
-	// month of history.
+	// steadyFor is the number of calls of Append without a jump of the clock after
+	// which data in its far past or future is removed: one wrong reading of the clock
+	// must not cost a month of history.
 	steadyFor    = 720
 	jumpBack     = time.Minute
 	jumpForward  = time.Hour
 	warnAgain    = time.Hour
-	maintainEach = 12 * 60 // slots between removals of silent series: an hour
+	maintainEach = 12 * 60 // slots between removals of silent series: one hour
 )
 
-// Store is the history of one server. It is safe for concurrent use. A nil
-// *Store is one that keeps nothing: Append forgets, Query knows no series.
+// Store is the history of one server. It is safe for concurrent use. A nil *Store
+// stores nothing: Append has no effect, and Query knows no series.
 type Store struct {
 	path   string
 	limits Limits
@@ -39,29 +39,29 @@ type Store struct {
 	closed   bool
 	reg      *registry
 	last     time.Time // of the last Append
-	slot     int64     // that it went to
+	slot     int64     // of the last Append
 	steady   int       // calls since the clock jumped
 	seq      uint64
 	open     *minute
-	waiting  []*minute // closed, to be written, oldest first
-	writing  int       // so many of them are being written
+	waiting  []*minute // closed and not yet written, oldest first
+	writing  int       // number of waiting minutes that are being written
 	spare    *minute
 	stats    Stats
 	lastWarn time.Time
 	tidied   int64 // slot of the last removal of silent series
 
 	fileMu sync.RWMutex
-	file   *file // nil after too many damaged ones
+	file   *file // nil after too many damaged files
 
 	wake chan struct{}
 	done chan struct{}
 }
 
-// Open opens the store in the file at path, or creates it, with its folder. A
-// file that is damaged, or of another format, is renamed to path + ".damaged"
-// with a warning, and a new one begun; so errors are only those of the path
-// (no permission, no space, another process has it open) and of the kinds. A
-// server that gets one should log it and go on with a nil store.
+// Open opens the store in the file at path, and creates the file and its folder when
+// they do not exist. It renames a file that is damaged or of another format to
+// path + ".damaged", logs a warning and begins a new one. So errors are only about
+// the path (no permission, no space, open in another process) and about the kinds. A
+// server should log the error and continue with a nil store.
 func Open(path string, kinds []Kind, limits Limits, log *slog.Logger) (*Store, error) {
 	s, err := open(path, kinds, limits, log, false)
 	if err != nil {
@@ -91,7 +91,7 @@ func open(path string, kinds []Kind, limits Limits, log *slog.Logger, noSync boo
 	return s, nil
 }
 
-// openFile opens the file and takes over what it knows.
+// openFile opens the file and registers its series.
 func (s *Store) openFile() error {
 	f, r, newest, err := openChecked(s.path, s.kinds, s.limits, s.noSync, time.Now(), s.warnDamaged)
 	if err != nil {
@@ -115,19 +115,19 @@ func (s *Store) warnDamaged(err error) {
 	if errors.As(err, &f) {
 		s.log.Warn("the stack of the fault", "stack", string(f.stack))
 	}
-	s.log.Warn("the file of the time series is damaged: it is set aside, history begins anew",
+	s.log.Warn("the file of the time series is damaged: it is set aside, and history starts from the beginning",
 		"path", s.path, "aside", s.path+".damaged", "err", err)
 }
 
-// Append takes what was measured at now; meant to be called each 5 s, once for
-// all that was measured. A second call in the same 5 s overwrites what the
-// first said of the same series. It does no I/O and does not keep samples.
+// Append stores the values measured at now. Call it each 5 s, once for all series. A
+// second call in the same 5 s overwrites the values of the same series. It does no
+// I/O and does not retain samples.
 //
-// When the clock goes back, what is measured again about a time replaces what
-// was; when it goes forward, there is a gap.
+// When the clock goes back, new values of a time replace the old ones. When it jumps
+// forward, a gap remains.
 //
-// Errors: ErrTooManySeries and ErrSample (or both) when some samples were not
-// taken; ErrClosed.
+// Errors: ErrTooManySeries, ErrSample or both when some samples were not stored;
+// ErrClosed.
 func (s *Store) Append(now time.Time, samples []Sample) error {
 	if s == nil {
 		return nil
@@ -153,14 +153,14 @@ func (s *Store) Append(now time.Time, samples []Sample) error {
 	s.tidy()
 
 	refused := refusal{limit: s.limits.Series}
-	var silent []quiet // looked for once a call
+	var silent []silentSeries // found once per call
 	searched := false
 	room := func() bool {
 		if s.reg.count < s.limits.Series {
 			return true
 		}
 		if !searched {
-			silent, searched = s.reg.silentSince(slot-quietAfter), true
+			silent, searched = s.reg.silentSince(slot-silentAfter), true
 		}
 		if len(silent) == 0 {
 			return false
@@ -170,14 +170,14 @@ func (s *Store) Append(now time.Time, samples []Sample) error {
 		return true
 	}
 	for i := range samples {
-		s.take(&samples[i], slot, room, &refused)
+		s.add(&samples[i], slot, room, &refused)
 	}
 	s.stats.Refused += uint64(refused.series)
 	return refused.err()
 }
 
-// take notes one sample in the open minute.
-func (s *Store) take(x *Sample, slot int64, room func() bool, refused *refusal) {
+// add stores one sample in the open minute.
+func (s *Store) add(x *Sample, slot int64, room func() bool, refused *refusal) {
 	k := s.reg.kinds[x.Kind]
 	if k == nil || len(x.Values) != len(k.columns) || x.Key == "" || len(x.Key) > maxKey {
 		refused.samples++
@@ -205,7 +205,7 @@ func (s *Store) take(x *Sample, slot int64, room func() bool, refused *refusal) 
 		if e.in != s.open.seq {
 			e.in, e.row = s.open.seq, s.open.row(e.id, len(k.stored))
 		}
-		if !any { // the first value: what an earlier call said of this slot goes
+		if !any { // the first value replaces all values of an earlier call in this slot
 			any = true
 			for f := range len(k.stored) {
 				s.open.set(e.row, f, at, none)
@@ -218,7 +218,7 @@ func (s *Store) take(x *Sample, slot int64, room func() bool, refused *refusal) 
 	}
 }
 
-// rotate begins another minute and hands the open one to the writer.
+// rotate opens another minute and hands the open one to the writer.
 func (s *Store) rotate(start int64) {
 	if s.open != nil && len(s.open.ids) > 0 {
 		s.waiting = append(s.waiting, s.open)
@@ -229,10 +229,10 @@ func (s *Store) rotate(start int64) {
 		}
 	}
 	if s.open == nil {
-		if s.open = s.spare; s.open == nil {
+		s.open, s.spare = s.spare, nil
+		if s.open == nil {
 			s.open = &minute{}
 		}
-		s.spare = nil
 	}
 	s.seq++
 	s.open.reset(start, s.seq)
@@ -242,11 +242,11 @@ func (s *Store) rotate(start int64) {
 func (s *Store) wakeWriter() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // it is awake, or a test calls cycle itself
+	default: // the writer runs, or a test calls cycle itself
 	}
 }
 
-// tidy forgets, once an hour, series of which nothing is left.
+// tidy removes, once an hour, the series without any data left.
 func (s *Store) tidy() {
 	if s.steady < steadyFor || s.slot-s.tidied < maintainEach && s.tidied <= s.slot {
 		return
@@ -257,8 +257,8 @@ func (s *Store) tidy() {
 	}
 }
 
-// Keys returns the keys of a kind that begin with prefix, sorted. There are at
-// most Limits.Series.
+// Keys returns the keys of a kind that begin with prefix, sorted: at most
+// Limits.Series.
 func (s *Store) Keys(kind, prefix string) []string {
 	if s == nil {
 		return nil
@@ -277,8 +277,8 @@ func (s *Store) Keys(kind, prefix string) []string {
 	return out
 }
 
-// Forget drops a series. What is measured of it later begins a new one. A crash
-// in the next minute may bring it back.
+// Forget removes a series. Later samples begin a new one. A crash in the next minute
+// may bring the series back.
 func (s *Store) Forget(kind, key string) {
 	if s == nil {
 		return
@@ -290,7 +290,7 @@ func (s *Store) Forget(kind, key string) {
 	}
 }
 
-// Stats says how the store is.
+// Stats returns the statistics of the store.
 func (s *Store) Stats() Stats {
 	if s == nil {
 		return Stats{}
@@ -302,8 +302,8 @@ func (s *Store) Stats() Stats {
 	return out
 }
 
-// Close writes what memory holds and closes the file. It returns why the last
-// write failed, if it did.
+// Close writes the minutes in memory and closes the file. It returns the error of the
+// last write, if it failed.
 func (s *Store) Close() error {
 	if s == nil {
 		return nil
@@ -322,7 +322,7 @@ func (s *Store) Close() error {
 		close(s.wake)
 		<-s.done
 	}
-	s.cycle() // the minute that was open, if the writer was busy with another
+	s.cycle() // writes the last minute if the writer was busy with another one
 	s.fileMu.Lock()
 	defer s.fileMu.Unlock()
 	if s.file == nil {

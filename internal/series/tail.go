@@ -2,14 +2,14 @@ package series
 
 import "slices"
 
-// minute is a span of the finest level in memory: what was appended and not yet
-// written. It is written to while it is the open one, and never after.
+// minute is a span of the finest level in memory: values that were appended and are
+// not yet written. It changes only while it is the open one.
 type minute struct {
 	start  int64
-	seq    uint64 // no two have the same, though their memory is used again
+	seq    uint64 // unique, although the memory of a minute is used again
 	ids    []uint32
 	fields []int32
-	at     []int32 // where the row of each begins in values
+	at     []int32 // index in values at which each row begins
 	values []ordinal
 }
 
@@ -18,7 +18,7 @@ func (m *minute) reset(start int64, seq uint64) {
 	m.ids, m.fields, m.at, m.values = m.ids[:0], m.fields[:0], m.at[:0], m.values[:0]
 }
 
-// row adds a series and returns its number.
+// row adds a row for a series and returns its number.
 func (m *minute) row(id uint32, fields int) int {
 	m.ids = append(m.ids, id)
 	m.fields = append(m.fields, int32(fields))
@@ -35,7 +35,7 @@ func (m *minute) set(row, field, slot int, v ordinal) {
 	m.values[int(m.at[row])+field*levels[0].points+slot] = v
 }
 
-// block is a row as a block of the finest level.
+// block returns a row as a block of the finest level.
 func (m *minute) block(row int) block {
 	b := newBlock(int(m.fields[row]), levels[0].points)
 	for i, v := range m.values[m.at[row]:][:len(b.cells)] {
@@ -46,7 +46,7 @@ func (m *minute) block(row int) block {
 	return b
 }
 
-// find returns the block of a series, if the minute has one.
+// find returns the block of a series; false when the minute has none.
 func (m *minute) find(id uint32) (block, bool) {
 	if i := slices.Index(m.ids, id); i >= 0 {
 		return m.block(i), true
@@ -54,37 +54,37 @@ func (m *minute) find(id uint32) (block, bool) {
 	return block{}, false
 }
 
-// kind is a Kind together with the columns that its fields have in the file.
+// kind is a Kind with the columns of its fields in the file.
 type kind struct {
 	name    string
-	stored  []string // all fields that the file ever had, by column
-	columns []int    // of the fields in use, in their order
-	fields  []string // those in use
+	stored  []string // every field that the file ever had, by column
+	columns []int    // columns of the fields in use, in their order
+	fields  []string // fields in use
 	series  map[string]*entry
 }
 
-// entry is a series that is kept.
+// entry is one series.
 type entry struct {
 	id   uint32
 	seen int64  // the last slot with a sample
-	in   uint64 // seq of the minute that it last had a row in
-	row  int    // in it
+	in   uint64 // seq of the minute of its last row
+	row  int    // number of that row
 }
 
-// registry is the series that are kept, and what of them the file lacks.
+// registry has every series, and the changes that the file does not have yet.
 type registry struct {
 	kinds  map[string]*kind
 	count  int
 	nextID uint32
-	// added and removed wait for the next transaction.
+	// added and removed are for the next transaction.
 	added   map[uint32]string
 	removed []uint32
 }
 
-// quietAfter is how long a series must have been silent before a new one may
-// take its place: longer than any restart or repair, so that a limit does not
-// make series chase each other out.
-const quietAfter = 17_280
+// silentAfter is the number of slots (one day) without a sample after which a new
+// series may replace a series. It is longer than a restart or a repair, so that
+// series do not replace each other all the time when the limit is reached.
+const silentAfter = 17_280
 
 func (r *registry) add(k *kind, key string) *entry {
 	e := &entry{id: r.nextID}
@@ -109,24 +109,25 @@ func (r *registry) remove(k *kind, key string) {
 	r.removed = append(r.removed, e.id)
 }
 
-type quiet struct {
+type silentSeries struct {
 	kind *kind
 	key  string
 	seen int64
 	id   uint32
 }
 
-// silentSince lists the series without a sample since a slot, quietest first.
-func (r *registry) silentSince(slot int64) []quiet {
-	var out []quiet
+// silentSince returns the series without a sample since a slot, the longest silent
+// first.
+func (r *registry) silentSince(slot int64) []silentSeries {
+	var out []silentSeries
 	for _, k := range r.kinds {
 		for key, e := range k.series {
 			if e.seen < slot {
-				out = append(out, quiet{k, key, e.seen, e.id})
+				out = append(out, silentSeries{k, key, e.seen, e.id})
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b quiet) int {
+	slices.SortFunc(out, func(a, b silentSeries) int {
 		if a.seen != b.seen {
 			return int(max(min(a.seen-b.seen, 1), -1))
 		}

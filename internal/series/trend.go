@@ -9,58 +9,57 @@ import (
 
 // Bounds of a trend.
 const (
-	// trendPoints bounds the points of a fit, and so its pairs to 44,850 (4 ms
-	// to sort); of more the medians of neighbours are taken.
+	// trendPoints bounds the points of a fit, and so its pairs to 44,850 (4 ms to
+	// sort). More points are replaced by the medians of neighbours.
 	trendPoints = 300
-	// trendLeast points and more can have a trend.
+	// trendLeast is the least number of points for a trend.
 	trendLeast = 12
-	// trendZ is the 99 % quantile, both sides, of the normal distribution: for
-	// the test of a trend and the interval of its slope.
+	// trendZ is the two-sided 99 % quantile of the normal distribution, for the test of
+	// a trend and the interval of its slope.
 	trendZ = 2.576
-	// trendFit is how much of the values' deviation a line must explain. Below
-	// it goes up and down more than along: a sawtooth, a daily wave.
+	// trendFit is the share of the values' deviation that a line must explain. Below it
+	// the values mostly go up and down: a sawtooth, a daily wave.
 	trendFit = 0.6
-	// trendRecent is the share of its slope that the last third must still have:
-	// what grew last week and stands still now fills nothing up.
+	// trendRecent is the share of the slope that the last third must still have: a value
+	// that grew last week and stands still now reaches no limit.
 	trendRecent = 0.3
-	// trendReach is how many times its span a trend is carried into the future.
+	// trendReach is how many times its span a trend is extrapolated.
 	trendReach = 5
 )
 
-// Verdict says whether values have a trend.
+// Verdict is the result of a fit.
 type Verdict string
 
-// Verdicts. All but Rising and Falling mean that there is no telling.
+// Verdicts. All except Rising and Falling mean that no forecast is possible.
 const (
 	Rising  Verdict = "rising"
 	Falling Verdict = "falling"
-	Flat    Verdict = "no trend"                      // none that differs from chance
+	Flat    Verdict = "no trend"                      // no slope that differs from chance
 	Erratic Verdict = "no trend: the values vary"     // a line explains them poorly
-	Changed Verdict = "no trend: it changed its pace" // the latest third goes elsewhere
+	Changed Verdict = "no trend: it changed its pace" // the latest third has another slope
 	TooFew  Verdict = "too few values for a trend"
 )
 
-// Trend is a line through measured values. Slopes are in units per second; Low
-// and High are the ends of its 99 % confidence interval, which holds where the
-// values' errors are independent and is too narrow where they are not.
+// Trend is a line through measured values. Slopes are in units per second. Low and High
+// are the ends of the slope's 99 % confidence interval, which is correct when the errors
+// of the values are independent and too narrow when they are not.
 type Trend struct {
 	Verdict          Verdict
 	Slope, Low, High float64
-	// Fit is the share of the median absolute deviation from the median that
-	// the line explains: 1 for points on a line, 0 or less for none.
+	// Fit is the share of the median absolute deviation that the line explains: 1 for
+	// points on a line, 0 or less for no line.
 	Fit float64
-	// Value is that of the line at the time At of the last value.
+	// Value is the value of the line at At, the time of the last value.
 	Value float64
 	At    time.Time
 	Span  time.Duration // from the first value to the last
-	N     int           // values
+	N     int           // number of values
 }
 
-// FitTrend fits a line to the means of a row of points that begin at start and
-// are step apart. The slope is the median of those between all pairs of points
-// (Theil 1950; Sen, J. Am. Stat. Assoc. 63, 1968), so that up to 29 % of
-// outliers do not move it; that there is a trend at all is decided by the test
-// of Mann and Kendall; the interval is Sen's.
+// FitTrend fits a line to the means of points that begin at start and are step apart.
+// The slope is the median of the slopes between all pairs of points (Theil 1950; Sen,
+// J. Am. Stat. Assoc. 63, 1968), so that up to 29 % of outliers do not change it. The
+// test of Mann and Kendall decides whether there is a trend. The interval is Sen's.
 func FitTrend(start time.Time, step time.Duration, points []Point) Trend {
 	x, y := trendValues(step, points)
 	t := Trend{Verdict: TooFew, N: len(x)}
@@ -81,7 +80,7 @@ func FitTrend(start time.Time, step time.Duration, points []Point) Trend {
 	t.Low = slopes[max(int((n-spread)/2), 0)]
 	t.High = slopes[min(int((n+spread)/2), len(slopes)-1)]
 
-	level := make([]float64, len(gx)) // of the line, at the last value
+	level := make([]float64, len(gx)) // the values, moved along the line to the last time
 	for i := range gx {
 		level[i] = gy[i] + t.Slope*(x[len(x)-1]-gx[i])
 	}
@@ -103,7 +102,7 @@ func FitTrend(start time.Time, step time.Duration, points []Point) Trend {
 	return t
 }
 
-// trendValues are the times of the values, in seconds, and the values.
+// trendValues returns the times of the values, in seconds, and the values.
 func trendValues(step time.Duration, points []Point) (x, y []float64) {
 	for i, p := range points {
 		if p.Count > 0 && !math.IsNaN(p.Mean) && !math.IsInf(p.Mean, 0) {
@@ -114,7 +113,7 @@ func trendValues(step time.Duration, points []Point) (x, y []float64) {
 	return x, y
 }
 
-// thin takes medians of neighbours so that at most trendPoints are left.
+// thin replaces values by medians of neighbours so that at most trendPoints remain.
 func thin(x, y []float64) ([]float64, []float64) {
 	n := min(len(x), trendPoints)
 	gx, gy := make([]float64, n), make([]float64, n)
@@ -126,8 +125,8 @@ func thin(x, y []float64) ([]float64, []float64) {
 	return gx, gy
 }
 
-// pairSlopes returns the slopes between all pairs, ascending, and how many more
-// of them rise than fall.
+// pairSlopes returns the slopes between all pairs, ascending, and the number of rising
+// ones minus the number of falling ones.
 func pairSlopes(x, y []float64) (slopes []float64, s float64) {
 	slopes = make([]float64, 0, len(x)*(len(x)-1)/2)
 	for i := range x {
@@ -146,8 +145,8 @@ func pairSlopes(x, y []float64) (slopes []float64, s float64) {
 	return slopes, s
 }
 
-// kendallVariance is the variance of s above without a trend, corrected for
-// values that are equal (Kendall, Rank Correlation Methods).
+// kendallVariance returns the variance of the s of pairSlopes for values without a
+// trend, corrected for equal values (Kendall, Rank Correlation Methods).
 func kendallVariance(y []float64) float64 {
 	sorted := slices.Sorted(slices.Values(y))
 	term := func(n int) float64 { f := float64(n); return f * (f - 1) * (2*f + 5) / 18 }
@@ -163,7 +162,7 @@ func kendallVariance(y []float64) float64 {
 	return max(v, 0)
 }
 
-// middle is the median; it sorts its argument.
+// middle returns the median. It sorts its argument.
 func middle(v []float64) float64 {
 	slices.Sort(v)
 	if n := len(v); n%2 == 0 {
@@ -172,39 +171,39 @@ func middle(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// deviation is the median distance from the median.
+// deviation returns the median distance from the median.
 func deviation(v []float64) float64 {
 	m := middle(slices.Clone(v))
-	away := make([]float64, len(v))
+	distances := make([]float64, len(v))
 	for i, x := range v {
-		away[i] = math.Abs(x - m)
+		distances[i] = math.Abs(x - m)
 	}
-	return middle(away)
+	return middle(distances)
 }
 
-// Forecast says when a trend reaches a limit.
+// Forecast is the time when a trend reaches a limit.
 type Forecast struct {
-	// Known: At is the best estimate, and by the interval of the slope it lies
-	// between Earliest and Latest. Latest is zero where it may never be.
+	// Known: At is the best estimate. By the interval of the slope the time lies between
+	// Earliest and Latest; Latest is zero when the limit may never be reached.
 	Known                bool
 	At, Earliest, Latest time.Time
-	// Why says in words what the forecast rests on, or why there is none.
+	// Why says in words what the forecast rests on, or why there is no forecast.
 	Why string
 }
 
-// Reaches carries the trend on to a limit, such as a capacity that use rises
-// to, or zero that free space falls to. It answers for five times the span that
-// was measured: beyond that a line tells nothing.
+// Reaches extrapolates the trend to a limit, such as the capacity for rising use, or
+// zero for falling free space. It gives no time beyond five times the measured span: a
+// line says nothing about that.
 func (t Trend) Reaches(limit float64) Forecast {
 	if t.Verdict != Rising && t.Verdict != Falling {
 		return Forecast{Why: string(t.Verdict)}
 	}
-	away := limit - t.Value
-	if away == 0 || (away < 0) == (t.Verdict == Rising) {
+	rest := limit - t.Value
+	if rest == 0 || (rest < 0) == (t.Verdict == Rising) {
 		return Forecast{Known: true, At: t.At, Earliest: t.At, Latest: t.At, Why: "it is there already"}
 	}
 	after := func(slope float64) (time.Time, bool) {
-		seconds := away / slope
+		seconds := rest / slope
 		if !(seconds > 0 && seconds <= trendReach*t.Span.Seconds()) {
 			return time.Time{}, false
 		}
@@ -225,7 +224,7 @@ func (t Trend) Reaches(limit float64) Forecast {
 	return f
 }
 
-// words are a span for people, in the one unit that fits: "6 days".
+// words returns a span for people, in the unit that fits best: "6 days".
 func words(d time.Duration) string {
 	unit, one := "second", time.Second
 	switch {

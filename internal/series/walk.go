@@ -13,11 +13,12 @@ import (
 	"time"
 )
 
-// bbolt trusts the page numbers that it reads: of a file in which they lead in a
-// circle it never finds the end, and a list of free pages that names used ones
-// makes such a file at the next write. Neither is a panic that guard could stop,
-// so they are looked for before bbolt opens the file. What is read here is
-// bbolt's format of version 2, in the machine's byte order.
+// bbolt trusts the page numbers that it reads. In a file whose page numbers form a
+// circle it never finds the end, a list of free pages that names used pages creates
+// such a file at the next write, and a wrong number of free pages lets it allocate
+// memory until the process ends. guard can stop none of these, so this check comes
+// before bbolt opens the file. It reads bbolt's format of version 2, in the byte order
+// of the machine.
 const (
 	pageHeader    = 16 // id 8, flags 2, count 2, overflow 4
 	pageElement   = 16 // of a branch: position 4, key 4, child 8; of a leaf: flags, position, key, value, 4 each
@@ -35,27 +36,26 @@ const (
 
 var native = binary.NativeEndian
 
-// boltMeta is one of the two descriptions of a file.
+// boltMeta is one of the two meta pages of a file.
 type boltMeta struct{ pageSize, root, free, pages, transaction uint64 }
 
-// walk is a look at the pages of a file.
+// walk is the walk over the pages of a file.
 type walk struct {
 	file io.ReaderAt
 	boltMeta
-	seen []bool // by page
-	todo []boltBranch
+	seen    []bool // by page
+	pending []boltBranch
 }
 
-// boltBranch is a page to be looked at; top is in the tree of buckets.
+// boltBranch is a page to visit; top: it is in the tree of buckets.
 type boltBranch struct {
 	page uint64
 	top  bool
 }
 
-// checkPages says whether the pages of the file make trees that end, and the free
-// ones are free: errDamaged if not. It takes bbolt's lock while it looks; a file
-// that is empty or not there is fine, and so is one that no lock was got for: to
-// open it is for bbolt to refuse.
+// checkPages returns errDamaged unless the pages of the file form finite trees and the
+// free pages are unused. It holds bbolt's lock meanwhile. An empty or missing file is
+// valid. So is a file that another process has locked: bbolt then refuses to open it.
 func checkPages(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,24 +91,24 @@ func (w *walk) run(size uint64) error {
 	}
 	w.seen = make([]bool, w.pages)
 	w.seen[0], w.seen[1] = true, true
-	w.todo = []boltBranch{{w.root, true}}
-	for len(w.todo) > 0 {
-		at := w.todo[len(w.todo)-1]
-		w.todo = w.todo[:len(w.todo)-1]
-		if err := w.look(at); err != nil {
+	w.pending = []boltBranch{{w.root, true}}
+	for len(w.pending) > 0 {
+		at := w.pending[len(w.pending)-1]
+		w.pending = w.pending[:len(w.pending)-1]
+		if err := w.visit(at); err != nil {
 			return fmt.Errorf("page %d: %w", at.page, err)
 		}
 	}
 	if w.free == noFreelist {
 		return nil
 	}
-	if err := w.lookFree(); err != nil {
+	if err := w.checkFree(); err != nil {
 		return fmt.Errorf("free list, page %d: %w", w.free, err)
 	}
 	return nil
 }
 
-// readMeta takes the valid description of the later transaction, as bbolt does.
+// readMeta reads the valid meta page of the later transaction, as bbolt does.
 func (w *walk) readMeta() error {
 	first, ok := w.metaAt(0)
 	if ok {
@@ -145,10 +145,11 @@ func (w *walk) metaAt(at int64) (boltMeta, bool) {
 	return m, valid
 }
 
-// take reads a page, with what it flows over into, that nothing else has taken.
-func (w *walk) take(page uint64, whole func(flags uint16) bool) (flags, count uint16, body []byte, err error) {
+// claim reads a page with its overflow pages, and fails when one of them is part of
+// something else already.
+func (w *walk) claim(page uint64, whole func(flags uint16) bool) (flags, count uint16, body []byte, err error) {
 	if page >= w.pages {
-		return 0, 0, nil, fmt.Errorf("there are %d", w.pages)
+		return 0, 0, nil, fmt.Errorf("the file has %d pages", w.pages)
 	}
 	head := make([]byte, pageHeader)
 	if _, err := w.file.ReadAt(head, int64(page*w.pageSize)); err != nil {
@@ -157,11 +158,11 @@ func (w *walk) take(page uint64, whole func(flags uint16) bool) (flags, count ui
 	flags, count = native.Uint16(head[8:]), native.Uint16(head[10:])
 	over := uint64(native.Uint32(head[12:]))
 	if id := native.Uint64(head); id != page || over >= w.pages-page {
-		return 0, 0, nil, fmt.Errorf("it says that it is %d, and %d more", id, over)
+		return 0, 0, nil, fmt.Errorf("its head has the number %d and %d overflow pages", id, over)
 	}
 	for i := page; i <= page+over; i++ {
 		if w.seen[i] {
-			return 0, 0, nil, fmt.Errorf("%d is part of something else already", i)
+			return 0, 0, nil, fmt.Errorf("page %d is part of something else already", i)
 		}
 		w.seen[i] = true
 	}
@@ -173,14 +174,14 @@ func (w *walk) take(page uint64, whole func(flags uint16) bool) (flags, count ui
 	return flags, count, body, err
 }
 
-// look takes a page of a tree and notes those below it.
-func (w *walk) look(at boltBranch) error {
-	flags, count, body, err := w.take(at.page, func(flags uint16) bool { return flags == flagBranch || flags == flagLeaf && at.top })
+// visit claims a page of a tree and adds the pages below it to pending.
+func (w *walk) visit(at boltBranch) error {
+	flags, count, body, err := w.claim(at.page, func(flags uint16) bool { return flags == flagBranch || flags == flagLeaf && at.top })
 	switch {
 	case err != nil:
 		return err
 	case flags != flagBranch && flags != flagLeaf:
-		return fmt.Errorf("it is of no tree: flags %#x", flags)
+		return fmt.Errorf("it is not part of a tree: flags %#x", flags)
 	case flags == flagLeaf && !at.top:
 		return nil
 	case int(count)*pageElement > len(body) || flags == flagBranch && count == 0:
@@ -189,7 +190,7 @@ func (w *walk) look(at boltBranch) error {
 	for i := range int(count) {
 		e := body[i*pageElement:]
 		if flags == flagBranch {
-			w.todo = append(w.todo, boltBranch{native.Uint64(e[8:]), at.top})
+			w.pending = append(w.pending, boltBranch{native.Uint64(e[8:]), at.top})
 			continue
 		}
 		if native.Uint32(e)&elementBucket == 0 {
@@ -197,23 +198,23 @@ func (w *walk) look(at boltBranch) error {
 		}
 		value := uint64(i*pageElement) + uint64(native.Uint32(e[4:])) + uint64(native.Uint32(e[8:]))
 		if native.Uint32(e[12:]) < 16 || value+16 > uint64(len(body)) {
-			return fmt.Errorf("bucket %d of it lies outside", i)
+			return fmt.Errorf("bucket %d lies outside the page", i)
 		}
-		if root := native.Uint64(body[value:]); root != 0 { // else the bucket is inside
-			w.todo = append(w.todo, boltBranch{root, false})
+		if root := native.Uint64(body[value:]); root != 0 { // otherwise the bucket is inside the page
+			w.pending = append(w.pending, boltBranch{root, false})
 		}
 	}
 	return nil
 }
 
-// lookFree holds the list of free pages against what the trees use.
-func (w *walk) lookFree() error {
-	flags, count, body, err := w.take(w.free, func(flags uint16) bool { return flags == flagFreelist })
+// checkFree compares the list of free pages with the pages of the trees.
+func (w *walk) checkFree() error {
+	flags, count, body, err := w.claim(w.free, func(flags uint16) bool { return flags == flagFreelist })
 	if err != nil {
 		return err
 	}
 	if flags != flagFreelist {
-		return fmt.Errorf("it is none: flags %#x", flags)
+		return fmt.Errorf("it is not a free list: flags %#x", flags)
 	}
 	n := uint64(count)
 	if count == math.MaxUint16 { // the first element has the number
@@ -225,7 +226,7 @@ func (w *walk) lookFree() error {
 	for i := range n {
 		page := native.Uint64(body[8*i:])
 		if page >= w.pages || w.seen[page] {
-			return fmt.Errorf("it names %d of %d, which is in use", page, w.pages)
+			return fmt.Errorf("it names page %d of %d, which is in use", page, w.pages)
 		}
 		w.seen[page] = true
 	}

@@ -11,32 +11,32 @@ import (
 )
 
 const (
-	// From evictAt per cent of the bound in use the oldest goes, down to evictTo.
-	// The rest is room for pages that are written anew before the old are free.
+	// Above evictAt per cent of the bound in use, the oldest data is removed down to
+	// evictTo. The rest is for new copies of pages whose old copies are not free yet.
 	evictAt, evictTo = 80, 75
-	// compactionsPerCycle bounds how long a transaction takes. An hour brings 16
-	// of the finer level and six hours 16 of the coarser: less than 20 an hour.
+	// compactionsPerCycle bounds the time of a transaction. The finer level needs 16
+	// compactions an hour and the coarser one 16 in six hours: less than 20 an hour.
 	compactionsPerCycle = 1
 )
 
-// work is what one transaction is to do, taken from the store at one time.
+// work is the work of one transaction, read from the store at one time.
 type work struct {
 	minutes []*minute
 	added   map[uint32]string
 	removed []uint32
 	nextID  uint32
-	now     int64 // everything before was appended or never will be
+	now     int64 // no value before this slot is still to come
 	steady  bool
 }
 
-// outcome is what came of it.
+// outcome is the result of a transaction.
 type outcome struct {
 	evicted, damaged int
 	file, used       int64
 }
 
-// cycle writes what waits, and does a bounded part of the upkeep. It is called
-// by one goroutine only.
+// cycle writes the waiting minutes and does a bounded part of the maintenance. Only
+// one goroutine calls it.
 func (s *Store) cycle() {
 	w, ok := s.begin()
 	if !ok {
@@ -52,7 +52,7 @@ func (s *Store) cycle() {
 	var out outcome
 	err := f.update(func(tx *bolt.Tx) error { return w.all(tx, s.limits.Bytes, &out) })
 	if errors.Is(err, berrors.ErrMaxSizeReached) {
-		// Make room in a transaction of its own, then write without the upkeep.
+		// Make room in its own transaction, then write without maintenance.
 		err = f.update(func(tx *bolt.Tx) (err error) {
 			out = outcome{}
 			out.evicted, err = newPages(tx).evict(s.limits.Bytes / 20)
@@ -106,7 +106,8 @@ func (s *Store) begin() (work, bool) {
 	return w, true
 }
 
-// end takes over what a transaction did, or puts back what it did not.
+// end records the result of a transaction, or returns its work to the store when it
+// failed.
 func (s *Store) end(w work, out outcome, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,8 +136,8 @@ func (s *Store) end(w work, out outcome, err error) {
 	s.stats.LastWrite = time.Now()
 }
 
-// all is one transaction: what waits, what is too old, what is too much, and a
-// little of what is to be made coarser.
+// all is one transaction: it writes the waiting minutes, removes data that is too old
+// or beyond the bound, and makes a few coarser segments.
 func (w work) all(tx *bolt.Tx, limit int64, out *outcome) error {
 	*out = outcome{}
 	p := newPages(tx)
@@ -169,7 +170,7 @@ func (w work) all(tx *bolt.Tx, limit int64, out *outcome) error {
 	return nil
 }
 
-// write is the part that must not wait.
+// write writes the changes of the registry and the waiting minutes.
 func (w work) write(tx *bolt.Tx, p *pages) error {
 	series := tx.Bucket(bucketSeries)
 	for id, name := range w.added {
@@ -193,14 +194,13 @@ func (w work) write(tx *bolt.Tx, p *pages) error {
 	return nil
 }
 
-// replace begins a new file in place of one that turned out to be damaged. The
-// series go on with what memory holds.
+// replace begins a new file in place of a damaged one.
 func (s *Store) replace(cause error) {
 	s.fileMu.Lock()
 	defer s.fileMu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.file.letGo()
+	s.file.release()
 	s.file = nil
 	s.warnDamaged(cause)
 	if s.stats.SetAside >= maxSetAside {
@@ -217,8 +217,8 @@ func (s *Store) replace(cause error) {
 		return
 	}
 	s.file = f
-	// A new file numbers columns anew, and knows no series: what memory holds by
-	// the old ones goes.
+	// A new file has other column numbers and no series, so the minutes in memory,
+	// which use the old ones, are dropped.
 	s.reg, s.open, s.waiting, s.spare = fresh, nil, nil, nil
 	s.stats.LostMinutes++
 }

@@ -167,7 +167,8 @@ func ReplaceFile(path string, text []byte) error {
 		return err
 	}
 	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
 		return err
 	}
 	if err := os.Rename(tmp, path); err != nil {

@@ -103,7 +103,8 @@ func MatrixPage(v *topology.View, req *nusav1.MatrixRequest) *nusav1.MatrixRespo
 		last = min(first, last)
 	} else if after := req.GetAfter(); after != "" {
 		at, there := slices.BinarySearch(names, after)
-		if first = at; there {
+		first = at
+		if there {
 			first++
 		}
 	}
