@@ -257,6 +257,38 @@ func TestInvalidSubmitsNameTheField(t *testing.T) {
 	})
 }
 
+// TestSubmitsThroughAFollower: it forwards single submits and streams of submits.
+func TestSubmitsThroughAFollower(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		for i := 1; i <= 3; i++ {
+			w.server(i, 1, 2, 3)
+		}
+		follower := w.master(1, 2, 3)%3 + 1
+		w.submit(follower, spec("one", 0))
+		ctx, cancel := callCtx()
+		defer cancel()
+		stream, err := nusav1.NewJobsClient(w.conn(follower)).SubmitMany(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []*nusav1.JobSpec{spec("one", 0), spec("", 0), spec("two", 0)} {
+			if err := stream.Send(&nusav1.SubmitRequest{Spec: s}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = stream.CloseSend()
+		for i, want := range []*nusav1.SubmitManyResponse{
+			{Response: &nusav1.SubmitResponse{Version: 1}}, {Code: int32(codes.InvalidArgument)}, {Response: &nusav1.SubmitResponse{Version: 1, Changed: true}},
+		} {
+			r, err := stream.Recv()
+			if err != nil || r.GetCode() != want.GetCode() || r.GetResponse().GetVersion() != want.GetResponse().GetVersion() ||
+				r.GetResponse().GetChanged() != want.GetResponse().GetChanged() {
+				t.Errorf("response %d: %v, %v", i, r, err)
+			}
+		}
+	})
+}
+
 // fakeLogs is an agent's Allocations service.
 type fakeLogs struct {
 	nusav1.UnimplementedAllocationsServer

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand"
 	"reflect"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
@@ -207,4 +209,27 @@ func testSpec(name string) *nusav1.JobSpec {
 		Count: proto.Int32(1),
 		Tasks: map[string]*nusav1.Task{"main": {Driver: "process", Config: config, Resources: &nusav1.Resources{CpuMilli: 10, MemoryBytes: 16 << 20}}},
 	}}}
+}
+
+// TestInterceptorSeesTheSubmittedJob, with the getters of the generated request.
+func TestInterceptorSeesTheSubmittedJob(t *testing.T) {
+	raw, err := proto.Marshal(&nusav1.SubmitRequest{Spec: testSpec("web"), IdempotencyKey: "key"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	decode := func(v any) error { return wire.NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(raw)}, v) }
+	refused := status.Error(codes.PermissionDenied, "refused")
+	_, err = submitHandler(jobs{}, t.Context(), decode, func(_ context.Context, req any, info *grpc.UnaryServerInfo, _ grpc.UnaryHandler) (any, error) {
+		r, ok := req.(interface {
+			GetSpec() *nusav1.JobSpec
+			GetIdempotencyKey() string
+		})
+		if !ok || info.FullMethod != "/nusa.v1.Jobs/Submit" || r.GetSpec().GetName() != "web" || r.GetIdempotencyKey() != "key" {
+			t.Errorf("%s of %v", info.FullMethod, req)
+		}
+		return nil, refused
+	})
+	if err != refused {
+		t.Errorf("the call returns %v", err)
+	}
 }
