@@ -1,10 +1,3 @@
-// Package accept decides what a region tells the global tier about its slots:
-// a pure function from the committed view and the scheduler's plan.
-//
-// A slot is accepted by being in the log. What fits nowhere is given back by a
-// command of the log, so that nothing is placed after the region said that it
-// will not. Stopped, revoked and done follow from the state. Every answer is
-// repeated until the order that the region holds has changed accordingly.
 package accept
 
 import (
@@ -15,29 +8,30 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// DefaultGrace is how long an instance may be without a node before it is
-// given back: long enough for a node that is just registering or freeing.
+// DefaultGrace is how long an instance may be without a node before it is given
+// back: long enough for a node to register, or for resources to be released.
 const DefaultGrace = time.Second
 
 // Input is what a decision is made from.
 type Input struct {
-	// View is the committed state: nothing else may be answered.
+	// View is the committed state: answers must not be about anything else.
 	View *state.View
-	// Unplaced of a plan over this view (or one that runs ahead of it).
+	// Unplaced of a plan over this view, or over one that is ahead of it.
 	Unplaced []sched.Unplaced
-	// LinkUp says that a session with the global tier is up; without one
+	// LinkUp says that a session with the global tier is up; without a session
 	// instances wait here.
 	LinkUp      bool
 	NowUnixNano int64
 	Grace       time.Duration // 0 = at once
 }
 
-// Return makes the command that gives unplaced instances back, nil when there
-// is nothing to give back now, and after how long to ask again (0 = no need).
-// Instances that no node could ever run, or that every fitting node declined,
-// do not wait for the grace to pass. A region's own jobs and system jobs wait
-// for ever; what may still run on a lost node waits until that is forgotten, see
-// Away. The answers are sent once the command is committed: see Answers.
+// Return makes the command that gives unplaced instances back, nil if nothing is to
+// be given back now, and after how long to ask again (0 = not at all). Instances
+// that no node could ever run, or that every fitting node declined, do not wait for
+// the grace to pass. Instances of the region's own jobs and of system jobs are never
+// given back. Instances that may still run on a lost node wait until the node is
+// back or removed, see Disconnected. The answers are sent once the command is
+// committed: see Answers.
 func Return(in Input) (*state.AnswerSlots, time.Duration) {
 	if !in.LinkUp {
 		return nil, 0
@@ -69,8 +63,8 @@ func Return(in Input) (*state.AnswerSlots, time.Duration) {
 	return &cmd, time.Duration(next)
 }
 
-// returnable adds the parts of a slot that are to be given back now, and
-// answers after how many nanoseconds the next one is.
+// returnable adds the parts of a slot that are to be given back now, and returns
+// after how many nanoseconds the next part is due; 0 = none.
 func (in *Input) returnable(cmd *state.AnswerSlots, s *state.Slot, u *sched.Unplaced) (next int64) {
 	first := len(cmd.Answers)
 	for _, r := range u.Ranges {
@@ -98,9 +92,9 @@ func (in *Input) returnable(cmd *state.AnswerSlots, s *state.Slot, u *sched.Unpl
 	return next
 }
 
-// grace is how many nanoseconds an index still waits here for a node, counted
-// from the slot's arrival or the end of its last attempt; longer where the slot
-// is to be held, so that a node is kept for it (sched.ReserveAfter).
+// grace returns how many nanoseconds an index still waits here for a node, counted
+// from the slot's arrival or from the end of its last attempt. It waits longer if
+// the slot is to be held, so that a node is reserved for it (sched.ReserveAfter).
 func (in *Input) grace(s *state.Slot, u *sched.Unplaced, index int32) int64 {
 	if u.Never || u.Reason == state.ReasonDeclined {
 		return 0
@@ -109,7 +103,7 @@ func (in *Input) grace(s *state.Slot, u *sched.Unplaced, index int32) int64 {
 	return max(since+int64(in.Grace), s.CommittedUnixNano+s.HoldNano) - in.NowUnixNano
 }
 
-// lives says that the instance has an allocation that this region hears of.
+// lives reports whether the instance has a live allocation on a connected node.
 func (in *Input) lives(key state.GroupKey, index int32) bool {
 	for a := range in.View.InstanceAllocs(key, index) {
 		if a.Live() && !a.Disconnected {
@@ -119,8 +113,8 @@ func (in *Input) lives(key state.GroupKey, index int32) bool {
 	return false
 }
 
-// Answers are all answers that hold in the committed view, by group and slot:
-// to be sent and repeated until the orders change accordingly.
+// Answers returns all answers that hold in the committed view, by group and slot. They
+// are sent and repeated until the orders change accordingly.
 func Answers(view *state.View) []state.Answer {
 	var out []state.Answer
 	for g := range view.Groups() {
@@ -129,35 +123,35 @@ func Answers(view *state.View) []state.Answer {
 	return out
 }
 
-// GroupAnswers are the answers about one group of the view. While a change of
-// slot orders is incomplete nothing is said to have ended.
+// GroupAnswers returns the answers about one group of the view. While a change of slot
+// orders is incomplete, no answer says that a slot ended.
 func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 	if g.Key.Local {
 		return nil
 	}
 	var out []state.Answer
-	whole := !view.Cluster().OrdersIncomplete
+	complete := !view.Cluster().OrdersIncomplete
 	for _, s := range g.Slots {
 		for _, a := range s.Returned {
-			// Who rejects a change of a slot still has what ran before it.
+			// A region that rejects a change of a slot still runs what ran before it.
 			if a.State != state.SlotRejected || !livesIn(view, s) {
 				out = append(out, a)
 			}
 		}
 		switch {
 		case s.Desired != state.Run:
-			stay := kept(view, s)
-			if whole {
+			stay := exempt(view, s)
+			if complete {
 				out = append(out, stay...)
 			}
-			if whole && len(stay) == 0 && !livesIn(view, s) {
+			if complete && len(stay) == 0 && !livesIn(view, s) {
 				ended := state.SlotStopped
 				if s.Desired == state.Revoke {
 					ended = state.SlotRevoked
 				}
 				out = append(out, answer(s, s.From, s.To, ended))
 			}
-		case s.State != state.SlotDone && whole && done(view, g, s):
+		case s.State != state.SlotDone && complete && done(view, g, s):
 			out = append(out, doneAnswers(view, s)...)
 		case s.State != state.SlotAccepted && s.State != state.SlotDone:
 			for _, r := range s.Ranges() {
@@ -168,10 +162,10 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 	return out
 }
 
-// kept are the instances of a slot that are to be given up unless they are heard
-// of, and are. The rest of the slot is another one once they are the region's
-// again, and is answered then.
-func kept(view *state.View, s *state.Slot) []state.Answer {
+// exempt returns the answers about instances that stay although their slot is
+// revoked with UnlessConnected. Once the global tier has made them a slot of their
+// own, the rest of the slot is answered.
+func exempt(view *state.View, s *state.Slot) []state.Answer {
 	if s.Desired != state.Revoke || !s.UnlessConnected {
 		return nil
 	}
@@ -196,7 +190,7 @@ func answer(s *state.Slot, from, to int32, st state.SlotState) state.Answer {
 	}
 }
 
-// livesIn says that an allocation of the slot has not ended.
+// livesIn reports whether an allocation of the slot has not ended.
 func livesIn(view *state.View, s *state.Slot) bool {
 	job, ok := view.Job(s.Key().JobKey(), s.JobVersion)
 	system := ok && job.Type == state.System
@@ -208,7 +202,8 @@ func livesIn(view *state.View, s *state.Slot) bool {
 	return false
 }
 
-// done says that every instance of a batch slot has ended for good.
+// done reports whether every instance of a batch slot has ended and is not tried
+// again.
 func done(view *state.View, g *state.GroupView, s *state.Slot) bool {
 	if g.Counts.Complete+g.Counts.Failed == 0 {
 		return false
@@ -229,7 +224,7 @@ func done(view *state.View, g *state.GroupView, s *state.Slot) bool {
 	return wanted > 0 && finished == wanted && !livesIn(view, s)
 }
 
-// doneAnswers say how a batch slot ended: a reason where instances failed.
+// doneAnswers say how a batch slot ended, with a reason if instances failed.
 func doneAnswers(view *state.View, s *state.Slot) []state.Answer {
 	var failed, all int32
 	message := ""

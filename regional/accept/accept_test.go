@@ -51,7 +51,7 @@ func (r *region) order(from, to int32, generation int64, desired state.Desired, 
 	}}}})
 }
 
-// place puts instance i on the node as allocation "a<i>".
+// place places instance i on the node as allocation "a<i>".
 func (r *region) place(i int32) {
 	r.t.Helper()
 	r.do(state.Command{ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{{
@@ -64,7 +64,7 @@ func (r *region) report(i int32, s state.AllocState) {
 	r.do(state.Command{AgentReports: &state.AgentReports{NodeID: "n1", Reports: []state.AllocReport{{ID: fmt.Sprint("a", i), State: s}}}})
 }
 
-// lost makes the node lost or left.
+// lost marks the node lost or left.
 func (r *region) lost(status state.NodeStatus) {
 	r.t.Helper()
 	r.do(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: "n1", Status: status}})
@@ -110,7 +110,7 @@ func TestStoppedAndRevokedOnceNothingLives(t *testing.T) {
 		r.report(1, state.Stopped)
 		r.answers("0-2 g5 " + word)
 		r.do(state.Command{ApplyOrders: &state.ApplyOrders{More: true}})
-		r.answers() // a later part of the change may still want them
+		r.answers() // a later part of the change may still want the slots
 		r.do(state.Command{ApplyOrders: &state.ApplyOrders{Removed: []string{"default/api/web/0"}}})
 		r.answers()
 	}
@@ -233,8 +233,8 @@ func TestReturn(t *testing.T) {
 	}
 }
 
-// What was given back is answered until the order no longer has it; the rest
-// of the slot stays accepted.
+// The answer about a part that was given back is repeated until the order no longer
+// has that part; the rest of the slot stays accepted.
 func TestReturnedUntilTheOrderIsCut(t *testing.T) {
 	r := newRegion(t, state.Service)
 	r.order(0, 4, 5, state.Run, state.SlotOffered)
@@ -253,8 +253,8 @@ func TestReturnedUntilTheOrderIsCut(t *testing.T) {
 	r.answers("2-4 g8 accepted")
 }
 
-// A change of a slot that cannot be run is rejected once what ran before it has
-// ended: before, the index would have two owners.
+// A change of a slot that cannot run is rejected only once the instances of before
+// have ended: otherwise the index would have two owners.
 func TestRejectedOnceNothingLives(t *testing.T) {
 	r := newRegion(t, state.Service)
 	r.order(0, 2, 10, state.Run, state.SlotAccepted)

@@ -1,6 +1,3 @@
-// Package gossip lets the servers of one region find one another: memberlist
-// over the role's own sockets, with a little metadata a server. It says who is
-// there and who fell silent; what follows from that is the caller's business.
 package gossip
 
 import (
@@ -22,24 +19,26 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/notify"
 )
 
-// maxMembers bounds the servers remembered, failed ones included. A region has
-// at most nine voters; the rest is room for servers that were replaced.
+// maxMembers bounds the known servers, failed ones included. A region has at most
+// nine voters; the rest is room for servers that were replaced.
 const maxMembers = 64
 
-// rejoinEvery is how often a group that lacks a known address tries it again:
-// memberlist alone never heals a partition longer than its own memory.
+// rejoinEvery is how often a known address without a live server is contacted again:
+// memberlist alone does not heal a partition that lasted longer than it remembers
+// dead members.
 const rejoinEvery = 5 * time.Second
 
-// ErrTooLarge says that a server's metadata does not fit a gossip message.
+// ErrTooLarge says that a server's metadata does not fit into a gossip message.
 var ErrTooLarge = errors.New("gossip metadata too large")
 
-// Meta is what a server says about itself. Encoded at most 512 bytes.
+// Meta is what a server publishes about itself. Encoded at most 512 bytes.
 type Meta struct {
-	// ID is unique in the region and for ever: a replaced server has another.
+	// ID is unique in the region and never used again: a replacement has another.
 	ID string `json:"i"`
-	// Name is what the operator calls the server.
+	// Name is the operator's name for the server.
 	Name string `json:"n"`
 	// Addresses, "host:port", as others reach them.
 	GRPC  string `json:"g"`
@@ -47,27 +46,27 @@ type Meta struct {
 	Probe string `json:"p"`
 	// Expect is the server's bootstrap_expect.
 	Expect int `json:"e,omitempty"`
-	// Bootstrapped says that the server has Raft state: it belongs to a group.
+	// Bootstrapped says that the server has Raft state and so belongs to a group.
 	Bootstrapped bool `json:"b,omitempty"`
 	// Cluster is the id of that group, once known.
 	Cluster string `json:"u,omitempty"`
-	// Candidates is a hash of the set of servers that this one would form a
-	// group with; empty when it sees too few.
+	// Candidates is a hash of the set of servers that this one would form a group with;
+	// empty if it sees too few.
 	Candidates string `json:"c,omitempty"`
-	// Started is when this life of the server began, in Unix milliseconds of
-	// its own clock. It tells the later of two servers at one address.
+	// Started is when the server was started, in Unix milliseconds of its own clock. It
+	// tells which of two servers at one address is the later one.
 	Started int64 `json:"s,omitempty"`
 	// Version of the build.
 	Version string `json:"v,omitempty"`
 }
 
-// Member is a server that gossip knows or knew.
+// Member is a server that gossip knows.
 type Member struct {
 	Meta
 	// Gossip is the member's gossip address.
 	Gossip string
-	// Alive is false for a server that fell silent, left, or whose address a
-	// later one has.
+	// Alive is false for a server that is silent, left, or whose address a later server
+	// has.
 	Alive bool
 	// Since is when Alive last changed, on the local clock.
 	Since time.Time
@@ -80,13 +79,13 @@ type Config struct {
 	Listen string
 	// Advertise is the host that others use.
 	Advertise string
-	// Region is the group's label: packets of another label are refused.
+	// Region is the group's label: packets with another label are refused.
 	Region string
-	// Key encrypts, may be empty.
+	// Key encrypts the packets; empty = no encryption.
 	Key []byte
 	// Join are gossip addresses of any members.
 	Join []string
-	// Fast suits one machine: more gossip, sooner.
+	// Fast makes gossip more frequent, for servers on one machine.
 	Fast   bool
 	Logger *slog.Logger
 }
@@ -101,11 +100,10 @@ type Group struct {
 	mu      sync.Mutex
 	local   Meta
 	members map[string]Member
-	changed chan struct{} // closed and replaced at every change
+	changed notify.Signal // of local and members
 }
 
-// Listen opens the sockets; nothing is sent before Run. The address it listens
-// on is known afterwards.
+// Listen opens the sockets; nothing is sent before Run. Addr is known afterwards.
 func Listen(ctx context.Context, cfg Config) (*Group, error) {
 	tr, err := listen(ctx, cfg.Net, cfg.Listen, cfg.Logger)
 	if err != nil {
@@ -118,17 +116,17 @@ func Listen(ctx context.Context, cfg Config) (*Group, error) {
 	}
 	return &Group{
 		cfg: cfg, tr: tr, addr: net.JoinHostPort(cfg.Advertise, port),
-		members: map[string]Member{}, changed: make(chan struct{}),
+		members: map[string]Member{},
 	}, nil
 }
 
-// Addr is the gossip address that others use.
+// Addr returns the gossip address that others use.
 func (g *Group) Addr() string { return g.addr }
 
-// Close gives the sockets of a group back that is never Run.
+// Close closes the sockets of a group whose Run is not called.
 func (g *Group) Close() { g.tr.close() }
 
-// Run takes part until ctx ends. It must be called once, after SetLocal.
+// Run takes part in gossip until ctx ends. It must be called once, after SetLocal.
 func (g *Group) Run(ctx context.Context) error {
 	if err := g.create(ctx, g.Local().ID); err != nil {
 		g.tr.close()
@@ -140,8 +138,8 @@ func (g *Group) Run(ctx context.Context) error {
 	grp.Go(func() error { g.publish(ctx); return nil })
 	grp.Go(func() error {
 		<-ctx.Done()
-		// A leave is broadcast best effort: others need not wait for their
-		// probes to find that this server went.
+		// The broadcast of the leave is best effort: with it others need not wait until
+		// their probes fail.
 		_ = g.ml.Leave(100 * time.Millisecond)
 		err := g.ml.Shutdown()
 		g.tr.close()
@@ -189,12 +187,12 @@ func (g *Group) create(ctx context.Context, id string) error {
 	return err
 }
 
-// rejoin contacts the configured addresses until one answers, and later
-// whichever known address is not among the living.
+// rejoin contacts the configured addresses until one responds, and later every known
+// address without a live server.
 func (g *Group) rejoin(ctx context.Context) {
 	wait := 50 * time.Millisecond
 	for {
-		missing := g.missingAddresses()
+		missing := g.Missing()
 		if len(missing) > 0 {
 			if _, err := g.ml.Join(missing); err != nil && ctx.Err() == nil && len(g.alive()) <= 1 {
 				g.cfg.Logger.Debug("cannot join the gossip group yet", "addresses", missing, "error", err)
@@ -214,8 +212,9 @@ func (g *Group) rejoin(ctx context.Context) {
 	}
 }
 
-// missingAddresses are addresses to try: configured or once seen, and not alive now.
-func (g *Group) missingAddresses() []string {
+// Missing returns the gossip addresses, configured or once seen, at which no server is
+// alive now; sorted.
+func (g *Group) Missing() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	want := map[string]bool{}
@@ -234,22 +233,18 @@ func (g *Group) missingAddresses() []string {
 	return slices.Sorted(maps.Keys(want))
 }
 
-// Missing are the gossip addresses, configured or once seen, at which no
-// server is alive now; sorted.
-func (g *Group) Missing() []string { return g.missingAddresses() }
-
 func (g *Group) alive() []Member {
 	return slices.DeleteFunc(g.Members(), func(m Member) bool { return !m.Alive })
 }
 
-// publish sends changed metadata of this server.
+// publish broadcasts changed metadata of this server.
 func (g *Group) publish(ctx context.Context) {
 	sent := g.Local()
 	for {
 		changed := g.Changed()
 		if now := g.Local(); now != sent {
-			// The time-out only bounds the wait for the broadcast to be sent;
-			// it goes out in any case.
+			// The timeout only bounds the wait until the broadcast was sent; it is sent in
+			// any case.
 			_ = g.ml.UpdateNode(time.Second)
 			sent = now
 		}
@@ -261,15 +256,14 @@ func (g *Group) publish(ctx context.Context) {
 	}
 }
 
-// Local is what this server says about itself.
+// Local returns what this server publishes about itself.
 func (g *Group) Local() Meta {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.local
 }
 
-// SetLocal replaces it and tells the others soon. ErrTooLarge leaves it as it
-// was.
+// SetLocal replaces what this server publishes. With ErrTooLarge nothing changes.
 func (g *Group) SetLocal(m Meta) error {
 	if _, err := encode(m); err != nil {
 		return err
@@ -280,11 +274,11 @@ func (g *Group) SetLocal(m Meta) error {
 		return nil
 	}
 	g.local = m
-	g.notify()
+	g.changed.Notify()
 	return nil
 }
 
-// Members are all servers known, this one included, sorted by ID.
+// Members returns all known servers, this one included, sorted by ID.
 func (g *Group) Members() []Member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -302,8 +296,8 @@ func (g *Group) Members() []Member {
 	return out
 }
 
-// replaced says that a later server has m's address: m is gone, though nobody
-// may have noticed its silence yet. g.mu is held.
+// replaced reports whether a later server has m's address: then m is gone, even if
+// its silence was not noticed yet. The caller holds g.mu.
 func (g *Group) replaced(m Member) bool {
 	later := func(o Meta, addr string) bool {
 		return addr == m.Gossip && o.ID != m.ID && (o.Started > m.Started || o.Started == m.Started && o.ID > m.ID)
@@ -316,23 +310,14 @@ func (g *Group) replaced(m Member) bool {
 	return later(g.local, g.addr)
 }
 
-// Changed is closed at the next change of Members.
-func (g *Group) Changed() <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.changed
-}
+// Changed returns a channel that is closed at the next change of Members.
+func (g *Group) Changed() <-chan struct{} { return g.changed.C() }
 
-func (g *Group) notify() {
-	close(g.changed)
-	g.changed = make(chan struct{})
-}
-
-// observe notes what memberlist said about a node.
+// observe stores what memberlist found out about a node.
 func (g *Group) observe(n *memberlist.Node, alive bool) {
 	var meta Meta
 	if err := json.Unmarshal(n.Meta, &meta); err != nil || meta.ID != n.Name {
-		// A server of a version that speaks another way, or none of ours.
+		// A server of a version with another format, or another program.
 		g.cfg.Logger.Warn("gossip member with unreadable metadata is ignored", "member", n.Name, "address", n.Address(), "error", err)
 		return
 	}
@@ -348,10 +333,10 @@ func (g *Group) observe(n *memberlist.Node, alive bool) {
 		return
 	}
 	g.members[meta.ID] = m
-	g.notify()
+	g.changed.Notify()
 }
 
-// forgetOne drops the member that failed first.
+// forgetOne removes the member that failed first; false if none failed.
 func (g *Group) forgetOne() bool {
 	oldest := ""
 	for _, id := range slices.Sorted(maps.Keys(g.members)) {
@@ -375,13 +360,13 @@ func encode(m Meta) ([]byte, error) {
 	return raw, nil
 }
 
-// delegate is the group as memberlist calls it back.
+// delegate has the callbacks of memberlist.
 type delegate struct{ g *Group }
 
 func (d delegate) NodeMeta(int) []byte {
 	raw, err := encode(d.g.Local())
 	if err != nil {
-		return nil // cannot be: SetLocal and Run refuse what does not fit
+		return nil // does not happen: SetLocal refuses metadata that does not fit
 	}
 	return raw
 }
@@ -394,8 +379,8 @@ func (d delegate) NotifyJoin(n *memberlist.Node)   { d.g.observe(n, true) }
 func (d delegate) NotifyUpdate(n *memberlist.Node) { d.g.observe(n, true) }
 func (d delegate) NotifyLeave(n *memberlist.Node)  { d.g.observe(n, false) }
 
-// logWriter turns memberlist's lines "[LEVEL] memberlist: text" into records.
-// Its errors are warnings here: it goes on by itself.
+// logWriter turns memberlist's lines "[LEVEL] memberlist: text" into records. Errors
+// of memberlist become warnings: it recovers by itself.
 type logWriter struct{ log *slog.Logger }
 
 func (w logWriter) Write(p []byte) (int, error) {

@@ -6,13 +6,14 @@ import (
 	"testing"
 )
 
-// TestTheLaterOfTwoAtOneAddressCounts, in whatever order they became known.
-func TestTheLaterOfTwoAtOneAddressCounts(t *testing.T) {
+// Of two servers at one address only the later one is alive, in whatever order they
+// became known.
+func TestLaterServerAtAddressReplacesEarlier(t *testing.T) {
 	old := Member{Meta: Meta{ID: "old", Started: 1}, Gossip: "h:1", Alive: true}
 	later := Member{Meta: Meta{ID: "later", Started: 2}, Gossip: "h:1", Alive: true}
 	other := Member{Meta: Meta{ID: "other", Started: 3}, Gossip: "h:2", Alive: true}
-	fallen := later
-	fallen.Alive = false
+	silent := later
+	silent.Alive = false
 	for name, test := range map[string]struct {
 		members []Member
 		local   Meta
@@ -20,7 +21,7 @@ func TestTheLaterOfTwoAtOneAddressCounts(t *testing.T) {
 		alive   string
 	}{
 		"both known":           {[]Member{old, later, other}, Meta{}, "", "later other"},
-		"the later one died":   {[]Member{old, fallen, other}, Meta{}, "", "old other"},
+		"the later one is silent":   {[]Member{old, silent, other}, Meta{}, "", "old other"},
 		"this server is later": {[]Member{old, other}, Meta{ID: "me", Started: 9}, "h:1", "me other"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -42,7 +43,7 @@ func TestTheLaterOfTwoAtOneAddressCounts(t *testing.T) {
 }
 
 func TestMetadataIsBounded(t *testing.T) {
-	g := &Group{changed: make(chan struct{}), members: map[string]Member{}}
+	g := &Group{members: map[string]Member{}}
 	fits := Meta{
 		ID: strings.Repeat("i", 72), Name: strings.Repeat("n", 63), Cluster: strings.Repeat("c", 36), Candidates: "0123456789abcdef",
 		GRPC: "255.255.255.255:65535", Raft: "255.255.255.255:65535", Probe: "255.255.255.255:65535",

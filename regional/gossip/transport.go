@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// packetQueue and streamQueue bound what waits for memberlist; beyond them
-	// packets are dropped, as a network would, and streams closed.
+	// packetQueue and streamQueue bound what waits for memberlist. Further packets are
+	// dropped, as a network does, and further streams are closed.
 	packetQueue = 256
 	streamQueue = 16
-	// maxPacket is the greatest UDP payload.
+	// maxPacket is the size of the largest UDP payload.
 	maxPacket = 64 << 10
 )
 
@@ -37,8 +37,8 @@ type transport struct {
 	once    sync.Once
 }
 
-// listen opens both sockets on the same port. With port 0 the network chooses
-// for streams, and packets may find that port taken: then it tries again.
+// listen opens both sockets on the same port. With port 0 the network chooses the
+// port for streams. That port may be in use for packets: then listen tries again.
 func listen(ctx context.Context, n network.Net, addr string, log *slog.Logger) (*transport, error) {
 	var err error
 	for range 8 {
@@ -75,7 +75,7 @@ func (t *transport) run(ctx context.Context) error {
 	err := grp.Wait()
 	for {
 		select {
-		case c := <-t.streams: // nobody reads them any more
+		case c := <-t.streams: // memberlist has stopped reading them
 			_ = c.Close()
 		default:
 			return err
@@ -96,7 +96,7 @@ func (t *transport) receive(ctx context.Context) error {
 		p := &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: from, Timestamp: time.Now()}
 		select {
 		case t.packets <- p:
-		default: // dropped, as a network would
+		default: // dropped, as a network does
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (t *transport) close() {
 	})
 }
 
-// FinalAdvertiseAddr is what create resolved.
+// FinalAdvertiseAddr returns the address that create resolved.
 func (t *transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) { return t.ip, t.port, nil }
 
 // WriteTo sends a packet.
@@ -145,8 +145,10 @@ func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, e
 	return t.net.Dial(ctx, addr)
 }
 
+// PacketCh delivers received packets.
 func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
 
+// StreamCh delivers accepted streams.
 func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
 
 // Shutdown closes the sockets.

@@ -5,21 +5,20 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// DisconnectedRange are instances From ≤ i < To of a slot that no node takes now, while an
-// earlier attempt of them may still run on a lost node. They are not given
-// back: when the node is heard again they go on, as disconnect.reconcile says.
-// The global tier is told of them, and revokes them once another region has
-// room.
+// DisconnectedRange is a part From ≤ i < To of a slot: no node takes its instances
+// now, and an earlier attempt of each may still run on a lost node. They are not
+// given back: when the node is back they go on, as disconnect.reconcile says. They
+// are reported to the global tier, which revokes them once another region has room.
 type DisconnectedRange struct {
 	From, To   int32
 	Generation int64
 	NodeName   string
-	// SinceUnixNano is since when the node is silent.
+	// SinceUnixNano is since when the node has been silent.
 	SinceUnixNano int64
 }
 
-// Disconnected are the instances of a group that are away, ascending, by what a plan
-// over the view (or an earlier one) could not place.
+// Disconnected returns the disconnected instances of a group, ascending. unplaced is
+// of a plan over the view, or over an earlier one.
 func Disconnected(view *state.View, key state.GroupKey, unplaced []sched.Unplaced) []DisconnectedRange {
 	if len(unplaced) == 0 {
 		return nil
@@ -37,7 +36,7 @@ func Disconnected(view *state.View, key state.GroupKey, unplaced []sched.Unplace
 		last = a.Index
 		s := state.SlotOf(g.Slots, a.Index)
 		n := mayRunOn(view, key, a.Index)
-		if s == nil || n == nil || !s.Wants(a.Index) || !lacks(unplaced, s, a.Index) {
+		if s == nil || n == nil || !s.Wants(a.Index) || !isUnplaced(unplaced, s, a.Index) {
 			continue
 		}
 		next := DisconnectedRange{a.Index, a.Index + 1, s.Generation, n.Name, n.StatusUnixNano}
@@ -50,8 +49,8 @@ func Disconnected(view *state.View, key state.GroupKey, unplaced []sched.Unplace
 	return out
 }
 
-// lacks says that a plan found no node for an index of a slot.
-func lacks(unplaced []sched.Unplaced, s *state.Slot, index int32) bool {
+// isUnplaced reports whether a plan found no node for an index of a slot.
+func isUnplaced(unplaced []sched.Unplaced, s *state.Slot, index int32) bool {
 	for i := range unplaced {
 		u := &unplaced[i]
 		if u.Generation != s.Generation || u.System || u.Key != s.Key() {
@@ -66,9 +65,9 @@ func lacks(unplaced []sched.Unplaced, s *state.Slot, index int32) bool {
 	return false
 }
 
-// mayRunOn is the lost node on which the latest attempt of an instance may still
-// run; nil if there is none, or if another attempt is heard of. On a node that
-// left on purpose nothing runs.
+// mayRunOn returns the lost node on which the latest attempt of an instance may still
+// run; nil if there is none, or if another attempt is on a connected node. A node
+// that left on purpose runs nothing.
 func mayRunOn(view *state.View, key state.GroupKey, index int32) *state.Node {
 	var lost *state.Node
 	for a := range view.InstanceAllocs(key, index) {

@@ -9,9 +9,10 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestAway: what no node takes and a lost one may still run, in ranges; what is
-// heard of, has ended, is no longer wanted or never had a node is not.
-func TestAway(t *testing.T) {
+// Instances that no node takes and that a lost node may still run are disconnected.
+// Instances that run on a connected node, have ended, are no longer wanted or never
+// had a node are not.
+func TestDisconnected(t *testing.T) {
 	unplaced := func(from, to int32) []sched.Unplaced {
 		return []sched.Unplaced{{Key: key, JobVersion: 1, Generation: 5, Ranges: []sched.Range{{From: from, To: to}}}}
 	}
@@ -60,7 +61,7 @@ func TestAway(t *testing.T) {
 				}
 			}
 			if strings.Join(got, " ") != c.want {
-				t.Errorf("away %q, want %q", got, c.want)
+				t.Errorf("disconnected %q, want %q", got, c.want)
 			}
 		})
 	}
