@@ -20,9 +20,9 @@ func TestLaterServerAtAddressReplacesEarlier(t *testing.T) {
 		addr    string
 		alive   string
 	}{
-		"both known":           {[]Member{old, later, other}, Meta{}, "", "later other"},
-		"the later one is silent":   {[]Member{old, silent, other}, Meta{}, "", "old other"},
-		"this server is later": {[]Member{old, other}, Meta{ID: "me", Started: 9}, "h:1", "me other"},
+		"both known":              {[]Member{old, later, other}, Meta{}, "", "later other"},
+		"the later one is silent": {[]Member{old, silent, other}, Meta{}, "", "old other"},
+		"this server is later":    {[]Member{old, other}, Meta{ID: "me", Started: 9}, "h:1", "me other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := &Group{local: test.local, addr: test.addr, members: map[string]Member{}}

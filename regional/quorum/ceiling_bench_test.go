@@ -19,10 +19,10 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// BenchmarkCeiling is what the parts alone can do here, without Nusa: unary calls
-// of 200 bytes that are answered once they are in a Raft log on disk, with fsync.
-// Those that wait together share an entry. Callers are in the same process, on
-// four connections.
+// BenchmarkCeiling measures what gRPC and the Raft log can do without Nusa: unary
+// calls of 200 bytes that return once they are in a Raft log on disk, with fsync.
+// Calls that wait together share an entry. Callers are in the same process, on four
+// connections.
 func BenchmarkCeiling(b *testing.B) {
 	for _, callers := range []int{1, 16, 64} {
 		for _, logged := range []bool{false, true} {
@@ -31,8 +31,8 @@ func BenchmarkCeiling(b *testing.B) {
 	}
 }
 
-// BenchmarkCeilingAtRest is how long such a call takes when there is one each 20 ms:
-// mostly what the machine needs to wake up.
+// BenchmarkCeilingAtRest measures how long such a call takes if there is one each
+// 20 ms: mostly the time that the machine needs to wake up.
 func BenchmarkCeilingAtRest(b *testing.B) {
 	for _, logged := range []bool{false, true} {
 		b.Run(fmt.Sprintf("log=%t", logged), func(b *testing.B) {
@@ -65,7 +65,7 @@ func request() *grpc_health_v1.HealthCheckRequest {
 	return &grpc_health_v1.HealthCheckRequest{Service: strings.Repeat("x", 200)}
 }
 
-// parts are clients of a server, each with a connection.
+// parts returns clients of a server, each with a connection.
 func parts(b *testing.B, connections int, logged bool) []grpc_health_v1.HealthClient {
 	b.Helper()
 	srv := &logging{queue: make(chan entering, 1024)}
@@ -139,7 +139,7 @@ func (l *logging) Check(_ context.Context, req *grpc_health_v1.HealthCheckReques
 	return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}, nil
 }
 
-// run puts all that waits into one entry after the other.
+// run puts all waiting calls into one entry after the other.
 func (l *logging) run() {
 	for first := range l.queue {
 		waiting, data := []entering{first}, []byte(first.data)
@@ -160,7 +160,7 @@ func (l *logging) run() {
 	}
 }
 
-// alone is a Raft group of one server, its log on disk.
+// alone returns a Raft group of one server with its log on disk.
 func alone(b *testing.B) *raft.Raft {
 	b.Helper()
 	log := newLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))

@@ -11,9 +11,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// logger is the library's logger onto slog. The library reports every retry
-// and vote as a warning; to an operator only its errors are, and what matters
-// about elections is logged by the server itself.
+// logger passes the library's log records to slog. The library logs every retry and
+// vote as a warning. Here only its errors are warnings; the server itself logs what
+// matters about elections.
 type logger struct {
 	log  *slog.Logger
 	name string

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// MaxVoters bounds a group: more servers only make commits slower.
+// MaxVoters bounds a group: further servers only make commits slower.
 const MaxVoters = 9
 
 // Op is what a Change does to the Raft configuration.
@@ -19,7 +19,7 @@ type Op string
 const (
 	// Add makes a server a voter, or moves a voter to another address.
 	Add Op = "add"
-	// Remove takes a server out.
+	// Remove removes a server.
 	Remove Op = "remove"
 )
 
@@ -46,15 +46,15 @@ type Peer struct {
 	ID    string
 	Addr  string // Raft
 	Alive bool
-	// Silent is for how long it has not been alive.
+	// Silent is how long it has not been alive.
 	Silent time.Duration
-	// Cluster is the group it belongs to; empty when it has no Raft state yet.
+	// Cluster is the group it belongs to; empty if it has no Raft state yet.
 	Cluster string
 	// Bootstrapped says that it has Raft state.
 	Bootstrapped bool
 }
 
-// foreign says that the server has the log of another group.
+// foreign reports whether the server has the log of another group.
 func (p Peer) foreign(cluster string) bool { return p.Bootstrapped && p.Cluster != cluster }
 
 // View is everything that a membership plan depends on.
@@ -65,18 +65,18 @@ type View struct {
 	Servers []Server
 	// Peers are the servers that gossip knows, self included.
 	Peers []Peer
-	// Unseen is how long gossip has said nothing about servers it does not
-	// list: the age of this leadership.
+	// Unseen is how long servers that gossip does not list count as silent: the age of
+	// this leadership.
 	Unseen time.Duration
-	// ReplaceAfter is how long a server is silent before a new one may take
-	// its place; DeadAfter before it is removed without one.
+	// ReplaceAfter is how long a server must be silent before a new one may replace it;
+	// DeadAfter before it is removed without a replacement.
 	ReplaceAfter, DeadAfter time.Duration
 }
 
-// Plan answers which changes bring the Raft configuration in line with the
-// servers that are there, in order. Only a leader may carry it out. A silent
-// server is removed first and its replacement added then: in between the group
-// tolerates no less than it did with a dead member.
+// Plan returns the changes, in order, that bring the Raft configuration in line with
+// the servers that are alive. Only a leader may apply them. A silent server is
+// removed before its replacement is added: in between, the group tolerates as many
+// failures as it did with a dead member.
 func Plan(v View) []Change {
 	s := newSurvey(v)
 	out := s.removals(v)
@@ -86,10 +86,10 @@ func Plan(v View) []Change {
 		}
 	}
 	for _, id := range s.joiners {
-		// With a silent voter the group must not come to depend on a newcomer
-		// that may not catch up; and one that is silent for a moment may have
-		// to make room for it.
-		if s.count >= MaxVoters || s.unsure(v) || s.count > s.living && s.living < majority(s.count+1) {
+		// While a voter is silent, the group must not depend on a new server that may not
+		// catch up. And the new server may have to take the place of a voter that has
+		// been silent only for a moment.
+		if s.count >= MaxVoters || s.undecided(v) || s.count > s.living && s.living < majority(s.count+1) {
 			break
 		}
 		out = append(out, Change{Op: Add, ID: id, Addr: s.peers[id].Addr, Why: "a new server"})
@@ -99,20 +99,21 @@ func Plan(v View) []Change {
 	return out
 }
 
-// survey is a view sorted out.
+// survey sorts the servers of a view.
 type survey struct {
 	peers map[string]Peer
-	// joiners are living servers that are no voters, by ID; dead are voters
-	// that are silent, the longest first.
+	// joiners are live servers that are not voters, by ID. dead are silent voters, the
+	// longest silent first.
 	joiners, dead []string
-	superseded    map[string]bool
-	silent        map[string]time.Duration
-	// count of voters, and how many of them live.
+	// superseded voters have lost their address to another server.
+	superseded map[string]bool
+	silent     map[string]time.Duration
+	// count is the number of voters, living how many of them are alive.
 	count, living int
 }
 
-// unsure says that a voter is silent and not yet long enough to be replaced.
-func (s *survey) unsure(v View) bool {
+// undecided reports whether a voter is silent, but not long enough to be replaced.
+func (s *survey) undecided(v View) bool {
 	return slices.ContainsFunc(s.dead, func(id string) bool { return !s.superseded[id] && s.silent[id] < v.ReplaceAfter })
 }
 
@@ -126,7 +127,7 @@ func newSurvey(v View) *survey {
 		voters[x.ID] = true
 		for _, p := range v.Peers {
 			if p.Alive && p.Addr == x.Addr && p.ID != x.ID {
-				s.superseded[x.ID] = true // another listens where it did
+				s.superseded[x.ID] = true
 			}
 		}
 		p, known := s.peers[x.ID]
@@ -152,8 +153,8 @@ func newSurvey(v View) *survey {
 	return s
 }
 
-// removals are the voters to go, as long as the rest can commit that, and can
-// commit without them.
+// removals returns the voters to remove, as long as the others can commit the removal
+// and can commit without them.
 func (s *survey) removals(v View) []Change {
 	var out []Change
 	replacements := len(s.joiners)
@@ -166,12 +167,12 @@ func (s *survey) removals(v View) []Change {
 		case silent >= v.DeadAfter:
 			why = fmt.Sprintf("silent for %v", silent.Round(time.Second))
 		case silent >= v.ReplaceAfter && replacements > 0:
-			why = "silent, and another server is there in its place"
+			why = "silent, and another server is there to replace it"
 			replacements--
 		case silent >= v.ReplaceAfter && (s.count+len(s.joiners))%2 == 0:
-			// Such as one that died just before its replacement came. An even
-			// group needs one living server more than the odd one without it,
-			// so this never costs a quorum, whoever comes back.
+			// Such as one that died just before its replacement came. An even group needs
+			// one live server more than the odd group without this one, so the removal
+			// never costs a quorum, whichever servers come back.
 			why = "silent, and the group is even"
 		default:
 			continue
@@ -192,26 +193,26 @@ type Candidate struct {
 	ID, Addr     string
 	Expect       int
 	Bootstrapped bool
-	// Candidates is the hash of the set that it would form a group with.
+	// Candidates is the hash of the set with which it would form a group.
 	Candidates string
 }
 
 // Formation is what a server without Raft state should do.
 type Formation struct {
-	// Hash of Servers, to be told to the others; empty when too few are seen.
+	// Hash of Servers, to be published to the others; empty if too few are seen.
 	Hash string
 	// Servers of the group, sorted by ID.
 	Servers []Server
-	// Ready: every one of Servers has told the same hash. Bootstrap with them.
+	// Ready: all of Servers have published the same hash. Bootstrap with them.
 	Ready bool
-	// Why not, for people.
+	// Why not, for operators.
 	Why string
 }
 
-// Form answers whether a new group can be formed. seen are the living servers,
-// self included; alone says that other addresses are configured and none has
-// answered yet. Only when every server of the set names the same set does any
-// of them bootstrap, so that two overlapping groups cannot come up at once.
+// Form returns whether a new group can be formed. seen are the live servers, self
+// included; alone says that other addresses are configured and none has responded
+// yet. A server bootstraps only if all servers of the set name the same set, so that
+// two overlapping groups cannot form at once.
 func Form(self string, seen []Candidate, expect int, alone bool) Formation {
 	seen = slices.Clone(seen)
 	slices.SortFunc(seen, func(a, b Candidate) int { return strings.Compare(a.ID, b.ID) })

@@ -52,29 +52,29 @@ func TestPlan(t *testing.T) {
 		{"a new server joins", view("a", member("a"), fresh("b")), "add b at b:1: a new server"},
 		{"two join, in order", view("a", member("a"), fresh("c"), fresh("b")),
 			"add b at b:1: a new server; add c at c:1: a new server"},
-		{"one that was removed and came back joins again", view("a b", member("a"), member("b"), member("c")),
+		{"a removed server that came back joins again", view("a b", member("a"), member("b"), member("c")),
 			"add c at c:1: a new server"},
-		{"one of another cluster never joins", view("a b", member("a"), member("b"), stranger), ""},
-		{"a dead one without a replacement stays", view("a b c", member("a"), member("b"), silent("c", time.Minute)), ""},
-		{"a dead one makes room for its replacement", view("a b c", member("a"), member("b"), silent("c", time.Minute), fresh("d")),
-			"remove c: silent, and another server is there in its place; add d at d:1: a new server"},
-		{"one silent for a moment is not replaced, nor is the group made to need a newcomer",
+		{"a server of another cluster never joins", view("a b", member("a"), member("b"), stranger), ""},
+		{"a dead server without a replacement stays", view("a b c", member("a"), member("b"), silent("c", time.Minute)), ""},
+		{"a dead server is replaced", view("a b c", member("a"), member("b"), silent("c", time.Minute), fresh("d")),
+			"remove c: silent, and another server is there to replace it; add d at d:1: a new server"},
+		{"a server silent for a moment is not replaced, and no server joins",
 			view("a b c", member("a"), member("b"), silent("c", time.Second), fresh("d")), ""},
-		{"one new server replaces one dead, the one silent longest", view("a b c d e", member("a"), member("b"), member("c"),
+		{"one new server replaces one dead server, the longest silent", view("a b c d e", member("a"), member("b"), member("c"),
 			silent("d", time.Minute), silent("e", 2*time.Minute), fresh("f")),
-			"remove e: silent, and another server is there in its place; add f at f:1: a new server"},
-		{"a dead one leaves an even group", view("a b c d", member("a"), member("b"), member("c"), silent("d", time.Minute)),
+			"remove e: silent, and another server is there to replace it; add f at f:1: a new server"},
+		{"a dead server is removed from an even group", view("a b c d", member("a"), member("b"), member("c"), silent("d", time.Minute)),
 			"remove d: silent, and the group is even"},
-		{"a newcomer waits until a silent one is judged", view("a b c d e", member("a"), member("b"), member("c"), member("d"), silent("e", time.Second), fresh("f")), ""},
-		{"dead for long goes without a replacement", view("a b c", member("a"), member("b"), silent("c", 2*time.Hour)),
+		{"a new server waits while a voter is silent for less than ReplaceAfter", view("a b c d e", member("a"), member("b"), member("c"), member("d"), silent("e", time.Second), fresh("f")), ""},
+		{"a server dead for long is removed without a replacement", view("a b c", member("a"), member("b"), silent("c", 2*time.Hour)),
 			"remove c: silent for 2h0m0s"},
 		{"never without a quorum", view("a b c", member("a"), silent("b", 2*time.Hour), silent("c", 2*time.Hour), fresh("d"), fresh("e")),
 			""},
-		{"one that gossip never saw counts from the election", view("a b c", member("a"), member("b"), fresh("d")),
-			"remove c: silent, and another server is there in its place; add d at d:1: a new server"},
-		{"one that another server took the address of goes at once", view("a b c", member("a"), member("b"), silent("c", 0), again),
+		{"a server that gossip never saw is silent since the election", view("a b c", member("a"), member("b"), fresh("d")),
+			"remove c: silent, and another server is there to replace it; add d at d:1: a new server"},
+		{"a server whose address another server has is removed at once", view("a b c", member("a"), member("b"), silent("c", 0), again),
 			"remove c: another server has its address; add d at c:1: a new server"},
-		{"also when gossip has not noticed", view("a b c", member("a"), member("b"), member("c"), again),
+		{"also before gossip has noticed its silence", view("a b c", member("a"), member("b"), member("c"), again),
 			"remove c: another server has its address; add d at c:1: a new server"},
 		{"another address", view("a b", member("a"), moved), "add b at b:2: it has another address"},
 		{"not more than the limit", view("a b c d e f g h i", member("a"), member("b"), member("c"), member("d"),
@@ -92,8 +92,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestPlanKeepsQuorum: whatever is there, after every step of a plan the living
-// voters are a majority if they were one before, and the leader stays.
+// If the live voters are a majority before a plan, they are one after every step of
+// the plan, and the leader stays.
 func TestPlanKeepsQuorum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 9).Draw(t, "voters")
@@ -128,7 +128,7 @@ func TestPlanKeepsQuorum(t *testing.T) {
 		for _, c := range quorum.Plan(v) {
 			if c.Op == quorum.Remove {
 				if alive[c.ID] {
-					t.Fatalf("%v removes a living server", c)
+					t.Fatalf("%v removes a live server", c)
 				}
 				delete(voters, c.ID)
 			} else {
@@ -175,10 +175,10 @@ func TestForm(t *testing.T) {
 	}{
 		{"too few", "a", three[:2], 3, false, false, "2 of 3 expected servers seen"},
 		{"one is enough for itself", "a", []quorum.Candidate{c("a", 1)}, 1, false, true, ""},
-		{"but not before others have answered", "a", []quorum.Candidate{c("a", 1)}, 1, true, false, "1 of 1 expected servers seen"},
+		{"but not before others have responded", "a", []quorum.Candidate{c("a", 1)}, 1, true, false, "1 of 1 expected servers seen"},
 		{"not before all name the same", "a", agreed("b"), 3, false, false, "c does not name the same servers yet"},
 		{"all agree", "b", agreed("a", "b", "c"), 3, false, true, ""},
-		{"what it told itself does not matter", "a", agreed("b", "c"), 3, false, true, ""},
+		{"its own hash does not matter", "a", agreed("b", "c"), 3, false, true, ""},
 		{"the first ones of too many", "a", grown, 3, false, true, ""},
 		{"the rest wait", "d", grown, 3, false, false, "enough others form the group: waiting to be added to it"},
 		{"never beside an existing group", "a", []quorum.Candidate{c("a", 3), belongs, c("c", 3)}, 3, false, false, "b belongs to a group: waiting to be added to it"},

@@ -1,7 +1,3 @@
-// Package quorum forms and keeps the Raft group of a region: it bootstraps a
-// new group once enough servers have found one another by gossip, lets the
-// leader take in new servers and drop dead ones, and says who leads. What the
-// log means is the FSM's business.
 package quorum
 
 import (
@@ -22,7 +18,7 @@ import (
 
 // Config of a Group.
 type Config struct {
-	// ID is unique in the region and for ever.
+	// ID is unique in the region and never used again.
 	ID string
 	// Dir holds log and snapshots; empty keeps them in memory (simulations).
 	Dir string
@@ -36,8 +32,8 @@ type Config struct {
 	Advertise string
 	// Expect is the number of servers that form a new group together.
 	Expect int
-	// Alone says that other gossip addresses are configured: form no group
-	// before one of them has answered.
+	// Others says that other gossip addresses are configured: form no group before one
+	// of them has responded.
 	Others bool
 
 	Heartbeat, Election, LeaderLease, Commit time.Duration
@@ -46,12 +42,12 @@ type Config struct {
 
 	Gossip *gossip.Group
 	FSM    raft.FSM
-	// Cluster is the id of the group that the FSM knows; empty before.
+	// Cluster returns the id of the group in the FSM; empty if there is none yet.
 	Cluster func() string
 	Logger  *slog.Logger
 }
 
-// Group is this server's part in the Raft group.
+// Group is this server's membership in the Raft group.
 type Group struct {
 	*raft.Raft
 	cfg      Config
@@ -59,12 +55,12 @@ type Group struct {
 	meter    *meter
 	trans    *raft.NetworkTransport
 	existing bool
-	// leaderChanged has room for one: a change is pending or it is not.
+	// leaderChanged has room for one value: a change is pending or not.
 	leaderChanged chan struct{}
 }
 
-// Open starts Raft. With a log on disk it takes part at once; otherwise it
-// waits for Run to form a group, or for a leader to add it. Close must follow.
+// Open starts Raft. A server with a log on disk takes part at once; otherwise it waits
+// until Run forms a group, or until a leader adds it. Close must follow.
 func Open(cfg Config) (*Group, error) {
 	log := newLogger(cfg.Logger)
 	st := memoryStores()
@@ -83,11 +79,11 @@ func Open(cfg Config) (*Group, error) {
 	}
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(cfg.ID)
-	c.HeartbeatTimeout = cfg.Heartbeat + 1 // see hurry
+	c.HeartbeatTimeout = cfg.Heartbeat + 1 // see electSoleVoter
 	c.ElectionTimeout = max(cfg.Election, c.HeartbeatTimeout)
 	c.LeaderLeaseTimeout, c.CommitTimeout = cfg.LeaderLease, cfg.Commit
 	c.TrailingLogs = trailingEntries
-	c.ShutdownOnRemove = false // it waits for being added again
+	c.ShutdownOnRemove = false // a removed server waits to be added again
 	c.NoLegacyTelemetry = true
 	c.Logger = log
 	g := &Group{cfg: cfg, stores: st, meter: &meter{FSM: cfg.FSM, due: make(chan struct{}, 1)}, existing: existing, leaderChanged: make(chan struct{}, 1)}
@@ -110,9 +106,9 @@ func Open(cfg Config) (*Group, error) {
 	return g, nil
 }
 
-// electSoleVoter lets a server that is its group's only voter stand at once: there is
-// nobody whose heartbeat it could wait for. Told of a shorter timeout, Raft looks
-// again whether it should stand.
+// electSoleVoter starts an election at once if this server is the only voter of its
+// group: there is no leader whose heartbeat it could wait for. A shorter timeout makes
+// Raft check again whether to start an election.
 func (g *Group) electSoleVoter() error {
 	voters := g.GetConfiguration().Configuration().Servers
 	if len(voters) != 1 || voters[0].ID != raft.ServerID(g.cfg.ID) || voters[0].Suffrage != raft.Voter {
@@ -126,14 +122,15 @@ func (g *Group) electSoleVoter() error {
 	return nil
 }
 
-// addresses finds a server's present address by its id, so that a server may
-// come back under another one. The id goes along: see stream.
+// addresses finds a server's present address by its id, so that a server may come
+// back at another address. The address includes the id: see stream.
 type addresses struct {
 	gossip *gossip.Group
-	// raft is set once it is started, and knows the configured addresses.
+	// raft is set once Raft has started; it has the configured addresses.
 	raft atomic.Pointer[raft.Raft]
 }
 
+// ServerAddr implements raft.ServerAddressProvider.
 func (a *addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	found := ""
 	for _, m := range a.gossip.Members() {
@@ -154,23 +151,23 @@ func (a *addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	return target(string(id), found), nil
 }
 
-// Existing says whether Open found a log: the server belongs to a group.
+// Existing reports whether Open found a log: then the server belongs to a group.
 func (g *Group) Existing() bool { return g.existing }
 
-// Close stops Raft first, so that nothing is applied any more, then the
-// streams, then the log.
+// Close stops Raft first, so that nothing is applied any more, then the streams, then
+// the log.
 func (g *Group) Close() error {
 	err := g.Shutdown().Error()
 	g.trans.CloseStreams()
 	return errors.Join(err, g.trans.Close(), g.stores.close())
 }
 
-// LeaderChanged receives after the leader, or its address, changed; several
-// changes may be one receive.
+// LeaderChanged receives a value after the leader or its address changed; several
+// changes may be one value.
 func (g *Group) LeaderChanged() <-chan struct{} { return g.leaderChanged }
 
-// Run forms a new group if there is none, and reports leader changes, until
-// ctx ends or the log cannot be written.
+// Run forms a new group if there is none, and reports leader changes, until ctx ends
+// or the log cannot be written.
 func (g *Group) Run(ctx context.Context) error {
 	seen := make(chan raft.Observation, 16)
 	obs := raft.NewObserver(seen, false, func(o *raft.Observation) bool {
@@ -209,8 +206,8 @@ func (g *Group) Run(ctx context.Context) error {
 	}
 }
 
-// form publishes what this server would form a group with, and forms it once
-// all agree. The answer says why not; it is empty where there is a group.
+// form publishes the servers with which this one would form a group, and forms it once
+// all agree. The Formation says why not; it is empty if there is a group.
 func (g *Group) form() (Formation, error) {
 	local := g.cfg.Gossip.Local()
 	belongs := g.existing || len(g.GetConfiguration().Configuration().Servers) > 0
@@ -241,64 +238,4 @@ func (g *Group) form() (Formation, error) {
 	}
 	next.Bootstrapped = true
 	return f, g.cfg.Gossip.SetLocal(next)
-}
-
-// MaintainMembers brings the Raft configuration in line with gossip, again and
-// again, until ctx ends. Only the leader may run it.
-func (g *Group) MaintainMembers(ctx context.Context) error {
-	began := time.Now()
-	tick := time.NewTicker(max(g.cfg.ReplaceAfter/4, 100*time.Millisecond))
-	defer tick.Stop()
-	strangers := map[string]bool{}
-	for {
-		changed := g.cfg.Gossip.Changed()
-		view := g.view(began)
-		for _, p := range view.Peers {
-			if p.Alive && p.Cluster != "" && p.foreign(view.Cluster) && !strangers[p.ID] {
-				strangers[p.ID] = true
-				g.cfg.Logger.Warn("a server of another cluster gossips here: give it an empty data directory, or another region's name", "server", p.ID, "cluster", p.Cluster)
-			}
-		}
-		for _, c := range Plan(view) {
-			if err := g.applyChange(c); err != nil {
-				// The next round plans anew from what is then true.
-				g.cfg.Logger.Warn("membership change failed", "change", c.String(), "error", err)
-				break
-			}
-			g.cfg.Logger.Info("membership changed", "change", c.String())
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		case <-tick.C:
-		}
-	}
-}
-
-func (g *Group) view(began time.Time) View {
-	now := time.Now()
-	v := View{
-		Self: g.cfg.ID, Cluster: g.cfg.Cluster(), Unseen: now.Sub(began),
-		ReplaceAfter: g.cfg.ReplaceAfter, DeadAfter: g.cfg.DeadAfter,
-	}
-	for _, s := range g.GetConfiguration().Configuration().Servers {
-		v.Servers = append(v.Servers, Server{ID: string(s.ID), Addr: string(s.Address)})
-	}
-	for _, m := range g.cfg.Gossip.Members() {
-		p := Peer{ID: m.ID, Addr: m.Raft, Alive: m.Alive, Cluster: m.Cluster, Bootstrapped: m.Bootstrapped}
-		if !m.Alive {
-			p.Silent = now.Sub(m.Since)
-		}
-		v.Peers = append(v.Peers, p)
-	}
-	return v
-}
-
-func (g *Group) applyChange(c Change) error {
-	const wait = 5 * time.Second
-	if c.Op == Remove {
-		return g.RemoveServer(raft.ServerID(c.ID), 0, wait).Error()
-	}
-	return g.AddVoter(raft.ServerID(c.ID), raft.ServerAddress(c.Addr), 0, wait).Error()
 }

@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// snapshotAfter is how many bytes of entries a restart reads again at most,
-	// roughly: about a second of work. Raft's own threshold counts entries, which
-	// are a hundred bytes or a hundred kilobytes.
+	// snapshotAfter is roughly how many bytes of entries a restart reads again at most:
+	// about a second of work. Raft's own threshold counts entries, which may have a
+	// hundred bytes or a hundred kilobytes.
 	snapshotAfter = 32 << 20
-	// trailingEntries, or as many as trailingBytes hold, stay in the log, which is
-	// in memory, behind a snapshot for followers that lag; those that lag more are
-	// sent the snapshot. Never fewer than trailingLeast: Raft cannot install one on
-	// who holds later entries that nobody confirmed, such as were on their way when
-	// a leader was cut off.
+	// trailingEntries, or fewer if they hold more than trailingBytes, stay in the log
+	// (and in memory) behind a snapshot, for followers that lag. A follower that lags
+	// more is sent the snapshot. Never fewer than trailingLeast: Raft cannot install a
+	// snapshot on a server that holds later, uncommitted entries, such as those in
+	// flight when a leader was cut off.
 	trailingEntries = 2048
 	trailingBytes   = 8 << 20
 	trailingLeast   = 64
 )
 
-// meter is an FSM that knows how much was applied since the latest snapshot.
+// meter is an FSM that counts the bytes applied since the latest snapshot.
 type meter struct {
 	raft.FSM
 	bytes atomic.Int64
@@ -44,7 +44,7 @@ func (m *meter) Apply(l *raft.Log) any {
 func (m *meter) Snapshot() (raft.FSMSnapshot, error) {
 	m.bytes.Store(0)
 	select {
-	case <-m.due: // what it asked for is this
+	case <-m.due: // this is the snapshot that was due
 	default:
 	}
 	return m.FSM.Snapshot()
@@ -55,7 +55,7 @@ func (m *meter) Restore(r io.ReadCloser) error {
 	return m.FSM.Restore(r)
 }
 
-// TakeSnapshots takes a snapshot whenever enough was applied since the latest,
+// TakeSnapshots takes a snapshot whenever enough was applied since the latest one,
 // until ctx ends.
 func (g *Group) TakeSnapshots(ctx context.Context) error {
 	for {
@@ -69,13 +69,14 @@ func (g *Group) TakeSnapshots(ctx context.Context) error {
 			err = g.Snapshot().Error()
 		}
 		if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && !errors.Is(err, raft.ErrRaftShutdown) {
-			// Asked again after as much more; Raft's own threshold stands too.
+			// The next attempt is after as many bytes again; Raft's own threshold applies
+			// too.
 			g.cfg.Logger.Warn("no snapshot was taken: a restart takes longer; is the disk full?", "error", err)
 		}
 	}
 }
 
-// trail bounds what stays in the log behind the next snapshots.
+// trail bounds the entries that stay in the log behind the next snapshots.
 func (g *Group) trail() error {
 	if g.stores.disk == nil {
 		return nil

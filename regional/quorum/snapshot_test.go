@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// forgetful is an FSM whose state is nothing.
+// forgetful is an FSM without state.
 type forgetful struct{}
 
 func (forgetful) Apply(*raft.Log) any                 { return nil }
@@ -21,8 +21,8 @@ func (forgetful) Restore(r io.ReadCloser) error       { return r.Close() }
 func (forgetful) Persist(s raft.SnapshotSink) error   { return s.Close() }
 func (forgetful) Release()                            {}
 
-// A few large entries are a reason for a snapshot, as many small ones are.
-func TestSnapshotByBytes(t *testing.T) {
+// A snapshot is due after enough bytes, even of a few entries.
+func TestSnapshotIsDueByBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memoryStores()
 		_, trans := raft.NewInmemTransport("a")

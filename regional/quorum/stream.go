@@ -15,18 +15,18 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// greeting is the first byte of every stream; the length and the id of the
-// server that is meant follow.
+// greeting is the first byte of every stream; the length and the id of the server
+// that it is meant for follow.
 const greeting = 1
 
-// ErrOtherServer says that a stream was meant for another server, such as one
-// that had this address before and lost its log. To answer in its place would
-// be to forget what it had promised.
+// ErrOtherServer says that a stream was meant for another server, such as one that
+// had this address before and lost its log. A response in its place would break the
+// promises that it made by its votes and acknowledgements.
 var ErrOtherServer = errors.New("raft stream is meant for another server")
 
-// stream is Raft's StreamLayer over a network.Net. It says and checks whom a
-// stream is meant for. It remembers every open connection, because the library
-// leaves those it accepted to their peers.
+// stream is Raft's StreamLayer over a network.Net. It names and checks the server for
+// which a stream is meant. It tracks every open connection, because the library
+// leaves accepted connections to their peers.
 type stream struct {
 	net.Listener
 	net  network.Net
@@ -38,7 +38,7 @@ type stream struct {
 	closed bool
 }
 
-// address is what others are told, which may differ from where it listens.
+// address is the advertised address, which may differ from that of the listener.
 type address string
 
 func (address) Network() string  { return "tcp" }
@@ -48,7 +48,7 @@ func newStream(n network.Net, ln net.Listener, id, advertise string) *stream {
 	return &stream{Listener: ln, net: n, id: id, addr: address(advertise), conns: map[net.Conn]struct{}{}}
 }
 
-// target is an address that says whom it is meant for.
+// target returns an address that names the server it is meant for.
 func target(id, addr string) raft.ServerAddress { return raft.ServerAddress(id + "@" + addr) }
 
 func (s *stream) Addr() net.Addr { return s.addr }
@@ -65,7 +65,7 @@ func (s *stream) Accept() (net.Conn, error) {
 func (s *stream) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	id, addr, found := strings.Cut(string(to), "@")
 	if !found || len(id) > 255 {
-		return nil, fmt.Errorf("raft address %q does not say whom it is meant for", to)
+		return nil, fmt.Errorf("raft address %q does not name a server", to)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -108,12 +108,12 @@ func (s *stream) Close() error {
 type tracked struct {
 	net.Conn
 	in *stream
-	// greeted is only the reader's: the library reads in one goroutine.
+	// greeted is used by the reader only: the library reads in one goroutine.
 	greeted bool
 }
 
 // Read checks the greeting before the first byte, in the goroutine of the
-// connection, so that one that says nothing holds up nobody else.
+// connection, so that a silent connection does not delay others.
 func (t *tracked) Read(p []byte) (int, error) {
 	if !t.greeted {
 		var head [2]byte

@@ -10,9 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// TestStreamsReachOnlyWhomTheyAreMeantFor: a server with the address of a dead
-// one does not answer in its name.
-func TestStreamsReachOnlyWhomTheyAreMeantFor(t *testing.T) {
+// A server with the address of a dead server does not respond in its name.
+func TestStreamReachesOnlyNamedServer(t *testing.T) {
 	n := network.Host()
 	ln, err := n.Listen(context.Background(), "127.0.0.1:0")
 	if err != nil {

@@ -8,19 +8,19 @@ import (
 )
 
 const (
-	// firstReport is how long a server waits for others before it says so: what an
-	// election or a start of all of them takes needs no word.
+	// firstReport is how long a server waits for others before it logs that: an election,
+	// or the start of all servers, takes less.
 	firstReport = 3 * time.Second
-	// repeatEvery is how often it says it again.
+	// repeatEvery is how often it logs that again.
 	repeatEvery = 10 * time.Second
 )
 
-// waitReport says when it is time to speak of a wait.
+// waitReport decides when a wait is logged.
 type waitReport struct {
 	since, reported time.Time
 }
 
-// due notes whether the server waits, and answers whether to say so now.
+// due stores whether the server waits, and returns whether to log that now.
 func (p *waitReport) due(waiting bool, now time.Time) bool {
 	if !waiting {
 		*p = waitReport{}
@@ -36,8 +36,8 @@ func (p *waitReport) due(waiting bool, now time.Time) bool {
 	return true
 }
 
-// reportWaiting says now and then why there is no master: no group could be formed
-// yet, or too few of its voters are there.
+// reportWaiting logs, at most every repeatEvery, why there is no master: no group could
+// be formed yet, or too few of its voters are alive.
 func (g *Group) reportWaiting(p *waitReport, f Formation) {
 	leader, _ := g.LeaderWithID()
 	if !p.due(leader == "", time.Now()) {
@@ -57,7 +57,7 @@ func (g *Group) reportWaiting(p *waitReport, f Formation) {
 		if len(found) >= g.cfg.Expect {
 			todo = "if this goes on, look at the other servers' logs"
 		}
-		g.cfg.Logger.Warn("waiting for servers to form the region's group with: no jobs can be taken yet",
+		g.cfg.Logger.Warn("waiting for servers to form the region's group with: no jobs can be accepted yet",
 			"found", found, "expect", g.cfg.Expect, "missing", max(0, g.cfg.Expect-len(found)),
 			"no_answer_from", g.cfg.Gossip.Missing(), "reason", f.Why, "todo", todo)
 		return
@@ -68,13 +68,13 @@ func (g *Group) reportWaiting(p *waitReport, f Formation) {
 			"voters", len(voters), "here", here, "missing", missing)
 		return
 	}
-	g.cfg.Logger.Warn("the region has no quorum: nothing can be decided, what runs goes on",
+	g.cfg.Logger.Warn("the region has no quorum: nothing can be decided, running tasks go on",
 		"voters", len(voters), "needed", majority(len(voters)), "here", here, "missing", missing,
 		"no_answer_from", g.cfg.Gossip.Missing(),
 		"todo", "start the missing servers again with their data directories; this one must be able to reach them")
 }
 
-// present sorts voters into those that gossip names as alive, by name, and the
+// present divides voters into those that gossip lists as alive, by name, and the
 // others, by id and address.
 func present(voters []raft.Server, alive map[string]string) (here, missing []string) {
 	for _, v := range voters {

@@ -27,35 +27,35 @@ const (
 	// walFormat is the version of what records hold; walTag begins their metadata.
 	walFormat = 1
 	walTag    = "nusa-raft-log"
-	// deletion is the type of a record that says that the entries from its index on
-	// are no more. Raft's own types count from zero.
+	// deletion is the type of a record that deletes the entries from its index on. Raft's
+	// own types count from zero.
 	deletion raft.LogType = 0xff
-	// walHead is what stands before an entry's data: stamp, first number of the
-	// write, index, time, length of the extensions, type. walEnd follows it, so that
-	// no record ends in zeros: those of a write torn by a power cut are known by them.
+	// walHead is the size of what precedes an entry's data: stamp, first number of the
+	// write, index, time, length of the extensions, type. walEnd follows the data, so
+	// that no record ends in zeros: zeros mark a write that a power cut tore.
 	walHead = stampSize + 8 + 8 + 8 + 4 + 1
 	walEnd  = 0xff
-	// scratchRetained bounds the memory that a write leaves for the next one.
+	// scratchRetained bounds the buffer that a write leaves for the next one.
 	scratchRetained = 1 << 20
 )
 
 // walLog is the Raft log in etcd's write-ahead log: checksummed records in
-// preallocated files, one sync a write. The library is used as etcd uses it: what
-// is an index to it is here a record's number, which only ever rises. What
-// Raft deletes at the end is a record too, and what it deletes at the
-// beginning is what the library calls a snapshot. All entries are in memory as
-// well: there are few since the latest snapshot, and Raft shares their bytes.
+// preallocated files, one sync a write. The library is used as etcd uses it. The
+// library's index is a record's number here, which only rises. A deletion at the end
+// of the log is a record too. A deletion at the start is a snapshot for the library.
+// All entries are also in memory: there are few since the latest snapshot, and Raft
+// shares their bytes.
 type walLog struct {
 	dir string
 
-	write   sync.Mutex // held by the one who changes the log
+	write   sync.Mutex // held while the log is changed
 	wal     *wal.WAL
 	stamp   stamp
 	number  uint64 // of the latest record
 	scratch []byte
 	failure
 
-	mu   sync.RWMutex // guards live, which readers see while a write goes on
+	mu   sync.RWMutex // guards live, which is read while a write is in progress
 	live []record     // without gaps
 }
 
@@ -75,7 +75,8 @@ func createWAL(dir string, logger hclog.Logger) (*walLog, error) {
 	return l, nil
 }
 
-// openWAL reads what was acknowledged, and cuts off the half of a write that was not.
+// openWAL reads the acknowledged entries, and truncates a partial write that was not
+// acknowledged.
 func openWAL(dir string, logger hclog.Logger) (_ *walLog, err error) {
 	defer func() {
 		if p := recover(); p != nil { // the library panics at some kinds of damage
@@ -88,14 +89,14 @@ func openWAL(dir string, logger hclog.Logger) (_ *walLog, err error) {
 			err = fmt.Errorf("the Raft log in %s cannot be opened: %w (if it is damaged: start this server with an empty data directory where its region has others, else restore that from a backup)", dir, err)
 		}
 	}()
-	// What was in the making when the server ended.
+	// Files that were being created when the server ended.
 	for _, name := range glob(dir, "*.tmp") {
 		if err := os.Remove(name); err != nil {
 			return nil, err
 		}
 	}
 	l := &walLog{dir: dir, failure: newFailure()}
-	if err := l.mendTail(); err != nil {
+	if err := l.repairTail(); err != nil {
 		return nil, err
 	}
 	entries, err := l.read(walLogger(logger))
@@ -110,15 +111,15 @@ func openWAL(dir string, logger hclog.Logger) (_ *walLog, err error) {
 	return l, nil
 }
 
-// read opens the library's log for writing, and returns the records since what
-// was deleted at the beginning.
+// read opens the library's log for writing, and returns the records after the latest
+// deletion at the start.
 func (l *walLog) read(lg *zap.Logger) ([]*raftpb.Entry, error) {
 	marks, err := wal.ValidSnapshotEntries(lg, l.dir)
 	if err != nil {
 		return nil, err
 	}
 	if len(marks) == 0 {
-		return nil, errors.New("it does not say where it begins")
+		return nil, errors.New("no record says where it begins")
 	}
 	mark := marks[len(marks)-1]
 	w, err := wal.Open(lg, l.dir, mark)
@@ -136,7 +137,7 @@ func (l *walLog) read(lg *zap.Logger) ([]*raftpb.Entry, error) {
 	return entries, nil
 }
 
-// replay does again what a record says.
+// replay applies a record to the entries in memory.
 func (l *walLog) replay(e *raftpb.Entry) error {
 	g, err := decode(e)
 	if err != nil {
@@ -153,9 +154,9 @@ func (l *walLog) replay(e *raftpb.Entry) error {
 	return l.add(g, l.number)
 }
 
-// add appends an entry to what is in memory. One that leaves a gap begins the log
-// anew: Raft writes it only where a snapshot holds what came before. It deletes
-// that first, but may have ended in between.
+// add appends an entry to those in memory. An entry after a gap replaces them: Raft
+// writes one only if a snapshot holds what came before. Raft deletes those entries
+// first, but the server may have ended in between.
 func (l *walLog) add(g raft.Log, number uint64) error {
 	if n := len(l.live); n > 0 {
 		last := l.live[n-1].Index
@@ -170,7 +171,7 @@ func (l *walLog) add(g raft.Log, number uint64) error {
 	return nil
 }
 
-// cut forgets the entries from an index on.
+// cut removes the entries from an index on from memory.
 func (l *walLog) cut(index uint64) {
 	if len(l.live) == 0 || index > l.live[len(l.live)-1].Index {
 		return
@@ -180,9 +181,10 @@ func (l *walLog) cut(index uint64) {
 	l.live = l.live[:n]
 }
 
-// IsMonotonic makes Raft delete all there is when it installs a snapshot.
+// IsMonotonic makes Raft delete all entries when it installs a snapshot.
 func (l *walLog) IsMonotonic() bool { return true }
 
+// FirstIndex returns the index of the first entry; 0 if there is none.
 func (l *walLog) FirstIndex() (uint64, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -192,6 +194,7 @@ func (l *walLog) FirstIndex() (uint64, error) {
 	return l.live[0].Index, nil
 }
 
+// LastIndex returns the index of the last entry; 0 if there is none.
 func (l *walLog) LastIndex() (uint64, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -201,6 +204,7 @@ func (l *walLog) LastIndex() (uint64, error) {
 	return l.live[len(l.live)-1].Index, nil
 }
 
+// GetLog reads an entry from memory.
 func (l *walLog) GetLog(index uint64, g *raft.Log) error {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -211,10 +215,11 @@ func (l *walLog) GetLog(index uint64, g *raft.Log) error {
 	return nil
 }
 
+// StoreLog stores one entry.
 func (l *walLog) StoreLog(g *raft.Log) error { return l.StoreLogs([]*raft.Log{g}) }
 
-// StoreLogs returns once the entries are on the disk. After an error nothing is
-// stored any more until a restart has looked at what is there.
+// StoreLogs returns once the entries are on the disk. After an error nothing is stored
+// any more until a restart has read the disk.
 func (l *walLog) StoreLogs(logs []*raft.Log) error {
 	l.write.Lock()
 	defer l.write.Unlock()
@@ -235,7 +240,7 @@ func (l *walLog) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
-// save writes and syncs records; the caller holds write.
+// save writes and syncs records. The caller holds write.
 func (l *walLog) save(logs []*raft.Log) error {
 	if l.err != nil {
 		return l.err
@@ -261,7 +266,7 @@ func (l *walLog) save(logs []*raft.Log) error {
 	return nil
 }
 
-// DeleteRange deletes at the beginning, at the end, or everything.
+// DeleteRange deletes at the start, at the end, or everything.
 func (l *walLog) DeleteRange(from, to uint64) error {
 	l.write.Lock()
 	defer l.write.Unlock()
@@ -282,7 +287,7 @@ func (l *walLog) DeleteRange(from, to uint64) error {
 	return nil
 }
 
-// deleteUntil deletes the first n entries, and the files that hold nothing else.
+// deleteUntil deletes the first n entries, and the files that contain nothing else.
 func (l *walLog) deleteUntil(n uint64) error {
 	if l.err != nil {
 		return l.err
@@ -291,7 +296,7 @@ func (l *walLog) deleteUntil(n uint64) error {
 	if n < uint64(len(l.live)) {
 		mark = l.live[n].number - 1
 	}
-	// The library ignores marks beyond what it was told is committed.
+	// The library ignores snapshots beyond the committed index.
 	err := l.wal.Save(&raftpb.HardState{Commit: &mark}, nil)
 	if err == nil {
 		err = l.wal.SaveSnapshot(&walpb.Snapshot{Index: &mark, Term: proto.Uint64(0), ConfState: &raftpb.ConfState{}})
@@ -308,8 +313,9 @@ func (l *walLog) deleteUntil(n uint64) error {
 	return nil
 }
 
-// purge removes the files that the library does not read from a mark on, the
-// oldest first and for good: it refuses to read around a hole.
+// purge removes the files that the library does not need from a mark on, the oldest
+// first, and syncs each removal: the library refuses to read a log with a missing
+// file.
 func (l *walLog) purge(mark uint64) error {
 	if err := l.wal.ReleaseLockTo(mark + 1); err != nil {
 		return err
@@ -327,7 +333,7 @@ func (l *walLog) purge(mark uint64) error {
 	return nil
 }
 
-// newest is how many of the newest entries hold so many bytes.
+// newest returns how many of the newest entries hold that many bytes.
 func (l *walLog) newest(bytes int) uint64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -339,7 +345,7 @@ func (l *walLog) newest(bytes int) uint64 {
 	return uint64(len(l.live))
 }
 
-// Close syncs, and frees the files.
+// Close syncs and closes the files.
 func (l *walLog) Close() error {
 	l.write.Lock()
 	defer l.write.Unlock()
@@ -352,7 +358,7 @@ func (l *walLog) Close() error {
 	return nil
 }
 
-// encode appends a record's data.
+// encode appends the data of an entry's record.
 func encode(b []byte, s stamp, write uint64, g *raft.Log) []byte {
 	at := int64(0)
 	if !g.AppendedAt.IsZero() {
@@ -369,7 +375,7 @@ func encode(b []byte, s stamp, write uint64, g *raft.Log) []byte {
 	return append(b, walEnd)
 }
 
-// decode is the other way; the entry shares the record's bytes.
+// decode is the inverse of encode; the entry shares the record's bytes.
 func decode(e *raftpb.Entry) (raft.Log, error) {
 	b := e.GetData()
 	if len(b) < walHead+1 {
@@ -391,7 +397,7 @@ func decode(e *raftpb.Entry) (raft.Log, error) {
 	return g, nil
 }
 
-// walLogger passes the library's warnings on: a slow disk, for one.
+// walLogger passes on the library's warnings, for example about a slow disk.
 func walLogger(to hclog.Logger) *zap.Logger {
 	enc := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "msg", SkipLineEnding: true})
 	return zap.New(zapcore.NewCore(enc, zapcore.AddSync(lines{to}), zap.WarnLevel))
@@ -404,13 +410,13 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// glob lists a folder's files by name.
+// glob lists the matching files of a folder by name.
 func glob(dir, pattern string) []string {
 	names, _ := filepath.Glob(filepath.Join(dir, pattern)) // sorted; the pattern is a constant
 	return names
 }
 
-// syncDir makes what was created, renamed and removed in a folder last.
+// syncDir makes the creation, renaming and removal of files in a folder durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 const stampSize = 8
 
-// stamp is a log's own random number. It stands in every record, followed by the
+// stamp is a random number of one log. Every record contains it, followed by the
 // number of the first record of the same write.
 type stamp [stampSize]byte
 
@@ -40,12 +40,13 @@ func readStamp(metadata []byte) (s stamp, err error) {
 	return s, nil
 }
 
-// mendTail cuts off what is left of a write torn by a power cut, which nobody was
-// told of. To the library a zero, or a length that is too large, is the log's end,
-// whatever follows; its own Repair needs room for a copy. But a write begins only
-// after all before it were synced: if one is found behind the end whose first
-// record is not the next one, records between were acknowledged, and are damaged.
-func (l *walLog) mendTail() (err error) {
+// repairTail truncates the rest of a write that a power cut tore, which was never
+// acknowledged. For the library a zero, or a length that is too large, is the log's
+// end, whatever follows; the library's own Repair needs room for a copy. But a write
+// begins only after all earlier writes were synced. So if a later write is found
+// behind the end, and its first record is not the next one, acknowledged records in
+// between are damaged.
+func (l *walLog) repairTail() (err error) {
 	names := glob(l.dir, "*.wal")
 	if len(names) == 0 {
 		return errors.New("it has no files")
@@ -75,7 +76,7 @@ func (l *walLog) mendTail() (err error) {
 	if !torn && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if own == (stamp{}) { // it was synced before the file got its name
+	if own == (stamp{}) { // the library syncs the stamp before it names the file
 		return fmt.Errorf("%s is damaged where it begins", filepath.Base(name))
 	}
 	end := d.LastOffset()
@@ -88,15 +89,15 @@ func (l *walLog) mendTail() (err error) {
 	case torn:
 		err = f.Truncate(end)
 	}
-	// Raft counts as stored what is read here, and a server that was killed before
-	// its sync left that to the kernel alone.
+	// Raft counts the entries that are read here as stored. If the server was killed
+	// before its sync, they are only in the kernel's cache.
 	return errors.Join(err, f.Sync(), syncDir(l.dir))
 }
 
-// latestWrite is the largest number that follows a stamp in r.
+// latestWrite returns the largest number that follows a stamp in r.
 func latestWrite(r io.Reader, s stamp) (latest uint64, err error) {
 	buf := make([]byte, 1<<16)
-	kept := 0 // the bytes at which the numbers of a stamp may still end
+	kept := 0 // bytes of the last read in which a stamp may have begun
 	for {
 		n, err := io.ReadFull(r, buf[kept:])
 		seen := buf[:kept+n]
@@ -118,7 +119,7 @@ func latestWrite(r io.Reader, s stamp) (latest uint64, err error) {
 	}
 }
 
-// firstNumber is that of the first record in a file, by its name.
+// firstNumber returns the number of the first record in a file, from its name.
 func firstNumber(name string) (n uint64) {
 	var seq uint64
 	_, _ = fmt.Sscanf(filepath.Base(name), "%016x-%016x.wal", &seq, &n)
