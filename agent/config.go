@@ -26,19 +26,19 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// Config of an agent. Zero values mean the default that is named.
+// Config of an agent. A zero value means the default.
 type Config struct {
-	// Region it belongs to. Required.
+	// Region of the agent. Required.
 	Region string
 	// Name for people. Default: the host name.
 	Name string
 	// Description for people, at most 256 bytes.
 	Description string
-	// DataDir holds the local store and the allocations' folders (0700), of
-	// this agent alone. Required.
+	// DataDir holds the local store and the allocations' folders (0700). Only this
+	// agent uses it. Required.
 	DataDir string
-	// Servers are gRPC addresses of regional servers; one that answers is
-	// enough, the others are learned. Required.
+	// Servers are gRPC addresses of regional servers. One that answers is enough,
+	// the others are learned. Required.
 	Servers []string
 	// HTTPAddr serves /livez, /readyz and /metrics. Default "127.0.0.1:7620";
 	// "-" serves no HTTP.
@@ -49,123 +49,124 @@ type Config struct {
 	// Pool of the node. Default "default".
 	Pool   string
 	Labels map[string]string
-	// Capacity replaces what the host has, where not 0; Reserve is taken off
-	// in any case.
+	// Capacity replaces the host's values that are not 0. Reserve is always
+	// subtracted.
 	Capacity, Reserve driver.Resources
-	// SharedMachine names the machine when several agents share it; Share is
-	// this agent's part of it, 0..1. Default: alone, 1.
+	// SharedMachine names the machine if several agents share it. Share is this
+	// agent's part of it, 0..1. Default: alone, 1.
 	SharedMachine string
 	Share         float64
-	// InstanceQuota bounds allocations at a time; 0 = unlimited.
+	// InstanceQuota bounds the concurrent allocations. 0: no bound.
 	InstanceQuota int
-	// PortMin..PortMax are the dynamic ports, ends included. Default
-	// 20000..32000.
+	// PortMin..PortMax are the dynamic ports, both included. Default 20000..32000.
 	PortMin, PortMax int
-	// MaxRetainedBytes bounds, in bytes, what is kept of allocations that have ended,
-	// output and working folders; the oldest goes first. Default 1 GiB. What runs
-	// is bounded by its job file. MaxRetainedFolders bounds the number of these working
+	// MaxRetainedBytes bounds the output and working folders of ended allocations,
+	// in bytes. The oldest are removed first. Default 1 GiB. Job files bound those
+	// of running tasks. MaxRetainedFolders bounds the number of these working
 	// folders. Default 500.
 	MaxRetainedBytes   int64
 	MaxRetainedFolders int
-	// ControlPlane: this node also runs servers and takes no work unless told.
+	// ControlPlane: this node also runs servers. It takes only work that asks for
+	// such nodes.
 	ControlPlane bool
 	// LeaveOnShutdown stops every task at the end and says goodbye, so that the
-	// work is moved at once. Without it tasks go on and the next start adopts
-	// them.
+	// work moves to other nodes at once. Without it tasks go on and the next start
+	// adopts them.
 	LeaveOnShutdown bool
-	// PauseOnShutdown stops every task at the end and tells nobody; the next
-	// start runs them anew, as the same allocations and without counting it as
-	// a failure or a restart. For a federation that ends and starts as a whole.
+	// PauseOnShutdown stops every task at the end and reports nothing. The next
+	// start runs the tasks again, as the same allocations, without counting a
+	// failure or a restart. It is for a federation that starts and ends as a whole.
 	PauseOnShutdown bool
-	// RemoveOnShutdown removes the runs of all tasks at the end, with their output and
-	// containers. It needs PauseOnShutdown, and is for a data directory that is deleted
-	// afterwards: nothing else would ever remove the containers.
+	// RemoveOnShutdown removes the runs of all tasks at the end, with their output
+	// and containers. It needs PauseOnShutdown and is for a data directory that is
+	// deleted afterwards: without it the containers would stay for ever.
 	RemoveOnShutdown bool
 
 	// VolumesAllow are the host's folders below which jobs may have volumes.
 	// Default: none.
 	VolumesAllow []string
-	// ArtifactsAllow are prefixes (10.0.0.0/8) of addresses beyond the public ones
-	// that jobs may fetch artifacts from, and folders for file://. Default: none.
+	// ArtifactsAllow are prefixes (10.0.0.0/8) of further addresses, besides the
+	// public ones, from which jobs may fetch artifacts, and folders for file://.
+	// Default: none.
 	ArtifactsAllow []string
 	// ArtifactsMax bounds the artifacts of a task, in bytes, fetched and unpacked.
 	// Default 1 GiB.
 	ArtifactsMax int64
-	// SecretsDir holds the secrets that jobs may have, as NAMESPACE/NAME, readable
-	// by their owner alone. Default: none.
+	// SecretsDir holds the secrets of jobs as NAMESPACE/NAME, readable only by
+	// their owner. Default: none.
 	SecretsDir string
-	// ProcessUser is whom processes run as unless their job says another one of
-	// ProcessUsers, both as USER or USER:GROUP; they have no further groups.
-	// Default: the agent's own, and any with all its groups.
+	// ProcessUser is the user of processes whose job names none, and ProcessUsers
+	// are those that jobs may name, as USER or USER:GROUP without further groups.
+	// Default: the agent's own user, and every user with all its groups.
 	ProcessUser  string
 	ProcessUsers []string
 
-	// Net is how it reaches sockets. Default: the host's.
+	// Net opens sockets. Default: the host's.
 	Net network.Net
 	// Credentials for the regional servers. Default: none (loopback only).
 	Credentials credentials.TransportCredentials
-	// Logger. Default: discards.
+	// Logger. Default: discards all messages.
 	Logger *slog.Logger
-	// Clock counts leases. Default: CLOCK_BOOTTIME; the process driver knows no
-	// other.
+	// Clock counts leases. Default: CLOCK_BOOTTIME, which is the only one that the
+	// process driver knows.
 	Clock func() time.Duration
 	// ReleaseMemory: the process belongs to this agent alone. At rest it returns unused
 	// memory to the kernel.
 	ReleaseMemory bool
-	// BootID tells boots of the host apart. Default: the kernel's.
+	// BootID distinguishes boots of the host. Default: the kernel's.
 	BootID string
-	// DockerHost is the Docker engine's address. Default: docker.DefaultHost,
-	// where there is such a socket or was one; "off" = no driver docker.
+	// DockerHost is the Docker engine's address. Default: docker.DefaultHost, if
+	// that socket exists or existed. "off": no driver docker.
 	DockerHost string
-	// DockerAuth is a file with passwords of registries, in the form of Docker's
-	// config.json, readable by its owner alone. Default: none.
+	// DockerAuth is a file with passwords of registries in the format of Docker's
+	// config.json, readable only by its owner. Default: none.
 	DockerAuth string
 	// DockerPrivileged lets jobs run privileged containers.
 	DockerPrivileged bool
 	// Plugins are further drivers: the path of an executable by the driver's name,
 	// at most 16 (package agent/driver/plugin).
 	Plugins map[string]string
-	// Drivers by name, beside the plugins. Default: process, with SupervisorArgv,
+	// Drivers by name, besides the plugins. Default: process, with SupervisorArgv,
 	// docker and incus.
 	Drivers map[string]driver.Driver
-	// Incus is how the driver incus reaches its daemon: the absolute path of a
+	// Incus is the daemon's address for the driver incus: the absolute path of a
 	// socket, https://…, or "off" for no such driver. Default: the host's own
-	// socket, where there is or was one. IncusCert, IncusKey and IncusCA are files for
-	// https, in PEM; without IncusCA the system's authorities are trusted.
+	// socket, if it exists or existed. IncusCert, IncusKey and IncusCA are PEM
+	// files for https. Without IncusCA the system's authorities are trusted.
 	Incus, IncusCert, IncusKey, IncusCA string
-	// IncusPrivileged lets jobs have any key and device of Incus, of which some are
-	// root on the host. IncusProfiles are the daemon's profiles that jobs may name;
-	// the one named default they may in any case.
+	// IncusPrivileged lets jobs use every key and device of Incus; some of them are
+	// root on the host. IncusProfiles are the daemon's profiles that jobs may name
+	// besides the one named default.
 	IncusPrivileged bool
 	IncusProfiles   []string
-	// SupervisorArgv is how the process driver starts a supervisor. Default:
-	// slim.Argv below DataDir, else this executable with "supervise".
+	// SupervisorArgv is the command line of a supervisor. Default: slim.Argv below
+	// DataDir, else this executable with "supervise".
 	SupervisorArgv []string
-	// Facts about the host; agents of one process may share a source.
-	// Default: facts.Host().
+	// Facts about the host. Agents of one process may share a source. Default:
+	// facts.Host().
 	Facts facts.Source
-	// Ready is called once, when the local store is open, tasks are adopted and
-	// HTTP serves; not necessarily connected.
+	// Ready is called once the local store is open, tasks are adopted and HTTP is
+	// served. The agent need not be connected then.
 	Ready func(Addresses)
 
-	// setup makes tasks ready.
+	// setup prepares tasks.
 	setup *setup.Setup
-	// closeDrivers ends the default drivers and the plugins; driversChanged tells
-	// that a driver would say otherwise about itself.
+	// closeDrivers ends the default drivers and the plugins. driversChanged
+	// delivers that a driver's fingerprint may have changed.
 	closeDrivers   func()
 	driversChanged <-chan struct{}
-	// remoteHosts is the host that has the ports of a driver's tasks, where its
-	// engine is reached over the network.
+	// remoteHosts is the host of a driver's ports, if its engine is reached over
+	// the network.
 	remoteHosts map[string]string
 }
 
-// allocsDir is the folder of the data directory that holds the allocations'.
+// allocsDir is the folder of the allocations in the data directory.
 const allocsDir = "allocs"
 
-// Errors of a configuration; each text names the flag.
+// errConfig is wrapped by every error of a configuration. Its text names the flag.
 var errConfig = errors.New("agent configuration")
 
-// withDefaults checks the configuration and fills in its values.
+// withDefaults checks the configuration and sets defaults of plain values.
 func (c Config) withDefaults() (Config, error) {
 	switch {
 	case c.Region == "":
@@ -224,7 +225,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// withParts fills in what is not a value. The data directory is this agent's.
+// withParts makes the missing parts. The data directory must be locked by this
+// agent.
 func (c Config) withParts() (Config, error) {
 	if c.Net.Dial == nil {
 		c.Net = network.Host()
@@ -268,8 +270,8 @@ func (c Config) withParts() (Config, error) {
 	return c.withPlugins()
 }
 
-// withDocker adds the driver docker, where there is an engine or was one: what
-// runs there has to be adopted, also when the engine starts after the agent.
+// withDocker adds the driver docker if there is or was an engine: its containers
+// must be adopted even if the engine starts after the agent.
 func (c Config) withDocker() (Config, error) {
 	dir := filepath.Join(c.DataDir, "docker")
 	if c.DockerHost == "" {
@@ -292,8 +294,8 @@ func (c Config) withDocker() (Config, error) {
 	return c, nil
 }
 
-// withIncus adds the driver incus, where there is a daemon or was one, as
-// withDocker does. argv starts a supervisor.
+// withIncus adds the driver incus if there is or was a daemon, like withDocker.
+// argv is the command line of a supervisor.
 func (c Config) withIncus(argv []string) (Config, error) {
 	dir := filepath.Join(c.DataDir, "incus")
 	if c.Incus == "" {
@@ -321,7 +323,7 @@ func (c Config) withIncus(argv []string) (Config, error) {
 	return c, nil
 }
 
-// hostOf is the host in an engine's address, "" for a socket on this one.
+// hostOf returns the host of an engine's address. "": a socket on this host.
 func hostOf(address string) string {
 	if u, err := url.Parse(address); err == nil {
 		return u.Hostname()
@@ -329,9 +331,9 @@ func hostOf(address string) string {
 	return ""
 }
 
-// newSetup makes tasks ready below a folder of allocations.
+// newSetup returns a setup for a folder of allocations.
 func (c Config) newSetup(dir string) (*setup.Setup, error) {
-	s, err := setup.New(setup.Config{Dir: dir, Private: []string{c.DataDir, c.SecretsDir, mounts.Stages}, VolumesAllow: c.VolumesAllow,
+	s, err := setup.New(setup.Config{Dir: dir, Private: []string{c.DataDir, c.SecretsDir, mounts.Root}, VolumesAllow: c.VolumesAllow,
 		ArtifactsAllow: c.ArtifactsAllow, ArtifactsMax: c.ArtifactsMax, SecretsDir: c.SecretsDir, Dial: c.Net.Dial, Logger: c.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("%w: --%w", errConfig, err)

@@ -11,11 +11,11 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 )
 
-// maxPlugins of an agent.
+// maxPlugins bounds the plugins of an agent.
 const maxPlugins = 16
 
-// checkPlugins refuses what could never run; whether the executable is there is
-// the driver's health, and no reason to leave all other work alone.
+// checkPlugins refuses names that could never work. A missing executable is only a
+// health problem of its driver, so the agent starts all the same.
 func checkPlugins(plugins map[string]string) error {
 	if len(plugins) > maxPlugins {
 		return fmt.Errorf("%w: --plugin: %d of them, at most %d", errConfig, len(plugins), maxPlugins)
@@ -55,7 +55,7 @@ func (c Config) withPlugins() (Config, error) {
 			Changed: func() {
 				select {
 				case changed <- struct{}{}:
-				default: // it is going to be looked at
+				default: // an inspection is pending already
 				}
 			},
 		})

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ConfigText reads a text of a task's Config.
+// ConfigText reads a string of a task's Config.
 func ConfigText(v any) (string, error) {
 	s, ok := v.(string)
 	if !ok {
@@ -18,7 +18,7 @@ func ConfigText(v any) (string, error) {
 	return s, nil
 }
 
-// ConfigTexts reads a list of texts of a task's Config; not nil, if only empty.
+// ConfigTexts reads a list of strings of a task's Config. The result is never nil.
 func ConfigTexts(v any) ([]string, error) {
 	list, ok := v.([]any)
 	if !ok {

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// ReplaceFile writes a file of this user alone, as a whole and durably: after a
-// loss of power it has the old content or the new.
+// ReplaceFile writes a file that only this user can read, as a whole and durably:
+// after a power loss the file has the old content or the new one.
 func ReplaceFile(path string, data []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

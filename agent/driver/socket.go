@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrForbidden: the agent's user may not use the engine's socket. Until its
-// operator changes that no retry helps.
+// ErrForbidden: the agent's user may not use the engine's socket. A retry is
+// useless until the operator changes that.
 var ErrForbidden = errors.New("not allowed to use the engine's socket")
 
-// Forbidden says who may use the socket at a path and what to do, wrapping
-// ErrForbidden, if this process may not; else, and where there is none: nil.
+// Forbidden returns an error that wraps ErrForbidden if this process may not use
+// the socket at a path. The error names the allowed users and the remedy. It
+// returns nil if the process may use the socket or if there is none.
 func Forbidden(path string) error {
 	err := unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS)
 	if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {

@@ -2,17 +2,17 @@ package driver
 
 import "context"
 
-// Unsupported is the part of a Driver that an engine without exec, statistics
-// and live limits has: embed it.
+// Unsupported implements the methods of a Driver whose engine has no exec, no
+// statistics and no live limits. Embed it.
 type Unsupported struct{}
 
-// Exec is ErrUnsupported.
+// Exec returns ErrUnsupported.
 func (Unsupported) Exec(context.Context, ID, Exec) (ExitStatus, error) {
 	return ExitStatus{}, ErrUnsupported
 }
 
-// Stats is ErrUnsupported.
+// Stats returns ErrUnsupported.
 func (Unsupported) Stats(context.Context, ID) (Stats, error) { return Stats{}, ErrUnsupported }
 
-// Update is ErrUnsupported.
+// Update returns ErrUnsupported.
 func (Unsupported) Update(context.Context, ID, Resources) error { return ErrUnsupported }

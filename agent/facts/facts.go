@@ -1,5 +1,3 @@
-// Package facts looks at the host: what the machine is (once) and how it is
-// doing (each few seconds).
 package facts
 
 import (
@@ -24,34 +22,34 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Source answers about a host. The answers are shared: do not change them. Both
-// functions are safe for concurrent use, and cheap to call by many agents of
-// one process.
+// Source returns facts about a host. Callers share the results and must not change
+// them. Both functions are safe for concurrent use and cheap for many agents of one
+// process.
 type Source struct {
 	// Static facts; they rarely change.
 	Static func(ctx context.Context) (*nusav1.HostFacts, error)
-	// Stats now. NodeStats.tasks is left to the agent.
+	// Stats returns the present load. The agent sets NodeStats.tasks.
 	Stats func(ctx context.Context) (*nusav1.NodeStats, error)
 }
 
 const (
-	// staticFor and statsFor are how long an answer is good for every asker.
-	// statsFor is a little less than the interval of reports, so that one asker
-	// always gets a new one.
+	// staticFor and statsFor are how long a result is shared. statsFor is a little
+	// less than the interval of reports, so that a single agent always gets a new
+	// result.
 	staticFor = 20 * time.Second
 	statsFor  = 4 * time.Second
-	// maxDevices bounds disks and networks that are reported.
+	// maxDevices bounds the reported disks and networks.
 	maxDevices = 32
 )
 
-// Host looks at this machine with gopsutil. Share one source among the agents
-// of a process.
+// Host returns a source for this machine that uses gopsutil. Share one source among
+// the agents of a process.
 func Host() Source {
 	s := &sampler{}
 	return Source{Static: s.static, Stats: s.stats}
 }
 
-// sampler keeps the latest answers, and the counters that rates are made from.
+// sampler holds the latest results and the counters for rates.
 type sampler struct {
 	mu sync.Mutex
 
@@ -70,12 +68,12 @@ func (s *sampler) static(ctx context.Context) (*nusav1.HostFacts, error) {
 	if s.facts != nil && time.Since(s.factsAt) < staticFor {
 		return s.facts, nil
 	}
-	f, err := look(ctx)
+	f, err := readStatic(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// What the processor is does not change, but the clock it happens to run at
-	// does: keep the first reading.
+	// The processor's model does not change, but its present clock rate does: keep
+	// the first reading.
 	if s.facts != nil && s.facts.CpuModel == f.CpuModel {
 		f.CpuMhz = s.facts.CpuMhz
 	}
@@ -83,9 +81,9 @@ func (s *sampler) static(ctx context.Context) (*nusav1.HostFacts, error) {
 	return f, nil
 }
 
-// look reads the static facts. What a host cannot tell is left empty; without
-// cores or memory there is nothing to offer, so that is an error.
-func look(ctx context.Context) (*nusav1.HostFacts, error) {
+// readStatic reads the static facts. A value that the host does not report is left empty.
+// Without cores or memory it returns an error, because there is nothing to offer.
+func readStatic(ctx context.Context) (*nusav1.HostFacts, error) {
 	f := &nusav1.HostFacts{}
 	if h, err := host.InfoWithContext(ctx); err == nil {
 		f.Hostname, f.Os, f.Platform, f.PlatformVersion = h.Hostname, h.OS, h.Platform, h.PlatformVersion
@@ -129,8 +127,8 @@ func look(ctx context.Context) (*nusav1.HostFacts, error) {
 	return f, nil
 }
 
-// partitions are the mounted disks, one mount each, sorted; where the host has
-// none (a container) the root.
+// partitions returns the mounted disks, one mount each, sorted. Without any (in a
+// container) it returns the root.
 func partitions(ctx context.Context) []disk.PartitionStat {
 	all, err := disk.PartitionsWithContext(ctx, false)
 	if err != nil || len(all) == 0 {
@@ -182,8 +180,8 @@ func (s *sampler) stats(ctx context.Context) (*nusav1.NodeStats, error) {
 	return st, nil
 }
 
-// measureCPU takes the use since the previous sample; the first one has the
-// use since boot.
+// measureCPU sets the use since the previous sample. The first sample has the use
+// since boot.
 func (s *sampler) measureCPU(ctx context.Context, st *nusav1.NodeStats) {
 	times, err := cpu.TimesWithContext(ctx, true)
 	if err != nil || len(times) == 0 {
@@ -203,8 +201,8 @@ func (s *sampler) measureCPU(ctx context.Context, st *nusav1.NodeStats) {
 	s.cpus = times
 }
 
-// busy is the part of the time between two readings that a core was not idle,
-// 0..1. Guest time is contained in user time (proc_stat(5)).
+// busy returns the part of the time between two readings in which a core was not
+// idle, 0..1. User time includes guest time (proc_stat(5)).
 func busy(from, to cpu.TimesStat) float64 {
 	total := func(t cpu.TimesStat) float64 {
 		return t.User + t.System + t.Nice + t.Idle + t.Iowait + t.Irq + t.Softirq + t.Steal
@@ -238,7 +236,7 @@ func (s *sampler) measureNetworks(ctx context.Context, st *nusav1.NodeStats, now
 	return nil
 }
 
-// rate of a counter in units a second; 0 when it was reset.
+// rate returns a counter's rate in units a second. 0: the counter was reset.
 func rate(from, to uint64, over time.Duration) float64 {
 	if to < from || over <= 0 {
 		return 0

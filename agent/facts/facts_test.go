@@ -7,8 +7,8 @@ import (
 	"github.com/shirou/gopsutil/v4/cpu"
 )
 
-// TestHost: a real host says the whole of row A7.
-func TestHost(t *testing.T) {
+// TestHostReportsEveryFact: a real host reports all facts of its hardware and load.
+func TestHostReportsEveryFact(t *testing.T) {
 	src := Host()
 	f, err := src.Static(t.Context())
 	if err != nil {
@@ -34,8 +34,8 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// TestShared: many agents of one process cost one sample.
-func TestShared(t *testing.T) {
+// TestAgentsShareOneSample: many agents of one process cost one sample.
+func TestAgentsShareOneSample(t *testing.T) {
 	src := Host()
 	first, err := src.Stats(t.Context())
 	if err != nil {

@@ -16,23 +16,23 @@ import (
 	"strings"
 )
 
-// Bounds of an archive: names in it, folders above them included, and how deep
-// and long a name is.
+// Bounds of an archive: the number of names, folders included, and the depth and
+// length of a name.
 const (
 	maxEntries = 100_000
 	maxDepth   = 64
 	maxName    = 1024
 	maxLink    = 1024
-	// maxBetween is what a tar may have besides its files, in bytes, all headers
-	// together; maxList bounds the list of a zip, which is held in memory.
+	// maxBetween bounds what a tar holds besides its files, all headers together,
+	// in bytes. maxList bounds the list of a zip, which is held in memory.
 	maxBetween = 256 << 20
 	maxList    = 16 << 20
 )
 
-// errArchive: an archive that is broken, or means harm. It will be so again.
+// errArchive: the archive is broken or harmful. A retry is useless.
 var errArchive = errors.New("archive refused")
 
-// archiveKind by a file's name; "" = not one.
+// archiveKind returns the kind by a file's name. "": not an archive.
 func archiveKind(name string) string {
 	lower := strings.ToLower(name)
 	for _, suffix := range []string{".tar.gz", ".tgz", ".tar", ".zip"} {
@@ -43,9 +43,9 @@ func archiveKind(name string) string {
 	return ""
 }
 
-// unpacker writes the entries of an archive into a folder that nobody else
-// knows. Links are made last and only where no other is above them: nothing is
-// ever written through one.
+// unpacker writes the entries of an archive into a folder that no other program
+// knows. It makes the links last, and only below real folders, so that nothing is
+// ever written through a link.
 type unpacker struct {
 	ctx   context.Context
 	root  *os.Root
@@ -57,8 +57,8 @@ type unpacker struct {
 
 type link struct{ name, to string }
 
-// stream is what is read of an archive: for as long as ctx lasts, and no more
-// than left bytes. Headers alone, well compressed, could go on for hours.
+// stream reads an archive while ctx lasts, and at most left bytes. Headers alone,
+// well compressed, could go on for hours.
 type stream struct {
 	ctx  context.Context
 	r    io.Reader
@@ -77,8 +77,8 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lister lets no more than left bytes be read: while a zip's list is, which
-// package zip takes as it comes, whatever number of entries was announced.
+// lister reads at most left bytes while package zip reads the list of a zip, which
+// may contain more entries than it announces.
 type lister struct {
 	r    io.ReaderAt
 	left int64
@@ -91,7 +91,7 @@ func (l *lister) ReadAt(p []byte, at int64) (int, error) {
 	return l.r.ReadAt(p, at)
 }
 
-// unpackInto unpacks a file into a folder, both in alloc.
+// unpackInto unpacks a file into a folder. Both are in alloc.
 func unpackInto(ctx context.Context, alloc *os.Root, file, tree, kind string, b *budget) error {
 	root, err := alloc.OpenRoot(tree)
 	if err != nil {
@@ -228,7 +228,7 @@ func (u *unpacker) add() error {
 	return nil
 }
 
-// dir makes a folder and those above it.
+// dir makes a folder and its parents.
 func (u *unpacker) dir(name string) error {
 	if u.dirs[name] {
 		return nil
@@ -243,7 +243,8 @@ func (u *unpacker) dir(name string) error {
 	return nil
 }
 
-// clear makes room for an entry: of two of one name the later counts.
+// clear makes room for an entry: of two entries with one name the later one
+// remains.
 func (u *unpacker) clear(name string) error {
 	if u.dirs[name] {
 		return refuse(name, "is a folder and a file")
@@ -257,7 +258,7 @@ func (u *unpacker) clear(name string) error {
 	return nil
 }
 
-// file writes one. Its owner may always change it, others never.
+// file writes a file. Its owner may always write to it, other users never.
 func (u *unpacker) file(name string, mode fs.FileMode, r io.Reader) error {
 	if err := u.clear(name); err != nil {
 		return err
@@ -273,7 +274,7 @@ func (u *unpacker) file(name string, mode fs.FileMode, r io.Reader) error {
 	return errors.Join(err, f.Chmod(mode&0o755|0o600), f.Close())
 }
 
-// hardlink to a file that came before, inside.
+// hardlink makes a hard link to an earlier file of the archive.
 func (u *unpacker) hardlink(name, to string) error {
 	clean := path.Clean(to)
 	fi, err := u.root.Lstat(clean)
@@ -289,8 +290,8 @@ func (u *unpacker) hardlink(name, to string) error {
 	return u.root.Link(clean, name)
 }
 
-// symlink notes a link that stays inside. Only a target whose ".." come first
-// can be judged by its text: others may go up from where another link leads.
+// symlink records a link that stays inside. Only a target whose ".." come first can
+// be checked by its text: other ".." may follow a link.
 func (u *unpacker) symlink(name, to string) error {
 	switch {
 	case to == "" || len(to) > maxLink || strings.ContainsRune(to, 0):
@@ -302,7 +303,7 @@ func (u *unpacker) symlink(name, to string) error {
 	return nil
 }
 
-// link makes the links that were noted. A folder above a link is never a link.
+// link makes the recorded links. A folder above a link is never a link.
 func (u *unpacker) link() error {
 	linked := map[string]bool{}
 	for _, l := range u.links {

@@ -26,24 +26,24 @@ import (
 )
 
 const (
-	// attempts to fetch a file; the pause between them doubles.
+	// attempts to fetch a file. The pause between them doubles.
 	attempts = 4
-	// maxWords of a server that refuses, in bytes.
+	// maxWords bounds the message of a server that refuses, in bytes.
 	maxWords = 200
-	// idleLimit is how long a server may pause: others wait for their turn.
+	// idleLimit bounds a server's pause: other artifacts wait for their turn.
 	idleLimit = 30 * time.Second
 )
 
-// budget is how many bytes a task's artifacts may still take.
+// budget is the number of bytes that a task's artifacts may still take.
 type budget struct {
 	left, all int64
-	setting   string // that bounds it
+	setting   string // the setting that bounds it
 }
 
 var errBudget = errors.New("artifacts too large")
 
-// take charges n bytes.
-func (b *budget) take(n int64) error {
+// charge charges n bytes.
+func (b *budget) charge(n int64) error {
 	if n > b.left {
 		return fmt.Errorf("%w: those of the task take more than %d bytes, fetched and unpacked (%s)", errBudget, b.all, b.setting)
 	}
@@ -51,13 +51,13 @@ func (b *budget) take(n int64) error {
 	return nil
 }
 
-// charged copies at the expense of a budget.
+// copy copies and charges a budget.
 func (b *budget) copy(w io.Writer, r io.Reader) error {
 	n, err := io.Copy(w, io.LimitReader(r, b.left+1))
-	return errors.Join(err, b.take(n))
+	return errors.Join(err, b.charge(n))
 }
 
-// fetchAll fetches what is not complete yet.
+// fetchAll fetches the artifacts that are not complete yet.
 func (s *Setup) fetchAll(ctx context.Context, t Task, who owner) error {
 	select {
 	case s.fetches <- struct{}{}:
@@ -103,9 +103,9 @@ func failed(at string, err error) *Error {
 	return out
 }
 
-// complete makes sure that an artifact is there. It works in a folder of its
-// own, out of the task's reach, and what is half done there is never used; a
-// mark beside it, written last, says that all of it is in its place.
+// complete makes sure that an artifact is in place. It works in its own folder, out
+// of the task's reach, and never uses a half-done result. A mark beside it, written
+// last, says that the artifact is in place.
 func (s *Setup) complete(ctx context.Context, alloc *os.Root, t Task, i int, a Artifact, b *budget, who owner) (err error) {
 	work := filepath.Join("fetch", fmt.Sprintf("%s.%d", t.Name, i))
 	mark := work + ".done"
@@ -125,7 +125,7 @@ func (s *Setup) complete(ctx context.Context, alloc *os.Root, t Task, i int, a A
 	if err := place(ctx, alloc, work, filepath.Join("tasks", t.Name), a, b, who); err != nil {
 		return err
 	}
-	// What the mark says must be true after a loss of power too.
+	// The mark must be true after a power loss too.
 	dir, err := alloc.Open(".")
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (s *Setup) complete(ctx context.Context, alloc *os.Root, t Task, i int, a A
 	return alloc.WriteFile(mark, []byte(want), 0o600)
 }
 
-// place moves what was fetched to where the task finds it.
+// place moves a fetched artifact into the task's folder.
 func place(ctx context.Context, alloc *os.Root, work, taskDir string, a Artifact, b *budget, who owner) error {
 	file, folder := filepath.Join(work, "file"), strings.HasSuffix(a.To, "/")
 	if !filepath.IsLocal(a.To) {
@@ -171,7 +171,7 @@ func place(ctx context.Context, alloc *os.Root, work, taskDir string, a Artifact
 	return nil
 }
 
-// moveFile puts a file into the task's folder.
+// moveFile moves a file into the task's folder.
 func moveFile(alloc *os.Root, from, to, taskDir string, who owner) error {
 	if err := makeBelow(alloc, taskDir, filepath.Dir(to), who); err != nil {
 		return err
@@ -195,7 +195,7 @@ func makeBelow(alloc *os.Root, taskDir, dir string, who owner) error {
 	return nil
 }
 
-// moveTree moves the files of an unpacked archive, among what is there already.
+// moveTree moves the files of an unpacked archive among the existing files.
 func moveTree(alloc *os.Root, tree, to, taskDir string, who owner) error {
 	return fs.WalkDir(alloc.FS(), filepath.ToSlash(tree), func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -212,7 +212,7 @@ func moveTree(alloc *os.Root, tree, to, taskDir string, who owner) error {
 	})
 }
 
-// baseName is the last part of a source's path.
+// baseName returns the last part of a source's path.
 func baseName(source string) string {
 	u, err := url.Parse(source)
 	if err != nil {
@@ -223,7 +223,7 @@ func baseName(source string) string {
 
 var errChecksum = errors.New("the file is not the one that was meant")
 
-// hasher of a checksum "sha256:…"; nil = none is asked for.
+// hasher returns the hash of a checksum "sha256:…". nil: no checksum is given.
 func hasher(checksum string) (hash.Hash, string, error) {
 	kind, sum, _ := strings.Cut(checksum, ":")
 	switch kind {
@@ -237,7 +237,7 @@ func hasher(checksum string) (hash.Hash, string, error) {
 	return nil, "", fieldError{"checksum", fmt.Errorf("%w: %q is neither sha256 nor sha512", errChecksum, kind)}
 }
 
-// fetch brings a source into a file, in several attempts.
+// fetch fetches a source into a file, in several attempts.
 func (s *Setup) fetch(ctx context.Context, alloc *os.Root, file string, a Artifact, b *budget) error {
 	h, want, err := hasher(a.Checksum)
 	if err != nil {
@@ -288,7 +288,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// where is a source as messages show it: without what may be a secret.
+// where returns a source for messages, without parts that may be secret.
 func where(u *url.URL) string {
 	if u.Scheme == "file" {
 		return "file://" + u.Path
@@ -322,21 +322,21 @@ func (s *Setup) attempt(ctx context.Context, alloc *os.Root, file string, u *url
 	return errors.Join(err, f.Close())
 }
 
-// progress tells of each piece that was read.
+// progress calls a function after each read.
 type progress struct {
 	io.Reader
-	told func()
+	onRead func()
 }
 
 func (p progress) Read(b []byte) (int, error) {
 	n, err := p.Reader.Read(b)
 	if n > 0 {
-		p.told()
+		p.onRead()
 	}
 	return n, err
 }
 
-// open begins to read a source.
+// open opens a source.
 func (s *Setup) open(ctx context.Context, u *url.URL, checksum bool, b *budget) (io.ReadCloser, error) {
 	if err := s.allowSource(u.String()); err != nil {
 		return nil, err
@@ -353,7 +353,7 @@ func (s *Setup) open(ctx context.Context, u *url.URL, checksum bool, b *budget) 
 	client.CheckRedirect = checkRedirect(checksum)
 	res, err := client.Do(req)
 	if ue := (*url.Error)(nil); errors.As(err, &ue) {
-		return nil, ue.Err // its text would have the whole address
+		return nil, ue.Err // its text would contain the whole address
 	}
 	if err != nil {
 		return nil, err
@@ -364,7 +364,7 @@ func (s *Setup) open(ctx context.Context, u *url.URL, checksum bool, b *budget) 
 	}
 	if n := res.ContentLength; n > b.left {
 		res.Body.Close()
-		return nil, b.take(n)
+		return nil, b.charge(n)
 	}
 	return res.Body, nil
 }
@@ -374,7 +374,7 @@ func (s *Setup) openFile(path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := os.OpenRoot(folder) // a link does not lead out
+	root, err := os.OpenRoot(folder) // a link cannot lead outside
 	if err != nil {
 		return nil, err
 	}
@@ -390,10 +390,10 @@ func (s *Setup) openFile(path string) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// refusal is a server's answer other than the file.
+// refusal is a server's answer without the file.
 type refusal struct {
 	status, words string
-	again         bool // later it may answer otherwise
+	again         bool // a later answer may differ
 }
 
 func (r *refusal) Error() string {

@@ -31,16 +31,16 @@ var special = []netip.Prefix{
 	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("2001::/32"),
 }
 
-// metadata is where clouds tell machines their credentials: link-local addresses,
-// and those of single clouds that are not.
+// metadata are the addresses at which clouds give machines their credentials:
+// link-local ones, and those of single clouds that are not link-local.
 var metadata = []netip.Prefix{
 	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fd00:ec2::/32"),
 	netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("192.0.0.192/32"),
 }
 
-// allowAddr says whether artifacts may be fetched from an address: a public one,
-// or one in a prefix of the operator. One of a cloud's metadata must be meant: a
-// prefix that is wider than their block does not count.
+// allowAddr says whether artifacts may be fetched from an address: a public one, or
+// one in a prefix of the operator. A cloud's metadata address must be allowed
+// explicitly: a prefix that is wider than its block does not count.
 func (s *Setup) allowAddr(ip netip.Addr) error {
 	ip = ip.Unmap().WithZone("")
 	for _, p := range s.nets {
@@ -65,7 +65,7 @@ func (s *Setup) allowAddr(ip netip.Addr) error {
 	return fmt.Errorf("%w: %s is not a public address, and --artifacts-allow does not name it", driver.ErrNotAllowed, ip)
 }
 
-// allowSource says what can be said of a source without asking the network.
+// allowSource checks a source without the network.
 func (s *Setup) allowSource(source string) error {
 	u, err := url.Parse(source)
 	if err != nil {
@@ -94,8 +94,9 @@ func (s *Setup) folderOf(path string) (folder, rel string, err error) {
 	return "", "", fmt.Errorf("%w: %s is in no folder that --artifacts-allow names", driver.ErrNotAllowed, path)
 }
 
-// newClient dials only what allowAddr accepts, whatever a name resolves to and
-// wherever a server redirects. It knows no proxy: that would dial for us.
+// newClient returns a client that dials only addresses that allowAddr accepts, for
+// every resolved name and every redirect. It uses no proxy, because a proxy would
+// dial instead.
 func (s *Setup) newClient() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -106,7 +107,7 @@ func (s *Setup) newClient() *http.Client {
 	}
 }
 
-// errRedirect: a server leads where we do not follow.
+// errRedirect: a server redirects to a place that is not allowed.
 var errRedirect = errors.New("redirect refused")
 
 func checkRedirect(checksum bool) func(*http.Request, []*http.Request) error {
@@ -114,7 +115,7 @@ func checkRedirect(checksum bool) func(*http.Request, []*http.Request) error {
 		if len(via) > maxRedirects {
 			return fmt.Errorf("%w: more than %d", errRedirect, maxRedirects)
 		}
-		req.Header.Del("Referer") // the source, with what may be a secret in its query
+		req.Header.Del("Referer") // the source, whose query may contain a secret
 		if req.URL.Scheme == "http" && !checksum {
 			return fmt.Errorf("%w: to http, where only a file with a checksum is taken from", errRedirect)
 		}
@@ -122,7 +123,8 @@ func checkRedirect(checksum bool) func(*http.Request, []*http.Request) error {
 	}
 }
 
-// dial resolves, checks and connects: what was checked is what is dialled.
+// dial resolves, checks and connects, so that the checked address is the dialled
+// one.
 func (s *Setup) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -15,13 +15,14 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Bounds of secrets in bytes: of one, and of the memory that holds a task's.
+// Bounds of secrets in bytes: of one secret, and of the memory for a task's
+// secrets.
 const (
 	maxSecret   = 256 << 10
 	secretsSize = 16 << 20 // job.MaxSecrets of maxSecret, twice: old and new
 )
 
-// hasSecret looks without reading.
+// hasSecret checks a secret without reading it.
 func (s *Setup) hasSecret(namespace, name string) error {
 	f, err := s.openSecret(namespace, name)
 	if err != nil {
@@ -30,9 +31,9 @@ func (s *Setup) hasSecret(namespace, name string) error {
 	return f.Close()
 }
 
-// openSecret opens a secret of this node. Nobody but its owner may be able to
-// read what leads to it. Errors name the secret and no path: those are of other
-// people's secrets; the operator finds them in the log.
+// openSecret opens a secret of this node. Only its owner may be able to read the
+// folders above it. Errors name the secret and no path, because paths concern other
+// users' secrets. The operator finds the path in the log.
 func (s *Setup) openSecret(namespace, name string) (*os.File, error) {
 	missing := fmt.Errorf("%w: %q of namespace %s", ErrSecretMissing, name, namespace)
 	if s.cfg.SecretsDir == "" {
@@ -76,8 +77,8 @@ func (s *Setup) openSecret(namespace, name string) (*os.File, error) {
 	return f, nil
 }
 
-// private says what is wrong with a file or folder that only its owner may
-// read, who is root or the agent's user.
+// private returns the problem of a file or folder that only its owner may read. The
+// owner must be root or the agent's user.
 func private(fi fs.FileInfo, file bool) error {
 	st, _ := fi.Sys().(*syscall.Stat_t)
 	switch {
@@ -95,8 +96,8 @@ func private(fi fs.FileInfo, file bool) error {
 	return nil
 }
 
-// CanSecrets says why no job can have secrets here; nil = jobs can. Which ones
-// there are is looked at when a task begins.
+// CanSecrets returns why no job can have secrets on this node, or nil. Whether a
+// secret exists is checked when a task begins.
 func (s *Setup) CanSecrets() error {
 	if s.cfg.SecretsDir == "" {
 		return errors.New("its agent has none (--secrets-dir)")
@@ -108,17 +109,17 @@ func (s *Setup) CanSecrets() error {
 	if err != nil {
 		return fmt.Errorf("the folder of --secrets-dir: %w", plain(err))
 	}
-	return s.canHide()
+	return s.secretsProblem()
 }
 
-// canHide says why this node cannot keep secrets in memory; nil = it can.
-func (s *Setup) canHide() error {
+// secretsProblem returns why this node cannot keep secrets in memory, or nil.
+func (s *Setup) secretsProblem() error {
 	s.probe.Do(func() {
 		dir := filepath.Join(s.cfg.Dir, ".probe")
 		if s.tmpfs = os.MkdirAll(dir, 0o700); s.tmpfs != nil {
 			return
 		}
-		if mounted(dir) { // by an agent that was killed here
+		if mounted(dir) { // by an agent that was killed
 			_ = unix.Unmount(dir, unix.MNT_DETACH)
 		}
 		if s.tmpfs = s.mountTmpfs(dir); s.tmpfs == nil {
@@ -129,8 +130,8 @@ func (s *Setup) canHide() error {
 	return s.tmpfs
 }
 
-// mountTmpfs mounts memory that only the agent's user passes, and that is never
-// swapped where the kernel can (6.4).
+// mountTmpfs mounts memory that only the agent's user may enter. It is never
+// swapped, if the kernel supports that (6.4).
 func (s *Setup) mountTmpfs(dir string) error {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	options := fmt.Sprintf("size=%d,nr_inodes=256,mode=0700", secretsSize)
@@ -144,15 +145,16 @@ func (s *Setup) mountTmpfs(dir string) error {
 	return nil
 }
 
-// mounted: something is mounted at dir. The folder above may be a tmpfs too.
+// mounted says that something is mounted at dir. The folder above may be a tmpfs
+// too.
 func mounted(dir string) bool {
 	var at, above unix.Stat_t
 	return unix.Lstat(dir, &at) == nil && unix.Lstat(filepath.Dir(dir), &above) == nil && at.Dev != above.Dev
 }
 
-// writeSecrets puts a task's secrets into memory. On a disk they never are.
+// writeSecrets writes a task's secrets into memory. They are never on a disk.
 func (s *Setup) writeSecrets(t Task, who owner) error {
-	if err := s.canHide(); err != nil {
+	if err := s.secretsProblem(); err != nil {
 		return &Error{Field: "secrets", Err: fmt.Errorf("%w: %w", driver.ErrNotAllowed, err), Final: true}
 	}
 	dir := s.SecretsDir(t.Alloc, t.Name)
@@ -222,7 +224,7 @@ func (s *Setup) writeSecret(root *os.Root, namespace, name string, who owner) er
 	return root.Rename(temp, name)
 }
 
-// Clean takes an allocation's secrets out of memory. Nothing of it may run.
+// Clean removes an allocation's secrets from memory. None of its tasks may run.
 func (s *Setup) Clean(alloc string) error {
 	above := filepath.Join(s.allocDir(alloc), "secrets")
 	tasks, err := os.ReadDir(above)
@@ -232,7 +234,8 @@ func (s *Setup) Clean(alloc string) error {
 	for _, t := range tasks {
 		dir := filepath.Join(above, t.Name())
 		if mounted(dir) {
-			// The files first: somebody may hold a copy of the mount.
+			// The files come first, because another namespace may hold a copy of
+			// the mount.
 			files, e := os.ReadDir(dir)
 			for _, f := range files {
 				e = errors.Join(e, os.Remove(filepath.Join(dir, f.Name())))
@@ -244,7 +247,7 @@ func (s *Setup) Clean(alloc string) error {
 	return errors.Join(err, os.Remove(above))
 }
 
-// Remove deletes the whole folder of an allocation that has ended.
+// Remove deletes the folder of an allocation that has ended.
 func (s *Setup) Remove(alloc string) error {
 	if err := s.Clean(alloc); err != nil {
 		return err
@@ -258,8 +261,8 @@ func (s *Setup) Remove(alloc string) error {
 	return nil
 }
 
-// Sweep cleans up after an agent that was killed: what is not live has no
-// secrets.
+// Sweep removes the secrets of allocations that are not live, after an agent was
+// killed.
 func (s *Setup) Sweep(live func(alloc string) bool) {
 	entries, err := os.ReadDir(s.cfg.Dir)
 	if err != nil {

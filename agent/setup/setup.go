@@ -1,7 +1,3 @@
-// Package setup is what makes a task's folder ready before its driver starts
-// it: artifacts are fetched, templates written, secrets put into memory, and the
-// host's folders that it asks for are checked against what the node's operator
-// allows. Linux only.
 package setup
 
 import (
@@ -33,28 +29,28 @@ import (
 // DefaultArtifactsMax bounds what the artifacts of a task take, in bytes.
 const DefaultArtifactsMax = 1 << 30
 
-// mostArtifacts is what nobody has: more is as much, so that sums with it do not
-// overflow.
+// mostArtifacts is larger than every disk. A larger number counts as this one, so
+// that sums do not overflow.
 const mostArtifacts = 1 << 60
 
-// ErrSecretMissing: the node does not hold the secret. Like
-// driver.ErrNotAllowed it is a reason to decline.
+// ErrSecretMissing: the node does not hold the secret. Like driver.ErrNotAllowed it
+// is a reason to decline.
 var ErrSecretMissing = errors.New("this node has no such secret")
 
-// Error is what of a task could not be made ready. It is driver.ErrStart, and
-// driver.ErrFinal where a retry does not help.
+// Error says what could not be prepared for a task. It is a driver.ErrStart, and a
+// driver.ErrFinal if a retry is useless.
 type Error struct {
 	// Field of the task in its job file: "artifacts[0].source".
 	Field string
 	Err   error
-	// Final: a retry does not help.
+	// Final: a retry is useless.
 	Final bool
 }
 
-// Error begins with the driver's error, as theirs do.
+// Error begins with the text of the driver's error, like the errors of drivers.
 func (e *Error) Error() string { return fmt.Sprintf("%v: %s: %v", e.kind(), e.Field, e.Err) }
 
-// Unwrap gives the cause and the driver's error.
+// Unwrap returns the driver's error and the cause.
 func (e *Error) Unwrap() []error { return []error{e.kind(), e.Err} }
 
 func (e *Error) kind() error {
@@ -66,19 +62,19 @@ func (e *Error) kind() error {
 
 // Config of a Setup: what the node's operator allows.
 type Config struct {
-	// Dir holds a folder for each allocation, private to the agent. Required.
+	// Dir holds a folder for each allocation. It is private to the agent. Required.
 	Dir string
-	// Private are folders that no volume may lead into or hold: the agent's own.
+	// Private are folders that no volume may be in or contain: the agent's own.
 	Private []string
-	// VolumesAllow are folders below which volumes may be; none = no volumes.
+	// VolumesAllow are folders below which volumes may be. None: no volumes.
 	VolumesAllow []string
-	// ArtifactsAllow are addresses beyond the public ones that artifacts may be
-	// fetched from, as CIDR prefixes, and folders for file://.
+	// ArtifactsAllow are further addresses, besides the public ones, from which
+	// artifacts may be fetched, as CIDR prefixes, and folders for file://.
 	ArtifactsAllow []string
-	// ArtifactsMax bounds the artifacts of a task, in bytes, fetched and
-	// unpacked. Default DefaultArtifactsMax.
+	// ArtifactsMax bounds the artifacts of a task, in bytes, fetched and unpacked.
+	// Default DefaultArtifactsMax.
 	ArtifactsMax int64
-	// SecretsDir holds NAMESPACE/NAME; "" = this node has no secrets.
+	// SecretsDir holds NAMESPACE/NAME. "": this node has no secrets.
 	SecretsDir string
 	// Dial opens streams. Required for http and https.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
@@ -96,19 +92,19 @@ type Setup struct {
 	folders []string
 	client  *http.Client
 	fetches chan struct{}
-	idle    time.Duration // idleLimit, but for tests
+	idle    time.Duration // idleLimit, except in tests
 
 	mu    sync.Mutex
 	sizes map[string]int64 // of folders of ended allocations
 
 	probe sync.Once
-	tmpfs error // why there is no private memory; nil = there is
+	tmpfs error // why there is no private memory; nil: there is
 }
 
-// maxFetches at a time, of all tasks.
+// maxFetches bounds the concurrent fetches of all tasks.
 const maxFetches = 8
 
-// New checks the configuration; errors name what is wrong in it.
+// New checks the configuration. Errors name the wrong part.
 func New(cfg Config) (*Setup, error) {
 	cfg.ArtifactsMax = min(cmp.Or(cfg.ArtifactsMax, DefaultArtifactsMax), mostArtifacts)
 	cfg.RetryAfter = cmp.Or(cfg.RetryAfter, time.Second)
@@ -139,36 +135,36 @@ func New(cfg Config) (*Setup, error) {
 	return s, os.MkdirAll(cfg.Dir, 0o700)
 }
 
-// Task is what has to be made ready of one.
+// Task is what must be prepared for one task.
 type Task struct {
 	Alloc, Name, Namespace string
-	// Disk it is charged for, in bytes: its artifacts take no more. 0 = only the
-	// node's own bound.
+	// Disk the task is charged for, in bytes: its artifacts may take no more. 0:
+	// only the node's own bound.
 	Disk      int64
 	Artifacts []Artifact
 	Templates []Template
 	Secrets   []string
 	Volumes   []driver.Volume
-	// User it runs as, "" = the agent's, or root in a container. Contained: the
-	// name of a user is the container's.
+	// User of the task. "": the agent's, or root in a container. Contained: a
+	// user's name is the container's.
 	User      string
 	Contained bool
 }
 
-// Artifact is something to fetch. To is a path below the task's folder; with a
-// slash at its end it is a folder.
+// Artifact must be fetched. To is a path below the task's folder. With a slash at
+// its end it is a folder.
 type Artifact struct {
 	Source, Checksum, To string
 	Mode                 fs.FileMode
 }
 
-// Template is a text to write; To is a clean path below the task's folder.
+// Template is a text to write. To is a clean path below the task's folder.
 type Template struct {
 	To, Text string
 	Mode     fs.FileMode
 }
 
-// Mode reads permissions such as "0644", which is also what "" means.
+// Mode parses permissions such as "0644", which is also the default.
 func Mode(octal string) (fs.FileMode, error) {
 	if octal == "" {
 		return 0o644, nil
@@ -182,7 +178,7 @@ func Mode(octal string) (fs.FileMode, error) {
 
 func (s *Setup) allocDir(alloc string) string { return filepath.Join(s.cfg.Dir, alloc) }
 
-// TaskDir is a task's own folder and SharedDir that of its allocation's tasks.
+// TaskDir returns a task's own folder, SharedDir that of its allocation's tasks.
 func (s *Setup) TaskDir(alloc, task string) string {
 	return filepath.Join(s.allocDir(alloc), "tasks", task)
 }
@@ -190,14 +186,13 @@ func (s *Setup) TaskDir(alloc, task string) string {
 // SharedDir: see TaskDir.
 func (s *Setup) SharedDir(alloc string) string { return filepath.Join(s.allocDir(alloc), "shared") }
 
-// SecretsDir is where the secrets of a task are on this node, in memory.
+// SecretsDir returns the folder of a task's secrets on this node, in memory.
 func (s *Setup) SecretsDir(alloc, task string) string {
 	return filepath.Join(s.allocDir(alloc), "secrets", task)
 }
 
-// Admit says why a task cannot be made ready here: driver.ErrNotAllowed or
-// ErrSecretMissing in an *Error. It changes nothing and does not look beyond
-// this machine.
+// Admit returns why a task cannot be prepared on this node, as driver.ErrNotAllowed
+// or ErrSecretMissing in an *Error. It changes nothing and uses no network.
 func (s *Setup) Admit(t Task) error {
 	if _, err := s.Volumes(t.Volumes); err != nil {
 		return err
@@ -215,8 +210,8 @@ func (s *Setup) Admit(t Task) error {
 	return nil
 }
 
-// Prepare makes a task ready for its next run: what is complete from an earlier
-// one is not fetched again, templates and secrets are written anew.
+// Prepare prepares a task for its next run. It does not fetch complete artifacts of
+// an earlier run again. It writes templates and secrets again.
 func (s *Setup) Prepare(ctx context.Context, t Task) error {
 	who, err := t.owner()
 	if err != nil {
@@ -239,8 +234,8 @@ func (s *Setup) Prepare(ctx context.Context, t Task) error {
 	return nil
 }
 
-// makeFolders makes those of a task. All are below a folder that is the
-// agent's alone, so what every user may write there is the allocation's only.
+// makeFolders makes a task's folders. All are below a private folder of the agent,
+// so only the allocation's tasks can use a folder that every user may write to.
 func (s *Setup) makeFolders(t Task) error {
 	shared := s.SharedDir(t.Alloc)
 	for _, dir := range []string{s.TaskDir(t.Alloc, t.Name), shared} {
@@ -251,7 +246,7 @@ func (s *Setup) makeFolders(t Task) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	return os.Chmod(shared, 0o777|fs.ModeSticky) // its tasks may be of several users
+	return os.Chmod(shared, 0o777|fs.ModeSticky) // its tasks may have several users
 }
 
 func (s *Setup) writeTemplates(t Task, who owner) error {
@@ -271,8 +266,8 @@ func (s *Setup) writeTemplates(t Task, who owner) error {
 	return nil
 }
 
-// writeFile replaces a file as a whole: one that an earlier run made read-only,
-// or a link of it, is no hindrance.
+// writeFile replaces a file as a whole, also a read-only file or a link of an
+// earlier run.
 func writeFile(root *os.Root, t Template, who owner) error {
 	if err := makeParents(root, t.To, who); err != nil {
 		return err
@@ -295,8 +290,8 @@ func writeFile(root *os.Root, t Template, who owner) error {
 	return root.Rename(temp, t.To)
 }
 
-// makeParents makes the folders above a file, for everybody to read; those that
-// are new are given to the owner.
+// makeParents makes the folders above a file, readable by every user. New ones are
+// given to the owner.
 func makeParents(root *os.Root, name string, who owner) error {
 	dir := filepath.Dir(name)
 	if dir == "." {
@@ -313,7 +308,7 @@ func makeParents(root *os.Root, name string, who owner) error {
 	return nil
 }
 
-// owner is whom a task's files are given to.
+// owner is the user whom a task's files are given to.
 type owner struct {
 	uid, gid int
 	same     bool // the agent's: nothing to do
@@ -357,7 +352,7 @@ func (t Task) owner() (owner, error) {
 	return owner{uid: int(cred.Uid), gid: int(cred.Gid)}, nil
 }
 
-// Volumes are the host's folders with every link resolved, as far as the
+// Volumes returns the volumes with every link of their sources resolved, if the
 // operator allows them.
 func (s *Setup) Volumes(in []driver.Volume) ([]driver.Volume, error) {
 	out := slices.Clone(in)
@@ -371,25 +366,25 @@ func (s *Setup) Volumes(in []driver.Volume) ([]driver.Volume, error) {
 	return out, nil
 }
 
-// Bounds of what is told of the folders that volumes may be below.
+// Bounds of the reported folders of VolumesAllow.
 const (
-	maxTold     = 64
-	maxToldPath = 512 // bytes of one
+	maxReported     = 64
+	maxReportedPath = 512 // bytes of one
 )
 
-// VolumesAllow are the folders below which volumes may be, clean, sorted, each
-// once. False where that would be too much to tell: more than 64, or one that is
-// longer than 512 bytes or no text.
+// VolumesAllow returns the folders below which volumes may be, clean, sorted and
+// unique. False: they are too many to report (more than 64), or one is longer than
+// 512 bytes or not valid UTF-8.
 func (s *Setup) VolumesAllow() ([]string, bool) {
 	var out []string
 	for _, dir := range s.cfg.VolumesAllow {
-		if dir = filepath.Clean(dir); len(dir) > maxToldPath || !utf8.ValidString(dir) {
+		if dir = filepath.Clean(dir); len(dir) > maxReportedPath || !utf8.ValidString(dir) {
 			return nil, false
 		}
 		out = append(out, dir)
 	}
 	slices.Sort(out)
-	if out = slices.Compact(out); len(out) > maxTold {
+	if out = slices.Compact(out); len(out) > maxReported {
 		return nil, false
 	}
 	return out, true
@@ -417,8 +412,8 @@ func (s *Setup) volume(source string) (string, error) {
 	return real, nil
 }
 
-// resolved follows the links in folders of the operator, or of the agent: one that
-// is not there may come to be in its parent.
+// resolved resolves the links in folders of the operator or the agent. A folder
+// that does not exist is resolved by its parent.
 func resolved(dirs []string) []string {
 	var out []string
 	for _, dir := range dirs {
@@ -440,12 +435,12 @@ func plain(err error) error {
 	return err
 }
 
-// entrySize is what a file or folder counts for besides its blocks.
+// entrySize is the size of a file or folder besides its blocks.
 const entrySize = 512
 
-// Size is how many bytes the folder of an allocation that has ended takes, with
-// something for each entry; 0 = it is not there. What it was once is
-// remembered: nothing writes there any more.
+// Size returns the size of the folder of an ended allocation in bytes, with an
+// amount for each entry. 0: there is none. The result is remembered, because
+// nothing writes there any more.
 func (s *Setup) Size(ctx context.Context, alloc string) (int64, error) {
 	s.mu.Lock()
 	size, known := s.sizes[alloc]
@@ -473,7 +468,7 @@ func (s *Setup) Size(ctx context.Context, alloc string) (int64, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// One that Remove has taken meanwhile would be remembered for ever.
+	// A folder that Remove has deleted in between must not be remembered for ever.
 	if _, err := os.Lstat(s.allocDir(alloc)); err == nil {
 		s.sizes[alloc] = size
 	}

@@ -32,7 +32,7 @@ func withSecrets(t *testing.T) (*Setup, string) {
 	t.Helper()
 	dir := secretsDir(t)
 	s := newSetup(t, func(o *Config) { o.SecretsDir = dir })
-	if err := s.canHide(); err != nil {
+	if err := s.secretsProblem(); err != nil {
 		t.Skip("no memory for secrets on this host:", err)
 	}
 	return s, dir
@@ -242,9 +242,9 @@ func TestVolumesAllowIsToldWhole(t *testing.T) {
 	}{
 		{nil, nil, true},
 		{[]string{"/srv/", "/a/../mnt", "/srv"}, []string{"/mnt", "/srv"}, true},
-		{append(many(maxTold), "/srv/00/"), many(maxTold), true},
-		{many(maxTold + 1), nil, false},
-		{[]string{"/srv", "/" + strings.Repeat("x", maxToldPath)}, nil, false},
+		{append(many(maxReported), "/srv/00/"), many(maxReported), true},
+		{many(maxReported + 1), nil, false},
+		{[]string{"/srv", "/" + strings.Repeat("x", maxReportedPath)}, nil, false},
 		{[]string{"/srv", "/\xff"}, nil, false},
 	} {
 		got, told := newSetup(t, func(o *Config) { o.VolumesAllow = c.allow }).VolumesAllow()

@@ -13,8 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// boxed is the folder of a run that claims to run, as a container may have made
-// it.
+// boxed returns the folder of a run that claims to run. A container may have
+// written it.
 func boxed(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), Box)
@@ -29,8 +29,8 @@ func boxed(t *testing.T) string {
 	return dir
 }
 
-// TestSocketOfAnother: a link in the place of a supervisor's socket leads nobody
-// to another's: it would be stopped, or run the commands.
+// TestSocketOfAnother: a link in place of a supervisor's socket does not lead to
+// another supervisor, which would be stopped or would run the commands.
 func TestSocketOfAnother(t *testing.T) {
 	dir, other := boxed(t), t.TempDir()
 	l, err := net.Listen("unix", filepath.Join(other, socketFile))
@@ -56,7 +56,7 @@ func TestSocketOfAnother(t *testing.T) {
 	<-asked
 }
 
-// TestEndlessReply: what answers in a container's name may never come to an end.
+// TestEndlessReply: a program in a container may send an endless reply.
 func TestEndlessReply(t *testing.T) {
 	dir := boxed(t)
 	l, err := net.Listen("unix", filepath.Join(dir, socketFile))

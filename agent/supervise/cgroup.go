@@ -12,25 +12,25 @@ import (
 	"syscall"
 )
 
-// cgroupRoot is where the host mounts control groups. Tests have another.
+// cgroupRoot is the mount point of cgroups. Tests replace it.
 var cgroupRoot = "/sys/fs/cgroup"
 
-// cgroupParent holds the agents' groups, one below it for each run.
+// cgroupParent holds the agents' groups, one for each run.
 const cgroupParent = "nusa"
 
 // cpuPeriod of a hard limit, in microseconds: the kernel's default.
 const cpuPeriod = 100_000
 
-// cgroup is a run's folders: one on v2, one for each controller on v1. The zero
-// value is no limits.
+// cgroup holds the folders of a run: one on v2, one for each controller on v1. The
+// zero value has no limits.
 type cgroup struct {
 	v2   bool
 	dirs []string
-	back []string // v1: where the supervisor itself belongs, one for each dir
+	back []string // v1: the supervisor's own folder for each of dirs
 	file *os.File // v2: the folder, for the fork
 }
 
-// hierarchies returns the parents in which groups are made.
+// hierarchies returns the parents of the runs' groups.
 func hierarchies() (v2 bool, parents []string) {
 	if _, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers")); err == nil {
 		return true, []string{filepath.Join(cgroupRoot, cgroupParent)}
@@ -44,18 +44,17 @@ func hierarchies() (v2 bool, parents []string) {
 	return false, parents
 }
 
-// LimitsUsable tries whether this process may limit memory and CPU, and says
-// why not.
+// LimitsUsable returns why this process cannot limit memory and CPU, or nil.
 func LimitsUsable(name string) error {
 	c, err := makeCgroup(Limits{Cgroup: name, MemoryBytes: 64 << 20, CPUMilli: 100})
 	c.remove()
 	return err
 }
 
-// enterCgroup makes the run's group and sees to it that the next process that
-// this thread starts with attr is born inside; leave undoes that. To move a
-// whole process would take the kernel 10 ms or more; v2 has a flag of clone
-// for it, and on v1 a single thread that moves itself is quick.
+// enterCgroup makes the run's group and makes the next process that this thread
+// starts with attr begin inside it. leave undoes that. Moving a whole process would
+// take the kernel 10 ms or more. On v2 clone has a flag for it; on v1 a single
+// thread that moves itself is fast.
 func enterCgroup(l Limits, attr *syscall.SysProcAttr) (c cgroup, err error) {
 	if l.Cgroup == "" {
 		return cgroup{}, nil
@@ -72,7 +71,8 @@ func enterCgroup(l Limits, attr *syscall.SysProcAttr) (c cgroup, err error) {
 	return c, c.enter(attr)
 }
 
-// enter is enterCgroup for a group that is there. To be left also when it fails.
+// enter does the same for an existing group. The caller must call leave also after
+// an error.
 func (c *cgroup) enter(attr *syscall.SysProcAttr) (err error) {
 	if len(c.dirs) == 0 {
 		return nil
@@ -98,7 +98,7 @@ func (c *cgroup) enter(attr *syscall.SysProcAttr) (err error) {
 	return nil
 }
 
-// home is the group this process is in now, of the same v1 hierarchy as dir.
+// home returns this process' present group in the v1 hierarchy of dir.
 func home(dir string) (string, error) {
 	data, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -135,7 +135,7 @@ func makeCgroup(l Limits) (cgroup, error) {
 	return c, c.limit(Limits{}, l)
 }
 
-// delegate makes the controllers available below the parent, on v2.
+// delegate enables the controllers below the parent, on v2.
 func delegate(parent string) error {
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return err
@@ -148,7 +148,7 @@ func delegate(parent string) error {
 	return nil
 }
 
-// limit writes what differs between two limits; a new group has none.
+// limit writes the limits that differ between two Limits. A new group has none.
 func (c cgroup) limit(from, to Limits) error {
 	if len(c.dirs) == 0 {
 		return errors.New("the run has no control groups")
@@ -168,7 +168,7 @@ func (c cgroup) limit(from, to Limits) error {
 		errs = append(errs, set(memory, "memory.limit_in_bytes", "memory.max", cmp.Or(to.MemoryBytes, -1)))
 	}
 	if from.CPUMilli != to.CPUMilli {
-		// A whole core weighs 1024 on v1 and the default 100 on v2.
+		// A whole core has the weight 1024 on v1 and the default 100 on v2.
 		milli := cmp.Or(to.CPUMilli, 1000)
 		shares, weight := max(2, milli*1024/1000), min(10000, max(1, milli/10))
 		if c.v2 {
@@ -183,7 +183,7 @@ func (c cgroup) limit(from, to Limits) error {
 	return errors.Join(errs...)
 }
 
-// quota is the CPU time of a period in microseconds; -1 = no hard limit.
+// quota returns the CPU time of a period in microseconds. -1: no hard limit.
 func (l Limits) quota() int64 {
 	if !l.HardCPU || l.CPUMilli <= 0 {
 		return -1
@@ -191,7 +191,7 @@ func (l Limits) quota() int64 {
 	return max(1000, l.CPUMilli*cpuPeriod/1000)
 }
 
-// leave takes this thread out again.
+// leave moves this thread out again.
 func (c cgroup) leave() {
 	if c.file != nil {
 		c.file.Close()
@@ -201,7 +201,7 @@ func (c cgroup) leave() {
 	}
 }
 
-// kill everything inside, also what has left the process group.
+// kill kills every process inside, also those outside the process group.
 func (c cgroup) kill() {
 	if len(c.dirs) == 0 {
 		return
@@ -218,7 +218,7 @@ func (c cgroup) kill() {
 	}
 }
 
-// existing is the group of a run that was made by its supervisor.
+// existing returns the group of a run, which its supervisor made.
 func existing(l Limits) cgroup {
 	v2, parents := hierarchies()
 	c := cgroup{v2: v2}
@@ -230,7 +230,8 @@ func existing(l Limits) cgroup {
 	return c
 }
 
-// outOfMemory: the kernel killed something of it for the memory limit.
+// outOfMemory says that the kernel killed a process of the group at the memory
+// limit.
 func (c cgroup) outOfMemory() bool {
 	if len(c.dirs) == 0 {
 		return false
@@ -251,7 +252,7 @@ func (c cgroup) outOfMemory() bool {
 	return false
 }
 
-// remove the folders; they are empty once every process is gone.
+// remove removes the folders, which are empty once every process has ended.
 func (c cgroup) remove() {
 	for _, dir := range c.dirs {
 		_ = os.Remove(dir)

@@ -16,7 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// supervisor is one command and everything around it.
+// supervisor runs one command.
 type supervisor struct {
 	spec   Spec
 	rec    record
@@ -25,9 +25,9 @@ type supervisor struct {
 	pipes  [2]*os.File // read ends of stdout and stderr
 	copied chan struct{}
 
-	// view is the command's mount namespace; nil = the host's.
+	// view is the command's mount namespace. nil: the host's.
 	view *os.File
-	// credential of whom it runs as; nil = the agent's.
+	// credential of the command's user. nil: the agent's.
 	credential *syscall.Credential
 
 	stops   chan stopRequest
@@ -47,11 +47,11 @@ type updateRequest struct {
 	done   chan error // has room for the answer
 }
 
-// sweepEvery is how often the remains of a command are killed again until none
-// is left: a process may fork while it is being killed.
+// sweepEvery is the pause between two kills of the remaining processes of a
+// command: a process may fork while it is being killed.
 const sweepEvery = 10 * time.Millisecond
 
-// pipeWait is how long output is still read after everything was killed.
+// pipeWait bounds the reading of output after every process was killed.
 const pipeWait = time.Second
 
 func newSupervisor(spec Spec, rec record) *supervisor {
@@ -67,14 +67,14 @@ func newSupervisor(spec Spec, rec record) *supervisor {
 	}
 }
 
-// start begins the command: in its own process group, in its cgroup, dying
-// with this process, its output in pipes.
+// start begins the command in its own process group and cgroup, with its output in
+// pipes. The command dies with this process.
 func (s *supervisor) start() error {
 	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Ptrace: len(s.spec.Ulimits) > 0}
 	if err := s.become(attr); err != nil {
 		return err
 	}
-	// Errors name the field of a task's config, which drivers call alike.
+	// Errors name the field of a task's config, which is the same for all drivers.
 	path, err := lookPath(s.spec.Argv[0], s.spec.Env, s.spec.Dir)
 	if err != nil {
 		return fmt.Errorf("config.command: %w", err)
@@ -122,7 +122,7 @@ func (s *supervisor) start() error {
 	return nil
 }
 
-// become prepares whom the command runs as and what it sees.
+// become prepares the command's user and its view of the files.
 func (s *supervisor) become(attr *syscall.SysProcAttr) (err error) {
 	if s.spec.User != "" {
 		if attr.Credential, err = Credential(s.spec.User); err != nil {
@@ -141,8 +141,8 @@ func (s *supervisor) become(attr *syscall.SysProcAttr) (err error) {
 	return err
 }
 
-// fork starts the command in its folder. It is entered with the supervisor's
-// rights, because another user may not pass the agent's private folders above.
+// fork starts the command in its folder. The supervisor's rights are used to enter
+// the folder, because another user may not pass the agent's private folders above.
 func (s *supervisor) fork(path string, attr *os.ProcAttr) (*os.Process, error) {
 	home, err := os.Open(".")
 	if err != nil {
@@ -161,8 +161,8 @@ func (s *supervisor) fork(path string, attr *os.ProcAttr) (*os.Process, error) {
 	return p, errors.Join(err, home.Chdir())
 }
 
-// supervise stays until nothing of the command is left, then writes the final
-// record.
+// supervise returns once nothing of the command is left and the final record is
+// written.
 func (s *supervisor) supervise(sock net.Listener) error {
 	go s.serve(sock)
 	lease, err := newAlarm()
@@ -223,11 +223,11 @@ func (s *supervisor) supervise(sock net.Listener) error {
 	return nil
 }
 
-// retryWrite is how often a record is written again that could not be.
+// retryWrite is the pause before a failed write of a record is repeated.
 const retryWrite = time.Second
 
-// writeEnd stays until the end is on record: whoever asks before that waits,
-// because an end that is told and then forgotten would be worse than a late one.
+// writeEnd returns once the end is recorded. Callers wait until then, because a
+// reported end that is later forgotten would be worse than a late one.
 func (s *supervisor) writeEnd() {
 	for said := false; ; said = true {
 		err := writeRecord(".", s.rec)
@@ -241,7 +241,7 @@ func (s *supervisor) writeEnd() {
 	}
 }
 
-// sayGoodbye lets the answers out to those who wait for the end.
+// sayGoodbye sends the answers to the callers that wait for the end.
 func (s *supervisor) sayGoodbye() {
 	answered := make(chan struct{})
 	go func() {
@@ -254,8 +254,8 @@ func (s *supervisor) sayGoodbye() {
 	}
 }
 
-// terminate asks the command to end and arms the kill. A second request changes
-// nothing, unless its grace is 0.
+// terminate asks the command to end and sets the time of the kill. A second request
+// changes nothing, unless its grace is 0.
 func (s *supervisor) terminate(armed <-chan time.Time, grace time.Duration) <-chan time.Time {
 	if grace <= 0 {
 		_ = unix.Kill(-s.rec.Group, unix.SIGKILL)
@@ -268,8 +268,8 @@ func (s *supervisor) terminate(armed <-chan time.Time, grace time.Duration) <-ch
 	return time.After(grace)
 }
 
-// reap collects every child, orphans too. The first channel gives how the
-// command ended; the second is closed when no child is left.
+// reap collects every child, orphans included. The first channel delivers how the
+// command ended. The second is closed when no child is left.
 func (s *supervisor) reap() (<-chan syscall.WaitStatus, <-chan struct{}) {
 	exited, alone := make(chan syscall.WaitStatus, 1), make(chan struct{})
 	go func() {
@@ -280,8 +280,8 @@ func (s *supervisor) reap() (<-chan syscall.WaitStatus, <-chan struct{}) {
 			switch {
 			case err == syscall.EINTR:
 			case err != nil:
-				return // ECHILD: none left
-			case ws.Stopped(): // a further command that is about to be limited
+				return // ECHILD: no child is left
+			case ws.Stopped(): // a further command whose limits are about to be set
 			case pid == s.rec.PID:
 				s.extras.close()
 				exited <- ws
@@ -300,7 +300,7 @@ func exitStatus(ws syscall.WaitStatus) driver.ExitStatus {
 	return driver.ExitStatus{Code: ws.ExitStatus()}
 }
 
-// sweep kills what the command left behind until nothing is left.
+// sweep kills the processes that the command left, until none is left.
 func (s *supervisor) sweep(alone <-chan struct{}) {
 	_ = unix.Kill(-s.rec.Group, unix.SIGKILL)
 	s.cgroup.kill()
@@ -331,7 +331,7 @@ func (s *supervisor) drain() {
 	}
 }
 
-// extent is a list of folders in few words: its length and its ends.
+// extent describes a list of folders briefly: its length and its ends.
 func extent(path string) string {
 	dirs := filepath.SplitList(path)
 	switch n := len(dirs); n {

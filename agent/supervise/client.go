@@ -17,9 +17,9 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Query says how the run in dir is doing; ErrNotFound if none was begun. A run
-// whose supervisor vanished is ended here: what is left of it is killed and the
-// record says that its exit code is unknown.
+// Query returns the status of the run in dir, or ErrNotFound if no run was begun.
+// If the supervisor has vanished, Query ends the run: it kills the remaining
+// processes and records that the exit code is unknown.
 func Query(dir string) (driver.Status, error) {
 	rec, err := readRecord(dir)
 	if missing(err) {
@@ -37,15 +37,15 @@ func Query(dir string) (driver.Status, error) {
 		return driver.Status{}, err
 	}
 	defer lock.Close()
-	// It may have ended properly between the two reads.
+	// The run may have ended properly between the two reads.
 	if rec, err = readRecord(dir); err != nil && !torn || rec.State == driver.Ended {
 		return rec.Status, err
 	}
-	return bury(dir, rec)
+	return endAbandoned(dir, rec)
 }
 
-// Release kills what is left in the control group of a run that has no
-// supervisor any more, and removes the group. Without one: nothing.
+// Release kills the processes in the cgroup of a run that has no supervisor, and
+// removes the group. Without a group it does nothing.
 func Release(dir string) {
 	spec, err := readSpec(dir)
 	if err != nil || shared(dir) {
@@ -53,17 +53,17 @@ func Release(dir string) {
 	}
 	c := existing(spec.Limits)
 	c.kill()
-	c.remove() // not yet if something is still dying: again when the run is removed
+	c.remove() // fails while a process is dying; the run's removal tries again
 }
 
-// bury ends a run without a supervisor.
-func bury(dir string, rec record) (driver.Status, error) {
+// endAbandoned records the end of a run without a supervisor.
+func endAbandoned(dir string, rec record) (driver.Status, error) {
 	if !shared(dir) && rec.Boot == BootID() {
 		if st, err := readStat(rec.PID); err == nil && rec.PID > 0 && st.ticks == rec.Ticks {
 			_ = unix.Kill(-rec.Group, unix.SIGKILL)
 		}
-		// The session's number stays taken while any of its processes lives;
-		// after that it may name another's session.
+		// The session's number stays in use while one of its processes lives. After
+		// that it may name another session.
 		ours := func() bool {
 			st, err := readStat(rec.Session)
 			return err != nil || st.ticks == rec.SessionTicks
@@ -71,7 +71,7 @@ func bury(dir string, rec record) (driver.Status, error) {
 		endMatching(func(st stat) bool { return st.session == rec.Session && ours() || marked(st.pid, rec.mark()) })
 	}
 	Release(dir)
-	rec.State, rec.Finished = driver.Ended, time.Now().UTC().Round(0) // as it will be read
+	rec.State, rec.Finished = driver.Ended, time.Now().UTC().Round(0) // equal to the time that is read back
 	rec.Cause, rec.ExitCode, rec.Signal = driver.CauseLost, 137, int(unix.SIGKILL)
 	rec.Message = "its supervisor vanished; the exit code is unknown"
 	if !shared(dir) && rec.Boot != BootID() {
@@ -80,8 +80,8 @@ func bury(dir string, rec record) (driver.Status, error) {
 	return rec.Status, writeRecord(dir, rec)
 }
 
-// Begun waits until the run in dir has a status: somebody else has just begun
-// it.
+// Begun waits until the run in dir has a status, because another agent has just
+// begun it.
 func Begun(ctx context.Context, dir string) (driver.Status, error) {
 	for pace := (Pace{}); ; {
 		st, err := Query(dir)
@@ -94,9 +94,9 @@ func Begun(ctx context.Context, dir string) (driver.Status, error) {
 	}
 }
 
-// Forbid ends a run that no supervisor has begun, as one that failed to start:
-// one that comes later finds the record and starts nothing. Of a run that was
-// begun it is the status.
+// Forbid ends a run that no supervisor has begun, as one that failed to start. A
+// supervisor that comes later finds the record and starts nothing. For a run that
+// was begun it returns the status.
 func Forbid(ctx context.Context, dir, message string) (driver.Status, error) {
 	lock, err := takeLock(dir)
 	if errors.Is(err, ErrSupervised) {
@@ -107,7 +107,7 @@ func Forbid(ctx context.Context, dir, message string) (driver.Status, error) {
 	}
 	_, err = readRecord(dir)
 	if missing(err) {
-		now := time.Now().UTC().Round(0) // as it will be read
+		now := time.Now().UTC().Round(0) // equal to the time that is read back
 		rec := record{Boot: BootID(), Status: driver.Status{State: driver.Ended, Started: now, Finished: now, ExitCode: 127,
 			Cause: driver.CauseStartFailed, Message: message}}
 		return rec.Status, errors.Join(writeRecord(dir, rec), lock.Close())
@@ -134,7 +134,7 @@ func Renew(ctx context.Context, dir string, deadline time.Duration) error {
 	return err
 }
 
-// ask makes a request. When the supervisor is gone the record has the answer.
+// ask sends a request. If the supervisor has ended, the record has the answer.
 func ask(ctx context.Context, dir string, req request) (driver.Status, error) {
 	for pace := (Pace{}); ; {
 		st, err := Query(dir)
@@ -151,8 +151,8 @@ func ask(ctx context.Context, dir string, req request) (driver.Status, error) {
 		if ctx.Err() != nil {
 			return driver.Status{}, ctx.Err()
 		}
-		// It closed the connection: it is at its end, or was killed. The lock
-		// tells which, a moment later.
+		// The supervisor closed the connection: it is ending, or was killed. The
+		// lock shows which one a moment later.
 		if err := pace.Wait(ctx); err != nil {
 			return driver.Status{}, err
 		}
@@ -189,9 +189,9 @@ func dial(ctx context.Context, dir string, req request, files ...*os.File) (*net
 	return conn, nil
 }
 
-// openSocket finds the run's socket; it goes by an open file, because a socket's
-// path may have only 108 bytes. A container can put a link in its place: what is
-// asked of its supervisor must not be asked of another's.
+// openSocket opens the run's socket. It connects by an open file, because a
+// socket's path may have only 108 bytes. A container can put a link in its place,
+// and a request must not reach another supervisor.
 func openSocket(dir string) (*os.File, error) {
 	folder, err := os.Open(dir)
 	if err != nil {
@@ -211,8 +211,8 @@ func openSocket(dir string) (*os.File, error) {
 	return sock, nil
 }
 
-// maxReply bounds the one line that a supervisor answers, in bytes: one in a
-// container may be anybody.
+// maxReply bounds a supervisor's reply of one line, in bytes. In a container any
+// program may reply.
 const maxReply = 64 << 10
 
 func readReply(conn net.Conn) (rep reply, err error) {
@@ -223,7 +223,7 @@ func readReply(conn net.Conn) (rep reply, err error) {
 	return rep, json.Unmarshal(line, &rep)
 }
 
-// send a request, and files as descriptors that the supervisor gets its own of.
+// send sends a request, with files as descriptors that the supervisor receives.
 func send(conn *net.UnixConn, req request, files []*os.File) error {
 	line, err := json.Marshal(req)
 	if err != nil {
@@ -240,7 +240,7 @@ func send(conn *net.UnixConn, req request, files []*os.File) error {
 			return err
 		}
 	}
-	if n < len(line) { // an empty write fails when the answer came already
+	if n < len(line) { // an empty write fails if the answer has arrived already
 		_, err = conn.Write(line[n:])
 	}
 	return err
@@ -266,7 +266,7 @@ func Watch(ctx context.Context, dir string, grown func() error) error {
 	}
 }
 
-// watchOnce follows one connection; nil when it ends.
+// watchOnce follows one connection. It returns nil when the connection ends.
 func watchOnce(ctx context.Context, dir string, grown func() error) error {
 	conn, err := dial(ctx, dir, request{Op: "watch"})
 	if err != nil {

@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// markExec is the variable by which what a further command started is
-	// found, also when it has left the command's session.
+	// markExec is the variable that marks the processes of a further command, also
+	// those that have left the command's session.
 	markExec = "NUSA_EXEC"
-	// streams that a further command is given: input, output, errors.
+	// streams is the number of a further command's streams: input, output, errors.
 	streams = 3
-	// killWait is how long an answer is waited for after a further command was to
+	// killWait bounds the wait for an answer after a further command was asked to
 	// be killed.
 	killWait = 5 * time.Second
 )
 
-// extras are the further commands of a run: it is the supervisor that starts
-// them, so that they cannot outlive the run, whatever becomes of the agent.
+// extras are the further commands of a run. The supervisor starts them, so that
+// they cannot outlive the run even if the agent dies.
 type extras struct {
 	mu      sync.Mutex
 	count   int
@@ -40,21 +40,21 @@ type extras struct {
 	group   sync.WaitGroup
 }
 
-// extra is one of them: the leader of a session of its own.
+// extra is a further command: the leader of its own session.
 type extra struct {
 	pid    int
 	mark   string
 	exited chan syscall.WaitStatus // has room for the one value
 }
 
-// close refuses further commands from now on.
+// close makes startExtra refuse further commands.
 func (x *extras) close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.over = true
 }
 
-// reaped takes note of the end of a child.
+// reaped records the end of a child.
 func (x *extras) reaped(pid int, ws syscall.WaitStatus) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -64,8 +64,8 @@ func (x *extras) reaped(pid int, ws syscall.WaitStatus) {
 	}
 }
 
-// handleExec runs a further command until it has ended, or the other side
-// closes, and answers once nothing of it is left.
+// handleExec runs a further command until it ends or the caller closes the
+// connection. It answers once no process of the command is left.
 func (s *supervisor) handleExec(conn *net.UnixConn, req request, files []*os.File) {
 	if len(req.Argv) == 0 || len(files) != streams {
 		respond(conn, reply{Error: fmt.Sprintf("exec with %d words and %d streams", len(req.Argv), len(files))})
@@ -97,12 +97,12 @@ func (s *supervisor) handleExec(conn *net.UnixConn, req request, files []*os.Fil
 	respond(conn, reply{Exit: exitStatus(ws)})
 }
 
-// startExtra starts a further command as the run's own was: same user, folder,
-// environment and control group.
+// startExtra starts a further command like the run's own command: same user,
+// folder, environment and cgroup.
 func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
-	// The folder and, on v1, the control group are entered by this thread alone.
-	// It is never unlocked: it ends with this goroutine, when the command has, and
-	// were that not so the command would be killed.
+	// Only this thread enters the folder and, on v1, the cgroup. It is never
+	// unlocked and ends with this goroutine, after the command has ended: the
+	// command would be killed with the thread.
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return nil, err
@@ -121,7 +121,8 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 	}
 	attr := &syscall.SysProcAttr{Setsid: true, Setctty: req.TTY, Pdeathsig: syscall.SIGKILL, Credential: s.credential, Ptrace: len(s.spec.Ulimits) > 0}
 	if req.TTY && s.credential != nil {
-		// A terminal of the host cannot be given away in a container, nor need it.
+		// In a container a terminal of the host cannot change its owner and need
+		// not.
 		if err := files[0].Chown(int(s.credential.Uid), -1); err != nil && !s.spec.Contained {
 			return nil, err
 		}
@@ -133,7 +134,7 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 		return nil, err
 	}
 	x := &s.extras
-	// Locked until it is known by its number, which reaped asks for.
+	// Locked until the process id is known, because reaped looks it up.
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.over {
@@ -158,8 +159,8 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 	return e, p.Release()
 }
 
-// commandFault says of a command that cannot be started whether that is its own
-// fault, with the exit codes of shells.
+// commandFault returns the exit code of a shell for a command that cannot be
+// started by its own fault.
 func commandFault(name string, err error) error {
 	code := 0
 	switch {
@@ -177,16 +178,16 @@ func commandFault(name string, err error) error {
 	return &driver.CommandError{Code: code, Text: fmt.Sprintf("command %q: %v", name, err)}
 }
 
-// sweep kills the command and all that it started until nothing is left. All of
-// it are descendants of this process, the reaper of orphans; its own are those
-// of its session, those that have its mark, and what is below them. (Who clears
-// the environment, leaves the session and lets its parent die stays until the
-// end of the run.)
+// sweep kills the command and all its descendants until none is left. All are
+// descendants of this process, which reaps orphans. The command's own are those of
+// its session, those with its mark, and their descendants. A process that clears
+// its environment, leaves the session and lets its parent die stays until the end
+// of the run.
 func (e *extra) sweep() {
 	for {
 		ours := descendants(slices.Collect(processes()), func(st stat) bool { return st.pid == os.Getpid() })
 		own := func(st stat) bool { return st.session == e.pid || marked(st.pid, e.mark) }
-		var found []stat // a shell before what it would report as killed
+		var found []stat // a shell before the children whose death it would report
 		for _, st := range ours {
 			if own(st) {
 				found = append(found, st)
@@ -203,10 +204,10 @@ func (e *extra) sweep() {
 	}
 }
 
-// execOn runs a further command in the run in dir until it has ended; when ctx
-// ends it is killed with all that it started. It takes over the files, which
-// become the command's standard input, output and errors. Errors:
-// driver.ErrNotFound, ErrNotRunning, ErrStart, those of ctx.
+// execOn runs a further command in the run in dir until it ends. When ctx ends, the
+// command and its descendants are killed. It takes over the files, which become the
+// command's standard input, output and errors. Errors: driver.ErrNotFound,
+// ErrNotRunning, ErrStart, and the context's.
 func execOn(ctx context.Context, dir string, argv []string, tty bool, files []*os.File) (driver.ExitStatus, error) {
 	defer closeAll(files)
 	if err := Running(dir); err != nil {
@@ -238,8 +239,8 @@ func execOn(ctx context.Context, dir string, argv []string, tty bool, files []*o
 	return rep.Exit, nil
 }
 
-// Update changes the limits of the run in dir while it runs. Errors:
-// driver.ErrNotFound, ErrNotRunning, and what the kernel refuses.
+// Update changes the limits of the running run in dir. Errors: driver.ErrNotFound,
+// ErrNotRunning, and errors of the kernel.
 func Update(ctx context.Context, dir string, change func(*Limits)) error {
 	if err := Running(dir); err != nil {
 		return err
@@ -264,7 +265,7 @@ func Update(ctx context.Context, dir string, change func(*Limits)) error {
 	return nil
 }
 
-// Running is nil while the run in dir runs, else driver.ErrNotFound or
+// Running returns nil while the run in dir runs, else driver.ErrNotFound or
 // ErrNotRunning.
 func Running(dir string) error {
 	st, err := Query(dir)
@@ -274,8 +275,8 @@ func Running(dir string) error {
 	return err
 }
 
-// gone says why a supervisor did not answer: that the run has ended shows a
-// moment after the connection has broken.
+// gone returns why a supervisor did not answer. The end of the run becomes visible
+// a moment after the connection breaks.
 func gone(ctx context.Context, dir string, err error) error {
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -13,8 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Logs emits the kept output of the run in dir; see driver.Driver. The
-// supervisor says when a log has grown; what is sent is read from its files.
+// Logs emits the retained output of the run in dir (see driver.Driver). The
+// supervisor tells when a log has grown, and Logs reads the supervisor's files.
 func Logs(ctx context.Context, dir string, o driver.LogOptions, emit func(driver.LogChunk) error) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -52,7 +52,8 @@ func Logs(ctx context.Context, dir string, o driver.LogOptions, emit func(driver
 	return Watch(ctx, dir, send)
 }
 
-// LogSize is how many bytes the kept output of the run in dir takes. Unknown: 0.
+// LogSize returns the size of the retained output of the run in dir, in bytes.
+// Unknown: 0.
 func LogSize(dir string) (int64, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -63,7 +64,7 @@ func LogSize(dir string) (int64, error) {
 	}
 	var sum int64
 	for _, e := range entries {
-		// A file may be rotated away meanwhile.
+		// A file may be removed by a rotation in between.
 		if fi, err := e.Info(); err == nil && fi.Mode().IsRegular() && (strings.HasPrefix(e.Name(), "stdout.") || strings.HasPrefix(e.Name(), "stderr.")) {
 			sum += fi.Size()
 		}
@@ -81,7 +82,7 @@ type tail struct {
 	buf    []byte
 }
 
-// numbers of the files that are kept, ascending.
+// numbers returns the numbers of the retained files, ascending.
 func (t *tail) numbers() ([]int, error) {
 	entries, err := fs.ReadDir(t.root.FS(), ".")
 	if err != nil {
@@ -101,7 +102,7 @@ func (t *tail) numbers() ([]int, error) {
 
 func (t *tail) path(number int) string { return logName(t.name, number) }
 
-// seek goes to bytes before the end; 0 = to the beginning of what is kept.
+// seek goes to a number of bytes before the end. 0: to the beginning.
 func (t *tail) seek(bytes int64) error {
 	numbers, err := t.numbers()
 	if err != nil || len(numbers) == 0 {
@@ -114,7 +115,7 @@ func (t *tail) seek(bytes int64) error {
 	for _, n := range slices.Backward(numbers) {
 		fi, err := t.root.Stat(t.path(n))
 		if errors.Is(err, fs.ErrNotExist) {
-			break // rotated away
+			break // removed by a rotation
 		}
 		if err != nil {
 			return err
@@ -132,19 +133,19 @@ func (t *tail) seek(bytes int64) error {
 	return nil
 }
 
-// seekLines goes to the beginning of so many lines before the end, or to that of
-// what is kept. It reads backward, no further than it has to.
+// seekLines goes to the beginning of the last lines, or to the beginning of the
+// retained output. It reads backward and no further than needed.
 func (t *tail) seekLines(lines int) error {
 	numbers, err := t.numbers()
 	if err != nil {
 		return err
 	}
 	buf := make([]byte, driver.MaxChunk)
-	last := true // the byte looked at is the very last: an end of a line there begins none
+	last := true // at the very last byte, a line end begins no further line
 	for _, n := range slices.Backward(numbers) {
 		f, err := openFile(t.root, t.path(n), os.O_RDONLY)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // rotated away
+			return nil // removed by a rotation
 		}
 		if err != nil {
 			return err
@@ -190,8 +191,8 @@ func (t *tail) read(ctx context.Context, emit func(driver.LogChunk) error) error
 		if ok, err := t.open(); err != nil || !ok {
 			return err
 		}
-		// A file that has a successor grows no more: look before reading it to
-		// its end, or its last bytes could be missed.
+		// A file that has a successor does not grow. This check comes before the
+		// read to the end, or the last bytes could be missed.
 		_, err := t.root.Stat(t.path(t.number + 1))
 		finished := err == nil
 		n, err := t.file.Read(t.buf)
@@ -212,8 +213,8 @@ func (t *tail) read(ctx context.Context, emit func(driver.LogChunk) error) error
 	}
 }
 
-// open the present file, or the oldest one when that was rotated away. False:
-// there is none yet.
+// open opens the present file, or the oldest one if that was removed by a rotation.
+// False: there is none yet.
 func (t *tail) open() (bool, error) {
 	if t.file != nil {
 		return true, nil

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stat is what matters of /proc/PID/stat (proc_pid_stat(5)).
+// stat holds fields of /proc/PID/stat (proc_pid_stat(5)).
 type stat struct {
 	pid, parent, group, session int
 	state                       string
 	ticks                       uint64 // start time since boot
-	// cpu is its own time and that of its children that it has collected, in
-	// hundredths of a second; reaped is the second part.
+	// cpu is the time of the process and of its reaped children, in hundredths of a
+	// second. reaped is the children's part.
 	cpu, reaped uint64
 }
 
@@ -30,7 +30,7 @@ func readStat(pid int) (stat, error) {
 	if err != nil {
 		return stat{}, errNoProcess
 	}
-	// The name, in brackets, may itself have spaces and brackets.
+	// The name in brackets may contain spaces and brackets.
 	text := string(data)
 	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(f) < 20 {
@@ -51,8 +51,8 @@ func readStat(pid int) (stat, error) {
 	return st, nil
 }
 
-// killMatching kills every other process that matches and lists them, zombies
-// aside.
+// killMatching kills every other process that matches and returns them, without
+// zombies.
 func killMatching(match func(stat) bool) (killed []stat) {
 	for st := range processes() {
 		if st.pid != os.Getpid() && st.state != "Z" && match(st) {
@@ -63,14 +63,14 @@ func killMatching(match func(stat) bool) (killed []stat) {
 	return killed
 }
 
-// endWait bounds how long the end of what was killed is waited for: it takes
-// milliseconds, unless the kernel holds a process up, for a disk that does not
-// answer.
+// endWait bounds the wait for the end of killed processes. An end takes
+// milliseconds, unless the kernel blocks the process, for example on a disk that
+// does not answer.
 const endWait = time.Second
 
-// endMatching kills what matches until nothing of it is left, zombies aside:
-// who is killed takes a moment to end, no longer has an environment to match by
-// then, and may have begun others just before.
+// endMatching kills the matching processes until none is left, without zombies. A
+// killed process takes a moment to end, has no environment to match by then, and
+// may have started others just before.
 func endMatching(match func(stat) bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), endWait)
 	defer cancel()
@@ -89,7 +89,7 @@ func endMatching(match func(stat) bool) {
 	}
 }
 
-// processes are all of the host.
+// processes returns all processes of the host.
 func processes() iter.Seq[stat] {
 	return func(yield func(stat) bool) {
 		entries, err := os.ReadDir("/proc")
@@ -108,8 +108,8 @@ func processes() iter.Seq[stat] {
 	}
 }
 
-// descendants of the processes that match, themselves left out unless they
-// match below another; no zombies.
+// descendants returns the descendants of the matching processes, without zombies. A
+// matching process is included only below another one.
 func descendants(all []stat, match func(stat) bool) []stat {
 	children := map[int][]stat{}
 	var next, out []stat
@@ -132,30 +132,32 @@ func descendants(all []stat, match func(stat) bool) []stat {
 	return out
 }
 
-// marked: the process was started with the variable markExec, with a value that
-// begins so. Whose environment may not be read is not.
+// marked says that a process was started with a value of the variable markExec that
+// begins with value. False if its environment cannot be read.
 func marked(pid int, value string) bool {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	return err == nil && strings.Contains("\x00"+string(data), "\x00"+markExec+"="+value)
 }
 
-// BootID changes with every boot of the host; "" where it cannot be read.
+// BootID returns an id that changes with every boot of the host. "": it cannot be
+// read.
 func BootID() string {
 	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(data))
 }
 
-// Boottime is CLOCK_BOOTTIME: it runs through suspend, and restarts at boot.
+// Boottime returns CLOCK_BOOTTIME, which runs while the host is suspended and
+// restarts at boot.
 func Boottime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic("CLOCK_BOOTTIME: " + err.Error()) // Linux has had it since 2.6.39
+		panic("CLOCK_BOOTTIME: " + err.Error()) // Linux has this clock since 2.6.39
 	}
 	return time.Duration(ts.Nano())
 }
 
-// alarm fires at a time of CLOCK_BOOTTIME; Go's own timers stand still while
-// the machine sleeps.
+// alarm fires at a time of CLOCK_BOOTTIME. Go's own timers stop while the machine
+// is suspended.
 type alarm struct {
 	file  *os.File
 	fired chan struct{}
@@ -182,7 +184,7 @@ func newAlarm() (*alarm, error) {
 	return a, nil
 }
 
-// set arms the alarm; 0 disarms it.
+// set sets the time of the alarm. 0 disarms it.
 func (a *alarm) set(at time.Duration) {
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(at))}
 	raw, err := a.file.SyscallConn()

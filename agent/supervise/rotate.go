@@ -7,17 +7,17 @@ import (
 	"sync"
 )
 
-// rotor writes a stream into files NAME.0, NAME.1, …: each at most size bytes,
-// the newest files kept. There is no file before there is output.
+// rotor writes a stream into files NAME.0, NAME.1, …, each of at most size bytes.
+// It keeps the newest files. The first file is made with the first output.
 type rotor struct {
 	name   string
 	files  int
 	size   int64
 	number int
-	file   *os.File // nil = there was no need to open it, or it could not be
+	file   *os.File // nil: not opened yet, or the open failed
 	filled int64
-	// lost is how much output could not be written since the last that was, and
-	// why.
+	// lost counts the bytes that could not be written since the last write, and why
+	// holds the error.
 	lost  int64
 	cause error
 }
@@ -26,7 +26,7 @@ func newRotor(name string, files int, size int64) *rotor {
 	return &rotor{name: name, files: max(1, files), size: max(4096, size)}
 }
 
-// logName is the file of a number.
+// logName returns the name of a file.
 func logName(stream string, number int) string { return fmt.Sprintf("%s.%d", stream, number) }
 
 func (r *rotor) open() error {
@@ -38,8 +38,8 @@ func (r *rotor) open() error {
 	return nil
 }
 
-// Write never fails the command: when the disk is full output is lost, and once
-// it is not any more the log says how much.
+// Write never fails the command. While the disk is full output is lost, and
+// afterwards the log says how much.
 func (r *rotor) Write(p []byte) (int, error) {
 	if r.lost > 0 {
 		note := fmt.Sprintf("\n[nusa: %d bytes of output were lost here: %v]\n", r.lost, r.cause)
@@ -55,7 +55,8 @@ func (r *rotor) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// write into as many files as it takes; an error says why not all was written.
+// write writes into as many files as needed. An error says why a part was not
+// written.
 func (r *rotor) write(p []byte) (written int, err error) {
 	for written < len(p) {
 		if r.filled >= r.size || r.file == nil {
@@ -73,8 +74,8 @@ func (r *rotor) write(p []byte) (written int, err error) {
 	return written, nil
 }
 
-// next opens the next file. One that could not be opened is tried again: what
-// is kept is not removed for files that never were.
+// next opens the next file. It tries a file again that could not be opened, so that
+// older files are not removed in vain.
 func (r *rotor) next() error {
 	if r.file != nil {
 		r.file.Close()
@@ -87,8 +88,7 @@ func (r *rotor) next() error {
 	return r.open()
 }
 
-// copyFrom reads until the end of the pipe and says after each piece that the
-// log has grown.
+// copyFrom copies until the end of the pipe and calls grown after each piece.
 func (r *rotor) copyFrom(pipe io.Reader, grown func()) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -106,7 +106,8 @@ func (r *rotor) copyFrom(pipe io.Reader, grown func()) {
 	}
 }
 
-// broadcast wakes any number of waiters; wake-ups in between are one.
+// broadcast wakes any number of waiters. Several notifications in between count as
+// one.
 type broadcast struct {
 	mu     sync.Mutex
 	ch     chan struct{}
@@ -115,8 +116,8 @@ type broadcast struct {
 
 func newBroadcast() *broadcast { return &broadcast{ch: make(chan struct{})} }
 
-// wait returns a channel that is closed at the next notify, and whether there
-// will be one.
+// wait returns a channel that is closed at the next notify. False: there will be
+// none.
 func (b *broadcast) wait() (<-chan struct{}, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,38 +15,39 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// request is one line on the run's socket; a connection carries one request.
+// request is one line on the run's socket. A connection carries one request.
 type request struct {
-	// Op: "wait" answers when the run has ended; "stop" as wait, after asking it
-	// to end; "renew" answers at once; "watch" answers an empty line when the
-	// log has grown, and ends with the run; "exec" answers when a further command
-	// has ended, which is killed when the other side closes; "update" changes the
-	// limits.
+	// Op: "wait" is answered when the run has ended. "stop" asks the run to end and
+	// then waits. "renew" is answered at once. "watch" sends an empty line when the
+	// log has grown, and ends with the run. "exec" is answered when a further
+	// command has ended, and kills the command when the caller closes the
+	// connection. "update" changes the limits.
 	Op       string        `json:"op"`
 	Grace    time.Duration `json:"grace,omitempty"`
 	Deadline time.Duration `json:"deadline,omitempty"`
 	Limits   Limits        `json:"limits,omitzero"`
-	// Argv of a further command; its standard input, output and errors come as
-	// descriptors. TTY: they are one terminal, which becomes the command's own.
+	// Argv of a further command. Its standard input, output and errors come as
+	// descriptors. TTY: they are one terminal, which becomes the command's
+	// controlling terminal.
 	Argv []string `json:"argv,omitempty"`
 	TTY  bool     `json:"tty,omitempty"`
 }
 
-// maxRequest in bytes: a command of 64 KiB, each byte of it escaped.
+// maxRequest in bytes: a command of 64 KiB with each byte escaped.
 const maxRequest = 512 << 10
 
-// reply is the answer, one line.
+// reply is the answer to a request, one line.
 type reply struct {
 	Status driver.Status `json:"status"`
 	Error  string        `json:"error,omitempty"`
-	// NotRunning: it came too late, for the command has ended.
+	// NotRunning: the request came after the command's end.
 	NotRunning bool `json:"not_running,omitempty"`
-	// Exit of a further command. With an Error its code says whose fault that is;
-	// see driver.CommandError.
+	// Exit of a further command. With an Error its code is the one of
+	// driver.CommandError.
 	Exit driver.ExitStatus `json:"exit,omitzero"`
 }
 
-// maxClients bounds connections; the agent needs a few.
+// maxClients bounds the connections. The agent needs a few.
 const maxClients = 64
 
 // listen opens the run's socket in the current folder.
@@ -61,7 +62,7 @@ func listen() (net.Listener, error) {
 	return l, os.Chmod(socketFile, 0o600)
 }
 
-// serve answers until the listener is closed.
+// serve answers requests until the listener is closed.
 func (s *supervisor) serve(l net.Listener) {
 	slots := make(chan struct{}, maxClients)
 	for {
@@ -119,7 +120,7 @@ func (s *supervisor) handle(conn *net.UnixConn) {
 	}
 }
 
-// readRequest reads a line and the descriptors that came with its beginning.
+// readRequest reads a line and the descriptors that came with its first bytes.
 func readRequest(conn *net.UnixConn) (req request, files []*os.File, err error) {
 	buf, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(streams*4))
 	n, rightsLen, _, _, err := conn.ReadMsgUnix(buf, rights)
@@ -150,7 +151,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// failed is the reply of something that has no other answer.
+// failed returns the reply for an error.
 func failed(err error) reply {
 	if err != nil {
 		return reply{Error: err.Error()}
@@ -158,7 +159,8 @@ func failed(err error) reply {
 	return reply{}
 }
 
-// handleWait answers when the run has ended, or gives up with the client.
+// handleWait answers when the run has ended. It gives up when the client closes the
+// connection.
 func (s *supervisor) handleWait(conn net.Conn) {
 	gone := closed(conn)
 	select {
@@ -171,8 +173,8 @@ func (s *supervisor) handleWait(conn net.Conn) {
 func (s *supervisor) handleWatch(conn net.Conn) {
 	gone := closed(conn)
 	for {
-		// Take the channel before the announcement: what grows in between wakes
-		// the next round.
+		// The channel comes before the announcement, so that growth in between
+		// wakes the next round.
 		grown, more := s.grown.wait()
 		if _, err := conn.Write([]byte("\n")); err != nil || !more {
 			return
@@ -185,7 +187,8 @@ func (s *supervisor) handleWatch(conn net.Conn) {
 	}
 }
 
-// closed is closed when the other side is; nothing more is read from it.
+// closed returns a channel that is closed when the other side closes the
+// connection. Nothing more is read from the connection.
 func closed(conn net.Conn) <-chan struct{} {
 	gone := make(chan struct{})
 	go func() {

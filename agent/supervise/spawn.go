@@ -16,9 +16,9 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Spawner starts supervisors. It keeps one spare that has been started and
-// waits for a run, because most of the time to start one goes into the start of
-// a large executable. Safe for concurrent use.
+// Spawner starts supervisors. It keeps one spare process that waits for a run,
+// because most of the time to start a supervisor goes into the start of a large
+// executable. Safe for concurrent use.
 type Spawner struct {
 	argv []string
 
@@ -27,8 +27,8 @@ type Spawner struct {
 	closed bool
 }
 
-// NewSpawner returns a spawner that starts supervisors with argv. The first
-// spare is made by the first Spawn: a host without tasks has no such process.
+// NewSpawner returns a spawner that starts supervisors with argv. The first Spawn
+// makes the first spare, so a host without tasks has no such process.
 func NewSpawner(argv []string) *Spawner { return &Spawner{argv: argv} }
 
 // process is a supervisor that waits for its run.
@@ -38,8 +38,8 @@ type process struct {
 	ready *os.File       // gives the one reply
 }
 
-// launch starts a process. It ends by itself when its input is closed: also
-// when the agent is killed.
+// launch starts a process. The process ends when its input is closed, also when the
+// agent is killed.
 func (s *Spawner) launch() (*process, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -55,8 +55,8 @@ func (s *Spawner) launch() (*process, error) {
 	cmd := exec.Command(s.argv[0], s.argv[1:]...)
 	cmd.Stdin = in
 	cmd.ExtraFiles = []*os.File{w} // readyFD
-	// Thousands may run on a host. One processor is enough for what a supervisor
-	// does, and saves it threads.
+	// A host may run thousands of supervisors. One processor is enough for each and
+	// saves threads.
 	cmd.Env = []string{"GOGC=50", "GOMAXPROCS=1"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -67,8 +67,8 @@ func (s *Spawner) launch() (*process, error) {
 	return &process{os: cmd.Process, in: folder, ready: r}, nil
 }
 
-// take returns the spare, or a new process.
-func (s *Spawner) take() (p *process, spare bool, err error) {
+// next returns the spare, or a new process.
+func (s *Spawner) next() (p *process, spare bool, err error) {
 	s.mu.Lock()
 	p, s.spare = s.spare, nil
 	s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *Spawner) refill() {
 	if s.spare != nil || s.closed {
 		return
 	}
-	if p, err := s.launch(); err == nil { // if not: the next Spawn says so
+	if p, err := s.launch(); err == nil { // on an error the next Spawn tries again
 		s.spare = p
 	}
 }
@@ -108,22 +108,23 @@ func (p *process) discard() {
 	_, _ = p.os.Wait()
 }
 
-// Spawn starts a supervisor for the run in dir and returns when the command
-// runs or could not be started. The caller collects the process once the run
-// has ended. Two spawns for one folder start it once.
+// Spawn starts a supervisor for the run in dir. It returns when the command runs or
+// could not be started. The caller waits for the process after the run has ended.
+// Two spawns for one folder start the command once.
 func (s *Spawner) Spawn(ctx context.Context, dir string) (*os.Process, driver.Status, error) {
-	p, spare, err := s.take()
+	p, spare, err := s.next()
 	if err != nil {
 		return nil, driver.Status{}, err
 	}
-	rep, err := p.give(ctx, dir)
+	rep, err := p.assign(ctx, dir)
 	if spare && err != nil && ctx.Err() == nil {
-		// Somebody may have killed the spare. A run starts at most once.
+		// The spare may have been killed. A second process is safe, because a run
+		// starts at most once.
 		p.discard()
 		if p, err = s.launch(); err != nil {
 			return nil, driver.Status{}, err
 		}
-		rep, err = p.give(ctx, dir)
+		rep, err = p.assign(ctx, dir)
 	}
 	p.ready.Close()
 	switch {
@@ -143,8 +144,8 @@ func (s *Spawner) Spawn(ctx context.Context, dir string) (*os.Process, driver.St
 	return p.os, rep.Status, nil
 }
 
-// give hands a run to a waiting process and reads its reply.
-func (p *process) give(ctx context.Context, dir string) (reply, error) {
+// assign hands a run to a waiting process and reads its reply.
+func (p *process) assign(ctx context.Context, dir string) (reply, error) {
 	_, err := io.WriteString(p.in, dir+"\n")
 	if err = errors.Join(err, p.in.Close()); err != nil {
 		return reply{}, err

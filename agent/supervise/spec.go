@@ -23,69 +23,70 @@ const (
 	statusFile = "status.json"
 	lockFile   = "lock"
 	socketFile = "sock"
-	// logFile takes what a supervisor says of itself, mostly nothing. Every file
-	// less is a file system's work less, for each task.
+	// logFile takes a supervisor's own messages, which are rare. It is the lock
+	// file, because each file of a task costs the file system work.
 	logFile = lockFile
 )
 
-// Box is the name of a run's folder that a container shares. What runs there can
-// write what it likes into it, so nothing in it names a process or a control
-// group that the agent would kill.
+// Box is the name of a run's folder that a container shares. A container can write
+// anything into it, so nothing in it names a process or a cgroup that the agent
+// would kill.
 const Box = "box"
 
 func shared(dir string) bool { return filepath.Base(dir) == Box }
 
-// Spec is what a supervisor runs.
+// Spec is the specification of a supervisor's command.
 type Spec struct {
 	// Argv[0] is looked up in the PATH of Env unless it has a slash.
 	Argv []string `json:"argv"`
-	// Env as KEY=value. May hold secrets: it is only in the 0600 spec file.
+	// Env as KEY=value. It may hold secrets, so it is only in the spec file with
+	// mode 0600.
 	Env []string `json:"env"`
 	Dir string   `json:"dir"`
-	// User to run as; "" = the agent's. Own is a folder that is given to the
-	// user; "" = none. Never Dir, which may be any folder of the host.
+	// User of the command. "": the agent's. Own is a folder that is given to the
+	// user. "": none. It is never Dir, which may be any folder of the host.
 	User string `json:"user,omitempty"`
 	Own  string `json:"own,omitempty"`
 	// Log bounds of stdout and of stderr.
 	LogFiles     int   `json:"log_files"`
 	LogSizeBytes int64 `json:"log_size_bytes"`
-	// LeaseDeadline on CLOCK_BOOTTIME; 0 = none. Then StopGrace until the kill.
+	// LeaseDeadline on CLOCK_BOOTTIME. 0: none. The kill follows StopGrace later.
 	LeaseDeadline time.Duration `json:"lease_deadline,omitempty"`
 	StopGrace     time.Duration `json:"stop_grace"`
 	Limits        Limits        `json:"limits"`
-	// Ulimits by name, as ulimit has them.
+	// Ulimits by their names in the ulimit command.
 	Ulimits map[string]Ulimit `json:"ulimits,omitempty"`
-	// View of the host's files; nil = all of them, as the agent sees them.
+	// View of the host's files. nil: all files, like the agent.
 	View *View `json:"view,omitempty"`
 	// Contained: the supervisor is the first process of a container.
 	Contained bool `json:"contained,omitempty"`
 }
 
-// Limits are enforced by cgroups where Cgroup is set.
+// Limits are enforced by cgroups if Cgroup is set.
 type Limits struct {
-	// Cgroup is the run's name below the agent's cgroups; "" = no limits.
+	// Cgroup is the run's name below the agent's cgroups. "": no limits.
 	Cgroup      string `json:"cgroup,omitempty"`
 	MemoryBytes int64  `json:"memory_bytes,omitempty"`
 	CPUMilli    int64  `json:"cpu_milli,omitempty"`
-	// HardCPU caps the CPU time; otherwise CPUMilli is a share under contention.
+	// HardCPU caps the CPU time. Without it CPUMilli is a share under contention.
 	HardCPU bool `json:"hard_cpu,omitempty"`
 }
 
-// record is the status file: the driver's status and what is needed to find
-// the remains of a supervisor that was killed.
+// record is the status file: the driver's status, and the data that finds the
+// remaining processes of a killed supervisor.
 type record struct {
 	driver.Status
 	// Session is the supervisor's own process id; Group the command's.
 	Session int    `json:"session"`
 	Group   int    `json:"group"`
 	Boot    string `json:"boot"`
-	// Ticks is the start time of the command since Boot: with the process id it
+	// Ticks is the start time of the command since Boot. With the process id it
 	// names one process for ever. SessionTicks is the supervisor's.
 	Ticks        uint64 `json:"ticks"`
 	SessionTicks uint64 `json:"session_ticks"`
 }
 
-// mark is how the values of markExec begin that the run's supervisor gives.
+// mark returns the prefix of the values of markExec of the run's supervisor.
 func (r record) mark() string { return fmt.Sprintf("%d.%d.", r.Session, r.SessionTicks) }
 
 // WriteSpec puts the spec into an existing folder.
@@ -96,8 +97,8 @@ func readSpec(dir string) (Spec, error) {
 	return s, readJSON(filepath.Join(dir, specFile), &s)
 }
 
-// readRecord: fs.ErrNotExist if no supervisor has begun. Records are added to
-// the file, one a line: the last whole one counts.
+// readRecord returns the last whole line of the file. fs.ErrNotExist: no supervisor
+// has begun the run.
 func readRecord(dir string) (record, error) {
 	path := filepath.Join(dir, statusFile)
 	data, err := readFile(path)
@@ -113,10 +114,9 @@ func readRecord(dir string) (record, error) {
 	return record{}, fmt.Errorf("%s: %w", path, errTorn)
 }
 
-// writeRecord is durable for an end: its exit code must survive a loss of power,
-// or a batch task that has completed would run again. Before the end it need not
-// be, because nothing of a run survives that either, and a start must not wait
-// for the disk.
+// writeRecord is durable for an end: the exit code must survive a power loss, or a
+// batch task that has completed would run again. Other records need not be durable,
+// because a power loss ends the run too, and a start must not wait for the disk.
 func writeRecord(dir string, r record) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -125,7 +125,8 @@ func writeRecord(dir string, r record) error {
 	defer root.Close()
 	f, err := openFile(root, statusFile, os.O_WRONLY|os.O_APPEND)
 	if missing(err) {
-		// The first one comes with its file, so that there is never one without.
+		// The first record is written with its file, so that the file is never
+		// empty.
 		if err := replace(root, statusFile, r); err != nil {
 			return err
 		}
@@ -149,8 +150,8 @@ func writeRecord(dir string, r record) error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// appendRecord closes the file when it fails. What a full disk has cut off
-// before is ended by the first line break.
+// appendRecord closes the file after an error. The leading line break ends a line
+// that a full disk has cut off before.
 func appendRecord(f *os.File, r record) error {
 	data, err := json.Marshal(r)
 	if err == nil {
@@ -162,7 +163,7 @@ func appendRecord(f *os.File, r record) error {
 	return err
 }
 
-// writeJSON replaces a file as a whole, so that a reader never sees a part.
+// writeJSON replaces a file as a whole, so that a reader never sees a part of it.
 func writeJSON(path string, v any) error {
 	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
@@ -188,8 +189,8 @@ func replace(root *os.Root, name string, v any) error {
 	return root.Rename(name+".new", name)
 }
 
-// reserve takes the room that further records need, so that a command's end can
-// be written although the disk is full by then. Where it cannot: nothing.
+// reserve allocates disk space for further records, so that an end can be written
+// to a full disk. If that is not possible it does nothing.
 func reserve(dir string) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -202,10 +203,10 @@ func reserve(dir string) {
 	}
 }
 
-// maxRecords in bytes that are reserved for those of a run: two blocks.
+// maxRecords is the reserved size of a run's records in bytes: two blocks.
 const maxRecords = 8192
 
-// maxJSON bounds a file of a run; an environment may be large.
+// maxJSON bounds a file of a run, in bytes. An environment may be large.
 const maxJSON = 8 << 20
 
 func readJSON(path string, v any) error {
@@ -233,13 +234,13 @@ func readFile(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxJSON))
 }
 
-// errTorn: a file is there and its content is not. Files appear as a whole, so
-// only a loss of power, or what a container writes, does that.
+// errTorn: a file exists and its content is not valid. Files appear as a whole, so
+// only a power loss, or a container, causes that.
 var errTorn = errors.New("is not whole")
 
-// openFile opens a plain file in the folder of a run. What runs in a container
-// can write there: a link that leads out, or a pipe that nobody serves, must
-// not lead the agent astray.
+// openFile opens a plain file in the folder of a run. A container can write there:
+// a link that leads outside, or a pipe without a reader, must not mislead or block
+// the agent.
 func openFile(root *os.Root, name string, flag int) (*os.File, error) {
 	f, err := root.OpenFile(name, flag|unix.O_NONBLOCK, 0o600)
 	if err != nil {

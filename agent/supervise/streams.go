@@ -14,12 +14,12 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// drainWait is how long further output is waited for once a command has ended:
-// only what escaped its supervisor can still hold the streams.
+// drainWait bounds the wait for further output after a command has ended. Only a
+// process that escaped its supervisor can still hold the streams.
 const drainWait = time.Second
 
-// Exec runs a further command in the run in dir; see driver.Driver. The
-// supervisor starts it on streams whose other ends are here.
+// Exec runs a further command in the run in dir (see driver.Driver). The supervisor
+// starts it on streams whose other ends this process holds.
 func Exec(ctx context.Context, dir string, x driver.Exec) (driver.ExitStatus, error) {
 	if len(x.Command) == 0 || x.Command[0] == "" {
 		return driver.ExitStatus{}, fmt.Errorf("%w: exec: no command", driver.ErrInvalid)
@@ -34,7 +34,7 @@ func Exec(ctx context.Context, dir string, x driver.Exec) (driver.ExitStatus, er
 	st, err := execOn(ctx, dir, x.Command, x.TTY, s.child)
 	s.finish()
 	if cause := context.Cause(ctx); cause != nil {
-		err = cause // of ctx, or of an output that cannot be written
+		err = cause // the context's, or that of an output that cannot be written
 	}
 	if err != nil {
 		return driver.ExitStatus{}, err
@@ -42,23 +42,24 @@ func Exec(ctx context.Context, dir string, x driver.Exec) (driver.ExitStatus, er
 	return st, nil
 }
 
-// pair of an end that is read here and where that goes.
+// pair is an end that is read here and the writer of its data.
 type pair struct {
 	from *os.File
 	to   io.Writer
 }
 
-// terminals are the streams of a further command: its ends and ours.
+// terminals are both ends of the streams of a further command.
 type terminals struct {
 	child    []*os.File
-	in       *os.File // nil = nothing to write
+	in       *os.File // nil: nothing to write
 	out      []pair
-	terminal *os.File // in and out at once
+	terminal *os.File // in and out in one
 	ended    chan struct{}
 	copies   sync.WaitGroup
 }
 
-// openTerminals makes a terminal or pipes. What has no other end is /dev/null.
+// openTerminals makes a terminal or pipes. A stream without another end is
+// /dev/null.
 func openTerminals(x driver.Exec) (t *terminals, err error) {
 	t = &terminals{ended: make(chan struct{})}
 	defer func() {
@@ -105,7 +106,7 @@ func openTerminals(x driver.Exec) (t *terminals, err error) {
 	return t, nil
 }
 
-// openTerminal makes a pseudoterminal of a size; the answer is the command's end.
+// openTerminal makes a pseudoterminal of a size and returns the command's end.
 func (t *terminals) openTerminal(size driver.WindowSize) (*os.File, error) {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -140,17 +141,18 @@ func (t *terminals) control(f func(fd int) error) error {
 	return errors.Join(raw.Control(func(fd uintptr) { failed = f(int(fd)) }), failed)
 }
 
-// resize tells the kernel, which tells the command.
+// resize passes a size to the kernel, which signals the command.
 func (t *terminals) resize(size driver.WindowSize) {
 	_ = t.control(func(fd int) error {
 		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: size.Columns, Row: size.Rows})
 	})
 }
 
-// begin copies in both directions. An output that cannot be written ends all.
+// begin copies in both directions. An output that cannot be written ends the
+// session.
 func (t *terminals) begin(x driver.Exec, cancel context.CancelCauseFunc) {
 	if t.in != nil && x.Stdin != nil {
-		// Not waited for: its reader may block for ever.
+		// This goroutine is not awaited, because its reader may block for ever.
 		go func() {
 			_, _ = io.Copy(t.in, x.Stdin)
 			if t.in != t.terminal {
@@ -182,8 +184,8 @@ func (t *terminals) begin(x driver.Exec, cancel context.CancelCauseFunc) {
 	}
 }
 
-// copy up to the end of a stream: a terminal's is an error. Once the command has
-// ended it is also the end when nothing more comes for a while.
+// copy copies up to the end of a stream. At a terminal's end the read returns an
+// error. After the command's end a pause without data is also the end.
 func (t *terminals) copy(p pair) error {
 	buf := make([]byte, driver.MaxChunk)
 	ended := false
@@ -195,7 +197,7 @@ func (t *terminals) copy(p pair) error {
 			}
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) && !ended {
-			ended = true // finish has woken it
+			ended = true // finish has set the deadline
 		} else if err != nil {
 			return nil
 		}
@@ -205,7 +207,7 @@ func (t *terminals) copy(p pair) error {
 	}
 }
 
-// finish waits until the output is with its writers.
+// finish waits until the output is written.
 func (t *terminals) finish() {
 	close(t.ended)
 	for _, p := range t.out {
@@ -215,7 +217,7 @@ func (t *terminals) finish() {
 	t.close()
 }
 
-// close closes every end that is here; closing twice does no harm.
+// close closes every end that this process holds. It may be called twice.
 func (t *terminals) close() {
 	for _, f := range t.child {
 		f.Close()

@@ -1,7 +1,3 @@
-// Package supervise is the small process that stands by one task, and how its
-// driver talks to it. The supervisor starts the command, keeps its output and
-// its exit code, enforces its lease, kills all that is left of it at the end,
-// and outlives the agent. Linux only.
 package supervise
 
 import (
@@ -21,19 +17,19 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// readyFD is the pipe on which the supervisor says once how the start went.
+// readyFD is the pipe on which the supervisor reports the result of the start.
 const readyFD = 3
 
-// Main runs a supervisor and returns the process' exit code. On a host it takes
-// no arguments: the folder of the run comes as one line on standard input,
-// perhaps long after the start. An input that ends without one is the end. As
-// the first process of a container it takes the folder as its argument.
+// Main runs a supervisor and returns the process' exit code. On a host it takes no
+// arguments: it reads the folder of the run as one line from standard input,
+// perhaps long after its start. An end of the input without a line ends it. As the
+// first process of a container it takes the folder as its argument.
 func Main(args []string) int {
 	if len(args) == 1 && os.Getpid() == 1 {
 		return inside(args[0])
 	}
-	// The command is killed when the thread that started it ends: keep that
-	// thread for the life of the process.
+	// The command is killed when the thread that started it ends, so that thread
+	// must live as long as the process.
 	runtime.LockOSThread()
 	ready := os.NewFile(readyFD, "ready")
 	if _, err := ready.Stat(); err != nil || len(args) != 0 {
@@ -58,14 +54,14 @@ func Main(args []string) int {
 	return 0
 }
 
-// inside supervises the run in dir as the first process of a container. Nobody
-// waits for its word on the start: the record in dir has it.
+// inside supervises the run in dir as the first process of a container. It reports
+// the start only in the record in dir.
 func inside(dir string) int {
 	runtime.LockOSThread()
 	err := logTo(dir)
 	if err == nil {
-		// An image's own init would have done it. Where it may not be done, it is
-		// up, or the network is the host's.
+		// An image's own init would do this. If it fails, the interface is up
+		// already or the network is the host's.
 		_ = loopbackUp()
 		err = run(dir, nil)
 	}
@@ -76,8 +72,8 @@ func inside(dir string) int {
 	return 0
 }
 
-// loopbackUp lets the processes of a container reach one another, and the proxies
-// of its ports reach them.
+// loopbackUp brings the loopback interface up, so that processes of a container can
+// reach each other, and the proxies of its ports can reach them.
 func loopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -92,8 +88,7 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// logTo makes a file of the run this process' standard error, for a crash of
-// its own.
+// logTo makes a file of the run this process' standard error, in case it crashes.
 func logTo(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -103,8 +98,8 @@ func logTo(dir string) error {
 	return errors.Join(unix.Dup3(int(f.Fd()), 1, 0), unix.Dup3(int(f.Fd()), 2, 0))
 }
 
-// answer writes the one line that the driver waits for. Nobody may listen: the
-// agent may be dead.
+// answer writes the one line that the driver waits for. The write may fail, because
+// the agent may be dead.
 func answer(ready *os.File, r reply) {
 	if ready == nil {
 		return
@@ -116,15 +111,15 @@ func answer(ready *os.File, r reply) {
 	_ = ready.Close()
 }
 
-// run supervises the run in dir from start to end. An error means that nothing
-// was started.
+// run supervises the run in dir from start to end. An error means that nothing was
+// started.
 func run(dir string, ready *os.File) error {
-	// Relative paths from here on: a socket's path may have only 108 bytes.
+	// Relative paths from here on, because a socket's path may have only 108 bytes.
 	if err := os.Chdir(dir); err != nil {
 		return err
 	}
-	// The lock says that the run is supervised; a record that it was begun.
-	// Together: a run starts at most once.
+	// The lock says that the run is supervised, the record that it was begun.
+	// Together they make sure that a run starts at most once.
 	lock, err := takeLock(".")
 	if err != nil {
 		return err
@@ -167,11 +162,11 @@ func run(dir string, ready *os.File) error {
 	return s.supervise(sock)
 }
 
-// ErrSupervised: another supervisor stands by the run.
+// ErrSupervised: the run has another supervisor.
 var ErrSupervised = errors.New("the run is supervised already")
 
-// takeLock holds the lock file of a run until it is closed, or the process ends
-// in whatever way.
+// takeLock locks the lock file of a run until the file is closed or the process
+// ends.
 func takeLock(dir string) (*os.File, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Usage is what the run in dir uses now: as its control group counts it, and
-// where that does not, the sum over its processes. Errors: driver.ErrNotFound,
+// Usage returns what the run in dir uses now: by its cgroup, and for values that
+// the cgroup lacks the sum over its processes. Errors: driver.ErrNotFound,
 // ErrNotRunning.
 func Usage(dir string) (driver.Stats, error) {
 	if err := Running(dir); err != nil {
@@ -40,12 +40,12 @@ func Usage(dir string) (driver.Stats, error) {
 	if s.MemoryBytes <= 0 {
 		s.MemoryBytes = p.MemoryBytes
 	}
-	return s, Running(dir) // lest half of an end is taken for the whole
+	return s, Running(dir) // a run that ended during the reads gives an error, not half a result
 }
 
-// sum is what the processes of a supervisor use, which are all of its
-// descendants. What has ended was collected by its parent, at last by the
-// supervisor, and counts on there.
+// sum returns what the processes of a supervisor use, which are all its
+// descendants. An ended process was reaped by its parent, at last by the
+// supervisor, and counts there.
 func sum(supervisor int) driver.Stats {
 	s := driver.Stats{MemoryPeakBytes: -1}
 	all := slices.Collect(processes())
@@ -60,12 +60,12 @@ func sum(supervisor int) driver.Stats {
 		s.Processes++
 		s.MemoryBytes += private(st.pid)
 	}
-	s.CPU = time.Duration(ticks) * (time.Second / 100) // USER_HZ is 100 wherever Linux shows it
+	s.CPU = time.Duration(ticks) * (time.Second / 100) // USER_HZ is 100 on every Linux that shows it
 	return s
 }
 
-// private is the memory of a process without the files that it has mapped, in
-// bytes (proc_pid_statm(5)).
+// private returns the memory of a process without its mapped files, in bytes
+// (proc_pid_statm(5)).
 func private(pid int) int64 {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
 	f := strings.Fields(string(data))
@@ -77,7 +77,7 @@ func private(pid int) int64 {
 	return (resident - shared) * int64(os.Getpagesize())
 }
 
-// usage as the group counts it; what it does not is negative.
+// usage returns the cgroup's values. A missing value is negative.
 func (c cgroup) usage() driver.Stats {
 	s := driver.Stats{CPU: -1, MemoryBytes: -1, MemoryPeakBytes: -1, Processes: -1}
 	if len(c.dirs) == 0 {
@@ -111,7 +111,7 @@ func (c cgroup) usage() driver.Stats {
 	return s
 }
 
-// number in a file of its own.
+// number reads a number from a file.
 func number(path string) (int64, bool) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -121,7 +121,7 @@ func number(path string) (int64, bool) {
 	return n, err == nil
 }
 
-// keyed is the number on the line of a file that begins with the key.
+// keyed returns the number on the line of a file that begins with a key.
 func keyed(path, key string) (int64, bool) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -16,9 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Credential of a user with all of its groups; nil = the one that this process
-// has and cannot change. The user is a name of this host, or a number, perhaps
-// with a group, name or number, which is then the only one: "1000:1000".
+// Credential returns the credential of a user with all its groups. nil: this
+// process has that credential and cannot change it. The user is a name of this host
+// or a number. A group, name or number, may follow and is then the only one:
+// "1000:1000".
 func Credential(name string) (*syscall.Credential, error) {
 	uid, gid, err := Lookup(name)
 	if err != nil {
@@ -32,7 +33,7 @@ func Credential(name string) (*syscall.Credential, error) {
 	}
 	c := &syscall.Credential{Uid: uid, Gid: gid}
 	u, err := user.LookupId(strconv.Itoa(int(uid)))
-	if err != nil || strings.Contains(name, ":") { // a number that has no name has no further groups
+	if err != nil || strings.Contains(name, ":") { // a number without a name has no further groups
 		return c, nil
 	}
 	ids, err := u.GroupIds()
@@ -47,8 +48,8 @@ func Credential(name string) (*syscall.Credential, error) {
 	return c, nil
 }
 
-// Lookup is the number of a user, as Credential has it, and of its one or first
-// group: a number that has no name has the group of that number.
+// Lookup returns the number of a user, given like to Credential, and of its one or
+// first group. A number without a name has the group of that number.
 func Lookup(name string) (uid, gid uint32, err error) {
 	id, group, hasGroup := strings.Cut(name, ":")
 	u, err := user.LookupId(id)
@@ -77,7 +78,7 @@ func Lookup(name string) (uid, gid uint32, err error) {
 	return uint32(a), uint32(b), err
 }
 
-// Ulimit is a soft and a hard limit; the greatest number is unlimited.
+// Ulimit is a soft and a hard limit. The greatest number means unlimited.
 type Ulimit struct {
 	Soft uint64 `json:"soft"`
 	Hard uint64 `json:"hard"`
@@ -88,13 +89,13 @@ var ulimits = map[string]int{
 	"memlock": unix.RLIMIT_MEMLOCK, "nofile": unix.RLIMIT_NOFILE, "nproc": unix.RLIMIT_NPROC, "stack": unix.RLIMIT_STACK,
 }
 
-// setUlimits of a process that runs as cred, nil = as this one. The kernel lets
-// one user limit its own processes, so a thread is that user for a moment and
-// then ends.
+// setUlimits sets the limits of a process that runs as cred; nil: as this process.
+// The kernel lets a user limit its own processes, so a thread becomes that user for
+// a moment and then ends.
 func setUlimits(pid int, limits map[string]Ulimit, cred *syscall.Credential) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // never unlocked
 		if cred != nil {
 			const keep = ^uintptr(0)
 			_, _, e1 := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(cred.Gid), keep, keep)
@@ -123,12 +124,12 @@ func prlimit(pid int, limits map[string]Ulimit) error {
 	return nil
 }
 
-// detachLimit is how long a traced child may take to stand still.
+// detachLimit bounds the wait until a traced child stops.
 const detachLimit = 5 * time.Second
 
-// limitTraced sets the limits of a child that this thread started traced: it
-// stands still before its first instruction, and then goes on. Without limits it
-// was not traced.
+// limitTraced sets the limits of a child that this thread started traced. The child
+// is stopped before its first instruction and continues after that. A child without
+// limits was not traced.
 func limitTraced(pid int, limits map[string]Ulimit, cred *syscall.Credential) error {
 	if len(limits) == 0 {
 		return nil

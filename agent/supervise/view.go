@@ -10,26 +10,27 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
 )
 
-// View is what of the host's files the command sees, in a mount namespace of its
-// own. What it then executes gains no rights: it may have put its own files
-// where a setuid program trusts those of the host.
+// View is the part of the host's files that the command sees, in its own mount
+// namespace. Programs that the command executes gain no rights: the command may
+// have put its own files where a setuid program trusts the host's.
 type View struct {
-	// Hide is a folder of which only Show, folders below it, is seen; "" = all
-	// is. Whoever passes the folders above Hide passes those above Show.
+	// Hide is a folder of which only Show, folders below it, is visible. "":
+	// nothing is hidden. A user who may pass the folders above Hide may pass those
+	// above Show.
 	Hide   string   `json:"hide,omitempty"`
 	Show   []string `json:"show,omitempty"`
 	Mounts []Mount  `json:"mounts,omitempty"`
 }
 
-// Mount shows Source at Target, both absolute. Source has no link in it; Target
-// is there.
+// Mount shows Source at Target. Both are absolute. Source contains no link, and
+// Target exists.
 type Mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
-// enter makes the view that of this thread, for good, and returns the namespace.
+// enter puts this thread into the view for good, and returns the namespace.
 func (v *View) enter() (*os.File, error) {
 	if err := mounts.Separate(); err != nil {
 		return nil, err
@@ -37,7 +38,7 @@ func (v *View) enter() (*os.File, error) {
 	var show, from []*os.File
 	defer func() { closeAll(append(show, from...)) }()
 	for _, dir := range v.Show {
-		f, err := os.OpenFile(dir, unix.O_PATH, 0) // the path of the agent's folder may have links
+		f, err := os.OpenFile(dir, unix.O_PATH, 0) // the path of the agent's folder may contain links
 		if err != nil {
 			return nil, err
 		}
@@ -71,8 +72,8 @@ func (v *View) enter() (*os.File, error) {
 	return os.Open("/proc/thread-self/ns/mnt")
 }
 
-// enterView makes an entered view that of this thread, which has its folder to
-// itself.
+// enterView puts this thread into an existing view. The thread has its own working
+// folder.
 func enterView(ns *os.File) error {
 	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("enter the task's mount namespace: %w", err)

@@ -16,15 +16,15 @@ import (
 // maxAuth bounds the file of passwords, in bytes.
 const maxAuth = 1 << 20
 
-// hub is the registry of names without one, and hubKey what Docker calls it in
-// its file.
+// hub is the registry of image names without a registry. hubKey is its name in
+// Docker's file.
 const (
 	hub    = "docker.io"
 	hubKey = "index.docker.io"
 )
 
-// readAuth reads passwords of registries, by their host, from a file in the
-// form of Docker's config.json. No error quotes the file.
+// readAuth reads passwords of registries by their host from a file in the format of
+// Docker's config.json. No error quotes the file.
 func readAuth(path string) (map[string]registry.AuthConfig, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -75,8 +75,8 @@ func readAuth(path string) (map[string]registry.AuthConfig, error) {
 	return out, nil
 }
 
-// hostOf a key of the file: https://index.docker.io/v1/ and registry.example
-// alike.
+// hostOf returns the host of a key of the file, for https://index.docker.io/v1/ as
+// for registry.example.
 func hostOf(key string) string {
 	if _, rest, ok := strings.Cut(key, "://"); ok {
 		key = rest
@@ -88,7 +88,7 @@ func hostOf(key string) string {
 	return host
 }
 
-// registryOf is the host that an image comes from.
+// registryOf returns the host of an image's registry.
 func registryOf(image string) string {
 	first, _, ok := strings.Cut(image, "/")
 	if ok && (strings.ContainsAny(first, ".:") || first == "localhost") {
@@ -97,8 +97,8 @@ func registryOf(image string) string {
 	return hub
 }
 
-// auth is what a pull of an image says to the engine, "" for nothing. The file
-// is read each time: passwords change.
+// auth returns the credentials for a pull in the engine's encoding, or "". It reads
+// the file each time, because passwords change.
 func (d *Driver) auth(image string) (string, error) {
 	if d.cfg.Auth == "" {
 		return "", nil

@@ -25,7 +25,7 @@ type config struct {
 	dir        string
 	labels     map[string]string
 	network    string   // bridge | host | none
-	udp        []string // labels of ports that are mapped for UDP too
+	udp        []string // labels of ports that are also mapped for UDP
 	pids       int64
 	hardCPU    bool
 	privileged bool

@@ -22,11 +22,11 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// cpuPeriod of a hard limit in microseconds: the kernel's default.
+// cpuPeriod is the period of a hard limit, in microseconds: the kernel's default.
 const cpuPeriod = 100_000
 
-// image makes sure that the task's image is there and fits, and returns what a
-// container takes over from it.
+// image makes sure that the task's image is on the node and fits the engine. It
+// returns the image's settings for the container.
 func (d *Driver) image(ctx context.Context, c config) (client.ImageInspectResult, error) {
 	img, err := d.cli.ImageInspect(ctx, c.image)
 	absent := cerrdefs.IsNotFound(err)
@@ -54,7 +54,7 @@ func (d *Driver) image(ctx context.Context, c config) (client.ImageInspectResult
 	return img, nil
 }
 
-// runsOn says whether an architecture's programs run on another's processors.
+// runsOn says whether programs of an image's architecture run on the engine's.
 func runsOn(image, engine string) bool {
 	return image == "" || image == engine || image == "386" && engine == "amd64" || image == "arm" && engine == "arm64"
 }
@@ -85,8 +85,8 @@ func (d *Driver) pullError(image string, err error) error {
 	return fmt.Errorf("%w: config.image: %q could not be pulled: check that this node reaches the registry, and --docker-auth of the agent: %w", driver.ErrStart, image, d.wrap(err))
 }
 
-// refused turns an engine's error into the start's: ErrInvalid for what it will
-// never do.
+// refused converts an engine's error into an error of Start: ErrInvalid if a retry
+// is useless.
 func (d *Driver) refused(field string, err error) error {
 	kind := driver.ErrStart
 	if cerrdefs.IsNotFound(err) || cerrdefs.IsInvalidArgument(err) {
@@ -95,8 +95,8 @@ func (d *Driver) refused(field string, err error) error {
 	return fmt.Errorf("%w: %s: %w", kind, field, d.wrap(err))
 }
 
-// culprits are parts of an engine's messages and the field that they are about.
-var culprits = []struct{ words, field string }{
+// fieldHints maps parts of an engine's messages to the field that they concern.
+var fieldHints = []struct{ words, field string }{
 	{"memory", "resources.memory"}, {"cpu", "resources.cpu"}, {"pids", "config.pids_limit"},
 	{"port is already allocated", "ports"}, {"address already in use", "ports"},
 	{"unable to find user", "config.user"}, {"unable to find group", "config.user"}, {"no matching entries in", "config.user"},
@@ -105,10 +105,11 @@ var culprits = []struct{ words, field string }{
 	{"mount", "volumes"}, {"label", "config.labels"},
 }
 
-// culprit is the field at fault; the engine does not name it.
-func culprit(message string) string {
+// faultyField returns the field that an engine's message concerns, because the engine
+// does not name it.
+func faultyField(message string) string {
 	lower := strings.ToLower(message)
-	for _, c := range culprits {
+	for _, c := range fieldHints {
 		if strings.Contains(lower, c.words) {
 			return c.field
 		}
@@ -116,7 +117,7 @@ func culprit(message string) string {
 	return "config"
 }
 
-// options of the task's container.
+// options returns the options of the task's container.
 func (d *Driver) options(t driver.Task, c config, img client.ImageInspectResult) client.ContainerCreateOptions {
 	cfg := &container.Config{
 		Image: c.image, User: c.user, WorkingDir: c.dir, Entrypoint: c.entrypoint, Labels: map[string]string{},
@@ -140,7 +141,7 @@ func (d *Driver) options(t driver.Task, c config, img client.ImageInspectResult)
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		Resources:     resources(t.Resources, c.hardCPU),
 		Mounts:        append(binds(t), bind(d.records.gate(t.ID), gateTarget, true)),
-		// The engine keeps both streams in one series of files.
+		// The engine writes both streams into one series of files.
 		LogConfig: container.LogConfig{Type: "json-file", Config: map[string]string{
 			"max-file": strconv.Itoa(max(1, t.Logs.Files)), "max-size": strconv.FormatInt(2*max(4096, t.Logs.SizeBytes), 10),
 		}},
@@ -152,25 +153,25 @@ func (d *Driver) options(t driver.Task, c config, img client.ImageInspectResult)
 	return client.ContainerCreateOptions{Name: nameOf(t.ID), Config: cfg, HostConfig: host}
 }
 
-// resources as limits. There is no swap beyond the memory.
+// resources converts resources into limits. There is no swap beyond the memory.
 func resources(r driver.Resources, hard bool) container.Resources {
 	var out container.Resources
 	if r.MemoryBytes > 0 {
-		out.Memory, out.MemorySwap = r.MemoryBytes, r.MemoryBytes // both alike: no swap
+		out.Memory, out.MemorySwap = r.MemoryBytes, r.MemoryBytes // equal values: no swap
 	}
 	if hard && r.CPUMilli > 0 {
 		out.CPUPeriod, out.CPUQuota = cpuPeriod, max(1000, r.CPUMilli*cpuPeriod/1000)
 		return out
 	}
-	out.CPUShares = 1024 // of one core, the kernel's default
+	out.CPUShares = 1024 // for one core: the kernel's default
 	if r.CPUMilli > 0 {
 		out.CPUShares = min(max(2, r.CPUMilli*1024/1000), 262144)
 	}
 	return out
 }
 
-// binds give the task its folders under the paths that they have outside,
-// which its variables name, and its volumes.
+// binds returns the mounts of the task's folders, at the same paths as on the host
+// because variables name these paths, and of its volumes.
 func binds(t driver.Task) []mount.Mount {
 	out := []mount.Mount{bind(t.Dir, t.Dir, false), bind(t.AllocDir, t.AllocDir, false)}
 	for _, v := range t.Volumes {
@@ -202,10 +203,10 @@ func ports(list []driver.Port, udp []string) (network.PortSet, network.PortMap) 
 	return set, bound
 }
 
-// own gives the task's folder to the user of its container. A user that is a
-// name is known to the image only; then everybody may write there: nobody else
-// passes the private folders above.
-func own(dir, user string) error {
+// chown gives the task's folder to the container's user. Only the image knows the
+// number of a named user; then every user may write there, which is safe because
+// only the agent passes the private folders above.
+func chown(dir, user string) error {
 	name, group, _ := strings.Cut(user, ":")
 	if name == "" || name == "root" || name == "0" {
 		return nil
@@ -226,15 +227,15 @@ func own(dir, user string) error {
 	})
 }
 
-// ownSecrets does the same for the secrets: what only the image knows as a name
-// may read them, and so may everybody else in that container.
-func ownSecrets(dir, user string) error {
+// chownSecrets gives the secrets to the container's user. If only the image knows the
+// user's number, every user in that container may read them.
+func chownSecrets(dir, user string) error {
 	if dir == "" {
 		return nil
 	}
 	name, _, _ := strings.Cut(user, ":")
 	if _, err := strconv.Atoi(name); err == nil || name == "" || name == "root" {
-		return own(dir, user)
+		return chown(dir, user)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	for _, f := range files {

@@ -1,8 +1,3 @@
-// Package docker is the driver that runs tasks as containers of a Docker
-// engine. The engine keeps the containers, their exit codes and their output;
-// this package keeps a small record of each run, so that a container starts at
-// most once, and its end stays known, whatever becomes of the agent, of the
-// engine and of the container.
 package docker
 
 import (
@@ -23,20 +18,21 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
 )
 
-// DefaultHost is where an engine listens unless told otherwise.
+// DefaultHost is the engine's default address.
 const DefaultHost = "unix:///var/run/docker.sock"
 
 const (
-	// askLimit bounds a short question to the engine.
+	// askLimit bounds a short request to the engine.
 	askLimit = 5 * time.Second
-	// again is the pause before a question is repeated.
-	again = 200 * time.Millisecond
+	// retryPause is the pause before a request is repeated.
+	retryPause = 200 * time.Millisecond
 )
 
-// Labels of every container of ours; a job may not set labels that begin alike.
+// Labels of every container of this driver. A job may not set labels with this
+// prefix.
 const (
 	labelPrefix = "nusa."
-	labelOwner  = labelPrefix + "owner" // the data directory's random id
+	labelOwner  = labelPrefix + "owner" // the random id of the data directory
 	labelAlloc  = labelPrefix + "alloc"
 	labelTask   = labelPrefix + "task"
 	labelRun    = labelPrefix + "run"
@@ -44,13 +40,13 @@ const (
 
 // Config of a Driver.
 type Config struct {
-	// Dir keeps a record of each run. Required.
+	// Dir holds a record of each run. Required.
 	Dir string
 	// Host is the engine's address. Default DefaultHost. Bind mounts and exec
 	// need an engine on this machine.
 	Host string
-	// Auth is a file with passwords of registries, in the form of Docker's
-	// config.json, readable by its owner alone. Default: none.
+	// Auth is a file with passwords of registries, in the format of Docker's
+	// config.json, readable only by its owner. Default: none.
 	Auth string
 	// AllowPrivileged lets jobs ask for privileged containers, which are root on
 	// the host.
@@ -62,20 +58,20 @@ type Driver struct {
 	cfg     Config
 	cli     *client.Client
 	records *records
-	stage   *mounts.Stage
+	mounts  *mounts.Folder
 
 	mu sync.Mutex
-	// starts in flight, so that Stop can end them.
+	// starts holds the running calls of Start, so that Stop can end them.
 	starts map[driver.ID]*starting
 }
 
-// starting is a Start in flight.
+// starting is a running call of Start.
 type starting struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-// New returns a driver for the engine at cfg.Host, which need not be there yet.
+// New returns a driver for the engine at cfg.Host. The engine need not run yet.
 func New(cfg Config) (*Driver, error) {
 	if cfg.Host == "" {
 		cfg.Host = DefaultHost
@@ -93,23 +89,23 @@ func New(cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("records of containers: %w", err)
 	}
-	d := &Driver{cfg: cfg, cli: cli, records: recs, stage: mounts.NewStage(cfg.Dir), starts: map[driver.ID]*starting{}}
-	d.stage.Sweep(func(id driver.ID) bool {
+	d := &Driver{cfg: cfg, cli: cli, records: recs, mounts: mounts.NewFolder(cfg.Dir), starts: map[driver.ID]*starting{}}
+	d.mounts.Sweep(func(id driver.ID) bool {
 		rec, ok := recs.get(id)
 		return ok && rec.End == nil && rec.Started.IsZero() // the engine may be about to start it
 	})
 	return d, nil
 }
 
-// Close ends the connections to the engine. What runs goes on.
+// Close ends the connections to the engine. Running containers go on.
 func (d *Driver) Close() {
 	_ = d.cli.Close()
-	d.stage.Close()
+	d.mounts.Close()
 }
 
-// Fingerprint asks the engine what it can do, and removes containers of ours
-// that nobody knows any more. There is no self fencing: what would have to
-// watch a container is the engine, which knows no leases.
+// Fingerprint asks the engine about its capabilities and removes containers of this
+// driver that have no record. The driver has no self-fencing: only the engine could
+// watch a container, and the engine knows no leases.
 func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -140,14 +136,15 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	}
 	if d.local() {
 		f.Capabilities = append(f.Capabilities, driver.CapExec)
-		if why := d.apart(info); why != "" {
+		if why := d.mountProblem(info); why != "" {
 			notes = append(notes, "no volumes, no secrets: "+why)
 		} else {
 			if note := mounts.ByPath(); note != "" {
 				notes = append(notes, note)
 			}
 			f.Capabilities = append(f.Capabilities, driver.CapMounts, driver.CapVolumes)
-			// Secrets are for one user to read, and the engine's users are others.
+			// A secret is readable by one user, and with userns-remap the
+			// container's users are others.
 			if slices.Contains(info.SecurityOptions, "name=userns") {
 				notes = append(notes, "no secrets: the engine maps users (userns-remap), containers could not read them")
 			} else {
@@ -161,23 +158,23 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	return f
 }
 
-// local: the engine's processes are this host's.
+// local says that the engine's processes run on this host.
 func (d *Driver) local() bool { return strings.HasPrefix(d.cfg.Host, "unix://") }
 
-// apart says why the engine cannot give containers what the agent mounts; "" = as
-// far as is known it can, or the agent mounts nothing and tells it paths.
-func (d *Driver) apart(info system.Info) string {
+// mountProblem returns why the engine cannot give containers what the agent mounts. "": it
+// can as far as is known, or the agent mounts nothing and passes paths.
+func (d *Driver) mountProblem(info system.Info) string {
 	if mounts.Usable() != nil {
 		return ""
 	}
 	if slices.Contains(info.SecurityOptions, "name=rootless") {
 		return "the engine is rootless: it has users and mounts of its own"
 	}
-	return d.stage.Unseen(strings.TrimPrefix(d.cfg.Host, "unix://"))
+	return d.mounts.Unseen(strings.TrimPrefix(d.cfg.Host, "unix://"))
 }
 
-// wrap says which engine an error is of, and what to do where this user may not
-// ask it.
+// wrap names the engine in an error, and the remedy if this user may not use the
+// socket.
 func (d *Driver) wrap(err error) error {
 	if path, ok := strings.CutPrefix(d.cfg.Host, "unix://"); ok && client.IsErrConnectionFailed(err) {
 		if no := driver.Forbidden(path); no != nil {
@@ -187,26 +184,26 @@ func (d *Driver) wrap(err error) error {
 	return fmt.Errorf("docker engine at %s: %w", d.cfg.Host, err)
 }
 
-// sweep removes containers of ours without a record: what a hanging engine
-// made after the start was given up, or could not remove when it was told to.
-// A record is written before its container is made.
+// sweep removes containers of this driver that have no record. A slow engine makes
+// such a container after its start was given up, or did not remove it when asked. A
+// record is written before its container is made.
 func (d *Driver) sweep(ctx context.Context) {
 	list, err := d.cli.ContainerList(ctx, client.ContainerListOptions{All: true,
 		Filters: client.Filters{}.Add("label", labelOwner+"="+d.records.owner)})
 	if err != nil {
-		return // the next time
+		return // the next sweep removes them
 	}
 	for _, c := range list.Items {
 		id, ok := runOf(c.Labels)
 		if _, known := d.records.get(id); ok && !known {
-			_ = d.discard(ctx, c.ID, false)
+			_ = d.removeContainer(ctx, c.ID, false)
 		}
 	}
 }
 
-// discard removes a container, with force also one that runs. One that is not
-// there: nil.
-func (d *Driver) discard(ctx context.Context, container string, force bool) error {
+// removeContainer removes a container, with force also a running one. A missing container:
+// nil.
+func (d *Driver) removeContainer(ctx context.Context, container string, force bool) error {
 	_, err := d.cli.ContainerRemove(ctx, container, client.ContainerRemoveOptions{Force: force, RemoveVolumes: true})
 	if err == nil || cerrdefs.IsNotFound(err) {
 		return nil
@@ -214,14 +211,14 @@ func (d *Driver) discard(ctx context.Context, container string, force bool) erro
 	return d.wrap(err)
 }
 
-// Status: see driver.Driver. While the engine does not answer it is what was
-// known last: a container is not lost because its engine restarts.
+// Status: see driver.Driver. While the engine does not answer, Status returns the
+// last known state: a restart of the engine does not end its containers.
 func (d *Driver) Status(ctx context.Context, id driver.ID) (driver.Status, error) {
 	st, _, err := d.status(ctx, id)
 	return st, err
 }
 
-// status says also whether the engine answered.
+// status also returns whether the engine answered.
 func (d *Driver) status(ctx context.Context, id driver.ID) (st driver.Status, answered bool, err error) {
 	rec, ok := d.records.get(id)
 	switch {
@@ -247,13 +244,14 @@ func (d *Driver) status(ctx context.Context, id driver.ID) (st driver.Status, an
 	case st.State == driver.Ended:
 		st, err = d.records.end(id, st)
 	case st.State == driver.Starting && d.inFlight(id) == nil:
-		// An agent died between its decision and the engine's: Start goes on.
+		// An agent died before the engine had started the container: Start
+		// continues.
 		return driver.Status{}, true, fmt.Errorf("run %s: %w", id, driver.ErrNotFound)
 	}
 	return st, true, err
 }
 
-// Wait: see driver.Driver. It outlasts restarts of the engine.
+// Wait: see driver.Driver. It goes on across restarts of the engine.
 func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) {
 	for {
 		st, answered, err := d.status(ctx, id)
@@ -265,7 +263,7 @@ func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) 
 			err = d.untilStopped(ctx, rec.Container)
 		}
 		if err != nil || !answered || st.State == driver.Starting {
-			if err := pause(ctx, again); err != nil {
+			if err := pause(ctx, retryPause); err != nil {
 				return driver.Status{}, fmt.Errorf("run %s: %w", id, err)
 			}
 		}
@@ -285,7 +283,7 @@ func (d *Driver) untilStopped(ctx context.Context, container string) error {
 	}
 }
 
-// Renew: this driver does not fence.
+// Renew returns an error: this driver has no self-fencing.
 func (d *Driver) Renew(_ context.Context, id driver.ID, _ time.Duration) error {
 	return fmt.Errorf("%w: run %s: a container has no lease", driver.ErrInvalid, id)
 }
@@ -307,9 +305,9 @@ func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
 	short, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	if rec.Container != "" {
-		_ = d.discard(short, rec.Container, true)
+		_ = d.removeContainer(short, rec.Container, true)
 	}
-	return errors.Join(d.stage.Drop(id), d.records.remove(id))
+	return errors.Join(d.mounts.Drop(id), d.records.remove(id))
 }
 
 func (d *Driver) inFlight(id driver.ID) *starting {
@@ -318,7 +316,7 @@ func (d *Driver) inFlight(id driver.ID) *starting {
 	return d.starts[id]
 }
 
-// pause waits; the context's error if that ended before.
+// pause waits. It returns the context's error if ctx ended earlier.
 func pause(ctx context.Context, length time.Duration) error {
 	t := time.NewTimer(length)
 	defer t.Stop()

@@ -240,7 +240,7 @@ func volumes(t *testing.T, e *engine) {
 	// Cut off after the engine was told what to mount; then the path changes.
 	staged := task
 	var err error
-	staged.Volumes, err = d.stage.Put(task.ID, task.Volumes)
+	staged.Volumes, err = d.mounts.Put(task.ID, task.Volumes)
 	must(t, err)
 	c, err := parse(staged)
 	must(t, err)
@@ -277,7 +277,7 @@ func volumes(t *testing.T, e *engine) {
 // noneStaged: a run that runs has its volumes from the engine alone.
 func noneStaged(t *testing.T, d *Driver) {
 	t.Helper()
-	d.stage.Sweep(func(id driver.ID) bool {
+	d.mounts.Sweep(func(id driver.ID) bool {
 		t.Errorf("the volumes of %s are still mounted for the engine", id)
 		return true
 	})

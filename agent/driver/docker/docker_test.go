@@ -204,7 +204,7 @@ func TestCulprit(t *testing.T) {
 		`invalid mount config for type "bind": bind source path does not exist: /x`:                              "volumes",
 		"something else": "config",
 	} {
-		if got := culprit(fmt.Sprintf("Error response from daemon: %s", message)); got != field {
+		if got := faultyField(fmt.Sprintf("Error response from daemon: %s", message)); got != field {
 			t.Errorf("%q: %s, want %s", message, got, field)
 		}
 	}

@@ -20,19 +20,20 @@ import (
 )
 
 const (
-	// lookEvery is how often it is asked whether a command has ended, which its
-	// output need not tell: its children may have it open.
-	lookEvery = 100 * time.Millisecond
-	// drainLimit is how long output is still read after that.
+	// execPollEvery is the pause between two requests whether a command has ended. The
+	// output may stay open after the end, because children of the command may hold
+	// it.
+	execPollEvery = 100 * time.Millisecond
+	// drainLimit bounds the reading of output after that.
 	drainLimit = 500 * time.Millisecond
-	// killLimit is how long a command that was given up is tried to be killed.
+	// killLimit bounds the attempts to kill a command that was given up.
 	killLimit = 2 * time.Second
 )
 
 // Exec: see driver.Driver.
 func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
 	if !d.local() {
-		return driver.ExitStatus{}, driver.ErrUnsupported // it could not be killed
+		return driver.ExitStatus{}, driver.ErrUnsupported // a command there could not be killed
 	}
 	rec, err := d.running(ctx, id)
 	if err != nil {
@@ -80,7 +81,7 @@ func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.
 			return st, err
 		}
 	}
-	// It was given up, or nobody takes its output.
+	// The caller gave up, or its output cannot be written.
 	d.killExec(made.ID, rec)
 	if ctx.Err() != nil {
 		err = ctx.Err()
@@ -95,7 +96,7 @@ func orDiscard(w io.Writer) io.Writer {
 	return w
 }
 
-// head keeps the first bytes of what is written.
+// head holds the first bytes that are written.
 type head struct{ bytes.Buffer }
 
 func (h *head) Write(p []byte) (int, error) {
@@ -118,16 +119,16 @@ func (d *Driver) running(ctx context.Context, id driver.ID) (record, error) {
 	return rec, nil
 }
 
-// resize passes the sizes of the terminal on.
+// resize passes the sizes of the terminal to the engine.
 func (d *Driver) resize(exec string, x driver.Exec, stop <-chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for size := x.Size; ; {
 		if size.Rows > 0 && size.Columns > 0 {
-			// At first it may not have begun.
+			// The command may not have begun at first.
 			for range 20 {
 				_, err := d.cli.ExecResize(ctx, exec, client.ExecResizeOptions{Height: uint(size.Rows), Width: uint(size.Columns)})
-				if err == nil || pause(ctx, lookEvery/10) != nil {
+				if err == nil || pause(ctx, execPollEvery/10) != nil {
 					break
 				}
 			}
@@ -146,7 +147,7 @@ func (d *Driver) resize(exec string, x driver.Exec, stop <-chan struct{}) {
 
 // untilExecEnds calls ended once a command has ended.
 func (d *Driver) untilExecEnds(exec string, stop <-chan struct{}, ended func()) {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(execPollEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -164,7 +165,7 @@ func (d *Driver) untilExecEnds(exec string, stop <-chan struct{}, ended func()) 
 	}
 }
 
-// execStatus is how a command ended whose output has.
+// execStatus returns how a command ended, after its output has ended.
 func (d *Driver) execStatus(ctx context.Context, exec string, said *head) (driver.ExitStatus, error) {
 	for {
 		got, err := d.cli.ExecInspect(ctx, exec, client.ExecInspectOptions{})
@@ -183,15 +184,15 @@ func (d *Driver) execStatus(ctx context.Context, exec string, said *head) (drive
 			}
 			return st, nil
 		}
-		if err := pause(ctx, lookEvery/10); err != nil {
+		if err := pause(ctx, execPollEvery/10); err != nil {
 			return driver.ExitStatus{}, err
 		}
 	}
 }
 
-// faultOf is the exit code of a command that did not begin. Docker 20.10 says
-// "not executable" of one that is not there, too; the runtime's words tell them
-// apart.
+// faultOf returns the exit code of a command that did not begin. Docker 20.10
+// reports "not executable" also for a missing command; the runtime's message tells
+// them apart.
 func faultOf(code int, text string) int {
 	if strings.Contains(text, "executable file not found") || strings.Contains(text, "no such file or directory") {
 		return driver.NoCommand
@@ -199,12 +200,12 @@ func faultOf(code int, text string) int {
 	return code
 }
 
-// killExec kills a command and all that it started. The engine cannot: it is
-// done on this host, where its processes are.
+// killExec kills a command and all its descendants. The engine cannot do that, so
+// the driver does it on this host, where the processes are.
 func (d *Driver) killExec(exec string, rec record) {
 	ctx, cancel := context.WithTimeout(context.Background(), killLimit)
 	defer cancel()
-	for ctx.Err() == nil { // it may be about to begin
+	for ctx.Err() == nil { // it may not have begun yet
 		got, err := d.cli.ExecInspect(ctx, exec, client.ExecInspectOptions{})
 		if err != nil || !got.Running && got.PID > 0 {
 			return
@@ -212,7 +213,7 @@ func (d *Driver) killExec(exec string, rec record) {
 		if got.PID > 0 {
 			killTree(got.PID, rec.Container)
 		}
-		if pause(ctx, lookEvery/10) != nil {
+		if pause(ctx, execPollEvery/10) != nil {
 			return
 		}
 	}
@@ -220,7 +221,7 @@ func (d *Driver) killExec(exec string, rec record) {
 
 // killTree kills a process of a container, its session and its descendants.
 func killTree(root int, container string) {
-	// The number may be another's by now: look where it belongs.
+	// The number may belong to another process now, so check its cgroup.
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", root))
 	if err != nil || !strings.Contains(string(groups), container) {
 		return
@@ -238,7 +239,7 @@ func killTree(root int, container string) {
 				continue
 			}
 			if parent, session := family(pid); doomed[parent] || session == root {
-				// It stands still, so that it starts nothing unseen.
+				// A stopped process cannot start others unseen.
 				_ = unix.Kill(pid, unix.SIGSTOP)
 				doomed[pid], grew = true, true
 			}
@@ -249,13 +250,13 @@ func killTree(root int, container string) {
 	}
 }
 
-// family is a process' parent and session, see proc_pid_stat(5).
+// family returns a process' parent and session (proc_pid_stat(5)).
 func family(pid int) (parent, session int) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, 0
 	}
-	text := string(data) // the name, in brackets, may itself have spaces
+	text := string(data) // the name in brackets may contain spaces
 	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(f) < 4 {
 		return 0, 0

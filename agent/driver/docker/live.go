@@ -13,12 +13,11 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// noLimit of memory: an update leaves alone what is 0, and the engine knows no
-// other way to say it.
+// noLimit stands for unlimited memory: in an update 0 means no change.
 const noLimit = 1 << 62
 
-// Stats: see driver.Driver. The peak counts the page cache, and is only known
-// with control groups v1.
+// Stats: see driver.Driver. The peak includes the page cache and is known only with
+// cgroups v1.
 func (d *Driver) Stats(ctx context.Context, id driver.ID) (driver.Stats, error) {
 	rec, err := d.running(ctx, id)
 	if err != nil {
@@ -53,7 +52,8 @@ func (d *Driver) Stats(ctx context.Context, id driver.ID) (driver.Stats, error) 
 	return out, nil
 }
 
-// Update: see driver.Driver. CPU stays what it was made as: a share, or a cap.
+// Update: see driver.Driver. The kind of the CPU limit, a share or a cap, does not
+// change.
 func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) error {
 	rec, err := d.running(ctx, id)
 	if err != nil {
@@ -76,7 +76,7 @@ func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) e
 	case cerrdefs.IsConflict(err):
 		return fmt.Errorf("run %s: %w", id, driver.ErrNotRunning)
 	case err != nil:
-		return fmt.Errorf("%s: %w", culprit(err.Error()), d.wrap(err))
+		return fmt.Errorf("%s: %w", faultyField(err.Error()), d.wrap(err))
 	}
 	_, err = d.records.change(id, func(rec *record) { rec.MemoryBytes = r.MemoryBytes })
 	return err

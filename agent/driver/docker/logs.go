@@ -15,10 +15,10 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Logs: see driver.Driver. The engine rotates the files and reads them. When it
-// breaks a stream off, this is read again and what was emitted is skipped, by
-// the engine's time stamps: nothing is emitted twice. What an engine leaves out
-// when it follows files that it rotates quickly is missing.
+// Logs: see driver.Driver. The engine rotates and reads the files. When the engine
+// breaks a stream off, Logs reads it again and skips what was emitted, by the
+// engine's time stamps, so that nothing is emitted twice. Output that the engine
+// omits while it follows quickly rotated files is missing.
 func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, emit func(driver.LogChunk) error) error {
 	st, _, err := d.status(ctx, id)
 	if err != nil {
@@ -43,7 +43,7 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 		}
 	}
 	for o.Follow && st.State != driver.Ended {
-		_ = d.read(ctx, rec.Container, o, true, s) // what broke it off, Status tells
+		_ = d.read(ctx, rec.Container, o, true, s) // status reports why the stream ended
 		if s.err != nil || ctx.Err() != nil {
 			return cmp.Or(s.err, ctx.Err())
 		}
@@ -51,7 +51,7 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 			return err
 		}
 		if st.State != driver.Ended {
-			if err := pause(ctx, again/10); err != nil {
+			if err := pause(ctx, retryPause/10); err != nil {
 				return err
 			}
 		}
@@ -66,8 +66,8 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	return nil
 }
 
-// read emits the container's output from the beginning. A container that is
-// gone has none.
+// read emits the container's output from the beginning. A missing container has
+// none.
 func (d *Driver) read(ctx context.Context, container string, o driver.LogOptions, follow bool, s *splitter) error {
 	if !o.Stdout && !o.Stderr {
 		return nil
@@ -90,15 +90,15 @@ func (d *Driver) read(ctx context.Context, container string, o driver.LogOptions
 	return s.err
 }
 
-// lineEnds finds where the last lines of a stream begin, in one reading from the
+// lineEnds finds the beginning of the last lines of a stream in one pass from the
 // beginning.
 type lineEnds struct {
 	read int64   // bytes
-	ends []int64 // after the latest ends of lines: a ring once it is full
-	n    int64   // ends there were
+	ends []int64 // offsets after the latest line ends: a ring once it is full
+	n    int64   // line ends so far
 }
 
-// add what comes next; lines is how many will be asked for.
+// add takes the next bytes. lines is the number of lines that start will ask for.
 func (l *lineEnds) add(p []byte, lines int) {
 	if lines == 0 {
 		return
@@ -107,8 +107,8 @@ func (l *lineEnds) add(p []byte, lines int) {
 		if b != '\n' {
 			continue
 		}
-		// The line before the last ones ends, too, and the last end may be the
-		// stream's.
+		// The ring also needs the end of the line before the last ones, and the
+		// last line end may be the stream's end.
 		if at := l.read + int64(i) + 1; len(l.ends) <= lines {
 			l.ends = append(l.ends, at)
 		} else {
@@ -119,11 +119,11 @@ func (l *lineEnds) add(p []byte, lines int) {
 	l.read += int64(len(p))
 }
 
-// start is how many bytes stand before the last lines.
+// start returns the number of bytes before the last lines.
 func (l *lineEnds) start(lines int) int64 {
 	n := l.n
 	if size := int64(len(l.ends)); n > 0 && l.ends[(n-1)%size] == l.read {
-		n-- // it begins no further line
+		n-- // no line begins after it
 	}
 	if n -= int64(lines); n < 0 {
 		return 0
@@ -131,26 +131,26 @@ func (l *lineEnds) start(lines int) int64 {
 	return l.ends[n%int64(len(l.ends))]
 }
 
-// splitter emits two streams in chunks, each message once however often they
-// are read from the beginning.
+// splitter emits two streams in chunks. It emits each message once, however often
+// the streams are read from the beginning.
 type splitter struct {
 	emit  func(driver.LogChunk) error
-	skip  [2]int64    // bytes not to emit, from the beginning
+	skip  [2]int64    // bytes to skip from the beginning
 	bytes [2]int64    // emitted
 	at    [2]position // of the latest message read
-	done  [2]position // of the latest message that was dealt with
-	new   [2]bool     // what comes now was not dealt with
+	done  [2]position // of the latest emitted message
+	new   [2]bool     // the next message was not emitted yet
 	err   error       // of emit
 }
 
-// position of a message in a stream: its time, and which of that time it is,
-// since the parts of a long line have the same.
+// position of a message in a stream: its time and its number among the messages of
+// that time. The parts of a long line have the same time.
 type position struct {
 	time string // of fixed length, in UTC
 	n    int
 }
 
-// again: the streams are read from the beginning.
+// again prepares for reading the streams from the beginning.
 func (s *splitter) again() {
 	s.at = [2]position{}
 	s.new = [2]bool{s.done[0].n == 0, s.done[1].n == 0}
@@ -163,7 +163,7 @@ type streamWriter struct {
 	i int
 }
 
-// Write takes one message: its time, a space, what was written.
+// Write takes one message: its time, a space, and the output.
 func (w streamWriter) Write(p []byte) (int, error) {
 	s, i := w.s, w.i
 	stamp, data, ok := bytes.Cut(p, []byte{' '})
@@ -176,7 +176,7 @@ func (w streamWriter) Write(p []byte) (int, error) {
 	}
 	at.n++
 	if !s.new[i] {
-		// Only until the first that is later: clocks are set back, too.
+		// Skip only up to the first later message, because clocks may be set back.
 		done := s.done[i]
 		if at.time < done.time || at.time == done.time && at.n <= done.n {
 			return len(p), nil
@@ -197,8 +197,8 @@ func (w streamWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Size is that of the engine's files, with what frames the output there; 0
-// where they cannot be seen.
+// Size returns the size of the engine's files, which include the framing of the
+// output. 0: the files cannot be seen.
 func (d *Driver) Size(ctx context.Context, id driver.ID) (int64, error) {
 	rec, ok := d.records.get(id)
 	if !ok || rec.Container == "" {

@@ -19,24 +19,24 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// record is what is known of a run without its engine.
+// record is what the driver knows of a run without the engine.
 type record struct {
-	// Container is the engine's id, "" until it is made.
+	// Container is the engine's id. "": not made yet.
 	Container string `json:"container,omitempty"`
-	// Begun: the engine was told to start it, so it is not made anew before it is
-	// certain that it did not, and never will.
+	// Begun: the engine was asked to start the container. The driver makes another
+	// container only when it is certain that this one has not begun and never will.
 	Begun bool `json:"begun,omitempty"`
-	// Stopping: Stop was called while it ran.
+	// Stopping: Stop was called while the run ran.
 	Stopping    bool      `json:"stopping,omitempty"`
 	PID         int       `json:"pid,omitempty"`
 	Started     time.Time `json:"started,omitzero"`
 	MemoryBytes int64     `json:"memory_bytes,omitempty"`
-	// End, once known, outlives the container.
+	// End is the final status. It remains after the container is removed.
 	End *driver.Status `json:"end,omitempty"`
 }
 
-// records are the files of a data directory: DIR/ALLOC/TASK.RUN.json, and
-// DIR/owner with a random name that marks our containers.
+// records are the files of a data directory: DIR/ALLOC/TASK.RUN.json, and DIR/owner
+// with a random name that marks the containers of this driver.
 type records struct {
 	dir   string
 	owner string
@@ -68,8 +68,8 @@ func (r *records) path(id driver.ID) string {
 	return filepath.Join(r.dir, id.Alloc, fmt.Sprintf("%s.%d.json", id.Task, id.Run))
 }
 
-// get returns a run's record; false if there is none that can be read. A torn
-// one is none: the engine is asked for the container by its name.
+// get returns the record of a run. False: there is none, or it is torn. Then the
+// driver asks the engine for the container by its name.
 func (r *records) get(id driver.ID) (record, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +85,7 @@ func (r *records) read(id driver.ID) (record, bool) {
 	return rec, true
 }
 
-// change rewrites a run's record durably, making it if need be.
+// change rewrites the record of a run durably, and creates it if there is none.
 func (r *records) change(id driver.ID, f func(*record)) (record, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +101,7 @@ func (r *records) change(id driver.ID, f func(*record)) (record, error) {
 	return rec, driver.ReplaceFile(r.path(id), data)
 }
 
-// end notes how a run ended and returns what is on record: the first end stays.
+// end records how a run ended and returns the recorded end. The first end stays.
 func (r *records) end(id driver.ID, st driver.Status) (driver.Status, error) {
 	rec, err := r.change(id, func(rec *record) {
 		if rec.End == nil {
@@ -120,17 +120,18 @@ func (r *records) remove(id driver.ID) error {
 	if err := r.closeGate(id); err != nil {
 		return err
 	}
-	_ = os.Remove(filepath.Dir(r.path(id))) // goes with its last run
+	_ = os.Remove(filepath.Dir(r.path(id))) // the folder is removed with its last run
 	return nil
 }
 
-// gate is a file that a run's container mounts, and cannot begin without: where
-// an engine that hung may still carry a start out, it is taken away.
+// gate returns the path of a file that a run's container mounts and cannot begin
+// without. The driver removes the file if a hanging engine may still start the
+// container.
 func (r *records) gate(id driver.ID) string {
 	return filepath.Join(r.dir, id.Alloc, fmt.Sprintf("%s.%d.gate", id.Task, id.Run))
 }
 
-// gateTarget is where a container has it.
+// gateTarget is the path of the gate in a container.
 const gateTarget = "/run/nusa/begin"
 
 func (r *records) openGate(id driver.ID) error {
@@ -148,18 +149,17 @@ func (r *records) closeGate(id driver.ID) error {
 	return nil
 }
 
-// nameOf is the container's name: the engine keeps it unique.
+// nameOf returns the container's name. The engine keeps names unique.
 func nameOf(id driver.ID) string { return fmt.Sprintf("nusa-%s-%s-%d", id.Alloc, id.Task, id.Run) }
 
-// runOf is the run that a container's labels name.
+// runOf returns the run that a container's labels name.
 func runOf(labels map[string]string) (driver.ID, bool) {
 	run, err := strconv.Atoi(labels[labelRun])
 	return driver.ID{Alloc: labels[labelAlloc], Task: labels[labelTask], Run: run}, err == nil
 }
 
-// statusOf reads an engine's state. An engine tells no signal apart from the
-// exit code 128 + signal that a shell would make of it, so such a code is taken
-// for a signal's.
+// statusOf converts an engine's state. An engine does not report a signal, only the
+// exit code 128 + signal like a shell, so such a code counts as a signal.
 func statusOf(s *container.State, rec record) driver.Status {
 	st := driver.Status{State: driver.Running, PID: s.Pid, Started: timeOf(s.StartedAt)}
 	switch {
@@ -191,7 +191,7 @@ func statusOf(s *container.State, rec record) driver.Status {
 	return st
 }
 
-// lost ends a run whose container somebody removed.
+// lost returns the end of a run whose container another program removed.
 func lost(rec record) driver.Status {
 	st := driver.Status{State: driver.Ended, PID: rec.PID, Started: rec.Started, Finished: time.Now().UTC().Round(0),
 		ExitCode: 137, Signal: int(unix.SIGKILL), Cause: driver.CauseLost,
@@ -202,7 +202,7 @@ func lost(rec record) driver.Status {
 	return st
 }
 
-// timeOf an engine's text; its year 1 is none.
+// timeOf parses an engine's time. The engine's year 1 means none.
 func timeOf(s string) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil || t.Year() <= 1 {

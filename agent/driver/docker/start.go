@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	// settle is how long a start that another agent has begun is waited for.
-	settle = 10 * time.Second
-	// killAgain is when a container that still runs is killed once more.
+	// resumeLimit is how long Start waits for a start that another agent has begun.
+	resumeLimit = 10 * time.Second
+	// killAgain is the time after which a container that still runs is killed
+	// again.
 	killAgain = 10 * time.Second
 )
 
@@ -45,8 +46,8 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 		err = d.launch(ctx, t, c)
 	}
 	if ctx.Err() == nil && !client.IsErrConnectionFailed(err) {
-		// The engine has mounted the volumes, or never will.
-		_ = d.stage.Drop(t.ID) // else: Remove
+		// The engine has mounted the volumes, or will never mount them.
+		_ = d.mounts.Drop(t.ID) // on an error Remove does it
 	}
 	return err
 }
@@ -55,7 +56,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 func (d *Driver) Admit(t driver.Task) error {
 	c, err := parse(t)
 	if err != nil {
-		return nil // Start says so
+		return nil // Start returns the error
 	}
 	return d.allowed(c)
 }
@@ -67,13 +68,13 @@ func (d *Driver) allowed(c config) error {
 	return nil
 }
 
-// launch makes the container and tells the engine to start it.
+// launch makes the container and asks the engine to start it.
 func (d *Driver) launch(ctx context.Context, t driver.Task, c config) error {
-	// The record comes first: what has none is swept.
+	// The record comes first, because a container without a record is swept.
 	if _, err := d.records.change(t.ID, func(rec *record) { rec.MemoryBytes = t.Resources.MemoryBytes }); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
-	volumes, err := d.stage.Put(t.ID, t.Volumes)
+	volumes, err := d.mounts.Put(t.ID, t.Volumes)
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w: %w", driver.ErrStart, err), d.records.remove(t.ID))
 	}
@@ -81,7 +82,7 @@ func (d *Driver) launch(ctx context.Context, t driver.Task, c config) error {
 	made, ran, err := d.create(ctx, t, c)
 	if err != nil {
 		if ctx.Err() == nil && !client.IsErrConnectionFailed(err) {
-			// Nothing was made, and a retry is free to try again.
+			// The engine made no container, so a retry begins from the start.
 			err = errors.Join(err, d.records.remove(t.ID))
 		}
 		return err
@@ -96,8 +97,8 @@ func (d *Driver) launch(ctx context.Context, t driver.Task, c config) error {
 	return d.begin(ctx, t.ID, rec)
 }
 
-// enter waits until this is the only Start of the run. The context ends when
-// Stop wants it to.
+// enter waits until this is the only call of Start for the run. Stop ends the
+// returned context.
 func (d *Driver) enter(ctx context.Context, id driver.ID) (context.Context, func(), error) {
 	ctx, cancel := context.WithCancel(ctx)
 	mine := &starting{cancel: cancel, done: make(chan struct{})}
@@ -125,11 +126,11 @@ func (d *Driver) enter(ctx context.Context, id driver.ID) (context.Context, func
 	}
 }
 
-// errTaken: the container's name is in use.
+// errTaken: another program's container has this container's name.
 var errTaken = errors.New("its name is taken by a container of somebody else")
 
-// create makes the container. One of ours that never ran and was left by a
-// start that was cut off is made anew; of one that ran, ran is true.
+// create makes the container. It makes a container again that an interrupted start
+// left and that never ran. For a container that has run it returns ran.
 func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made string, ran bool, err error) {
 	img, err := d.image(ctx, c)
 	if err != nil {
@@ -139,7 +140,7 @@ func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made stri
 	if user == "" && img.Config != nil {
 		user = img.Config.User
 	}
-	if err := errors.Join(own(t.Dir, user), ownSecrets(t.SecretsDir, user)); err != nil {
+	if err := errors.Join(chown(t.Dir, user), chownSecrets(t.SecretsDir, user)); err != nil {
 		return "", false, fmt.Errorf("%w: config.user: %w", driver.ErrStart, err)
 	}
 	for range 3 {
@@ -151,15 +152,16 @@ func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made stri
 			return res.ID, false, nil
 		}
 		if !cerrdefs.IsConflict(err) {
-			return "", false, d.refused(culprit(err.Error()), err)
+			return "", false, d.refused(faultyField(err.Error()), err)
 		}
-		// From here on the one that is there cannot begin; what has, has.
+		// From here on the existing container cannot begin, unless it has begun
+		// already.
 		if err := d.records.closeGate(t.ID); err != nil {
 			return "", false, fmt.Errorf("%w: %w", driver.ErrStart, err)
 		}
 		got, err := d.cli.ContainerInspect(ctx, nameOf(t.ID), client.ContainerInspectOptions{})
 		if cerrdefs.IsNotFound(err) {
-			continue // it went meanwhile
+			continue // the engine removed it in between
 		}
 		if err != nil {
 			return "", false, fmt.Errorf("%w: %w", driver.ErrStart, d.wrap(err))
@@ -170,43 +172,44 @@ func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made stri
 		if !timeOf(got.Container.State.StartedAt).IsZero() {
 			return got.Container.ID, true, nil
 		}
-		if err := d.discard(ctx, got.Container.ID, false); err != nil {
+		if err := d.removeContainer(ctx, got.Container.ID, false); err != nil {
 			return "", false, fmt.Errorf("%w: %w", driver.ErrStart, err)
 		}
 	}
 	return "", false, fmt.Errorf("%w: %s: the engine neither makes it nor has it", driver.ErrStart, nameOf(t.ID))
 }
 
-// begin tells the engine to start a container that never ran. It does nothing
-// to one that runs.
+// begin asks the engine to start a container that never ran. A running container
+// does not change.
 func (d *Driver) begin(ctx context.Context, id driver.ID, rec record) error {
 	_, err := d.cli.ContainerStart(ctx, rec.Container, client.ContainerStartOptions{})
 	switch {
 	case err == nil:
 		return d.begun(ctx, id, rec)
 	case ctx.Err() != nil || client.IsErrConnectionFailed(err):
-		// The engine may still do it: who gives up must Stop.
+		// The engine may still start the container: a caller that gives up must
+		// call Stop.
 		return fmt.Errorf("%w: %w", driver.ErrStart, d.wrap(err))
 	}
 	at := time.Now().UTC().Round(0)
 	st := driver.Status{State: driver.Ended, Started: at, Finished: at, ExitCode: 127, Cause: driver.CauseStartFailed,
-		Message: fmt.Sprintf("%s: %v", culprit(err.Error()), d.wrap(err))}
-	// Another request may have started it nevertheless: then it runs, or ran.
+		Message: fmt.Sprintf("%s: %v", faultyField(err.Error()), d.wrap(err))}
+	// Another request may have started the container: then it runs or has run.
 	if got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{}); err == nil && !timeOf(got.Container.State.StartedAt).IsZero() && got.Container.State.Error == "" {
 		return d.begun(ctx, id, rec)
 	}
 	if st, err = d.records.end(id, st); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
-	_ = d.discard(ctx, rec.Container, false)
+	_ = d.removeContainer(ctx, rec.Container, false)
 	return st.StartError()
 }
 
-// begun notes what is asked for while the engine does not answer.
+// begun records what Status returns while the engine does not answer.
 func (d *Driver) begun(ctx context.Context, id driver.ID, rec record) error {
 	got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})
 	if err != nil {
-		return nil // it was started; Status will tell the rest
+		return nil // the container was started; Status reports the rest
 	}
 	s := got.Container.State
 	_, err = d.records.change(id, func(rec *record) { rec.PID, rec.Started = s.Pid, timeOf(s.StartedAt) })
@@ -216,13 +219,13 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record) error {
 	return nil
 }
 
-// resume goes on with a start that an agent before this one had begun: the
-// engine may be at it. A container that does not begin in time is not started
-// once more, since the first request may run it in between: another takes its
-// place, and it is kept from beginning.
+// resume continues a start that a previous agent began. The engine may still be
+// starting the container. If the container does not begin in time, it is not
+// started again, because the first request may still start it: resume makes another
+// container and keeps the first one from beginning.
 func (d *Driver) resume(ctx context.Context, t driver.Task, c config, rec record) error {
 	id := t.ID
-	for until := time.Now().Add(settle); ; {
+	for until := time.Now().Add(resumeLimit); ; {
 		got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})
 		switch {
 		case cerrdefs.IsNotFound(err):
@@ -244,7 +247,7 @@ func (d *Driver) resume(ctx context.Context, t driver.Task, c config, rec record
 			}
 			return d.launch(ctx, t, c)
 		}
-		if err := pause(ctx, again); err != nil {
+		if err := pause(ctx, retryPause); err != nil {
 			return fmt.Errorf("%w: %w", driver.ErrStart, err)
 		}
 	}
@@ -267,13 +270,14 @@ func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) er
 	if err := d.stop(ctx, id, rec, grace); err != nil {
 		return err
 	}
-	_ = d.stage.Drop(id) // else: Remove
+	_ = d.mounts.Drop(id) // on an error Remove does it
 	return nil
 }
 
 func (d *Driver) stop(ctx context.Context, id driver.ID, rec record, grace time.Duration) error {
 	if !rec.Begun {
-		// Cut off before it was told to start: at most a container is there.
+		// The start was interrupted before the engine was asked to start it, so at
+		// most a container exists.
 		return d.undo(ctx, id)
 	}
 	got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})
@@ -290,8 +294,8 @@ func (d *Driver) stop(ctx context.Context, id driver.ID, rec record, grace time.
 		_, err := d.records.end(id, st)
 		return err
 	case driver.Starting:
-		// The engine may be about to start it. Removal waits for that.
-		if err := d.discard(ctx, rec.Container, true); err != nil {
+		// The engine may be starting it. The removal waits for that.
+		if err := d.removeContainer(ctx, rec.Container, true); err != nil {
 			return fmt.Errorf("stop %s: %w", id, err)
 		}
 		at := time.Now().UTC().Round(0)
@@ -308,22 +312,22 @@ func (d *Driver) stop(ctx context.Context, id driver.ID, rec record, grace time.
 	return err
 }
 
-// undo removes what a Start made that did not come to its end.
+// undo removes what an interrupted Start has made.
 func (d *Driver) undo(ctx context.Context, id driver.ID) error {
 	got, err := d.cli.ContainerInspect(ctx, nameOf(id), client.ContainerInspectOptions{})
 	switch {
 	case err != nil && !cerrdefs.IsNotFound(err):
 		return fmt.Errorf("stop %s: %w", id, d.wrap(err))
 	case err == nil && got.Container.Config.Labels[labelOwner] == d.records.owner:
-		if err := d.discard(ctx, got.Container.ID, true); err != nil {
+		if err := d.removeContainer(ctx, got.Container.ID, true); err != nil {
 			return fmt.Errorf("stop %s: %w", id, err)
 		}
 	}
 	return d.records.remove(id)
 }
 
-// terminate asks a running container to end, by the image's own signal, kills
-// it after the grace, and returns once it does not run.
+// terminate asks a running container to end with the image's stop signal, kills it
+// after the grace, and returns once it does not run.
 func (d *Driver) terminate(ctx context.Context, c container.InspectResponse, grace time.Duration) error {
 	if grace > 0 {
 		if err := d.signal(ctx, c.ID, cmp.Or(c.Config.StopSignal, "SIGTERM")); err != nil {
@@ -345,7 +349,7 @@ func (d *Driver) terminate(ctx context.Context, c container.InspectResponse, gra
 	}
 }
 
-// signal a container; one that does not run needs none.
+// signal sends a signal to a container. A container that does not run: nil.
 func (d *Driver) signal(ctx context.Context, container, name string) error {
 	_, err := d.cli.ContainerKill(ctx, container, client.ContainerKillOptions{Signal: name})
 	if err == nil || cerrdefs.IsConflict(err) || cerrdefs.IsNotFound(err) {
@@ -354,7 +358,7 @@ func (d *Driver) signal(ctx context.Context, container, name string) error {
 	return d.wrap(err)
 }
 
-// stopped waits at most so long until a container does not run.
+// stopped waits until a container does not run, at most for limit.
 func (d *Driver) stopped(ctx context.Context, container string, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -10,12 +10,13 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// allowFlag of the agent lets jobs have what is not known to be harmless.
+// allowFlag is the agent's flag that allows keys and devices that are not known to
+// be harmless.
 const allowFlag = "--incus-allow-privileged"
 
-// harmlessKeys of an instance's configuration reach nothing of the host: they
-// bound what is used, or are for the guest. What is not here, also what a later
-// Incus brings, needs allowFlag.
+// harmlessKeys of an instance's configuration give no access to the host: they
+// bound resources or are for the guest. Every other key, also one of a later
+// version of Incus, needs allowFlag.
 var harmlessKeys = []string{
 	"agent.nic_config", "security.secureboot",
 	"limits.cpu", "limits.cpu.allowance", "limits.cpu.nodes", "limits.cpu.priority", "limits.disk.priority",
@@ -24,36 +25,36 @@ var harmlessKeys = []string{
 	"limits.kernel.memlock", "limits.kernel.nofile", "limits.kernel.nproc", "limits.kernel.stack",
 }
 
-// guestKeys begin the names of keys that only the guest reads; their values may
-// have several lines.
+// guestKeys are prefixes of keys that only the guest reads. Their values may have
+// several lines.
 var guestKeys = []string{"cloud-init.", "user."}
 
-// environment begins the names of variables. An engine may write their values,
-// as they are, into the file by which it starts the container: one line each.
+// environment is the prefix of variables. An engine may write their values
+// unchanged into the file that starts the container, so each must be one line.
 const environment = "environment."
 
-// Switches that are harmless one way only.
+// Switches that are harmless with one of their values.
 var (
 	harmlessOff = []string{"security.guestapi", "security.nesting", "security.privileged"}
 	harmlessOn  = []string{"security.idmap.isolated"}
 )
 
-// A device is harmless with these keys alone, beside its type. A nic joins a
-// network that the operator made, a disk is the instance's own.
+// A device is harmless if it has only these keys, besides its type. A nic joins a
+// network of the operator, a disk is the instance's own.
 var (
 	nicKeys  = []string{"boot.priority", "hwaddr", "ipv4.address", "ipv6.address", "limits.egress", "limits.ingress", "limits.max", "limits.priority", "mtu", "name", "network"}
 	rootKeys = []string{"boot.priority", "limits.max", "limits.read", "limits.write", "path", "pool", "size", "size.state"}
-	// driveKeys are of a drive that tells a machine about itself.
+	// driveKeys are the keys of a drive that configures a virtual machine.
 	driveKeys = []string{"boot.priority", "source"}
 	drives    = []string{"agent:config", "cloud-init:config"}
 )
 
-// defaultProfile is what the daemon gives an instance that names none.
+// defaultProfile is the daemon's profile for an instance that names none.
 const defaultProfile = "default"
 
-// allowed says what of a task may reach past what jobs are given of this
-// machine, or was not made for jobs. Errors wrap driver.ErrNotAllowed and name
-// the field and the agent's flag.
+// allowed returns what the operator does not allow of a task: what may give access
+// to the host beyond the jobs' share, or was not made for jobs. Errors wrap
+// driver.ErrNotAllowed and name the field and the agent's flag.
 func (c config) allowed(cfg Config) error {
 	if cfg.AllowPrivileged {
 		return nil
@@ -103,8 +104,8 @@ func harmlessKey(k, value string) bool {
 	return begins(environment) || slices.Contains(harmlessKeys, k)
 }
 
-// deviceKeys are those that a device may have beside its type, or why there are
-// none.
+// deviceKeys returns the allowed keys of a device besides its type, or why none are
+// allowed.
 func deviceKeys(kind string, d map[string]string) (keys []string, why string) {
 	switch {
 	case d["type"] == "none":

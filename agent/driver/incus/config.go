@@ -14,7 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 )
 
-// Types of an instance, in Incus' words.
+// Types of an instance in Incus' words.
 const (
 	typeContainer = "container"
 	typeVM        = "virtual-machine"
@@ -22,20 +22,20 @@ const (
 
 // config is the task's `config` for this driver.
 type config struct {
-	image    string // required: alias, fingerprint or REMOTE:ALIAS
+	image    string // required: an alias, a fingerprint or REMOTE:ALIAS
 	kind     string // type: container (default) | virtual-machine
 	command  string // of a container; "" = the image's own init
 	args     []string
 	dir      string // working directory; default: the task's folder
 	user     string
-	profiles []string // nil = the daemon's default
+	profiles []string // nil: the daemon's default
 	devices  map[string]map[string]string
 	config   map[string]string
 	target   string // member of a cluster
 }
 
-// supervised: our supervisor is its first process, and keeps exit code, output
-// and lease.
+// supervised says that a supervisor is the container's first process. It keeps the
+// exit code, the output and the lease.
 func (c config) supervised() bool { return c.command != "" }
 
 // fields of the configuration, for messages.
@@ -85,7 +85,7 @@ func (c *config) set(key string, value any, taskDir string) (err error) {
 	return err
 }
 
-// ownKeys refuses what the driver itself must hold in its hand.
+// ownKeys refuses keys that the driver sets itself.
 func ownKeys(config map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(config)) {
 		if k == "boot.autostart" || k == "raw.lxc" || strings.HasPrefix(k, keyPrefix) || strings.HasPrefix(k, "volatile.") {
@@ -95,8 +95,8 @@ func ownKeys(config map[string]string) error {
 	return nil
 }
 
-// minMemory of a supervised container, in bytes: with less the supervisor
-// itself would be what runs out of memory.
+// minMemory of a supervised container, in bytes. With less the supervisor itself
+// would run out of memory.
 const minMemory = job.IncusMinMemory
 
 func (c *config) check(t driver.Task) error {
@@ -117,7 +117,7 @@ func (c *config) check(t driver.Task) error {
 		return fmt.Errorf("resources.memory: %d bytes, a container needs at least %d MiB", t.Resources.MemoryBytes, minMemory>>20)
 	}
 	for _, v := range t.Volumes {
-		if strings.ContainsFunc(v.Target, unicode.IsControl) { // it becomes part of a line of the engine's
+		if strings.ContainsFunc(v.Target, unicode.IsControl) { // the engine writes it into a line of a file
 			return fmt.Errorf("volumes.%s.target: %q has a control character", v.Name, v.Target)
 		}
 	}
@@ -153,7 +153,7 @@ func devices(v any) (map[string]map[string]string, error) {
 	return out, nil
 }
 
-// text is one that says something.
+// text reads a string that is not empty.
 func text(v any) (string, error) {
 	s, err := driver.ConfigText(v)
 	if err == nil && s == "" {
@@ -162,8 +162,8 @@ func text(v any) (string, error) {
 	return s, err
 }
 
-// textMap reads a map of texts; the engine knows nothing but texts, so a number
-// or a truth value is written as one.
+// textMap reads a map of strings. The engine knows only strings, so a number or a
+// boolean is converted.
 func textMap(v any) (map[string]string, error) {
 	m, ok := v.(map[string]any)
 	if !ok {

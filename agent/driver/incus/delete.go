@@ -18,25 +18,26 @@ const (
 	// deleteLimit bounds the deletion of an instance.
 	deleteLimit = 20 * time.Second
 	// selfExit is how long the daemon may take to notice that a container has
-	// ended by itself; then it is stopped by force.
+	// ended. After that the container is stopped by force.
 	selfExit = 2 * time.Second
-	// hangs is how long a daemon has to say something of an instance.
+	// hangs bounds the daemon's answer about an instance.
 	hangs = 3 * time.Second
-	// retryEvery is between two attempts.
+	// retryEvery is the pause between two attempts.
 	retryEvery = 30 * time.Millisecond
 )
 
-// delete stops the instance of a run by force, if it still runs, and deletes
-// it, with the volumes that were mounted for it. The run's lock is held.
+// delete stops the instance of a run by force if it runs, and deletes it with the
+// volumes that were mounted for it. The caller holds the run's lock.
 func (d *Driver) delete(ctx context.Context, id driver.ID, rec record) error {
 	err := d.deleteInstance(ctx, id, rec)
 	if err == nil {
-		_ = d.stage.Drop(id) // else: Remove
+		_ = d.mounts.Drop(id) // on an error Remove does it
 	}
 	return err
 }
 
-// deleteInstance of a run. It is ours by its marks, or it is left alone.
+// deleteInstance deletes the instance of a run if its marks say that it is this
+// driver's.
 func (d *Driver) deleteInstance(ctx context.Context, id driver.ID, rec record) error {
 	ctx, cancel := context.WithTimeout(ctx, deleteLimit)
 	defer cancel()
@@ -53,7 +54,7 @@ func (d *Driver) deleteInstance(ctx context.Context, id driver.ID, rec record) e
 		case refused(err, http.StatusNotFound):
 			return nil
 		case errors.As(err, &dial) && dial.Op == "dial", errors.Is(err, context.DeadlineExceeded):
-			return err // it is not there, or hangs: nobody shall wait for the lock meanwhile
+			return err // it does not exist, or the daemon hangs: other callers must not wait for the lock
 		}
 		if err == nil {
 			if who, mine := ours(d.owner, inst); !mine || who != id {
@@ -68,7 +69,7 @@ func (d *Driver) deleteInstance(ctx context.Context, id driver.ID, rec record) e
 				err = d.engine.setState(ctx, rec.Instance, api.InstanceStatePut{Action: "stop", Timeout: -1, Force: true})
 			}
 		}
-		// The daemon is between two states while an instance ends: again.
+		// The daemon is between two states while an instance ends, so try again.
 		t := time.NewTimer(retryEvery)
 		select {
 		case <-t.C:
@@ -79,20 +80,20 @@ func (d *Driver) deleteInstance(ctx context.Context, id driver.ID, rec record) e
 	}
 }
 
-// discard deletes the instance of a run that has ended.
-func (d *Driver) discard(ctx context.Context, id driver.ID) {
+// deleteEnded deletes the instance of a run that has ended.
+func (d *Driver) deleteEnded(ctx context.Context, id driver.ID) {
 	unlock, err := d.locks.take(ctx, id)
 	if err != nil {
 		return
 	}
 	defer unlock()
 	if rec, err := d.read(id); err == nil {
-		_ = d.delete(ctx, id, rec) // else: the next fingerprint
+		_ = d.delete(ctx, id, rec) // on an error the next fingerprint does it
 	}
 }
 
-// sweep deletes instances of ours that no run needs: those of runs that have
-// ended, and of runs that were removed while the daemon did not answer.
+// sweep deletes instances of this driver that no run needs: those of ended runs,
+// and those of runs that were removed while the daemon did not answer.
 func (d *Driver) sweep(ctx context.Context) error {
 	var all []api.Instance
 	if err := d.engine.call(ctx, http.MethodGet, "/1.0/instances", url.Values{"recursion": {"1"}}, nil, &all); err != nil {
@@ -117,9 +118,9 @@ func (d *Driver) sweepOne(id driver.ID, name string) {
 		return
 	}
 	defer unlock()
-	// Looked at again under the lock: a start may have begun.
+	// Read the status again under the lock, because a start may have begun.
 	st, err := d.status(d.ctx, id)
 	if _, recErr := d.read(id); errors.Is(recErr, driver.ErrNotFound) || err == nil && st.State == driver.Ended {
-		_ = d.delete(d.ctx, id, record{Instance: name}) // else: the next fingerprint
+		_ = d.delete(d.ctx, id, record{Instance: name}) // on an error the next fingerprint does it
 	}
 }

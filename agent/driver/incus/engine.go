@@ -20,25 +20,26 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// answerLimit is how long the daemon may take for one answer. What takes long
-// is an operation there, and waited for with the caller's bound.
+// answerLimit bounds one answer of the daemon. Long work is an operation in the
+// daemon, which the driver awaits within the caller's bound.
 const answerLimit = 20 * time.Second
 
-// maxAnswer bounds an answer in bytes: the list of all instances is the largest.
+// maxAnswer bounds an answer, in bytes. The list of all instances is the largest.
 const maxAnswer = 64 << 20
 
-// engine talks to one Incus daemon. Its own client library binds a context to a
-// connection; here every call has one, because every method of a driver does.
+// engine calls one Incus daemon. The daemon's own client library binds a context to
+// a connection. Here each call has a context, because each method of a driver has
+// one.
 type engine struct {
 	http    *http.Client
-	address string // as it was given
-	base    string // scheme and host of URLs
+	address string // as configured
+	base    string // scheme and host of the URLs
 	project string
 	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 	tls     *tls.Config
 }
 
-// refusal is what the daemon answered, in its own words.
+// refusal is the daemon's error message.
 type refusal struct {
 	code int // HTTP status
 	text string
@@ -55,11 +56,11 @@ func newEngine(cfg Config) (*engine, error) {
 	e := &engine{address: cfg.Address, base: "http://incus", project: cfg.Project}
 	var dialer net.Dialer
 	// Over its socket the daemon (6.0) reads the first bytes of a connection before
-	// it accepts the next one. A client that keeps connections may open one and then
-	// not use it, because another became free meanwhile: until that one is given up
-	// the daemon answers nobody, and no container starts. So each request has a
-	// connection of its own, which costs little on one machine. Over HTTPS the
-	// handshake speaks at once.
+	// it accepts the next one. A client that keeps connections may open one and not
+	// use it, because another became free. Until that connection is given up the
+	// daemon answers no other client, and no container starts. So each request has
+	// its own connection, which costs little on one machine. Over HTTPS the client
+	// sends its handshake at once.
 	alone := true
 	e.dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dialer.DialContext(ctx, "unix", cfg.Address)
@@ -76,7 +77,8 @@ func newEngine(cfg Config) (*engine, error) {
 
 func (e *engine) close() { e.http.CloseIdleConnections() }
 
-// call makes a request. An operation that it begins is waited for, up to ctx.
+// call makes a request. It awaits an operation that the request begins, until ctx
+// ends.
 func (e *engine) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	res, err := e.once(ctx, method, path, query, in)
 	if err != nil {
@@ -91,7 +93,7 @@ func (e *engine) call(ctx context.Context, method, path string, query url.Values
 	return json.Unmarshal(res.Metadata, out)
 }
 
-// answer is api.ResponseRaw with the metadata left as it came.
+// answer is api.ResponseRaw with undecoded metadata.
 type answer struct {
 	api.Response
 	Metadata json.RawMessage `json:"metadata"`
@@ -115,7 +117,7 @@ func (e *engine) once(caller context.Context, method, path string, query url.Val
 	res, err := e.http.Do(req)
 	if err != nil {
 		if u := (*url.Error)(nil); errors.As(err, &u) {
-			err = u.Err // its URL says nothing about a socket
+			err = u.Err // the URL of a socket says nothing
 		}
 		if errors.Is(err, context.DeadlineExceeded) && caller.Err() == nil {
 			err = fmt.Errorf("no answer within %s", answerLimit)
@@ -148,13 +150,14 @@ func (e *engine) url(path string, query url.Values) string {
 	return e.base + path + "?" + query.Encode()
 }
 
-// await waits for an operation to end. A daemon that restarts forgets its
-// operations: then the caller must look at what became of the instance.
+// await waits until an operation ends. A daemon that restarts forgets its
+// operations: then the caller must check the instance.
 func (e *engine) await(ctx context.Context, operation string) error {
 	path, _, _ := strings.Cut(operation, "?")
 	for {
 		var op api.Operation
-		// Shorter than answerLimit, so that silence is the daemon's.
+		// The time-out is shorter than answerLimit, so that a missing answer means
+		// a hanging daemon.
 		if err := e.call(ctx, http.MethodGet, path+"/wait", url.Values{"timeout": {"10"}}, nil, &op); err != nil {
 			return err
 		}
@@ -181,7 +184,7 @@ func (e *engine) setState(ctx context.Context, name string, put api.InstanceStat
 	return e.call(ctx, http.MethodPut, instancePath(name)+"/state", nil, put, nil)
 }
 
-// log is the end of a log file of an instance; "" if there is none.
+// log returns the end of a log file of an instance. "": there is none.
 func (e *engine) log(ctx context.Context, name, file string) string {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()

@@ -10,10 +10,10 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// events wakes those who wait for an instance that has no supervisor, whenever
-// the life of any instance has changed. It has a connection of its own, made at
-// the first wait and made anew whenever it breaks; a break wakes everybody too,
-// because what happened meanwhile is not repeated.
+// events wakes all waiters for instances without a supervisor whenever an instance
+// has changed its state. Its connection is made at the first wait and again after
+// each break. A break wakes all waiters too, because missed events are not
+// repeated.
 type events struct {
 	ctx    context.Context
 	engine *engine
@@ -24,15 +24,16 @@ type events struct {
 	changed chan struct{}
 }
 
-// reconnectEvery is also how often instances are looked at while there are no
-// events.
+// reconnectEvery is the pause between two connections, and between two inspections
+// of the instances while there are no events.
 const reconnectEvery = 2 * time.Second
 
 func newEvents(ctx context.Context, e *engine) *events {
 	return &events{ctx: ctx, engine: e, changed: make(chan struct{})}
 }
 
-// next is closed at the next change, or when one may have been missed.
+// next returns a channel that is closed at the next change, or when one may have
+// been missed.
 func (e *events) next() <-chan struct{} {
 	e.once.Do(func() { e.done.Go(e.run) })
 	e.mu.Lock()
@@ -62,7 +63,7 @@ func (e *events) run() {
 	}
 }
 
-// listen until the connection breaks.
+// listen reads events until the connection breaks.
 func (e *events) listen() {
 	dialer := websocket.Dialer{NetDialContext: e.engine.dial, TLSClientConfig: e.engine.tls, HandshakeTimeout: answerLimit}
 	url := "ws" + strings.TrimPrefix(e.engine.url("/1.0/events", map[string][]string{"type": {"lifecycle"}}), "http")
@@ -72,7 +73,7 @@ func (e *events) listen() {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(e.ctx, func() { conn.Close() })()
-	e.wake() // what changed before the connection stood
+	e.wake() // changes before the connection was made
 	for {
 		if _, _, err := conn.ReadMessage(); err != nil {
 			return

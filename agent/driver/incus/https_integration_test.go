@@ -84,7 +84,7 @@ func TestHTTPS(t *testing.T) {
 	must(t, i.Ask(t.Context(), http.MethodPut, instancePath(instanceName(d.owner, image.ID))+"/state", api.InstanceStatePut{Action: "stop", Force: true, Timeout: -1}, nil))
 	select {
 	case <-ended:
-	case <-time.After(lookAgain / 2):
+	case <-time.After(rereadEvery / 2):
 		t.Error("no event told the end")
 	}
 	stranger, err := New(Config{Dir: t.TempDir(), Address: d.cfg.Address, Init: init})

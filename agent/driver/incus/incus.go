@@ -1,9 +1,3 @@
-// Package incus is the driver that runs a task as an Incus container or virtual
-// machine. In a container with a command the first process is our supervisor
-// (package supervise), bind-mounted with the folder of the run: it keeps exit
-// code, output and lease there, whether agent and daemon live or not. Without a
-// command, and in a virtual machine, the image's own init runs and the daemon
-// says how it is doing.
 package incus
 
 import (
@@ -30,20 +24,22 @@ import (
 
 // Config of a Driver.
 type Config struct {
-	// Dir keeps a folder for each run. Required.
+	// Dir holds a folder for each run. Required.
 	Dir string
 	// Address of the daemon: the absolute path of its socket, or https://….
 	Address string
-	// TLS for https: the client's certificate and whom it trusts.
+	// TLS for https: the client's certificate and the trusted authorities.
 	TLS *tls.Config
-	// Project of the daemon; "" = its default.
+	// Project of the daemon. "": the default one.
 	Project string
-	// Init is how the first process of containers is started: a supervisor, whose
-	// executable, statically linked and readable by everybody, is shown to them.
-	// The folder of the run follows. Default: this executable with `supervise`.
+	// Init is the command line of the first process of containers: a supervisor.
+	// Its executable is statically linked and readable by every user, because the
+	// containers see it. The folder of the run is appended. Default: this
+	// executable with `supervise`.
 	Init []string
-	// AllowPrivileged lets jobs have any key and device of Incus: some are root on
-	// the host. Profiles are those that jobs may name besides the default one.
+	// AllowPrivileged lets jobs use every key and device of Incus; some of them are
+	// root on the host. Profiles are those that jobs may name besides the default
+	// one.
 	AllowPrivileged bool
 	Profiles        []string
 }
@@ -53,17 +49,18 @@ type Driver struct {
 	cfg    Config
 	engine *engine
 	// owner marks the instances of this data directory.
-	owner string
-	locks locks
-	stage *mounts.Stage
-	// ending are deletions of instances that ended, of ctx.
+	owner  string
+	locks  locks
+	mounts *mounts.Folder
+	// ending counts the deletions of ended instances. They end with ctx.
 	ctx    context.Context
 	cancel context.CancelFunc
 	ending sync.WaitGroup
 	events *events
 }
 
-// SocketPath is where this host's daemon listens, as its own tools see it.
+// SocketPath returns the path of the host daemon's socket, found like Incus' own
+// tools do.
 func SocketPath() string {
 	if s := os.Getenv("INCUS_SOCKET"); s != "" {
 		return s
@@ -75,7 +72,8 @@ func SocketPath() string {
 	return filepath.Join(dir, "unix.socket")
 }
 
-// LoadTLS reads the PEM files of a client of an https daemon. Without any: nil.
+// LoadTLS reads the PEM files of a client of an https daemon. Without files it
+// returns nil.
 func LoadTLS(cert, key, ca string) (*tls.Config, error) {
 	if cert == "" && key == "" && ca == "" {
 		return nil, nil
@@ -104,7 +102,7 @@ func LoadTLS(cert, key, ca string) (*tls.Config, error) {
 	return out, nil
 }
 
-// New returns a driver for runs below cfg.Dir. The daemon may come later.
+// New returns a driver for runs below cfg.Dir. The daemon need not run yet.
 func New(cfg Config) (*Driver, error) {
 	if len(cfg.Init) == 0 {
 		self, err := os.Executable()
@@ -121,23 +119,23 @@ func New(cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("driver incus: %w", err)
 	}
-	d := &Driver{cfg: cfg, engine: e, owner: owner, locks: locks{held: map[driver.ID]*held{}}, stage: mounts.NewStage(cfg.Dir)}
-	d.stage.Sweep(func(id driver.ID) bool { _, err := d.read(id); return err == nil })
+	d := &Driver{cfg: cfg, engine: e, owner: owner, locks: locks{held: map[driver.ID]*held{}}, mounts: mounts.NewFolder(cfg.Dir)}
+	d.mounts.Sweep(func(id driver.ID) bool { _, err := d.read(id); return err == nil })
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.events = newEvents(d.ctx, e)
 	return d, nil
 }
 
-// Close ends what the driver does in the background. Instances go on.
+// Close ends the driver's goroutines. Instances go on.
 func (d *Driver) Close() {
 	d.cancel()
 	d.events.wait()
 	d.ending.Wait()
 	d.engine.close()
-	d.stage.Close()
+	d.mounts.Close()
 }
 
-// static says why the executable cannot run in any container; nil = it can.
+// static returns why the executable cannot run in every container, or nil.
 func static(path string) error {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -150,11 +148,12 @@ func static(path string) error {
 	return nil
 }
 
-// fingerprintLimit bounds a look at the daemon: one that hangs must not hold up
-// the look at everything else.
+// fingerprintLimit bounds an inspection of the daemon. A hanging daemon must not
+// delay the inspection of other drivers.
 const fingerprintLimit = 5 * time.Second
 
-// Fingerprint asks the daemon. It also deletes what earlier lives left behind.
+// Fingerprint inspects the daemon. It also deletes instances that earlier lives of
+// the agent left.
 func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	ctx, cancel := context.WithTimeout(ctx, fingerprintLimit)
 	defer cancel()
@@ -181,7 +180,7 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	if !strings.Contains(server.Environment.Driver, "qemu") {
 		notes = append(notes, "no virtual machines: the daemon runs "+server.Environment.Driver)
 	}
-	if why := d.apart(); why != "" {
+	if why := d.mountProblem(); why != "" {
 		notes = append(notes, "no volumes, no secrets: "+why)
 	} else {
 		f.Capabilities = append(f.Capabilities, driver.CapMounts, driver.CapSecrets, driver.CapVolumes)
@@ -197,13 +196,13 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	return f
 }
 
-// apart says why the daemon cannot give instances what the agent mounts; "" = as
-// far as is known it can.
-func (d *Driver) apart() string {
+// mountProblem returns why the daemon cannot give instances what the agent mounts. "": it
+// can as far as is known.
+func (d *Driver) mountProblem() string {
 	if !strings.HasPrefix(d.cfg.Address, "/") {
-		return "" // over HTTPS its process is not known
+		return "" // over HTTPS the daemon's process is unknown
 	}
-	return d.stage.Unseen(d.cfg.Address)
+	return d.mounts.Unseen(d.cfg.Address)
 }
 
 // Status: see driver.Driver.
@@ -236,19 +235,19 @@ func (d *Driver) status(ctx context.Context, id driver.ID) (driver.Status, error
 	case err != nil && ctx.Err() != nil:
 		return driver.Status{}, err
 	case err != nil || inst.StatusCode != api.Stopped:
-		// An instance outlives its daemon.
+		// An instance goes on without its daemon.
 		return running, nil
 	}
 	return d.finish(id, rec, driver.CauseExited, "", 0)
 }
 
-// outside is a status as seen from the host: process ids of a container mean
-// nothing here.
+// outside returns a status without the process ids of a container, which mean
+// nothing on the host.
 func outside(st driver.Status) driver.Status {
 	st.PID = 0
 	switch st.Cause {
 	case driver.CauseStartFailed:
-		for _, b := range blamed {
+		for _, b := range supervisorHints {
 			if strings.HasPrefix(st.Message, b.words) {
 				st.Message = b.field + ": " + st.Message
 				break
@@ -266,7 +265,7 @@ func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) 
 	if err != nil {
 		return st, fmt.Errorf("run %s: %w", id, err)
 	}
-	d.ending.Go(func() { d.discard(d.ctx, id) })
+	d.ending.Go(func() { d.deleteEnded(d.ctx, id) })
 	return st, nil
 }
 
@@ -282,13 +281,14 @@ func (d *Driver) await(ctx context.Context, id driver.ID) (driver.Status, error)
 		return outside(st), err
 	}
 	for {
-		changed := d.events.next() // before the look: what changes in between wakes
+		changed := d.events.next() // before the status is read: a later change wakes
 		st, err := d.status(ctx, id)
 		if err != nil || st.State == driver.Ended {
 			return st, err
 		}
-		// A connection may be dead without a sign: look now and then.
-		t := time.NewTimer(lookAgain)
+		// A connection may be dead without an error, so read the status now and
+		// then.
+		t := time.NewTimer(rereadEvery)
 		select {
 		case <-changed:
 		case <-t.C:
@@ -301,20 +301,21 @@ func (d *Driver) await(ctx context.Context, id driver.ID) (driver.Status, error)
 	}
 }
 
-// lookAgain is how often an instance is looked at although no event came.
-const lookAgain = 30 * time.Second
+// rereadEvery is the pause between two reads of the status without an event.
+const rereadEvery = 30 * time.Second
 
-// stopDelete is how long a stop waits for the deletion of what has ended.
+// stopDelete bounds how long a stop waits for the deletion of an ended instance.
 const stopDelete = 5 * time.Second
 
-// forceAfter the grace a stop no longer relies on what is in the instance.
+// forceAfter is added to the grace. After that a stop kills without the help of the
+// programs in the instance.
 const forceAfter = 3 * time.Second
 
 // Stop: see driver.Driver.
 func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) error {
 	if rec, err := d.read(id); err == nil && rec.Supervised && rec.Final == nil {
-		// What was never begun never will be, whatever the daemon still does; a
-		// start in flight ends by it.
+		// A run that was never begun will never begin, whatever the daemon still
+		// does. A running Start ends by this too.
 		if _, err := supervise.Forbid(ctx, d.box(id), "stopped before it began"); err != nil {
 			return fmt.Errorf("stop %s: %w", id, err)
 		}
@@ -341,12 +342,12 @@ func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) er
 			return fmt.Errorf("stop %s: %w", id, err)
 		}
 	}
-	// Nothing of it runs any more; what holds its ports and disk the daemon
-	// deletes when it answers.
+	// Nothing of the run is running. The daemon frees its ports and disk when it
+	// answers.
 	ctx, cancel := context.WithTimeout(ctx, stopDelete)
 	defer cancel()
 	if d.delete(ctx, id, rec) != nil {
-		d.ending.Go(func() { d.discard(d.ctx, id) })
+		d.ending.Go(func() { d.deleteEnded(d.ctx, id) })
 	}
 	return nil
 }
@@ -361,7 +362,7 @@ func (d *Driver) stopSupervised(ctx context.Context, id driver.ID, rec record, g
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	// Its supervisor does not answer.
+	// The supervisor does not answer.
 	if err := d.delete(ctx, id, rec); err != nil {
 		return err
 	}
@@ -371,7 +372,7 @@ func (d *Driver) stopSupervised(ctx context.Context, id driver.ID, rec record, g
 
 func (d *Driver) stopPlain(ctx context.Context, id driver.ID, rec record, grace time.Duration) error {
 	if grace >= time.Second {
-		// A refusal, also that it took too long, is answered by force.
+		// A refusal, also because of the time, is followed by force.
 		_ = d.engine.setState(ctx, rec.Instance, api.InstanceStatePut{Action: "stop", Timeout: int(grace / time.Second)})
 	}
 	if err := d.delete(ctx, id, rec); err != nil {
@@ -404,7 +405,7 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	}
 	rec, err := d.read(id)
 	if err != nil || !rec.Supervised {
-		return err // the console of an image's own init is not kept
+		return err // the console of an image's own init is not retained
 	}
 	if st.State == driver.Ended {
 		o.Follow = false
@@ -429,14 +430,14 @@ func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
 		if st, err := d.status(ctx, id); err == nil && st.State != driver.Ended {
 			return fmt.Errorf("remove %s: it still runs", id)
 		}
-		// Without an answer of the daemon: a later fingerprint deletes it.
+		// If the daemon does not answer, a later fingerprint deletes the instance.
 		short, cancel := context.WithTimeout(ctx, stopDelete)
 		_ = d.delete(short, id, rec)
 		cancel()
 	}
-	if err := errors.Join(d.stage.Drop(id), os.RemoveAll(d.runDir(id))); err != nil {
+	if err := errors.Join(d.mounts.Drop(id), os.RemoveAll(d.runDir(id))); err != nil {
 		return err
 	}
-	_ = os.Remove(filepath.Dir(d.runDir(id))) // goes with the last run
+	_ = os.Remove(filepath.Dir(d.runDir(id))) // the folder is removed with its last run
 	return nil
 }

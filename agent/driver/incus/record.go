@@ -17,14 +17,14 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// record of a run, on the host alone. It is there before the daemon is asked
-// for anything.
+// record of a run. It is on the host alone and is written before the first request
+// to the daemon.
 type record struct {
 	Instance   string `json:"instance"`
 	Supervised bool   `json:"supervised"`
-	// Started of a run without a supervisor: when the daemon had started it.
+	// Started is the time at which the daemon started a run without a supervisor.
 	Started time.Time `json:"started,omitzero"`
-	// Final is how it ended, where its supervisor could not say so.
+	// Final is the end of a run whose supervisor could not record it.
 	Final *driver.Status `json:"final,omitempty"`
 }
 
@@ -34,11 +34,11 @@ func (d *Driver) runDir(id driver.ID) string {
 	return filepath.Join(d.cfg.Dir, id.Alloc, fmt.Sprintf("%s.%d", id.Task, id.Run))
 }
 
-// box is the folder that the container sees; only package supervise, which
-// trusts nothing in it, reads it.
+// box returns the folder that the container sees. Only package supervise reads it,
+// and trusts nothing in it.
 func (d *Driver) box(id driver.ID) string { return filepath.Join(d.runDir(id), supervise.Box) }
 
-// read the record; driver.ErrNotFound if there is none.
+// read reads the record. driver.ErrNotFound: there is none.
 func (d *Driver) read(id driver.ID) (record, error) {
 	var r record
 	data, err := os.ReadFile(filepath.Join(d.runDir(id), recordFile))
@@ -59,9 +59,9 @@ func (d *Driver) write(id driver.ID, r record) error {
 	return driver.ReplaceFile(filepath.Join(d.runDir(id), recordFile), data)
 }
 
-// finish ends a run that has no supervisor to say so.
+// finish records the end of a run whose supervisor cannot record it.
 func (d *Driver) finish(id driver.ID, r record, cause driver.Cause, message string, code int) (driver.Status, error) {
-	now := time.Now().UTC().Round(0) // as it will be read
+	now := time.Now().UTC().Round(0) // equal to the time that is read back
 	st := driver.Status{State: driver.Ended, Started: r.Started, Finished: now, ExitCode: code, Cause: cause, Message: message}
 	if st.Started.IsZero() {
 		st.Started = now
@@ -70,7 +70,7 @@ func (d *Driver) finish(id driver.ID, r record, cause driver.Cause, message stri
 	return st, d.write(id, r)
 }
 
-// ownerOf is the id of a data directory, made at its first use.
+// ownerOf returns the id of a data directory, which is made at its first use.
 func ownerOf(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
@@ -95,7 +95,7 @@ type locks struct {
 }
 
 type held struct {
-	free  chan struct{} // holds a token while nobody has the lock
+	free  chan struct{} // holds a token while the lock is free
 	users int
 }
 

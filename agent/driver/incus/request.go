@@ -18,7 +18,7 @@ import (
 // Keys that mark an instance as one run of this driver.
 const (
 	keyPrefix = "user.nusa."
-	keyOwner  = keyPrefix + "owner" // the driver's own id: of one data directory
+	keyOwner  = keyPrefix + "owner" // the driver's id, for one data directory
 	keyAlloc  = keyPrefix + "alloc"
 	keyTask   = keyPrefix + "task"
 	keyRun    = keyPrefix + "run"
@@ -28,17 +28,17 @@ const (
 // devicePrefix of the devices that the driver adds.
 const devicePrefix = "nusa-"
 
-// Where a container sees its supervisor and the folder of its run.
+// Paths of the supervisor and of the run's folder in a container.
 const (
 	initPath = "/.nusa/init"
 	runPath  = "/.nusa/run"
 )
 
-// remotes are image servers that an image's name may begin with.
+// remotes are the image servers that an image's name may begin with.
 var remotes = map[string]string{"images": "https://images.linuxcontainers.org"}
 
-// instanceName is valid for Incus (letters, digits and hyphens, at most 63) and
-// differs between the agents of a cluster.
+// instanceName returns a name that is valid for Incus (letters, digits and hyphens,
+// at most 63) and unique among the agents of a cluster.
 func instanceName(owner string, id driver.ID) string {
 	sum := sha256.Sum256([]byte(owner + "/" + id.String()))
 	task := strings.Map(func(r rune) rune {
@@ -57,7 +57,7 @@ func ours(owner string, inst api.Instance) (driver.ID, bool) {
 	return id, err == nil && inst.Config[keyOwner] == owner && inst.Name == instanceName(owner, id)
 }
 
-// source of the image.
+// source returns the source of the image.
 func source(image string) api.InstanceSource {
 	if remote, alias, ok := strings.Cut(image, ":"); ok && remotes[remote] != "" {
 		return api.InstanceSource{Type: "image", Mode: "pull", Server: remotes[remote], Protocol: "simplestreams", Alias: alias}
@@ -65,8 +65,8 @@ func source(image string) api.InstanceSource {
 	return api.InstanceSource{Type: "image", Alias: image}
 }
 
-// request is what makes and starts the instance of a run. Its folder for the
-// supervisor is box; init is Config.Init.
+// request returns the request that makes and starts the instance of a run. box is
+// the run's folder for the supervisor, init is Config.Init.
 func request(owner string, t driver.Task, c config, box string, init []string) api.InstancesPost {
 	post := api.InstancesPost{
 		Name: instanceName(owner, t.ID), Type: api.InstanceType(c.kind), Source: source(c.image), Start: true,
@@ -88,11 +88,12 @@ func request(owner string, t driver.Task, c config, box string, init []string) a
 			d["readonly"] = "true"
 		}
 		if c.kind == typeContainer {
-			d["shift"] = "true" // root there is root in the folder
+			d["shift"] = "true" // root in the container is root in the folder
 		}
 		post.Devices[devicePrefix+name] = d
 	}
-	// As on the host, so that paths in variables hold in both places.
+	// The same paths as on the host, so that paths in variables hold in both
+	// places.
 	folder("task", t.Dir, t.Dir, false)
 	folder("alloc", t.AllocDir, t.AllocDir, false)
 	for _, v := range t.Volumes {
@@ -114,8 +115,8 @@ func request(owner string, t driver.Task, c config, box string, init []string) a
 	return post
 }
 
-// limits of an instance. A container's CPU time is capped by the scheduler; a
-// virtual machine has whole processors.
+// limits returns the limits of an instance. The scheduler caps a container's CPU
+// time. A virtual machine has whole processors.
 func limits(kind string, r driver.Resources) map[string]string {
 	out := map[string]string{}
 	if r.MemoryBytes > 0 {
@@ -133,12 +134,12 @@ func limits(kind string, r driver.Resources) map[string]string {
 	return out
 }
 
-// defaultPath is where commands without a path are looked for, also those of
-// an exec, unless the task's env says otherwise: images of Incus bring none, and
-// the node's own says nothing about a container.
+// defaultPath is the PATH of commands, also those of an exec, unless the task's env
+// sets another one: images of Incus set none, and the node's own PATH is wrong in a
+// container.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// spec of the supervisor of a run.
+// spec returns the supervisor's specification of a run.
 func spec(t driver.Task, c config) supervise.Spec {
 	s := supervise.Spec{
 		Argv: append([]string{c.command}, c.args...), Dir: c.dir, User: c.user, Own: t.Dir,

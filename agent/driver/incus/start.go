@@ -37,8 +37,9 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	} else if !errors.Is(err, driver.ErrNotFound) {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
-	// Until the instance is deleted: the daemon looks for them whenever it is changed.
-	if t.Volumes, err = d.stage.Put(t.ID, t.Volumes); err != nil {
+	// The volumes stay mounted until the instance is deleted, because the daemon
+	// checks them at each change.
+	if t.Volumes, err = d.mounts.Put(t.ID, t.Volumes); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
 	rec, err := d.prepare(t, c)
@@ -49,7 +50,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	switch {
 	case err == nil:
 		return nil
-	case ctx.Err() != nil: // whoever comes next continues
+	case ctx.Err() != nil: // a later call continues
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
 	return d.abandon(t.ID, rec, err)
@@ -59,12 +60,12 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 func (d *Driver) Admit(t driver.Task) error {
 	c, err := parse(t)
 	if err != nil {
-		return nil // Start says so
+		return nil // Start returns the error
 	}
 	return c.allowed(d.cfg)
 }
 
-// prepare the folder of a run, and the record that it is about to begin.
+// prepare makes the folder of a run and the record that it is about to begin.
 func (d *Driver) prepare(t driver.Task, c config) (record, error) {
 	rec := record{Instance: instanceName(d.owner, t.ID), Supervised: c.supervised()}
 	if err := os.MkdirAll(d.box(t.ID), 0o700); err != nil {
@@ -81,8 +82,8 @@ func (d *Driver) prepare(t driver.Task, c config) (record, error) {
 	return rec, d.write(t.ID, rec)
 }
 
-// mountPoints of volumes inside the task's own folders: what is mounted there
-// hides what the container's root has.
+// mountPoints makes the mount points of volumes inside the task's own folders. A
+// mount there hides the container's files below it.
 func mountPoints(t driver.Task) error {
 	for _, v := range t.Volumes {
 		target := t.TargetOf(v)
@@ -97,8 +98,8 @@ func mountPoints(t driver.Task) error {
 	return nil
 }
 
-// mountPoint in a folder of the task, which may have left links there: as root,
-// who is root on the host.
+// mountPoint makes a mount point in a folder of the task. The task may have left
+// links there, and in the container it is root, which is root on the host.
 func mountPoint(dir, rel, source string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -115,12 +116,11 @@ func mountPoint(dir, rel, source string) error {
 	return f.Close()
 }
 
-// launch makes and starts the instance, or continues where an earlier start
-// was cut off.
+// launch makes and starts the instance, or continues an interrupted start.
 func (d *Driver) launch(ctx context.Context, t driver.Task, c config, rec record) error {
 	if c.supervised() {
-		// The word of the supervisor counts, not the daemon's: that one may take
-		// half a minute to say that a container which ended at once has started.
+		// The supervisor's record decides, not the daemon's answer: the daemon may
+		// take half a minute to report the start of a container that ended at once.
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		made := make(chan error, 1)
@@ -128,7 +128,7 @@ func (d *Driver) launch(ctx context.Context, t driver.Task, c config, rec record
 		if err := d.begun(ctx, t.ID, rec, made); err != nil || len(t.Ports)+len(c.devices) == 0 {
 			return err
 		}
-		// Ports and other devices may still be refused.
+		// The daemon may still refuse ports and other devices.
 		return <-made
 	}
 	if err := d.make(ctx, t, c, rec); err != nil {
@@ -138,8 +138,8 @@ func (d *Driver) launch(ctx context.Context, t driver.Task, c config, rec record
 	return d.write(t.ID, rec)
 }
 
-// make the instance, and start it. One of ours that an earlier start left half
-// made is started; one that was in use before has run, and is not started again.
+// make makes the instance and starts it. An instance that an earlier start left
+// half made is started. One that has run is not started again.
 func (d *Driver) make(ctx context.Context, t driver.Task, c config, rec record) error {
 	inst, err := d.engine.instance(ctx, rec.Instance)
 	switch {
@@ -153,7 +153,7 @@ func (d *Driver) make(ctx context.Context, t driver.Task, c config, rec record) 
 		}
 		query := url.Values{}
 		if c.target == "" && server.Environment.ServerClustered {
-			c.target = server.Environment.ServerName // where the task's folders are
+			c.target = server.Environment.ServerName // the member that has the task's folders
 		}
 		if c.target != "" {
 			query.Set("target", c.target)
@@ -177,12 +177,12 @@ func (d *Driver) make(ctx context.Context, t driver.Task, c config, rec record) 
 	return nil
 }
 
-// checkEvery is between two looks at whether a container runs that has not yet
-// begun.
+// checkEvery is the pause between two requests whether a container runs that has
+// not begun yet.
 const checkEvery = 500 * time.Millisecond
 
-// begun waits for the word of the supervisor, or for the daemon's that there
-// will be none; made is the daemon's.
+// begun waits for the supervisor's record, or for the daemon's error. made delivers
+// the daemon's answer.
 func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-chan error) error {
 	said := false
 	check := time.NewTicker(checkEvery)
@@ -200,7 +200,7 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-cha
 		case <-pace.After():
 		case err := <-made:
 			if err != nil {
-				return err // whether it began nevertheless, abandon asks
+				return err // abandon checks whether it began all the same
 			}
 			said = true
 		case <-check.C:
@@ -209,7 +209,7 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-cha
 			}
 			inst, err := d.engine.instance(ctx, rec.Instance)
 			if err != nil && !refused(err, http.StatusNotFound) {
-				continue // the daemon restarts; the container does not
+				continue // the daemon restarts, the container goes on
 			}
 			if err == nil && inst.StatusCode != api.Stopped {
 				continue
@@ -224,16 +224,17 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-cha
 	}
 }
 
-// abandon ends a run whose start failed. What there is of it is deleted behind:
-// the daemon may be what hangs. One that began nevertheless has not failed.
+// abandon ends a run whose start failed. What exists of it is deleted in the
+// background, because the daemon may hang. A run that began all the same has not
+// failed.
 func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 	if errors.Is(cause, driver.ErrStart) {
-		d.ending.Go(func() { d.discard(d.ctx, id) })
-		return cause // the supervisor's own record has it
+		d.ending.Go(func() { d.deleteEnded(d.ctx, id) })
+		return cause // the supervisor's record has the end
 	}
 	if r := (*refusal)(nil); errors.As(cause, &r) && r.code == http.StatusBadRequest {
-		// Nothing was made, and it will be refused again.
-		return errors.Join(fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, id.Task, cause), d.stage.Drop(id), os.RemoveAll(d.runDir(id)))
+		// The daemon made nothing, and a retry would be refused again.
+		return errors.Join(fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, id.Task, cause), d.mounts.Drop(id), os.RemoveAll(d.runDir(id)))
 	}
 	if rec.Supervised {
 		ctx, cancel := context.WithTimeout(d.ctx, deleteLimit)
@@ -243,31 +244,31 @@ func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 			return fmt.Errorf("%w: %w: %w", driver.ErrStart, cause, err)
 		}
 		if r := (*refusal)(nil); st.Cause == driver.CauseStartFailed || !errors.As(cause, &r) {
-			// Without a word of the daemon what runs is adopted.
+			// If the daemon does not answer, a running instance is adopted.
 			if st.State == driver.Ended {
-				d.ending.Go(func() { d.discard(d.ctx, id) })
+				d.ending.Go(func() { d.deleteEnded(d.ctx, id) })
 			}
-			if st.Message == cause.Error() { // by this Forbid
+			if st.Message == cause.Error() { // by the Forbid above
 				return fmt.Errorf("%w: %w", driver.ErrStart, cause)
 			}
 			return outside(st).StartError()
 		}
-		// The daemon ends what it could not give a device to.
+		// The daemon ends an instance to which it could not give a device.
 		if err := d.delete(ctx, id, rec); err != nil {
 			return fmt.Errorf("%w: %w: %w", driver.ErrStart, cause, err)
 		}
 	}
 	_, err := d.finish(id, rec, driver.CauseStartFailed, cause.Error(), 127)
-	d.ending.Go(func() { d.discard(d.ctx, id) })
+	d.ending.Go(func() { d.deleteEnded(d.ctx, id) })
 	return errors.Join(fmt.Errorf("%w: %w", driver.ErrStart, cause), err)
 }
 
-// checkImage looks at a local image before anything is made: its name, its type
-// and its architecture, of those that the daemon's host runs.
+// checkImage checks a local image before anything is made: its name, its type and
+// its architecture. runs lists the architectures of the daemon's host.
 func (d *Driver) checkImage(ctx context.Context, c config, runs []string) error {
 	src := source(c.image)
 	if src.Server != "" {
-		return nil // the daemon fetches it, and says what is wrong
+		return nil // the daemon fetches the image and reports problems
 	}
 	name := src.Alias
 	var alias api.ImageAliasesEntry
@@ -290,10 +291,10 @@ func (d *Driver) checkImage(ctx context.Context, c config, runs []string) error 
 	return nil
 }
 
-// blame is the field that an error of the daemon is about, by its words.
-var blame = []struct{ words, field string }{
+// daemonHints maps parts of the daemon's errors to the field that they concern.
+var daemonHints = []struct{ words, field string }{
 	{"address already in use", "ports"},
-	{"from listener process", "ports"}, // the same, where the daemon misses the word of it
+	{"from listener process", "ports"}, // the same error, without the daemon's own text
 	{"configuration key", "config.config"},
 	{"limits.memory", "resources.memory"},
 	{"limits.cpu", "resources.cpu"},
@@ -305,23 +306,22 @@ var blame = []struct{ words, field string }{
 	{"Invalid value", "config.config"},
 }
 
-// blamed is the field that an error of the supervisor is about, by its first
-// words.
-var blamed = []struct{ words, field string }{
+// supervisorHints maps the beginning of a supervisor's error to the field that it concerns.
+var supervisorHints = []struct{ words, field string }{
 	{"command ", "config.command"}, {"fork/exec ", "config.command"}, {"chdir ", "config.dir"}, {"user: ", "config.user"}, {"group: ", "config.user"},
 }
 
-// explain puts the field at fault before the daemon's own words, and what the
-// container's log says after them.
+// explain adds the field at fault before the daemon's error, and the errors of the
+// container's log after it.
 func (d *Driver) explain(ctx context.Context, rec record, c config, err error) error {
 	words := err.Error()
-	if i := slices.IndexFunc(blame, func(b struct{ words, field string }) bool { return strings.Contains(words, b.words) }); i >= 0 {
-		field := blame[i].field
+	if i := slices.IndexFunc(daemonHints, func(b struct{ words, field string }) bool { return strings.Contains(words, b.words) }); i >= 0 {
+		field := daemonHints[i].field
 		if field == "config.image" {
 			field += ": " + c.image
 		}
 		err = fmt.Errorf("%s: %w", field, err)
-		if blame[i].field == "config.image" && strings.Contains(words, "not found") {
+		if daemonHints[i].field == "config.image" && strings.Contains(words, "not found") {
 			err = fmt.Errorf("%w: check the name, or copy the image to this node's daemon (incus image copy)", err)
 		}
 	}

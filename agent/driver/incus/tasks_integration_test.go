@@ -207,7 +207,7 @@ func TestVolumesHold(t *testing.T) {
 
 // staged are the runs whose volumes are mounted for the daemon.
 func staged(d *Driver) (out []driver.ID) {
-	d.stage.Sweep(func(id driver.ID) bool { out = append(out, id); return true })
+	d.mounts.Sweep(func(id driver.ID) bool { out = append(out, id); return true })
 	return out
 }
 
@@ -251,7 +251,7 @@ func TestOwnInit(t *testing.T) {
 		if st.State != driver.Ended || st.Cause != driver.CauseExited {
 			t.Errorf("it ended as %+v", st)
 		}
-	case <-time.After(lookAgain / 2):
+	case <-time.After(rereadEvery / 2):
 		t.Error("no event told its end")
 	}
 	if _, err := d.Exec(t.Context(), tk.ID, driver.Exec{Command: []string{"true"}}); !errors.Is(err, driver.ErrNotRunning) {

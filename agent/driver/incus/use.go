@@ -56,7 +56,7 @@ func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) e
 	if err != nil {
 		return fmt.Errorf("run %s: %w", id, err)
 	}
-	// 0 = no limit: in a patch an empty text takes a key away.
+	// 0 means no limit: in a patch an empty string removes a key.
 	patch := map[string]string{"limits.memory": "", "limits.cpu.allowance": ""}
 	if inst.Type == typeVM {
 		patch = map[string]string{"limits.memory": "", "limits.cpu": ""}
@@ -70,21 +70,21 @@ func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) e
 		if err == nil {
 			return nil
 		}
-		// What has begun may still be starting in the daemon's eyes.
+		// The daemon may still count a run that has begun as starting.
 		if !busy(err) || pace.Wait(ctx) != nil {
 			return fmt.Errorf("update %s: %w", id, err)
 		}
 	}
 }
 
-// busy says that another operation on the instance has to end first.
+// busy says that another operation on the instance must end first.
 func busy(err error) bool {
 	r := (*refusal)(nil)
 	return errors.As(err, &r) && strings.Contains(r.text, "Instance is busy")
 }
 
-// Exec: see driver.Driver. It is the supervisor that starts the command, as on
-// the host: what has none has no exec.
+// Exec: see driver.Driver. The supervisor starts the command, like on the host, so
+// an instance without a supervisor has no exec.
 func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
 	rec, err := d.running(ctx, id)
 	if err != nil {

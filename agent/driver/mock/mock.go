@@ -1,6 +1,3 @@
-// Package mock is a driver whose tasks live in memory and in whatever time the
-// process has: a task's configuration says how long it takes to start, how long
-// it runs, what it prints and how it ends. Simulations run on it.
 package mock
 
 import (
@@ -16,10 +13,10 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// maxOutput bounds the kept output of a run, in bytes.
+// maxOutput bounds the retained output of a run, in bytes.
 const maxOutput = 1 << 20
 
-// Driver runs pretended tasks. It keeps them while it exists, so an agent that
+// Driver runs pretended tasks. They live as long as the Driver, so an agent that
 // restarts with the same Driver adopts them.
 type Driver struct {
 	driver.Unsupported
@@ -28,16 +25,15 @@ type Driver struct {
 
 	mu   sync.Mutex
 	runs map[driver.ID]*run
-	// starts counts how often each run was really begun.
+	// starts counts how often each run was begun.
 	starts map[driver.ID]int
 }
 
 // Config of a Driver.
 type Config struct {
-	// Clock of lease deadlines. Required where tasks have leases.
+	// Clock of lease deadlines. Required for tasks with leases.
 	Clock func() time.Duration
-	// Unhealthy is the message of a driver that cannot run anything; "" = it
-	// can.
+	// Unhealthy is the message of an unhealthy driver. "": healthy.
 	Unhealthy string
 }
 
@@ -46,7 +42,7 @@ func New(cfg Config) *Driver {
 	return &Driver{cfg: cfg, runs: map[driver.ID]*run{}, starts: map[driver.ID]int{}}
 }
 
-// run is one pretended task; guarded by Driver.mu, but for the channels.
+// run is one pretended task. Driver.mu guards it, except for the channels.
 type run struct {
 	behaviour behaviour
 	status    driver.Status
@@ -59,10 +55,10 @@ type run struct {
 // behaviour is a task's `config`.
 type behaviour struct {
 	startDelay time.Duration // start_delay: "50ms"
-	runTime    time.Duration // run_time; 0 = until it is stopped
-	stopDelay  time.Duration // stop_delay: after it was asked to stop
+	runTime    time.Duration // run_time; 0: until it is stopped
+	stopDelay  time.Duration // stop_delay: the time from the stop request to the end
 	exitCode   int           // exit_code
-	startError string        // start_error: it does not start
+	startError string        // start_error: the start fails with this message
 	stdout     string        // stdout: printed at the start
 	stderr     string
 }
@@ -131,7 +127,7 @@ func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 	return driver.Fingerprint{Healthy: true, Version: "1", Capabilities: caps}
 }
 
-// Starts says how often a run was begun: never more than once.
+// Starts returns how often a run was begun, which is at most once.
 func (d *Driver) Starts(id driver.ID) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -186,7 +182,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	return nil
 }
 
-// begin makes a starting run a running one.
+// begin changes a starting run to a running one.
 func (d *Driver) begin(t driver.Task, r *run) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -211,7 +207,7 @@ func (d *Driver) begin(t driver.Task, r *run) {
 	}
 }
 
-// after ends the run in a while. The caller holds Driver.mu.
+// after ends the run after a delay. The caller holds Driver.mu.
 func (r *run) after(d *Driver, delay time.Duration, cause driver.Cause, code int, message string) {
 	r.timers = append(r.timers, time.AfterFunc(delay, func() {
 		d.mu.Lock()
@@ -319,7 +315,7 @@ func (d *Driver) Renew(_ context.Context, id driver.ID, deadline time.Duration) 
 	return nil
 }
 
-// Logs: see driver.Driver. Nothing is printed after the start.
+// Logs: see driver.Driver. A run prints only at its start.
 func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, emit func(driver.LogChunk) error) error {
 	r, err := d.find(id)
 	if err != nil {
@@ -336,7 +332,7 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 		}
 		if lines := strings.SplitAfter(s, "\n"); o.TailLines > 0 {
 			if lines[len(lines)-1] == "" {
-				lines = lines[:len(lines)-1] // the last line has an end
+				lines = lines[:len(lines)-1] // the last line has a line end
 			}
 			s = strings.Join(lines[max(0, len(lines)-o.TailLines):], "")
 		}

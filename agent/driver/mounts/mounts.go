@@ -1,6 +1,3 @@
-// Package mounts shows what is in one place of the host in another, by what was
-// opened and not by a path, which who owns a folder in it may lead elsewhere
-// after it was looked at. Linux only.
 package mounts
 
 import (
@@ -14,20 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usable says why this process cannot mount; nil = it can.
+// Usable returns why this process cannot mount, or nil.
 func Usable() error { return usable() }
 
 var usable = sync.OnceValue(func() error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends
+		runtime.LockOSThread() // never unlocked: the thread ends
 		done <- Separate()
 	}()
 	return <-done
 })
 
-// ByPath says, for people, what it means that this process cannot mount; "" =
-// it can.
+// ByPath says, for people, what follows if this process cannot mount. "": it can.
 func ByPath() string {
 	if err := Usable(); err != nil {
 		return "volumes are mounted by path, which who owns a folder in it can change: " + err.Error()
@@ -35,8 +31,8 @@ func ByPath() string {
 	return ""
 }
 
-// Separate gives this thread, for good, a mount namespace of its own; what the
-// host mounts and unmounts later happens there too.
+// Separate gives this thread its own mount namespace for good. Later mounts and
+// unmounts of the host are visible in it.
 func Separate() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
 		return fmt.Errorf("make a mount namespace: %w", err)
@@ -47,8 +43,8 @@ func Separate() error {
 	return nil
 }
 
-// Open opens a folder or file, to be mounted. Its path was resolved when it was
-// allowed: a link in it was put there since, and is an error.
+// Open opens a folder or file to be mounted. Its path was resolved when it was
+// allowed, so a link in the path was made later and is an error.
 func Open(path string) (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if errors.Is(err, unix.ELOOP) {
@@ -60,10 +56,10 @@ func Open(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Bind mounts an open folder or file at target, with what is mounted below it.
-// Read-only holds for all of that, and what the host mounts there later is not
-// seen. Linux before 5.12 can make only one mount read-only: there a read-only
-// one comes without those below it.
+// Bind mounts an open folder or file at target, with the mounts below it. Read-only
+// holds for all of them, and later mounts of the host are not visible. Linux before
+// 5.12 can make only one mount read-only: there a read-only mount comes without
+// those below it.
 func Bind(f *os.File, target string, readOnly bool) error {
 	err := bindTree(f, target, readOnly)
 	if errors.Is(err, unix.ENOSYS) {
@@ -75,9 +71,9 @@ func Bind(f *os.File, target string, readOnly bool) error {
 	return nil
 }
 
-// bindTree attaches a copy of the tree of mounts once it is as it shall be.
-// Nothing that is done to the copy reaches the tree that it is of: to unmount
-// it would else unmount what is below that.
+// bindTree attaches a copy of the tree of mounts once it has its final attributes.
+// No change of the copy affects the original tree: an unmount would otherwise
+// remove the mounts below it.
 func bindTree(f *os.File, target string, readOnly bool) error {
 	fd, err := unix.OpenTree(int(f.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -109,7 +105,7 @@ func bindOne(f *os.File, target string, readOnly bool) error {
 	if err := unix.Statfs(target, &st); err != nil {
 		return err
 	}
-	keep := uintptr(0) // flags of statfs and of mount have the same numbers here
+	keep := uintptr(0) // statfs and mount use the same numbers for these flags
 	for _, flag := range []uintptr{unix.MS_NOSUID, unix.MS_NODEV, unix.MS_NOEXEC, unix.MS_NOATIME, unix.MS_NODIRATIME} {
 		keep |= uintptr(st.Flags) & flag
 	}

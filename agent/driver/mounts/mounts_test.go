@@ -103,7 +103,7 @@ var run = driver.ID{Alloc: "0f0e0d0c-0000-4000-8000-000000000001", Task: "web.1"
 // afterwards; it goes, and what it showed stays.
 func TestStage(t *testing.T) {
 	alone(t)
-	source, s := tree(t), NewStage(t.TempDir())
+	source, s := tree(t), NewFolder(t.TempDir())
 	t.Cleanup(s.Close)
 	got, err := s.Put(run, volumes(source))
 	must(t, err)
@@ -127,7 +127,7 @@ func TestStage(t *testing.T) {
 	must(t, os.Rename(source+"/moved", source+"/file"))
 
 	// An agent after this one finds them, and puts none twice.
-	next := &Stage{dir: s.dir, of: s.of}
+	next := &Folder{dir: s.dir, of: s.of}
 	next.Sweep(func(id driver.ID) bool { return id == run })
 	if _, err := next.Put(run, volumes(source)); err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestStage(t *testing.T) {
 func TestStageLeftBehind(t *testing.T) {
 	alone(t)
 	dir := t.TempDir()
-	s, other := NewStage(filepath.Join(dir, "data")), NewStage(t.TempDir())
+	s, other := NewFolder(filepath.Join(dir, "data")), NewFolder(t.TempDir())
 	t.Cleanup(func() {
 		other.Close()
 		_ = os.Remove(s.dir)
@@ -185,7 +185,7 @@ func TestStageLeftBehind(t *testing.T) {
 // TestStageReplaces: another folder is at the path by now.
 func TestStageReplaces(t *testing.T) {
 	alone(t)
-	source, s := t.TempDir()+"/a", NewStage(t.TempDir())
+	source, s := t.TempDir()+"/a", NewFolder(t.TempDir())
 	t.Cleanup(s.Close)
 	for _, name := range []string{"first", "second"} {
 		must(t, os.Mkdir(source, 0o755))
@@ -205,7 +205,7 @@ func TestStageReplaces(t *testing.T) {
 func TestStageUnseen(t *testing.T) {
 	alone(t)
 	must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
-	s := NewStage(t.TempDir())
+	s := NewFolder(t.TempDir())
 	t.Cleanup(s.Close)
 	looked, look, seen := make(chan error), make(chan string), make(chan error)
 	go func() {
@@ -227,7 +227,7 @@ func TestStageUnseen(t *testing.T) {
 // TestStageOfAUser: who cannot mount has the paths, and says so.
 func TestStageOfAUser(t *testing.T) {
 	drivertest.Unprivileged(t, func(t *testing.T) {
-		s := NewStage(t.TempDir())
+		s := NewFolder(t.TempDir())
 		got, err := s.Put(run, volumes("/srv"))
 		if err != nil || got[0].Source != "/srv" {
 			t.Errorf("%+v, %v", got, err)

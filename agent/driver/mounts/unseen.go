@@ -8,27 +8,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unseen says, for people, why the engine that listens at a socket does not see
-// what is mounted here for it: it has a mount namespace of its own. Something is
-// mounted now and looked for through its process: a copy of the namespace that
-// was made later than the stage has that, and nothing of what comes. "" = it is
-// seen, or that cannot be told: the engine does not answer, this process may not
-// look, or systemd listens for an engine that hides away from it.
-func (s *Stage) Unseen(socket string) string {
+// Unseen returns, for people, why the engine that listens at a socket does not see
+// what is mounted here for it: it has its own mount namespace. Unseen mounts a
+// probe now and looks for it through the engine's process, because a copied
+// namespace would show the folder but no later mounts. "": the engine sees it, or
+// that is not known, because the engine does not answer, this process may not look,
+// or systemd listens for the engine.
+func (s *Folder) Unseen(socket string) string {
 	pid, err := listener(socket)
 	if err != nil || pid <= 0 || pid == os.Getpid() || Usable() != nil || s.ready() != nil {
 		return ""
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	probe := filepath.Join(s.dir, ".probe") // no run's name, so Sweep drops what a kill has left
+	probe := filepath.Join(s.dir, ".probe") // not a run's name, so Sweep drops what a kill left
 	if err := os.Mkdir(probe, 0o700); err != nil && !os.IsExist(err) {
 		return ""
 	}
 	if err := unix.Mount(s.of, probe, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=4k,mode=0700"); err != nil {
 		return ""
 	}
-	defer take(probe)
+	defer removeMount(probe)
 	root := fmt.Sprintf("/proc/%d/root", pid)
 	var own, there unix.Stat_t
 	if unix.Lstat(probe, &own) != nil || unix.Stat(root, &there) != nil {
@@ -38,11 +38,11 @@ func (s *Stage) Unseen(socket string) string {
 	if err == nil && there.Dev == own.Dev || err != nil && err != unix.ENOENT {
 		return ""
 	}
-	return fmt.Sprintf("its process %d does not see what the agent mounts below %s: they need one mount namespace, or one that follows the other", pid, Stages)
+	return fmt.Sprintf("its process %d does not see what the agent mounts below %s: they need one mount namespace, or one that follows the other", pid, Root)
 }
 
-// listener is the process that made a socket to listen at, as this one's PID
-// namespace numbers it; 0 = it is in another one.
+// listener returns the process that listens at a socket, numbered in this process'
+// PID namespace. 0: it is in another one.
 func listener(path string) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -52,7 +52,7 @@ func TestUnseen(t *testing.T) {
 	if err := Usable(); err != nil {
 		t.Skip("needs root: ", err)
 	}
-	s := NewStage(t.TempDir())
+	s := NewFolder(t.TempDir())
 	t.Cleanup(s.Close)
 	must(t, s.ready())
 	with, away := listening(t, nil), listening(t, &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS})

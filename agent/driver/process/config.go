@@ -15,7 +15,7 @@ import (
 
 // config is the task's `config` for this driver.
 type config struct {
-	command string   // required; looked up in the task's PATH
+	command string   // required; searched in the task's PATH
 	args    []string // strings
 	dir     string   // default: the task's folder; relative to it
 	user    string   // default: the agent's
@@ -60,7 +60,7 @@ func parse(t driver.Task) (config, error) {
 	return c, nil
 }
 
-// ulimits as job.ParseUlimit reads them, by name.
+// ulimits parses ulimits by name, like job.ParseUlimit.
 func ulimits(value any) (map[string]supervise.Ulimit, error) {
 	m, ok := value.(map[string]any)
 	if !ok {

@@ -1,5 +1,3 @@
-// Package process is the driver that runs a command of the host, each under a
-// supervisor of its own (package supervise), so that it outlives the agent.
 package process
 
 import (
@@ -27,15 +25,15 @@ import (
 type Driver struct {
 	cfg     Config
 	spawner *supervise.Spawner
-	// name tells the control groups of agents on one host apart.
+	// name distinguishes the cgroups of agents on one host.
 	name string
 
 	probe  sync.Once
-	limits error // why control groups are of no use; nil = they are
-	views  error // why tasks have no mount namespace; nil = they can
+	limits error // why cgroups cannot be used, or nil
+	views  error // why tasks have no mount namespace, or nil
 
 	mu sync.Mutex
-	// mine are supervisors that this process started and must collect.
+	// mine are the supervisors that this process started and must wait for.
 	mine map[driver.ID]*os.Process
 }
 
@@ -43,14 +41,14 @@ type Driver struct {
 type Config struct {
 	// Dir keeps a folder for each run. Required.
 	Dir string
-	// SupervisorArgv starts a supervisor. Required.
+	// SupervisorArgv is the command line of a supervisor. Required.
 	SupervisorArgv []string
-	// NoLimits leaves control groups alone.
+	// NoLimits: do not use cgroups.
 	NoLimits bool
 	// Users that tasks run as.
 	Users Users
-	// Hide is the agent's folder: tasks of another user see only their own
-	// folders in it. "" = nothing is hidden.
+	// Hide is the agent's folder: tasks of another user see only their own folders
+	// in it. "": nothing is hidden.
 	Hide string
 }
 
@@ -60,15 +58,15 @@ func New(cfg Config) *Driver {
 	return &Driver{cfg: cfg, name: hex.EncodeToString(sum[:4]), spawner: supervise.NewSpawner(cfg.SupervisorArgv), mine: map[driver.ID]*os.Process{}}
 }
 
-// Close ends what the driver keeps ready. What runs goes on.
+// Close ends the spare supervisor. Tasks go on.
 func (d *Driver) Close() { d.spawner.Close() }
 
 func (d *Driver) runDir(id driver.ID) string {
 	return filepath.Join(d.cfg.Dir, id.Alloc, fmt.Sprintf("%s.%d", id.Task, id.Run))
 }
 
-// Fingerprint: processes always work; limits only where control groups do, and
-// mounts only where the agent may make them.
+// Fingerprint reports a healthy driver. It has limits only with cgroups, and mounts
+// only if the agent may make them.
 func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 	if _, err := exec.LookPath(d.cfg.SupervisorArgv[0]); err != nil {
 		return driver.Fingerprint{Message: fmt.Sprintf("no supervisor: %v", err)}
@@ -93,7 +91,7 @@ func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 	return driver.Fingerprint{Healthy: true, Version: "1", Capabilities: caps, Message: strings.Join(lacks, "; ")}
 }
 
-// usable tries control groups and mount namespaces once.
+// usable tries cgroups and mount namespaces once.
 func (d *Driver) usable() (limits, views error) {
 	d.probe.Do(func() {
 		d.views = mounts.Usable()
@@ -126,7 +124,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	}
 	p, st, err := d.spawner.Spawn(ctx, dir)
 	if errors.Is(err, supervise.ErrSupervised) {
-		// An agent that was killed meanwhile had begun it.
+		// An agent that was killed in between had begun the run.
 		st, err = supervise.Begun(ctx, dir)
 	}
 	if p != nil {
@@ -140,7 +138,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	return st.StartError()
 }
 
-// spec of the supervisor, from the task's configuration. Errors: those of Start.
+// spec returns the supervisor's specification of a run. Errors are those of Start.
 func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 	c, err := parse(t)
 	if err != nil {
@@ -177,7 +175,7 @@ func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 func (d *Driver) Admit(t driver.Task) error {
 	c, err := parse(t)
 	if err != nil {
-		return nil // Start says so
+		return nil // Start returns the error
 	}
 	if _, err := d.cfg.Users.of(c.user); errors.Is(err, driver.ErrNotAllowed) {
 		return fmt.Errorf("config.user: %w", err)
@@ -206,8 +204,8 @@ func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) er
 		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		// A supervisor that an agent before this one started may be about to begin
-		// it: it never will.
+		// A supervisor of an earlier agent may be about to begin the run. After
+		// Forbid it never will.
 		if _, err := named(id)(supervise.Forbid(ctx, dir, "stopped before it began")); err != nil {
 			return err
 		}
@@ -219,7 +217,8 @@ func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) er
 	return err
 }
 
-// collect the process of a supervisor that is ending, lest it stays a zombie.
+// collect waits for the process of an ending supervisor, so that it does not stay a
+// zombie.
 func (d *Driver) collect(id driver.ID) {
 	d.mu.Lock()
 	p := d.mine[id]
@@ -263,7 +262,7 @@ func (d *Driver) Remove(_ context.Context, id driver.ID) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	// The allocation's folder goes with its last run.
+	// The allocation's folder is removed with its last run.
 	_ = os.Remove(filepath.Dir(dir))
 	return nil
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// Users are whom the operator lets processes run as: the first unless a job
-// names another of them. None = the agent's own, and jobs may name any, root
-// too.
+// Users are those that the operator allows for processes. The first one is the
+// default. None: the default is the agent's user, and jobs may name every user,
+// root too.
 //
-// A process has the one group that its user has here, and no further ones: a
-// user of the groups of an engine's socket, of disks or of sudo is root by them,
-// and an operator who names a user need not know what else it may.
+// A process has the one group of its user given here, and no further groups. A user
+// in the group of an engine's socket, of disks or of sudo is root by that group,
+// and the operator need not know the groups of a user.
 type Users []identity
 
 type identity struct {
@@ -24,10 +24,9 @@ type identity struct {
 	uid, gid uint32
 }
 
-// ParseUsers reads USER or USER:GROUP, names of this host or numbers. The group
-// is the user's own unless it is said; that of root must be. An
-// agent that is not root can only name itself, and only if it has no further
-// groups.
+// ParseUsers parses USER or USER:GROUP, with names of this host or numbers. The
+// group is the user's own unless it is given; for root it must be given. An agent
+// that is not root can only name itself, and only if it has no further groups.
 func ParseUsers(first string, others []string) (Users, error) {
 	var out Users
 	for i, text := range append([]string{first}, others...) {
@@ -56,8 +55,8 @@ func ParseUsers(first string, others []string) (Users, error) {
 	return out, nil
 }
 
-// becomes says why a process cannot be of a user and of that one group alone.
-// An agent that is not root can give up none of its groups.
+// becomes returns why a process cannot run as a user with one group only. An agent
+// that is not root can drop none of its groups.
 func becomes(uid, gid uint32) error {
 	if os.Geteuid() == 0 {
 		return nil
@@ -77,8 +76,8 @@ func becomes(uid, gid uint32) error {
 	return nil
 }
 
-// of is the user for a supervisor of a task that says user, "" = none. Errors:
-// driver.ErrNotAllowed, and one that this host does not know.
+// of returns the supervisor's user for a task that names user, "" for none. Errors:
+// driver.ErrNotAllowed, and a user that this host does not know.
 func (u Users) of(user string) (string, error) {
 	if len(u) == 0 {
 		return user, nil

@@ -11,9 +11,9 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// link puts the volumes where the task sees them on a host where nothing can be
-// mounted for it: as symbolic links in the allocation's folder. Errors:
-// driver.ErrInvalid where only a mount would do, driver.ErrStart.
+// link makes symbolic links to the volumes in the allocation's folder, on a host
+// where the agent cannot mount. Errors: driver.ErrInvalid if only a mount would do,
+// driver.ErrStart.
 func link(t driver.Task, why error) error {
 	for _, v := range t.Volumes {
 		if v.ReadOnly || v.Target != "" {
@@ -30,9 +30,9 @@ func link(t driver.Task, why error) error {
 	return nil
 }
 
-// view is what the task sees of the host's files: the volumes in their places
-// and, as another user, its own folders, though nobody else passes those above
-// them. Otherwise it has the host's.
+// view returns the part of the host's files that the task sees: the volumes at
+// their targets and, as another user, its own folders, although that user may not
+// pass the folders above them. All other files are the host's.
 func (d *Driver) view(t driver.Task, user string) (*supervise.View, error) {
 	v := &supervise.View{}
 	if user != "" && d.cfg.Hide != "" {
@@ -58,7 +58,7 @@ func (d *Driver) view(t driver.Task, user string) (*supervise.View, error) {
 	return v, nil
 }
 
-// mountPoint makes an empty folder, or file, for a volume without a target.
+// mountPoint makes an empty folder or file for a volume without a target.
 func mountPoint(allocDir string, v driver.Volume) error {
 	root, err := os.OpenRoot(allocDir) // tasks may leave links there
 	if err != nil {

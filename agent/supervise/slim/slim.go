@@ -1,6 +1,3 @@
-// Package slim is the executable cmd/nusa-supervise, where the build has put it
-// in (tag slim, `make build`), and where it is put for the agent that starts one
-// for each task.
 package slim
 
 import (
@@ -14,13 +11,13 @@ import (
 // Name of the file.
 const Name = "nusa-supervise"
 
-// mode of the file: in a container root is not the file's owner. On the host the
+// mode of the file. In a container root is not the file's owner. On the host the
 // folder is private.
 const mode = 0o755
 
-// Argv writes the executable into a folder, unless it is there, and returns how
-// to start a supervisor with it. An error: it is not to be had, or cannot be
-// started from there; `nusa supervise` does the same.
+// Argv writes the executable into a folder, unless it is there, and returns the
+// command line of a supervisor. An error: the build has no such executable, or it
+// cannot be started from there. Then the caller uses `nusa supervise`.
 func Argv(dir string) ([]string, error) { return argv(executable, dir) }
 
 func argv(executable []byte, dir string) ([]string, error) {
@@ -33,11 +30,11 @@ func argv(executable []byte, dir string) ([]string, error) {
 			return nil, err
 		}
 	}
-	if err := os.Chmod(path, mode); err != nil { // an umask, or an earlier version
+	if err := os.Chmod(path, mode); err != nil { // for an umask, or a file of an earlier version
 		return nil, err
 	}
-	// The folder may be one from which nothing can be started. By hand, with an
-	// argument, it only says that it is not started so.
+	// The folder may be mounted noexec. Started with an argument, the executable
+	// only prints that it must not be started by hand.
 	err := exec.Command(path, "check").Run()
 	if exit, ended := err.(*exec.ExitError); !ended || exit.ExitCode() != 2 {
 		return nil, fmt.Errorf("start %s: %w", path, err)
@@ -45,7 +42,7 @@ func argv(executable []byte, dir string) ([]string, error) {
 	return []string{path}, nil
 }
 
-// write replaces the file as a whole: older ones may be running.
+// write replaces the file as a whole, because older supervisors may be running.
 func write(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestArgv: it is written once, replaced when it is another, and what cannot be
-// started is no supervisor.
-func TestArgv(t *testing.T) {
+// TestExecutableIsWrittenOnceAndReplaced: the executable is written once, replaced
+// when it differs, and refused if it cannot be started.
+func TestExecutableIsWrittenOnceAndReplaced(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	good, other := []byte("#!/bin/sh\nexit 2\n"), []byte("#!/bin/sh\n# newer\nexit 2\n")
 	for i, c := range [][]byte{good, good, other} {
@@ -22,7 +22,7 @@ func TestArgv(t *testing.T) {
 		if fi, err := os.Stat(got[0]); err != nil || fi.Mode().Perm() != 0o755 {
 			t.Errorf("%d: its mode is %v, %v", i, fi.Mode(), err)
 		}
-		if err := os.Chmod(got[0], 0o700); err != nil { // as earlier versions wrote it
+		if err := os.Chmod(got[0], 0o700); err != nil { // like earlier versions
 			t.Fatal(err)
 		}
 	}

@@ -16,32 +16,32 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Stages is the folder of all stages of this host; nothing of it outlives a
-// boot, nor is it deleted with anybody's data. No volume may show it: that would
-// be the volumes of every run.
-const Stages = "/run/nusa"
+// Root is the folder of all mount folders of this host. Its content does not
+// outlive a boot and is not deleted with a data directory. No volume may show it:
+// that would show the volumes of every run.
+const Root = "/run/nusa"
 
-// Stage mounts volumes for an engine that is told paths, in a folder that is the
-// agent's alone, so that the engine mounts what was allowed. The folder is a file
+// Folder mounts volumes for an engine that only accepts paths. Its folder is private
+// to the agent, so that the engine mounts what was allowed. The folder is a file
 // system of its own: an engine that does not see the agent's mounts finds nothing
-// there, and refuses, instead of an empty folder. Methods for different runs may
-// be called at a time.
-type Stage struct {
+// there and refuses, instead of mounting an empty folder. Methods for different
+// runs may be called concurrently.
+type Folder struct {
 	dir string
-	of  string     // whose it is, for people who look at the host's mounts
-	mu  sync.Mutex // of the folder's own mount
+	of  string     // the data directory, for people who inspect the host's mounts
+	mu  sync.Mutex // guards the mount of the folder itself
 }
 
-// NewStage returns the stage of a driver with that data directory. What an agent
-// before this one has mounted is still there.
-func NewStage(dataDir string) *Stage {
-	name := fnv.New64a() // small: supervisors have this package in them
+// NewFolder returns the mount folder of a driver with that data directory. The
+// mounts of an earlier agent are still in it.
+func NewFolder(dataDir string) *Folder {
+	name := fnv.New64a() // small, because supervisors contain this package
 	name.Write([]byte(dataDir))
-	return &Stage{dir: filepath.Join(Stages, fmt.Sprintf("%016x", name.Sum64())), of: "nusa-volumes:" + dataDir}
+	return &Folder{dir: filepath.Join(Root, fmt.Sprintf("%016x", name.Sum64())), of: "nusa-volumes:" + dataDir}
 }
 
-// ready mounts the folder unless it is.
-func (s *Stage) ready() error {
+// ready mounts the folder if it is not mounted.
+func (s *Folder) ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mounted() {
@@ -56,16 +56,16 @@ func (s *Stage) ready() error {
 	return nil
 }
 
-// mounted: the folder is on another device than the one above it.
-func (s *Stage) mounted() bool {
+// mounted says that the folder is on another device than its parent.
+func (s *Folder) mounted() bool {
 	var own, above unix.Stat_t
 	return unix.Lstat(s.dir, &own) == nil && unix.Lstat(filepath.Dir(s.dir), &above) == nil && own.Dev != above.Dev
 }
 
-// Put mounts the volumes of a run, whose sources have been resolved, and returns
-// them with sources for the engine. Those that are there from an earlier Put
-// stay. Where the agent cannot mount (Usable) they are returned as they are.
-func (s *Stage) Put(id driver.ID, volumes []driver.Volume) ([]driver.Volume, error) {
+// Put mounts the volumes of a run, whose sources are resolved, and returns them
+// with sources for the engine. Volumes of an earlier Put stay. If the agent cannot
+// mount (Usable), they are returned unchanged.
+func (s *Folder) Put(id driver.ID, volumes []driver.Volume) ([]driver.Volume, error) {
 	if len(volumes) == 0 {
 		return nil, nil
 	}
@@ -105,7 +105,7 @@ func put(v driver.Volume, at string) error {
 		if os.SameFile(there, source) {
 			return nil
 		}
-		if err := take(at); err != nil {
+		if err := removeMount(at); err != nil {
 			return err
 		}
 	}
@@ -120,39 +120,40 @@ func put(v driver.Volume, at string) error {
 	return Bind(f, at, v.ReadOnly)
 }
 
-// Drop unmounts the volumes of a run. Engines that have mounted them keep them.
-func (s *Stage) Drop(id driver.ID) error { return s.drop(nameOf(id)) }
+// Drop unmounts the volumes of a run. An engine that has mounted them keeps its
+// mounts.
+func (s *Folder) Drop(id driver.ID) error { return s.drop(nameOf(id)) }
 
-func (s *Stage) drop(name string) error {
+func (s *Folder) drop(name string) error {
 	dir := filepath.Join(s.dir, name)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-			return nil // never staged, or not by this user
+			return nil // never mounted, or not by this user
 		}
 		return err
 	}
 	for _, e := range entries {
-		err = errors.Join(err, take(filepath.Join(dir, e.Name())))
+		err = errors.Join(err, removeMount(filepath.Join(dir, e.Name())))
 	}
 	return errors.Join(err, os.Remove(dir))
 }
 
-// take a volume away. What is still mounted there keeps its place from being
-// removed; nothing below it ever is.
-func take(at string) error {
+// removeMount unmounts a volume. A mount that remains keeps its folder from being removed.
+// Nothing below a mount is ever removed.
+func removeMount(at string) error {
 	for {
 		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); errors.Is(err, unix.EINVAL) {
-			return os.Remove(at) // it is no mount any more
+			return os.Remove(at) // it is not a mount any more
 		} else if err != nil {
 			return &os.PathError{Op: "unmount", Path: at, Err: err}
 		}
 	}
 }
 
-// Sweep drops the volumes of runs that need them no more, as far as it can.
-func (s *Stage) Sweep(needed func(driver.ID) bool) {
-	entries, _ := os.ReadDir(s.dir) // none: there is no stage, or it is not this user's
+// Sweep drops the volumes of runs that no longer need them, as far as possible.
+func (s *Folder) Sweep(needed func(driver.ID) bool) {
+	entries, _ := os.ReadDir(s.dir) // an error: the folder does not exist or is not this user's
 	for _, e := range entries {
 		if id, ok := idOf(e.Name()); !ok || !needed(id) {
 			_ = s.drop(e.Name())
@@ -160,8 +161,8 @@ func (s *Stage) Sweep(needed func(driver.ID) bool) {
 	}
 }
 
-// Close takes the stage away if no run has volumes on it.
-func (s *Stage) Close() {
+// Close removes the folder if no run has volumes in it.
+func (s *Folder) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mounted() && unix.Unmount(s.dir, unix.UMOUNT_NOFOLLOW) == nil {
@@ -169,7 +170,7 @@ func (s *Stage) Close() {
 	}
 }
 
-// nameOf is the folder of a run: an allocation's id has no dot.
+// nameOf returns the folder of a run. An allocation's id contains no dot.
 func nameOf(id driver.ID) string { return fmt.Sprintf("%s.%s.%d", id.Alloc, id.Task, id.Run) }
 
 func idOf(name string) (driver.ID, bool) {

@@ -1,0 +1,15 @@
+// Package docker is the driver that runs tasks as containers of a Docker engine. The
+// engine holds the containers, their exit codes and their output. The driver stores a
+// small record of each run, so that a container starts at most once and its end stays
+// known after a crash of the agent, of the engine, or a removal of the container.
+//
+//	docker.go     the driver: fingerprint, status, wait, remove, sweep
+//	start.go      starting and stopping a container, also after an interrupted start
+//	container.go  image, limits, mounts and ports of a container
+//	record.go     the record of a run, and the conversion of an engine's state
+//	config.go     the task's config
+//	auth.go       passwords of registries
+//	logs.go       output
+//	exec.go       commands in a running container
+//	live.go       statistics and changed limits of a running container
+package docker
