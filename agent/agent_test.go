@@ -32,7 +32,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestMain lets the test's own binary be a supervisor, a whole agent that can be
+// TestMain lets the test's own executable be a supervisor, an agent that can be
 // killed, or a small server.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "supervise" {
@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(leftover.M{M: m})
 }
 
-// smallHost is a host for tests: four cores, 4 GiB.
+// smallHost returns a host for tests with four cores and 4 GiB.
 func smallHost() facts.Source {
 	return facts.Source{
 		Static: func(context.Context) (*nusav1.HostFacts, error) {
@@ -79,7 +79,7 @@ func testConfig(t *testing.T, dir string, drv driver.Driver, servers ...string) 
 	return c
 }
 
-// runAgent runs an agent until stop is called, which returns its error.
+// runAgent runs an agent until stop is called. stop returns the agent's error.
 func runAgent(t *testing.T, c Config) (stop func() error) {
 	t.Helper()
 	return runAgentReady(t, c, func(Addresses) {})
@@ -111,7 +111,7 @@ func runAgentReady(t *testing.T, c Config, told func(Addresses)) (stop func() er
 	case err := <-done:
 		done <- err
 	case <-time.After(patience):
-		t.Fatal("the agent does not get ready")
+		t.Fatal("the agent is not ready")
 	}
 	return stop
 }
@@ -165,9 +165,9 @@ func TestRunsWhatIsOrdered(t *testing.T) {
 	}
 }
 
-// TestRestart: what ran is adopted, what ended meanwhile is reported, nothing
-// starts twice, and the position resumes.
-func TestRestart(t *testing.T) {
+// TestRestartAdoptsRuns: after a restart running tasks are adopted, missed ends are
+// reported, no run starts twice, and the position of the orders resumes.
+func TestRestartAdoptsRuns(t *testing.T) {
 	m, drv, dir := newMaster(t), newMock(), t.TempDir()
 	m.order(testOrder("aaaa", 1, "mock", nil))
 	m.order(testOrder("bbbb", 2, "mock", nil, batch))
@@ -201,9 +201,9 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestReportsSurvive: reports that no master has committed are sent again, to
-// the next session and by the next life of the agent.
-func TestReportsSurvive(t *testing.T) {
+// TestUncommittedReportsAreSentAgain: reports that no master has committed are sent
+// again, to the next session and by the next life of the agent.
+func TestUncommittedReportsAreSentAgain(t *testing.T) {
 	m, drv, dir := newMaster(t), newMock(), t.TempDir()
 	m.noAck = true
 	m.order(testOrder("aaaa", 1, "mock", map[string]any{"run_time": "1ms"}, batch))
@@ -222,9 +222,9 @@ func TestReportsSurvive(t *testing.T) {
 	}
 }
 
-// TestOldOrder: an order older than the one that is held changes nothing, and
-// the master hears what the agent holds.
-func TestOldOrder(t *testing.T) {
+// TestOlderOrderChangesNothing: an order that is older than the held one changes
+// nothing, and the agent reports the held one again.
+func TestOlderOrderChangesNothing(t *testing.T) {
 	m, drv := newMaster(t), newMock()
 	m.order(testOrder("aaaa", 7, "mock", nil))
 	runAgent(t, testConfig(t, t.TempDir(), drv, m.addr))
@@ -238,16 +238,16 @@ func TestOldOrder(t *testing.T) {
 	if r := m.untilState("aaaa", running); r.GetIndex() != 7 {
 		t.Errorf("it reports order %d", r.GetIndex())
 	}
-	// A later incarnation counts more than an index.
+	// A later incarnation has priority over an index.
 	o := testOrder("aaaa", 1, "mock", nil)
 	o.Incarnation, o.Allocation.Desired = 2, nusav1.AllocDesired_ALLOC_DESIRED_STOP
 	m.set(func() { m.box.PutAt(9, "aaaa", o) })
 	m.untilState("aaaa", stopped)
 }
 
-// TestLostAndRepeated: sessions that break at any time lose nothing and start
-// nothing twice.
-func TestLostAndRepeated(t *testing.T) {
+// TestBrokenSessionsLoseNothing: sessions that break at any time lose no order and
+// start no run twice.
+func TestBrokenSessionsLoseNothing(t *testing.T) {
 	m, drv := newMaster(t), newMock()
 	runAgent(t, testConfig(t, t.TempDir(), drv, m.addr))
 	var ids []string
@@ -267,7 +267,8 @@ func TestLostAndRepeated(t *testing.T) {
 	}
 }
 
-// TestFullSetForgets: what a full set does not have is stopped and removed.
+// TestFullSetForgets: allocations that a full set does not contain are stopped and
+// removed.
 func TestFullSetForgets(t *testing.T) {
 	m, drv := newMaster(t), newMock()
 	m.order(testOrder("aaaa", 1, "mock", nil))
@@ -297,8 +298,9 @@ func TestFullSetForgets(t *testing.T) {
 	}
 }
 
-// TestKeptLogs: of what has ended only so much output is kept, the latest.
-func TestKeptLogs(t *testing.T) {
+// TestRetainedOutputIsBounded: only the latest output of ended allocations is
+// retained.
+func TestRetainedOutputIsBounded(t *testing.T) {
 	m, drv := newMaster(t), newMock()
 	c := testConfig(t, t.TempDir(), drv, m.addr)
 	c.MaxRetainedBytes = 10
@@ -335,7 +337,7 @@ func TestKeptLogs(t *testing.T) {
 	}
 }
 
-func TestFatal(t *testing.T) {
+func TestFatalErrorsEndTheAgent(t *testing.T) {
 	m := newMaster(t)
 	dir := t.TempDir()
 	stop := runAgent(t, testConfig(t, dir, newMock(), m.addr))
@@ -365,8 +367,9 @@ func TestFatal(t *testing.T) {
 	}
 }
 
-// TestInventoryOnce: it travels with the hello and is not repeated.
-func TestInventoryOnce(t *testing.T) {
+// TestInventoryIsSentOnce: the inventory travels with the hello and is not
+// repeated.
+func TestInventoryIsSentOnce(t *testing.T) {
 	m := newMaster(t)
 	c := testConfig(t, t.TempDir(), newMock(), m.addr)
 	c.VolumesAllow = []string{"/srv", "/mnt/"}
@@ -382,8 +385,9 @@ func TestInventoryOnce(t *testing.T) {
 	}
 }
 
-// TestHTTP: ready means connected; live does not.
-func TestHTTP(t *testing.T) {
+// TestReadyMeansConnected: /readyz needs a session with the master, /livez does
+// not.
+func TestReadyMeansConnected(t *testing.T) {
 	m := newServer(t)
 	c := testConfig(t, t.TempDir(), newMock(), m.addr)
 	c.HTTPAddr = "127.0.0.1:0"
@@ -424,10 +428,10 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestRecordLost: the agent was killed after a run began and before that was
-// on record. The run is taken over: neither a port that it holds nor a stop
-// that came meanwhile makes it an orphan.
-func TestRecordLost(t *testing.T) {
+// TestRunWithoutRecordIsAdopted: the agent was killed after a run began and before
+// it was recorded. The next agent adopts the run, although it holds a port or must
+// stop by now.
+func TestRunWithoutRecordIsAdopted(t *testing.T) {
 	m, drv, dir := newMaster(t), newMock(), t.TempDir()
 	c := testConfig(t, dir, drv, m.addr)
 	m.order(testOrder("aaaa", 1, "mock", nil))
@@ -460,7 +464,7 @@ func TestRecordLost(t *testing.T) {
 	}
 }
 
-// removeRecords deletes the records of allocations from a store that is closed.
+// removeRecords deletes records of allocations from a store that is closed.
 func removeRecords(path string, ids ...string) error {
 	db, err := bolt.Open(path, 0o600, nil)
 	if err != nil {
@@ -476,8 +480,8 @@ func removeRecords(path string, ids ...string) error {
 	}), db.Close())
 }
 
-// TestFirstReportsAreComplete: the full set after a restart has everything
-// that runs, so that the master does not release what is held.
+// TestFirstReportsAreComplete: the full set after a restart contains every running
+// allocation, so that the master does not release their resources.
 func TestFirstReportsAreComplete(t *testing.T) {
 	m, drv, dir := newMaster(t), newMock(), t.TempDir()
 	for i := range 30 {

@@ -21,8 +21,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// serveWord is a service as the test's own binary: it answers 200 while the file
-// says "well", and what else it says with 503.
+// serveWord serves HTTP from the test's own executable. It answers 200 while the
+// file contains "well", else 503 with the content of the file.
 func serveWord(addr, file string) int {
 	err := http.ListenAndServe(addr, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		word, err := os.ReadFile(file)
@@ -38,7 +38,7 @@ func serveWord(addr, file string) int {
 	return 1
 }
 
-// withCheck gives the task main of an order a check, and restarts.
+// withCheck gives the task main of an order a check and restarts.
 func withCheck(k *nusav1.Check, port, restarts int32) func(*nusav1.AllocOrder, *nusav1.Group) {
 	return func(o *nusav1.AllocOrder, g *nusav1.Group) {
 		if port > 0 {
@@ -56,10 +56,10 @@ const (
 	unhealthy = nusav1.HealthState_HEALTH_STATE_UNHEALTHY
 )
 
-// TestHealth follows a real service: it is running once its check has passed,
-// also after a restart of the agent, is restarted when it turns unhealthy, and
-// fails when it does so too often.
-func TestHealth(t *testing.T) {
+// TestChecksDecideRunningAndRestart follows a real service. It is running once its
+// check has passed, also after a restart of the agent. It restarts when it becomes
+// unhealthy, and fails when that happens too often.
+func TestChecksDecideRunningAndRestart(t *testing.T) {
 	m, dir, port := newMaster(t), t.TempDir(), int32(freeport.Reserve(t, 1))
 	word := filepath.Join(dir, "word")
 	say := func(s string) {
@@ -89,7 +89,8 @@ func TestHealth(t *testing.T) {
 	}
 	since := task().GetCheck().GetSince().AsTime()
 
-	// The next agent reports no other state; a record that says it is wrong would.
+	// The next agent reports the same state. A report of another state would be
+	// wrong.
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func TestHealth(t *testing.T) {
 	}
 	m.mu.Unlock()
 
-	// It stays running as an allocation, and its task starts anew.
+	// The allocation stays running while its task restarts.
 	say("sick")
 	m.until("a restart", func() bool {
 		return m.reports["aaaa"].GetState() == running && task().GetRun() == 2 && task().GetRestarts() == 1 && task().GetState() == nusav1.AllocState_ALLOC_STATE_STARTING
@@ -127,9 +128,9 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestNeverHealthy: what passes no check until the deadline has failed, as it
-// says; a command is run in the task.
-func TestNeverHealthy(t *testing.T) {
+// TestUnhealthyAtTheDeadlineFails: a task whose check never passes fails at the
+// deadline, with the check's result. A command check runs in the task.
+func TestUnhealthyAtTheDeadlineFails(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	m.order(testOrder("aaaa", 1, "process", sh("sleep 3600"), withCheck(&nusav1.Check{
 		Kind:            &nusav1.Check_Command{Command: &nusav1.CommandCheck{Command: []string{"sh", "-c", "echo not in $NUSA_GROUP >&2; exit 3"}}},
@@ -158,7 +159,7 @@ func TestNeverHealthy(t *testing.T) {
 	}
 }
 
-// sick is the mock driver with commands that a test answers.
+// sick is the mock driver whose commands return the test's answer.
 type sick struct {
 	*mock.Driver
 	answer func() error
@@ -172,8 +173,8 @@ func (s sick) Exec(ctx context.Context, _ driver.ID, x driver.Exec) (driver.Exit
 	return driver.ExitStatus{}, nil
 }
 
-// TestQuietChecks: results that say nothing new reach nobody.
-func TestQuietChecks(t *testing.T) {
+// TestUnchangedResultsAreNotReported: a check result without news causes no report.
+func TestUnchangedResultsAreNotReported(t *testing.T) {
 	m := newMaster(t)
 	var calls atomic.Int64
 	drv := sick{newMock(), func() error {

@@ -18,7 +18,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// execed runs a command to its end.
+// execed runs a command until it ends.
 func execed(t *testing.T, c nusav1.AllocationsClient, start *nusav1.ExecRequest_Start, input string) (stdout, stderr string, code int32, err error) {
 	t.Helper()
 	stream, err := c.Exec(t.Context())
@@ -57,8 +57,8 @@ func execed(t *testing.T, c nusav1.AllocationsClient, start *nusav1.ExecRequest_
 	}
 }
 
-// TestExec: over a tunnel, a command runs where its task runs.
-func TestExec(t *testing.T) {
+// TestExecRunsInTheTask: a command through a tunnel runs in its task.
+func TestExecRunsInTheTask(t *testing.T) {
 	m := newMaster(t)
 	m.order(testOrder("aaaa", 1, "process", sh("sleep 3600")))
 	m.order(testOrder("cccc", 3, "process", sh("exit 0"), batch))
@@ -74,7 +74,7 @@ func TestExec(t *testing.T) {
 		m.untilState("aaaa", stopped)
 	})
 	m.untilState("cccc", complete)
-	t.Cleanup(func() { // before the agent ends, which leaves its tasks alone
+	t.Cleanup(func() { // before the agent ends, which leaves its tasks running
 		m.set(func() { m.box.DeleteAt(10, "aaaa"); m.box.DeleteAt(11, "cccc") })
 		m.until("both to be forgotten", func() bool { return len(m.reports) == 0 })
 	})
@@ -121,8 +121,8 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// testExecSessions: a message that is too long and a caller that goes end a
-// session and its command, and there are only so many sessions.
+// testExecSessions: a message that is too long, and a caller that disconnects, end
+// a session and its command. The number of sessions is bounded.
 func testExecSessions(t *testing.T, client nusav1.AllocationsClient, words func(string) []string) {
 	open := func(ctx context.Context) nusav1.Allocations_ExecClient {
 		stream, err := client.Exec(ctx)
@@ -163,7 +163,7 @@ func testExecSessions(t *testing.T, client nusav1.AllocationsClient, words func(
 		t.Errorf("too long a message: %v, %v", m, err)
 	}
 	cancel()
-	// Their places are free, and nothing is left of them.
+	// The slots of the sessions are free and no process is left.
 	polled(t, "the commands to be killed", func() bool { return processes() <= before })
 	polled(t, "their places to be free", func() bool {
 		_, _, code, err := execed(t, client, &nusav1.ExecRequest_Start{Allocation: "aaaa", Command: words("exit 0")}, "")
@@ -171,8 +171,8 @@ func testExecSessions(t *testing.T, client nusav1.AllocationsClient, words func(
 	})
 }
 
-// testCommandFaults: what cannot be started ends as a shell ends of it, with the
-// command's name, also where a terminal is given.
+// testCommandFaults: a command that cannot be started ends like in a shell, with
+// the command's name, also in a terminal.
 func testCommandFaults(t *testing.T, client nusav1.AllocationsClient) {
 	t.Helper()
 	plain := filepath.Join(t.TempDir(), "plain")

@@ -19,7 +19,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// smallDisk is an empty folder on a disk of its own, of that many bytes.
+// smallDisk returns an empty folder on its own disk of size bytes.
 func smallDisk(t *testing.T, size int) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -54,11 +54,12 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// TestDiskFull: others fill the disk of the data folder. What runs goes on, is
-// not blocked by output that nobody can keep, can be stopped, and its end is
-// reported with its code; an agent that is killed then comes back to it. New
-// work is declined with a clear reason, until there is room again.
-func TestDiskFull(t *testing.T) {
+// TestFullDiskDeclinesNewWork: another program fills the disk of the data folder.
+// Running tasks go on, are not blocked by output that cannot be stored, and can be
+// stopped. Their ends are reported with their exit codes, also by the next agent
+// after a kill. New work is declined with a clear reason until the disk has space
+// again.
+func TestFullDiskDeclinesNewWork(t *testing.T) {
 	disk, dir := smallDisk(t, 24<<20), t.TempDir()
 	m := newMaster(t)
 	gates := map[string]string{}
@@ -199,11 +200,11 @@ func runWithStore(t *testing.T, cfg Config, broken *atomic.Bool) (stop func() er
 	return stop
 }
 
-// TestStoreFails: while nothing can be stored, orders to stop are carried out,
-// ends are kept to themselves, new orders are declined, and nothing is
-// acknowledged; afterwards all of it is stored and told. An agent that dies
-// before that is given the same orders again.
-func TestStoreFails(t *testing.T) {
+// TestFailingStoreDelaysEnds: while nothing can be stored, orders to stop are
+// applied, ends are not reported, new orders are declined, and nothing is
+// acknowledged. Afterwards everything is stored and reported. An agent that dies
+// before that receives the same orders again.
+func TestFailingStoreDelaysEnds(t *testing.T) {
 	m, mock, dir := newMaster(t), newMock(), t.TempDir()
 	broken := &atomic.Bool{}
 	cfg := testConfig(t, dir, mock, m.addr)
@@ -239,7 +240,8 @@ func TestStoreFails(t *testing.T) {
 	}
 	m.until("the session to break", func() bool { return len(m.sessions) == 0 })
 
-	// Again, and this time it recovers. What was declined is elsewhere by now.
+	// The same again, and this time the store recovers. The declined allocation is
+	// on another node by now.
 	m.set(func() { m.box.DeleteAt(6, "dddd") })
 	m.order(testOrder("ffff", 7, "mock", nil))
 	stop = runWithStore(t, cfg, broken)

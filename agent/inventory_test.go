@@ -21,10 +21,10 @@ func (a able) Fingerprint(ctx context.Context) driver.Fingerprint {
 	return f
 }
 
-// TestNoSecretsNoCapability: whatever its drivers can do, an agent without
-// secrets offers none, so that nothing that needs one is placed there, and says
-// which setting is missing; what else they can do stays.
-func TestNoSecretsNoCapability(t *testing.T) {
+// TestAgentWithoutSecretsOffersNone: an agent without secrets does not report the
+// capability, so that no task that needs a secret is placed there, and names the
+// missing setting. Other capabilities of its drivers remain.
+func TestAgentWithoutSecretsOffersNone(t *testing.T) {
 	for name, with := range map[string]bool{"without --secrets-dir": false, "with it": true} {
 		c := testConfig(t, t.TempDir(), able{mock.New(mock.Config{})}, "127.0.0.1:1")
 		if with {
@@ -49,7 +49,7 @@ func TestNoSecretsNoCapability(t *testing.T) {
 		if can := slices.Contains(d.GetCapabilities(), driver.CapSecrets); can != with || !slices.Contains(d.GetCapabilities(), driver.CapRecover) {
 			t.Errorf("%s: it can %v", name, d.GetCapabilities())
 		}
-		if says := strings.Contains(d.GetMessage(), "no secrets: its agent has none (--secrets-dir)"); says == with {
+		if says := strings.Contains(d.GetMessage(), "no secrets: this node has none: set --secrets-dir of its agent"); says == with {
 			t.Errorf("%s: %q", name, d.GetMessage())
 		}
 	}

@@ -20,11 +20,11 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// patience is how long a test waits for something that must happen.
+// patience bounds the wait of a test for something that must happen.
 const patience = time.Minute
 
-// server is a regional server that does just what the protocol asks for, and
-// can be told to lose messages.
+// server is a regional server that implements only the protocol. It can lose
+// messages on purpose.
 type server struct {
 	nusav1.UnimplementedDispatchServer
 	t    *testing.T
@@ -36,7 +36,7 @@ type server struct {
 	mu      sync.Mutex
 	changed notify.Signal
 	master  bool
-	// hint is where it says the master is, when it is not itself.
+	// hint is the master's address that a standby sends.
 	hint    string
 	servers []string
 	mark    store.MasterTerm
@@ -155,7 +155,7 @@ func (s *server) standby(ctx context.Context, stream nusav1.Dispatch_SessionServ
 		hint, list, master := s.hint, s.list(), s.master
 		s.mu.Unlock()
 		if master {
-			return nil // the agent comes again
+			return nil // the agent connects again
 		}
 		if hint != last {
 			last = hint
@@ -323,7 +323,7 @@ func (s *server) untilState(id string, state nusav1.AllocState) *nusav1.AllocRep
 	return rep
 }
 
-// connectedTo waits for a session as master.
+// untilSession waits for a session as master.
 func (s *server) untilSession() {
 	s.t.Helper()
 	s.until("a session", func() bool {

@@ -11,9 +11,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// A driver that was there before the agent's restart is missed with a clear
-// word.
-func TestDriverGone(t *testing.T) {
+// TestMissingDriverIsNamed: a task whose driver is missing after the agent's
+// restart fails with a clear message.
+func TestMissingDriverIsNamed(t *testing.T) {
 	m, drv, dir := newMaster(t), newMock(), t.TempDir()
 	m.order(testOrder("aaaa-1", 1, "mock", map[string]any{"stdout": "x", "run_time": "1ms"}, batch))
 	m.order(testOrder("aaaa-2", 2, "mock", nil))
@@ -38,9 +38,9 @@ func TestDriverGone(t *testing.T) {
 	}
 }
 
-// TestOddOrders: what no job file can say fails its own allocation, and is not
-// charged; the others run, and what runs is not lost.
-func TestOddOrders(t *testing.T) {
+// TestInvalidOrdersAreDeclined: an order that no job file can produce is declined
+// and not charged. Other allocations run, and running tasks go on.
+func TestInvalidOrdersAreDeclined(t *testing.T) {
 	m, drv := newMaster(t), newMock()
 	resources := func(r *nusav1.Resources) func(*nusav1.AllocOrder, *nusav1.Group) {
 		return func(o *nusav1.AllocOrder, _ *nusav1.Group) { o.Allocation.Resources = r }
@@ -94,9 +94,9 @@ func TestOddOrders(t *testing.T) {
 	}
 }
 
-// TestOrderThatLosesATask: what runs is stopped, with the allocation, though the
-// order no longer names it.
-func TestOrderThatLosesATask(t *testing.T) {
+// TestOrderWithoutARunningTaskStopsIt: a running task is stopped with its
+// allocation, although the order no longer contains the task.
+func TestOrderWithoutARunningTaskStopsIt(t *testing.T) {
 	m, drv, dir := newMaster(t), newMock(), t.TempDir()
 	for i, id := range []string{"aaaa", "bbbb", "cccc"} {
 		m.order(testOrder(id, uint64(i)+1, "mock", nil))

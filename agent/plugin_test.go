@@ -17,12 +17,12 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// closedFile in a test plugin's folder keeps it from running; pidFile is its
-// process.
+// closedFile in a test plugin's folder keeps the plugin from running. pidFile has
+// its process id.
 const closedFile, pidFile = "closed", "pid"
 
-// testPlugin is the main function of the tests' plugins: processes, of which the
-// plugin garbage has nothing sensible to say.
+// testPlugin is the main function of the tests' plugins. They run processes; the
+// plugin "garbage" returns invalid statuses.
 func testPlugin() error {
 	if _, err := os.Stat(closedFile); err == nil {
 		return fmt.Errorf("closed for now")
@@ -64,7 +64,7 @@ func withPlugin(t *testing.T, dir, server string, names ...string) Config {
 	return c
 }
 
-// pluginScript is for the process driver, which is given no PATH in a plugin.
+// pluginScript is for the process driver, which has no PATH in a plugin.
 func pluginScript(text string) map[string]any {
 	return map[string]any{"command": "/bin/sh", "args": []any{"-c", text}}
 }
@@ -84,10 +84,10 @@ func killPlugin(t *testing.T, dir, name string) {
 	}
 }
 
-// TestPlugin: a task of a plugin outlasts a kill of the plugin, and an agent
-// that starts while the plugin cannot run: each time the same run goes on, and
-// its true end is reported.
-func TestPlugin(t *testing.T) {
+// TestPluginTaskSurvivesItsPlugin: a task of a plugin survives a kill of the
+// plugin, and an agent that starts while the plugin cannot run. Each time the same
+// run goes on and its true end is reported.
+func TestPluginTaskSurvivesItsPlugin(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	gate := filepath.Join(t.TempDir(), "gate")
 	if err := syscall.Mkfifo(gate, 0o600); err != nil {
@@ -137,7 +137,8 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
-// TestPluginThatLies: only its own allocation fails, with the field at fault.
+// TestPluginThatLies: only the plugin's own allocation fails, with the field at
+// fault.
 func TestPluginThatLies(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	m.order(testOrder("aaaa", 1, "garbage", pluginScript("sleep 3600")))
@@ -150,8 +151,8 @@ func TestPluginThatLies(t *testing.T) {
 	m.untilState("bbbb", running)
 }
 
-// TestPluginNames: a name that a job file cannot have, or that reads like a
-// shipped driver's, is refused at the start.
+// TestPluginNames: a name that is invalid in a job file, or similar to a built-in
+// driver's, is refused at the start.
 func TestPluginNames(t *testing.T) {
 	for name, want := range map[string]string{
 		"process": "there is a driver process already",

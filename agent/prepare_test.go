@@ -25,7 +25,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// What is made ready of a task, end to end over real processes.
+// End-to-end tests of a task's preparation with real processes.
 
 func processConfig(t *testing.T, dir, server string) Config {
 	t.Helper()
@@ -38,7 +38,7 @@ func processConfig(t *testing.T, dir, server string) Config {
 	return c
 }
 
-// needsCapability skips where this host's processes cannot have it.
+// needsCapability skips the test if this host's processes do not have a capability.
 func needsCapability(t *testing.T, capability string) {
 	t.Helper()
 	self, _ := os.Executable()
@@ -56,7 +56,7 @@ func writeSecret(t *testing.T, dir, value string) {
 	}
 }
 
-// logBuffer is the agent's log.
+// logBuffer holds the agent's log.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -74,8 +74,8 @@ func (l *logBuffer) String() string {
 	return l.buf.String()
 }
 
-// leaks lists where below a folder a value is found, in files and their names.
-// The memory that holds it is another file system, and is left out.
+// leaks returns the files below a folder that contain a value, in their content or
+// their names. The memory that holds secrets is another file system and is skipped.
 func leaks(t *testing.T, dir, value string) []string {
 	t.Helper()
 	var out []string
@@ -101,10 +101,10 @@ func leaks(t *testing.T, dir, value string) []string {
 	return out
 }
 
-// TestSecretStaysInMemory: the task reads its secret, and nothing else has it:
-// not its environment, not its command line, not what the agent says, logs or
-// stores, nor what goes to the master. It survives the agent's restart, and ends
-// with the allocation.
+// TestSecretStaysInMemory: the task reads its secret, and the secret appears
+// nowhere else: not in the environment, the command line, the agent's log, its
+// output, its store, or its messages to the master. The secret survives the agent's
+// restart and is removed with the allocation.
 func TestSecretStaysInMemory(t *testing.T) {
 	needsCapability(t, driver.CapUser)
 	const secret = "hunter2-8d1f0c"
@@ -120,7 +120,7 @@ func TestSecretStaysInMemory(t *testing.T) {
 		main.Config.Fields["user"] = value("nobody")
 		main.Env = map[string]string{"DIR": "${NUSA_SECRETS_DIR}"}
 	}
-	// What it is compared with comes from outside of all that is looked at.
+	// The expected value comes from outside the searched folders.
 	script = strings.ReplaceAll(script, "$(cat local/expected)", "$(cat "+filepath.Join(dir, "expected")+")")
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, "expected"), []byte(secret), 0o644), openUp(dir)); err != nil {
 		t.Fatal(err)
@@ -180,9 +180,9 @@ func openUp(dir string) error {
 	return err
 }
 
-// TestDeclined: what a node does not have or allow is declined with a reason of
-// its own and the setting to change, and other nodes get it.
-func TestDeclined(t *testing.T) {
+// TestMissingPermissionDeclines: a task that needs something that the node does not
+// have or allow is declined with its own reason and the setting to change.
+func TestMissingPermissionDeclines(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	c := processConfig(t, filepath.Join(dir, "agent"), m.addr)
 	c.SecretsDir = filepath.Join(dir, "secrets")
@@ -210,7 +210,7 @@ func TestDeclined(t *testing.T) {
 	}
 }
 
-// TestArtifactsReachTheTask, a failure names its field, and a restart fetches
+// TestArtifactsReachTheTask: a failure names its field, and a restart fetches
 // nothing again.
 func TestArtifactsReachTheTask(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
@@ -254,13 +254,13 @@ func TestArtifactsReachTheTask(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if asked["/tool"] != 2 || asked["/gone"] != 2 { // one for each of two allocations; one for each of two runs
+	if asked["/tool"] != 2 || asked["/gone"] != 2 { // one request for each of two allocations; one for each of two runs
 		t.Errorf("requests %v", asked)
 	}
 }
 
-// TestVolumesOfAProcess: mounts where they are asked for, read-only too, seen by
-// the task and by what is executed beside it, and not by the host.
+// TestVolumesOfAProcess: volumes are mounted at their targets, read-only too. The
+// task and commands in it see them, the host does not.
 func TestVolumesOfAProcess(t *testing.T) {
 	needsCapability(t, driver.CapMounts)
 	m, dir := newMaster(t), t.TempDir()
@@ -324,9 +324,9 @@ func value(v any) *structpb.Value {
 	return out
 }
 
-// TestProcessUser: an agent that says as whom processes run lets none be
-// anybody else.
-func TestProcessUser(t *testing.T) {
+// TestProcessUserIsTheOnlyOne: an agent with --process-user lets no process run as
+// another user.
+func TestProcessUserIsTheOnlyOne(t *testing.T) {
 	needsCapability(t, driver.CapUser)
 	m, dir := newMaster(t), t.TempDir()
 	c := processConfig(t, filepath.Join(dir, "agent"), m.addr)
@@ -349,8 +349,8 @@ func TestProcessUser(t *testing.T) {
 	}
 }
 
-// TestEndedFoldersAreBounded: what ended long ago has no folder any more, by
-// count.
+// TestEndedFoldersAreBounded: the number of retained folders of ended allocations
+// is bounded.
 func TestEndedFoldersAreBounded(t *testing.T) {
 	m, drv, dir := newMaster(t), newMock(), t.TempDir()
 	c := testConfig(t, dir, drv, m.addr)

@@ -19,7 +19,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// agentProcess is an agent with the process driver, as the test's own binary.
+// agentProcess is an agent with the process driver in the test's own executable.
 func agentProcess(dir, server string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -33,8 +33,7 @@ func agentProcess(dir, server string) int {
 	return 0
 }
 
-// startProcess starts an agent as a process of its own, and waits until it is
-// ready.
+// startProcess starts an agent as a process and waits until it is ready.
 func startProcess(t *testing.T, dir, server string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -66,10 +65,10 @@ func sh(script string) map[string]any {
 	return map[string]any{"command": "sh", "args": []any{"-c", script}}
 }
 
-// TestEndedAgent: whether the agent's process is killed or asked to end, its
-// tasks are left alone; the next one adopts them, reports an exit that was
-// missed, and can stop them.
-func TestEndedAgent(t *testing.T) {
+// TestTasksOutliveTheirAgent: tasks go on when the agent's process is killed or
+// asked to end. The next agent adopts them, reports a missed exit, and can stop
+// them.
+func TestTasksOutliveTheirAgent(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		t.Run(signal.String(), func(t *testing.T) { testEndedAgent(t, signal) })
 	}
@@ -96,7 +95,7 @@ func testEndedAgent(t *testing.T, signal syscall.Signal) {
 	}
 	m.until("the session to break", func() bool { return len(m.sessions) == 0 })
 	m.set(func() { m.reports = map[string]*nusav1.AllocReport{} })
-	// One task ends while nobody looks.
+	// One task ends while no agent runs.
 	if err := os.WriteFile(gate, []byte("go\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -129,13 +128,13 @@ func testEndedAgent(t *testing.T, signal syscall.Signal) {
 	}
 }
 
-// TestPause: an agent that pauses stops its tasks and says nothing of it, and
-// the next start runs them anew as the same allocations; what had completed
-// stays complete, and what was to be stopped is stopped.
-func TestPause(t *testing.T) {
+// TestPausedTasksStartAgain: a pausing agent stops its tasks and reports nothing.
+// The next start runs them again as the same allocations. Completed tasks stay
+// complete, and tasks that must stop are stopped.
+func TestPausedTasksStartAgain(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	starts := filepath.Join(dir, "starts")
-	// No restart is allowed: one that counted would fail the allocation.
+	// No restart is allowed, so a counted restart would fail the allocation.
 	none := func(_ *nusav1.AllocOrder, g *nusav1.Group) {
 		g.Tasks["main"].Restart = &nusav1.Restart{Attempts: new(int32)}
 	}
@@ -208,14 +207,14 @@ func TestRemoveOnShutdownRemovesEveryRun(t *testing.T) {
 	}
 }
 
-// lines of a file; 0 if it cannot be read.
+// lines returns the number of lines of a file. 0: it cannot be read.
 func lines(path string) int {
 	text, _ := os.ReadFile(path)
 	return strings.Count(string(text), "\n")
 }
 
-// polled waits for what nobody reports: a running command's own doing comes
-// after its start was reported.
+// polled waits for something that is not reported: a command acts after its start
+// was reported.
 func polled(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -256,8 +255,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestRestartPolicy: a service that exits is restarted as its policy says, and
-// the output of the latest runs is kept.
+// TestRestartPolicy: a service that exits is restarted by its policy, and the
+// output of the latest runs is retained.
 func TestRestartPolicy(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	m.order(testOrder("aaaa", 1, "process", sh("echo run; exit 0"), func(_ *nusav1.AllocOrder, g *nusav1.Group) {
@@ -277,7 +276,7 @@ func TestRestartPolicy(t *testing.T) {
 	}
 }
 
-// TestStartLatency: from the order on the wire to the running report.
+// TestStartLatency measures the time from the order to the running report.
 func TestStartLatency(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	c := testConfig(t, dir, nil, m.addr)

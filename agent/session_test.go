@@ -8,9 +8,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestStandbyNamesTheMaster: the agent finds the master from any server, keeps
-// a second session warm, and follows the mastership.
-func TestStandbyNamesTheMaster(t *testing.T) {
+// TestAgentFollowsTheMaster: the agent finds the master from any server, keeps a
+// second session warm, and follows a change of leadership.
+func TestAgentFollowsTheMaster(t *testing.T) {
 	a, b, drv := newServer(t), newServer(t), newMock()
 	list := []string{a.addr, b.addr}
 	a.servers, b.servers = list, list
@@ -19,7 +19,7 @@ func TestStandbyNamesTheMaster(t *testing.T) {
 	runAgent(t, testConfig(t, t.TempDir(), drv, a.addr))
 	b.untilState("aaaa", running)
 	a.until("a warm session", func() bool { return len(a.sessions) == 1 })
-	// The mastership moves; the new master has committed nothing of the reports.
+	// The leadership moves. The new master has committed no report.
 	b.set(func() { b.master, b.hint = false, a.addr })
 	a.set(func() {
 		a.master, a.hint, a.mark.Term = true, "", 2
@@ -34,9 +34,9 @@ func TestStandbyNamesTheMaster(t *testing.T) {
 	}
 }
 
-// TestCluelessServer: a server that knows nobody else, as just after its
-// restart, does not hold an agent that could find the master elsewhere.
-func TestCluelessServer(t *testing.T) {
+// TestServerWithoutMasterIsLeft: a server that knows no master, for example after
+// its restart, does not hold an agent that can find the master elsewhere.
+func TestServerWithoutMasterIsLeft(t *testing.T) {
 	alone, master, drv := newServer(t), newServer(t), newMock()
 	alone.servers, alone.hint = []string{alone.addr}, ""
 	master.master = true
@@ -45,9 +45,9 @@ func TestCluelessServer(t *testing.T) {
 	master.untilState("aaaa", running)
 }
 
-// TestOldMaster: a master whose term is over is not listened to, also after a
+// TestOlderTermIsRefused: a master of an older term is refused, also after a
 // restart of the agent.
-func TestOldMaster(t *testing.T) {
+func TestOlderTermIsRefused(t *testing.T) {
 	m, drv, dir := newMaster(t), newMock(), t.TempDir()
 	m.mark.Term = 5
 	stop := runAgent(t, testConfig(t, dir, drv, m.addr))
@@ -67,9 +67,9 @@ func TestOldMaster(t *testing.T) {
 	m.untilState("aaaa", running)
 }
 
-// TestLease: silence ends what wants a lease, through its supervisor and the
-// agent, and nothing else.
-func TestLease(t *testing.T) {
+// TestLeaseExpiryStopsFencedTasks: without a lease the tasks that need one are
+// stopped by their supervisors and the agent. Other tasks go on.
+func TestLeaseExpiryStopsFencedTasks(t *testing.T) {
 	m, drv := newMaster(t), newMock()
 	m.lease = 300 * time.Millisecond
 	m.order(testOrder("keep", 1, "mock", nil))
@@ -86,16 +86,16 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestSilentMaster: a master that grants nothing for a lease is left and tried
-// again.
-func TestSilentMaster(t *testing.T) {
+// TestSilentMasterIsLeft: the agent leaves a master that sends nothing for a lease,
+// and tries again.
+func TestSilentMasterIsLeft(t *testing.T) {
 	m := newMaster(t)
 	m.lease, m.silent = 200*time.Millisecond, true
 	runAgent(t, testConfig(t, t.TempDir(), newMock(), m.addr))
 	m.until("another session", func() bool { return len(m.hellos) >= 2 })
 }
 
-func TestLeave(t *testing.T) {
+func TestLeaveStopsTasksAndSaysGoodbye(t *testing.T) {
 	m, drv := newMaster(t), newMock()
 	m.order(testOrder("aaaa", 1, "mock", nil))
 	c := testConfig(t, t.TempDir(), drv, m.addr)

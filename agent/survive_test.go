@@ -24,7 +24,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// statusOf reads the record that a supervisor keeps of a run.
+// statusOf reads a supervisor's record of a run.
 func statusOf(t *testing.T, path string) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -34,7 +34,7 @@ func statusOf(t *testing.T, path string) map[string]any {
 	status := map[string]any{}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	for { // the last one counts
+	for { // the last line counts
 		next := map[string]any{}
 		if err := d.Decode(&next); err == io.EOF {
 			return status
@@ -45,7 +45,7 @@ func statusOf(t *testing.T, path string) map[string]any {
 	}
 }
 
-// number of a record's field.
+// number returns a number of a record.
 func number(t *testing.T, status map[string]any, key string) int {
 	t.Helper()
 	n, err := strconv.Atoi(string(status[key].(json.Number)))
@@ -55,7 +55,7 @@ func number(t *testing.T, status map[string]any, key string) int {
 	return n
 }
 
-// startTicks is when a process started, since the boot (proc_pid_stat(5)).
+// startTicks returns the start time of a process since the boot (proc_pid_stat(5)).
 func startTicks(t *testing.T, pid int) uint64 {
 	t.Helper()
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
@@ -70,13 +70,13 @@ func startTicks(t *testing.T, pid int) uint64 {
 	return n
 }
 
-// TestReboot: the host goes down with the agent, its supervisors and tasks, and
-// comes up with another boot id. By then another process has the number, and
-// even the start time, of a task: it is neither adopted nor killed. What ran
-// is known to have ended so, and is run again as its policy says: at once, or by
-// the region elsewhere where no restart is allowed. What needs a lease waits for
-// a new one. What had ended before stays as it was.
-func TestReboot(t *testing.T) {
+// TestRebootEndsRuns: the host goes down with the agent, its supervisors and tasks,
+// and comes up with another boot id. Another process has a task's number, and even
+// its start time: it is neither adopted nor killed. The ended runs are reported
+// with the reboot as reason and restarted by their policies: at once, or by the
+// region on another node if no restart is allowed. A task that needs a lease waits
+// for a new one. Runs that had ended before do not change.
+func TestRebootEndsRuns(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	starts := filepath.Join(dir, "starts")
 	three := int32(3)
@@ -102,7 +102,7 @@ func TestReboot(t *testing.T) {
 	m.until("the session to break", func() bool { return len(m.sessions) == 0 })
 	m.set(func() {
 		m.reports = map[string]*nusav1.AllocReport{}
-		m.silent, m.lease = true, 2*time.Second // no lease is to be had yet
+		m.silent, m.lease = true, 2*time.Second // no lease is available yet
 	})
 	other := exec.Command("sleep", "3600")
 	if err := other.Start(); err != nil {
@@ -116,8 +116,8 @@ func TestReboot(t *testing.T) {
 		path := filepath.Join(data, "process", id, "main.1", "status.json")
 		status := statusOf(t, path)
 		command, supervisor := number(t, status, "PID"), number(t, status, "session")
-		// The command goes with its supervisor, which is killed before it can note
-		// anything.
+		// The command dies with its supervisor, which is killed before it can
+		// record anything.
 		if err := syscall.Kill(supervisor, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
@@ -173,8 +173,8 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// silent is a driver that may hang: then it answers nothing before the question
-// is over.
+// silent is a driver that may hang: then it answers only when the caller's context
+// ends.
 type silent struct {
 	*mock.Driver
 	hangs atomic.Bool
@@ -188,10 +188,10 @@ func (s *silent) Status(ctx context.Context, id driver.ID) (driver.Status, error
 	return s.Driver.Status(ctx, id)
 }
 
-// TestAgentStartsBesideADriverThatHangs: what others run is adopted and its
-// lease renewed at once, what that one runs is adopted when it answers, and
-// nothing begins twice.
-func TestAgentStartsBesideADriverThatHangs(t *testing.T) {
+// TestAgentStartsBesideAHangingDriver: runs of other drivers are adopted and their
+// leases renewed at once. Runs of the hanging driver are adopted when it answers.
+// No run begins twice.
+func TestAgentStartsBesideAHangingDriver(t *testing.T) {
 	m, drv, dir := newMaster(t), newMock(), t.TempDir()
 	hung := &silent{Driver: newMock()}
 	config := func() Config {

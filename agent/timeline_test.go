@@ -11,7 +11,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// skewed is a driver whose times are of a clock that was set meanwhile.
+// skewed is a driver whose times come from a wall clock that was set.
 type skewed struct {
 	driver.Driver
 	by time.Duration
@@ -30,9 +30,9 @@ func (s skewed) Wait(ctx context.Context, id driver.ID) (driver.Status, error) {
 	return s.shift(s.Driver.Wait(ctx, id))
 }
 
-// TestClockSet: a clock that is set changes neither how often nor how soon a
-// task is restarted, nor how long it may run.
-func TestClockSet(t *testing.T) {
+// TestWallClockDoesNotAffectRestarts: a wall clock that is set changes neither the
+// number nor the time of restarts, nor max_runtime.
+func TestWallClockDoesNotAffectRestarts(t *testing.T) {
 	for _, by := range []time.Duration{0, time.Hour, -time.Hour, -24 * time.Hour, 24 * time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
 			m, mock, dir := newMaster(t), newMock(), t.TempDir()
@@ -50,7 +50,7 @@ func TestClockSet(t *testing.T) {
 			if err := stop(); err != nil {
 				t.Fatal(err)
 			}
-			// The clock is set while nobody looks.
+			// The wall clock is set while no agent runs.
 			m.order(testOrder("cccc", 3, "mock", map[string]any{"run_time": "5ms", "exit_code": float64(1)}, func(_ *nusav1.AllocOrder, g *nusav1.Group) {
 				two := int32(2)
 				g.Tasks["main"].Restart = &nusav1.Restart{Attempts: &two, Delay: durationMillis(10), Window: durationpb.New(10 * time.Minute)}

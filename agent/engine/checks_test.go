@@ -21,8 +21,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestProbes: what the ways of a check make of what they meet.
-func TestProbes(t *testing.T) {
+// TestProbeResults checks the result of each kind of check for many responses.
+func TestProbeResults(t *testing.T) {
 	answers := map[string]string{
 		"/ok":       "HTTP/1.1 204 No Content\r\n\r\n",
 		"/ok?q=1":   "HTTP/1.0 200 OK\r\n\r\nbody",
@@ -56,7 +56,7 @@ func TestProbes(t *testing.T) {
 					_, _ = conn.Write([]byte(answer))
 					return
 				}
-				_, _ = conn.Read(make([]byte, 1)) // until the caller has had enough
+				_, _ = conn.Read(make([]byte, 1)) // until the caller closes the connection
 			})
 		}
 	})
@@ -92,7 +92,8 @@ func TestProbes(t *testing.T) {
 	if r := probe(tcp, n, free); r.OK || r.Message != "connection refused" {
 		t.Errorf("tcp to nobody: %+v", r)
 	}
-	// A task that listens at the node's own address only, and one elsewhere.
+	// A task that listens only at the node's own address, and a task on another
+	// machine.
 	own := n
 	own.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 		return d.DialContext(ctx, "tcp", strings.Replace(addr, fmt.Sprintf("192.0.2.1:%d", free), l.Addr().String(), 1))
@@ -107,9 +108,9 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestAnswered: through an engine's port a connection proves something only if
+// TestConnectionMustStayOpen: a connection through an engine's port counts only if
 // it is not closed at once.
-func TestAnswered(t *testing.T) {
+func TestConnectionMustStayOpen(t *testing.T) {
 	for name, c := range map[string]struct {
 		serve func(net.Conn)
 		ok    bool
@@ -129,9 +130,9 @@ func TestAnswered(t *testing.T) {
 	}
 }
 
-// TestManyChecks: at most so many at a time; that the others wait makes them
-// late and not failed, and all end with the agent.
-func TestManyChecks(t *testing.T) {
+// TestConcurrentChecksAreBounded: the number of concurrent checks is bounded.
+// Waiting makes a check late and not failed. All checks end with the agent.
+func TestConcurrentChecksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var now, most, lates, fails atomic.Int64
 		ctx, cancel := context.WithCancel(t.Context())
@@ -150,7 +151,7 @@ func TestManyChecks(t *testing.T) {
 				}
 				defer now.Add(-1)
 				select {
-				case <-time.After(20 * time.Second): // slow, and within its time
+				case <-time.After(20 * time.Second): // slow, but within its time-out
 					return "slow", nil
 				case <-ctx.Done():
 					return "", ctx.Err()
@@ -175,7 +176,7 @@ func TestManyChecks(t *testing.T) {
 	})
 }
 
-// BenchmarkCheck is what a check costs besides its call.
+// BenchmarkCheck measures the cost of a check without its probe.
 func BenchmarkCheck(b *testing.B) {
 	c := newChecks(b.Context(), NewMetrics(), func(driver.ID, health.State) {})
 	defer c.close()

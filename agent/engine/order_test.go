@@ -16,9 +16,10 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// An order that asks for what this version does not know still names every
-// task: what another version started must be found, to be stopped.
-func TestOrderThatCannotRunNamesItsTasks(t *testing.T) {
+// TestInvalidOrderNamesItsTasks: an order with fields that this version does not
+// know still contains every task, so that tasks that another version started can be
+// stopped.
+func TestInvalidOrderNamesItsTasks(t *testing.T) {
 	wire := ordertest.New("aaaa", 1, "process", nil, func(_ *nusav1.AllocOrder, g *nusav1.Group) {
 		g.Tasks["a"] = &nusav1.Task{Driver: "process", Env: map[string]string{"X": "${NUSA_OF_TOMORROW}"}}
 	})
@@ -36,8 +37,8 @@ func TestOrderThatCannotRunNamesItsTasks(t *testing.T) {
 	}
 }
 
-// TestUnreadableTaskIsNotBegun: a restart needs all of the order, not only whose
-// the task is.
+// TestUnreadableTaskIsNotBegun: a task whose order cannot be decoded completely
+// does not start.
 func TestUnreadableTaskIsNotBegun(t *testing.T) {
 	r := &runner{ctx: t.Context()}
 	drv := mock.New(mock.Config{})
@@ -50,8 +51,8 @@ func TestUnreadableTaskIsNotBegun(t *testing.T) {
 	}
 }
 
-// TestOddTimes fit into what the agent counts with.
-func TestOddTimes(t *testing.T) {
+// TestTimesAreBounded: extreme times of an order are moved into the agent's bounds.
+func TestTimesAreBounded(t *testing.T) {
 	for _, d := range []time.Duration{math.MinInt64, -1, 1, math.MaxInt64} {
 		odd := durationpb.New(d)
 		wire := ordertest.New("aaaa", 1, "mock", nil, func(o *nusav1.AllocOrder, g *nusav1.Group) {

@@ -70,7 +70,7 @@ func (s *stream) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	if s.left <= 0 {
-		return 0, errors.New("there is far more in it than its files")
+		return 0, errors.New("its headers are far larger than its files")
 	}
 	n, err := s.r.Read(p[:min(int64(len(p)), s.left)])
 	s.left -= int64(n)

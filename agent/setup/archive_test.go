@@ -224,7 +224,7 @@ func TestEndlessHeaders(t *testing.T) {
 	if err := gz.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := unpackTo(t, t.TempDir(), "tar.gz", buf.Bytes()); !errors.Is(err, errArchive) || !strings.Contains(err.Error(), "far more") {
+	if err := unpackTo(t, t.TempDir(), "tar.gz", buf.Bytes()); !errors.Is(err, errArchive) || !strings.Contains(err.Error(), "headers are far larger") {
 		t.Errorf("%d bytes that unpack to %d of headers: %v", buf.Len(), maxBetween, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -63,7 +63,7 @@ func (s *Setup) fetchAll(ctx context.Context, t Task, who owner) error {
 	case s.fetches <- struct{}{}:
 		defer func() { <-s.fetches }()
 	case <-ctx.Done():
-		return &Error{Field: "artifacts", Err: fmt.Errorf("waited for its turn behind %d others that this node fetches: %w", maxFetches, ctx.Err())}
+		return &Error{Field: "artifacts", Err: fmt.Errorf("waited behind %d other artifacts that this node fetches: %w", maxFetches, ctx.Err())}
 	}
 	b := &budget{left: s.cfg.ArtifactsMax, setting: "--artifacts-max"}
 	if t.Disk > 0 && t.Disk < b.left {
@@ -221,7 +221,7 @@ func baseName(source string) string {
 	return path.Base(u.Path)
 }
 
-var errChecksum = errors.New("the file is not the one that was meant")
+var errChecksum = errors.New("the file has another checksum")
 
 // hasher returns the hash of a checksum "sha256:…". nil: no checksum is given.
 func hasher(checksum string) (hash.Hash, string, error) {

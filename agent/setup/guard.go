@@ -81,7 +81,7 @@ func (s *Setup) allowSource(source string) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("%s is none of https, http, file", u.Scheme)
+	return fmt.Errorf("%s is neither https nor http nor file", u.Scheme)
 }
 
 // folderOf finds the operator's folder that a file is in.

@@ -37,7 +37,7 @@ func (s *Setup) hasSecret(namespace, name string) error {
 func (s *Setup) openSecret(namespace, name string) (*os.File, error) {
 	missing := fmt.Errorf("%w: %q of namespace %s", ErrSecretMissing, name, namespace)
 	if s.cfg.SecretsDir == "" {
-		return nil, fmt.Errorf("%w (its agent has none at all: --secrets-dir)", missing)
+		return nil, fmt.Errorf("%w (this node has none: set --secrets-dir of its agent)", missing)
 	}
 	if !filepath.IsLocal(namespace) || !filepath.IsLocal(name) || strings.ContainsRune(namespace+name, '/') || namespace == "." || name == "." {
 		return nil, missing
@@ -58,7 +58,7 @@ func (s *Setup) openSecret(namespace, name string) (*os.File, error) {
 		}
 		if err != nil {
 			s.cfg.Logger.Error("secret refused", "path", filepath.Join(s.cfg.SecretsDir, at), "error", err)
-			return nil, fmt.Errorf("%w: its agent holds %q of namespace %s and refuses it: %w", ErrSecretMissing, name, namespace, plain(err))
+			return nil, fmt.Errorf("%w: the agent refuses to read %q of namespace %s: %w", ErrSecretMissing, name, namespace, plain(err))
 		}
 	}
 	f, err := root.OpenFile(filepath.Join(namespace, name), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
@@ -87,9 +87,9 @@ func private(fi fs.FileInfo, file bool) error {
 	case !file && !fi.IsDir():
 		return errors.New("it is not in a plain folder")
 	case fi.Mode().Perm()&0o077 != 0:
-		return fmt.Errorf("others may read it: its mode, or that of a folder above, is %#o and must be private to the owner (chmod go=)", fi.Mode().Perm())
+		return fmt.Errorf("other users may read it: its mode, or that of a folder above, is %#o and must be private to the owner (chmod go=)", fi.Mode().Perm())
 	case st == nil || int(st.Uid) != os.Geteuid() && st.Uid != 0:
-		return errors.New("it belongs to somebody else")
+		return errors.New("its owner is neither root nor the user of the agent")
 	case file && fi.Size() > maxSecret:
 		return fmt.Errorf("it has %d bytes, at most %d", fi.Size(), maxSecret)
 	}
@@ -100,7 +100,7 @@ func private(fi fs.FileInfo, file bool) error {
 // secret exists is checked when a task begins.
 func (s *Setup) CanSecrets() error {
 	if s.cfg.SecretsDir == "" {
-		return errors.New("its agent has none (--secrets-dir)")
+		return errors.New("this node has none: set --secrets-dir of its agent")
 	}
 	fi, err := os.Stat(s.cfg.SecretsDir)
 	if err == nil {
@@ -195,7 +195,7 @@ func (s *Setup) writeSecret(root *os.Root, namespace, name string, who owner) er
 	err = unix.Fstatfs(int(at.Fd()), &fsys)
 	at.Close()
 	if err != nil || fsys.Type != unix.TMPFS_MAGIC {
-		return errors.New("there is no memory mounted for it")
+		return errors.New("no memory is mounted for the secrets")
 	}
 	from, err := s.openSecret(namespace, name)
 	if err != nil {

@@ -392,21 +392,21 @@ func (s *Setup) VolumesAllow() ([]string, bool) {
 
 func (s *Setup) volume(source string) (string, error) {
 	if len(s.cfg.VolumesAllow) == 0 {
-		return "", fmt.Errorf("%w: its agent allows no folder of the host (--volumes-allow)", driver.ErrNotAllowed)
+		return "", fmt.Errorf("%w: this node allows no folder of the host: set --volumes-allow of its agent", driver.ErrNotAllowed)
 	}
 	if !folder.Allowed(source, s.cfg.VolumesAllow) {
-		return "", fmt.Errorf("%w: %s is not below %s (--volumes-allow)", driver.ErrNotAllowed, source, strings.Join(s.cfg.VolumesAllow, ", "))
+		return "", fmt.Errorf("%w: %s is not below %s: name it in --volumes-allow of this node's agent", driver.ErrNotAllowed, source, strings.Join(s.cfg.VolumesAllow, ", "))
 	}
 	real, err := filepath.EvalSymlinks(source)
 	if err != nil {
 		return "", fmt.Errorf("%w: %s: %w", driver.ErrNotAllowed, source, plain(err))
 	}
 	if !folder.Below(real, resolved(s.cfg.VolumesAllow)) {
-		return "", fmt.Errorf("%w: a link in %s leads out of what --volumes-allow names", driver.ErrNotAllowed, source)
+		return "", fmt.Errorf("%w: a link in %s leads outside the folders of --volumes-allow", driver.ErrNotAllowed, source)
 	}
 	for _, own := range resolved(s.cfg.Private) {
 		if folder.Below(real, []string{own}) || folder.Below(own, []string{real}) {
-			return "", fmt.Errorf("%w: %s leads to what is the agent's own: name a folder that neither is in its data or secrets folder or in /run/nusa, nor holds one of them", driver.ErrNotAllowed, source)
+			return "", fmt.Errorf("%w: %s is a folder of the agent, or contains one: name a folder outside its data folder, its secrets folder and /run/nusa", driver.ErrNotAllowed, source)
 		}
 	}
 	return real, nil

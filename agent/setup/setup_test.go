@@ -176,13 +176,13 @@ func TestCanSecrets(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	says(newSetup(t, nil), "its agent has none (--secrets-dir)")
+	says(newSetup(t, nil), "this node has none: set --secrets-dir of its agent")
 	says(s, "")
 	for _, mode := range []fs.FileMode{0o750, 0o700} {
 		if err := os.Chmod(dir, mode); err != nil {
 			t.Fatal(err)
 		}
-		says(s, map[fs.FileMode]string{0o750: "--secrets-dir: others may read it"}[mode])
+		says(s, map[fs.FileMode]string{0o750: "--secrets-dir: other users may read it"}[mode])
 	}
 	if err := os.Rename(dir, dir+"-linked"); err != nil {
 		t.Fatal(err)
@@ -272,7 +272,7 @@ func TestVolumes(t *testing.T) {
 		source, want string // resolved, or words of the error
 	}{
 		{srv, srv + "/api", srv + "/api"},
-		{base, srv, "the agent's own"},
+		{base, srv, "is a folder of the agent"},
 		{srv, srv + "/in", srv + "/api"},
 		{"/", srv + "/out", other},
 		{srv, srv + "/out", "leads out"},
@@ -281,10 +281,10 @@ func TestVolumes(t *testing.T) {
 		{srv, base + "/srv2", "is not below"},
 		{srv, other, "is not below"},
 		{srv, srv + "/absent", "no such file"},
-		{base, base + "/run", "the agent's own"},
-		{srv, srv + "/agent", "the agent's own"},
-		{srv, srv, "the agent's own"},
-		{srv, srv + "/api/..", "the agent's own"},
+		{base, base + "/run", "is a folder of the agent"},
+		{srv, srv + "/agent", "is a folder of the agent"},
+		{srv, srv, "is a folder of the agent"},
+		{srv, srv + "/api/..", "is a folder of the agent"},
 		{srv, "relative", "is not below"},
 		{"", srv, "--volumes-allow"},
 	} {

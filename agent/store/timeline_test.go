@@ -8,9 +8,10 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 )
 
-// TestTimeline: the same boot goes on where it was whatever the host's clock
-// says meanwhile; another boot begins anew, never before what is on record.
-func TestTimeline(t *testing.T) {
+// TestTimelineIgnoresTheWallClock: in one boot the timeline continues even if the
+// wall clock is set. Another boot begins a new timeline, not before any recorded
+// time.
+func TestTimelineIgnoresTheWallClock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.db")
 	up := time.Hour
 	clock := func() time.Duration { return up }
@@ -31,7 +32,7 @@ func TestTimeline(t *testing.T) {
 	if d := time.Since(first.Now()); d < 0 || d > time.Minute {
 		t.Errorf("it begins %s ago", d)
 	}
-	up += 24 * time.Hour // of which the host's clock shows none: it was set back by a day
+	up += 24 * time.Hour // the wall clock shows none of it: it was set back by a day
 	if again := open("one", Contents{}); !again.zero.Equal(first.zero) {
 		t.Errorf("the same boot began at %s, then at %s", first.zero, again.zero)
 	}

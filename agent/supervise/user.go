@@ -146,7 +146,7 @@ func limitTraced(pid int, limits map[string]Ulimit, cred *syscall.Credential) er
 		}
 		if time.Since(began) > detachLimit {
 			_ = unix.Kill(pid, unix.SIGKILL)
-			return fmt.Errorf("process %d does not stand still to be limited", pid)
+			return fmt.Errorf("process %d did not stop in time to set its limits", pid)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func readAuth(path string) (map[string]registry.AuthConfig, error) {
 	case !fi.Mode().IsRegular() || fi.Size() > maxAuth:
 		return nil, fmt.Errorf("%s: not a file of at most %d bytes", path, maxAuth)
 	case fi.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s: others on this host can read or write it (mode %#o): chmod go= it", path, fi.Mode().Perm())
+		return nil, fmt.Errorf("%s: other users of this host can read or write it (mode %#o): chmod go= it", path, fi.Mode().Perm())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxAuth))
 	if err != nil {
@@ -50,7 +50,7 @@ func readAuth(path string) (map[string]registry.AuthConfig, error) {
 		CredHelpers map[string]string              `json:"credHelpers"`
 	}
 	if json.Unmarshal(data, &file) != nil {
-		return nil, fmt.Errorf("%s: not JSON of the form of Docker's config.json", path)
+		return nil, fmt.Errorf("%s: not JSON in the format of Docker's config.json", path)
 	}
 	if file.CredsStore != "" || len(file.CredHelpers) > 0 {
 		return nil, fmt.Errorf("%s: credsStore and credHelpers are programs, which the agent does not run: write auths", path)

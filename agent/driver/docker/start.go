@@ -127,7 +127,7 @@ func (d *Driver) enter(ctx context.Context, id driver.ID) (context.Context, func
 }
 
 // errTaken: another program's container has this container's name.
-var errTaken = errors.New("its name is taken by a container of somebody else")
+var errTaken = errors.New("another program has a container of that name: remove or rename that container")
 
 // create makes the container. It makes a container again that an interrupted start
 // left and that never ran. For a container that has run it returns ran.
@@ -176,7 +176,7 @@ func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made stri
 			return "", false, fmt.Errorf("%w: %w", driver.ErrStart, err)
 		}
 	}
-	return "", false, fmt.Errorf("%w: %s: the engine neither makes it nor has it", driver.ErrStart, nameOf(t.ID))
+	return "", false, fmt.Errorf("%w: %s: the engine refuses the name and has no such container", driver.ErrStart, nameOf(t.ID))
 }
 
 // begin asks the engine to start a container that never ran. A running container

@@ -1,5 +1,3 @@
-// Package drivertest is the contract suite of drivers: every driver passes it,
-// over its real engine.
 package drivertest
 
 import (
@@ -16,11 +14,11 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Subject is a driver under test and how to ask it for behaviour.
+// Subject is a driver under test, with configurations for certain behaviour.
 type Subject struct {
-	// Driver that is healthy here.
+	// Driver must be healthy on this host.
 	Driver driver.Driver
-	// Reopen returns a driver as a restarted agent would have it: what ran goes
+	// Reopen returns a new driver like that of a restarted agent. Running tasks go
 	// on.
 	Reopen func(t *testing.T) driver.Driver
 	// Clock of leases.
@@ -33,14 +31,14 @@ type Subject struct {
 	Invalid map[string]any
 	// Broken is a config that fails to start.
 	Broken map[string]any
-	// Framed: what is kept of the output takes more than the output itself.
+	// Framed: the stored output takes more bytes than the output itself.
 	Framed bool
-	// Shell is a command that runs a script of the POSIX shell in a task; it
-	// needs cat, sleep and stty there. Required with driver.CapExec.
+	// Shell returns a command that runs a POSIX shell script in a task. The task
+	// must have cat, sleep and stty. Required with driver.CapExec.
 	Shell func(script string) []string
 }
 
-// limit of one call in a test.
+// limit bounds one call in a test.
 const limit = 2 * time.Minute
 
 type suite struct {
@@ -331,11 +329,11 @@ func (s *suite) leaseEnds() {
 
 func (s *suite) leaseRenewed() {
 	if !s.fencing() {
-		return // covered by leaseEnds
+		return // leaseEnds covers this case
 	}
 	var t driver.Task
 	var renewed time.Duration
-	for lease := time.Second; ; lease *= 2 { // until the engine is fast enough to renew it in time
+	for lease := time.Second; ; lease *= 2 { // until the engine is fast enough to renew the lease in time
 		t = s.task(s.Sleeper)
 		t.LeaseDeadline = s.Clock() + lease
 		s.start(t)

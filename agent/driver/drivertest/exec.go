@@ -13,15 +13,15 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// The cases of Exec, Stats and Update. What a driver has no capability for must
-// be ErrUnsupported.
+// The cases of Exec, Stats and Update. A driver without the capability must return
+// ErrUnsupported.
 
 func (s *suite) has(capability string) bool {
 	return slices.Contains(s.Driver.Fingerprint(s.ctx).Capabilities, capability)
 }
 
-// execs starts a task to run further commands in, if the driver can; else it
-// checks that the driver says so.
+// execs starts a task for further commands if the driver supports them. Else it
+// checks that the driver returns ErrUnsupported.
 func (s *suite) execs() (driver.Task, bool) {
 	s.t.Helper()
 	t := s.task(s.Sleeper)
@@ -83,11 +83,11 @@ func (s *suite) execInput() {
 	if !ok {
 		return
 	}
-	want := strings.Repeat("0123456789abcde\n", 16<<10) // more than any pipe holds
+	want := strings.Repeat("0123456789abcde\n", 16<<10) // more than a pipe holds
 	if out, _, st := s.exec(t.ID, "cat", driver.Exec{Stdin: strings.NewReader(want)}); out != want || st.Code != 0 {
 		s.t.Errorf("of %d bytes came back %d, %+v", len(want), len(out), st)
 	}
-	// Input that nobody reads, or that never comes, does not hold the end up.
+	// Unread input, or input that never comes, does not delay the end.
 	if _, _, st := s.exec(t.ID, "exit 3", driver.Exec{Stdin: strings.NewReader(want)}); st.Code != 3 {
 		s.t.Errorf("with unread input: %+v", st)
 	}
@@ -120,7 +120,8 @@ func (s *suite) execRefused() {
 	}
 }
 
-// execKilled: what a command started ends with its context; the task goes on.
+// execKilled checks that a command's processes end with its context and that the
+// task goes on.
 func (s *suite) execKilled() {
 	t, ok := s.execs()
 	if !ok {
@@ -145,7 +146,7 @@ func (s *suite) execKilled() {
 		s.t.Errorf("exec whose context ended: %v", err)
 	}
 	alive := "for p in " + strings.TrimSpace(pids) + "; do state=; read -r _ _ state _ 2>/dev/null </proc/$p/stat; case $state in ''|Z|X) ;; *) exit 1 ;; esac; done"
-	// An engine may take a moment to kill; the suite's context bounds it.
+	// An engine may take a moment to kill. The suite's context bounds that.
 	for s.ctx.Err() == nil {
 		if _, _, st := s.exec(t.ID, alive, driver.Exec{}); st.Code == 0 {
 			break
@@ -215,7 +216,7 @@ func (s *suite) stats() {
 	}
 	if s.has(driver.CapExec) && before.CPU >= 0 {
 		s.exec(t.ID, "i=0; while test $i -lt 100000; do i=$((i+1)); done", driver.Exec{})
-		// An engine may look only now and then; the suite's context bounds it.
+		// An engine may measure only now and then. The suite's context bounds that.
 		for after := before; after.CPU <= before.CPU; {
 			if after, err = s.Driver.Stats(s.ctx, t.ID); err != nil {
 				s.t.Fatalf("the CPU time stays %s: %v", before.CPU, err)
@@ -246,7 +247,7 @@ func (s *suite) update() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for _, r := range []driver.Resources{limits, {}, t.Resources} { // again, none, as before
+	for _, r := range []driver.Resources{limits, {}, t.Resources} { // the limits, no limits, the original limits
 		if err := s.Driver.Update(s.ctx, t.ID, r); err != nil {
 			s.t.Errorf("update to %+v: %v", r, err)
 		}

@@ -10,11 +10,12 @@ import (
 	"testing"
 )
 
-// nobody is the user of that name on most systems.
+// nobody is the number of the user "nobody" on most systems.
 const nobody = 65534
 
-// Unprivileged calls f as a user who is not root: a test that runs as root is
-// started again, alone, as somebody else. Before f nothing may happen in it.
+// Unprivileged calls f as a user that is not root. A test that runs as root is
+// started again, alone, as another user. The test must do nothing before it calls
+// Unprivileged.
 func Unprivileged(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -56,7 +57,8 @@ func copyFile(to, from string) error {
 	return err
 }
 
-// ForbiddenSocket is one that somebody listens on and this user may not use.
+// ForbiddenSocket returns a socket that a server listens at and that this user may
+// not use.
 func ForbiddenSocket(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -65,7 +67,7 @@ func ForbiddenSocket(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	if err := os.Chmod(path, 0o020); err != nil { // for the group; the owner is not asked about it
+	if err := os.Chmod(path, 0o020); err != nil { // write permission for the group only; root could use the socket all the same
 		t.Fatal(err)
 	}
 	return path

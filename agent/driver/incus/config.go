@@ -89,7 +89,7 @@ func (c *config) set(key string, value any, taskDir string) (err error) {
 func ownKeys(config map[string]string) error {
 	for _, k := range slices.Sorted(maps.Keys(config)) {
 		if k == "boot.autostart" || k == "raw.lxc" || strings.HasPrefix(k, keyPrefix) || strings.HasPrefix(k, "volatile.") {
-			return fmt.Errorf("[%q]: is set by the driver alone", k)
+			return fmt.Errorf("[%q]: is set only by the driver", k)
 		}
 	}
 	return nil

@@ -81,7 +81,7 @@ func LoadTLS(cert, key, ca string) (*tls.Config, error) {
 	out := &tls.Config{MinVersion: tls.VersionTLS12}
 	if cert != "" || key != "" {
 		if fi, err := os.Stat(key); err == nil && fi.Mode().Perm()&0o007 != 0 {
-			return nil, fmt.Errorf("%s: others on this host can read or write the key (mode %v): chmod o= it", key, fi.Mode().Perm())
+			return nil, fmt.Errorf("%s: other users of this host can read or write the key (mode %v): chmod o= it", key, fi.Mode().Perm())
 		}
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {

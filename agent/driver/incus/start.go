@@ -217,7 +217,7 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-cha
 			if st, err := supervise.Query(d.box(id)); err == nil {
 				return outside(st).StartError()
 			}
-			return d.explain(ctx, rec, config{}, errors.New("the container ended before its supervisor said a word"))
+			return d.explain(ctx, rec, config{}, errors.New("the container ended before its supervisor recorded a start"))
 		case <-ctx.Done():
 			return ctx.Err()
 		}

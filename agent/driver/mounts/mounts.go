@@ -48,7 +48,7 @@ func Separate() error {
 func Open(path string) (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if errors.Is(err, unix.ELOOP) {
-		err = fmt.Errorf("there is a link where there was none when it was allowed: %w", err)
+		err = fmt.Errorf("the path contains a link that was made after it was allowed: %w", err)
 	}
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}

@@ -15,19 +15,20 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// goneSoon is how long a broken connection waits for the news of why.
+// goneSoon bounds the wait after a broken connection for the reason of the process'
+// end.
 const goneSoon = time.Second
 
 // verb is a call of the contract.
 type verb struct {
 	name  string
 	limit time.Duration
-	// patient calls wait for a plugin that does not run, and are tried again
-	// when it ends meanwhile.
+	// patient calls wait for a plugin that does not run, and are repeated if it
+	// ends during the call.
 	patient bool
 }
 
-// call asks the plugin within the verb's limit.
+// call calls the plugin within the verb's limit.
 func call[Req, Resp any](ctx context.Context, d *Driver, v verb, req Req, f func(nusav1.DriverClient, context.Context, Req, ...grpc.CallOption) (Resp, error)) (Resp, error) {
 	var none Resp
 	limited, cancel := context.WithTimeout(ctx, v.limit)
@@ -51,8 +52,8 @@ func call[Req, Resp any](ctx context.Context, d *Driver, v verb, req Req, f func
 	}
 }
 
-// explain turns the failure of a call into an Error. limited is ctx with the
-// verb's own limit.
+// explain converts a failed call into an Error. limited is ctx with the verb's own
+// limit.
 func (d *Driver) explain(ctx, limited context.Context, l *life, v verb, err error) *Error {
 	out := &Error{Plugin: d.cfg.Name, Verb: v.name}
 	switch code := status.Code(err); {
@@ -78,15 +79,15 @@ func (d *Driver) explain(ctx, limited context.Context, l *life, v verb, err erro
 	return out
 }
 
-// earlier says whether the deadline of ctx comes before that of what was made
-// of it.
+// earlier says whether the deadline of ctx is before that of limited, which was
+// made of ctx.
 func earlier(ctx, limited context.Context) bool {
 	a, ok := ctx.Deadline()
 	b, _ := limited.Deadline()
 	return ok && !a.After(b)
 }
 
-// breach is an answer that breaks the contract.
+// breach returns the error of an answer that breaks the contract.
 func (d *Driver) breach(verb string, err error) error {
 	return &Error{Plugin: d.cfg.Name, Verb: verb, Kind: driver.ErrContract, Text: err.Error()}
 }
@@ -114,7 +115,8 @@ func (d *Driver) Status(ctx context.Context, id driver.ID) (driver.Status, error
 	return st, nil
 }
 
-// Wait: see driver.Driver. It outlasts the plugin: what it runs goes on.
+// Wait: see driver.Driver. It continues across restarts of the plugin, because the
+// plugin's runs go on.
 func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) {
 	req := &nusav1.WaitRunRequest{Id: wireID(id), Limit: durationpb.New(d.limits.poll)}
 	v := verb{"Wait", d.limits.poll + d.limits.quick, true}
@@ -169,7 +171,7 @@ func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) er
 	return known(err)
 }
 
-// known takes a run that is unknown for one that was stopped or removed.
+// known converts the error of an unknown run into success, for a stop or a removal.
 func known(err error) error {
 	if errors.Is(err, driver.ErrNotFound) {
 		return nil

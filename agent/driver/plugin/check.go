@@ -11,25 +11,25 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Versions of the contract. A change that the other side must know of is a new
-// version; an agent keeps on speaking the one before.
+// Versions of the contract. A change that the other side must know is a new
+// version. An agent also speaks the version before.
 const (
-	// Newest version that this package speaks, and Oldest.
+	// Newest and Oldest are the versions that this package speaks.
 	Newest = 1
 	Oldest = 1
 )
 
-// Bounds of what a plugin says, in bytes.
+// Bounds of a plugin's messages and texts, in bytes.
 const (
-	maxMessageBytes = 1 << 20 // of a message on the wire
+	maxMessageBytes = 1 << 20 // of a message
 	maxMessage      = 4 << 10 // of a text for people
 	maxVersion      = 64
 	maxCapability   = 64
 	maxCapabilities = 32
 )
 
-// choose is the version that a plugin answers to an agent: the greatest that
-// both speak.
+// choose returns a plugin's answer to an agent: the greatest version that both
+// speak.
 func choose(r *nusav1.HandshakeRequest) (int32, error) {
 	v := min(r.GetNewest(), Newest)
 	if v < r.GetOldest() || v < Oldest {
@@ -39,7 +39,7 @@ func choose(r *nusav1.HandshakeRequest) (int32, error) {
 	return v, nil
 }
 
-// checkHandshake looks at a plugin's answer.
+// checkHandshake checks a plugin's answer.
 func checkHandshake(name string, r *nusav1.HandshakeResponse) error {
 	if v := r.GetProtocol(); v < Oldest || v > Newest {
 		return fmt.Errorf("%w: Handshake: protocol: it chose version %d of the contract, this agent speaks %d..%d", driver.ErrContract, v, Oldest, Newest)
@@ -51,8 +51,8 @@ func checkHandshake(name string, r *nusav1.HandshakeResponse) error {
 	return nil
 }
 
-// checkFingerprint reads what a plugin says about itself. Capabilities in lacks
-// are withdrawn: it claims them and does not have them.
+// checkFingerprint converts a plugin's fingerprint. Capabilities in lacks are
+// removed, because the plugin reports them and does not have them.
 func checkFingerprint(name string, r *nusav1.DriverInfo, lacks []string) driver.Fingerprint {
 	bad := func(field, format string, args ...any) driver.Fingerprint {
 		return driver.Fingerprint{Version: clip(r.GetVersion(), maxVersion),
@@ -86,7 +86,7 @@ func notInCapability(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_')
 }
 
-// checkStatus reads a status.
+// checkStatus converts and checks a status.
 func checkStatus(r *nusav1.RunStatus) (driver.Status, error) {
 	out := driver.Status{PID: int(r.GetPid()), Started: timeOf(r.GetStarted())}
 	known := false
@@ -128,7 +128,7 @@ func checkStatus(r *nusav1.RunStatus) (driver.Status, error) {
 	return out, nil
 }
 
-// checkData refuses a piece of output that is larger than agreed.
+// checkData refuses a piece of output that is too large.
 func checkData(field string, data []byte) error {
 	if len(data) > driver.MaxChunk {
 		return fmt.Errorf("%w: %s: %d bytes in one message, at most %d", driver.ErrContract, field, len(data), driver.MaxChunk)
@@ -136,8 +136,8 @@ func checkData(field string, data []byte) error {
 	return nil
 }
 
-// clip makes text of a plugin fit to be stored and shown: one line, valid, of at
-// most so many bytes.
+// clip makes a plugin's text fit to be stored and shown: valid UTF-8 on one line,
+// of at most most bytes.
 func clip(s string, most int) string {
 	if len(s) > most {
 		cut := most

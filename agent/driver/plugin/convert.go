@@ -13,8 +13,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Both sides of the wire: what the agent says is taken as it is, since the
-// plugin trusts it; what a plugin says is checked in check.go.
+// Both sides use these conversions. The plugin trusts the agent, so the agent's
+// messages are not checked. A plugin's messages are checked in check.go.
 
 func wireID(id driver.ID) *nusav1.RunID {
 	return &nusav1.RunID{Alloc: id.Alloc, Task: id.Task, Run: int32(id.Run)}
@@ -54,7 +54,7 @@ func limitsOf(r *nusav1.RunLimits) driver.Resources {
 	return driver.Resources{CPUMilli: r.GetCpuMilli(), MemoryBytes: r.GetMemoryBytes(), DiskBytes: r.GetDiskBytes()}
 }
 
-// wireTask fails where the configuration has what no job file can hold.
+// wireTask fails if the configuration contains a value that no job file can hold.
 func wireTask(t driver.Task) (*nusav1.StartRunRequest, error) {
 	config, err := structpb.NewStruct(t.Config)
 	if err != nil {

@@ -13,22 +13,22 @@ import (
 
 // Error is why a call of a plugin failed.
 type Error struct {
-	// Plugin is its name, Verb the call of the contract, such as "Start".
+	// Plugin is the plugin's name, Verb the call of the contract, such as "Start".
 	Plugin, Verb string
-	// Kind is one of package driver's errors, or of package context's; nil where
-	// the plugin gave none.
+	// Kind is an error of package driver or of package context. nil: the plugin
+	// gave none.
 	Kind error
-	// Text is what it said, or what became of it.
+	// Text is the plugin's message, or how the plugin ended.
 	Text string
-	// LastLine that it wrote on its standard error, where it crashed.
+	// LastLine is the last line on its standard error, if it crashed.
 	LastLine string
 
-	silent bool // it was there, and gave no answer
+	silent bool // the plugin ran and did not answer
 }
 
 // Error reads "plugin qemu: Status: the driver cannot be asked now: it ended with
-// exit code 2: panic: no image", or for what the plugin itself refused "plugin
-// qemu: task cannot run: config.image: no such file".
+// exit code 2: panic: no image", or for a refusal by the plugin "plugin qemu: task
+// cannot run: config.image: no such file".
 func (e *Error) Error() string {
 	text := "plugin " + e.Plugin + ": "
 	if e.Kind == nil || e.Kind == driver.ErrUnavailable || e.Kind == driver.ErrContract {
@@ -44,8 +44,8 @@ func (e *Error) Error() string {
 	return strings.TrimSuffix(text, ": ")
 }
 
-// Unwrap returns the kind; whatever fails a Start but what can never be done is
-// a start that failed.
+// Unwrap returns the kind. Every error of a Start is an ErrStart, except
+// ErrInvalid.
 func (e *Error) Unwrap() []error {
 	var out []error
 	if e.Kind != nil {
@@ -57,8 +57,8 @@ func (e *Error) Unwrap() []error {
 	return out
 }
 
-// kinds of errors by code. The order matters on the plugin's side: an error may
-// wrap several.
+// kinds maps errors to codes. The order matters on the plugin's side, because an
+// error may wrap several.
 var kinds = []struct {
 	err  error
 	code codes.Code
@@ -72,7 +72,7 @@ var kinds = []struct {
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 }
 
-// wireError is a driver's error as the agent is told it.
+// wireError converts a driver's error for the agent.
 func wireError(err error) error {
 	if err == nil {
 		return nil
@@ -85,10 +85,10 @@ func wireError(err error) error {
 	return status.Error(codes.Unknown, clip(err.Error(), maxMessage))
 }
 
-// optional verbs may be missing, as their capabilities say.
+// optional calls may be missing, as the capabilities say.
 var optional = map[string]bool{"Exec": true, "Stats": true, "Update": true, "Renew": true}
 
-// readError reads what a plugin answered; that it is gone is not for here.
+// readError converts an error of a plugin that answered.
 func readError(name, verb string, err error) *Error {
 	s := status.Convert(err)
 	out := &Error{Plugin: name, Verb: verb, Text: clip(s.Message(), maxMessage)}
@@ -104,7 +104,7 @@ func readError(name, verb string, err error) *Error {
 		out.Kind = driver.ErrInvalid
 	case s.Code() == codes.ResourceExhausted && strings.Contains(s.Message(), "larger than max"):
 		out.Kind = driver.ErrContract
-	case s.Code() == codes.OK: // no status at all
+	case s.Code() == codes.OK: // not a gRPC status
 		out.Text = clip(err.Error(), maxMessage)
 	}
 	return out

@@ -164,7 +164,7 @@ func TestFingerprintsOfLiars(t *testing.T) {
 		"shouts":           `capabilities: "EXEC" is not a name`,
 		"boasts":           "capabilities: there are 41, at most 32",
 		"talks":            "received message larger than max",
-		"knows everything": "Status: it answers run_state_running for a run that never was",
+		"knows everything": "Status: it returns run_state_running for a run that does not exist",
 		"mute":             "it did not answer the handshake within 300ms",
 	} {
 		t.Run(name, func(t *testing.T) {

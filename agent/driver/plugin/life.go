@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// drain is how long the output of a process that has ended is read: what it
-	// started may hold the pipe.
+	// drain bounds the reading of output after a process has ended: its children
+	// may hold the pipe.
 	drain = 200 * time.Millisecond
 )
 
@@ -39,16 +39,16 @@ type life struct {
 	stdin   io.Closer
 	lines   *lines
 	dir     string // of its socket
-	link    string // that leads to dir, for who comes after a kill; "" = none
-	// lacks are capabilities that it claims and does not have.
+	link    string // a link to dir, for an agent that starts after a kill; "": none
+	// lacks are capabilities that the plugin reports and does not have.
 	lacks []string
-	// gone is closed when it has ended, as end says.
+	// gone is closed when the process has ended. Then end says how.
 	gone chan struct{}
 	end  string
 }
 
-// begin starts a process and asks it whom the agent has before it; nil and why
-// where that fails. sockets is a folder for the folder of its socket.
+// begin starts a process and asks for its handshake. After an error it returns nil
+// and the reason. sockets is a folder for the folder of its socket.
 func begin(ctx context.Context, cfg Config, sockets string, limits limits) (*life, error) {
 	l := &life{name: cfg.Name, lines: newLines(cfg.Logger), gone: make(chan struct{})}
 	if err := l.makeDir(sockets); err != nil {
@@ -71,7 +71,7 @@ func begin(ctx context.Context, cfg Config, sockets string, limits limits) (*lif
 	return l, nil
 }
 
-// connect dials a socket that may not be there yet.
+// connect dials a socket that may not exist yet.
 func connect(socket string) (*grpc.ClientConn, error) {
 	pace := backoff.Config{BaseDelay: 2 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 100 * time.Millisecond}
 	return grpc.NewClient("passthrough:///plugin",
@@ -84,8 +84,8 @@ func connect(socket string) (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(2*maxMessageBytes)))
 }
 
-// start the process. Its secrets, if any, are not the agent's: what the agent
-// was told by NUSA_* stays here.
+// start starts the process. The NUSA_ variables of the agent, which may hold
+// secrets, are not passed to it.
 func (l *life) start(cfg Config, socket string) error {
 	cmd := exec.Command(cfg.Path, cfg.Args...)
 	cmd.Dir = cfg.data()
@@ -134,7 +134,7 @@ func (l *life) start(cfg Config, socket string) error {
 	return <-started
 }
 
-// greet says hello and looks whether it keeps to the contract.
+// greet makes the handshake and checks that the plugin follows the contract.
 func (l *life) greet(ctx context.Context, cfg Config, limits limits) error {
 	ctx, cancel := context.WithTimeout(ctx, limits.launch)
 	defer cancel()
@@ -165,7 +165,8 @@ func (l *life) greet(ctx context.Context, cfg Config, limits limits) error {
 	return l.probe(quick)
 }
 
-// ended says how it ended, with its last words. Once it is gone.
+// ended says how the process ended, with its last line. Call it after gone is
+// closed.
 func (l *life) ended() string {
 	if line := l.lines.end(); line != "" {
 		return l.end + ": " + line
@@ -173,18 +174,19 @@ func (l *life) ended() string {
 	return l.end
 }
 
-// never is a run that never was.
+// never is the id of a run that does not exist.
 var never = &nusav1.RunID{Alloc: "00000000-0000-0000-0000-000000000000", Task: "never", Run: 1}
 
-// probe asks after a run that never was: who knows it would have the agent
-// adopt what does not run. What is claimed must be there.
+// probe asks for a run that does not exist: a plugin that knows it would make the
+// agent adopt a run that does not run. It also checks that reported capabilities
+// exist.
 func (l *life) probe(ctx context.Context) error {
 	if st, err := l.client.Status(ctx, &nusav1.RunRequest{Id: never}); err == nil {
-		return fmt.Errorf("%w: Status: it answers %s for a run that never was", driver.ErrContract, strings.ToLower(st.GetState().String()))
+		return fmt.Errorf("%w: Status: it returns %s for a run that does not exist", driver.ErrContract, strings.ToLower(st.GetState().String()))
 	}
 	f, err := l.client.Fingerprint(ctx, &nusav1.FingerprintRequest{})
 	if err != nil {
-		return nil // the driver looks again
+		return nil // the driver asks again later
 	}
 	for _, c := range f.GetCapabilities() {
 		var err error
@@ -219,7 +221,8 @@ func (l *life) probeExec(ctx context.Context) error {
 	return err
 }
 
-// finish asks the process to end and sees to it. What it started goes on.
+// finish asks the process to end and kills it after the grace. The plugin's runs go
+// on.
 func (l *life) finish(grace time.Duration) {
 	l.stdin.Close()
 	t := time.NewTimer(grace)
@@ -233,7 +236,7 @@ func (l *life) finish(grace time.Duration) {
 	l.close()
 }
 
-// close what is left of a process that is gone.
+// close closes what is left of a process that has ended.
 func (l *life) close() {
 	if l.conn != nil {
 		_ = l.conn.Close()

@@ -11,30 +11,30 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Bounds of what a plugin may write into the agent's log.
+// Bounds of a plugin's lines in the agent's log.
 const (
 	maxLine        = 1 << 10 // bytes
 	linesPerSecond = 20
 	linesAtOnce    = 100
 )
 
-// lines passes a plugin's output on to the agent's log and remembers the line
-// that tells why it ended.
+// lines copies a plugin's output to the agent's log and remembers the line that
+// says why the plugin ended.
 type lines struct {
 	log   *slog.Logger
 	limit *rate.Limiter
 
 	mu      sync.Mutex
 	last    string
-	telling bool // last begins a report of a crash, of which the rest says less
-	left    int  // lines left out of the log since the last one in it
+	telling bool // last begins a crash report, whose further lines say less
+	left    int  // lines omitted from the log since the last one in it
 }
 
 func newLines(log *slog.Logger) *lines {
 	return &lines{log: log, limit: rate.NewLimiter(linesPerSecond, linesAtOnce)}
 }
 
-// read until the end, in bounded memory whatever comes.
+// read reads until the end, in bounded memory.
 func (l *lines) read(r io.Reader) {
 	b := bufio.NewReaderSize(r, maxLine)
 	for cut := false; ; {
@@ -59,7 +59,7 @@ func (l *lines) add(line string, cut bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A Go program says why it ends before all of its goroutines.
+	// A Go program prints the reason of a crash before its goroutines.
 	crash := strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
 	if crash || !l.telling {
 		l.last, l.telling = line, crash
@@ -72,15 +72,15 @@ func (l *lines) add(line string, cut bool) {
 	l.log.Info("plugin says", "line", line)
 }
 
-// flush says how much was left out. The caller holds mu.
+// flush logs how many lines were omitted. The caller holds mu.
 func (l *lines) flush() {
 	if l.left > 0 {
-		l.log.Warn("plugin says too much", "lines_left_out", l.left)
+		l.log.Warn("plugin logs too much: lines are omitted", "lines_left_out", l.left)
 		l.left = 0
 	}
 }
 
-// end is the last line, once there will be no more.
+// end returns the last line once there are no more.
 func (l *lines) end() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,17 +1,3 @@
-// Package plugin makes a driver of any executable that serves the gRPC contract
-// of proto/nusa/v1/driver.proto over a unix socket.
-//
-// For the author of a plugin in Go that is one call: Serve, with a driver.Driver;
-// examples/plugin is a whole one, and agent/driver/drivertest the suite that a
-// driver passes. In other languages it is the service of driver.proto, whose
-// text says how a plugin is started, when it is ready, how versions are agreed
-// on and how it ends.
-//
-// For the agent it is New: a driver.Driver that starts the executable, starts it
-// again when it ends, and trusts nothing that it says. Calls wait for a plugin
-// that is being started again where a retry is harmless and nobody waits for
-// the answer (Start, Wait, Stop, Update, Remove), and fail at once with
-// driver.ErrUnavailable otherwise.
 package plugin
 
 import (
@@ -33,36 +19,35 @@ import (
 
 // Config of a Driver.
 type Config struct {
-	// Name of the driver, as jobs write it. Required.
+	// Name of the driver in job files. Required.
 	Name string
 	// Path of the executable, absolute, and its arguments. Required.
 	Path string
 	Args []string
-	// Dir is kept for the plugin, by this Driver alone. Required, absolute.
+	// Dir is the plugin's folder, used by this Driver alone. Required, absolute.
 	Dir string
-	// AgentVersion is told to the plugin, for people.
+	// AgentVersion is passed to the plugin, for people.
 	AgentVersion string
-	// Logger takes what the plugin prints, and what becomes of it. Default:
+	// Logger receives the plugin's output, its starts and its ends. Default:
 	// discards.
 	Logger *slog.Logger
-	// Changed is called when Fingerprint would answer otherwise than before; may
-	// be nil.
+	// Changed is called when the result of Fingerprint has changed. It may be nil.
 	Changed func()
 }
 
-// data is where the plugin keeps what outlives it.
+// data returns the folder in which the plugin keeps its data.
 func (c Config) data() string { return filepath.Join(c.Dir, "data") }
 
-// limits of time; driver.proto promises them to plugins.
+// limits of time, as documented for plugins in driver.proto.
 type limits struct {
 	launch time.Duration // until the handshake is answered
-	quick  time.Duration // a call that only looks
-	slow   time.Duration // one that changes something, beyond its own grace
+	quick  time.Duration // a call that only reads
+	slow   time.Duration // a call that changes something, in addition to its grace
 	start  time.Duration
-	poll   time.Duration // one Wait, and quick more
-	ping   time.Duration // between two looks at its health
-	stop   time.Duration // from the end of its input to its own
-	steady time.Duration // a process that lived so long did not fail at the start
+	poll   time.Duration // one Wait, in addition to quick
+	ping   time.Duration // between two health checks
+	stop   time.Duration // from the end of its input to its own end
+	steady time.Duration // a process that lived longer did not fail at its start
 }
 
 var defaults = limits{
@@ -71,31 +56,31 @@ var defaults = limits{
 }
 
 const (
-	// maxMissed looks at its health in a row may stay without an answer.
+	// maxMissed health checks in a row may stay unanswered.
 	maxMissed = 2
 	// maxCrashes of a plugin are survived by one call.
 	maxCrashes = 3
 )
 
-// Driver is a plugin as the agent sees it. Make one with New, end it with Close.
+// Driver is a plugin for the agent. Make one with New, end it with Close.
 type Driver struct {
 	cfg     Config
 	limits  limits
 	sockets string
 	ctx     context.Context
 	cancel  context.CancelFunc
-	over    chan struct{} // the watch has ended
-	looked  chan struct{} // the first start was tried
+	over    chan struct{} // closed when the watch has ended
+	looked  chan struct{} // closed after the first start was tried
 
 	mu      sync.Mutex
-	now     *life         // nil while there is none
-	why     string        // there is none
+	now     *life         // nil: no process runs
+	why     string        // no process runs
 	changed chan struct{} // closed when now changes
 	print   driver.Fingerprint
 }
 
-// New starts the plugin and returns at once; whether it is fit for anything,
-// Fingerprint says.
+// New starts the plugin and returns at once. Fingerprint says whether the plugin
+// works.
 func New(cfg Config) (*Driver, error) { return open(cfg, defaults) }
 
 func open(cfg Config, limits limits) (*Driver, error) {
@@ -121,7 +106,7 @@ func open(cfg Config, limits limits) (*Driver, error) {
 	return d, nil
 }
 
-// Close ends the plugin. What it runs goes on.
+// Close ends the plugin. Its runs go on.
 func (d *Driver) Close() {
 	d.cancel()
 	<-d.over
@@ -164,7 +149,7 @@ func (d *Driver) run() {
 	}
 }
 
-// watch a process until it has ended or Close is called.
+// watch watches a process until it has ended or Close is called.
 func (d *Driver) watch(l *life) error {
 	tick := time.NewTicker(d.limits.ping)
 	defer tick.Stop()
@@ -191,7 +176,7 @@ func (d *Driver) watch(l *life) error {
 	}
 }
 
-// noAnswer is what ails a plugin that hangs.
+// noAnswer is the health message of a plugin that hangs.
 const noAnswer = "it does not answer"
 
 // look asks a process for its fingerprint.
@@ -208,7 +193,7 @@ func (d *Driver) look(l *life) driver.Fingerprint {
 	return checkFingerprint(d.cfg.Name, r, l.lacks)
 }
 
-// set what is known.
+// set sets the present process and its fingerprint.
 func (d *Driver) set(now *life, why string, f driver.Fingerprint) {
 	d.mu.Lock()
 	if d.now != now || d.why != why {
@@ -230,8 +215,8 @@ func (d *Driver) latest() driver.Fingerprint {
 	return d.print
 }
 
-// Fingerprint is what the plugin said last: it never waits for it, but at its
-// first start.
+// Fingerprint returns the plugin's last fingerprint. It waits for the plugin only
+// at its first start.
 func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	select {
 	case <-d.looked:
@@ -241,8 +226,8 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	return d.latest()
 }
 
-// current is the process to ask; with wait the next one, should there be none.
-// The first one is waited for in any case.
+// current returns the running process. With wait it waits for the next process if
+// none runs. It always waits for the first one.
 func (d *Driver) current(ctx context.Context, wait bool) (*life, error) {
 	select {
 	case <-d.looked:

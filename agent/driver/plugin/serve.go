@@ -26,16 +26,16 @@ const (
 	envName   = "NUSA_PLUGIN_NAME"
 )
 
-// serveGrace is how long calls may go on when the agent has gone.
+// serveGrace bounds the calls that run when the agent ends.
 const serveGrace = 2 * time.Second
 
-// Dir is the folder, absolute and private, in which a plugin keeps what outlives
-// it. Empty where no agent started this process.
+// Dir returns the plugin's folder, absolute and private, for data that outlives the
+// plugin. "": no agent started this process.
 func Dir() string { return os.Getenv(envDir) }
 
-// Serve is the main function of a plugin in Go: it answers the agent's calls with
-// d until the agent ends it. What d runs is to go on then. Name is what jobs
-// write as their `driver`.
+// Serve is the main function of a plugin in Go. It answers the agent's calls with d
+// until the agent ends it. The runs of d must go on after that. Name is the value
+// of `driver` in job files.
 func Serve(name string, d driver.Driver) error {
 	socket := os.Getenv(envSocket)
 	if socket == "" {
@@ -56,7 +56,7 @@ func Serve(name string, d driver.Driver) error {
 	return s.Serve(l)
 }
 
-// server is a driver on the wire.
+// server serves a driver over gRPC.
 type server struct {
 	nusav1.UnimplementedDriverServer
 	name string
@@ -72,7 +72,7 @@ func (s *server) Handshake(_ context.Context, r *nusav1.HandshakeRequest) (*nusa
 	return &nusav1.HandshakeResponse{Protocol: v, Name: s.name}, nil
 }
 
-// Fingerprint asks the driver; so do all others.
+// Fingerprint asks the driver, like all other methods.
 func (s *server) Fingerprint(ctx context.Context, _ *nusav1.FingerprintRequest) (*nusav1.DriverInfo, error) {
 	f := s.d.Fingerprint(ctx)
 	return &nusav1.DriverInfo{Name: s.name, Healthy: f.Healthy, Version: f.Version, Message: clip(f.Message, maxMessage), Capabilities: f.Capabilities}, nil
@@ -133,8 +133,8 @@ func (s *server) Remove(ctx context.Context, r *nusav1.RunRequest) (*nusav1.Driv
 	return done(s.d.Remove(ctx, idOf(r.GetId())))
 }
 
-// Exec holds one message in each direction and no more: who reads slowly holds
-// up the command, and a command that does not read holds up the caller.
+// Exec buffers one message in each direction: a slow reader delays the command, and
+// a command that does not read delays the caller.
 func (s *server) Exec(stream nusav1.Driver_ExecServer) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -149,7 +149,7 @@ func (s *server) Exec(stream nusav1.Driver_ExecServer) error {
 	in, keys := io.Pipe()
 	defer in.Close()
 	sizes := make(chan driver.WindowSize)
-	// Ends with the stream, at the latest when this handler returns.
+	// This goroutine ends with the stream, at the latest when the handler returns.
 	go func() {
 		if err := receive(ctx, stream, keys, sizes); err != nil {
 			cancel()
@@ -172,7 +172,8 @@ func (s *server) Exec(stream nusav1.Driver_ExecServer) error {
 	return stream.Send(&nusav1.RunExecResponse{Exited: true, ExitCode: int32(st.Code), Signal: int32(st.Signal)})
 }
 
-// receive takes the agent's messages until the session ends. An error ends it.
+// receive handles the agent's messages until the session ends. An error ends the
+// session.
 func receive(ctx context.Context, stream nusav1.Driver_ExecServer, keys *io.PipeWriter, sizes chan<- driver.WindowSize) error {
 	for {
 		m, err := stream.Recv()
@@ -184,7 +185,7 @@ func receive(ctx context.Context, stream nusav1.Driver_ExecServer, keys *io.Pipe
 			return err
 		}
 		if len(m.GetStdin()) > 0 {
-			_, _ = keys.Write(m.GetStdin()) // fails when nobody reads any more, which is no matter
+			_, _ = keys.Write(m.GetStdin()) // an error only says that the command no longer reads
 		}
 		if m.GetStdinClose() {
 			keys.Close()
@@ -199,7 +200,7 @@ func receive(ctx context.Context, stream nusav1.Driver_ExecServer, keys *io.Pipe
 	}
 }
 
-// output is a writer into a session, in messages of at most driver.MaxChunk.
+// output writes into a session, in messages of at most driver.MaxChunk bytes.
 type output struct {
 	send func(*nusav1.RunExecResponse) error
 	mu   *sync.Mutex // of both outputs

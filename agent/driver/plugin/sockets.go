@@ -10,18 +10,17 @@ import (
 )
 
 const (
-	// maxSocket is how long a socket's path may be, in bytes, wherever it is
-	// opened.
+	// maxSocket bounds the length of a socket's path, in bytes.
 	maxSocket = 100
-	// socketName is the socket's in its folder.
+	// socketName is the socket's name in its folder.
 	socketName = "s"
-	// elsewhere is how the name of a folder in the temporary folder begins.
+	// elsewhere is the prefix of folders in the temporary folder.
 	elsewhere = "nusa-plugin-"
 )
 
-// makeDir makes the folder of the socket below sockets, or where its path would
-// be too long in the temporary folder. A link leads there from below sockets,
-// and is there first: whoever comes after a kill finds it.
+// makeDir makes the folder of the socket below sockets, or in the temporary folder
+// if its path would be too long. In that case a link below sockets is made first,
+// so that an agent that starts after a kill finds the folder.
 func (l *life) makeDir(sockets string) (err error) {
 	if l.dir, err = os.MkdirTemp(sockets, ""); err != nil || len(l.dir)+1+len(socketName) <= maxSocket {
 		return err
@@ -30,7 +29,7 @@ func (l *life) makeDir(sockets string) (err error) {
 	if err := errors.Join(os.Remove(l.link), os.Symlink(l.dir, l.link)); err != nil {
 		return err
 	}
-	if err := os.Mkdir(l.dir, 0o700); err != nil { // never one that is there
+	if err := os.Mkdir(l.dir, 0o700); err != nil { // fails if the folder exists
 		_ = os.Remove(l.link)
 		return err
 	}
@@ -44,7 +43,7 @@ func (l *life) removeDir() {
 	}
 }
 
-// sweep removes the folders of an agent's sockets that was killed.
+// sweep removes the folders of the sockets of an agent that was killed.
 func sweep(sockets string) error {
 	entries, err := os.ReadDir(sockets)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -55,8 +54,8 @@ func sweep(sockets string) error {
 		if err != nil || !strings.HasPrefix(filepath.Base(dir), elsewhere) {
 			continue
 		}
-		// Anybody may have made one of that name since. Of ours nobody else can
-		// have changed anything.
+		// Another user may have made a folder of that name in between. A private
+		// folder of this user is unchanged.
 		fi, err := os.Lstat(dir)
 		if err != nil || !fi.IsDir() {
 			continue

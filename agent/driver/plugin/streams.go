@@ -13,8 +13,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Logs: see driver.Driver. Without Follow the plugin must not pause for longer
-// than a call that changes something may take.
+// Logs: see driver.Driver. Without Follow the plugin may not pause for longer than
+// the limit of a call that changes something.
 func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, emit func(driver.LogChunk) error) error {
 	v := verb{name: "Logs", limit: d.limits.slow}
 	l, err := d.current(ctx, false)
@@ -55,8 +55,7 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	}
 }
 
-// Exec: see driver.Driver. Nothing is held here but one message in each
-// direction.
+// Exec: see driver.Driver. It buffers one message in each direction.
 func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
 	v := verb{name: "Exec"}
 	l, err := d.current(ctx, false)
@@ -99,17 +98,17 @@ func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.
 // session of a further command.
 type session struct {
 	stream nusav1.Driver_ExecClient
-	mu     sync.Mutex // of sending
+	mu     sync.Mutex // guards sending
 }
 
-// send fails when the session is over, which its receiver notices.
+// send returns false when the session has ended. The receiver notices that too.
 func (s *session) send(m *nusav1.RunExecRequest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stream.Send(m) == nil
 }
 
-// input passes the command's input on. It ends with the reader or the session.
+// input copies the command's input. It ends with the reader or the session.
 func (s *session) input(r io.Reader) {
 	if r != nil {
 		for buf := make([]byte, driver.MaxChunk); ; {
@@ -125,7 +124,7 @@ func (s *session) input(r io.Reader) {
 	s.send(&nusav1.RunExecRequest{StdinClose: true})
 }
 
-// resizes passes a terminal's sizes on.
+// resizes passes the sizes of a terminal to the plugin.
 func (s *session) resizes(ctx context.Context, sizes <-chan driver.WindowSize) {
 	for {
 		select {
@@ -140,7 +139,7 @@ func (s *session) resizes(ctx context.Context, sizes <-chan driver.WindowSize) {
 	}
 }
 
-// take one message of the plugin.
+// take handles one message of the plugin.
 func (s *session) take(m *nusav1.RunExecResponse, x driver.Exec) (st driver.ExitStatus, over bool, err error) {
 	for _, out := range []struct {
 		name string

@@ -45,7 +45,7 @@ func ParseUsers(first string, others []string) (Users, error) {
 			return nil, fmt.Errorf("%s: %w", flag, err)
 		}
 		if gid == 0 && uid != 0 && !strings.Contains(text, ":") {
-			return nil, fmt.Errorf("%s: the group of %s is root's: say %s:GROUP", flag, text, text)
+			return nil, fmt.Errorf("%s: the group of %s is root's: write %s:GROUP", flag, text, text)
 		}
 		if err := becomes(uid, gid); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", flag, text, err)
@@ -70,7 +70,7 @@ func becomes(uid, gid uint32) error {
 	}
 	groups = append(groups, os.Getgid(), os.Getegid())
 	if i := slices.IndexFunc(groups, func(g int) bool { return g != int(gid) }); i >= 0 {
-		return fmt.Errorf("this agent is also of the group %d, which only one that runs as root can take from its processes: "+
+		return fmt.Errorf("the agent's user is also in the group %d, and only an agent that runs as root can drop a group: "+
 			"start it with the group %d alone, or as root", groups[i], gid)
 	}
 	return nil

@@ -190,9 +190,9 @@ func TestUsersWithoutRoot(t *testing.T) {
 	}{
 		{4711, nil, "4711:4711", ""},
 		{4711, []uint32{4711}, "4711", ""},
-		{4711, []uint32{4712}, "4711:4711", "also of the group 4712"},
-		{4712, nil, "4711:4711", "also of the group 4712"},
-		{4711, nil, "4711:4712", "also of the group 4711"},
+		{4711, []uint32{4712}, "4711:4711", "also in the group 4712"},
+		{4712, nil, "4711:4711", "also in the group 4712"},
+		{4711, nil, "4711:4712", "also in the group 4711"},
 		{4711, nil, "4712:4711", "only an agent that runs as root"},
 		{4711, nil, "0:4711", "only an agent that runs as root"},
 	} {

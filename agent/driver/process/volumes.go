@@ -17,7 +17,7 @@ import (
 func link(t driver.Task, why error) error {
 	for _, v := range t.Volumes {
 		if v.ReadOnly || v.Target != "" {
-			return fmt.Errorf("%w: task %s: volumes.%s: read_only and target need mounts, which this host has not: %w", driver.ErrInvalid, t.ID.Task, v.Name, why)
+			return fmt.Errorf("%w: task %s: volumes.%s: read_only and target need mounts, which this host does not have: %w", driver.ErrInvalid, t.ID.Task, v.Name, why)
 		}
 		link := filepath.Join(t.AllocDir, v.Name)
 		if to, err := os.Readlink(link); err == nil && to == v.Source {
@@ -48,7 +48,7 @@ func (d *Driver) view(t driver.Task, user string) (*supervise.View, error) {
 				return nil, fmt.Errorf("volumes.%s: %w", vol.Name, err)
 			}
 		} else if _, err := os.Stat(target); err != nil {
-			return nil, fmt.Errorf("volumes.%s.target: %w: a process sees the host's folders, and where there is none nothing is mounted", vol.Name, err)
+			return nil, fmt.Errorf("volumes.%s.target: %w: a process sees the host's folders, so the target must be an existing folder", vol.Name, err)
 		}
 		v.Mounts = append(v.Mounts, supervise.Mount{Source: vol.Source, Target: target, ReadOnly: vol.ReadOnly})
 	}

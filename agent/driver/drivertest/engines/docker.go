@@ -21,26 +21,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Docker is an engine of the test's own with an image "box:1" of busybox.
+// Docker is an engine of one test, with an image "box:1" of busybox.
 type Docker struct {
 	Dir string
 	Net *Network
-	// Process of the engine, to be sent signals.
+	// Process of the engine, for signals.
 	Process *os.Process
 
 	flags []string
 	done  chan struct{}
 }
 
-// NewDocker starts an engine in a network namespace, with flags of dockerd.
-// Without an error, and with one that is not ErrMissing, Destroy has to follow.
+// NewDocker starts an engine in a network namespace, with flags of dockerd. Call
+// Destroy afterwards, also after an error that is not ErrMissing.
 func NewDocker(network *Network, flags ...string) (*Docker, error) {
 	d := &Docker{Net: network, flags: flags}
 	_, err := exec.LookPath("dockerd")
 	if err := look("docker", err == nil); err != nil {
 		return d, err
 	}
-	if d.Dir, err = os.MkdirTemp("", "nusa-docker-"); err != nil { // a socket's path is short
+	if d.Dir, err = os.MkdirTemp("", "nusa-docker-"); err != nil { // the path of a socket must be short
 		return d, err
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -54,10 +54,10 @@ func NewDocker(network *Network, flags ...string) (*Docker, error) {
 	return d, d.Load(ctx, "box:1", runtime.GOARCH, map[string]any{"Cmd": []string{"/bin/sleep", "3600"}})
 }
 
-// Host is the engine's address.
+// Host returns the engine's address.
 func (d *Docker) Host() string { return "unix://" + filepath.Join(d.Dir, "sock") }
 
-// Start the engine, also again, and wait until it answers.
+// Start starts the engine, also again, and waits until it answers.
 func (d *Docker) Start() error {
 	out, err := log(filepath.Join(d.Dir, "log"))
 	if err != nil {
@@ -96,7 +96,7 @@ func (d *Docker) Start() error {
 	}
 }
 
-// ask the engine over a connection of its own.
+// ask calls the engine over a new connection.
 func (d *Docker) ask(what func(*client.Client) error) error {
 	cli, err := client.New(client.WithHost(d.Host()))
 	if err != nil {
@@ -105,7 +105,7 @@ func (d *Docker) ask(what func(*client.Client) error) error {
 	return errors.Join(what(cli), cli.Close())
 }
 
-// Stop the engine with a signal and wait for its end.
+// Stop stops the engine with a signal and waits for its end.
 func (d *Docker) Stop(sig os.Signal) error {
 	containerd, _ := os.ReadFile(filepath.Join(d.Dir, "exec", "containerd", "containerd.pid"))
 	_ = d.Process.Signal(sig)
@@ -114,14 +114,15 @@ func (d *Docker) Stop(sig os.Signal) error {
 	case <-time.After(readyLimit):
 		return fmt.Errorf("dockerd does not end:\n%s", end(filepath.Join(d.Dir, "log")))
 	}
-	// Its helper dies with it, but the next engine takes a zombie for a live one.
+	// The engine's helper dies with it, but the next engine would take a zombie for
+	// a running helper.
 	if pid, err := strconv.Atoi(string(containerd)); err == nil {
 		_, _ = unix.Wait4(pid, nil, 0, nil)
 	}
 	return nil
 }
 
-// Destroy the engine with all its containers and its folder.
+// Destroy removes the engine with all its containers and its folder.
 func (d *Docker) Destroy() error {
 	var errs []error
 	if d.Process != nil {
@@ -143,7 +144,8 @@ func (d *Docker) Destroy() error {
 	return errors.Join(append(errs, os.RemoveAll(d.Dir))...)
 }
 
-// Load makes an image of busybox; config is as in an image's configuration.
+// Load makes an image of busybox. config is in the format of an image's
+// configuration.
 func (d *Docker) Load(ctx context.Context, name, arch string, config map[string]any) error {
 	program, err := busybox()
 	if err != nil {

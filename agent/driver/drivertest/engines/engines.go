@@ -1,6 +1,3 @@
-// Package engines starts real Incus daemons and Docker engines for tests, each
-// in folders, and if wanted in a network namespace, of its own, so that they
-// meet no other of the host and several stand for several nodes.
 package engines
 
 import (
@@ -18,17 +15,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrMissing: what an engine needs is not installed here, or this is not root.
-// Its text is what a skipped test says.
+// ErrMissing: the engine's programs are not installed, or this user is not root.
+// Its text is the reason of a skipped test.
 var ErrMissing = errors.New("skipped")
 
-// readyLimit is how long an engine may take until it answers.
+// readyLimit bounds an engine's start.
 const readyLimit = time.Minute
 
-// Network is a network namespace with a loopback of its own.
+// Network is a network namespace with its own loopback interface.
 type Network struct{ ns *os.File }
 
-// NewNetwork makes one; it goes with the last process in it and Close.
+// NewNetwork makes a namespace. It ends with Close and the last process in it.
 func NewNetwork() (*Network, error) {
 	type made struct {
 		ns  *os.File
@@ -36,7 +33,7 @@ func NewNetwork() (*Network, error) {
 	}
 	ch := make(chan made)
 	go func() {
-		runtime.LockOSThread() // for ever: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			ch <- made{err: err}
 			return
@@ -66,8 +63,8 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// Do calls f with its thread in the namespace; sockets and processes that f
-// makes itself, in no further goroutine, are there. A nil Network is the
+// Do calls f with its thread in the namespace. Sockets and processes that f makes
+// itself, in no further goroutine, are in the namespace. A nil Network is the
 // host's.
 func (n *Network) Do(f func() error) error {
 	if n == nil {
@@ -75,7 +72,7 @@ func (n *Network) Do(f func() error) error {
 	}
 	ch := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for ever
+		runtime.LockOSThread() // never unlocked
 		err := unix.Setns(int(n.ns.Fd()), unix.CLONE_NEWNET)
 		if err == nil {
 			err = f()
@@ -85,10 +82,10 @@ func (n *Network) Do(f func() error) error {
 	return <-ch
 }
 
-// Close lets go of it.
+// Close closes the namespace.
 func (n *Network) Close() error { return n.ns.Close() }
 
-// busybox is the program that the images are made of.
+// busybox returns the program that the images consist of.
 func busybox() ([]byte, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
@@ -108,10 +105,10 @@ func busybox() ([]byte, error) {
 	return data, nil
 }
 
-// applets of busybox in the images.
+// applets are the commands of busybox in the images.
 var applets = strings.Fields("sh sleep cat printf true ls id grep wget httpd yes head poweroff kill stty dd nc wc touch test stat")
 
-// look says why an engine cannot be started here: it says so with ErrMissing.
+// look returns ErrMissing if an engine cannot be started on this host.
 func look(engine string, found bool) error {
 	_, err := busybox()
 	if !found || err != nil || os.Geteuid() != 0 {
@@ -124,7 +121,7 @@ func look(engine string, found bool) error {
 	return network.Close()
 }
 
-// unmountBelow undoes what an engine that was killed left mounted.
+// unmountBelow unmounts what a killed engine left mounted.
 func unmountBelow(dir string) {
 	data, _ := os.ReadFile("/proc/self/mountinfo")
 	for _, line := range slices.Backward(strings.Split(string(data), "\n")) {
@@ -134,12 +131,12 @@ func unmountBelow(dir string) {
 	}
 }
 
-// log opens an engine's log to write at its end.
+// log opens an engine's log for appending.
 func log(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 }
 
-// end of a log, for messages.
+// end returns the end of a log, for messages.
 func end(path string) string {
 	data, _ := os.ReadFile(path)
 	return string(data[max(0, len(data)-3000):])

@@ -22,11 +22,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Incus is a daemon of the test's own, with a storage pool "default", a default
-// profile with a root disk and nothing else, and an image "bb" of busybox.
+// Incus is a daemon of one test, with a storage pool "default", a default profile
+// that has only a root disk, and an image "bb" of busybox.
 type Incus struct {
 	Dir string
-	// Process of the daemon, to be sent signals.
+	// Process of the daemon, for signals.
 	Process *os.Process
 
 	binary string
@@ -34,7 +34,7 @@ type Incus struct {
 	http   http.Client
 }
 
-// incusd is the path of the daemon; "" = not installed.
+// incusd returns the path of the daemon. "": not installed.
 func incusd() string {
 	for _, p := range []string{"incusd", "/usr/libexec/incus/incusd", "/opt/incus/bin/incusd"} {
 		if path, err := exec.LookPath(p); err == nil {
@@ -44,22 +44,22 @@ func incusd() string {
 	return ""
 }
 
-// NewIncus starts a daemon in a network namespace, or with nil in the host's.
-// Without an error, and with one that is not ErrMissing, Destroy has to follow.
+// NewIncus starts a daemon in a network namespace, or in the host's if network is
+// nil. Call Destroy afterwards, also after an error that is not ErrMissing.
 func NewIncus(network *Network) (*Incus, error) {
 	i := &Incus{binary: incusd(), net: network}
 	if err := look("incus", i.binary != ""); err != nil {
 		return i, err
 	}
 	var err error
-	if i.Dir, err = os.MkdirTemp("", "nusa-incus-"); err != nil { // short: a socket's path has 108 bytes
+	if i.Dir, err = os.MkdirTemp("", "nusa-incus-"); err != nil { // short, because a socket's path may have 108 bytes
 		return i, err
 	}
 	if err := os.MkdirAll("/var/lib/lxcfs", 0o755); err != nil {
 		return i, err
 	}
-	// A connection that says nothing keeps the daemon from accepting another one:
-	// none is kept.
+	// An idle connection keeps the daemon from accepting another one, so
+	// connections are not reused.
 	i.http.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", i.Socket())
 	}}
@@ -69,10 +69,10 @@ func NewIncus(network *Network) (*Incus, error) {
 	return i, i.furnish()
 }
 
-// Socket of the daemon.
+// Socket returns the path of the daemon's socket.
 func (i *Incus) Socket() string { return filepath.Join(i.Dir, "unix.socket") }
 
-// Start the daemon, also again, and wait until it answers.
+// Start starts the daemon, also again, and waits until it answers.
 func (i *Incus) Start() error {
 	out, err := log(filepath.Join(i.Dir, "incusd.log"))
 	if err != nil {
@@ -95,20 +95,20 @@ func (i *Incus) Start() error {
 	return nil
 }
 
-// Kill ends the daemon as a crash would; containers go on.
+// Kill ends the daemon like a crash. Containers go on.
 func (i *Incus) Kill() {
 	_ = i.Process.Kill()
 	_, _ = i.Process.Wait()
 }
 
-// Stop ends the daemon in order; containers go on.
+// Stop ends the daemon in order. Containers go on.
 func (i *Incus) Stop() {
 	_ = i.Process.Signal(unix.SIGTERM)
 	_, _ = i.Process.Wait()
 }
 
-// Ask makes a request to the daemon and waits for the operation that it begins;
-// out may be nil.
+// Ask makes a request to the daemon and waits for the operation that it begins. out
+// may be nil.
 func (i *Incus) Ask(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	contentType := "application/json"
@@ -194,7 +194,7 @@ func (i *Incus) AddImage(ctx context.Context, alias, arch string) error {
 	return errors.New("the image that was added is not there")
 }
 
-// incusImage is a root file system of busybox alone.
+// incusImage returns a root file system that contains only busybox.
 func incusImage(name, arch string) ([]byte, error) {
 	program, err := busybox()
 	if err != nil {
@@ -227,13 +227,13 @@ func file(w *tar.Writer, name string, mode int64, data []byte) error {
 	return errors.Join(err, err2)
 }
 
-// Instances are those that the daemon has.
+// Instances returns the daemon's instances.
 func (i *Incus) Instances(ctx context.Context) ([]api.Instance, error) {
 	var all []api.Instance
 	return all, i.Ask(ctx, http.MethodGet, "/1.0/instances?recursion=1", nil, &all)
 }
 
-// Destroy ends the daemon, everything of it, and its folder.
+// Destroy ends the daemon and removes its instances and its folder.
 func (i *Incus) Destroy() error {
 	if i.Dir == "" {
 		return nil

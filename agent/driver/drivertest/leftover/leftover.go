@@ -1,6 +1,3 @@
-// Package leftover ends what a test has started and not ended: an agent leaves
-// its tasks alone when it ends, and a test that fails, or is killed, does not
-// get to stop them.
 package leftover
 
 import (
@@ -22,11 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long what was killed may take to be gone.
+// patience bounds the wait until killed processes are gone.
 const patience = time.Minute
 
-// Processes are those that work below a folder, or have it in their command
-// line, with that line; not this one.
+// Processes returns the processes that work below a folder or have it in their
+// command line, with that line, except this one.
 func Processes(dir string) map[int]string {
 	out := map[int]string{}
 	entries, _ := os.ReadDir("/proc")
@@ -44,13 +41,14 @@ func Processes(dir string) map[int]string {
 	return out
 }
 
-// Mounts below a folder, and the stages (agent/driver/mounts) of data folders
-// below it with what is mounted there, the innermost first.
+// Mounts returns the mounts below a folder and the mount folders
+// (agent/driver/mounts) of data folders below it, with their mounts, the innermost
+// first.
 func Mounts(dir string) []string {
 	text, _ := os.ReadFile("/proc/thread-self/mountinfo")
 	var out []string
 	within := []string{dir + "/"}
-	for line := range strings.Lines(string(text)) { // a mount comes after the one that it is on
+	for line := range strings.Lines(string(text)) { // a mount is listed after the one that it is on
 		f := strings.Fields(line)
 		if len(f) < 5 {
 			continue
@@ -67,14 +65,14 @@ func Mounts(dir string) []string {
 	return out
 }
 
-// End kills the processes of a folder and takes away its mounts. An error:
-// something is left.
+// End kills the processes of a folder and unmounts its mounts. It returns an error
+// if something is left.
 func End(dir string) error {
 	for until := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		left := Processes(dir)
 		for pid := range left {
 			_ = unix.Kill(pid, unix.SIGKILL)
-			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // where it is a child of ours
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // if it is a child of this process
 		}
 		if len(left) == 0 {
 			break
@@ -92,11 +90,11 @@ func End(dir string) error {
 	return errors.Join(errs...)
 }
 
-// Nothing fails the test if anything is left of a folder after it, and ends it.
-// Call it before anything is started there: it comes last.
+// Nothing fails the test if a process or mount of a folder is left after the test,
+// and ends it. Call it before anything is started there, so that it runs last.
 func Nothing(t testing.TB, dir string) {
 	t.Cleanup(func() {
-		// What was told to end may take a moment.
+		// Processes that were asked to end may take a moment.
 		for until := time.Now().Add(patience); len(Processes(dir)) > 0 && time.Now().Before(until); {
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -109,21 +107,20 @@ func Nothing(t testing.TB, dir string) {
 	})
 }
 
-// envDir tells a test's executable to be a watcher of a folder.
+// envDir makes a test's executable a watcher of a folder.
 const envDir = "NUSA_TEST_LEFTOVER"
 
-// M is a testing.M whose tests have their temporary folders in one that is
-// looked after: what is left below it ends with the tests, also if they are
-// killed.
+// M is a testing.M whose tests have their temporary folders in a watched folder.
+// What is left below it ends with the tests, even if they are killed.
 type M struct{ *testing.M }
 
-// Run runs the tests; in the process that watches them it does not return.
+// Run runs the tests. In the process that watches them it does not return.
 func (m M) Run() int {
 	if dir := os.Getenv(envDir); dir != "" {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(finish(dir, 0))
 	}
-	dir, err := os.MkdirTemp("", "n") // short: sockets are below it
+	dir, err := os.MkdirTemp("", "n") // short, because sockets are below it
 	if err == nil {
 		err = errors.Join(os.Chmod(dir, 0o755), os.Setenv("TMPDIR", dir))
 	}
@@ -146,9 +143,9 @@ func (m M) Run() int {
 	return code
 }
 
-// finish ends what is left and removes the folder, unless something is still
-// there: through a mount it would delete what that shows. code is what came of
-// the tests.
+// finish ends what is left and removes the folder. It removes nothing while a mount
+// is left, because it would delete the mounted files. code is the result of the
+// tests.
 func finish(dir string, code int) int {
 	err := End(dir)
 	if left := Mounts(dir); err == nil && len(left) > 0 {

@@ -1,0 +1,6 @@
+// Package drivertest holds the tests that every driver passes over its real engine.
+//
+//	drivertest.go    the suite: start, stop, logs, leases, restarts
+//	exec.go          the cases of Exec, Stats and Update
+//	unprivileged.go  tests as a user that is not root
+package drivertest
