@@ -65,14 +65,10 @@ func (ss *session) handle(ctx, tunnels context.Context, calls *errgroup.Group, m
 	return nil
 }
 
-// leaseGranted counts the lease from the time when its request was sent.
 func (ss *session) leaseGranted(g *nusav1.LeaseGrant) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if at, ours := ss.leaseRequests[g.GetId()]; ours {
-		ss.leaseEnds = max(ss.leaseEnds, at+g.GetDuration().AsDuration())
-		delete(ss.leaseRequests, g.GetId())
-	}
+	ss.held.Granted(g.GetId(), g.GetDuration().AsDuration())
 }
 
 // openTunnel opens the tunnel that the global tier asks for and serves the calls

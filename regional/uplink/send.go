@@ -100,13 +100,11 @@ func (ss *session) sendLease(now time.Time) (time.Time, error) {
 		return due, nil
 	}
 	ss.leaseAt = now
-	ss.leaseID++
 	ss.mu.Lock()
-	ss.leaseRequests[ss.leaseID] = ss.u.cfg.Clock()
-	delete(ss.leaseRequests, ss.leaseID-8) // it was never granted
+	id := ss.held.Request(ss.u.cfg.Clock())
 	ss.mu.Unlock()
 	return now.Add(ss.lease / 3), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{
-		Lease: &nusav1.LeaseRequest{Id: ss.leaseID}}})
+		Lease: &nusav1.LeaseRequest{Id: id}}})
 }
 
 // sendAnswers sends the answers to slot orders that changed, and each

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
+	"github.com/nusa-scheduler/nusa/internal/lease"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
@@ -29,7 +30,8 @@ type session struct {
 	stream globalStream
 	client nusav1.FederationClient
 	wake   chan struct{} // room for one
-	lease  time.Duration
+	// lease is the duration of the region's lease; 0: the global tier grants none.
+	lease time.Duration
 	// reportInterval is the longest pause between two reports.
 	reportInterval time.Duration
 	inbox          *link.Inbox[*nusav1.SlotOrder] // only the receiver uses it
@@ -43,11 +45,9 @@ type session struct {
 	urgentDirty  bool // what isUrgent compares
 	// reportNow: a report is due before its interval has passed.
 	reportNow bool
-	// leaseEnds is when the region's lease ends, on Config.Clock. No code reads it
-	// yet: the failover of regions needs it to stop singletons in time.
-	// leaseRequests are the requests without a grant and when each was sent.
-	leaseEnds     time.Duration
-	leaseRequests map[uint64]time.Duration
+	// held is the region's lease. No code reads its end yet: the failover of regions
+	// needs it to stop singletons in time.
+	held lease.Holder
 
 	// Only the sender uses the following.
 	cursor      *link.Cursor[*nusav1.JobSummary]
@@ -59,8 +59,7 @@ type session struct {
 	reportAt    time.Time     // of the last report
 	urgentAt    time.Time     // of the last call of isUrgent
 	latencyAt   time.Time
-	leaseAt     time.Time
-	leaseID     uint64
+	leaseAt     time.Time // of the last request
 	// Limits of what is sent at each change.
 	answerRate, summaryRate *rate.Limiter
 }
@@ -79,7 +78,7 @@ func newSession(u *Uplink, stream globalStream, client nusav1.FederationClient, 
 		u: u, stream: stream, client: client, wake: make(chan struct{}, 1),
 		inbox: link.NewInbox[*nusav1.SlotOrder](maxSlots),
 		lease: w.GetLease().AsDuration(), reportInterval: interval,
-		answersDirty: true, reportNow: true, latencyDirty: true, leaseRequests: map[uint64]time.Duration{},
+		answersDirty: true, reportNow: true, latencyDirty: true,
 		cursor: u.cursor(w), sentAnswers: map[string]*nusav1.SlotAnswer{}, sentEdges: map[string]sentEdge{},
 		answerRate:  rate.NewLimiter(rate.Every(coalesce), burst),
 		summaryRate: rate.NewLimiter(rate.Every(coalesce), burst),
