@@ -19,9 +19,9 @@ func (st *State) apply(key string, msg proto.Message, revision int64) {
 	case strings.HasPrefix(key, jobPrefix):
 		rec, _ := msg.(*nusav1.JobRecord)
 		st.applyJob(jobOfKey(key, jobPrefix), rec, revision)
-	case strings.HasPrefix(key, SlotPrefix):
+	case strings.HasPrefix(key, slotPrefix):
 		slot, _ := msg.(*nusav1.Slot)
-		st.applySlot(key[len(SlotPrefix):], slot, revision)
+		st.applySlot(key[len(slotPrefix):], slot, revision)
 	case strings.HasPrefix(key, regionPrefix):
 		rec, _ := msg.(*nusav1.Region)
 		st.applyRegion(key[len(regionPrefix):], rec, revision)
@@ -74,11 +74,11 @@ func (st *State) applyJob(k JobKey, rec *nusav1.JobRecord, revision int64) {
 	j.Stamp = st.Notify()
 	st.Pending[k] = struct{}{}
 	if rec == nil {
-		j.EncodedSpec, j.PlaceJob = nil, place.Job{}
+		j.encodedSpec, j.PlaceJob = nil, place.Job{}
 		st.forgetIfGone(j)
 		return
 	}
-	j.EncodedSpec, _ = encodeSpec(rec) // cannot fail: the record was just encoded or decoded
+	j.encodedSpec, _ = encodeSpec(rec) // cannot fail: the record was just encoded or decoded
 	j.PlaceJob = JobToPlace(rec, revision)
 	if !rec.GetJob().GetStopped() {
 		st.Demand.add(j)
@@ -115,7 +115,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 		st.forgetIfGone(j)
 		return
 	}
-	s := SlotFromProto(key, msg, revision)
+	s := slotFromProto(key, msg, revision)
 	if had && old.Region != s.Region {
 		st.removeOrder(old, revision)
 	}
@@ -132,7 +132,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	st.Rollouts[k] = struct{}{}
 	if r := st.Regions[s.Region]; r != nil {
 		// A slot of an older version keeps its spec until the placer rewrites it.
-		spec := j.EncodedSpec
+		spec := j.encodedSpec
 		if prev, held := r.Orders.Get(s.WireKey()); held && prev.GetSlot().GetJobVersion() == s.JobVersion {
 			spec = prev.GetSpec()
 		}

@@ -92,7 +92,7 @@ func TestWaitingWritesShareATransaction(t *testing.T) {
 	if len(g.txns) > 3 {
 		t.Errorf("%d transactions for requests that waited together: %v", len(g.txns), g.txns)
 	}
-	if _, ok, _, err := g.Get(t.Context(), RegionKey("half")); ok || err != nil {
+	if _, ok, _, err := g.Get(t.Context(), regionKey("half")); ok || err != nil {
 		t.Errorf("a refused request wrote: %v %v", ok, err)
 	}
 	c.st.Lock()
@@ -177,7 +177,7 @@ func TestForeignWriteEndsTheTerm(t *testing.T) {
 	if _, err := c.Do(t.Context(), putRegion("a")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.Store.Txn(t.Context(), nil, []store.Op{store.Put(RegionKey("a"), []byte("foreign"))}); err != nil {
+	if _, err := g.Store.Txn(t.Context(), nil, []store.Op{store.Put(regionKey("a"), []byte("foreign"))}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Do(t.Context(), putRegion("a")); !errors.Is(err, store.ErrCompareFailed) {
@@ -220,7 +220,7 @@ func TestRequestsSeeEarlierChanges(t *testing.T) {
 	if one.GetVersion() != 1 || two.GetVersion() != 1 {
 		t.Errorf("versions %d and %d; the second comes after a removal", one.GetVersion(), two.GetVersion())
 	}
-	if _, ok, _, err := g.Get(t.Context(), k.RecordKey()); !ok || err != nil {
+	if _, ok, _, err := g.Get(t.Context(), k.recordKey()); !ok || err != nil {
 		t.Errorf("the job is not stored: %v", err)
 	}
 }

@@ -16,10 +16,10 @@ const (
 	MaxCounts  = 64
 )
 
-// SlotFromProto returns a stored slot. The write that offered the slot could
+// slotFromProto returns a stored slot. The write that offered the slot could
 // not know its own revision, so a generation of 0 stands for the record's
 // revision.
-func SlotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
+func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 	out := region.Slot{
 		Namespace: s.GetNamespace(), Job: s.GetJob(), Group: s.GetGroup(),
 		From: int(s.GetFrom()), To: int(s.GetTo()), Region: s.GetRegion(),

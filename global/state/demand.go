@@ -16,9 +16,9 @@ const maxSubscriptions = 256
 // Demand is the distinct asks of the groups of all jobs. The state's lock
 // guards it.
 type Demand struct {
-	// Subscribed are the hashes of the asks that regions count exactly, as they
+	// subscribed are the hashes of the asks that regions count exactly, as they
 	// were last chosen.
-	Subscribed []uint64
+	subscribed []uint64
 
 	asks map[uint64]*ask // by hash
 	// changed says that Subscribed may have to be chosen again.
@@ -100,17 +100,17 @@ func (d *Demand) Subscribe() (changed bool) {
 		hashes = hashes[:maxSubscriptions]
 	}
 	slices.Sort(hashes)
-	if slices.Equal(hashes, d.Subscribed) {
+	if slices.Equal(hashes, d.subscribed) {
 		return false
 	}
-	d.Subscribed = hashes
+	d.subscribed = hashes
 	return true
 }
 
 // Subscriptions returns the chosen asks as regions get them.
 func (d *Demand) Subscriptions() *nusav1.ShapeSubscriptions {
 	out := &nusav1.ShapeSubscriptions{}
-	for _, hash := range d.Subscribed {
+	for _, hash := range d.subscribed {
 		if a := d.asks[hash]; a != nil {
 			out.Asks = append(out.Asks, a.sub)
 		}

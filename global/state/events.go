@@ -25,9 +25,9 @@ func (e Events) AddLostNodes(name string, was, is *nusav1.RegionReport) {
 	}
 }
 
-// AddFailedInstances adds events for instances of a job that a region has lost
+// addFailedInstances adds events for instances of a job that a region has lost
 // or will not try again, by its summaries.
-func (e Events) AddFailedInstances(from, subject string, was, is *nusav1.JobSummary) {
+func (e Events) addFailedInstances(from, subject string, was, is *nusav1.JobSummary) {
 	for _, group := range slices.Sorted(maps.Keys(is.GetGroups())) {
 		old, now := was.GetGroups()[group], is.GetGroups()[group]
 		if n := now.GetFailed() - old.GetFailed(); n > 0 {

@@ -24,10 +24,10 @@ func TestFailureEventsComeOnce(t *testing.T) {
 				{Reason: nusav1.Reason_REASON_EXITED, Count: failed, What: "instance", Message: "task t exited with code 7"}}}},
 		}
 	}
-	r.AddFailedInstances("alpha", "default/api", nil, says(0, 0))
-	r.AddFailedInstances("alpha", "default/api", says(0, 0), says(1, 2))
-	r.AddFailedInstances("alpha", "default/api", says(1, 2), says(1, 2))
-	r.AddFailedInstances("alpha", "default/api", says(1, 2), says(0, 0))
+	r.addFailedInstances("alpha", "default/api", nil, says(0, 0))
+	r.addFailedInstances("alpha", "default/api", says(0, 0), says(1, 2))
+	r.addFailedInstances("alpha", "default/api", says(1, 2), says(1, 2))
+	r.addFailedInstances("alpha", "default/api", says(1, 2), says(0, 0))
 	all, _, _ := r.From(1)
 	var got []string
 	for _, e := range all {

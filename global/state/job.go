@@ -17,8 +17,8 @@ type Job struct {
 	// Record is nil while slots of a job remain that is gone itself.
 	Record   *nusav1.JobRecord
 	Revision int64
-	// EncodedSpec is the encoded JobSpec, as regions get it.
-	EncodedSpec []byte
+	// encodedSpec is the encoded JobSpec, as regions get it.
+	encodedSpec []byte
 	// PlaceJob is the job as the placer sees it, without slots.
 	PlaceJob  place.Job
 	Slots     map[string]region.Slot // by Slot.Key
@@ -36,10 +36,10 @@ type Job struct {
 	Decisions map[string]Decision
 	// Breaches are the near rules that are broken.
 	Breaches []place.Breach
-	// Unplaced says since when groups have instances without a region.
-	Unplaced map[string]*Unplaced
-	// Released are the instances that regions gave up lately, oldest first.
-	Released []released
+	// unplaced says since when groups have instances without a region.
+	unplaced map[string]*unplacedGroup
+	// released are the instances that regions gave up lately, oldest first.
+	released []releasedInstances
 	// RolloutWaits says why a new version has not reached a region, by region,
 	// as the latest plan said.
 	RolloutWaits map[string]string

@@ -17,7 +17,7 @@ const (
 	ClusterKey       = root + "cluster"
 	ElectionPrefix   = root + "election/"
 	jobPrefix        = root + "jobs/"
-	SlotPrefix       = root + "slots/"
+	slotPrefix       = root + "slots/"
 	regionPrefix     = root + "regions/"
 	idemPrefix       = root + "idempotency/"
 	resultPrefix     = root + "results/"
@@ -33,15 +33,15 @@ type JobKey struct{ Namespace, Name string }
 // String returns "namespace/name".
 func (k JobKey) String() string { return k.Namespace + "/" + k.Name }
 
-// RecordKey is the store key of the job itself.
-func (k JobKey) RecordKey() string { return jobPrefix + k.String() }
+// recordKey is the store key of the job itself.
+func (k JobKey) recordKey() string { return jobPrefix + k.String() }
 
-// ResultKey is the store key of the result of the job's latest run.
-func (k JobKey) ResultKey() string { return resultPrefix + k.String() }
+// resultKey is the store key of the result of the job's latest run.
+func (k JobKey) resultKey() string { return resultPrefix + k.String() }
 
-// HealthyKey is the store key of the latest version that ran with all
+// healthyKey is the store key of the latest version that ran with all
 // instances; see rollout.go.
-func (k JobKey) HealthyKey() string { return HealthyPrefix + k.String() }
+func (k JobKey) healthyKey() string { return HealthyPrefix + k.String() }
 
 // KeyOf returns the key of the job that a spec describes.
 func KeyOf(spec *nusav1.JobSpec) JobKey { return JobKey{spec.GetNamespace(), spec.GetName()} }
@@ -53,10 +53,10 @@ func jobOfKey(key, prefix string) JobKey {
 
 func jobOfSlot(s region.Slot) JobKey { return JobKey{s.Namespace, s.Job} }
 
-func slotKey(s region.Slot) string { return SlotPrefix + s.Key() }
+func slotKey(s region.Slot) string { return slotPrefix + s.Key() }
 
-// RegionKey is the store key of a region.
-func RegionKey(name string) string { return regionPrefix + name }
+// regionKey is the store key of a region.
+func regionKey(name string) string { return regionPrefix + name }
 
 func originKey(domain string) string { return originPrefix + domain }
 
@@ -71,7 +71,7 @@ func newRecord(key string) proto.Message {
 	switch {
 	case strings.HasPrefix(key, jobPrefix), strings.HasPrefix(key, HealthyPrefix):
 		return new(nusav1.JobRecord)
-	case strings.HasPrefix(key, SlotPrefix):
+	case strings.HasPrefix(key, slotPrefix):
 		return new(nusav1.Slot)
 	case strings.HasPrefix(key, regionPrefix):
 		return new(nusav1.Region)

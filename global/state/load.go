@@ -18,7 +18,7 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 	defer st.Unlock()
 	st.loading = true
 	defer func() { st.loading = false }()
-	for _, prefix := range []string{regionPrefix, jobPrefix, SlotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix} {
+	for _, prefix := range []string{regionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix} {
 		type record struct {
 			kv  store.KV
 			msg proto.Message

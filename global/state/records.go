@@ -14,7 +14,7 @@ import (
 // Job returns a job's record as the transaction leaves it, with the revision of
 // the stored one (0 when this transaction changes it, or there is none).
 func (t *Tx) Job(k JobKey) (*nusav1.JobRecord, int64) {
-	if ch, ok := t.find(k.RecordKey()); ok {
+	if ch, ok := t.find(k.recordKey()); ok {
 		rec, _ := ch.msg.(*nusav1.JobRecord)
 		return rec, 0
 	}
@@ -23,13 +23,13 @@ func (t *Tx) Job(k JobKey) (*nusav1.JobRecord, int64) {
 
 // encodedSpec returns the spec of a job as the transaction leaves it.
 func (t *Tx) encodedSpec(k JobKey) []byte {
-	if ch, ok := t.find(k.RecordKey()); ok {
+	if ch, ok := t.find(k.recordKey()); ok {
 		rec, _ := ch.msg.(*nusav1.JobRecord)
 		b, _ := encodeSpec(rec) // cannot fail: the record was encoded before
 		return b
 	}
 	if j := t.State.Jobs[k]; j != nil {
-		return j.EncodedSpec
+		return j.encodedSpec
 	}
 	return nil
 }
@@ -37,35 +37,35 @@ func (t *Tx) encodedSpec(k JobKey) []byte {
 // PutJob stores a job.
 func (t *Tx) PutJob(k JobKey, rec *nusav1.JobRecord) error {
 	_, known := t.State.JobRecord(k)
-	return t.set(txChange{key: k.RecordKey(), msg: rec, known: known})
+	return t.set(txChange{key: k.recordKey(), msg: rec, known: known})
 }
 
 // DeleteJob forgets a job that has no slots, its result and its healthy version.
 func (t *Tx) DeleteJob(k JobKey) error {
 	_, known := t.State.JobRecord(k)
-	if err := t.set(txChange{key: k.RecordKey(), known: known}); err != nil {
+	if err := t.set(txChange{key: k.recordKey(), known: known}); err != nil {
 		return err
 	}
 	if err := t.DeleteHealthy(k); err != nil {
 		return err
 	}
-	return t.deleteUnchecked(k.ResultKey())
+	return t.deleteUnchecked(k.resultKey())
 }
 
 // PutResult stores how a run of a job ended.
 func (t *Tx) PutResult(k JobKey, rec *nusav1.ResultRecord) error {
-	return t.putUnchecked(k.ResultKey(), rec)
+	return t.putUnchecked(k.resultKey(), rec)
 }
 
 // PutHealthy stores a version that ran with all instances.
 func (t *Tx) PutHealthy(k JobKey, rec *nusav1.JobRecord, run int64) error {
 	stored := proto.CloneOf(rec)
 	stored.Job.Run = run
-	return t.putUnchecked(k.HealthyKey(), stored)
+	return t.putUnchecked(k.healthyKey(), stored)
 }
 
 // DeleteHealthy forgets the healthy version of a job.
-func (t *Tx) DeleteHealthy(k JobKey) error { return t.deleteUnchecked(k.HealthyKey()) }
+func (t *Tx) DeleteHealthy(k JobKey) error { return t.deleteUnchecked(k.healthyKey()) }
 
 // Slots returns the slots of a group as the transaction leaves them (group "" =
 // all).
@@ -84,7 +84,7 @@ func (t *Tx) Slots(k JobKey, group string) []region.Slot {
 	for _, ch := range t.changes {
 		s, ok := ch.msg.(*nusav1.Slot)
 		if ok && s.GetNamespace() == k.Namespace && s.GetJob() == k.Name && (group == "" || s.GetGroup() == group) {
-			out = append(out, SlotFromProto(ch.key[len(SlotPrefix):], s, ch.known))
+			out = append(out, slotFromProto(ch.key[len(slotPrefix):], s, ch.known))
 		}
 	}
 	return out
@@ -141,7 +141,7 @@ func (t *Tx) CountSlots(region string) int {
 // Region returns a region's record and the revision of the stored one, as Job
 // does.
 func (t *Tx) Region(name string) (*nusav1.Region, int64) {
-	if ch, ok := t.find(RegionKey(name)); ok {
+	if ch, ok := t.find(regionKey(name)); ok {
 		r, _ := ch.msg.(*nusav1.Region)
 		return r, 0
 	}
@@ -151,19 +151,19 @@ func (t *Tx) Region(name string) (*nusav1.Region, int64) {
 	return nil, 0
 }
 
-// MaxRegions bounds the regions of a federation: those that an operator defined
+// maxRegions bounds the regions of a federation: those that an operator defined
 // and those that connected without a definition.
-const MaxRegions = 1024
+const maxRegions = 1024
 
-// ErrTooManyRegions says that a federation has MaxRegions regions.
-var ErrTooManyRegions = fmt.Errorf("there are %d regions, the most a federation takes", MaxRegions)
+// ErrTooManyRegions says that a federation has maxRegions regions.
+var ErrTooManyRegions = fmt.Errorf("there are %d regions, the most a federation takes", maxRegions)
 
 // PutRegion stores a region.
 func (t *Tx) PutRegion(name string, r *nusav1.Region) error {
-	if old, _ := t.Region(name); old == nil && len(t.State.Regions) >= MaxRegions {
+	if old, _ := t.Region(name); old == nil && len(t.State.Regions) >= maxRegions {
 		return ErrTooManyRegions
 	}
-	ch := txChange{key: RegionKey(name), msg: r}
+	ch := txChange{key: regionKey(name), msg: r}
 	if known := t.State.Regions[name]; known != nil {
 		ch.known = known.Revision
 	}
@@ -181,7 +181,7 @@ func (t *Tx) DeleteRegion(name string) error {
 			return err
 		}
 	}
-	return t.set(txChange{key: RegionKey(name), known: known.Revision})
+	return t.set(txChange{key: regionKey(name), known: known.Revision})
 }
 
 // CheckRevision compares a stored record with the revision that a request

@@ -52,7 +52,7 @@ func (j *Job) Rollout() place.Rollout {
 	// The first version of a new run has nothing to go back to.
 	if h := j.Healthy; h != nil && h.GetJob().GetRun() == RunOf(j.Record, j.Revision) {
 		spec, err := encodeSpec(h)
-		out.Healthy, out.SameSpec = h.GetJob().GetVersion(), err == nil && bytes.Equal(spec, j.EncodedSpec)
+		out.Healthy, out.SameSpec = h.GetJob().GetVersion(), err == nil && bytes.Equal(spec, j.encodedSpec)
 	}
 	return out
 }

@@ -29,7 +29,7 @@ func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 	if err := checkTypeChange(k, old, req.GetSpec()); err != nil {
 		return nil, err
 	}
-	ended := t.BatchEnd(k)
+	ended := t.batchEnd(k)
 	if err := checkRunAgain(k, req, old, ended); err != nil {
 		return nil, err
 	}
@@ -133,10 +133,10 @@ func checkRunAgain(k JobKey, req *nusav1.SubmitRequest, old *nusav1.JobRecord, e
 	return nil
 }
 
-// BatchEnd returns how a batch job ended whose every instance has ended, and
+// batchEnd returns how a batch job ended whose every instance has ended, and
 // JOB_STATE_UNSPECIFIED for all others. Done slots are proof; the regions'
 // latest summaries say so a moment earlier.
-func (t *Tx) BatchEnd(k JobKey) nusav1.JobState {
+func (t *Tx) batchEnd(k JobKey) nusav1.JobState {
 	rec, _ := t.Job(k)
 	stored := rec.GetJob()
 	if stored.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH || stored.GetStopped() {

@@ -31,9 +31,9 @@ func TestChangeRepeatsDoneSlots(t *testing.T) {
 	k := KeyOf(spec)
 	st.Lock()
 	defer st.Unlock()
-	st.apply(k.RecordKey(), &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1}}, 5)
+	st.apply(k.recordKey(), &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1}}, 5)
 	put := func(group string, i int, state nusav1.SlotState) {
-		st.apply(fmt.Sprintf("%s%s/%s/%d", SlotPrefix, k, group, i), &nusav1.Slot{
+		st.apply(fmt.Sprintf("%s%s/%s/%d", slotPrefix, k, group, i), &nusav1.Slot{
 			Namespace: k.Namespace, Job: k.Name, Group: group, From: int32(i), To: int32(i + 1), Region: "r",
 			State: state, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: 1, Run: 5, Generation: 6,
 		}, 6)
@@ -57,7 +57,7 @@ func TestChangeRepeatsDoneSlots(t *testing.T) {
 			t.Fatal(err)
 		}
 		rec, _ := tx.Job(k)
-		st.apply(k.RecordKey(), rec, revision)
+		st.apply(k.recordKey(), rec, revision)
 	}
 	updates := func() map[string]int {
 		out := map[string]int{}
@@ -82,7 +82,7 @@ func TestChangeRepeatsDoneSlots(t *testing.T) {
 	if got := updates(); got["web"] != slots || got["other"] != 0 || got["going"] != 1 {
 		t.Errorf("updates after a change of the group: %v", got)
 	}
-	if now := st.Jobs[k].Status(); jobstatus.HasEnded(now.GetState()) || NewTx(st).BatchEnd(k) != nusav1.JobState_JOB_STATE_UNSPECIFIED {
+	if now := st.Jobs[k].Status(); jobstatus.HasEnded(now.GetState()) || NewTx(st).batchEnd(k) != nusav1.JobState_JOB_STATE_UNSPECIFIED {
 		t.Errorf("the job has ended before the repeated slots are done: %v", now.GetState())
 	}
 	if rec := st.Jobs[k].Record; RunOf(rec, 8) != 5 || rec.GetSince()["web"] != 3 || rec.GetSince()["going"] != 2 || rec.GetSince()["other"] != 0 {

@@ -45,7 +45,7 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 		st.Pending[k] = struct{}{}
 	}
 	if !st.loading {
-		st.Events.AddFailedInstances(r.Name, k.String(), old, sum)
+		st.Events.addFailedInstances(r.Name, k.String(), old, sum)
 	}
 	j.Stamp = st.Notify()
 	if j.Record.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {

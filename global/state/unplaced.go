@@ -24,9 +24,9 @@ const (
 	releasedFor = time.Minute
 )
 
-// Unplaced is what is remembered of a group that has had instances without a
+// unplacedGroup is what is remembered of a group that has had instances without a
 // region. It is soft: a new active server starts from the beginning.
-type Unplaced struct {
+type unplacedGroup struct {
 	// since is when the group began to have such instances; an offer that is
 	// given back does not end that. lastSeen is when a plan last found some.
 	since, lastSeen time.Duration
@@ -39,13 +39,13 @@ type Unplaced struct {
 // RecordUnplaced remembers that a plan left instances of a group without a
 // region. The lock is held.
 func (j *Job) RecordUnplaced(group string, now time.Duration) {
-	if j.Unplaced == nil {
-		j.Unplaced = map[string]*Unplaced{}
+	if j.unplaced == nil {
+		j.unplaced = map[string]*unplacedGroup{}
 	}
-	u := j.Unplaced[group]
+	u := j.unplaced[group]
 	if u == nil {
-		u = &Unplaced{since: now, triedAt: map[string]time.Duration{}}
-		j.Unplaced[group] = u
+		u = &unplacedGroup{since: now, triedAt: map[string]time.Duration{}}
+		j.unplaced[group] = u
 	}
 	if now-u.lastSeen > place.HoldAfter {
 		u.since = now
@@ -57,7 +57,7 @@ func (j *Job) RecordUnplaced(group string, now time.Duration) {
 // RecordHold remembers that a plan asks a region to hold an instance of a group
 // with unplaced instances. The lock is held.
 func (j *Job) RecordHold(group, region string, now time.Duration) {
-	if u := j.Unplaced[group]; u != nil {
+	if u := j.unplaced[group]; u != nil {
 		u.reservedAt, u.triedAt[region] = now, now
 		u.lastSeen = now
 	}
@@ -67,23 +67,23 @@ func (j *Job) RecordHold(group, region string, now time.Duration) {
 // that comes back under the same name starts to wait again.
 func (j *Job) forgetUnplaced(rec *nusav1.JobRecord) {
 	groups := rec.GetJob().GetSpec().GetGroups()
-	maps.DeleteFunc(j.Unplaced, func(name string, _ *Unplaced) bool { return groups[name] == nil })
+	maps.DeleteFunc(j.unplaced, func(name string, _ *unplacedGroup) bool { return groups[name] == nil })
 }
 
 // Groups returns the job's groups with how long they have waited. The lock is
 // held.
 func (j *Job) Groups(now time.Duration) []place.Group {
-	if len(j.Unplaced) == 0 && len(j.Released) == 0 {
+	if len(j.unplaced) == 0 && len(j.released) == 0 {
 		return j.PlaceJob.Groups
 	}
 	out := slices.Clone(j.PlaceJob.Groups)
 	for i := range out {
-		for _, f := range j.Released {
+		for _, f := range j.released {
 			if f.group == out[i].Name && now-f.at < releasedFor {
 				out[i].Released = append(out[i].Released, f.Released)
 			}
 		}
-		u := j.Unplaced[out[i].Name]
+		u := j.unplaced[out[i].Name]
 		if u == nil || now-u.lastSeen > place.HoldAfter {
 			continue
 		}
@@ -96,10 +96,10 @@ func (j *Job) Groups(now time.Duration) []place.Group {
 	return out
 }
 
-// released is a range of instances that a region gave up because they were
+// releasedInstances is a range of instances that a region gave up because they were
 // revoked. It is soft: a new active server does not know what was reserved for
 // them.
-type released struct {
+type releasedInstances struct {
 	place.Released
 	group string
 	at    time.Duration
@@ -112,12 +112,12 @@ func (j *Job) RecordReleased(from string, answer region.Answer, now time.Duratio
 	if answer.State != region.Revoked {
 		return
 	}
-	j.Released = slices.DeleteFunc(j.Released, func(f released) bool {
+	j.released = slices.DeleteFunc(j.released, func(f releasedInstances) bool {
 		again := f.group == answer.Group && f.From < answer.To && answer.From < f.To
 		return again || now-f.at >= releasedFor
 	})
-	j.Released = append(j.Released, released{
+	j.released = append(j.released, releasedInstances{
 		Released: place.Released{Region: from, From: answer.From, To: answer.To}, group: answer.Group, at: now,
 	})
-	j.Released = j.Released[max(0, len(j.Released)-MaxDisconnected):]
+	j.released = j.released[max(0, len(j.released)-MaxDisconnected):]
 }

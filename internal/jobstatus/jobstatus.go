@@ -98,9 +98,12 @@ func HasEnded(s nusav1.JobState) bool {
 	return s == nusav1.JobState_JOB_STATE_COMPLETE || s == nusav1.JobState_JOB_STATE_FAILED
 }
 
-// StoppingInstances says that n instances are being stopped.
+// StoppingInstances says that n instances are being stopped, "" for none.
 func StoppingInstances(n int32) string {
-	if n == 1 {
+	switch n {
+	case 0:
+		return ""
+	case 1:
 		return "1 instance is being stopped"
 	}
 	return fmt.Sprintf("%d instances are being stopped", n)
