@@ -93,7 +93,7 @@ func (p *planner) decide(j *Job) {
 	stages := rolloutStages(p.eval.regions, j)
 	p.plan.RolloutStages = append(p.plan.RolloutStages, stages...)
 	for i := range j.Slots {
-		waits := slices.ContainsFunc(stages, func(s RolloutStage) bool { return s.Region == j.Slots[i].Region })
+		_, waits := slices.BinarySearchFunc(stages, j.Slots[i].Region, func(s RolloutStage, name string) int { return cmp.Compare(s.Region, name) })
 		p.act(j, &j.Slots[i], waits)
 	}
 	if j.Stopped {
