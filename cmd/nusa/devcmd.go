@@ -48,13 +48,12 @@ comment. Its regions are then the default of --regions.
   jakarta,,80.5
   tokyo,81,
 
-The file may be edited while the federation runs: within two seconds its round
-trips hold, and a pair that has become blank is cut. So it can be seen what a
-worse network does, and a cut one. The global server is beside the first region and
-reached as that is: a region cut from the first one is cut from the global tier
-too, and goes on by itself. To cut regions from one another alone, name first one
-that stays connected to all. A quiet pair is probed each half minute: p99
-shows the change then, p50 once half of the samples are new.
+Edit the file while the federation runs to try a worse network: within two seconds its
+round trips apply, and a pair with a blank cell is cut. The global server is beside
+the first region: a region that is cut from the first one is cut from the global tier
+too, and continues by itself. To cut regions from one another only, name a region first
+that stays connected to all. Quiet pairs are probed every 30 seconds: p99 shows a
+change then, p50 when half of the samples are new.
 `
 
 func (d *devRun) bind(cmd *cobra.Command) {
@@ -64,7 +63,7 @@ func (d *devRun) bind(cmd *cobra.Command) {
 	f.IntVar(&d.Agents, "agents", 3, "agents in each region, 1..50")
 	f.StringVar(&d.WAN, "wan", "azure", "round trips between the regions: azure, none, or a CSV matrix FILE in ms")
 	f.BoolVar(&d.list, "list-regions", false, "print the regions of the round-trip table and start nothing")
-	f.IntVar(&d.Port, "port", 7600, "first port; a hundred are used for the global server and for each region")
+	f.IntVar(&d.Port, "port", 7600, "first port; the global server and each region use a hundred")
 	f.StringVar(&d.logLevel, "log-level", "warn", "of the roles, on standard error: debug, info, warn or error")
 	cmd.Args = noArguments
 }
@@ -76,18 +75,18 @@ func devCommand() *cobra.Command {
 		Short:   "Run a whole federation in this process: try Nusa on one machine",
 		GroupID: rolesGroup,
 		Long: `Runs one global server with embedded etcd and, for each region, its servers and
-agents, over real sockets on loopback. Ctrl-C ends everything, tasks included.
+agents, over real sockets on loopback. Ctrl-C stops everything, tasks included.
 
-With --data-dir the jobs are there again at the next start, and their tasks run
-anew. It is started with the regions and servers it was made with; agents may
-differ. Those that are gone count as silent at first: they are lost after 15 s,
-and what they ran is placed elsewhere 30 s after the start, or when the job's
-disconnect.node.after says. node list shows them until node remove, or 72 h.
+With --data-dir the jobs are there again at the next start, and their tasks start
+again. A data directory keeps its regions and servers; the number of agents may
+change. Agents that are gone count as silent at first: they are lost after 15 s, and
+their instances are placed elsewhere 30 s after the start, or when the job's
+disconnect.node.after says. node list shows them until node remove, or for 72 h.
 ` + wanHelp,
 		Example: "  nusa dev\n  nusa dev --regions southeastasia,westeurope --servers 3 --data-dir ./federation",
 	}
 	d.bind(cmd)
-	cmd.Flags().StringVar(&d.DataDir, "data-dir", "", "keep jobs and nodes here for the next start (default: a temporary directory)")
+	cmd.Flags().StringVar(&d.DataDir, "data-dir", "", "directory of jobs and nodes, for the next start (default: a temporary directory)")
 	cmd.Flags().StringToStringVar(&d.Plugins, "plugin", nil, "a further driver on every node, NAME=PATH of its executable; repeat for more")
 	engines(cmd.Flags(), &d.DockerHost, &d.Incus)
 	cmd.Flags().StringVar(&d.SecretsDir, "secrets-dir", "", "secrets that jobs may have, as NAMESPACE/NAME, readable by you alone (default: none)")
@@ -235,12 +234,12 @@ func demoCommand() *cobra.Command {
 		Short:   "Show a federation at work: start one, run a job, explain it",
 		GroupID: rolesGroup,
 		Long: `Starts what 'nusa dev' starts, with a temporary data directory, runs a job in it
-and shows what an operator would look at, each with the command that shows it.
+and shows its state from several sides, each with the command that shows it.
 On a terminal the federation then stays until Ctrl-C.
 ` + wanHelp,
 	}
 	d.bind(cmd)
-	cmd.Flags().StringVar(&file, "file", "", "job file to run (default "+helloFile+", or a first job where that or its regions are missing)")
+	cmd.Flags().StringVar(&file, "file", "", "job file to run (default "+helloFile+", or a simple job when that file or its regions are missing)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if d.list {
 			return d.run(cmd.Context(), cmd)

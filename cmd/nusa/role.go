@@ -30,7 +30,7 @@ func (r *role) addFlags(cmd *cobra.Command, required ...string) {
 	f.StringVar(&r.configFile, "config", "", "YAML file of settings; keys are the flags' names (env NUSA_CONFIG)")
 	f.StringVar(&r.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&r.logFormat, "log-format", "text", "text or json")
-	f.StringVar(&r.dataDir, "data-dir", "", "where this role keeps its state; one role, one directory (required)")
+	f.StringVar(&r.dataDir, "data-dir", "", "directory of this role's state; each role needs its own (required)")
 	f.StringVar(&r.bind, "bind", "", bindUsage)
 	cmd.Args = noArguments
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
@@ -89,6 +89,7 @@ and starts nothing. Exit code 1 names every fault with its file and line.`,
 		Example: "  nusa config validate regional --config /etc/nusa/regional.yaml",
 	}
 	for _, role := range []*cobra.Command{globalCommand(), regionalCommand(), agentCommand()} {
+		role.Example = strings.ReplaceAll(role.Example, "nusa "+role.Name(), "nusa config validate "+role.Name())
 		role.GroupID = ""
 		role.Short = "Check the settings of 'nusa " + role.Name() + "'"
 		role.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -45,8 +45,8 @@ func globalCommand() *cobra.Command {
 	f.StringVar(&cfg.Etcd.ClientAddr, "etcd-client-addr", "127.0.0.1:7602", "client address of the embedded etcd member")
 	f.StringVar(&cfg.Etcd.PeerAddr, "etcd-peer-addr", "127.0.0.1:7603", "peer address of the embedded etcd member")
 	f.StringSliceVar(&cfg.Etcd.InitialCluster, "etcd-initial-cluster", nil, "name=host:port of every embedded member's peer address, for three members")
-	f.DurationVar(&cfg.Lease, "lease", 0, "lease that regions are granted (default 30s)")
-	f.DurationVar(&cfg.ElectionTTL, "election-ttl", 0, "how long a dead active server's place is kept (default 5s)")
+	f.DurationVar(&cfg.Lease, "lease", 0, "lease of regions (default 30s)")
+	f.DurationVar(&cfg.ElectionTTL, "election-ttl", 0, "time after which another server replaces an active server that has died (default 5s)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
 		cfg.Ready = func(a global.Addresses) { r.logger.Info("ready", "grpc", a.GRPC, "http", a.HTTP) }
@@ -84,16 +84,16 @@ func regionalCommand() *cobra.Command {
 	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7614", "address of /livez, /readyz and /metrics; - turns it off")
 	f.StringVar(&cfg.Advertise, "advertise", "", "host that others reach this server by (default: the host of --grpc-addr)")
 	f.StringSliceVar(&cfg.Join, "join", nil, "gossip addresses of any servers of the region")
-	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "servers that must see one another before a new region forms")
+	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "number of servers that must see one another before a new region forms")
 	f.StringSliceVar(&cfg.Global, "global", nil, "gRPC addresses of global servers; none: the region is an island")
-	f.DurationVar(&cfg.NodeLease, "node-lease", 0, "how long a node may be silent before it is lost (default 15s)")
+	f.DurationVar(&cfg.NodeLease, "node-lease", 0, "time without contact after which a node is lost (default 15s)")
 	f.IntVar(&cfg.ProbeRate, "probe-rate", 0, "most latency probes a second (default 100)")
-	f.IntVar(&cfg.HistorySeries, "history-series", 0, "most series of measured values that are kept: edges, nodes, pools (default 20000)")
-	f.Int64Var(&historyMiB, "history-mib", 3<<10, "most MiB of measured values that are kept, 4 or more; 0 keeps none")
-	f.StringSliceVar(&probeKeys, "probe-key", nil, "secret that the regions of the federation share for latency probes, 16 bytes or more; further ones are taken too, to replace it (default: none, anybody's probes are answered, and connects believed that nobody vouches for)")
+	f.IntVar(&cfg.HistorySeries, "history-series", 0, "most series of measured values to retain: edges, nodes, pools (default 20000)")
+	f.Int64Var(&historyMiB, "history-mib", 3<<10, "most MiB of measured values to retain, 4 or more; 0 = none")
+	f.StringSliceVar(&probeKeys, "probe-key", nil, "secret that the regions of the federation share for latency probes, 16 bytes or more; further keys are accepted too, so that the key can be replaced (default: none: probes without a key are answered and believed)")
 	config.MarkSecret(f, "probe-key")
 	f.StringVar((*string)(&cfg.RaftLog), "raft-log", "wal", "store of the Raft log: wal (etcd's write-ahead log: one fsync a batch and checksums, more than twice the appends a second of boltdb when measured) or boltdb (raft-boltdb); a change converts the data directory at the next start")
-	f.BoolVar(&fast, "fast-raft", false, "notice a dead master in half a second; for servers on one machine or rack")
+	f.BoolVar(&fast, "fast-raft", false, "detect a dead master in half a second; for servers on one machine or rack")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cfg.BootstrapExpect < 1 || cfg.BootstrapExpect > maxServers {
 			return fmt.Errorf("--bootstrap-expect: %d is not 1..%d", cfg.BootstrapExpect, maxServers)
@@ -136,7 +136,7 @@ func agentCommand() *cobra.Command {
 	var reserveCPU, reserveMiB, keptMiB, artifactsMiB int64
 	cmd := &cobra.Command{
 		Use:     "agent",
-		Short:   "Run an agent: carries out the work of one node",
+		Short:   "Run an agent, which runs the work of one node",
 		GroupID: rolesGroup,
 		Example: "  nusa agent --region jakarta --servers 10.0.0.1:7610,10.0.0.2:7610 --label disk=ssd --data-dir /var/lib/nusa/agent",
 	}
@@ -149,19 +149,19 @@ func agentCommand() *cobra.Command {
 	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7620", "address of /livez, /readyz and /metrics; - turns it off")
 	f.StringVar(&cfg.Pool, "pool", "default", "node pool")
 	f.StringSliceVar(&labels, "label", nil, "key=value label of the node; repeat or separate by commas")
-	f.Int64Var(&reserveCPU, "reserve-cpu", 0, "thousandths of a core kept from the scheduler")
-	f.Int64Var(&reserveMiB, "reserve-memory", 0, "MiB of memory kept from the scheduler")
-	f.Int64Var(&keptMiB, "kept-logs", 1024, "most MiB of output and working folders kept of allocations that have ended, the oldest goes first")
-	f.IntVar(&cfg.MaxRetainedFolders, "kept-folders", 500, "most working folders kept of allocations that have ended")
-	f.IntVar(&cfg.InstanceQuota, "instance-quota", 0, "most allocations at a time; 0 = no bound")
+	f.Int64Var(&reserveCPU, "reserve-cpu", 0, "thousandths of a core that the scheduler does not use")
+	f.Int64Var(&reserveMiB, "reserve-memory", 0, "MiB of memory that the scheduler does not use")
+	f.Int64Var(&keptMiB, "kept-logs", 1024, "most MiB of output and working folders of ended allocations; the oldest are deleted first")
+	f.IntVar(&cfg.MaxRetainedFolders, "kept-folders", 500, "most working folders of ended allocations")
+	f.IntVar(&cfg.InstanceQuota, "instance-quota", 0, "most allocations at a time; 0 = no limit")
 	f.IntVar(&cfg.PortMin, "port-min", 20000, "first dynamic port")
 	f.IntVar(&cfg.PortMax, "port-max", 32000, "last dynamic port")
 	f.BoolVar(&cfg.ControlPlane, "control-plane", false, "this node also runs servers and takes no work")
 	f.StringVar(&cfg.SharedMachine, "shared-machine", "", "name of the machine that several agents share")
-	f.IntVar(&share, "share", 1, "how many agents share the machine: this one offers that part of it")
+	f.IntVar(&share, "share", 1, "how many agents share the machine: this one offers that fraction of its capacity")
 	f.StringSliceVar(&cfg.VolumesAllow, "volumes-allow", nil, "folders of this machine below which jobs may have volumes (default: none)")
-	f.StringSliceVar(&cfg.ArtifactsAllow, "artifacts-allow", nil, "where artifacts may come from besides public addresses: prefixes such as 10.0.0.0/8, and folders for file://")
-	f.Int64Var(&artifactsMiB, "artifacts-max", 1024, "most MiB that the artifacts of a task take, fetched and unpacked")
+	f.StringSliceVar(&cfg.ArtifactsAllow, "artifacts-allow", nil, "allowed sources of artifacts besides public addresses: prefixes such as 10.0.0.0/8, and folders for file://")
+	f.Int64Var(&artifactsMiB, "artifacts-max", 1024, "most MiB of a task's artifacts, fetched and unpacked")
 	f.StringVar(&cfg.SecretsDir, "secrets-dir", "", "folder with the secrets that jobs may have, as NAMESPACE/NAME, readable by its owner alone (default: none)")
 	f.StringVar(&cfg.ProcessUser, "process-user", "", "USER or USER:GROUP that processes run as, without further groups (default: the agent's own, and jobs may name any, root too)")
 	f.StringSliceVar(&cfg.ProcessUsers, "process-users", nil, "further users, as in --process-user, that jobs may name instead (default: none)")
@@ -174,7 +174,7 @@ func agentCommand() *cobra.Command {
 	f.StringVar(&cfg.IncusKey, "incus-key", "", "its key, PEM")
 	f.StringVar(&cfg.IncusCA, "incus-ca", "", "certificate of the daemon or its authority, PEM")
 	f.StringToStringVar(&cfg.Plugins, "plugin", nil, "a further driver, NAME=PATH of its executable; repeat for more (see examples/plugin)")
-	f.BoolVar(&cfg.LeaveOnShutdown, "leave-on-shutdown", false, "say goodbye and stop every task when this agent is stopped")
+	f.BoolVar(&cfg.LeaveOnShutdown, "leave-on-shutdown", false, "stop every task and leave the region when this agent is stopped")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
 		if cfg.Labels, err = keyValues("--label", labels); err != nil {

@@ -35,12 +35,12 @@ func Root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "nusa",
 		Short: "A federated workload scheduler",
-		Long: `Nusa schedules jobs over a federation of regions: it knows how far they are
-from one another, what each can still fit, and says why it chose.
+		Long: `Nusa schedules jobs over a federation of regions. It chooses regions by the
+measured round trips between them and by their capacity, and explains each choice.
 
-Exit codes: 0 done; 1 error; 2 accepted (or perhaps so, when no answer came), but
-not placed or not healthy within --timeout; 3 accepted, and the batch job failed
-or the new version was taken back. job plan: 0 no change, 1 changes, 255 error.`,
+Exit codes: 0 done; 1 error; 2 accepted (or perhaps accepted, when no answer came),
+but not running within --timeout; 3 accepted, and the batch job failed or the new
+version was taken back. job plan: 0 no change, 1 changes, 255 error.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       serve.Version,
@@ -50,8 +50,8 @@ or the new version was taken back. job plan: 0 no change, 1 changes, 255 error.`
 	root.SetFlagErrorFunc(cli.FlagError)
 	root.SetHelpCommand(helpCommand())
 	root.AddGroup(
-		&cobra.Group{ID: groupWork, Title: "Work:"},
-		&cobra.Group{ID: groupLook, Title: "Look:"},
+		&cobra.Group{ID: groupWork, Title: "Jobs and machines:"},
+		&cobra.Group{ID: groupLook, Title: "Network and events:"},
 		&cobra.Group{ID: groupRoles, Title: "Run Nusa:"},
 	)
 	return root

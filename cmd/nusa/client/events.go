@@ -18,8 +18,8 @@ func eventsCommand() *cobra.Command {
 	req := &nusav1.WatchEventsRequest{}
 	c := &cobra.Command{
 		Use: "events", Short: "Follow what happens", Args: cli.Positional(),
-		Long: `Prints events as they happen, until Ctrl-C. When the connection breaks it goes on
-where it was as soon as it can, and says so where something is missing:
+		Long: `Prints events as they happen, until Ctrl-C. After a broken connection it continues
+after the last event, and says when events are missing:
 
   job       submitted, stopped, purged; a batch job complete or failed
   slot      instances offered to a region, accepted, returned, stopped, done
@@ -27,11 +27,11 @@ where it was as soon as it can, and says so where something is missing:
   node      silent or back, cordoned, drained, removed
   region    defined, connected, disconnected, cordoned, removed
 
-With --instances also what each attempt of an instance does: running, restarted,
-complete, failed, declined, stopped. With --region it is that region's master
-that tells, of its own jobs and nodes as well. With --token it goes on after an
-earlier event (-o json shows tokens) and says so when that is too long ago;
-across regions instances are told of from now on.`,
+--instances adds what each attempt of an instance does: running, restarted, complete,
+failed, declined, stopped. --region shows the events of that region's master, which
+include its own jobs and nodes. --token continues after an earlier event (-o json shows
+tokens), and says when that event is too old; events of instances in other regions
+begin now.`,
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			return cli.Follow(c, func(answered func()) error {
 				defer func() { req.Token = cmp.Or(req.GetToken(), foreignToken) }()
@@ -40,8 +40,8 @@ across regions instances are told of from now on.`,
 		}),
 	}
 	s.Bind(c)
-	c.Flags().StringVar(&req.Token, "token", "", "go on after the event with this token")
-	c.Flags().StringVar(&req.Region, "region", "", "what this region's master tells")
+	c.Flags().StringVar(&req.Token, "token", "", "continue after the event with this token")
+	c.Flags().StringVar(&req.Region, "region", "", "events of this region's master")
 	c.Flags().BoolVar(&req.Instances, "instances", false, "also what each attempt of an instance does")
 	return c
 }
@@ -74,7 +74,7 @@ func followEvents(c *cli.Session, req *nusav1.WatchEventsRequest, answered func(
 // writeEvent writes one event as a line.
 func writeEvent(w *term.Screen, e *nusav1.Event) {
 	if e.GetReset_() {
-		fmt.Fprintln(w, w.Wait("(a gap: older events are no longer kept)"))
+		fmt.Fprintln(w, w.Wait("(a gap: older events are gone)"))
 		if e.GetType() == "" {
 			return
 		}

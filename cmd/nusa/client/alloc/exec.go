@@ -35,23 +35,23 @@ func execCommand(s *cli.Settings) *cobra.Command {
 	var input, tty bool
 	c := &cobra.Command{
 		Use: "exec ID|JOB -- COMMAND…", Short: "Run a command where a task runs",
-		Long: `Runs a command with a task's user, folder and environment, and ends with its
-exit code; 127 is a command that is not found, 126 one that cannot be executed,
-and 255 an error of Nusa itself. When it is interrupted, or the
-connection is lost, the command is killed with all that it started.
+		Long: `Runs a command with a task's user, folder and environment, and ends with the exit
+code of the command. 127 means that the command was not found, 126 that it cannot
+be executed, 255 an error of Nusa itself. The command and everything that it
+started is killed when the connection is lost or alloc exec is interrupted.
 
 ` + instanceHelp,
 		Example:     "  nusa alloc exec -it 1f3a -- sh\n  nusa alloc exec hello/greeter/0 -- env\n  nusa alloc exec 1f3a -- cat local/app.conf\n  nusa alloc exec -i 1f3a -- tar -x <files.tar",
 		Annotations: map[string]string{cli.ErrorCodeKey: fmt.Sprint(exitExecError)},
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return fmt.Errorf("what to run is missing; usage: %s [-i] [-t] ID|JOB -- COMMAND…", cmd.CommandPath())
+				return fmt.Errorf("COMMAND is missing; usage: %s [-i] [-t] ID|JOB -- COMMAND…", cmd.CommandPath())
 			}
 			return nil
 		},
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			if c.Output != "table" {
-				return errors.New("--output: what the command prints is passed on as it is")
+				return errors.New("--output: alloc exec prints what its command prints")
 			}
 			ctx, cancel := c.WithTimeout()
 			a, err := findAlloc(ctx, c, args[0])
@@ -67,9 +67,9 @@ connection is lost, the command is killed with all that it started.
 		}),
 	}
 	f := c.Flags()
-	f.BoolVarP(&input, "stdin", "i", false, "pass standard input on")
-	f.BoolVarP(&tty, "tty", "t", false, "give it a terminal")
-	f.StringVar(&task, "task", "", "task, when there are several")
+	f.BoolVarP(&input, "stdin", "i", false, "pass on standard input")
+	f.BoolVarP(&tty, "tty", "t", false, "run the command in a terminal")
+	f.StringVar(&task, "task", "", "name of the task; required when there are several")
 	return c
 }
 
@@ -130,7 +130,7 @@ func receiveExec(c *cli.Session, stream nusav1.Allocations_ExecClient) error {
 		m, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
-			return errors.New("the command's end was not told")
+			return errors.New("the connection ended before the command did")
 		case err != nil:
 			return err
 		}

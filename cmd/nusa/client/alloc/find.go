@@ -27,7 +27,7 @@ JOB when that has one instance, JOB/GROUP, JOB/GROUP/INDEX.`
 
 // instanceNames is the beginning of that text, and of the one for commands that
 // accept several instances.
-const instanceNames = `Names an instance by its allocation's id, or the beginning of it, or by its job:`
+const instanceNames = `An instance is named by its allocation's id, or the beginning of the id, or by its job:`
 
 var (
 	// idLike matches a possible beginning of an allocation's id.

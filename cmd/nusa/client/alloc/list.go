@@ -62,10 +62,10 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			})
 		}),
 	}
-	s.BindRegion(c, "only this region's")
-	c.Flags().StringVar(&jobArg, "job", "", "only this job's")
-	c.Flags().StringVar(&node, "node", "", "only this node's, by name or id")
-	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	s.BindRegion(c, "only allocations in this region")
+	c.Flags().StringVar(&jobArg, "job", "", "only allocations of this job")
+	c.Flags().StringVar(&node, "node", "", "only allocations on this node, by name or id")
+	c.Flags().BoolVarP(&all, "all", "a", false, "also allocations that have ended")
 	return c
 }
 

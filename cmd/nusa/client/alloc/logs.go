@@ -56,22 +56,22 @@ func logsCommand(s *cli.Settings, use, arg, examples string) *cobra.Command {
 	o := logOptions{}
 	c := &cobra.Command{
 		Use: use, Short: "Show what tasks wrote to stdout and stderr", Args: cli.Positional(arg),
-		Long: `Writes a task's stdout to standard output and its stderr to standard error. With
--f it goes on until the task ends. Of several tasks, of one instance or of
-several, each line begins with whose it is; without -f they come one after the
-other. With -o json or yaml every line is a record.
+		Long: `Writes a task's stdout to standard output and its stderr to standard error. -f
+continues until the task ends. The lines of several tasks begin with the names of
+the tasks; without -f the tasks follow one another. With -o json or yaml every line
+is a record.
 
-Of an instance all that is kept is shown, of several the last 10 lines of each,
-unless --tail or --bytes says otherwise.
+By default everything that the node still has is shown of one instance, and the last
+10 lines of each stream of several instances.
 
 ` + instanceNames + `
-JOB and JOB/GROUP are all of their instances, JOB/GROUP/INDEX is one. Of an
-instance it is the latest allocation, also one that has ended unless it was
-stopped; -f follows those that live: look again when one was replaced.`,
+JOB and JOB/GROUP are all of their instances, JOB/GROUP/INDEX is one. The latest
+allocation of an instance is shown, also when it has ended, but not when it was
+stopped. -f shows only live allocations, and not those that replace them later.`,
 		Example: strings.TrimPrefix(examples, "\n"),
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			if o.lines < 0 || o.bytes < 0 {
-				return errors.New("--tail, --bytes: a number of lines, or of bytes, is not negative")
+				return errors.New("--tail, --bytes: must not be negative")
 			}
 			if o.lines > 0 && o.bytes > 0 {
 				return errors.New("--tail counts lines and --bytes bytes: give one of them")
@@ -80,12 +80,12 @@ stopped; -f follows those that live: look again when one was replaced.`,
 		}),
 	}
 	f := c.Flags()
-	f.BoolVarP(&o.follow, "follow", "f", false, "go on as output comes")
+	f.BoolVarP(&o.follow, "follow", "f", false, "continue as output arrives")
 	f.StringVar(&o.task, "task", "", "only this task's")
 	f.BoolVar(&o.onlyOut, "stdout", false, "only stdout")
 	f.BoolVar(&o.onlyErr, "stderr", false, "only stderr")
-	f.Int32Var(&o.lines, "tail", 0, fmt.Sprintf("only this many lines from the end of each stream; 0 = all that is kept (default 0, %d of several instances)", tailOfEach))
-	f.Int64Var(&o.bytes, "bytes", 0, "only this many bytes from the end of each stream; 0 = all that is kept")
+	f.Int32Var(&o.lines, "tail", 0, fmt.Sprintf("only this many lines from the end of each stream; 0 = all (default 0, or %d for several instances)", tailOfEach))
+	f.Int64Var(&o.bytes, "bytes", 0, "only this many bytes from the end of each stream; 0 = all")
 	return c
 }
 

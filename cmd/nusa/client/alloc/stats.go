@@ -27,8 +27,8 @@ const (
 func statsCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
 		Use: "stats ID|JOB", Short: "Show what tasks use now", Args: cli.Positional("ID|JOB"),
-		Long: `Shows what the tasks of an instance, or of several, use now. With -o json or yaml
-each instance of several is a record.
+		Long: `Shows what the tasks of one or several instances use now. With -o json or yaml each
+of several instances is a record.
 
 ` + instanceNames + `
 JOB and JOB/GROUP are all of their instances, JOB/GROUP/INDEX is one.`,

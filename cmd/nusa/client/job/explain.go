@@ -16,16 +16,17 @@ import (
 func explainCommand(s *cli.Settings) *cobra.Command {
 	var group string
 	c := &cobra.Command{
-		Use: "explain JOB", Short: "Say for every region, or node, why instances are or are not there", Args: cli.Positional("JOB"),
-		Long: `Shows the latest decision about a job: every region, taken or refused, why, the
-terms of its score and how old the inputs were. Below that, how what the job
-wants to be near to is now: the round trip that counts (the worse of both
-directions), how it is known, and whether a bound is kept. A bound that breaks
-where instances run is watched: they move only once it was broken for 15 minutes
-more than kept, to where it gets at least 10 ms and a third better. Batch jobs,
-system jobs and groups that are colocated stay where they are.
+		Use: "explain JOB", Short: "Explain why each region, or node, has instances or not", Args: cli.Positional("JOB"),
+		Long: `Shows the latest decision about a job: whether each region was chosen, why, the
+terms of its score, and the age of the inputs. Below that are the present round
+trips of the job's near clauses (the worse of both directions), how each is known,
+and whether the bound is met.
 
-With --region that region and every node of it.`,
+A bound that breaks for running instances is watched. The instances move when the
+bound was broken for 15 minutes more than met, to a region that is at least 10 ms and
+a third better. Batch jobs, system jobs and colocated groups do not move.
+
+--region explains that region and each of its nodes.`,
 		Example: "  nusa job explain hello\n  nusa job explain hello --region japaneast",
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ref, err := c.Ref(args[0])

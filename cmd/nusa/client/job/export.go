@@ -13,8 +13,8 @@ import (
 func exportCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
 		Use: "export JOB", Aliases: []string{"get", "inspect"}, Short: "Write a stored job as a job file", Args: cli.Positional("JOB"),
-		Long: `Writes the stored job as a job file, YAML or (-o json) JSON, that job run and
-job plan take: as it stands it changes nothing. Defaults are left out.`,
+		Long: `Writes the stored job as a job file, YAML or (-o json) JSON, for job run and job
+plan. Submitting the file changes nothing. Defaults are left out.`,
 		Example: "  nusa job export hello > hello.yaml\n  nusa job export hello | nusa job plan -",
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ref, err := c.Ref(args[0])

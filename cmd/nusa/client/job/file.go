@@ -22,7 +22,7 @@ func validateCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "validate FILE",
 		Short: "Check a job file, without a server",
-		Long:  "Checks a job file (- is standard input) without a server. With --full it prints the job with every default filled in.",
+		Long:  "Checks a job file (- is standard input) without a server. --full prints the job with\nevery default filled in.",
 		Args:  cli.Positional("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file, err := readJob(cmd, args[0], s.Namespace)

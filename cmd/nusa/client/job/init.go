@@ -17,7 +17,7 @@ func initCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init [FILE]",
 		Short: "Write a commented job file to start from",
-		Long:  "Writes a commented job file (job.yaml, - is standard output). It does not overwrite a file without --force.",
+		Long:  "Writes a commented job file: job.yaml, or - for standard output. An existing file is\noverwritten only with --force.",
 		Args:  cli.Positional("[FILE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if s.Output != "table" {

@@ -30,25 +30,23 @@ func runCommand(s *cli.Settings) *cobra.Command {
 	var r submission
 	c := &cobra.Command{
 		Use: "run FILE", Aliases: []string{"submit"}, Short: "Submit a job and wait until it runs", Args: cli.Positional("FILE"),
-		Long: `Submits a job file (- is standard input) and waits, with a live view, until
-every instance runs in the submitted version (service, system) or has completed
-(batch). A batch job that has ended is left alone unless it has changed, or
-with --again.
+		Long: `Submits a job file (- is standard input) and shows the progress until every instance
+runs the submitted version (service, system) or has completed (batch). A batch job
+that has ended runs again only when the file has changed, or with --again.
 
-Exit codes: 0 done; 1 error; 2 accepted, but not placed or not healthy within
---timeout, or no answer came, so that it may have been accepted: the message
-says so, and a retry is safe; 3 accepted, and it is over: a batch job has failed,
-or the new version was taken back because it did not become healthy. After 1 and
-2 what was accepted goes on.`,
+Exit codes: 0 done; 1 error; 2 accepted, but not running within --timeout, or perhaps
+accepted, because no answer came: the message says which, and a retry is safe;
+3 accepted, and over: the batch job failed, or the new version was taken back because
+it did not become healthy. A job that was accepted continues after exit codes 1 and 2.`,
 		Example: "  nusa job run hello.yaml\n  nusa job run --detach - < hello.yaml\n  nusa job run --again batch.yaml",
 		RunE:    s.Run(r.run),
 	}
 	f := c.Flags()
 	f.BoolVarP(&r.detach, "detach", "d", false, "do not wait")
-	f.BoolVar(&r.again, "again", false, "run a batch job that has ended again, though nothing has changed")
+	f.BoolVar(&r.again, "again", false, "run a batch job again that has ended, without a change")
 	f.Int64Var(&r.check, "check-revision", 0, "refuse unless the stored job's revision is this (from job plan); -1: unless there is none")
-	f.StringVar(&r.region, "region", "", "submit to this region's own servers: the job is NAME@REGION there")
-	f.StringVar(&r.key, "idempotency-key", "", "a retry with the same key has the same answer (default: a key of its own for every call)")
+	f.StringVar(&r.region, "region", "", "submit to this region's own servers, as the job NAME@REGION")
+	f.StringVar(&r.key, "idempotency-key", "", "repeat a submit with the same key to get the first result again (default: a new key for every call)")
 	f.DurationVar(&r.timeout, "timeout", runTimeout, "how long to wait until the job runs")
 	return c
 }

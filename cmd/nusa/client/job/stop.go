@@ -17,7 +17,7 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 	var check int64
 	c := &cobra.Command{
 		Use: "stop JOB", Short: "Stop every instance of a job", Args: cli.Positional("JOB"),
-		Long: "Stops every instance of a job. Its record stays, so that it can be looked at and run again, until it is stopped with --purge.",
+		Long: "Stops every instance of a job. The stopped job can still be shown and run again, until\nit is stopped with --purge.",
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ref, err := c.Ref(args[0])
 			if err != nil {
@@ -37,7 +37,7 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 			return c.Print(resp, func(w *term.Screen) { writeStopped(c, w, ref, was, resp.GetRevision(), purge) })
 		}),
 	}
-	c.Flags().BoolVar(&purge, "purge", false, "also forget the job once everything has stopped")
+	c.Flags().BoolVar(&purge, "purge", false, "also delete the job when everything has stopped")
 	c.Flags().Int64Var(&check, "check-revision", 0, "refuse unless the stored job's revision is this")
 	cli.Instead(c, "job stop --purge", "rm", "remove", "delete", "del", "purge", "forget")
 	cli.Instead(c, "job stop", "kill", "cancel")

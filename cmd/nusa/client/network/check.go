@@ -36,8 +36,8 @@ func checkCommand(s *cli.Settings) *cobra.Command {
 	var percentile, limit int
 	var fail bool
 	c := &cobra.Command{
-		Use: "check", Short: "List what is odd about the latency matrix", Args: cli.Positional(),
-		Long: `Lists what is odd about the matrix, the worst kind first: round trips faster than
+		Use: "check", Short: "List suspicious values of the latency matrix", Args: cli.Positional(),
+		Long: `Lists suspicious values of the matrix, the worst kind first: round trips faster than
 light, pairs that are cut, stale measurements, directions that differ, and detours
 that are shorter than the direct way. The exit code is 0; with --fail it is 1 when
 something impossible or cut was found.`,
@@ -95,7 +95,7 @@ func writeFindings(w *term.Screen, resp *nusav1.CheckTopologyResponse) {
 		byKind[f.GetKind()] = append(byKind[f.GetKind()], f)
 	}
 	if len(byKind) == 0 {
-		fmt.Fprintln(w, w.Good("nothing odd was found"))
+		fmt.Fprintln(w, w.Good("nothing suspicious was found"))
 		return
 	}
 	kinds := []string{}

@@ -28,25 +28,25 @@ func LatencyCommand() *cobra.Command {
 	s := &cli.Settings{}
 	o := latencyOptions{}
 	c := &cobra.Command{
-		Use: "latency", Short: "Show the round trips between regions, and how they went", Args: cli.Positional(),
+		Use: "latency", Short: "Show the round trips between regions, now and over time", Args: cli.Positional(),
 		Long: `Shows round trips in milliseconds: each row is the region that measured, each
-column the one it probed. A value is plain when it was measured, ~ when it is
-predicted from network coordinates, ≈ when it is estimated from the distance;
-? marks a measurement that has become old, ! one that third regions contradict, ×
-a region that does not answer.
+column the region that it probed. A plain value was measured. ~ is predicted from
+network coordinates, ≈ is estimated from the distance, ? is an old measurement, ! is a
+measurement that third regions contradict, × is a region that does not answer, · is
+unknown.
 
-Where a matrix is too wide, each region has a line that says what is near and
-what was not measured: --all shows the whole matrix in parts, --from one row with
-every detail. There, the loss says how much is known to be lost on the way out and
-on the way back, "its probes arrive" marks a region that cannot be reached
-although its own probes arrive, and "discarded" counts samples that do not count,
-because one of the two servers was late itself.
+When a matrix is too wide, each region has a line with the nearest regions and what
+was not measured. --all shows the whole matrix in parts. --from shows one row with
+every detail: the loss says how much is known to be lost on the way out and on the way
+back, "its probes arrive" marks a region that cannot be reached although its own
+probes arrive, and "discarded" counts samples that do not count, because one of the
+two servers was late itself.
 
--o csv writes a matrix that "nusa dev --wan FILE" and "nusa bench topology
---matrix FILE" read: only what was measured, unless --guesses is given too.
+-o csv writes a matrix that "nusa dev --wan FILE" and "nusa bench topology --matrix
+FILE" read: only measured values, unless --guesses is given.
 
---history shows how the round trips that --region measured went over time; a
-regional server that is asked shows its own without --region.`,
+--history shows the round trips that --region measured over time. A regional server
+shows its own region by default.`,
 		Example: `  nusa latency
   nusa latency --from japaneast
   nusa latency --percentile 99 --watch
@@ -60,10 +60,10 @@ regional server that is asked shows its own without --region.`,
 	f := c.Flags()
 	f.StringVar(&o.from, "from", "", "only what this region measured, with every detail")
 	f.IntVarP(&o.percentile, "percentile", "p", 50, "50, 90 or 99")
-	f.BoolVarP(&o.watch, "watch", "w", false, "go on and show changes")
+	f.BoolVarP(&o.watch, "watch", "w", false, "continue and show changes")
 	f.BoolVar(&o.all, "all", false, "the whole matrix, however wide")
 	f.BoolVar(&o.guesses, "guesses", false, "with -o csv: also what was only predicted or estimated")
-	f.BoolVar(&o.history, "history", false, "how it went over time, as the region keeps it")
+	f.BoolVar(&o.history, "history", false, "values over time, as far back as the region has them")
 	f.StringVar(&o.to, "to", "", "with --history: only to this region, with every field")
 	history.SinceFlag(c, &o.since, "with --history: how far back")
 	return c

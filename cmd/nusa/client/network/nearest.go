@@ -24,9 +24,9 @@ func nearestCommand(s *cli.Settings) *cobra.Command {
 		Long: `Lists regions by round trip, the worse of both directions, from a region or
 (--location) from coordinates; without either a regional server means its own.
 
-Nobody measures from coordinates: the round trips are estimated from the distance
-over the globe alone, without what the regions measured among themselves. The
-nearest ones are told well so; of those far away, ask from the nearest region.`,
+No region measures from coordinates: these round trips are estimated from the
+distance alone. The estimate is good for near regions. For those far away, ask again
+with the nearest region.`,
 		Example: "  nusa topology nearest southeastasia\n  nusa topology nearest --location -6.2,106.8",
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			if err := history.CheckPercentile(percentile); err != nil {

@@ -22,7 +22,7 @@ import (
 
 func OriginCommand() *cobra.Command {
 	s := &cli.Settings{}
-	c := cli.Noun("origin", "Say which regions serve a domain, and which one a client should use",
+	c := cli.Noun("origin", "Set which regions serve a domain, and choose one for a client",
 		originSetCommand(s), originListCommand(s), originRemoveCommand(s), originResolveCommand(s))
 	s.Bind(c)
 	return c
@@ -47,8 +47,7 @@ func originSetCommand(s *cli.Settings) *cobra.Command {
 		Use: "set [DOMAIN]", Short: "Store which regions serve a domain, replacing what was there", Args: cli.Positional("[DOMAIN]"),
 		Long: `Stores the record of a domain, or of every name below one (*.example.com), from
 flags or from a file of records separated by --- (- is standard input). All are
-checked before the first is sent. An origin of weight 2 counts as half as far as
-it is.`,
+checked before the first is sent. An origin of weight 2 counts as half as far away.`,
 		Example: `  nusa origin set www.example.com --region westeurope --region japaneast:2
   nusa origin set '*.example.com' --region westeurope=203.0.113.7:443 --max-rtt 80ms
   nusa origin set -f examples/origins.yaml`,
@@ -263,7 +262,7 @@ func policyText(p *nusav1.OriginPolicy) string {
 func originRemoveCommand(s *cli.Settings) *cobra.Command {
 	var check int64
 	c := &cobra.Command{
-		Use: "remove DOMAIN", Aliases: []string{"rm"}, Short: "Forget the record of a domain", Args: cli.Positional("DOMAIN"),
+		Use: "remove DOMAIN", Aliases: []string{"rm"}, Short: "Remove the record of a domain", Args: cli.Positional("DOMAIN"),
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			if _, err := origin.ParsePattern(args[0]); err != nil {
 				return err
@@ -274,7 +273,7 @@ func originRemoveCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.Print(resp, func(w *term.Screen) { fmt.Fprintf(w, "the record of %s is forgotten\n", args[0]) })
+			return c.Print(resp, func(w *term.Screen) { fmt.Fprintf(w, "the record of %s is removed\n", args[0]) })
 		}),
 	}
 	c.Flags().Int64Var(&check, "check-revision", 0, "refuse unless the stored record's revision is this")

@@ -26,12 +26,11 @@ func pathCommand(s *cli.Settings) *cobra.Command {
 	o := pathOptions{}
 	c := &cobra.Command{
 		Use: "path FROM TO", Short: "Find the k best paths between two regions, relays included", Args: cli.Positional("FROM", "TO"),
-		Long: `Finds the best paths by round trip that can be gone now: over nothing that is
-unreachable, over stale measurements only where there is no way without them, and
-over guesses only where there is none with those. What such a path rests on is
-marked. With --cpu-weight and --queue-weight the load
-of the regions on the way counts too: at --cpu-weight 1ms a region that is 80 %
-busy costs 2 ms, at --queue-weight 1ms each that waits in its queue one.`,
+		Long: `Finds the best usable paths by round trip. A path avoids unreachable edges, uses old
+measurements only when there is no way without them, and estimates only when there is
+no measured way; marks show which. With --cpu-weight and --queue-weight the load of
+the regions on the way counts: with --cpu-weight 1ms a region that is 80 % busy adds
+2 ms, with --queue-weight 1ms each instance in its queue adds 1 ms.`,
 		Example: `  nusa topology path southeastasia eastus
   nusa topology path southeastasia eastus -k 5 --relays 1 --percentile 99
   nusa topology path southeastasia eastus --cpu-weight 5ms`,

@@ -20,12 +20,12 @@ func Command() *cobra.Command {
 
 func removeCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
-		Use: "remove NODE", Aliases: []string{"rm"}, Short: "Forget a node that is lost or has left, and will not come back", Args: cli.Positional("NODE"),
-		Long: `Forgets a node that is lost or has left: what it is believed to run is lost from
-then on, and replaced. Without this a node is forgotten once it is gone for 72
-hours, unless it is cordoned or drained, or may run what only it or you can end:
-a group with "replace: false" in disconnect.node. If its agent does come back,
-it is a new node, and stops what it runs.`,
+		Use: "remove NODE", Aliases: []string{"rm"}, Short: "Remove a node that is lost or has left, and will not come back", Args: cli.Positional("NODE"),
+		Long: `Removes a node that is lost or has left. Its instances count as lost and are
+replaced. Without this command a node is removed when it was gone for 72 hours, but
+not while it is cordoned or drained, or may still run instances of a group with
+"replace: false" in disconnect.node, which only the node or you can end. When the
+agent comes back, it is a new node and stops what it runs.`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()

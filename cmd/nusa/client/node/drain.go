@@ -16,10 +16,10 @@ func drainCommand(s *cli.Settings) *cobra.Command {
 	var off bool
 	c := &cobra.Command{
 		Use: "drain NODE", Short: "Move a node's work away; --off ends the drain", Args: cli.Positional("NODE"),
-		Long: `Moves a node's work away, of each group at most update.max_parallel instances at a
-time: one is stopped, and begins elsewhere. What fits on no other node of the
-region is stopped all the same, and waits then or goes to another region; node
-status says what of the work is left, and why it cannot move.`,
+		Long: `Moves the work of a node to other nodes, at most update.max_parallel instances of a
+group at a time: one stops, and its replacement starts elsewhere. Instances that fit
+on no other node of the region are stopped too: they wait for room, or go to another
+region. node status shows what is left on the node, and why it cannot move.`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()

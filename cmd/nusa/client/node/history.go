@@ -16,15 +16,15 @@ func historyCommand(s *cli.Settings) *cobra.Command {
 	var pool string
 	var since time.Duration
 	c := &cobra.Command{
-		Use: "history [NODE]", Short: "Show how a node's or a pool's use went, and when something runs out", Args: cli.Positional("[NODE]"),
-		Long: `Shows what a region keeps of a node, or of a pool of nodes: a line over time for
-each value, from its least (▁) to its greatest (█), and the trend of memory and
-disk. "runs out in about 12 days (9–20)" is where a line through the values
-reaches the capacity, with the ends of its 99 % confidence interval; where
-there is no telling it says why. Without a node or a pool: all pools of --region.
+		Use: "history [NODE]", Short: "Show the use of a node or a pool over time, and when memory or disk runs out", Args: cli.Positional("[NODE]"),
+		Long: `Shows the use of a node, or of a pool of nodes: a line over time for each value, from
+the least (▁) to the greatest (█), and the trend of memory and disk. "runs out in
+about 12 days (9–20)" is when a line through the values reaches the capacity, with
+the 99 % confidence interval. When there is no trend, a text says why. Without a node
+or a pool: all pools of --region.
 
-Regions keep every 5 seconds for an hour, each minute for a day and each ten
-minutes for 31 days.`,
+Regions retain values of every 5 seconds for an hour, of each minute for a day, and of
+each ten minutes for 31 days.`,
 		Example: `  nusa node history node-1 --since 24h
   nusa node history --pool default --region japaneast --since 7d
   nusa node history node-1 -o json`,

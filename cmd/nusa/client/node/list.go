@@ -28,8 +28,8 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			})
 		}),
 	}
-	s.BindRegion(c, "only this region's")
-	c.Flags().StringVar(&pool, "pool", "", "only this pool's")
+	s.BindRegion(c, "only nodes of this region")
+	c.Flags().StringVar(&pool, "pool", "", "only nodes of this pool")
 	return c
 }
 

@@ -13,7 +13,7 @@ import (
 
 func statusCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
-		Use: "status NODE", Short: "Show a node: machine, drivers, use", Args: cli.Positional("NODE"),
+		Use: "status NODE", Short: "Show a node: its machine, drivers and use", Args: cli.Positional("NODE"),
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()

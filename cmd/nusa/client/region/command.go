@@ -19,7 +19,7 @@ func Command() *cobra.Command {
 
 func removeCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "remove REGION", Aliases: []string{"rm"}, Short: "Forget a region that owns no work", Args: cli.Positional("REGION"),
+		Use: "remove REGION", Aliases: []string{"rm"}, Short: "Remove a region that owns no work", Args: cli.Positional("REGION"),
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
@@ -27,7 +27,7 @@ func removeCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.Print(resp, func(w *term.Screen) { fmt.Fprintf(w, "region %s is forgotten\n", args[0]) })
+			return c.Print(resp, func(w *term.Screen) { fmt.Fprintf(w, "region %s is removed\n", args[0]) })
 		}),
 	}
 }

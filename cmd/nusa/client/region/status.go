@@ -15,7 +15,7 @@ import (
 
 func statusCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "status REGION", Short: "Show a region's aggregate, how old it is, and what still fits", Args: cli.Positional("REGION"),
+		Use: "status REGION", Short: "Show the report of a region: its age, capacity, and what still fits", Args: cli.Positional("REGION"),
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()

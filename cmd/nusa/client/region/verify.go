@@ -20,12 +20,11 @@ const verifyTimeout = time.Minute
 
 func verifyCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "verify [REGION]", Short: "Compare what a region's servers hold, at one index of their log", Args: cli.Positional("[REGION]"),
-		Long: "Asks every server of a region for a digest of the state that it has applied, at an\n" +
-			"equal index of the log, while the region goes on working. Without a name: the\n" +
-			"region whose server is asked, or the only one there is. Without --timeout it\n" +
-			"takes a minute at most.\n\n" +
-			"Exit codes: 0 all hold the same, 1 they do not, or one did not answer.",
+		Use: "verify [REGION]", Short: "Compare the state of a region's servers at one index of their log", Args: cli.Positional("[REGION]"),
+		Long: "Asks every server of a region for a digest of its state at the same index of the log,\n" +
+			"while the region continues to work. The default is the region of the called server,\n" +
+			"or the only region of the federation. The default of --timeout is a minute.\n\n" +
+			"Exit codes: 0 all states are equal, 1 they differ, or a server did not answer.",
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			if !c.Cmd.Flags().Changed("timeout") {
 				c.Timeout = verifyTimeout
