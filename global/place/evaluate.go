@@ -119,10 +119,11 @@ func (ev *evaluator) sort(w *work) {
 	})
 }
 
-// rank says how far a refused region is from taking an instance: 0 and 1 are
-// regions that lack only room, then follow regions that an operator or a lost
-// connection excludes, then regions that are too far away, and last regions that
-// never connected or that the job does not allow.
+// rank says how far a refused region is from taking an instance: first (0) come
+// regions that reported why they cannot, then (1) other regions that lack room
+// or were not selected, then those without a report, cordoned or disconnected,
+// then regions that are too far away, and last regions that never connected or
+// that the job does not allow.
 func (ev *evaluator) rank(c *candidate) int {
 	neverConnected := ev.regions[c.index].NeverConnected
 	switch {
