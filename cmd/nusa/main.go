@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/agent/supervise"
@@ -22,6 +23,9 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "supervise" {
 		os.Exit(supervise.Main(os.Args[2:]))
 	}
+	// The master makes an id for every instance that it places: read the random
+	// bytes of several ids at once.
+	uuid.EnableRandPool()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	// A second signal ends the process at once, in case an orderly end hangs.
 	context.AfterFunc(ctx, stop)

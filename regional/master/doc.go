@@ -6,5 +6,4 @@
 //	exprs    results of expressions over nodes, cached
 //	purge    forgets jobs that ended and nodes that are gone for long
 //	events   events about instances
-//	ids      ids of allocations
 package master

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/nusa-scheduler/nusa/regional/accept"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/sched"
@@ -44,9 +45,8 @@ type plannerConfig struct {
 // what is in flight.
 type Planner struct {
 	cfg plannerConfig
-	// Only the sequencer's goroutine uses planner and ids.
+	// Only the sequencer's goroutine uses planner.
 	planner *sched.Planner
-	ids     idSource
 	// more: the latest plan is large, or a part of a larger one, and more of it
 	// follows.
 	more atomic.Bool
@@ -78,7 +78,7 @@ func (p *Planner) decide(view *state.View) raftlog.Decision {
 	in.MaxPlaces = maxPlaces
 	plan := p.planner.Make(in)
 	d := raftlog.Decision{RetryAfter: retryAfter, Rest: restAfter(plan, time.Since(began)), OnCommitted: func() { p.record(in, plan) }}
-	for _, c := range plan.Commands(p.ids.next, perCommand) {
+	for _, c := range plan.Commands(uuid.NewString, perCommand) {
 		d.Commands = append(d.Commands, state.Command{ApplyPlan: &c})
 	}
 	returned, recheck := accept.Return(accept.Input{

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/nusa-scheduler/nusa/internal/notify"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -15,10 +16,10 @@ import (
 type FSM struct {
 	mu      sync.Mutex
 	view    *state.View
-	changed chan struct{} // closed and replaced at every change
-	// prediction are the outcomes of entries on their way, in the order of the log.
+	changed notify.Signal
+	// predictions are the results of entries in flight, in the order of the log.
 	predictions []prediction
-	// indexWaiter are those who want the state of one index, see At.
+	// waiters wait for the state at one index, see At.
 	waiters []indexWaiter
 	failed  error
 	broken  chan struct{} // closed when failed is set
@@ -27,13 +28,14 @@ type FSM struct {
 
 // NewFSM returns an empty state.
 func NewFSM() *FSM {
-	return &FSM{view: state.New().Snapshot(), changed: make(chan struct{}), broken: make(chan struct{})}
+	return &FSM{view: state.New().Snapshot(), broken: make(chan struct{})}
 }
 
 // View returns the committed state.
 func (f *FSM) View() *state.View {
-	v, _ := f.Watch()
-	return v
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.view
 }
 
 // Watch returns the committed state and a channel that is closed when a newer one
@@ -41,7 +43,7 @@ func (f *FSM) View() *state.View {
 func (f *FSM) Watch() (*state.View, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.view, f.changed
+	return f.view, f.changed.C()
 }
 
 // Broken is closed when the log has an entry that this build cannot read. The
@@ -59,8 +61,7 @@ func (f *FSM) Err() error {
 func (f *FSM) publish(view *state.View) {
 	f.view = view
 	f.notifyWaiters(view)
-	close(f.changed)
-	f.changed = make(chan struct{})
+	f.changed.Notify()
 }
 
 // predict stores the result of an entry that is proposed next.
