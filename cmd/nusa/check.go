@@ -33,7 +33,7 @@ func trimList(flags *pflag.FlagSet, flag string, values []string) ([]string, err
 		}
 	}
 	if len(out) == 0 && flags.Changed(flag) {
-		return nil, fmt.Errorf("--%s: there is no name in it (an empty variable?)", flag)
+		return nil, fmt.Errorf("--%s: it names nothing (an empty variable?)", flag)
 	}
 	return out, nil
 }

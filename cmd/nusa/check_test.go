@@ -28,7 +28,7 @@ func TestMistakes(t *testing.T) {
 		"regional --data-dir d --region a --join h:1,,foo,":              `--join: "foo" is not host:port`,
 		"regional --data-dir d --region a --global h:0":                  "port 0 cannot be reached",
 		"agent --data-dir d --region a":                                  "--servers is required",
-		"agent --data-dir d --region a --servers ,,":                     "--servers: there is no name in it",
+		"agent --data-dir d --region a --servers ,,":                     "--servers: it names nothing",
 		"agent --data-dir d --region a --servers h:1 --plugin dokcer=/x": "--plugin: dokcer is too much like the driver docker",
 		"agent --data-dir d --region a --servers h:1 --plugin qemu":      `--plugin: "qemu" is not KEY=VALUE`,
 		"agent --data-dir d --region a --servers h:1 --reserve-cpu -5":   "--reserve-cpu: -5 is negative",

@@ -45,7 +45,7 @@ allocation's id, or the beginning of it, or as ` + "`JOB/GROUP/INDEX`" + `.
 | 0 | done; ` + "`job plan`: no change; `region verify`" + `: all servers hold the same state |
 | 1 | error, and nothing was changed; ` + "`job plan`: changes; `region verify`: states differ; `origin resolve`: no origin; `topology check --fail`" + `: something is wrong |
 | 2 | ` + "`job run`" + `: accepted, or perhaps accepted when no answer came, but not running within ` + "`--timeout`" + ` |
-| 3 | ` + "`job run`" + `: accepted, and over: the batch job failed, or the new version was taken back |
+| 3 | ` + "`job run`" + `: accepted, and over: the batch job failed, or the new version was reverted |
 | 126, 127 | ` + "`alloc exec`" + `: the command cannot be executed, or was not found |
 | 130 | ` + "`alloc exec`" + `: interrupted |
 | 255 | ` + "`job plan`, `alloc exec`" + `: error of Nusa itself |

@@ -13,7 +13,7 @@ import (
 
 // errNoReader: the reader of standard output is gone, as in `nusa dev | head
 // -1`.
-var errNoReader = errors.New("nobody reads the output any more, so everything was stopped")
+var errNoReader = errors.New("the reader of the output is gone, so everything was stopped")
 
 // readerCheck is the interval between checks for a reader. A federation writes
 // little, so that a failing write would come much later or never.

@@ -40,7 +40,7 @@ measured round trips between them and by their capacity, and explains each choic
 
 Exit codes: 0 done; 1 error; 2 accepted (or perhaps accepted, when no answer came),
 but not running within --timeout; 3 accepted, and the batch job failed or the new
-version was taken back. job plan: 0 no change, 1 changes, 255 error.`,
+version was reverted. job plan: 0 no change, 1 changes, 255 error.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       serve.Version,

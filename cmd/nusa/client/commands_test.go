@@ -210,7 +210,7 @@ func TestInterrupt(t *testing.T) {
 	root.SetErr(&errOut)
 	root.SetIn(strings.NewReader(fmt.Sprintf(sample.JobFile, "stuck", "service")))
 	code := ExecuteArgs(ctx, root, []string{"job", "run", "-", "--addr", f.addr})
-	if code != cli.ExitWaiting || !strings.Contains(errOut.String(), "no longer waiting; default/stuck goes on") {
+	if code != cli.ExitWaiting || !strings.Contains(errOut.String(), "no longer waiting; default/stuck continues") {
 		t.Errorf("exit code %d, %s", code, errOut.String())
 	}
 }

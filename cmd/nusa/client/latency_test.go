@@ -98,7 +98,7 @@ func TestCSV(t *testing.T) {
 func TestWatchResumes(t *testing.T) {
 	f := newFake(t)
 	out, errOut, code := f.run(context.Background(), "", "latency", "--watch", "--addr", f.addr)
-	if code != 0 || !strings.Contains(errOut, "no longer active: going on as soon as") || strings.Count(errOut, "\n") != 1 {
+	if code != 0 || !strings.Contains(errOut, "no longer active: it continues when") || strings.Count(errOut, "\n") != 1 {
 		t.Errorf("exit code %d, %s", code, errOut)
 	}
 	if !strings.Contains(out, "eastus 170 ms") || !strings.Contains(out, "eastus 180 ms") {
@@ -110,7 +110,7 @@ func TestWatchResumes(t *testing.T) {
 		t.Errorf("asked %v, want %v", got, want)
 	}
 	out, _, code = f.run(context.Background(), "", "latency", "--watch", "--from", "japaneast", "--addr", f.addr)
-	if code != 0 || !strings.Contains(out, "(a gap: what follows is the whole matrix)") {
+	if code != 0 || !strings.Contains(out, "(a gap: the whole matrix follows)") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 }
@@ -120,7 +120,7 @@ func TestWatchResumes(t *testing.T) {
 func TestEventsResume(t *testing.T) {
 	f := newFake(t)
 	out, errOut, code := f.run(context.Background(), "", "events", "--region", "quiet", "--addr", f.addr)
-	if code != 0 || errOut != "nusa: this server stops: going on as soon as that is over\nnusa: this server is no longer the master: going on as soon as that is over\n" {
+	if code != 0 || errOut != "nusa: this server stops: it continues when that is over\nnusa: this server is no longer the master: it continues when that is over\n" {
 		t.Errorf("exit code %d, %s", code, errOut)
 	}
 	if !strings.HasPrefix(out, "(a gap: ") || !strings.Contains(out, "job.submitted") {

@@ -78,7 +78,7 @@ func (w *wanFile) poll() (table *topology.Table, text string) {
 func (w *wanFile) checkRegions(table *topology.Table) error {
 	for _, r := range w.regions {
 		if !table.Has(r) {
-			return fmt.Errorf("--wan: %s: region %s is gone from the first row, it runs on", w.path, r)
+			return fmt.Errorf("--wan: %s: region %s is missing in the first row; the region keeps running", w.path, r)
 		}
 	}
 	return nil

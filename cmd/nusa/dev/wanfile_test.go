@@ -60,7 +60,7 @@ func TestWANFileIsFollowed(t *testing.T) {
 	write(head + "jakarta,,x\n")
 	told(`line 2: jakarta to tokyo: "x" is not a number of milliseconds; the round trips stay as they were`, false)
 	write("from,jakarta\njakarta,\n")
-	told("region tokyo is gone from the first row, it runs on; the round trips stay as they were", false)
+	told("region tokyo is missing in the first row; the region keeps running; the round trips stay as they were", false)
 
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)

@@ -228,7 +228,7 @@ const maxListed = 10_000
 // chooseAllocs returns the latest allocation of each instance that n names.
 func chooseAllocs(c *cli.Session, all []*nusav1.Allocation, n target) ([]*nusav1.Allocation, error) {
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s has no instance, and none that has ended is kept: see `%s job status %s`", cli.RefName(n.job), c.Program, cli.RefArg(n.job))
+		return nil, fmt.Errorf("%s has no instance, not even one that has ended: see `%s job status %s`", cli.RefName(n.job), c.Program, cli.RefArg(n.job))
 	}
 	type slot struct {
 		group, region string

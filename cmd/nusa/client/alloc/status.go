@@ -158,7 +158,7 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 				return err
 			}
 			return c.Print(a, func(w *term.Screen) {
-				fmt.Fprintf(w, "%s (%s of %s) is stopping; another will take its place\n", term.ShortID(a.GetId()), instance(a), cli.JobName(a.GetNamespace(), a.GetJob(), ""))
+				fmt.Fprintf(w, "%s (%s of %s) is stopping; another one replaces it\n", term.ShortID(a.GetId()), instance(a), cli.JobName(a.GetNamespace(), a.GetJob(), ""))
 			})
 		}),
 	}

@@ -31,9 +31,9 @@ func Follow(c *Session, follow func(answered func()) error) error {
 			return err
 		case warned:
 		case failure != rpcerr.NoFailure:
-			c.Warn("the connection to %s was lost: going on as soon as it is back", c.Addr)
+			c.Warn("the connection to %s was lost: it continues when the server is back", c.Addr)
 		default:
-			c.Warn("%s: going on as soon as that is over", term.OneLine(status.Convert(err).Message()))
+			c.Warn("%s: it continues when that is over", term.OneLine(status.Convert(err).Message()))
 		}
 		warned = true
 		select {

@@ -128,7 +128,7 @@ func Incomplete(errs []*nusav1.PartialError) string {
 	if len(errs) == 0 {
 		return ""
 	}
-	return " where an answer came from"
+	return " in the regions that answered"
 }
 
 // WarnPartial prints which regions did not answer.

@@ -36,7 +36,7 @@ that has ended runs again only when the file has changed, or with --again.
 
 Exit codes: 0 done; 1 error; 2 accepted, but not running within --timeout, or perhaps
 accepted, because no answer came: the message says which, and a retry is safe;
-3 accepted, and over: the batch job failed, or the new version was taken back because
+3 accepted, and over: the batch job failed, or the new version was reverted because
 it did not become healthy. A job that was accepted continues after exit codes 1 and 2.`,
 		Example: "  nusa job run hello.yaml\n  nusa job run --detach - < hello.yaml\n  nusa job run --again batch.yaml",
 		RunE:    s.Run(r.run),

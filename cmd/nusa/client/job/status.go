@@ -108,7 +108,7 @@ func writeStatus(w *term.Screen, j *nusav1.Job) {
 		fmt.Fprintln(w, w.Wait(r))
 	}
 	if r := j.GetReverted(); r != nil {
-		fmt.Fprintln(w, w.Wait(fmt.Sprintf("taken back: this is as version %d was; %s", r.GetTo(), term.OneLine(r.GetWhy()))))
+		fmt.Fprintln(w, w.Wait(fmt.Sprintf("reverted: this is a copy of version %d; %s", r.GetTo(), term.OneLine(r.GetWhy()))))
 	}
 	if len(s.GetGroups()) == 0 {
 		return

@@ -51,9 +51,9 @@ func writeStopped(c *cli.Session, w io.Writer, ref *nusav1.JobRef, was *nusav1.J
 		then := ""
 		switch {
 		case purge && was.GetRegion() != "":
-			then = ", and it is forgotten"
+			then = ", and is deleted"
 		case purge:
-			then = ", and it is forgotten once its regions know of it"
+			then = ", and is deleted when its regions have confirmed"
 		}
 		fmt.Fprintf(w, "%s had %s already: nothing was left to stop (revision %d)%s\n", cli.RefName(ref), how, revision, then)
 		return
@@ -62,10 +62,10 @@ func writeStopped(c *cli.Session, w io.Writer, ref *nusav1.JobRef, was *nusav1.J
 	over := was.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPED && (same || purge) // else somebody ran it meanwhile
 	is, then, follow := "stopping", "", fmt.Sprintf("; follow it with: %s job status %s", c.Program, cli.RefArg(ref))
 	if purge {
-		then = " and is forgotten once everything has stopped"
+		then = " and is deleted when everything has stopped"
 	}
 	if over {
-		is, then, follow = "stopped", strings.TrimSuffix(then, " once everything has stopped"), ""
+		is, then, follow = "stopped", strings.TrimSuffix(then, " when everything has stopped"), ""
 	}
 	if same || over {
 		is += " already"

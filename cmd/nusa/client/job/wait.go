@@ -173,7 +173,7 @@ func (f *waiter) ended() (bool, error) {
 	switch {
 	case j.GetReverted().GetVersion() == f.version && f.version > 0:
 		f.endLine()
-		return true, &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("%s was taken back, version %d is as version %d was: %s: see %s job status %s", cli.RefName(f.ref), j.GetVersion(), j.GetReverted().GetTo(), j.GetReverted().GetWhy(), f.Program, f.arg())}
+		return true, &cli.ExitError{Code: cli.ExitFailed, Err: fmt.Errorf("%s was reverted, version %d is a copy of version %d: %s: see %s job status %s", cli.RefName(f.ref), j.GetVersion(), j.GetReverted().GetTo(), j.GetReverted().GetWhy(), f.Program, f.arg())}
 	case j.GetVersion() > f.version:
 		f.endLine()
 		return true, fmt.Errorf("%s was changed by another submit: version %d has replaced %d", cli.RefName(f.ref), j.GetVersion(), f.version)
@@ -276,7 +276,7 @@ func (f *waiter) late() error {
 		return err
 	}
 	if f.Interrupted() {
-		return &cli.ExitError{Code: cli.ExitWaiting, Err: fmt.Errorf("no longer waiting; %s goes on: %s job status %s", cli.RefName(f.ref), f.Program, f.arg())}
+		return &cli.ExitError{Code: cli.ExitWaiting, Err: fmt.Errorf("no longer waiting; %s continues: %s job status %s", cli.RefName(f.ref), f.Program, f.arg())}
 	}
 	state := "its state is not known"
 	if f.latest != nil {

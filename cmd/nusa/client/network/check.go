@@ -63,7 +63,7 @@ something impossible or cut was found.`,
 				return err
 			}
 			if n := wrongFindings(resp); fail && n > 0 {
-				return fmt.Errorf("%s of what is impossible or cut: exit code 1, as --fail asks", term.Plural(n, "finding"))
+				return fmt.Errorf("%s of an impossible or cut edge: exit code 1 because of --fail", term.Plural(n, "finding"))
 			}
 			return nil
 		}),

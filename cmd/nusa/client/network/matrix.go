@@ -51,9 +51,9 @@ func writeSeenBy(w *term.Screen, what string, m interface {
 	text := fmt.Sprintf("%s as region %s sees it", what, m.GetSeenBy())
 	switch alone := m.GetAlone().AsDuration(); {
 	case m.GetAlone() == nil:
-		text += ", which has not heard from the global tier"
+		text += ", which never had contact with the global tier"
 	case alone > 0:
-		text += fmt.Sprintf(", which last heard from the global tier %s ago", term.Age(m.GetAlone()))
+		text += fmt.Sprintf(", which had its last contact with the global tier %s ago", term.Age(m.GetAlone()))
 	}
 	fmt.Fprintf(w, "%s\n\n", w.Wait(text))
 }

@@ -222,7 +222,7 @@ func originListCommand(s *cli.Settings) *cobra.Command {
 
 func writeOrigins(w *term.Screen, resp *nusav1.ListOriginsResponse) {
 	if resp.GetAge().AsDuration() > 0 { // 0 is as of now
-		fmt.Fprintf(w, "%s\n\n", w.Wait("as the region last heard, "+term.Age(resp.GetAge())+" ago"))
+		fmt.Fprintf(w, "%s\n\n", w.Wait("as of the region's last contact with the global tier, "+term.Age(resp.GetAge())+" ago"))
 	}
 	if len(resp.GetRecords()) == 0 {
 		fmt.Fprintf(w, "no records; store one with: %s origin set DOMAIN --region REGION\n", w.Program)

@@ -163,7 +163,7 @@ func writeCSV(c *cli.Session, first *nusav1.MatrixResponse, o latencyOptions) er
 		return err
 	}
 	if guessed > 0 {
-		c.Warn("%s left blank since nobody measured them: --guesses fills them in", term.Plural(guessed, "cell"))
+		c.Warn("%s left blank, because they were not measured: --guesses fills them in", term.Plural(guessed, "cell"))
 	}
 	if nothing > 0 {
 		c.Warn("%s left blank: unreachable or unknown", term.Plural(nothing, "cell"))

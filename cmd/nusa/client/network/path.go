@@ -92,7 +92,7 @@ func (o pathOptions) request(from, to string) (*nusav1.PathRequest, error) {
 func (o pathOptions) noPathText(from, to string) string {
 	text := fmt.Sprintf("no path from %s to %s over at most %s in between can be gone now", from, to, term.Plural(o.relays, "region"))
 	if o.relays == 0 {
-		text = fmt.Sprintf("the direct way from %s to %s cannot be gone now", from, to)
+		text = fmt.Sprintf("the direct way from %s to %s cannot be used now", from, to)
 	}
 	if o.relays < topology.MaxRelays {
 		text += fmt.Sprintf("; --relays %d may find one", max(o.relays+1, topology.DefaultRelays))
@@ -141,7 +141,7 @@ func writePaths(w *term.Screen, resp *nusav1.PathResponse) {
 		fmt.Fprintf(w, "\nthe load of %s is not known and counts as none\n", strings.Join(term.Unique(idle), ", "))
 	}
 	for _, d := range term.Unique(doubts) {
-		fmt.Fprintf(w, "\n%s: what is longer counts, that or what is expected\n", term.OneLine(d))
+		fmt.Fprintf(w, "\n%s: the longer of the measured and the expected round trip counts\n", term.OneLine(d))
 	}
 	writeMarkLegend(w, edges)
 }

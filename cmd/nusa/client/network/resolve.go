@@ -110,6 +110,6 @@ func writeResolved(w *term.Screen, domain, client string, resp *nusav1.ResolveOr
 	}
 	writeMarkLegend(w, edges)
 	if resp.GetAge().AsDuration() > 0 { // 0 is as of now
-		fmt.Fprintf(w, "\n%s\n", w.Faint("by a topology of "+term.Age(resp.GetAge())+" ago"))
+		fmt.Fprintf(w, "\n%s\n", w.Faint("by the topology of "+term.Age(resp.GetAge())+" ago"))
 	}
 }

@@ -101,7 +101,7 @@ func (m *matrixWatch) dropOldRegions() {
 // writeChanges writes the changed edges, for output without a terminal.
 func writeChanges(w *term.Screen, news *nusav1.MatrixResponse, o latencyOptions) {
 	if news.GetReset_() {
-		fmt.Fprintln(w, "(a gap: what follows is the whole matrix)")
+		fmt.Fprintln(w, "(a gap: the whole matrix follows)")
 	}
 	for _, e := range news.GetEdges() {
 		fmt.Fprintf(w, "%s %s -> %s %s\n", w.Now.Format(time.TimeOnly), e.GetFrom(), e.GetTo(), edgeText(w, e, o.percentile))

@@ -53,7 +53,7 @@ func workText(n *nusav1.Node, nusa string) string {
 		parts = append(parts, fmt.Sprintf("is draining: %s (%s node drain %s --off ends that)", left, nusa, n.GetName()))
 	}
 	if n.GetCordoned() {
-		is, then := "takes no new work", "; what runs there goes on"
+		is, then := "takes no new work", "; its instances keep running"
 		if n.GetDraining() {
 			is, then = "is cordoned", ""
 		}
@@ -78,7 +78,7 @@ func noRoomText(leaving []*nusav1.LeavingGroup) string {
 	if none == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", and the region's other nodes have no room for %d now: these are stopped all the same, update.max_parallel of a group at a time, and wait for room or go to another region", none)
+	return fmt.Sprintf(", and the region's other nodes have no room for %d now: these are stopped anyway, update.max_parallel of a group at a time, and wait for room or go to another region", none)
 }
 
 // writeLeaving writes the groups that are to leave a draining node, and why

@@ -55,7 +55,7 @@ func cordonCommand(s *cli.Settings, cordon bool) *cobra.Command {
 func workText(r *nusav1.Region, nusa string) string {
 	switch {
 	case r.GetCordoned():
-		return fmt.Sprintf("takes no new work (%s region uncordon %s ends that); what runs there goes on", nusa, r.GetDefinition().GetName())
+		return fmt.Sprintf("takes no new work (%s region uncordon %s ends that); its instances keep running", nusa, r.GetDefinition().GetName())
 	case disconnected(r):
 		return "is not cordoned, and takes new work when it is connected: now it is " + term.Word(r.GetState())
 	}

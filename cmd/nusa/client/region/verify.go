@@ -82,7 +82,7 @@ func writeVerified(w *term.Screen, r *nusav1.VerifyRegionResponse) {
 	}
 	t.Write(w)
 	if r.GetEqual() {
-		fmt.Fprintf(w, "\n%s at index %d of the log of region %s\n", w.Good("all hold the same"), r.GetIndex(), r.GetRegion())
+		fmt.Fprintf(w, "\n%s at index %d of the log of region %s\n", w.Good("all states are equal"), r.GetIndex(), r.GetRegion())
 	}
 }
 
@@ -102,10 +102,10 @@ func verifyError(r *nusav1.VerifyRegionResponse) error {
 		hashes[s.GetHash()] = true
 	}
 	if len(hashes) > 1 && len(versions) > 1 {
-		return fmt.Errorf("the servers of region %s are of %d versions, which may write the same state in different words: compare them when all are upgraded", r.GetRegion(), len(versions))
+		return fmt.Errorf("the servers of region %s are of %d versions, which may encode equal states differently: compare them when all are upgraded", r.GetRegion(), len(versions))
 	}
 	if len(hashes) > 1 {
-		return fmt.Errorf("the servers of region %s hold different states at index %d: stop those that are in the minority, empty their data directories and start them again; they take the state from the master", r.GetRegion(), r.GetIndex())
+		return fmt.Errorf("the servers of region %s have different states at index %d: stop those that are in the minority, empty their data directories and start them again; they take the state from the master", r.GetRegion(), r.GetIndex())
 	}
-	return fmt.Errorf("%d of %d servers of region %s did not say what they hold: start them, or replace them, and ask again", silent, len(r.GetServers()), r.GetRegion())
+	return fmt.Errorf("%d of %d servers of region %s did not answer: start or replace them, and try again", silent, len(r.GetServers()), r.GetRegion())
 }

@@ -17,8 +17,8 @@ func TestSameState(t *testing.T) {
 		want    string
 	}{
 		"equal":  {true, []*nusav1.ServerState{one("aa", ""), one("aa", "")}, ""},
-		"differ": {false, []*nusav1.ServerState{one("aa", ""), one("bb", ""), one("", "gone")}, "hold different states at index 7"},
-		"silent": {false, []*nusav1.ServerState{one("aa", ""), one("", "gone")}, "1 of 2 servers of region r did not say"},
+		"differ": {false, []*nusav1.ServerState{one("aa", ""), one("bb", ""), one("", "gone")}, "have different states at index 7"},
+		"silent": {false, []*nusav1.ServerState{one("aa", ""), one("", "gone")}, "1 of 2 servers of region r did not answer"},
 	} {
 		err := verifyError(&nusav1.VerifyRegionResponse{Region: "r", Index: 7, Equal: c.equal, Servers: c.servers})
 		if (c.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.want) {
