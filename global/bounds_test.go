@@ -54,9 +54,14 @@ func (s *testServer) stored(t *testing.T, prefix string) {
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for found := false; !found; {
-		if _, err := s.store.List(ctx, prefix, func(store.KV) error { found = true; return nil }); err != nil {
+	for {
+		found := false
+		_, err := s.store.List(ctx, prefix, func(store.KV) error { found = true; return nil })
+		if err != nil {
 			t.Fatalf("nothing is stored under %s: %v", prefix, err)
+		}
+		if found {
+			return
 		}
 		select {
 		case <-tick.C:

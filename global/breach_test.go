@@ -105,7 +105,7 @@ func TestSustainedBreach(t *testing.T) {
 		rtt = 90 * time.Millisecond
 		pass(10 * time.Minute)
 		if b := bounds(); len(b) != 1 || b[0].GetRegion() != "far" || b[0].GetState() != "broken" || b[0].GetWorst().AsDuration() != rtt ||
-			b[0].GetSustainedIn().AsDuration() > 6*time.Minute || !strings.Contains(b[0].GetMessage(), "stays for now") {
+			b[0].GetSustainedIn().AsDuration() > 6*time.Minute || !strings.Contains(b[0].GetMessage(), "stay for now") {
 			t.Errorf("after ten minutes: %v", b)
 		}
 		nearResults(map[string]string{"near": "p50 at most 40ms to target 20ms measured kept", "far": "p50 at most 40ms to target 90ms measured broken"})
@@ -122,7 +122,7 @@ func TestSustainedBreach(t *testing.T) {
 		if count(far) != 0 || count(near) != 2 {
 			t.Errorf("after a sustained breach %d stay and %d are moved; %v", count(far), count(near), bounds())
 		}
-		if b := bounds(); len(b) != 1 || b[0].GetState() != "sustained" || !strings.Contains(b[0].GetMessage(), "nothing of it is there") {
+		if b := bounds(); len(b) != 1 || b[0].GetState() != "sustained" || !strings.Contains(b[0].GetMessage(), "no instance of the group any more") {
 			t.Errorf("after the move: %v", b)
 		}
 		rtt = 30 * time.Millisecond

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	minPrefix            = 4
-	defaultAllocations   = 1000
-	maxAllocations       = 10_000
-	maxPrefix            = 64
-	allocationNotFound   = "no allocation has an id that begins with %q"
-	allocationManyRegion = "%q is the beginning of allocations in %s and %s; give more of it"
+	minPrefix           = 4
+	defaultAllocations  = 1000
+	maxAllocations      = 10_000
+	maxPrefix           = 64
+	allocationNotFound  = "no allocation has an id that begins with %q"
+	allocationAmbiguous = "%q matches allocations in %s and %s: give more characters of the id"
 )
 
 // allocationsAPI is the Allocations service over all regions: each is asked about
@@ -86,7 +86,7 @@ func checkKnown(term *Term, req *nusav1.ListAllocationsRequest, lists []*nusav1.
 		return nil
 	}
 	if id := req.GetNodeId(); id != "" {
-		return rpcerr.NotFound(rpcerr.KindNode, id, fmt.Sprintf("no node is called %q and no id begins so: `nusa node list` shows them", id))
+		return rpcerr.NotFound(rpcerr.KindNode, id, fmt.Sprintf("no node has the name %q or an id that begins with it: `nusa node list` shows the nodes", id))
 	}
 	k, err := checkRef(req.GetJob())
 	if err != nil {
@@ -160,7 +160,7 @@ func findAllocation(ctx context.Context, term *Term, prefix string) (found, erro
 	case len(answers) > 0 && answers[0].ambiguous != nil:
 		return found{}, answers[0].ambiguous
 	case len(answers) > 1:
-		return found{}, invalid("id", fmt.Sprintf(allocationManyRegion, prefix, answers[0].conn.name, answers[1].conn.name))
+		return found{}, invalid("id", fmt.Sprintf(allocationAmbiguous, prefix, answers[0].conn.name, answers[1].conn.name))
 	case len(answers) == 1:
 		return answers[0], nil
 	case len(failed) > 0:

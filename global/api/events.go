@@ -191,7 +191,7 @@ func (r *instanceEvents) receive(name string, conn *grpc.ClientConn) {
 				token, gapReported = ev.GetToken(), false
 				switch {
 				case ev.GetReset_():
-					return gap(ev.GetTime(), "more happened than could be passed on")
+					return gap(ev.GetTime(), "events are missing: there were more than could be sent")
 				case !strings.HasPrefix(ev.GetType(), instanceEvent):
 					return nil // the region reports these to the global tier
 				}
@@ -200,7 +200,7 @@ func (r *instanceEvents) receive(name string, conn *grpc.ClientConn) {
 			})
 		}
 		if !gapReported && r.ctx.Err() == nil {
-			_ = gap(timestamppb.Now(), "its instances are not followed now: "+status.Convert(err).Message())
+			_ = gap(timestamppb.Now(), "events are missing for now: "+status.Convert(err).Message())
 			gapReported = true
 		}
 		select {

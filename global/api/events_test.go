@@ -118,7 +118,7 @@ func TestInstancesAreFollowedAgain(t *testing.T) {
 			got = append(got, e.GetType()+" "+e.GetMessage())
 		}
 	}
-	broke := "instance.gap its instances are not followed now: the tunnel broke"
+	broke := "instance.gap events are missing for now: the tunnel broke"
 	if want := []string{"instance.running alpha: after ", broke, "instance.running alpha: after r-1", broke}; !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

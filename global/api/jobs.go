@@ -121,9 +121,9 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 	how := "its instances are being stopped"
 	switch {
 	case forgotten:
-		how = "nothing of it runs"
+		how = "it has no instances"
 	case req.GetPurge():
-		how += ", then it is forgotten"
+		how += ", then the job is forgotten"
 	}
 	term.State.Events.Add("job.stopped", k.String(), "%s", how)
 	if forgotten {

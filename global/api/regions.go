@@ -135,7 +135,7 @@ func (g *regionsAPI) Remove(ctx context.Context, req *nusav1.GetRegionRequest) (
 			return status.Errorf(codes.FailedPrecondition, "region %s owns %d slots; cordon it and stop or move its jobs first", name, owned)
 		}
 		if r := t.State.Regions[name]; r != nil && r.Session != nil {
-			return status.Errorf(codes.FailedPrecondition, "region %s is connected and would present itself again; stop its servers first", name)
+			return status.Errorf(codes.FailedPrecondition, "region %s is connected and would register again; stop its servers first", name)
 		}
 		if err := t.Audit("region.removed", name, ""); err != nil {
 			return err

@@ -85,7 +85,7 @@ func addBreachEvents(events state.Events, k state.JobKey, was, is []place.Breach
 	for _, b := range was {
 		if b.State == topology.Sustained && !has(is, b) {
 			changed = true
-			events.Add("latency.kept", k.String(), "%s at %s, %s: kept again, or nothing is known any more", b.Group, b.Region, b.Near)
+			events.Add("latency.kept", k.String(), "%s at %s, %s: the bound holds again, or the round trip is not known any more", b.Group, b.Region, b.Near)
 		}
 	}
 	return changed

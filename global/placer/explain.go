@@ -19,7 +19,7 @@ import (
 )
 
 // asIfNew is the note of an explanation whose decision is no longer held.
-const asIfNew = "the decision is no longer held: as if placed now, without its own instances"
+const asIfNew = "the decision is no longer stored; this is the decision for the job if it were placed now, without its present instances"
 
 // maxNearResults bounds the near results of a group's explanation.
 const maxNearResults = 4096
@@ -236,11 +236,11 @@ func bounds(j *state.Job) map[string][]*nusav1.NearBound {
 		}
 		switch {
 		case !j.RunsAt(b.Group, b.Region):
-			n.Message = "nothing of it is there any more, and nothing comes until the bound is kept again"
+			n.Message = "the region has no instance of the group any more, and gets none until the bound holds again"
 		case b.State == topology.Broken:
-			n.Message = fmt.Sprintf("stays for now: it counts once it was broken for %s more than kept", left.Round(time.Second))
+			n.Message = fmt.Sprintf("the instances stay for now: they move after the bound has been broken for another %s (time in which it holds is subtracted)", left.Round(time.Second))
 		default:
-			n.Message = "whether another region is better is seen next"
+			n.Message = "the next plan decides whether another region is better"
 		}
 		for _, m := range j.Moves {
 			if b.State == topology.Sustained && m.Breach.Group == b.Group && m.Breach.Region == b.Region && m.Breach.Near == b.Near {

@@ -86,7 +86,7 @@ func (p *Placer) applyRollout(ctx context.Context, r pendingRollout) error {
 	case errors.Is(err, errChanged):
 		return nil
 	case err == nil && r.decision == place.RolloutRevert:
-		p.st.Events.Add("job.reverted", r.key.String(), "version %d is as version %d was, which was healthy; %s",
+		p.st.Events.Add("job.reverted", r.key.String(), "version %d has the spec of version %d, which was healthy; %s",
 			next.GetJob().GetVersion(), r.healthy.GetJob().GetVersion(), r.why)
 		p.Log.Warn("job reverted", "job", r.key.String(), "version", next.GetJob().GetVersion(), "to", r.healthy.GetJob().GetVersion(), "why", r.why)
 	}

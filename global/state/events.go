@@ -19,9 +19,9 @@ func (e Events) AddLostNodes(name string, was, is *nusav1.RegionReport) {
 	switch d := is.GetNodesLost() - was.GetNodesLost(); {
 	case was == nil && is.GetNodesLost() == 0 || d == 0:
 	case d > 0:
-		e.Add("node.lost", name, "%d more silent, %d in all; %d ready", d, is.GetNodesLost(), is.GetNodesReady())
+		e.Add("node.lost", name, "%d more lost, %d in all; %d ready", d, is.GetNodesLost(), is.GetNodesReady())
 	default:
-		e.Add("node.back", name, "%d no longer silent or forgotten, %d still are; %d ready", -d, is.GetNodesLost(), is.GetNodesReady())
+		e.Add("node.back", name, "%d back or forgotten, %d still lost; %d ready", -d, is.GetNodesLost(), is.GetNodesReady())
 	}
 }
 
@@ -40,7 +40,7 @@ func (e Events) addFailedInstances(from, subject string, was, is *nusav1.JobSumm
 			e.Add("instance.given_up", subject, "%s: %d at %s will not be tried again%s", group, n, from, why)
 		}
 		if n := now.GetLost() - old.GetLost(); n > 0 {
-			e.Add("instance.lost", subject, "%s: %d at %s on silent nodes", group, n, from)
+			e.Add("instance.lost", subject, "%s: %d at %s on lost nodes", group, n, from)
 		}
 	}
 }

@@ -34,10 +34,10 @@ func TestFailureEventsComeOnce(t *testing.T) {
 		got = append(got, e.GetType()+" "+e.GetSubject()+" "+e.GetMessage())
 	}
 	want := []string{
-		"node.lost alpha 2 more silent, 2 in all; 3 ready",
-		"node.back alpha 1 no longer silent or forgotten, 1 still are; 4 ready",
+		"node.lost alpha 2 more lost, 2 in all; 3 ready",
+		"node.back alpha 1 back or forgotten, 1 still lost; 4 ready",
 		"instance.given_up default/api web: 1 at alpha will not be tried again: it exited: task t exited with code 7",
-		"instance.lost default/api web: 2 at alpha on silent nodes",
+		"instance.lost default/api web: 2 at alpha on lost nodes",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

@@ -293,7 +293,7 @@ func (j *Job) stopping(groups map[string]*nusav1.GroupStatus) string {
 	}
 	for _, s := range j.SortedSlots() {
 		if s.Desired != region.DesiredRun || j.Record.GetJob().GetStopped() {
-			return "region " + s.Region + " has still to confirm that what it had has stopped"
+			return "region " + s.Region + " has not confirmed yet that its instances have stopped"
 		}
 	}
 	return ""

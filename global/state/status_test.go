@@ -85,7 +85,7 @@ func TestSurplusInstancesStop(t *testing.T) {
 		{"revoked", false, []region.Slot{slot(0, 1, "alpha", region.DesiredRun), slot(1, 2, "beta", region.DesiredRevoke)},
 			map[string]*nusav1.JobSummary{"alpha": says(1), "beta": says(1)}, nusav1.JobState_JOB_STATE_STARTING, "1 instance is being stopped", 1},
 		{"gone, and not confirmed", false, []region.Slot{slot(0, 1, "alpha", region.DesiredRun), slot(1, 3, "alpha", region.DesiredStop)},
-			map[string]*nusav1.JobSummary{"alpha": says(1)}, nusav1.JobState_JOB_STATE_STARTING, "region alpha has still to confirm that what it had has stopped", 1},
+			map[string]*nusav1.JobSummary{"alpha": says(1)}, nusav1.JobState_JOB_STATE_STARTING, "region alpha has not confirmed yet that its instances have stopped", 1},
 		{"confirmed", false, []region.Slot{slot(0, 1, "alpha", region.DesiredRun)},
 			map[string]*nusav1.JobSummary{"alpha": says(1)}, nusav1.JobState_JOB_STATE_RUNNING, "", 1},
 		{"a stopped job", true, []region.Slot{slot(0, 1, "alpha", region.DesiredStop), slot(1, 3, "alpha", region.DesiredStop)},

@@ -117,7 +117,7 @@ func (s *Server) register(ctx context.Context, h *nusav1.RegionHello, hello regi
 		return state.RPCErrors.Err(fmt.Errorf("register region %s: %w", name, err))
 	}
 	if rec == nil {
-		st.Events.Add("region.registered", name, "the region presented itself, cluster %s", hello.ClusterID)
+		st.Events.Add("region.registered", name, "the region connected for the first time, cluster %s", hello.ClusterID)
 	}
 	return nil
 }
