@@ -155,7 +155,7 @@ func TestDisconnectedAndAnotherRegionHasRoom(t *testing.T) {
 					}
 				}
 				if !slices.ContainsFunc(events(), func(ev *nusav1.Event) bool {
-					return ev.GetType() == "slot.revoking" && strings.Contains(ev.GetMessage(), "alpha-agent-1 is silent and may run it until it is back")
+					return ev.GetType() == "slot.revoking" && strings.Contains(ev.GetMessage(), "alpha-agent-1 is disconnected and may run it until it reconnects")
 				}) {
 					t.Error("no event says that the instance may run twice")
 				}

@@ -49,7 +49,7 @@ groups:
 			}
 			if s := j.GetStatus().GetState(); s == nusav1.JobState_JOB_STATE_RUNNING || s == nusav1.JobState_JOB_STATE_COMPLETE {
 				for _, slot := range j.GetStatus().GetGroups()["all"].GetSlots() {
-					if !strings.Contains(slot.GetPlacedBecause(), "held") {
+					if !strings.Contains(slot.GetPlacedBecause(), "holds it") {
 						t.Errorf("it was not starving: %v", slot)
 					}
 				}

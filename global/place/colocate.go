@@ -82,7 +82,7 @@ func (pl *placer) stayBeside(w *work, works []*work) {
 			c := &w.candidates[i]
 			if c.reason == "" && !homes[c.index] && w.given[c.index] == 0 {
 				c.refuse(ReasonColocation)
-				c.colocation = fmt.Sprintf("%s is not here and stays where it is", other.group.Name)
+				c.colocation = fmt.Sprintf("%s does not run here and stays where it is", other.group.Name)
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func (pl *placer) placeBundle(works []*work) {
 		n := pl.bundleFits(works, lead, c)
 		if n < chunk {
 			c.refuse(ReasonColocation)
-			c.colocation = fmt.Sprintf("not all of the groups that belong together fit: %d of %s would, at least %d are needed", n, lead.group.Name, chunk)
+			c.colocation = fmt.Sprintf("the colocated groups do not all fit: %d of %s would, at least %d are needed", n, lead.group.Name, chunk)
 			continue
 		}
 		counts = append(counts, option{fits: n, weight: c.weight})
@@ -201,9 +201,9 @@ func (pl *placer) refuseForOthers(works []*work) (inUse int) {
 				c.colocation = fmt.Sprintf("%s cannot be here: %s", t.by.group.Name, t.reason)
 			case t.inUse:
 				c.refuse(ReasonColocation)
-				c.colocation = "it has its part of the groups that belong together"
+				c.colocation = "it runs its share of the colocated groups already"
 			default:
-				c.terms = append(c.terms, Term{Name: "colocated", Value: t.score - c.score, Detail: "scores of the groups that belong here too"})
+				c.terms = append(c.terms, Term{Name: "colocated", Value: t.score - c.score, Detail: "scores of the other colocated groups"})
 				c.score = score(c.terms)
 			}
 		}

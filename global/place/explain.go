@@ -258,10 +258,10 @@ func (ex *explainer) verdict(w *work, c *candidate) RegionVerdict {
 		}
 	case ReasonLowerScore:
 		v.Terms = c.terms
-		v.Message = "would do; others are better"
+		v.Message = "suitable, but others have a higher score"
 	case ReasonSpreadLimit:
 		v.Terms = c.terms
-		v.Message = fmt.Sprintf("would do; regions.spread.max is %d", w.group.Regions.SpreadMax)
+		v.Message = fmt.Sprintf("suitable, but regions.spread.max is %d", w.group.Regions.SpreadMax)
 	case ReasonNoCapacity:
 		switch {
 		case v.Taken > 0 && c.returned != nil:

@@ -187,7 +187,7 @@ func (ev *evaluator) message(g *Group, c *candidate) string {
 	case ReasonReturnedRecently:
 		text := c.returned.reasonText() // the reason itself says that the region returned the work
 		if left := c.returned.Backoff; left > 0 {
-			text += fmt.Sprintf("; it is asked again in %s", left.Round(time.Second))
+			text += fmt.Sprintf("; the region is tried again in %s", left.Round(time.Second))
 		}
 		return text
 	case ReasonNoCapacity:
@@ -199,7 +199,7 @@ func (ev *evaluator) message(g *Group, c *candidate) string {
 		case c.exact:
 			return "none of its nodes has room for one more"
 		}
-		return "none of its nodes seems to have room for one more, going by their free cpu, memory and disk"
+		return "none of its nodes seems to have room for one more, by their unreserved cpu, memory and disk"
 	}
 	return ""
 }

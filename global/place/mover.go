@@ -83,7 +83,7 @@ func (mv *mover) rttAt(w *work, b *Breach, c *candidate) time.Duration {
 // confirmed the revoke.
 func (mv *mover) moveAway(w *work, better map[string][]int) {
 	if w.job.Type == Batch {
-		mv.stay(w, "the work of a batch instance would begin anew")
+		mv.stay(w, "a batch instance would lose its work")
 		return
 	}
 	down := w.n + w.job.Down[w.group.Name]
@@ -106,7 +106,7 @@ func (mv *mover) moveAway(w *work, better map[string][]int) {
 			continue
 		}
 		if down >= parallel {
-			mv.addMove(w, b, Move{InProgress: true, Why: fmt.Sprintf("moves on once the instances that are away run: %d, and update.max_parallel is %d", down, parallel)})
+			mv.addMove(w, b, Move{InProgress: true, Why: fmt.Sprintf("continues when the instances that do not run now run again: %d, and update.max_parallel is %d", down, parallel)})
 			continue
 		}
 		n, to := mv.room(w, better[name], min(parallel-down, w.owned[name]))
@@ -116,7 +116,7 @@ func (mv *mover) moveAway(w *work, better map[string][]int) {
 			continue
 		}
 		down += n
-		mv.addMove(w, b, Move{Count: n, InProgress: true, Why: fmt.Sprintf("%d of %d move now, where there is room at %s", n, n+w.owned[name], to)})
+		mv.addMove(w, b, Move{Count: n, InProgress: true, Why: fmt.Sprintf("%d of %d move now; there is room at %s", n, n+w.owned[name], to)})
 	}
 }
 

@@ -138,7 +138,7 @@ func (pl *placer) hold(w *work) {
 	pl.give(w, counts)
 	a := &pl.plan.Actions[len(pl.plan.Actions)-1]
 	a.Hold = HoldFor
-	a.Why = fmt.Sprintf("has fitted nowhere for %.0f min: it is held for up to %.0f min, and a node kept for it",
+	a.Why = fmt.Sprintf("has fitted nowhere for %.0f min: the region holds it for up to %.0f min and reserves a node for it",
 		w.group.WaitedFor.Truncate(time.Minute).Minutes(), HoldFor.Minutes())
 }
 

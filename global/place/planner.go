@@ -131,7 +131,7 @@ func (p *planner) placeWorks(j *Job, works []*work) {
 			p.place.placeSet(works)
 		}
 		for _, w := range works {
-			p.move.stay(w, "groups that belong together are not moved for latency")
+			p.move.stay(w, "colocated groups are not moved for latency")
 		}
 	}
 }

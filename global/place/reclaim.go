@@ -218,9 +218,9 @@ func (j *Job) silentNodes(s *region.Slot, from, to int) string {
 		}
 	}
 	if more := len(nodes) - 1; more > 0 {
-		return fmt.Sprintf("%s and %d more are silent and may run it until they are back", nodes[0], more)
+		return fmt.Sprintf("%s and %d more are disconnected and may run it until they reconnect", nodes[0], more)
 	}
-	return nodes[0] + " is silent and may run it until it is back"
+	return nodes[0] + " is disconnected and may run it until it reconnects"
 }
 
 // revoked reports whether the plan revokes a part of the slot because of

@@ -132,7 +132,7 @@ func (rc *reclaimer) wait(works []*work, s *region.Slot) {
 	}
 	for _, w := range works {
 		rc.eval.evaluate(w)
-		w.refuseAll(fmt.Sprintf("%s%s is being taken back from %s, and goes with it", s.Group, region.FormatRange(s.From, s.To), s.Region))
+		w.refuseAll(fmt.Sprintf("%s%s is being revoked at %s; both are placed together after that", s.Group, region.FormatRange(s.From, s.To), s.Region))
 		rc.eval.sort(w)
 	}
 }

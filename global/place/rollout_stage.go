@@ -104,7 +104,7 @@ func rolloutStages(all regionList, j *Job) (stages []RolloutStage) {
 		group := r.crowded(j, charged)
 		switch {
 		case !r.Connected:
-			wait(r, fmt.Sprintf("version %d waits for the region to be back: it is disconnected", j.Version))
+			wait(r, fmt.Sprintf("version %d waits until the region reconnects", j.Version))
 		case failed != "":
 			wait(r, fmt.Sprintf("version %d failed in region %s: it goes no further", j.Version, failed))
 		case group != "":
