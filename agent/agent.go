@@ -41,7 +41,8 @@ const leaveLimit = 15 * time.Second
 // that it started has ended when it returns, except the tasks and their supervisors,
 // which go on unless LeaveOnShutdown or PauseOnShutdown is set.
 func Run(ctx context.Context, cfg Config) (err error) {
-	if cfg, err = cfg.withDefaults(); err != nil {
+	cfg, err = cfg.withDefaults()
+	if err != nil {
 		return err
 	}
 	dir, err := serve.OpenDataDir(cfg.DataDir, "agent/"+cfg.Region, "")
@@ -50,7 +51,8 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	// Drivers have files in the directory, so they begin after it is locked.
-	if cfg, err = cfg.withParts(); err != nil {
+	cfg, err = cfg.withParts()
+	if err != nil {
 		return err
 	}
 	defer cfg.closeDrivers()
@@ -276,7 +278,8 @@ func supervisorArgv(dataDir string, log *slog.Logger) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this executable, to start supervisors: %w", err)
 	}
-	if self, err = filepath.EvalSymlinks(self); err != nil {
+	self, err = filepath.EvalSymlinks(self)
+	if err != nil {
 		return nil, fmt.Errorf("find this executable, to start supervisors: %w", err)
 	}
 	return []string{self, "supervise"}, nil

@@ -25,7 +25,8 @@ func TestAllocationsThroughTheTunnel(t *testing.T) {
 	if err != nil || len(list.GetAllocations()) != 1 || list.GetAllocations()[0].GetId() != "aaaa-1" {
 		t.Fatalf("list %v: %v", list, err)
 	}
-	if list, err = client.List(t.Context(), &nusav1.ListAllocationsRequest{All: true}); err != nil || len(list.GetAllocations()) != 2 {
+	list, err = client.List(t.Context(), &nusav1.ListAllocationsRequest{All: true})
+	if err != nil || len(list.GetAllocations()) != 2 {
 		t.Fatalf("list of all %v: %v", list, err)
 	}
 	if _, err := client.Get(t.Context(), &nusav1.GetAllocationRequest{Id: "aaaa"}); err == nil {

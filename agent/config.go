@@ -200,11 +200,13 @@ func (c Config) withDefaults() (Config, error) {
 	if err != nil {
 		return c, err
 	}
-	if c.DataDir, err = filepath.Abs(c.DataDir); err != nil {
+	c.DataDir, err = filepath.Abs(c.DataDir)
+	if err != nil {
 		return c, fmt.Errorf("%w: --data-dir: %w", errConfig, err)
 	}
 	if c.Name == "" {
-		if c.Name, err = os.Hostname(); err != nil {
+		c.Name, err = os.Hostname()
+		if err != nil {
 			return c, fmt.Errorf("%w: --name: no host name: %w", errConfig, err)
 		}
 	}
@@ -242,7 +244,8 @@ func (c Config) withParts() (Config, error) {
 		c.Facts = facts.Host()
 	}
 	var err error
-	if c.setup, err = c.newSetup(filepath.Join(c.DataDir, allocsDir)); err != nil {
+	c.setup, err = c.newSetup(filepath.Join(c.DataDir, allocsDir))
+	if err != nil {
 		return c, err
 	}
 	if len(c.Drivers) > 0 {
@@ -251,7 +254,8 @@ func (c Config) withParts() (Config, error) {
 	}
 	argv := c.SupervisorArgv
 	if len(argv) == 0 {
-		if argv, err = supervisorArgv(c.DataDir, c.Logger); err != nil {
+		argv, err = supervisorArgv(c.DataDir, c.Logger)
+		if err != nil {
 			return c, err
 		}
 	}
@@ -261,10 +265,12 @@ func (c Config) withParts() (Config, error) {
 	}
 	p := process.New(process.Config{Dir: filepath.Join(c.DataDir, "process"), SupervisorArgv: argv, Users: users, Hide: c.DataDir})
 	c.Drivers, c.closeDrivers, c.remoteHosts = map[string]driver.Driver{"process": p}, p.Close, map[string]string{}
-	if c, err = c.withDocker(); err != nil {
+	c, err = c.withDocker()
+	if err != nil {
 		return c, err
 	}
-	if c, err = c.withIncus(argv); err != nil {
+	c, err = c.withIncus(argv)
+	if err != nil {
 		return c, err
 	}
 	return c.withPlugins()

@@ -163,7 +163,8 @@ func runWithStore(t *testing.T, cfg Config, broken *atomic.Bool) (stop func() er
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg, err = cfg.withParts(); err != nil {
+	cfg, err = cfg.withParts()
+	if err != nil {
 		t.Fatal(err)
 	}
 	st, err := store.Open(dir.Path("agent.db"))

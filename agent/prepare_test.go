@@ -132,7 +132,8 @@ func TestSecretStaysInMemory(t *testing.T) {
 	var lines []string
 	polled(t, "the task to have read it", func() bool {
 		out, errs := readLogs(t, client, &nusav1.LogsRequest{Allocation: "aaaa"})
-		if lines = strings.Fields(out); errs != "" {
+		lines = strings.Fields(out)
+		if errs != "" {
 			t.Fatal(errs)
 		}
 		return len(lines) == 5

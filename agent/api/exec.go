@@ -108,7 +108,8 @@ func execFromProto(start *nusav1.ExecRequest_Start) (driver.Exec, error) {
 	}
 	if start.GetSize() != nil {
 		var ok bool
-		if x.Size, ok = windowSize(start.GetSize()); !ok {
+		x.Size, ok = windowSize(start.GetSize())
+		if !ok {
 			return invalid("size: columns and rows must be 1..65535")
 		}
 	}

@@ -14,7 +14,8 @@ func ReplaceFile(path string, data []byte) error {
 		return err
 	}
 	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
 		return err
 	}
 	if err := os.Rename(path+".new", path); err != nil {

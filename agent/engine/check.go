@@ -42,7 +42,8 @@ func (k *check) run(ctx context.Context, id driver.ID, due time.Time) health.Res
 	stop := context.AfterFunc(ctx, func() { woke.Store(int64(time.Since(began))) })
 	saw, err := k.probe(ctx, id)
 	stop()
-	if r.OK = err == nil; !r.OK {
+	r.OK = err == nil
+	if !r.OK {
 		saw = err.Error()
 		r.Overslept = max(0, time.Duration(woke.Load())-k.Timeout)
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {

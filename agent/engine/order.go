@@ -280,7 +280,8 @@ func (o *order) readTask(name string, t *nusav1.Task, g *nusav1.Group, node Node
 		vol := g.GetVolumes()[v]
 		to.task.Volumes = append(to.task.Volumes, driver.Volume{Name: v, Source: vol.GetSource(), Target: vol.GetTarget(), ReadOnly: vol.GetReadOnly()})
 	}
-	if to.setup, err = readSetup(name, t, a, vars, node); err != nil {
+	to.setup, err = readSetup(name, t, a, vars, node)
+	if err != nil {
 		return to, err
 	}
 	to.setup.Volumes = to.task.Volumes

@@ -57,7 +57,8 @@ func (p *planner) input(v view) (in reconcile.Input, whole bool) {
 			undecided = undecided || a.undecided()
 		}
 	}
-	if whole = whole || undecided; whole {
+	whole = whole || undecided
+	if whole {
 		part = slices.AppendSeq(make([]string, 0, len(v.allocs)), maps.Keys(v.allocs))
 	}
 	slices.Sort(part)

@@ -58,7 +58,8 @@ func (e *Engine) List(ctx context.Context, include func(a *nusav1.Allocation, en
 func (e *Engine) Get(ctx context.Context, prefix string) (out *nusav1.Allocation, err error) {
 	if !e.do(ctx, func() {
 		var a *alloc
-		if a, err = e.find(prefix); err == nil {
+		a, err = e.find(prefix)
+		if err == nil {
 			out = e.show(a)
 		}
 	}) {
@@ -143,7 +144,8 @@ func (e *Engine) LiveRun(ctx context.Context, prefix, task string) (run LiveRun,
 	if !e.do(ctx, func() {
 		var a *alloc
 		var name string
-		if a, name, err = e.findTask(prefix, task); err == nil {
+		a, name, err = e.findTask(prefix, task)
+		if err == nil {
 			run = e.liveRun(a, name)
 		}
 	}) {
@@ -157,7 +159,8 @@ func (e *Engine) LiveRuns(ctx context.Context, prefix string) (id string, runs m
 	runs = map[string]LiveRun{}
 	if !e.do(ctx, func() {
 		var a *alloc
-		if a, err = e.find(prefix); err != nil {
+		a, err = e.find(prefix)
+		if err != nil {
 			return
 		}
 		id = a.spec.ID

@@ -119,7 +119,8 @@ func (s *session) orders(m *nusav1.AllocOrders) error {
 	var known []string
 	if b.Full && b.Last {
 		var err error
-		if known, err = s.cfg.Engine.Known(s.ctx); err != nil {
+		known, err = s.cfg.Engine.Known(s.ctx)
+		if err != nil {
 			return err
 		}
 	}

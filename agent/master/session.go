@@ -147,7 +147,8 @@ func (p *Pool) runSession(parent context.Context, l *slot, addr string) (err err
 	// A server that accepts the connection and sends nothing must not hold the slot.
 	s.watchdog = time.AfterFunc(greetLimit, func() { end(fmt.Errorf("%w: no greeting within %s", errSilent, greetLimit)) })
 	defer func() { s.watchdog.Stop() }()
-	if s.stream, err = s.client.Session(ctx); err == nil {
+	s.stream, err = s.client.Session(ctx)
+	if err == nil {
 		group.Go(s.receive)
 		err = s.loop()
 	}

@@ -31,7 +31,8 @@ func New(id string, index uint64, driver string, config map[string]any, changes 
 	for _, f := range changes {
 		f(o, g)
 	}
-	if o.Group, err = proto.Marshal(g); err != nil {
+	o.Group, err = proto.Marshal(g)
+	if err != nil {
 		panic(err)
 	}
 	return o

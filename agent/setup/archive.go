@@ -109,7 +109,8 @@ func unpackInto(ctx context.Context, alloc *os.Root, file, tree, kind string, b 
 		err = u.zip(f)
 	case "tar.gz":
 		var gz *gzip.Reader
-		if gz, err = gzip.NewReader(f); err != nil {
+		gz, err = gzip.NewReader(f)
+		if err != nil {
 			return fmt.Errorf("%w: %w", errArchive, err)
 		}
 		err = u.tar(gz)

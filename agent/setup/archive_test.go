@@ -20,11 +20,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// member of an archive; kind is tar's type.
+// member of an archive. kind is tar's type.
 type member struct {
 	kind byte
 	name string
-	text string // content, or where a link leads
+	text string // content, or a link's target
 }
 
 func tarOf(members []member) []byte {
@@ -105,7 +105,7 @@ func TestArchives(t *testing.T) {
 	}
 }
 
-// TestHostileArchives: each is refused and changes nothing outside.
+// TestHostileArchives: each archive is refused and changes nothing outside.
 func TestHostileArchives(t *testing.T) {
 	for name, members := range map[string][]member{
 		"parent":             {{tar.TypeReg, "../evil", "x"}},
@@ -133,7 +133,7 @@ func TestHostileArchives(t *testing.T) {
 	} {
 		for kind, data := range map[string][]byte{"tar": tarOf(members), "zip": zipOf(members)} {
 			if kind == "zip" && (strings.HasPrefix(name, "hard") || name == "long") {
-				continue // zip knows none
+				continue // zip has no such entry
 			}
 			dir := t.TempDir()
 			err := unpackTo(t, dir, kind, data)
@@ -157,9 +157,9 @@ func TestHostileArchives(t *testing.T) {
 	}
 }
 
-// TestAnyArchive: whatever an archive holds, nothing outside its folder is
-// touched and no link in it leads out.
-func TestAnyArchive(t *testing.T) {
+// TestArchivesStayInTheirFolder: no archive changes a file outside its folder, and
+// no link in it leads outside.
+func TestArchivesStayInTheirFolder(t *testing.T) {
 	names := rapid.Custom(func(t *rapid.T) string {
 		return strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "l", ".", ".."}), 1, 4).Draw(t, "parts"), "/")
 	})
@@ -186,7 +186,7 @@ func TestAnyArchive(t *testing.T) {
 			if err != nil || d.Type() != fs.ModeSymlink {
 				return err
 			}
-			// Where it leads by the kernel's own rules, even if nothing is there.
+			// The target by the kernel's rules, even if it does not exist.
 			if real, err := filepath.EvalSymlinks(p); err == nil && !folder.Below(real, []string{tree}) {
 				rt.Fatalf("%s leads to %s", p, real)
 			}
@@ -201,12 +201,12 @@ func TestAnyArchive(t *testing.T) {
 	}
 }
 
-// TestEndlessHeaders: an archive may be far more than the files in it, and is
-// refused then, or left when its time is over.
+// TestEndlessHeaders: an archive whose headers are far larger than its files is
+// refused, or ends with its context.
 func TestEndlessHeaders(t *testing.T) {
 	var buf bytes.Buffer
 	gz := gzip.NewWriter(&buf)
-	record := func(n int) []byte { // of a header of its own, with a comment
+	record := func(n int) []byte { // a header with a comment
 		text := fmt.Sprintf("%d comment=%s\n", n, strings.Repeat("x", n-len(fmt.Sprint(n))-len(" comment=\n")))
 		return []byte(text)
 	}
@@ -215,7 +215,7 @@ func TestEndlessHeaders(t *testing.T) {
 	if err := tw.WriteHeader(&tar.Header{Name: "x", Typeflag: tar.TypeReg, PAXRecords: map[string]string{"comment": string(record(1 << 19))}}); err != nil {
 		t.Fatal(err)
 	}
-	header := one.Bytes()[:one.Len()-512] // without that of the file: it goes on
+	header := one.Bytes()[:one.Len()-512] // without the end of the archive
 	for written := 0; written <= maxBetween+2<<20; written += len(header) {
 		if _, err := gz.Write(header); err != nil {
 			t.Fatal(err)
@@ -234,8 +234,8 @@ func TestEndlessHeaders(t *testing.T) {
 	}
 }
 
-// TestEndlessList: the list of a zip is held in memory, and is as long as it is,
-// not as long as the archive says.
+// TestEndlessList: the list of a zip, which is held in memory, is bounded by its
+// real length and not by the announced one.
 func TestEndlessList(t *testing.T) {
 	whole := zipOf([]member{{tar.TypeReg, "x", ""}})
 	at := bytes.Index(whole, []byte("PK\x01\x02"))

@@ -43,7 +43,7 @@ func newSetup(t *testing.T, change func(*Config)) *Setup {
 
 func sum256(s string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(s))) }
 
-// serve answers with what paths hold, and counts.
+// serve serves paths over HTTP and counts the requests.
 func serve(t *testing.T, count *atomic.Int64, handler http.HandlerFunc) string {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -106,8 +106,8 @@ func TestFetch(t *testing.T) {
 		if fi, err := os.Stat(filepath.Join(s.TaskDir("aaaa", "main"), c.file)); err != nil || fi.Mode().Perm() != 0o755 {
 			t.Errorf("%s: %v %v", c.path, fi.Mode(), err)
 		}
-		// A restart fetches nothing that is complete, also by another agent, and
-		// what the task did to it stays.
+		// A restart, also of the agent, fetches no complete artifact again, and the
+		// task's changes to it remain.
 		if err := os.WriteFile(filepath.Join(s.TaskDir("aaaa", "main"), c.file), []byte("changed"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -123,8 +123,8 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// TestFetchRefused: every refusal names the field and leaves nothing of the file
-// where the task would find it.
+// TestFetchRefused: every refusal names the field and leaves no part of the file in
+// the task's folder.
 func TestFetchRefused(t *testing.T) {
 	var n atomic.Int64
 	addr := serve(t, &n, func(w http.ResponseWriter, r *http.Request) {
@@ -215,7 +215,7 @@ func TestFetchRefused(t *testing.T) {
 	}
 }
 
-// TestFetchTLS: without a checksum only https, and no way from there to http.
+// TestFetchTLS: without a checksum only https is allowed, and no redirect to http.
 func TestFetchTLS(t *testing.T) {
 	var n atomic.Int64
 	plain := serve(t, &n, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "x") })
@@ -245,8 +245,8 @@ func TestFetchTLS(t *testing.T) {
 	}
 }
 
-// TestFetchEnds with its context, though the server does not.
-func TestFetchEnds(t *testing.T) {
+// TestFetchEndsWithItsContext although the server does not end.
+func TestFetchEndsWithItsContext(t *testing.T) {
 	var n atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
 	addr := serve(t, &n, func(w http.ResponseWriter, r *http.Request) {
@@ -260,8 +260,9 @@ func TestFetchEnds(t *testing.T) {
 	}
 }
 
-// TestFetchFromAServerThatPauses gives its place to others, and tries again.
-func TestFetchFromAServerThatPauses(t *testing.T) {
+// TestPausingServerLosesItsTurn: a fetch from a server that pauses gives its slot
+// to others and is tried again.
+func TestPausingServerLosesItsTurn(t *testing.T) {
 	var n atomic.Int64
 	addr := serve(t, &n, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "too")
@@ -272,14 +273,14 @@ func TestFetchFromAServerThatPauses(t *testing.T) {
 		fmt.Fprint(w, "l")
 	})
 	s := newSetup(t, nil)
-	s.idle = time.Second // nobody else's pause is so long
+	s.idle = time.Second // shorter than any other pause
 	if err := s.Prepare(t.Context(), artifact(addr+"/x", sum256("tool"), "x")); err != nil || s.read(t, "x") != "tool" || n.Load() != 2 {
 		t.Error(n.Load(), err)
 	}
 }
 
-// TestRedirectTellsNoSource: a server that another leads to does not learn the
-// query of the source, which may be what lets one fetch it.
+// TestRedirectTellsNoSource: a server that is the target of a redirect does not
+// receive the source's query, which may be a secret.
 func TestRedirectTellsNoSource(t *testing.T) {
 	var n atomic.Int64
 	var told atomic.Value
@@ -296,8 +297,9 @@ func TestRedirectTellsNoSource(t *testing.T) {
 	}
 }
 
-// TestDisk: what unpacks to more than the task asked for does not land.
-func TestDisk(t *testing.T) {
+// TestDiskBoundsArtifacts: an artifact that unpacks to more than the task's disk is
+// refused.
+func TestDiskBoundsArtifacts(t *testing.T) {
 	var buf bytes.Buffer
 	gz := gzip.NewWriter(&buf)
 	tw := tar.NewWriter(gz)
@@ -355,8 +357,8 @@ func TestAllowAddr(t *testing.T) {
 	}
 }
 
-// TestNoBound: with the greatest bound there is what is fetched is whole.
-func TestNoBound(t *testing.T) {
+// TestLargestBoundWorks: with the largest bound an artifact is fetched completely.
+func TestLargestBoundWorks(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "in"), []byte("real"), 0o644); err != nil {
 		t.Fatal(err)

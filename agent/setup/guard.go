@@ -138,11 +138,13 @@ func (s *Setup) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	}
 	err = fmt.Errorf("%s has no address", host)
 	for _, ip := range ips {
-		if err = s.allowAddr(ip); err != nil {
+		err = s.allowAddr(ip)
+		if err != nil {
 			continue
 		}
 		var conn net.Conn
-		if conn, err = s.cfg.Dial(ctx, net.JoinHostPort(ip.Unmap().String(), port)); err == nil {
+		conn, err = s.cfg.Dial(ctx, net.JoinHostPort(ip.Unmap().String(), port))
+		if err == nil {
 			return conn, nil
 		}
 	}

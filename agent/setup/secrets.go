@@ -116,13 +116,15 @@ func (s *Setup) CanSecrets() error {
 func (s *Setup) secretsProblem() error {
 	s.probe.Do(func() {
 		dir := filepath.Join(s.cfg.Dir, ".probe")
-		if s.tmpfs = os.MkdirAll(dir, 0o700); s.tmpfs != nil {
+		s.tmpfs = os.MkdirAll(dir, 0o700)
+		if s.tmpfs != nil {
 			return
 		}
 		if mounted(dir) { // by an agent that was killed
 			_ = unix.Unmount(dir, unix.MNT_DETACH)
 		}
-		if s.tmpfs = s.mountTmpfs(dir); s.tmpfs == nil {
+		s.tmpfs = s.mountTmpfs(dir)
+		if s.tmpfs == nil {
 			s.tmpfs = unix.Unmount(dir, unix.MNT_DETACH)
 		}
 		_ = os.Remove(dir)
@@ -218,7 +220,8 @@ func (s *Setup) writeSecret(root *os.Root, namespace, name string, who owner) er
 		mode = 0o444
 	}
 	_, err = f.Write(value)
-	if err = errors.Join(err, who.give(f), f.Chmod(mode), f.Close()); err != nil {
+	err = errors.Join(err, who.give(f), f.Chmod(mode), f.Close())
+	if err != nil {
 		return plain(err)
 	}
 	return root.Rename(temp, name)

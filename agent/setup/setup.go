@@ -284,7 +284,8 @@ func writeFile(root *os.Root, t Template, who owner) error {
 	if err == nil {
 		err = who.give(f)
 	}
-	if err = errors.Join(err, f.Chmod(t.Mode), f.Close()); err != nil {
+	err = errors.Join(err, f.Chmod(t.Mode), f.Close())
+	if err != nil {
 		return err
 	}
 	return root.Rename(temp, t.To)
@@ -378,13 +379,15 @@ const (
 func (s *Setup) VolumesAllow() ([]string, bool) {
 	var out []string
 	for _, dir := range s.cfg.VolumesAllow {
-		if dir = filepath.Clean(dir); len(dir) > maxReportedPath || !utf8.ValidString(dir) {
+		dir = filepath.Clean(dir)
+		if len(dir) > maxReportedPath || !utf8.ValidString(dir) {
 			return nil, false
 		}
 		out = append(out, dir)
 	}
 	slices.Sort(out)
-	if out = slices.Compact(out); len(out) > maxReported {
+	out = slices.Compact(out)
+	if len(out) > maxReported {
 		return nil, false
 	}
 	return out, true
@@ -452,7 +455,8 @@ func (s *Setup) Size(ctx context.Context, alloc string) (int64, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if err = errors.Join(err, ctx.Err()); err != nil {
+		err = errors.Join(err, ctx.Err())
+		if err != nil {
 			return err
 		}
 		size += entrySize

@@ -15,7 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/folder"
 )
 
-// secretsDir holds one secret of namespace default.
+// secretsDir returns a folder with one secret of the namespace default.
 func secretsDir(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "secrets")
@@ -42,8 +42,8 @@ func needs(secrets ...string) Task {
 	return Task{Alloc: "aaaa", Name: "main", Namespace: "default", Secrets: secrets}
 }
 
-// TestSecrets: in memory, for the task alone, renewed by each start, gone at the
-// end and after the death of the agent.
+// TestSecrets: secrets are in memory, for one task only, written by each start, and
+// removed at the end and after the death of the agent.
 func TestSecrets(t *testing.T) {
 	s, dir := withSecrets(t)
 	at := s.SecretsDir("aaaa", "main")
@@ -77,12 +77,12 @@ func TestSecrets(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(at, "much"), make([]byte, secretsSize+1), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("more than its bound: %v", err)
 	}
-	held, err := os.Open(at) // as a container that lingers holds it
+	held, err := os.Open(at) // like a container that still runs
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	next := newSetup(t, func(o *Config) { *o = s.cfg }) // of the agent after a kill
+	next := newSetup(t, func(o *Config) { *o = s.cfg }) // the agent after a kill
 	next.Sweep(func(string) bool { return true })
 	if !mounted(at) {
 		t.Error("what is live was swept")
@@ -99,8 +99,8 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestSecretsOfAContainersUser: of one that only its image knows by name, every
-// user there can read them.
+// TestSecretsOfAContainersUser: if only the image knows the user by name, every
+// user in the container can read the secrets.
 func TestSecretsOfAContainersUser(t *testing.T) {
 	s, _ := withSecrets(t)
 	t.Cleanup(func() { _ = s.Clean("aaaa") })
@@ -114,8 +114,8 @@ func TestSecretsOfAContainersUser(t *testing.T) {
 	}
 }
 
-// TestSecretsRefused: what is missing, or open to others, is a reason to
-// decline that names the secret and no path.
+// TestSecretsRefused: a missing secret, or one that other users can read, is a
+// reason to decline. The message names the secret and no path.
 func TestSecretsRefused(t *testing.T) {
 	chmod := func(name string, mode fs.FileMode) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
@@ -166,8 +166,8 @@ func TestSecretsRefused(t *testing.T) {
 	}
 }
 
-// TestCanSecrets: a node says beforehand, and again when its operator changes
-// something, whether a job can have secrets there; no path is told.
+// TestCanSecrets: a node reports beforehand, and after each change by its operator,
+// whether jobs can have secrets. The report contains no path.
 func TestCanSecrets(t *testing.T) {
 	s, dir := withSecrets(t)
 	says := func(s *Setup, want string) {
@@ -191,7 +191,7 @@ func TestCanSecrets(t *testing.T) {
 	if err := os.Symlink(dir+"-linked", dir); err != nil {
 		t.Fatal(err)
 	}
-	says(s, "") // as its secrets are read
+	says(s, "") // like its secrets, which are read at each use
 	if err := s.Admit(needs("db")); err != nil {
 		t.Error(err)
 	}
@@ -201,7 +201,7 @@ func TestTemplates(t *testing.T) {
 	s := newSetup(t, nil)
 	task := Task{Alloc: "aaaa", Name: "main", Templates: []Template{{To: "a/b/conf", Text: "one", Mode: 0o440}, {To: "run", Text: "x", Mode: 0o755}}}
 	outside := filepath.Join(t.TempDir(), "outside")
-	for range 2 { // every start writes them anew
+	for range 2 { // every start writes them again
 		if err := s.Prepare(t.Context(), task); err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +219,7 @@ func TestTemplates(t *testing.T) {
 	if _, err := os.Stat(outside); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("written through a link: %v", err)
 	}
-	// And instead of a folder.
+	// A task may leave a link in place of a folder.
 	folder := filepath.Join(s.TaskDir("aaaa", "main"), "a")
 	if err := errors.Join(os.RemoveAll(folder), os.Symlink(t.TempDir(), folder)); err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-func TestVolumesAllowIsToldWhole(t *testing.T) {
+func TestVolumesAllowIsReportedWhole(t *testing.T) {
 	many := func(n int) (out []string) {
 		for i := range n {
 			out = append(out, fmt.Sprintf("/srv/%02d", i))
@@ -269,7 +269,7 @@ func TestVolumes(t *testing.T) {
 	}
 	for _, c := range []struct {
 		allow        string
-		source, want string // resolved, or words of the error
+		source, want string // resolved path, or words of the error
 	}{
 		{srv, srv + "/api", srv + "/api"},
 		{base, srv, "is a folder of the agent"},
@@ -344,7 +344,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestSizeOfNothing: of what is not there any more nothing is remembered.
+// TestSizeOfNothing: the size of a removed folder is not remembered.
 func TestSizeOfNothing(t *testing.T) {
 	s, err := New(Config{Dir: t.TempDir()})
 	if err != nil {

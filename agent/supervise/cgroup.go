@@ -65,7 +65,8 @@ func enterCgroup(l Limits, attr *syscall.SysProcAttr) (c cgroup, err error) {
 			c.remove()
 		}
 	}()
-	if c, err = makeCgroup(l); err != nil {
+	c, err = makeCgroup(l)
+	if err != nil {
 		return c, err
 	}
 	return c, c.enter(attr)
@@ -78,7 +79,8 @@ func (c *cgroup) enter(attr *syscall.SysProcAttr) (err error) {
 		return nil
 	}
 	if c.v2 {
-		if c.file, err = os.Open(c.dirs[0]); err != nil {
+		c.file, err = os.Open(c.dirs[0])
+		if err != nil {
 			return err
 		}
 		attr.UseCgroupFD, attr.CgroupFD = true, int(c.file.Fd())

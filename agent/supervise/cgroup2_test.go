@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestVersion2 checks what is written and read where the kernel would have the
-// files of version 2; that a kernel takes it is not tested here.
+// TestVersion2 checks which files of cgroups v2 are written and read. It does not
+// test a kernel.
 func TestVersion2(t *testing.T) {
 	root := t.TempDir()
 	put := func(name, text string) {
@@ -71,7 +71,7 @@ func TestVersion2(t *testing.T) {
 			t.Errorf("out of memory by %q: %v", text, got)
 		}
 	}
-	// A kernel that refuses says which file, and nothing is limited in secret.
+	// A refused limit names its file and is never ignored silently.
 	if err := os.RemoveAll(filepath.Join(root, "nusa")); err != nil {
 		t.Fatal(err)
 	}

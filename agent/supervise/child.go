@@ -95,7 +95,8 @@ func (s *supervisor) start() error {
 		files = append(files, w)
 		s.logs[i] = newRotor(name, s.spec.LogFiles, s.spec.LogSizeBytes)
 	}
-	if s.cgroup, err = enterCgroup(s.spec.Limits, attr); err != nil {
+	s.cgroup, err = enterCgroup(s.spec.Limits, attr)
+	if err != nil {
 		return fmt.Errorf("limits: %w", err)
 	}
 	p, err := s.fork(path, &os.ProcAttr{Env: s.spec.Env, Files: files, Sys: attr})
@@ -125,7 +126,8 @@ func (s *supervisor) start() error {
 // become prepares the command's user and its view of the files.
 func (s *supervisor) become(attr *syscall.SysProcAttr) (err error) {
 	if s.spec.User != "" {
-		if attr.Credential, err = Credential(s.spec.User); err != nil {
+		attr.Credential, err = Credential(s.spec.User)
+		if err != nil {
 			return fmt.Errorf("config.user: %w", err)
 		}
 		s.credential = attr.Credential

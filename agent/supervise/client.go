@@ -38,7 +38,8 @@ func Query(dir string) (driver.Status, error) {
 	}
 	defer lock.Close()
 	// The run may have ended properly between the two reads.
-	if rec, err = readRecord(dir); err != nil && !torn || rec.State == driver.Ended {
+	rec, err = readRecord(dir)
+	if err != nil && !torn || rec.State == driver.Ended {
 		return rec.Status, err
 	}
 	return endAbandoned(dir, rec)
@@ -236,7 +237,8 @@ func send(conn *net.UnixConn, req request, files []*os.File) error {
 		for _, f := range files {
 			fds = append(fds, int(f.Fd()))
 		}
-		if n, _, err = conn.WriteMsgUnix(line, unix.UnixRights(fds...), nil); err != nil {
+		n, _, err = conn.WriteMsgUnix(line, unix.UnixRights(fds...), nil)
+		if err != nil {
 			return err
 		}
 	}

@@ -122,7 +122,8 @@ func (t *tail) seek(bytes int64) error {
 		}
 		t.number = n
 		if fi.Size() >= bytes {
-			if t.file, err = openFile(t.root, t.path(n), os.O_RDONLY); err != nil {
+			t.file, err = openFile(t.root, t.path(n), os.O_RDONLY)
+			if err != nil {
 				return err
 			}
 			_, err = t.file.Seek(fi.Size()-bytes, io.SeekStart)
@@ -166,7 +167,8 @@ func (t *tail) seekLines(lines int) error {
 				if b == '\n' && !last {
 					lines--
 				}
-				if last = false; lines == 0 {
+				last = false
+				if lines == 0 {
 					_, err := f.Seek(end+int64(i)+1, io.SeekStart)
 					return err
 				}
@@ -226,7 +228,8 @@ func (t *tail) open() (bool, error) {
 			return false, err
 		}
 		t.number = max(t.number, numbers[0])
-		if f, err = openFile(t.root, t.path(t.number), os.O_RDONLY); err != nil {
+		f, err = openFile(t.root, t.path(t.number), os.O_RDONLY)
+		if err != nil {
 			return false, nil // next time
 		}
 		t.file = f

@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// Bounds of a pause between two looks.
+// Bounds of a pause.
 const (
 	leastPause = 2 * time.Millisecond
 	mostPause  = 250 * time.Millisecond
 )
 
-// Pace spaces looks at what nobody tells the agent of, such as the files of a
-// container: the longer it takes the longer the pauses, so that no more than
-// about 3 % is added to the time that it takes, and one that never comes costs
-// four looks a second. The zero value is at its beginning.
+// Pace spaces the reads of a state for which there is no event, such as the files
+// of a container. The pauses grow with the waiting time, so that polling delays the
+// caller by at most about 3 %, and a state that never comes costs four reads a
+// second. The zero value is ready to use.
 type Pace struct{ began, ended time.Time }
 
-// pause before the next look. Who was busy otherwise for a while begins anew.
+// pause returns the pause before the next read. A caller that did other work for a
+// while begins with short pauses again.
 func (p *Pace) pause(now time.Time) time.Duration {
 	if now.Sub(p.ended) > mostPause {
 		p.began = now
@@ -25,7 +26,7 @@ func (p *Pace) pause(now time.Time) time.Duration {
 	return min(max(leastPause, now.Sub(p.began)/32), mostPause)
 }
 
-// Wait until it is time for the next look, or ctx has ended.
+// Wait waits until the next read is due, or returns the context's error.
 func (p *Pace) Wait(ctx context.Context) error {
 	t := time.NewTimer(p.pause(time.Now()))
 	defer t.Stop()
@@ -38,7 +39,7 @@ func (p *Pace) Wait(ctx context.Context) error {
 	}
 }
 
-// After is a channel that gets the time of the next look.
+// After returns a channel that receives the time of the next read.
 func (p *Pace) After() <-chan time.Time {
 	now := time.Now()
 	d := p.pause(now)

@@ -12,9 +12,9 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// TestPace: what comes soon is seen at once, what comes late is not looked for
-// all the time, and after other work a look is quick again.
-func TestPace(t *testing.T) {
+// TestPauseGrowsWithTheWait: an early event is seen at once, a late one is polled
+// rarely, and after other work the pauses are short again.
+func TestPauseGrowsWithTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, takes := range []time.Duration{time.Millisecond, 150 * time.Millisecond, time.Second, time.Minute} {
 			var p Pace
@@ -38,9 +38,9 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// TestDeafSupervisor: one that lives and closes every connection, as anybody may
-// in a container, is asked four times a second.
-func TestDeafSupervisor(t *testing.T) {
+// TestDeafSupervisorIsPolledRarely: a supervisor that closes every connection,
+// which may happen in a container, is asked four times a second.
+func TestDeafSupervisorIsPolledRarely(t *testing.T) {
 	dir := t.TempDir()
 	lock, err := takeLock(dir)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// bystander is a process that has the numbers which a record names.
+// bystander returns a process that has the numbers of a record.
 func bystander(t *testing.T) (pid int, ticks uint64) {
 	t.Helper()
 	cmd := exec.Command("sleep", "60")
@@ -30,10 +30,10 @@ func bystander(t *testing.T) (pid int, ticks uint64) {
 	return st.pid, st.ticks
 }
 
-// TestRebooted: what ran when the host went down has ended, also when another
-// process has its number, group, session and start time by now, and that one is
-// left alone.
-func TestRebooted(t *testing.T) {
+// TestRebootEndsTheRecordedRun: a run has ended after a restart of the host, even
+// if another process has its number, group, session and start time now. That
+// process is not touched.
+func TestRebootEndsTheRecordedRun(t *testing.T) {
 	pid, ticks := bystander(t)
 	for _, c := range []struct {
 		name string
@@ -47,7 +47,7 @@ func TestRebooted(t *testing.T) {
 			if err := writeRecord(dir, rec); err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // found out, and read
+			for range 2 { // the end is recorded first, and then read
 				st, err := Query(dir)
 				if err != nil || st.State != driver.Ended || st.Cause != c.want || st.ExitCode != 137 || st.Message == "" {
 					t.Errorf("%+v, %v", st, err)
@@ -60,9 +60,9 @@ func TestRebooted(t *testing.T) {
 	}
 }
 
-// TestTornRecord: what a loss of power left of a record is an end, and no error
-// for ever.
-func TestTornRecord(t *testing.T) {
+// TestTornRecordIsAnEnd: a record that a power loss has torn counts as an end, and
+// not as a lasting error.
+func TestTornRecordIsAnEnd(t *testing.T) {
 	for name, left := range map[string]string{"empty": "", "zeros": "\x00\x00\x00\x00", "half": `{"State":2,"PI`} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -73,7 +73,8 @@ func TestTornRecord(t *testing.T) {
 			if err != nil || st.State != driver.Ended || st.Cause != driver.CauseRebooted {
 				t.Errorf("%+v, %v", st, err)
 			}
-			// While it is supervised there is no such record, whoever says so.
+			// While the run is supervised its record is valid, whatever the
+			// container writes.
 			box := filepath.Join(t.TempDir(), Box)
 			if err := os.Mkdir(box, 0o700); err != nil {
 				t.Fatal(err)
@@ -88,9 +89,9 @@ func TestTornRecord(t *testing.T) {
 	}
 }
 
-// TestRecords: the last whole line of a record counts, whatever a full disk or
-// a loss of power made of another.
-func TestRecords(t *testing.T) {
+// TestLastWholeRecordCounts: the last whole line counts, whatever a full disk or a
+// power loss left of other lines.
+func TestLastWholeRecordCounts(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, statusFile)
 	for _, state := range []driver.State{driver.Starting, driver.Running, driver.Ended} {
@@ -105,7 +106,8 @@ func TestRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = f.WriteString(cut)
-			if err = errors.Join(err, f.Close()); err != nil {
+			err = errors.Join(err, f.Close())
+			if err != nil {
 				t.Fatal(err)
 			}
 			if got, err := readRecord(dir); err != nil || got != rec {

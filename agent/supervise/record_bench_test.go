@@ -7,8 +7,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// BenchmarkWriteRecord is what a record costs: that a run has begun, which a
-// power loss may take, and that it has ended, which it may not.
+// BenchmarkWriteRecord measures a record of a start, which need not be durable, and
+// of an end, which must be.
 func BenchmarkWriteRecord(b *testing.B) {
 	for _, c := range []struct {
 		name  string

@@ -121,7 +121,8 @@ func (s *Spawner) Spawn(ctx context.Context, dir string) (*os.Process, driver.St
 		// The spare may have been killed. A second process is safe, because a run
 		// starts at most once.
 		p.discard()
-		if p, err = s.launch(); err != nil {
+		p, err = s.launch()
+		if err != nil {
 			return nil, driver.Status{}, err
 		}
 		rep, err = p.assign(ctx, dir)
@@ -147,7 +148,8 @@ func (s *Spawner) Spawn(ctx context.Context, dir string) (*os.Process, driver.St
 // assign hands a run to a waiting process and reads its reply.
 func (p *process) assign(ctx context.Context, dir string) (reply, error) {
 	_, err := io.WriteString(p.in, dir+"\n")
-	if err = errors.Join(err, p.in.Close()); err != nil {
+	err = errors.Join(err, p.in.Close())
+	if err != nil {
 		return reply{}, err
 	}
 	unblock := context.AfterFunc(ctx, func() { _ = p.ready.SetReadDeadline(time.Unix(1, 0)) })

@@ -183,7 +183,8 @@ func replace(root *os.Root, name string, v any) error {
 		return err
 	}
 	_, err = f.Write(data)
-	if err = errors.Join(err, f.Close()); err != nil {
+	err = errors.Join(err, f.Close())
+	if err != nil {
 		return err
 	}
 	return root.Rename(name+".new", name)

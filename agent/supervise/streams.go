@@ -116,7 +116,8 @@ func (t *terminals) openTerminal(size driver.WindowSize) (*os.File, error) {
 	t.resize(size)
 	var number uint32
 	err = t.control(func(fd int) (err error) {
-		if err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+		if err == nil {
 			number, err = unix.IoctlGetUint32(fd, unix.TIOCGPTN)
 		}
 		return err

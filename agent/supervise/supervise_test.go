@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 
 const patience = time.Minute
 
-// subject is a supervised command of a test.
+// subject is a test's supervised command.
 type subject struct {
 	t   *testing.T
 	ctx context.Context
@@ -97,7 +97,7 @@ func (r *subject) file(name string) string {
 	return string(data)
 }
 
-// untilOutput waits until the first stdout file has a whole line, and returns
+// untilOutput waits until the first stdout file contains a whole line, and returns
 // it.
 func (r *subject) untilOutput() string {
 	r.t.Helper()
@@ -153,9 +153,9 @@ func TestExits(t *testing.T) {
 	}
 }
 
-// TestPrivate: neither the command line of the supervisor nor a file that
-// others can read shows the environment.
-func TestPrivate(t *testing.T) {
+// TestEnvironmentIsPrivate: neither the supervisor's command line nor a file that
+// other users can read contains the environment.
+func TestEnvironmentIsPrivate(t *testing.T) {
 	r := start(t, spec("echo up; sleep 60", func(s *Spec) { s.Env = append(s.Env, "SECRET=hush") }))
 	r.untilOutput()
 	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", r.p.Pid))
@@ -173,7 +173,7 @@ func TestPrivate(t *testing.T) {
 	}
 }
 
-// TestStopKillsEverything: children in the background, those that left the
+// TestStopKillsEverything: a stop kills background children, children outside the
 // session, and a command that ignores the signal.
 func TestStopKillsEverything(t *testing.T) {
 	r := start(t, spec(`trap "" TERM
@@ -207,8 +207,7 @@ func countMatching(part string) int {
 	return n
 }
 
-// TestExitKillsTheRest: what a command leaves in the background does not
-// outlive it.
+// TestExitKillsTheRest: a command's background processes end with it.
 func TestExitKillsTheRest(t *testing.T) {
 	r := start(t, spec("sleep 3600 & echo $!; exit 3"))
 	pid, _ := strconv.Atoi(r.untilOutput())
@@ -232,8 +231,8 @@ func TestStopIsGentleFirst(t *testing.T) {
 	}
 }
 
-// TestRotation: files are bounded in size and number, and no byte is lost
-// within them.
+// TestRotation: the size and number of files are bounded, and within them no byte
+// is lost.
 func TestRotation(t *testing.T) {
 	r := start(t, spec("i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done", func(s *Spec) { s.LogFiles, s.LogSizeBytes = 2, 4096 }))
 	r.wait()
@@ -250,7 +249,7 @@ func TestRotation(t *testing.T) {
 	if len(first) != 4096 || len(second) > 4096 || !strings.HasSuffix(second, "line 1999\n") {
 		t.Errorf("%d and %d bytes, ending with %q", len(first), len(second), second[max(0, len(second)-20):])
 	}
-	lines := strings.Split(strings.TrimSpace(first+second), "\n")[1:] // the first may be cut
+	lines := strings.Split(strings.TrimSpace(first+second), "\n")[1:] // the first line may be incomplete
 	for i, l := range lines {
 		if want := fmt.Sprintf("line %d", 2000-len(lines)+i); l != want {
 			t.Fatalf("line %d is %q, want %q", i, l, want)
@@ -258,14 +257,14 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestSupervisorKilled: the command does not outlive its supervisor, and the
-// record says that its end is unknown.
-func TestSupervisorKilled(t *testing.T) {
+// TestCommandDiesWithItsSupervisor: the command ends with its supervisor, and the
+// record says that the exit code is unknown.
+func TestCommandDiesWithItsSupervisor(t *testing.T) {
 	limits := Limits{}
 	if name := fmt.Sprintf("killed-%d", os.Getpid()); LimitsUsable(name+"-probe") == nil {
 		limits.Cgroup = name
 	}
-	// Only a control group catches the one that left the session.
+	// Only a cgroup catches the process that left the session.
 	script := "sleep 3600 & a=$!; setsid sleep 3604 & echo $a $!; wait"
 	r := start(t, spec(script, func(s *Spec) { s.Limits = limits }))
 	pids := strings.Fields(r.untilOutput())
@@ -300,9 +299,9 @@ func TestSupervisorKilled(t *testing.T) {
 	}
 }
 
-// TestStartedOnce: a second supervisor for the same run does nothing, whether
-// the first still runs or has ended.
-func TestStartedOnce(t *testing.T) {
+// TestRunStartsOnce: a second supervisor for the same run does nothing, whether the
+// first still runs or has ended.
+func TestRunStartsOnce(t *testing.T) {
 	r := start(t, spec("echo up; sleep 3600"))
 	r.untilOutput()
 	if _, _, err := newSpawner(t).Spawn(r.ctx, r.dir); err == nil || !strings.Contains(err.Error(), ErrSupervised.Error()) {
@@ -311,7 +310,7 @@ func TestStartedOnce(t *testing.T) {
 	if _, err := Stop(r.ctx, r.dir, time.Second); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = r.p.Wait() // it holds the lock up to its own end
+	_, _ = r.p.Wait() // it holds the lock until its end
 	p, _, err := newSpawner(t).Spawn(r.ctx, r.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -322,9 +321,9 @@ func TestStartedOnce(t *testing.T) {
 	}
 }
 
-// TestSpare: the second run is taken by a process that waited for it; a spare
-// that was killed costs nothing, and none is left at the end.
-func TestSpare(t *testing.T) {
+// TestSpareTakesTheSecondRun: a waiting process takes the second run. A killed
+// spare costs nothing, and none is left at the end.
+func TestSpareTakesTheSecondRun(t *testing.T) {
 	s := newSpawner(t)
 	exits := func(code int) {
 		t.Helper()
@@ -377,9 +376,9 @@ func TestLongPath(t *testing.T) {
 	_, _ = p.Wait()
 }
 
-// TestLease: the deadline is enforced without an agent, and kills what does
-// not end by itself.
-func TestLease(t *testing.T) {
+// TestLeaseIsEnforcedWithoutAgent: the supervisor enforces the deadline without an
+// agent, and kills a command that does not end.
+func TestLeaseIsEnforcedWithoutAgent(t *testing.T) {
 	var r *subject
 	var deadline time.Duration
 	for lease := time.Second; ; lease *= 2 { // until the machine is fast enough to renew it in time
@@ -404,8 +403,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestLimits: with control groups the memory bound is real. Without them, the
-// answer says why.
+// TestLimits: with cgroups the memory limit is enforced. Without them the error
+// says why.
 func TestLimits(t *testing.T) {
 	name := fmt.Sprintf("test-%d", os.Getpid())
 	if err := LimitsUsable(name + "-probe"); err != nil {
@@ -428,8 +427,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestExtent: however long a PATH is, what is said of it is short.
-func TestExtent(t *testing.T) {
+// TestExtentIsShort: the description of a PATH is short for every PATH.
+func TestExtentIsShort(t *testing.T) {
 	for path, want := range map[string]string{
 		"": "which is empty", "/bin": "/bin", "/a:/b": "2 folders from /a to /b",
 		"/a" + strings.Repeat(":/x", 1000) + ":/z": "1002 folders from /a to /z",
@@ -477,7 +476,7 @@ func TestUnknownUser(t *testing.T) {
 	_, _ = p.Wait()
 }
 
-// TestOtherUser needs root; without it the refusal is what is tested.
+// TestOtherUser needs root. Without root it tests the refusal.
 func TestOtherUser(t *testing.T) {
 	dir, name, own, other := t.TempDir(), "nobody", t.TempDir(), t.TempDir()
 	if syscall.Geteuid() != 0 {
@@ -510,9 +509,9 @@ func TestOtherUser(t *testing.T) {
 	}
 }
 
-// TestNumberTakenByAnother: long after a supervisor was killed, its number may
-// be that of a session that is none of ours.
-func TestNumberTakenByAnother(t *testing.T) {
+// TestReusedNumberIsNotKilled: long after a supervisor was killed, another session
+// may have its number.
+func TestReusedNumberIsNotKilled(t *testing.T) {
 	cmd := exec.Command("sleep", "3600")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

@@ -54,7 +54,8 @@ func Lookup(name string) (uid, gid uint32, err error) {
 	id, group, hasGroup := strings.Cut(name, ":")
 	u, err := user.LookupId(id)
 	if _, no := strconv.ParseUint(id, 10, 32); no != nil {
-		if u, err = user.Lookup(id); err != nil {
+		u, err = user.Lookup(id)
+		if err != nil {
 			return 0, 0, err
 		}
 	} else if err != nil {

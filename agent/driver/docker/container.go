@@ -40,7 +40,8 @@ func (d *Driver) image(ctx context.Context, c config) (client.ImageInspectResult
 		if err := d.pull(ctx, c.image); err != nil {
 			return img, d.pullError(c.image, err)
 		}
-		if img, err = d.cli.ImageInspect(ctx, c.image); err != nil {
+		img, err = d.cli.ImageInspect(ctx, c.image)
+		if err != nil {
 			return img, d.refused("config.image", err)
 		}
 	}

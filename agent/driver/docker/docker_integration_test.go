@@ -41,13 +41,13 @@ func shell(script string) map[string]any {
 	return map[string]any{"image": "box:1", "command": "/bin/sh", "args": []any{"-c", script}}
 }
 
-// stoppable runs until it is asked to end.
+// stoppable returns a command that runs until it is asked to end.
 func stoppable(then string) map[string]any {
 	return shell("trap '" + then + "' TERM; while true; do sleep 0.02; done")
 }
 
-// TestEngineApart: an engine in a mount namespace of its own is known for that
-// before a task is placed there; one that shares the agent's has volumes.
+// TestEngineApart: an engine in its own mount namespace is known before a task is
+// placed there. An engine that shares the agent's namespace has volumes.
 func TestEngineApart(t *testing.T) {
 	shares := open(t, newEngine(t), t.TempDir()).Fingerprint(t.Context())
 	if err := mounts.Usable(); err != nil {
@@ -87,7 +87,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// newTask of a test; what it leaves goes with the engine.
+// newTask returns a task. What it leaves is removed with the engine.
 func newTask(t *testing.T, config map[string]any) driver.Task {
 	t.Helper()
 	dir := t.TempDir()
@@ -128,7 +128,7 @@ func output(t *testing.T, d *Driver, id driver.ID, o driver.LogOptions) string {
 	return b.String()
 }
 
-// TestTasks holds tasks to what they are promised, on one engine.
+// TestTasks checks the promises to tasks on one engine.
 func TestTasks(t *testing.T) {
 	e := newEngine(t)
 	d := open(t, e, t.TempDir())
@@ -143,7 +143,7 @@ func TestTasks(t *testing.T) {
 	t.Run("grace", func(t *testing.T) { grace(t, d) })
 }
 
-// badInput: the engine's own words, and the field at fault.
+// badInput checks that an error has the engine's message and the field at fault.
 func badInput(t *testing.T, e *engine, d *Driver) {
 	must(t, e.Load(limited(t), "foreign:1", map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH], map[string]any{}))
 	for name, c := range map[string]struct {
@@ -224,8 +224,8 @@ func environment(t *testing.T, e *engine, d *Driver) {
 	}
 }
 
-// volumes: what was allowed is what is mounted, read-only with all below it,
-// while its path leads elsewhere, and nothing of it stays mounted on the host.
+// volumes checks that the allowed folder is mounted, read-only with the mounts
+// below it, even if its path changes, and that nothing stays mounted on the host.
 func volumes(t *testing.T, e *engine) {
 	dir, base := t.TempDir(), t.TempDir()
 	d := open(t, e, dir)
@@ -237,7 +237,8 @@ func volumes(t *testing.T, e *engine) {
 	task := newTask(t, shell(`cat /vol/below/f; echo x >/vol/new || echo read-only; echo x >/vol/below/new || echo read-only; cat /etc/marker; sleep 3600`))
 	task.Volumes = []driver.Volume{{Name: "vol", Source: source, Target: "/vol", ReadOnly: true}}
 
-	// Cut off after the engine was told what to mount; then the path changes.
+	// The start is interrupted after the engine was told the mounts, and then the
+	// path changes.
 	staged := task
 	var err error
 	staged.Volumes, err = d.mounts.Put(task.ID, task.Volumes)
@@ -252,7 +253,7 @@ func volumes(t *testing.T, e *engine) {
 	must(t, err)
 	must(t, os.Rename(source, filepath.Join(base, "b")))
 	must(t, os.Symlink("/etc", source))
-	d = open(t, e, dir) // as after a kill: nothing was closed
+	d = open(t, e, dir) // like after a kill: nothing was closed
 	must(t, d.begin(limited(t), task.ID, rec))
 	must(t, d.Start(limited(t), task))
 	until(t, func() bool { return strings.Count(output(t, d, task.ID, driver.LogOptions{Stdout: true}), "\n") == 3 })
@@ -262,7 +263,7 @@ func volumes(t *testing.T, e *engine) {
 	noneStaged(t, d)
 	must(t, d.Stop(limited(t), task.ID, 0))
 
-	// The next one is not led astray, and leaves nothing.
+	// The next task does not follow the changed path and leaves nothing.
 	next := newTask(t, shell("true"))
 	next.Volumes = task.Volumes
 	if err := d.Start(limited(t), next); !errors.Is(err, driver.ErrStart) || !strings.Contains(err.Error(), "volumes.vol: ") {
@@ -274,7 +275,7 @@ func volumes(t *testing.T, e *engine) {
 	noneStaged(t, d)
 }
 
-// noneStaged: a run that runs has its volumes from the engine alone.
+// noneStaged checks that a running run has its volumes from the engine alone.
 func noneStaged(t *testing.T, d *Driver) {
 	t.Helper()
 	d.mounts.Sweep(func(id driver.ID) bool {
@@ -292,8 +293,8 @@ func until(t *testing.T, done func() bool) {
 	}
 }
 
-// portMapping: a host port reaches the container, over its own network and over
-// the host's.
+// portMapping checks that a host port reaches the container, over its own network
+// and over the host's.
 func portMapping(t *testing.T, e *engine, d *Driver) {
 	for network, to := range map[string]int{"bridge": 80, "host": 8101} {
 		task := newTask(t, shell(fmt.Sprintf("echo %s >index.html; exec /bin/httpd -f -p %d", network, to)))
@@ -335,7 +336,7 @@ func limits(t *testing.T, d *Driver) {
 	}
 }
 
-// rotation: the output is bounded, and its end is kept.
+// rotation checks that the output is bounded and its end is retained.
 func rotation(t *testing.T, d *Driver) {
 	task := newTask(t, shell("i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; printf end"))
 	must(t, d.Start(limited(t), task))
@@ -344,7 +345,7 @@ func rotation(t *testing.T, d *Driver) {
 	}
 	kept := output(t, d, task.ID, driver.LogOptions{Stdout: true})
 	size, err := d.Size(limited(t), task.ID)
-	// A line is never split, so a file may be one line greater.
+	// A line is never split, so a file may be larger by one line.
 	if !strings.HasSuffix(kept, "line 2999\nend") || err != nil || size == 0 || size > 2*3*4096+3*200 {
 		t.Errorf("%d bytes are kept in %d: %v", len(kept), size, err)
 	}
@@ -356,8 +357,8 @@ func rotation(t *testing.T, d *Driver) {
 	}
 }
 
-// longLines: a line of 200 KiB without an end is kept whole, or its end where
-// its beginning was rotated away.
+// longLines checks that a line of 200 KiB without a line break is retained as a
+// whole, or its end if a rotation removed its beginning.
 func longLines(t *testing.T, d *Driver) {
 	const length = 200 << 10
 	whole := strings.Repeat("x", length) + "end"
@@ -368,7 +369,7 @@ func longLines(t *testing.T, d *Driver) {
 		_, err := d.Wait(limited(t), task.ID)
 		must(t, err)
 		kept := output(t, d, task.ID, driver.LogOptions{Stdout: true})
-		// The engine writes parts of 16 KiB, and none is split between files.
+		// The engine writes parts of 16 KiB and never splits one between files.
 		most := 2*bounds.Files*int(bounds.SizeBytes) + bounds.Files*16<<10
 		if rotated := length > most; !strings.HasSuffix(whole, kept) || len(kept) > most || len(kept) < 16<<10 || !rotated && kept != whole {
 			t.Errorf("%+v: %d bytes are kept, at most %d: …%q", bounds, len(kept), most, kept[max(0, len(kept)-20):])
@@ -379,7 +380,8 @@ func longLines(t *testing.T, d *Driver) {
 	}
 }
 
-// following: who follows sees every byte once, with the engine's pauses in it.
+// following checks that a follower sees every byte once, although the engine
+// pauses.
 func following(t *testing.T, d *Driver) {
 	task := newTask(t, shell("i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; sleep 0.1; printf end"))
 	task.Logs = driver.LogBounds{Files: 2, SizeBytes: 1 << 20}
@@ -396,7 +398,8 @@ func following(t *testing.T, d *Driver) {
 	}
 }
 
-// grace: SIGTERM first, the exit code of who heeds it, SIGKILL for others.
+// grace checks SIGTERM first, the exit code of a command that handles it, and
+// SIGKILL for others.
 func grace(t *testing.T, d *Driver) {
 	for _, c := range []struct {
 		then         string

@@ -14,7 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
 )
 
-// TestConfig: every mistake names its field, without asking the engine.
+// TestConfig: every mistake names its field, without a request to the engine.
 func TestConfig(t *testing.T) {
 	with := func(key string, value any) map[string]any { return map[string]any{"image": "x", key: value} }
 	for field, config := range map[string]map[string]any{
@@ -46,8 +46,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestRootless: an engine that says that it has mounts or users of its own is
-// given no task that needs the agent's, and node status says why.
+// TestRootless: an engine that reports its own mounts or users gets no task that
+// needs the agent's, and the fingerprint says why.
 func TestRootless(t *testing.T) {
 	for options, c := range map[string]struct {
 		volumes, secrets bool
@@ -79,7 +79,7 @@ func TestRootless(t *testing.T) {
 	}
 }
 
-// TestFaultOf a command that did not begin.
+// TestFaultOf checks the exit code of a command that did not begin.
 func TestFaultOf(t *testing.T) {
 	for _, c := range []struct {
 		code int
@@ -97,7 +97,7 @@ func TestFaultOf(t *testing.T) {
 	}
 }
 
-// TestOwnerStays: the mark of our containers is made once.
+// TestOwnerStays: the mark of the driver's containers is made once.
 func TestOwnerStays(t *testing.T) {
 	dir := t.TempDir()
 	first, err := openRecords(dir)
@@ -113,7 +113,7 @@ func TestOwnerStays(t *testing.T) {
 	}
 }
 
-// TestFirstEndStays: what somebody was told is never changed.
+// TestFirstEndStays: a recorded end never changes.
 func TestFirstEndStays(t *testing.T) {
 	r, err := openRecords(t.TempDir())
 	if err != nil {
@@ -160,8 +160,8 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-// TestSplitter: read twice, each message is emitted once, in chunks; also the
-// parts of a line, which have the same time.
+// TestSplitter: streams that are read twice emit each message once, in chunks, also
+// the parts of a line, which have the same time.
 func TestSplitter(t *testing.T) {
 	stamp := func(second int) string {
 		return time.Date(2026, 1, 1, 0, 0, second, 0, time.UTC).Format("2006-01-02T15:04:05.000000000Z07:00")
@@ -194,8 +194,8 @@ func TestSplitter(t *testing.T) {
 	}
 }
 
-// TestCulprit: an engine's words are about a field.
-func TestCulprit(t *testing.T) {
+// TestFaultyField: an engine's message is mapped to a field.
+func TestFaultyField(t *testing.T) {
 	for message, field := range map[string]string{
 		"Minimum memory limit allowed is 6MB": "resources.memory",
 		"driver failed programming external connectivity: Bind for 0.0.0.0:80 failed: port is already allocated": "ports",

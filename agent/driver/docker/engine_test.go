@@ -15,8 +15,8 @@ import (
 // engine is a Docker engine of one test.
 type engine struct{ *engines.Docker }
 
-// newEngine starts an engine with an image "box:1": busybox. The test is
-// skipped where none is installed.
+// newEngine starts an engine with an image "box:1" of busybox. It skips the test if
+// no engine is installed.
 func newEngine(t *testing.T, flags ...string) *engine {
 	t.Helper()
 	network, err := engines.NewNetwork()
@@ -37,7 +37,7 @@ func newEngine(t *testing.T, flags ...string) *engine {
 	return &engine{d}
 }
 
-// signal the engine.
+// signal sends a signal to the engine.
 func (e *engine) signal(t *testing.T, sig unix.Signal) {
 	t.Helper()
 	must(t, e.Process.Signal(sig))

@@ -77,7 +77,8 @@ func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.
 	}
 	if ctx.Err() == nil && (err == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
 		var st driver.ExitStatus
-		if st, err = d.execStatus(ctx, made.ID, said); ctx.Err() == nil {
+		st, err = d.execStatus(ctx, made.ID, said)
+		if ctx.Err() == nil {
 			return st, err
 		}
 	}

@@ -47,7 +47,8 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 		if s.err != nil || ctx.Err() != nil {
 			return cmp.Or(s.err, ctx.Err())
 		}
-		if st, _, err = d.status(ctx, id); err != nil {
+		st, _, err = d.status(ctx, id)
+		if err != nil {
 			return err
 		}
 		if st.State != driver.Ended {
@@ -188,7 +189,8 @@ func (w streamWriter) Write(p []byte) (int, error) {
 	s.skip[i] -= skip
 	for rest := data[skip:]; len(rest) > 0; {
 		n := min(len(rest), driver.MaxChunk)
-		if s.err = s.emit(driver.LogChunk{Stderr: i == 1, Data: rest[:n]}); s.err != nil {
+		s.err = s.emit(driver.LogChunk{Stderr: i == 1, Data: rest[:n]})
+		if s.err != nil {
 			return 0, s.err
 		}
 		s.bytes[i] += int64(n)

@@ -19,16 +19,16 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest"
 )
 
-// fakeEngine knows images, notes what it is asked to pull and with which
-// password, and makes no container.
+// fakeEngine has images and records each pull with its password. It makes no
+// container.
 type fakeEngine struct {
 	host string
 
 	mu     sync.Mutex
 	images map[string]bool
 	pulls  []string // "IMAGE USER:PASSWORD"
-	refuse string   // what a registry says to every pull
-	// containers of the engine by id; the fake removes them, and makes none.
+	refuse string   // the registry's error for every pull
+	// containers of the engine by id. The fake removes them and makes none.
 	containers map[string]bool
 	info       map[string]any
 }
@@ -114,7 +114,7 @@ func writeAuth(t *testing.T, text string, mode os.FileMode) string {
 	return path
 }
 
-// TestPull: who is asked for an image by each policy, and with which password.
+// TestPull checks which registry is asked by each policy, and with which password.
 func TestPull(t *testing.T) {
 	const here, elsewhere = "docker.io/library/here:1", "registry.example:5000/team/app:1"
 	for name, c := range map[string]struct {
@@ -154,15 +154,15 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// TestAuthFile: what is wrong with it is said at the start, without quoting it;
-// one that changes is read again.
+// TestAuthFile: a fault of the file is reported at the start without quoting the
+// file. A changed file is read again.
 func TestAuthFile(t *testing.T) {
 	for words, c := range map[string]struct {
 		text string
 		mode os.FileMode
 	}{
 		"chmod go= it":             {authFile, 0o640},
-		"not JSON of the form":     {`{"auths": {"x": {"auth": hunter2}}}`, 0o600},
+		"not JSON in the format":   {`{"auths": {"x": {"auth": hunter2}}}`, 0o600},
 		"not the base64 of USER":   {`{"auths": {"x": {"auth": "hunter2"}}}`, 0o600},
 		"neither auth nor":         {`{"auths": {"x": {"password": "hunter2"}}}`, 0o600},
 		"which the agent does not": {`{"credsStore": "desktop"}`, 0o600},

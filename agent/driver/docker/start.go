@@ -198,7 +198,8 @@ func (d *Driver) begin(ctx context.Context, id driver.ID, rec record) error {
 	if got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{}); err == nil && !timeOf(got.Container.State.StartedAt).IsZero() && got.Container.State.Error == "" {
 		return d.begun(ctx, id, rec)
 	}
-	if st, err = d.records.end(id, st); err != nil {
+	st, err = d.records.end(id, st)
+	if err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
 	_ = d.removeContainer(ctx, rec.Container, false)

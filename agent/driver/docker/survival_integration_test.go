@@ -17,10 +17,10 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// counted notes each of its starts in the task's folder.
+// counted returns a command that records each of its starts in the task's folder.
 func counted(then string) map[string]any { return shell("echo started >>starts; " + then) }
 
-// begun waits until a counted task has noted a start.
+// begun waits until a counted task has recorded a start.
 func begun(t *testing.T, task driver.Task) {
 	t.Helper()
 	for ctx := limited(t); starts(task) == 0; {
@@ -35,11 +35,11 @@ func starts(task driver.Task) int {
 
 const forever = "trap 'exit 0' TERM; while true; do sleep 0.02; done"
 
-// untilFile ends with the code once a file "end" is in the task's folder.
+// untilFile ends once a file "end" is in the task's folder.
 const untilFile = "trap 'exit 8' TERM; until test -e end; do sleep 0.02; done; exit 9"
 
-// TestEngineRestart: what the engine took along ends with a code; what it left
-// running runs on, is the same, and its exit is told.
+// TestEngineRestart: a container that ended with the engine has an exit code. One
+// that went on is the same run, and its exit is reported.
 func TestEngineRestart(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags []string
@@ -70,12 +70,12 @@ func TestEngineRestart(t *testing.T) {
 			}()
 			must(t, e.Stop(c.how))
 
-			// Nobody answers: it is neither lost nor begun anew.
+			// The engine does not answer: the run is neither lost nor begun again.
 			if f := d.Fingerprint(limited(t)); f.Healthy || f.Message == "" {
 				t.Errorf("without the engine: %+v", f)
 			}
 			if c.how == unix.SIGTERM && !c.lives {
-				// The engine ended it and may have told so.
+				// The engine ended the run and may have reported that.
 			} else if st, err := d.Status(limited(t), task.ID); err != nil || st.State != driver.Running || !st.Started.Equal(before.Started) || st.Message == "" {
 				t.Errorf("without the engine %+v, before %+v: %v", st, before, err)
 			} else if err := d.Stop(limited(t), task.ID, 0); err == nil {
@@ -103,7 +103,7 @@ func TestEngineRestart(t *testing.T) {
 	}
 }
 
-// TestSurvival: what else can come between, on one engine.
+// TestSurvival checks other interruptions on one engine.
 func TestSurvival(t *testing.T) {
 	e := newEngine(t)
 	for name, f := range map[string]func(*testing.T, *engine){
@@ -140,7 +140,7 @@ func removedBehindOurBack(t *testing.T, e *engine) {
 	must(t, d.Remove(limited(t), task.ID))
 }
 
-// pruned: once known, an end stays known.
+// pruned checks that a known end stays known.
 func pruned(t *testing.T, e *engine) {
 	dir := t.TempDir()
 	task := newTask(t, counted("exit 3"))
@@ -160,12 +160,12 @@ func pruned(t *testing.T, e *engine) {
 	}
 }
 
-// halfMade: an agent died after it had the container made.
+// halfMade: an agent died after the engine made the container.
 func halfMade(t *testing.T, e *engine) {
 	dir := t.TempDir()
 	d := open(t, e, dir)
 	task := newTask(t, counted(forever))
-	_, err := d.records.change(task.ID, func(*record) {}) // makes the folder of its gate, too
+	_, err := d.records.change(task.ID, func(*record) {}) // also makes the folder of the gate
 	must(t, err)
 	c, err := parse(task)
 	must(t, err)
@@ -184,8 +184,7 @@ func halfMade(t *testing.T, e *engine) {
 	must(t, next.Stop(limited(t), task.ID, time.Second))
 }
 
-// begunByTheDead: an agent died when it had told the engine to start, or was
-// about to.
+// begunByTheDead: an agent died after or before it asked the engine to start.
 func begunByTheDead(t *testing.T, e *engine) {
 	for _, reached := range []bool{true, false} {
 		dir := t.TempDir()
@@ -213,8 +212,8 @@ func begunByTheDead(t *testing.T, e *engine) {
 	}
 }
 
-// startedLate: an engine that hung carries a start out when another container is
-// about to take the place of the first.
+// startedLate: an engine that hung starts the first container when another one is
+// about to take its place.
 func startedLate(t *testing.T, e *engine) {
 	d := open(t, e, t.TempDir())
 	task := newTask(t, counted("exit 4"))
@@ -235,7 +234,7 @@ func startedLate(t *testing.T, e *engine) {
 	if rec, _ := d.records.get(task.ID); rec.Container == first {
 		t.Error("it is the first container")
 	}
-	// One that has begun, and even ended, before the gate is closed counts.
+	// A container that has begun, and even ended, before the gate is closed counts.
 	task = newTask(t, counted("exit 5"))
 	c, err = parse(task)
 	must(t, err)
@@ -295,7 +294,7 @@ func stoppedDuringStart(t *testing.T, e *engine) {
 	}
 }
 
-// hangingEngine: every call comes back, and all is well when the engine is.
+// hangingEngine: every call returns, and works again when the engine does.
 func hangingEngine(t *testing.T, e *engine) {
 	d := open(t, e, t.TempDir())
 	task := newTask(t, counted(untilFile))
@@ -322,8 +321,8 @@ func hangingEngine(t *testing.T, e *engine) {
 	}
 }
 
-// swept: what could not be removed with its record goes later; what is not ours
-// stays.
+// swept: a container that could not be removed with its record is removed later.
+// Other containers stay.
 func swept(t *testing.T, e *engine) {
 	d, other := open(t, e, t.TempDir()), open(t, e, t.TempDir())
 	ours, theirs := newTask(t, counted("exit 0")), newTask(t, counted("exit 0"))
@@ -343,7 +342,7 @@ func swept(t *testing.T, e *engine) {
 	}
 }
 
-// missedExit: a task that ended while no agent was there.
+// missedExit: a task ended while no agent ran.
 func missedExit(t *testing.T, e *engine) {
 	dir := t.TempDir()
 	task := newTask(t, counted(untilFile))

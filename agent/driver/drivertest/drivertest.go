@@ -212,7 +212,8 @@ func (s *suite) exits() {
 	if out != "to out\n" || err != "to err\n" {
 		s.t.Fatalf("stdout %q, stderr %q", out, err)
 	}
-	if out, err = s.logs(t.ID, driver.LogOptions{Stderr: true}); out != "" || err != "to err\n" {
+	out, err = s.logs(t.ID, driver.LogOptions{Stderr: true})
+	if out != "" || err != "to err\n" {
 		s.t.Fatalf("only stderr: stdout %q, stderr %q", out, err)
 	}
 }

@@ -218,7 +218,8 @@ func (s *suite) stats() {
 		s.exec(t.ID, "i=0; while test $i -lt 100000; do i=$((i+1)); done", driver.Exec{})
 		// An engine may measure only now and then. The suite's context bounds that.
 		for after := before; after.CPU <= before.CPU; {
-			if after, err = s.Driver.Stats(s.ctx, t.ID); err != nil {
+			after, err = s.Driver.Stats(s.ctx, t.ID)
+			if err != nil {
 				s.t.Fatalf("the CPU time stays %s: %v", before.CPU, err)
 			}
 		}

@@ -12,8 +12,8 @@ import (
 
 type m = map[string]any
 
-// TestAllowed: what reaches the machine is refused by field and flag, and had
-// with the flag; what does not is had without.
+// TestAllowed: a setting that gives access to the host is refused with field and
+// flag, and allowed with the flag. Other settings are allowed without it.
 func TestAllowed(t *testing.T) {
 	key := func(k string, v any) m { return m{"config": m{k: v}} }
 	device := func(d m) m { return m{"devices": m{"x": d}} }
@@ -114,7 +114,7 @@ func TestAllowed(t *testing.T) {
 		if !errors.Is(start, driver.ErrInvalid) {
 			t.Errorf("%v: %v", c.config, start)
 		}
-		if left, err := os.ReadDir(dir); len(left) != 1 || err != nil { // its owner
+		if left, err := os.ReadDir(dir); len(left) != 1 || err != nil { // the owner file
 			t.Errorf("%v: it left %v, %v", c.config, left, err)
 		}
 	}

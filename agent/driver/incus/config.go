@@ -56,7 +56,8 @@ func (c *config) set(key string, value any, taskDir string) (err error) {
 	case "image":
 		c.image, err = text(value)
 	case "type":
-		if c.kind, err = text(value); err == nil && c.kind != typeContainer && c.kind != typeVM {
+		c.kind, err = text(value)
+		if err == nil && c.kind != typeContainer && c.kind != typeVM {
 			err = fmt.Errorf("%q is neither %s nor %s", c.kind, typeContainer, typeVM)
 		}
 	case "command":
@@ -64,7 +65,8 @@ func (c *config) set(key string, value any, taskDir string) (err error) {
 	case "args":
 		c.args, err = driver.ConfigTexts(value)
 	case "dir":
-		if c.dir, err = text(value); !path.IsAbs(c.dir) {
+		c.dir, err = text(value)
+		if !path.IsAbs(c.dir) {
 			c.dir = path.Join(taskDir, c.dir)
 		}
 	case "user":
@@ -74,7 +76,8 @@ func (c *config) set(key string, value any, taskDir string) (err error) {
 	case "target":
 		c.target, err = text(value)
 	case "config":
-		if c.config, err = textMap(value); err == nil {
+		c.config, err = textMap(value)
+		if err == nil {
 			err = ownKeys(c.config)
 		}
 	case "devices":

@@ -25,7 +25,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/freeport"
 )
 
-// certificate makes the files of a client; the key has the mode.
+// certificate makes the files of a client. The key has the mode.
 func certificate(t *testing.T, mode os.FileMode) (cert, key string, der []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -44,8 +44,8 @@ func certificate(t *testing.T, mode os.FileMode) (cert, key string, der []byte) 
 	return cert, key, der
 }
 
-// TestHTTPS: over the network with a client's certificate, trusting the daemon's
-// own; without the daemon's trust the fingerprint says what to do.
+// TestHTTPS: the driver works over the network with a client's certificate and the
+// daemon's own. Without the daemon's trust the fingerprint says what to do.
 func TestHTTPS(t *testing.T) {
 	i := real(t)
 	port := freeport.Reserve(t, 1)
@@ -75,7 +75,7 @@ func TestHTTPS(t *testing.T) {
 	if st, err := d.Wait(limited(t, time.Minute), tk.ID); err != nil || st.ExitCode != 9 {
 		t.Errorf("it ended as %+v: %v", st, err)
 	}
-	// Events come over it, too.
+	// Events use the same connection settings.
 	ended := make(chan driver.Status, 1)
 	go func() {
 		st, _ := d.Wait(t.Context(), image.ID)

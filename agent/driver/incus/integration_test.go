@@ -22,7 +22,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// daemon is the one that the tests share; nil: not installed.
+// daemon is shared by the tests. nil: not installed.
 var daemon *engines.Incus
 
 func TestMain(m *testing.M) {
@@ -35,14 +35,15 @@ func TestMain(m *testing.M) {
 		daemon = d
 		code = m.Run()
 	}
-	if err = errors.Join(err, d.Destroy()); err != nil {
+	err = errors.Join(err, d.Destroy())
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "incusd for the tests:", err)
 		code = 1
 	}
 	os.Exit(code)
 }
 
-// real returns the daemon, or skips.
+// real returns the daemon, or skips the test.
 func real(t *testing.T) *engines.Incus {
 	t.Helper()
 	if daemon == nil {
@@ -51,7 +52,7 @@ func real(t *testing.T) *engines.Incus {
 	return daemon
 }
 
-// slim is the supervisor that `make build` makes.
+// slim returns the command line of the supervisor of `make build`.
 func slim(t *testing.T) []string {
 	t.Helper()
 	path, err := filepath.Abs("../../supervise/slim/nusa-supervise")
@@ -64,7 +65,7 @@ func slim(t *testing.T) []string {
 	return []string{path}
 }
 
-// newReal returns a driver over the real daemon, as an agent makes it.
+// newReal returns a driver over the real daemon, like an agent's.
 func newReal(t *testing.T, dir string) *Driver { return newOver(t, dir, slim(t)) }
 
 func newOver(t *testing.T, dir string, init []string) *Driver {
@@ -86,7 +87,7 @@ func newOver(t *testing.T, dir string, init []string) *Driver {
 	return d
 }
 
-// task makes a task with folders of its own. It is removed at the end.
+// task returns a task with its own folders. It is removed at the end.
 func task(t *testing.T, d *Driver, alloc string, config map[string]any) driver.Task {
 	t.Helper()
 	out := driver.Task{
@@ -105,8 +106,8 @@ func task(t *testing.T, d *Driver, alloc string, config map[string]any) driver.T
 	return out
 }
 
-// TestSpeed measures, with the slim supervisor and with the whole executable in
-// its place; what it asserts is only that all of it runs.
+// TestSpeed measures with the slim supervisor and with the whole executable. It
+// asserts only that tasks run.
 func TestSpeed(t *testing.T) {
 	whole, err := filepath.Abs("../../../bin/nusa")
 	must(t, err)
@@ -154,8 +155,8 @@ func speed(t *testing.T, d *Driver) {
 		one, all, time.Since(began).Round(time.Millisecond), anonymous, pages)
 }
 
-// memory of the supervisors of tasks, KiB of each on average: what is its own,
-// and all that is resident, of which the executable's pages are shared.
+// memory returns the average memory of the tasks' supervisors in KiB: the private
+// part, and all resident pages, of which those of the executable are shared.
 func memory(t *testing.T, d *Driver, tasks []driver.Task) (anonymous, resident int) {
 	t.Helper()
 	for _, tk := range tasks {

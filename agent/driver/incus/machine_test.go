@@ -16,15 +16,15 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// pretender answers as a daemon would that has one image, and keeps what it was
-// asked to make. It stands in where machines cannot be booted.
+// pretender answers like a daemon that has one image, and records the requests to
+// make instances. It is used where machines cannot be booted.
 type pretender struct {
 	image  api.Image
 	server api.ServerEnvironment
 	query  string
 	post   api.InstancesPost
 	err    error
-	// busy counts the changes that it refuses yet, patches those it was asked for.
+	// busy counts the changes that it still refuses, patches the requested changes.
 	busy, patches int
 }
 
@@ -58,7 +58,7 @@ func (p *pretender) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pretend returns a driver over it.
+// pretend returns a driver over a pretender.
 func pretend(t *testing.T, p *pretender) *Driver {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -66,8 +66,7 @@ func pretend(t *testing.T, p *pretender) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A connection that is kept may be one that says nothing, and the daemon would
-	// accept no other.
+	// An idle connection may keep the daemon from accepting another one.
 	srv := &http.Server{Handler: p, ConnState: func(_ net.Conn, s http.ConnState) {
 		if s == http.StateIdle {
 			t.Error("a connection to the daemon's socket outlives its request")
@@ -89,9 +88,9 @@ func machine() driver.Task {
 	return t
 }
 
-// TestMachineStart: what a start asks of the daemon for a machine, from the look
-// at its image to the member of a cluster; it then runs, and what only a
-// supervised command has is refused by name.
+// TestMachineStart checks the requests of a machine's start, from the check of its
+// image to the member of a cluster. The machine then runs, and features of
+// supervised commands are refused by name.
 func TestMachineStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		target string
@@ -101,7 +100,7 @@ func TestMachineStart(t *testing.T) {
 		"alone":         {"", api.ServerEnvironment{ServerName: "here"}, ""},
 		"in a cluster":  {"", api.ServerEnvironment{ServerName: "here", ServerClustered: true}, "target=here"},
 		"on a member":   {"member 2", api.ServerEnvironment{ServerName: "here", ServerClustered: true}, "target=member+2"},
-		"named, though": {"here", api.ServerEnvironment{}, "target=here"}, // the daemon says what is wrong
+		"named, though": {"here", api.ServerEnvironment{}, "target=here"}, // the daemon reports the problem
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &pretender{image: api.Image{Type: typeVM, Architecture: "x86_64"}, server: c.server}
@@ -130,7 +129,7 @@ func TestMachineStart(t *testing.T) {
 	}
 }
 
-// TestMachineRefused before anything is asked for, or made.
+// TestMachineRefused: a refused machine causes no request and makes nothing.
 func TestMachineRefused(t *testing.T) {
 	for _, c := range []struct {
 		image  api.Image
@@ -155,8 +154,8 @@ func TestMachineRefused(t *testing.T) {
 	}
 }
 
-// TestUpdateWhileBusy: a daemon that still starts what runs already says that it
-// is busy; the change follows. Who cannot wait is told.
+// TestUpdateWhileBusy: a daemon that still starts a running instance reports that
+// it is busy, and the change follows. A caller that cannot wait gets the error.
 func TestUpdateWhileBusy(t *testing.T) {
 	for _, busy := range []int{0, 3, 1 << 30} {
 		p := &pretender{image: api.Image{Type: typeVM, Architecture: "x86_64"}, busy: busy}

@@ -27,7 +27,7 @@ func sample() driver.Task {
 }
 
 // TestRequest compares whole requests, in the types of Incus' own API, with
-// what was read and found right: the machine's cannot be tried everywhere.
+// reviewed ones: a machine cannot be booted everywhere.
 func TestRequest(t *testing.T) {
 	container, machine := sample(), sample()
 	container.Config = map[string]any{
@@ -128,7 +128,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestInstanceName: valid for Incus, and never that of another run.
+// TestInstanceName: a name is valid for Incus and differs from that of every other
+// run.
 func TestInstanceName(t *testing.T) {
 	valid := regexp.MustCompile(`^[a-zA-Z]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])$`)
 	var names []string
@@ -145,8 +146,8 @@ func TestInstanceName(t *testing.T) {
 	}
 }
 
-// TestPath: a command without a slash is found in an image that brings no PATH;
-// the task's own goes first.
+// TestPath: a command without a slash is found in an image without a PATH. The
+// task's own PATH has priority.
 func TestPath(t *testing.T) {
 	task := sample()
 	for path, want := range map[string]string{"": "PATH=" + defaultPath, "/opt/bin": "PATH=/opt/bin"} {
@@ -161,8 +162,8 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestMountPointsStayInside: root in a container is root in the task's folders,
-// and may have left links there.
+// TestMountPointsStayInside: root in a container is root in the task's folders and
+// may have left links there.
 func TestMountPointsStayInside(t *testing.T) {
 	base := t.TempDir()
 	task := driver.Task{Dir: filepath.Join(base, "task"), AllocDir: filepath.Join(base, "shared")}

@@ -39,7 +39,8 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	}
 	// The volumes stay mounted until the instance is deleted, because the daemon
 	// checks them at each change.
-	if t.Volumes, err = d.mounts.Put(t.ID, t.Volumes); err != nil {
+	t.Volumes, err = d.mounts.Put(t.ID, t.Volumes)
+	if err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
 	rec, err := d.prepare(t, c)

@@ -19,13 +19,13 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// counted notes each of its starts in the task's folder, and ends with 9 once a
-// file "end" is there.
+// counted returns a command that records each of its starts in the task's folder
+// and ends with 9 once a file "end" exists.
 func counted() map[string]any {
 	return shell("echo started >>starts; until test -e end; do sleep 0.02; done; exit 9")
 }
 
-// plain runs the image's own init.
+// plain returns a config that runs the image's own init.
 func plain() map[string]any { return map[string]any{"image": "bb"} }
 
 func starts(task driver.Task) int {
@@ -52,7 +52,7 @@ func limited(t *testing.T, limit time.Duration) context.Context {
 	return ctx
 }
 
-// until asks again until it is so; at most two minutes.
+// until polls for at most two minutes.
 func until(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	ctx := limited(t, 2*time.Minute)
@@ -75,8 +75,8 @@ func has(t *testing.T, d *Driver, id driver.ID) bool {
 	return slices.ContainsFunc(all, func(i api.Instance) bool { return i.Name == instanceName(d.owner, id) })
 }
 
-// TestDaemonRestart: containers outlive their daemon; they stay the same runs,
-// and their exit is told.
+// TestDaemonRestart: containers outlive their daemon. They stay the same runs, and
+// their exits are reported.
 func TestDaemonRestart(t *testing.T) {
 	i := real(t)
 	for name, stop := range map[string]func(){"stopped": i.Stop, "killed": i.Kill} {
@@ -130,8 +130,8 @@ func TestDaemonRestart(t *testing.T) {
 	}
 }
 
-// TestDaemonHangs: what runs is known and can be stopped; what was about to
-// start when it was given up never does.
+// TestDaemonHangs: running instances are known and can be stopped. A start that was
+// given up never begins.
 func TestDaemonHangs(t *testing.T) {
 	i := real(t)
 	d := newReal(t, t.TempDir())
@@ -159,11 +159,11 @@ func TestDaemonHangs(t *testing.T) {
 	if st, err := d.Status(t.Context(), stops.ID); err != nil || st.Cause != driver.CauseStopped {
 		t.Errorf("it hangs, and a stopped task is %+v: %v", st, err)
 	}
-	// Cut off: whoever comes next continues.
+	// The start was interrupted: the next call continues.
 	if err := d.Start(limited(t, 300*time.Millisecond), late); !errors.Is(err, driver.ErrStart) {
 		t.Errorf("it hangs, and a start says %v", err)
 	}
-	// Given up while the start is in flight: that ends at once.
+	// A stop during the start ends the start at once.
 	failed := make(chan error, 1)
 	go func() { failed <- d.Start(t.Context(), given) }()
 	until(t, "the start has begun", func() bool { _, err := d.read(given.ID); return err == nil })
@@ -189,8 +189,7 @@ func TestDaemonHangs(t *testing.T) {
 	}
 }
 
-// TestHalfMade: an agent died when the daemon had made its instance, or had
-// started it.
+// TestHalfMade: an agent died after the daemon made its instance, or started it.
 func TestHalfMade(t *testing.T) {
 	for _, started := range []bool{false, true} {
 		dir := t.TempDir()
@@ -219,8 +218,8 @@ func TestHalfMade(t *testing.T) {
 	}
 }
 
-// TestKilledBehindOurBack: somebody took the instance away.
-func TestKilledBehindOurBack(t *testing.T) {
+// TestDeletedInstanceIsLost: another program deleted the instance.
+func TestDeletedInstanceIsLost(t *testing.T) {
 	for name, config := range map[string]map[string]any{"supervised": counted(), "image": plain()} {
 		d := newReal(t, t.TempDir())
 		tk := task(t, d, "killed-"+name, config)
@@ -229,7 +228,7 @@ func TestKilledBehindOurBack(t *testing.T) {
 		must(t, real(t).Ask(t.Context(), http.MethodPut, path+"/state", api.InstanceStatePut{Action: "stop", Force: true, Timeout: -1}, nil))
 		must(t, real(t).Ask(t.Context(), http.MethodDelete, path, nil, nil))
 		st, err := d.Wait(limited(t, time.Minute), tk.ID)
-		// Of an image's own init the daemon may have told the end before it went.
+		// The daemon may have reported the end of an image's own init before.
 		if err != nil || st.State != driver.Ended || st.Cause != driver.CauseLost && name == "supervised" {
 			t.Errorf("%s: it ended as %+v: %v", name, st, err)
 		}
@@ -240,8 +239,8 @@ func TestKilledBehindOurBack(t *testing.T) {
 	}
 }
 
-// TestSharedDaemon: agents that share a daemon do not touch what is another's,
-// not even a run of the same id.
+// TestSharedDaemon: agents that share a daemon do not touch each other's instances,
+// not even runs of the same id.
 func TestSharedDaemon(t *testing.T) {
 	one, two := newReal(t, t.TempDir()), newReal(t, t.TempDir())
 	mine, theirs := task(t, one, "shared", counted()), task(t, two, "shared", counted())
@@ -257,12 +256,12 @@ func TestSharedDaemon(t *testing.T) {
 	if st, err := two.Status(t.Context(), theirs.ID); err != nil || st.State != driver.Running || has(t, one, mine.ID) || !has(t, two, theirs.ID) {
 		t.Errorf("the other's is %+v: %v", st, err)
 	}
-	// Without its record nobody needs an instance of ours.
+	// Without its record an instance of this driver is not needed.
 	must(t, os.RemoveAll(two.runDir(theirs.ID)))
 	until(t, "it is swept", func() bool { return two.Fingerprint(t.Context()).Healthy && !has(t, two, theirs.ID) })
 }
 
-// TestDiskFull: nothing starts, and the error says why; what runs goes on.
+// TestDiskFull: nothing starts and the error says why. Running instances go on.
 func TestDiskFull(t *testing.T) {
 	real(t)
 	dir := t.TempDir()

@@ -31,8 +31,8 @@ func output(t *testing.T, d *Driver, id driver.ID) string {
 	return b.String()
 }
 
-// TestBadInput: the daemon's own words, and the field at fault; what else runs
-// goes on.
+// TestBadInput: an error has the daemon's message and the field at fault. Other
+// instances go on.
 func TestBadInput(t *testing.T) {
 	i := real(t)
 	must(t, i.AddImage(t.Context(), "foreign", "aarch64"))
@@ -74,7 +74,7 @@ func TestBadInput(t *testing.T) {
 		"port of somebody": {config: shell("sleep 60"), ports: []driver.Port{{Label: "web", Host: taken(t), To: 80}}, kind: driver.ErrStart, words: []string{"ports: ", "proxy device"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Each of its own, as runs are: what the daemon clears away behind a
+			// Each task has its own name, like a run: the daemon's cleanup of a
 			// deleted instance goes by the name.
 			tk := task(t, d, strings.ReplaceAll(name, " ", "-"), c.config)
 			if c.memory != 0 {
@@ -103,7 +103,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// taken is a port that somebody listens on.
+// taken returns a port that a server listens at.
 func taken(t *testing.T) int {
 	t.Helper()
 	lis, err := net.Listen("tcp", "0.0.0.0:0")
@@ -112,7 +112,7 @@ func taken(t *testing.T) int {
 	return lis.Addr().(*net.TCPAddr).Port
 }
 
-// TestNoDaemon: there is none, or this user may not ask it.
+// TestNoDaemon: there is no daemon, or this user may not use it.
 func TestNoDaemon(t *testing.T) {
 	real(t)
 	socket := filepath.Join(t.TempDir(), "none")
@@ -128,8 +128,9 @@ func TestNoDaemon(t *testing.T) {
 	}
 }
 
-// TestVolumesAndPorts: paths hold inside, what is read-only is, root of the
-// container is root of its folders alone; a port of the node leads inside.
+// TestVolumesAndPorts: paths hold inside, read-only volumes are read-only, and root
+// of the container is root of its own folders only. A port of the node leads
+// inside.
 func TestVolumesAndPorts(t *testing.T) {
 	d := newReal(t, t.TempDir())
 	data, web := t.TempDir(), t.TempDir()
@@ -163,9 +164,9 @@ func TestVolumesAndPorts(t *testing.T) {
 	}
 }
 
-// TestVolumesHold: what was allowed is what is mounted for as long as the
-// instance is there, read-only with all below it, wherever its path leads by
-// then; and it goes with the instance, also after the host has restarted.
+// TestVolumesHold: the allowed folder stays mounted as long as the instance exists,
+// read-only with the mounts below it, even if its path changes. The mount is
+// removed with the instance, also after a restart of the host.
 func TestVolumesHold(t *testing.T) {
 	dir, base := t.TempDir(), t.TempDir()
 	d := newReal(t, dir)
@@ -187,7 +188,7 @@ func TestVolumesHold(t *testing.T) {
 	if err := d.Start(limited(t, time.Minute), third); !errors.Is(err, driver.ErrStart) || !strings.Contains(err.Error(), "volumes.vol: ") {
 		t.Errorf("a link was put there: %v", err)
 	}
-	d = newReal(t, dir) // as after a kill: nothing was closed
+	d = newReal(t, dir) // like after a kill: nothing was closed
 	must(t, d.Update(limited(t, time.Minute), first.ID, driver.Resources{CPUMilli: 250, MemoryBytes: 96 << 20}))
 	must(t, d.Stop(limited(t, time.Minute), first.ID, 0))
 	if got := output(t, d, first.ID); got != "allowed\nread-only\nread-only\n" {
@@ -205,13 +206,14 @@ func TestVolumesHold(t *testing.T) {
 	}
 }
 
-// staged are the runs whose volumes are mounted for the daemon.
+// staged returns the runs whose volumes are mounted for the daemon.
 func staged(d *Driver) (out []driver.ID) {
 	d.mounts.Sweep(func(id driver.ID) bool { out = append(out, id); return true })
 	return out
 }
 
-// TestLimitsAreEnforced: memory is enforced, and both limits are changed while it runs.
+// TestLimitsAreEnforced: memory is enforced, and both limits change while the
+// instance runs.
 func TestLimitsAreEnforced(t *testing.T) {
 	d := newReal(t, t.TempDir())
 	greedy := task(t, d, "greedy", shell("exec dd if=/dev/zero of=/dev/null bs=256M count=1"))
@@ -233,8 +235,7 @@ func TestLimitsAreEnforced(t *testing.T) {
 	}
 }
 
-// TestOwnInit: the image's own init runs; its end is told by an event, not found
-// by looking now and then.
+// TestOwnInit: the image's own init runs. An event reports its end without polling.
 func TestOwnInit(t *testing.T) {
 	d := newReal(t, t.TempDir())
 	tk := task(t, d, "own-init", plain())

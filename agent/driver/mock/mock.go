@@ -76,7 +76,8 @@ func parse(config map[string]any) (behaviour, error) {
 			b.stopDelay, err = duration(value)
 		case "exit_code":
 			n, ok := value.(float64)
-			if b.exitCode = int(n); !ok || n != float64(b.exitCode) || n < 0 || n > 255 {
+			b.exitCode = int(n)
+			if !ok || n != float64(b.exitCode) || n < 0 || n > 255 {
 				err = errors.New("must be a number of 0..255")
 			}
 		case "start_error":

@@ -16,13 +16,13 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
 )
 
-// alone makes the test's mounts its own: they go with its thread.
+// alone gives the test's thread its own mounts. They end with the thread.
 func alone(t *testing.T) {
 	t.Helper()
 	if err := Usable(); err != nil {
 		t.Skip("needs root: ", err)
 	}
-	runtime.LockOSThread() // and never unlocked
+	runtime.LockOSThread() // never unlocked
 	must(t, Separate())
 }
 
@@ -33,8 +33,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// tree is a folder, a mount of its own with a mount below it, as hosts share
-// theirs, and files in both.
+// tree returns a folder that is a mount with a mount below it, shared like those of
+// hosts, and files in both.
 func tree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -57,7 +57,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestBindReadOnly: read-only is all of it, also what is mounted below.
+// TestBindReadOnly: a read-only mount includes the mounts below it.
 func TestBindReadOnly(t *testing.T) {
 	alone(t)
 	source := tree(t)
@@ -99,9 +99,9 @@ func volumes(source string) []driver.Volume {
 
 var run = driver.ID{Alloc: "0f0e0d0c-0000-4000-8000-000000000001", Task: "web.1", Run: 3}
 
-// TestStage: what was allowed is what is mounted, whoever changes the path
-// afterwards; it goes, and what it showed stays.
-func TestStage(t *testing.T) {
+// TestAllowedVolumeStaysMounted: the allowed folder is mounted even if its path
+// changes afterwards. After the unmount the folder's files remain.
+func TestAllowedVolumeStaysMounted(t *testing.T) {
 	alone(t)
 	source, s := tree(t), NewFolder(t.TempDir())
 	t.Cleanup(s.Close)
@@ -120,13 +120,13 @@ func TestStage(t *testing.T) {
 	if err := os.WriteFile(got[1].Source, nil, 0); !errors.Is(err, unix.EROFS) {
 		t.Errorf("write to what is read-only: %v", err)
 	}
-	// The next one does not follow the link.
+	// The next Put does not follow the link.
 	if _, err := s.Put(driver.ID{Alloc: "b", Task: "c", Run: 1}, volumes(source)); !errors.Is(err, unix.ELOOP) || !strings.Contains(err.Error(), "volumes.file: ") {
 		t.Errorf("a link was put there: %v", err)
 	}
 	must(t, os.Rename(source+"/moved", source+"/file"))
 
-	// An agent after this one finds them, and puts none twice.
+	// The next agent finds the mounts and makes none twice.
 	next := &Folder{dir: s.dir, of: s.of}
 	next.Sweep(func(id driver.ID) bool { return id == run })
 	if _, err := next.Put(run, volumes(source)); err != nil {
@@ -158,9 +158,9 @@ func TestStage(t *testing.T) {
 	}
 }
 
-// TestStageLeftBehind: what looks for what a test has left finds its stages, and
+// TestLeftoverFindsMountFolders: package leftover finds a test's mount folders, and
 // no other test's.
-func TestStageLeftBehind(t *testing.T) {
+func TestLeftoverFindsMountFolders(t *testing.T) {
 	alone(t)
 	dir := t.TempDir()
 	s, other := NewFolder(filepath.Join(dir, "data")), NewFolder(t.TempDir())
@@ -182,8 +182,8 @@ func TestStageLeftBehind(t *testing.T) {
 	must(t, other.Drop(run))
 }
 
-// TestStageReplaces: another folder is at the path by now.
-func TestStageReplaces(t *testing.T) {
+// TestChangedSourceIsMountedAgain: the path names another folder by now.
+func TestChangedSourceIsMountedAgain(t *testing.T) {
 	alone(t)
 	source, s := t.TempDir()+"/a", NewFolder(t.TempDir())
 	t.Cleanup(s.Close)
@@ -200,16 +200,16 @@ func TestStageReplaces(t *testing.T) {
 	must(t, s.Drop(run))
 }
 
-// TestStageUnseen: an engine that does not see what the agent mounts finds
-// nothing, not an empty folder.
-func TestStageUnseen(t *testing.T) {
+// TestUnseenFolderRefuses: an engine that does not see the agent's mounts finds
+// nothing, and not an empty folder.
+func TestUnseenFolderRefuses(t *testing.T) {
 	alone(t)
 	must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 	s := NewFolder(t.TempDir())
 	t.Cleanup(s.Close)
 	looked, look, seen := make(chan error), make(chan string), make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // never unlocked
 		looked <- Separate()
 		_, err := os.Stat(<-look)
 		seen <- err
@@ -224,8 +224,9 @@ func TestStageUnseen(t *testing.T) {
 	must(t, s.Drop(run))
 }
 
-// TestStageOfAUser: who cannot mount has the paths, and says so.
-func TestStageOfAUser(t *testing.T) {
+// TestFolderWithoutRoot: a user that cannot mount gets the paths, and ByPath says
+// so.
+func TestFolderWithoutRoot(t *testing.T) {
 	drivertest.Unprivileged(t, func(t *testing.T) {
 		s := NewFolder(t.TempDir())
 		got, err := s.Put(run, volumes("/srv"))

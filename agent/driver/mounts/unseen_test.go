@@ -13,7 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
 )
 
-// TestMain lets the test's own binary be a process that listens at a socket.
+// TestMain lets the test's own executable be a process that listens at a socket.
 func TestMain(m *testing.M) {
 	path := os.Getenv("NUSA_TEST_LISTEN")
 	if path == "" {
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Stdout.WriteString("ready\n")
-	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test lets go
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test closes the input
 	l.Close()
 }
 
@@ -46,8 +46,8 @@ func listening(t *testing.T, attr *syscall.SysProcAttr) (socket string) {
 	return socket
 }
 
-// TestUnseen: a process that shares the mounts sees them, and one that went away
-// with a copy of them does not, though it has the stage that was there then.
+// TestUnseen: a process that shares the mount namespace sees new mounts. A process
+// with a copied namespace does not, although it has the mount folder of that time.
 func TestUnseen(t *testing.T) {
 	if err := Usable(); err != nil {
 		t.Skip("needs root: ", err)
@@ -56,7 +56,7 @@ func TestUnseen(t *testing.T) {
 	t.Cleanup(s.Close)
 	must(t, s.ready())
 	with, away := listening(t, nil), listening(t, &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS})
-	for range 2 { // nothing is left that would be seen the next time
+	for range 2 { // the probe leaves nothing that the second round would see
 		if why := s.Unseen(with); why != "" {
 			t.Errorf("one that shares them: %s", why)
 		}

@@ -13,7 +13,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// fill gives every field a value of its own.
+// fill sets every field to its own value.
 func fill(v reflect.Value, n *int64) {
 	*n++
 	switch v.Kind() {
@@ -38,9 +38,9 @@ func fill(v reflect.Value, n *int64) {
 	}
 }
 
-// TestNothingIsLost: a field that is added to a task, to statistics or to
-// limits, and forgotten here, would not reach a plugin.
-func TestNothingIsLost(t *testing.T) {
+// TestEveryFieldIsConverted: a new field of a task, of statistics or of limits that
+// the conversion lacks would not reach a plugin.
+func TestEveryFieldIsConverted(t *testing.T) {
 	var n int64
 	var task driver.Task
 	fill(reflect.ValueOf(&task).Elem(), &n)
@@ -87,8 +87,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestLines: what goes to the log is bounded in number and in length, and the
-// line that tells most is remembered.
+// TestLines: the lines in the log are bounded in number and length, and the line
+// with the reason of the end is remembered.
 func TestLines(t *testing.T) {
 	var log strings.Builder
 	l := newLines(slog.New(slog.NewTextHandler(&log, nil)))

@@ -20,13 +20,13 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// liar is a plugin that does what its name says, and no more of the contract
-// than it has to.
+// liar is a plugin that misbehaves as its name says, and otherwise does the least
+// that the contract needs.
 type liar struct {
 	nusav1.UnimplementedDriverServer
 	name   string
 	looks  atomic.Int32
-	second bool // it lived before
+	second bool // not the first process
 }
 
 func serveLiar(name string) error {
@@ -34,7 +34,7 @@ func serveLiar(name string) error {
 	case "quits":
 		fmt.Fprintln(os.Stderr, "no licence found")
 		os.Exit(3)
-	case "mute": // listens to nobody, and does not notice the end of its input
+	case "mute": // ignores all calls and the end of its input
 		select {}
 	}
 	l, err := net.Listen("unix", os.Getenv(envSocket))
@@ -152,8 +152,8 @@ func (l *liar) Exec(s nusav1.Driver_ExecServer) error {
 	return status.Error(codes.Unimplemented, "unknown method Exec")
 }
 
-// TestFingerprintsOfLiars: what is wrong with a plugin is said where an operator
-// looks, with the field at fault; nothing is placed on it.
+// TestFingerprintsOfLiars: the fingerprint of a plugin names its fault and the
+// field, so that an operator sees it and nothing is placed on it.
 func TestFingerprintsOfLiars(t *testing.T) {
 	for name, want := range map[string]string{
 		"quits":            "it does not run: it ended with exit code 3: no licence found",
@@ -181,7 +181,8 @@ func TestFingerprintsOfLiars(t *testing.T) {
 	}
 }
 
-// TestClaims: what it claims and does not have is withdrawn, and said.
+// TestClaims: a capability that the plugin reports and does not have is removed,
+// with a message.
 func TestClaims(t *testing.T) {
 	d := openPlugin(t, "claims", t.TempDir(), soon())
 	f := d.Fingerprint(patient(t))
@@ -196,7 +197,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestCallsOfLiars: a call fails with what is wrong, typed, and others go on.
+// TestCallsOfLiars: a faulty call returns a typed error, and other calls work.
 func TestCallsOfLiars(t *testing.T) {
 	id := driver.ID{Alloc: "a", Task: "main", Run: 1}
 	for _, c := range []struct {
@@ -255,8 +256,7 @@ func TestCallsOfLiars(t *testing.T) {
 	}
 }
 
-// TestHangs: a plugin that answers nothing any more is killed, and the next one
-// does.
+// TestHangs: a plugin that hangs is killed and started again.
 func TestHangs(t *testing.T) {
 	limits := soon()
 	limits.quick = 30 * time.Millisecond

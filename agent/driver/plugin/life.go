@@ -60,7 +60,8 @@ func begin(ctx context.Context, cfg Config, sockets string, limits limits) (*lif
 		l.removeDir()
 		return nil, err
 	}
-	if l.conn, err = connect(socket); err == nil {
+	l.conn, err = connect(socket)
+	if err == nil {
 		l.client = nusav1.NewDriverClient(l.conn)
 		err = l.greet(ctx, cfg, limits)
 	}

@@ -43,7 +43,8 @@ func (l *lines) read(r io.Reader) {
 		if !cut && len(piece) > 0 {
 			l.add(string(piece), full)
 		}
-		if cut = full; err != nil && !full {
+		cut = full
+		if err != nil && !full {
 			return
 		}
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// TestMain lets the test's own binary be the plugins, by name, and the
-// supervisors of what they run.
+// TestMain lets the test's own executable be the plugins, by name, and the
+// supervisors of their runs.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "supervise" {
 		os.Exit(supervise.Main(os.Args[2:]))
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	// Of a process that ends well, the race detector needs no second of its own.
+	// A process that ends normally does not need the race detector's final second.
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	goleak.VerifyTestMain(leftover.M{M: m})
 }
@@ -59,17 +59,17 @@ func self() string {
 	return path
 }
 
-// patience of a test with what is to come.
+// patience bounds the wait of a test.
 const patience = time.Minute
 
-// soon are limits that a test can wait for.
+// soon returns limits that are short enough for a test.
 func soon() limits {
 	l := defaults
 	l.ping = 50 * time.Millisecond
 	return l
 }
 
-// openPlugin starts the plugin of that name.
+// openPlugin starts the plugin of a name.
 func openPlugin(t *testing.T, name, dir string, limits limits) *Driver {
 	t.Helper()
 	return openConfig(t, Config{Name: name, Path: self(), Dir: dir}, limits)
@@ -92,7 +92,7 @@ func patient(t *testing.T) context.Context {
 	return ctx
 }
 
-// kill ends the plugin's process as a crash would and waits for the next one.
+// kill ends the plugin's process like a crash and waits for the next one.
 func kill(t *testing.T, d *Driver) {
 	t.Helper()
 	ctx := patient(t)
@@ -109,7 +109,7 @@ func kill(t *testing.T, d *Driver) {
 	}
 }
 
-// subject of the suite: the process driver in a plugin.
+// subject returns the suite's subject: the process driver in a plugin.
 func subject(d *Driver, reopen func(t *testing.T) driver.Driver) drivertest.Subject {
 	shell := func(script string) map[string]any {
 		return map[string]any{"command": "sh", "args": []any{"-c", script}}
@@ -126,8 +126,8 @@ func subject(d *Driver, reopen func(t *testing.T) driver.Driver) drivertest.Subj
 	}
 }
 
-// TestContract: the suite over a real process and a real socket; what restarts
-// in it is once the plugin, by a kill -9, and once the agent.
+// TestContract runs the suite over a real process and a real socket. One restart in
+// it is a kill -9 of the plugin, the other one of the agent.
 func TestContract(t *testing.T) {
 	t.Run("plugin crashes", func(t *testing.T) {
 		d := openPlugin(t, "processes", t.TempDir(), defaults)
@@ -159,9 +159,9 @@ func task(t *testing.T, config map[string]any) driver.Task {
 		Logs: driver.LogBounds{Files: 2, SizeBytes: 1 << 20}, StopGrace: time.Second}
 }
 
-// TestWaitOutlastsThePlugin: who waits for a run hears its true end, although
-// the plugin was killed twice meanwhile; who asks while it is down is told why.
-func TestWaitOutlastsThePlugin(t *testing.T) {
+// TestWaitSurvivesThePlugin: a Wait returns the true end although the plugin was
+// killed twice. A Status while the plugin is down returns the reason.
+func TestWaitSurvivesThePlugin(t *testing.T) {
 	ctx := patient(t)
 	d := openPlugin(t, "processes", t.TempDir(), defaults)
 	tk := task(t, map[string]any{"command": "sh", "args": []any{"-c", "until test -e go; do sleep 0.02; done; exit 5"}})
@@ -198,8 +198,8 @@ func TestWaitOutlastsThePlugin(t *testing.T) {
 	}
 }
 
-// TestEnd: Close ends the process, and nothing of its socket is left.
-func TestEnd(t *testing.T) {
+// TestClose: Close ends the process and removes its socket.
+func TestClose(t *testing.T) {
 	dir := t.TempDir()
 	d := openPlugin(t, "mock", dir, defaults)
 	l, err := d.current(patient(t), true)
@@ -225,8 +225,8 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestChanged: who wants to know is told when the plugin is there, and when its
-// path is of nothing that can be run.
+// TestChanged: Changed is called when the plugin is ready, and when its path cannot
+// be executed.
 func TestChanged(t *testing.T) {
 	changed := make(chan struct{}, 100)
 	cfg := Config{Name: "mock", Path: self(), Dir: t.TempDir(), Changed: func() { changed <- struct{}{} }}

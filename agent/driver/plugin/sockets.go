@@ -22,7 +22,8 @@ const (
 // if its path would be too long. In that case a link below sockets is made first,
 // so that an agent that starts after a kill finds the folder.
 func (l *life) makeDir(sockets string) (err error) {
-	if l.dir, err = os.MkdirTemp(sockets, ""); err != nil || len(l.dir)+1+len(socketName) <= maxSocket {
+	l.dir, err = os.MkdirTemp(sockets, "")
+	if err != nil || len(l.dir)+1+len(socketName) <= maxSocket {
 		return err
 	}
 	l.link, l.dir = l.dir, filepath.Join(os.TempDir(), elsewhere+filepath.Base(l.dir))

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestSweep: what a killed agent left of its sockets is gone at the next start,
-// also where their paths were too long for its own folder; nothing else is.
+// TestSweep: the next start removes the sockets of a killed agent, also those in
+// the temporary folder, and nothing else.
 func TestSweep(t *testing.T) {
 	temp := t.TempDir()
 	if len(temp) > 60 {
@@ -45,7 +45,7 @@ func TestSweep(t *testing.T) {
 	if err := os.Rename(filepath.Join(foreign.dir, socketName), kept); err != nil {
 		t.Fatal(err)
 	}
-	// Its folder is gone, and a link of the same name is another's.
+	// The folder is missing, and a link of the same name belongs to another agent.
 	if err := os.Remove(foreign.dir); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestSweep(t *testing.T) {
 	if _, err := os.Stat(kept); err != nil {
 		t.Errorf("another's file: %v", err)
 	}
-	if left, _ := os.ReadDir(temp); len(left) != 2 { // theirs and the link to it
+	if left, _ := os.ReadDir(temp); len(left) != 2 { // the other agent's folder and the link to it
 		t.Errorf("left: %v", left)
 	}
 	if err := sweep(sockets); err != nil {

@@ -42,7 +42,8 @@ func parse(t driver.Task) (config, error) {
 			}
 		case "cpu_hard_limit":
 			var ok bool
-			if c.hardCPU, ok = value.(bool); !ok {
+			c.hardCPU, ok = value.(bool)
+			if !ok {
 				err = errors.New("must be true or false")
 			}
 		case "ulimits":

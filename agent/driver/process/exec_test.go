@@ -14,7 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// sleeping starts a task to look into.
+// sleeping starts a task for commands.
 func sleeping(t *testing.T, d *Driver, change ...func(*driver.Task)) driver.Task {
 	t.Helper()
 	task := driver.Task{
@@ -47,7 +47,8 @@ func output(t *testing.T, d *Driver, id driver.ID, script string) string {
 	return out.String()
 }
 
-// TestExecWhereTheTaskIs: folder, user and control groups are the task's.
+// TestExecWhereTheTaskIs: a command has the folder, the user and the cgroups of the
+// task.
 func TestExecWhereTheTaskIs(t *testing.T) {
 	d := newDriver(t, t.TempDir())
 	task := sleeping(t, d)
@@ -69,8 +70,8 @@ func TestExecWhereTheTaskIs(t *testing.T) {
 	}
 }
 
-// TestExecLeavesNothing: what a further command leaves in the background is
-// killed when it ends, also outside of its session.
+// TestExecLeavesNothing: background processes of a command are killed when it ends,
+// also those outside its session.
 func TestExecLeavesNothing(t *testing.T) {
 	d := newDriver(t, t.TempDir())
 	task := sleeping(t, d)
@@ -88,8 +89,8 @@ func TestExecLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestExecEndsWithTheRun: stopping the run ends its further commands, and so
-// does the death of its supervisor.
+// TestExecEndsWithTheRun: a stop of the run, or the death of its supervisor, ends
+// its commands.
 func TestExecEndsWithTheRun(t *testing.T) {
 	for name, end := range map[string]func(d *Driver, id driver.ID, supervisor int) error{
 		"stopped": func(d *Driver, id driver.ID, _ int) error { return d.Stop(context.Background(), id, 0) },
@@ -122,7 +123,7 @@ func TestExecEndsWithTheRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			pid := strings.TrimSpace(string(buf[:n]))
-			// Who was killed with its reaper waits for another one.
+			// A process that was killed with its reaper waits for another reaper.
 			if stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat")); err == nil && !bytes.Contains(stat, []byte(") Z ")) {
 				t.Errorf("process %s is still there: %s", pid, stat)
 			}
@@ -130,8 +131,8 @@ func TestExecEndsWithTheRun(t *testing.T) {
 	}
 }
 
-// TestUpdateReachesTheKernel: the new limits are those of the group, and one
-// below what is used is refused.
+// TestUpdateReachesTheKernel: the cgroup has the new limits. A limit below the
+// present use is refused.
 func TestUpdateReachesTheKernel(t *testing.T) {
 	d := newDriver(t, t.TempDir())
 	if err, _ := d.usable(); err != nil {

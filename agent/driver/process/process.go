@@ -144,7 +144,8 @@ func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 	if err != nil {
 		return supervise.Spec{}, fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)
 	}
-	if c.user, err = d.cfg.Users.of(c.user); err != nil {
+	c.user, err = d.cfg.Users.of(c.user)
+	if err != nil {
 		return supervise.Spec{}, fmt.Errorf("%w: task %s: config.user: %w", driver.ErrFinal, t.ID.Task, err)
 	}
 	s := supervise.Spec{
@@ -165,7 +166,8 @@ func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 	if views != nil {
 		return s, link(t, views)
 	}
-	if s.View, err = d.view(t, c.user); err != nil {
+	s.View, err = d.view(t, c.user)
+	if err != nil {
 		return s, fmt.Errorf("%w: task %s: %w", driver.ErrFinal, t.ID.Task, err)
 	}
 	return s, nil

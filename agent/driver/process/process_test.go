@@ -16,7 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// TestMain lets the test's own binary be the supervisor.
+// TestMain lets the test's own executable be the supervisor.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "supervise" {
 		os.Exit(supervise.Main(os.Args[2:]))
@@ -39,7 +39,7 @@ func shell(script string) map[string]any {
 	return map[string]any{"command": "sh", "args": []any{"-c", script}}
 }
 
-// TestContract: with control groups, where there are any, and without.
+// TestContract runs the suite with cgroups, if there are any, and without.
 func TestContract(t *testing.T) {
 	for name, without := range map[string]bool{"limits": false, "no limits": true} {
 		t.Run(name, func(t *testing.T) {
@@ -66,8 +66,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// TestLogsAcrossRotation: following, reading all and the tail go through
-// rotated files without losing or repeating a byte.
+// TestLogsAcrossRotation: following, reading all and tails read rotated files
+// without losing or repeating a byte.
 func TestLogsAcrossRotation(t *testing.T) {
 	d := newDriver(t, t.TempDir())
 	var want strings.Builder
@@ -130,8 +130,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestBadStart: what cannot be started fails with the field at fault, in the
-// words of the system, and leaves nothing.
+// TestBadStart: a task that cannot be started fails with the field at fault and the
+// system's error, and leaves nothing.
 func TestBadStart(t *testing.T) {
 	d, dir := newDriver(t, t.TempDir()), t.TempDir()
 	plain := filepath.Join(dir, "plain")
@@ -168,8 +168,8 @@ func TestBadStart(t *testing.T) {
 	}
 }
 
-// TestTwoAgents: two agents on a host may have runs of the same names; the
-// control groups of one are not those of the other.
+// TestTwoAgents: two agents on one host may have runs of the same names. Their
+// cgroups differ.
 func TestTwoAgents(t *testing.T) {
 	names := map[string]bool{}
 	for range 2 {
@@ -201,9 +201,9 @@ func TestTwoAgents(t *testing.T) {
 	}
 }
 
-// TestStopBeforeTheStart: an agent dies between having a run ready and its
-// supervisor's first word, and the next one stops the run: a supervisor that
-// comes after that begins nothing.
+// TestStopBeforeTheStart: an agent dies after it prepared a run and before its
+// supervisor's first record, and the next agent stops the run. A supervisor that
+// comes later begins nothing.
 func TestStopBeforeTheStart(t *testing.T) {
 	d := newDriver(t, t.TempDir())
 	marker := filepath.Join(t.TempDir(), "ran")

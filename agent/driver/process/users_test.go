@@ -13,7 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// TestUsers: jobs are whom the operator names, with the group that is meant.
+// TestUsers: jobs run as the users that the operator names, with the intended
+// group.
 func TestUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("other users: only as root")
@@ -93,8 +94,8 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestNoFurtherGroups: a process has the group of its user alone, and none of
-// the agent's; a user that a job may choose freely has all of its own.
+// TestNoFurtherGroups: a process has only its user's group, and none of the
+// agent's. A user that a job may choose freely has all its groups.
 func TestNoFurtherGroups(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("other users: only as root")
@@ -120,8 +121,8 @@ func TestNoFurtherGroups(t *testing.T) {
 	}
 }
 
-// memberOfMore is a user of this host that has further groups, and all of its
-// groups, its own first.
+// memberOfMore returns a user of this host with further groups, and all its groups,
+// its own first.
 func memberOfMore(t *testing.T) (name string, groups []string) {
 	t.Helper()
 	text, err := os.ReadFile("/etc/group")
@@ -144,8 +145,8 @@ func memberOfMore(t *testing.T) (name string, groups []string) {
 	return "", nil
 }
 
-// TestUnknownUser: where users are bounded, one that this host does not know is
-// no start, now or later, and nothing that the driver cannot do.
+// TestUnknownUser: if users are bounded, a user that this host does not know is an
+// ErrFinal and not an ErrInvalid.
 func TestUnknownUser(t *testing.T) {
 	d := newDriver(t, t.TempDir())
 	d.cfg.Users = Users{{text: "1000", uid: 1000, gid: 1000}}
@@ -155,12 +156,12 @@ func TestUnknownUser(t *testing.T) {
 	}
 }
 
-// asUser is whom TestUsersWithoutRoot is about, in a process of that user.
+// asUser marks the process of a user in TestUsersWithoutRoot.
 const asUser = "NUSA_TEST_AS_USER"
 
-// TestUsersWithoutRoot: an agent that is not root cannot take its groups from
-// its processes, so it is refused to promise that; what it accepts it starts, with
-// that group alone.
+// TestUsersWithoutRoot: an agent that is not root cannot drop its groups, so a
+// setting that needs that is refused. An accepted setting starts tasks with that
+// group alone.
 func TestUsersWithoutRoot(t *testing.T) {
 	if want, ok := os.LookupEnv(asUser); ok {
 		u, err := ParseUsers(want, nil)
@@ -186,7 +187,7 @@ func TestUsersWithoutRoot(t *testing.T) {
 		gid    uint32
 		groups []uint32
 		user   string
-		want   string // "" = it starts
+		want   string // "" means that the task starts
 	}{
 		{4711, nil, "4711:4711", ""},
 		{4711, []uint32{4711}, "4711", ""},
@@ -197,7 +198,8 @@ func TestUsersWithoutRoot(t *testing.T) {
 		{4711, nil, "0:4711", "only an agent that runs as root"},
 	} {
 		dir, err := os.MkdirTemp("", "user-")
-		if err = errors.Join(err, os.WriteFile(dir+"/test", program, 0o755), os.Chmod(dir+"/test", 0o755), os.Chown(dir, 4711, 4711)); err != nil {
+		err = errors.Join(err, os.WriteFile(dir+"/test", program, 0o755), os.Chmod(dir+"/test", 0o755), os.Chown(dir, 4711, 4711))
+		if err != nil {
 			t.Fatal(err)
 		}
 		cmd := exec.CommandContext(t.Context(), dir+"/test", "-test.run=^TestUsersWithoutRoot$", "-test.v")
