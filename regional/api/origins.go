@@ -56,8 +56,8 @@ func (o originRecords) List(context.Context, *nusav1.ListOriginsRequest) (*nusav
 
 // Resolve chooses an origin by the topology that this region knows. A client
 // that does not say where it is counts as being in this region. The age is the
-// time since the global tier was last heard; the path says which kind of values
-// it is computed from.
+// time since the last message of the global tier; the path says which kind of
+// values it is computed from.
 func (o originRecords) Resolve(_ context.Context, req *nusav1.ResolveOriginRequest) (*nusav1.ResolveOriginResponse, error) {
 	table, age, err := o.table()
 	if err != nil {

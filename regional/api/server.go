@@ -27,8 +27,8 @@ import (
 type Server struct {
 	Name, Version string
 	Region        *nusav1.RegionDefinition
-	// Address is the gRPC address that other servers use for this one. It may be
-	// unknown until the server listens.
+	// Address returns the gRPC address that other servers use for this one; empty
+	// until the server listens.
 	Address func() string
 	Net     network.Net
 	// NodeLease is how long a silent node stays ready.
@@ -65,8 +65,8 @@ type State interface {
 
 // Federation is what the global tier sent about the other regions.
 type Federation interface {
-	// Silence returns how long ago the global tier was last heard; false if it
-	// never was.
+	// Silence returns how long ago the last message of the global tier arrived;
+	// false if none has.
 	Silence() (time.Duration, bool)
 	// Origins returns the origin records with their age; false if none were
 	// received.

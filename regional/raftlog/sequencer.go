@@ -93,7 +93,7 @@ type Sequencer struct {
 	wake      chan struct{} // of capacity one
 	ended     chan struct{}
 
-	// mispredicted: an entry was committed with another result than predicted.
+	// mispredicted: the prediction of a committed entry was not adopted.
 	// inFlight counts the entries without an outcome; entryDone, of capacity one,
 	// says that one has its outcome.
 	mispredicted atomic.Bool
