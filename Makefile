@@ -42,7 +42,7 @@ proto: ## generate code from proto/
 
 oracle: ## compare plans of 100,000 random regions with a brute-force oracle: some minutes
 	$(TEST) ./regional/sched -run '^TestOracle$$' -rapid.checks=100000 -count=1 -timeout 2h -v
-	$(TEST) ./regional/sched -run '^TestNoStarvation$$' -rapid.checks=10000 -count=1 -timeout 2h -v
+	$(TEST) ./regional/sched -run '^TestLargeAskIsNotStarved$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 	$(TEST) ./regional/sched -run '^TestRandomLife$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 
 # One package after the other: engines that start together slow each other down.

@@ -14,7 +14,7 @@ import (
 // benchAsk is what every instance of a benchmark asks for.
 var benchAsk = state.Ask{Pool: "default", Resources: state.Resources{CPUMilli: 100, MemoryBytes: 64 << 20}}
 
-// benchRegion is a state with nodes and slots that want instances: jobs × count.
+// benchRegion returns a state with nodes, and with slots for jobs × count instances.
 func benchRegion(nodes, jobs, count int, ask state.Ask) *state.State {
 	s := state.New()
 	index := uint64(0)
@@ -43,7 +43,7 @@ func benchRegion(nodes, jobs, count int, ask state.Ask) *state.State {
 	return s
 }
 
-// benchOrder wants count instances of a new job.
+// benchOrder orders count instances of a new job.
 func benchOrder(job string, count int, ask state.Ask) *state.ApplyOrders {
 	return &state.ApplyOrders{Orders: []state.SlotOrder{{
 		Slot: state.Slot{Namespace: "default", Job: job, Group: "g", To: int32(count), Generation: 1, JobVersion: 1, Desired: state.Run},
@@ -51,12 +51,11 @@ func benchOrder(job string, count int, ask state.Ask) *state.ApplyOrders {
 	}}}
 }
 
-// benchNodes are the sizes of region over which the cost of a placement is to
-// stay nearly the same.
+// benchNodes are sizes of regions. The cost of a placement should be nearly equal for
+// all of them.
 var benchNodes = []int{100, 1_000, 5_000, 10_000}
 
-// benchShapes are the kinds of work: the same number of instances, asked for
-// in different ways.
+// benchShapes are kinds of work with equal numbers of instances.
 var benchShapes = []struct {
 	name        string
 	jobs, count int
@@ -67,15 +66,14 @@ var benchShapes = []struct {
 	{"constraint", 10_000, 1, func(a *state.Ask) { a.Constraints = []string{"disk=ssd"} }},
 	{"affinity", 100, 100, func(a *state.Ask) { a.Affinities = []state.Affinity{{Expr: "disk=ssd", Weight: 50}} }},
 	{"spread", 100, 100, func(a *state.Ask) { a.Spread = "rack" }},
-	// As few as one evaluation of a job has elsewhere: what a plan costs before
-	// its first placement is not hidden by their number.
+	// Few instances show the cost of a plan before its first placement.
 	{"few", 1, 300, func(*state.Ask) {}},
 	{"few-spread", 1, 300, func(a *state.Ask) { a.Spread = "rack" }},
 	{"single", 1, 1, func(*state.Ask) {}},
 }
 
-// BenchmarkPlan is one plan for everything that waits. Compare ns/placement of
-// one shape over the numbers of nodes.
+// BenchmarkPlan makes one plan for all instances. Compare ns/placement of one shape
+// over the numbers of nodes.
 func BenchmarkPlan(b *testing.B) {
 	for _, shape := range benchShapes {
 		ask := benchAsk
@@ -98,7 +96,7 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-// BenchmarkQuiet is a plan of a region in which nothing is to be done.
+// BenchmarkQuiet makes a plan of a region in which nothing needs a decision.
 func BenchmarkQuiet(b *testing.B) {
 	for _, nodes := range benchNodes {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
@@ -119,9 +117,9 @@ func BenchmarkQuiet(b *testing.B) {
 	}
 }
 
-// BenchmarkKept is a plan of one small instance while large ones wait, for which
-// nodes are kept: what every plan of a busy region costs as long as they do.
-func BenchmarkKept(b *testing.B) {
+// BenchmarkReserved makes a plan for one small instance while nodes are reserved for
+// large ones that wait: the cost of every plan of a busy region in that time.
+func BenchmarkReserved(b *testing.B) {
 	for _, nodes := range benchNodes {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
 			half, whole := benchAsk, benchAsk
@@ -139,17 +137,16 @@ func BenchmarkKept(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if p := planner.Make(in); len(p.Places) != 1 || len(p.Reserved) != 4 {
-					b.Fatalf("%d placed, %d nodes kept", len(p.Places), len(p.Reserved))
+					b.Fatalf("%d placed, %d nodes reserved", len(p.Places), len(p.Reserved))
 				}
 			}
 		})
 	}
 }
 
-// BenchmarkSteady is what a planner costs that makes plan after plan of a region
-// in which jobs of one instance come, as many between two plans as a busy log
-// gathers into an entry. Their asks are mostly equal; or of more kinds than a
-// planner keeps rankings of.
+// BenchmarkSteady makes plan after plan of a region in which jobs of one instance
+// arrive, as many between two plans as a busy log batches into an entry. Their asks
+// are mostly equal, or of more kinds than a planner keeps rankings of.
 func BenchmarkSteady(b *testing.B) {
 	for _, asks := range []int{3, 500} {
 		for _, nodes := range benchNodes {
@@ -180,7 +177,7 @@ func benchSteady(b *testing.B, asks, nodes int) {
 	placed := 0
 	b.ReportAllocs()
 	for b.Loop() {
-		b.StopTimer() // the nodes are looked at once, in the first plan
+		b.StopTimer() // the first plan reads all nodes
 		planner := sched.NewPlanner()
 		planner.Make(sched.Input{View: views[0], NowUnixNano: now, Funcs: testFuncs})
 		b.StartTimer()
@@ -214,7 +211,7 @@ func BenchmarkCommands(b *testing.B) {
 	}
 }
 
-// BenchmarkApply is what a plan costs the state, a snapshot after each entry.
+// BenchmarkApply applies a plan to the state, with a snapshot after each entry.
 func BenchmarkApply(b *testing.B) {
 	for _, count := range []int{1, 100} {
 		for _, nodes := range []int{1_000, 10_000} {

@@ -13,19 +13,18 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestOracle holds plans over random regions against the oracle, which looks at
-// every node for every instance: the same nodes fit, what is chosen is as good
-// as the best of them, and who has waited keeps the node that the rule says. A
-// case is a region with several rounds of jobs, ends, operators and time, and a
-// plan in each.
+// TestOracle compares plans over random regions with the oracle, which goes through
+// every node for every instance: the same nodes fit, the chosen node is as good as the
+// best of them, and nodes are reserved as the rule says. A case is a region with
+// several rounds of jobs, ends, operators and time, and a plan in each.
 //
 // A hundred cases are drawn in an ordinary run, 100,000 by
 //
 //	make oracle
 //
-// which is: go test ./regional/sched -run '^TestOracle$' -rapid.checks=100000
+// That is: go test ./regional/sched -run '^TestOracle$' -rapid.checks=100000
 //
-// With -v it says how often each rule had a say.
+// With -v it prints how often each rule applied.
 func TestOracle(t *testing.T) {
 	seen := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -46,13 +45,13 @@ func TestOracle(t *testing.T) {
 			if err := sched.Check(in, p); err != nil {
 				t.Fatalf("%v\n%s", err, p)
 			}
-			w.judgeExplain(judgePlan(t, in, p))
-			if len(p.Places) < 8 { // it plans once more
-				w.judgeShape(t, in)
+			w.checkExplain(checkPlan(t, in, p))
+			if len(p.Places) < 8 { // one more plan
+				w.checkShape(t, in)
 			}
-			spoke(seen, in, p)
-			w.carryOut(t, p)
-			w.must(t, "settle")
+			countRules(seen, in, p)
+			w.applyPlan(t, p)
+			w.must(t, "converge")
 			w.departures(t, nodes)
 			w.must(t, rapid.SampledFrom([]string{"tick 5s", "tick 61s", "tick 61s", "tick 11m"}).Draw(t, "tick"))
 		}
@@ -62,9 +61,9 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// spoke counts the rules that a plan followed: what placements asked for and
-// what their scores are made of, and why others were refused.
-func spoke(seen map[string]int, in sched.Input, p *sched.Plan) {
+// countRules counts the rules that a plan followed: what placements asked for, the
+// terms of their scores, and why others were refused.
+func countRules(seen map[string]int, in sched.Input, p *sched.Plan) {
 	count := func(rule string, is bool) {
 		if is {
 			seen[rule]++
@@ -107,7 +106,7 @@ func spoke(seen map[string]int, in sched.Input, p *sched.Plan) {
 	seen["stopped"] += len(p.Stops)
 }
 
-// arrivals are jobs that come; the more nodes there are the more instances.
+// arrivals orders new jobs; more nodes get more instances.
 func (w *world) arrivals(t *rapid.T, nodes, jobs int) int {
 	for range rapid.IntRange(1, 4).Draw(t, "arrivals") {
 		name := fmt.Sprint("j", jobs)
@@ -118,7 +117,7 @@ func (w *world) arrivals(t *rapid.T, nodes, jobs int) int {
 			to = 1
 		}
 		second := rapid.IntRange(0, 3).Draw(t, "second") == 0
-		if second { // of the same job: they may share what is dedicated to it
+		if second { // of the same job: they may share a node that is dedicated to the job
 			w.must(t, drawGroup(t, name, "h", 1)+" more=yes")
 		}
 		w.must(t, fmt.Sprintf("order %s 0-%d", name, to))
@@ -129,8 +128,8 @@ func (w *world) arrivals(t *rapid.T, nodes, jobs int) int {
 	return jobs
 }
 
-// departures are instances that end, fail or are declined, and what operators
-// and contact do to nodes.
+// departures ends, fails or declines instances, and changes nodes as operators and
+// lost contact do.
 func (w *world) departures(t *rapid.T, nodes int) {
 	for range rapid.IntRange(0, 6).Draw(t, "departures") {
 		w.randomReport(t)

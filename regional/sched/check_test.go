@@ -11,7 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// checkedWorld has a node for which everything is asked, and others.
+// checkedWorld has a node that the ask fits in every respect, and others.
 func checkedWorld(t *testing.T) *world {
 	w := newWorld()
 	for _, line := range strings.Split(`node n1 cpu=1000 mem=1024 ports=20000,20009 gpus=t4,a100 drivers=docker:exec labels=disk:ssd quota=2
@@ -26,7 +26,7 @@ order api 0-1`, "\n") {
 	return w
 }
 
-// Check must find what a plan does wrong, whatever it is.
+// Check finds every kind of mistake of a plan.
 func TestCheck(t *testing.T) {
 	on := func(node string) func(*sched.Plan) {
 		return func(p *sched.Plan) { p.Places[0].NodeID, p.Places[0].NodeName = node, node }
@@ -59,7 +59,7 @@ func TestCheck(t *testing.T) {
 			in := w.input()
 			p := sched.Make(in)
 			if len(p.Places) != 1 || p.Places[0].NodeID != "n1" {
-				t.Fatalf("not the plan that is changed:\n%s", p)
+				t.Fatalf("the plan is not the expected one:\n%s", p)
 			}
 			p.Places[0].Ports, p.Places[0].GPUs = slices.Clone(p.Places[0].Ports), slices.Clone(p.Places[0].GPUs)
 			c.change(p)
@@ -71,7 +71,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// What an instance met must be heeded too.
+// Check also considers declines, failures and ends of an instance.
 func TestCheckInstances(t *testing.T) {
 	for _, c := range []struct {
 		report, want string
@@ -83,7 +83,7 @@ func TestCheckInstances(t *testing.T) {
 	} {
 		w := checkedWorld(t)
 		p := sched.Make(w.input())
-		w.carryOutAll(p)
+		w.applyAll(p)
 		w.run(t, c.report, "report a1 "+c.report)
 		w.now += int64(c.wait)
 		p.Places[0].Epoch = 2
@@ -94,8 +94,8 @@ func TestCheckInstances(t *testing.T) {
 	}
 }
 
-// carryOutAll applies a plan.
-func (w *world) carryOutAll(p *sched.Plan) {
+// applyAll applies a plan.
+func (w *world) applyAll(p *sched.Plan) {
 	for _, c := range p.Commands(w.newID, 1000) {
 		w.apply(state.Command{ApplyPlan: &c})
 	}

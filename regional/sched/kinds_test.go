@@ -9,9 +9,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// A planner that has met more kinds of asks than it keeps rankings of plans as one
-// that begins anew, also while nodes are kept for what waits.
-func TestMoreKindsOfAsksThanAreKept(t *testing.T) {
+// A planner that has had more kinds of asks than it keeps rankings of makes the plans
+// of a new planner, also while nodes are reserved.
+func TestPlannerWithEvictedRankingsPlansTheSame(t *testing.T) {
 	s, planner, now := benchRegion(30, 0, 0, benchAsk), sched.NewPlanner(), int64(time.Hour)
 	kept, ids := 0, 0
 	for round := range 30 {
@@ -43,6 +43,6 @@ func TestMoreKindsOfAsksThanAreKept(t *testing.T) {
 		}
 	}
 	if kept == 0 || ids == 0 {
-		t.Fatalf("%d nodes were kept, %d instances placed", kept, ids)
+		t.Fatalf("%d nodes were reserved, %d instances placed", kept, ids)
 	}
 }

@@ -9,21 +9,22 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// The oracle knows the rules by itself: it looks at every node of a view, with
-// sums over allocations instead of kept charges, and loops instead of heaps.
+// The oracle has its own implementation of the rules: it goes through every node of a
+// view, with sums over allocations instead of stored charges, and loops instead of
+// heaps.
 type oracle struct {
 	view *state.View
 	key  state.GroupKey
 	ask  *state.Ask
-	// without is an allocation to look away from.
+	// without is an allocation that does not count.
 	without *state.Alloc
-	// empty looks away from all of them, closed from what keeps a node from taking
-	// work for now.
+	// empty: no allocation counts. closed: it does not count that a node takes no work
+	// for now.
 	empty, closed bool
 }
 
-// score is what a node is worth for one more instance; false if it cannot take
-// it.
+// score returns the score of a node for one more instance; false if the node cannot
+// take it.
 func (o *oracle) score(n *state.Node, declined []string) (float64, bool) {
 	free := n.Capacity
 	var allocs, sameNode, sameValue int
@@ -100,7 +101,7 @@ func (o *oracle) failures(inst state.Instance) map[string]int {
 	return out
 }
 
-// penalty of a node for a failure on it: 4, and the greatest spread penalty.
+// penalty of a node for each failure there: 4, and the greatest spread penalty.
 func (o *oracle) penalty() float64 {
 	values := map[string]float64{}
 	most := 0.0
@@ -179,7 +180,7 @@ func lacking(need, have []string) []string {
 	return slices.DeleteFunc(slices.Clone(need), func(s string) bool { return slices.Contains(have, s) })
 }
 
-// gpuParts are the devices and parts of devices that are asked for.
+// gpuParts returns the devices and parts of devices that are asked for.
 func (o *oracle) gpuParts() (units []state.GPUAsk) {
 	for _, g := range o.ask.GPUs {
 		if g.Count <= 1 && g.ShareMilli > 0 && g.ShareMilli < 1000 {
@@ -217,15 +218,15 @@ func (o *oracle) gpusFit(n *state.Node, used map[string]int32) bool {
 	return try(0)
 }
 
-// lack is the greatest share of a node's resource that must still be freed for
-// one more instance.
-func (o *oracle) lack(n *state.Node) float64 {
+// missing returns the greatest share of a resource of the node that must still become
+// free for one more instance.
+func (o *oracle) missing(n *state.Node) float64 {
 	free, need := n.Capacity, o.ask.Resources
 	gpu, needGPU := int64(len(n.GPUs)*1000), int64(0)
 	for a := range o.view.NodeAllocs(n.ID) {
 		if a.Charged {
 			free = free.Sub(a.Resources)
-			for _, g := range a.GPUs { // on devices that are still there
+			for _, g := range a.GPUs { // on devices that the node still has
 				if slices.ContainsFunc(n.GPUs, func(d state.GPU) bool { return d.ID == g.Device }) {
 					gpu -= int64(g.ShareMilli)
 				}
@@ -254,8 +255,8 @@ func (o *oracle) lack(n *state.Node) float64 {
 	return most
 }
 
-// late says that something was put on a node after the choice of one began, for
-// an instance without a node since then.
+// late reports whether something was placed on a node after the present choice began,
+// for an instance without a node since then.
 func (o *oracle) late(n *state.Node, since, now int64) bool {
 	next := nextChoice(since, now)
 	began := since + int64(time.Minute)
@@ -270,8 +271,8 @@ func (o *oracle) late(n *state.Node, since, now int64) bool {
 	return false
 }
 
-// nextChoice is when another node may be kept: a minute and 10, 20, 40 minutes
-// and so on after an instance began to wait.
+// nextChoice returns when another node may be reserved: a minute and 10, 20, 40
+// minutes and so on after an instance began to wait.
 func nextChoice(since, now int64) int64 {
 	next := since + int64(11*time.Minute)
 	for hold := int64(20 * time.Minute); next <= now; hold *= 2 {

@@ -18,8 +18,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// declinedNow are the nodes that declined an instance less than a minute ago
-// and have not come back since.
+// declinedNow returns the nodes that declined an instance less than a minute ago and
+// have not come back since.
 func declinedNow(in sched.Input, inst state.Instance) (out []string) {
 	memory := time.Minute
 	if inst.Reason == "agent_busy" {
@@ -55,7 +55,7 @@ func drawJob(t *rapid.T, name string, version int) string { return drawGroup(t, 
 
 func drawGroup(t *rapid.T, name, group string, version int) string {
 	pick := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
-	// Some need most of a node: they wait until one is kept for them.
+	// Some need most of a node: they wait until one is reserved for them.
 	cpu := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 3, 5, 8, 10, 12, 15, 20, 30, 40}).Draw(t, "cpu")
 	return fmt.Sprintf("job %s %s v=%d priority=%d cpu=%d mem=%d %s %s %s %s %s %s %s %s %s %s %s %s %s %s", name, group, version,
 		40+10*(int(name[len(name)-1])%3), cpu*100, rapid.IntRange(1, 15).Draw(t, "mem")*100,
@@ -73,7 +73,7 @@ func drawGroup(t *rapid.T, name, group string, version int) string {
 		pick("update", "", "parallel=3", "attempts=1"))
 }
 
-// A random life of a region: the same rules must hold at every step.
+// In a random life of a region the same rules hold at every step.
 func TestRandomLife(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
@@ -93,7 +93,7 @@ func TestRandomLife(t *testing.T) {
 			if q := sched.Make(in); q.String() != p.String() {
 				t.Fatalf("two plans of one view:\n%s", q.Diff(p))
 			}
-			if rapid.Bool().Draw(t, "kept") { // not at each step: it catches up with several
+			if rapid.Bool().Draw(t, "kept") { // not at each step: the planner then catches up with several
 				if q := planner.Make(in); !reflect.DeepEqual(p, q) {
 					t.Fatalf("a planner that has seen earlier views plans otherwise:\n%s", q.Diff(p))
 				}
@@ -101,15 +101,15 @@ func TestRandomLife(t *testing.T) {
 			if err := sched.Check(in, p); err != nil {
 				t.Fatalf("%v\n%s", err, p)
 			}
-			w.judgeExplain(judgePlan(t, in, p))
-			w.judgeShape(t, in)
+			w.checkExplain(checkPlan(t, in, p))
+			w.checkShape(t, in)
 			switch rapid.IntRange(0, 4).Draw(t, "apply") {
 			case 0:
-			case 1: // a plan of a view that is long gone
-				w.carryOut(t, late)
+			case 1: // a plan of an old view
+				w.applyPlan(t, late)
 				late = p
 			default:
-				w.carryOut(t, p)
+				w.applyPlan(t, p)
 			}
 			if in.View.Hash() != hash {
 				t.Fatal("a snapshot has changed")
@@ -118,13 +118,13 @@ func TestRandomLife(t *testing.T) {
 			w.checkShadow(t)
 			checkAnswers(t, w.st.Snapshot())
 		}
-		w.calm(t)
+		w.quiesce(t)
 	})
 }
 
-// carryOut applies a plan, whole or what of it still holds: no node may ever
-// have more than it can take.
-func (w *world) carryOut(t *rapid.T, p *sched.Plan) {
+// applyPlan applies a plan, whole or the parts that still hold: no node may ever have
+// more than its capacity.
+func (w *world) applyPlan(t *rapid.T, p *sched.Plan) {
 	for _, c := range p.Commands(w.newID, 3) {
 		before := w.st.Snapshot()
 		w.apply(state.Command{ApplyPlan: &c})
@@ -139,8 +139,8 @@ func (w *world) carryOut(t *rapid.T, p *sched.Plan) {
 	}
 }
 
-// checkAnswers: what is said to have ended has, and what is given back is not
-// there.
+// checkAnswers: slots that are answered as ended have ended, and parts that are given
+// back have no live allocation.
 func checkAnswers(t *rapid.T, v *state.View) {
 	for _, a := range accept.Answers(v) {
 		key := state.GroupKey{Namespace: a.Namespace, Job: a.Job, Group: a.Group}
@@ -148,8 +148,8 @@ func checkAnswers(t *rapid.T, v *state.View) {
 			if a.State == state.SlotAccepted || al.Index < a.From || al.Index >= a.To || !al.Live() {
 				continue
 			}
-			// What a lost node may still run does not keep a part from being
-			// given back, nor does its return before it is told to stop.
+			// A part may be given back while a lost node may still run it, and before the
+			// returned node is ordered to stop it.
 			left := a.State == state.SlotReturned && (al.Disconnected || al.Desired == state.Stop || cameBack(v, al))
 			if !left {
 				t.Fatalf("%+v, but %s is %s", a, al.ID, al.State)
@@ -168,7 +168,7 @@ func checkAnswers(t *rapid.T, v *state.View) {
 	}
 }
 
-// cameBack says that an allocation's node was lost after it was placed.
+// cameBack reports whether an allocation's node was lost after the placement.
 func cameBack(v *state.View, al *state.Alloc) bool {
 	n, ok := v.Node(al.NodeID)
 	return ok && n.StatusUnixNano >= al.CreatedUnixNano && n.StatusUnixNano > n.RegisteredUnixNano
@@ -198,7 +198,7 @@ func (w *world) randomStep(t *rapid.T, nodes, jobs int) int {
 	case 6:
 		w.must(t, drawNode(t, node))
 	case 7:
-		w.must(t, "settle")
+		w.must(t, "converge")
 	case 8:
 		w.must(t, rapid.SampledFrom([]string{"tick 3s", "tick 20s", "tick 1m", "tick 1m", "tick 11m"}).Draw(t, "tick"))
 	case 9:
@@ -247,9 +247,8 @@ func (w *world) randomStep(t *rapid.T, nodes, jobs int) int {
 	return jobs
 }
 
-// orderAll orders the first of a job's instances as one slot, in place of those
-// that have some of them: the global tier's slots overlap only between the parts
-// of one change.
+// orderAll orders the first instances of a job as one slot, which replaces slots that
+// overlap it: slots of the global tier overlap only between the parts of one change.
 func (w *world) orderAll(t *rapid.T, job string, to int, rest string) {
 	var under []string
 	for s := range w.st.Slots() {
@@ -266,8 +265,8 @@ func (w *world) orderAll(t *rapid.T, job string, to int, rest string) {
 	}
 }
 
-// randomSlot does to a slot what the global tier does: narrow it as it is,
-// split it, or take it off the list.
+// randomSlot changes a slot as the global tier does: it narrows, splits or removes
+// it.
 func (w *world) randomSlot(t *rapid.T) {
 	var slots []*state.Slot
 	for s := range w.st.Slots() {
@@ -305,7 +304,7 @@ func (w *world) randomReport(t *rapid.T) {
 	}
 }
 
-// checkWorld looks for what must never be, from the allocations alone.
+// checkWorld checks what must always hold, from the allocations alone.
 func checkWorld(t *rapid.T, w *world, seen map[string]state.AllocState) {
 	live := map[string]int{}
 	for a := range w.st.Allocs() {
@@ -326,13 +325,13 @@ func checkWorld(t *rapid.T, w *world, seen map[string]state.AllocState) {
 	}
 	for k, n := range live {
 		if n > 1 && !disconnectedOnce[k] {
-			t.Fatalf("%s lives %d times", k, n)
+			t.Fatalf("%s is live %d times", k, n)
 		}
 	}
 	checkCharges(t, w.st.Snapshot())
 }
 
-// checkCharges compares what is kept with what the allocations say.
+// checkCharges compares the stored charges with the allocations.
 func checkCharges(t *rapid.T, v *state.View) {
 	for n, u := range v.NodesInUse() {
 		var sum state.Resources
@@ -364,23 +363,22 @@ func checkCharges(t *rapid.T, v *state.View) {
 	}
 }
 
-// calm lets everything happen that is due; then the plan must be empty for
-// good.
-func (w *world) calm(t *rapid.T) {
+// quiesce lets everything happen that is due; after that the plan must stay empty.
+func (w *world) quiesce(t *rapid.T) {
 	for range 200 {
-		w.must(t, "settle")
+		w.must(t, "converge")
 		p := sched.Make(w.input())
 		for _, c := range p.Commands(w.newID, 5) {
 			if r := w.apply(state.Command{ApplyPlan: &c}); len(r.Skipped) > 0 {
 				t.Fatalf("skipped %v", r.Skipped)
 			}
 		}
-		if p.Wake > 0 && p.Wake <= 24*time.Hour { // another node may be kept later
+		if p.Wake > 0 && p.Wake <= 24*time.Hour { // another node may be reserved later
 			w.now += int64(p.Wake)
 			continue
 		}
 		if p.Empty() {
-			w.must(t, "settle")
+			w.must(t, "converge")
 			w.now += int64(24 * time.Hour)
 			if p = sched.Make(w.input()); !p.Empty() {
 				t.Fatalf("the plan of a quiet view:\n%s", p)
@@ -389,10 +387,10 @@ func (w *world) calm(t *rapid.T) {
 			return
 		}
 	}
-	t.Fatalf("it does not come to rest:\n%s", sched.Make(w.input()))
+	t.Fatalf("the region does not come to rest:\n%s", sched.Make(w.input()))
 }
 
-// restore goes through the encoding that snapshots are stored in.
+// restore encodes and decodes the state as snapshots do.
 func restore(t *rapid.T, s *state.State) *state.State {
 	var buf bytes.Buffer
 	enc := codec.NewEncoder(&buf, &codec.MsgpackHandle{})
@@ -417,7 +415,7 @@ func restore(t *rapid.T, s *state.State) *state.State {
 	return restored
 }
 
-// checkShadow compares the state with one that was restored now and then and
+// checkShadow compares the state with one that was restored at random times and
 // applied the commands since: equal records, equal counts, equal plans.
 func (w *world) checkShadow(t *rapid.T) {
 	if a, b := w.st.Snapshot().Hash(), w.shadow.Snapshot().Hash(); a != b {
@@ -435,7 +433,7 @@ func (w *world) checkShadow(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "restore") == 0 {
 		w.shadow = restore(t, w.st)
 		if a, b := summary(w.st), summary(w.shadow); a != b {
-			t.Fatalf("counts kept\n%s\nrestored\n%s", a, b)
+			t.Fatalf("counts\n%s\nrestored\n%s", a, b)
 		}
 	}
 }
@@ -455,12 +453,12 @@ func summary(s *state.State) string {
 	return b.String()
 }
 
-// complete: at rest every wanted instance lives once, in the present version
-// and where it may be, or the plan says what it waits for; nothing else lives.
+// complete: at rest every wanted instance is live once, in the present version and on
+// a node that fits, or the plan says why it waits; nothing else is live.
 func (w *world) complete(t *rapid.T, p *sched.Plan) {
 	explained, stalled := map[string]bool{}, map[state.GroupKey]bool{}
 	for _, u := range p.Unplaced {
-		stalled[u.Key] = true // replacing more would only make it worse
+		stalled[u.Key] = true // replacing more would stop more of them
 		for _, r := range u.Ranges {
 			for i := r.From; i < r.To; i++ {
 				explained[fmt.Sprint(u.Key, i)] = true
@@ -488,7 +486,7 @@ func (w *world) complete(t *rapid.T, p *sched.Plan) {
 			if system := w.jobs[g.Key.Job].Type == state.System; system && len(g.Slots) > 0 {
 				s = g.Slots[0]
 				if i := slices.IndexFunc(g.Slots, func(s *state.Slot) bool { return s.Desired == state.Run }); i >= 0 {
-					s = g.Slots[i] // of several any one that is to run
+					s = g.Slots[i] // of several, any slot that wants it
 				}
 			}
 			n, _ := w.st.Node(a.NodeID)

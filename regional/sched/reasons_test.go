@@ -12,12 +12,12 @@ var (
 	kindReasons   = []state.Reason{state.ReasonPoolMismatch, state.ReasonDriverMissing, state.ReasonCapabilityMissing, state.ReasonConstraint, state.ReasonNotAllowed, state.ReasonControlPlaneHost}
 )
 
-// refusing is what the oracle finds of the nodes that take no instance.
+// refusing counts the nodes that take no instance, by the oracle.
 type refusing struct {
-	wrong          int // nodes that would not do whatever is free
-	open, closed   int // those that would, and take work now or do not
-	openLarge      int // of the open ones, those that take it empty
-	fits, fitEmpty int // of the closed ones, those that would take it now, or empty
+	wrong          int // nodes that never fit, whatever is free
+	open, closed   int // feasible nodes that take work now, or do not
+	openLarge      int // open nodes that would take it empty
+	fits, fitEmpty int // closed nodes that would take it now, or empty
 }
 
 func refusals(view *state.View, key state.GroupKey, ask *state.Ask) (r refusing) {
@@ -49,23 +49,22 @@ func refusals(view *state.View, key state.GroupKey, ask *state.Ask) (r refusing)
 	return r
 }
 
-// reasons of what is unplaced: nodes count by what they are, or by what they
-// lack; those that take no work only if they would do otherwise, or if nobody
-// else of the kind is there. What stands in the way is a resource wherever a node
-// that takes work suits.
-func (j *judge) reasons(view *state.View, g *state.GroupView, u sched.Unplaced) {
+// reasons checks the reasons of unplaced instances: nodes count by their kind or by
+// what they missing. Nodes that take no work count only if they would do otherwise, or if
+// no other node is feasible. The reason is a resource if a feasible node takes work.
+func (j *planChecker) reasons(view *state.View, g *state.GroupView, u sched.Unplaced) {
 	if u.System || len(g.Slots) != 1 {
 		return // counted while the group was placed
 	}
 	job, _ := view.Job(u.Key.JobKey(), u.JobVersion)
 	r := refusals(view, u.Key, &job.Group(u.Key.Group).Ask)
-	hopeless := r.openLarge == 0 && (r.open > 0 || r.fitEmpty == 0) && r.wrong+r.open+r.closed > 0
+	neverFits := r.openLarge == 0 && (r.open > 0 || r.fitEmpty == 0) && r.wrong+r.open+r.closed > 0
 	closed, never := r.fits, false
 	switch {
-	case hopeless && r.open == 0: // as if they took work
+	case neverFits && r.open == 0: // as if they took work
 		closed, never = 0, true
 		r.open = r.closed
-	case hopeless:
+	case neverFits:
 		closed, never = r.fitEmpty, r.fitEmpty == 0
 	case r.open == 0:
 		closed = r.closed
@@ -84,16 +83,16 @@ func (j *judge) reasons(view *state.View, g *state.GroupView, u sched.Unplaced) 
 		j.Fatalf("%s: kind, closed and all are %v, should be %v; never %v: %+v", u.Key, is, should, never, u)
 	}
 	if r.open > 0 && (slices.Contains(closedReasons, u.Reason) || slices.Contains(kindReasons, u.Reason)) {
-		j.Fatalf("%s: %s stands in the way, though %d nodes suit", u.Key, u.Reason, r.open)
+		j.Fatalf("%s: %s is the reason, though %d nodes are feasible", u.Key, u.Reason, r.open)
 	}
 	if u.Message == "" || len(u.Counts) == 0 && u.Reason != state.ReasonNoNodes {
 		j.Fatalf("%s: not explained: %+v", u.Key, u)
 	}
 }
 
-// remedy: the change that is named makes one more fit, and there is one
-// wherever asking for less of one resource is enough.
-func (j *judge) remedy(u sched.Unplaced) {
+// remedy checks that the named change makes one more instance fit, and that a change is
+// named if less of one resource is enough.
+func (j *planChecker) remedy(u sched.Unplaced) {
 	if u.System {
 		return
 	}
@@ -108,13 +107,13 @@ func (j *judge) remedy(u sched.Unplaced) {
 			j.Fatalf("%s: %s, but it would not: %+v", u.Key, c, c.Ask)
 		}
 	}
-	isKept := func(n *state.Node) bool {
-		return slices.ContainsFunc(j.kept, func(k keeper) bool { return k.node == n.ID })
+	isReserved := func(n *state.Node) bool {
+		return slices.ContainsFunc(j.reserved, func(k reservation) bool { return k.node == n.ID })
 	}
 	o := &oracle{view: in.View, key: u.Key, ask: &job.Group(u.Key.Group).Ask}
 	for n := range in.View.Nodes() {
-		if _, ok := o.score(n, nil); ok && !isKept(n) {
-			return // its agent declined it, or it came free after the group's turn
+		if _, ok := o.score(n, nil); ok && !isReserved(n) {
+			return // its agent declined it, or it became free after the group was placed
 		}
 	}
 	for n := range in.View.Nodes() {
@@ -126,12 +125,12 @@ func (j *judge) remedy(u sched.Unplaced) {
 				free = free.Sub(a.Resources)
 			}
 		}
-		if free.CPUMilli <= 0 || isKept(n) {
+		if free.CPUMilli <= 0 || isReserved(n) {
 			continue
 		}
 		less.Resources.CPUMilli = min(less.Resources.CPUMilli, free.CPUMilli)
 		if _, ok := o.score(n, nil); ok && (c == nil || len(c.What) > 1) {
-			j.Fatalf("%s: less cpu is enough for %s, said is %v", u.Key, n.Name, c)
+			j.Fatalf("%s: less cpu is enough for %s, the remedy is %v", u.Key, n.Name, c)
 		}
 	}
 }

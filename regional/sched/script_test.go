@@ -20,8 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected parts of testdata/*.txt")
 
-// Scripts are stories: commands, a line of ----, what they print, an empty
-// line. Change an expectation only if you understand what caused it.
+// A script has commands, a line of ----, the output of the commands, and an empty
+// line. Change an expected output only if you understand the cause.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -71,7 +71,7 @@ func runScript(t *testing.T, file string) {
 	}
 }
 
-// world is a region that scripts act on.
+// world is a region that scripts change.
 type world struct {
 	st    *state.State
 	index uint64
@@ -81,7 +81,7 @@ type world struct {
 	gen   int64
 	link  bool
 	out   strings.Builder
-	// shadow gets the same commands, and may have been restored in between.
+	// shadow gets the same commands and may have been restored in between.
 	shadow *state.State
 }
 
@@ -104,7 +104,7 @@ func (w *world) input() sched.Input {
 	return sched.Input{View: w.st.Snapshot(), NowUnixNano: w.now, NodeLease: 10 * time.Second, Funcs: testFuncs}
 }
 
-// testFuncs know "key=value" and "key!=value" over labels, and "error".
+// testFuncs evaluate "key=value" and "key!=value" over labels, and "error".
 var testFuncs = sched.Funcs{
 	Match: func(expr string, n *state.Node) (bool, error) {
 		if k, v, ok := strings.Cut(expr, "!="); ok {
@@ -228,8 +228,8 @@ func (w *world) run(t *testing.T, where, line string) {
 		w.link = a.word(1) == "up"
 	case "report":
 		res = w.report(a)
-	case "settle":
-		w.settle()
+	case "converge":
+		w.converge()
 	default:
 		if !w.show(t, a) {
 			t.Fatalf("%s: unknown command %q", where, line)
@@ -359,7 +359,7 @@ func (w *world) order(a args) state.Result {
 	s := state.Slot{
 		Namespace: "default", Job: a.word(1), Group: cmp.Or(a.keys["group"], job.Groups[0].Name), From: int32(lo), To: int32(hi),
 		Generation: a.int("gen", w.gen), Revision: w.gen, JobVersion: job.Version,
-		UnlessConnected: a.keys["unless"] == "heard",
+		UnlessConnected: a.keys["unless"] == "connected",
 		Desired:         map[string]state.Desired{"": state.Run, "stop": state.Stop, "revoke": state.Revoke}[a.keys["desired"]],
 		State:           map[string]state.SlotState{"": state.SlotOffered, "accepted": state.SlotAccepted, "done": state.SlotDone}[a.keys["state"]],
 	}
@@ -373,7 +373,7 @@ var allocStates = map[string]state.AllocState{
 	"failed": state.Failed, "stopped": state.Stopped, "declined": state.Failed,
 }
 
-// report ALLOC STATE [reason=] [message=] [restarts=] [down=yes] speaks for the
+// report ALLOC STATE [reason=] [message=] [restarts=] [down=yes] is a report of the
 // allocation's node.
 func (w *world) report(a args) state.Result {
 	al, ok := w.st.Alloc(a.word(1))
@@ -386,9 +386,9 @@ func (w *world) report(a args) state.Result {
 	}}}})
 }
 
-// settle lets every connected agent do what it is told, and what runs prove
-// itself.
-func (w *world) settle() {
+// converge lets every connected agent follow its orders, and running allocations prove
+// themselves.
+func (w *world) converge() {
 	for _, al := range slices.Collect(w.st.Allocs()) {
 		if !al.Live() || al.Disconnected {
 			continue

@@ -7,9 +7,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestSum: a node whose agent said goodbye is not lost, and neither counts as
-// capacity.
-func TestSum(t *testing.T) {
+// A node that left is not lost, and neither kind counts as capacity.
+func TestSumDoesNotCountNodesThatLeft(t *testing.T) {
 	w := newWorld()
 	for _, line := range []string{
 		"node n1 cpu=1000", "node n2 cpu=1000", "node n3 cpu=1000", "node n4 cpu=1000", "node n5 cpu=1000",

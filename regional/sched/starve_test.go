@@ -10,15 +10,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// starveWorld is a region in which small asks arrive for ever and each runs for
-// a bounded time.
+// starveWorld is a region in which small asks keep arriving, and each runs for a
+// bounded time.
 type starveWorld struct {
 	*world
 	*rapid.T
-	longest time.Duration
-	ends    map[string]int64 // by allocation
-	jobs    int
-	kept    map[string]bool // nodes that were kept for the large ask
+	longest  time.Duration
+	ends     map[string]int64 // by allocation
+	jobs     int
+	reserved map[string]bool // nodes that were reserved for the large ask
 }
 
 // arrive orders n more small instances.
@@ -31,7 +31,7 @@ func (w *starveWorld) arrive(n int) {
 	}
 }
 
-// end ends what has run for its time.
+// end ends allocations that have run for their time.
 func (w *starveWorld) end() {
 	for a := range w.st.Snapshot().Allocs() {
 		if at, ok := w.ends[a.ID]; ok && a.Live() && at <= w.now {
@@ -40,7 +40,7 @@ func (w *starveWorld) end() {
 	}
 }
 
-// step makes a plan and carries it out; it says whether the large ask is placed.
+// step makes a plan and applies it; it reports whether the large ask is placed.
 func (w *starveWorld) step() bool {
 	in := w.input()
 	p := sched.Make(in)
@@ -48,10 +48,10 @@ func (w *starveWorld) step() bool {
 		w.Fatal(err)
 	}
 	for _, k := range p.Reserved {
-		w.kept[k.NodeID] = true
+		w.reserved[k.NodeID] = true
 	}
-	w.carryOut(w.T, p)
-	w.must(w.T, "settle")
+	w.applyPlan(w.T, p)
+	w.must(w.T, "converge")
 	placed := false
 	for a := range w.st.Snapshot().Allocs() {
 		placed = placed || a.Job == "big"
@@ -66,12 +66,12 @@ func (w *starveWorld) step() bool {
 	return placed
 }
 
-// While small asks arrive for ever and each runs for at most T, a large one
-// that fits an empty node is placed within ReserveAfter + T, and 3 T where that
-// is more than ten minutes, by the next plan.
-func TestNoStarvation(t *testing.T) {
+// While small asks keep arriving and each runs for at most T, a large ask that fits
+// an empty node is placed within ReserveAfter + T (+ 3 T if T is more than ten
+// minutes), by the next plan.
+func TestLargeAskIsNotStarved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &starveWorld{world: newWorld(), T: t, ends: map[string]int64{}, kept: map[string]bool{}}
+		w := &starveWorld{world: newWorld(), T: t, ends: map[string]int64{}, reserved: map[string]bool{}}
 		w.longest = time.Duration(rapid.SampledFrom([]int{20, 60, 150, 590, 900, 2000}).Draw(t, "longest")) * time.Second
 		nodes, most := rapid.IntRange(1, 6).Draw(t, "nodes"), 0
 		for i := range nodes {
@@ -88,7 +88,7 @@ func TestNoStarvation(t *testing.T) {
 			w.step()
 			pause()
 		}
-		for s := range w.st.Snapshot().Slots() { // who is older may go first: nobody is
+		for s := range w.st.Snapshot().Slots() { // so that no older instance waits
 			if g, _ := w.st.Snapshot().Group(s.Key()); g.Unplaced > 0 {
 				w.must(t, fmt.Sprintf("order %s 0-1 desired=stop", s.Job))
 			}
@@ -107,15 +107,15 @@ func TestNoStarvation(t *testing.T) {
 				return
 			}
 			if w.now >= deadline {
-				t.Fatalf("the large ask still waits; %d nodes were kept for it\n%s", len(w.kept), sched.Make(w.input()))
+				t.Fatalf("the large ask still waits; %d nodes were reserved for it\n%s", len(w.reserved), sched.Make(w.input()))
 			}
 			pause()
 		}
 	})
 }
 
-// Without a wait of a minute nothing is kept, and small asks go where they fit.
-func TestNothingIsKeptEarly(t *testing.T) {
+// No node is reserved before an instance has waited for a minute.
+func TestNoNodeIsReservedEarly(t *testing.T) {
 	w := newWorld()
 	for _, line := range strings.Split(`node n1 cpu=1000
 job small g cpu=100
@@ -139,6 +139,6 @@ order more 0-1`, "\n") {
 	}
 	p.Places = early.Places
 	if err := sched.Check(w.input(), p); err == nil || !strings.Contains(err.Error(), "reserved for default/big/g[0]") {
-		t.Errorf("a placement on a node that is kept passes the check: %v", err)
+		t.Errorf("a placement on a reserved node passes the check: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ func (l *log) do(c Command) Result {
 	return l.Apply(l.idx, c)
 }
 
-// ok applies a command that must hold in all its parts.
+// ok applies a command of which no part may be skipped.
 func (l *log) ok(c Command) Result {
 	l.t.Helper()
 	r := l.do(c)
@@ -107,7 +107,7 @@ func testStop(id string) Command {
 	return Command{ApplyPlan: &ApplyPlan{Stops: []StopAlloc{{ID: id, Reason: ReasonSuperseded}}}}
 }
 
-// running is a log with one running instance on n1.
+// running returns a log with one running instance on n1.
 func running(t *testing.T, change func(*Group)) *log {
 	l := newLog(t)
 	l.ok(testNode("n1"))

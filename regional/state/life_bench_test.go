@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// BenchmarkLife is what a region of 5,000 nodes applies for jobs of one instance
-// and for one of 100,000, in the entries of a busy master: submits and what
-// agents report, a view for the plan, the plan, a view of the whole entry. Figures
-// are for one instance; live and objects are what it takes of the heap once it
-// runs, gc-ms one collection of all of it.
+// BenchmarkLife applies what a region of 5,000 nodes applies for jobs of one instance
+// and for one job of 100,000, in the entries of a busy master: submits and reports, a
+// view for the plan, the plan, a view of the whole entry. Figures are for one
+// instance: live-B and objects are its share of the heap once it runs, gc-ms is one
+// collection of the whole heap.
 func BenchmarkLife(b *testing.B) {
 	b.Run("50000x1", func(b *testing.B) { benchLife(b, 50_000, 1, 40) })
 	b.Run("50000x1/few", func(b *testing.B) { benchLife(b, 50_000, 1, 6) }) // callers at a time
@@ -55,13 +55,13 @@ func benchLife(b *testing.B, jobs, count, entry int) {
 
 // life is a master's state and the entries it applies.
 type life struct {
-	b       *testing.B
-	st      *State
-	view    *View // the committed one
-	rnd     *rand.Rand
-	nodes   []string
-	running []Command // to come in the next entry
-	said    uint64    // by all agents
+	b        *testing.B
+	st       *State
+	view     *View // the committed one
+	rnd      *rand.Rand
+	nodes    []string
+	running  []Command // reports for the next entry
+	sequence uint64    // of the reports of all agents
 	// Of entry alone.
 	took           time.Duration
 	bytes, mallocs uint64
@@ -84,7 +84,7 @@ func (l *life) id() string {
 	return fmt.Sprintf("%08x-%04x-4%03x-8%03x-%012x", r.Uint32(), r.Uint32N(1<<16), r.Uint32N(1<<12), r.Uint32N(1<<12), r.Uint64N(1<<48))
 }
 
-// entry is what one entry does.
+// entry applies one entry.
 func (l *life) entry(first, then []Command) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -122,7 +122,7 @@ func (l *life) submits(from, to, count int) []Command {
 	return out
 }
 
-// places are instances from ≤ i < to of some jobs, as plans have them.
+// places returns placements of the instances from ≤ i < to of some jobs.
 func (l *life) places(job, toJob, from, to int) []Command {
 	const perCommand = 512
 	plan, room := []*ApplyPlan(nil), 0
@@ -151,15 +151,15 @@ func (l *life) places(job, toJob, from, to int) []Command {
 	return out
 }
 
-// reports say of what was placed that it runs, each of its own agent.
+// reports returns one report for each placed instance: it runs.
 func (l *life) reports(places []Command) []Command {
 	var out []Command
 	for _, c := range places {
 		for _, g := range c.ApplyPlan.Places {
 			for _, a := range g.Allocs {
-				l.said++
+				l.sequence++
 				out = append(out, Command{NowUnixNano: second, AgentReports: &AgentReports{
-					NodeID: a.NodeID, Position: Position{"e", l.said}, Reports: []AllocReport{{ID: a.ID, State: Running, Tasks: make([]byte, 64)}},
+					NodeID: a.NodeID, Position: Position{"e", l.sequence}, Reports: []AllocReport{{ID: a.ID, State: Running, Tasks: make([]byte, 64)}},
 				}})
 			}
 		}
@@ -167,7 +167,7 @@ func (l *life) reports(places []Command) []Command {
 	return out
 }
 
-// inUse is the heap in use, in bytes and objects.
+// inUse returns the heap in use, in bytes and objects.
 func inUse() (int64, int64) {
 	runtime.GC()
 	var m runtime.MemStats

@@ -41,7 +41,7 @@ func TestLocalJobs(t *testing.T) {
 		t.Errorf("%+v", g)
 	}
 	if _, clash := l.Group(webKey); clash {
-		t.Error("it shows as the global tier's job")
+		t.Error("the local job is found as a job of the global tier")
 	}
 	l.ok(stop(0, false))
 	if g, _ := l.Group(key); g.Wanted != 0 {
@@ -54,14 +54,14 @@ func TestLocalJobs(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	if _, ok := l.LocalJob("default", "api"); ok {
-		t.Error("nothing of it runs, and it is still there after the purge")
+		t.Error("no instance runs, and the job is still there after the purge")
 	}
 	late := l.Snapshot().Purgeable(l.now, l.now+20*second, 1000)
 	l.now += 20 * second
 	again := l.ok(submit("b", 1, -1, ""))
 	l.ok(Command{Purge: late})
 	if _, ok := l.Job(JobKey{"default", "api", true}, again.Version); !ok {
-		t.Error("a purge forgot a version that was taken into use after it was found unused")
+		t.Error("a purge removed a version that was used after it was found unused")
 	}
 	l.ok(stop(0, true))
 	l.ok(Command{Purge: l.Snapshot().Purgeable(l.now, l.now, 1000)})
@@ -78,9 +78,9 @@ func TestLocalJobs(t *testing.T) {
 	l.fails(bad, ErrInvalid)
 }
 
-// TestPurgedWithItsLastInstance: a job to be purged goes when the last of it has
-// ended, and the slots of a dropped group with the group's last instance.
-func TestPurgedWithItsLastInstance(t *testing.T) {
+// A job that is to be purged is removed with its last instance, and the slots of a
+// dropped group with the group's last instance.
+func TestJobIsPurgedWithItsLastInstance(t *testing.T) {
 	l := newLog(t)
 	l.ok(testNode("n1"))
 	job := testJob(0, func(g *Group) { g.Count = 1 })
@@ -105,15 +105,15 @@ func TestPurgedWithItsLastInstance(t *testing.T) {
 	}
 	l.ok(ends("a1"))
 	if g, _ := l.Group(aux); len(g.Slots) != 0 {
-		t.Errorf("nothing of it runs any more: %+v", g)
+		t.Errorf("no instance runs any more, and the group is still there: %+v", g)
 	}
 	l.ok(Command{StopLocalJob: &StopLocalJob{Namespace: "default", Name: "api", Purge: true}})
 	if own, ok := l.LocalJob("default", "api"); !ok || !own.Purge {
-		t.Error("it is gone before its instance has ended")
+		t.Error("the job is gone before its instance has ended")
 	}
 	l.ok(ends("w1"))
 	if _, ok := l.LocalJob("default", "api"); ok {
-		t.Error("it is there though all of it has ended")
+		t.Error("the job is there although all its instances have ended")
 	}
 }
 
@@ -127,9 +127,9 @@ func TestIdempotencyKeysAreBounded(t *testing.T) {
 	l.fails(Command{SubmitLocalJob: &SubmitLocalJob{Job: *job, Idempotency: Idempotency{Key: "one more"}}}, ErrFull)
 }
 
-// A job does not become a system job, nor a system job another: their indices
-// mean something else.
-func TestTypeCannotChange(t *testing.T) {
+// A job cannot become a system job, and a system job cannot become another type: the
+// indices of a system job are nodes.
+func TestSystemJobStaysSystemJob(t *testing.T) {
 	l := newLog(t)
 	of := func(typ JobType) Command {
 		job := testJob(0, func(g *Group) { g.Count = 1 })

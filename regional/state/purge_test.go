@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// unusedByAll is unusedJobs by looking at everything.
+// unusedByAll is unusedJobs that reads everything.
 func unusedByAll(v *View) []JobVersion {
 	used := map[JobVersion]bool{}
 	for s := range v.Slots() {
@@ -29,13 +29,13 @@ func unusedByAll(v *View) []JobVersion {
 	return out
 }
 
-// TestUnusedJobs: whatever happens to jobs, those versions are forgotten to
-// which nothing refers, and no others.
-func TestUnusedJobs(t *testing.T) {
+// After any sequence of commands exactly those versions are unused to which nothing
+// refers.
+func TestUnusedJobsAreThoseWithoutReference(t *testing.T) {
 	found := 0
 	rapid.Check(t, func(t *rapid.T) {
 		st, index, ids := New(), uint64(0), 0
-		apply := func(c Command) { // what does not fit the state is refused, and changes nothing
+		apply := func(c Command) { // a command that does not fit the state is refused and changes nothing
 			index++
 			c.NowUnixNano = int64(index) * second
 			st.Apply(index, c)
@@ -72,7 +72,7 @@ func TestUnusedJobs(t *testing.T) {
 				t.Fatalf("unused are %v, want %v", got, want)
 			}
 			if found += len(want); len(v.unusedJobs(1)) != min(1, len(want)) {
-				t.Fatal("the limit is not kept")
+				t.Fatal("more than the limit are returned")
 			}
 		}
 	})

@@ -18,9 +18,9 @@ func batch(g func(*Group)) func(version int64) *Job {
 	}
 }
 
-// TestRuns: what an instance did in an earlier run counts no more, and what of
-// it still lives is not this run's.
-func TestRuns(t *testing.T) {
+// What an instance did in an earlier run does not count in a new one, and its live
+// allocations do not belong to the new run.
+func TestNewRunStartsFromTheBeginning(t *testing.T) {
 	job := batch(nil)
 	begin := func(t *testing.T) *log {
 		l := newLog(t)
@@ -35,7 +35,7 @@ func TestRuns(t *testing.T) {
 		l.ok(testReport("n1", AllocReport{ID: "a1", State: Complete}))
 		l.ok(testOrder(0, 2, 20, job(2), ofRun(10))) // another version of the same work
 		if !l.Instance(webKey, 0).Done {
-			t.Error("done work is to be done anew without a run")
+			t.Error("completed work is to be done again without a new run")
 		}
 		l.ok(testOrder(0, 2, 30, job(3), ofRun(30)))
 		if in := l.Instance(webKey, 0); in.Done || in.Run != 30 || in.Reason != "" {
@@ -45,7 +45,7 @@ func TestRuns(t *testing.T) {
 			t.Errorf("counted %+v", g.Counts)
 		}
 	})
-	t.Run("purged and submitted anew", func(t *testing.T) {
+	t.Run("purged and submitted again", func(t *testing.T) {
 		l := begin(t)
 		l.ok(testReport("n1", AllocReport{ID: "a1", State: Complete}))
 		l.ok(Command{ApplyOrders: &ApplyOrders{Removed: []string{SlotID("default", "api", "web", 0)}}})
@@ -54,7 +54,7 @@ func TestRuns(t *testing.T) {
 			t.Errorf("%+v", in)
 		}
 	})
-	t.Run("given up", func(t *testing.T) {
+	t.Run("exhausted", func(t *testing.T) {
 		l := begin(t)
 		fail(l, 2)
 		l.ok(testReport("n1", AllocReport{ID: "a3", State: Failed}))
@@ -67,7 +67,7 @@ func TestRuns(t *testing.T) {
 		}
 		l.ok(testPlace("b1", 0, "n1", 2))
 		if a, _ := l.Alloc("b1"); a.Proving {
-			t.Error("the first attempt of a run has to prove itself")
+			t.Error("the first attempt of a run must prove itself")
 		}
 	})
 	t.Run("still running", func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestRuns(t *testing.T) {
 		}
 		l.ok(testReport("n1", AllocReport{ID: "a1", State: Complete}))
 		if l.Instance(webKey, 0).Done {
-			t.Error("what ended of the run before completes this one")
+			t.Error("an instance that ended in the run before completes this one")
 		}
 	})
 	t.Run("still running under the same version", func(t *testing.T) {
@@ -89,13 +89,13 @@ func TestRuns(t *testing.T) {
 		l.ok(testOrder(0, 2, 40, job(1), ofRun(40)))
 		a, _ := l.Alloc("a1")
 		if a.JobVersion != 0 {
-			t.Errorf("it passes for version %d of the next job", a.JobVersion)
+			t.Errorf("the allocation counts as version %d of the next job", a.JobVersion)
 		}
 		if _, known := l.Job(webKey.JobKey(), a.JobVersion); !known {
-			t.Error("nobody knows how it was started")
+			t.Error("the version with which it was started is not stored")
 		}
 	})
-	t.Run("dealt out anew", func(t *testing.T) {
+	t.Run("moved to other slots", func(t *testing.T) {
 		l := begin(t)
 		l.ok(testPlace("a2", 1, "n1", 1))
 		l.ok(testReport("n1", AllocReport{ID: "a2", State: Complete}))
@@ -106,7 +106,7 @@ func TestRuns(t *testing.T) {
 		}
 		l.ok(testOrder(1, 2, 30, job(2), ofRun(30))) // 0 is another region's in this run
 		if g, _ := l.Group(webKey); g.Counts != (Counts{Pending: 1}) {
-			t.Errorf("in the next run counted %+v, want the one that is wanted here", g.Counts)
+			t.Errorf("in the next run counted %+v, want only the instance that is wanted here", g.Counts)
 		}
 	})
 	t.Run("written before there were runs", func(t *testing.T) {
@@ -117,12 +117,12 @@ func TestRuns(t *testing.T) {
 		l.ok(testReport("n1", AllocReport{ID: "a1", State: Complete}))
 		l.ok(testOrder(0, 2, 20, job(2), ofRun(10)))
 		if !l.Instance(webKey, 0).Done {
-			t.Error("an upgrade begins a run")
+			t.Error("an upgrade starts a run")
 		}
 	})
 }
 
-// TestLocalRuns: the region's own jobs follow the same rules.
+// The region's own jobs follow the same rules.
 func TestLocalRuns(t *testing.T) {
 	l := newLog(t)
 	l.ok(testNode("n1"))

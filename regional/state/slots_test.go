@@ -24,14 +24,14 @@ func TestOrders(t *testing.T) {
 	l.fails(position("e", 8, false), ErrStalePosition)
 	l.fails(position("e", 8, true), ErrStalePosition)
 	if l.Cluster().OrdersIncomplete {
-		t.Error("a part of a stale change holds everything up")
+		t.Error("a part of a stale change makes the orders incomplete")
 	}
 	l.ok(position("f", 1, false))
 }
 
-// An order that cannot be run is held as rejected, whole; to end it nothing
-// need be known about its job.
-func TestOrdersThatCannotBeRun(t *testing.T) {
+// An order that cannot run is stored as rejected, as a whole. Ending a slot needs no
+// knowledge of its job.
+func TestUnsupportedOrdersAreRejected(t *testing.T) {
 	noJob := func(c Command) Command { c.ApplyOrders.Orders[0].Job = nil; return c }
 	for name, order := range map[string]Command{
 		"no job":          noJob(testOrder(4, 9, 12, testJob(7, nil), nil)),
@@ -102,10 +102,9 @@ func TestWanted(t *testing.T) {
 	wanted(2, 1)
 }
 
-// TestGivenBackIsNoFailure: an instance that an agent declined, or whose attempt
-// failed once, waits for another region once it is given back. Only what was
-// given up has failed.
-func TestGivenBackIsNoFailure(t *testing.T) {
+// An instance that an agent declined, or whose attempt failed once, has not failed
+// once it is given back: it waits for another region. Only an exhausted one failed.
+func TestReturnedInstanceHasNotFailed(t *testing.T) {
 	for name, end := range map[string]AllocReport{
 		"declined":    {State: Failed, Declined: true},
 		"failed once": {State: Failed},
@@ -142,7 +141,7 @@ func TestVersions(t *testing.T) {
 	if a, _ := other.Alloc("a1"); a.JobVersion != 1 {
 		t.Errorf("a changed group was carried over: version %d", a.JobVersion)
 	}
-	// An instance that had given up is tried again with a new generation.
+	// An exhausted instance is tried again with a new generation.
 	tired := running(t, nil)
 	fail(tired, 2)
 	tired.ok(testReport("n1", AllocReport{ID: "a3", State: Failed}))
@@ -153,15 +152,16 @@ func TestVersions(t *testing.T) {
 	if in := tired.Instance(webKey, 0); in.Exhausted || in.Failures != 0 || in.Epoch != 3 {
 		t.Errorf("%+v", in)
 	}
-	// A failure of the old form says nothing about the new one.
+	// A failure of the old form of the group does not count for the new one.
 	other.ok(testReport("n1", AllocReport{ID: "a1", State: Failed}))
 	if in := other.Instance(webKey, 0); in.Failures != 0 {
 		t.Errorf("%+v", in)
 	}
 }
 
-// A job that was purged and submitted anew begins with version 1 again.
-func TestNameUsedAgain(t *testing.T) {
+// A job that was purged and submitted again begins with version 1, and is not taken
+// for the job before.
+func TestPurgedNameCanBeUsedAgain(t *testing.T) {
 	l := running(t, nil)
 	again := testJob(1, func(g *Group) { g.Hash = 77; g.Ask.Resources.CPUMilli = 5 })
 	again.Spec = []byte("another")
@@ -171,13 +171,13 @@ func TestNameUsedAgain(t *testing.T) {
 	}
 	a, _ := l.Alloc("a1")
 	if a.JobVersion == 1 {
-		t.Error("the old job's instance passes for the new one's")
+		t.Error("the old job's instance counts as the new one's")
 	}
 	if j, ok := l.Job(webKey.JobKey(), a.JobVersion); !ok || j.Groups[0].Ask.Resources.CPUMilli == 5 {
-		t.Error("nobody knows how the old job's instance was started, so its agent cannot be told to stop it")
+		t.Error("the old version is not stored, so its instance cannot be ordered to stop")
 	}
 	l.skipped(testOrder(0, 2, 10, testJob(1, nil), nil), ReasonStaleOrder) // an order from before
 	if j, _ := l.Job(webKey.JobKey(), 1); j.Groups[0].Ask.Resources.CPUMilli != 5 {
-		t.Error("an overtaken order has changed the job")
+		t.Error("a stale order has changed the job")
 	}
 }

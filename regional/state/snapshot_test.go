@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// recordsOf are a view's records, to keep.
+// recordsOf copies the records of a view.
 func recordsOf(v *View) []Record {
 	var all []Record
 	for r := range v.Records() {
@@ -36,9 +36,9 @@ func seq(records []Record) iter.Seq2[Record, error] {
 	}
 }
 
-// TestRestoreOfMuchUnderOneKey: an instance of many attempts and a job of many
-// versions are restored at a cost that grows with their number, not its square.
-func TestRestoreOfMuchUnderOneKey(t *testing.T) {
+// The cost of restoring many attempts of one instance and many versions of one job
+// grows with their number, not with its square.
+func TestRestoreCostIsLinear(t *testing.T) {
 	const many = 3000
 	l := running(t, func(g *Group) { g.Reschedule.Attempts = many })
 	own := *testJob(0, nil)
@@ -56,14 +56,14 @@ func TestRestoreOfMuchUnderOneKey(t *testing.T) {
 	s, err := Restore(seq(records))
 	runtime.ReadMemStats(&after)
 	if err != nil || s.Snapshot().Hash() != l.Snapshot().Hash() {
-		t.Fatalf("it differs: %v", err)
+		t.Fatalf("the restored state differs: %v", err)
 	}
 	if mib := (after.TotalAlloc - before.TotalAlloc) >> 20; mib > 16 {
 		t.Errorf("restored with %d MiB", mib)
 	}
 }
 
-func TestSnapshotThatIsDamaged(t *testing.T) {
+func TestDamagedSnapshotIsRefused(t *testing.T) {
 	l := running(t, nil)
 	all := recordsOf(l.Snapshot())
 	if s, err := Restore(seq(all)); err != nil || s.Snapshot().Hash() != l.Snapshot().Hash() {
@@ -86,7 +86,7 @@ func TestSnapshotThatIsDamaged(t *testing.T) {
 	}
 }
 
-func TestSnapshotsAndForksAreApart(t *testing.T) {
+func TestSnapshotAndForkAreIndependent(t *testing.T) {
 	l := running(t, nil)
 	view := l.Snapshot()
 	was := view.Hash()
@@ -104,8 +104,8 @@ func TestSnapshotsAndForksAreApart(t *testing.T) {
 	}
 }
 
-// TestRestoreForgetsInstancesOfNoNode: earlier versions wrote them.
-func TestRestoreForgetsInstancesOfNoNode(t *testing.T) {
+// Restore drops system instances whose node was removed: earlier versions wrote them.
+func TestRestoreDropsInstancesWithoutNode(t *testing.T) {
 	l := newLog(t)
 	job := testJob(1, nil)
 	job.Type = System
@@ -116,6 +116,6 @@ func TestRestoreForgetsInstancesOfNoNode(t *testing.T) {
 	records = slices.Insert(records, end, Record{Instance: &InstanceRecord{gid, Instance{Index: 7, Failures: 1}}})
 	records[end+1].End = &EndRecord{uint64(end + 1)}
 	if s, err := Restore(seq(records)); err != nil || s.Snapshot().Hash() != l.Snapshot().Hash() {
-		t.Errorf("it is not as one that never was written: %v", err)
+		t.Errorf("the restored state differs from one without them: %v", err)
 	}
 }

@@ -50,7 +50,7 @@ func TestReports(t *testing.T) {
 	if r := l.ok(at("s1", 5)); r.Changed {
 		t.Error("the same position again has changed something")
 	}
-	l.ok(at("s2", 1)) // another store numbers anew
+	l.ok(at("s2", 1)) // another store begins again at 1
 	if got := l.Reports("n1"); got != (Position{"s2", 1}) {
 		t.Errorf("position %v", got)
 	}
@@ -70,7 +70,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-func TestEnds(t *testing.T) {
+func TestEndsUpdateTheInstance(t *testing.T) {
 	type want struct {
 		failures        int32
 		wait            int64
@@ -116,16 +116,16 @@ func TestEnds(t *testing.T) {
 				t.Errorf("got %+v", in)
 			}
 			if c.want.wait > 0 && in.NotBeforeUnixNano != l.now+c.want.wait || c.want.wait == 0 && !in.Exhausted && in.NotBeforeUnixNano != 0 {
-				t.Errorf("waits %s", time.Duration(in.NotBeforeUnixNano-l.now))
+				t.Errorf("the instance waits for %s", time.Duration(in.NotBeforeUnixNano-l.now))
 			}
 			if a, _ := l.Alloc(c.report.ID); a.Live() || a.Desired != Stop || in.EndedUnixNano != l.now {
-				t.Errorf("%+v, freed %d", a, in.EndedUnixNano)
+				t.Errorf("%+v, ended %d", a, in.EndedUnixNano)
 			}
 		})
 	}
 }
 
-// batchOrder makes the job of running a batch job, in its present version.
+// batchOrder makes the job of a running log a batch job, in its present version.
 func batchOrder() Command {
 	job := testJob(2, func(g *Group) { g.Hash = 1 })
 	job.Type = Batch
@@ -168,7 +168,7 @@ func TestEpochsGrow(t *testing.T) {
 	}
 }
 
-func TestPlaceThatNoLongerHolds(t *testing.T) {
+func TestStalePlacementIsSkipped(t *testing.T) {
 	place := func(change func(*PlaceGroup, *PlaceAlloc)) Command {
 		c := testPlace("new", 1, "n1", 1)
 		change(&c.ApplyPlan.Places[0], &c.ApplyPlan.Places[0].Allocs[0])
@@ -223,7 +223,7 @@ func TestStops(t *testing.T) {
 	l := running(t, nil)
 	l.skipped(testStop("zz"), ReasonStaleOrder)
 	giveUp := Command{ApplyPlan: &ApplyPlan{Stops: []StopAlloc{{ID: "a1", Reason: ReasonNodeLost, GiveUp: true}}}}
-	l.skipped(giveUp, ReasonStaleOrder) // the node is there
+	l.skipped(giveUp, ReasonStaleOrder) // the node is connected
 	r := l.ok(testStop("a1"))
 	if a, _ := l.Alloc("a1"); !slices.Equal(r.Orders, []*Alloc{a}) || a.OrderIndex != a.ModifyIndex {
 		t.Errorf("orders %v for %+v", r.Orders, a)
@@ -231,12 +231,12 @@ func TestStops(t *testing.T) {
 	l.skipped(testStop("a1"), ReasonStaleOrder)
 	l.ok(testReport("n1", AllocReport{ID: "a1", State: Stopped}))
 	if a, _ := l.Alloc("a1"); a.Reason != ReasonSuperseded {
-		t.Errorf("it forgot why it was stopped: %+v", a)
+		t.Errorf("the reason of the stop is lost: %+v", a)
 	}
 	l.skipped(testStop("a1"), ReasonStaleOrder)
 }
 
-func TestLostStaysChargedUntilItsNodeConfirms(t *testing.T) {
+func TestLostAllocIsChargedUntilItsNodeConfirms(t *testing.T) {
 	giveUp := func(t *testing.T) *log {
 		l := running(t, nil)
 		l.ok(Command{SetNodeStatus: &SetNodeStatus{ID: "n1", Status: NodeLost}})
@@ -259,12 +259,12 @@ func TestLostStaysChargedUntilItsNodeConfirms(t *testing.T) {
 		l := giveUp(t)
 		l.ok(testReport("n1", AllocReport{ID: "a1", State: Running}))
 		if l.Use("n1").Allocs != 1 {
-			t.Error("it still runs and nobody pays")
+			t.Error("it still runs, and its node is not charged")
 		}
 		l.ok(testReport("n1", AllocReport{ID: "a1", State: Stopped}))
 		free(t, l)
 	})
-	t.Run("forgotten", func(t *testing.T) {
+	t.Run("unmentioned", func(t *testing.T) {
 		l := giveUp(t)
 		l.ok(Command{AgentReports: &AgentReports{NodeID: "n1", Full: true}})
 		free(t, l)
@@ -282,7 +282,7 @@ func TestLostStaysChargedUntilItsNodeConfirms(t *testing.T) {
 	})
 }
 
-// Views are read while the state goes on: run with -race.
+// Views are read while the state changes: run with -race.
 func TestViewsAreReadConcurrently(t *testing.T) {
 	l := running(t, nil)
 	l.ok(testOrder(0, 50, 11, testJob(1, nil), nil))
@@ -315,7 +315,7 @@ func TestNodes(t *testing.T) {
 	if n, _ = l.Node("n1"); n.InventoryIndex != was || n.ModifyIndex == was || n.Eligible() {
 		t.Errorf("%+v", n)
 	}
-	// The devices come in another order: what is in use stays in use.
+	// The devices are reported in another order: the used shares stay.
 	l.ok(Command{CordonNode: &CordonNode{"n1", false}})
 	c := testPlace("a2", 1, "n1", 1)
 	c.ApplyPlan.Places[0].Allocs[0].GPUs = []GPUGrant{{"g0", 300}}
@@ -370,9 +370,9 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// A system group counts nothing of a node that is gone, though what ran there is
-// forgotten before the node is, or after it.
-func TestSystemGroupAndRemovedNode(t *testing.T) {
+// A system group counts no instance of a removed node, whether its allocations are
+// purged before or after the removal.
+func TestSystemGroupDropsRemovedNode(t *testing.T) {
 	for _, first := range []string{"allocation", "node"} {
 		t.Run(first, func(t *testing.T) {
 			l := newLog(t)
@@ -385,7 +385,7 @@ func TestSystemGroupAndRemovedNode(t *testing.T) {
 			l.ok(testPlace("a1", int32(n.Num), "n2", 1))
 			l.ok(testReport("n2", AllocReport{ID: "a1", State: Failed, Reason: ReasonExited}))
 			if g, _ := l.Group(webKey); g.Wanted != 1 || g.Counts.Pending != 1 {
-				t.Fatalf("it is not to be tried again: %+v", g)
+				t.Fatalf("the instance is not to be tried again: %+v", g)
 			}
 			l.ok(Command{SetNodeStatus: &SetNodeStatus{ID: "n2", Status: NodeLost}})
 			remove := Command{RemoveNode: &RemoveNode{ID: "n2"}}
@@ -401,7 +401,7 @@ func TestSystemGroupAndRemovedNode(t *testing.T) {
 				t.Errorf("wanted %d, counts %+v", g.Wanted, g.Counts)
 			}
 			if all := slices.Collect(l.Instances(webKey)); len(all) != 0 {
-				t.Errorf("instances of no node are remembered: %+v", all)
+				t.Errorf("instances without a node are stored: %+v", all)
 			}
 		})
 	}

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// keeper is a node that is kept, by the oracle's rule.
-type keeper struct {
+// reservation is a node that is reserved, by the oracle's rule.
+type reservation struct {
 	node     string
 	key      state.GroupKey
 	index    int32
@@ -21,25 +21,26 @@ type keeper struct {
 	until    int64
 }
 
-// judge is the oracle's walk through one plan.
-type judge struct {
+// planChecker compares one plan with the oracle.
+type planChecker struct {
 	*rapid.T
 	in    sched.Input
 	plan  *sched.Plan
 	fork  *state.State
 	index uint64
-	// final is the view that the whole plan makes.
+	// final is the view after the whole plan.
 	final *state.View
-	// kept from groups that come later, claims how many instances asked for it.
-	kept   []keeper
-	claims int
+	// reserved are the nodes reserved so far, claims counts the instances that asked for
+	// one.
+	reserved []reservation
+	claims   int
 }
 
-// judgePlan goes through the groups in the plan's order: each choice must be as
-// good as the oracle's best at that point, what is unplaced must fit nowhere,
-// and what has waited long keeps a node from those that come later.
-func judgePlan(t *rapid.T, in sched.Input, p *sched.Plan) *judge {
-	j := &judge{T: t, in: in, plan: p, fork: in.View.Fork(), index: in.View.Index()}
+// checkPlan goes through the groups in the plan's order: each choice must be as good
+// as the oracle's best at that point, unplaced instances must fit nowhere, and nodes
+// must be reserved for instances that have waited long.
+func checkPlan(t *rapid.T, in sched.Input, p *sched.Plan) *planChecker {
+	j := &planChecker{T: t, in: in, plan: p, fork: in.View.Fork(), index: in.View.Index()}
 	stops := sched.Plan{Stops: p.Stops}
 	for _, c := range stops.Commands(nil, 1000) {
 		j.apply(c)
@@ -72,38 +73,38 @@ func judgePlan(t *rapid.T, in sched.Input, p *sched.Plan) *judge {
 		j.remedy(u)
 	}
 	for i, k := range p.Reserved {
-		if i >= len(j.kept) || (keeper{k.NodeID, k.Key, k.Index, j.kept[i].priority, k.Waited, k.UntilUnixNano}) != j.kept[i] ||
+		if i >= len(j.reserved) || (reservation{k.NodeID, k.Key, k.Index, j.reserved[i].priority, k.Waited, k.UntilUnixNano}) != j.reserved[i] ||
 			k.SinceUnixNano != in.NowUnixNano-int64(k.Waited) {
-			t.Fatalf("%+v is kept, the oracle keeps %+v\n%s", k, j.kept, p)
+			t.Fatalf("%+v is reserved, by the oracle %+v\n%s", k, j.reserved, p)
 		}
 	}
 	return j
 }
 
-func (j *judge) apply(c state.ApplyPlan) {
+func (j *planChecker) apply(c state.ApplyPlan) {
 	j.index++
 	if r := j.fork.Apply(j.index, state.Command{NowUnixNano: j.in.NowUnixNano, ApplyPlan: &c}); len(r.Skipped) > 0 {
 		j.Fatalf("skipped: %v\n%s", r.Skipped, j.plan)
 	}
 }
 
-// isKept says that a node is kept for an instance of an earlier group.
-func (j *judge) isKept(node string) bool {
-	return slices.ContainsFunc(j.kept, func(k keeper) bool { return k.node == node })
+// isReserved reports whether a node is reserved for an instance of an earlier group.
+func (j *planChecker) isReserved(node string) bool {
+	return slices.ContainsFunc(j.reserved, func(k reservation) bool { return k.node == node })
 }
 
-func (j *judge) place(pl *sched.Place) {
+func (j *planChecker) place(pl *sched.Place) {
 	view := j.fork.Snapshot()
 	job, _ := view.Job(pl.Key.JobKey(), pl.JobVersion)
 	o := &oracle{view: view, key: pl.Key, ask: &job.Group(pl.Key.Group).Ask}
-	// As before the plan: what it gives up on lost nodes has not ended yet.
+	// As before the plan: allocations that it gives up on lost nodes have not ended yet.
 	inst := j.in.View.Instance(pl.Key, pl.Index)
 	declined := declinedNow(j.in, inst)
 	failed, penalty := o.failures(inst), o.penalty()
 	best, chosen, choices := math.Inf(-1), math.Inf(-1), 0
 	for n := range view.Nodes() {
 		s, ok := o.score(n, declined)
-		if !ok || j.isKept(n.ID) {
+		if !ok || j.isReserved(n.ID) {
 			continue
 		}
 		choices++
@@ -119,16 +120,17 @@ func (j *judge) place(pl *sched.Place) {
 			j.Fatalf("%s[%d] does not fit %s\n%s", pl.Key, pl.Index, pl.NodeName, j.plan)
 		}
 	case chosen < best-1e-9 || math.IsInf(best, -1) || math.Abs(pl.Score-chosen) > 1e-9:
-		j.Fatalf("%s[%d] on %s is worth %v (said %v), the best %v of %d\n%s", pl.Key, pl.Index, pl.NodeName, chosen, pl.Score, best, choices, j.plan)
+		j.Fatalf("%s[%d] on %s scores %v (the plan says %v), the best %v of %d\n%s", pl.Key, pl.Index, pl.NodeName, chosen, pl.Score, best, choices, j.plan)
 	}
 	one := sched.Plan{Places: []sched.Place{*pl}}
-	for _, c := range one.Commands(func() string { return fmt.Sprint("judge", j.index) }, 1) {
+	for _, c := range one.Commands(func() string { return fmt.Sprint("check", j.index) }, 1) {
 		j.apply(c)
 	}
 }
 
-// unplaced must fit nowhere at the end of its group, but where a node is kept.
-func (j *judge) unplaced(view *state.View, g *state.GroupView, u sched.Unplaced) {
+// unplaced instances must fit nowhere at the end of their group, except on reserved
+// nodes.
+func (j *planChecker) unplaced(view *state.View, g *state.GroupView, u sched.Unplaced) {
 	job, _ := view.Job(u.Key.JobKey(), u.JobVersion)
 	o := &oracle{view: view, key: u.Key, ask: &job.Group(u.Key.Group).Ask}
 	var reserved int32
@@ -138,7 +140,7 @@ func (j *judge) unplaced(view *state.View, g *state.GroupView, u sched.Unplaced)
 			if u.System && int32(n.Num) != i {
 				continue
 			}
-			if _, ok := o.score(n, declinedNow(j.in, inst)); ok && !j.isKept(n.ID) {
+			if _, ok := o.score(n, declinedNow(j.in, inst)); ok && !j.isReserved(n.ID) {
 				j.Fatalf("%s[%d] would fit %s\n%s", u.Key, i, n.Name, j.plan)
 			} else if ok {
 				fits++
@@ -158,7 +160,7 @@ func (j *judge) unplaced(view *state.View, g *state.GroupView, u sched.Unplaced)
 		}
 	}
 	if len(g.Slots) == 1 && said != reserved {
-		j.Fatalf("%s: %d nodes are kept, said %d\n%s", u.Key, reserved, said, j.plan)
+		j.Fatalf("%s: %d nodes are reserved, the plan says %d\n%s", u.Key, reserved, said, j.plan)
 	}
 }
 
@@ -171,8 +173,8 @@ func indices(ranges []sched.Range) (out []int32) {
 	return out
 }
 
-// claim keeps nodes for the instances of a group that have waited for a minute.
-func (j *judge) claim(view *state.View, g *state.GroupView, unplaced []sched.Unplaced) {
+// claim reserves nodes for the instances of a group that have waited for a minute.
+func (j *planChecker) claim(view *state.View, g *state.GroupView, unplaced []sched.Unplaced) {
 	type waiting struct {
 		sched.Unplaced
 		index int32
@@ -203,37 +205,37 @@ func (j *judge) claim(view *state.View, g *state.GroupView, unplaced []sched.Unp
 		o := &oracle{view: view, key: u.Key, ask: &job.Group(u.Key.Group).Ask}
 		bare := &oracle{view: view, key: u.Key, ask: o.ask, empty: true}
 		takers := 0
-		best := keeper{key: u.Key, index: u.index, priority: job.Priority, waited: waited}
+		best := reservation{key: u.Key, index: u.index, priority: job.Priority, waited: waited}
 		if !u.System {
 			best.until = nextChoice(since, j.in.NowUnixNano)
 		}
-		var lack float64
+		var missing float64
 		var late bool
 		for n := range view.Nodes() { // by id
 			if _, ok := bare.score(n, nil); !ok || u.System && int32(n.Num) != u.index {
 				continue
 			}
 			takers++
-			if j.isKept(n.ID) {
+			if j.isReserved(n.ID) {
 				continue
 			}
-			nl, nt := o.lack(n), o.late(n, since, j.in.NowUnixNano)
-			if best.node == "" || late && !nt || late == nt && nl < lack {
-				best.node, lack, late = n.ID, nl, nt
+			nl, nt := o.missing(n), o.late(n, since, j.in.NowUnixNano)
+			if best.node == "" || late && !nt || late == nt && nl < missing {
+				best.node, missing, late = n.ID, nl, nt
 			}
 		}
 		if takers > 0 {
 			j.claims++
 		}
 		if best.node != "" {
-			j.kept = append(j.kept, best)
+			j.reserved = append(j.reserved, best)
 		}
 	}
 }
 
-// gone is when the newest attempt ended, or was to be replaced because its node
+// gone returns when the newest attempt ended, or was to be replaced because its node
 // was lost.
-func (j *judge) gone(spec *state.Group, key state.GroupKey, index int32) int64 {
+func (j *planChecker) gone(spec *state.Group, key state.GroupKey, index int32) int64 {
 	gone := j.in.View.Instance(key, index).EndedUnixNano
 	for a := range j.in.View.InstanceAllocs(key, index) {
 		n, ok := j.in.View.Node(a.NodeID)
@@ -252,9 +254,9 @@ func (j *judge) gone(spec *state.Group, key state.GroupKey, index int32) int64 {
 	return gone
 }
 
-// judgeExplain: the verdicts agree with the oracle, node by node: a node that
-// has an instance is judged without it.
-func (w *world) judgeExplain(j *judge) {
+// checkExplain compares Explain with the oracle, node by node: a node that has an
+// instance is scored without it.
+func (w *world) checkExplain(j *planChecker) {
 	t, in := j.T, j.in
 	unsettled := map[state.GroupKey]int{}
 	for g := range in.View.Undecided() {
@@ -277,7 +279,7 @@ func (w *world) judgeExplain(j *judge) {
 				}
 			}
 			s, ok := o.score(n, nil)
-			kept := slices.ContainsFunc(j.kept, func(k keeper) bool {
+			kept := slices.ContainsFunc(j.reserved, func(k reservation) bool {
 				before := unsettled[k.key] < unsettled[g.Key]
 				if unsettled[g.Key] == 0 {
 					before = k.priority >= job.Priority
@@ -286,7 +288,7 @@ func (w *world) judgeExplain(j *judge) {
 			})
 			for _, term := range v.Terms {
 				if term.Name == "reschedule" {
-					s += term.Value // judge has looked at it
+					s += term.Value // checked elsewhere
 				}
 			}
 			switch {
@@ -300,14 +302,14 @@ func (w *world) judgeExplain(j *judge) {
 			default:
 				continue
 			}
-			t.Fatalf("%s: %s has %d and is worth %v %v, takes one more %v, explained as %+v, kept %+v\n%s", g.Key, v.NodeName, taken, s, ok, more, v, j.kept, j.plan)
+			t.Fatalf("%s: %s has %d and scores %v %v, takes one more %v, explained as %+v, reserved %+v\n%s", g.Key, v.NodeName, taken, s, ok, more, v, j.reserved, j.plan)
 		}
 	}
 }
 
-// judgeShape: a fit count is what a plan would place of a new job; the bins
-// promise no more than the nodes have.
-func (w *world) judgeShape(t *rapid.T, in sched.Input) {
+// checkShape: a fit count is what a plan would place of a new job, and the bins
+// contain no more than the nodes have.
+func (w *world) checkShape(t *rapid.T, in sched.Input) {
 	fork := in.View.Fork()
 	job := &state.Job{Version: 1, Type: state.Service, Priority: 101, Groups: []state.Group{{Name: "g"}}}
 	for _, j := range w.jobs {
@@ -330,7 +332,7 @@ func (w *world) judgeShape(t *rapid.T, in sched.Input) {
 		}
 	}
 	if n := sched.FitCount(in, ask, 500); n != placed {
-		t.Fatalf("%d of %+v are said to fit, %d do", n, ask, placed)
+		t.Fatalf("%d of %+v fit by FitCount, %d were placed", n, ask, placed)
 	}
 	if n := sched.FitCount(in, ask, 1); n != min(1, placed) {
 		t.Fatalf("%d of at most 1 fit", n)
@@ -346,7 +348,7 @@ func (w *world) judgeShape(t *rapid.T, in sched.Input) {
 			}
 		}
 		if have < b.Nodes {
-			t.Fatalf("%d nodes have what %+v promises", have, b)
+			t.Fatalf("%d nodes have what %+v says", have, b)
 		}
 	}
 	if sum := sched.Sum(in.View); nodes > sum.Ready {
