@@ -8,46 +8,46 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Ask is what one instance of a group needs of a node, for schedulers.
+// Ask is what one instance of a group needs of a node.
 type Ask struct {
 	// Sums over the group's tasks.
 	CPUMilli    int64
 	MemoryBytes int64
 	DiskBytes   int64
-	// GPUCount is of whole devices; GPUShareMilli is thousandths of one when
-	// no whole device is asked for.
+	// GPUCount counts whole devices; GPUShareMilli is thousandths of one device when
+	// no whole device is needed.
 	GPUCount      int32
 	GPUShareMilli int32
-	// GPUModels are the accepted ones, sorted; empty = any.
+	// GPUModels are the accepted models, sorted; empty for any.
 	GPUModels []string
 
-	// Drivers of the tasks, sorted, each once.
+	// Drivers of the tasks, sorted and unique.
 	Drivers []string
-	// Needs are capabilities that a driver must have, sorted, by its name.
+	// Needs has the capabilities that a driver must have, sorted, by its name.
 	Needs map[string][]string
 	// Ports sorted by label.
 	Ports []PortAsk
 
 	Pool      string
 	Dedicated bool
-	// Constraints as written: CEL, each must be true.
+	// Constraints are CEL as written; each must be true.
 	Constraints []string
-	// SpreadBy is CEL giving a string; empty = none.
+	// SpreadBy is CEL that gives a string; empty for none.
 	SpreadBy string
 	// Affinities as written.
 	Affinities []AffinityAsk
-	// Apart are tags, sorted, each once.
+	// Apart has tags, sorted and unique.
 	Apart []string
-	// Volumes are the folders of the host that are asked for, sorted, each once.
+	// Volumes has the folders of the host that are mounted, sorted and unique.
 	Volumes []string
 }
 
 // PortAsk is one port of a group.
 type PortAsk struct {
 	Label string
-	// Static is the host port; 0 = any.
+	// Static is the host port; 0 for any.
 	Static int32
-	// To is the port inside the task; 0 = the host port.
+	// To is the port inside the task; 0 for the host port.
 	To int32
 }
 
@@ -57,7 +57,7 @@ type AffinityAsk struct {
 	Weight     int32
 }
 
-// AskOf sums up what one instance of a group, defaulted before, needs.
+// AskOf returns what one instance of a defaulted group needs.
 func AskOf(g *nusav1.Group) Ask {
 	a := Ask{
 		Pool: cmp.Or(g.GetPool(), DefaultPool), Dedicated: g.GetDedicated(),
@@ -95,11 +95,11 @@ func AskOf(g *nusav1.Group) Ask {
 	return a
 }
 
-// selfFencing is the capability of drivers whose tasks end by themselves when
-// their lease does: without it no singleton.
+// selfFencing is the capability of drivers whose tasks end by themselves when their
+// lease ends. A singleton needs it.
 const selfFencing = "self_fencing"
 
-// Capabilities are the needs in one list, sorted: "docker/exec".
+// Capabilities returns the needs as one sorted list: "docker/exec".
 func (a Ask) Capabilities() []string {
 	var out []string
 	for d, needs := range a.Needs {
@@ -111,7 +111,7 @@ func (a Ask) Capabilities() []string {
 	return out
 }
 
-// need adds the capabilities, in a driver's words, that a task asks for.
+// need adds the capabilities that a task needs of its driver.
 func (a *Ask) need(t *nusav1.Task, g *nusav1.Group) {
 	var needs []string
 	for _, v := range g.GetVolumes() {
@@ -141,7 +141,7 @@ func (a *Ask) need(t *nusav1.Task, g *nusav1.Group) {
 	a.Needs[t.GetDriver()] = append(a.Needs[t.GetDriver()], needs...)
 }
 
-// Resources is the ask's amounts as a message.
+// Resources returns the amounts of the ask as a message.
 func (a Ask) Resources() *nusav1.Resources {
 	r := &nusav1.Resources{CpuMilli: a.CPUMilli, MemoryBytes: a.MemoryBytes, DiskBytes: a.DiskBytes}
 	if a.GPUCount > 0 || a.GPUShareMilli > 0 {
@@ -150,7 +150,7 @@ func (a Ask) Resources() *nusav1.Resources {
 	return r
 }
 
-// StaticPorts are the host ports the ask needs free, sorted.
+// StaticPorts returns the fixed host ports of the ask, sorted.
 func (a Ask) StaticPorts() []int32 {
 	var out []int32
 	for _, p := range a.Ports {
@@ -162,7 +162,7 @@ func (a Ask) StaticPorts() []int32 {
 	return out
 }
 
-// DynamicPorts is how many host ports the ask needs besides the static ones.
+// DynamicPorts returns the number of host ports beside the static ones.
 func (a Ask) DynamicPorts() int {
 	return len(a.Ports) - len(a.StaticPorts())
 }

@@ -8,17 +8,17 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxFailures is how many failures in a row a check may allow.
+// maxFailures bounds Check.failures.
 const maxFailures = 100
 
-// check of a task's health: its form, and whether its driver lets it be made.
+// check checks a health check: its form, and whether the driver can make it.
 func (c *checker) check(p string, t *nusav1.Task, g *nusav1.Group, kind nusav1.JobType) {
 	k := t.GetCheck()
 	if k == nil {
 		return
 	}
 	if kind == nusav1.JobType_JOB_TYPE_BATCH {
-		c.fail(p, "is for services: a batch job is as well as its exit code says")
+		c.fail(p, "is for services: the result of a batch job is its exit code")
 	}
 	switch {
 	case k.GetHttp() != nil:
@@ -28,7 +28,7 @@ func (c *checker) check(p string, t *nusav1.Task, g *nusav1.Group, kind nusav1.J
 		case path != "" && !strings.HasPrefix(path, "/"):
 			c.fail(at, "%q does not start with /", clip(path))
 		case err != nil || u.Host != "" || u.Fragment != "" || strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r == 0x7f }):
-			c.fail(at, "%q is not a path with, perhaps, a query", clip(path))
+			c.fail(at, "%q is not a path with an optional query", clip(path))
 		}
 		c.text(at, k.GetHttp().GetPath(), 1024)
 		c.reachable(c.under(p, ".http.port"), k.GetHttp().GetPort(), t, g)
@@ -58,8 +58,8 @@ func (c *checker) check(p string, t *nusav1.Task, g *nusav1.Group, kind nusav1.J
 	}
 }
 
-// reachable refuses a check of a port at which its agent would never find the
-// task, because of how the driver is told to connect it.
+// reachable refuses a check of a port at which the agent can never reach the task,
+// because of the network settings of the driver.
 func (c *checker) reachable(at, label string, t *nusav1.Task, g *nusav1.Group) {
 	port := g.GetPorts()[label]
 	if port == nil {

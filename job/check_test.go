@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCheck: what a check may be, and where its driver could never make it.
-func TestCheck(t *testing.T) {
+// TestChecksAreValidated: the forms of a check, and the drivers that cannot make it.
+func TestChecksAreValidated(t *testing.T) {
 	for _, c := range []struct{ kind, ports, task, want string }{
 		{"service", "http: {}", "driver: process, config: {command: x}, check: {http: {port: http}}", ""},
 		{"system", "http: {to: 80}", "driver: docker, config: {image: x}, check: {tcp: {port: http}}", ""},
@@ -16,7 +16,7 @@ func TestCheck(t *testing.T) {
 		{"service", "http: {}", "driver: incus, config: {image: x, command: y}, check: {command: ['true']}", ""},
 		{"service", "http: {}", "driver: incus, config: {image: x}, check: {tcp: {port: http}}", ""},
 
-		{"batch", "http: {}", "driver: process, config: {command: x}, check: {tcp: {port: http}}", "check: is for services: a batch job is as well as its exit code says"},
+		{"batch", "http: {}", "driver: process, config: {command: x}, check: {tcp: {port: http}}", "check: is for services: the result of a batch job is its exit code"},
 		{"service", "http: {}", "driver: process, config: {command: x}, check: {tcp: {port: htp}}", `check.tcp.port: the group has no port "htp", did you mean "http"?`},
 		{"service", "http: {}", "driver: process, config: {command: x}, check: {http: {port: http, path: x}}", `check.http.path: "x" does not start with /`},
 		{"service", "http: {}", "driver: process, config: {command: x}, check: {http: {port: http, path: '/a b'}}", `check.http.path: "/a b" is not a path`},

@@ -35,8 +35,8 @@ const (
 	defaultCheckFailures = 3
 )
 
-// Default fills in, in place, every default that job.proto states. Doing it
-// again changes nothing. It accepts what Validate would refuse.
+// Default fills in, in place, every default that job.proto states. A second call changes
+// nothing. It accepts specs that Validate refuses.
 func Default(spec *nusav1.JobSpec) {
 	or(&spec.Namespace, DefaultNamespace)
 	or(&spec.Type, nusav1.JobType_JOB_TYPE_SERVICE)
@@ -61,7 +61,7 @@ func defaultRegions(r *nusav1.RegionsSpec) {
 		or(&n.Percentile, defaultPercentile)
 		orPtr(&n.Weight, defaultNearWeight)
 		if l := n.GetLocation(); l != nil {
-			l.Latitude += 0 // the equator is written in two ways: -0 becomes 0
+			l.Latitude += 0 // -0 becomes 0: both mean the equator
 			l.Longitude += 0
 		}
 		if n.Required {
@@ -90,8 +90,8 @@ func defaultGroup(g *nusav1.Group, kind nusav1.JobType) {
 	}
 }
 
-// defaultDisconnect: a singleton's running work stops when contact is lost,
-// since otherwise it could not be at most once; anything else goes on.
+// defaultDisconnect stops a singleton when contact is lost, since it could otherwise run
+// twice. Other groups run on.
 func defaultDisconnect(g *nusav1.Group) {
 	running := nusav1.Running_RUNNING_KEEP
 	if g.Singleton {
@@ -130,7 +130,7 @@ func defaultTask(t *nusav1.Task) {
 	}
 }
 
-// or sets a value that is zero, and so absent from the message.
+// or sets a value that is zero and so absent from the message.
 func or[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -151,7 +151,7 @@ func orDuration(field **durationpb.Duration, value time.Duration) {
 	}
 }
 
-// orMessage makes a message that is absent, and answers it.
+// orMessage creates an absent message, and returns the message.
 func orMessage[T any, M interface {
 	*T
 	proto.Message

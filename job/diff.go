@@ -7,9 +7,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Diff says what changes from old to new, by field path in the order of the
-// file; nil is a job that does not exist. Default both first, or defaults
-// that were written down count as changes.
+// Diff returns what changes from old to new, by field path in the order of the file; nil
+// is a job that does not exist. Call Default on both first: otherwise defaults that were
+// written down count as changes.
 func Diff(old, new *nusav1.JobSpec) []*nusav1.DiffLine {
 	before, after := leaves(old), leaves(new)
 	was := map[string]string{}
@@ -32,7 +32,7 @@ func Diff(old, new *nusav1.JobSpec) []*nusav1.DiffLine {
 	return out
 }
 
-// leaf is a scalar, or an empty list or mapping. Its text is never empty.
+// leaf is a scalar or an empty list or mapping. Its text is never empty.
 type leaf struct{ path, text string }
 
 func leaves(spec *nusav1.JobSpec) []leaf {
@@ -41,7 +41,7 @@ func leaves(spec *nusav1.JobSpec) []leaf {
 	}
 	n, err := tree(spec.ProtoReflect())
 	if err != nil {
-		// Only a spec that Validate refuses has no file form.
+		// Only a spec that Validate refuses cannot be written as a file.
 		return []leaf{{"", err.Error()}}
 	}
 	return appendLeaves(nil, n, "")

@@ -13,7 +13,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxArgs is how many arguments a command may have.
+// maxArgs bounds the arguments of a command.
 const maxArgs = 1024
 
 // ProcessConfig is the config of a task of the driver process.
@@ -21,10 +21,10 @@ type ProcessConfig struct {
 	// Command is the program: a path, or a name looked up in PATH.
 	Command string
 	Args    []string
-	// User to run as; empty = the agent's.
+	// User to run as; empty for the agent's user.
 	User string
-	// Dir is the working directory, below the allocation folder unless
-	// absolute; empty = the task's own folder.
+	// Dir is the working directory, below the allocation folder unless absolute; empty
+	// for the task's own folder.
 	Dir string
 }
 
@@ -38,8 +38,7 @@ func ProcessConfigOf(t *nusav1.Task) ProcessConfig {
 	return out
 }
 
-// config checks the settings of the drivers known here; those of plugins are
-// checked by the driver itself.
+// config checks the settings of the built-in drivers. A plugin checks its own.
 func (c *checker) config(p string, t *nusav1.Task, g *nusav1.Group) {
 	switch t.GetDriver() {
 	case "process":
@@ -51,7 +50,7 @@ func (c *checker) config(p string, t *nusav1.Task, g *nusav1.Group) {
 	}
 }
 
-// knownField notes a field that is none of the known.
+// knownField reports whether a field is known, and adds a problem if not.
 func (c *checker) knownField(at, k string, known []string) bool {
 	if slices.Contains(known, k) {
 		return true
@@ -93,8 +92,7 @@ func (c *checker) processConfig(p string, t *nusav1.Task) {
 	}
 }
 
-// Ulimits are the names of a process' limits, as ulimit and limits.conf have
-// them.
+// Ulimits are the names of the limits of a process, as in ulimit and limits.conf.
 var Ulimits = []string{"as", "core", "cpu", "data", "fsize", "memlock", "nofile", "nproc", "stack"}
 
 // ulimits checks a map of limits: a number, "unlimited", or two of these as
@@ -117,8 +115,8 @@ func (c *checker) ulimits(p string, v *structpb.Value) {
 	}
 }
 
-// ParseUlimit reads a limit; soft is at most hard. Unlimited is the greatest
-// number there is.
+// ParseUlimit reads a limit; soft is at most hard. "unlimited" gives the greatest
+// number.
 func ParseUlimit(v any) (soft, hard uint64, err error) {
 	one := func(s string) uint64 {
 		if s == "unlimited" {

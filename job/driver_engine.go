@@ -9,21 +9,21 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Least memory in bytes: of what Docker starts, and of an Incus container in
-// which the supervisor of its command has to fit as well.
+// Least memory in bytes: of a Docker container, and of an Incus container, which also
+// holds the supervisor of its command.
 const (
 	DockerMinMemory = 6 << 20
 	IncusMinMemory  = 24 << 20
 )
 
-// dockerFields and incusFields of the config of a task; examples/docker.yaml and
-// examples/incus.yaml explain them.
+// dockerFields and incusFields are the fields of a task's config; examples/docker.yaml
+// and examples/incus.yaml explain them.
 var (
 	dockerFields = []string{"image", "pull", "entrypoint", "command", "args", "user", "dir", "labels", "network", "udp", "pids_limit", "cpu_hard_limit", "privileged"}
 	incusFields  = []string{"image", "type", "command", "args", "dir", "user", "profiles", "config", "devices", "target"}
 )
 
-// dockerConfig: what has to be there, and its values, the driver knows.
+// dockerConfig checks the names of the fields. The driver checks the values.
 func (c *checker) dockerConfig(p string, t *nusav1.Task) {
 	for _, k := range sorted(t.GetConfig().GetFields()) {
 		c.knownField(c.join(p, k), k, dockerFields)
@@ -31,7 +31,7 @@ func (c *checker) dockerConfig(p string, t *nusav1.Task) {
 	c.leastMemory(p, t, DockerMinMemory)
 }
 
-// leastMemory refuses a limit that the engine would refuse on the node.
+// leastMemory refuses a memory limit that the engine would refuse on the node.
 func (c *checker) leastMemory(p string, t *nusav1.Task, least int64) {
 	if m := t.GetResources().GetMemoryBytes(); m > 0 && m < least {
 		c.fail(strings.TrimSuffix(p, ".config")+".resources.memory", "%s, driver %s needs at least %s", FormatBytes(m), t.GetDriver(), FormatBytes(least))
@@ -78,8 +78,8 @@ func (c *checker) incusConfig(p string, t *nusav1.Task, g *nusav1.Group) {
 	}
 }
 
-// texts checks a map of an engine's own keys, which are all texts to it: numbers
-// and truth values are written as such.
+// texts checks a map of an engine's own keys. Its values are text to the engine; numbers
+// and booleans are converted.
 func (c *checker) texts(p string, v *structpb.Value) {
 	s, ok := v.GetKind().(*structpb.Value_StructValue)
 	if !ok {
@@ -112,7 +112,7 @@ func (c *checker) devices(p string, v *structpb.Value) {
 	}
 }
 
-// at is the path of a key that may have dots in it.
+// at returns the path of a key that may contain dots.
 func (c *checker) at(p, k string) string {
 	if c.quiet {
 		return ""

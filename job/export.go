@@ -9,19 +9,18 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Export writes a stored spec as the job file that somebody would write for
-// it: what Default fills in anyhow is left out, but for the namespace, the
-// type and the counts, which say what the job is. Submitting the file changes
-// nothing. It refuses what Marshal refuses.
+// Export writes a stored spec as a short job file: without the values that Default fills
+// in, except namespace, type and counts, which say what the job is. A submit of the
+// file changes nothing. Errors are those of Marshal.
 func Export(spec *nusav1.JobSpec, format Format) ([]byte, error) {
 	spec = proto.CloneOf(spec)
 	undefault(spec)
 	return Marshal(spec, format)
 }
 
-// undefault takes out, in place, what Default puts back. Messages that Default
-// does not make stay, even when they are empty: an empty regions of a group
-// still takes the place of the job's.
+// undefault removes, in place, the values that Default fills in. Messages that Default
+// does not create stay even when empty: an empty `regions` of a group still replaces
+// that of the job.
 func undefault(spec *nusav1.JobSpec) {
 	dropPtr(&spec.Priority, defaultPriority)
 	undefaultRegions(spec.Regions)
@@ -56,7 +55,7 @@ func undefaultGroup(g *nusav1.Group) {
 	if r := g.Reschedule; r != nil {
 		dropPtr(&r.Attempts, defaultReschedules)
 		if b := r.Backoff; b != nil {
-			// What the longest pause is by default depends on the first one.
+			// The default of the longest time depends on the first one.
 			dropDuration(&b.To, max(defaultBackoffTo, b.From.AsDuration()))
 			dropDuration(&b.From, defaultBackoffFrom)
 		}

@@ -10,8 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestExportRoundTrip: a stored spec, written and submitted again, is the
-// stored spec.
+// TestExportRoundTrip: an exported spec that is submitted again equals the stored spec.
 func TestExportRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stored := anySpec(t)
@@ -33,8 +32,7 @@ func TestExportRoundTrip(t *testing.T) {
 	})
 }
 
-// TestExportIsShort: what an author left to the defaults is not in the file
-// that is exported, and what the author wrote is.
+// TestExportIsShort: an exported file has what the author wrote, and no defaults.
 func TestExportIsShort(t *testing.T) {
 	files, err := filepath.Glob("../examples/*.yaml")
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// forms show what stands where a mapping or a list is wanted, by the message or,
-// of a map or a list, by the field. A test reads each of them, and that none is
-// missing.
+// forms has an example for each mapping and list of a file, by the name of the message
+// or, for maps and lists, of the field. A test parses each example and checks that none
+// is missing.
 var forms = map[protoreflect.FullName]string{
 	"nusa.v1.JobSpec":        "{name: api, groups: {web: {tasks: {main: {driver: process, config: {command: sleep}}}}}}",
 	"nusa.v1.JobSpec.groups": "{web: {count: 2, tasks: {main: {driver: process, config: {command: sleep}}}}}",
@@ -45,8 +45,8 @@ var forms = map[protoreflect.FullName]string{
 	structName: "{command: sleep}",
 }
 
-// form is " such as …" for an error about the shape of a value, "" where there
-// is none.
+// form returns " such as …" for an error about the shape of a value; "" without an
+// example.
 func form(name protoreflect.FullName) string {
 	if f := forms[name]; f != "" {
 		return " such as " + f
@@ -54,37 +54,37 @@ func form(name protoreflect.FullName) string {
 	return ""
 }
 
-// wordings are fields of other schedulers and what is written here instead.
+// wordings has the fields of other schedulers, and what to write instead.
 var wordings = map[string]string{
-	"anti_affinity":     `apart: [db] keeps all that have the tag db, of whatever job, on different nodes; spread: {by: 'node.labels["rack"]'} keeps a group's instances apart as far as that goes`,
+	"anti_affinity":     `apart: [db] keeps instances with the tag db, of any job, on different nodes; spread: {by: 'node.labels["rack"]'} spreads a group's instances as far as possible`,
 	"node_selector":     `constraints: ['node.labels["disk"] == "ssd"'] chooses nodes`,
 	"datacenters":       "regions: {allow: [{name: japaneast}]} chooses regions",
 	"region":            "regions: {allow: [{name: japaneast}]} chooses regions",
 	"replicas":          "count, of a group, says how many",
 	"instances":         "count, of a group, says how many",
-	"image":             "config: {image: …}, of a task, has what its driver takes",
-	"command":           "config: {command: …}, of a task, has what its driver takes",
-	"args":              "config: {args: […]}, of a task, has what its driver takes",
+	"image":             "config: {image: …}, of a task, has the settings of its driver",
+	"command":           "config: {command: …}, of a task, has the settings of its driver",
+	"args":              "config: {args: […]}, of a task, has the settings of its driver",
 	"environment":       "env, of a task, has the variables",
 	"health_check":      "check, of a task, says when it is healthy",
 	"healthcheck":       "check, of a task, says when it is healthy",
 	"liveness_probe":    "check, of a task, says when it is healthy",
 	"readiness_probe":   "check, of a task, says when it is healthy",
-	"limits":            "resources: {cpu: 500m, memory: 256MiB} is both what is kept for a task and its limit",
-	"requests":          "resources: {cpu: 500m, memory: 256MiB} is both what is kept for a task and its limit",
-	"containers":        "tasks, of a group, has them by name",
-	"restart_policy":    "restart, of a task, and reschedule, of a group, say it",
-	"backoff_limit":     "restart, of a task, and reschedule, of a group, say it",
-	"periodic":          "a job that runs at set times is not there yet",
-	"schedule":          "a job that runs at set times is not there yet",
-	"cron":              "a job that runs at set times is not there yet",
-	"depends_on":        "jobs that wait for others are not there yet",
-	"termination_grace": "kill_timeout, of a task, says it",
-	"stop_grace_period": "kill_timeout, of a task, says it",
+	"limits":            "resources: {cpu: 500m, memory: 256MiB} is both what is reserved for a task and its limit",
+	"requests":          "resources: {cpu: 500m, memory: 256MiB} is both what is reserved for a task and its limit",
+	"containers":        "tasks, of a group, lists them by name",
+	"restart_policy":    "restart, of a task, and reschedule, of a group, set it",
+	"backoff_limit":     "restart, of a task, and reschedule, of a group, set it",
+	"periodic":          "jobs that run at set times are not supported yet",
+	"schedule":          "jobs that run at set times are not supported yet",
+	"cron":              "jobs that run at set times are not supported yet",
+	"depends_on":        "jobs that wait for other jobs are not supported yet",
+	"termination_grace": "kill_timeout, of a task, sets it",
+	"stop_grace_period": "kill_timeout, of a task, sets it",
 }
 
-// wording is what to write instead of a field that is none here: of another
-// scheduler, or of another place of this one's file.
+// wording returns what to write instead of an unknown field: one of another scheduler, or
+// one of another place in the file. "" when nothing is known.
 func wording(key string) string {
 	// nodeSelector, node-selector
 	var b strings.Builder
@@ -111,8 +111,8 @@ func wording(key string) string {
 			at = append(at, parent)
 		}
 	}
-	// The regions of a group are those of the job again; further places would
-	// tell nobody where.
+	// The regions of a group have the same fields as those of the job. More than two
+	// places do not help the author.
 	at = slices.DeleteFunc(at, func(p string) bool { return strings.HasPrefix(p, "groups.NAME.regions") })
 	if len(at) == 0 || len(at) > 2 {
 		return ""
@@ -128,9 +128,8 @@ func cutLast(path string) (parent, name string, found bool) {
 	return path[:i], path[i+1:], true
 }
 
-// paths are all fields of a message's file form, in its order: NAME stands for
-// the keys of a map, [] for the items of a list. Messages in above are not gone
-// into again.
+// paths returns all fields of a message's file form, in its order: NAME stands for the
+// keys of a map, [] for the items of a list. Messages in above are not entered again.
 func paths(md protoreflect.MessageDescriptor, below string, above []protoreflect.FullName) []string {
 	var out []string
 	if slices.Contains(above, md.FullName()) {

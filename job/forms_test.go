@@ -71,9 +71,9 @@ func shapes() []shape {
 	return out
 }
 
-// TestForms: for every mapping and list of a job file there is a form, and it can
-// be read.
-func TestForms(t *testing.T) {
+// TestEveryShapeHasAValidExample: every mapping and list of a job file has an example
+// that can be read.
+func TestEveryShapeHasAValidExample(t *testing.T) {
 	known := map[protoreflect.FullName]bool{}
 	for _, s := range shapes() {
 		known[s.name] = true
@@ -101,8 +101,9 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestWordings: what is said instead of another's field names fields there are.
-func TestWordings(t *testing.T) {
+// TestHintsNameExistingFields: the hints for fields of other schedulers name fields
+// that exist.
+func TestHintsNameExistingFields(t *testing.T) {
 	all := paths((&nusav1.JobSpec{}).ProtoReflect().Descriptor(), "", nil)
 	if !slices.Contains(all, "groups.NAME.tasks.NAME.resources.gpu.model") || !slices.Contains(all, "regions.near[].location.latitude") {
 		t.Errorf("the paths are %v", all)
@@ -113,7 +114,7 @@ func TestWordings(t *testing.T) {
 		}
 		field, _, _ := strings.Cut(text, ":")
 		field, _, _ = strings.Cut(field, ",")
-		if !slices.ContainsFunc(all, func(p string) bool { return p == field || strings.HasSuffix(p, "."+field) }) && !strings.Contains(text, "not there yet") {
+		if !slices.ContainsFunc(all, func(p string) bool { return p == field || strings.HasSuffix(p, "."+field) }) && !strings.Contains(text, "not supported yet") {
 			t.Errorf("%s: %q begins with no field", key, text)
 		}
 	}
@@ -128,8 +129,8 @@ func TestWordings(t *testing.T) {
 	}
 }
 
-// TestLocate: problems that somebody else found get their place.
-func TestLocate(t *testing.T) {
+// TestLocateAddsPositions: problems from elsewhere get positions in the file.
+func TestLocateAddsPositions(t *testing.T) {
 	file := []byte("job:\n  name: a\n  groups:\n    web:\n      tasks:\n        t: {driver: dokcer, config: {image: x}}\n")
 	spec, err := Parse(file, "a.yaml")
 	if err != nil {

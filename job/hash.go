@@ -10,7 +10,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// policies are the fields that only the schedulers read.
+// policies are the fields of a group that only the schedulers read.
 var policies = numbersOf("count", "regions", "reschedule", "disconnect", "update", "spread", "affinities")
 
 func numbersOf(names ...protoreflect.Name) map[protowire.Number]bool {
@@ -21,16 +21,16 @@ func numbersOf(names ...protoreflect.Name) map[protowire.Number]bool {
 	return out
 }
 
-// GroupHash covers what a running instance cannot take over from a changed
-// group, and what makes the work of one that has ended other work: not the
-// count, nor the policies that only the schedulers read. Defaults must be
-// filled in. Equal at every tier.
+// GroupHash returns a hash of the work of a group: of every field except the count and
+// the policies that only the schedulers read. When it changes, running instances must be
+// replaced, and instances that have ended did other work. Defaults must be filled in.
+// Every tier computes the same hash.
 func GroupHash(g *nusav1.Group) uint64 {
-	raw, _ := proto.MarshalOptions{Deterministic: true}.Marshal(g) // only invalid UTF-8 fails, which Validate refuses
+	raw, _ := proto.MarshalOptions{Deterministic: true}.Marshal(g) // it fails only for invalid UTF-8, which Validate refuses
 	return EncodedGroupHash(raw)
 }
 
-// EncodedGroupHash is GroupHash of a group that was encoded deterministically.
+// EncodedGroupHash is GroupHash for a group that was encoded deterministically.
 func EncodedGroupHash(raw []byte) uint64 {
 	h := fnv.New64a()
 	for len(raw) > 0 {

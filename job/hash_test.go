@@ -9,9 +9,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestGroupHash: what only schedulers read does not change it, what runs does,
-// and the group itself is left as it was.
-func TestGroupHash(t *testing.T) {
+// TestGroupHashCoversTheWork: fields that only schedulers read do not change the hash,
+// other fields do, and the group itself is not changed.
+func TestGroupHashCoversTheWork(t *testing.T) {
 	base := func() *nusav1.Group {
 		return &nusav1.Group{
 			Count: proto.Int32(3), Pool: "gold", MaxRuntime: durationpb.New(5),

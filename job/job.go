@@ -1,21 +1,14 @@
-// Package job is the job specification: it reads job files (YAML or JSON) into
-// the canonical nusa.v1.JobSpec and writes them back, fills in defaults,
-// checks every limit, and says what differs between two specs.
-//
-// A client calls Parse; a server calls Default, Validate and Unsupported on
-// each submit, whatever wrote the message.
 package job
 
 import nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 
-// MaxSize is the largest job, in bytes: of the file and of the encoded
-// message.
+// MaxSize bounds a job in bytes: its file and its encoded message.
 const MaxSize = 1 << 20
 
-// DefaultNamespace is the namespace of a job that names none.
+// DefaultNamespace is the namespace of a job without one.
 const DefaultNamespace = "default"
 
-// DefaultPool is the node pool of a group that names none.
+// DefaultPool is the node pool of a group without one.
 const DefaultPool = "default"
 
 // Limits of a job; see job.proto.
@@ -37,8 +30,7 @@ const (
 	MaxColocations = 32
 )
 
-// RegionsOf is where a group would like to be: its own regions, or else the
-// job's; never nil.
+// RegionsOf returns the regions of a group, or else those of the job; never nil.
 func RegionsOf(spec *nusav1.JobSpec, group string) *nusav1.RegionsSpec {
 	if own := spec.GetGroups()[group].GetRegions(); own != nil {
 		return own

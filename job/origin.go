@@ -18,12 +18,12 @@ import (
 // maxAddress bounds Origin.address, in bytes.
 const maxAddress = 253
 
-// ValidateOrigins checks an origin record, all but whether there are such
-// regions. The error is of type Errors.
+// ValidateOrigins checks an origin record, except whether its regions exist. The error
+// is of type Errors.
 func ValidateOrigins(r *nusav1.OriginRecord) error { return validateOrigins(r).err() }
 
-// strangers are the origins in regions that there are not.
-func strangers(r *nusav1.OriginRecord, regions []string) Errors {
+// unknownOrigins returns a problem for each origin whose region does not exist.
+func unknownOrigins(r *nusav1.OriginRecord, regions []string) Errors {
 	c := &checker{}
 	for i, o := range r.GetOrigins() {
 		if regions != nil && o.GetRegion() != "" && !slices.Contains(regions, o.GetRegion()) {
@@ -34,7 +34,7 @@ func strangers(r *nusav1.OriginRecord, regions []string) Errors {
 	return c.errs
 }
 
-// listed are at most ten names.
+// listed returns at most ten names as text.
 func listed(names []string) string {
 	if more := len(names) - 10; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:10], ", "), more)
@@ -50,7 +50,7 @@ func validateOrigins(r *nusav1.OriginRecord) Errors {
 		c.fail("domain", "%v", err)
 	}
 	if n := len(r.GetOrigins()); n == 0 {
-		c.fail("origins", "is missing: name a region at least")
+		c.fail("origins", "is missing: name at least one region")
 	} else {
 		c.count("origins", n, origin.MaxOrigins, "origins")
 	}
@@ -59,7 +59,7 @@ func validateOrigins(r *nusav1.OriginRecord) Errors {
 		at := fmt.Sprintf("origins[%d]", i)
 		c.name(at+".region", o.GetRegion())
 		if seen[o.GetRegion()] {
-			c.fail(at+".region", "%s stands twice", clip(o.GetRegion()))
+			c.fail(at+".region", "%s is given twice", clip(o.GetRegion()))
 		}
 		seen[o.GetRegion()] = true
 		if w := o.GetWeight(); w != 0 && !(w >= origin.MinWeight && w <= origin.MaxWeight) {
@@ -79,13 +79,13 @@ func validateOrigins(r *nusav1.OriginRecord) Errors {
 	return c.errs
 }
 
-// address is a host name or an IP address, with or without a port; or nothing.
+// address checks a host name or an IP address, with or without a port; empty is valid.
 func (c *checker) address(path, s string) {
 	if c.text(path, s, maxAddress); s == "" || len(s) > maxAddress {
 		return
 	}
 	if _, err := netip.ParseAddr(s); err == nil {
-		return // also one of IPv6 without brackets, which has colons but no port
+		return // an IPv6 address without brackets has colons and no port
 	}
 	host := s
 	if strings.Contains(s, ":") {

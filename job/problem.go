@@ -9,22 +9,22 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxProblems is how many faults of one file are told at once.
+// maxProblems bounds the problems that are reported for one file.
 const maxProblems = 20
 
-// Problem is one thing that is wrong with a job, and where.
+// Problem is one fault of a job, and where it is.
 type Problem struct {
-	// File is the name Parse was given; empty when the input was a message.
+	// File is the name that Parse got; empty when the input was a message.
 	File string
-	// Line and Column are 1-based; 0 when the input was a message.
+	// Line and Column count from 1; 0 when the input was a message.
 	Line, Column int
-	// Field is a path such as "groups.web.count"; empty when it is the whole.
+	// Field is a path such as "groups.web.count"; empty for the whole input.
 	Field   string
 	Message string
 	Reason  nusav1.Reason
 }
 
-// Error is one line: hello.yaml:12:7: groups.web.cuont: unknown field.
+// Error returns one line: "hello.yaml:12:7: groups.web.cuont: unknown field".
 func (p Problem) Error() string {
 	var b strings.Builder
 	if p.File != "" {
@@ -41,15 +41,15 @@ func (p Problem) Error() string {
 	return b.String()
 }
 
-// Proto is the problem as it travels in the details of a gRPC status.
+// Proto converts the problem for the details of a gRPC status.
 func (p Problem) Proto() *nusav1.Problem {
 	return &nusav1.Problem{Field: p.Field, Line: int32(p.Line), Column: int32(p.Column), Message: p.Message, Reason: p.Reason}
 }
 
-// Errors is at least one problem, in the order of the input, at most 20.
+// Errors has 1..20 problems in the order of the input.
 type Errors []Problem
 
-// Error is one line per problem.
+// Error returns one line per problem.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i, p := range e {
@@ -58,7 +58,7 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Proto is every problem as it travels in the details of a gRPC status.
+// Proto converts the problems for the details of a gRPC status.
 func (e Errors) Proto() []*nusav1.Problem {
 	out := make([]*nusav1.Problem, len(e))
 	for i, p := range e {
@@ -67,8 +67,7 @@ func (e Errors) Proto() []*nusav1.Problem {
 	return out
 }
 
-// err is e as an error: nil when there is no problem, sorted and cut
-// otherwise.
+// err returns e as an error, sorted and cut; nil without a problem.
 func (e Errors) err() error {
 	if len(e) == 0 {
 		return nil

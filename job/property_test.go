@@ -190,9 +190,9 @@ func anyTask(t *rapid.T) *nusav1.Task {
 	return out
 }
 
-// TestRoundTrip: both syntaxes hold all of a valid spec, and its defaulted
-// form is valid, is a fixed point and differs from nothing.
-func TestRoundTrip(t *testing.T) {
+// TestFilesHoldTheWholeSpec: both syntaxes hold all of a valid spec. Its defaulted form
+// is valid, a fixed point of Default, and equal to itself in a diff.
+func TestFilesHoldTheWholeSpec(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := anySpec(t)
 		if err := Validate(spec); err != nil {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/big"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,9 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// byteUnits are the suffixes of sizes. M is read as MiB is: in a job file
-// nobody means the five per cent between them, and Mi, M and MiB of one file
-// must not differ.
+// byteUnits are the suffixes of sizes. M means MiB: no author intends the five per cent
+// between MB and MiB, and M, Mi and MiB in one file must not differ.
 var byteUnits = map[string]int64{
 	"": 1, "B": 1,
 	"K": 1 << 10, "k": 1 << 10, "Ki": 1 << 10, "KiB": 1 << 10,
@@ -81,8 +81,11 @@ func whole(r *big.Rat, s, what string) (int64, error) {
 	return r.Num().Int64(), nil
 }
 
-// ErrUnit: a number has a unit that is none of those for its quantity.
+// ErrUnit: a number has a unit that its quantity does not have.
 var ErrUnit = errors.New("unknown unit")
+
+// durationUnits are the units of time.ParseDuration.
+var durationUnits = []string{"ns", "us", "µs", "μs", "ms", "s", "m", "h"}
 
 // ParseDuration reads a duration such as 30s, 1h30m or 250ms.
 func ParseDuration(s string) (time.Duration, error) {
@@ -99,13 +102,13 @@ func ParseDuration(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("%s is negative", clip(s))
 	case aerr == nil && suffix == "":
 		return 0, fmt.Errorf("%s has no unit: write %ss, %sms, %sm or %sh", s, s, s, s, s)
-	case aerr == nil && strings.Contains(err.Error(), "unknown unit"):
+	case aerr == nil && !slices.Contains(durationUnits, suffix):
 		return 0, fmt.Errorf("%w %q: one of ns, us, ms, s, m, h", ErrUnit, suffix)
 	}
 	return 0, fmt.Errorf("%q is not a duration such as 30s, 10m or 24h", clip(s))
 }
 
-// FormatBytes writes a size with the greatest unit that is exact.
+// FormatBytes returns a size with the greatest unit that is exact.
 func FormatBytes(n int64) string {
 	for _, u := range []string{"PiB", "TiB", "GiB", "MiB", "KiB"} {
 		if unit := byteUnits[u]; n != 0 && n%unit == 0 {
@@ -115,7 +118,7 @@ func FormatBytes(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// FormatCPU writes thousandths of a core: 500m, or 2 for whole cores.
+// FormatCPU returns thousandths of a core as text: 500m, or 2 for whole cores.
 func FormatCPU(milli int64) string {
 	if milli%1000 == 0 {
 		return strconv.FormatInt(milli/1000, 10)
@@ -123,7 +126,7 @@ func FormatCPU(milli int64) string {
 	return strconv.FormatInt(milli, 10) + "m"
 }
 
-// FormatDuration writes a duration without parts that are nought: 24h, 1m30s.
+// FormatDuration returns a duration as text without parts that are 0: 24h, 1m30s.
 func FormatDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -135,8 +138,8 @@ func FormatDuration(d time.Duration) string {
 	return s
 }
 
-// goDuration is a message as a duration; false beyond 292 years or when it is
-// not normal.
+// goDuration converts a duration; false beyond 292 years, or when the message is
+// invalid.
 func goDuration(d *durationpb.Duration) (time.Duration, bool) {
 	const most = math.MaxInt64/int64(time.Second) - 1
 	if d.CheckValid() != nil || d.GetSeconds() > most || d.GetSeconds() < -most {
@@ -145,7 +148,7 @@ func goDuration(d *durationpb.Duration) (time.Duration, bool) {
 	return d.AsDuration(), true
 }
 
-// clip keeps a quoted input short.
+// clip shortens an input for a message.
 func clip(s string) string {
 	const most = 60
 	if r := []rune(s); len(r) > most {

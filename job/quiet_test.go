@@ -83,10 +83,10 @@ func good() *nusav1.JobSpec {
 	return s
 }
 
-// TestQuietFindsWhatLoudFinds: the first pass over a spec, which makes no paths,
-// sees a fault where the second one names it: mostly single faults, each a field
-// of a valid spec replaced by a random one.
-func TestQuietFindsWhatLoudFinds(t *testing.T) {
+// TestQuietCheckFindsEveryFault: the first pass over a spec, which builds no paths, finds
+// a fault whenever the second pass names one. Most specs have one fault: a field of a
+// valid spec with a random value.
+func TestQuietCheckFindsEveryFault(t *testing.T) {
 	r := rand.New(rand.NewSource(3))
 	single, bad := 0, map[string]int{}
 	for range 20_000 {

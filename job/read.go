@@ -18,9 +18,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/origin"
 )
 
-// Parse reads one job file, YAML or JSON, and checks it as Validate does.
-// Defaults are not filled in. The error is of type Errors; filename is only
-// for its lines.
+// Parse reads one job file, YAML or JSON, and checks it as Validate does. It does not
+// fill in defaults. The error is of type Errors; filename is for its lines.
 func Parse(data []byte, filename string) (*nusav1.JobSpec, error) {
 	docs, err := documents(data, filename)
 	if err != nil {
@@ -42,9 +41,9 @@ func Parse(data []byte, filename string) (*nusav1.JobSpec, error) {
 	return spec, nil
 }
 
-// ParseRegions reads one or more region definitions, separated by "---", and
-// checks them as ValidateRegion does, and that no region has two. The error is
-// of type Errors.
+// ParseRegions reads one or more region definitions, separated by "---". It checks each
+// as ValidateRegion does, and that no region is defined twice. The error is of type
+// Errors.
 func ParseRegions(data []byte, filename string) ([]*nusav1.RegionDefinition, error) {
 	return parseAll(data, filename, kind[*nusav1.RegionDefinition]{
 		key: "region", fresh: func() *nusav1.RegionDefinition { return &nusav1.RegionDefinition{} },
@@ -53,14 +52,14 @@ func ParseRegions(data []byte, filename string) ([]*nusav1.RegionDefinition, err
 	})
 }
 
-// ParseOrigins reads YAML or JSON of one or more origin records, one a document,
-// and checks that no domain has two. Regions are those that there are; nil leaves
-// that aside. Errors are as those of ParseRegions.
+// ParseOrigins reads one or more origin records, separated by "---". It checks each as
+// ValidateOrigins does, and that no domain has two records. regions are the existing
+// regions; nil skips that check. The error is of type Errors.
 func ParseOrigins(data []byte, filename string, regions []string) ([]*nusav1.OriginRecord, error) {
 	return parseAll(data, filename, kind[*nusav1.OriginRecord]{
 		key: "record", fresh: func() *nusav1.OriginRecord { return &nusav1.OriginRecord{} },
 		validate: func(r *nusav1.OriginRecord) Errors {
-			return append(validateOrigins(r), strangers(r, regions)...)
+			return append(validateOrigins(r), unknownOrigins(r, regions)...)
 		},
 		nameAt: "domain", name: func(r *nusav1.OriginRecord) string {
 			domain, _ := origin.ParsePattern(r.GetDomain())
@@ -69,9 +68,9 @@ func ParseOrigins(data []byte, filename string, regions []string) ([]*nusav1.Ori
 	})
 }
 
-// Locate gives problems that name a field, and no place, the place of that field
-// in a file that Parse accepts, or of the nearest field around it. Those of no
-// field stay as they are.
+// Locate returns the problems with positions in a file that Parse accepts. A problem
+// with a field and without a position gets the position of the field, or of the nearest
+// field around it.
 func Locate(data []byte, filename string, problems Errors) Errors {
 	docs, err := documents(data, filename)
 	if err != nil || len(docs) != 1 {
@@ -85,7 +84,7 @@ func Locate(data []byte, filename string, problems Errors) Errors {
 			d.errs = Errors{p}
 			d.locate()
 			if p.File = filename; d.errs[0].Line != docs[0].Line || d.errs[0].Column != docs[0].Column {
-				p = d.errs[0] // else nothing around it stands in the file
+				p = d.errs[0] // otherwise the file has no field around it
 			}
 		}
 		out = append(out, p)
@@ -93,12 +92,12 @@ func Locate(data []byte, filename string, problems Errors) Errors {
 	return out
 }
 
-// kind is what files of one message are about.
+// kind describes the files of one message.
 type kind[M proto.Message] struct {
-	key      string // that the content may stand below
+	key      string // the content may be below this key
 	fresh    func() M
 	validate func(M) Errors
-	// nameAt is the field that tells documents apart, name what it says.
+	// nameAt is the path of the field that identifies a document, name its value.
 	nameAt string
 	name   func(M) string
 }
@@ -111,7 +110,7 @@ func parseAll[M proto.Message](data []byte, filename string, k kind[M]) ([]M, er
 	}
 	var out []M
 	var errs Errors
-	lines := map[string]int{} // of each name
+	lines := map[string]int{} // by name
 	for _, n := range docs {
 		m := k.fresh()
 		d := newDecoder(filename, n)
@@ -120,7 +119,7 @@ func parseAll[M proto.Message](data []byte, filename string, k kind[M]) ([]M, er
 			d.errs = k.validate(m)
 			name := k.name(m)
 			if before, twice := lines[name]; twice && name != "" {
-				d.errs = append(d.errs, Problem{Field: k.nameAt, Message: fmt.Sprintf("%s stands twice in this file, first in line %d", clip(name), before)})
+				d.errs = append(d.errs, Problem{Field: k.nameAt, Message: fmt.Sprintf("%s is given twice in this file, first in line %d", clip(name), before)})
 			} else {
 				lines[name] = d.at[k.nameAt].line
 			}
@@ -156,7 +155,7 @@ func documents(data []byte, filename string) ([]*doc.Node, error) {
 	return docs, nil
 }
 
-// unwrap accepts a file whose content stands below one key, "job:".
+// unwrap returns the content of a file, which may be below one key such as "job:".
 func unwrap(n *doc.Node, key string) *doc.Node {
 	if n.Kind == doc.Map && len(n.Entries) == 1 && n.Entries[0].Key == key && n.Entries[0].Value.Kind == doc.Map {
 		return n.Entries[0].Value
@@ -166,7 +165,7 @@ func unwrap(n *doc.Node, key string) *doc.Node {
 
 type position struct{ line, column int }
 
-// decoder fills messages from a tree and remembers where each field stood.
+// decoder fills messages from a tree and records the position of each field.
 type decoder struct {
 	file string
 	at   map[string]position
@@ -181,7 +180,7 @@ func (d *decoder) fail(line, column int, path, format string, args ...any) {
 	d.errs = append(d.errs, Problem{File: d.file, Line: line, Column: column, Field: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// locate gives problems of Validate the position of their field, or of the
+// locate sets the positions of problems without one: that of their field, or of the
 // nearest field around it.
 func (d *decoder) locate() {
 	for i := range d.errs {
@@ -227,8 +226,8 @@ func (d *decoder) message(n *doc.Node, m protoreflect.Message, path string) {
 	}
 }
 
-// coordinate tells a latitude or a longitude: 0 is as good a value as another,
-// so it is always written, and never assumed.
+// coordinate reports whether a field is a latitude or a longitude. There 0 is an
+// ordinary value, so it must be written and is never assumed.
 func coordinate(fd protoreflect.FieldDescriptor) bool {
 	return fd.Kind() == protoreflect.DoubleKind && fd.ContainingMessage().FullName() == locationName
 }
@@ -260,8 +259,8 @@ func (d *decoder) unknown(e doc.Entry, path string, cols []column, md protorefle
 	d.fail(e.Line, e.Column, path, "unknown field, known here are %s", strings.Join(names, ", "))
 }
 
-// field sets one field of m. What has no value at all, such as a list whose
-// entries are commented out, stays absent.
+// field sets one field of m. A field without a value, such as a list whose entries are
+// commented out, stays absent.
 func (d *decoder) field(e doc.Entry, m protoreflect.Message, c column, path string) {
 	target := m
 	if c.via != nil {
@@ -308,12 +307,12 @@ func (d *decoder) mapping(n *doc.Node, m protoreflect.Map, fd protoreflect.Field
 		v := m.NewValue()
 		switch {
 		case e.Value.Kind == doc.Null && value.Message() != nil:
-			// "http:" alone is a port with every default.
+			// "http:" without a value is a port with every default.
 		case e.Value.Kind == doc.Null:
 			d.fail(e.Line, e.Column, p, "has no value")
 			continue
 		case value.Kind() == protoreflect.StringKind && (e.Value.Kind == doc.Number || e.Value.Kind == doc.Bool):
-			// PORT: 8080 in an environment can only mean the text.
+			// A number in an environment, such as PORT: 8080, means its text.
 			v = protoreflect.ValueOfString(e.Value.Text)
 		case !d.value(e.Value, &v, value, rule{}, p):
 			continue
@@ -337,7 +336,7 @@ func (d *decoder) list(n *doc.Node, l protoreflect.List, fd protoreflect.FieldDe
 	}
 }
 
-// value reads one value into *v; false, with a problem noted, when it cannot.
+// value reads one value into *v. It returns false, and adds a problem, when it fails.
 func (d *decoder) value(n *doc.Node, v *protoreflect.Value, fd protoreflect.FieldDescriptor, r rule, path string) bool {
 	before := len(d.errs)
 	if md := fd.Message(); md != nil {
@@ -374,7 +373,7 @@ func (d *decoder) duration(n *doc.Node, v *protoreflect.Value, path string) {
 	*v = protoreflect.ValueOfMessage(durationpb.New(t).ProtoReflect())
 }
 
-// config reads a driver's free settings.
+// config reads the free settings of a driver.
 func (d *decoder) config(n *doc.Node, path string) *structpb.Struct {
 	if n.Kind != doc.Map {
 		d.fail(n.Line, n.Column, path, "must be a mapping%s, not %s", form(structName), n.Kind)

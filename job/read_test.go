@@ -52,9 +52,9 @@ func firstDifference(got, want string) string {
 	return "no difference"
 }
 
-// TestBadInput reads testdata/bad.txt: files, each after a line "=== name",
+// TestErrorsOfBadFiles reads testdata/bad.txt: files, each after a line "=== name",
 // and after "---" the lines of the error.
-func TestBadInput(t *testing.T) {
+func TestErrorsOfBadFiles(t *testing.T) {
 	text, err := os.ReadFile("testdata/bad.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -80,9 +80,9 @@ func TestBadInput(t *testing.T) {
 	golden(t, "bad.txt", out.String())
 }
 
-// TestDesignFile reads every field there is, in both wordings, and compares
-// the message.
-func TestDesignFile(t *testing.T) {
+// TestEveryFieldIsRead reads every field, in both of its spellings, and compares the
+// message.
+func TestEveryFieldIsRead(t *testing.T) {
 	data, err := os.ReadFile("testdata/full.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -100,8 +100,7 @@ func TestDesignFile(t *testing.T) {
 
 	var unset []string
 	missing(spec.ProtoReflect(), "", map[string]bool{}, &unset)
-	// One of three kinds of a check, and one of two ways to say near, exclude
-	// the others.
+	// A check has one of three kinds, and near one of several targets.
 	slices.Sort(unset)
 	if got := strings.Join(unset, " "); got != "" {
 		t.Errorf("testdata/full.yaml does not set %s: every field of the file is to be read in this test", got)

@@ -11,7 +11,7 @@ import (
 //go:embed sample.yaml.tmpl
 var sampleText string
 
-// Sample is a commented job file to start from. The name must be valid.
+// Sample returns a commented job file to start from. The name must be valid.
 func Sample(name string, kind nusav1.JobType) (string, error) {
 	funcs := template.FuncMap{
 		// pad aligns the comment after the type.
@@ -30,7 +30,7 @@ func Sample(name string, kind nusav1.JobType) (string, error) {
 	return b.String(), err
 }
 
-// ParseType reads a job's type as files write it; false when it is none.
+// ParseType reads a job type as files write it; false for another text.
 func ParseType(s string) (nusav1.JobType, bool) {
 	values := nusav1.JobType(0).Descriptor().Values()
 	for i := range values.Len() {

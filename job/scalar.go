@@ -11,7 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job/doc"
 )
 
-// scalar reads a text, number, truth or enumeration.
+// scalar reads a text, number, boolean or enumeration.
 func (d *decoder) scalar(n *doc.Node, v *protoreflect.Value, fd protoreflect.FieldDescriptor, r rule, path string) {
 	switch fd.Kind() {
 	case protoreflect.StringKind:
@@ -47,7 +47,7 @@ func quoteHint(n *doc.Node) string {
 	return ""
 }
 
-// describe says what stands there: the number, or its kind.
+// describe returns the number, or the kind of another value.
 func describe(n *doc.Node) string {
 	if n.Kind == doc.Number {
 		return clip(n.Text)
@@ -86,7 +86,7 @@ func (d *decoder) integer(n *doc.Node, v *protoreflect.Value, fd protoreflect.Fi
 		i, err = ParseCPU(n.Text)
 	case r.unit == size:
 		i, err = ParseBytes(n.Text)
-	case n.Kind == doc.String && len(n.Text) > 18 && strings.Trim(n.Text, "-0123456789") == "": // YAML's reader gives up on it
+	case n.Kind == doc.String && len(n.Text) > 18 && strings.Trim(n.Text, "-0123456789") == "": // too long for the YAML reader, which makes it text
 		d.fail(n.Line, n.Column, path, "%s is too large", clip(n.Text))
 		return
 	case n.Kind != doc.Number:

@@ -6,11 +6,11 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// The file form of a message is its proto form, with these differences:
-// enumerations are written as their lower-case value without the prefix,
-// durations as 1m30s, and what stands in rules and lists below.
+// The file form of a message is its proto form with these differences: enumerations are
+// lower-case values without the prefix, durations are text such as 1m30s, and the rules
+// and lists below apply.
 
-// unit is how a whole number is written.
+// unit is the written form of a whole number.
 type unit int
 
 const (
@@ -19,18 +19,16 @@ const (
 	size       // 256MiB
 )
 
-// rule is what is special about the file form of one field.
+// rule is how the file form of one field differs.
 type rule struct {
-	// name in files, when it is not the proto's.
+	// name in files, when it differs from the proto's.
 	name string
-	// also is another name that is read.
+	// also is another accepted name.
 	also string
 	unit unit
-	// inline fields of the message stand in the parent itself, under these
-	// names.
+	// inline: the fields of the message are in the parent, under these names.
 	inline map[string]string
-	// positive refuses a written 0, which the message could not tell from
-	// absent.
+	// positive refuses a written 0, which in the message would mean absent.
 	positive bool
 }
 
@@ -51,7 +49,7 @@ var rules = map[protoreflect.FullName]rule{
 	"nusa.v1.RegionDefinition.name":  {also: "region"},
 }
 
-// lists are messages of one repeated field that are written as that list.
+// lists are messages with one repeated field that are written as a list.
 var lists = map[protoreflect.FullName]protoreflect.Name{
 	"nusa.v1.Colocation":   "groups",
 	"nusa.v1.CommandCheck": "command",
@@ -63,17 +61,17 @@ const (
 	locationName = "nusa.v1.Location"
 )
 
-// column is a field as it stands in a file.
+// column is a field of a file.
 type column struct {
 	name string
 	fd   protoreflect.FieldDescriptor
-	// via is the field of the parent that holds the message fd is of, for
-	// inline messages; else nil.
+	// via is the field of the parent with the inline message of fd; nil for a field
+	// that is not inline.
 	via protoreflect.FieldDescriptor
 	rule
 }
 
-// columns are the fields of a message in the order of a file.
+// columns returns the fields of a message in the order of a file.
 func columns(md protoreflect.MessageDescriptor) []column {
 	var out []column
 	for i := range md.Fields().Len() {
@@ -96,8 +94,8 @@ func columns(md protoreflect.MessageDescriptor) []column {
 	return out
 }
 
-// enumName is an enumeration's value as files write it: JOB_TYPE_BATCH is
-// "batch"; the unspecified value has none.
+// enumName returns the name of an enumeration value in files: "batch" for
+// JOB_TYPE_BATCH; "" for the unspecified value.
 func enumName(v protoreflect.EnumValueDescriptor) string {
 	if v == nil || v.Number() == 0 {
 		return ""
@@ -117,8 +115,8 @@ func enumNames(ed protoreflect.EnumDescriptor) []string {
 	return out
 }
 
-// join is the path of a field or key below path: keys that are not plain words
-// are quoted.
+// join returns the path of a field or key below path. A key that is not a plain word is
+// quoted.
 func join(path, key string) string {
 	plainKey := key != ""
 	for _, c := range key {

@@ -22,8 +22,8 @@ func mustParse(t *testing.T, text string) *nusav1.JobSpec {
 	return spec
 }
 
-// TestDefaults shows every default: the least job, filled in.
-func TestDefaults(t *testing.T) {
+// TestDefaultsOfTheSmallestJob shows every default.
+func TestDefaultsOfTheSmallestJob(t *testing.T) {
 	spec := mustParse(t, `
 name: a
 regions: {near: [{region: x, max_rtt: 1ms, required: true}, {region: y}]}
@@ -70,7 +70,7 @@ groups.web.tasks.server.resources.gpu: not supported yet by driver process`)
 	}
 	spec.Groups["web"].Tasks["tcp"].Driver = "proces"
 	if slip := Unsupported(spec).Error(); !strings.HasSuffix(slip, `groups.web.tasks.tcp.driver: there is no driver "proces", did you mean "process"?`) {
-		t.Errorf("a slip of the pen: %s", slip)
+		t.Errorf("a mistyped driver: %s", slip)
 	}
 	for _, p := range got.Proto() {
 		if p.GetReason() != nusav1.Reason_REASON_UNSUPPORTED || p.GetField() == "" {
@@ -185,8 +185,8 @@ groups:
 	}
 }
 
-// TestHostileMessages: what no file can say, a client can send.
-func TestHostileMessages(t *testing.T) {
+// TestHostileMessagesAreRefused: a client can send messages that no file can hold.
+func TestHostileMessagesAreRefused(t *testing.T) {
 	task := func() *nusav1.Task {
 		return &nusav1.Task{Driver: "process", Config: &structpb.Struct{Fields: map[string]*structpb.Value{"command": structpb.NewStringValue("x")}}}
 	}
@@ -236,7 +236,7 @@ func TestHostileMessages(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v\nwant %s", err, want)
 		}
-		// Servers may ask all of it of anything.
+		// Servers call all of these on any message.
 		full := proto.CloneOf(s)
 		Default(full)
 		_, _, _ = Unsupported(full), Warnings(full), Diff(s, full)
@@ -262,10 +262,8 @@ func manyGroups(s *nusav1.JobSpec) {
 	}
 }
 
-// TestDefinitionsOfOneFile: what would make a file mean something else than it
-// seems to is refused as a whole, with file and line.
-// TestOriginAddress: what a client can connect to, and what it cannot.
-func TestOriginAddress(t *testing.T) {
+// TestOriginAddresses: which addresses are valid for a client, and which are not.
+func TestOriginAddresses(t *testing.T) {
 	for address, want := range map[string]string{
 		"": "", "a.example.com": "", "localhost:80": "", "203.0.113.7": "", "203.0.113.7:443": "", "A.Example.COM.:65535": "",
 		"2001:db8::1": "", "[2001:db8::1]:443": "", "[fe80::1%eth0]:1": "",
@@ -298,7 +296,9 @@ func TestOriginAddress(t *testing.T) {
 	}
 }
 
-func TestDefinitionsOfOneFile(t *testing.T) {
+// TestAmbiguousFilesAreRefused: a file that could be misread is refused as a whole, with
+// file and line.
+func TestAmbiguousFilesAreRefused(t *testing.T) {
 	regions := func(text string) error { _, err := ParseRegions([]byte(text), "r.yaml"); return err }
 	origins := func(text string) error {
 		_, err := ParseOrigins([]byte(text), "o.yaml", []string{"jakarta", "tokyo"})
@@ -308,10 +308,10 @@ func TestDefinitionsOfOneFile(t *testing.T) {
 		parse      func(string) error
 		text, want string
 	}{
-		{regions, "name: a\n---\nname: b\n---\nlabels: {x: y}\nname: a\n", "r.yaml:6:1: name: a stands twice in this file, first in line 1"},
+		{regions, "name: a\n---\nname: b\n---\nlabels: {x: y}\nname: a\n", "r.yaml:6:1: name: a is given twice in this file, first in line 1"},
 		{regions, "name: a\nlocation: {latitude: 3}\n", "r.yaml:2:12: location.longitude: is missing: a location has a latitude and a longitude, in degrees"},
 		{regions, "name: a\nlocation: {latitude: 0, longitude: 0}\n---\nname: b\n", ""},
-		{origins, "domain: a.com\norigins: [{region: tokyo}]\n---\ndomain: A.com.\norigins: [{region: tokyo}]\n", "o.yaml:4:1: domain: a.com stands twice in this file, first in line 1"},
+		{origins, "domain: a.com\norigins: [{region: tokyo}]\n---\ndomain: A.com.\norigins: [{region: tokyo}]\n", "o.yaml:4:1: domain: a.com is given twice in this file, first in line 1"},
 		{origins, "domain: a.com\norigins: [{region: tokyo}]\n---\ndomain: b.com\norigins: [{region: tokio}]\n", `o.yaml:5:12: origins[0].region: there is no region "tokio", did you mean "tokyo"?`},
 		{origins, "domain: a.com\norigins: [{region: tokyo}]\n---\ndomain: '*.a.com'\norigins: [{region: jakarta}]\n", ""},
 		{origins, "domain: a.com\norigins: [{region: mars}]\n", `o.yaml:2:12: origins[0].region: there is no region "mars"; there are jakarta, tokyo`},
@@ -326,9 +326,9 @@ func TestDefinitionsOfOneFile(t *testing.T) {
 	}
 }
 
-// TestPlacesOnTheLines: a location on the equator or the prime meridian is
+// TestZeroCoordinatesAreWritten: a location on the equator or the prime meridian is
 // written in full, so that it can be read back.
-func TestPlacesOnTheLines(t *testing.T) {
+func TestZeroCoordinatesAreWritten(t *testing.T) {
 	def := &nusav1.RegionDefinition{Name: "a", Location: &nusav1.Location{Longitude: 30}}
 	for _, format := range []Format{YAML, JSON} {
 		text, err := MarshalRegion(def, format)

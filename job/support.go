@@ -9,12 +9,13 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// drivers that are there: a slip of the pen is told from the name of a plugin.
+// drivers are the built-in ones. A name that resembles one is taken for a mistyped
+// built-in driver, any other name for a plugin.
 var drivers = []string{"docker", "incus", "process"}
 
-// CheckPluginName says whether a driver of one's own can have a name: it must
-// not read like that of one that is there, or a slip of the pen in a job file
-// would wait for a driver that nobody has.
+// CheckPluginName returns an error for a name that a plugin cannot have. The name must
+// not resemble a built-in driver: a job with a mistyped driver would otherwise wait for
+// a plugin.
 func CheckPluginName(name string) error {
 	switch near := suggest.Nearest(name, drivers); {
 	case !ValidName(name):
@@ -27,8 +28,8 @@ func CheckPluginName(name string) error {
 	return nil
 }
 
-// Unsupported names what is valid and has no engine yet: refuse a submit with
-// these. Empty when all of the spec is supported.
+// Unsupported returns the valid settings of a spec that no engine supports yet. A
+// server refuses a submit with any.
 func Unsupported(spec *nusav1.JobSpec) Errors {
 	c := &checker{quiet: true}
 	if c.supported(spec); !c.wrong {
@@ -54,7 +55,7 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 		for _, name := range sorted(g.GetTasks()) {
 			t, at := g.GetTasks()[name], c.join(c.join(p, "tasks"), name)
 			by := " by driver " + t.GetDriver()
-			// Another name is a plugin's, which its nodes know.
+			// Any other name is a plugin's; its nodes report it.
 			if !slices.Contains(drivers, t.GetDriver()) && suggest.Nearest(t.GetDriver(), drivers) != "" {
 				c.refuse(c.join(at, "driver"), fmt.Sprintf("there is no driver %q%s", clip(t.GetDriver()), didYouMean(t.GetDriver(), drivers)))
 				continue
@@ -64,7 +65,7 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 	}
 }
 
-// refuse notes what is valid, but has no engine.
+// refuse adds a problem for a valid setting that no engine supports.
 func (c *checker) refuse(path, message string) {
 	c.wrong = true
 	if !c.quiet {
@@ -72,7 +73,7 @@ func (c *checker) refuse(path, message string) {
 	}
 }
 
-// dedupe drops what several tasks of a group are refused for alike.
+// dedupe removes equal problems, which several tasks of a group can have.
 func dedupe(in Errors) Errors {
 	seen := map[string]bool{}
 	var out Errors
@@ -100,7 +101,7 @@ func Warnings(spec *nusav1.JobSpec) []string {
 		for _, name := range sorted(g.GetTasks()) {
 			for i, a := range g.GetTasks()[name].GetArtifacts() {
 				if a.GetChecksum() == "" && strings.HasPrefix(a.GetSource(), "https:") {
-					out = append(out, fmt.Sprintf("groups.%s.tasks.%s.artifacts[%d] has no checksum: whoever changes the file there changes what runs here", k, name, i))
+					out = append(out, fmt.Sprintf("groups.%s.tasks.%s.artifacts[%d] has no checksum: a change of the file there changes what runs here", k, name, i))
 				}
 			}
 		}
@@ -133,8 +134,8 @@ func mayRunTwice(g *nusav1.Group) bool {
 	return g.GetCount() > 0 && n.GetRunning() == nusav1.Running_RUNNING_KEEP && n.GetReplace()
 }
 
-// UnknownRegions names every region, by field path, that the spec mentions and
-// is not among the known: a slip of the pen would otherwise wait for ever.
+// UnknownRegions returns a problem for every region that the spec names and that is not
+// among the known ones: a job with a mistyped region would otherwise wait for ever.
 func UnknownRegions(spec *nusav1.JobSpec, known []string) Errors {
 	exists := map[string]bool{}
 	for _, k := range known {
@@ -162,4 +163,17 @@ func UnknownRegions(spec *nusav1.JobSpec, known []string) Errors {
 		walk(join("groups", k)+".regions", spec.GetGroups()[k].GetRegions())
 	}
 	return out
+}
+
+// EndedAlready returns the warning for the submit of an unchanged batch job that has
+// ended; none in other states.
+func EndedAlready(state nusav1.JobState) []string {
+	const how = " already; run it again with nusa job run --again FILE"
+	switch state {
+	case nusav1.JobState_JOB_STATE_COMPLETE:
+		return []string{"it has completed" + how}
+	case nusav1.JobState_JOB_STATE_FAILED:
+		return []string{"it has failed" + how}
+	}
+	return nil
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/origin"
 )
 
-// Validate checks every limit of a spec, defaulted or not. The error is of
-// type Errors, with field paths and without lines.
+// Validate checks every limit of a spec, defaulted or not. The error is of type Errors,
+// with field paths and without lines.
 func Validate(spec *nusav1.JobSpec) error { return validate(spec).err() }
 
 // ValidateRegion checks a region definition. The error is of type Errors.
 func ValidateRegion(def *nusav1.RegionDefinition) error { return validateRegion(def).err() }
 
-// ValidName says whether s is fit for the name of a job, namespace, region,
-// group or task: 1..63 of [a-z0-9-], starting with a letter.
+// ValidName reports whether s can be the name of a job, namespace, region, group or
+// task: 1..63 of [a-z0-9-], starting with a letter.
 func ValidName(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -42,7 +42,7 @@ var (
 	variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,254}$`)
 )
 
-// What is beyond these is a slip of the pen: no machine has it.
+// A value beyond these bounds is a typing error: no machine has it.
 const (
 	maxCPU      = 10_000_000 // thousandths of a core
 	minMemory   = 1 << 20
@@ -59,8 +59,8 @@ const (
 	maxRegions  = 1000 // regions.spread
 )
 
-// checker collects problems. A quiet one only finds out whether there are any,
-// and makes no paths: nearly all specs have none.
+// checker collects problems. A quiet checker only finds out whether there are any and
+// builds no paths: almost every spec has none.
 type checker struct {
 	errs  Errors
 	quiet bool
@@ -74,7 +74,7 @@ func (c *checker) join(path, key string) string {
 	return join(path, key)
 }
 
-// under is join for several plain fields at once: ".update.canary".
+// under is join for several plain fields: ".update.canary".
 func (c *checker) under(path, fields string) string {
 	if c.quiet {
 		return ""
@@ -170,8 +170,8 @@ func (c *checker) labels(path string, labels map[string]string) {
 	}
 }
 
-// present makes an empty message of none at all, which only a program can put
-// into a map or list.
+// present returns an empty message for nil, which only a program can put into a map or
+// list.
 func present[T any](m *T) *T {
 	if m == nil {
 		return new(T)
@@ -227,7 +227,7 @@ func (c *checker) job(spec *nusav1.JobSpec) {
 	c.colocate(spec)
 }
 
-// known refuses enumeration values that this version has no meaning for.
+// known refuses enumeration values that this version does not know.
 func (c *checker) known(path string, v protoreflect.Enum) {
 	if v.Descriptor().Values().ByNumber(v.Number()) == nil {
 		c.fail(path, "value %d is not known", v.Number())
@@ -246,7 +246,7 @@ func (c *checker) colocate(spec *nusav1.JobSpec) {
 			at := fmt.Sprintf("%s[%d]", p, j)
 			switch _, ok := spec.GetGroups()[g]; {
 			case seen[g]:
-				c.fail(at, "group %q stands twice", clip(g))
+				c.fail(at, "group %q is given twice", clip(g))
 			case !ok:
 				c.fail(at, "there is no group %q%s", clip(g), didYouMean(g, sorted(spec.GetGroups())))
 			}
@@ -296,8 +296,7 @@ func (c *checker) regions(path string, r *nusav1.RegionsSpec) {
 	}
 }
 
-// weight checks a soft choice's weight; 0 would mean nothing, so it is one
-// that was forgotten.
+// weight checks the weight of a soft choice. 0 has no effect, so it was forgotten.
 func (c *checker) weight(path string, w int32) {
 	if w == 0 {
 		c.fail(path, "is missing: -100..100, not 0")
@@ -306,7 +305,7 @@ func (c *checker) weight(path string, w int32) {
 	c.number(path, w, -100, 100)
 }
 
-// selector checks a choice of regions; field is what its name is called there.
+// selector checks a selector of regions; field is the key of its name in the file.
 func (c *checker) selector(path string, s *nusav1.RegionSelector, field string) {
 	if s.GetName() == "" && len(s.GetLabels()) == 0 {
 		c.fail(path, "selects nothing: give %s or labels", field)
@@ -336,7 +335,7 @@ func (c *checker) near(path string, n *nusav1.Near) {
 			c.fail(c.join(path, "domain"), "%v", err)
 		}
 	case s.GetName() == "" && len(s.GetLabels()) == 0:
-		c.fail(path, "is near to nothing: give region, labels, location or domain")
+		c.fail(path, "names no target: give region, labels, location or domain")
 	default:
 		c.selector(path, s, "region")
 	}

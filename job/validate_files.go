@@ -12,7 +12,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// files checks what is put into the task's folder before the start.
+// files checks the files that are put into the task's folder before the start.
 func (c *checker) files(p string, t *nusav1.Task) {
 	at := c.join(p, "templates")
 	c.count(at, len(t.GetTemplates()), MaxTemplates, "templates")
@@ -36,7 +36,7 @@ func (c *checker) files(p string, t *nusav1.Task) {
 		item := fmt.Sprintf("%s[%d]", at, i)
 		c.name(item, s)
 		if slices.Contains(t.GetSecrets()[:i], s) {
-			c.fail(item, "%q stands twice", clip(s))
+			c.fail(item, "%q is given twice", clip(s))
 		}
 	}
 }
@@ -55,7 +55,7 @@ func (c *checker) artifact(p string, a *nusav1.Artifact) {
 	case u.Scheme != "file" && strings.HasSuffix(a.GetTo(), "/") && (u.Path == "" || strings.HasSuffix(u.Path, "/")):
 		c.fail(at, "%q ends without a file's name: name the file in to", clip(a.GetSource()))
 	case u.Scheme == "http" && a.GetChecksum() == "":
-		c.fail(c.join(p, "checksum"), "is missing: over http anybody on the way can change the file")
+		c.fail(c.join(p, "checksum"), "is missing: over http the file can be changed on its way")
 	}
 	if a.GetChecksum() != "" && !isChecksum(a.GetChecksum()) {
 		c.fail(c.join(p, "checksum"), "must be sha256: and 64 hexadecimal digits, or sha512: and 128")
@@ -73,7 +73,7 @@ func isChecksum(s string) bool {
 
 var octal = regexp.MustCompile(`^0?[0-7]{3}$`)
 
-// mode checks permissions: no more than what owner, group and others may.
+// mode checks permissions of owner, group and others; no set-uid and sticky bits.
 func (c *checker) mode(p, mode string) {
 	if mode != "" && !octal.MatchString(mode) {
 		c.fail(p, "%q is not permissions such as \"0644\"", clip(mode))

@@ -48,7 +48,7 @@ func (c *checker) group(p, key string, g *nusav1.Group, spec *nusav1.JobSpec) {
 	}
 }
 
-// instances checks how many there are, and over how many regions.
+// instances checks the number of instances and of their regions.
 func (c *checker) instances(p string, g *nusav1.Group, spec *nusav1.JobSpec) {
 	system := spec.GetType() == nusav1.JobType_JOB_TYPE_SYSTEM
 	switch {
@@ -65,8 +65,8 @@ func (c *checker) instances(p string, g *nusav1.Group, spec *nusav1.JobSpec) {
 	}
 }
 
-// spreads checks the job's own spread: of a smaller group every instance has
-// its own region, but some group must be able to reach the least.
+// spreads checks the spread of the job itself. A group with fewer instances than
+// spread.min puts each in its own region, but at least one group must have enough.
 func (c *checker) spreads(spec *nusav1.JobSpec) {
 	least, most := spec.GetRegions().GetSpread().GetMin(), int32(0)
 	for _, g := range spec.GetGroups() {

@@ -11,16 +11,16 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Variables are the names that a task's config, env and templates may use as
-// ${NAME}, and finds in its environment; each port of the group adds
-// NUSA_PORT_ and its label, and one with secrets NUSA_SECRETS_DIR.
+// Variables are the names that the config, env and templates of a task can use as
+// ${NAME}, and that the task has in its environment. Each port of the group adds
+// NUSA_PORT_ and its label; a task with secrets has NUSA_SECRETS_DIR too.
 var Variables = [...]string{
 	"NUSA_ALLOC_DIR", "NUSA_ALLOC_ID", "NUSA_EPOCH", "NUSA_GROUP", "NUSA_INDEX", "NUSA_JOB",
 	"NUSA_NAMESPACE", "NUSA_NODE", "NUSA_REGION", "NUSA_TASK", "NUSA_TASK_DIR",
 }
 
-// references checks every ${NUSA_…} of a task: the agent would decline it, on
-// every node in turn.
+// references checks every ${NUSA_…} of a task. The agent of every node would decline a
+// task with an unknown one.
 func (c *checker) references(p string, t *nusav1.Task, g *nusav1.Group) {
 	known := Variables[:]
 	for _, label := range sorted(g.GetPorts()) {
@@ -58,7 +58,7 @@ func (c *checker) valueReferences(p string, v *structpb.Value, known []string) {
 	}
 }
 
-// textReferences tells the first reference that is not known.
+// textReferences adds a problem for the first unknown reference.
 func (c *checker) textReferences(p, s string, known []string) {
 	for {
 		_, rest, found := strings.Cut(s, "${NUSA_")
@@ -72,7 +72,7 @@ func (c *checker) textReferences(p, s string, known []string) {
 		}
 		name = "NUSA_" + name
 		if !slices.Contains(known, name) {
-			c.fail(p, "${%s} is not known to a task%s", clip(name), variableHint(name, known))
+			c.fail(p, "${%s} is not a variable of a task%s", clip(name), variableHint(name, known))
 			return
 		}
 		s = after
@@ -90,5 +90,5 @@ func variableHint(name string, known []string) string {
 	if best := suggest.Within(name, known, maxVariableEdits); best != "" {
 		return fmt.Sprintf(", did you mean %q?", best)
 	}
-	return ": " + strings.Join(known, ", ") + " are"
+	return ": it has " + strings.Join(known, ", ")
 }

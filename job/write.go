@@ -22,8 +22,8 @@ const (
 	JSON
 )
 
-// Marshal writes a spec as a job file that Parse reads back to an equal spec.
-// It refuses what a file cannot hold, such as text that is not UTF-8.
+// Marshal returns a spec as a job file that Parse reads back to an equal spec. It fails
+// for a spec that a file cannot hold, such as text that is not UTF-8.
 func Marshal(spec *nusav1.JobSpec, format Format) ([]byte, error) {
 	n, err := tree(spec.ProtoReflect())
 	if err != nil {
@@ -35,7 +35,7 @@ func Marshal(spec *nusav1.JobSpec, format Format) ([]byte, error) {
 	return n.YAML(), nil
 }
 
-// MarshalRegion writes a region definition as a file that ParseRegions reads.
+// MarshalRegion returns a region definition as a file that ParseRegions reads.
 func MarshalRegion(def *nusav1.RegionDefinition, format Format) ([]byte, error) {
 	n, err := tree(def.ProtoReflect())
 	if err != nil {
@@ -47,8 +47,8 @@ func MarshalRegion(def *nusav1.RegionDefinition, format Format) ([]byte, error) 
 	return n.YAML(), nil
 }
 
-// tree is the file form of a message: only fields that are present, in the
-// order of the proto, map keys sorted.
+// tree returns the file form of a message: the present fields in the order of the proto,
+// with sorted map keys.
 func tree(m protoreflect.Message) (*doc.Node, error) {
 	out := &doc.Node{Kind: doc.Map}
 	for _, c := range columns(m.Descriptor()) {
@@ -174,8 +174,8 @@ func freeTree(v *structpb.Value) *doc.Node {
 	return &doc.Node{Kind: doc.Null}
 }
 
-// formatFloat is the shortest text that reads back the same, without an
-// exponent where that is short enough for people.
+// formatFloat returns the shortest text with the same value, without an exponent for
+// numbers that stay short enough for people.
 func formatFloat(f float64) string {
 	if f == 0 || f < 1e15 && f > 1e-6 || f > -1e15 && f < -1e-6 {
 		return strconv.FormatFloat(f, 'f', -1, 64)

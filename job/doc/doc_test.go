@@ -89,7 +89,7 @@ func TestReadErrors(t *testing.T) {
 		{"recursive anchor", "a: &x [*x]\n", false, `no anchor &x before this`},
 		{"tag", "a: !!binary aGk=\n", false, `the tag !!binary is not known`},
 		{"list as key", "? [a]\n: 1\n", false, `2:1: found an invalid key for this map`},
-		{"merge text", "<<: x\n", false, `<< brings in mappings, not text`},
+		{"merge text", "<<: x\n", false, `<< merges mappings, not text`},
 		{"bomb", bomb, false, `more than 100000 values with the anchors filled in`},
 		{"deep flow", strings.Repeat("[", 70), false, "1:65: nested deeper than 64"},
 		{"deep lists", strings.Repeat("- ", 70) + "a", false, "nested deeper than 64"},
@@ -105,7 +105,7 @@ func TestReadErrors(t *testing.T) {
 		{"json end", "{\"a\": 1", true, "1:8: the JSON ends too early"},
 		{"json empty", "", true, "1:1: the JSON ends too early"},
 		{"json rest", "{} x", true, "1:4: text after the end"},
-		{"json twice", "{\"a\": 1, \"a\": 2}", true, `1:10: key "a" stands twice`},
+		{"json twice", "{\"a\": 1, \"a\": 2}", true, `1:10: key "a" is given twice`},
 		{"json deep", strings.Repeat("[", 70) + strings.Repeat("]", 70), true, "1:66: nested deeper than 64"},
 	} {
 		_, err := Read([]byte(c.in), c.json)

@@ -13,7 +13,7 @@ type jsonReader struct {
 	data  []byte
 	dec   *json.Decoder
 	nodes int
-	// Position of offset, moved forward only.
+	// Position of offset; it only moves forward.
 	offset, line, column int
 }
 
@@ -119,9 +119,9 @@ func (r *jsonReader) object(n *Node, depth int) error {
 		if err != nil {
 			return err
 		}
-		e.Key = token.(string) // the decoder admits nothing else
+		e.Key = token.(string) // the decoder allows nothing else
 		if seen[e.Key] {
-			return &Error{e.Line, e.Column, fmt.Sprintf("key %q stands twice", e.Key)}
+			return &Error{e.Line, e.Column, fmt.Sprintf("key %q is given twice", e.Key)}
 		}
 		seen[e.Key] = true
 		if e.Value, err = r.value(depth + 1); err != nil {

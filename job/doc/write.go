@@ -9,7 +9,7 @@ import (
 	"unicode"
 )
 
-// JSON writes the tree as indented JSON that ends with a new line.
+// JSON returns the tree as indented JSON that ends with a line break.
 func (n *Node) JSON() []byte {
 	var b bytes.Buffer
 	n.writeJSON(&b, "\n")
@@ -63,7 +63,7 @@ func jsonString(s string) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// YAML writes the tree as block style YAML.
+// YAML returns the tree as block style YAML.
 func (n *Node) YAML() []byte {
 	var b bytes.Buffer
 	if n.scalar() {
@@ -74,11 +74,12 @@ func (n *Node) YAML() []byte {
 	return b.Bytes()
 }
 
-// scalar: written after its key, on the same line or as a block of text.
+// scalar reports whether the node is written after its key: on the same line or as a
+// block of text.
 func (n *Node) scalar() bool { return len(n.Items) == 0 && len(n.Entries) == 0 }
 
-// writeYAML writes a list or mapping; first is the indent of its first line,
-// where "- " of an outer list may have been written already.
+// writeYAML writes a list or mapping. first is the indent of its first line, where the
+// "- " of an outer list may already be.
 func (n *Node) writeYAML(b *bytes.Buffer, first, indent string) {
 	for i, item := range n.Items {
 		b.WriteString(either(i == 0, first, indent) + "- ")
@@ -117,8 +118,8 @@ func (n *Node) inline(indent string) string {
 	return n.Text
 }
 
-// block writes a text of several lines as a literal block, if that is exact:
-// printable, no blanks at the ends of lines, at most one new line at the end.
+// block returns a text of several lines as a literal block, if that is exact: printable,
+// no blanks at the ends of lines, at most one line break at the end.
 func block(s, indent string) (string, bool) {
 	body := strings.TrimSuffix(s, "\n")
 	lines := strings.Split(body, "\n")
@@ -150,8 +151,8 @@ var (
 	keyword  = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|y|n|null)$`)
 )
 
-// quote writes text on one line, plain where no reader can take it for
-// something else.
+// quote returns text on one line, without quotes when no reader can take it for another
+// kind of value.
 func quote(s string) string {
 	if (plain.MatchString(s) || quantity.MatchString(s)) && !keyword.MatchString(s) {
 		return s
@@ -181,10 +182,10 @@ func quote(s string) string {
 	return b.String()
 }
 
-// Compact writes the tree as JSON on one line, without a new line.
+// Compact returns the tree as JSON on one line, without a line break.
 func (n *Node) Compact() []byte {
 	var b bytes.Buffer
-	// What JSON writes is JSON.
+	// JSON returns valid JSON, so this cannot fail.
 	_ = json.Compact(&b, n.JSON())
 	return b.Bytes()
 }

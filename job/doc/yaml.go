@@ -18,8 +18,8 @@ func readYAML(data []byte) (docs []*Node, err error) {
 	if err := checkTokens(tokens); err != nil {
 		return nil, err
 	}
-	// The library has panicked on malformed input before; the file is the
-	// author's, so that is a fault of the file and not of this process.
+	// The library has panicked on malformed input before. The input comes from a user,
+	// so a panic is a fault of the file and must not end this process.
 	defer func() {
 		if r := recover(); r != nil {
 			docs, err = nil, &Error{1, 1, fmt.Sprintf("not readable as YAML: %.80v", r)}
@@ -96,10 +96,10 @@ func fail(n ast.Node, format string, args ...any) error {
 }
 
 var (
-	// integer is what YAML's core schema calls one, written in decimals; others
-	// ("0x1F", "1_000", "017") are read by the library.
+	// integer is a decimal integer of YAML's core schema. The library reads the others
+	// ("0x1F", "1_000", "017").
 	integer = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
-	// float is a number of JSON; the library takes "1e-7" for text.
+	// float is a number of JSON. The library reads "1e-7" as text.
 	float = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?[eE][+-]?[0-9]+$`)
 )
 
@@ -156,7 +156,7 @@ func (r *yamlReader) node(n ast.Node, depth int) (*Node, error) {
 	case *ast.MappingValueNode:
 		return r.mapping(out, []*ast.MappingValueNode{n}, depth)
 	default:
-		return nil, fail(n, "%s is not read here", n.Type())
+		return nil, fail(n, "%s is not supported here", n.Type())
 	}
 	return out.measure(), nil
 }
@@ -173,8 +173,8 @@ func (r *yamlReader) alias(n *ast.AliasNode) (*Node, error) {
 	return target, nil
 }
 
-// tagged reads !!str, which makes text of any scalar; other tags would change
-// the meaning in ways that a job file does not know.
+// tagged reads !!str, which makes a text of any scalar. Other tags would change the
+// meaning in ways that a job file does not have.
 func (r *yamlReader) tagged(n *ast.TagNode, depth int) (*Node, error) {
 	if n.Start.Value != "!!str" || n.Value == nil {
 		return nil, fail(n, "the tag %s is not known", n.Start.Value)
@@ -184,7 +184,7 @@ func (r *yamlReader) tagged(n *ast.TagNode, depth int) (*Node, error) {
 		return nil, err
 	}
 	if v.Kind == List || v.Kind == Map {
-		return nil, fail(n, "!!str stands before %s", v.Kind)
+		return nil, fail(n, "!!str is used for %s", v.Kind)
 	}
 	return &Node{Kind: String, Line: v.Line, Column: v.Column, Text: v.Text, size: 1}, nil
 }
@@ -209,7 +209,7 @@ func (r *yamlReader) mapping(out *Node, values []*ast.MappingValueNode, depth in
 			return nil, err
 		}
 		if seen[key.Text] {
-			return nil, &Error{key.Line, key.Column, fmt.Sprintf("key %q stands twice", key.Text)}
+			return nil, &Error{key.Line, key.Column, fmt.Sprintf("key %q is given twice", key.Text)}
 		}
 		seen[key.Text] = true
 		out.Entries = append(out.Entries, Entry{key.Text, key.Line, key.Column, value})
@@ -228,7 +228,7 @@ func (r *yamlReader) mapping(out *Node, values []*ast.MappingValueNode, depth in
 	return out.measure(), nil
 }
 
-// mergeable appends what "<<" may bring in: a mapping or a list of mappings.
+// mergeable appends the value of "<<": a mapping or a list of mappings.
 func mergeable(to []*Node, v *Node, at ast.Node) ([]*Node, error) {
 	all := []*Node{v}
 	if v.Kind == List {
@@ -236,7 +236,7 @@ func mergeable(to []*Node, v *Node, at ast.Node) ([]*Node, error) {
 	}
 	for _, m := range all {
 		if m.Kind != Map {
-			return nil, fail(at, "<< brings in mappings, not %s", m.Kind)
+			return nil, fail(at, "<< merges mappings, not %s", m.Kind)
 		}
 	}
 	return append(to, all...), nil

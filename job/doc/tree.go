@@ -1,0 +1,136 @@
+package doc
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Kind is the kind of a node.
+type Kind int
+
+const (
+	Null Kind = iota
+	Bool
+	Number
+	String
+	List
+	Map
+)
+
+// String names the kind for an author: "a number".
+func (k Kind) String() string {
+	return [...]string{"empty", "true or false", "a number", "text", "a list", "a mapping"}[k]
+}
+
+// Node is a value and its position. A tree is read only: the value of an anchor can be
+// in it several times.
+type Node struct {
+	Kind Kind
+	// Line and Column count from 1; 0 when the tree was not read from a file.
+	Line, Column int
+	// Text of a String; for a Number or Bool the source: "0.5", "true".
+	Text string
+	// Items of a List.
+	Items []*Node
+	// Entries of a Map in the order of the file; keys are unique.
+	Entries []Entry
+
+	size int // nodes in the tree below and including this one; aliases count each time
+}
+
+// Entry is one key of a Map.
+type Entry struct {
+	Key          string
+	Line, Column int
+	Value        *Node
+}
+
+// Get returns the value of a key; nil when the Map does not have it.
+func (n *Node) Get(key string) *Node {
+	for _, e := range n.Entries {
+		if e.Key == key {
+			return e.Value
+		}
+	}
+	return nil
+}
+
+// Add appends an entry to a Map, for trees made by a program.
+func (n *Node) Add(key string, value *Node) {
+	n.Entries = append(n.Entries, Entry{Key: key, Value: value})
+}
+
+// Error says why a file is not readable, and where.
+type Error struct {
+	Line, Column int
+	Message      string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Message) }
+
+// Bounds of a file, against files that are cheap to write and expensive to read.
+const (
+	maxDepth  = 64
+	maxTokens = 100_000
+	maxNodes  = 100_000
+)
+
+// Read reads every document of a YAML stream, or one JSON value. With jsonOnly the file
+// must be JSON; otherwise Read finds out. The error is an *Error.
+func Read(data []byte, jsonOnly bool) ([]*Node, error) {
+	if other := otherEncoding(data); other != "" {
+		return nil, &Error{Line: 1, Column: 1, Message: "the file is in " + other + ": convert it to UTF-8, such as with iconv -f " + other + " -t UTF-8"}
+	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if jsonOnly || looksLikeJSON(data) {
+		n, err := readJSON(data)
+		if err != nil {
+			return nil, err
+		}
+		return []*Node{n}, nil
+	}
+	return readYAML(data)
+}
+
+// otherEncoding names the encoding of a text that is not in UTF-8, by its byte order mark
+// or by the zero bytes that ASCII has in UTF-16; "" for none.
+func otherEncoding(data []byte) string {
+	begin := string(data[:min(len(data), 4)])
+	switch {
+	case begin == "\xff\xfe\x00\x00", begin == "\x00\x00\xfe\xff":
+		return "UTF-32"
+	case strings.HasPrefix(begin, "\xff\xfe"), strings.HasPrefix(begin, "\xfe\xff"):
+		return "UTF-16"
+	case len(begin) > 1 && begin[0] == 0 && begin[1] != 0:
+		return "UTF-16BE"
+	case len(begin) > 1 && begin[0] != 0 && begin[1] == 0:
+		return "UTF-16LE"
+	}
+	return ""
+}
+
+// looksLikeJSON reports whether data is JSON. YAML includes almost all of JSON, but its
+// reader refuses tabs and some escapes.
+func looksLikeJSON(data []byte) bool {
+	t := bytes.TrimLeft(data, " \t\r\n")
+	return len(t) > 0 && (t[0] == '{' || t[0] == '[') && json.Valid(data)
+}
+
+func (n *Node) measure() *Node {
+	n.size = 1
+	for _, i := range n.Items {
+		n.size += i.size
+	}
+	for _, e := range n.Entries {
+		n.size += e.Value.size
+	}
+	return n
+}
+
+// oneLine returns the first line of a library's message.
+func oneLine(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	return strings.ReplaceAll(strings.TrimSpace(s), "\t", `\t`)
+}
