@@ -1,15 +1,14 @@
-// Command plugin is a driver of one's own, as an example: the driver "script",
-// whose tasks are scripts written in the job file.
+// Command plugin is an example of a driver plugin: the driver "script", whose tasks are
+// scripts in the job file.
 //
 //	go build -o script ./examples/plugin
 //	nusa dev --plugin script=./script          # or: nusa agent --plugin script=/usr/local/bin/script
 //	nusa job run examples/plugin/job.yaml
 //
-// It borrows from the driver process what is the same here: a supervisor for
-// each task, so that tasks outlive agent and plugin, logs, limits, exec. An
-// engine that keeps its own tasks alive implements driver.Driver from scratch,
-// as agent/driver/docker does; with driver.Unsupported embedded, that is eight
-// methods.
+// It reuses the process driver for supervisors (tasks outlive agent and plugin), logs,
+// limits and exec. A driver for an engine that keeps tasks alive itself implements
+// driver.Driver, as agent/driver/docker does: eight methods when it embeds
+// driver.Unsupported.
 package main
 
 import (
@@ -50,7 +49,7 @@ func run() error {
 // scripts is the driver.
 type scripts struct{ *process.Driver }
 
-// Fingerprint is what the scheduler and `nusa node status` are told.
+// Fingerprint returns what the scheduler and `nusa node status` see.
 func (s scripts) Fingerprint(ctx context.Context) driver.Fingerprint {
 	f := s.Driver.Fingerprint(ctx)
 	f.Version = "script 1"
@@ -60,21 +59,21 @@ func (s scripts) Fingerprint(ctx context.Context) driver.Fingerprint {
 // Start writes the script into the task's folder and runs it there.
 func (s scripts) Start(ctx context.Context, t driver.Task) error {
 	interpreter, text, err := read(t.Config)
-	if err != nil { // it names the field: users read this
+	if err != nil { // users read this error, so it names the field
 		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)
 	}
 	file := filepath.Join(t.Dir, "script")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err) // a retry may help
 	}
-	env := map[string]string{"PATH": os.Getenv("PATH")} // the agent leaves it to the engine
+	env := map[string]string{"PATH": os.Getenv("PATH")} // the agent leaves PATH to the engine
 	maps.Copy(env, t.Env)
 	t.Env = env
 	t.Config = map[string]any{"command": interpreter, "args": []any{file}}
 	return s.Driver.Start(ctx, t)
 }
 
-// read the task's own part of the job file.
+// read reads the config of the task in the job file.
 func read(config map[string]any) (interpreter, text string, err error) {
 	interpreter = "sh"
 	for _, key := range slices.Sorted(maps.Keys(config)) {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	// Of a process that ends well, the race detector needs no second of its own.
+	// The race detector must not wait a second when the process exits.
 	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	goleak.VerifyTestMain(m)
 }
@@ -87,7 +87,7 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestShort: an example that nobody reads is none.
+// TestShort: an example has to be short to be read.
 func TestShort(t *testing.T) {
 	text, err := os.ReadFile("main.go")
 	if n := bytes.Count(text, []byte("\n")); err != nil || n >= 100 {

@@ -46,7 +46,7 @@ func TestRecordsAreCheckedAndCanonical(t *testing.T) {
 		"record.domain: domain \"a.*.c": record("a.*.com", "sgp"),
 		"record.domain: is missing":     nil,
 		"record.origins: ":              record("a.com"),
-		"is given twice":                  record("a.com", "sgp", "sgp"),
+		"is given twice":                record("a.com", "sgp", "sgp"),
 		"limit is 64":                   many,
 		`origins[1].region: there is no region "mars"; there are sgp, tyo`: record("a.com", "sgp", "mars"),
 		"weight: -1":     with(func(r *nusav1.OriginRecord) { r.Origins[0].Weight = -1 }),
