@@ -19,7 +19,7 @@ import (
 )
 
 // asIfNew is the note of an explanation whose decision is no longer held.
-const asIfNew = "the decision is no longer stored; this is the decision for the job if it were placed now, without its present instances"
+const asIfNew = "the decision is no longer stored: explained as if placed now, without the present instances of the job"
 
 // maxNearResults bounds the near results of a group's explanation.
 const maxNearResults = 4096
