@@ -28,7 +28,8 @@ func noArguments(cmd *cobra.Command, args []string) error {
 func trimList(flags *pflag.FlagSet, flag string, values []string) ([]string, error) {
 	var out []string
 	for _, v := range values {
-		if v = strings.TrimSpace(v); v != "" {
+		v = strings.TrimSpace(v)
+		if v != "" {
 			out = append(out, v)
 		}
 	}

@@ -92,11 +92,13 @@ disconnect.node.after says. node list shows them until node remove, or for 72 h.
 	cmd.Flags().StringVar(&d.SecretsDir, "secrets-dir", "", "secrets that jobs may have, as NAMESPACE/NAME, readable by you alone (default: none)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if d.SecretsDir != "" {
-			if d.SecretsDir, err = filepath.Abs(d.SecretsDir); err != nil {
+			d.SecretsDir, err = filepath.Abs(d.SecretsDir)
+			if err != nil {
 				return fmt.Errorf("--secrets-dir: %w", err)
 			}
 		}
-		if err = executables(d.Plugins); err != nil {
+		err = executables(d.Plugins)
+		if err != nil {
 			return err
 		}
 		d.Ready = func(f dev.Federation) { announce(cmd, f) }
@@ -124,10 +126,12 @@ func (d *devRun) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if d.list {
 		return listRegions(cmd.OutOrStdout(), d.WAN)
 	}
-	if d.Logger, err = serve.NewLogger(d.logLevel, "text", os.Stderr); err != nil {
+	d.Logger, err = serve.NewLogger(d.logLevel, "text", os.Stderr)
+	if err != nil {
 		return fmt.Errorf("--log-level: %w", err)
 	}
-	if d.Regions, err = trimList(cmd.Flags(), "regions", d.Regions); err != nil {
+	d.Regions, err = trimList(cmd.Flags(), "regions", d.Regions)
+	if err != nil {
 		return err
 	}
 	// 0 means "the default" in Options, but not as the value of a flag.
@@ -247,7 +251,8 @@ On a terminal the federation then stays until Ctrl-C.
 		name := ""
 		if cmd.Flags().Changed("file") {
 			var err error
-			if name, err = jobName(file); err != nil {
+			name, err = jobName(file)
+			if err != nil {
 				return err
 			}
 		}

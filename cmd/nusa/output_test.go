@@ -25,7 +25,7 @@ func TestWhileRead(t *testing.T) {
 	defer done()
 	ctx, done := whileRead(t.Context(), w)
 	defer done()
-	if _, err := w.WriteString("heard\n"); err != nil || ctx.Err() != nil {
+	if _, err := w.WriteString("first\n"); err != nil || ctx.Err() != nil {
 		t.Fatalf("while it is read: %v, %v", err, ctx.Err())
 	}
 	r.Close()
@@ -38,7 +38,7 @@ func TestWhileRead(t *testing.T) {
 		t.Errorf("ended because of %v", context.Cause(ctx))
 	}
 	// Without whileRead this would end the process.
-	if _, err := w.WriteString("unheard\n"); err == nil {
+	if _, err := w.WriteString("second\n"); err == nil {
 		t.Error("a write without a reader succeeds")
 	}
 	if toFile.Err() != nil {

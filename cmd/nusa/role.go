@@ -44,7 +44,8 @@ func (r *role) addFlags(cmd *cobra.Command, required ...string) {
 			return err
 		}
 		var err error
-		if r.logger, err = serve.NewLogger(r.logLevel, r.logFormat, os.Stderr); err != nil {
+		r.logger, err = serve.NewLogger(r.logLevel, r.logFormat, os.Stderr)
+		if err != nil {
 			return fmt.Errorf("--log-level, --log-format: %w", err)
 		}
 		return nil

@@ -99,10 +99,12 @@ func regionalCommand() *cobra.Command {
 			return fmt.Errorf("--bootstrap-expect: %d is not 1..%d", cfg.BootstrapExpect, maxServers)
 		}
 		var err error
-		if cfg.Region.Labels, err = keyValues("--label", labels); err != nil {
+		cfg.Region.Labels, err = keyValues("--label", labels)
+		if err != nil {
 			return err
 		}
-		if cfg.Region.Location, err = parseLocation(location); err != nil {
+		cfg.Region.Location, err = parseLocation(location)
+		if err != nil {
 			return err
 		}
 		for _, key := range probeKeys {
@@ -177,7 +179,8 @@ func agentCommand() *cobra.Command {
 	f.BoolVar(&cfg.LeaveOnShutdown, "leave-on-shutdown", false, "stop every task and leave the region when this agent is stopped")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
-		if cfg.Labels, err = keyValues("--label", labels); err != nil {
+		cfg.Labels, err = keyValues("--label", labels)
+		if err != nil {
 			return err
 		}
 		if share < 1 || share > 1000 {

@@ -41,7 +41,8 @@ func TestExecTerminal(t *testing.T) {
 	defer master.Close()
 	fd := int(master.Fd())
 	number, err := unix.IoctlGetUint32(fd, unix.TIOCGPTN)
-	if err = errors.Join(err, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)); err != nil {
+	err = errors.Join(err, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	if err != nil {
 		t.Fatal(err)
 	}
 	screen, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)

@@ -106,7 +106,8 @@ func (f allocServer) Exec(s grpc.BidiStreamingServer[nusav1.ExecRequest, nusav1.
 		return status.Error(codes.FailedPrecondition, "exec: task server does not run")
 	}
 	for m := first; !m.GetStdinClose(); {
-		if m, err = s.Recv(); err != nil {
+		m, err = s.Recv()
+		if err != nil {
 			return err
 		}
 		if r := m.GetResize(); r != nil {

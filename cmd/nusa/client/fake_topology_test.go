@@ -95,7 +95,7 @@ func (f topologyServer) Nearest(_ context.Context, r *nusav1.NearestRequest) (*n
 // Watch of one region starts again.
 func (f topologyServer) Watch(r *nusav1.MatrixRequest, s grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
 	f.note(r)
-	news := func(ms int, token string) *nusav1.MatrixResponse {
+	update := func(ms int, token string) *nusav1.MatrixResponse {
 		return &nusav1.MatrixResponse{Token: token, Edges: []*nusav1.Edge{
 			sample.Edge("japaneast", "eastus", time.Duration(ms)*time.Millisecond, nusav1.EdgeState_EDGE_STATE_OK, nusav1.RTTSource_RTT_SOURCE_MEASURED)}}
 	}
@@ -105,11 +105,11 @@ func (f topologyServer) Watch(r *nusav1.MatrixRequest, s grpc.ServerStreamingSer
 	case r.GetFrom() == "mars":
 		return noRegion("from", "mars")
 	case r.GetToken() == "2" && r.GetFrom() == "":
-		return s.Send(news(180, "3"))
+		return s.Send(update(180, "3"))
 	case r.GetToken() != "":
 		return s.Send(whole)
 	}
-	if err := errors.Join(s.Send(whole), s.Send(news(170, "2"))); err != nil {
+	if err := errors.Join(s.Send(whole), s.Send(update(170, "2"))); err != nil {
 		return err
 	}
 	return status.Error(codes.Unavailable, "this server is no longer active")

@@ -136,7 +136,8 @@ func TestStatusIsNoJobFile(t *testing.T) {
 		if code != 0 {
 			t.Fatalf("%s: %s", format, errOut)
 		}
-		if _, errOut, code = f.run(context.Background(), text, "job", "run", "-d", "-", "--addr", f.addr); code != 0 {
+		_, errOut, code = f.run(context.Background(), text, "job", "run", "-d", "-", "--addr", f.addr)
+		if code != 0 {
 			t.Errorf("%s: exit code %d, %s", format, code, errOut)
 		}
 	}

@@ -112,7 +112,8 @@ func (o Options) withDefaults() Options {
 // complete sets the defaults of the shape and checks all options.
 func (o Options) complete(table *topology.Table) (_ Options, err error) {
 	if len(o.Regions) == 0 {
-		if o.Regions, err = o.defaultRegions(table); err != nil {
+		o.Regions, err = o.defaultRegions(table)
+		if err != nil {
 			return o, err
 		}
 	}
@@ -141,15 +142,18 @@ func Run(ctx context.Context, opts Options) (err error) {
 		return err
 	}
 	// Errors are found before a directory is made.
-	if o, err = o.loadShape(); err != nil {
+	o, err = o.loadShape()
+	if err != nil {
 		return err
 	}
-	if o, err = o.complete(table); err != nil {
+	o, err = o.complete(table)
+	if err != nil {
 		return err
 	}
 	temporary := o.DataDir == ""
 	if temporary {
-		if o.DataDir, err = os.MkdirTemp("", "nusa-dev-"); err != nil {
+		o.DataDir, err = os.MkdirTemp("", "nusa-dev-")
+		if err != nil {
 			return fmt.Errorf("make a temporary data directory: %w", err)
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(o.DataDir)) }()

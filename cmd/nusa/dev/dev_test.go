@@ -101,7 +101,8 @@ func until(t *testing.T, conn *grpc.ClientConn, name string, want nusav1.JobStat
 		if err != nil {
 			t.Fatalf("%s is not %s: %v; last: %v", name, want, err, last.GetStatus())
 		}
-		if last = j; j.GetStatus().GetState() == want {
+		last = j
+		if j.GetStatus().GetState() == want {
 			return j
 		}
 	}
@@ -209,7 +210,7 @@ func sameRunning(t *testing.T, conn *grpc.ClientConn, want []*nusav1.Allocation)
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%d of %d run anew: %v, %v", running, len(want), got, err)
+			t.Fatalf("%d of %d run again: %v, %v", running, len(want), got, err)
 		}
 	}
 }

@@ -103,8 +103,8 @@ func (o Options) checkConnected(table *topology.Table) error {
 		return nil
 	}
 	first := o.Regions[0]
-	away := unreachableFrom(table, o.Regions, first)
-	if len(away) == 0 {
+	unreachable := unreachableFrom(table, o.Regions, first)
+	if len(unreachable) == 0 {
 		return nil
 	}
 	hint := "fill in these cells"
@@ -116,7 +116,7 @@ func (o Options) checkConnected(table *topology.Table) error {
 		}
 	}
 	return fmt.Errorf("--wan %s: no connection from %s to %s: the global server is beside the first region, %[3]s, and every region connects to it; %s",
-		o.WAN, strings.Join(away, " and "), first, hint)
+		o.WAN, strings.Join(unreachable, " and "), first, hint)
 }
 
 // unreachableFrom returns the regions without a connection to one region.

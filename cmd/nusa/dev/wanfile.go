@@ -50,9 +50,9 @@ func (w *wanFile) poll() (table *topology.Table, text string) {
 	if err != nil {
 		return nil, "" // an editor may be about to put another in its place
 	}
-	settled := same(info, w.seen)
+	unchanged := same(info, w.seen)
 	w.seen = info
-	if !settled || same(info, w.read) {
+	if !unchanged || same(info, w.read) {
 		return nil, ""
 	}
 	w.read = info

@@ -39,35 +39,35 @@ func TestWANFileIsFollowed(t *testing.T) {
 			t.Errorf("%s: %v %q", when, table, text)
 		}
 	}
-	told := func(want string, changes bool) {
+	reports := func(want string, changes bool) {
 		t.Helper()
 		silent("while it may still be written")
 		table, text := w.poll()
 		if !strings.Contains(text, want) || (table != nil) != changes {
 			t.Errorf("%v %q, want %q", table, text, want)
 		}
-		silent("what was told")
+		silent("what was reported")
 	}
 	silent("unchanged")
 
 	write(head + "jakarta,,400\ntokyo,81,\n")
-	told("rtt.csv has changed: jakarta → tokyo 80.5ms → 400ms", true)
+	reports("rtt.csv has changed: jakarta → tokyo 80.5ms → 400ms", true)
 	if d, _ := w.table.RTT("jakarta", "tokyo"); d != 400*time.Millisecond {
 		t.Errorf("jakarta to tokyo: %s", d)
 	}
 	write(head + "jakarta,,-\n")
-	told("jakarta → tokyo 400ms → cut, tokyo → jakarta 81ms → cut", true)
+	reports("jakarta → tokyo 400ms → cut, tokyo → jakarta 81ms → cut", true)
 	write(head + "jakarta,,x\n")
-	told(`line 2: jakarta to tokyo: "x" is not a number of milliseconds; the round trips stay as they were`, false)
+	reports(`line 2: jakarta to tokyo: "x" is not a number of milliseconds; the round trips stay as they were`, false)
 	write("from,jakarta\njakarta,\n")
-	told("region tokyo is missing in the first row; the region keeps running; the round trips stay as they were", false)
+	reports("region tokyo is missing in the first row; the region keeps running; the round trips stay as they were", false)
 
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	silent("gone")
 	write(head + "jakarta,,20\ntokyo,30,\n")
-	told("jakarta → tokyo cut → 20ms, tokyo → jakarta cut → 30ms", true)
+	reports("jakarta → tokyo cut → 20ms, tokyo → jakarta cut → 30ms", true)
 }
 
 func TestOnlyFilesAreFollowed(t *testing.T) {

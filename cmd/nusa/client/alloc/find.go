@@ -101,7 +101,8 @@ func findAllocs(ctx context.Context, c *cli.Session, arg string, ended bool) ([]
 		if err == nil {
 			return []*nusav1.Allocation{a}, target{}, nil
 		}
-		if noID = err; status.Code(err) != codes.NotFound {
+		noID = err
+		if status.Code(err) != codes.NotFound {
 			return nil, target{}, err
 		}
 	}
@@ -112,7 +113,8 @@ func findAllocs(ctx context.Context, c *cli.Session, arg string, ended bool) ([]
 	for _, n := range readings {
 		var found []*nusav1.Allocation
 		var silent []string
-		if found, silent, err = allocsOfJob(ctx, c, n.job, ended); status.Code(err) == codes.NotFound {
+		found, silent, err = allocsOfJob(ctx, c, n.job, ended)
+		if status.Code(err) == codes.NotFound {
 			continue
 		}
 		if err != nil {
@@ -272,7 +274,8 @@ func nameAllocs(c *cli.Session, all []*nusav1.Allocation) string {
 		if times[instance(a)] > 1 {
 			name = fmt.Sprintf("%s (%s on %s)", term.ShortID(a.GetId()), instance(a), nodeOf(a))
 		}
-		if names = append(names, name); len(names) == cli.MaxNamed && len(all) > cli.MaxNamed {
+		names = append(names, name)
+		if len(names) == cli.MaxNamed && len(all) > cli.MaxNamed {
 			return strings.Join(names, ", ") + fmt.Sprintf(" or another of %d: `%s alloc list --job %s` shows them", len(all), c.Program, a.GetJob())
 		}
 	}

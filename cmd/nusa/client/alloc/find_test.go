@@ -40,7 +40,8 @@ func TestWithEnded(t *testing.T) {
 		var live, all []*nusav1.Allocation
 		for _, text := range c.all {
 			a := alloc(text)
-			if all = append(all, a); a.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE {
+			all = append(all, a)
+			if a.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE {
 				live = append(live, a)
 			}
 		}

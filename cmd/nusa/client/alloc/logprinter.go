@@ -69,7 +69,8 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		line, after, found := bytes.Cut(rest, []byte{'\n'})
 		w.rest = append(w.rest, line...)
-		if rest = after; found || len(w.rest) >= maxLine {
+		rest = after
+		if found || len(w.rest) >= maxLine {
 			if err := w.emit(w.rest); err != nil {
 				return 0, err
 			}

@@ -65,7 +65,8 @@ func nearJob(ctx context.Context, c *Session, wanted string) string {
 				best, least = RefArg(&nusav1.JobRef{Namespace: j.GetSpec().GetNamespace(), Name: name, Region: j.GetRegion()}), d
 			}
 		}
-		if token = page.GetNextPageToken(); token == "" {
+		token = page.GetNextPageToken()
+		if token == "" {
 			break
 		}
 	}

@@ -76,7 +76,8 @@ func flagOfKey(c *cli.Session, kind string, err error) error {
 		if p.GetField() != "key" {
 			return err
 		}
-		if p.Field = "--pool"; kind == KindEdge {
+		p.Field = "--pool"
+		if kind == KindEdge {
 			p.Field = "--to"
 			p.Message += fmt.Sprintf(": `%s region list` shows them", c.Program)
 		}

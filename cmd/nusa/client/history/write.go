@@ -90,7 +90,8 @@ func (s statistics) gapText() string {
 func spark(f *nusav1.HistoryField, width int) string {
 	values := make([]float64, len(f.GetMean()))
 	for i, m := range f.GetMean() {
-		if values[i] = m; i >= len(f.GetCount()) || f.GetCount()[i] == 0 {
+		values[i] = m
+		if i >= len(f.GetCount()) || f.GetCount()[i] == 0 {
 			values[i] = math.NaN()
 		}
 	}

@@ -25,7 +25,8 @@ func listCommand(s *cli.Settings) *cobra.Command {
 				}
 				all.Jobs = append(all.Jobs, page.GetJobs()...)
 				all.Errors = append(all.Errors, page.GetErrors()...)
-				if token = page.GetNextPageToken(); token == "" {
+				token = page.GetNextPageToken()
+				if token == "" {
 					break
 				}
 			}

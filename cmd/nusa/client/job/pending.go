@@ -70,7 +70,8 @@ func driverOfNoRegion(j *nusav1.Job) string {
 			continue
 		}
 		for _, p := range g.GetPending() {
-			if name = missingDriver(p, j.GetSpec().GetGroups()[group]); name == "" {
+			name = missingDriver(p, j.GetSpec().GetGroups()[group])
+			if name == "" {
 				return ""
 			}
 		}

@@ -48,15 +48,13 @@ func progressLine(w *term.Screen, j *nusav1.Job) string {
 
 // because is " (why the job is not running)", or "".
 func because(j *nusav1.Job) string {
-	message := term.OneLine(j.GetStatus().GetMessage())
+	message := term.OneLine(headline(j.GetStatus()))
+	if reasons := pending(j); reasons != "" {
+		message = reasons
+	}
 	if message == "" {
 		sum, _ := totalsOf(j.GetStatus())
 		message = sum.rollout()
-	}
-	if message == "" {
-		if p := pending(j); p != "" {
-			message = p
-		}
 	}
 	if message == "" {
 		return ""

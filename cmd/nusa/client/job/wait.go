@@ -136,7 +136,8 @@ func (f *waiter) watch(ctx context.Context, to chan<- watchUpdate) {
 		stream, err := f.Jobs().Watch(ctx, &nusav1.GetJobRequest{Job: f.ref})
 		for err == nil {
 			var j *nusav1.Job
-			if j, err = stream.Recv(); err == nil && !send(watchUpdate{job: j}) {
+			j, err = stream.Recv()
+			if err == nil && !send(watchUpdate{job: j}) {
 				return
 			}
 		}

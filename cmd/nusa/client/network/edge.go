@@ -76,20 +76,20 @@ const (
 	markPredicted   = "~"
 	markEstimated   = "≈"
 	markStale       = "?"
-	markDoubt       = "!"
+	markDisbelieved = "!"
 	cellUnreachable = "×"
 	cellUnknown     = "·"
 )
 
 // edgeMarks are the marks that occur, for the legend.
-type edgeMarks struct{ predicted, estimated, stale, doubt, unreachable, unknown bool }
+type edgeMarks struct{ predicted, estimated, stale, disbelieved, unreachable, unknown bool }
 
 func (m *edgeMarks) add(edges []*nusav1.Edge) {
 	for _, e := range edges {
 		m.predicted = m.predicted || e.GetSource() == nusav1.RTTSource_RTT_SOURCE_PREDICTED
 		m.estimated = m.estimated || e.GetSource() == nusav1.RTTSource_RTT_SOURCE_ESTIMATED
 		m.stale = m.stale || e.GetState() == nusav1.EdgeState_EDGE_STATE_STALE
-		m.doubt = m.doubt || e.GetDoubt() != ""
+		m.disbelieved = m.disbelieved || e.GetDoubt() != ""
 		m.unreachable = m.unreachable || e.GetState() == nusav1.EdgeState_EDGE_STATE_UNREACHABLE
 		m.unknown = m.unknown || unknown(e)
 	}
@@ -109,7 +109,7 @@ func writeLegendOf(w *term.Screen, m edgeMarks) {
 		text  string
 	}{
 		{m.predicted, markPredicted + " predicted"}, {m.estimated, markEstimated + " estimated"}, {m.stale, markStale + " stale"},
-		{m.doubt, markDoubt + " measured but not believed"}, {m.unreachable, cellUnreachable + " unreachable"}, {m.unknown, cellUnknown + " unknown"},
+		{m.disbelieved, markDisbelieved + " measured but not believed"}, {m.unreachable, cellUnreachable + " unreachable"}, {m.unknown, cellUnknown + " unknown"},
 	} {
 		if mark.there {
 			parts = append(parts, mark.text)
@@ -159,7 +159,7 @@ func edgeCell(w *term.Screen, e *nusav1.Edge, percentile int) string {
 		text += markStale
 	}
 	if e.GetDoubt() != "" {
-		text += markDoubt
+		text += markDisbelieved
 	}
 	for _, s := range latencyScale {
 		if rtt(e, percentile).AsDuration() < s.below {

@@ -42,7 +42,8 @@ with the nearest region.`,
 			var place *nusav1.Location
 			if region != "" || location != "" { // else a region's server means itself
 				var err error
-				if place, err = clientPlace(region, location); err != nil {
+				place, err = clientPlace(region, location)
+				if err != nil {
 					return err
 				}
 			}

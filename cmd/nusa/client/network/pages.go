@@ -25,7 +25,8 @@ func eachPage(c *cli.Session, page *nusav1.MatrixResponse, f func(*nusav1.Matrix
 			return err
 		}
 		var err error
-		if page, err = matrixPage(c, &nusav1.MatrixRequest{After: page.GetNext()}); err != nil {
+		page, err = matrixPage(c, &nusav1.MatrixRequest{After: page.GetNext()})
+		if err != nil {
 			return err
 		}
 	}

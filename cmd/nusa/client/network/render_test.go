@@ -31,7 +31,7 @@ func TestRendering(t *testing.T) {
 		sample.Of("latency, by a region alone", func(w *term.Screen) {
 			writeLatency(w, sample.SeenMatrix(sample.Lasting(3*time.Minute)), latencyOptions{percentile: 50})
 		}),
-		sample.Of("latency, by a region that was never told", func(w *term.Screen) { writeLatency(w, sample.SeenMatrix(nil), latencyOptions{percentile: 50}) }),
+		sample.Of("latency, by a region without contact", func(w *term.Screen) { writeLatency(w, sample.SeenMatrix(nil), latencyOptions{percentile: 50}) }),
 		sample.Of("latency --from westus", func(w *term.Screen) {
 			writeLatency(w, sample.Matrix(), latencyOptions{from: "westus", percentile: 50})
 		}),
@@ -46,7 +46,7 @@ func TestRendering(t *testing.T) {
 		sample.Of("topology path, by a region alone", func(w *term.Screen) {
 			writePaths(w, &nusav1.PathResponse{Paths: sample.Paths().GetPaths(), SeenBy: "japaneast", Alone: sample.Lasting(3 * time.Minute)})
 		}),
-		sample.Of("topology check, by a region that was never told", func(w *term.Screen) {
+		sample.Of("topology check, by a region without contact", func(w *term.Screen) {
 			writeFindings(w, &nusav1.CheckTopologyResponse{Regions: 1, SeenBy: "japaneast"})
 		}),
 		sample.Of("topology nearest", func(w *term.Screen) { writeNearest(w, "southeastasia", false, 50, sample.Nearest()) }),

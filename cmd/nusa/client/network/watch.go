@@ -37,21 +37,21 @@ func followMatrix(c *cli.Session, req *nusav1.MatrixRequest, o latencyOptions, m
 		return err
 	}
 	for {
-		news, err := stream.Recv()
+		update, err := stream.Recv()
 		if err != nil {
 			return err
 		}
 		answered()
 		first := len(m.at) == 0
-		m.apply(news)
-		err = c.PrintLine(news, func(w *term.Screen) {
+		m.apply(update)
+		err = c.PrintLine(update, func(w *term.Screen) {
 			switch {
 			case c.Terminal:
 				drawMatrix(w, m, o, term.TerminalHeight(c.Out))
 			case first:
 				writeLatency(w, m.whole, o)
 			default:
-				writeChanges(w, news, o)
+				writeChanges(w, update, o)
 			}
 		})
 		if err != nil {
@@ -61,18 +61,18 @@ func followMatrix(c *cli.Session, req *nusav1.MatrixRequest, o latencyOptions, m
 }
 
 // apply stores the changes of a message.
-func (m *matrixWatch) apply(news *nusav1.MatrixResponse) {
-	if news.GetReset_() {
+func (m *matrixWatch) apply(update *nusav1.MatrixResponse) {
+	if update.GetReset_() {
 		m.whole, m.at = &nusav1.MatrixResponse{}, map[[2]string]int{}
 	}
-	if news.GetToken() != "" {
-		m.token = news.GetToken()
+	if update.GetToken() != "" {
+		m.token = update.GetToken()
 	}
-	if news.GetSeenBy() != "" {
-		m.whole.SeenBy, m.whole.Alone = news.GetSeenBy(), news.GetAlone()
+	if update.GetSeenBy() != "" {
+		m.whole.SeenBy, m.whole.Alone = update.GetSeenBy(), update.GetAlone()
 	}
-	m.changed = len(news.GetEdges())
-	for _, e := range news.GetEdges() {
+	m.changed = len(update.GetEdges())
+	for _, e := range update.GetEdges() {
 		key := [2]string{e.GetFrom(), e.GetTo()}
 		if i, there := m.at[key]; there {
 			m.whole.Edges[i] = e
@@ -81,8 +81,8 @@ func (m *matrixWatch) apply(news *nusav1.MatrixResponse) {
 		m.at[key] = len(m.whole.Edges)
 		m.whole.Edges = append(m.whole.Edges, e)
 	}
-	if len(news.GetRegions()) > 0 && !slices.Equal(news.GetRegions(), m.whole.GetRegions()) {
-		m.whole.Regions = news.GetRegions()
+	if len(update.GetRegions()) > 0 && !slices.Equal(update.GetRegions(), m.whole.GetRegions()) {
+		m.whole.Regions = update.GetRegions()
 		m.dropOldRegions()
 	}
 }
@@ -99,11 +99,11 @@ func (m *matrixWatch) dropOldRegions() {
 }
 
 // writeChanges writes the changed edges, for output without a terminal.
-func writeChanges(w *term.Screen, news *nusav1.MatrixResponse, o latencyOptions) {
-	if news.GetReset_() {
+func writeChanges(w *term.Screen, update *nusav1.MatrixResponse, o latencyOptions) {
+	if update.GetReset_() {
 		fmt.Fprintln(w, "(a gap: the whole matrix follows)")
 	}
-	for _, e := range news.GetEdges() {
+	for _, e := range update.GetEdges() {
 		fmt.Fprintf(w, "%s %s -> %s %s\n", w.Now.Format(time.TimeOnly), e.GetFrom(), e.GetTo(), edgeText(w, e, o.percentile))
 	}
 }

@@ -15,7 +15,7 @@ import (
 func drainCommand(s *cli.Settings) *cobra.Command {
 	var off bool
 	c := &cobra.Command{
-		Use: "drain NODE", Short: "Move a node's work away; --off ends the drain", Args: cli.Positional("NODE"),
+		Use: "drain NODE", Short: "Move the work of a node to others; --off ends the drain", Args: cli.Positional("NODE"),
 		Long: `Moves the work of a node to other nodes, at most update.max_parallel instances of a
 group at a time: one stops, and its replacement starts elsewhere. Instances that fit
 on no other node of the region are stopped too: they wait for room, or go to another

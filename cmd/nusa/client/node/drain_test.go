@@ -17,7 +17,8 @@ func TestDrainOfASilentNode(t *testing.T) {
 	if got := workText(n, "nusa"); strings.Contains(got, "no room") || !strings.Contains(got, "2 allocations to move (") {
 		t.Error(got)
 	}
-	if n.State = nusav1.NodeState_NODE_STATE_READY; !strings.Contains(workText(n, "nusa"), "no room for 2 now") {
+	n.State = nusav1.NodeState_NODE_STATE_READY
+	if !strings.Contains(workText(n, "nusa"), "no room for 2 now") {
 		t.Error(workText(n, "nusa"))
 	}
 }

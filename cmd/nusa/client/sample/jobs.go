@@ -153,17 +153,17 @@ func Explanation() *nusav1.Explanation {
 }
 
 func NearResults() []*nusav1.NearFare {
-	fare := func(region string, f *nusav1.NearFare) *nusav1.NearFare {
+	result := func(region string, f *nusav1.NearFare) *nusav1.NearFare {
 		f.Region, f.Bound, f.Required, f.Percentile, f.MaxRtt, f.Target = region, "p99 at most 40ms to southeastasia", true, 99, Lasting(40*time.Millisecond), "southeastasia"
 		return f
 	}
 	ok, measured := nusav1.EdgeState_EDGE_STATE_OK, nusav1.RTTSource_RTT_SOURCE_MEASURED
 	return []*nusav1.NearFare{
-		fare("southeastasia", &nusav1.NearFare{Rtt: Lasting(0), Source: measured, State: ok, Age: Lasting(0), Verdict: "kept"}),
-		fare("japaneast", &nusav1.NearFare{Rtt: Lasting(68400 * time.Microsecond), Source: measured, State: ok, Age: Lasting(12 * time.Second), Method: "udp", Verdict: "broken"}),
-		fare("westus", &nusav1.NearFare{Rtt: Lasting(38 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_PREDICTED, State: ok, Error: 0.12, Verdict: "unknown",
+		result("southeastasia", &nusav1.NearFare{Rtt: Lasting(0), Source: measured, State: ok, Age: Lasting(0), Verdict: "kept"}),
+		result("japaneast", &nusav1.NearFare{Rtt: Lasting(68400 * time.Microsecond), Source: measured, State: ok, Age: Lasting(12 * time.Second), Method: "udp", Verdict: "broken"}),
+		result("westus", &nusav1.NearFare{Rtt: Lasting(38 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_PREDICTED, State: ok, Error: 0.12, Verdict: "unknown",
 			Message: "only what was measured and is fresh counts, unless the clause says unknown: predicted"}),
-		fare("eastus", &nusav1.NearFare{State: nusav1.EdgeState_EDGE_STATE_UNREACHABLE, Source: measured, Age: Lasting(3 * time.Minute), Verdict: "unknown"}),
+		result("eastus", &nusav1.NearFare{State: nusav1.EdgeState_EDGE_STATE_UNREACHABLE, Source: measured, Age: Lasting(3 * time.Minute), Verdict: "unknown"}),
 		{Region: "frankfurt", Bound: "p50 to Jakarta", Percentile: 50, Rtt: Lasting(115 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_ESTIMATED, State: ok, Error: 0.5, Verdict: "soft", Message: "counts 21 of 50 in the score"},
 	}
 }

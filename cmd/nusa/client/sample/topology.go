@@ -18,14 +18,14 @@ func Matrix() *nusav1.MatrixResponse {
 	measured, predicted, estimated := nusav1.RTTSource_RTT_SOURCE_MEASURED, nusav1.RTTSource_RTT_SOURCE_PREDICTED, nusav1.RTTSource_RTT_SOURCE_ESTIMATED
 	guess := Edge("eastus", "japaneast", 158*ms, nusav1.EdgeState_EDGE_STATE_UNKNOWN, predicted)
 	guess.Error, guess.Samples, guess.Method = 0.12, 0, ""
-	doubted := Edge("westus", "japaneast", 254*ms, ok, measured)
-	doubted.Doubt = "is more than twice what third regions allow"
+	disbelieved := Edge("westus", "japaneast", 254*ms, ok, measured)
+	disbelieved.Doubt = "is more than twice what third regions allow"
 	return &nusav1.MatrixResponse{Regions: []string{"eastus", "japaneast", "southeastasia", "westus"}, Edges: []*nusav1.Edge{
 		guess, Edge("eastus", "southeastasia", 224*ms, stale, measured), Edge("eastus", "westus", 400*time.Microsecond, ok, measured),
 		Edge("japaneast", "eastus", 163*ms, ok, measured), Edge("japaneast", "southeastasia", 68400*time.Microsecond, ok, measured), Edge("japaneast", "westus", 105*ms, ok, estimated),
 		Edge("southeastasia", "eastus", 400*ms, unreachable, measured), Edge("southeastasia", "japaneast", 69*ms, ok, measured),
 		{From: "southeastasia", To: "westus"},
-		Edge("westus", "eastus", 7250*time.Microsecond, ok, measured), doubted,
+		Edge("westus", "eastus", 7250*time.Microsecond, ok, measured), disbelieved,
 	}}
 }
 
@@ -75,7 +75,7 @@ func DoubtedPaths() *nusav1.PathResponse {
 func Check() *nusav1.CheckTopologyResponse {
 	const ms = time.Millisecond
 	return &nusav1.CheckTopologyResponse{Regions: 4, Measured: 9, Totals: map[string]int32{"impossible": 1, "location": 1, "one_way": 1, "detour": 12, "novelty": 1}, Findings: []*nusav1.TopologyFinding{
-		{Kind: "impossible", From: "eastus", To: "westus", Rtt: Lasting(400 * time.Microsecond), Other: Lasting(36 * ms), Message: "eastus → westus: 0.4ms over 3700 km, for which light in fibre takes 36.2ms: a wrong location, or somebody nearer answers"},
+		{Kind: "impossible", From: "eastus", To: "westus", Rtt: Lasting(400 * time.Microsecond), Other: Lasting(36 * ms), Message: "eastus → westus: 0.4ms over 3700 km, for which light in fibre takes 36.2ms: a wrong location, or a nearer host answers"},
 		{Kind: "location", From: "eastus", Message: "the location of eastus would explain 1 of them"},
 		{Kind: "one_way", From: "southeastasia", To: "eastus", Other: Lasting(224 * ms), Message: "southeastasia cannot reach eastus, which reaches it in 224.0ms: does it let probes in?"},
 		{Kind: "detour", From: "westus", To: "japaneast", Via: "southeastasia", Gain: 0.31, Rtt: Lasting(254 * ms), Other: Lasting(175 * ms), Message: "westus → japaneast: 254.0ms, by southeastasia 175.0ms: 31% less"},

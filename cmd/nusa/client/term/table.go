@@ -184,14 +184,30 @@ func writeNotes(w *Screen, notes []string) {
 	for i, text := range notes {
 		mark := fmt.Sprintf("[%d] ", i+1)
 		if w.Width > len(mark)+shortMessage {
-			lines := strings.Split(ansi.Wordwrap(text, w.Width-len(mark)-1, ""), "\n")
-			text = strings.Join(lines, "\n"+strings.Repeat(" ", len(mark)))
+			text = strings.Join(wrap(text, w.Width-len(mark)-1), "\n"+strings.Repeat(" ", len(mark)))
 		}
 		if i == 0 {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintf(w, "%s%s\n", w.Faint(mark), text)
 	}
+}
+
+// wrap breaks a text between words, but not at hyphens: names have those.
+func wrap(text string, width int) []string {
+	var lines []string
+	line, used := "", 0
+	for _, word := range strings.Fields(text) {
+		n := lipgloss.Width(word)
+		if used > 0 && used+1+n > width {
+			lines, line, used = append(lines, line), "", 0
+		}
+		if used > 0 {
+			line, used = line+" ", used+1
+		}
+		line, used = line+word, used+n
+	}
+	return append(lines, line)
 }
 
 func (t *Table) writeRows(w *Screen) {
