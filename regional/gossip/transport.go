@@ -43,11 +43,13 @@ func listen(ctx context.Context, n network.Net, addr string, log *slog.Logger) (
 	var err error
 	for range 8 {
 		var ln net.Listener
-		if ln, err = n.Listen(ctx, addr); err != nil {
+		ln, err = n.Listen(ctx, addr)
+		if err != nil {
 			return nil, err
 		}
 		var pc net.PacketConn
-		if pc, err = n.ListenPacket(ctx, ln.Addr().String()); err == nil {
+		pc, err = n.ListenPacket(ctx, ln.Addr().String())
+		if err == nil {
 			return &transport{
 				net: n, log: log, ln: ln, pc: pc,
 				packets: make(chan *memberlist.Packet, packetQueue),

@@ -106,7 +106,8 @@ func (l *boltLog) newest(bytes int) uint64 {
 		if n >= last || l.GetLog(last-n, &g) != nil {
 			break
 		}
-		if bytes -= len(g.Data); bytes < 0 {
+		bytes -= len(g.Data)
+		if bytes < 0 {
 			break
 		}
 	}

@@ -143,14 +143,16 @@ func (l *logging) Check(_ context.Context, req *grpc_health_v1.HealthCheckReques
 func (l *logging) run() {
 	for first := range l.queue {
 		waiting, data := []entering{first}, []byte(first.data)
-		for more := true; more; {
+	gather:
+		for {
 			select {
 			case e, ok := <-l.queue:
-				if more = ok; ok {
-					waiting, data = append(waiting, e), append(data, e.data...)
+				if !ok {
+					break gather
 				}
+				waiting, data = append(waiting, e), append(data, e.data...)
 			default:
-				more = false
+				break gather
 			}
 		}
 		err := l.raft.Apply(data, time.Minute).Error()

@@ -169,7 +169,8 @@ func TestLogEqualsSlice(t *testing.T) {
 			var o oracle
 			for range 150 {
 				var err error
-				if o, _, err = step(r, l, o); err != nil {
+				o, _, err = step(r, l, o)
+				if err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
 				if diff := o.differs(l); diff != "" {

@@ -66,7 +66,8 @@ func Open(cfg Config) (*Group, error) {
 	st := memoryStores()
 	if cfg.Dir != "" {
 		var err error
-		if st, err = openStores(cfg.Dir, cmp.Or(cfg.Log, WAL), log); err != nil {
+		st, err = openStores(cfg.Dir, cmp.Or(cfg.Log, WAL), log)
+		if err != nil {
 			return nil, err
 		}
 		if st.converted != "" {

@@ -30,7 +30,8 @@ func TestSnapshotIsDueByBytes(t *testing.T) {
 		c.LocalID, c.Logger = "a", newLogger(slog.New(slog.DiscardHandler))
 		g := &Group{cfg: Config{Logger: slog.New(slog.DiscardHandler)}, meter: &meter{FSM: forgetful{}, due: make(chan struct{}, 1)}}
 		var err error
-		if g.Raft, err = raft.NewRaft(c, g.meter, st.log, st.stable, st.snapshots, trans); err != nil {
+		g.Raft, err = raft.NewRaft(c, g.meter, st.log, st.stable, st.snapshots, trans)
+		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() {

@@ -107,7 +107,8 @@ func openStores(dir string, kind LogKind, logger hclog.Logger) (_ stores, err er
 	}
 	out.log, out.disk = log, log
 	if kind == BoltDB { // walLog has all its entries in memory
-		if out.log, err = raft.NewLogCache(cachedEntries, log); err != nil {
+		out.log, err = raft.NewLogCache(cachedEntries, log)
+		if err != nil {
 			return stores{}, errors.Join(err, log.Close(), stable.Close())
 		}
 	}

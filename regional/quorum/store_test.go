@@ -198,7 +198,8 @@ func directoryOf202611(t *testing.T) (dir string, want oracle) {
 			err = os.MkdirAll(to, 0o700)
 		} else {
 			var content []byte
-			if content, err = io.ReadAll(in); err == nil {
+			content, err = io.ReadAll(in)
+			if err == nil {
 				err = os.WriteFile(to, content, 0o600)
 			}
 		}

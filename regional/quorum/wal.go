@@ -69,7 +69,8 @@ func createWAL(dir string, logger hclog.Logger) (*walLog, error) {
 	l := &walLog{dir: dir, failure: newFailure()}
 	_, _ = rand.Read(l.stamp[:])
 	var err error
-	if l.wal, err = wal.Create(walLogger(logger), dir, l.stamp.metadata()); err != nil {
+	l.wal, err = wal.Create(walLogger(logger), dir, l.stamp.metadata())
+	if err != nil {
 		return nil, fmt.Errorf("create the Raft log in %s: %w", dir, err)
 	}
 	return l, nil
@@ -338,7 +339,8 @@ func (l *walLog) newest(bytes int) uint64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for i, g := range slices.Backward(l.live) {
-		if bytes -= len(g.Data); bytes < 0 {
+		bytes -= len(g.Data)
+		if bytes < 0 {
 			return uint64(len(l.live) - 1 - i)
 		}
 	}

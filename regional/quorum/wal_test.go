@@ -23,7 +23,8 @@ func TestWALDetectsFlippedBit(t *testing.T) {
 	var o oracle
 	for o.next() < 80 {
 		var err error
-		if o, _, err = step(r, l, o); err != nil {
+		o, _, err = step(r, l, o)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

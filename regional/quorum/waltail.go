@@ -65,7 +65,8 @@ func (l *walLog) repairTail() (err error) {
 		case wal.CrcType:
 			d.UpdateCRC(rec.GetCrc())
 		case wal.MetadataType:
-			if own, err = readStamp(rec.GetData()); err != nil {
+			own, err = readStamp(rec.GetData())
+			if err != nil {
 				return err
 			}
 		case wal.EntryType:

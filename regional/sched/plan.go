@@ -159,7 +159,8 @@ func (p *Plan) Diff(old *Plan) string {
 	}
 	var b strings.Builder
 	for l := range strings.Lines(old.String()) {
-		if count[l]--; count[l] < 0 {
+		count[l]--
+		if count[l] < 0 {
 			b.WriteString("- " + l)
 		}
 	}

@@ -146,7 +146,8 @@ func (j *planChecker) unplaced(view *state.View, g *state.GroupView, u sched.Unp
 				fits++
 			}
 		}
-		if reserved += fits; !u.System {
+		reserved += fits
+		if !u.System {
 			reserved = fits
 		}
 	}

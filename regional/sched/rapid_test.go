@@ -380,7 +380,8 @@ func (w *world) quiesce(t *rapid.T) {
 		if p.Empty() {
 			w.must(t, "converge")
 			w.now += int64(24 * time.Hour)
-			if p = sched.Make(w.input()); !p.Empty() {
+			p = sched.Make(w.input())
+			if !p.Empty() {
 				t.Fatalf("the plan of a quiet view:\n%s", p)
 			}
 			w.complete(t, p)

@@ -38,7 +38,8 @@ func refusalsNow(f *filter, declined []string, message string) *refusals {
 			continue
 		default:
 			t.feasible++
-			if r = f.refuseRoom(n); r == "" && slices.Contains(declined, n.ID) {
+			r = f.refuseRoom(n)
+			if r == "" && slices.Contains(declined, n.ID) {
 				r = state.ReasonDeclined
 			}
 			if r == "" && f.table.reservedFor(n.pos) != nil {

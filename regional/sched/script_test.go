@@ -271,7 +271,8 @@ func parseNode(a args) state.Node {
 			Name: strings.TrimPrefix(name, "!"), Healthy: !strings.HasPrefix(name, "!"), Capabilities: strings.Fields(strings.ReplaceAll(caps, "+", " ")),
 		})
 	}
-	if n.VolumesAllow, n.VolumesReported = a.list("allow"), a.keys["allow"] != ""; a.keys["allow"] == "none" {
+	n.VolumesAllow, n.VolumesReported = a.list("allow"), a.keys["allow"] != ""
+	if a.keys["allow"] == "none" {
 		n.VolumesAllow = nil
 	}
 	for i, model := range a.list("gpus") {

@@ -67,7 +67,8 @@ func forgetEndedLocal(t *txn, key JobKey) {
 	job, _ := t.Job(key, l.Version)
 	purge, gone := l.Stopped && l.Purge, true
 	for g := range t.groupsOf(key) {
-		if g = t.touch(g); hasLive(t, g) {
+		g = t.touch(g)
+		if hasLive(t, g) {
 			gone = false
 			continue
 		}

@@ -71,7 +71,8 @@ func TestUnusedJobsAreThoseWithoutReference(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Fatalf("unused are %v, want %v", got, want)
 			}
-			if found += len(want); len(v.unusedJobs(1)) != min(1, len(want)) {
+			found += len(want)
+			if len(v.unusedJobs(1)) != min(1, len(want)) {
 				t.Fatal("more than the limit are returned")
 			}
 		}

@@ -312,7 +312,8 @@ func TestNodes(t *testing.T) {
 	n, _ := l.Node("n1")
 	was := n.InventoryIndex
 	l.ok(Command{CordonNode: &CordonNode{"n1", true}})
-	if n, _ = l.Node("n1"); n.InventoryIndex != was || n.ModifyIndex == was || n.Eligible() {
+	n, _ = l.Node("n1")
+	if n.InventoryIndex != was || n.ModifyIndex == was || n.Eligible() {
 		t.Errorf("%+v", n)
 	}
 	// The devices are reported in another order: the used shares stay.

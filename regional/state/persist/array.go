@@ -61,7 +61,8 @@ func (a *Array[V]) Get(i uint32) (*V, bool) {
 		return nil, false
 	}
 	for b.height > 0 {
-		if b = b.kids[b.slot(i)]; b == nil {
+		b = b.kids[b.slot(i)]
+		if b == nil {
 			return nil, false
 		}
 	}
@@ -136,8 +137,11 @@ func (b *block[V]) remove(own *Owner, i uint32) *block[V] {
 	if b.height == 0 {
 		b.vals[at] = nil
 		b.used--
-	} else if b.kids[at] = b.kids[at].remove(own, i); b.kids[at] == nil {
-		b.used--
+	} else {
+		b.kids[at] = b.kids[at].remove(own, i)
+		if b.kids[at] == nil {
+			b.used--
+		}
 	}
 	if b.used == 0 {
 		return nil
