@@ -326,12 +326,24 @@ func TestAmbiguousFilesAreRefused(t *testing.T) {
 	}
 }
 
+// regionFile returns a region definition as a file.
+func regionFile(def *nusav1.RegionDefinition, format Format) ([]byte, error) {
+	n, err := tree(def.ProtoReflect())
+	if err != nil {
+		return nil, err
+	}
+	if format == JSON {
+		return n.JSON(), nil
+	}
+	return n.YAML(), nil
+}
+
 // TestZeroCoordinatesAreWritten: a location on the equator or the prime meridian is
 // written in full, so that it can be read back.
 func TestZeroCoordinatesAreWritten(t *testing.T) {
 	def := &nusav1.RegionDefinition{Name: "a", Location: &nusav1.Location{Longitude: 30}}
 	for _, format := range []Format{YAML, JSON} {
-		text, err := MarshalRegion(def, format)
+		text, err := regionFile(def, format)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -347,7 +359,7 @@ func TestRegionFiles(t *testing.T) {
 		t.Fatalf("%v, %v", defs, err)
 	}
 	for _, format := range []Format{YAML, JSON} {
-		text, err := MarshalRegion(defs[0], format)
+		text, err := regionFile(defs[0], format)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,18 +35,6 @@ func Marshal(spec *nusav1.JobSpec, format Format) ([]byte, error) {
 	return n.YAML(), nil
 }
 
-// MarshalRegion returns a region definition as a file that ParseRegions reads.
-func MarshalRegion(def *nusav1.RegionDefinition, format Format) ([]byte, error) {
-	n, err := tree(def.ProtoReflect())
-	if err != nil {
-		return nil, err
-	}
-	if format == JSON {
-		return n.JSON(), nil
-	}
-	return n.YAML(), nil
-}
-
 // tree returns the file form of a message: the present fields in the order of the proto,
 // with sorted map keys.
 func tree(m protoreflect.Message) (*doc.Node, error) {

@@ -108,12 +108,6 @@ func Load(flags *pflag.FlagSet, lookup func(string) (string, bool), path string)
 	return errors.Join(errs...)
 }
 
-// Check returns the problems that Load would find in a file for these flags. It
-// changes the flags.
-func Check(flags *pflag.FlagSet, path string) error {
-	return Load(flags, func(string) (string, bool) { return "", false }, path)
-}
-
 func loadFile(flags *pflag.FlagSet, path string, given map[string]bool, fail func(Problem)) {
 	data, err := readBounded(path)
 	if err != nil {

@@ -148,7 +148,7 @@ func TestEveryProblemIsReported(t *testing.T) {
 	if err := flags.Parse([]string{"--bootstrap-expect=3"}); err != nil {
 		t.Fatal(err)
 	}
-	err := config.Check(flags, write(t, "x: 1\nbootstrap-expect: z\nnode-lease: 5m\n"))
+	err := config.Load(flags, func(string) (string, bool) { return "", false }, write(t, "x: 1\nbootstrap-expect: z\nnode-lease: 5m\n"))
 	if err == nil || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("want two problems, got %v", err)
 	}

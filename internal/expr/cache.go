@@ -58,10 +58,3 @@ func (c *Cache) add(k key, e entry) {
 	}
 	c.young[k] = e
 }
-
-// Len returns the number of cached results.
-func (c *Cache) Len() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.young) + len(c.old)
-}

@@ -87,8 +87,6 @@ var fields = func() []string {
 
 // Program is a compiled expression, safe for concurrent use.
 type Program struct {
-	kind    Kind
-	source  string
 	program cel.Program
 }
 
@@ -137,14 +135,8 @@ func Compile(kind Kind, source string) (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCompile, err)
 	}
-	return &Program{kind: kind, source: source, program: program}, nil
+	return &Program{program}, nil
 }
-
-// Source returns the text that the program was compiled from.
-func (p *Program) Source() string { return p.source }
-
-// Kind returns the type of the program's value.
-func (p *Program) Kind() Kind { return p.kind }
 
 // Bool evaluates a program of kind Bool. A program that cannot be evaluated, such as
 // one with a label that the node lacks, is false, and note says why. Otherwise note

@@ -45,7 +45,7 @@ func works(t *testing.T, s *Store, now time.Time) {
 		s.cycle()
 	}
 	got, err := s.Query("node", "new", now, now.Add(time.Hour), Base)
-	if err != nil || len(got.Points[0]) == 0 || Means(got.Points[0])[0] != 1 {
+	if err != nil || len(got.Points[0]) == 0 || got.Points[0][0].Mean != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
 	if st := s.Stats(); st.Failing != nil {

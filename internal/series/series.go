@@ -3,7 +3,6 @@ package series
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -119,18 +118,6 @@ func (s Series) Field(name string) []Point {
 		}
 	}
 	return nil
-}
-
-// Means returns the means of points, NaN for gaps, as Sparkline draws them.
-func Means(points []Point) []float64 {
-	out := make([]float64, len(points))
-	for i, p := range points {
-		out[i] = math.NaN()
-		if p.Count > 0 {
-			out[i] = p.Mean
-		}
-	}
-	return out
 }
 
 // Stats describes a store.

@@ -32,12 +32,6 @@ func Sparkline(values []float64, width int, noise float64) string {
 	return draw(groups, low, high)
 }
 
-// SparklineBetween draws on a given scale, such as 0 to the capacity, so that small
-// changes look small. Values outside are drawn at the end of the scale.
-func SparklineBetween(values []float64, width int, low, high float64) string {
-	return draw(regroup(values, width), low, high)
-}
-
 // regroup returns at most width values: the means of groups without their gaps. A group
 // of gaps is a gap.
 func regroup(values []float64, width int) []float64 {

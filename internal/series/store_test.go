@@ -360,7 +360,13 @@ func TestFieldsGoByName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		means := func(f string) string { return fmt.Sprint(Means(got.Field(f))) }
+		means := func(f string) string {
+			var all []float64
+			for _, p := range got.Field(f) {
+				all = append(all, p.Mean)
+			}
+			return fmt.Sprint(all)
+		}
 		want := []map[string]string{
 			{"cpu": "[3]", "memory": "[6]", "disk": "[]"},
 			{"cpu": "[3 13]", "memory": "[6 16]", "disk": "[NaN 14]"},

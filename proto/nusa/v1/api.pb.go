@@ -6,7 +6,7 @@
 
 // The public API. Every service is served at two tiers with the same meaning: by
 // any global server for the federation, and by any regional server for its own
-// region (reached as name@region), also while the global tier is away. Agents
+// region (reached as name@region), also while the global tier is unreachable. Agents
 // serve Allocations too, through the tunnel.
 //
 // Errors are gRPC statuses. The details hold one nusa.v1.Problem for each fault of
@@ -5691,7 +5691,7 @@ func (*ListOriginsRequest) Descriptor() ([]byte, []int) {
 type ListOriginsResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Records []*OriginRecord        `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
-	// Regions: age of their copy while the global tier is away.
+	// Regions: age of their copy while the global tier is unreachable.
 	Age           *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

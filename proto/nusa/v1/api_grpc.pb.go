@@ -6,7 +6,7 @@
 
 // The public API. Every service is served at two tiers with the same meaning: by
 // any global server for the federation, and by any regional server for its own
-// region (reached as name@region), also while the global tier is away. Agents
+// region (reached as name@region), also while the global tier is unreachable. Agents
 // serve Allocations too, through the tunnel.
 //
 // Errors are gRPC statuses. The details hold one nusa.v1.Problem for each fault of

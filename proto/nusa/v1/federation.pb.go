@@ -2240,7 +2240,7 @@ type PeerRegion struct {
 	// more often.
 	ProbeDemand float64 `protobuf:"fixed64,6,opt,name=probe_demand,json=probeDemand,proto3" json:"probe_demand,omitempty"`
 	// gRPC addresses of its servers, to fetch its row from while the global tier is
-	// away.
+	// unreachable.
 	GrpcAddresses []string `protobuf:"bytes,7,rep,name=grpc_addresses,json=grpcAddresses,proto3" json:"grpc_addresses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

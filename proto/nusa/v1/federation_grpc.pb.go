@@ -185,7 +185,7 @@ const (
 type SiblingsClient interface {
 	// Kept returns the server's copy of what the global tier last sent about the
 	// other regions. Every server keeps a copy, so that it has one if it becomes
-	// the master while the global tier is away.
+	// the master while the global tier is unreachable.
 	Kept(ctx context.Context, in *FederationCacheRequest, opts ...grpc.CallOption) (*FederationCache, error)
 	// State returns the digest of what this server has applied at an index of the
 	// Raft log. The call waits for the index until its deadline. OUT_OF_RANGE: the
@@ -229,7 +229,7 @@ func (c *siblingsClient) State(ctx context.Context, in *StateRequest, opts ...gr
 type SiblingsServer interface {
 	// Kept returns the server's copy of what the global tier last sent about the
 	// other regions. Every server keeps a copy, so that it has one if it becomes
-	// the master while the global tier is away.
+	// the master while the global tier is unreachable.
 	Kept(context.Context, *FederationCacheRequest) (*FederationCache, error)
 	// State returns the digest of what this server has applied at an index of the
 	// Raft log. The call waits for the index until its deadline. OUT_OF_RANGE: the

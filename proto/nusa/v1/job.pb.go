@@ -144,7 +144,7 @@ const (
 	Unknown_UNKNOWN_UNSPECIFIED Unknown = 0
 	// The region is refused (default for required).
 	Unknown_UNKNOWN_REFUSE Unknown = 1
-	// The region is judged by the predicted or estimated round-trip time.
+	// The predicted or estimated round-trip time decides.
 	Unknown_UNKNOWN_PREDICTED Unknown = 2
 	// The region is accepted.
 	Unknown_UNKNOWN_ACCEPT Unknown = 3

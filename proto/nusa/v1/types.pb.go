@@ -1559,7 +1559,7 @@ type Node struct {
 	// is lost when this exceeds the node lease; until then its state and those of
 	// its allocations are the last known ones.
 	Silent *durationpb.Duration `protobuf:"bytes,15,opt,name=silent,proto3" json:"silent,omitempty"`
-	// Groups that are still on a draining node and are to move away from it, those
+	// Groups that are still on a draining node and are to move to other nodes, those
 	// with a reason first, then by priority and name; at most 64. System jobs and
 	// unwanted instances are not listed: they end on the node. Only in responses of
 	// Get, Drain and Cordon.
@@ -1710,7 +1710,7 @@ func (x *Node) GetLeaving() []*LeavingGroup {
 	return nil
 }
 
-// LeavingGroup has the instances of a group that are to move away from a node.
+// LeavingGroup has the instances of a group that are to move to other nodes.
 type LeavingGroup struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
