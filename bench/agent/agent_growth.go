@@ -19,7 +19,7 @@ import (
 const (
 	// quarters is the number of parts of a batch; the size is taken after each.
 	Quarters = 4
-	// restWithin bounds the time until an idle agent has given memory back.
+	// restWithin bounds the time until an idle agent has released memory.
 	restWithin = 15 * time.Second
 	// heldNoise is the difference of held memory that does not count as growth: buffers that
 	// happen to be larger.

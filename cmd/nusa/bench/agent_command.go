@@ -27,11 +27,9 @@ the report that it runs. It lets the agent idle with them. Then it runs --batch
 short commands ("true"), removes each once it is reported complete, and lets the
 agent idle again.
 
-Before each idle time it waits until the agent is at rest and has given memory
-back. It reads resident memory at the end of the idle time. Heartbeats and
-statistics, sent every 5 s, have then brought back the pages that they need, so an
---idle under 6 s may read less. Reading the agent's metrics would bring back some
-MB more, so no metrics are read in this time.
+Before each idle time it waits until the agent is at rest and has returned unused
+memory to the kernel. It reads resident memory at the end of the idle time. That
+includes the pages of the executable that are in use or cached by the kernel.
 
 After each quarter of the batch the command waits for the agent to rest and takes
 its size. The first half warms the agent up. What is larger at the end than after
