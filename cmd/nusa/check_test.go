@@ -11,10 +11,10 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client"
 )
 
-// TestMistakes: each mistake is refused in one line that names the flag, before
+// TestMistakesNameTheFlag: each mistake is refused in one line that names the flag, before
 // anything starts or a directory is made. `config validate` makes the same
 // checks.
-func TestMistakes(t *testing.T) {
+func TestMistakesNameTheFlag(t *testing.T) {
 	for line, want := range map[string]string{
 		"global":   "--data-dir is required (or NUSA_DATA_DIR,",
 		"regionl":  `"regionl" is not a role: global, regional and agent are`,
@@ -49,8 +49,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestPluginsOfAFile: the file may hold a mapping of names to paths.
-func TestPluginsOfAFile(t *testing.T) {
+// TestPluginsInTheConfigFile: the file may hold a mapping of names to paths.
+func TestPluginsInTheConfigFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "n.yaml")
 	if err := os.WriteFile(file, []byte("region: a\ndata-dir: d\nservers: [h:1]\nplugin: {qemu: /opt/qemu, wasm: /opt/wasm}\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -64,8 +64,8 @@ func TestPluginsOfAFile(t *testing.T) {
 	}
 }
 
-// TestFaultsOfAFile: each fault is one line with its position.
-func TestFaultsOfAFile(t *testing.T) {
+// TestEveryFaultOfAFileIsOneLine: each fault is one line with its position.
+func TestEveryFaultOfAFileIsOneLine(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "n.yaml")
 	if err := os.WriteFile(file, []byte("regoin: a\nbootstrap-expect: many\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -13,9 +13,9 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 )
 
-// TestTryNext: every suggested command names the demo's job, region and
+// TestTryNextNamesJobAndAddress: every suggested command names the demo's job, region and
 // address.
-func TestTryNext(t *testing.T) {
+func TestTryNextNamesJobAndAddress(t *testing.T) {
 	const commands = `  nusa alloc list
   nusa job logs hello --tail 5
   nusa job plan examples/batch.yaml     # what a submit would do
@@ -30,8 +30,8 @@ func TestTryNext(t *testing.T) {
 	}
 }
 
-// TestFirstJob: the suggested job needs no region that the federation lacks.
-func TestFirstJob(t *testing.T) {
+// TestFirstJobNeedsOnlyPresentRegions: the suggested job needs no region that the federation lacks.
+func TestFirstJobNeedsOnlyPresentRegions(t *testing.T) {
 	for _, names := range [][]string{dev.DefaultRegions, {"jakarta", "tokyo"}, {"southeastasia"}, {"tokyo", "southeastasia", "japaneast"}} {
 		line := firstJob(dev.Federation{Names: names}, "nusa")
 		var text []byte
@@ -66,9 +66,9 @@ func TestFirstJob(t *testing.T) {
 	}
 }
 
-// TestDemoJob: the demo runs the example where its regions exist, and else a
+// TestDemoJobFitsTheRegions: the demo runs the example where its regions exist, and else a
 // job that needs none.
-func TestDemoJob(t *testing.T) {
+func TestDemoJobFitsTheRegions(t *testing.T) {
 	t.Chdir("../..")
 	for _, c := range []struct {
 		dir     string
@@ -98,8 +98,8 @@ func TestDemoJob(t *testing.T) {
 	}
 }
 
-// TestDevMistakes: mistakes are refused before anything starts.
-func TestDevMistakes(t *testing.T) {
+// TestDevMistakesStartNothing: mistakes are refused before anything starts.
+func TestDevMistakesStartNothing(t *testing.T) {
 	for line, want := range map[string]string{
 		"dev --plugin qemu=/no/such/file": "--plugin qemu: cannot be started: ",
 		"dev --agents 0":                  "--agents: must be at least 1",

@@ -1,6 +1,3 @@
-// Command nusa is every role of the federation and its client: `nusa global`,
-// `nusa regional` and `nusa agent` run a tier, `nusa dev` runs all of them, and
-// the other commands talk to a running federation.
 package main
 
 import (

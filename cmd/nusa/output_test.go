@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestWhileRead: the context ends when the reader of a pipe is gone, and says
+// TestWhileReadEndsWithTheReader: the context ends when the reader of a pipe is gone, and says
 // why. It does not end while the pipe is read, or for a file.
-func TestWhileRead(t *testing.T) {
+func TestWhileReadEndsWithTheReader(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

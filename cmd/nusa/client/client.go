@@ -1,7 +1,3 @@
-// Package client is the commands of nusa that talk to a running federation:
-// noun, verb, one line per error that says what to do next, and -o json|yaml
-// wherever data is printed. It decides nothing: what it shows is what the
-// servers answered.
 package client
 
 import (

@@ -116,8 +116,8 @@ func offline(args []string) bool {
 	return args[0] == "--version" || args[0] == "help"
 }
 
-// TestRequests: flags and arguments are in the request.
-func TestRequests(t *testing.T) {
+// TestFlagsReachTheRequest: flags and arguments are in the request.
+func TestFlagsReachTheRequest(t *testing.T) {
 	f := newFake(t)
 	for _, c := range []struct {
 		line string
@@ -159,7 +159,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-func TestEnvironment(t *testing.T) {
+func TestEnvironmentSetsDefaults(t *testing.T) {
 	f := newFake(t)
 	t.Setenv("NUSA_ADDR", f.addr)
 	t.Setenv("NUSA_NAMESPACE", "shop")
@@ -184,8 +184,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestIsland: a region's own server calls the job NAME@REGION.
-func TestIsland(t *testing.T) {
+// TestRegionsOwnJobIsNamedWithItsRegion: a region's own server calls the job NAME@REGION.
+func TestRegionsOwnJobIsNamedWithItsRegion(t *testing.T) {
 	f := newFake(t)
 	f.island = "eastus"
 	out, errOut, code := f.run(context.Background(), fmt.Sprintf(sample.JobFile, "api", "service"), "job", "run", "-", "--addr", f.addr)
@@ -197,8 +197,8 @@ func TestIsland(t *testing.T) {
 	}
 }
 
-// TestInterrupt: Ctrl-C while waiting prints that the job continues.
-func TestInterrupt(t *testing.T) {
+// TestInterruptedWaitSaysThatTheJobContinues: Ctrl-C while waiting prints that the job continues.
+func TestInterruptedWaitSaysThatTheJobContinues(t *testing.T) {
 	f := newFake(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -228,9 +228,9 @@ func (c *cancelOn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestLogsOfSeveral: the logs of several instances are bounded unless a flag
+// TestLogsOfSeveralInstancesAreBounded: the logs of several instances are bounded unless a flag
 // says how much is shown. Those of one instance are not.
-func TestLogsOfSeveral(t *testing.T) {
+func TestLogsOfSeveralInstancesAreBounded(t *testing.T) {
 	f := newFake(t)
 	for line, want := range map[string]int32{
 		"alloc logs many": tailOfEach, "job logs many/web": tailOfEach, "job logs many -f": tailOfEach,
@@ -252,9 +252,9 @@ func TestLogsOfSeveral(t *testing.T) {
 	}
 }
 
-// TestLogsAreOpenedAhead: logs of several tasks are shown in order, and opened
+// TestLogsAreOpenedAtTheSameTime: logs of several tasks are shown in order, and opened
 // at the same time.
-func TestLogsAreOpenedAhead(t *testing.T) {
+func TestLogsAreOpenedAtTheSameTime(t *testing.T) {
 	f := newFake(t)
 	f.readers = new(sync.WaitGroup)
 	f.readers.Add(3) // who opens one after the other never gets an answer
@@ -264,7 +264,7 @@ func TestLogsAreOpenedAhead(t *testing.T) {
 	}
 }
 
-func TestInitWritesOnce(t *testing.T) {
+func TestInitDoesNotOverwrite(t *testing.T) {
 	f := &fake{}
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	for i, c := range []struct {

@@ -19,8 +19,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestExecInput: standard input arrives whole, and so does the output.
-func TestExecInput(t *testing.T) {
+// TestExecPassesInputOn: standard input arrives whole, and so does the output.
+func TestExecPassesInputOn(t *testing.T) {
 	f := newFake(t)
 	want := strings.Repeat("0123456789abcde\n", 10_000)
 	out, errs, code := f.run(context.Background(), want, "alloc", "exec", "--addr", f.addr, "-i", "--task", "server", sample.Alloc().GetId(), "--", "cat")
@@ -29,10 +29,10 @@ func TestExecInput(t *testing.T) {
 	}
 }
 
-// TestExecTerminal: keys are sent as they are, including Ctrl-C. The size of
+// TestExecPassesTheTerminalOn: keys are sent as they are, including Ctrl-C. The size of
 // the terminal is sent at the start and at each change. The terminal's mode is
 // restored at the end.
-func TestExecTerminal(t *testing.T) {
+func TestExecPassesTheTerminalOn(t *testing.T) {
 	f := newFake(t)
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {

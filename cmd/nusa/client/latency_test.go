@@ -15,8 +15,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// TestLongMatrix: every form shows all of 1,000 regions, which arrive in pages.
-func TestLongMatrix(t *testing.T) {
+// TestPagedMatrixShowsAllRegions: every form shows all of 1,000 regions, which arrive in pages.
+func TestPagedMatrixShowsAllRegions(t *testing.T) {
 	const n = 1000
 	f := newFake(t)
 	f.federation = sample.FederationOf(n)
@@ -57,9 +57,9 @@ func TestLongMatrix(t *testing.T) {
 	}
 }
 
-// TestCSV: the written table can be read back, without values that were not
+// TestCSVIsReadBack: the written table can be read back, without values that were not
 // measured.
-func TestCSV(t *testing.T) {
+func TestCSVIsReadBack(t *testing.T) {
 	f := newFake(t)
 	for _, c := range []struct {
 		args    string
@@ -93,9 +93,9 @@ func TestCSV(t *testing.T) {
 	}
 }
 
-// TestWatchResumes: a broken watch continues from the last token, and a reset
+// TestBrokenWatchResumesFromItsToken: a broken watch continues from the last token, and a reset
 // replaces the matrix.
-func TestWatchResumes(t *testing.T) {
+func TestBrokenWatchResumesFromItsToken(t *testing.T) {
 	f := newFake(t)
 	out, errOut, code := f.run(context.Background(), "", "latency", "--watch", "--addr", f.addr)
 	if code != 0 || !strings.Contains(errOut, "no longer active: it continues when") || strings.Count(errOut, "\n") != 1 {
@@ -115,9 +115,9 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// TestEventsResume: a broken watch continues after the last event, and reports
+// TestBrokenEventsResumeOrReportAGap: a broken watch continues after the last event, and reports
 // a gap when there was none.
-func TestEventsResume(t *testing.T) {
+func TestBrokenEventsResumeOrReportAGap(t *testing.T) {
 	f := newFake(t)
 	out, errOut, code := f.run(context.Background(), "", "events", "--region", "quiet", "--addr", f.addr)
 	if code != 0 || errOut != "nusa: this server stops: it continues when that is over\nnusa: this server is no longer the master: it continues when that is over\n" {
@@ -133,8 +133,8 @@ func TestEventsResume(t *testing.T) {
 	}
 }
 
-// TestNearestToOneself: a regional server uses its own region by default.
-func TestNearestToOneself(t *testing.T) {
+// TestNearestDefaultsToOwnRegion: a regional server uses its own region by default.
+func TestNearestDefaultsToOwnRegion(t *testing.T) {
 	f := newFake(t)
 	f.asRegion = true
 	out, errOut, code := f.run(t.Context(), "", "topology", "nearest", "--addr", f.addr)

@@ -15,8 +15,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestHintsNameTheBinary: hints can be copied and run.
-func TestHintsNameTheBinary(t *testing.T) {
+// TestHintsNameTheBinaryAsCalled: hints can be copied and run.
+func TestHintsNameTheBinaryAsCalled(t *testing.T) {
 	for arg0, want := range map[string]string{
 		"nusa": "nusa", "./bin/nusa": "./bin/nusa", "/opt/nusa-1.2/nusa": "/opt/nusa-1.2/nusa", "other": "nusa", "": "nusa",
 	} {
@@ -52,9 +52,9 @@ func TestHintsNameTheBinary(t *testing.T) {
 	}
 }
 
-// TestSubmitIsRetriedUnderOneKey: a connection that breaks during a submit does
+// TestSubmitIsRetriedWithTheSameKey: a connection that breaks during a submit does
 // not submit twice. Two calls are two submits.
-func TestSubmitIsRetriedUnderOneKey(t *testing.T) {
+func TestSubmitIsRetriedWithTheSameKey(t *testing.T) {
 	f := newFake(t)
 	keys := func(args ...string) []string {
 		_, errOut, code := f.run(context.Background(), fmt.Sprintf(sample.JobFile, "flaky", "batch"), append([]string{"job", "run", "-", "-d", "--addr", f.addr}, args...)...)
@@ -82,8 +82,8 @@ func TestSubmitIsRetriedUnderOneKey(t *testing.T) {
 	}
 }
 
-// TestExportIsUnchanged: submitting the output of job export changes nothing.
-func TestExportIsUnchanged(t *testing.T) {
+// TestExportedJobSubmitsUnchanged: submitting the output of job export changes nothing.
+func TestExportedJobSubmitsUnchanged(t *testing.T) {
 	files, err := filepath.Glob("../../../examples/*.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -119,9 +119,9 @@ func TestExportIsUnchanged(t *testing.T) {
 	}
 }
 
-// TestStatusIsNoJobFile: submitting the output of job status fails and suggests
+// TestStatusOutputIsRefusedAsJobFile: submitting the output of job status fails and suggests
 // job export.
-func TestStatusIsNoJobFile(t *testing.T) {
+func TestStatusOutputIsRefusedAsJobFile(t *testing.T) {
 	f := newFake(t)
 	for _, format := range []string{"yaml", "json"} {
 		text, errOut, code := f.run(context.Background(), "", "job", "status", "ended", "-o", format, "--addr", f.addr)
@@ -143,9 +143,9 @@ func TestStatusIsNoJobFile(t *testing.T) {
 	}
 }
 
-// TestNeverSent: a server that accepts the connection and never answers was not
+// TestUnsentSubmitIsNotUnknown: a server that accepts the connection and never answers was not
 // sent the job: the job is not reported as perhaps accepted.
-func TestNeverSent(t *testing.T) {
+func TestUnsentSubmitIsNotUnknown(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

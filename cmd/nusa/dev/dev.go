@@ -1,8 +1,3 @@
-// Package dev is a whole federation in one process: a global server with
-// embedded etcd, and regions with their servers and agents, over real sockets
-// on loopback that behave like a wide-area network. It starts the same roles
-// with the same configuration that separate processes get; only the dialers
-// differ.
 package dev
 
 import (

@@ -215,8 +215,8 @@ func sameRunning(t *testing.T, conn *grpc.ClientConn, want []*nusav1.Allocation)
 	}
 }
 
-// TestRefused: mistakes name the flag and the remedy, and start nothing.
-func TestRefused(t *testing.T) {
+// TestMistakesStartNothing: mistakes name the flag and the remedy, and start nothing.
+func TestMistakesStartNothing(t *testing.T) {
 	port := freeport.Reserve(t, 300)
 	taken, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {

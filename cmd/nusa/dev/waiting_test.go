@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestWaiting: a slow start reports what is missing, and nothing once all is
+// TestSlowStartReportsWhatIsMissing: a slow start reports what is missing, and nothing once all is
 // ready.
-func TestWaiting(t *testing.T) {
+func TestSlowStartReportsWhatIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting([]string{"tokyo", "lima"}, 3)
 		var said []string

@@ -10,9 +10,9 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// TestWANFileIsFollowed: a changed file is read once it stays the same, and a
+// TestChangedWANFileIsRead: a changed file is read once it stays the same, and a
 // file with errors changes nothing.
-func TestWANFileIsFollowed(t *testing.T) {
+func TestChangedWANFileIsRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rtt.csv")
 	clock := time.Now()
 	write := func(text string) {

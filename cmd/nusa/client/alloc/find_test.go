@@ -11,9 +11,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestWithEnded: an ended allocation is shown until a younger one, or one of a
+// TestEndedAllocationIsShownUntilReplaced: an ended allocation is shown until a younger one, or one of a
 // later version, replaces it.
-func TestWithEnded(t *testing.T) {
+func TestEndedAllocationIsShownUntilReplaced(t *testing.T) {
 	alloc := func(text string) *nusav1.Allocation { // id, index, state, version, created
 		a := &nusav1.Allocation{Group: "g"}
 		var created int64

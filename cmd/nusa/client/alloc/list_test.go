@@ -6,9 +6,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestAllocWhy: an allocation whose task cannot start shows the reason, as one
+// TestFailingStartShowsItsReason: an allocation whose task cannot start shows the reason, as one
 // that has ended does.
-func TestAllocWhy(t *testing.T) {
+func TestFailingStartShowsItsReason(t *testing.T) {
 	failing := map[string]*nusav1.TaskState{
 		"a": {State: nusav1.AllocState_ALLOC_STATE_RUNNING},
 		"b": {State: nusav1.AllocState_ALLOC_STATE_STARTING, Restarts: 2, ExitCode: -1, Message: "no such image"},
@@ -28,8 +28,8 @@ func TestAllocWhy(t *testing.T) {
 	}
 }
 
-// TestExits: a task that never started has no exit code.
-func TestExits(t *testing.T) {
+// TestExitTextOfTasks: a task that never started has no exit code.
+func TestExitTextOfTasks(t *testing.T) {
 	task := func(code, signal int32) *nusav1.Allocation {
 		return &nusav1.Allocation{State: nusav1.AllocState_ALLOC_STATE_FAILED, Tasks: map[string]*nusav1.TaskState{
 			"t": {State: nusav1.AllocState_ALLOC_STATE_FAILED, ExitCode: code, Signal: signal},

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestUnreached: nusa dev is suggested only for its own address.
-func TestUnreached(t *testing.T) {
+// TestDevIsSuggestedOnlyAtItsAddress: nusa dev is suggested only for its own address.
+func TestDevIsSuggestedOnlyAtItsAddress(t *testing.T) {
 	for addr, want := range map[string]string{
 		DefaultAddr:        "is `nusa dev` running? set --addr or NUSA_ADDR",
 		"203.0.113.1:7610": "does a server listen there, for gRPC? set --addr or NUSA_ADDR to one that does",

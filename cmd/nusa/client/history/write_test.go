@@ -12,7 +12,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-func TestTrendWords(t *testing.T) {
+func TestTrendText(t *testing.T) {
 	at := func(d time.Duration) *timestamppb.Timestamp { return sample.Ago(-d) }
 	for _, c := range []struct {
 		trend *nusav1.HistoryTrend
@@ -31,9 +31,9 @@ func TestTrendWords(t *testing.T) {
 	}
 }
 
-// TestStatistics: gaps do not count, and points count with their number of
+// TestStatisticsIgnoreGaps: gaps do not count, and points count with their number of
 // values.
-func TestStatistics(t *testing.T) {
+func TestStatisticsIgnoreGaps(t *testing.T) {
 	f := &nusav1.HistoryField{Mean: []float64{1, 0, 4}, Min: []float64{0.5, 0, 3}, Max: []float64{2, 0, 9}, Count: []int32{3, 0, 1}}
 	want := statistics{min: 0.5, mean: 1.75, max: 9, latest: 4, points: 2, gaps: 1}
 	if got := summarize(f); got != want {

@@ -7,9 +7,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestStaged: the line is shown only for a version that goes from region to
+// TestRolloutLineOnlyOfSeveralRegions: the line is shown only for a version that goes from region to
 // region.
-func TestStaged(t *testing.T) {
+func TestRolloutLineOnlyOfSeveralRegions(t *testing.T) {
 	slots := func(j *nusav1.Job) []*nusav1.Slot { return j.GetStatus().GetGroups()["web"].GetSlots() }
 	in := func(j *nusav1.Job, region string) *nusav1.InstanceCounts {
 		return j.GetStatus().GetGroups()["web"].GetRegions()[region]

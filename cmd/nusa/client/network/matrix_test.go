@@ -9,9 +9,9 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 )
 
-// TestMatrixFits: no line of a matrix or list wraps at any width, and each says
+// TestMatrixFitsTheTerminal: no line of a matrix or list wraps at any width, and each says
 // how to see the rest.
-func TestMatrixFits(t *testing.T) {
+func TestMatrixFitsTheTerminal(t *testing.T) {
 	for _, regions := range []int{2, 8, 9, 20, 51, 200} {
 		for _, width := range []int{60, 80, 120, 300} {
 			for _, all := range []bool{false, true} {

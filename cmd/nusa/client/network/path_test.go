@@ -2,8 +2,8 @@ package network
 
 import "testing"
 
-// TestNoPath: the advice can be followed.
-func TestNoPath(t *testing.T) {
+// TestNoPathAdviceCanBeFollowed: the advice can be followed.
+func TestNoPathAdviceCanBeFollowed(t *testing.T) {
 	for relays, want := range map[int]string{
 		0: "the direct way from a to b cannot be used now; --relays 2 may find one",
 		1: "no path from a to b over at most 1 region in between can be gone now; --relays 2 may find one",

@@ -8,9 +8,9 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 )
 
-// TestTreeLimit: unhealthy nodes are shown first, and the count of the others
+// TestTreeShowsUnhealthyNodesFirst: unhealthy nodes are shown first, and the count of the others
 // is right.
-func TestTreeLimit(t *testing.T) {
+func TestTreeShowsUnhealthyNodesFirst(t *testing.T) {
 	for most, want := range map[int]string{
 		1: "and 3 more nodes, 1 of them not well", 2: "and 2 more nodes, all of them ready", 3: "and 1 more nodes, all of them ready", 4: "",
 	} {

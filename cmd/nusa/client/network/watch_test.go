@@ -10,9 +10,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestWatchKeeps: the watch holds the latest values of every edge, and no
+// TestWatchHoldsTheLatestValues: the watch holds the latest values of every edge, and no
 // region that is gone.
-func TestWatchKeeps(t *testing.T) {
+func TestWatchHoldsTheLatestValues(t *testing.T) {
 	m := &matrixWatch{whole: &nusav1.MatrixResponse{}, at: map[[2]string]int{}}
 	m.apply(sample.FederationOf(3))
 	ok, measured := nusav1.EdgeState_EDGE_STATE_OK, nusav1.RTTSource_RTT_SOURCE_MEASURED
@@ -33,8 +33,8 @@ func TestWatchKeeps(t *testing.T) {
 	}
 }
 
-// TestWatchDraws: the drawing fits the window, and erases earlier lines.
-func TestWatchDraws(t *testing.T) {
+// TestWatchFitsTheWindow: the drawing fits the window, and erases earlier lines.
+func TestWatchFitsTheWindow(t *testing.T) {
 	m := &matrixWatch{whole: &nusav1.MatrixResponse{}, at: map[[2]string]int{}}
 	m.apply(sample.FederationOf(30))
 	for _, height := range []int{5, 24, 60} {

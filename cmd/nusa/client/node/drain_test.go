@@ -7,9 +7,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestDrainOfASilentNode: instances of a lost node wait for the node, not for
+// TestDrainOfLostNodeNamesNoRoom: instances of a lost node wait for the node, not for
 // room elsewhere.
-func TestDrainOfASilentNode(t *testing.T) {
+func TestDrainOfLostNodeNamesNoRoom(t *testing.T) {
 	n := &nusav1.Node{
 		Name: "n1", Draining: true, Allocations: 2, State: nusav1.NodeState_NODE_STATE_LOST,
 		Leaving: []*nusav1.LeavingGroup{{Job: "api", Group: "web", Count: 2, Reason: nusav1.Reason_REASON_NODE_LOST}},

@@ -7,7 +7,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-func TestSameState(t *testing.T) {
+func TestVerifyErrorSaysWhoDiffers(t *testing.T) {
 	one := func(hash, problem string) *nusav1.ServerState {
 		return &nusav1.ServerState{Id: "s" + hash, Hash: hash, Error: problem}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 )
 
-func TestFit(t *testing.T) {
+func TestFitCutsAtTheWidth(t *testing.T) {
 	p := term.Palette{On: true}
 	line := p.Good("running") + "  2 " + p.Wait("pending") + " waits: " + strings.Repeat("x", 100)
 	for _, c := range []struct {
@@ -31,8 +31,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestCores: the smallest amount is visible.
-func TestCores(t *testing.T) {
+// TestCoresAreExact: the smallest amount is visible.
+func TestCoresAreExact(t *testing.T) {
 	for milli, want := range map[int64]string{0: "0", 1: "0.001", 10: "0.01", 250: "0.25", 1005: "1.005", 64_000: "64", 12_345_678: "12345.678"} {
 		if got := term.Cores(milli); got != want {
 			t.Errorf("%d: %q, want %q", milli, got, want)

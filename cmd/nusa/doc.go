@@ -1,0 +1,12 @@
+// Command nusa is every role of the federation and its client: `nusa global`,
+// `nusa regional` and `nusa agent` run a tier, `nusa dev` runs all of them, and
+// the other commands talk to a running federation.
+//
+//   - main.go: the command tree
+//   - roles.go: nusa global, regional and agent, with their flags
+//   - role.go: settings from flags, environment and file, and nusa config
+//   - bind.go: --bind, and the warning about servers that only listen on loopback
+//   - check.go: checks of flags before a role starts
+//   - devcmd.go: nusa dev and nusa demo
+//   - output.go: the end of nusa dev when nothing reads its output
+package main
