@@ -112,7 +112,8 @@ func (w *world) seen(i int) (by string, alone time.Duration) {
 	}
 	others := map[string]response{}
 	add := func(what string, a response, err error) {
-		if others[what] = a; err != nil {
+		others[what] = a
+		if err != nil {
 			w.t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -46,7 +46,8 @@ func TestListPagesThroughRegions(t *testing.T) {
 					}
 					names = append(names, name)
 				}
-				if token = page.GetNextPageToken(); token == "" {
+				token = page.GetNextPageToken()
+				if token == "" {
 					return names, nil
 				}
 			}

@@ -7,7 +7,7 @@
 //	region_figures.go   CPU, memory, idle time and restart of the servers
 //	servers.go          the measured servers, as processes
 //	load.go             callers that submit jobs
-//	board.go            what a client sees of its jobs
+//	jobtable.go         what a client sees of its jobs
 //	fleet.go            the simulated agents of a region
 //	simulated.go        one simulated agent
 //	samples.go          inventories and job groups of the simulation

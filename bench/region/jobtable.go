@@ -146,7 +146,8 @@ func (b *jobTable) apply(m *nusav1.WatchGroupsResponse, now time.Duration) {
 		// A placed instance counts as placed after its stop, too.
 		if n := g.GetDesired() - g.GetUnplaced(); n > s.placed {
 			b.placedSum += int(n - s.placed)
-			if s.placed = n; int(n) == b.count {
+			s.placed = n
+			if int(n) == b.count {
 				b.atNode[i] = now
 			}
 		}
@@ -157,12 +158,14 @@ func (b *jobTable) apply(m *nusav1.WatchGroupsResponse, now time.Duration) {
 	}
 	all := b.jobs * b.count
 	if b.placedSum > placed {
-		if b.placedAt = now; b.placedSum == all {
+		b.placedAt = now
+		if b.placedSum == all {
 			close(b.placed)
 		}
 	}
 	if b.runningSum > running {
-		if b.runningAt = now; b.runningSum == all {
+		b.runningAt = now
+		if b.runningSum == all {
 			close(b.running)
 		}
 	}

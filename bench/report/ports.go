@@ -27,7 +27,8 @@ func FreePorts(n int) ([]int, error) {
 			continue
 		}
 		defer udp.Close()
-		if out = append(out, port); len(out) == n {
+		out = append(out, port)
+		if len(out) == n {
 			return out, nil
 		}
 	}

@@ -70,7 +70,8 @@ func readLife(t *testing.T, path string) life {
 			l.pid = int(n)
 			continue
 		}
-		if l.last = time.Unix(0, n); l.first.IsZero() {
+		l.last = time.Unix(0, n)
+		if l.first.IsZero() {
 			l.first = l.last
 		}
 	}

@@ -253,7 +253,8 @@ func TestSequencerRecoversFromMispredictions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for waiting := true; waiting; {
+		waiting := true
+		for waiting {
 			select {
 			case f := <-log.applied:
 				reader.Apply(&raft.Log{Index: f.index, Data: bytes.Clone(f.data)})
@@ -270,7 +271,8 @@ func TestSequencerRecoversFromMispredictions(t *testing.T) {
 		}
 	}
 	cancel()
-	for open := true; open; {
+	open := true
+	for open {
 		select {
 		case f := <-log.applied:
 			reader.Apply(&raft.Log{Index: f.index, Data: bytes.Clone(f.data)})

@@ -118,7 +118,8 @@ func TestOtherCommandsGoBetweenTheEntriesOfALargeDecision(t *testing.T) {
 	all := slices.Concat(names, more, third)
 	second.commit(false)
 	for f.commit(false); len(all) < 22; f.commit(false) {
-		if f, names = x.next(); len(x.committed) > 0 {
+		f, names = x.next()
+		if len(x.committed) > 0 {
 			t.Errorf("committed before %q was", names)
 		}
 		all = append(all, names...)
@@ -173,7 +174,8 @@ func TestMispredictionDropsThePendingPlan(t *testing.T) {
 	for i := range 40 { // each would share an entry with some of the plan
 		probe := fmt.Sprint("p", i)
 		x.start(largeJob(probe))
-		for waiting := true; waiting; {
+		waiting := true
+		for waiting {
 			f, names := x.next()
 			f.commit(false)
 			if slices.Contains(names, "d39") {
@@ -272,7 +274,8 @@ func TestDecisionWithoutEffectIsRetriedAfterAPause(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- q.Run(ctx) }()
 		q.Wake()
-		for open := true; open; {
+		open := true
+		for open {
 			select {
 			case f := <-log.applied:
 				f.commit(false)

@@ -56,7 +56,8 @@ func BenchmarkSnapshot(b *testing.B) {
 			b.Fatal(err)
 		}
 		apply(state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: *wire.JobFromProto(spec, raw, true, 0)}})
-		for more := true; more; {
+		more := true
+		for more {
 			plan := planner.Make(sched.Input{View: f.View(), NowUnixNano: int64(time.Hour)})
 			more = plan.More
 			for _, c := range plan.Commands(uuid.NewString, 512) {
