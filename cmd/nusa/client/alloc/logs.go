@@ -46,6 +46,7 @@ func logsCommandOfAlloc(s *cli.Settings) *cobra.Command {
   nusa alloc logs hello/greeter/0 --tail 50`)
 }
 
+// JobLogsCommand is nusa job logs.
 func JobLogsCommand(s *cli.Settings) *cobra.Command {
 	return logsCommand(s, "logs JOB", "JOB", `
   nusa job logs hello --tail 50

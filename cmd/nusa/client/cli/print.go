@@ -24,6 +24,7 @@ func (c *Session) Print(m proto.Message, show func(w *term.Screen)) error {
 	return c.PrintTree(n)
 }
 
+// PrintTree prints a document as JSON or YAML.
 func (c *Session) PrintTree(n *doc.Node) error {
 	text := n.JSON()
 	if c.Output == "yaml" {

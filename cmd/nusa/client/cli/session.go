@@ -22,22 +22,6 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// RegionOf is the region of a regional server, whose own jobs are NAME@REGION;
-// "" for a global server, and when the server does not answer.
-func (c *Session) RegionOf(ctx context.Context) string {
-	info, err := nusav1.NewSystemClient(c.Conn).Info(ctx, &nusav1.InfoRequest{})
-	if err != nil || info.GetRole() != "regional" {
-		return ""
-	}
-	return info.GetRegion()
-}
-
-func PrintWarnings(c *Session, all []string) {
-	for _, w := range all {
-		fmt.Fprintln(c.Cmd.ErrOrStderr(), c.Style.Wait("warning: ")+WithProgram(term.OneLine(w), c.Program))
-	}
-}
-
 // Session is one call of a command: its connection, and where it prints.
 type Session struct {
 	*Settings
@@ -96,6 +80,26 @@ func (c *Session) WithTimeout() (context.Context, context.CancelFunc) {
 	return ctx, func() { notice.Stop(); cancel() }
 }
 
+// Interrupted reports whether the user ended the command.
+func (c *Session) Interrupted() bool { return errors.Is(c.Ctx.Err(), context.Canceled) }
+
+// RegionOf is the region of a regional server, whose own jobs are NAME@REGION;
+// "" for a global server, and when the server does not answer.
+func (c *Session) RegionOf(ctx context.Context) string {
+	info, err := nusav1.NewSystemClient(c.Conn).Info(ctx, &nusav1.InfoRequest{})
+	if err != nil || info.GetRole() != "regional" {
+		return ""
+	}
+	return info.GetRegion()
+}
+
+// PrintWarnings prints warnings of a server to standard error.
+func PrintWarnings(c *Session, all []string) {
+	for _, w := range all {
+		fmt.Fprintln(c.Cmd.ErrOrStderr(), c.Style.Wait("warning: ")+WithProgram(term.OneLine(w), c.Program))
+	}
+}
+
 // NamespaceFlag is the flag for further commands, when it was given to this
 // one.
 func (c *Session) NamespaceFlag() string {
@@ -105,6 +109,7 @@ func (c *Session) NamespaceFlag() string {
 	return ""
 }
 
+// Jobs is the client of the service Jobs; the methods below are those of the others.
 func (c *Session) Jobs() nusav1.JobsClient { return nusav1.NewJobsClient(c.Conn) }
 
 func (c *Session) Allocs() nusav1.AllocationsClient { return nusav1.NewAllocationsClient(c.Conn) }
@@ -117,10 +122,12 @@ func (c *Session) Topology() nusav1.TopologyClient { return nusav1.NewTopologyCl
 
 func (c *Session) Origins() nusav1.OriginsClient { return nusav1.NewOriginsClient(c.Conn) }
 
+// Warn prints a line to standard error.
 func (c *Session) Warn(format string, args ...any) {
 	fmt.Fprintf(c.Cmd.ErrOrStderr(), "nusa: "+format+"\n", args...)
 }
 
+// Printf prints to standard output.
 func (c *Session) Printf(format string, args ...any) { fmt.Fprintf(c.Out, format, args...) }
 
 // Incomplete is the end of "nothing found" when some regions did not answer.
@@ -137,6 +144,3 @@ func (c *Session) WarnPartial(errs []*nusav1.PartialError) {
 		c.Warn("region %s did not answer, its part is missing: %s", e.GetRegion(), term.OneLine(e.GetMessage()))
 	}
 }
-
-// Interrupted reports whether the user ended the command.
-func (c *Session) Interrupted() bool { return errors.Is(c.Ctx.Err(), context.Canceled) }

@@ -59,6 +59,7 @@ func (s *Settings) Bind(cmd *cobra.Command, more ...string) {
 	}
 }
 
+// BindNamespace adds --namespace to a noun.
 func (s *Settings) BindNamespace(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVarP(&s.Namespace, "namespace", "n", envOr("NUSA_NAMESPACE", ""), "namespace of jobs (NUSA_NAMESPACE, else "+job.DefaultNamespace+"; lists: else every one)")
 }

@@ -36,6 +36,7 @@ func refOf(namespace, name, region, arg string, own bool) (*nusav1.JobRef, error
 	return &nusav1.JobRef{Namespace: namespace, Name: name, Region: region}, nil
 }
 
+// RefName is the full name of a job.
 func RefName(r *nusav1.JobRef) string { return JobName(r.GetNamespace(), r.GetName(), r.GetRegion()) }
 
 // RefArg is the name of a job in a further command.
@@ -59,6 +60,7 @@ func FileArg(name string) string {
 	return name
 }
 
+// NamespaceOf is the namespace of a spec, which may leave the default out.
 func NamespaceOf(spec *nusav1.JobSpec) string {
 	if ns := spec.GetNamespace(); ns != "" {
 		return ns

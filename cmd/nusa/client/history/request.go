@@ -15,6 +15,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
+// CheckPercentile refuses percentiles that are not measured.
 func CheckPercentile(p int) error {
 	if !slices.Contains([]int{50, 90, 99}, p) {
 		return fmt.Errorf("--percentile: %d is not one of 50, 90, 99", p)

@@ -24,6 +24,7 @@ type latencyOptions struct {
 	since      time.Duration
 }
 
+// LatencyCommand is nusa latency.
 func LatencyCommand() *cobra.Command {
 	s := &cli.Settings{}
 	o := latencyOptions{}

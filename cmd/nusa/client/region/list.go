@@ -34,6 +34,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	return c
 }
 
+// NoneText says that there are no regions, and how to define one.
 func NoneText(w *term.Screen) string {
 	return fmt.Sprintf("no regions; define one with: %s region define FILE, or start its servers", w.Program)
 }
@@ -57,6 +58,7 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 	t.Write(w)
 }
 
+// State is the state of a region: "connected, cordoned".
 func State(w *term.Screen, r *nusav1.Region) string {
 	state := w.State(term.Word(r.GetState()))
 	if state == "" {

@@ -25,6 +25,7 @@ func Age(d *durationpb.Duration) string {
 	return Duration(d.AsDuration())
 }
 
+// Duration is a duration for people: 0.3s, 45s, 12m, 3h20m, 5d4h.
 func Duration(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -74,8 +75,10 @@ func Size(n int64) string {
 // Cores is exact: 1 millicore is 0.001, not 0.
 func Cores(milli int64) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) }
 
+// Percent is a share as a whole percentage.
 func Percent(f float64) string { return fmt.Sprintf("%.0f%%", f*100) }
 
+// Rate is a number of bytes per second.
 func Rate(f float64) string { return Size(int64(f)) + "/s" }
 
 // Number has at most one decimal, or two below 10, and no trailing zeros.
@@ -92,6 +95,7 @@ func Number(f float64) string {
 	return text
 }
 
+// Count is a whole number.
 func Count[T int | int32](n T) string { return strconv.Itoa(int(n)) }
 
 // Plural counts things: 1 instance, 2 instances.
@@ -102,6 +106,7 @@ func Plural[T int | int32](n T, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// OrDash is s, or "-" when s is empty.
 func OrDash(s string) string {
 	if s == "" {
 		return "-"

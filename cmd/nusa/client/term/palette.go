@@ -5,6 +5,7 @@ import "charm.land/lipgloss/v2"
 // Palette colours text when On is set. Pipes and NO_COLOR get no colours.
 type Palette struct{ On bool }
 
+// Paint colours text with one of the terminal's 256 colours.
 func (p Palette) Paint(colour, text string) string {
 	if !p.On || text == "" {
 		return text
@@ -12,6 +13,7 @@ func (p Palette) Paint(colour, text string) string {
 	return lipgloss.NewStyle().Foreground(lipgloss.Color(colour)).Render(text)
 }
 
+// Bold makes text bold.
 func (p Palette) Bold(text string) string {
 	if !p.On || text == "" {
 		return text
@@ -20,9 +22,11 @@ func (p Palette) Bold(text string) string {
 }
 
 // Colours among the basic sixteen follow the theme of the terminal.
-func (p Palette) Good(text string) string  { return p.Paint("2", text) }
-func (p Palette) Wait(text string) string  { return p.Paint("3", text) }
-func (p Palette) Bad(text string) string   { return p.Paint("1", text) }
+func (p Palette) Good(text string) string { return p.Paint("2", text) }
+func (p Palette) Wait(text string) string { return p.Paint("3", text) }
+func (p Palette) Bad(text string) string  { return p.Paint("1", text) }
+
+// Faint is for text that explains the rest.
 func (p Palette) Faint(text string) string { return p.Paint("8", text) }
 
 // State colours the name of a state by its meaning.

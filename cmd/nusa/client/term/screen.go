@@ -36,6 +36,7 @@ func (w *Screen) Since(t *timestamppb.Timestamp) string {
 	return Duration(w.Now.Sub(t.AsTime()))
 }
 
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(f.Fd())
