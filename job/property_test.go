@@ -66,7 +66,7 @@ func missing(m protoreflect.Message, _ string, _ map[string]bool, out *[]string)
 }
 
 // anySpec draws a valid spec by filling messages at random from their
-// descriptors, and mending what must fit together.
+// descriptors, and then repairing fields that depend on each other.
 func anySpec(t *rapid.T) *nusav1.JobSpec {
 	name := rapid.StringMatching(`[a-z][a-z0-9-]{0,8}`)
 	spec := &nusav1.JobSpec{Name: name.Draw(t, "name"), Groups: map[string]*nusav1.Group{}}

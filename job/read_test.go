@@ -217,7 +217,7 @@ func TestExamplesAndSamples(t *testing.T) {
 		}
 		// The commented examples are correct too.
 		if _, err := Parse([]byte(uncomment(text)), kind); err != nil {
-			t.Errorf("%s with its comments taken away: %v\n%s", kind, err, uncomment(text))
+			t.Errorf("%s without its comment signs: %v\n%s", kind, err, uncomment(text))
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// server is one server of a tier; every answer names it.
+// server is one server of a tier; every reply names it.
 type server struct {
 	nusav1.UnimplementedJobsServer
 	name  string
@@ -90,7 +90,7 @@ func (s system) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse
 	return &nusav1.InfoResponse{Name: s.name}, nil
 }
 
-// start serves s; the connection's calls go where leader says.
+// start runs a server; leader decides where the calls of its connection go.
 func start(t *testing.T, name string, leader forward.Leader) (*server, *grpc.ClientConn) {
 	t.Helper()
 	s := &server{name: name, seen: make(chan metadata.MD, 8), ended: make(chan error, 8)}
@@ -120,7 +120,7 @@ func start(t *testing.T, name string, leader forward.Leader) (*server, *grpc.Cli
 
 func self() (*grpc.ClientConn, bool, error) { return nil, true, nil }
 
-// pair returns a leader, and a connection to a server that is not it.
+// pair returns a leader and a connection to another server.
 func pair(t *testing.T) (leader *server, conn *grpc.ClientConn) {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
@@ -276,7 +276,7 @@ func TestNoLeaderAndExempt(t *testing.T) {
 	}
 }
 
-func TestLeaderGone(t *testing.T) {
+func TestUnreachableLeaderIsNamed(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	dead, err := grpc.NewClient("passthrough:///dead",
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, errors.New("connection refused") }),

@@ -105,7 +105,7 @@ func TestCursorResumesFromAKnownPosition(t *testing.T) {
 	expect(t, at("e", 3), "3=3 -0 @e/5")
 	full := "full last 1=1 2=2 3=3 @e/5"
 	expect(t, at("e", 6), full)     // of a future that was lost
-	expect(t, at("other", 5), full) // numbered by somebody else
+	expect(t, at("other", 5), full) // another numbering
 	expect(t, at("e", 0), full)
 	// Two more removals: the oldest ones are forgotten.
 	o.Delete("1")
@@ -126,7 +126,7 @@ func TestCallerChoosesSequenceNumbers(t *testing.T) {
 	o.DeleteAt(30, "a")
 	expect(t, drain(o.Cursor(link.Position{Epoch: "raft", Sequence: 20}), 9), "-a @raft/30")
 
-	// A new leader rebuilds it from what is stored.
+	// A new leader rebuilds the outbox from stored items.
 	again := link.NewOutbox[int]("raft", 10)
 	again.PutAt(20, "b", 2)
 	again.PutAt(20, "c", 3)
@@ -332,7 +332,7 @@ func TestSetsConverge(t *testing.T) {
 		if p.at != o.Position() {
 			t.Fatalf("acknowledged %v of %v", p.at, o.Position())
 		}
-		// What was acknowledged is not sent again.
+		// Acknowledged changes are not sent again.
 		if b, ok := o.Cursor(p.at).Next(1); ok && p.at.Sequence > 0 {
 			t.Fatalf("sent again: %s", show(b))
 		}

@@ -15,9 +15,9 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// load makes what 10,000 nodes and 1,000 edges would measure: utilisations that
-// wander, amounts of memory in bytes that grow and are freed, counts that
-// rarely change, round trips with noise and outliers.
+// load generates the measurements of nodes and edges: utilisations that wander, amounts
+// of memory in bytes that grow and shrink, counts that rarely change, round-trip times
+// with noise and outliers.
 type load struct {
 	rng     *rand.Rand
 	samples []Sample
@@ -85,10 +85,9 @@ func written() (n int64) {
 	return n
 }
 
-// BenchmarkAppend is the whole load: one operation is the 5 seconds of 11,000
-// series of 6 fields, their share of writing and of making them coarser
-// included, with the disk synced. Run it with -benchtime=720x or a multiple,
-// so that it holds whole hours.
+// BenchmarkAppend measures the whole load: one operation is 5 seconds of 11,000 series of
+// 6 fields, with their share of synced writes and of compactions. Run it with
+// -benchtime=720x or a multiple, so that it covers whole hours.
 func BenchmarkAppend(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "series.db")
 	s, err := open(path, benchKinds, Limits{}, nil, false)
@@ -138,8 +137,8 @@ func BenchmarkAppend(b *testing.B) {
 	_ = s.Close()
 }
 
-// history makes six hours of a smaller load, and a little, so that every level
-// has a whole segment.
+// history returns a store with a little more than six hours of a smaller load, so that
+// every level has a whole segment.
 func history(b *testing.B) (*Store, time.Time) {
 	s, err := open(filepath.Join(b.TempDir(), "series.db"), benchKinds, Limits{}, nil, true)
 	if err != nil {
@@ -157,8 +156,8 @@ func history(b *testing.B) (*Store, time.Time) {
 	return s, now
 }
 
-// BenchmarkSizes tells what a series of 6 fields takes on disk when every level
-// is full.
+// BenchmarkSizes reports the size on disk of a series of 6 fields when every level is
+// full.
 func BenchmarkSizes(b *testing.B) {
 	s, _ := history(b)
 	bytes, segments := [len(levels)]float64{}, [len(levels)]float64{}
@@ -183,8 +182,8 @@ func BenchmarkSizes(b *testing.B) {
 	b.ReportMetric(total/1e3, "all-kB/series")
 }
 
-// BenchmarkQuery asks for one series among 220: the last hour by 5 s, the day
-// by a minute, the month by an hour, and all of what six hours hold.
+// BenchmarkQuery queries one series among 220: the last hour by 5 s, the day by a minute,
+// the month by an hour, and the whole six hours.
 func BenchmarkQuery(b *testing.B) {
 	s, now := history(b)
 	for _, q := range []struct {

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestOrdinals(t *testing.T) {
+func TestOrdinalsRoundTrip(t *testing.T) {
 	for i := -8192; i <= 8192; i++ {
 		if got := toValue(toOrdinal(float64(i))); got != float64(i) {
 			t.Fatalf("%d is kept as %v", i, got)
@@ -85,7 +85,7 @@ func TestFoldAtTheEndsOfTheScale(t *testing.T) {
 	}
 }
 
-func TestColumns(t *testing.T) {
+func TestColumnsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := rapid.OneOf(rapid.Uint32Range(0, 3), rapid.Uint32Range(0, 1<<rawBits-1), rapid.Just(uint32(7)))
 		var columns [][]uint32
@@ -155,8 +155,8 @@ func TestSegmentsKeepBlocks(t *testing.T) {
 				t.Fatalf("%v\n%v\n%v", err, got, b)
 			}
 		}
-		// A flipped bit is found out, or makes the series look absent; nothing
-		// else is ever read, and nothing panics.
+		// A flipped bit is detected or makes the series look absent. No other value is
+		// read, and nothing panics.
 		if len(want) == 0 {
 			return
 		}

@@ -15,7 +15,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// filled makes a file with three hours of 40 series, closed.
+// filled returns the path of a closed file with three hours of 40 series.
 func filled(t *testing.T, path string) time.Time {
 	t.Helper()
 	s := openTest(t, path, Limits{})
@@ -37,7 +37,7 @@ func filled(t *testing.T, path string) time.Time {
 	return now
 }
 
-// works says that the store takes and answers.
+// works checks that the store accepts samples and responds to queries.
 func works(t *testing.T, s *Store, now time.Time) {
 	t.Helper()
 	for i := range 30 {
@@ -53,9 +53,9 @@ func works(t *testing.T, s *Store, now time.Time) {
 	}
 }
 
-// TestDamagedFiles: whatever is in the file, the store opens, and what cannot be
-// read is set aside.
-func TestDamagedFiles(t *testing.T) {
+// TestDamagedFilesAreSetAside: the store opens with any content of the file, and sets an
+// unreadable file aside.
+func TestDamagedFilesAreSetAside(t *testing.T) {
 	dir := t.TempDir()
 	good := filepath.Join(dir, "good.db")
 	end := filled(t, good)
@@ -125,9 +125,9 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
-// TestFlippedBits: single damaged places are set aside or leave gaps; they never
-// show a value that was not measured, and never end the process.
-func TestFlippedBits(t *testing.T) {
+// TestFlippedBitsAreGaps: single damaged places leave gaps or the file is set aside. They
+// never show a value that was not measured, and never end the process.
+func TestFlippedBitsAreGaps(t *testing.T) {
 	dir := t.TempDir()
 	good := filepath.Join(dir, "good.db")
 	end := filled(t, good)
@@ -140,7 +140,7 @@ func TestFlippedBits(t *testing.T) {
 	aside := 0
 	for range 100 {
 		broken := bytes.Clone(data)
-		// A run of wrong bytes, as a bad sector or a stray write leaves.
+		// A run of wrong bytes, as after a bad sector or a stray write.
 		at := rng.IntN(len(data) - 512)
 		for i := range 1 + rng.IntN(512) {
 			broken[at+i] ^= byte(rng.Uint32())
@@ -176,8 +176,9 @@ func TestFlippedBits(t *testing.T) {
 	t.Logf("%d of 100 files set aside at opening", aside)
 }
 
-// TestCutWhileOpen: a file that loses its pages under the store is replaced.
-func TestCutWhileOpen(t *testing.T) {
+// TestFileCutWhileOpenIsReplaced: a file that loses its pages while it is open is
+// replaced.
+func TestFileCutWhileOpenIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "series.db")
 	end := filled(t, path)
 	log, said := logged()
@@ -202,7 +203,7 @@ func TestCutWhileOpen(t *testing.T) {
 	works(t, s, end.Add(time.Hour))
 }
 
-func TestPathsThatCannotBe(t *testing.T) {
+func TestImpossiblePathsAreErrors(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -218,9 +219,9 @@ func TestPathsThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestBoundOnDisk: with far more data than fits, the file never exceeds its
-// bound, the oldest of the coarsest goes, and the last hour stays whole.
-func TestBoundOnDisk(t *testing.T) {
+// TestFileNeverExceedsItsBound: with far more data than fits, the oldest of the coarsest
+// data is removed, and the last hour stays complete.
+func TestFileNeverExceedsItsBound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "series.db")
 	const bound = 4 << 20
 	s := openTest(t, path, Limits{Bytes: bound})
@@ -265,7 +266,7 @@ func TestBoundOnDisk(t *testing.T) {
 			t.Fatalf("the last hour has a gap at %d of %d", i, len(got.Points[0]))
 		}
 	}
-	// A lower bound shrinks the file at the next opening.
+	// A lower bound shrinks the file at the next Open.
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -324,8 +325,8 @@ func TestFullDisk(t *testing.T) {
 		s.cycle()
 		now = now.Add(Base)
 	}
-	// A write that fails once may find room the next time, among pages that are
-	// free by then; in the end none does.
+	// A write that failed can succeed later, in pages that became free meanwhile. In the
+	// end every write fails.
 	for i := 0; s.Stats().LostMinutes == 0; i++ {
 		if tick(); i > 10_000 {
 			t.Fatal("the disk never fills up")
@@ -344,7 +345,7 @@ func TestFullDisk(t *testing.T) {
 	if !strings.Contains(said.String(), "could not be written") {
 		t.Errorf("not said: %s", said)
 	}
-	// What was written is there, and the newest in memory.
+	// The written values are in the file, and the newest ones in memory.
 	got, err := s.Query("node", "7", full.Add(-10*time.Minute), now, Base)
 	if err != nil || got.Points[0][0].Count == 0 || got.Points[0][len(got.Points[0])-1].Count == 0 {
 		t.Errorf("%v %v", got, err)
@@ -367,9 +368,9 @@ func TestFullDisk(t *testing.T) {
 	s.Close()
 }
 
-// TestJumpsOfTheClock: one wrong reading costs no history, and a new time that
-// lasts becomes the time.
-func TestJumpsOfTheClock(t *testing.T) {
+// TestClockJumpsCostNoHistory: one wrong reading of the clock removes no history, and a
+// lasting new time is accepted.
+func TestClockJumpsCostNoHistory(t *testing.T) {
 	for _, jump := range []time.Duration{10 * 365 * 24 * time.Hour, -10 * 365 * 24 * time.Hour} {
 		path := filepath.Join(t.TempDir(), "series.db")
 		end := filled(t, path)
@@ -397,7 +398,7 @@ func TestJumpsOfTheClock(t *testing.T) {
 		if got := count(back); got != 3*720+100 {
 			t.Errorf("%s and back: %d values are left of %d", jump, got, 3*720+100)
 		}
-		// The odd minutes go once the clock has been steady for an hour.
+		// The stray minutes are removed once the clock was steady for an hour.
 		back = run(back, 2*steadyFor)
 		if keys := keysOutside(t, s, back); keys > 0 {
 			t.Errorf("%s: %d segments of another time are left", jump, keys)
@@ -409,7 +410,7 @@ func TestJumpsOfTheClock(t *testing.T) {
 	}
 }
 
-// keysOutside counts segments that lie more than a month off.
+// keysOutside counts the segments that are more than a month off.
 func keysOutside(t *testing.T, s *Store, now time.Time) (n int) {
 	t.Helper()
 	err := s.file.view(func(tx *bolt.Tx) error {
@@ -433,7 +434,7 @@ func keysOutside(t *testing.T, s *Store, now time.Time) (n int) {
 	return n
 }
 
-func TestOldDamagedFilesGo(t *testing.T) {
+func TestOldDamagedFilesAreRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "series.db")
 	if err := os.WriteFile(path, []byte("garbage"), 0o600); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLevelsNest: what the rest of the package relies on.
+// TestLevelsNest: the rest of the package relies on it.
 func TestLevelsNest(t *testing.T) {
 	for i, l := range levels {
 		if i > 0 && (l.step%levels[i-1].step != 0 || levels[i-1].span()%l.step != 0 || l.span()%levels[i-1].span() != 0) {
@@ -24,7 +24,7 @@ func TestLevelsNest(t *testing.T) {
 	}
 }
 
-func TestFloor(t *testing.T) {
+func TestFloorToRoundsDown(t *testing.T) {
 	for _, c := range []struct{ slot, step, floor, ceil int64 }{
 		{0, 12, 0, 0}, {1, 12, 0, 12}, {11, 12, 0, 12}, {12, 12, 12, 12}, {-1, 12, -12, 0}, {-12, 12, -12, -12},
 	} {
@@ -34,8 +34,8 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-// TestTicksFillSlots: a tick that jitters by up to 1 s takes every slot once,
-// wherever in the slot it lies.
+// TestTicksFillSlots: a tick that jitters by up to 1 s gets every slot once, wherever in
+// the slot it is.
 func TestTicksFillSlots(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		begin := time.Unix(1_700_000_000, 0).Add(time.Duration(rapid.Int64Range(0, int64(Base)-1).Draw(t, "phase")))
@@ -52,8 +52,7 @@ func TestTicksFillSlots(t *testing.T) {
 	})
 }
 
-// TestSlotsFollowTheClock: whatever the times, a slot is within one of what the
-// clock says.
+// TestSlotsFollowTheClock: a slot differs by at most one from the slot of the clock.
 func TestSlotsFollowTheClock(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(1_700_000_000, 0)
@@ -70,7 +69,7 @@ func TestSlotsFollowTheClock(t *testing.T) {
 	})
 }
 
-func TestPlanQueries(t *testing.T) {
+func TestQueryPlans(t *testing.T) {
 	const now = 200_000_000
 	const hour, day = 720, 17_280
 	for _, c := range []struct {
@@ -101,7 +100,7 @@ func TestPlanQueries(t *testing.T) {
 	}
 }
 
-func TestPlansAreBounded(t *testing.T) {
+func TestQueryPlansAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := rapid.Int64Range(1e6, 1e9).Draw(t, "now")
 		from := now - rapid.OneOf(rapid.Int64Range(-100, 2000), rapid.Int64Range(-1e6, 1e6)).Draw(t, "ago")

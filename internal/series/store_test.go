@@ -20,7 +20,7 @@ import (
 
 var testKinds = []Kind{{Name: "node", Fields: []string{"cpu", "memory"}}}
 
-// begin of most tests: a whole multiple of every segment's span.
+// epoch is the start of most tests: a multiple of every segment's span.
 var epoch = timeOf(floorTo(330_000_000, levels[coarsest].span()))
 
 func openTest(t testing.TB, path string, l Limits) *Store {
@@ -39,7 +39,7 @@ func appendOne(t testing.TB, s *Store, now time.Time, key string, values ...floa
 	}
 }
 
-// oracle is the naive store: everything that was ever measured, by slot.
+// oracle is a naive store: every measured value, by slot.
 type oracle struct {
 	cells   map[string]map[int64][2]cell
 	log     []record
@@ -78,7 +78,7 @@ func (o *oracle) note(r record) {
 	o.cells[r.key][r.slot] = r.cells
 }
 
-// crash forgets what was noted in the minute that is open.
+// crash drops the values in the open minute.
 func (o *oracle) crash() {
 	log := o.log
 	minute := func(r record) int64 { return floorTo(r.slot, levels[0].span()) }
@@ -91,7 +91,7 @@ func (o *oracle) crash() {
 	}
 }
 
-// window folds what was measured level by level, as its definition says.
+// window folds the measured values level by level, as the definition of a window says.
 func (o *oracle) window(key string, field, level int, slot int64) cell {
 	if level == 0 {
 		return o.cells[key][slot][field]
@@ -119,9 +119,8 @@ func (o *oracle) check(t *rapid.T, got Series) {
 	}
 }
 
-// TestStoreAgainstOracle: whatever was appended, at whatever times, written,
-// made coarser, closed, or cut off by a crash: answers are those of a store that
-// keeps everything.
+// TestStoreAgainstOracle: after any sequence of appends, writes, compactions, restarts and
+// crashes, queries return the values of a store that retains everything.
 func TestStoreAgainstOracle(t *testing.T) {
 	dir := t.TempDir()
 	n := 0
@@ -197,7 +196,7 @@ func TestStoreAgainstOracle(t *testing.T) {
 		}
 		for _, ago := range []time.Duration{time.Hour, 20 * time.Hour, 72 * time.Hour} {
 			for key := range o.cells {
-				// What expired before the clock went back stays gone.
+				// Values that expired before the clock went back stay removed.
 				got, err := s.Query("node", key, latest.Add(-ago), latest, Base)
 				must(err)
 				o.check(t, got)
@@ -212,7 +211,7 @@ func TestStoreAgainstOracle(t *testing.T) {
 func TestMonthOfHistory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "series.db")
 	s := openTest(t, path, Limits{})
-	// A sample every other minute is enough to exercise every level's age.
+	// A sample every other minute is enough to test the retention of every level.
 	const days = 34
 	now := epoch
 	for i := range days * 720 {
@@ -260,7 +259,7 @@ func TestMonthOfHistory(t *testing.T) {
 	}
 }
 
-func TestLimitOfSeries(t *testing.T) {
+func TestNumberOfSeriesIsBounded(t *testing.T) {
 	s := openTest(t, filepath.Join(t.TempDir(), "series.db"), Limits{Series: 3})
 	defer s.Close()
 	batch := func(keys ...string) (out []Sample) {
@@ -282,7 +281,7 @@ func TestLimitOfSeries(t *testing.T) {
 	if got, _ := s.Query("node", "a", epoch, epoch.Add(2*Base), 0); len(got.Points) != 2 || got.Points[0][1].Count != 1 {
 		t.Errorf("the others were not taken: %+v", got)
 	}
-	// After a day of silence c gives way, then b; a, which spoke last, does not.
+	// After a day of silence c is replaced, then b. The series a, seen last, stays.
 	for i := range 25 {
 		if err := s.Append(epoch.Add(time.Duration(i)*time.Hour), batch("a")); err != nil {
 			t.Fatal(err)
@@ -310,9 +309,9 @@ func TestLimitOfSeries(t *testing.T) {
 	}
 }
 
-// TestForgottenStaysForgotten: also over a restart, and what comes under the
-// name again does not show what was there before.
-func TestForgottenStaysForgotten(t *testing.T) {
+// TestForgottenSeriesDoNotComeBack: not after a restart either, and a new series of the
+// same name does not have the old values.
+func TestForgottenSeriesDoNotComeBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "series.db")
 	s := openTest(t, path, Limits{})
 	for i := range 30 {
@@ -341,8 +340,9 @@ func TestForgottenStaysForgotten(t *testing.T) {
 	}
 }
 
-// TestFieldsGoByName: a version with other fields reads what an older one wrote.
-func TestFieldsGoByName(t *testing.T) {
+// TestFieldsAreIdentifiedByName: a version with other fields reads the file of an older
+// version.
+func TestFieldsAreIdentifiedByName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "series.db")
 	for i, fields := range [][]string{{"cpu", "memory"}, {"memory", "disk", "cpu"}, {"disk"}} {
 		s, err := open(path, []Kind{{"node", fields}}, Limits{}, nil, true)
@@ -381,7 +381,7 @@ func TestFieldsGoByName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A program that does not know the kind any more keeps what is there.
+	// A program that no longer has the kind retains its series.
 	s, err := open(path, nil, Limits{}, nil, true)
 	if err != nil {
 		t.Fatal(err)
@@ -404,8 +404,8 @@ func TestKindsAreChecked(t *testing.T) {
 	}
 }
 
-// TestOpenAndClose runs the store with its goroutine, as servers do.
-func TestOpenAndClose(t *testing.T) {
+// TestStoreWithItsGoroutine runs the store with its goroutine, as servers do.
+func TestStoreWithItsGoroutine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a", "folder", "series.db")
 	s, err := Open(path, testKinds, Limits{}, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -446,7 +446,7 @@ func TestOpenAndClose(t *testing.T) {
 	}
 }
 
-// logged collects what a store logs.
+// logged returns a logger and the text that it wrote.
 func logged() (*slog.Logger, *bytes.Buffer) {
 	var b bytes.Buffer
 	return slog.New(slog.NewTextHandler(&b, nil)), &b

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestSparkline(t *testing.T) {
+func TestSparklineDrawsValues(t *testing.T) {
 	nan := math.NaN()
 	for _, c := range []struct {
 		values []float64
@@ -38,7 +38,7 @@ func TestSparkline(t *testing.T) {
 	}
 }
 
-func TestSparklinesFit(t *testing.T) {
+func TestSparklineFitsTheWidth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.Float64(), 0, 300).Draw(t, "values")
 		width := rapid.IntRange(0, 100).Draw(t, "width")
@@ -48,7 +48,7 @@ func TestSparklinesFit(t *testing.T) {
 	})
 }
 
-// row makes points a minute apart.
+// row returns points a minute apart.
 func row(n int, f func(i int) float64) []Point {
 	out := make([]Point, n)
 	for i := range out {
@@ -59,7 +59,7 @@ func row(n int, f func(i int) float64) []Point {
 	return out
 }
 
-func TestTrends(t *testing.T) {
+func TestTrendVerdicts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	noise := func(s float64) float64 { return s * rng.NormFloat64() }
 	for _, c := range []struct {
@@ -106,7 +106,7 @@ func TestTrends(t *testing.T) {
 	}
 }
 
-func TestReaches(t *testing.T) {
+func TestForecastReachesALimit(t *testing.T) {
 	begin := time.Unix(1_700_000_000, 0)
 	rising := FitTrend(begin, time.Minute, row(100, func(i int) float64 { return float64(i) }))
 	end := begin.Add(99*time.Minute + 30*time.Second)
@@ -129,7 +129,7 @@ func TestReaches(t *testing.T) {
 	}
 }
 
-func TestSpansInWords(t *testing.T) {
+func TestSpanHasTheUnitThatFits(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0 seconds", time.Second: "1 second", 119 * time.Second: "119 seconds", 2 * time.Minute: "2 minutes",
 		90 * time.Minute: "90 minutes", 2*time.Hour + 20*time.Minute: "2 hours", 47 * time.Hour: "47 hours", 144 * time.Hour: "6 days",
@@ -147,9 +147,9 @@ func TestSpansInWords(t *testing.T) {
 	}
 }
 
-// TestForecastsCover: with independent noise the limit is reached between
-// Earliest and Latest in about 99 of 100 cases, and the slope is near.
-func TestForecastsCover(t *testing.T) {
+// TestForecastIntervalIsCorrect: with independent noise the limit is reached between
+// Earliest and Latest in about 99 of 100 cases, and the slope is near the true one.
+func TestForecastIntervalIsCorrect(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	missed, total := 0, 0
 	for range 100 {

@@ -14,8 +14,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// deep makes a file whose trees have branches, with free pages, and answers it
-// with the walk over it.
+// deep returns a file whose trees have branches, with free pages, and the walk over it.
 func deep(t *testing.T) ([]byte, *walk) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "deep.db")
@@ -53,8 +52,7 @@ func deep(t *testing.T) ([]byte, *walk) {
 	return data, w
 }
 
-// branches are the places in a file where a page number is written that leads
-// down a tree.
+// branches returns the offsets in a file of the page numbers in branch pages.
 func branches(data []byte, w *walk) (places []uint64) {
 	for page := uint64(2); page < w.pages; page++ {
 		at := page * w.pageSize
@@ -67,9 +65,9 @@ func branches(data []byte, w *walk) (places []uint64) {
 	return places
 }
 
-// TestPagesInACircle: a file whose pages lead in a circle, or whose list of free
-// pages names used ones, is set aside: bbolt would never find its end.
-func TestPagesInACircle(t *testing.T) {
+// TestCircularPagesAreDetected: a file whose page numbers form a circle, or whose list of
+// free pages names used ones, is set aside: bbolt would never find its end.
+func TestCircularPagesAreDetected(t *testing.T) {
 	data, w := deep(t)
 	places := branches(data, w)
 	free := w.free*w.pageSize + pageHeader
@@ -112,9 +110,9 @@ func TestPagesInACircle(t *testing.T) {
 	}
 }
 
-// TestStrayPageNumbers: whatever numbers are written over those of pages, the
-// store opens in the end, takes and answers.
-func TestStrayPageNumbers(t *testing.T) {
+// TestStoreSurvivesStrayPageNumbers: with random page numbers in the file, the store opens,
+// accepts samples and responds to queries.
+func TestStoreSurvivesStrayPageNumbers(t *testing.T) {
 	data, w := deep(t)
 	places := branches(data, w)
 	free := w.free*w.pageSize + pageHeader
@@ -146,6 +144,6 @@ func TestStrayPageNumbers(t *testing.T) {
 		_ = os.Remove(path + ".damaged")
 	}
 	if aside < 75 {
-		t.Errorf("only %d of 150 were found out", aside)
+		t.Errorf("only %d of 150 damaged files were detected", aside)
 	}
 }

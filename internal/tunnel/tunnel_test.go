@@ -22,8 +22,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// tier is one server of the chain: it ends Tunnel streams of the tier below in
-// its hub, and serves Allocations by a function.
+// tier is one server of the chain: its hub ends the Tunnel streams of the tier below, and
+// a function serves its Allocations.
 type tier struct {
 	nusav1.UnimplementedDispatchServer
 	nusav1.UnimplementedAllocationsServer
@@ -65,7 +65,7 @@ func (s *tier) stop() {
 	}
 }
 
-// dial connects as the lower tier does: upward.
+// dial connects upward, as the lower tier does.
 func (s *tier) dial(t *testing.T) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///upper",
@@ -77,8 +77,8 @@ func (s *tier) dial(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// join lets upper call lower: the returned request plays the session stream.
-// stop ends the session and waits for its tunnels.
+// join lets upper call lower: the returned request stands for the session stream. stop
+// ends the session and waits for its tunnels.
 func join(ctx context.Context, t *testing.T, lower, upper *tier) (request func(context.Context, string) error, stop func()) {
 	t.Helper()
 	up := upper.dial(t)
@@ -182,7 +182,7 @@ func TestStreamThroughNestedTunnels(t *testing.T) {
 	defer agentConn.Close()
 	const total = 10<<20 + 17
 	agent.logs = sendLogs(total)
-	// The region asks the tier below and passes on, as the roles do.
+	// The region calls the tier below and forwards its replies, as the roles do.
 	region.logs = func(r *nusav1.LogsRequest, out grpc.ServerStreamingServer[nusav1.LogChunk]) error {
 		in, err := nusav1.NewAllocationsClient(agentConn).Logs(out.Context(), r)
 		for err == nil {
@@ -231,13 +231,13 @@ func TestCancelReachesTheLowerTier(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Not read further: the sender stands still by now, or soon, and must
-	// still hear of the cancellation.
+	// The caller reads no further, so the sender blocks now or soon. It must notice the
+	// cancellation all the same.
 	cancel()
 	if err := <-ended; err == nil {
 		t.Error("the lower tier's handler ended without an error")
 	}
-	// The tunnel itself is alive.
+	// The tunnel itself still works.
 	if _, err := nusav1.NewAllocationsClient(conn).Get(t.Context(), &nusav1.GetAllocationRequest{Id: "x"}); err != nil {
 		t.Error(err)
 	}
@@ -270,7 +270,7 @@ func TestPeerLossFailsCallsAndNextTunnelWorks(t *testing.T) {
 	request2, stop2 := join(t.Context(), t, region, global)
 	defer stop2()
 	current.Store(&request2)
-	stop() // the session's end: everything of it breaks
+	stop() // ends the session and breaks its calls
 	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("after the loss: %v, want UNAVAILABLE", err)
 	}
@@ -307,7 +307,7 @@ func TestIdleTunnelClosesAndReopens(t *testing.T) {
 	})
 }
 
-func TestSilentPeerIsNotAwaitedForEver(t *testing.T) {
+func TestSilentPeerTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hub := tunnel.NewHub(tunnel.Options{})
 		defer hub.Close()
@@ -327,7 +327,7 @@ func TestSilentPeerIsNotAwaitedForEver(t *testing.T) {
 	})
 }
 
-func TestBounds(t *testing.T) {
+func TestTunnelsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		global, region := newTier(tunnel.Options{MaxTunnels: 1}), newTier(tunnel.Options{})
 		defer global.stop()
@@ -355,7 +355,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-func TestUnknownID(t *testing.T) {
+func TestUnknownIDIsNotFound(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	global, region := newTier(tunnel.Options{}), newTier(tunnel.Options{})
 	defer global.stop()
