@@ -35,7 +35,7 @@ type boltLog struct {
 	*raftboltdb.BoltStore
 	dir string
 
-	write sync.Mutex // held by the one who changes the log
+	write sync.Mutex // held while the log is changed
 	failure
 }
 

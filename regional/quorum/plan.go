@@ -13,7 +13,7 @@ import (
 // MaxVoters bounds a group: further servers only make commits slower.
 const MaxVoters = 9
 
-// Op is what a Change does to the Raft configuration.
+// Op is the kind of a Change of the Raft configuration.
 type Op string
 
 const (
@@ -197,7 +197,7 @@ type Candidate struct {
 	Candidates string
 }
 
-// Formation is what a server without Raft state should do.
+// Formation says whether a server without Raft state should form a group.
 type Formation struct {
 	// Hash of Servers, to be published to the others; empty if too few are seen.
 	Hash string

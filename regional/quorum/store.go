@@ -116,7 +116,7 @@ func openStores(dir string, kind LogKind, logger hclog.Logger) (_ stores, err er
 	if err := l.remove(kind.other()); err != nil { // of a conversion
 		return stores{}, errors.Join(fmt.Errorf("remove the former Raft log: %w", err), out.close())
 	}
-	// Raft leaves a snapshot that it could not finish where it is.
+	// Raft does not remove a snapshot that it could not finish.
 	for _, name := range glob(filepath.Join(dir, "snapshots"), "*.tmp") {
 		if err := os.RemoveAll(name); err != nil {
 			return stores{}, errors.Join(fmt.Errorf("remove an unfinished snapshot: %w", err), out.close())

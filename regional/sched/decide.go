@@ -40,7 +40,7 @@ func (d *decision) reset(p *planner, g *state.GroupView) {
 		p: p, g: g, out: output{key: g.Key, plan: p.plan, wakeAt: &p.wakeAt},
 		live: d.live[:0], insts: d.insts[:0], pending: d.pending[:0], slots: d.slots[:0], placed: d.placed[:0],
 	}
-	// Growth by doubling would copy as much again where there are thousands.
+	// Without this, appending thousands would copy them again and again.
 	c := &g.Counts
 	d.live = slices.Grow(d.live, int(max(0, c.Pending+c.Starting+c.Running+c.Lost-g.Unplaced)))
 	d.insts = slices.Grow(d.insts, int(max(0, g.Wanted-g.Unplaced)))

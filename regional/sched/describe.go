@@ -141,8 +141,8 @@ func needGPU(units []gpuUnit) string {
 	return strings.Join(need, " + ")
 }
 
-// freeGPUs lists the devices of a node with what is free of each, whole ones of a
-// model together: "2 a100, 500m t4".
+// freeGPUs lists the free devices of a node, whole devices of a model together, and
+// the free parts of the others: "2 a100, 500m t4".
 func freeGPUs(n *node) string {
 	var free []string
 	whole := map[string]int{}

@@ -20,8 +20,8 @@ type DrainingGroup struct {
 	Message string
 }
 
-// DrainingGroups returns every group of which instances are to move away from a
-// node: those that run and those that are being stopped for it. Instances of system
+// DrainingGroups returns every group with instances that are to leave a node: those
+// that run and those that are being stopped for the drain. Instances of system
 // jobs, and instances that are no longer wanted, end there and do not count. Groups
 // by priority, then by name. Fits does not look for the best node: the first node
 // that takes an instance gets it.

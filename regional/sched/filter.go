@@ -92,7 +92,7 @@ func (f *filter) refuseKindOrHost(n *node) state.Reason {
 	return f.refuseKind(n)
 }
 
-// refuseRoom looks at what is free on the node.
+// refuseRoom looks at the free resources of the node.
 func (f *filter) refuseRoom(n *node) state.Reason {
 	ask := f.ask
 	switch {

@@ -7,11 +7,11 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// node is a node with what is still free on it while a plan grows.
+// node is a node with its free resources while a plan grows.
 type node struct {
 	*state.Node
 	pos int32 // in the table: nodes by id
-	// stamp grows with every change of what is free here.
+	// stamp grows with every change of the free resources.
 	stamp uint32
 	free  state.Resources
 	// allocs that the node is charged for.
@@ -26,8 +26,8 @@ type node struct {
 	planned []state.JobKey
 	// checked is the number of the latest update that compared it with the view.
 	checked uint64
-	// newest is when something was last placed here, of what is still here; 0 if
-	// that was not looked up.
+	// newest is when the newest of its charged allocations was placed; 0 if that was not
+	// looked up.
 	newest int64
 	// ownPorts and ownGPU say that the slices are copies of the view's.
 	ownPorts, ownGPU bool
@@ -108,8 +108,8 @@ func (t *nodeTable) update(view *state.View) {
 	t.beforePlan = len(t.changed)
 }
 
-// refresh compares a node with the view. The node differs from what was planned if
-// the plan was not applied, or if something else changed.
+// refresh compares a node with the view. The node differs from the plan if the plan
+// was not applied, or if another command changed the node.
 func (t *nodeTable) refresh(n *node) {
 	if n.checked == t.updates {
 		return
@@ -165,7 +165,7 @@ func (t *nodeTable) charge(n *node, ask *state.Ask, job state.JobKey, ports []st
 	t.changed = append(t.changed, n.pos)
 }
 
-// dedicate sets how many dedicated allocations a node holds, and of which job.
+// dedicate sets the number of dedicated allocations of a node, and their job.
 func (t *nodeTable) dedicate(n *node, count int32, job state.JobKey) {
 	if n.dedicated > 0 {
 		t.dedicatedJobs[n.dedicatedJob]--

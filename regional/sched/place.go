@@ -174,7 +174,7 @@ func (d *decision) systemSlot() {
 		next := pending{index, index + 1, byIndex[index]}
 		inst := d.instance(next)
 		if n.Status != state.NodeReady {
-			continue // what runs there goes on when the node is back
+			continue // its allocations go on when the node is back
 		}
 		if len(live[index]) == 0 && (refuseStatus(n) != "" || f.refuseKind(n) != "") {
 			continue

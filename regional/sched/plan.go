@@ -79,7 +79,7 @@ type Waiting struct {
 	UntilUnixNano int64
 }
 
-// Plan is what is to be done. It is a value that can be printed, checked, and turned
+// Plan is a list of changes. It is a value that can be printed, checked, and turned
 // into commands; applying it makes no choices.
 type Plan struct {
 	Stops    []Stop

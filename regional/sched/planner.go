@@ -17,9 +17,9 @@ const (
 	defaultMaxPlaces = 10_000
 )
 
-// Planner makes plans of one state, one after the other. It keeps the nodes and
-// their rankings between plans and updates them with what has changed, so that a
-// plan costs what it decides and not what the region has. Its plans are those of
+// Planner makes plans of one state, one after the other. It keeps the nodes and their
+// rankings between plans and updates them with what has changed, so that the cost of
+// a plan grows with its decisions and not with the region. Its plans are those of
 // Make. Not for concurrent use.
 //
 // Funcs must return the same for a node (ID, InventoryIndex) as long as it lives.

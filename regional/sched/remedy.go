@@ -9,8 +9,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Change is what a job would have to give up so that a node takes one more
-// instance of a group as the node is now.
+// Change is a change of a job with which a node, as it is now, would take one more
+// instance of a group.
 type Change struct {
 	NodeID   string
 	NodeName string

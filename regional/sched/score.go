@@ -113,8 +113,8 @@ func sumTerms(terms []Term) float64 {
 // maxReasonLines bounds the lines of a reasonCache.
 const maxReasonLines = 1024
 
-// reasonCache writes why a node was chosen. Many placements have equal lines, each
-// of which is one string.
+// reasonCache writes why a node was chosen. Many placements have equal lines; equal
+// lines share one string.
 type reasonCache struct {
 	lines map[string]string
 	text  []byte // scratch

@@ -152,7 +152,7 @@ func systemGroupsOn(t *txn, num uint32) []*group {
 	return on
 }
 
-// changeLive changes every live allocation of a node.
+// changeLive applies a change to every live allocation of a node and stores it.
 func changeLive(t *txn, num uint32, change func(*Alloc)) {
 	for _, a := range copyAllocs(t, num) {
 		if a.Live() {

@@ -68,7 +68,7 @@ type group struct {
 	insts insts
 }
 
-// use is what a node is charged for.
+// use is a node's Use with its allocations.
 type use struct {
 	own  *persist.Owner
 	node *NodeRef // for the allocations to come

@@ -13,7 +13,7 @@ type Position struct {
 	Sequence uint64
 }
 
-// Resources is an amount of what a node has or an instance asks for.
+// Resources is an amount that a node has or that an instance asks for.
 type Resources struct {
 	CPUMilli    int64 // thousandths of a core
 	MemoryBytes int64
