@@ -85,11 +85,11 @@ func runAgent(t *testing.T, c Config) (stop func() error) {
 	return runAgentReady(t, c, func(Addresses) {})
 }
 
-func runAgentReady(t *testing.T, c Config, told func(Addresses)) (stop func() error) {
+func runAgentReady(t *testing.T, c Config, onReady func(Addresses)) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, done := make(chan struct{}), make(chan error, 1)
-	c.Ready = func(a Addresses) { told(a); close(ready) }
+	c.Ready = func(a Addresses) { onReady(a); close(ready) }
 	go func() { done <- Run(ctx, c) }()
 	var err error
 	stopped := false

@@ -104,7 +104,7 @@ func TestChecksDecideRunningAndRestart(t *testing.T) {
 	m.mu.Unlock()
 
 	// The allocation stays running while its task restarts.
-	say("sick")
+	say("ill")
 	m.until("a restart", func() bool {
 		return m.reports["aaaa"].GetState() == running && task().GetRun() == 2 && task().GetRestarts() == 1 && task().GetState() == nusav1.AllocState_ALLOC_STATE_STARTING
 	})
@@ -159,13 +159,13 @@ func TestUnhealthyAtTheDeadlineFails(t *testing.T) {
 	}
 }
 
-// sick is the mock driver whose commands return the test's answer.
-type sick struct {
+// answering is the mock driver whose commands return the test's answer.
+type answering struct {
 	*mock.Driver
 	answer func() error
 }
 
-func (s sick) Exec(ctx context.Context, _ driver.ID, x driver.Exec) (driver.ExitStatus, error) {
+func (s answering) Exec(ctx context.Context, _ driver.ID, x driver.Exec) (driver.ExitStatus, error) {
 	if err := s.answer(); err != nil {
 		fmt.Fprintln(x.Stderr, err)
 		return driver.ExitStatus{Code: 1}, nil
@@ -173,11 +173,11 @@ func (s sick) Exec(ctx context.Context, _ driver.ID, x driver.Exec) (driver.Exit
 	return driver.ExitStatus{}, nil
 }
 
-// TestUnchangedResultsAreNotReported: a check result without news causes no report.
+// TestUnchangedResultsAreNotReported: a check result that changes nothing causes no report.
 func TestUnchangedResultsAreNotReported(t *testing.T) {
 	m := newMaster(t)
 	var calls atomic.Int64
-	drv := sick{newMock(), func() error {
+	drv := answering{newMock(), func() error {
 		if calls.Add(1) == 1 {
 			return errors.New("not yet")
 		}
@@ -188,12 +188,12 @@ func TestUnchangedResultsAreNotReported(t *testing.T) {
 	runAgent(t, testConfig(t, t.TempDir(), drv, m.addr))
 	m.untilState("aaaa", running)
 	m.mu.Lock()
-	told := m.position
+	reported := m.position
 	m.mu.Unlock()
 	polled(t, "more checks", func() bool { return calls.Load() > 10 })
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.position != told {
-		t.Errorf("reports up to %v were sent after %v", m.position, told)
+	if m.position != reported {
+		t.Errorf("reports up to %v were sent after %v", m.position, reported)
 	}
 }

@@ -233,11 +233,11 @@ func TestFailingStoreDelaysEnds(t *testing.T) {
 	}
 	m.mu.Lock()
 	if a, b := m.reports["aaaa"].GetState(), m.reports["bbbb"].GetState(); a != running || b != running || m.acked.Sequence != 3 {
-		t.Errorf("told before it is durable: %v and %v, orders acknowledged up to %d", a, b, m.acked.Sequence)
+		t.Errorf("reported before it is durable: %v and %v, orders acknowledged up to %d", a, b, m.acked.Sequence)
 	}
 	m.mu.Unlock()
 	if err := stop(); err == nil {
-		t.Error("it ended without a word about what is not stored")
+		t.Error("it ended without an error although records are not stored")
 	}
 	m.until("the session to break", func() bool { return len(m.sessions) == 0 })
 

@@ -167,7 +167,7 @@ func TestPausedTasksStartAgain(t *testing.T) {
 	m.order(o)
 	m.set(func() { m.reports = map[string]*nusav1.AllocReport{} })
 	runAgent(t, c)
-	m.until("the task to run anew", func() bool {
+	m.until("the task to run again", func() bool {
 		task := m.reports["aaaa"].GetTasks()["main"]
 		return m.reports["aaaa"].GetState() == running && task.GetState() == running && task.GetRestarts() == 0
 	})
@@ -176,7 +176,7 @@ func TestPausedTasksStartAgain(t *testing.T) {
 		t.Errorf("its second run, after %v, is reported as %v", paused, task)
 	}
 	m.mu.Unlock()
-	polled(t, "the command to begin anew", func() bool { return lines(starts) == 2 })
+	polled(t, "the command to begin again", func() bool { return lines(starts) == 2 })
 	m.untilState("bbbb", complete)
 	m.untilState("cccc", stopped)
 	client := nusav1.NewAllocationsClient(m.conn())
@@ -224,7 +224,7 @@ func polled(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("waited too long for %s", what)
 		}
 	}
 }

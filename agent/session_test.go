@@ -108,7 +108,7 @@ func TestLeaveStopsTasksAndSaysGoodbye(t *testing.T) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r := m.reports["aaaa"]; r.GetState() != stopped || r.GetReason() != nusav1.Reason_REASON_AGENT_LEAVING {
-		t.Errorf("the master heard %v", r)
+		t.Errorf("the master received %v", r)
 	}
 	if m.goodbyes != 1 || len(drv.Running()) != 0 {
 		t.Errorf("%d goodbyes, running %v", m.goodbyes, drv.Running())

@@ -35,9 +35,9 @@ func Forbidden(path string) error {
 	if g, err := user.LookupGroupId(group); err == nil {
 		group = g.Name
 	}
-	todo := "run the agent as root"
+	remedy := "run the agent as root"
 	if fi.Mode().Perm()&0o020 != 0 {
-		todo += ", or add its user to the group " + group + " and restart it"
+		remedy += ", or add its user to the group " + group + " and restart it"
 	}
-	return fmt.Errorf("%w: %s is of user %d and group %s with mode %#o, the agent's user is %d: %s", ErrForbidden, path, st.Uid, group, fi.Mode().Perm(), os.Geteuid(), todo)
+	return fmt.Errorf("%w: %s is of user %d and group %s with mode %#o, the agent's user is %d: %s", ErrForbidden, path, st.Uid, group, fi.Mode().Perm(), os.Geteuid(), remedy)
 }

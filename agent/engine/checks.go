@@ -21,7 +21,7 @@ const (
 type healthState = health.State
 
 // checks runs the health checks of the runs that are up. A check that is not due holds
-// no goroutine, and a result without news is not reported: with a thousand tasks
+// no goroutine, and a result that changes nothing is not reported: with a thousand tasks
 // nearly all results are of that kind.
 type checks struct {
 	// report is called with a state that must be reported, by one goroutine at a time

@@ -29,7 +29,7 @@ func TestProbeResults(t *testing.T) {
 		"/early":    "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
 		"/endless":  "HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 1<<20),
 		"/moved":    "HTTP/1.1 302 Found\r\nLocation: /ok\r\nContent-Length: 0\r\n\r\n",
-		"/sick":     "HTTP/1.1 500 X\r\n\r\n\n no database\nreally\n",
+		"/ill":      "HTTP/1.1 500 X\r\n\r\n\n no database\nreally\n",
 		"/huge":     "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n",
 		"/nonsense": "hello\r\n\r\n",
 		"/nothing":  "",
@@ -76,7 +76,7 @@ func TestProbeResults(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"/ok": "status 204", "/ok?q=1": "status 200", "/early": "status 200", "/endless": "status 200",
-		"/moved": "! status 302 to /ok", "/sick": "! status 500: no database", "/nonsense": `! malformed HTTP response "hello"`,
+		"/moved": "! status 302 to /ok", "/ill": "! status 500: no database", "/nonsense": `! malformed HTTP response "hello"`,
 		"/huge": "! the connection was closed without an answer", "/nothing": "! the connection was closed without an answer", "/silent": "! no answer within 500ms",
 	} {
 		r := probe(&nusav1.Check{Kind: &nusav1.Check_Http{Http: &nusav1.HTTPCheck{Port: "http", Path: path}}}, n, port)
@@ -90,7 +90,7 @@ func TestProbeResults(t *testing.T) {
 	}
 	free := freeport.Reserve(t, 1)
 	if r := probe(tcp, n, free); r.OK || r.Message != "connection refused" {
-		t.Errorf("tcp to nobody: %+v", r)
+		t.Errorf("tcp to a closed port: %+v", r)
 	}
 	// A task that listens only at the node's own address, and a task on another
 	// machine.
@@ -162,7 +162,7 @@ func TestConcurrentChecksAreBounded(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		if most.Load() != maxNetworkChecks || lates.Load() == 0 || fails.Load() != 0 {
-			t.Errorf("%d at a time, %d told as late, %d as failed", most.Load(), lates.Load(), fails.Load())
+			t.Errorf("%d at a time, %d reported as late, %d as failed", most.Load(), lates.Load(), fails.Load())
 		}
 		c.end(driver.ID{Alloc: "0"})
 		if _, ok := c.state(driver.ID{Alloc: "0"}); ok {

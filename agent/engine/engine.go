@@ -118,9 +118,17 @@ func (e *Engine) Changed() <-chan struct{} { return e.changed.C() }
 func (e *Engine) Run(ctx context.Context) error {
 	e.begin(ctx)
 	defer e.checks.close()
+	wake := e.advance()
+	e.publish()
+	e.retention.request()
+	close(e.ready)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for first := true; ; first = false {
+	for {
+		timer.Stop()
+		if !wake.IsZero() {
+			timer.Reset(max(0, wake.Sub(e.cfg.Timeline.Now())))
+		}
 		select {
 		case <-ctx.Done():
 			return e.group.Wait()
@@ -131,16 +139,8 @@ func (e *Engine) Run(ctx context.Context) error {
 			e.drain()
 		case <-timer.C:
 		}
-		wake := e.advance()
+		wake = e.advance()
 		e.publish()
-		if first {
-			e.retention.request()
-			close(e.ready)
-		}
-		timer.Stop()
-		if !wake.IsZero() {
-			timer.Reset(max(0, wake.Sub(e.cfg.Timeline.Now())))
-		}
 	}
 }
 
@@ -306,7 +306,7 @@ func (e *Engine) NothingRuns(ctx context.Context) bool {
 }
 
 // RemoveRuns removes every run of every allocation from its driver, with its output and
-// its container. It is called when nothing runs and the data directory goes away.
+// its container. It is called when nothing runs and the data directory is about to be deleted.
 func (e *Engine) RemoveRuns(ctx context.Context) {
 	var ids []driver.ID
 	var drivers []driver.Driver

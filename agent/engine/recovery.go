@@ -37,7 +37,7 @@ func ask(ctx context.Context, drv driver.Driver, id driver.ID) runStatus {
 	return runStatus{st, err}
 }
 
-// conclusive says whether a driver's answer settles the state of a run. Other errors,
+// conclusive says whether a driver's answer decides the state of a run. Other errors,
 // of an engine that does not answer or a file that cannot be read, say nothing about
 // the run: it may be up, and the driver must be asked again.
 func conclusive(err error) bool {

@@ -78,7 +78,7 @@ func (r *retention) request() {
 }
 
 // listRetained lists the data of ended allocations, the latest first, and of each
-// allocation its folder last: a folder is worth less than an output.
+// allocation its folder last: a folder is less useful than an output.
 func listRetained(allocs map[string]*alloc, drivers map[string]driver.Driver) []retained {
 	var out []retained
 	for id, a := range allocs {

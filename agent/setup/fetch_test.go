@@ -241,7 +241,7 @@ func TestFetchTLS(t *testing.T) {
 	}
 	strange := newSetup(t, nil)
 	if err := strange.Prepare(t.Context(), artifact(srv.URL+"/x", "", "x")); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a server that nobody knows: %v", err)
+		t.Errorf("a server with an unknown authority: %v", err)
 	}
 }
 
@@ -283,17 +283,17 @@ func TestPausingServerLosesItsTurn(t *testing.T) {
 // receive the source's query, which may be a secret.
 func TestRedirectTellsNoSource(t *testing.T) {
 	var n atomic.Int64
-	var told atomic.Value
+	var received atomic.Value
 	to := serve(t, &n, func(w http.ResponseWriter, r *http.Request) {
-		told.Store(fmt.Sprint(r.Header, r.URL))
+		received.Store(fmt.Sprint(r.Header, r.URL))
 		fmt.Fprint(w, "tool")
 	})
 	from := serve(t, &n, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to+"/tool", http.StatusFound) })
 	if err := newSetup(t, nil).Prepare(t.Context(), artifact(from+"/x?signature=hunter2", sum256("tool"), "x")); err != nil {
 		t.Fatal(err)
 	}
-	if got := told.Load().(string); strings.Contains(got, "hunter2") {
-		t.Errorf("the other server is told %s", got)
+	if got := received.Load().(string); strings.Contains(got, "hunter2") {
+		t.Errorf("the other server receives %s", got)
 	}
 }
 

@@ -238,7 +238,7 @@ func TestVolumesAllowIsReportedWhole(t *testing.T) {
 	}
 	for _, c := range []struct {
 		allow, want []string
-		told        bool
+		reported    bool
 	}{
 		{nil, nil, true},
 		{[]string{"/srv/", "/a/../mnt", "/srv"}, []string{"/mnt", "/srv"}, true},
@@ -247,9 +247,9 @@ func TestVolumesAllowIsReportedWhole(t *testing.T) {
 		{[]string{"/srv", "/" + strings.Repeat("x", maxReportedPath)}, nil, false},
 		{[]string{"/srv", "/\xff"}, nil, false},
 	} {
-		got, told := newSetup(t, func(o *Config) { o.VolumesAllow = c.allow }).VolumesAllow()
-		if told != c.told || told && !slices.Equal(got, c.want) {
-			t.Errorf("%q: told %q, %v", c.allow, got, told)
+		got, reported := newSetup(t, func(o *Config) { o.VolumesAllow = c.allow }).VolumesAllow()
+		if reported != c.reported || reported && !slices.Equal(got, c.want) {
+			t.Errorf("%q: reported %q, %v", c.allow, got, reported)
 		}
 	}
 }
@@ -295,9 +295,9 @@ func TestVolumes(t *testing.T) {
 			}
 		})
 		got, err := s.Volumes([]driver.Volume{{Name: "data", Source: c.source}})
-		told, ok := s.VolumesAllow()
-		if by := folder.Allowed(c.source, told); !ok || by != (err == nil || !strings.Contains(err.Error(), "--volumes-allow") || strings.Contains(err.Error(), "a link in")) {
-			t.Errorf("%s below %q: by what is told, %v, it is allowed: %v; here %v", c.source, c.allow, told, by, err)
+		reported, ok := s.VolumesAllow()
+		if by := folder.Allowed(c.source, reported); !ok || by != (err == nil || !strings.Contains(err.Error(), "--volumes-allow") || strings.Contains(err.Error(), "a link in")) {
+			t.Errorf("%s below %q: by the reported folders, %v, it is allowed: %v; here %v", c.source, c.allow, reported, by, err)
 		}
 		switch {
 		case strings.HasPrefix(c.want, "/"):

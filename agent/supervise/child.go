@@ -174,16 +174,47 @@ func (s *supervisor) supervise(sock net.Listener) error {
 	defer lease.close()
 	lease.set(s.spec.LeaseDeadline)
 	exited, alone := s.reap()
+	end := s.untilExit(exited, lease)
+	s.sweep(alone)
+	s.extras.group.Wait()
+	s.drain()
+	if s.cgroup.outOfMemory() {
+		end.message = driver.OutOfMemory(s.spec.Limits.MemoryBytes)
+	}
+	s.cgroup.remove()
+	s.rec.Status = driver.Status{
+		State: driver.Ended, PID: s.rec.PID, Started: s.rec.Started, Finished: time.Now(),
+		Cause: end.cause, Message: end.message,
+	}
+	code := exitStatus(end.status)
+	s.rec.ExitCode, s.rec.Signal = code.Code, code.Signal
+	s.writeEnd()
+	close(s.ended)
+	s.grown.close()
+	sock.Close()
+	s.sayGoodbye()
+	return nil
+}
+
+// commandEnd is the end of the command, and why it ended.
+type commandEnd struct {
+	status  syscall.WaitStatus
+	cause   driver.Cause
+	message string
+}
+
+// untilExit serves stops, renewals, updates and the lease until the command has ended.
+// The first cause counts.
+func (s *supervisor) untilExit(exited <-chan syscall.WaitStatus, lease *alarm) commandEnd {
+	end := commandEnd{cause: driver.CauseExited}
 	var kill <-chan time.Time
-	var ws syscall.WaitStatus
-	cause, message := driver.CauseExited, ""
-	for running := true; running; {
+	for {
 		select {
-		case ws = <-exited:
-			running = false
+		case end.status = <-exited:
+			return end
 		case r := <-s.stops:
-			if cause == driver.CauseExited {
-				cause, message = driver.CauseStopped, "stopped by the agent"
+			if end.cause == driver.CauseExited {
+				end.cause, end.message = driver.CauseStopped, "stopped by the agent"
 			}
 			kill = s.terminate(kill, r.grace)
 		case at := <-s.renews:
@@ -195,8 +226,8 @@ func (s *supervisor) supervise(sock net.Listener) error {
 			}
 			u.done <- err
 		case <-lease.fired:
-			if cause == driver.CauseExited {
-				cause, message = driver.CauseLeaseExpired, "no renewal came before the lease ended"
+			if end.cause == driver.CauseExited {
+				end.cause, end.message = driver.CauseLeaseExpired, "no renewal came before the lease ended"
 			}
 			kill = s.terminate(kill, s.spec.StopGrace)
 		case <-kill:
@@ -204,25 +235,6 @@ func (s *supervisor) supervise(sock net.Listener) error {
 			kill = nil
 		}
 	}
-	s.sweep(alone)
-	s.extras.group.Wait()
-	s.drain()
-	if s.cgroup.outOfMemory() {
-		message = driver.OutOfMemory(s.spec.Limits.MemoryBytes)
-	}
-	s.cgroup.remove()
-	s.rec.Status = driver.Status{
-		State: driver.Ended, PID: s.rec.PID, Started: s.rec.Started, Finished: time.Now(),
-		Cause: cause, Message: message,
-	}
-	end := exitStatus(ws)
-	s.rec.ExitCode, s.rec.Signal = end.Code, end.Signal
-	s.writeEnd()
-	close(s.ended)
-	s.grown.close()
-	sock.Close()
-	s.sayGoodbye()
-	return nil
 }
 
 // retryWrite is the pause before a failed write of a record is repeated.
@@ -231,15 +243,13 @@ const retryWrite = time.Second
 // writeEnd returns once the end is recorded. Callers wait until then, because a
 // reported end that is later forgotten would be worse than a late one.
 func (s *supervisor) writeEnd() {
-	for said := false; ; said = true {
-		err := writeRecord(".", s.rec)
-		if err == nil {
-			return
-		}
-		if !said {
-			fmt.Fprintf(os.Stderr, "nusa supervise: the end is not on record yet, trying again: %v\n", err)
-		}
+	err := writeRecord(".", s.rec)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "nusa supervise: the end is not recorded yet, trying again: %v\n", err)
+	}
+	for err != nil {
 		time.Sleep(retryWrite)
+		err = writeRecord(".", s.rec)
 	}
 }
 

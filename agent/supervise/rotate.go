@@ -75,7 +75,7 @@ func (r *rotor) write(p []byte) (written int, err error) {
 }
 
 // next opens the next file. It tries a file again that could not be opened, so that
-// older files are not removed in vain.
+// older files are not removed without need.
 func (r *rotor) next() error {
 	if r.file != nil {
 		r.file.Close()

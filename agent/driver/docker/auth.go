@@ -99,11 +99,11 @@ func registryOf(image string) string {
 
 // auth returns the credentials for a pull in the engine's encoding, or "". It reads
 // the file each time, because passwords change.
-func (d *Driver) auth(image string) (string, error) {
-	if d.cfg.Auth == "" {
+func (i images) auth(image string) (string, error) {
+	if i.authFile == "" {
 		return "", nil
 	}
-	all, err := readAuth(d.cfg.Auth)
+	all, err := readAuth(i.authFile)
 	if err != nil {
 		return "", fmt.Errorf("this node's passwords of registries (--docker-auth): %w", err)
 	}

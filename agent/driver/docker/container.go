@@ -1,9 +1,7 @@
 package docker
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"net/netip"
@@ -13,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/api/types/network"
@@ -24,77 +21,6 @@ import (
 
 // cpuPeriod is the period of a hard limit, in microseconds: the kernel's default.
 const cpuPeriod = 100_000
-
-// image makes sure that the task's image is on the node and fits the engine. It
-// returns the image's settings for the container.
-func (d *Driver) image(ctx context.Context, c config) (client.ImageInspectResult, error) {
-	img, err := d.cli.ImageInspect(ctx, c.image)
-	absent := cerrdefs.IsNotFound(err)
-	switch {
-	case err != nil && !absent:
-		return img, d.refused("config.image", err)
-	case absent && c.pull == "never":
-		return img, fmt.Errorf("%w: config.image: this node has no image %q and config.pull is never: pull the image on the node, or change config.pull: %w",
-			driver.ErrInvalid, c.image, d.wrap(err))
-	case absent || c.pull == "always":
-		if err := d.pull(ctx, c.image); err != nil {
-			return img, d.pullError(c.image, err)
-		}
-		img, err = d.cli.ImageInspect(ctx, c.image)
-		if err != nil {
-			return img, d.refused("config.image", err)
-		}
-	}
-	v, err := d.cli.ServerVersion(ctx, client.ServerVersionOptions{})
-	if err != nil {
-		return img, d.refused("config.image", err)
-	}
-	if !runsOn(img.Architecture, v.Arch) {
-		return img, fmt.Errorf("%w: config.image: %s is for %s, the engine runs %s: name an image for that architecture", driver.ErrInvalid, c.image, img.Architecture, v.Arch)
-	}
-	return img, nil
-}
-
-// runsOn says whether programs of an image's architecture run on the engine's.
-func runsOn(image, engine string) bool {
-	return image == "" || image == engine || image == "386" && engine == "amd64" || image == "arm" && engine == "arm64"
-}
-
-func (d *Driver) pull(ctx context.Context, image string) error {
-	auth, err := d.auth(image)
-	if err != nil {
-		return err
-	}
-	res, err := d.cli.ImagePull(ctx, image, client.ImagePullOptions{RegistryAuth: auth})
-	if err != nil {
-		return err
-	}
-	defer res.Close()
-	return res.Wait(ctx)
-}
-
-// pullError says what to do about a failed pull. An image that the registry does not
-// have, or does not show, is ErrInvalid.
-func (d *Driver) pullError(image string, err error) error {
-	if client.IsErrConnectionFailed(err) {
-		return d.refused("config.image", err)
-	}
-	if cerrdefs.IsNotFound(err) || cerrdefs.IsInvalidArgument(err) {
-		return fmt.Errorf("%w: config.image: the registry has no image %q or does not show it without a password: check its name and tag, and --docker-auth of the agent: %w",
-			driver.ErrInvalid, image, d.wrap(err))
-	}
-	return fmt.Errorf("%w: config.image: %q could not be pulled: check that this node reaches the registry, and --docker-auth of the agent: %w", driver.ErrStart, image, d.wrap(err))
-}
-
-// refused converts an engine's error into an error of Start: ErrInvalid if a retry
-// is useless.
-func (d *Driver) refused(field string, err error) error {
-	kind := driver.ErrStart
-	if cerrdefs.IsNotFound(err) || cerrdefs.IsInvalidArgument(err) {
-		kind = driver.ErrInvalid
-	}
-	return fmt.Errorf("%w: %s: %w", kind, field, d.wrap(err))
-}
 
 // fieldHints maps parts of an engine's messages to the field that they concern.
 var fieldHints = []struct{ words, field string }{
@@ -119,7 +45,7 @@ func faultyField(message string) string {
 }
 
 // options returns the options of the task's container.
-func (d *Driver) options(t driver.Task, c config, img client.ImageInspectResult) client.ContainerCreateOptions {
+func options(t driver.Task, c config, img client.ImageInspectResult, r *records) client.ContainerCreateOptions {
 	cfg := &container.Config{
 		Image: c.image, User: c.user, WorkingDir: c.dir, Entrypoint: c.entrypoint, Labels: map[string]string{},
 	}
@@ -135,13 +61,13 @@ func (d *Driver) options(t driver.Task, c config, img client.ImageInspectResult)
 	}
 	maps.Copy(cfg.Labels, c.labels)
 	maps.Copy(cfg.Labels, map[string]string{
-		labelOwner: d.records.owner, labelAlloc: t.ID.Alloc, labelTask: t.ID.Task, labelRun: strconv.Itoa(t.ID.Run),
+		labelOwner: r.owner, labelAlloc: t.ID.Alloc, labelTask: t.ID.Task, labelRun: strconv.Itoa(t.ID.Run),
 	})
 	host := &container.HostConfig{
 		NetworkMode: container.NetworkMode(c.network), Privileged: c.privileged,
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		Resources:     resources(t.Resources, c.hardCPU),
-		Mounts:        append(binds(t), bind(d.records.gate(t.ID), gateTarget, true)),
+		Mounts:        append(binds(t), bind(r.gate(t.ID), gateTarget, true)),
 		// The engine writes both streams into one series of files.
 		LogConfig: container.LogConfig{Type: "json-file", Config: map[string]string{
 			"max-file": strconv.Itoa(max(1, t.Logs.Files)), "max-size": strconv.FormatInt(2*max(4096, t.Logs.SizeBytes), 10),

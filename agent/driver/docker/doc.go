@@ -5,7 +5,9 @@
 //
 //	docker.go     the driver: fingerprint, status, wait, remove, sweep
 //	start.go      starting and stopping a container, also after an interrupted start
-//	container.go  image, limits, mounts and ports of a container
+//	container.go  limits, mounts and ports of a container
+//	images.go     images on the node, and pulls
+//	address.go    errors that name the engine
 //	record.go     the record of a run, and the conversion of an engine's state
 //	config.go     the task's config
 //	auth.go       passwords of registries

@@ -57,6 +57,8 @@ type Config struct {
 type Driver struct {
 	cfg     Config
 	cli     *client.Client
+	address address
+	images  images
 	records *records
 	mounts  *mounts.Folder
 
@@ -89,7 +91,9 @@ func New(cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("records of containers: %w", err)
 	}
-	d := &Driver{cfg: cfg, cli: cli, records: recs, mounts: mounts.NewFolder(cfg.Dir), starts: map[driver.ID]*starting{}}
+	d := &Driver{cfg: cfg, cli: cli, address: address(cfg.Host),
+		images:  images{cli: cli, address: address(cfg.Host), authFile: cfg.Auth},
+		records: recs, mounts: mounts.NewFolder(cfg.Dir), starts: map[driver.ID]*starting{}}
 	d.mounts.Sweep(func(id driver.ID) bool {
 		rec, ok := recs.get(id)
 		return ok && rec.End == nil && rec.Started.IsZero() // the engine may be about to start it
@@ -111,7 +115,7 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	defer cancel()
 	res, err := d.cli.Info(ctx, client.InfoOptions{})
 	if err != nil {
-		return driver.Fingerprint{Message: d.wrap(err).Error()}
+		return driver.Fingerprint{Message: d.address.wrap(err).Error()}
 	}
 	info := res.Info
 	f := driver.Fingerprint{Healthy: true, Version: info.ServerVersion, Capabilities: []string{driver.CapRecover, driver.CapStats, driver.CapUpdate}}
@@ -173,17 +177,6 @@ func (d *Driver) mountProblem(info system.Info) string {
 	return d.mounts.Unseen(strings.TrimPrefix(d.cfg.Host, "unix://"))
 }
 
-// wrap names the engine in an error, and the remedy if this user may not use the
-// socket.
-func (d *Driver) wrap(err error) error {
-	if path, ok := strings.CutPrefix(d.cfg.Host, "unix://"); ok && client.IsErrConnectionFailed(err) {
-		if no := driver.Forbidden(path); no != nil {
-			return fmt.Errorf("docker engine: %w: %w", no, err)
-		}
-	}
-	return fmt.Errorf("docker engine at %s: %w", d.cfg.Host, err)
-}
-
 // sweep removes containers of this driver that have no record. A slow engine makes
 // such a container after its start was given up, or did not remove it when asked. A
 // record is written before its container is made.
@@ -208,7 +201,7 @@ func (d *Driver) removeContainer(ctx context.Context, container string, force bo
 	if err == nil || cerrdefs.IsNotFound(err) {
 		return nil
 	}
-	return d.wrap(err)
+	return d.address.wrap(err)
 }
 
 // Status: see driver.Driver. While the engine does not answer, Status returns the
@@ -237,7 +230,7 @@ func (d *Driver) status(ctx context.Context, id driver.ID) (st driver.Status, an
 	case ctx.Err() != nil:
 		return driver.Status{}, false, ctx.Err()
 	case err != nil:
-		return driver.Status{State: driver.Running, PID: rec.PID, Started: rec.Started, Message: d.wrap(err).Error()}, false, nil
+		return driver.Status{State: driver.Running, PID: rec.PID, Started: rec.Started, Message: d.address.wrap(err).Error()}, false, nil
 	}
 	st = statusOf(got.Container.State, rec)
 	switch {

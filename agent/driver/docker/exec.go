@@ -46,12 +46,12 @@ func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.
 		return driver.ExitStatus{}, fmt.Errorf("exec in %s: %w", id, driver.ErrNotRunning)
 	}
 	if err != nil {
-		return driver.ExitStatus{}, fmt.Errorf("%w: %w", driver.ErrStart, d.wrap(err))
+		return driver.ExitStatus{}, fmt.Errorf("%w: %w", driver.ErrStart, d.address.wrap(err))
 	}
 	conn, err := d.cli.ExecAttach(ctx, made.ID, client.ExecAttachOptions{TTY: x.TTY})
 	if err != nil {
 		d.killExec(made.ID, rec)
-		return driver.ExitStatus{}, fmt.Errorf("%w: %w", driver.ErrStart, d.wrap(err))
+		return driver.ExitStatus{}, fmt.Errorf("%w: %w", driver.ErrStart, d.address.wrap(err))
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
@@ -171,7 +171,7 @@ func (d *Driver) execStatus(ctx context.Context, exec string, said *head) (drive
 	for {
 		got, err := d.cli.ExecInspect(ctx, exec, client.ExecInspectOptions{})
 		if err != nil {
-			return driver.ExitStatus{}, d.wrap(err)
+			return driver.ExitStatus{}, d.address.wrap(err)
 		}
 		if !got.Running {
 			code := got.ExitCode
@@ -228,8 +228,8 @@ func killTree(root int, container string) {
 		return
 	}
 	doomed := map[int]bool{root: true}
-	for grew := true; grew; {
-		grew = false
+	for before := 0; before != len(doomed); {
+		before = len(doomed)
 		entries, err := os.ReadDir("/proc")
 		if err != nil {
 			return
@@ -242,7 +242,7 @@ func killTree(root int, container string) {
 			if parent, session := family(pid); doomed[parent] || session == root {
 				// A stopped process cannot start others unseen.
 				_ = unix.Kill(pid, unix.SIGSTOP)
-				doomed[pid], grew = true, true
+				doomed[pid] = true
 			}
 		}
 	}

@@ -27,12 +27,12 @@ func (d *Driver) Stats(ctx context.Context, id driver.ID) (driver.Stats, error) 
 	defer cancel()
 	res, err := d.cli.ContainerStats(ctx, rec.Container, client.ContainerStatsOptions{})
 	if err != nil {
-		return driver.Stats{}, d.wrap(err)
+		return driver.Stats{}, d.address.wrap(err)
 	}
 	defer res.Body.Close()
 	var s container.StatsResponse
 	if err := json.NewDecoder(res.Body).Decode(&s); err != nil {
-		return driver.Stats{}, d.wrap(err)
+		return driver.Stats{}, d.address.wrap(err)
 	}
 	if s.Read.IsZero() || s.PidsStats.Current == 0 && s.MemoryStats.Usage == 0 {
 		return driver.Stats{}, fmt.Errorf("run %s: %w", id, driver.ErrNotRunning)
@@ -61,7 +61,7 @@ func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) e
 	}
 	got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})
 	if err != nil {
-		return d.wrap(err)
+		return d.address.wrap(err)
 	}
 	hard := got.Container.HostConfig.CPUQuota > 0
 	want := resources(r, hard)
@@ -76,7 +76,7 @@ func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) e
 	case cerrdefs.IsConflict(err):
 		return fmt.Errorf("run %s: %w", id, driver.ErrNotRunning)
 	case err != nil:
-		return fmt.Errorf("%s: %w", faultyField(err.Error()), d.wrap(err))
+		return fmt.Errorf("%s: %w", faultyField(err.Error()), d.address.wrap(err))
 	}
 	_, err = d.records.change(id, func(rec *record) { rec.MemoryBytes = r.MemoryBytes })
 	return err

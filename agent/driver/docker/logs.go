@@ -80,13 +80,13 @@ func (d *Driver) read(ctx context.Context, container string, o driver.LogOptions
 		return nil
 	}
 	if err != nil {
-		return d.wrap(err)
+		return d.address.wrap(err)
 	}
 	defer res.Close()
 	s.again()
 	_, err = stdcopy.StdCopy(s.stream(0), s.stream(1), res)
 	if err != nil && s.err == nil {
-		return d.wrap(err)
+		return d.address.wrap(err)
 	}
 	return s.err
 }
@@ -213,7 +213,7 @@ func (d *Driver) Size(ctx context.Context, id driver.ID) (int64, error) {
 	case cerrdefs.IsNotFound(err):
 		return 0, nil
 	case err != nil:
-		return 0, d.wrap(err)
+		return 0, d.address.wrap(err)
 	case got.Container.LogPath == "" || !d.local():
 		return 0, nil
 	}

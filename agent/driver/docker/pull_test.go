@@ -179,7 +179,7 @@ func TestAuthFile(t *testing.T) {
 	}
 	defer d.Close()
 	for _, want := range []bool{false, true} {
-		if got, err := d.auth("nginx"); err != nil || (got != "") != want {
+		if got, err := d.images.auth("nginx"); err != nil || (got != "") != want {
 			t.Errorf("%q, %v", got, err)
 		}
 		if err := os.WriteFile(path, []byte(authFile), 0o600); err != nil {
@@ -246,7 +246,7 @@ func TestPullErrorSaysWhatToDo(t *testing.T) {
 		{cerrdefs.ErrNotFound.WithMessage("manifest for x:1 not found"), driver.ErrInvalid, []string{"task cannot run: config.image: ", `no image "x:1"`, "name and tag", "--docker-auth", "manifest for x:1 not found"}},
 		{errors.New("no such host"), driver.ErrStart, []string{"task did not start: config.image: ", `"x:1" could not be pulled`, "reaches the registry", "no such host"}},
 	} {
-		got := d.pullError("x:1", c.err)
+		got := d.images.pullError("x:1", c.err)
 		if !errors.Is(got, c.kind) {
 			t.Errorf("%v is not a %v", got, c.kind)
 		}

@@ -132,7 +132,7 @@ var errTaken = errors.New("another program has a container of that name: remove 
 // create makes the container. It makes a container again that an interrupted start
 // left and that never ran. For a container that has run it returns ran.
 func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made string, ran bool, err error) {
-	img, err := d.image(ctx, c)
+	img, err := d.images.ensure(ctx, c)
 	if err != nil {
 		return "", false, err
 	}
@@ -147,12 +147,12 @@ func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made stri
 		if err := d.records.openGate(t.ID); err != nil {
 			return "", false, fmt.Errorf("%w: %w", driver.ErrStart, err)
 		}
-		res, err := d.cli.ContainerCreate(ctx, d.options(t, c, img))
+		res, err := d.cli.ContainerCreate(ctx, options(t, c, img, d.records))
 		if err == nil {
 			return res.ID, false, nil
 		}
 		if !cerrdefs.IsConflict(err) {
-			return "", false, d.refused(faultyField(err.Error()), err)
+			return "", false, d.address.refused(faultyField(err.Error()), err)
 		}
 		// From here on the existing container cannot begin, unless it has begun
 		// already.
@@ -164,7 +164,7 @@ func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made stri
 			continue // the engine removed it in between
 		}
 		if err != nil {
-			return "", false, fmt.Errorf("%w: %w", driver.ErrStart, d.wrap(err))
+			return "", false, fmt.Errorf("%w: %w", driver.ErrStart, d.address.wrap(err))
 		}
 		if got.Container.Config.Labels[labelOwner] != d.records.owner {
 			return "", false, fmt.Errorf("%w: %s: %w", driver.ErrStart, nameOf(t.ID), errTaken)
@@ -189,11 +189,11 @@ func (d *Driver) begin(ctx context.Context, id driver.ID, rec record) error {
 	case ctx.Err() != nil || client.IsErrConnectionFailed(err):
 		// The engine may still start the container: a caller that gives up must
 		// call Stop.
-		return fmt.Errorf("%w: %w", driver.ErrStart, d.wrap(err))
+		return fmt.Errorf("%w: %w", driver.ErrStart, d.address.wrap(err))
 	}
 	at := time.Now().UTC().Round(0)
 	st := driver.Status{State: driver.Ended, Started: at, Finished: at, ExitCode: 127, Cause: driver.CauseStartFailed,
-		Message: fmt.Sprintf("%s: %v", faultyField(err.Error()), d.wrap(err))}
+		Message: fmt.Sprintf("%s: %v", faultyField(err.Error()), d.address.wrap(err))}
 	// Another request may have started the container: then it runs or has run.
 	if got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{}); err == nil && !timeOf(got.Container.State.StartedAt).IsZero() && got.Container.State.Error == "" {
 		return d.begun(ctx, id, rec)
@@ -233,7 +233,7 @@ func (d *Driver) resume(ctx context.Context, t driver.Task, c config, rec record
 			st, err := d.records.end(id, lost(rec))
 			return cmp.Or(err, st.StartError())
 		case err != nil:
-			return fmt.Errorf("%w: %w", driver.ErrStart, d.wrap(err))
+			return fmt.Errorf("%w: %w", driver.ErrStart, d.address.wrap(err))
 		}
 		st := statusOf(got.Container.State, rec)
 		switch {
@@ -287,7 +287,7 @@ func (d *Driver) stop(ctx context.Context, id driver.ID, rec record, grace time.
 		_, err := d.records.end(id, lost(rec))
 		return err
 	case err != nil:
-		return fmt.Errorf("stop %s: %w", id, d.wrap(err))
+		return fmt.Errorf("stop %s: %w", id, d.address.wrap(err))
 	}
 	st := statusOf(got.Container.State, rec)
 	switch st.State {
@@ -318,7 +318,7 @@ func (d *Driver) undo(ctx context.Context, id driver.ID) error {
 	got, err := d.cli.ContainerInspect(ctx, nameOf(id), client.ContainerInspectOptions{})
 	switch {
 	case err != nil && !cerrdefs.IsNotFound(err):
-		return fmt.Errorf("stop %s: %w", id, d.wrap(err))
+		return fmt.Errorf("stop %s: %w", id, d.address.wrap(err))
 	case err == nil && got.Container.Config.Labels[labelOwner] == d.records.owner:
 		if err := d.removeContainer(ctx, got.Container.ID, true); err != nil {
 			return fmt.Errorf("stop %s: %w", id, err)
@@ -356,7 +356,7 @@ func (d *Driver) signal(ctx context.Context, container, name string) error {
 	if err == nil || cerrdefs.IsConflict(err) || cerrdefs.IsNotFound(err) {
 		return nil
 	}
-	return d.wrap(err)
+	return d.address.wrap(err)
 }
 
 // stopped waits until a container does not run, at most for limit.

@@ -188,7 +188,7 @@ func (s *suite) execTerminal() {
 	select {
 	case resize <- driver.WindowSize{Columns: 100, Rows: 40}:
 	case <-s.ctx.Done():
-		s.t.Fatal("nobody took the new size")
+		s.t.Fatal("the driver did not take the new size")
 	}
 	if line, err := out.ReadString('\n'); line != "resized\r\n" {
 		s.t.Fatalf("after the new size it printed %q: %v", line, err)

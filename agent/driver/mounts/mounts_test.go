@@ -134,7 +134,7 @@ func TestAllowedVolumeStaysMounted(t *testing.T) {
 	}
 	must(t, unix.Stat(got[0].Source, &again))
 	if before.Dev != again.Dev || before.Ino != again.Ino {
-		t.Error("it was mounted anew")
+		t.Error("it was mounted again")
 	}
 	next.Close()
 	if text := read(t, got[1].Source); text != "one" {

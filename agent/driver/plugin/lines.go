@@ -37,7 +37,8 @@ func newLines(log *slog.Logger) *lines {
 // read reads until the end, in bounded memory.
 func (l *lines) read(r io.Reader) {
 	b := bufio.NewReaderSize(r, maxLine)
-	for cut := false; ; {
+	cut := false // the piece continues a line that was cut
+	for {
 		piece, err := b.ReadSlice('\n')
 		full := errors.Is(err, bufio.ErrBufferFull)
 		if !cut && len(piece) > 0 {

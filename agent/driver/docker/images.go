@@ -1,0 +1,80 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+)
+
+// images are the images of an engine.
+type images struct {
+	cli     *client.Client
+	address address
+	// authFile has the passwords of registries. "": none.
+	authFile string
+}
+
+// ensure makes sure that the task's image is on the node and fits the engine. It
+// returns the image's settings for the container.
+func (i images) ensure(ctx context.Context, c config) (client.ImageInspectResult, error) {
+	img, err := i.cli.ImageInspect(ctx, c.image)
+	absent := cerrdefs.IsNotFound(err)
+	switch {
+	case err != nil && !absent:
+		return img, i.address.refused("config.image", err)
+	case absent && c.pull == "never":
+		return img, fmt.Errorf("%w: config.image: this node has no image %q and config.pull is never: pull the image on the node, or change config.pull: %w",
+			driver.ErrInvalid, c.image, i.address.wrap(err))
+	case absent || c.pull == "always":
+		if err := i.pull(ctx, c.image); err != nil {
+			return img, i.pullError(c.image, err)
+		}
+		img, err = i.cli.ImageInspect(ctx, c.image)
+		if err != nil {
+			return img, i.address.refused("config.image", err)
+		}
+	}
+	v, err := i.cli.ServerVersion(ctx, client.ServerVersionOptions{})
+	if err != nil {
+		return img, i.address.refused("config.image", err)
+	}
+	if !runsOn(img.Architecture, v.Arch) {
+		return img, fmt.Errorf("%w: config.image: %s is for %s, the engine runs %s: name an image for that architecture", driver.ErrInvalid, c.image, img.Architecture, v.Arch)
+	}
+	return img, nil
+}
+
+// runsOn says whether programs of an image's architecture run on the engine's.
+func runsOn(image, engine string) bool {
+	return image == "" || image == engine || image == "386" && engine == "amd64" || image == "arm" && engine == "arm64"
+}
+
+func (i images) pull(ctx context.Context, image string) error {
+	auth, err := i.auth(image)
+	if err != nil {
+		return err
+	}
+	res, err := i.cli.ImagePull(ctx, image, client.ImagePullOptions{RegistryAuth: auth})
+	if err != nil {
+		return err
+	}
+	defer res.Close()
+	return res.Wait(ctx)
+}
+
+// pullError says what to do about a failed pull. An image that the registry does not
+// have, or does not show, is ErrInvalid.
+func (i images) pullError(image string, err error) error {
+	if client.IsErrConnectionFailed(err) {
+		return i.address.refused("config.image", err)
+	}
+	if cerrdefs.IsNotFound(err) || cerrdefs.IsInvalidArgument(err) {
+		return fmt.Errorf("%w: config.image: the registry has no image %q or does not show it without a password: check its name and tag, and --docker-auth of the agent: %w",
+			driver.ErrInvalid, image, i.address.wrap(err))
+	}
+	return fmt.Errorf("%w: config.image: %q could not be pulled: check that this node reaches the registry, and --docker-auth of the agent: %w", driver.ErrStart, image, i.address.wrap(err))
+}
