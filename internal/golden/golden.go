@@ -12,11 +12,11 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// Updating says whether the test was called with -update.
+// Updating reports whether the test runs with -update.
 func Updating() bool { return *update }
 
-// File fails the test, with the lines that differ, when the file's text is not
-// got. With -update it writes got to the file instead.
+// File fails the test and prints the lines that differ when got is not the text of
+// the file. With -update it writes got to the file.
 func File(t testing.TB, path, got string) {
 	t.Helper()
 	want, err := os.ReadFile(path)

@@ -58,7 +58,7 @@ func draw(values []float64, low, high float64) string {
 		}
 		i := 0
 		if high > low {
-			// Each in parts, so that the ends of the scale cannot overflow.
+			// Halves, so that the difference of the ends cannot overflow.
 			share := (v/2 - low/2) / (high/2 - low/2)
 			i = int(min(max(share, 0), 1) * float64(len(bars)))
 		}
