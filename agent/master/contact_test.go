@@ -1,0 +1,78 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// lines collects a log.
+type lines struct {
+	mu   sync.Mutex
+	text []string
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, string(p))
+	return len(p), nil
+}
+
+// take returns the lines so far and forgets them.
+func (l *lines) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := strings.Join(l.text, "")
+	l.text = nil
+	return out
+}
+
+// TestWarningsFollowTheContact: a greeting ends the warnings, and the loss of the last
+// session begins them again after the same time.
+func TestWarningsFollowTheContact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &lines{}
+		c := newContact(slog.New(slog.NewTextHandler(log, nil)))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- c.run(ctx) }()
+		wait := func(d time.Duration) string {
+			time.Sleep(d)
+			synctest.Wait()
+			return log.take()
+		}
+		c.try("a:1")
+		c.end("a:1", false, errors.New("connection refused"))
+		if got := wait(5 * time.Second); strings.Count(got, "level=WARN") != 1 || !strings.Contains(got, "a:1: connection refused") {
+			t.Errorf("without a server: %q", got)
+		}
+		c.greet("a:1")
+		if got := wait(0); !strings.Contains(got, "a regional server is reached") {
+			t.Errorf("at the greeting: %q", got)
+		}
+		c.greet("b:1")
+		c.end("a:1", true, errors.New("the server ended"))
+		c.try("a:1")
+		c.end("a:1", false, errors.New("connection refused"))
+		if got := wait(2 * time.Minute); got != "" {
+			t.Errorf("with one session left: %q", got)
+		}
+		c.end("b:1", true, errors.New("the server ended"))
+		if got := wait(3 * time.Second); got != "" {
+			t.Errorf("just after the loss: %q", got)
+		}
+		if got := wait(2 * time.Second); strings.Count(got, "level=WARN") != 1 || !strings.Contains(got, "b:1: the server ended") {
+			t.Errorf("after the loss: %q", got)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
