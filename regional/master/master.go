@@ -19,7 +19,6 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/uplink"
-	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
 // Config is what a Master needs of its server and its term.
@@ -123,7 +122,8 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 		return nil, err
 	}
 	m.Reporter = &uplink.Reporter{
-		Region: region, Incarnation: cfg.Cluster.Incarnation, View: cfg.FSM.View, PlanInput: m.Planner.Input, Stats: m.stats,
+		Region: region, Incarnation: cfg.Cluster.Incarnation, View: cfg.FSM.View, PlanInput: m.Planner.Input,
+		Stats: m.Agents.Stats, Clock: cfg.Clock,
 		Plan: uplink.Plan{
 			Reasons: m.Planner.Pending, Unplaced: m.Planner.unplacedOf,
 			PlacedRevision: m.Planner.placedRevision, QueueLength: m.Planner.queueLength,
@@ -137,8 +137,8 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 	})
 	poller := &peers.Poller{Prober: m.Prober, Connected: m.Uplink.Connected, Net: cfg.Net, Log: m.log}
 	recorder := &metrics.Recorder{
-		Store: cfg.Metrics, Region: region, Server: cfg.Server, View: cfg.FSM.View, Edges: m.Prober.Edges, Stats: m.stats,
-		StatsInterval: cfg.StatsInterval, Events: m.Events, Log: m.log,
+		Store: cfg.Metrics, Region: region, Server: cfg.Server, View: cfg.FSM.View, Edges: m.Prober.Edges,
+		Stats: m.Agents.Stats, Clock: cfg.Clock, StatsInterval: cfg.StatsInterval, Events: m.Events, Log: m.log,
 	}
 	purge := &purger{log: m.Log, fsm: cfg.FSM, events: m.Events, logger: m.log}
 	m.run = []func(context.Context) error{
@@ -176,11 +176,6 @@ func (m *Master) Run(begun, ended func()) error {
 func (m *Master) ServersChanged() {
 	m.Agents.ServersChanged()
 	m.Uplink.ServersChanged()
-}
-
-// stats returns a node's latest statistics.
-func (m *Master) stats(nodeID string) (wire.NodeStats, bool) {
-	return m.Agents.Stats(nodeID, m.cfg.Clock())
 }
 
 // committed passes the results of a log entry to the parts that they concern. The

@@ -32,8 +32,10 @@ type Recorder struct {
 	View func() *state.View
 	// Edges are the measured edges to other regions.
 	Edges func() []topology.Edge
-	// Stats returns the latest statistics of a node, with their age.
-	Stats func(nodeID string) (wire.NodeStats, bool)
+	// Stats returns the latest statistics of a node, with their age at a time on
+	// Clock.
+	Stats func(nodeID string, now time.Duration) (wire.NodeStats, bool)
+	Clock func() time.Duration
 	// StatsInterval is how often agents send statistics.
 	StatsInterval time.Duration
 	Events        *eventlog.Log
@@ -68,7 +70,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 
 // measure returns what the master knows now of edges, nodes and pools.
 func (r *Recorder) measure() []series.Sample {
-	edges, view := r.Edges(), r.View()
+	edges, view, now := r.Edges(), r.View(), r.Clock() // once for all nodes: it is a system call
 	out := make([]series.Sample, 0, len(edges)+view.NodeCount())
 	for _, e := range edges {
 		if e.State != topology.Unknown {
@@ -86,7 +88,7 @@ func (r *Recorder) measure() []series.Sample {
 			sum = &poolSum{machines: map[string]bool{}}
 			pools[n.Pool] = sum
 		}
-		if stats, known := r.Stats(n.ID); known && stats.Age <= maxAge {
+		if stats, known := r.Stats(n.ID, now); known && stats.Age <= maxAge {
 			out = append(out, series.Sample{Kind: KindNode, Key: n.ID, Values: stats.Values()})
 			sum.add(n, use.Resources, &stats)
 		} else {

@@ -32,12 +32,18 @@ func measured(t *testing.T, reporting int, machine func(i int) string) []series.
 			stats[id] = wire.NodeStats{CPU: 0.5, MemoryUsed: 1 << 30, MemoryAvailable: 3 << 30}
 		}
 	}
+	clockReads := 0
 	r := Recorder{
 		View: st.Snapshot, StatsInterval: time.Second,
 		Edges: func() []topology.Edge { return []topology.Edge{{To: "b", State: topology.Unknown}} },
-		Stats: func(id string) (wire.NodeStats, bool) { s, known := stats[id]; return s, known },
+		Stats: func(id string, _ time.Duration) (wire.NodeStats, bool) { s, known := stats[id]; return s, known },
+		Clock: func() time.Duration { clockReads++; return 0 },
 	}
-	return r.measure()
+	samples := r.measure()
+	if clockReads != 1 {
+		t.Errorf("the clock was read %d times for ten nodes", clockReads)
+	}
+	return samples
 }
 
 // value returns a field of the pool's sample.

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/sched"
@@ -39,8 +40,10 @@ type Reporter struct {
 	PlanInput func(*state.View) sched.Input
 	// Plan reads the newest plan.
 	Plan Plan
-	// Stats returns a node's latest statistics; false if there are none.
-	Stats func(nodeID string) (wire.NodeStats, bool)
+	// Stats returns a node's latest statistics with their age at a time on Clock;
+	// false if there are none.
+	Stats func(nodeID string, now time.Duration) (wire.NodeStats, bool)
+	Clock func() time.Duration
 }
 
 // Plan reads the newest plan.
@@ -113,13 +116,13 @@ func healthyDrivers(view *state.View) []string {
 // utilisation averages the latest statistics of ready nodes, weighted by
 // capacity.
 func (r *Reporter) utilisation(view *state.View) *nusav1.Utilisation {
-	out := &nusav1.Utilisation{}
+	out, now := &nusav1.Utilisation{}, r.Clock() // once for all nodes: it is a system call
 	var cpu, memory, disk, cores, memoryTotal, diskTotal float64
 	for n := range view.Nodes() {
 		if n.Status != state.NodeReady {
 			continue
 		}
-		s, known := r.Stats(n.ID)
+		s, known := r.Stats(n.ID, now)
 		if !known {
 			continue
 		}
