@@ -388,6 +388,9 @@ func TestLogStopsAfterFailedWrite(t *testing.T) {
 		if first == nil || !errors.Is(l.StoreLog(&raft.Log{Index: 2, Term: 1}), first) || !errors.Is(l.DeleteRange(1, 1), first) {
 			t.Fatalf("the log goes on after %v", first)
 		}
+		if last, _ := l.LastIndex(); kind == WAL && last != 1 { // bbolt cannot read a closed file
+			t.Fatalf("the last entry is %d, want 1", last)
+		}
 		if err := <-l.brokenCh(); !errors.Is(err, first) {
 			t.Fatalf("%v was reported, want %v", err, first)
 		}
