@@ -11,8 +11,8 @@ import (
 // maxFailures bounds Check.failures.
 const maxFailures = 100
 
-// check checks a health check: its form, and whether the driver can make it.
-func (c *checker) check(p string, t *nusav1.Task, g *nusav1.Group, kind nusav1.JobType) {
+// checkHealth checks a health check: its form, and whether the driver can make it.
+func checkHealth(c *checker, p string, t *nusav1.Task, g *nusav1.Group, kind nusav1.JobType) {
 	k := t.GetCheck()
 	if k == nil {
 		return
@@ -31,9 +31,9 @@ func (c *checker) check(p string, t *nusav1.Task, g *nusav1.Group, kind nusav1.J
 			c.fail(at, "%q is not a path with an optional query", clip(path))
 		}
 		c.text(at, k.GetHttp().GetPath(), 1024)
-		c.reachable(c.under(p, ".http.port"), k.GetHttp().GetPort(), t, g)
+		checkReachable(c, c.under(p, ".http.port"), k.GetHttp().GetPort(), t, g)
 	case k.GetTcp() != nil:
-		c.reachable(c.under(p, ".tcp.port"), k.GetTcp().GetPort(), t, g)
+		checkReachable(c, c.under(p, ".tcp.port"), k.GetTcp().GetPort(), t, g)
 	case k.GetCommand() != nil:
 		at := c.join(p, "command")
 		words := k.GetCommand().GetCommand()
@@ -58,9 +58,9 @@ func (c *checker) check(p string, t *nusav1.Task, g *nusav1.Group, kind nusav1.J
 	}
 }
 
-// reachable refuses a check of a port at which the agent can never reach the task,
+// checkReachable refuses a check of a port at which the agent can never reach the task,
 // because of the network settings of the driver.
-func (c *checker) reachable(at, label string, t *nusav1.Task, g *nusav1.Group) {
+func checkReachable(c *checker, at, label string, t *nusav1.Task, g *nusav1.Group) {
 	port := g.GetPorts()[label]
 	if port == nil {
 		c.fail(at, "the group has no port %q%s", clip(label), didYouMean(label, sorted(g.GetPorts())))

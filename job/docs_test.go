@@ -32,7 +32,8 @@ func TestJobFileReference(t *testing.T) {
 		if strings.HasPrefix(p, "groups.NAME.regions.") {
 			continue // as the job's
 		}
-		if fields[p] = true; rows[p] == "" {
+		fields[p] = true
+		if rows[p] == "" {
 			t.Errorf("docs/job-file.md has no row for %s", p)
 		}
 	}

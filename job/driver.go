@@ -38,20 +38,20 @@ func ProcessConfigOf(t *nusav1.Task) ProcessConfig {
 	return out
 }
 
-// config checks the settings of the built-in drivers. A plugin checks its own.
-func (c *checker) config(p string, t *nusav1.Task, g *nusav1.Group) {
+// checkConfig checks the settings of the built-in drivers. A plugin checks its own.
+func checkConfig(c *checker, p string, t *nusav1.Task, g *nusav1.Group) {
 	switch t.GetDriver() {
 	case "process":
-		c.processConfig(p, t)
+		checkProcessConfig(c, p, t)
 	case "docker":
-		c.dockerConfig(p, t)
+		checkDockerConfig(c, p, t)
 	case "incus":
-		c.incusConfig(p, t, g)
+		checkIncusConfig(c, p, t, g)
 	}
 }
 
-// knownField reports whether a field is known, and adds a problem if not.
-func (c *checker) knownField(at, k string, known []string) bool {
+// checkConfigField reports whether a field is known, and adds a problem if not.
+func checkConfigField(c *checker, at, k string, known []string) bool {
 	if slices.Contains(known, k) {
 		return true
 	}
@@ -63,21 +63,21 @@ func (c *checker) knownField(at, k string, known []string) bool {
 	return false
 }
 
-func (c *checker) processConfig(p string, t *nusav1.Task) {
+func checkProcessConfig(c *checker, p string, t *nusav1.Task) {
 	fields := t.GetConfig().GetFields()
 	known := []string{"command", "args", "user", "dir", "cpu_hard_limit", "ulimits"}
 	for _, k := range sorted(fields) {
 		at := join(p, k)
 		switch {
-		case !c.knownField(at, k, known):
+		case !checkConfigField(c, at, k, known):
 		case k == "args":
-			c.args(at, fields[k])
+			checkArgs(c, at, fields[k])
 		case k == "cpu_hard_limit":
 			if _, ok := fields[k].GetKind().(*structpb.Value_BoolValue); !ok {
 				c.fail(at, "must be true or false")
 			}
 		case k == "ulimits":
-			c.ulimits(at, fields[k])
+			checkUlimits(c, at, fields[k])
 		default:
 			s, ok := fields[k].GetKind().(*structpb.Value_StringValue)
 			if !ok {
@@ -95,9 +95,9 @@ func (c *checker) processConfig(p string, t *nusav1.Task) {
 // Ulimits are the names of the limits of a process, as in ulimit and limits.conf.
 var Ulimits = []string{"as", "core", "cpu", "data", "fsize", "memlock", "nofile", "nproc", "stack"}
 
-// ulimits checks a map of limits: a number, "unlimited", or two of these as
+// checkUlimits checks a map of limits: a number, "unlimited", or two of these as
 // "soft:hard".
-func (c *checker) ulimits(p string, v *structpb.Value) {
+func checkUlimits(c *checker, p string, v *structpb.Value) {
 	m, ok := v.GetKind().(*structpb.Value_StructValue)
 	if !ok {
 		c.fail(p, "must be a map such as {nofile: 4096}")
@@ -106,7 +106,7 @@ func (c *checker) ulimits(p string, v *structpb.Value) {
 	fields := m.StructValue.GetFields()
 	for _, k := range sorted(fields) {
 		at := join(p, k)
-		if !c.knownField(at, k, Ulimits) {
+		if !checkConfigField(c, at, k, Ulimits) {
 			continue
 		}
 		if _, _, err := ParseUlimit(fields[k].AsInterface()); err != nil {
@@ -137,7 +137,8 @@ func ParseUlimit(v any) (soft, hard uint64, err error) {
 		if !two {
 			h = s
 		}
-		if soft, hard = one(s), one(h); err == nil && soft <= hard {
+		soft, hard = one(s), one(h)
+		if err == nil && soft <= hard {
 			return soft, hard, nil
 		}
 	}
@@ -149,7 +150,7 @@ func isText(v *structpb.Value) bool {
 	return ok
 }
 
-func (c *checker) args(p string, v *structpb.Value) {
+func checkArgs(c *checker, p string, v *structpb.Value) {
 	l, ok := v.GetKind().(*structpb.Value_ListValue)
 	if !ok {
 		c.fail(p, "must be a list of text")

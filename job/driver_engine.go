@@ -23,33 +23,33 @@ var (
 	incusFields  = []string{"image", "type", "command", "args", "dir", "user", "profiles", "config", "devices", "target"}
 )
 
-// dockerConfig checks the names of the fields. The driver checks the values.
-func (c *checker) dockerConfig(p string, t *nusav1.Task) {
+// checkDockerConfig checks the names of the fields. The driver checks the values.
+func checkDockerConfig(c *checker, p string, t *nusav1.Task) {
 	for _, k := range sorted(t.GetConfig().GetFields()) {
-		c.knownField(c.join(p, k), k, dockerFields)
+		checkConfigField(c, c.join(p, k), k, dockerFields)
 	}
-	c.leastMemory(p, t, DockerMinMemory)
+	checkLeastMemory(c, p, t, DockerMinMemory)
 }
 
-// leastMemory refuses a memory limit that the engine would refuse on the node.
-func (c *checker) leastMemory(p string, t *nusav1.Task, least int64) {
+// checkLeastMemory refuses a memory limit that the engine would refuse on the node.
+func checkLeastMemory(c *checker, p string, t *nusav1.Task, least int64) {
 	if m := t.GetResources().GetMemoryBytes(); m > 0 && m < least {
 		c.fail(strings.TrimSuffix(p, ".config")+".resources.memory", "%s, driver %s needs at least %s", FormatBytes(m), t.GetDriver(), FormatBytes(least))
 	}
 }
 
-func (c *checker) incusConfig(p string, t *nusav1.Task, g *nusav1.Group) {
+func checkIncusConfig(c *checker, p string, t *nusav1.Task, g *nusav1.Group) {
 	fields := t.GetConfig().GetFields()
 	for _, k := range sorted(fields) {
 		at := c.join(p, k)
 		switch {
-		case !c.knownField(at, k, incusFields):
+		case !checkConfigField(c, at, k, incusFields):
 		case k == "args" || k == "profiles":
-			c.args(at, fields[k])
+			checkArgs(c, at, fields[k])
 		case k == "config":
-			c.texts(at, fields[k])
+			checkTexts(c, at, fields[k])
 		case k == "devices":
-			c.devices(at, fields[k])
+			checkDevices(c, at, fields[k])
 		case !isText(fields[k]) || fields[k].GetStringValue() == "":
 			c.fail(at, "must be text: write it in quotes")
 		default:
@@ -74,13 +74,13 @@ func (c *checker) incusConfig(p string, t *nusav1.Task, g *nusav1.Group) {
 		c.fail(c.join(p, "command"), "is missing: without one the image's own init runs, which takes no args, user or dir")
 	}
 	if command {
-		c.leastMemory(p, t, IncusMinMemory)
+		checkLeastMemory(c, p, t, IncusMinMemory)
 	}
 }
 
-// texts checks a map of an engine's own keys. Its values are text to the engine; numbers
+// checkTexts checks a map of an engine's own keys. Its values are text to the engine; numbers
 // and booleans are converted.
-func (c *checker) texts(p string, v *structpb.Value) {
+func checkTexts(c *checker, p string, v *structpb.Value) {
 	s, ok := v.GetKind().(*structpb.Value_StructValue)
 	if !ok {
 		c.fail(p, "must be a mapping")
@@ -89,15 +89,15 @@ func (c *checker) texts(p string, v *structpb.Value) {
 	for _, k := range sorted(s.StructValue.GetFields()) {
 		switch x := s.StructValue.GetFields()[k].GetKind().(type) {
 		case *structpb.Value_StringValue:
-			c.text(c.at(p, k), x.StringValue, maxText)
+			c.text(configPath(c, p, k), x.StringValue, maxText)
 		case *structpb.Value_BoolValue, *structpb.Value_NumberValue:
 		default:
-			c.fail(c.at(p, k), "must be text, a number, true or false")
+			c.fail(configPath(c, p, k), "must be text, a number, true or false")
 		}
 	}
 }
 
-func (c *checker) devices(p string, v *structpb.Value) {
+func checkDevices(c *checker, p string, v *structpb.Value) {
 	s, ok := v.GetKind().(*structpb.Value_StructValue)
 	if !ok {
 		c.fail(p, "must be a mapping of devices")
@@ -105,15 +105,15 @@ func (c *checker) devices(p string, v *structpb.Value) {
 	}
 	for _, k := range sorted(s.StructValue.GetFields()) {
 		d := s.StructValue.GetFields()[k]
-		c.texts(c.at(p, k), d)
+		checkTexts(c, configPath(c, p, k), d)
 		if d.GetStructValue() != nil && d.GetStructValue().GetFields()["type"] == nil {
-			c.fail(c.join(c.at(p, k), "type"), "is missing: disk, nic, proxy, …")
+			c.fail(c.join(configPath(c, p, k), "type"), "is missing: disk, nic, proxy, …")
 		}
 	}
 }
 
-// at returns the path of a key that may contain dots.
-func (c *checker) at(p, k string) string {
+// configPath returns the path of a key that may contain dots.
+func configPath(c *checker, p, k string) string {
 	if c.quiet {
 		return ""
 	}

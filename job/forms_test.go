@@ -23,7 +23,8 @@ func shapes() []shape {
 	seen := map[protoreflect.FullName]bool{}
 	add := func(name protoreflect.FullName, read func(*decoder, *doc.Node)) bool {
 		fresh := !seen[name]
-		if seen[name] = true; fresh {
+		seen[name] = true
+		if fresh {
 			out = append(out, shape{name, read})
 		}
 		return fresh

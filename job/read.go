@@ -83,7 +83,8 @@ func Locate(data []byte, filename string, problems Errors) Errors {
 		if p.Line == 0 && p.Field != "" {
 			d.errs = Errors{p}
 			d.locate()
-			if p.File = filename; d.errs[0].Line != docs[0].Line || d.errs[0].Column != docs[0].Column {
+			p.File = filename
+			if d.errs[0].Line != docs[0].Line || d.errs[0].Column != docs[0].Column {
 				p = d.errs[0] // otherwise the file has no field around it
 			}
 		}

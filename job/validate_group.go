@@ -169,12 +169,12 @@ func (c *checker) task(p, key string, t *nusav1.Task, g *nusav1.Group, kind nusa
 	t = present(t)
 	c.key(p, key)
 	c.name(c.join(p, "driver"), t.GetDriver())
-	c.config(c.join(p, "config"), t, g)
+	checkConfig(c, c.join(p, "config"), t, g)
 	c.resources(c.join(p, "resources"), t.GetResources())
 	c.env(c.join(p, "env"), t.GetEnv())
 	c.files(p, t)
-	c.references(p, t, g)
-	c.check(c.join(p, "check"), t, g, kind)
+	checkReferences(c, p, t, g)
+	checkHealth(c, c.join(p, "check"), t, g, kind)
 	if l := t.GetLogs(); l != nil {
 		if l.GetFiles() != 0 {
 			c.number(c.under(p, ".logs.files"), l.GetFiles(), 1, 100)

@@ -19,9 +19,9 @@ var Variables = [...]string{
 	"NUSA_NAMESPACE", "NUSA_NODE", "NUSA_REGION", "NUSA_TASK", "NUSA_TASK_DIR",
 }
 
-// references checks every ${NUSA_…} of a task. The agent of every node would decline a
+// checkReferences checks every ${NUSA_…} of a task. The agent of every node would decline a
 // task with an unknown one.
-func (c *checker) references(p string, t *nusav1.Task, g *nusav1.Group) {
+func checkReferences(c *checker, p string, t *nusav1.Task, g *nusav1.Group) {
 	known := Variables[:]
 	for _, label := range sorted(g.GetPorts()) {
 		known = append(known[:len(known):len(known)], "NUSA_PORT_"+label)
@@ -30,36 +30,36 @@ func (c *checker) references(p string, t *nusav1.Task, g *nusav1.Group) {
 		known = append(known[:len(known):len(known)], "NUSA_SECRETS_DIR")
 	}
 	for _, k := range sorted(t.GetConfig().GetFields()) {
-		c.valueReferences(join(p+".config", k), t.GetConfig().GetFields()[k], known)
+		checkValueReferences(c, join(p+".config", k), t.GetConfig().GetFields()[k], known)
 	}
 	for _, k := range sorted(t.GetEnv()) {
-		c.textReferences(join(p+".env", k), t.GetEnv()[k], known)
+		checkTextReferences(c, join(p+".env", k), t.GetEnv()[k], known)
 	}
 	for i, f := range t.GetTemplates() {
-		c.textReferences(fmt.Sprintf("%s.templates[%d].text", p, i), f.GetText(), known)
+		checkTextReferences(c, fmt.Sprintf("%s.templates[%d].text", p, i), f.GetText(), known)
 	}
 	for i, a := range t.GetArtifacts() {
-		c.textReferences(fmt.Sprintf("%s.artifacts[%d].source", p, i), a.GetSource(), known)
+		checkTextReferences(c, fmt.Sprintf("%s.artifacts[%d].source", p, i), a.GetSource(), known)
 	}
 }
 
-func (c *checker) valueReferences(p string, v *structpb.Value, known []string) {
+func checkValueReferences(c *checker, p string, v *structpb.Value, known []string) {
 	switch k := v.GetKind().(type) {
 	case *structpb.Value_StringValue:
-		c.textReferences(p, k.StringValue, known)
+		checkTextReferences(c, p, k.StringValue, known)
 	case *structpb.Value_ListValue:
 		for i, item := range k.ListValue.GetValues() {
-			c.valueReferences(fmt.Sprintf("%s[%d]", p, i), item, known)
+			checkValueReferences(c, fmt.Sprintf("%s[%d]", p, i), item, known)
 		}
 	case *structpb.Value_StructValue:
 		for _, key := range sorted(k.StructValue.GetFields()) {
-			c.valueReferences(join(p, key), k.StructValue.GetFields()[key], known)
+			checkValueReferences(c, join(p, key), k.StructValue.GetFields()[key], known)
 		}
 	}
 }
 
-// textReferences adds a problem for the first unknown reference.
-func (c *checker) textReferences(p, s string, known []string) {
+// checkTextReferences adds a problem for the first unknown reference.
+func checkTextReferences(c *checker, p, s string, known []string) {
 	for {
 		_, rest, found := strings.Cut(s, "${NUSA_")
 		if !found {
