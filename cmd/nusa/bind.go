@@ -13,7 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/config"
 )
 
-const bindUsage = "IP address or host of all listeners, also advertised to others; --advertise and the flag of a listener take precedence (default: loopback)"
+const bindUsage = "address of all listeners, also advertised; --advertise and a listener's own flag win (default: loopback)"
 
 // applyBind gives the host of --bind to every listener without a flag of its
 // own, which keeps its default port, and advertises that host. Call it when the

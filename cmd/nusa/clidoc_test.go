@@ -43,8 +43,9 @@ allocation's id, or the beginning of it, or as ` + "`JOB/GROUP/INDEX`" + `.
 | code | meaning |
 |---|---|
 | 0 | done; ` + "`job plan`: no change; `region verify`" + `: all servers hold the same state |
-| 1 | error, and nothing was changed; ` + "`job plan`: changes; `region verify`: states differ; `origin resolve`: no origin; `topology check --fail`" + `: something is wrong |
-| 2 | ` + "`job run`" + `: accepted, or perhaps accepted when no answer came, but not running within ` + "`--timeout`" + ` |
+| 1 | error, and nothing was changed; ` + "`job plan`: changes; `region verify`: states differ" + ` |
+| 1 | ` + "`origin resolve`: no origin; `topology check --fail`" + `: findings |
+| 2 | ` + "`job run`" + `: accepted, or no response came, but not running within ` + "`--timeout`" + ` |
 | 3 | ` + "`job run`" + `: accepted, and over: the batch job failed, or the new version was reverted |
 | 126, 127 | ` + "`alloc exec`" + `: the command cannot be executed, or was not found |
 | 130 | ` + "`alloc exec`" + `: interrupted |
@@ -61,7 +62,7 @@ allocation's id, or the beginning of it, or as ` + "`JOB/GROUP/INDEX`" + `.
 | ` + "`NUSA_REGION`" + ` | default of ` + "`--region`" + ` where the client has that flag |
 | ` + "`NO_COLOR`, `TERM=dumb`" + ` | no colours |
 | ` + "`NUSA_CONFIG`" + ` | default of ` + "`--config`" + ` of the roles |
-| ` + "`NUSA_`" + `*FLAG* | every flag of a role: ` + "`--grpc-addr` is `NUSA_GRPC_ADDR`" + `. A flag takes precedence over its variable, the variable over the file of ` + "`--config`" + ` |
+| ` + "`NUSA_`" + `*FLAG* | every flag of a role: ` + "`NUSA_GRPC_ADDR` is `--grpc-addr`" + `; a flag wins over its variable, a variable over the file |
 `
 
 // cliText is the page: the introduction, and each command with its flags.
@@ -119,7 +120,7 @@ func writeCommand(b *strings.Builder, c *cobra.Command, shared *pflag.FlagSet) {
 		for line := range strings.SplitSeq(c.Example, "\n") {
 			lines = append(lines, strings.TrimPrefix(line, "  "))
 		}
-		fmt.Fprintf(b, "\nExamples:\n\n```sh\n%s\n```\n", strings.Join(lines, "\n"))
+		fmt.Fprintf(b, "\nExamples:\n\n```sh example\n%s\n```\n", strings.Join(lines, "\n"))
 	}
 	if of, role := strings.CutPrefix(c.CommandPath(), "nusa config validate "); role {
 		fmt.Fprintf(b, "\nIts flags are those of [`nusa %s`](#nusa-%[1]s).\n", of)

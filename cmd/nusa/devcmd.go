@@ -58,7 +58,7 @@ change then, p50 when half of the samples are new.
 
 func (d *devRun) bind(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringSliceVar(&d.Regions, "regions", nil, "regions, by the names of the round-trip table (default "+strings.Join(dev.DefaultRegions, ",")+", or those of the --wan file)")
+	f.StringSliceVar(&d.Regions, "regions", nil, "regions of the round-trip table (default "+strings.Join(dev.DefaultRegions, ",")+", or those of --wan)")
 	f.IntVar(&d.Servers, "servers", 1, "regional servers in each region, 1..5")
 	f.IntVar(&d.Agents, "agents", 3, "agents in each region, 1..50")
 	f.StringVar(&d.WAN, "wan", "azure", "round trips between the regions: azure, none, or a CSV matrix FILE in ms")

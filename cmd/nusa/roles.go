@@ -90,9 +90,9 @@ func regionalCommand() *cobra.Command {
 	f.IntVar(&cfg.ProbeRate, "probe-rate", 0, "most latency probes a second (default 100)")
 	f.IntVar(&cfg.HistorySeries, "history-series", 0, "most series of measured values to retain: edges, nodes, pools (default 20000)")
 	f.Int64Var(&historyMiB, "history-mib", 3<<10, "most MiB of measured values to retain, 4 or more; 0 = none")
-	f.StringSliceVar(&probeKeys, "probe-key", nil, "secret that the regions of the federation share for latency probes, 16 bytes or more; further keys are accepted too, so that the key can be replaced (default: none: probes without a key are answered and believed)")
+	f.StringSliceVar(&probeKeys, "probe-key", nil, "key of latency probes, equal in all regions, 16 bytes or more; repeat to accept more (default: none, no proof)")
 	config.MarkSecret(f, "probe-key")
-	f.StringVar((*string)(&cfg.RaftLog), "raft-log", "wal", "store of the Raft log: wal (etcd's write-ahead log: one fsync a batch and checksums, more than twice the appends a second of boltdb when measured) or boltdb (raft-boltdb); a change converts the data directory at the next start")
+	f.StringVar((*string)(&cfg.RaftLog), "raft-log", "wal", "store of the Raft log: wal (checksums, twice the appends a second) or boltdb; a change converts the data")
 	f.BoolVar(&fast, "fast-raft", false, "detect a dead master in half a second; for servers on one machine or rack")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cfg.BootstrapExpect < 1 || cfg.BootstrapExpect > maxServers {
@@ -165,7 +165,7 @@ func agentCommand() *cobra.Command {
 	f.StringSliceVar(&cfg.ArtifactsAllow, "artifacts-allow", nil, "allowed sources of artifacts besides public addresses: prefixes such as 10.0.0.0/8, and folders for file://")
 	f.Int64Var(&artifactsMiB, "artifacts-max", 1024, "most MiB of a task's artifacts, fetched and unpacked")
 	f.StringVar(&cfg.SecretsDir, "secrets-dir", "", "folder with the secrets that jobs may have, as NAMESPACE/NAME, readable by its owner alone (default: none)")
-	f.StringVar(&cfg.ProcessUser, "process-user", "", "USER or USER:GROUP that processes run as, without further groups (default: the agent's own, and jobs may name any, root too)")
+	f.StringVar(&cfg.ProcessUser, "process-user", "", "USER or USER:GROUP of processes, without further groups (default: the agent's, and jobs may name any user)")
 	f.StringSliceVar(&cfg.ProcessUsers, "process-users", nil, "further users, as in --process-user, that jobs may name instead (default: none)")
 	engines(f, &cfg.DockerHost, &cfg.Incus)
 	f.StringVar(&cfg.DockerAuth, "docker-auth", "", "file with passwords of registries, in the form of Docker's config.json, readable by its owner alone (default: none)")
@@ -206,7 +206,7 @@ func agentCommand() *cobra.Command {
 // engines adds the flags with the addresses of an agent's engines.
 func engines(f *pflag.FlagSet, docker, incus *string) {
 	f.StringVar(docker, "docker-host", "", "address of the Docker engine, such as unix:///run/docker.sock (default: the usual socket, where it is there); off = none")
-	f.StringVar(incus, "incus", "", "address of the Incus daemon: the path of a socket, or https://HOST:PORT (default: this host's socket, where it is there); off = none")
+	f.StringVar(incus, "incus", "", "Incus daemon: the path of a socket, or https://HOST:PORT (default: this host's socket if it exists); off = none")
 }
 
 func hostname() string {

@@ -162,7 +162,7 @@ func showLogsOfAll(c *cli.Session, tasks []logged, o logOptions, p *logPrinter) 
 			return nil
 		})
 	}
-	_ = group.Wait() // each has told its error
+	_ = group.Wait() // each has printed its error
 	if failed {
 		return &cli.ExitError{Code: cli.ExitFail}
 	}
