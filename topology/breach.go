@@ -6,12 +6,12 @@ import (
 )
 
 const (
-	// WorthMovingDelta and WorthMovingShare are the hysteresis of moves for
+	// MinMoveGain and MinMoveGainShare are the hysteresis of moves for
 	// latency: a gain under 10 ms, or under a third of the present round trip,
 	// is no reason to move. Ordinary routing changes bring and take away as
 	// much, and a move costs more.
-	WorthMovingDelta = 10 * time.Millisecond
-	WorthMovingShare = 3
+	MinMoveGain      = 10 * time.Millisecond
+	MinMoveGainShare = 3
 	// BreachSustain is how much longer a bound has to be broken than kept
 	// before the breach is sustained, and kept than broken before it is healed.
 	// Probes report windows of ten minutes, in which p99 is the worst of some
@@ -23,10 +23,10 @@ const (
 	BreachGap = 2 * time.Minute
 )
 
-// WorthMoving reports whether a change of round trip is a reason to move.
-func WorthMoving(now, then time.Duration) bool {
+// ImprovesEnough reports whether a change of round trip is a reason to move.
+func ImprovesEnough(now, then time.Duration) bool {
 	gain := now - then
-	return gain >= WorthMovingDelta && gain >= now/WorthMovingShare
+	return gain >= MinMoveGain && gain >= now/MinMoveGainShare
 }
 
 // Bound is an upper bound for a distance, and what counts as evidence.

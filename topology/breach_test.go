@@ -43,7 +43,7 @@ func concat(all ...[]topology.Distance) []topology.Distance {
 	return out
 }
 
-func TestWorthMovingNeedsAThirdAndTenMilliseconds(t *testing.T) {
+func TestAMoveNeedsAThirdAndTenMilliseconds(t *testing.T) {
 	for _, tc := range []struct {
 		now, then time.Duration
 		want      bool
@@ -52,7 +52,7 @@ func TestWorthMovingNeedsAThirdAndTenMilliseconds(t *testing.T) {
 		{20 * msec, 10 * msec, true}, {20 * msec, 11 * msec, false}, // 10 ms
 		{9 * msec, 0, false}, {50 * msec, 60 * msec, false}, {0, 0, false},
 	} {
-		if got := topology.WorthMoving(tc.now, tc.then); got != tc.want {
+		if got := topology.ImprovesEnough(tc.now, tc.then); got != tc.want {
 			t.Errorf("from %v to %v: %v", tc.now, tc.then, got)
 		}
 	}

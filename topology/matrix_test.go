@@ -111,9 +111,9 @@ func (o seer) Number(region string) int {
 func (o seer) RTT(i, j int) (time.Duration, float64, bool) { return o.rtt, 0.5, i != j }
 func (o seer) Doubts() []Doubt                             { return o.doubts }
 
-// TestDoubtNeverShortensADistance: a doubted measurement counts if it is worse
+// TestASuspectMeasurementNeverShortensADistance: a doubted measurement counts if it is worse
 // than the prediction, and is shown as measured.
-func TestDoubtNeverShortensADistance(t *testing.T) {
+func TestASuspectMeasurementNeverShortensADistance(t *testing.T) {
 	m := NewMatrix()
 	m.SetRegions([]Region{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "z"}})
 	for _, e := range []Edge{

@@ -269,7 +269,7 @@ func TestCommandDiesWithItsSupervisor(t *testing.T) {
 	r := start(t, spec(script, func(s *Spec) { s.Limits = limits }))
 	pids := strings.Fields(r.untilOutput())
 	child, _ := strconv.Atoi(pids[0])
-	away, _ := strconv.Atoi(pids[1])
+	escaped, _ := strconv.Atoi(pids[1])
 	before, err := Query(r.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -283,9 +283,9 @@ func TestCommandDiesWithItsSupervisor(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	if limits.Cgroup == "" {
-		_ = syscall.Kill(away, syscall.SIGKILL)
+		_ = syscall.Kill(escaped, syscall.SIGKILL)
 	}
-	for _, pid := range []int{before.PID, child, away} {
+	for _, pid := range []int{before.PID, child, escaped} {
 		untilGone(t, pid)
 	}
 	Release(r.dir)

@@ -98,13 +98,13 @@ func checkMoves(t *rapid.T, w *world, j *Job, parallel int) int {
 		if b == nil {
 			t.Fatalf("no sustained breach: %s", a)
 		}
-		worth := false
+		improves := false
 		for i, r := range s.Regions {
 			n := &g.Regions.Near[0]
 			then := n.deciding(d.at(n, i))
-			worth = worth || r.Name != a.Region && n.refuses(d.at(n, i)) == "" && topology.WorthMoving(b.Latest, then.RTT)
+			improves = improves || r.Name != a.Region && n.refuses(d.at(n, i)) == "" && topology.ImprovesEnough(b.Latest, then.RTT)
 		}
-		if !worth {
+		if !improves {
 			t.Fatalf("no region is better: %s", a)
 		}
 	}

@@ -58,7 +58,7 @@ func (mv *mover) better(w *work) map[string][]int {
 	for name, b := range w.breached {
 		for i := range w.candidates {
 			c := &w.candidates[i]
-			if (c.reason == "" || c.reason == ReasonNoCapacity && w.room[c.index] > 0) && topology.WorthMoving(b.Latest, mv.rttAt(w, b, c)) {
+			if (c.reason == "" || c.reason == ReasonNoCapacity && w.room[c.index] > 0) && topology.ImprovesEnough(b.Latest, mv.rttAt(w, b, c)) {
 				out[name] = append(out[name], c.index)
 			}
 		}
@@ -181,5 +181,5 @@ func (mv *mover) noneBetter(w *work, b *Breach) string {
 	if best == "" {
 		return "no other region that the job allows keeps the bound and has room"
 	}
-	return fmt.Sprintf("%s keeps the bound and would gain only %s; a move needs %s and a third", best, round(gain), topology.WorthMovingDelta)
+	return fmt.Sprintf("%s keeps the bound and would gain only %s; a move needs %s and a third", best, round(gain), topology.MinMoveGain)
 }

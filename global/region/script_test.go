@@ -130,7 +130,7 @@ func (w *script) run(t *testing.T, words []string, out *strings.Builder) {
 			fmt.Fprintln(out, c)
 		}
 		for _, f := range o.Released {
-			fmt.Fprintln(out, "freed", region.FormatRange(f[0], f[1]))
+			fmt.Fprintln(out, "released", region.FormatRange(f[0], f[1]))
 		}
 		if o.Ignored != "" {
 			fmt.Fprintln(out, "ignored:", o.Ignored)

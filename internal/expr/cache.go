@@ -34,7 +34,8 @@ func (c *Cache) Compile(kind Kind, source string) (*Program, error) {
 	c.mu.Lock()
 	e, ok := c.young[k]
 	if !ok {
-		if e, ok = c.old[k]; ok {
+		e, ok = c.old[k]
+		if ok {
 			c.add(k, e)
 		}
 	}

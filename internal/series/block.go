@@ -137,7 +137,8 @@ func (c *codec) decode(data []byte) (block, error) {
 			if lacks > uint32(c.full) {
 				return block{}, errBlock
 			}
-			if cells[i].n = c.full - int32(lacks); cells[i].n > 0 {
+			cells[i].n = c.full - int32(lacks)
+			if cells[i].n > 0 {
 				m++
 			}
 		}

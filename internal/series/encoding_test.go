@@ -111,7 +111,8 @@ func drawBlock(t *rapid.T, l level) block {
 		o := rapid.Int32Range(-maxOrdinal/2, maxOrdinal/2).Draw(t, "level")
 		for i := range b.field(f) {
 			c := &b.field(f)[i]
-			if c.n = rapid.OneOf(rapid.Just(int32(l.step)), rapid.Int32Range(0, int32(l.step))).Draw(t, "n"); c.n == 0 {
+			c.n = rapid.OneOf(rapid.Just(int32(l.step)), rapid.Int32Range(0, int32(l.step))).Draw(t, "n")
+			if c.n == 0 {
 				continue
 			}
 			o = max(min(o+rapid.OneOf(rapid.Int32Range(-5, 5), rapid.Int32Range(-maxOrdinal, maxOrdinal)).Draw(t, "change"), maxOrdinal), -maxOrdinal)

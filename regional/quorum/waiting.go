@@ -53,13 +53,13 @@ func (g *Group) reportWaiting(p *waitReport, f Formation) {
 	}
 	voters := g.GetConfiguration().Configuration().Servers
 	if len(voters) == 0 {
-		todo := "start the other servers, each with the gossip address of one of those found (join), or set bootstrap_expect to how many there are"
+		advice := "start the other servers, each with the gossip address of one of those found (join), or set bootstrap_expect to how many there are"
 		if len(found) >= g.cfg.Expect {
-			todo = "if this goes on, look at the other servers' logs"
+			advice = "if this goes on, look at the other servers' logs"
 		}
 		g.cfg.Logger.Warn("waiting for servers to form the region's group with: no jobs can be accepted yet",
 			"found", found, "expect", g.cfg.Expect, "missing", max(0, g.cfg.Expect-len(found)),
-			"no_answer_from", g.cfg.Gossip.Missing(), "reason", f.Why, "todo", todo)
+			"no_answer_from", g.cfg.Gossip.Missing(), "reason", f.Why, "todo", advice)
 		return
 	}
 	here, missing := present(voters, names)

@@ -141,7 +141,7 @@ func choose(all []Candidate, p Policy) Choice {
 	}
 	at, kept := 0, ""
 	if i := slices.IndexFunc(all, func(c Candidate) bool { return c.Region == p.Current && !c.Refused }); i > 0 {
-		if !topology.WorthMoving(all[i].Score, all[0].Score) {
+		if !topology.ImprovesEnough(all[i].Score, all[0].Score) {
 			at, kept = i, fmt.Sprintf("kept: %s would gain only %s; ", all[0].Region, round(all[i].Score-all[0].Score))
 		}
 	}

@@ -58,11 +58,11 @@ func TestEngineApart(t *testing.T) {
 	bin := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(bin, "dockerd"), []byte("#!/bin/sh\nexec unshare --mount --propagation private "+dockerd+" \"$@\"\n"), 0o755))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	away := open(t, newEngine(t), t.TempDir()).Fingerprint(t.Context())
+	unshared := open(t, newEngine(t), t.TempDir()).Fingerprint(t.Context())
 	for name, c := range map[string]struct {
 		f   driver.Fingerprint
 		can bool
-	}{"with the agent's mounts": {shares, true}, "with its own": {away, false}} {
+	}{"with the agent's mounts": {shares, true}, "with its own": {unshared, false}} {
 		if can := slices.Contains(c.f.Capabilities, driver.CapVolumes); can != c.can || !c.f.Healthy || strings.Contains(c.f.Message, "no volumes, no secrets: its process") == c.can {
 			t.Errorf("%s: %+v", name, c.f)
 		}
@@ -128,7 +128,7 @@ func output(t *testing.T, d *Driver, id driver.ID, o driver.LogOptions) string {
 	return b.String()
 }
 
-// TestTasks checks the promises to tasks on one engine.
+// TestTasks checks on one engine what a task may rely on.
 func TestTasks(t *testing.T) {
 	e := newEngine(t)
 	d := open(t, e, t.TempDir())
@@ -237,7 +237,7 @@ func volumes(t *testing.T, e *engine) {
 	task := newTask(t, shell(`cat /vol/below/f; echo x >/vol/new || echo read-only; echo x >/vol/below/new || echo read-only; cat /etc/marker; sleep 3600`))
 	task.Volumes = []driver.Volume{{Name: "vol", Source: source, Target: "/vol", ReadOnly: true}}
 
-	// The start is interrupted after the engine was told the mounts, and then the
+	// The start is interrupted after the engine received the mounts, and then the
 	// path changes.
 	staged := task
 	var err error

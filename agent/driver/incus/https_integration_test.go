@@ -85,7 +85,7 @@ func TestHTTPS(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(rereadEvery / 2):
-		t.Error("no event told the end")
+		t.Error("no event reported the end")
 	}
 	stranger, err := New(Config{Dir: t.TempDir(), Address: d.cfg.Address, Init: init})
 	must(t, err)

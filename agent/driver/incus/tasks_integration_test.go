@@ -55,23 +55,23 @@ func TestBadInput(t *testing.T) {
 		kind   error
 		words  []string
 	}{
-		"no such image":    {config: with("image", "none"), kind: driver.ErrStart, words: []string{"config.image: none", "not found"}},
-		"no image server":  {config: with("image", "images:none"), kind: driver.ErrStart, words: []string{"config.image: images:none", remotes["images"]}},
-		"architecture":     {config: with("image", "foreign"), kind: driver.ErrStart, words: []string{"config.image: foreign is for aarch64, this host runs"}},
-		"type":             {config: map[string]any{"image": "bb", "type": "virtual-machine"}, kind: driver.ErrStart, words: []string{"config.type: image bb is of a container"}},
-		"unknown key":      {config: with("nonesuch", 1), kind: driver.ErrInvalid, words: []string{"config.nonesuch: unknown field"}},
-		"unknown own key":  {config: with("config", map[string]any{"limits.nonesuch": "1"}), kind: driver.ErrStart, words: []string{"config.config", "Unknown configuration key: limits.nonesuch"}},
-		"bad value":        {config: with("config", map[string]any{"limits.processes": "many"}), kind: driver.ErrStart, words: []string{"config.config", `integer "many"`}},
-		"unknown device":   {config: with("devices", map[string]any{"x": map[string]any{"type": "nonesuch"}}), kind: driver.ErrStart, words: []string{"config.devices", "nonesuch"}},
-		"no such network":  {config: with("devices", map[string]any{"eth0": map[string]any{"type": "nic", "network": "none"}}), kind: driver.ErrStart, words: []string{"config.devices", "Network not found"}},
-		"no such profile":  {config: with("profiles", []any{"none"}), kind: driver.ErrStart, words: []string{"config.profiles", "none"}},
-		"no such member":   {config: with("target", "none"), kind: driver.ErrInvalid, words: []string{"config.target", "only allowed when clustered"}},
-		"little memory":    {config: shell("true"), memory: 1 << 20, kind: driver.ErrInvalid, words: []string{"resources.memory: 1048576 bytes"}},
-		"no command":       {config: with("command", "nonesuch"), kind: driver.ErrStart, words: []string{"config.command", "nonesuch"}},
-		"not executable":   {config: with("command", "/etc/passwd"), kind: driver.ErrStart, words: []string{"config.command", "permission denied"}},
-		"no such user":     {config: with("user", "nonesuch"), kind: driver.ErrStart, words: []string{"config.user", "nonesuch"}},
-		"no such folder":   {config: with("dir", "/none/such"), kind: driver.ErrStart, words: []string{"config.dir", "/none/such"}},
-		"port of somebody": {config: shell("sleep 60"), ports: []driver.Port{{Label: "web", Host: taken(t), To: 80}}, kind: driver.ErrStart, words: []string{"ports: ", "proxy device"}},
+		"no such image":   {config: with("image", "none"), kind: driver.ErrStart, words: []string{"config.image: none", "not found"}},
+		"no image server": {config: with("image", "images:none"), kind: driver.ErrStart, words: []string{"config.image: images:none", remotes["images"]}},
+		"architecture":    {config: with("image", "foreign"), kind: driver.ErrStart, words: []string{"config.image: foreign is for aarch64, this host runs"}},
+		"type":            {config: map[string]any{"image": "bb", "type": "virtual-machine"}, kind: driver.ErrStart, words: []string{"config.type: image bb is of a container"}},
+		"unknown key":     {config: with("nonesuch", 1), kind: driver.ErrInvalid, words: []string{"config.nonesuch: unknown field"}},
+		"unknown own key": {config: with("config", map[string]any{"limits.nonesuch": "1"}), kind: driver.ErrStart, words: []string{"config.config", "Unknown configuration key: limits.nonesuch"}},
+		"bad value":       {config: with("config", map[string]any{"limits.processes": "many"}), kind: driver.ErrStart, words: []string{"config.config", `integer "many"`}},
+		"unknown device":  {config: with("devices", map[string]any{"x": map[string]any{"type": "nonesuch"}}), kind: driver.ErrStart, words: []string{"config.devices", "nonesuch"}},
+		"no such network": {config: with("devices", map[string]any{"eth0": map[string]any{"type": "nic", "network": "none"}}), kind: driver.ErrStart, words: []string{"config.devices", "Network not found"}},
+		"no such profile": {config: with("profiles", []any{"none"}), kind: driver.ErrStart, words: []string{"config.profiles", "none"}},
+		"no such member":  {config: with("target", "none"), kind: driver.ErrInvalid, words: []string{"config.target", "only allowed when clustered"}},
+		"little memory":   {config: shell("true"), memory: 1 << 20, kind: driver.ErrInvalid, words: []string{"resources.memory: 1048576 bytes"}},
+		"no command":      {config: with("command", "nonesuch"), kind: driver.ErrStart, words: []string{"config.command", "nonesuch"}},
+		"not executable":  {config: with("command", "/etc/passwd"), kind: driver.ErrStart, words: []string{"config.command", "permission denied"}},
+		"no such user":    {config: with("user", "nonesuch"), kind: driver.ErrStart, words: []string{"config.user", "nonesuch"}},
+		"no such folder":  {config: with("dir", "/none/such"), kind: driver.ErrStart, words: []string{"config.dir", "/none/such"}},
+		"used port":       {config: shell("sleep 60"), ports: []driver.Port{{Label: "web", Host: taken(t), To: 80}}, kind: driver.ErrStart, words: []string{"ports: ", "proxy device"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Each task has its own name, like a run: the daemon's cleanup of a
@@ -253,7 +253,7 @@ func TestOwnInit(t *testing.T) {
 			t.Errorf("it ended as %+v", st)
 		}
 	case <-time.After(rereadEvery / 2):
-		t.Error("no event told its end")
+		t.Error("no event reported the end")
 	}
 	if _, err := d.Exec(t.Context(), tk.ID, driver.Exec{Command: []string{"true"}}); !errors.Is(err, driver.ErrNotRunning) {
 		t.Errorf("exec: %v", err)

@@ -55,12 +55,12 @@ func TestUnseen(t *testing.T) {
 	s := NewFolder(t.TempDir())
 	t.Cleanup(s.Close)
 	must(t, s.ready())
-	with, away := listening(t, nil), listening(t, &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS})
+	with, unshared := listening(t, nil), listening(t, &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS})
 	for range 2 { // the probe leaves nothing that the second round would see
 		if why := s.Unseen(with); why != "" {
 			t.Errorf("one that shares them: %s", why)
 		}
-		if why := s.Unseen(away); !strings.Contains(why, "does not see what the agent mounts below /run/nusa") {
+		if why := s.Unseen(unshared); !strings.Contains(why, "does not see what the agent mounts below /run/nusa") {
 			t.Errorf("one with its own: %q", why)
 		}
 	}
