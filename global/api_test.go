@@ -381,7 +381,7 @@ func TestRegionsDefinedCordonedRemoved(t *testing.T) {
 	if err != nil || got.GetState() != nusav1.RegionState_REGION_STATE_DEFINED || !got.GetDefinedByOperator() || got.GetRevision() == 0 {
 		t.Fatalf("defined: %v, %v", got, err)
 	}
-	r := s.joined("alpha") // presents itself without labels: the operator's stay
+	r := s.joined("alpha") // the hello has no labels: those that the operator set stay
 	got = s.waitRegion("alpha", nusav1.RegionState_REGION_STATE_CONNECTED)
 	if got.GetDefinition().GetLabels()["tier"] != "gold" || got.GetClusterId() != "cluster-alpha" || got.GetMaster() != "alpha-1" {
 		t.Errorf("connected: %v", got)

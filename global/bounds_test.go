@@ -19,7 +19,7 @@ func TestOversizedReportsDoNotEndTheTerm(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	alpha, beta := s.joined("alpha"), s.joined("beta")
 	s.submit(testJob("api", 1))
-	alpha.wait("subscriptions", func() bool { return len(alpha.shapes.GetAsks()) > 0 }) // after which no report of its own follows
+	alpha.wait("subscriptions", func() bool { return len(alpha.shapes.GetAsks()) > 0 }) // the region sends no report of its own after this message
 	long := strings.Repeat("x", 40_000)
 	alpha.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: &nusav1.RegionReport{
 		NodesReady: 1, Drivers: slices.Repeat([]string{long}, 64),

@@ -54,8 +54,8 @@ type Config struct {
 	// CheckpointInterval is how often the latest summaries of a region are
 	// stored. Default 30 s.
 	CheckpointInterval time.Duration
-	// ElectionTTL is how long the election key of an active server remains that
-	// has died. Default 5 s; etcd rounds up to whole seconds.
+	// ElectionTTL is how long the election key of an active server remains after
+	// the server has died. Default 5 s; etcd rounds up to whole seconds.
 	ElectionTTL time.Duration
 	// Region and Location say where this server stands; informational.
 	Region   string

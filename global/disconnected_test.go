@@ -7,9 +7,10 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestDisconnectedInstancesAreRevokedWhenThereIsRoom in another region: instances
-// that may still run on a lost node belong to their region until then, are revoked
-// and not offered twice. Only reports of the present session count.
+// TestDisconnectedInstancesAreRevokedWhenThereIsRoom: instances that may still run
+// on a lost node belong to their region until another region has room. Then they
+// are revoked, and they are not offered twice. Only reports of the present session
+// count.
 func TestDisconnectedInstancesAreRevokedWhenThereIsRoom(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1")
@@ -54,7 +55,7 @@ func TestDisconnectedInstancesAreRevokedWhenThereIsRoom(t *testing.T) {
 	alpha.waitSlot("default/api/web/0", func(s *nusav1.Slot) bool {
 		return s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_RUN && s.GetTo() == 2
 	})
-	says(2, slot.GetGeneration()+1) // of a slot that does not exist
+	says(2, slot.GetGeneration()+1) // the generation belongs to no slot
 	says(3, slot.GetGeneration())
 	back := alpha.waitSlot("default/api/web/1", func(s *nusav1.Slot) bool { return s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_REVOKE })
 	beta.mu.Lock()

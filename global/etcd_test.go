@@ -52,7 +52,7 @@ func TestEtcdRestart(t *testing.T) {
 	}
 }
 
-// TestEtcdSuccession: of two servers over one etcd the active one stops, and the
+// TestEtcdSuccession: two servers share one etcd. The active one stops, and the
 // other continues.
 func TestEtcdSuccession(t *testing.T) {
 	t.Parallel()
@@ -117,8 +117,8 @@ func TestEtcdGoesAndComesBack(t *testing.T) {
 	}
 }
 
-// TestThreeMembers: of three servers, each with a member of one etcd, the active
-// one stops with its member. Two are a quorum and continue.
+// TestThreeMembers: three servers each have a member of one etcd. The active one
+// stops with its member. Two members are a quorum and continue.
 func TestThreeMembers(t *testing.T) {
 	t.Parallel()
 	f := newFederation()

@@ -31,7 +31,7 @@ func TestEvents(t *testing.T) {
 	if err != nil || e.GetType() != "job.submitted" || e.GetSubject() != "default/api" {
 		t.Fatalf("event %v, %v", e, err)
 	}
-	// From a token on no event is missing and none comes twice.
+	// A watch from a token gets every later event exactly once.
 	again, err := events.Watch(ctx, &nusav1.WatchEventsRequest{Token: reset.GetToken()})
 	if err != nil {
 		t.Fatal(err)
@@ -50,8 +50,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// regionEventsServer sends an event of an instance and one of a node, which say
-// what was requested.
+// regionEventsServer sends an event of an instance and one of a node. Their texts
+// repeat the request.
 type regionEventsServer struct {
 	nusav1.UnimplementedEventsServer
 }

@@ -164,7 +164,7 @@ func (s *testServer) submit(spec *nusav1.JobSpec) *nusav1.SubmitResponse {
 	return resp
 }
 
-// waitJob waits until ok holds for the job.
+// waitJob waits until ok returns true for the job.
 func (s *testServer) waitJob(name string, what string, ok func(*nusav1.Job) bool) *nusav1.Job {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), testWait)
@@ -423,7 +423,7 @@ func (r *fakeRegion) wait(what string, ok func() bool) {
 	}
 }
 
-// waitSlot waits until ok holds for a slot, and returns the slot.
+// waitSlot waits until ok returns true for a slot, and returns the slot.
 func (r *fakeRegion) waitSlot(key string, ok func(*nusav1.Slot) bool) *nusav1.Slot {
 	r.t.Helper()
 	var got *nusav1.Slot

@@ -14,8 +14,8 @@ import (
 // its leadership before it campaigns again.
 const campaignPause = 500 * time.Millisecond
 
-// campaign stands for election for as long as the server runs. A leadership term
-// that ends leaves nothing behind; the next one loads everything again.
+// campaign stands for election until the server stops. A leadership term that
+// ends leaves nothing behind; the next one loads everything again.
 func (s *server) campaign(ctx context.Context) error {
 	removed := false
 	for {
@@ -43,8 +43,8 @@ func (s *server) campaign(ctx context.Context) error {
 }
 
 // removeFormerCandidacy removes the candidacy of this server's former process, if
-// that was killed, so that no election waits for the key to expire. This process
-// has the address now, so the key cannot belong to another server.
+// that process was killed, so that no election waits for the key to expire. This
+// process has the address now, so the key cannot belong to another server.
 func (s *server) removeFormerCandidacy(ctx context.Context) error {
 	var former []store.KV
 	_, err := s.store.List(ctx, state.ElectionPrefix, func(kv store.KV) error {
@@ -80,7 +80,7 @@ func (s *server) lead(ctx context.Context) error {
 		return err
 	}
 	defer func() {
-		// A successor need not wait then for the key to expire.
+		// Resigning saves the successor from waiting until the key expires.
 		resign, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
 		if err := election.Resign(resign); err != nil {

@@ -90,7 +90,7 @@ func TestPathsWeighed(t *testing.T) {
 	if err != nil || len(direct.GetPaths()) != 1 || len(direct.GetPaths()[0].GetRegions()) != 2 {
 		t.Errorf("without relays: %v, %v", direct, err)
 	}
-	// c is at 90 %: with the cost of the wait there, the direct path is cheaper.
+	// c's load is 90 %: the cost of queueing there makes the direct path cheaper.
 	busy := regions["c"].report()
 	busy.GetReport().Utilisation = &nusav1.Utilisation{Cpu: 0.9}
 	regions["c"].send(busy)

@@ -22,8 +22,8 @@ func originRec(domain string, regions ...string) *nusav1.OriginRecord {
 	return out
 }
 
-// measure sends a row with a round trip that counts for both directions; the peer
-// sends no row.
+// measure sends a row with a round trip that counts for both directions, since the
+// peer sends no row.
 func (r *fakeRegion) measure(to string, rtt time.Duration) {
 	d := durationpb.New(rtt)
 	r.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Latency{Latency: &nusav1.LatencyRow{Edges: []*nusav1.Edge{{

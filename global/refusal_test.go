@@ -14,9 +14,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestDeclinedWorkBacksOff: work that every agent of the only region declines, or
-// lacks a capability for, although it fits by the region's count, is offered less
-// and less often, and at once again in a new version.
+// TestDeclinedWorkBacksOff: some work fits by the region's count, but every agent
+// of the only region declines it or lacks a capability for it. Such work is offered
+// less and less often. A new version is offered at once.
 func TestDeclinedWorkBacksOff(t *testing.T) {
 	for _, why := range []nusav1.Reason{nusav1.Reason_REASON_DECLINED, nusav1.Reason_REASON_CAPABILITY_MISSING, nusav1.Reason_REASON_NOT_ALLOWED} {
 		t.Run(why.String(), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { declinedFor(t, why) }) })
@@ -52,7 +52,8 @@ func declinedFor(t *testing.T, why nusav1.Reason) {
 		synctest.Wait()
 	}
 	pass(time.Hour)
-	// 5, 10, 20 ... 160 s, then each 5 min: about 6 + 11; 720 reports came.
+	// The waits are 5, 10, 20 ... 160 s, then 5 min each: about 6 + 11 offers, while
+	// 720 reports came.
 	if n := offers.Load(); n < 12 || n > 20 {
 		t.Errorf("offered %d times in an hour", n)
 	}

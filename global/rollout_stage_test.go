@@ -10,8 +10,8 @@ import (
 )
 
 // TestRolloutGoesFromRegionToRegion: three regions with one instance each get a new
-// version one after the other, also from an active server elected meanwhile. A
-// region in which the version fails keeps it from the next one.
+// version one after the other, also from an active server that was elected
+// meanwhile. When the version fails in a region, the next region does not get it.
 func TestRolloutGoesFromRegionToRegion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
@@ -27,9 +27,9 @@ func TestRolloutGoesFromRegionToRegion(t *testing.T) {
 			regions[name] = s.joined(name)
 		}
 		time.Sleep(time.Millisecond)
-		synctest.Wait() // all have reported their room; without a report a region gets nothing
+		synctest.Wait() // all regions have reported their room; a region without a report gets nothing
 		sequence := uint64(0)
-		// held returns a region's slot once nothing happens any more.
+		// held returns a region's slot once the federation is at rest.
 		held := func(name string) *nusav1.Slot {
 			time.Sleep(time.Millisecond)
 			synctest.Wait()

@@ -13,7 +13,7 @@ func reverting(j *nusav1.JobSpec) {
 	j.Groups["web"].Update = &nusav1.Update{AutoRevert: true}
 }
 
-// rollout acts as the region: it waits for a version and reports how it went.
+// rollout acts as the region: it waits for a version and reports its counts.
 type rollout struct {
 	t        *testing.T
 	s        *testServer
@@ -70,9 +70,9 @@ const (
 	fails = nusav1.JobState_JOB_STATE_FAILED
 )
 
-// TestFailedRolloutIsReverted once, to the latest version that ran with all
-// instances, also by an active server that was elected meanwhile. A version that is
-// not a rollout is never reverted.
+// TestFailedRolloutIsReverted: a failed rollout is reverted once, to the latest
+// version that ran with all instances, also by an active server that was elected
+// meanwhile. A version that is not a rollout is never reverted.
 func TestFailedRolloutIsReverted(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1")
@@ -82,8 +82,8 @@ func TestFailedRolloutIsReverted(t *testing.T) {
 	o.wait(1, runs)
 	o.healthy(1)
 
-	// The healthy version survives a change of the server, and the second rollout,
-	// which never was healthy.
+	// The stored healthy version survives a change of the active server, and also the
+	// second rollout, which was never healthy.
 	s.submit(testJob("api", 2, reverting, otherWork))
 	o.report(2, &nusav1.InstanceCounts{Running: 1, Starting: 1})
 	o.r.leave()
@@ -154,7 +154,7 @@ func TestFailedRolloutIsReverted(t *testing.T) {
 }
 
 // TestFirstVersionWithAutoRevert: the first version with auto_revert is reverted to
-// the version before it only if that ran with all instances.
+// the version before it only if the earlier version ran with all instances.
 func TestFirstVersionWithAutoRevert(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1")

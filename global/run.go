@@ -47,8 +47,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	// The directory first: another process that uses it would conflict in
-	// everything that follows.
+	// The directory comes first: another process that uses it would conflict in all
+	// steps below.
 	dir, err := openDir(cfg)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func Run(ctx context.Context, cfg Config) error {
 	s := &server{cfg: cfg, log: cfg.Logger, hub: tunnel.NewHub(tunnel.Options{})}
 	defer s.hub.Close()
 	s.metrics = newMetrics(&s.active)
-	// Then the addresses, so that an address in use is reported before etcd starts.
+	// The addresses come next, so that an address in use is reported before etcd starts.
 	if err := s.listen(ctx); err != nil {
 		return err
 	}

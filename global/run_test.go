@@ -15,7 +15,7 @@ import (
 )
 
 // TestQuietHour: in an hour of virtual time a session continues, leases are granted
-// in time, and a job that waits for capacity is placed as soon as there is some.
+// in time, and a job that waits for capacity is placed as soon as there is room.
 func TestQuietHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
@@ -49,7 +49,7 @@ func TestQuietHour(t *testing.T) {
 		if took := time.Since(before); took > 10*time.Millisecond {
 			t.Errorf("placed %s after there was room, in virtual time", took)
 		}
-		// The active server loses the store: the successor waits for the TTL, no longer.
+		// The active server loses the store. The successor waits no longer than the TTL.
 		s.store.Cut(true)
 		before = time.Now()
 		waitActive(t, standby)

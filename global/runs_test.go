@@ -27,7 +27,7 @@ func TestRunsBeginInTheSubmit(t *testing.T) {
 	s := newFederation().start(t, "g1")
 	r := s.joined("alpha")
 	const key = "default/sum/web/0"
-	// offered waits for another offer than the last one, and reports the slot done if
+	// offered waits for the offer after the last one, and reports that slot done if
 	// wanted.
 	var last *nusav1.Slot
 	offered := func(what string, done bool) *nusav1.Slot {

@@ -98,13 +98,14 @@ func TestReturnedSubRangeSplitsTheSlot(t *testing.T) {
 	}
 	left := first.waitSlot("default/api/web/0", func(s *nusav1.Slot) bool { return s.GetTo() == 1 })
 	right := first.waitSlot("default/api/web/3", func(s *nusav1.Slot) bool { return s.GetTo() == 5 })
-	// The part with the same key keeps its generation; a new key is a new offer.
+	// The part with the old key keeps its generation; a part with a new key is a new
+	// offer.
 	if left.GetGeneration() != slot.GetGeneration() || right.GetGeneration() <= slot.GetGeneration() {
 		t.Errorf("slot %v was split into %v and %v", slot, left, right)
 	}
 	// The same answer again, now late, changes nothing.
 	first.answer(back, back)
-	first.summarize(true, 1) // ordered behind the answers
+	first.summarize(true, 1) // the stream delivers it after the answers
 	j, err := s.jobs().Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "api"}})
 	if err != nil {
 		t.Fatal(err)
@@ -254,7 +255,7 @@ func TestBatchCompletes(t *testing.T) {
 	r.answer(answerTo(slot, nusav1.SlotState_SLOT_STATE_DONE))
 	r.waitSlot("default/sum/web/0", inState(nusav1.SlotState_SLOT_STATE_DONE))
 	s.waitJob("sum", "complete", func(j *nusav1.Job) bool { return j.GetStatus().GetState() == nusav1.JobState_JOB_STATE_COMPLETE })
-	// The result is durable: a successor knows it without the region.
+	// The result is durable: a successor has it without the region.
 	other := f.mem.Client()
 	defer other.Close()
 	waitKey(t, other, "/nusa/v1/results/default/sum")
@@ -267,8 +268,8 @@ func TestBatchCompletes(t *testing.T) {
 	}
 }
 
-// TestUnknownFactsAreNotShown: the health of the servers of a disconnected region,
-// and the age of a report from before the leadership term.
+// TestUnknownFactsAreNotShown: the health of the servers of a disconnected region is
+// not shown, nor the age of a report from before the leadership term.
 func TestUnknownFactsAreNotShown(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1")

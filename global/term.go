@@ -32,14 +32,14 @@ type leadershipTerm struct {
 	uplink *uplink.Server
 	api    *api.Term
 
-	// renew shows the store that this server is still the elected one. While
-	// election is held, on Config.Clock, no other server can be. The state's lock
-	// guards election.
+	// renew asks the store whether this server is still the elected one. election is
+	// the proof, on Config.Clock: while it lasts, no other server can be elected. The
+	// state's lock guards election.
 	renew    func(context.Context) error
 	election lease.Holder
 }
 
-// newTerm loads the records as of the election.
+// newTerm begins a term with the records as they are at the election.
 func newTerm(ctx context.Context, cfg *Config, s store.Store, election store.Election, hub *tunnel.Hub, m *metrics) (*leadershipTerm, error) {
 	guard := election.Guard()
 	t := &leadershipTerm{
@@ -68,7 +68,7 @@ func newTerm(ctx context.Context, cfg *Config, s store.Store, election store.Ele
 	return t, nil
 }
 
-// run is the term: it ends with its context, or with the first failure.
+// run runs the term until its context ends or something fails.
 func (t *leadershipTerm) run() error {
 	defer t.end(state.ErrNotActive)
 	g, ctx := errgroup.WithContext(t.ctx)
@@ -97,7 +97,7 @@ func (t *leadershipTerm) setPredictor(p topology.Predictor) {
 	t.placer.Wake()
 }
 
-// tickLoop does what time alone brings about, once in each report interval.
+// tickLoop makes the changes that depend only on time, once in each report interval.
 func (t *leadershipTerm) tickLoop(ctx context.Context) error {
 	tick := time.NewTicker(t.cfg.ReportInterval)
 	defer tick.Stop()
@@ -114,9 +114,9 @@ func (t *leadershipTerm) tickLoop(ctx context.Context) error {
 	}
 }
 
-// renewLoop extends the time until which no other server can be elected. A
-// failure does not end the term, since the election does that; but that time
-// runs out, and no lease is granted after it.
+// renewLoop extends the time until which no other server can be elected. A failure
+// does not end the term, since the election does that. But without renewals the
+// time runs out, and then no lease is granted.
 func (t *leadershipTerm) renewLoop(ctx context.Context) error {
 	tick := time.NewTicker(t.cfg.ElectionTTL / 3)
 	defer tick.Stop()
@@ -132,8 +132,8 @@ func (t *leadershipTerm) renewLoop(ctx context.Context) error {
 	}
 }
 
-// mayGrant says whether no other server can be active yet, as far as the latest
-// proof reaches. The state's lock is held.
+// mayGrant says whether, according to the latest renewal, no other server can be
+// active yet. The state's lock is held.
 func (t *leadershipTerm) mayGrant() bool { return t.election.At(t.cfg.Clock()).Left > 0 }
 
 // confirm asks the store whether this server is still the elected one.

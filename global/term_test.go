@@ -10,8 +10,8 @@ import (
 )
 
 // TestLeadershipIsCertainForAWhile: leases may be granted for the TTL of the
-// election after each proof, counted from the request, though no other server
-// has said meanwhile that this one lost.
+// election after each renewal, counted from the request, even if the store does not
+// respond in the meantime.
 func TestLeadershipIsCertainForAWhile(t *testing.T) {
 	var now time.Duration
 	var fails error
@@ -30,7 +30,7 @@ func TestLeadershipIsCertainForAWhile(t *testing.T) {
 	if err := term.confirm(t.Context()); err == nil || !term.mayGrant() {
 		t.Errorf("not certain within the time, %v", err)
 	}
-	now = 3 * time.Second // counted from the request of the last proof
+	now = 3 * time.Second // the TTL counts from the request of the last renewal
 	if term.mayGrant() {
 		t.Error("certain when a successor may be active")
 	}

@@ -78,8 +78,8 @@ func (l *leaderTracker) follow(ctx context.Context) error {
 		if err := state.Decode(kv, server); err != nil {
 			return err
 		}
-		// This server is the leader only when it has loaded the records: lead says
-		// so.
+		// This server is the active one only after it has loaded the records; then lead
+		// calls changed.
 		if !proto.Equal(server, l.self) {
 			l.changed(server)
 		}
@@ -129,7 +129,7 @@ func (l *leaderTracker) close() {
 	l.changed(nil)
 }
 
-// target returns where calls are served: here, or over a connection.
+// target returns where calls are served: in this process, or over a connection.
 func (s *server) target() (*grpc.ClientConn, bool, error) {
 	if s.active.Load() != nil {
 		return nil, true, nil

@@ -100,8 +100,9 @@ func checkKnown(term *Term, req *nusav1.ListAllocationsRequest, lists []*nusav1.
 	return jobNotFound(k)
 }
 
-// allocationRegions returns the regions to ask, nil for all: the named one, or
-// those that own slots of the named job or may still have instances of it.
+// allocationRegions returns the regions to ask: the named one, or those that
+// own slots of the named job or may still have instances of the job. It returns
+// nil when all regions must be asked.
 func allocationRegions(term *Term, req *nusav1.ListAllocationsRequest) ([]string, error) {
 	name := cmp.Or(req.GetRegion(), req.GetJob().GetRegion())
 	term.State.Lock()

@@ -33,7 +33,7 @@ func invalid(field, message string) error {
 func unknownRegion(st *state.State, field, name string) error {
 	what := "region "
 	if field == "region" {
-		what = "" // the field says so
+		what = "" // the name of the field says "region" already
 	}
 	return invalid(field, fmt.Sprintf("%s%q does not exist; there are %s", what, name, topo.ListNames(st.RegionNames())))
 }

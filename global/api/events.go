@@ -65,7 +65,7 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 			token = ev.GetToken()
 			switch {
 			case ev.GetReset_():
-				regions.followAll() // events of regions that connected meanwhile are missing
+				regions.followAll() // the dropped events may have been about regions that connected
 			case ev.GetType() == "region.connected":
 				regions.follow(ev.GetSubject())
 			}
@@ -79,8 +79,8 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 }
 
 // sendInstanceEvents sends the events of regions' instances until changed is
-// closed. It returns false when the watch has ended. token is that of the latest
-// event of the term: the tokens of regions mean nothing here.
+// closed. It returns false when the watch has ended. token is the token of the
+// term's latest event. It replaces the regions' tokens, which are not valid here.
 func sendInstanceEvents(
 	term *Term, stream grpc.ServerStreamingServer[nusav1.Event], regions *instanceEvents, token string, changed <-chan struct{},
 ) (more bool, err error) {

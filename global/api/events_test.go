@@ -58,9 +58,10 @@ func (s *slowReader) Send(e *nusav1.Event) error {
 	}
 }
 
-// TestInstancesAreFollowedAgain: a region that connects while a reader is so slow
-// that events are dropped, that of its connection among them, is followed all the
-// same. After a failure it is followed again from the last event on.
+// TestInstancesAreFollowedAgain: a reader is so slow that events are dropped, and
+// a region connects meanwhile. The watch follows that region although the event of
+// its connection was dropped. After a failure the watch continues after the last
+// event.
 func TestInstancesAreFollowedAgain(t *testing.T) {
 	lis, srv := bufconn.Listen(1<<16), grpc.NewServer()
 	nusav1.RegisterEventsServer(srv, &failingEvents{})

@@ -67,7 +67,7 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 	})
 	switch {
 	case status.Code(err) == codes.NotFound:
-		return out, nil // a region of an older version that has nothing of the job
+		return out, nil // a region of an older version answers so when it has nothing of the job
 	case err != nil:
 		return nil, err
 	}

@@ -40,8 +40,8 @@ func (j *jobsAPI) List(ctx context.Context, req *nusav1.ListJobsRequest) (*nusav
 	return out, nil
 }
 
-// listedBytes is about how large a page of a list gets in bytes: a spec may have
-// a MiB, and a client may accept no more than 4 MiB.
+// listedBytes is the approximate bound of a page of a list in bytes: a spec may
+// have a MiB, and a client may accept no more than 4 MiB.
 const listedBytes = 2 << 20
 
 // ownToken begins the page tokens behind the federation's jobs. A region's name

@@ -125,7 +125,7 @@ func (n *nodesAPI) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*
 	return out, err
 }
 
-// change has a node's region change the node, and adds an event.
+// change makes a node's region change the node, and adds an event.
 func (n *nodesAPI) change(
 	ctx context.Context, req interface {
 		GetId() string

@@ -44,8 +44,8 @@ func (t *topologyAPI) Get(ctx context.Context, req *nusav1.GetTopologyRequest) (
 	return out, nil
 }
 
-// view returns the term and its present view. The values of fields, by name of a
-// request's field, must be regions.
+// view returns the term and its present view. fields maps the names of request
+// fields to their values, each of which must be the name of a region.
 func (t *topologyAPI) view(fields map[string]string) (*Term, *latency.Cache, error) {
 	term, err := t.s.term()
 	if err != nil {
@@ -61,7 +61,7 @@ func (t *topologyAPI) view(fields map[string]string) (*Term, *latency.Cache, err
 	return term, term.State.TopologyCache(), nil
 }
 
-// optional returns the fields for view of a field that may be empty.
+// optional returns the fields for view when one field of the request may be empty.
 func optional(field, name string) map[string]string {
 	if name == "" {
 		return nil

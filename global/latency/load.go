@@ -25,8 +25,8 @@ func (m *moments) add(x, weight float64) {
 	m.variance = (1 - weight) * (m.variance + weight*d*d)
 }
 
-// Add takes a report. A report without utilisation, or with an impossible one,
-// is ignored.
+// Add adds a report. A report without utilisation, or with an impossible one, is
+// ignored.
 func (l *LoadTracker) Add(rep *nusav1.RegionReport) {
 	cpu := rep.GetUtilisation().GetCpu()
 	if rep.GetUtilisation() == nil || !(cpu >= 0 && cpu <= 1) {

@@ -25,9 +25,9 @@ const (
 type Matrix struct {
 	regions func() []topology.Region
 	rows    *topology.Matrix
-	// stale says that the set of regions has changed since rows got it.
+	// stale: the set of regions has changed since rows was updated.
 	stale     bool
-	count     int // regions that rows has
+	count     int // number of regions in rows
 	stamp     uint64
 	cache     *Cache
 	predictor topology.Predictor
@@ -49,8 +49,8 @@ func New(regions func() []topology.Region) *Matrix {
 // Stamp grows with each change of rows or regions.
 func (m *Matrix) Stamp() uint64 { return m.stamp }
 
-// RegionsChanged says that the set of regions, or what is known of one, has
-// changed.
+// RegionsChanged must be called when the set of regions, or what is known of a
+// region, has changed.
 func (m *Matrix) RegionsChanged() {
 	m.stale = true
 	m.stamp++
@@ -70,7 +70,7 @@ func (m *Matrix) current() *topology.Matrix {
 	return m.rows
 }
 
-// SetRow takes the row that a region reported at now.
+// SetRow stores the row that a region reported at now.
 func (m *Matrix) SetRow(from string, row *nusav1.LatencyRow, now time.Duration) {
 	rows := m.current()
 	if row.GetFull() {
@@ -100,7 +100,7 @@ func (m *Matrix) Cache(now time.Duration) *Cache {
 	return m.cache
 }
 
-// SetPredictor takes predictions for pairs that were not measured.
+// SetPredictor sets the predictions for pairs that were not measured.
 func (m *Matrix) SetPredictor(p topology.Predictor) {
 	m.predictor, m.cache = p, nil
 	m.stamp++

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// checkReports is how many reports apart the predictions are checked, and
-	// refitReports how far apart fits are at least: ten seconds and a minute with
-	// the usual five seconds between reports.
+	// checkReports is the interval between checks of the predictions, and
+	// refitReports the least interval between fits, both in report intervals: ten
+	// seconds and a minute with the usual five seconds.
 	checkReports, refitReports = 2, 12
 	// fitShare bounds the time spent on fits: a twentieth of a core.
 	fitShare = 20
@@ -24,7 +24,7 @@ const (
 type Predictor struct {
 	// View returns the present view.
 	View func() *topology.View
-	// Set takes new predictions.
+	// Set stores new predictions.
 	Set func(topology.Predictor)
 	// ReportInterval is how often regions report.
 	ReportInterval time.Duration

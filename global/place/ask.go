@@ -42,8 +42,8 @@ type Ask struct {
 	// DynamicPorts is how many ports of the node's range an instance takes.
 	DynamicPorts int
 	Dedicated    bool
-	// Apart are tags of which instances on one node must not share any; also a
-	// set.
+	// Apart are tags: two instances on one node must not have one in common. Also
+	// a set.
 	Apart []string
 	// Volumes are folders of the node that its operator must allow; also a set.
 	Volumes []string
@@ -93,7 +93,7 @@ func (a Ask) Hash() uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// Resources is the amount that one instance is charged for.
+// Resources returns the amount that one instance is charged for.
 func (a Ask) Resources() Resources {
 	r := Resources{CPUMilli: a.CPUMilli, MemoryBytes: a.MemoryBytes, DiskBytes: a.DiskBytes}
 	r.GPUMilli = int64(a.GPU.Count) * 1000

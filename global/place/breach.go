@@ -11,7 +11,7 @@ import (
 )
 
 // maxBreaches bounds the breaches of a job that are tracked at a time. Further
-// breaches wait until one of them has healed.
+// breaches are tracked once one of the others has healed.
 const maxBreaches = 256
 
 // Breach is a required latency bound that a group does not keep in a region. A
@@ -79,7 +79,7 @@ func (f *BoundTracker) Step(j *Job, passed time.Duration) []Breach {
 					continue
 				}
 				b.Breach = b.Step(n.bound(), n.deciding(f.distances.at(n, at)).Distance, passed)
-				delete(before, b.key()) // once for equal clauses
+				delete(before, b.key()) // equal clauses share one entry
 				switch {
 				case b.State == topology.WithinBound:
 				case had:

@@ -217,8 +217,8 @@ func (pl *placer) refuseForOthers(works []*work) (inUse int) {
 	return inUse
 }
 
-// bundleFits is the greatest number of the leading group that fits together
-// with the proportional numbers of the other groups.
+// bundleFits returns the greatest number of instances of the leading group that
+// fits together with the proportional numbers of the other groups.
 func (pl *placer) bundleFits(works []*work, lead *work, c *candidate) int {
 	low, high := 0, min(c.fits, lead.n)
 	for low < high {
@@ -236,8 +236,8 @@ func (pl *placer) bundleFits(works []*work, lead *work, c *candidate) int {
 	return low
 }
 
-// bundleSpec has the strictest spread of the groups, and the leading group's
-// divide.
+// bundleSpec returns the strictest spread of all groups, with the Divide rule of
+// the leading group.
 func bundleSpec(works []*work, lead *work) RegionsSpec {
 	spec := lead.group.Regions
 	most := math.MaxInt
@@ -246,7 +246,7 @@ func bundleSpec(works []*work, lead *work) RegionsSpec {
 		if w.group.Regions.SpreadMax > 0 {
 			most = min(most, w.group.Regions.SpreadMax)
 		}
-		most = min(most, w.desired()) // each region needs one of each
+		most = min(most, w.desired()) // each region needs an instance of each group
 	}
 	spec.SpreadMax, spec.SpreadMin = most, min(spec.SpreadMin, most)
 	return spec

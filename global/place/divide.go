@@ -12,11 +12,11 @@ type option struct {
 	fits int
 	// owned counts the instances that the region has.
 	owned int
-	// weight in `prefer`.
+	// weight is the region's weight in `prefer`.
 	weight int
 }
 
-// division is the question how to divide n unowned instances.
+// division is the input of divide: how many instances to place, and the bounds.
 type division struct {
 	spec RegionsSpec
 	// desired is the size of the whole group, n the number of instances to

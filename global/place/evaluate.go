@@ -7,8 +7,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// evaluator says how every region suits one group, after all that the plan has
-// given so far.
+// evaluator filters and scores the regions for one group. Instances that the plan
+// has placed so far count as placed.
 type evaluator struct {
 	regions   regionList
 	ledger    *ledger
@@ -34,7 +34,7 @@ func (l regionList) index(name string) int {
 	return i
 }
 
-// of is the slot's region, nil if the region is not defined any more.
+// of returns the slot's region, nil if the region is not defined any more.
 func (l regionList) of(s *region.Slot) *Region {
 	if i := l.index(s.Region); i >= 0 {
 		return &l[i]
@@ -50,8 +50,8 @@ func (ev *evaluator) newWorks(j *Job, set []*Group) []*work {
 	return works
 }
 
-// newWork begins with a group as its slots are now. Slots that this plan stops
-// or revokes do not count as owned.
+// newWork returns the work of a group, from the slots as they are now. Slots that
+// this plan stops or revokes do not count as owned.
 func (ev *evaluator) newWork(j *Job, g *Group) *work {
 	w := &work{job: j, group: g, hash: g.Ask.Hash(), given: map[int]int{}, placedAs: map[int]candidate{}, owned: map[string]int{},
 		breached: j.sustained(g), leaving: map[string]bool{}}
@@ -83,7 +83,7 @@ func (ev *evaluator) newWork(j *Job, g *Group) *work {
 }
 
 // evaluate filters and scores every region for the group. Instances that this
-// plan gave count as owned.
+// plan has placed count as owned.
 func (ev *evaluator) evaluate(w *work) {
 	w.candidates = make([]candidate, len(ev.regions))
 	for i := range w.candidates {

@@ -159,10 +159,11 @@ func (s *reasonCount) brief() string {
 	return s.reported[0] + "; and more regions say so"
 }
 
-// pending counts the reasons for the unplaced instances: regions by why they
-// take no (more) instances, with the texts they reported, and nodes by why they
-// could not run what was returned. Reasons are in the order of their rank, so
-// the regions that are nearest to taking an instance come first.
+// pending counts the reasons for the unplaced instances. Regions are counted by
+// the reason why they take no (more) instances, with the texts that they reported.
+// Nodes are counted by the reason why they could not run a returned instance. The
+// reasons are in the order of their rank, so the regions that are nearest to taking
+// an instance come first.
 func (ex *explainer) pending(w *work) []region.CountedReason {
 	regions, nodes := map[string]*reasonCount{}, map[string]int{}
 	for i := range w.candidates {
@@ -172,7 +173,7 @@ func (ex *explainer) pending(w *work) []region.CountedReason {
 		case reason == "" && w.heldBack > 0:
 			continue // instances that are held back have a reason of their own below
 		case reason == "":
-			reason = ReasonNoCapacity // it took as many as fit
+			reason = ReasonNoCapacity // the region took as many instances as fit
 		case c.nearReason == ReasonRTTTooHigh && reason != ReasonNotAllowed && reason != ReasonLost:
 			reason = c.nearReason // other reasons do not matter then
 		case c.returned != nil:

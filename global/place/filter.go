@@ -38,7 +38,7 @@ func (ev *evaluator) filter(w *work, c *candidate) {
 	}
 	c.breach = w.breached[r.Name]
 	if c.breach != nil && c.nearReason == "" {
-		c.nearReason = ReasonRTTTooHigh // broken for long, even if the latest value keeps the bound
+		c.nearReason = ReasonRTTTooHigh // the breach has lasted long; the latest value may keep the bound
 	} else {
 		c.breach = nil
 	}

@@ -23,8 +23,8 @@ type poolCharges struct {
 // askCharge is the charge of one ask.
 type askCharge struct {
 	n int
-	// share is n divided by the number of instances that fitted of this ask
-	// alone, in billionths of the pool.
+	// share is n divided by the number of instances of this ask that would fit if
+	// the region had no other ask, in billionths of the pool.
 	share int64
 }
 
@@ -59,8 +59,8 @@ func (l *ledger) charge(r int, a Ask, hash uint64, n int) {
 	l.charged[r][a.pool()] = pool
 }
 
-// reported is how many instances fit by the region's report alone, and whether
-// the number is an exact count.
+// reported returns how many instances fit according to the region's report alone,
+// and whether the number is an exact count.
 func (l *ledger) reported(r int, a Ask, hash uint64) (n int, exact bool) {
 	n, exact = l.regions[r].Fits[hash]
 	if exact {
@@ -72,13 +72,13 @@ func (l *ledger) reported(r int, a Ask, hash uint64) (n int, exact bool) {
 	return a.fitsBins(l.regions[r].Bins), false
 }
 
-// fits is how many instances a region can take now, and whether the number
+// fits returns how many instances a region can take now, and whether the number
 // comes from an exact count. Charged instances of the same ask are subtracted
 // one by one. For other asks there are two cautious estimates, and the greater
-// one counts. The first leaves the share of the region that the other asks do
-// not take (the nodes can always be split among the asks). The second subtracts
-// as many instances as have the summed resources of the other asks, densely
-// packed. If both estimate too much, the region returns the rest.
+// one counts. The first is the share of the region that the other asks leave (the
+// nodes can always be split among the asks). The second subtracts as many
+// instances as have the summed resources of the other asks, densely packed. If
+// both estimates are too high, the region returns the instances that do not fit.
 func (l *ledger) fits(r int, a Ask, hash uint64) (n int, exact bool) {
 	n, exact = l.reported(r, a, hash)
 	pool, ok := l.charged[r][a.pool()]

@@ -17,7 +17,7 @@ type Move struct {
 	Breach         Breach
 	// Count of instances that the plan revokes, to be placed elsewhere.
 	Count int
-	// InProgress: more instances follow once those that do not run now run again.
+	// InProgress: more instances follow once the instances that are down run again.
 	InProgress bool
 	Why        string
 }
@@ -67,7 +67,7 @@ func (mv *mover) better(w *work) map[string][]int {
 	return out
 }
 
-// rttAt is the round trip of a breached bound as it would be at a candidate.
+// rttAt returns the round trip that a breached bound would have at a candidate.
 func (mv *mover) rttAt(w *work, b *Breach, c *candidate) time.Duration {
 	n := w.group.bound(b)
 	t := n.deciding(mv.eval.distances.at(n, c.index))
@@ -78,8 +78,8 @@ func (mv *mover) rttAt(w *work, b *Breach, c *candidate) time.Duration {
 }
 
 // moveAway revokes instances in regions with a sustained breach: as many as fit
-// in better regions, and no more than max_parallel that do not run at a time.
-// An instance has one owner, so it is placed again only after the region
+// in better regions, but so few that no more than max_parallel instances are down
+// at a time. An instance has one owner, so it is placed again only after the region
 // confirmed the revoke.
 func (mv *mover) moveAway(w *work, better map[string][]int) {
 	if w.job.Type == Batch {

@@ -25,7 +25,7 @@ type targets struct {
 }
 
 // distances looks up the distances of near clauses. Equal clauses are common (a
-// default of a whole team), and one by labels looks at every pair of regions,
+// default of a whole team), and a clause by labels looks at every pair of regions,
 // so results are cached for the plan.
 type distances struct {
 	view    *topology.View
@@ -176,7 +176,7 @@ func (n *Near) where(region string) string {
 	return region
 }
 
-// nothing says why the clause has no target at all.
+// nothing returns the reason why the clause has no target at all.
 func (n *Near) nothing() string {
 	if n.Domain != "" {
 		return n.Domain + " has no origin record, or all of its origins are drained"

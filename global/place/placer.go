@@ -43,9 +43,9 @@ func (pl *placer) share(w *work) {
 	pl.give(w, out.counts)
 }
 
-// give offers counts, by position in the candidates, and charges the regions. A
-// region gets one range if a range of exactly its size is free, otherwise the
-// first free indices.
+// give offers the given counts of instances, by position in the candidates, and
+// charges the regions. A region gets one range if a range of exactly its size is
+// free, otherwise the first free indices.
 func (pl *placer) give(w *work, counts []int) {
 	ranges := make([][][2]int, len(counts))
 	for i, n := range counts {

@@ -115,10 +115,10 @@ type GroupExplanation struct {
 // RegionVerdict says why a region was taken or refused for a group.
 type RegionVerdict struct {
 	Region string
-	// Taken counts the instances that the region owns after this plan, New
-	// those that this plan gave.
+	// Taken counts the instances that the region owns after this plan, New those
+	// that this plan placed there.
 	Taken, New int
-	// Fits is how many more instances fitted when the group was evaluated.
+	// Fits is how many more instances had room when the group was evaluated.
 	Fits int
 	// Reason is empty if New > 0, or if the region keeps its instances and has
 	// room for more.

@@ -66,7 +66,7 @@ func (p *planner) assume() {
 			}
 			n := s.Count()
 			if s.System {
-				n = p.eval.regions[r].NodesReady // one on each node that fits
+				n = p.eval.regions[r].NodesReady // a system job takes one instance on each node that fits
 			}
 			p.eval.ledger.charge(r, g.Ask, g.Ask.Hash(), n)
 		}
@@ -148,9 +148,9 @@ func (p *planner) placeGroup(w *work) {
 	p.move.moveAway(w, better)
 }
 
-// act adds the action that an existing slot needs, if any. waits: the region of
-// the slot must not begin with the new version yet; a part of the slot that is
-// out of range is stopped nevertheless.
+// act adds the action that an existing slot needs, if any. waits says that the
+// region of the slot must not begin with the new version yet. The part of the slot
+// that is out of range is stopped even then.
 func (p *planner) act(j *Job, s *region.Slot, waits bool) {
 	at := p.eval.regions.of(s)
 	kind, reason, why := j.correct(s, at)

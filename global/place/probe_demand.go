@@ -12,9 +12,9 @@ const (
 	// broadest rules are left out first: a rule about all regions prefers no
 	// pair.
 	maxDemandPairs = 1 << 16
-	// softDemand is the demand of a clause that is not required, with full
-	// weight. A required clause has requiredDemand, and 1 from regions that run
-	// the group, whose bound may break.
+	// softDemand is the demand of a clause that is not required and has full weight.
+	// A required clause has requiredDemand. In regions that run the group it has
+	// demand 1, because there its bound may break.
 	softDemand     = 0.5
 	requiredDemand = 0.8
 )

@@ -28,12 +28,13 @@ type Disconnected struct {
 	Node string
 }
 
-// span is a range of adjacent disconnected instances of one slot, on whichever
-// nodes they were.
+// span is a range of adjacent disconnected instances of one slot. Their nodes may
+// differ.
 type span struct {
 	slot     *region.Slot
 	from, to int
-	// waits: a plan changes a slot once, and it changes another part of this one.
+	// waits: a plan changes a slot only once, and this plan already changes another
+	// part of the slot.
 	waits bool
 }
 
@@ -71,9 +72,9 @@ func (rc *reclaimer) noteDecided(j *Job, works []*work) {
 }
 
 // reclaim revokes disconnected instances as far as other regions have room for
-// them beside all that this plan gave. Of colocated groups a plan revokes
-// everything that it can change, or nothing: there must also be room for their
-// unowned instances, which are placed together with the revoked ones, and no
+// them beside everything that this plan has placed. For colocated groups, a plan
+// revokes everything that it can change, or nothing: there must also be room for
+// their unowned instances, which are placed together with the revoked ones, and no
 // region may be left with only some of the groups.
 func (rc *reclaimer) reclaim(j *Job) {
 	if len(rc.decided[j]) == 0 || j.Type == System {

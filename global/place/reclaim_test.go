@@ -94,8 +94,8 @@ func TestDisconnectedInstancesAreNeitherLostNorDoubled(t *testing.T) {
 	})
 }
 
-// disturbNodes disconnects a node with the whole room of its region, or
-// reconnects one, or lets a region confirm, or lets one grow.
+// disturbNodes makes one random change: it disconnects a node with the whole room
+// of its region, reconnects a node, lets a region confirm, or lets a region grow.
 func (w *world) disturbNodes(t *rapid.T, u units, names []string, lost tasks) {
 	name := rapid.SampledFrom(names).Draw(t, "region")
 	switch rapid.SampledFrom([]string{"silent", "silent", "back", "confirm", "confirm", "grow"}).Draw(t, "what") {
@@ -156,7 +156,7 @@ func (w *world) confirmSome(t *rapid.T, u units, lost tasks, now func() bool) (s
 				delete(lost[at], s.Region) // the region gave it up
 				w.taken[at] = s.Region
 			}
-			// The charge of the disconnected node is no room of the region.
+			// The region's room does not include what the disconnected node is charged with.
 			u[s.Region] -= s.Count() * int(j.group(s.Group).Ask.CPUMilli/1000)
 			for name := range w.regions {
 				w.report(u, name)

@@ -137,10 +137,9 @@ func (rc *reclaimer) wait(works []*work, s *region.Slot) {
 	}
 }
 
-// tryPlacement returns what would be offered if the index ranges had no owner
-// and must not go to the regions in from, after all that the plan gave. It
-// charges the regions for those offers, and also returns the groups as they
-// would be then.
+// tryPlacement returns the offers that the plan would make next if the index ranges
+// had no owner and must not go to the regions in from. It charges the regions for
+// those offers, and also returns the groups as they would be then.
 func (pl *placer) tryPlacement(works []*work, free map[*work][][2]int, from map[*work]map[string]bool) ([]Action, []*work) {
 	tried := make([]*work, len(works))
 	for i, w := range works {

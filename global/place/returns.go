@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// returnIndex is the memory of rejected and returned work, by key.
+// returnIndex indexes rejected and returned work by key.
 type returnIndex struct {
 	byAsk    map[askIn]*Returned
 	backoffs map[groupIn]*Returned

@@ -43,8 +43,8 @@ func (s RolloutStage) String() string {
 // rollingRegion is a region that takes part in a rollout.
 type rollingRegion struct {
 	*Region
-	// n counts the instances with desired state run, by restarting group; held
-	// counts those of them in slots with a Hold, which wait for room.
+	// n counts the instances with desired state run, by restarting group. held
+	// counts those of them that are in slots with a Hold and wait for room.
 	n, held map[string]int
 	// old are the groups with slots here that the version restarts.
 	old map[string]bool
@@ -58,11 +58,10 @@ type rollingRegion struct {
 // rolloutStages returns the regions whose slots of a job wait, sorted by name.
 // max_parallel bounds the whole group, not each region. A new version that
 // restarts instances goes to a region only if no more than max_parallel
-// instances of any group can be down, counting all regions that are updated at
-// the time; a region by itself takes down no more than that. Everything is
-// computed from the slots and the regions' summaries, so a new active server
-// continues where the previous one stopped.
-//
+// instances of any group can be down, counted over all regions that are updated at
+// the time. A single region never takes down more than max_parallel instances.
+// Everything is computed from the slots and the regions' summaries, so a new active
+// server continues where the previous one stopped.
 // Regions with instances that do not run go first: the version takes least down
 // there, and may be the fix. Then come regions that have begun with the version,
 // then the others by name.

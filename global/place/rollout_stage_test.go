@@ -59,14 +59,14 @@ func (j *Job) report(sum Summary, group string, t GroupCounts) {
 	j.summaryOf(sum.Region).Groups[group] = t
 }
 
-// site is a region that carries a rollout out: it receives its slots some time
-// later, and updates its instances max_parallel at a time.
+// site is a region in a rollout: it receives its slots some time later, and updates
+// its instances max_parallel at a time.
 type site struct {
 	// has is the version of each instance; 0 = it is down now.
 	has []int64
-	// being is the version that a down instance will have; 0 = none.
+	// being is the version that a down instance will have next; 0 = none.
 	being   []int64
-	version int64 // the latest that it received
+	version int64 // the latest version that the region received
 	failing bool
 }
 
@@ -166,7 +166,7 @@ func TestRolloutKeepsMaxParallel(t *testing.T) {
 				}
 			case "fail":
 				s.failing = !s.failing
-			case "cut": // for a short time: the other regions wait for it
+			case "cut": // the region is cut for a short time, and the other regions wait for it
 				w.regions[name].Connected, w.regions[name].DisconnectedFor = !there, time.Second
 			}
 			plan()
@@ -178,7 +178,7 @@ func TestRolloutKeepsMaxParallel(t *testing.T) {
 				t.Fatalf("%d instances are down, max_parallel is %d", down, parallel)
 			}
 		}
-		for range 4 * len(names) { // one round for what was begun, and one for each region
+		for range 4 * len(names) { // one round for the rollout in progress, and one for each region
 			for _, name := range names {
 				w.regions[name].Connected, w.regions[name].DisconnectedFor, sites[name].failing = true, 0, false
 				take(name)

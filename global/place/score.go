@@ -23,8 +23,8 @@ const (
 	maxStalePenalty = 10.0
 )
 
-// terms are the parts of a candidate's score. Details are expensive text, so
-// plans that are not shown do without them.
+// terms returns the parts of a candidate's score. Details are expensive text, so
+// plans that are not shown have none.
 func (ev *evaluator) terms(w *work, c *candidate, detail bool) []Term {
 	g, r := w.group, &ev.regions[c.index]
 	terms := make([]Term, 0, 4+len(g.Regions.Near))
@@ -63,8 +63,9 @@ func (ev *evaluator) terms(w *work, c *candidate, detail bool) []Term {
 	return terms
 }
 
-// headroom is the free share, 0..1, of the resource that is scarcest among
-// those that the ask needs, after all charges beyond the region's report.
+// headroom returns the free share, 0..1, of the resource that is scarcest among
+// those that the ask needs, after all charges that the region's report does not
+// include.
 func (ev *evaluator) headroom(index int, a Ask) (share float64, dim string) {
 	r := &ev.regions[index]
 	free := r.Free.plus(ev.ledger.total(index), -1).dims()

@@ -39,8 +39,8 @@ func TestScripts(t *testing.T) {
 	golden.Scripts(t, "testdata/*.txt", 10, runScript)
 }
 
-// runScript returns the script with its recorded output replaced by the output
-// of now.
+// runScript returns the script with its recorded output replaced by the present
+// output.
 func runScript(t *testing.T, text string) string {
 	w := newWorld()
 	var out, printed strings.Builder
@@ -81,7 +81,7 @@ type world struct {
 	origins  map[string][]string
 	revision int64
 	last     Plan
-	taken    map[instance]string // region that it was revoked at, while it has no owner
+	taken    map[instance]string // region that the instance was revoked at, while it has no owner
 }
 
 func newWorld() *world {

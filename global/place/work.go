@@ -24,8 +24,8 @@ type work struct {
 	// candidates are all regions: first those that are not refused, the best
 	// first.
 	candidates []candidate
-	// given counts the instances that this plan gave, by index of the region;
-	// placedAs is the region's candidate when it got the first of them.
+	// given counts the instances that this plan placed, by index of the region;
+	// placedAs is the region's candidate when the region got the first of them.
 	given    map[int]int
 	placedAs map[int]candidate
 	// room is reserved, by region, for instances that are being revoked.
@@ -47,8 +47,8 @@ type candidate struct {
 	// reason is why the region is refused, empty if it is not.
 	reason string
 	// nearReason is the reason of the first required near clause that refuses the
-	// region, even where reason is another one; near and distance are the clause
-	// and the distance that broke it.
+	// region, even where reason is another one; near is that clause, and distance
+	// the distance that broke it.
 	nearReason string
 	near       *Near
 	distance   target
@@ -71,7 +71,7 @@ type candidate struct {
 // refuse excludes the region.
 func (c *candidate) refuse(reason string) { c.reason, c.score, c.terms = reason, 0, nil }
 
-// why says in one line why a region was taken.
+// why returns one line that says why a region was taken.
 func (c *candidate) why() string {
 	var words []string
 	for _, t := range c.terms {
@@ -129,7 +129,7 @@ func (w *work) options() (options []option, usedElsewhere int) {
 	return options, used
 }
 
-// homes are the indices of the regions that have instances of the group.
+// homes returns the indices of the regions that have instances of the group.
 func (w *work) homes() map[int]bool {
 	out := map[int]bool{}
 	for _, c := range w.candidates {
@@ -198,7 +198,7 @@ func (w *work) copy() *work {
 	return &c
 }
 
-// unplaced is how many instances of all groups have no owner.
+// unplaced returns how many instances of all groups have no owner.
 func unplaced(works []*work) int {
 	n := 0
 	for _, w := range works {

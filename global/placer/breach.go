@@ -15,8 +15,8 @@ import (
 const replanBreach = time.Minute
 
 // updateProbeDemand computes which pairs of regions the near rules of jobs ask
-// about, and makes the regions get their peers again whose demand has changed.
-// The lock is held.
+// about. Regions for which the demand has changed get their peers again. The lock
+// is held.
 func (p *Placer) updateProbeDemand() {
 	st := p.st
 	st.ProbeDemandStale = false
@@ -68,8 +68,8 @@ func (p *Placer) followBreaches(now time.Duration) {
 	}
 }
 
-// addBreachEvents adds an event for each breach that has become sustained and
-// for each that was and is no longer. It returns whether there were any.
+// addBreachEvents adds an event for each breach that has become sustained and for
+// each breach that is no longer sustained. It returns whether there were any.
 func addBreachEvents(events state.Events, k state.JobKey, was, is []place.Breach) (changed bool) {
 	has := func(in []place.Breach, b place.Breach) bool {
 		return slices.ContainsFunc(in, func(o place.Breach) bool {

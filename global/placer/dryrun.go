@@ -120,13 +120,13 @@ func slotsAfter(slots []region.Slot, plan place.Plan, k state.JobKey) []*nusav1.
 }
 
 const (
-	// askRounds bounds how often a dry run asks regions: an answer may bring
-	// regions in that did not matter before.
+	// askRounds bounds how often a dry run asks regions: with an answer, other
+	// regions may become candidates.
 	askRounds = 3
 	// askRegions bounds the regions that a round asks.
 	askRegions = 16
-	// askDeadline is the time for a round; of regions that do not answer in time
-	// the reports count.
+	// askDeadline is the time for a round. For a region that does not answer in
+	// time, the report is used.
 	askDeadline = 2 * time.Second
 )
 
@@ -136,14 +136,14 @@ type regionAnswers struct {
 	job      state.JobKey
 	spec     *nusav1.JobSpec
 	snapshot place.Snapshot
-	hashes   map[string]uint64 // of the asks, by group
+	hashes   map[string]uint64 // hashes of the asks, by group
 	// byRegion has nil for a region that was asked and did not answer.
 	byRegion map[string]*nusav1.Explanation
 }
 
-// planWithAnswers plans the snapshot of a dry run. A report counts an ask
-// exactly only once a job has the ask, and gives a reason why nothing fits but
-// no remedy: the regions that matter are asked for both.
+// planWithAnswers plans the snapshot of a dry run. A report has an exact count for
+// an ask only once a job has the ask, and it gives the reason why nothing fits but
+// no remedy. So the regions that matter are asked for both.
 func planWithAnswers(ctx context.Context, st *state.State, k state.JobKey, spec *nusav1.JobSpec, snapshot place.Snapshot) (place.Plan, *regionAnswers) {
 	a := &regionAnswers{st: st, job: k, spec: spec, snapshot: snapshot, hashes: map[string]uint64{}, byRegion: map[string]*nusav1.Explanation{}}
 	for _, j := range snapshot.Jobs {
@@ -165,8 +165,8 @@ func planWithAnswers(ctx context.Context, st *state.State, k state.JobKey, spec 
 	return plan, a
 }
 
-// unsure returns the regions that would get instances on the ground of an
-// estimate, or that would get none for lack of room.
+// unsure returns the regions that would get instances because of an estimate, or
+// that would get none for lack of room.
 func (a *regionAnswers) unsure(plan place.Plan) (out []string) {
 	for _, g := range plan.Groups {
 		hash, own := a.hashes[g.Group]
@@ -223,7 +223,7 @@ func (a *regionAnswers) conn(name string) *grpc.ClientConn {
 	return nil
 }
 
-// takeAnswer replaces the estimates in a region's snapshot with its answer.
+// takeAnswer replaces the estimates in a region's snapshot by the region's answer.
 func (a *regionAnswers) takeAnswer(r *place.Region, answer *nusav1.Explanation) {
 	for _, g := range answer.GetGroups() {
 		hash, known := a.hashes[g.GetGroup()]
@@ -244,9 +244,9 @@ func (a *regionAnswers) takeAnswer(r *place.Region, answer *nusav1.Explanation) 
 }
 
 // answersSpec says that a region's answer is about the spec of the request. A
-// region of an earlier version does not know the question and explains the
-// version that it has, with the wanted and the running instances and each node.
-// If it has none of the job, it explains the spec, but each node too.
+// region of an earlier version ignores the spec and explains the version that it
+// has, with the wanted and the running instances and each node. If it has nothing
+// of the job, it explains the spec, but each node too.
 func answersSpec(g *nusav1.GroupExplanation) bool {
 	return len(g.GetRegions()) == 1 && g.GetDesired() == 0 && g.GetRegions()[0].GetTaken() == 0 && len(g.GetNodes()) == 0
 }

@@ -47,7 +47,7 @@ func (p *Placer) purgeable() (keys []state.JobKey) {
 	return keys
 }
 
-// result is how a run of a job ended.
+// result says how a run of a job ended.
 type result struct {
 	key    state.JobKey
 	record *nusav1.ResultRecord
@@ -66,7 +66,7 @@ func (p *Placer) storeResults(ctx context.Context) error {
 		if err != nil {
 			p.st.Lock()
 			for _, left := range results[i:] {
-				p.st.Ended[left.key] = struct{}{} // again at the next wake
+				p.st.Ended[left.key] = struct{}{} // retried at the next wake
 			}
 			p.st.Unlock()
 			return fmt.Errorf("store the result of %s: %w", r.key, err)
@@ -102,9 +102,9 @@ func (p *Placer) newResults() (out []result) {
 // maxResult bounds a stored result in bytes, well within a transaction.
 const maxResult = 512 << 10
 
-// boundStatus cuts a status to what is stored: it drops the slots, which are
-// shown as they are now, and where there are too many reasons and regions it
-// drops all but the sums.
+// boundStatus cuts a status to the part that is stored. It drops the slots, which
+// are shown as they are now. If there are too many reasons and regions, it keeps
+// only the sums.
 func boundStatus(s *nusav1.JobStatus) *nusav1.JobStatus {
 	for _, g := range s.GetGroups() {
 		g.Slots = nil

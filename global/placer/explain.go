@@ -25,8 +25,8 @@ const asIfNew = "the decision is no longer stored: explained as if placed now, w
 const maxNearResults = 4096
 
 // Explain returns the latest decision about each group of a job (group "" =
-// all), or the decision that would be made now where the latest is no longer
-// held. It returns false when there is no such job.
+// all). Where the latest decision is no longer stored, it returns the decision
+// that would be made now. It returns false when there is no such job.
 func Explain(st *state.State, k state.JobKey, group string) (*nusav1.Explanation, bool) {
 	now := st.Clock()
 	last, ok := readDecisions(st, k)
@@ -58,9 +58,9 @@ func Explain(st *state.State, k state.JobKey, group string) (*nusav1.Explanation
 	return out, true
 }
 
-// AddRemedies asks the regions that lack room, as a dry run does, which change
-// would make one more instance fit, for the groups of an explanation with
-// unplaced instances.
+// AddRemedies adds remedies for the groups with unplaced instances: it asks the
+// regions that lack room, as a dry run does, which change would make one more
+// instance fit.
 func AddRemedies(ctx context.Context, st *state.State, k state.JobKey, out *nusav1.Explanation) {
 	if !slices.ContainsFunc(out.GetGroups(), func(g *nusav1.GroupExplanation) bool { return g.GetUnplaced() > 0 }) {
 		return
@@ -84,8 +84,8 @@ func AddRemedies(ctx context.Context, st *state.State, k state.JobKey, out *nusa
 	}
 }
 
-// lastDecisions is what is held about a job's groups, how the job is now, and a
-// snapshot to decide the rest again (empty if nothing is missing).
+// lastDecisions holds the stored decisions about a job's groups, the job as it is
+// now, and a snapshot to decide the rest again (empty if nothing is missing).
 type lastDecisions struct {
 	held     map[string]state.Decision
 	status   *nusav1.JobStatus
@@ -125,8 +125,8 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 	return out, true
 }
 
-// unsatisfied says that instances have no region or are lost there: the caller
-// wants to know the obstacle.
+// unsatisfied says that instances have no region or are lost in their region, so
+// that the caller wants to know the obstacle.
 func (d *lastDecisions) unsatisfied() bool {
 	for _, g := range d.status.GetGroups() {
 		if g.GetUnowned()+g.GetCounts().GetLost() > 0 {
@@ -252,8 +252,8 @@ func bounds(j *state.Job) map[string][]*nusav1.NearBound {
 	return out
 }
 
-// addRolloutWait adds to the verdict about a region that has instances why a new
-// version waits there.
+// addRolloutWait adds to the verdict about a region with instances the reason why
+// a new version waits there.
 func addRolloutWait(r *nusav1.RegionVerdict, waits map[string]string) {
 	if why := waits[r.GetRegion()]; why != "" && r.GetTaken() > 0 {
 		r.Message = strings.TrimPrefix(r.GetMessage()+"; "+why, "; ")

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// planJobs bounds the jobs of one plan. The rest comes right after, so that
+	// planJobs bounds the jobs of one plan. The next plan follows at once, so that
 	// jobs which wait for room do not keep others from being planned.
 	planJobs = 2048
-	// fullPlanJobs is up to how many jobs a plan explains every region; beyond it
-	// an explanation is made when a caller asks.
+	// fullPlanJobs is the greatest number of jobs for which a plan explains every
+	// region. With more jobs an explanation is made when a caller asks.
 	fullPlanJobs = 64
 	// actionsPerCommit keeps the writes of a request (three for a split) within
 	// one transaction.
 	actionsPerCommit = 40
-	// explanationsRetained is of how many jobs the full explanation is retained.
+	// explanationsRetained bounds the jobs whose full explanation is retained.
 	explanationsRetained = 4096
 )
 
@@ -33,7 +33,8 @@ const (
 type Config struct {
 	State  *state.State
 	Commit *state.Committer
-	// DemandInterval is how often the demand for probes is computed at most.
+	// DemandInterval is the least time between two computations of the demand for
+	// probes.
 	DemandInterval time.Duration
 	Log            *slog.Logger
 	// ObservePlan gets the duration of each plan, ObserveActions the actions that
@@ -48,8 +49,9 @@ type Placer struct {
 	st    *state.State
 	woken chan struct{} // capacity 1
 
-	// The state's lock guards these: the jobs with full explanations, oldest
-	// first; when breaches were last followed and the demand for probes computed.
+	// The state's lock guards these fields: the jobs with full explanations, oldest
+	// first; when breaches were last followed; when the demand for probes was last
+	// computed.
 	explained  []state.JobKey
 	breachesAt time.Duration
 	demandAt   time.Duration
@@ -81,7 +83,7 @@ func (p *Placer) Run(ctx context.Context) error {
 			switch err := work(ctx); {
 			case err == nil:
 			case errors.Is(err, state.ErrQueueFull):
-				p.Wake() // the queue drains by itself
+				p.Wake() // try again: the queue empties meanwhile
 			default:
 				return err
 			}
@@ -90,7 +92,7 @@ func (p *Placer) Run(ctx context.Context) error {
 	}
 }
 
-// Tick does what time alone brings about. It is called once in each report
+// Tick makes the changes that depend only on time. It is called once in each report
 // interval.
 func (p *Placer) Tick() {
 	p.st.Lock()
@@ -209,7 +211,7 @@ func pastTense(k place.Kind) string {
 	return "revoking"
 }
 
-// subscribe makes regions get the jobs' asks when the asks are others now.
+// subscribe sends the jobs' asks to the regions when the asks have changed.
 func (p *Placer) subscribe() {
 	p.st.Lock()
 	defer p.st.Unlock()

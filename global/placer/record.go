@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 )
 
-// record remembers the decisions of a plan about the jobs that it was made for,
-// and takes jobs that need nothing more off the pending set. full says that the
+// record stores the decisions of a plan about the jobs that it was made for, and
+// removes jobs that need nothing more from the pending set. full says that the
 // plan explains every region. The lock is held.
 func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) {
 	st, now := p.st, p.st.Clock()
@@ -49,8 +49,8 @@ func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) 
 	st.Demand.CountWaiting(st.Pending, st.Jobs)
 }
 
-// recordUnplaced remembers which groups a plan left with instances without a
-// region, and which regions it asks to hold instances. The lock is held.
+// recordUnplaced stores which groups have instances without a region after a plan,
+// and which regions the plan asks to hold instances. The lock is held.
 func recordUnplaced(st *state.State, plan place.Plan, now time.Duration) {
 	for _, g := range plan.Groups {
 		if j := st.Jobs[state.JobKey{Namespace: g.Namespace, Name: g.Job}]; j != nil && g.Unplaced > 0 {
@@ -64,7 +64,7 @@ func recordUnplaced(st *state.State, plan place.Plan, now time.Duration) {
 	}
 }
 
-// boundExplanations counts a job in that gets a full explanation, and drops the
+// boundExplanations counts a job that gets a full explanation, and drops the
 // regions from the oldest explanation beyond the bound. The lock is held.
 func (p *Placer) boundExplanations(k state.JobKey) {
 	p.explained = append(p.explained, k)
@@ -80,8 +80,8 @@ func (p *Placer) boundExplanations(k state.JobKey) {
 	p.explained = p.explained[1:]
 }
 
-// recordMoves remembers what a plan decided about sustained breaches. The lock
-// is held.
+// recordMoves stores what a plan decided about sustained breaches. The lock is
+// held.
 func (p *Placer) recordMoves(plan place.Plan, jobs map[state.JobKey]seen, now time.Duration) {
 	for k := range jobs {
 		if j := p.st.Jobs[k]; j != nil && len(j.Breaches) > 0 {
@@ -96,8 +96,8 @@ func (p *Placer) recordMoves(plan place.Plan, jobs map[state.JobKey]seen, now ti
 	}
 }
 
-// recordRolloutWaits remembers which regions wait with a new version. It returns
-// them by job. The lock is held.
+// recordRolloutWaits stores which regions wait with a new version. It returns them
+// by job. The lock is held.
 func (p *Placer) recordRolloutWaits(plan place.Plan, jobs map[state.JobKey]seen) map[state.JobKey]map[string]string {
 	waits := rolloutWaits(plan)
 	for k := range jobs {

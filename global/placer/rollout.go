@@ -30,7 +30,7 @@ func (p *Placer) evaluateRollouts(ctx context.Context) error {
 		if err := p.applyRollout(ctx, r); err != nil {
 			p.st.Lock()
 			for _, left := range decided[i:] {
-				p.st.Rollouts[left.key] = struct{}{} // again at the next wake
+				p.st.Rollouts[left.key] = struct{}{} // retried at the next wake
 			}
 			p.st.Unlock()
 			return fmt.Errorf("rollout of %s: %w", r.key, err)

@@ -26,9 +26,9 @@ func regionsSnapshot(st *state.State) place.Snapshot {
 	return out
 }
 
-// snapshotOf returns what the next plan depends on: those of the jobs that are
-// still pending, and other jobs whose latest slots are not in the regions'
-// reports yet. The lock is held.
+// snapshotOf returns what the next plan depends on: the listed jobs that are still
+// pending, and other jobs whose latest slots are not in the regions' reports yet.
+// The lock is held.
 func snapshotOf(st *state.State, keys []state.JobKey) (place.Snapshot, map[state.JobKey]seen) {
 	out := regionsSnapshot(st)
 	jobs := make(map[state.JobKey]seen, len(keys))
@@ -60,7 +60,7 @@ func snapshotOf(st *state.State, keys []state.JobKey) (place.Snapshot, map[state
 			continue
 		}
 		other := j.ToPlace()
-		other.Breaches = nil // they are planned when the job is pending
+		other.Breaches = nil // moves are planned only when the job itself is pending
 		out.Jobs = append(out.Jobs, other)
 	}
 	return out, jobs

@@ -20,7 +20,7 @@ const (
 	// IgnoredPartial: accepted, but only a part of a slot. The region answers
 	// for the rest, and then repeats this answer for what is left of the slot.
 	IgnoredPartial Ignored = "partial"
-	// IgnoredNotAsked: stopped, revoked or kept, although that was not ordered.
+	// IgnoredNotAsked: stopped, revoked or kept, although the slot had no such order.
 	IgnoredNotAsked Ignored = "not_asked"
 	// IgnoredMalformed: an empty range, no generation, or a state that is not
 	// an answer.
@@ -43,7 +43,7 @@ type Outcome struct {
 // (see Change), or cover several slots of one generation. Rejected, returned,
 // revoked and stopped indices lose their owner. Accepted and done only advance
 // the state. Kept indices get a new offer to the same region, so that earlier
-// answers to the revoke are void. Repeating an answer changes nothing.
+// answers to the revoke are ignored. Repeating an answer changes nothing.
 func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 	if a.From < 0 || a.From >= a.To || a.Generation <= 0 || !a.State.isAnswer() {
 		return Outcome{Ignored: IgnoredMalformed}
@@ -101,8 +101,8 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, released bool,
 		middle.Desired, middle.UnlessConnected, middle.Generation = DesiredRun, false, 0
 		return replace(s, from, to, &middle), false, IgnoredNone
 	case Rejected, Returned:
-		// The region has given these instances up for good, whatever was
-		// ordered. An instance that is done has nothing left to give up.
+		// The region has given these instances up for good, whatever the desired state
+		// is. An instance that is done has nothing left to give up.
 		if s.State == Done {
 			return nil, false, IgnoredRepeated
 		}
@@ -112,9 +112,9 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, released bool,
 
 // replace puts middle (nil = nothing) in the place of from ≤ i < to of s. The
 // part that keeps the key of s is still the same offer. A part with a key of
-// its own becomes a new offer with a new generation: the region may have sent
-// an answer that returns some of the part, and forgets that answer with the old
-// range. The new generation makes that answer void.
+// its own becomes a new offer with a new generation. The region may have sent an
+// answer that returns some of that part, and it forgets that answer with the old
+// range. With the new generation, that answer is ignored.
 func replace(s Slot, from, to int, middle *Slot) []Change {
 	var parts []Slot
 	add := func(part Slot, from, to int) {

@@ -36,7 +36,7 @@ type message struct {
 	slots    []region.Slot
 }
 
-// dice draws a seed and then throws evenly: rapid's own draws prefer small
+// dice draws a seed for uniform random numbers: rapid's own draws prefer small
 // values, which makes worlds with few events.
 func dice(t *rapid.T) *rand.Rand {
 	return rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
@@ -92,7 +92,7 @@ func (f *federation) place(fits func(name string) int) place.Plan {
 	return plan
 }
 
-// ordersOf is the full set of a region's slots.
+// ordersOf returns the full set of a region's slots.
 func (f *federation) ordersOf(name string) message {
 	m := message{position: f.revision}
 	for _, s := range f.slots {

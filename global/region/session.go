@@ -28,8 +28,8 @@ type State struct {
 	Stream uint64
 	// LastSeen is when the live stream last asked for a lease, or began.
 	LastSeen time.Duration
-	// LeaseEnd is when the region's lease has ended for sure, even by a clock
-	// that runs 1 % slower than this server's.
+	// LeaseEnd is when the region's lease has certainly ended, even by a clock that
+	// runs 1 % slower than this server's.
 	LeaseEnd time.Duration
 	// DisconnectedAt is when the region's last stream ended, or when this
 	// server became active; meaningful while Stream is 0.
@@ -55,8 +55,8 @@ func Open(c Config, r Record, now time.Duration) State {
 	}
 }
 
-// withDrift is how long the grantor has to wait until a lease has ended for
-// sure: both clocks may be 1 % off.
+// withDrift returns how long the grantor has to wait until a lease has certainly
+// ended: both clocks may be 1 % off.
 func withDrift(lease time.Duration) time.Duration { return lease + lease/50 }
 
 // Record is the durable part of the state.
@@ -180,8 +180,8 @@ func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
 		}
 		return s.disconnect(now, "its stream ended")
 	case Tick:
-		// A live master asks several times a lease. A master that does not ask
-		// has lost its leadership or its connection.
+		// A live master requests several leases within the length of one. A master that
+		// requests none has lost its leadership or its connection.
 		if !s.Connected() || now-s.LastSeen <= c.Lease {
 			return s, nil
 		}

@@ -9,8 +9,8 @@ import (
 
 // SlotState is the state of a stored slot, or of an answer. Rejected, returned,
 // revoked and stopped are never stored: such an answer takes indices out of a
-// slot. Kept is never stored either: that answer makes a new offer. The wire
-// enum is SLOT_STATE_ + upper case.
+// slot. Kept is never stored either: its indices get a new offer. The wire enum is
+// SLOT_STATE_ + upper case.
 type SlotState string
 
 // Stored states only advance: offered → accepted → done.
@@ -72,10 +72,9 @@ type Slot struct {
 	System  bool
 	State   SlotState
 	Desired Desired
-	// Generation is the etcd revision of the offer; 0 in a Put means "the
-	// revision of this transaction". When a slot is split, the part under the
-	// old key keeps the generation, and every part under a new key gets a new
-	// one.
+	// Generation is the etcd revision of the offer; 0 in a Put means the revision
+	// of this transaction. When a slot is split, the part with the old key keeps
+	// the generation, and every part with a new key gets a new generation.
 	Generation int64
 	// Revision is the etcd revision of the stored record's last change, for the
 	// compare of the next one; 0 = not stored.

@@ -12,8 +12,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// apply takes a written or loaded record (nil = removed) into the state. The
-// lock is held.
+// apply changes the state by a written or loaded record (nil = removed). The lock
+// is held.
 func (st *State) apply(key string, msg proto.Message, revision int64) {
 	switch {
 	case strings.HasPrefix(key, jobPrefix):
@@ -149,8 +149,8 @@ func (st *State) removeOrder(s region.Slot, revision int64) {
 	}
 }
 
-// applyCheckpoint takes a chunk of a region's checkpoint. Summaries in it count
-// only while loading: later ones come from the region.
+// applyCheckpoint adds a chunk of a region's checkpoint. Its summaries count only
+// while the state is loaded: later summaries come from the region.
 func (st *State) applyCheckpoint(key string, rec *nusav1.CheckpointRecord) {
 	name, chunk, _ := strings.Cut(key, "/")
 	n, err := strconv.Atoi(chunk)
@@ -169,12 +169,12 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 	if rec == nil {
 		if r != nil {
 			delete(st.Regions, name)
-			// Another cluster may get the name, and counts from 1 again.
+			// Another cluster may get the name, and its numbers start from 1.
 			for _, j := range st.Jobs {
 				delete(j.Summaries, name)
 			}
 			st.RegionsChanged()
-			// At once, before another region gets the name.
+			// The rows must go before another region gets the name.
 			st.Latency.DropRemovedRegions()
 		}
 		return
@@ -191,12 +191,12 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 	st.RegionsChanged()
 }
 
-// applyOrigin takes a record and makes every region get the table again. The
-// lock is held.
+// applyOrigin stores a record and makes every region get the table again. The lock
+// is held.
 func (st *State) applyOrigin(domain string, rec *nusav1.OriginRecord, revision int64) {
 	st.Origins.set(domain, rec, revision)
 	if st.loading {
-		return // Load makes the table at the end
+		return // Load makes the table once, at its end
 	}
 	if err := st.Origins.rebuild(); err != nil {
 		return // the record was checked before it was written; the table stays

@@ -59,9 +59,9 @@ func (t *Tx) RecordAnswer(key string, fingerprint []byte, resp *nusav1.SubmitRes
 	return t.putNew(storeKey, &nusav1.IdempotencyRecord{Fingerprint: fingerprint, Response: proto.CloneOf(resp)}, idempotencyTTL)
 }
 
-// Audit stores who changed what, for a month. The key holds a number: changes
-// within one tick of the clock, in several transactions too, get keys of their
-// own. A key that is taken would refuse the whole change.
+// Audit stores who changed what, for a month. The key holds a number, so changes
+// within one tick of the clock get distinct keys, also in several transactions. A
+// repeated key would refuse the whole change.
 func (t *Tx) Audit(kind, subject, message string) error {
 	now := time.Now()
 	t.State.audits++

@@ -65,7 +65,7 @@ func (c Checkpoints) store(ctx context.Context, name string) error {
 		_, err := c.Commit.Do(ctx, func(t *Tx) error {
 			rec, _ := t.Region(name)
 			switch {
-			case rec == nil: // removed meanwhile
+			case rec == nil: // the region was removed meanwhile
 				return nil
 			case i >= len(chunks):
 				return t.deleteUnchecked(key)

@@ -15,11 +15,11 @@ import (
 
 // Bounds of the committer.
 const (
-	// commitQueue is how many requests wait for a transaction at most.
+	// commitQueue bounds the requests that wait for a transaction.
 	commitQueue = 1024
-	// commitRequests is how many requests share a transaction at most.
+	// commitRequests bounds the requests that share a transaction.
 	commitRequests = 512
-	// commitOps leaves one compare of a transaction to the election key.
+	// commitOps leaves room for the compare of the election key.
 	commitOps = store.MaxTxnOps - 1
 	// commitBytes is the most that a shared transaction writes.
 	commitBytes = store.MaxTxnBytes - 64*1024
@@ -95,7 +95,7 @@ func NewCommitter(st *State, s store.Store, guard store.Compare) *Committer {
 func (c *Committer) Waiting() int { return len(c.queue) }
 
 // Do waits until prepare's changes are durable and returns their revision. When
-// ctx ends first, it is unknown whether they will be.
+// ctx ends first, it is unknown whether the changes will be durable.
 func (c *Committer) Do(ctx context.Context, prepare func(*Tx) error) (int64, error) {
 	return c.Begin(prepare)(ctx)
 }
@@ -174,8 +174,8 @@ type batch struct {
 	tx       *Tx
 	members  []commitRequest
 	refused  []commitRequest
-	refusals []error // of refused
-	// carry is the request that did not fit any more.
+	refusals []error // one for each refused request
+	// carry is the first request that did not fit; it goes into the next batch.
 	carry *commitRequest
 }
 
@@ -205,7 +205,7 @@ func (b *batch) add(req commitRequest) {
 	b.refused, b.refusals = append(b.refused, req), append(b.refusals, err)
 }
 
-// collect gathers first and the waiting requests that fit.
+// collect returns a batch of first and the waiting requests that fit.
 func (c *Committer) collect(first commitRequest) *batch {
 	b := &batch{tx: NewTx(c.st)}
 	c.st.Lock()

@@ -17,12 +17,12 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// gatedStore counts transactions and lets each through when the gate gives way.
+// gatedStore counts transactions, and holds each one until the gate opens.
 type gatedStore struct {
 	store.Store
 	gate chan struct{}
 	mu   sync.Mutex
-	txns []int // writes of each
+	txns []int // number of writes in each
 }
 
 func (g *gatedStore) Txn(ctx context.Context, c []store.Compare, ops []store.Op) (int64, error) {
@@ -189,7 +189,8 @@ func TestForeignWriteEndsTheTerm(t *testing.T) {
 	}
 }
 
-// TestRequestsSeeEarlierChanges of the same transaction.
+// TestRequestsSeeEarlierChanges: a request sees the changes of earlier requests in
+// the same transaction.
 func TestRequestsSeeEarlierChanges(t *testing.T) {
 	c, g := committing(t)
 	k := JobKey{"default", "api"}

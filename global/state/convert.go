@@ -16,9 +16,8 @@ const (
 	MaxCounts  = 64
 )
 
-// slotFromProto returns a stored slot. The write that offered the slot could
-// not know its own revision, so a generation of 0 stands for the record's
-// revision.
+// slotFromProto returns a stored slot. The write that offered the slot did not know
+// its own revision, so a generation of 0 stands for the record's revision.
 func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 	out := region.Slot{
 		Namespace: s.GetNamespace(), Job: s.GetJob(), Group: s.GetGroup(),
@@ -53,8 +52,8 @@ func SlotToProto(s region.Slot) *nusav1.Slot {
 	return out
 }
 
-// EnumWord returns the cores' word for the name of a wire enum: lower case,
-// without the prefix.
+// EnumWord returns the word that the cores use for a wire enum: its name in lower
+// case, without the prefix.
 func EnumWord(name, prefix string) string {
 	return strings.ToLower(strings.TrimPrefix(name, prefix))
 }
@@ -63,7 +62,7 @@ func enumValue(values map[string]int32, prefix, word string) int32 {
 	return values[prefix+strings.ToUpper(word)]
 }
 
-// ReasonFromProto returns the cores' word for a reason, "" for none.
+// ReasonFromProto returns the word that the cores use for a reason, "" for none.
 func ReasonFromProto(r nusav1.Reason) string {
 	if r == nusav1.Reason_REASON_UNSPECIFIED {
 		return ""
@@ -71,7 +70,7 @@ func ReasonFromProto(r nusav1.Reason) string {
 	return EnumWord(r.String(), "REASON_")
 }
 
-// ReasonToProto returns the reason for the cores' word.
+// ReasonToProto returns the wire enum for a reason of the cores.
 func ReasonToProto(word string) nusav1.Reason {
 	return nusav1.Reason(enumValue(nusav1.Reason_value, "REASON_", word))
 }

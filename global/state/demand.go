@@ -9,8 +9,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxSubscriptions is for how many asks a report says exactly how often they
-// fit, as in federation.proto.
+// maxSubscriptions bounds the asks for which a report has an exact count, as in
+// federation.proto.
 const maxSubscriptions = 256
 
 // Demand is the distinct asks of the groups of all jobs. The state's lock
@@ -33,7 +33,7 @@ type ask struct {
 	waiting int
 }
 
-// add counts a job's asks in.
+// add counts the asks of a job.
 func (d *Demand) add(j *Job) {
 	d.changed = true
 	if d.asks == nil {
@@ -51,7 +51,7 @@ func (d *Demand) add(j *Job) {
 	}
 }
 
-// drop counts a job's asks out.
+// drop removes the asks of a job from the counts.
 func (d *Demand) drop(j *Job) {
 	for _, hash := range j.asks {
 		if a := d.asks[hash]; a != nil {
@@ -83,9 +83,9 @@ func (d *Demand) CountWaiting(pending JobSet, jobs map[JobKey]*Job) {
 	}
 }
 
-// Subscribe chooses the asks that reports shall count exactly: those that wait
-// first, then those that most groups have. It returns whether they are others
-// than before.
+// Subscribe chooses the asks that reports shall count exactly: first the asks of
+// waiting groups, then those of the most groups. It returns whether the choice has
+// changed.
 func (d *Demand) Subscribe() (changed bool) {
 	if !d.changed {
 		return false

@@ -41,8 +41,8 @@ func encodeSpec(rec *nusav1.JobRecord) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(rec.GetJob().GetSpec())
 }
 
-// RunOf returns the run of a job whose record has that revision (0 = that of
-// the transaction that writes it).
+// RunOf returns the run of a job whose record has the given revision; 0 means the
+// revision of the transaction that writes the record.
 func RunOf(rec *nusav1.JobRecord, revision int64) int64 {
 	if run := rec.GetJob().GetRun(); run != 0 {
 		return run

@@ -14,7 +14,7 @@ import (
 // lock guards it.
 type Job struct {
 	Key JobKey
-	// Record is nil while slots of a job remain that is gone itself.
+	// Record is nil when the job is gone and only slots of it remain.
 	Record   *nusav1.JobRecord
 	Revision int64
 	// encodedSpec is the encoded JobSpec, as regions get it.
@@ -60,9 +60,9 @@ type Decision struct {
 	Full bool
 }
 
-// keepDecisions keeps the decisions about groups that a new record still has:
-// they put the present instances where they are. What the groups wait for is
-// decided again.
+// keepDecisions keeps the decisions about groups that a new record still has,
+// because they explain where the present instances are. The reasons why instances
+// wait are decided again.
 func (j *Job) keepDecisions(rec *nusav1.JobRecord) {
 	groups := rec.GetJob().GetSpec().GetGroups()
 	for name, d := range j.Decisions {

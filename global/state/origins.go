@@ -33,7 +33,7 @@ func (o *Origins) set(domain string, rec *nusav1.OriginRecord, revision int64) {
 	o.records[domain] = originRecord{rec, revision}
 }
 
-// rebuild makes the table of all records, with their revisions.
+// rebuild makes the table from all records, with their revisions.
 func (o *Origins) rebuild() error {
 	all := make([]*nusav1.OriginRecord, 0, len(o.records))
 	for _, stored := range o.records {
@@ -69,8 +69,8 @@ func (o *Origins) Serving(jobs []place.Job) map[string][]string {
 	return out
 }
 
-// Origin returns a domain's record and the revision of the stored one, as Job
-// does.
+// Origin returns a domain's record as the transaction leaves it, with the revision
+// of the stored one; see Job.
 func (t *Tx) Origin(domain string) (*nusav1.OriginRecord, int64) {
 	if ch, ok := t.find(originKey(domain)); ok {
 		rec, _ := ch.msg.(*nusav1.OriginRecord)

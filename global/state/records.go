@@ -11,8 +11,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Job returns a job's record as the transaction leaves it, with the revision of
-// the stored one (0 when this transaction changes it, or there is none).
+// Job returns a job's record as the transaction leaves it, with the revision of the
+// stored record (0 when this transaction changes the record, or none is stored).
 func (t *Tx) Job(k JobKey) (*nusav1.JobRecord, int64) {
 	if ch, ok := t.find(k.recordKey()); ok {
 		rec, _ := ch.msg.(*nusav1.JobRecord)
@@ -52,7 +52,7 @@ func (t *Tx) DeleteJob(k JobKey) error {
 	return t.deleteUnchecked(k.resultKey())
 }
 
-// PutResult stores how a run of a job ended.
+// PutResult stores the result of a run of a job.
 func (t *Tx) PutResult(k JobKey, rec *nusav1.ResultRecord) error {
 	return t.putUnchecked(k.resultKey(), rec)
 }
@@ -90,7 +90,7 @@ func (t *Tx) Slots(k JobKey, group string) []region.Slot {
 	return out
 }
 
-// Stale says whether a change was decided for another state of its slot.
+// Stale says whether a slot has changed since one of the changes was decided.
 func (t *Tx) Stale(changes []region.Change) bool {
 	for _, c := range changes {
 		var stored int64
@@ -138,8 +138,8 @@ func (t *Tx) CountSlots(region string) int {
 	return n
 }
 
-// Region returns a region's record and the revision of the stored one, as Job
-// does.
+// Region returns a region's record as the transaction leaves it, with the revision
+// of the stored one; see Job.
 func (t *Tx) Region(name string) (*nusav1.Region, int64) {
 	if ch, ok := t.find(regionKey(name)); ok {
 		r, _ := ch.msg.(*nusav1.Region)

@@ -12,16 +12,16 @@ import (
 const (
 	// maxRefusals bounds the remembered refusals of one region.
 	maxRefusals = 1024
-	// refusalRetained is how long a refusal is remembered when no report lifts
-	// it.
+	// refusalRetained is how long a refusal is remembered when no report makes it
+	// obsolete.
 	refusalRetained = time.Minute
 	// maxBackoff is the longest time for which a group is not offered to a region
 	// whose agents decline it.
 	maxBackoff = 5 * time.Minute
 	// reasonDeclined says that agents refused the work although it fits in the
-	// region's view of them, so no report will say when to ask again. The same
-	// holds for reasonCapability from a region whose version does not count with
-	// capabilities, and for reasonNotAllowed.
+	// region's view of them, so no report will say when to offer it again. The same
+	// is true of reasonCapability from a region whose version does not count with
+	// capabilities, and of reasonNotAllowed.
 	reasonDeclined   = "declined"
 	reasonCapability = "capability_missing"
 	reasonNotAllowed = "not_allowed"
@@ -41,7 +41,7 @@ type Refusal struct {
 	reasonOnly bool
 }
 
-// RecordRefusal remembers an answer of the region that gives work of a job back.
+// RecordRefusal remembers an answer by which the region gives work of a job back.
 // The same answer may come twice. interval is how often regions report. The lock
 // is held.
 func (r *Region) RecordRefusal(j *Job, answer region.Answer, now, interval time.Duration) {
@@ -70,8 +70,8 @@ func (r *Region) addRefusal(refusal Refusal, interval time.Duration) {
 	if i := slices.IndexFunc(r.Refusals, same); i >= 0 {
 		if old := r.Refusals[i]; !old.reasonOnly {
 			refusal.times, refusal.backoff = old.times, old.backoff
-			// Without a report in between the group was not offered again: the
-			// answer is another part of the same refusal.
+			// Without a report in between the group was not offered again, so the answer is
+			// another part of the same refusal.
 			if refusal.ReportSequence > old.ReportSequence {
 				refusal.times++
 			}
@@ -87,17 +87,17 @@ func (r *Region) addRefusal(refusal Refusal, interval time.Duration) {
 	}
 }
 
-// declined says that the refusal has one of the reasons that no report lifts;
+// declined says that the reason of the refusal is one that no report makes obsolete;
 // see reasonDeclined.
 func (f Refusal) declined() bool {
 	return f.Reason == reasonDeclined || f.Reason == reasonCapability || f.Reason == reasonNotAllowed ||
 		slices.ContainsFunc(f.Counts, func(c region.CountedReason) bool { return c.Reason == reasonDeclined })
 }
 
-// ExpireRefusals drops the refusals that count no longer and returns whether
-// there were any. A group with a backoff has as long again, and a minute, to be
-// declined once more. The refusals of pending jobs stay: their text says what the
-// job waits for. The lock is held.
+// ExpireRefusals drops the refusals that no longer count and returns whether it
+// dropped any. A refusal with a backoff is kept for twice the backoff and a minute,
+// so that the next refusal of the group can double the backoff. The refusals of
+// pending jobs stay: their text says what the job waits for. The lock is held.
 func (r *Region) ExpireRefusals(pending JobSet, now time.Duration) (some bool) {
 	before := len(r.Refusals)
 	r.Refusals = slices.DeleteFunc(r.Refusals, func(f Refusal) bool {
@@ -107,17 +107,16 @@ func (r *Region) ExpireRefusals(pending JobSet, now time.Duration) (some bool) {
 	return len(r.Refusals) < before
 }
 
-// KeepReasonsOnly forgets refusals except for the texts of their reasons. The
-// lock is held.
+// KeepReasonsOnly keeps only the texts of the refusals' reasons. The lock is held.
 func (r *Region) KeepReasonsOnly() {
 	for i := range r.Refusals {
 		r.Refusals[i].reasonOnly = true
 	}
 }
 
-// ToPlace returns the refusal as it counts now. What agents declined says
-// nothing about other jobs that ask for as much: the obstacle was a secret, a
-// volume or an image.
+// ToPlace returns the refusal as it counts now. Work that agents declined says
+// nothing about other jobs with the same ask: the obstacle was a secret, a volume
+// or an image.
 func (f Refusal) ToPlace(now time.Duration) place.Returned {
 	out := f.Returned
 	out.Backoff = max(0, f.backoff-(now-f.at))

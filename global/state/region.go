@@ -26,7 +26,7 @@ type Region struct {
 	Record   *nusav1.Region
 	Revision int64
 	Life     region.State
-	// Session is the live one, nil while the region is not connected.
+	// Session is the live session, nil while the region is not connected.
 	Session *Session
 	Orders  *link.Outbox[*nusav1.SlotOrder]
 
@@ -87,8 +87,8 @@ func (r *Region) Wake() {
 	}
 }
 
-// EndStream ends the region's stream if effects of a step of its life say so.
-// The lock is held.
+// EndStream ends the region's stream if one of the effects says so. The effects come
+// from a step of the region's session state. The lock is held.
 func (r *Region) EndStream(effects []region.Effect) {
 	for _, e := range effects {
 		if e.Kind == region.End && r.Session != nil && r.Session.Number == e.Stream {

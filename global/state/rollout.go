@@ -11,7 +11,7 @@ import (
 )
 
 // Revertible says that a job's rollouts are evaluated: some group has
-// update.auto_revert, or had it when a version was healthy.
+// update.auto_revert now, or had it in the stored healthy version.
 func (j *Job) Revertible() bool {
 	job := j.Record.GetJob()
 	if job.GetStopped() || job.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
@@ -32,7 +32,7 @@ func asksRevert(spec *nusav1.JobSpec) bool {
 // Rollout returns what is known of the present version's rollout. A version
 // that runs nothing, or nothing of a group with auto_revert, is not healthy: a
 // user who scales to 0 and then submits a version that fails wants the version
-// before both. The lock is held.
+// from before the scaling. The lock is held.
 func (j *Job) Rollout() place.Rollout {
 	status := j.Status()
 	out := place.Rollout{
@@ -57,8 +57,8 @@ func (j *Job) Rollout() place.Rollout {
 	return out
 }
 
-// Reported returns the regions' latest summaries of a job, if the version of a
-// record gives groups other work and has not reached all instances; nil
+// Reported returns the regions' latest summaries of a job if the version of a
+// record changes the work of groups and has not reached all instances; nil
 // otherwise. The lock is held.
 func (j *Job) Reported(rec *nusav1.JobRecord) (out []place.Summary) {
 	rolling := false

@@ -25,8 +25,8 @@ type JobSet map[JobKey]struct{}
 // Messages in it are never changed in place, only replaced: code that read a
 // pointer under the lock may use the message without the lock.
 type State struct {
-	// Mutex guards all fields that change, those of the jobs, regions and
-	// sessions included. "The lock is held" in a comment means this one.
+	// Mutex guards all fields that change, also those of the jobs, regions and
+	// sessions. "The lock is held" in a comment means this lock.
 	sync.Mutex
 	// Epoch numbers this leadership term: the positions of its streams start
 	// with it.
@@ -46,7 +46,7 @@ type State struct {
 	Recent JobSet
 	// Purge are the stopped jobs that an operator wants forgotten.
 	Purge JobSet
-	// Ended are the jobs that may have ended without a stored result.
+	// Ended are the jobs that may have ended and have no stored result.
 	Ended JobSet
 	// Rollouts are the jobs whose rollout has to be evaluated again.
 	Rollouts JobSet
@@ -129,7 +129,7 @@ func (st *State) job(k JobKey) *Job {
 	return j
 }
 
-// forgetIfGone drops a job of which no record is left. The lock is held.
+// forgetIfGone drops a job when none of its records is left. The lock is held.
 func (st *State) forgetIfGone(j *Job) {
 	if j.Record != nil || len(j.Slots) > 0 || j.Result != nil || j.Healthy != nil {
 		return
@@ -159,8 +159,8 @@ func (st *State) RegionsChanged() {
 	}
 }
 
-// ForgetAnswer makes an idempotency key new again, whose record the store has
-// dropped.
+// ForgetAnswer removes an idempotency key whose record the store has dropped, so
+// that the key is new again.
 func (st *State) ForgetAnswer(key string) {
 	st.Lock()
 	defer st.Unlock()

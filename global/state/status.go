@@ -26,8 +26,8 @@ func (j *Job) ToProto() *nusav1.Job {
 	}
 }
 
-// Status sums up slots and summaries. The stored result of a run that has ended
-// stands in for regions that do not report it any more. The lock is held.
+// Status sums up slots and summaries. When a run has ended, its stored result
+// replaces the counts of regions that no longer report them. The lock is held.
 func (j *Job) Status() *nusav1.JobStatus {
 	spec := j.Record.GetJob().GetSpec()
 	out := &nusav1.JobStatus{Groups: make(map[string]*nusav1.GroupStatus, len(spec.GetGroups()))}
@@ -59,7 +59,7 @@ func (j *Job) Status() *nusav1.JobStatus {
 	return out
 }
 
-// standsIn says that a result is that of the present version and run.
+// standsIn says that a result belongs to the present version and run.
 func (j *Job) standsIn(r *nusav1.ResultRecord) bool {
 	job := j.Record.GetJob()
 	return r != nil && !job.GetStopped() && r.GetVersion() == job.GetVersion() &&
@@ -94,8 +94,8 @@ func (s *groupStatus) addPending(reasons []region.CountedReason) {
 	s.status.Pending = append(s.status.Pending, CountsToProto(reasons)...)
 }
 
-// obstacle returns the first pending reason as one line, "" for none: each
-// group's list begins with what is in the way.
+// obstacle returns the first pending reason as one line, "" for none. Each group's
+// list begins with the obstacle.
 func (s *groupStatus) obstacle() string {
 	if len(s.status.Pending) == 0 {
 		return ""
@@ -126,7 +126,7 @@ func (j *Job) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType) *gr
 		if missing := o.instances - counts.Live(c); missing > 0 && (!system || counts.Live(c) == 0) {
 			c.Pending += missing
 		}
-		if !system { // of a system job only the region knows how many there are
+		if !system { // only the region knows how many instances a system job has
 			counts.MoveSurplusToStopping(c, o.instances)
 		}
 		out.Regions[r] = c
@@ -153,8 +153,8 @@ func (j *Job) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType) *gr
 	return s
 }
 
-// owners returns what each region owns of a group, and adds the group's slots
-// to its status.
+// owners returns, by region, the part of a group that the region owns, and adds the
+// group's slots to its status.
 func (j *Job) owners(name string, out *nusav1.GroupStatus) map[string]owned {
 	owners := map[string]owned{}
 	for _, s := range j.SortedSlots() {
@@ -172,7 +172,7 @@ func (j *Job) owners(name string, out *nusav1.GroupStatus) map[string]owned {
 	return owners
 }
 
-// remaining counts the instances that still live in a region that is to run
+// remaining counts the instances that are still live in a region that must run
 // none.
 func remaining(c *nusav1.InstanceCounts) int32 {
 	return c.GetStarting() + c.GetRunning() + c.GetLost()
@@ -213,7 +213,7 @@ func withRegion(name string, reasons []*nusav1.CountedReason) []*nusav1.CountedR
 	return out
 }
 
-// summarize returns the state of the job and one line about what is in the way.
+// summarize returns the state of the job and one line about the obstacle.
 // obstacles are the first pending reasons, by group.
 func (j *Job) summarize(groups map[string]*nusav1.GroupStatus, obstacles map[string]string, behind bool) (nusav1.JobState, string) {
 	rec := j.Record.GetJob()
@@ -246,8 +246,8 @@ func (j *Job) summarize(groups map[string]*nusav1.GroupStatus, obstacles map[str
 	return phase.State(), jobstatus.WithObstacle(summary, obstacles)
 }
 
-// withRolloutWait adds why the job's version has not reached the first of the
-// regions that wait for it.
+// withRolloutWait adds the reason why the job's version has not reached the first
+// of the regions that wait for it.
 func (j *Job) withRolloutWait(summary string) string {
 	names := slices.Sorted(maps.Keys(j.RolloutWaits))
 	if len(names) == 0 {
@@ -282,7 +282,7 @@ func nodesWithout(groups map[string]*nusav1.GroupStatus) string {
 	return strings.Join(parts, "; ")
 }
 
-// stopping says what still has to stop, "" for nothing.
+// stopping returns the instances that still have to stop as text, "" for none.
 func (j *Job) stopping(groups map[string]*nusav1.GroupStatus) string {
 	left := int32(0)
 	for _, g := range groups {

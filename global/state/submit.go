@@ -18,7 +18,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Submit puts a job, unless the stored one is the same and goes on. Submit
+// Submit puts a job, unless the stored job is the same and still runs. Submit
 // decides whether a new run begins, see Job.run in job.proto. encoded is the
 // encoded spec of the request.
 func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav1.SubmitResponse, error) {
@@ -57,7 +57,7 @@ func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 	return &nusav1.SubmitResponse{Version: rec.GetJob().GetVersion(), Changed: true}, nil
 }
 
-// maxDropped is how many slots a submit drops at most, so that the request fits
+// maxDropped bounds the slots that a submit drops, so that the request fits
 // into a transaction. The placer rewrites the others for their regions.
 const maxDropped = 100
 
@@ -73,9 +73,9 @@ func (t *Tx) dropDone(k JobKey) error {
 	return t.ChangeSlots(done[:min(len(done), maxDropped)])
 }
 
-// keepHealthy stores the version before one that asks for auto_revert, when
-// that version ran with all instances and did not ask for auto_revert itself:
-// its rollout was not evaluated, and the new version has to be able to go back.
+// keepHealthy stores the previous version when the new version asks for auto_revert
+// and the previous one did not, and the previous one ran with all instances. Its
+// rollout was not evaluated, and the new version must have a version to revert to.
 func (t *Tx) keepHealthy(k JobKey, old *nusav1.JobRecord, rev int64, next *nusav1.JobSpec) error {
 	j := t.State.Jobs[k]
 	if j == nil || j.Record != old || !asksRevert(next) || old.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
@@ -87,8 +87,8 @@ func (t *Tx) keepHealthy(k JobKey, old *nusav1.JobRecord, rev int64, next *nusav
 	return t.PutHealthy(k, old, RunOf(old, rev))
 }
 
-// Since returns JobRecord.since of a job that goes on in a new version: the
-// version in which each group last got other work.
+// Since returns JobRecord.since of a job that goes on in a new version: for each
+// group the version in which its work last changed.
 func Since(old *nusav1.JobRecord, next *nusav1.Job) map[string]int64 {
 	out := map[string]int64{}
 	was := old.GetJob().GetSpec()
@@ -105,8 +105,8 @@ func Since(old *nusav1.JobRecord, next *nusav1.Job) map[string]int64 {
 }
 
 // checkTypeChange refuses that a job becomes a system job or stops being one.
-// An index of a system job is a node, that of another job is a number, and the
-// slots of the one would take the place of the other's in a region.
+// An index of a system job is a node, that of another job is a number, and both
+// kinds of slots would have the same keys in a region.
 func checkTypeChange(k JobKey, old *nusav1.JobRecord, spec *nusav1.JobSpec) error {
 	const system = nusav1.JobType_JOB_TYPE_SYSTEM
 	was := old.GetJob().GetSpec().GetType()
@@ -133,9 +133,9 @@ func checkRunAgain(k JobKey, req *nusav1.SubmitRequest, old *nusav1.JobRecord, e
 	return nil
 }
 
-// batchEnd returns how a batch job ended whose every instance has ended, and
-// JOB_STATE_UNSPECIFIED for all others. Done slots are proof; the regions'
-// latest summaries say so a moment earlier.
+// batchEnd returns how a batch job ended, if every instance has ended, and
+// JOB_STATE_UNSPECIFIED for all other jobs. Done slots are proof; the regions'
+// latest summaries show the end a moment earlier.
 func (t *Tx) batchEnd(k JobKey) nusav1.JobState {
 	rec, _ := t.Job(k)
 	stored := rec.GetJob()
@@ -167,7 +167,7 @@ func (t *Tx) batchEnd(k JobKey) nusav1.JobState {
 	return nusav1.JobState_JOB_STATE_UNSPECIFIED
 }
 
-// allEnded says that no instance is left that may change.
+// allEnded says that no instance can change any more.
 func allEnded(s *nusav1.JobStatus) bool {
 	for _, g := range s.GetGroups() {
 		if c := g.GetCounts(); c.GetPending()+c.GetStarting()+c.GetRunning()+c.GetLost() > 0 {

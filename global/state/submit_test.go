@@ -47,7 +47,7 @@ func TestChangeRepeatsDoneSlots(t *testing.T) {
 		"web": {Complete: slots}, "other": {Complete: 1}, "going": {Running: 1},
 	}}
 
-	// A version that does not change web's work repeats none of it.
+	// A version that does not change web's work repeats no slot of web.
 	submit := func(revision int64, change func(*nusav1.JobSpec)) {
 		t.Helper()
 		next := proto.CloneOf(spec)

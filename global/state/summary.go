@@ -21,9 +21,9 @@ func SummaryKey(region string, s *nusav1.JobSummary) string {
 	return key
 }
 
-// ApplySummary takes a region's summary of a job unless a newer one is known.
-// It returns whether the summary names other disconnected instances than the
-// one before. The lock is held.
+// ApplySummary stores a region's summary of a job unless a newer one is known. It
+// returns whether the disconnected instances in the summary differ from those of
+// the one before. The lock is held.
 func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedChanged bool) {
 	k := JobKey{sum.GetNamespace(), sum.GetJob()}
 	j := st.Jobs[k]
@@ -58,7 +58,7 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 }
 
 // setDisconnected replaces the disconnected instances of a job and returns
-// whether they are others than before.
+// whether they have changed.
 func (r *Region) setDisconnected(k JobKey, instances []*nusav1.DisconnectedInstances) (changed bool) {
 	old, had := r.Disconnected[k]
 	if r.Disconnected == nil {
@@ -68,10 +68,10 @@ func (r *Region) setDisconnected(k JobKey, instances []*nusav1.DisconnectedInsta
 	return !had || !slices.EqualFunc(old, instances, func(a, b *nusav1.DisconnectedInstances) bool { return proto.Equal(a, b) })
 }
 
-// DisconnectedOf returns the instances of a job that may still run on lost
-// nodes, as connected regions report: only those can be asked to give them up.
-// Reports about slots that have changed meanwhile do not count. The lock is
-// held.
+// DisconnectedOf returns the instances of a job that may still run on lost nodes.
+// Only connected regions count, because only they can be asked to give the
+// instances up. Reports about slots that have changed meanwhile do not count. The
+// lock is held.
 func (st *State) DisconnectedOf(j *Job) []place.Disconnected {
 	var out []place.Disconnected
 	seen := map[string]bool{}
@@ -95,8 +95,8 @@ func (st *State) DisconnectedOf(j *Job) []place.Disconnected {
 	return out
 }
 
-// summary returns the summary that a region's set holds under a key, nil for
-// the region's own jobs and for jobs that are gone. The lock is held.
+// summary returns the summary that a region's set has under a key, nil for the
+// region's own jobs and for jobs that are gone. The lock is held.
 func (st *State) summary(key, region string) *nusav1.JobSummary {
 	namespace, name, _ := strings.Cut(key, "/")
 	if j := st.Jobs[JobKey{namespace, name}]; j != nil {

@@ -9,8 +9,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestDisconnectedInstancesChange only when a region reports others than before: a
-// summary that repeats them is no reason to plan again.
+// TestDisconnectedInstancesChange: the set of disconnected instances changes only
+// when a region reports other instances. A summary that repeats them causes no plan.
 func TestDisconnectedInstancesChange(t *testing.T) {
 	st := New("e", func() time.Duration { return 0 }, time.Second)
 	r, k := &Region{Name: "alpha"}, JobKey{"default", "api"}

@@ -149,8 +149,8 @@ func (j *Job) ToPlace() place.Job {
 	return out
 }
 
-// notRunning counts, by group, the instances that have a region, are to run and
-// do not. Instances that are being revoked are not among them.
+// notRunning counts, by group, the instances that have a region and should run, but
+// do not run. Instances that are being revoked do not count.
 func (j *Job) notRunning() map[string]int {
 	out := map[string]int{}
 	for name, g := range j.Status().GetGroups() {

@@ -14,7 +14,7 @@ type txChange struct {
 	value []byte
 	ttl   time.Duration
 	// known is the revision at which the state knows the key. The store refuses
-	// the transaction if the key has another one, unless unchecked.
+	// the transaction if the key has another revision, unless unchecked.
 	known     int64
 	unchecked bool
 }
@@ -83,12 +83,13 @@ func (t *Tx) set(ch txChange) error {
 	return nil
 }
 
-// putUnchecked writes a record that only this kind of request writes.
+// putUnchecked writes a record without a compare: only one kind of request writes
+// such records.
 func (t *Tx) putUnchecked(key string, m proto.Message) error {
 	return t.set(txChange{key: key, msg: m, unchecked: true})
 }
 
-// deleteUnchecked removes such a record.
+// deleteUnchecked removes a record that putUnchecked wrote.
 func (t *Tx) deleteUnchecked(key string) error { return t.set(txChange{key: key, unchecked: true}) }
 
 // putNew writes a record that must not exist.

@@ -12,23 +12,24 @@ import (
 )
 
 const (
-	// attemptsRetained is how long it is remembered which regions were asked to
+	// attemptsRetained is how long the placer remembers which regions were asked to
 	// hold a group.
 	attemptsRetained = 24 * time.Hour
 	// MaxDisconnected bounds the ranges of a job's instances that are
 	// disconnected at one region, and those that regions gave up lately.
 	MaxDisconnected = 256
-	// releasedFor is how long the instances that a region gave up have
-	// precedence over others that wait: some reports, in case the reports do not
-	// show at once the room that was reserved for them.
+	// releasedFor is how long instances that a region gave up have precedence over
+	// other waiting instances. It lasts several reports, in case the reports do not
+	// show the room that was reserved for them at once.
 	releasedFor = time.Minute
 )
 
-// unplacedGroup is what is remembered of a group that has had instances without a
-// region. It is soft: a new active server starts from the beginning.
+// unplacedGroup remembers since when a group has had instances without a region. It
+// is soft: a new active server starts without it.
 type unplacedGroup struct {
-	// since is when the group began to have such instances; an offer that is
-	// given back does not end that. lastSeen is when a plan last found some.
+	// since is when the group began to have such instances. An offer that is
+	// given back does not reset it. lastSeen is when a plan last found such
+	// instances.
 	since, lastSeen time.Duration
 	// triedAt is when regions were asked to hold an instance, by region;
 	// reservedAt is the latest of these times.
@@ -70,7 +71,7 @@ func (j *Job) forgetUnplaced(rec *nusav1.JobRecord) {
 	maps.DeleteFunc(j.unplaced, func(name string, _ *unplacedGroup) bool { return groups[name] == nil })
 }
 
-// Groups returns the job's groups with how long they have waited. The lock is
+// Groups returns the job's groups, each with how long it has waited. The lock is
 // held.
 func (j *Job) Groups(now time.Duration) []place.Group {
 	if len(j.unplaced) == 0 && len(j.released) == 0 {

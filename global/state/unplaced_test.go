@@ -24,8 +24,9 @@ func TestRemovedGroupsStopWaiting(t *testing.T) {
 	}
 }
 
-// TestReleasedInstancesComeFirst for a while: only revoked ones, the latest answer
-// for each index, bounded.
+// TestReleasedInstancesComeFirst: released instances come first for a while. Only
+// revoked instances are released, the latest answer for each index counts, and the
+// list is bounded.
 func TestReleasedInstancesComeFirst(t *testing.T) {
 	now := time.Duration(0)
 	j := &Job{PlaceJob: place.Job{Groups: []place.Group{{Name: "web"}, {Name: "db"}}}}

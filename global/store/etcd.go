@@ -21,7 +21,7 @@ import (
 )
 
 // opTimeout bounds every operation: a store without quorum returns ErrNoQuorum
-// after it, whatever the caller's deadline.
+// after opTimeout, even if the caller's deadline is later.
 const opTimeout = 5 * time.Second
 
 // EtcdConfig selects an etcd: the external cluster at Endpoints, or without
@@ -243,8 +243,8 @@ func (e *Etcd) Txn(ctx context.Context, compares []Compare, ops []Op) (int64, er
 	return resp.Header.Revision, nil
 }
 
-// lease returns the shared lease of a TTL. A new one is made after a twelfth of
-// the TTL.
+// lease returns the shared lease of a TTL. A lease older than a twelfth of the TTL
+// is replaced by a new one.
 func (e *Etcd) lease(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -43,7 +43,7 @@ func (e *Etcd) Campaign(ctx context.Context, prefix, value string, ttl time.Dura
 	if err != nil {
 		return nil, fmt.Errorf("campaign under %s: %w", prefix, e.typed(err))
 	}
-	// The campaign also ends when the session does: it could not win any more.
+	// The campaign also ends with the session, because it could not win any more.
 	go func() {
 		select {
 		case <-session.Done():
@@ -73,7 +73,7 @@ func (l *etcdElection) stand(ctx context.Context, value string) (revision int64,
 }
 
 // await waits until no earlier candidate is left. It always watches the latest
-// of them, so that a candidate that leaves wakes only one other.
+// earlier candidate, so that a candidate that leaves wakes only one other.
 func (l *etcdElection) await(ctx context.Context, prefix string) error {
 	for {
 		opts := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(l.guard.Revision-1))

@@ -24,13 +24,13 @@ var (
 )
 
 const (
-	// MaxTxnOps is etcd's default limit (--max-txn-ops), which applies to the
-	// compares and to the writes of a transaction each.
+	// MaxTxnOps is etcd's default limit (--max-txn-ops). It applies separately to
+	// the compares and to the writes of a transaction.
 	MaxTxnOps = 128
 	// MaxTxnBytes is etcd's default limit on a request, less a margin for the
 	// framing.
 	MaxTxnBytes = 1536*1024 - 16*1024
-	// PageSize is how many keys one List request of an implementation reads.
+	// PageSize is the number of keys that one List request of an implementation reads.
 	PageSize = 500
 )
 
@@ -118,9 +118,9 @@ type Store interface {
 	// ctx ends or an error occurs (ErrCompacted, ErrClosed), which it returns.
 	// send must not block long.
 	Watch(ctx context.Context, prefix string, after int64, send func([]Event) error) error
-	// Campaign waits until this candidate is elected under the prefix. The
-	// value is what Leader returns to others. The election ends by itself if
-	// the holder has not renewed it for ttl.
+	// Campaign waits until this candidate is elected under the prefix. Leader
+	// returns the value to other servers. The election ends by itself if the
+	// candidate has not renewed it for ttl.
 	Campaign(ctx context.Context, prefix, value string, ttl time.Duration) (Election, error)
 	// Leader returns the value of the elected candidate; ok is false if there
 	// is none.

@@ -63,7 +63,7 @@ func TestEtcd(t *testing.T) {
 			return e
 		}
 		return backend{
-			// The first client is the member's own, the others connect by
+			// The first client is the member's own, the others connect over a
 			// socket.
 			client: func(t *testing.T) store.Store {
 				if first {

@@ -26,7 +26,7 @@ const (
 	maxSummaries = 200_000
 )
 
-// checkHello refuses a hello that no region would send.
+// checkHello refuses a hello that a correct region would not send.
 func checkHello(h *nusav1.RegionHello) error {
 	switch {
 	case h == nil:
@@ -80,8 +80,8 @@ func (s *Server) open(ctx context.Context, c *session, h *nusav1.RegionHello) er
 }
 
 // register stores what the hello changes: an unknown region, its cluster, its
-// incarnation. It steps a copy of the region's life; welcome steps the life
-// itself.
+// incarnation. It steps a copy of the region's session state; welcome steps the
+// state itself.
 func (s *Server) register(ctx context.Context, h *nusav1.RegionHello, hello region.Hello) error {
 	name, st := h.GetDefinition().GetName(), s.st
 	st.Lock()
@@ -122,8 +122,8 @@ func (s *Server) register(ctx context.Context, h *nusav1.RegionHello, hello regi
 	return nil
 }
 
-// lifeOf returns a region's life, that of a new region if the name is unknown.
-// The lock is held.
+// lifeOf returns a region's session state, a new one if the name is unknown. The
+// lock is held.
 func lifeOf(st *state.State, name string) (region.State, *nusav1.Region) {
 	if r := st.Regions[name]; r != nil {
 		return r.Life, r.Record
@@ -142,7 +142,7 @@ func boundName(st *state.State, name, clusterID string) string {
 	return ""
 }
 
-// welcome makes the stream the live one and queues the sets for it.
+// welcome makes the stream the live one and queues the sets for the region.
 func (s *Server) welcome(c *session, h *nusav1.RegionHello, hello region.Hello) error {
 	st := s.st
 	st.Lock()
@@ -150,7 +150,7 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello, hello region.Hello) 
 	r := st.Regions[c.region]
 	switch {
 	case c.closed:
-		return state.ErrNotActive // endSession has been called and will not be again
+		return state.ErrNotActive // endSession was called already and is called only once
 	case r == nil:
 		return &refusal{message: "the region was removed meanwhile"}
 	}

@@ -15,17 +15,18 @@ const (
 	matrixInterval = 5 * time.Minute
 	maxMatrixAge   = time.Minute
 	// firstMatrixReports is after how many report intervals a session gets its
-	// first matrix: by then the regions that connected with it have sent their
-	// rows.
+	// first matrix. In that time the regions that connected together with it have
+	// sent their rows.
 	firstMatrixReports = 3
 	// minMatrices may be sent in one tick, so that the few regions of a small
-	// federation need not wait. With many regions as many are sent as come round
-	// in matrixInterval: each is 2 MB for 1,000 regions.
+	// federation need not wait. With many regions, each tick sends so many that all
+	// regions get one within matrixInterval: each is 2 MB for 1,000 regions.
 	minMatrices = 4
 )
 
-// columnMessage returns the edges to the session's region that are new since the
-// latest column, all for the first; nil for none. The lock is held.
+// columnMessage returns the edges to the session's region that are newer than the
+// latest column. The first column has all edges. It returns nil for none. The lock
+// is held.
 func (c *session) columnMessage() *nusav1.GlobalMessage {
 	st, since := c.server.st, c.columnAt
 	c.columnAt = st.Clock()

@@ -37,8 +37,8 @@ func newManyRegions(t testing.TB, n int) *manyRegions {
 	return m
 }
 
-// row returns the measurements of a region to the peers for which measured says
-// so.
+// row returns the measurements of a region to the peers for which measured returns
+// true.
 func (m *manyRegions) row(i int, full bool, measured func(j int) bool) []byte {
 	out := &nusav1.LatencyRow{Full: full}
 	for j := range m.names {
@@ -101,8 +101,8 @@ func liveBytes() float64 {
 }
 
 // BenchmarkIntake is five seconds of a federation in which every region has
-// measured every other: a sixth of each row comes in (the part that is due for a
-// refresh), each second a view is made, and each column goes out. cores is
+// measured every other one. A sixth of each row comes in (the part that is due for
+// a refresh), each second a view is made, and each column goes out. cores is the
 // processor time divided by those five seconds.
 func BenchmarkIntake(b *testing.B) {
 	for _, n := range []int{100, 1000} {
@@ -153,8 +153,8 @@ func BenchmarkIntake(b *testing.B) {
 	}
 }
 
-// BenchmarkQuestions measures queries of a matrix of 1,000 regions of which a
-// third is measured.
+// BenchmarkQuestions measures queries of a matrix of 1,000 regions in which a third
+// of the pairs is measured.
 func BenchmarkQuestions(b *testing.B) {
 	const n = 1000
 	m := newManyRegions(b, n)

@@ -22,7 +22,7 @@ const (
 	// answersPerCommit keeps the writes of a request (three for an answer that
 	// splits a slot) within one transaction.
 	answersPerCommit = 32
-	// Bounds of a report and of a row of the latency matrix.
+	// Bounds of a report and of a row of the latency matrix, in items.
 	maxFits, maxBins, maxEdges = 256, 64, 4096
 	maxDrivers                 = 64
 	// maxReport and maxSummary bound in bytes what a checkpoint stores of a region:
@@ -120,7 +120,7 @@ func (s *Server) addAnswerEvents(from string, applied []region.Answer) {
 	}
 }
 
-// setReport takes a region's report, cut to the bounds.
+// setReport stores a region's report, cut to the bounds.
 func (s *Server) setReport(c *session, rep *nusav1.RegionReport) {
 	if shape := rep.GetShape(); shape != nil {
 		shape.Fits = shape.Fits[:min(len(shape.Fits), maxFits)]
@@ -154,7 +154,7 @@ func (s *Server) setReport(c *session, rep *nusav1.RegionReport) {
 	}
 }
 
-// setRow takes a region's row of the latency matrix.
+// setRow stores a region's row of the latency matrix.
 func (s *Server) setRow(c *session, row *nusav1.LatencyRow) {
 	if len(row.GetEdges()) > maxEdges {
 		row.Edges = row.Edges[:maxEdges]
@@ -177,7 +177,7 @@ func (s *Server) setRow(c *session, row *nusav1.LatencyRow) {
 	}
 }
 
-// setServers takes the list of a region's servers; peers probe them.
+// setServers stores the list of a region's servers; peers probe them.
 func (s *Server) setServers(c *session, servers []*nusav1.RegionalServer) {
 	if len(servers) > maxServers {
 		servers = servers[:maxServers]
@@ -191,7 +191,7 @@ func (s *Server) setServers(c *session, servers []*nusav1.RegionalServer) {
 	}
 }
 
-// applySummaries takes a batch of the region's summaries and acknowledges it.
+// applySummaries applies a batch of the region's summaries and acknowledges it.
 func (s *Server) applySummaries(c *session, in *nusav1.JobSummaries) error {
 	st := s.st
 	st.Lock()

@@ -36,8 +36,8 @@ func newServer(t testing.TB, clock func() time.Duration, names ...string) *Serve
 	return s
 }
 
-// TestOnlyPlausibleEdgesEnterTheMatrix: an edge counts only if a probe can have
-// measured it and its region exists.
+// TestOnlyPlausibleEdgesEnterTheMatrix: an edge counts only if its values are
+// possible for a probe and its region exists.
 func TestOnlyPlausibleEdgesEnterTheMatrix(t *testing.T) {
 	now := time.Duration(0)
 	s := newServer(t, func() time.Duration { return now }, "alpha", "beta")

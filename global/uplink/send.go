@@ -14,7 +14,7 @@ const (
 	ordersItems = 1024
 )
 
-// next returns the next message of the sets that the region has to get, nil when
+// next returns the next message with something that the region has to get, nil when
 // the region has everything.
 func (c *session) next() *nusav1.GlobalMessage {
 	st := c.server.st
@@ -24,7 +24,7 @@ func (c *session) next() *nusav1.GlobalMessage {
 	case !c.opened.Load() || c.server.liveRegion(c) == nil:
 		return nil
 	case len(c.out) > 0:
-		// The welcome and grants go before the sets; send comes back.
+		// The welcome and grants go before the sets. wake makes the sender call next again.
 		c.wake()
 		return nil
 	}
@@ -68,8 +68,8 @@ func ordersMessage(b link.Batch[*nusav1.SlotOrder]) *nusav1.GlobalMessage {
 	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Orders{Orders: out}}
 }
 
-// peersMessage returns every region but one, with the addresses at which that
-// one probes them. The lock is held.
+// peersMessage returns every region but the given one, with the addresses at which
+// the given region probes them. The lock is held.
 func peersMessage(st *state.State, to string) *nusav1.GlobalMessage {
 	out := &nusav1.PeerRegions{}
 	for _, name := range st.RegionNames() {

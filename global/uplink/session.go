@@ -44,7 +44,7 @@ func (r *refusal) Error() string { return r.message }
 // Stream is a region's stream.
 type Stream = grpc.BidiStreamingServer[nusav1.RegionMessage, nusav1.GlobalMessage]
 
-// session is one stream of a region's master. Fields without a remark are set
+// session is one stream of a region's master. Fields without a comment are set
 // before the stream is opened and do not change.
 type session struct {
 	server *Server
@@ -63,8 +63,8 @@ type session struct {
 	closed bool
 	cursor *link.Cursor[*nusav1.SlotOrder]
 	// columnAt is when the latest column was sent. matrix is the compact matrix
-	// to send; matrixAt is when the latest was given, or the session opened
-	// before the first; matrixSent says that there was one.
+	// to send. matrixAt is when the latest matrix was set, or when the session opened
+	// if there was none; matrixSent says that there was one.
 	columnAt   time.Duration
 	matrix     *nusav1.GlobalMessage
 	matrixAt   time.Duration
@@ -101,7 +101,7 @@ func (c *session) post(m *nusav1.GlobalMessage) {
 
 // Serve serves a region's stream. One goroutine sends and one receives; both
 // end at the latest when Serve has returned, since the stream ends then. So a
-// region that has stopped reading holds nothing up.
+// region that has stopped reading blocks nothing.
 func (s *Server) Serve(stream Stream) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestCauseText: the text why a session ended has no words of Go or gRPC in it.
+// TestCauseText: the text about the end of a session has no words of Go or gRPC.
 func TestCauseText(t *testing.T) {
 	for _, c := range []struct {
 		cause error

@@ -27,8 +27,8 @@ type Config struct {
 	Lease time.Duration
 	// ReportInterval is how often regions report.
 	ReportInterval time.Duration
-	// PeersInterval is how often peers are sent because their coordinates have
-	// changed, which drift slowly.
+	// PeersInterval is the least time between two messages about peers whose only
+	// change is in their coordinates, which drift slowly.
 	PeersInterval time.Duration
 	// MayGrant says whether this server is still certain to be the only active
 	// one. The state's lock is held.
@@ -45,8 +45,8 @@ type Server struct {
 	streams atomic.Uint64
 	hellos  keyedLock
 
-	// The state's lock guards these. live are the sessions by region,
-	// columnStamp is the matrix of which columns were last sent, peersAt is when
+	// The state's lock guards these. live are the sessions by region. columnStamp
+	// is the stamp of the matrix whose columns were last sent. peersAt is when
 	// peers were last sent because of their coordinates.
 	live        map[string]*session
 	columnStamp uint64
@@ -62,8 +62,8 @@ func New(cfg Config) *Server {
 	return &Server{Config: cfg, st: cfg.State, live: map[string]*session{}}
 }
 
-// Tick does what time alone brings about: it ends sessions of regions without a
-// lease and sends what has changed since the tick before. It is called once in
+// Tick makes the changes that depend only on time: it ends sessions of regions
+// without a lease and sends the changes since the tick before. It is called once in
 // each report interval.
 func (s *Server) Tick() {
 	st := s.st
@@ -90,8 +90,7 @@ func (s *Server) Tick() {
 	}
 }
 
-// grantLease answers a lease request with a grant, if the stream is the live
-// one.
+// grantLease grants a requested lease if the stream is the live one.
 func (s *Server) grantLease(c *session, id uint64) {
 	st := s.st
 	st.Lock()
@@ -137,7 +136,7 @@ func (s *Server) endSession(c *session, cause error) {
 	st.Events.Add("region.disconnected", c.region, "its session ended: %s", causeText(cause))
 	level := slog.LevelWarn
 	if errors.Is(cause, errGoodbye) || s.Context.Err() != nil {
-		level = slog.LevelInfo // on purpose: the region's, or ours
+		level = slog.LevelInfo // the region or this server ended the session on purpose
 	}
 	s.Log.Log(s.Context, level, "region disconnected", "region", c.region, "why", cause)
 	s.WakePlacer()
