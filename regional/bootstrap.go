@@ -20,7 +20,8 @@ func bootstrap(ctx context.Context, log raftlog.Log, fsm *raftlog.FSM, region st
 		}
 		return c, nil
 	}
-	// A sequencer of its own: the other parts of a term need the identity to start.
+	// The other parts of a term need the identity to start, so the commit has a sequencer
+	// of its own.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	noPlan := func(*state.View) raftlog.Decision { return raftlog.Decision{} }
@@ -29,7 +30,7 @@ func bootstrap(ctx context.Context, log raftlog.Log, fsm *raftlog.FSM, region st
 	go func() { ended <- seq.Run(ctx) }()
 	_, err := seq.Commit(ctx, state.Command{Bootstrap: &state.Bootstrap{ClusterID: uuid.NewString(), Region: region}})
 	cancel()
-	<-ended // its error is that of the commit
+	<-ended // the error of the sequencer equals that of the commit
 	if err != nil {
 		return state.Cluster{}, fmt.Errorf("commit the identity of the cluster: %w", err)
 	}

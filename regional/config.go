@@ -43,8 +43,8 @@ type Config struct {
 	// host of GRPCAddr. Required when that is a wildcard.
 	Advertise string
 
-	// Join are gossip addresses of any servers of the region; its own may be among
-	// them. The server tries them until it reaches one.
+	// Join are gossip addresses of any servers of the region; the server's own address
+	// may be among them. The server tries them until it reaches one.
 	Join []string
 	// BootstrapExpect is how many servers must see one another before a new
 	// Raft group is formed. Default 1. Servers of an existing group ignore it.
@@ -111,13 +111,13 @@ type Config struct {
 // servers with round trips of a few milliseconds: heartbeat and election 1 s,
 // leader lease 500 ms. FastRaft is for one machine.
 type RaftTiming struct {
-	// Heartbeat is after how long without a heartbeat a follower becomes a
+	// Heartbeat is the time without a heartbeat after which a follower becomes a
 	// candidate.
 	Heartbeat time.Duration
-	// Election is after how long a candidate tries again.
+	// Election is the time after which a candidate tries again.
 	Election time.Duration
-	// LeaderLease is after how long a leader without a quorum steps down; at most
-	// Heartbeat.
+	// LeaderLease is the time after which a leader without a quorum steps down; at
+	// most Heartbeat.
 	LeaderLease time.Duration
 	// Commit is how long a follower's commit index may lag while nothing is written.
 	// Default 50 ms.

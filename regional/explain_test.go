@@ -116,8 +116,8 @@ func TestExplainOfAForeignJob(t *testing.T) {
 	})
 }
 
-// TestExplainOfASystemJobCountsNodes: the nodes that run it, and those that should
-// but have no room.
+// TestExplainOfASystemJobCountsNodes: explain counts the nodes that run the job, and
+// the nodes that should run it but have no room.
 func TestExplainOfASystemJobCountsNodes(t *testing.T) {
 	oneNode(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
 		w.agent("n2", runs)

@@ -79,7 +79,7 @@ func (g *fakeGlobal) sendFederation(fresh ...byte) {
 	})
 }
 
-// edges returns the measured edges that server i knows, as "a→b": "20ms STALE".
+// edges returns the measured edges that server i has, as "a→b": "20ms STALE".
 func (w *world) edges(i int) map[string]string {
 	ctx, cancel := callCtx()
 	defer cancel()
@@ -173,8 +173,8 @@ func TestRegionKnowsTheFederationWithoutTheGlobalTier(t *testing.T) {
 		g := w.startGlobal()
 		beta, stopBeta := w.startPeer("10.2.0.1",
 			measuredEdge("beta", "alpha", 5*time.Millisecond), measuredEdge("beta", "gamma", 6*time.Millisecond),
-			measuredEdge("gamma", "beta", time.Millisecond), // ignored: not of its row
-			measuredEdge("beta", "gamma", -time.Second),     // ignored: impossible
+			measuredEdge("gamma", "beta", time.Millisecond), // ignored: beta's row has only edges from beta
+			measuredEdge("beta", "gamma", -time.Second),     // ignored: impossible value
 			&nusav1.Edge{From: "beta", To: "nowhere", Source: nusav1.RTTSource_RTT_SOURCE_PREDICTED, P50: durationpb.New(1)})
 		w.server(1)
 		w.master(1)
@@ -334,7 +334,7 @@ func TestPeersWithDemandAreProbedMore(t *testing.T) {
 			defer w.answerProbes(name, ip)()
 			peers = append(peers, &nusav1.PeerRegion{Name: name, ProbeAddresses: []string{ip + ":7613"}})
 		}
-		for i, p := range peers { // with certain coordinates
+		for i, p := range peers { // with coordinates that have no error
 			p.Coordinate = &nusav1.Coordinate{Vector: []float64{float64(i), 0, 0, 0, 0, 0, 0, 0}}
 		}
 		g.update(func() { g.peers = peers })

@@ -13,7 +13,7 @@ import (
 )
 
 // TestWatchGroupsSendsAllThenChanges: a watch sends all groups that match, then
-// every change until they are removed, and no other group.
+// every change of them until they are removed, and no other group.
 func TestWatchGroupsSendsAllThenChanges(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)

@@ -55,7 +55,7 @@ type process struct {
 	ended  chan error
 }
 
-// bubble runs a test in virtual time, with servers that expect so many of them.
+// bubble runs a test in virtual time. Its servers have bootstrap_expect = expect.
 func bubble(t *testing.T, expect int, test func(*testing.T, *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		out := io.Discard
@@ -121,7 +121,7 @@ func (w *world) kill(i int) {
 	<-p.ended
 }
 
-// stop ends a server as its operator does.
+// stop ends a server by canceling its context, as an operator's signal does.
 func (w *world) stop(i int) {
 	w.t.Helper()
 	p := w.servers[serverIP(i)]
@@ -186,8 +186,8 @@ func (w *world) info(i int) *nusav1.InfoResponse {
 	return r
 }
 
-// master waits until exactly one of the servers leads and all return its address.
-// It returns its number.
+// master waits until exactly one of the servers leads and all servers return its
+// address. It returns the number of that server.
 func (w *world) master(among ...int) int {
 	w.t.Helper()
 	leads := 0
@@ -339,7 +339,7 @@ func (a *fakeAgent) locked(f func(*fakeAgent)) {
 	f(a)
 }
 
-// run tries one server after the other, and the master as soon as one names it.
+// run tries one server after the other, and the master as soon as a server names it.
 func (a *fakeAgent) run(ctx context.Context) {
 	for i, next := 0, ""; ctx.Err() == nil; i++ {
 		addr := next
@@ -356,8 +356,7 @@ func (a *fakeAgent) run(ctx context.Context) {
 	}
 }
 
-// session holds one session. It returns the master's address if the server sent
-// that.
+// session runs one session. It returns the master's address if the server sent one.
 func (a *fakeAgent) session(ctx context.Context, addr string) (string, error) {
 	conn, err := serve.Dial(a.w.net.Net(a.ip), addr)
 	if err != nil {

@@ -12,9 +12,8 @@ import (
 )
 
 // openIdentity opens the data directory, nil with InMemory, and returns the
-// server's id: its name and a random part. Another server that replaces it under
-// the same name has another random part, since Raft must not take one for the
-// other.
+// server's id: its name and a random part. A server that replaces this one under
+// the same name has another random part, since Raft must tell the two apart.
 func openIdentity(cfg Config) (dir *serve.DataDir, id string, err error) {
 	fresh := cfg.Name + "." + uuid.NewString()[:8]
 	if cfg.InMemory {
@@ -28,8 +27,8 @@ func openIdentity(cfg Config) (dir *serve.DataDir, id string, err error) {
 	return dir, id, err
 }
 
-// readIdentity reads a server's id from a file, or writes the fresh one. A server
-// with a changed name has the id of its file.
+// readIdentity reads a server's id from a file, or stores fresh as the id. A server
+// whose name was changed keeps the id of its file.
 func readIdentity(path, fresh, name string) (string, error) {
 	raw, err := os.ReadFile(path)
 	if err == nil {

@@ -15,8 +15,8 @@ import (
 const maxKnownServers = 32
 
 // knownServers stores the gossip addresses of the region's servers in the data
-// directory. A restarted server then finds its group even if every address of
-// its configuration is its own, or no longer used.
+// directory. A restarted server then finds its group even if every address in its
+// configuration is its own or out of use.
 type knownServers struct {
 	path  string // empty: nothing is stored, in simulations
 	saved []string
@@ -45,9 +45,9 @@ func readKnownServers(dir *serve.DataDir, log *slog.Logger) *knownServers {
 	return k
 }
 
-// save writes the addresses of the other living servers when they changed. When
-// no other server lives the file stays as it was: this server needs it to find
-// them again.
+// save writes the addresses of the other living servers when they have changed. When
+// no other server lives, save leaves the file alone: this server needs it to find
+// the others again.
 func (k *knownServers) save(members []gossip.Member, own string) error {
 	if k.path == "" {
 		return nil

@@ -37,7 +37,7 @@ type term struct {
 // current returns the present term, nil while this server does not lead, and a
 // channel that is closed when the region's master or its servers change.
 func (s *leadership) current() (*term, <-chan struct{}) {
-	changed := s.changed.C() // before the read: no change is missed
+	changed := s.changed.C() // taken before the read, so that no change is missed
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now, changed
@@ -84,7 +84,7 @@ func (s *server) lead(ctx context.Context) error {
 				s.cfg.Logger.Warn("leadership ended", "error", err)
 			}
 			if s.quorum.State() == raft.Leader {
-				// Still the leader though the work failed: do not loop without a pause.
+				// This server still leads although the work failed. The pause prevents a busy loop.
 				pause(ctx, s.cfg.Raft.Heartbeat)
 			}
 		}

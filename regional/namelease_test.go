@@ -14,8 +14,8 @@ import (
 )
 
 // TestNameBelongsToOneAgent: while the first agent of a name is not lost, a second
-// one with another data directory is refused, also by the next master, and the
-// refusal names the first. The first may connect from another address at any
+// agent with another data directory is refused, also by the next master, and the
+// refusal names the first agent. The first may connect from another address at any
 // time. When the first is lost the second is accepted. Then the first is refused,
 // unless it may run instances: see TestLostNodeWithInstancesKeepsItsName.
 func TestNameBelongsToOneAgent(t *testing.T) {
@@ -84,10 +84,10 @@ func TestNameBelongsToOneAgent(t *testing.T) {
 }
 
 // TestLostNodeWithInstancesKeepsItsName: a node is lost while it runs an instance,
-// and another one gets its name. When the lost node returns it is accepted
-// although the other one is ready, and gets the order to stop the instance. Once
-// it runs none it is refused. The same holds when the node and its allocations
-// were forgotten meanwhile, as after 72 hours.
+// and another node gets its name. When the lost node returns it is accepted although
+// the other node is ready, and gets the order to stop the instance. When no instance
+// is left it is refused. The same is true when the node and its allocations were
+// forgotten meanwhile, as after 72 hours.
 func TestLostNodeWithInstancesKeepsItsName(t *testing.T) {
 	for _, forgotten := range []bool{false, true} {
 		t.Run(fmt.Sprint("forgotten ", forgotten), func(t *testing.T) { testLostNodeWithInstances(t, forgotten) })
@@ -136,9 +136,9 @@ func testLostNodeWithInstances(t *testing.T, forgotten bool) {
 			first.locked(func(a *fakeAgent) { ok = a.welcomes > before })
 			return ok && on(first, nusav1.AllocDesired_ALLOC_DESIRED_RUN) == 0
 		})
-		time.Sleep(3 * nodeLease) // until its report is committed
+		time.Sleep(3 * nodeLease) // the report is committed meanwhile
 		first.stop()
-		time.Sleep(3 * nodeLease) // until it is lost
+		time.Sleep(3 * nodeLease) // the node is lost meanwhile
 		first.start()
 		w.eventually("the first is refused", func() (ok bool) {
 			first.locked(func(a *fakeAgent) { ok = strings.Contains(a.refused, "taken by another agent, node other") })

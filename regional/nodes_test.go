@@ -93,7 +93,7 @@ func TestDrainCountsWhatFitsNowhere(t *testing.T) {
 		w.server(1)
 		w.master(1)
 		w.agent("n1", runs)
-		w.submit(1, spec("web", 8)) // all of its cores
+		w.submit(1, spec("web", 8)) // web takes all of the node's cores
 		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 8 })
 		w.agent("n2", runs)
 		w.eventually("n2 is ready", func() bool { return w.node(1, "n2").GetState() == nusav1.NodeState_NODE_STATE_READY })
@@ -114,7 +114,7 @@ func TestDrainCountsWhatFitsNowhere(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		n = w.node(1, "n1")
 		if n.GetAllocations() != 5 || len(n.GetLeaving()) != 1 || n.GetLeaving()[0].GetFits() != 0 {
-			t.Errorf("after the drain %v", n) // of the first three moves the third finds no room, and the others wait for it
+			t.Errorf("after the drain %v", n) // of the first three moves, the third finds no room, and the other instances wait for it
 		}
 	})
 }

@@ -57,7 +57,7 @@ type server struct {
 	stopping chan struct{}
 }
 
-// open opens what can fail early: the data directory and every address.
+// open opens the parts that can fail early: the data directory and every address.
 func open(ctx context.Context, cfg Config) (*server, error) {
 	s := &server{
 		cfg: cfg, fsm: raftlog.NewFSM(), stopping: make(chan struct{}),
@@ -166,7 +166,7 @@ func (s *server) advertise(addr string) string {
 	return net.JoinHostPort(s.cfg.Advertise, port)
 }
 
-// close closes what open opened, of a server that never ran.
+// close closes everything that open opened, for a server that never ran.
 func (s *server) close() {
 	if s.gossip != nil {
 		s.gossip.Close()
@@ -183,7 +183,7 @@ func (s *server) close() {
 	s.release()
 }
 
-// release closes what has no goroutine of its own.
+// release closes the parts that have no goroutine of their own.
 func (s *server) release() {
 	if s.masters != nil {
 		s.masters.close()

@@ -12,11 +12,11 @@ import (
 // back: long enough for a node to register, or for resources to be released.
 const DefaultGrace = time.Second
 
-// Input is what a decision is made from.
+// Input is what a decision depends on.
 type Input struct {
-	// View is the committed state: answers must not be about anything else.
+	// View is the committed state: answers must not be about any other state.
 	View *state.View
-	// Unplaced of a plan over this view, or over one that is ahead of it.
+	// Unplaced of a plan over this view, or over a newer one.
 	Unplaced []sched.Unplaced
 	// LinkUp says that a session with the global tier is up; without a session
 	// instances wait here.
@@ -25,12 +25,12 @@ type Input struct {
 	Grace       time.Duration // 0 = at once
 }
 
-// Return makes the command that gives unplaced instances back, nil if nothing is to
-// be given back now, and after how long to ask again (0 = not at all). Instances
-// that no node could ever run, or that every fitting node declined, do not wait for
-// the grace to pass. Instances of the region's own jobs and of system jobs are never
-// given back. Instances that may still run on a lost node wait until the node is
-// back or removed, see Disconnected. The answers are sent once the command is
+// Return makes the command that gives unplaced instances back, nil if none is to be
+// given back now, and returns after how long to call Return again (0 = not at all).
+// Instances that no node could ever run, or that every fitting node declined, do not
+// wait for the grace to pass. Instances of the region's own jobs and of system jobs
+// are never given back. Instances that may still run on a lost node wait until the
+// node is back or removed, see Disconnected. The answers are sent once the command is
 // committed: see Answers.
 func Return(in Input) (*state.AnswerSlots, time.Duration) {
 	if !in.LinkUp {
@@ -113,8 +113,8 @@ func (in *Input) lives(key state.GroupKey, index int32) bool {
 	return false
 }
 
-// Answers returns all answers that hold in the committed view, by group and slot. They
-// are sent and repeated until the orders change accordingly.
+// Answers returns all answers that are true of the committed view, by group and slot.
+// They are sent and repeated until the orders change accordingly.
 func Answers(view *state.View) []state.Answer {
 	var out []state.Answer
 	for g := range view.Groups() {
@@ -133,7 +133,8 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 	complete := !view.Cluster().OrdersIncomplete
 	for _, s := range g.Slots {
 		for _, a := range s.Returned {
-			// A region that rejects a change of a slot still runs what ran before it.
+			// A region that rejects a change of a slot still runs the instances from before the
+			// change.
 			if a.State != state.SlotRejected || !livesIn(view, s) {
 				out = append(out, a)
 			}
@@ -163,8 +164,8 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 }
 
 // exempt returns the answers about instances that stay although their slot is
-// revoked with UnlessConnected. Once the global tier has made them a slot of their
-// own, the rest of the slot is answered.
+// revoked with UnlessConnected. Once the global tier has given those instances a slot
+// of their own, the rest of the slot is answered.
 func exempt(view *state.View, s *state.Slot) []state.Answer {
 	if s.Desired != state.Revoke || !s.UnlessConnected {
 		return nil

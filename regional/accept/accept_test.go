@@ -94,7 +94,7 @@ func TestAcceptedUntilTheOrderSaysSo(t *testing.T) {
 	r.answers("0-2 g5 accepted")
 	r.order(0, 2, 5, state.Run, state.SlotAccepted)
 	r.answers()
-	r.order(0, 2, 9, state.Run, state.SlotOffered) // a new version, offered in place
+	r.order(0, 2, 9, state.Run, state.SlotOffered) // a new version, offered in the same slot
 	r.answers("0-2 g9 accepted")
 }
 
@@ -224,7 +224,7 @@ func TestReturn(t *testing.T) {
 						t.Errorf("%+v", a)
 					}
 				}
-				r.do(state.Command{AnswerSlots: cmd}) // it holds
+				r.do(state.Command{AnswerSlots: cmd}) // the command is valid
 			}
 			if strings.Join(got, " ") != c.want || next != c.next {
 				t.Errorf("returned %q, next in %s; want %q, %s", got, next, c.want, c.next)

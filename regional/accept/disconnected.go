@@ -7,18 +7,18 @@ import (
 
 // DisconnectedRange is a part From ≤ i < To of a slot: no node takes its instances
 // now, and an earlier attempt of each may still run on a lost node. They are not
-// given back: when the node is back they go on, as disconnect.reconcile says. They
+// given back: when the node is back they continue, as disconnect.reconcile says. They
 // are reported to the global tier, which revokes them once another region has room.
 type DisconnectedRange struct {
 	From, To   int32
 	Generation int64
 	NodeName   string
-	// SinceUnixNano is since when the node has been silent.
+	// SinceUnixNano is when the node was last seen.
 	SinceUnixNano int64
 }
 
-// Disconnected returns the disconnected instances of a group, ascending. unplaced is
-// of a plan over the view, or over an earlier one.
+// Disconnected returns the disconnected instances of a group, ascending. unplaced
+// comes from a plan over the view, or over an earlier one.
 func Disconnected(view *state.View, key state.GroupKey, unplaced []sched.Unplaced) []DisconnectedRange {
 	if len(unplaced) == 0 {
 		return nil

@@ -1,10 +1,10 @@
 // Package accept decides what a region tells the global tier about its slots: a
 // pure function from the committed view and the scheduler's plan.
 //
-// A slot is accepted by being in the log. Instances that fit nowhere are given back
-// by a command of the log, so that nothing is placed after the region said that it
-// will not. Stopped, revoked and done follow from the state. Every answer is
-// repeated until the order that the region holds has changed accordingly.
+// A slot is accepted once it is in the log. Instances that fit nowhere are given back
+// by a command of the log, so that the region places none of them after it has given
+// them back. Stopped, revoked and done follow from the state. Every answer is repeated
+// until the order that the region holds has changed accordingly.
 //
 //   - accept.go: which instances are given back, and the answers about slots
 //   - disconnected.go: instances that may still run on a lost node and are not given

@@ -64,8 +64,8 @@ func (a allocations) List(_ context.Context, req *nusav1.ListAllocationsRequest)
 	return out, nil
 }
 
-// filter returns which allocations a list asks for. Error: the node or job is
-// not known here.
+// filter returns which allocations a list asks for. It returns an error when this
+// region does not know the node or the job.
 func (a allocations) filter(view *state.View, req *nusav1.ListAllocationsRequest) (func(*state.Alloc) bool, error) {
 	node := ""
 	if id := req.GetNodeId(); id != "" {

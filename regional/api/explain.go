@@ -76,7 +76,7 @@ func (j jobs) explainGroup(m *Master, in sched.Input, g *state.GroupView) (*nusa
 	verdict := &nusav1.RegionVerdict{Region: j.s.region(), Taken: int32(len(live))}
 	if job, found := in.View.Job(g.Key.JobKey(), newestVersion(g)); found && job.Group(g.Key.Group) != nil {
 		verdict.Fits = int32(len(live) + sched.FitCount(in, &job.Group(g.Key.Group).Ask, state.MaxInstances-len(live)))
-		if job.Type == state.System { // one instance a node: those without room are wanted too
+		if job.Type == state.System { // a system job has one instance a node: nodes without room count as wanted
 			out.Desired = int32(len(live)) + out.Unplaced + waiting
 			verdict.Fits = int32(len(live))
 		}
@@ -114,8 +114,8 @@ func newestVersion(g *state.GroupView) int64 {
 	return version
 }
 
-// explainSpec explains a spec that is not stored here, or in another version: how
-// many instances would fit, and how each node is rated.
+// explainSpec explains a spec that is not stored here, or is stored in another
+// version: how many instances would fit, and how each node is scored.
 func (j jobs) explainSpec(m *Master, view *state.View, req *nusav1.ExplainRequest) (*nusav1.Explanation, error) {
 	if n := proto.Size(req.GetSpec()); n > job.MaxSize {
 		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "spec", Message: fmt.Sprintf("%d bytes, at most %d", n, job.MaxSize)})

@@ -20,8 +20,8 @@ import (
 const (
 	// maxGroupsSent bounds the groups of one message.
 	maxGroupsSent = 1000
-	// maxGroupsDirty bounds the groups that wait for a slow reader. Each is there
-	// once, so only purges in great number can exceed it.
+	// maxGroupsDirty bounds the groups that wait for a slow reader. Each group waits
+	// only once, so only very many purges can exceed the bound.
 	maxGroupsDirty = 1 << 20
 	// maxWatches bounds the watches of groups, since each costs every commit a
 	// little.
@@ -132,8 +132,8 @@ func watchGroups(s *Server, req *nusav1.WatchGroupsRequest, stream groupStream) 
 		namespace: req.GetNamespace(), prefix: req.GetNamePrefix(),
 		wake: make(chan struct{}, 1), dirty: map[state.GroupKey]struct{}{},
 	}
-	// Added before the first view is read: a change that is not in the view is
-	// marked.
+	// The watch is added before the first view is read, so a change that is not in the
+	// view is marked.
 	if err := m.Groups.add(watch); err != nil {
 		return err
 	}

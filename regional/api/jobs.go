@@ -23,8 +23,8 @@ import (
 const (
 	// watchInterval bounds how often a watch sends.
 	watchInterval = 100 * time.Millisecond
-	// maxPageJobs bounds the jobs of a page, maxPageBytes about its size: a spec may
-	// have 1 MiB, and a client may take no more than 4 MiB.
+	// maxPageJobs bounds the jobs of a page, and maxPageBytes roughly bounds its size:
+	// a spec may have 1 MiB, and a client may take no more than 4 MiB.
 	maxPageJobs  = 1000
 	maxPageBytes = 2 << 20
 )
@@ -71,7 +71,7 @@ func findJob(view *state.View, ref *nusav1.JobRef) (state.JobKey, error) {
 // job returns a stored job with its status here.
 func (j jobs) job(m *Master, view *state.View, k state.JobKey) (*nusav1.Job, error) {
 	out := &nusav1.Job{
-		// All that is known of a job without slots here.
+		// The region knows nothing else about a job without slots here.
 		Spec:   &nusav1.JobSpec{Namespace: k.Namespace, Name: k.Job},
 		Status: &nusav1.JobStatus{Groups: map[string]*nusav1.GroupStatus{}},
 	}
@@ -141,7 +141,7 @@ func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.List
 	}
 	for g := range view.Groups() {
 		// Ended allocations stay for a while after a job was stopped, moved or
-		// returned: they alone do not list the job.
+		// returned. A job with only ended allocations is not listed.
 		if !g.Key.Local && !req.GetOwn() && hasWork(g) {
 			keys[g.Key.JobKey()] = true
 		}

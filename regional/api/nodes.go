@@ -75,7 +75,7 @@ func findNode(view *state.View, id string) (*state.Node, error) {
 	return nil, status.Errorf(codes.InvalidArgument, "node %q: several match (%s, %s): give the id", id, found[0].ID, found[1].ID)
 }
 
-// Get returns one node, and what a drain has still to move away from it.
+// Get returns one node, and the groups that a drain still has to move away from it.
 func (n nodes) Get(_ context.Context, req *nusav1.GetNodeRequest) (*nusav1.Node, error) {
 	m, err := n.s.master()
 	if err != nil {
@@ -93,8 +93,8 @@ func (n nodes) Get(_ context.Context, req *nusav1.GetNodeRequest) (*nusav1.Node,
 	return out, nil
 }
 
-// leaving returns the groups that are to move away from a node, and why they
-// cannot; those that cannot come first where there are too many.
+// leaving returns the groups that have to move away from a node, each with the
+// reason why it cannot. If there are too many, groups that cannot move come first.
 func (n nodes) leaving(m *Master, view *state.View, x *state.Node) []*nusav1.LeavingGroup {
 	var out []*nusav1.LeavingGroup
 	all := sched.DrainingGroups(m.Planner.Input(view), x.ID)
@@ -126,7 +126,7 @@ func nodeWithStats(m *Master, view *state.View, x *state.Node, now time.Duration
 	return out
 }
 
-// Drain moves work away from a node, or ends that.
+// Drain moves work away from a node, or ends a drain.
 func (n nodes) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nusav1.Node, error) {
 	check := func(x *state.Node) error {
 		if !req.GetDrain() && !x.Draining && x.Cordoned {
@@ -143,7 +143,7 @@ func (n nodes) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nusav1
 	})
 }
 
-// Cordon keeps new work away from a node, or ends that.
+// Cordon keeps new work away from a node, or ends a cordon.
 func (n nodes) Cordon(ctx context.Context, req *nusav1.CordonNodeRequest) (*nusav1.Node, error) {
 	check := func(x *state.Node) error {
 		if !req.GetCordon() && !x.Cordoned && x.Draining {
@@ -194,8 +194,8 @@ func (n nodes) stillReady(x *nusav1.Node) error {
 // nodeEvent is the type and the message of an event about a node.
 type nodeEvent struct{ kind, message string }
 
-// change commits a command about a node that check allows. It returns the node
-// as it is then: cordoned and draining say whether the node takes work.
+// change commits a command about a node that check allows. It returns the node as
+// the command left it: cordoned and draining say whether the node takes work.
 func (n nodes) change(
 	ctx context.Context, id, region string, check func(*state.Node) error, event nodeEvent, command func(id string) state.Command,
 ) (*nusav1.Node, error) {

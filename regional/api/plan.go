@@ -76,7 +76,7 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 }
 
 const (
-	// maxDryPlans bounds the plans of a dry run: each places thousands.
+	// maxDryPlans bounds the plans of a dry run: each places thousands of instances.
 	maxDryPlans = 64
 	// placesPerCommand bounds the placements of one command, as the scheduler does.
 	placesPerCommand = 512

@@ -14,9 +14,9 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// topologies describes the whole federation, with or without the global tier:
-// from the edges that this region measured, those that the global tier sent and
-// those that its peers sent. Each edge says its age and its kind.
+// topologies describes the whole federation, with or without the global tier, from
+// the edges that this region measured and those that the global tier and other
+// regions sent. Each edge has its age and its source.
 type topologies struct {
 	nusav1.UnimplementedTopologyServer
 	s *Server

@@ -50,8 +50,8 @@ type Meta struct {
 	Bootstrapped bool `json:"b,omitempty"`
 	// Cluster is the id of that group, once known.
 	Cluster string `json:"u,omitempty"`
-	// Candidates is a hash of the set of servers that this one would form a group with;
-	// empty if it sees too few.
+	// Candidates is a hash of the set of servers that this server would form a group
+	// with; empty if it sees too few.
 	Candidates string `json:"c,omitempty"`
 	// Started is when the server was started, in Unix milliseconds of its own clock. It
 	// tells which of two servers at one address is the later one.
@@ -65,8 +65,8 @@ type Member struct {
 	Meta
 	// Gossip is the member's gossip address.
 	Gossip string
-	// Alive is false for a server that is silent, left, or whose address a later server
-	// has.
+	// Alive is false for a server that is silent, has left, or whose address belongs
+	// to a later server.
 	Alive bool
 	// Since is when Alive last changed, on the local clock.
 	Since time.Time
@@ -138,8 +138,8 @@ func (g *Group) Run(ctx context.Context) error {
 	grp.Go(func() error { g.publish(ctx); return nil })
 	grp.Go(func() error {
 		<-ctx.Done()
-		// The broadcast of the leave is best effort: with it others need not wait until
-		// their probes fail.
+		// The broadcast is best effort. Without it the other servers notice the leave only
+		// when their probes fail.
 		_ = g.ml.Leave(100 * time.Millisecond)
 		err := g.ml.Shutdown()
 		g.tr.close()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Of two servers at one address only the later one is alive, in whatever order they
-// became known.
+// If two servers have one address, only the later one is alive, whichever of them
+// became known first.
 func TestLaterServerAtAddressReplacesEarlier(t *testing.T) {
 	old := Member{Meta: Meta{ID: "old", Started: 1}, Gossip: "h:1", Alive: true}
 	later := Member{Meta: Meta{ID: "later", Started: 2}, Gossip: "h:1", Alive: true}

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// packetQueue and streamQueue bound what waits for memberlist. Further packets are
-	// dropped, as a network does, and further streams are closed.
+	// packetQueue and streamQueue bound the packets and streams that wait for
+	// memberlist. Further packets are dropped, as a network does, and further streams
+	// are closed.
 	packetQueue = 256
 	streamQueue = 16
 	// maxPacket is the size of the largest UDP payload.
@@ -77,7 +78,7 @@ func (t *transport) run(ctx context.Context) error {
 	err := grp.Wait()
 	for {
 		select {
-		case c := <-t.streams: // memberlist has stopped reading them
+		case c := <-t.streams: // memberlist no longer reads the queued streams
 			_ = c.Close()
 		default:
 			return err

@@ -4,6 +4,6 @@
 //	master   Master: creates the parts of a term and passes committed changes to them
 //	planner  Planner: plans over the state of the log, for the sequencer
 //	exprs    results of expressions over nodes, cached
-//	purge    forgets jobs that ended and nodes that are gone for long
+//	purge    forgets jobs that ended and nodes that have been gone for long
 //	events   events about instances
 package master

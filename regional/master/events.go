@@ -20,7 +20,7 @@ func (m *Master) addInstanceEvent(c state.ReportedChange) {
 	case c.State == state.Running && c.Restarts > 0:
 		kind = "restarted"
 	case !c.State.Terminal() && c.State != state.Running:
-		return // it does not run yet
+		return // the instance does not run yet
 	}
 	m.Events.Add(instanceEvents+kind, c.Key().JobKey().In(m.cfg.Region.GetName()), "%s", changeText{c})
 }
@@ -43,9 +43,9 @@ func (t changeText) String() string {
 	return out
 }
 
-// addPurgeEvents adds events about purged jobs. A stop that purges a job without
-// allocations does both in one command, so its event is added here, before that
-// of the purge.
+// addPurgeEvents adds events about purged jobs. When a job has no allocations, one
+// command both stops and purges it. Then this function also adds the event of the
+// stop, before that of the purge.
 func (m *Master) addPurgeEvents(r *state.Result) {
 	for _, k := range r.Purged {
 		name := k.In(m.cfg.Region.GetName())

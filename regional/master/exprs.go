@@ -28,7 +28,7 @@ type exprs struct {
 	values map[exprKey]exprValue
 }
 
-// nodeEnv is what expressions see of a node with an inventory.
+// nodeEnv is the part of a node with an inventory that expressions can read.
 type nodeEnv struct {
 	index uint64 // the node's InventoryIndex
 	node  *expr.Node
@@ -102,7 +102,7 @@ func (e *exprs) eval(kind expr.Kind, source string, n *expr.Node) exprValue {
 	return v
 }
 
-// node returns what expressions see of n.
+// node returns the part of n that expressions can read.
 func (e *exprs) node(n *state.Node) *expr.Node {
 	if s, ok := e.nodes[n.ID]; ok && s.index == n.InventoryIndex {
 		return s.node

@@ -35,8 +35,8 @@ type Config struct {
 	NodeLease      time.Duration
 	StatsInterval  time.Duration
 	ReportInterval time.Duration
-	// Probes: the address of the responder, the bound of a second, the keys, and
-	// when a region's own probe last arrived here.
+	// Probes: the address of the responder, the bound of probes a second, the keys,
+	// and when a region's own probe last arrived here.
 	ProbeAddr     string
 	ProbeRate     int
 	ProbeKeys     [][]byte

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// perCommand bounds the placements of one command. One takes about 300 bytes,
-	// so a command fits a log entry.
+	// perCommand bounds the placements of one command. A placement takes about 300
+	// bytes, so a command fits a log entry.
 	perCommand = 512
-	// fewCommands are proposed at once, or nearly.
+	// fewCommands is the number of commands up to which a plan counts as small.
 	fewCommands = 4
-	// retryAfter is the pause after a plan of which no command changed anything:
-	// without it the sequencer would loop.
+	// retryAfter is the pause after a plan whose commands changed nothing: without it
+	// the sequencer would loop.
 	retryAfter = 100 * time.Millisecond
 	// maxPlaces bounds a plan, and so the time without other decisions: some
-	// milliseconds when asks are alike, a quarter of a second with hundreds of kinds
-	// of asks. One group may exceed it: see sched.Input.
+	// milliseconds when asks are alike, a quarter of a second with hundreds of
+	// different asks. One group may exceed the bound: see sched.Input.
 	maxPlaces = 2048
 	// maxRest bounds the pause between plans that leave instances unplaced.
 	maxRest = time.Second
@@ -47,7 +47,7 @@ type Planner struct {
 	cfg plannerConfig
 	// Only the sequencer's goroutine uses planner.
 	planner *sched.Planner
-	// more: the latest plan is large, or a part of a larger one, and more of it
+	// more: the latest plan is large, or is a part of a larger one, and another part
 	// follows.
 	more atomic.Bool
 
@@ -111,7 +111,7 @@ func earliest(a, b time.Duration) time.Duration {
 	return a
 }
 
-// record stores a committed plan, and up to which revision slots are placed.
+// record stores a committed plan, and the revision up to which slots are placed.
 func (p *Planner) record(in sched.Input, plan *sched.Plan) {
 	view := in.View
 	placed := int64(0)

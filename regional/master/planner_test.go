@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// After a plan that leaves instances unplaced the planner rests as long as the
-// plan took. After a plan that placed all it does not rest.
+// After a plan that leaves instances unplaced the planner pauses as long as the
+// plan took. After a plan that placed all instances it does not pause.
 func TestPlannerRestsWhileInstancesAreUnplaced(t *testing.T) {
 	unplaced := []sched.Unplaced{{Reason: state.ReasonInsufficientCPU}}
 	for _, c := range []struct {

@@ -30,7 +30,7 @@ const (
 	purgeCommands   = 1000
 )
 
-// purger forgets what ended long ago.
+// purger forgets jobs, allocations and nodes that ended long ago.
 type purger struct {
 	log    *raftlog.Sequencer
 	fsm    *raftlog.FSM
@@ -64,7 +64,7 @@ func (p *purger) run(ctx context.Context) error {
 	}
 }
 
-// purgeEnded forgets jobs and allocations that ended before endedRetention.
+// purgeEnded forgets jobs and allocations that have been ended for endedRetention.
 func (p *purger) purgeEnded(ctx context.Context, now time.Time) error {
 	before := now.Add(-endedRetention).UnixNano()
 	for range purgeCommands { // short batch jobs may end faster than one command purges
@@ -77,7 +77,7 @@ func (p *purger) purgeEnded(ctx context.Context, now time.Time) error {
 			return fmt.Errorf("forget what has ended: %w", err)
 		}
 		if !r.Changed {
-			return nil // all of it is in use again
+			return nil // every listed job version and key is in use again
 		}
 	}
 	return nil
@@ -87,7 +87,7 @@ func (p *purger) purgeEnded(ctx context.Context, now time.Time) error {
 func (p *purger) removeNodes(ctx context.Context, now time.Time) error {
 	for _, n := range removableNodes(p.fsm.View(), now.Add(-goneRetention).UnixNano()) {
 		r, err := p.log.CommitQueued(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: n.ID}})
-		if err != nil && r.Err == nil { // r.Err: it may have returned in this moment
+		if err != nil && r.Err == nil { // r.Err: the node may have returned in this moment
 			return fmt.Errorf("forget a node: %w", err)
 		}
 		if err == nil {
@@ -98,9 +98,9 @@ func (p *purger) removeNodes(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// steadyNow returns the wall clock's time or, if that was set forward since
-// began, the time that it would show otherwise. passed is the time since began.
-// So a wrong clock only makes things stay for longer.
+// steadyNow returns the wall clock's time. If that clock was set forward since
+// began, it returns began plus passed, the time since began by the monotonic clock.
+// So a wrong wall clock can only make entries stay for longer.
 func steadyNow(wall, began time.Time, passed time.Duration) time.Time {
 	if steady := began.Add(passed); steady.Before(wall) {
 		return steady
@@ -108,11 +108,11 @@ func steadyNow(wall, began time.Time, passed time.Duration) time.Time {
 	return wall
 }
 
-// removableNodes returns the nodes that are gone since before a time, that no
-// operator cordoned or drained, and that no instance must wait for. Other
-// instances there have been replaced, or are disconnected and fit no other node
-// of this region: once their node is forgotten they are returned like any other
-// that fits nowhere.
+// removableNodes returns the nodes that have been gone since before a time, that no
+// operator cordoned or drained, and that no instance must wait for. Other instances
+// there have been replaced, or are disconnected and fit no other node of this region.
+// Once their node is forgotten they are returned like other instances that fit
+// nowhere.
 func removableNodes(view *state.View, before int64) []*state.Node {
 	var out []*state.Node
 nodes:

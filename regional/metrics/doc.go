@@ -1,7 +1,7 @@
-// Package metrics keeps what a region's servers measured over time while they
-// were the master.
+// Package metrics retains the values that a region's servers measured over time
+// while they were the master.
 //
-//	kinds.go     what is measured: the kinds of series and their fields
+//	kinds.go     the kinds of series and their fields
 //	store.go     the file of a server
 //	recorder.go  the goroutine of a master that adds to the file
 package metrics

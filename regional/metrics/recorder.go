@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxStatsAge is how old statistics may be to count as measured now, in
+	// maxStatsAge is the greatest age of statistics that count as measured now, in
 	// intervals at which agents send them.
 	maxStatsAge = 3
 	// minReporting is the share of a pool's ready nodes that must have sent
@@ -68,7 +68,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// measure returns what the master knows now of edges, nodes and pools.
+// measure returns the present values of edges, nodes and pools.
 func (r *Recorder) measure() []series.Sample {
 	edges, view, now := r.Edges(), r.View(), r.Clock() // once for all nodes: it is a system call
 	out := make([]series.Sample, 0, len(edges)+view.NodeCount())

@@ -13,8 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// measured records ten nodes, of which the first reporting ones have statistics:
-// half of 4 cores and 1 of 4 GiB used. Nodes of the same machine share memory.
+// measured records ten nodes. The first reporting nodes have statistics: half of 4
+// cores and 1 of 4 GiB used. Nodes of the same machine share memory.
 func measured(t *testing.T, reporting int, machine func(i int) string) []series.Sample {
 	t.Helper()
 	st := state.New()

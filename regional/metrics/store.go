@@ -8,20 +8,20 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/series"
 )
 
-// Store is the file in which a server keeps what it measured while it was the
-// master. Each server has its own; a new master continues with what it measured
-// in earlier terms. A failure of the file stops no server.
+// Store is the file with the values that a server measured while it was the master.
+// Each server has its own file; a new master continues with the values of its earlier
+// terms. A failure of the file stops no server.
 type Store struct {
 	mu              sync.Mutex
-	series          *series.Store // nil while there is none
-	why             string        // why there is none
+	series          *series.Store // nil while no file is open
+	why             string        // why no file is open
 	reportedDamaged uint64        // damaged files that newlyDamaged has returned
 }
 
 // NewStore returns a store that has no file yet.
 func NewStore() *Store { return &Store{why: "its file is still being opened"} }
 
-// Open returns the open file; nil and the reason when there is none.
+// Open returns the open file, or nil and the reason when none is open.
 func (s *Store) Open() (*series.Store, string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,7 +28,7 @@ type Config struct {
 	Term    uint64
 	// Epoch identifies the outboxes of this term: it differs in each.
 	Epoch string
-	// NodeLease is how long a node may be silent before it is lost.
+	// NodeLease is the time after which a silent node is lost.
 	NodeLease     time.Duration
 	StatsInterval time.Duration
 	// Clock is monotonic and runs through suspend. Elected is when the term began
@@ -54,7 +54,7 @@ type Config struct {
 	MorePlanned func() bool
 }
 
-// Agents is what a master knows of the region's nodes beyond the committed
+// Agents holds what a master knows of the region's nodes beyond the committed
 // state: their sessions, outboxes and statistics, and when each was last seen.
 // Safe for concurrent use.
 type Agents struct {
@@ -64,8 +64,8 @@ type Agents struct {
 
 	mu    sync.Mutex
 	nodes map[string]*node
-	// nameHolders is the id of the node that holds each name; nil before the first
-	// claim.
+	// nameHolders maps each name to the id of the node that holds it; nil before
+	// the first claim.
 	nameHolders map[string]string
 
 	turns turnQueue
@@ -113,7 +113,7 @@ func (a *Agents) lockNode(ss *session) *node {
 	} else {
 		a.nodes[ss.node.id] = ss.node
 	}
-	ss.node.mu.Lock() // before dropUnregistered can see it without a session
+	ss.node.mu.Lock() // locked before dropUnregistered can see the node without a session
 	return ss.node
 }
 
@@ -127,7 +127,7 @@ func (a *Agents) AddOrders(orders []*state.Alloc) {
 		for count < len(orders) && orders[count].NodeID == id {
 			count++
 		}
-		if n := a.find(id); n != nil { // else attach fills its outbox
+		if n := a.find(id); n != nil { // for an unknown node, attach fills the outbox later
 			n.mu.Lock()
 			n.addOrders(orders[:count])
 			if n.session != nil {

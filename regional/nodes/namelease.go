@@ -12,8 +12,8 @@ import (
 // name and is not lost.
 type nameTakenError struct {
 	name string
-	// holder is the other node's id and address its address. It was last seen
-	// silent ago.
+	// holder is the other node's id and address its address. silent is the time
+	// since it was last seen.
 	holder, address string
 	silent, lease   time.Duration
 }
@@ -29,9 +29,10 @@ func (e *nameTakenError) Error() string {
 //
 // These agents are accepted although another one holds their name:
 //   - the node is registered under the name and ready: two nodes of one name may
-//     exist since before names were held;
+//     remain from versions in which names had no holder;
 //   - the node is registered under the name and charged for allocations: it was
 //     lost and may still run them, and only its session tells it to stop them;
+//   - the node was forgotten together with its allocations, and still has some.
 //   - the node was forgotten together with its allocations, and has some.
 func (a *Agents) claimName(h *nusav1.AgentHello) error {
 	view, now := a.cfg.FSM.View(), a.cfg.Clock()
@@ -46,7 +47,7 @@ func (a *Agents) claimName(h *nusav1.AgentHello) error {
 			}
 		}
 	}
-	a.ensureLocked(h.GetNodeId()) // else dropUnregistered would free the name
+	a.ensureLocked(h.GetNodeId()) // otherwise dropUnregistered would free the name
 	id := a.nameHolders[h.GetName()]
 	if id == "" || id == h.GetNodeId() {
 		a.nameHolders[h.GetName()] = h.GetNodeId()
@@ -73,7 +74,7 @@ func (a *Agents) claimName(h *nusav1.AgentHello) error {
 	case known:
 		free = free || holder.Status != state.NodeReady || holder.Name != h.GetName()
 		taken.address = holder.Address
-	default: // it is being registered, or was forgotten
+	default: // the holder is being registered, or was forgotten
 		free = free || taken.silent > taken.lease
 	}
 	if !free {

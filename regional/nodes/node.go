@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// retainedEnded is how many ended allocations a node retains with their logs:
-	// the latest ones. It forgets older ones, and purged ones.
+	// retainedEnded is the number of ended allocations whose logs a node retains:
+	// the latest ones. The node forgets older ones, and purged ones.
 	retainedEnded = 64
 	// maxTombstones is how many removals an outbox remembers for a node without a
 	// session.
 	maxTombstones = 256
 )
 
-// node is what a master knows of a node beyond the committed state.
+// node holds what a master knows of a node beyond the committed state.
 type node struct {
 	id string
 
@@ -34,7 +34,8 @@ type node struct {
 	handling int
 	// left: the agent said goodbye. Its silence is intended until its next hello.
 	left bool
-	// stats were measured at statsAt, once hasStats. The next ones overwrite them.
+	// stats were measured at statsAt, if hasStats. The next statistics overwrite
+	// them.
 	hasStats bool
 	stats    wire.NodeStats
 	statsAt  time.Duration
@@ -42,10 +43,10 @@ type node struct {
 	session *session
 
 	// outbox has the OrderIndex of each order. The rest of an order is read from
-	// the state when it is sent: a copy here would be as large as all that the
-	// state holds of the allocation.
+	// the state when it is sent: a copy here would be as large as the allocation in
+	// the state.
 	outbox *link.Outbox[uint64]
-	// filled is the index of the state that fill read last.
+	// filled is the index of the state that fill last read.
 	filled uint64
 	// dirty: the outbox may hold orders that the committed state no longer has.
 	dirty bool
@@ -60,8 +61,8 @@ func (n *node) beginMessage(clock func() time.Duration) {
 	n.mu.Unlock()
 }
 
-// endMessage notes that the message is handled. To read the clock is a system
-// call, so a message that was handled quickly does not read it again.
+// endMessage notes that the message is handled. Reading the clock is a system
+// call, so after a message that was handled quickly the clock is not read again.
 func (n *node) endMessage(clock func() time.Duration) {
 	now := time.Now()
 	n.mu.Lock()
@@ -114,20 +115,20 @@ func (n *node) fill(view *state.View, epoch string) {
 		}
 	}
 	if fresh {
-		// This master does not know what an earlier one removed.
+		// This master does not know which orders an earlier one removed.
 		n.outbox.ForgetUpTo(view.Index())
 	}
 }
 
-// wantedOrders returns the allocations that a node must know: those that it is
-// charged for, and the latest that have ended.
+// wantedOrders returns the allocations that a node must know: those that the node
+// is charged for, and the latest that have ended.
 func wantedOrders(view *state.View, nodeID string) []*state.Alloc {
 	var charged, ended []*state.Alloc
 	for a := range view.NodeAllocs(nodeID) { // the oldest first
 		switch {
 		case a.Charged:
 			charged = append(charged, a)
-		case !a.Declined: // a declined one never ran there
+		case !a.Declined: // a declined allocation never ran on the node
 			ended = append(ended, a)
 		}
 	}

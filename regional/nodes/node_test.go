@@ -10,7 +10,8 @@ import (
 
 // TestOrdersOfOneEntryArriveTogether: an entry names node A, then node B often,
 // then A again, and A's session reads as soon as it is woken. If the connection
-// breaks then, the agent resumes from its stored position and lacks no order.
+// breaks at that moment, the agent resumes from its stored position and misses no
+// order.
 func TestOrdersOfOneEntryArriveTogether(t *testing.T) {
 	lost := 0
 	const rounds = 300
@@ -81,6 +82,6 @@ func TestSessionGetsTheKnownNode(t *testing.T) {
 		if a.find("n1") != n || ss.node != n {
 			t.Fatal("the session's node is not the known one")
 		}
-		ss = &session{node: &node{id: "n1"}} // not in a.nodes, which has another
+		ss = &session{node: &node{id: "n1"}} // a.nodes has another node of that id
 	}
 }

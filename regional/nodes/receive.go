@@ -39,7 +39,7 @@ func (ss *session) receive(ctx context.Context) error {
 			sendNow, err = ss.handle(ctx, m)
 		}
 		n.endMessage(clock)
-		ss.incoming.Free() // all that outlives it was copied
+		ss.incoming.Free() // the parts that are needed later were copied
 		if err != nil {
 			return err
 		}
@@ -49,8 +49,8 @@ func (ss *session) receive(ctx context.Context) error {
 	}
 }
 
-// recv returns the next message. It points into ss.incoming, which receive
-// releases. To decode the whole message would need a deep stack.
+// recv returns the next message. The message points into ss.incoming, which receive
+// releases. Decoding the whole message would need a deep stack.
 func (ss *session) recv() (wire.AgentMessage, error) {
 	if err := ss.stream.RecvMsg(&ss.incoming); err != nil {
 		return wire.AgentMessage{}, err
@@ -58,14 +58,14 @@ func (ss *session) recv() (wire.AgentMessage, error) {
 	return wire.ReadAgentMessage(ss.incoming.Bytes())
 }
 
-// handle returns whether something must be sent now.
+// handle handles a message and returns whether something must be sent now.
 func (ss *session) handle(ctx context.Context, m wire.AgentMessage) (sendNow bool, err error) {
 	if m.Stats != nil {
 		if err := ss.storeStats(m.Stats); err != nil {
 			return false, err
 		}
 	}
-	// An orders_ack changes nothing: the outbox resends by what the next hello says.
+	// An orders_ack changes nothing: the next hello says what the outbox must resend.
 	switch m.Kind {
 	case wire.KindLease:
 		if err := ss.finishResync(ctx); err != nil { // the agent sends missing reports before its first lease request
@@ -114,7 +114,7 @@ func (ss *session) storeStats(raw []byte) error {
 	return nil
 }
 
-// updateInventory registers the node with another inventory.
+// updateInventory registers the node with a changed inventory.
 func (ss *session) updateInventory(ctx context.Context, raw []byte) error {
 	ss.hello.Inventory = &nusav1.NodeInventory{}
 	if err := unmarshal(raw, ss.hello.Inventory); err != nil {
@@ -145,9 +145,9 @@ func (ss *session) handleGoodbye(ctx context.Context, raw []byte) error {
 }
 
 // failUnstarted commits the end of allocations that were placed on the node
-// while its agent left. An agent says goodbye when none of them runs, so a
-// pending one never started: its order may never have arrived. Without this it
-// would start when the node returns, beside its replacement.
+// while its agent left. An agent says goodbye when none of its allocations runs, so
+// a pending one never started: its order may never have arrived. Without this
+// commit it would start when the node returns, beside its replacement.
 func (ss *session) failUnstarted(ctx context.Context) error {
 	view := ss.agents.cfg.FSM.View()
 	cmd := &state.AgentReports{NodeID: ss.node.id, Position: view.Reports(ss.node.id)}

@@ -15,8 +15,8 @@ import (
 // handleReports proposes the agent's reports. It does not wait for the commit;
 // the next message of the agent does. An acknowledgement goes out with the next
 // message to the agent, such as the grant of a lease. Only an agent that leaves
-// waits for one, and all that it ran has ended: then handleReports waits for the
-// commit and returns sendNow.
+// waits for an acknowledgement, when all its allocations have ended. For that agent
+// handleReports waits for the commit and returns sendNow.
 func (ss *session) handleReports(ctx context.Context, raw []byte) (sendNow bool, err error) {
 	b, err := wire.ReadReports(raw)
 	if err != nil {

@@ -63,8 +63,8 @@ func TestReportCommandsFitEntries(t *testing.T) {
 	}
 }
 
-// encodedSize is how many bytes a command takes in the log, as the library that
-// reads the log writes it.
+// encodedSize returns the size of a command in the log, as encoded by the library
+// that also reads the log.
 func encodedSize(t *testing.T, cmd *state.Command) int {
 	t.Helper()
 	h := &codec.MsgpackHandle{WriteExt: true}

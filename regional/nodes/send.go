@@ -33,8 +33,8 @@ func (ss *session) requestSend() {
 	}
 }
 
-// startSend returns whether the caller must run sendAll. Otherwise the goroutine
-// that sends looks again.
+// startSend returns whether the caller must run sendAll. If not, the goroutine that
+// sends checks again for something to send.
 func (ss *session) startSend() bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -138,10 +138,11 @@ func (ss *session) nextOrders(e *wire.OrderEncoder) *wire.EncodedMessage {
 	n := ss.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	// Read under the lock: this view has every change that marked the node dirty.
+	// Read under the lock, so that this view has every change that marked the node
+	// dirty.
 	view := cfg.FSM.View()
 	if n.session != ss {
-		return nil // its successor uses the outbox
+		return nil // the newer session uses the outbox
 	}
 	if n.dirty {
 		n.fill(view, cfg.Epoch)
@@ -154,7 +155,7 @@ func (ss *session) nextOrders(e *wire.OrderEncoder) *wire.EncodedMessage {
 	return e.Batch(batch)
 }
 
-// requestTunnel has the agent asked to open a tunnel, at once.
+// requestTunnel sends the agent a request to open a tunnel, at once.
 func (ss *session) requestTunnel(_ context.Context, id string) error {
 	ss.mu.Lock()
 	if len(ss.tunnels) >= maxTunnelRequests {

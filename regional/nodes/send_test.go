@@ -15,7 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 )
 
-// timedStream notes when it sent what an agent waits for.
+// timedStream records when it sent the messages that an agent waits for.
 type timedStream struct {
 	grpc.ServerStream
 	ctx   context.Context
@@ -55,7 +55,7 @@ func TestGrantsAndTunnelsAreNotDelayed(t *testing.T) {
 				var streams sync.WaitGroup
 				a := New(ctx, Config{
 					NodeLease: time.Second, Epoch: "e", FSM: raftlog.NewFSM(), Logger: slog.New(slog.DiscardHandler), Streams: &streams,
-					MorePlanned: func() bool { return true }, // of a large job
+					MorePlanned: func() bool { return true }, // as during the plan of a large job
 				})
 				done := make(chan struct{})
 				go func() { defer close(done); _ = a.Deliver(ctx) }()

@@ -1,7 +1,7 @@
 package nodes
 
-// sendState is whether a goroutine sends on a session, and whether more is due. At most one goroutine sends at a time,
-// and the turn queue has a session at most once.
+// sendState says whether a goroutine sends on a session, and whether more is due. At
+// most one goroutine sends at a time, and the turn queue has a session at most once.
 type sendState uint8
 
 const (
@@ -13,12 +13,12 @@ const (
 	sendActive
 	// sendActiveQueued: a goroutine sends, and the session is still in the queue.
 	sendActiveQueued
-	// sendAgain: a goroutine sends, and then looks again whether anything is due.
+	// sendAgain: a goroutine sends, and afterwards checks again what is due.
 	sendAgain
 	// sendAgainQueued: as sendAgain, and the session is still in the queue.
 	sendAgainQueued
-	// sendFailed: a send failed. Nothing is sent any more; the receiver gets the
-	// stream's error, too.
+	// sendFailed: a send failed. Nothing more is sent; the receiver also gets the
+	// stream's error.
 	sendFailed
 )
 
@@ -38,7 +38,7 @@ func (s *sendState) request() (enqueue bool) {
 }
 
 // start notes that something is due at once. It returns whether the caller must
-// send; otherwise the goroutine that sends looks again.
+// send. If not, the goroutine that sends checks again.
 func (s *sendState) start() bool {
 	switch *s {
 	case sendIdle:
@@ -68,8 +68,8 @@ func (s *sendState) takeTurn() bool {
 	return false
 }
 
-// finish notes that all that was due has been sent. It returns whether the
-// caller must look again.
+// finish notes that everything due has been sent. It returns whether the caller must
+// check again.
 func (s *sendState) finish() (again bool) {
 	switch *s {
 	case sendActive:

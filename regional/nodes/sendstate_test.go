@@ -2,8 +2,8 @@ package nodes
 
 import "testing"
 
-// TestSendStateTransitions lists every transition with its result; act is whether
-// the caller must act: enqueue, send or look again.
+// TestSendStateTransitions lists every transition with its result; act says whether
+// the caller must act: enqueue, send or check again.
 func TestSendStateTransitions(t *testing.T) {
 	type result struct {
 		next sendState

@@ -32,17 +32,17 @@ type agentStream = grpc.BidiStreamingServer[nusav1.AgentMessage, nusav1.MasterMe
 // errSuperseded ends the stream of an agent that has opened another one.
 var errSuperseded = status.Error(codes.Aborted, "a newer session of the same node has replaced this one")
 
-// phase is how far a session's node is.
+// phase says whether the session's node is ready to be used.
 type phase uint8
 
 const (
-	// current: the node is registered and the master knows all its reports.
+	// current: the node is registered and the master has all its reports.
 	current phase = iota
 	// resyncing: the node was lost or had left, and the master lacks reports of
-	// that time. It is not ready before they are committed.
+	// that time. The node is not ready before they are committed.
 	resyncing
-	// superseded: the node has a newer session. This one ends at its next message:
-	// mostly its connection is dead.
+	// superseded: the node has a newer session. This one ends at its next message,
+	// if any: usually its connection is dead.
 	superseded
 )
 
@@ -60,17 +60,17 @@ type session struct {
 	inbox    *link.Inbox[state.AllocReport]
 	inFlight *raftlog.Proposal
 
-	// cursor is what the agent has of the node's outbox; the node's lock guards it.
+	// cursor is the agent's position in the node's outbox; the node's lock guards it.
 	cursor *link.Cursor[uint64]
 
 	mu      sync.Mutex
 	phase   phase
 	sending sendState
-	// ackDue is the position of the agent's latest reports: they are, or soon will
-	// be, committed, and not acknowledged. acknowledged is the last position sent.
+	// ackDue is the position of the agent's latest reports that are not acknowledged
+	// yet: they are committed, or soon will be. acknowledged is the last position sent.
 	ackDue, acknowledged state.Position
-	// What to send next: ids of granted leases, ids of tunnels to open, and whether
-	// the list of servers.
+	// What to send next: the ids of granted leases, the ids of tunnels to open, and
+	// whether to send the list of servers.
 	grants  []uint64
 	tunnels []string
 	servers bool
@@ -103,8 +103,8 @@ func (a *Agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 	return raftlog.StatusError(ss.receive(ctx))
 }
 
-// greet registers the node, attaches the session, and sends the welcome and all
-// that is due.
+// greet registers the node, attaches the session, and sends the welcome and
+// everything that is due.
 func (ss *session) greet(ctx context.Context) error {
 	clock := ss.agents.cfg.Clock
 	n := ss.node
@@ -128,7 +128,7 @@ func (ss *session) greet(ctx context.Context) error {
 	return nil
 }
 
-// refuse returns why an agent is not accepted; nil if it is.
+// refuse returns the reason why an agent is not accepted; nil if it is accepted.
 func (a *Agents) refuse(h *nusav1.AgentHello) *nusav1.Refused {
 	region := a.cfg.Region
 	permanent := func(format string, args ...any) *nusav1.Refused {
@@ -168,15 +168,15 @@ func (a *Agents) serverList() *nusav1.ServerList {
 	return &nusav1.ServerList{Servers: a.cfg.Servers()}
 }
 
-// register commits the hello's inventory if the state has another one. A node
+// register commits the hello's inventory if it differs from the state's. A node
 // that returns with another address is the same node.
 func (ss *session) register(ctx context.Context) error {
 	if ss.hello.Inventory == nil {
-		return nil // it is registered
+		return nil // the node is registered
 	}
 	cfg := &ss.agents.cfg
 	n := wire.NodeFromProto(ss.hello)
-	ss.hello.Inventory = nil // the state has it; here it would take twice the memory
+	ss.hello.Inventory = nil // the state has the inventory; a second copy would double the memory
 	old, known := cfg.FSM.View().Node(n.ID)
 	if known && old.Status == state.NodeReady && old.Name == n.Name && old.Address == n.Address && bytes.Equal(old.Inventory, n.Inventory) &&
 		old.VolumesReported == n.VolumesReported { // an earlier version stored the bytes without reading the volumes
@@ -194,9 +194,9 @@ func (ss *session) register(ctx context.Context) error {
 	return nil
 }
 
-// finishResync makes a node ready that was lost or had left. The reports of that
-// time are committed: were it ready before, an attempt that ended long ago would
-// be kept and its replacement stopped.
+// finishResync makes a node ready that was lost or had left, once the reports of
+// that time are committed. If the node were ready earlier, an attempt that ended
+// long ago would be kept and its replacement stopped.
 func (ss *session) finishResync(ctx context.Context) error {
 	ss.mu.Lock()
 	was := ss.phase
@@ -216,7 +216,7 @@ func (ss *session) inPhase(p phase) bool {
 	return ss.phase == p
 }
 
-// attach makes this the node's session; an earlier one ends.
+// attach makes this session the node's session; an earlier session ends.
 func (ss *session) attach() {
 	n := ss.agents.lockNode(ss)
 	defer n.mu.Unlock()

@@ -7,7 +7,7 @@ package nodes
 // decoded without deep calls (package wire), and other calls run on goroutines
 // that end.
 
-// onNewStack runs f on another goroutine and waits for it. For calls that are
+// onNewStack runs f on another goroutine and waits for it. Use it for calls that are
 // made about once in a session.
 func onNewStack(f func() error) error {
 	done := make(chan error, 1)

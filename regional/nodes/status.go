@@ -12,8 +12,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// noticedSilence is the part of the node lease (1/2) after which a node with a
-// session is shown as silent: a healthy agent sends at each third of its lease.
+// noticedSilence divides the node lease: after half the lease without a message, a
+// node with a session is shown as silent. A healthy agent sends at each third.
 const noticedSilence = 2
 
 // Watch commits which nodes are lost and which are ready again, until ctx ends.
@@ -76,7 +76,7 @@ func (a *Agents) updateStatuses(ctx context.Context) error {
 // been silent.
 func (a *Agents) statusOf(n *state.Node, now time.Duration) (state.NodeStatus, time.Duration) {
 	if n.Status == state.NodeLeft {
-		return n.Status, 0 // until its next hello
+		return n.Status, 0 // the node stays so until its next hello
 	}
 	known := a.ensure(n.ID)
 	known.mu.Lock()
@@ -86,10 +86,10 @@ func (a *Agents) statusOf(n *state.Node, now time.Duration) (state.NodeStatus, t
 	case known.left:
 		return n.Status, silent // its goodbye is being committed
 	case n.Status == state.NodeLost && (known.session == nil || known.session.inPhase(resyncing)):
-		return n.Status, silent // until it has reported all that happened meanwhile
+		return n.Status, silent // the node stays so until the reports of its absence are committed
 	case known.handling > 0:
-		// This server is slow, such as the disks of the log: a message of the node
-		// waits here.
+		// This server is slow, for example because of the disks of the log: a message of
+		// the node waits here.
 		return state.NodeReady, 0
 	case silent > a.cfg.NodeLease:
 		return state.NodeLost, silent
@@ -104,20 +104,20 @@ func (a *Agents) statusOf(n *state.Node, now time.Duration) (state.NodeStatus, t
 // when its lease has ended.
 func (a *Agents) Silence(n *state.Node) *durationpb.Duration {
 	if n.Status == state.NodeLeft {
-		return nil // its silence is intended
+		return nil // the node left on purpose
 	}
-	lastSeen := a.cfg.Elected // not seen yet in this term
+	lastSeen := a.cfg.Elected // for nodes that have not been seen in this term
 	connected := false
 	if known := a.find(n.ID); known != nil {
 		known.mu.Lock()
 		defer known.mu.Unlock()
 		if known.handling > 0 {
-			return nil // one of its messages waits here
+			return nil // one of the node's messages waits here
 		}
 		lastSeen, connected = known.lastSeen, known.session != nil
 	}
 	silent := max(a.cfg.Clock()-lastSeen, 0)
-	if n.Status == state.NodeLost { // perhaps since an earlier term
+	if n.Status == state.NodeLost { // the node may be lost since an earlier term
 		silent = max(silent, time.Since(time.Unix(0, n.StatusUnixNano)))
 	} else if connected && silent <= a.cfg.NodeLease/noticedSilence {
 		return nil

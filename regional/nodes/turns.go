@@ -9,15 +9,15 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// sendRate and sendBurst bound how many sessions a second are sent to in their
-// turn. What an agent asked for is sent at once.
+// sendRate bounds how many sessions a second get their turn to send, with bursts of
+// sendBurst. Replies to an agent's requests do not wait for a turn.
 const sendRate, sendBurst = 10_000, 64
 
-// maxOrderDelay is how long orders wait at most while a large job is planned
-// part by part.
+// maxOrderDelay is the longest delay of orders while a large job is planned part by
+// part.
 const maxOrderDelay = 2 * time.Second
 
-// turnQueue has the sessions that wait for their turn to send, each once.
+// turnQueue holds the sessions that wait for their turn to send, each once.
 type turnQueue struct {
 	mu       sync.Mutex
 	sessions []*session
@@ -84,8 +84,8 @@ func (a *Agents) Close() {
 }
 
 // Deliver gives the sessions their turns until ctx ends, at most sendRate a
-// second. When an entry concerns thousands of nodes, orders that follow meanwhile
-// travel in the same messages, and planning continues.
+// second. When an entry concerns thousands of nodes, later orders travel in the same
+// messages, and planning continues.
 func (a *Agents) Deliver(ctx context.Context) error {
 	limit := rate.NewLimiter(sendRate, sendBurst)
 	for {
@@ -94,13 +94,13 @@ func (a *Agents) Deliver(ctx context.Context) error {
 			return nil
 		case <-a.turns.wake:
 		}
-		// More orders are planned for the same nodes: one message has them all.
+		// More orders are planned for the same nodes: one message will carry them all.
 		delay := min(maxOrderDelay, a.cfg.NodeLease/8)
 		for waited := time.Duration(0); waited < delay && a.cfg.MorePlanned(); waited += delay / 50 {
 			pause(ctx, delay/50)
 		}
 		for some := range slices.Chunk(a.turns.popAll(), sendBurst) {
-			_ = limit.WaitN(ctx, len(some)) // it fails when ctx ended: the sessions then send the standby message
+			_ = limit.WaitN(ctx, len(some)) // fails only when ctx ended: the sessions then send the standby message
 			for _, ss := range some {
 				a.cfg.Streams.Go(ss.takeTurn)
 			}

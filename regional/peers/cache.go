@@ -31,13 +31,13 @@ type FederationCache struct {
 	origins *nusav1.OriginTable
 	matrix  *nusav1.CompactMatrix
 	table   *origins.Table // made of origins
-	// When the global tier last sent or confirmed each of them, on clock.
+	// When the global tier last sent or confirmed each message, on clock.
 	peersAt, originsAt, matrixAt time.Duration
 	// token is a hash of the three messages.
 	token string
 }
 
-// NewFederationCache returns an empty value. clock is monotonic.
+// NewFederationCache returns an empty cache. clock is monotonic.
 func NewFederationCache(clock func() time.Duration) *FederationCache {
 	return &FederationCache{clock: clock}
 }
@@ -109,8 +109,8 @@ func (f *FederationCache) update(change func()) {
 	f.token = hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// Copy returns all messages with their ages. It omits the messages when have,
-// the token of the caller's copy, is equal to this one's.
+// Copy returns all messages with their ages. If have, the token of the caller's
+// copy, equals this cache's token, it returns only the ages.
 func (f *FederationCache) Copy(have string) *nusav1.FederationCache {
 	f.mu.Lock()
 	defer f.mu.Unlock()

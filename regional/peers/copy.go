@@ -23,8 +23,8 @@ const (
 	copyEvery   = 15 * time.Second
 	copyTimeout = 5 * time.Second
 	// saveEvery is how often a changed copy is written to disk: coordinates
-	// change all the time. saveAges is how often an unchanged one is written, for
-	// its ages.
+	// change all the time. saveAges is how often an unchanged copy is written, to
+	// store its ages.
 	saveEvery = time.Minute
 	saveAges  = time.Hour
 	// maxFile bounds the file, in bytes: 1024 peers, 1,000 origin records and a
@@ -32,7 +32,7 @@ const (
 	maxFile = 8 << 20
 )
 
-// Copier copies the master's FederationCache to a server, and that to disk.
+// Copier copies the master's FederationCache to a server, and the copy to disk.
 type Copier struct {
 	Federation *FederationCache
 	// Path is the file; empty writes nothing.
@@ -41,11 +41,11 @@ type Copier struct {
 	// Leads reports whether this server is the master, and whether it then has a
 	// session with the global tier.
 	Leads func() (leads, connected bool)
-	// Master returns a connection to the region's master; nil when it is unknown
-	// or this server.
+	// Master returns a connection to the region's master; nil when the master is
+	// unknown or is this server.
 	Master func() *grpc.ClientConn
 
-	// Only Run uses them: the token of the file's content, and when that was
+	// Only Run uses these: the token of the file's content, and when the file was
 	// written.
 	savedToken string
 	savedAt    time.Duration
@@ -90,7 +90,7 @@ func (c *Copier) load() error {
 	return c.Federation.adopt(k)
 }
 
-// Run updates the copy until ctx ends, and then writes it a last time.
+// Run updates the copy until ctx ends, and then saves it a last time.
 func (c *Copier) Run(ctx context.Context) error {
 	tick := time.NewTicker(copyEvery)
 	defer tick.Stop()
@@ -132,12 +132,12 @@ func (c *Copier) save(last bool) error {
 	if err != nil {
 		return err
 	}
-	c.savedToken, c.savedAt = k.GetToken(), now // after a failure, too: the next try waits
+	c.savedToken, c.savedAt = k.GetToken(), now // also after a failure, so that the next try waits
 	return serve.ReplaceFile(c.Path, raw)
 }
 
-// copyFromMaster asks the master for its copy. A master of an earlier version
-// does not know the call; this server then only has no copy.
+// copyFromMaster requests the master's copy. A master of an earlier version does not
+// have the call; this server then has no copy.
 func (c *Copier) copyFromMaster(ctx context.Context) {
 	conn := c.Master()
 	if conn == nil {

@@ -1,4 +1,4 @@
-// Package peers keeps what a region knows about the other regions of its
+// Package peers holds what a region knows about the other regions of its
 // federation, so that the region still has a topology without the global tier.
 //
 //	cache   FederationCache: the regions, origin records and matrix that the global tier sent last

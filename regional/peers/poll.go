@@ -16,15 +16,14 @@ import (
 )
 
 const (
-	// islandAfter is how long the region must have no session with the global
-	// tier before it polls its peers: longer than another global server needs to
-	// take over.
+	// islandAfter is how long the region must have no session with the global tier
+	// before it polls its peers. Another global server needs less time to take over.
 	islandAfter = 15 * time.Second
-	// pollEvery is how often each peer is polled, give or take a fifth;
-	// pollRetry is the pause after a failure, before another of its servers.
+	// pollEvery is how often each peer is polled, plus or minus a fifth;
+	// pollRetry is the pause after a failure, before another of its servers is tried.
 	pollEvery = 30 * time.Second
 	pollRetry = 10 * time.Second
-	// pollTimeout bounds one call, maxPolls the calls under way, and
+	// pollTimeout bounds one call, and maxPolls the calls in progress.
 	// firstPollSpread, for each peer, spreads the first calls.
 	pollTimeout     = 5 * time.Second
 	maxPolls        = 8
@@ -83,7 +82,7 @@ func (p *Poller) reset() {
 	clear(p.peers)
 }
 
-// pollDue starts the polls that are due, as far as calls has room; the others
+// pollDue starts the polls that are due, as many as calls has room for; the others
 // stay due.
 func (p *Poller) pollDue(ctx context.Context, now time.Time, calls *errgroup.Group) {
 	p.mu.Lock()

@@ -18,25 +18,26 @@ import (
 // maxPeers bounds the other regions that are probed.
 const maxPeers = topo.MaxRegions
 
-// With fewRegions or more, routers are cached for routersMaxAge: to build them
-// costs more than to answer from them.
+// With fewRegions or more, routers are cached for routersMaxAge, because building
+// them costs more than a query.
 const (
 	fewRegions    = 128
 	routersMaxAge = time.Second
 )
 
 const (
-	// staleAfter is the age from which a received edge is stale, whatever its
-	// state said. While the global tier is connected it decides what is stale,
-	// and the limit counts from its newest matrix.
+	// staleAfter is the age from which a received edge is stale, even if its state is
+	// OK. While the global tier is connected it decides which edges are stale, and
+	// the limit counts from its newest matrix.
 	staleAfter = 2 * time.Minute
-	// maxMatrixAge is the greatest age of that matrix: one comes every five
-	// minutes, and is at most a minute old on arrival.
+	// maxMatrixAge is the greatest age of the global tier's matrix: a new one comes
+	// every five minutes, and is at most a minute old on arrival.
 	maxMatrixAge = 7 * time.Minute
-	// globalGoneAfter is the silence after which the global tier counts as gone.
-	// Its presence is noted each copyEvery, and after islandAfter every peer is
-	// polled once within pollEvery. So the peers' rows arrive before what the
-	// global tier sent becomes stale.
+	// globalGoneAfter is the silence after which the global tier counts as gone: the
+	// longest time until the peers' rows have arrived. The cache notes the global
+	// tier's presence each copyEvery. Polls begin after islandAfter, and reach every
+	// peer within pollEvery. So those rows arrive before the global tier's values
+	// become stale.
 	globalGoneAfter = copyEvery + islandAfter + pollEvery + pollTimeout
 )
 
@@ -57,13 +58,13 @@ type ProberConfig struct {
 	Clock func() time.Duration
 	// EdgeChanged is called when a measured edge changed noticeably.
 	EdgeChanged func()
-	// Federation has what earlier masters received.
+	// Federation has the values that earlier masters received.
 	Federation *FederationCache
 	Log        *slog.Logger
 }
 
 // Prober measures round trips to the other regions while this server is the
-// master, and holds what the global tier and the peers sent about them.
+// master, and holds what the global tier and the peers sent about those regions.
 type Prober struct {
 	cfg   ProberConfig
 	probe *probe.Prober
@@ -74,7 +75,7 @@ type Prober struct {
 	// rows of polled peers, and below both the compact matrix. This region's own
 	// row is added for each view.
 	matrix *topology.Matrix
-	// routers were made at routersAt.
+	// routers were built at routersAt.
 	routers   *topology.RouterCache
 	routersAt time.Duration
 
@@ -82,7 +83,7 @@ type Prober struct {
 	Watches topo.WatchLog
 }
 
-// NewProber returns a prober that continues with what cfg.Federation has.
+// NewProber returns a prober that starts with the values of cfg.Federation.
 func NewProber(cfg ProberConfig) (*Prober, error) {
 	host, _, _ := net.SplitHostPort(cfg.Addr)
 	measured, err := probe.New(probe.Config{
@@ -137,7 +138,7 @@ func (p *Prober) SetPeers(peers []*nusav1.PeerRegion) {
 	p.probe.Prefer(demand)
 }
 
-// SetColumn stores what other regions measured to this one.
+// SetColumn stores the edges that other regions measured to this one.
 func (p *Prober) SetColumn(edges []*nusav1.Edge) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +149,7 @@ func (p *Prober) SetColumn(edges []*nusav1.Edge) {
 	}
 }
 
-// setRow stores what a peer measured and sent itself.
+// setRow stores the edges that a peer measured and sent itself.
 func (p *Prober) setRow(peer string, edges []*nusav1.Edge) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +180,7 @@ func (p *Prober) setMatrix(m *nusav1.CompactMatrix, age time.Duration) error {
 		return err
 	}
 	for e := range was.Edges() {
-		compact := e.Samples == 0 && e.State != topology.Unreachable // it came with a compact matrix
+		compact := e.Samples == 0 && e.State != topology.Unreachable // the edge came with a compact matrix
 		if !compact && (e.To == p.name() || e.Age < age+staleAfter) {
 			next.Set(e, p.Now())
 		}

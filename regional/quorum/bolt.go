@@ -14,7 +14,7 @@ import (
 )
 
 // openBolt opens a file of raft-boltdb, or creates it, and locks it: another
-// process then gets ErrInUse.
+// process that opens the file gets ErrInUse.
 func openBolt(path string) (*raftboltdb.BoltStore, error) {
 	db, err := raftboltdb.New(raftboltdb.Options{
 		Path:        path,
@@ -30,7 +30,7 @@ func openBolt(path string) (*raftboltdb.BoltStore, error) {
 }
 
 // boltLog is the Raft log in raft-boltdb. It behaves as walLog: entries have no
-// gaps, and after a failed write it takes no more.
+// gaps, and after a failed write it accepts no more.
 type boltLog struct {
 	*raftboltdb.BoltStore
 	dir string
@@ -54,7 +54,7 @@ func (l *boltLog) IsMonotonic() bool { return true }
 func (l *boltLog) StoreLog(g *raft.Log) error { return l.StoreLogs([]*raft.Log{g}) }
 
 // StoreLogs returns once the entries are on the disk. Entries after a gap replace
-// the log: a snapshot holds what came before.
+// the log: a snapshot holds the earlier entries.
 func (l *boltLog) StoreLogs(logs []*raft.Log) error {
 	l.write.Lock()
 	defer l.write.Unlock()
@@ -94,8 +94,8 @@ func (l *boltLog) DeleteRange(from, to uint64) error {
 	return l.keep(l.BoltStore.DeleteRange(from, to), l.dir)
 }
 
-// newest returns how many of the newest entries hold that many bytes. It reads
-// them from the file, and is called once a snapshot.
+// newest returns how many of the newest entries hold the given number of bytes. It
+// reads them from the file, and is called once for each snapshot.
 func (l *boltLog) newest(bytes int) uint64 {
 	last, err := l.LastIndex()
 	if err != nil {

@@ -31,8 +31,8 @@ func BenchmarkCeiling(b *testing.B) {
 	}
 }
 
-// BenchmarkCeilingAtRest measures how long such a call takes if there is one each
-// 20 ms: mostly the time that the machine needs to wake up.
+// BenchmarkCeilingAtRest measures how long such a call takes when a call is made only
+// each 20 ms: mostly the time that the machine needs to wake up.
 func BenchmarkCeilingAtRest(b *testing.B) {
 	for _, logged := range []bool{false, true} {
 		b.Run(fmt.Sprintf("log=%t", logged), func(b *testing.B) {

@@ -63,10 +63,10 @@ func (l layout) marked() (LogKind, error) {
 	return "", nil
 }
 
-// migrate gives a directory the present layout and returns its kind of log: an
-// empty directory gets one of the kind that is asked for, a directory of an earlier
-// version too, with all that is in it. The marker is written last; until then
-// raft.db is what counts, and migrate starts again.
+// migrate gives a directory the present layout and returns its kind of log. An empty
+// directory gets the requested kind. So does a directory of an earlier version, with
+// all its entries. The marker is written last: until then raft.db holds the log, and
+// migrate starts again.
 func (l layout) migrate(kind LogKind) (_ LogKind, err error) {
 	from := l.marker()
 	_, err = os.Stat(from)
@@ -79,7 +79,7 @@ func (l layout) migrate(kind LogKind) (_ LogKind, err error) {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	// Another process may have migrated it before it released the lock.
+	// Another process may have migrated the directory before it released the lock.
 	if have, err := l.marked(); have != "" || err != nil {
 		return have, err
 	}
@@ -103,14 +103,14 @@ func (l layout) migrate(kind LogKind) (_ LogKind, err error) {
 }
 
 // convert copies the log into the other kind of store and changes the marker. The
-// caller holds the lock on stable.db. If convert is cut short, the marker says
-// which store counts.
+// caller holds the lock on stable.db. After an interruption, the marker names the
+// store that is valid.
 func (l layout) convert(from, to LogKind) error {
 	old, err := l.open(from)
 	if err != nil {
 		return err
 	}
-	err = l.remove(to) // of a conversion that was cut short
+	err = l.remove(to) // remains of an interrupted conversion
 	if err == nil {
 		err = l.create(to, old)
 	}
@@ -135,8 +135,8 @@ func (l layout) remove(kind LogKind) error {
 	return os.RemoveAll(l.boltLog())
 }
 
-// open opens an existing log. One that is missing is an error: a server that
-// forgets what it stored must not take part.
+// open opens an existing log. A missing log is an error: a server that has lost its
+// log must not take part.
 func (l layout) open(kind LogKind) (logStore, error) {
 	if kind == WAL {
 		return openWAL(l.walDir(), l.logger)
@@ -153,7 +153,7 @@ type logReader interface {
 	GetLog(index uint64, g *raft.Log) error
 }
 
-// create makes a log that holds what another one does.
+// create makes a log with the entries of another one.
 func (l layout) create(kind LogKind, content logReader) error {
 	var log logStore
 	var err error
@@ -168,8 +168,8 @@ func (l layout) create(kind LogKind, content logReader) error {
 	return errors.Join(copyLog(log, content), log.Close())
 }
 
-// copyLog copies the entries after the last gap. Raft does not need those before
-// it: a snapshot that came from the leader holds them.
+// copyLog copies the entries after the last gap. Raft does not need the earlier
+// entries: a snapshot that came from the leader holds them.
 func copyLog(to raft.LogStore, from logReader) error {
 	last, err := from.LastIndex()
 	if err != nil || last == 0 {
@@ -199,7 +199,7 @@ func copyLog(to raft.LogStore, from logReader) error {
 
 // mark replaces raft.db by the marker of a kind, durably.
 func (l layout) mark(kind LogKind) error {
-	if err := syncDir(l.dir); err != nil { // the marker must not come before what it names
+	if err := syncDir(l.dir); err != nil { // the log that the marker names must be durable first
 		return err
 	}
 	tmp := l.marker() + ".tmp"

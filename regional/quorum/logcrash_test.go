@@ -107,8 +107,8 @@ func child(t *testing.T, kind LogKind, dir string, alive time.Duration, env ...s
 	return opened, stored, failed
 }
 
-// A log that is killed again and again, also while a file is begun or removed,
-// holds all that it acknowledged, and takes more.
+// A log that is killed repeatedly, also while a file is begun or removed, holds all
+// entries that it acknowledged, and accepts more.
 func TestLogSurvivesKill(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		dir := t.TempDir()
@@ -116,7 +116,7 @@ func TestLogSurvivesKill(t *testing.T) {
 		var stored uint64
 		for range 25 {
 			opened, now, failed := child(t, kind, dir, time.Duration(1+r.IntN(80))*time.Millisecond)
-			// The entry that is deleted and stored again may be missing.
+			// The process may have been killed between the deletion of an entry and its storing.
 			if opened < stored && (stored%17 != 0 || opened < stored-1) {
 				t.Fatalf("entry %d was acknowledged, and %d is the last", stored, opened)
 			}
@@ -129,8 +129,8 @@ func TestLogSurvivesKill(t *testing.T) {
 	})
 }
 
-// On a full disk a log fails, keeps failing, and holds what it acknowledged once
-// there is room again.
+// On a full disk a log fails and keeps failing. Once there is room again, a restarted
+// log holds all entries that it acknowledged.
 func TestLogSurvivesFullDisk(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		dir := t.TempDir()

@@ -12,8 +12,8 @@ import (
 )
 
 // logger passes the library's log records to slog. The library logs every retry and
-// vote as a warning. Here only its errors are warnings; the server itself logs what
-// matters about elections.
+// vote as a warning. Here only its errors are warnings; the server itself logs the
+// important events of elections.
 type logger struct {
 	log  *slog.Logger
 	name string

@@ -6,9 +6,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// failure is the first error of a log's writes. The log takes no more entries
-// after it: what the disk holds behind the last acknowledged entry is not known
-// before the next start has read it.
+// failure is the first error of a log's writes. After it the log accepts no more
+// entries: until a restart has read the disk, it is unknown what the disk holds
+// behind the last acknowledged entry.
 type failure struct {
 	err    error
 	broken chan error // receives err, once
@@ -27,9 +27,9 @@ func (f *failure) keep(err error, dir string) error {
 
 func (f *failure) brokenCh() <-chan error { return f.broken }
 
-// checkFollows returns an error unless the entries come after last and have no
-// gap between them. A gap before the first is allowed: Raft leaves one where a
-// snapshot holds what is missing.
+// checkFollows returns an error unless the entries come after last and have no gap
+// between them. A gap before the first is allowed: Raft leaves one where a snapshot
+// holds the missing entries.
 func checkFollows(last uint64, logs []*raft.Log) error {
 	for i, g := range logs {
 		if g.Index <= last || i > 0 && g.Index != last+1 {
@@ -45,12 +45,12 @@ type deletedPart int
 
 const (
 	deletesNothing deletedPart = iota
-	deletesStart               // or everything
+	deletesStart               // also when the range is the whole log
 	deletesEnd
 )
 
-// partOf sorts out a DeleteRange of a log that holds first to last; first is 0
-// if the log is empty. A range in the middle is an error.
+// partOf classifies a DeleteRange of a log that holds first to last; first is 0 if
+// the log is empty. A range in the middle is an error.
 func partOf(first, last, from, to uint64) (deletedPart, error) {
 	switch {
 	case first == 0 || from > to || to < first || from > last:

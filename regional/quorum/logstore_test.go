@@ -55,7 +55,7 @@ func reopen(tb testing.TB, kind LogKind, dir string) logStore {
 	return log
 }
 
-// oracle is what a log should hold.
+// oracle is the expected content of a log.
 type oracle []raft.Log
 
 func (o oracle) next() uint64 {
@@ -94,7 +94,7 @@ func (o oracle) plus(logs []*raft.Log) oracle {
 	return o
 }
 
-// differs says how a log differs from the oracle; empty if it does not.
+// differs describes how a log differs from the oracle; empty if it does not.
 func (o oracle) differs(l raft.LogStore) string {
 	first, _ := l.FirstIndex()
 	last, _ := l.LastIndex()
@@ -124,8 +124,8 @@ func (o oracle) differs(l raft.LogStore) string {
 	return ""
 }
 
-// step changes a log at random. It returns the oracle afterwards, and every state
-// in which the log may come back if the disk held only a part of the change.
+// step changes a log at random. It returns the new oracle, and every state that the
+// log may have after a power cut, when the disk holds only a part of the change.
 func step(r *rand.Rand, l logStore, o oracle) (after oracle, part []oracle, err error) {
 	term := r.Uint64() >> 1
 	switch op := r.IntN(20); {
@@ -137,7 +137,7 @@ func step(r *rand.Rand, l logStore, o oracle) (after oracle, part []oracle, err 
 		logs := entries(r, next, term, 1+r.IntN(5))
 		base := o
 		if next != o.next() {
-			base = nil // a gap: Raft has a snapshot of what came before
+			base = nil // a gap: Raft has a snapshot of the earlier entries
 		}
 		part = append(part, o)
 		for n := range logs {
@@ -157,8 +157,8 @@ func step(r *rand.Rand, l logStore, o oracle) (after oracle, part []oracle, err 
 	}
 }
 
-// After any sequence of writes, deletions, restarts and kills a log holds what a
-// plain slice does.
+// After any sequence of writes, deletions, restarts and kills a log holds the same
+// entries as a slice.
 func TestLogEqualsSlice(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	forEachLog(t, func(t *testing.T, kind LogKind) {
@@ -254,7 +254,7 @@ func tornBolt(r *rand.Rand, before, after []byte) (torn [][]byte) {
 	before = append(slices.Clone(before), make([]byte, max(0, len(after)-len(before)))...)
 	changed := func(from, to int) bool { return !bytes.Equal(before[from:to], after[from:to]) }
 	if changed(0, page) && changed(page, 2*page) {
-		return nil // two transactions: a gap deletes first
+		return nil // a gap needs two transactions: the first deletes
 	}
 	for range 8 {
 		mixed := slices.Clone(before)
@@ -283,8 +283,8 @@ func written(before, after []byte) (from, to int) {
 	return from, len(bytes.TrimRight(after, "\x00"))
 }
 
-// After a power cut in the middle of a write the log holds a part of that write
-// and all of what was before it, and takes more entries.
+// After a power cut in the middle of a write the log holds all earlier entries and a
+// part of that write, and accepts more entries.
 func TestLogSurvivesTornWrite(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		states := 0
@@ -303,7 +303,7 @@ func TestLogSurvivesTornWrite(t *testing.T) {
 				o = after
 				content, err := os.ReadFile(filepath.Join(dir, name))
 				if errors.Is(err, os.ErrNotExist) {
-					continue // with the file, what it held was deleted
+					continue // the entries were deleted with the file
 				}
 				torn := tornWAL
 				if kind == BoltDB {
@@ -354,7 +354,7 @@ func checkTorn(t *testing.T, kind LogKind, dir, name string, torn []byte, part [
 	}
 }
 
-// Entries that Raft would never store are refused, and the log goes on.
+// Entries that Raft would never store are refused, and the log remains usable.
 func TestLogRefusesGapsAndOverlaps(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		l := reopen(t, kind, t.TempDir())
@@ -368,7 +368,7 @@ func TestLogRefusesGapsAndOverlaps(t *testing.T) {
 		if err := l.StoreLog(&raft.Log{Index: 8, Term: 1, Data: []byte("three")}); err != nil {
 			t.Fatal(err)
 		}
-		for bytes, want := range map[int]uint64{0: 0, 4: 0, 5: 4} { // the others are empty
+		for bytes, want := range map[int]uint64{0: 0, 4: 0, 5: 4} { // the other entries are empty
 			if n := l.newest(bytes); n != want {
 				t.Errorf("%d bytes are the newest %d entries, want %d", bytes, n, want)
 			}
@@ -397,7 +397,7 @@ func TestLogStopsAfterFailedWrite(t *testing.T) {
 	})
 }
 
-// breakLog closes the file of a log under it, so that the next write fails.
+// breakLog closes the file of an open log, so that the next write fails.
 func breakLog(t *testing.T, l logStore) {
 	t.Helper()
 	var err error

@@ -25,7 +25,7 @@ func (g *Group) MaintainMembers(ctx context.Context) error {
 		}
 		for _, c := range Plan(view) {
 			if err := g.applyChange(c); err != nil {
-				// The next round plans again from the configuration of then.
+				// The next round plans again, from the configuration at that time.
 				g.cfg.Logger.Warn("membership change failed", "change", c.String(), "error", err)
 				break
 			}

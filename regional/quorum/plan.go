@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// MaxVoters bounds a group: further servers only make commits slower.
+// MaxVoters bounds a group: with more voters commits only become slower.
 const MaxVoters = 9
 
 // Op is the kind of a Change of the Raft configuration.
@@ -46,11 +46,11 @@ type Peer struct {
 	ID    string
 	Addr  string // Raft
 	Alive bool
-	// Silent is how long it has not been alive.
+	// Silent is how long the server has not been alive.
 	Silent time.Duration
-	// Cluster is the group it belongs to; empty if it has no Raft state yet.
+	// Cluster is the server's group; empty if the server has no Raft state yet.
 	Cluster string
-	// Bootstrapped says that it has Raft state.
+	// Bootstrapped says that the server has Raft state.
 	Bootstrapped bool
 }
 
@@ -87,8 +87,8 @@ func Plan(v View) []Change {
 	}
 	for _, id := range s.joiners {
 		// While a voter is silent, the group must not depend on a new server that may not
-		// catch up. And the new server may have to take the place of a voter that has
-		// been silent only for a moment.
+		// catch up. While a voter has been silent only for a moment, the new server waits
+		// as well, since it may have to replace that voter.
 		if s.count >= MaxVoters || s.undecided(v) || s.count > s.living && s.living < majority(s.count+1) {
 			break
 		}
@@ -99,7 +99,7 @@ func Plan(v View) []Change {
 	return out
 }
 
-// survey sorts the servers of a view.
+// survey is the servers of a view, sorted by their condition.
 type survey struct {
 	peers map[string]Peer
 	// joiners are live servers that are not voters, by ID. dead are silent voters, the
@@ -108,7 +108,7 @@ type survey struct {
 	// superseded voters have lost their address to another server.
 	superseded map[string]bool
 	silent     map[string]time.Duration
-	// count is the number of voters, living how many of them are alive.
+	// count is the number of voters, and living the number of live voters.
 	count, living int
 }
 
@@ -153,8 +153,8 @@ func newSurvey(v View) *survey {
 	return s
 }
 
-// removals returns the voters to remove, as long as the others can commit the removal
-// and can commit without them.
+// removals returns the voters to remove, as long as the other voters can commit the
+// removal and can commit without the removed ones.
 func (s *survey) removals(v View) []Change {
 	var out []Change
 	replacements := len(s.joiners)
@@ -170,8 +170,8 @@ func (s *survey) removals(v View) []Change {
 			why = "silent, and another server is there to replace it"
 			replacements--
 		case silent >= v.ReplaceAfter && (s.count+len(s.joiners))%2 == 0:
-			// Such as one that died just before its replacement came. An even group needs
-			// one live server more than the odd group without this one, so the removal
+			// An example is a voter that died just before its replacement came. An even group
+			// needs one live server more than the odd group without this voter, so the removal
 			// never costs a quorum, whichever servers come back.
 			why = "silent, and the group is even"
 		default:
@@ -188,12 +188,12 @@ func (s *survey) removals(v View) []Change {
 
 func majority(n int) int { return n/2 + 1 }
 
-// Candidate is a server as it matters to the formation of a new group.
+// Candidate is a server as the formation of a new group sees it.
 type Candidate struct {
 	ID, Addr     string
 	Expect       int
 	Bootstrapped bool
-	// Candidates is the hash of the set with which it would form a group.
+	// Candidates is the hash of the set with which the server would form a group.
 	Candidates string
 }
 
@@ -205,7 +205,7 @@ type Formation struct {
 	Servers []Server
 	// Ready: all of Servers have published the same hash. Bootstrap with them.
 	Ready bool
-	// Why not, for operators.
+	// Why explains to operators why the group is not ready.
 	Why string
 }
 

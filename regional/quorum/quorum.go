@@ -108,8 +108,8 @@ func Open(cfg Config) (*Group, error) {
 }
 
 // electSoleVoter starts an election at once if this server is the only voter of its
-// group: there is no leader whose heartbeat it could wait for. A shorter timeout makes
-// Raft check again whether to start an election.
+// group: no leader exists whose heartbeat the server could wait for. A shorter timeout
+// makes Raft check again whether to start an election.
 func (g *Group) electSoleVoter() error {
 	voters := g.GetConfiguration().Configuration().Servers
 	if len(voters) != 1 || voters[0].ID != raft.ServerID(g.cfg.ID) || voters[0].Suffrage != raft.Voter {
@@ -207,8 +207,8 @@ func (g *Group) Run(ctx context.Context) error {
 	}
 }
 
-// form publishes the servers with which this one would form a group, and forms it once
-// all agree. The Formation says why not; it is empty if there is a group.
+// form publishes the servers with which this one would form a group, and forms the
+// group once all agree. The Formation says why not; it is empty if there is a group.
 func (g *Group) form() (Formation, error) {
 	local := g.cfg.Gossip.Local()
 	belongs := g.existing || len(g.GetConfiguration().Configuration().Servers) > 0

@@ -49,7 +49,7 @@ func openAlone(t *testing.T, dir string, kind LogKind, fsm raft.FSM) (g *Group, 
 	return g, result
 }
 
-// A server whose log takes no more entries ends and says why: the server could
+// A server whose log accepts no more entries ends and returns the reason: it could
 // neither lead nor follow, and only a restart helps.
 func TestRunEndsWithLog(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {

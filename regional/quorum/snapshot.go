@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// snapshotAfter is roughly how many bytes of entries a restart reads again at most:
+	// snapshotAfter bounds roughly how many bytes of entries a restart reads again:
 	// about a second of work. Raft's own threshold counts entries, which may have a
 	// hundred bytes or a hundred kilobytes.
 	snapshotAfter = 32 << 20
@@ -44,7 +44,7 @@ func (m *meter) Apply(l *raft.Log) any {
 func (m *meter) Snapshot() (raft.FSMSnapshot, error) {
 	m.bytes.Store(0)
 	select {
-	case <-m.due: // this is the snapshot that was due
+	case <-m.due: // this snapshot was due
 	default:
 	}
 	return m.FSM.Snapshot()
@@ -55,8 +55,8 @@ func (m *meter) Restore(r io.ReadCloser) error {
 	return m.FSM.Restore(r)
 }
 
-// TakeSnapshots takes a snapshot whenever enough was applied since the latest one,
-// until ctx ends.
+// TakeSnapshots takes a snapshot whenever enough bytes were applied since the latest
+// one, until ctx ends.
 func (g *Group) TakeSnapshots(ctx context.Context) error {
 	for {
 		select {
@@ -69,8 +69,8 @@ func (g *Group) TakeSnapshots(ctx context.Context) error {
 			err = g.Snapshot().Error()
 		}
 		if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && !errors.Is(err, raft.ErrRaftShutdown) {
-			// The next attempt is after as many bytes again; Raft's own threshold applies
-			// too.
+			// The next attempt comes after the same number of bytes; Raft's own threshold also
+			// applies.
 			g.cfg.Logger.Warn("no snapshot was taken: a restart takes longer; is the disk full?", "error", err)
 		}
 	}

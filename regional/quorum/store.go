@@ -43,18 +43,18 @@ func (k LogKind) other() LogKind {
 // snapshotsRetained is how many snapshots stay on disk.
 const snapshotsRetained = 2
 
-// cachedEntries of a BoltDB log are in memory: followers that keep up are sent
-// those.
+// cachedEntries is how many entries of a BoltDB log are in memory, for followers that
+// keep up.
 const cachedEntries = 512
 
-// stores hold what Raft must not forget.
+// stores hold the data that Raft must not lose.
 type stores struct {
 	log       raft.LogStore // disk, or a cache over it
 	stable    raft.StableStore
 	snapshots raft.SnapshotStore
 	disk      logStore // nil in memory
 	// converted is the kind of log that the directory had before it was
-	// converted; empty if it was not.
+	// converted; empty if it was not converted.
 	converted LogKind
 	close     func() error
 }
@@ -63,7 +63,7 @@ type stores struct {
 type logStore interface {
 	raft.LogStore
 	raft.MonotonicLogStore
-	// newest returns how many of the newest entries hold that many bytes.
+	// newest returns how many of the newest entries hold the given number of bytes.
 	newest(bytes int) uint64
 	// brokenCh receives the error after which the log takes no more entries.
 	brokenCh() <-chan error
@@ -106,14 +106,14 @@ func openStores(dir string, kind LogKind, logger hclog.Logger) (_ stores, err er
 		return stores{}, errors.Join(err, stable.Close())
 	}
 	out.log, out.disk = log, log
-	if kind == BoltDB { // walLog has all its entries in memory
+	if kind == BoltDB { // a walLog has all its entries in memory
 		out.log, err = raft.NewLogCache(cachedEntries, log)
 		if err != nil {
 			return stores{}, errors.Join(err, log.Close(), stable.Close())
 		}
 	}
 	out.close = func() error { return errors.Join(log.Close(), stable.Close()) }
-	if err := l.remove(kind.other()); err != nil { // of a conversion
+	if err := l.remove(kind.other()); err != nil { // remains of a conversion
 		return stores{}, errors.Join(fmt.Errorf("remove the former Raft log: %w", err), out.close())
 	}
 	// Raft does not remove a snapshot that it could not finish.

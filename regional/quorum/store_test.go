@@ -26,8 +26,8 @@ func openTestStores(t *testing.T, dir string, kind LogKind) stores {
 	return s
 }
 
-// What was stored before the end is there after it, and a tail that a new leader
-// overruled is gone.
+// Entries that were stored before the end of the process are there after a restart,
+// and entries that a new leader overruled are gone.
 func TestStoresOnDisk(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		dir := t.TempDir()
@@ -115,9 +115,9 @@ func checkStores(t *testing.T, s stores, want oracle, what string) {
 	}
 }
 
-// A directory in which raft.db holds everything is taken over with all that Raft
-// needs, also when the first attempt was cut short, and versions that wrote it
-// refuse it afterwards.
+// A directory with everything in raft.db is taken over with all that Raft needs, also
+// when the first attempt was interrupted. Afterwards the versions that wrote it refuse
+// the directory.
 func TestStoresMigrateRaftDB(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		dir := t.TempDir()
@@ -237,8 +237,8 @@ func TestStoresTakeOverDirectoryOf202611(t *testing.T) {
 	})
 }
 
-// Another choice of log converts the directory, there and back, and a conversion
-// that was cut short begins again.
+// Another choice of log converts the directory, there and back, and an interrupted
+// conversion begins again.
 func TestStoresConvertLog(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		dir, want := directoryOf202611(t)

@@ -15,13 +15,13 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// greeting is the first byte of every stream; the length and the id of the server
-// that it is meant for follow.
+// greeting is the first byte of every stream. The length and the id of the server
+// that the stream is meant for follow.
 const greeting = 1
 
-// ErrOtherServer says that a stream was meant for another server, such as one that
-// had this address before and lost its log. A response in its place would break the
-// promises that it made by its votes and acknowledgements.
+// ErrOtherServer says that a stream was meant for another server, for example one that
+// had this address before and lost its log. A response in its name would break its
+// earlier votes and acknowledgements.
 var ErrOtherServer = errors.New("raft stream is meant for another server")
 
 // stream is Raft's StreamLayer over a network.Net. It names and checks the server for
@@ -48,7 +48,7 @@ func newStream(n network.Net, ln net.Listener, id, advertise string) *stream {
 	return &stream{Listener: ln, net: n, id: id, addr: address(advertise), conns: map[net.Conn]struct{}{}}
 }
 
-// target returns an address that names the server it is meant for.
+// target returns an address that includes the id of the server.
 func target(id, addr string) raft.ServerAddress { return raft.ServerAddress(id + "@" + addr) }
 
 func (s *stream) Addr() net.Addr { return s.addr }
@@ -108,7 +108,8 @@ func (s *stream) Close() error {
 type tracked struct {
 	net.Conn
 	in *stream
-	// greeted is used by the reader only: the library reads in one goroutine.
+	// greeted says that the greeting was read. Only the reader uses it: the library reads
+	// in one goroutine.
 	greeted bool
 }
 

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// firstReport is how long a server waits for others before it logs that: an election,
-	// or the start of all servers, takes less.
+	// firstReport is how long a server waits for others before it logs the wait: an
+	// election, or the start of all servers, takes less.
 	firstReport = 3 * time.Second
-	// repeatEvery is how often it logs that again.
+	// repeatEvery is how often it logs the wait again.
 	repeatEvery = 10 * time.Second
 )
 
@@ -20,7 +20,7 @@ type waitReport struct {
 	since, reported time.Time
 }
 
-// due stores whether the server waits, and returns whether to log that now.
+// due stores whether the server waits, and returns whether to log the wait now.
 func (p *waitReport) due(waiting bool, now time.Time) bool {
 	if !waiting {
 		*p = waitReport{}
@@ -37,7 +37,7 @@ func (p *waitReport) due(waiting bool, now time.Time) bool {
 }
 
 // reportWaiting logs, at most every repeatEvery, why there is no master: no group could
-// be formed yet, or too few of its voters are alive.
+// be formed yet, or too few voters are alive.
 func (g *Group) reportWaiting(p *waitReport, f Formation) {
 	leader, _ := g.LeaderWithID()
 	if !p.due(leader == "", time.Now()) {

@@ -24,13 +24,13 @@ import (
 )
 
 const (
-	// walFormat is the version of what records hold; walTag begins their metadata.
+	// walFormat is the version of the records' content; walTag begins their metadata.
 	walFormat = 1
 	walTag    = "nusa-raft-log"
 	// deletion is the type of a record that deletes the entries from its index on. Raft's
 	// own types count from zero.
 	deletion raft.LogType = 0xff
-	// walHead is the size of what precedes an entry's data: stamp, first number of the
+	// walHead is the size of the header before an entry's data: stamp, first number of the
 	// write, index, time, length of the extensions, type. walEnd follows the data, so
 	// that no record ends in zeros: zeros mark a write that a power cut tore.
 	walHead = stampSize + 8 + 8 + 8 + 4 + 1
@@ -64,7 +64,7 @@ type record struct {
 	number uint64
 }
 
-// createWAL makes an empty log; openWAL is for one that exists. Close must follow.
+// createWAL makes an empty log; openWAL opens an existing one. Close must follow.
 func createWAL(dir string, logger hclog.Logger) (*walLog, error) {
 	l := &walLog{dir: dir, failure: newFailure()}
 	_, _ = rand.Read(l.stamp[:])
@@ -90,7 +90,7 @@ func openWAL(dir string, logger hclog.Logger) (_ *walLog, err error) {
 			err = fmt.Errorf("the Raft log in %s cannot be opened: %w (if it is damaged: start this server with an empty data directory where its region has others, else restore that from a backup)", dir, err)
 		}
 	}()
-	// Files that were being created when the server ended.
+	// These files were being created when the server ended.
 	for _, name := range glob(dir, "*.tmp") {
 		if err := os.Remove(name); err != nil {
 			return nil, err
@@ -156,7 +156,7 @@ func (l *walLog) replay(e *raftpb.Entry) error {
 }
 
 // add appends an entry to those in memory. An entry after a gap replaces them: Raft
-// writes one only if a snapshot holds what came before. Raft deletes those entries
+// writes one only if a snapshot holds the earlier entries. Raft deletes those entries
 // first, but the server may have ended in between.
 func (l *walLog) add(g raft.Log, number uint64) error {
 	if n := len(l.live); n > 0 {
@@ -219,8 +219,8 @@ func (l *walLog) GetLog(index uint64, g *raft.Log) error {
 // StoreLog stores one entry.
 func (l *walLog) StoreLog(g *raft.Log) error { return l.StoreLogs([]*raft.Log{g}) }
 
-// StoreLogs returns once the entries are on the disk. After an error nothing is stored
-// any more until a restart has read the disk.
+// StoreLogs returns once the entries are on the disk. After an error nothing more is
+// stored until a restart has read the disk.
 func (l *walLog) StoreLogs(logs []*raft.Log) error {
 	l.write.Lock()
 	defer l.write.Unlock()
@@ -334,7 +334,7 @@ func (l *walLog) purge(mark uint64) error {
 	return nil
 }
 
-// newest returns how many of the newest entries hold that many bytes.
+// newest returns how many of the newest entries hold the given number of bytes.
 func (l *walLog) newest(bytes int) uint64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

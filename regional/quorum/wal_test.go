@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A flipped bit in an entry that was acknowledged before the last write is an
-// error or changes nothing; it never makes the log shorter. raft-boltdb has no
+// A flipped bit in an entry that was acknowledged before the last write either is an
+// error or changes nothing. It never makes the log shorter. raft-boltdb has no
 // checksums of entries and cannot pass this test.
 func TestWALDetectsFlippedBit(t *testing.T) {
 	smallFiles(t)

@@ -19,9 +19,9 @@ const (
 )
 
 var (
-	// ErrPast says that the state at that index is gone: a later one has replaced it.
+	// ErrPast says that the state at that index is gone: a later state has replaced it.
 	ErrPast = errors.New("past")
-	// ErrBusy says that other comparisons of states are under way: ask again.
+	// ErrBusy says that other comparisons of states are in progress: ask again.
 	ErrBusy = errors.New("busy")
 )
 
@@ -45,8 +45,8 @@ func (f *FSM) notifyWaiters(view *state.View) {
 	})
 }
 
-// At returns the state at exactly that index, and waits until it is applied.
-// Errors: ErrPast, ErrBusy, or that of ctx.
+// At returns the state at exactly the given index, and waits until it is applied.
+// Errors: ErrPast, ErrBusy, or the error of ctx.
 func (f *FSM) At(ctx context.Context, index uint64) (*state.View, error) {
 	f.mu.Lock()
 	switch {
@@ -77,10 +77,10 @@ func (f *FSM) At(ctx context.Context, index uint64) (*state.View, error) {
 	}
 }
 
-// Digest returns the hash of this server's state at an index. The walk reads a
-// view, so nothing waits for it; one walk runs at a time. Errors: ErrPast,
-// ErrBusy, or that of ctx; context.DeadlineExceeded when the index was not
-// applied within digestWait.
+// Digest returns the hash of this server's state at an index. It reads a view, so it
+// blocks no writer; one digest is computed at a time. Errors: ErrPast, ErrBusy, or the
+// error of ctx; context.DeadlineExceeded when the index was not applied within
+// digestWait.
 func (f *FSM) Digest(ctx context.Context, index uint64) (*nusav1.StateDigest, error) {
 	ctx, cancel := context.WithTimeout(ctx, digestWait)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestAtReturnsTheStateOfExactlyThatIndex, not of an earlier or later one.
+// TestAtReturnsTheStateOfExactlyThatIndex: not of an earlier or a later index.
 func TestAtReturnsTheStateOfExactlyThatIndex(t *testing.T) {
 	f := NewFSM()
 	entry := encoded(t, state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n1", Name: "n1", Status: state.NodeReady}}})
@@ -45,7 +45,7 @@ func TestAtReturnsTheStateOfExactlyThatIndex(t *testing.T) {
 	hit, missed := ask(7), ask(8)
 	apply(6)
 	apply(7)
-	apply(9) // 8 is an entry of Raft's own
+	apply(9) // index 8 is an entry of Raft's own
 	if a := <-hit; a.err != nil || a.v.Index() != 7 {
 		t.Errorf("an index that is applied: %v", a)
 	}

@@ -29,10 +29,9 @@ const MaxEntryBytes = 256 << 10
 var ErrFormat = errors.New("unknown format")
 
 // msgpackHandle holds the settings of the format. A struct is the list of its
-// fields, so that a version may add some at the end (testdata/log_format.txt):
+// fields, so that a version may add fields at the end (testdata/log_format.txt):
 // field names would be two thirds of the log. Maps are sorted, so that equal
-// values have equal bytes. The handle caches what it knows about types and is
-// shared.
+// values have equal bytes. The handle caches type information and is shared.
 var msgpackHandle = newMsgpackHandle()
 
 func newMsgpackHandle() *codec.MsgpackHandle {
@@ -48,8 +47,8 @@ type entryWriter struct {
 	command []byte // the latest command
 }
 
-// add adds a command; false when the entry has others and the command does not
-// fit.
+// add adds a command; false when the command does not fit beside those that the entry
+// already has.
 func (w *entryWriter) add(cmd *state.Command) bool {
 	w.command = appendMsgpack(w.command[:0], reflect.ValueOf(cmd))
 	if len(w.entry) == 0 {
@@ -69,7 +68,7 @@ func (w *entryWriter) finish() []byte {
 	}
 	entry := slices.Clone(w.entry)
 	w.entry = w.entry[:0]
-	if cap(w.entry) > 2*MaxEntryBytes { // a single command was larger
+	if cap(w.entry) > 2*MaxEntryBytes { // the entry was a single larger command
 		w.entry, w.command = nil, nil
 	}
 	return entry
@@ -77,7 +76,7 @@ func (w *entryWriter) finish() []byte {
 
 func readable(version byte) bool { return version == formatVersion || version == formatVersion-1 }
 
-// decodeEntry decodes what an entryWriter encoded.
+// decodeEntry decodes an entry of an entryWriter.
 func decodeEntry(entry []byte) ([]state.Command, error) {
 	if len(entry) == 0 {
 		return nil, fmt.Errorf("%w: empty log entry", ErrFormat)
@@ -101,8 +100,8 @@ func decodeEntry(entry []byte) ([]state.Command, error) {
 	return out, nil
 }
 
-// recordsPerYield is after how many records, of some µs each, the writer yields:
-// decisions must not wait for the end of its time slice.
+// recordsPerYield is the number of records, of some µs each, after which the writer
+// yields: decisions must not wait for the end of its time slice.
 const recordsPerYield = 32
 
 // writeSnapshot writes the version, then each record.
@@ -125,7 +124,7 @@ func writeSnapshot(w io.Writer, view *state.View) error {
 	return buf.Flush()
 }
 
-// readSnapshot decodes what writeSnapshot wrote.
+// readSnapshot decodes a snapshot of writeSnapshot.
 func readSnapshot(r io.Reader) (*state.State, error) {
 	in := bufio.NewReaderSize(r, 256<<10)
 	version, err := in.ReadByte()

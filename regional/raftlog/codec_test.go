@@ -85,7 +85,7 @@ func fieldsOf(t reflect.Type) func(func(reflect.StructField) bool) {
 	}
 }
 
-// TestVersion1IsRead, which wrote fields by name.
+// TestVersion1IsRead: version 1 wrote fields by name.
 func TestVersion1IsRead(t *testing.T) {
 	old := newMsgpackHandle()
 	old.StructToArray = false

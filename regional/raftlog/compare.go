@@ -21,7 +21,7 @@ const (
 	// index: entries are applied meanwhile.
 	compareTries = 6
 	// firstLead is how many entries the index lies ahead at the second try. Each
-	// further try doubles the lead.
+	// further try doubles the distance.
 	firstLead = 16
 	// digestTimeout bounds the digest of a large state.
 	digestTimeout = 20 * time.Second
@@ -39,10 +39,10 @@ type Comparison struct {
 	Digest func(ctx context.Context, server *nusav1.RegionalServer, index uint64) (*nusav1.StateDigest, error)
 }
 
-// Run compares all servers at one index. While entries are committed the index
-// has to lie ahead, so that no server is past it when asked; while none are,
-// no higher index is reached. The error is a gRPC status; Aborted when no index
-// could be found that all servers still had.
+// Run compares all servers at one index. While entries are committed, the index must
+// lie ahead, so that no server has passed it when asked. While none are committed, no
+// higher index is reached. The error is a gRPC status; Aborted when no index could be
+// found whose state all servers still had.
 func (c Comparison) Run(ctx context.Context) (*nusav1.VerifyRegionResponse, error) {
 	lead, silent := uint64(0), map[string]bool{}
 	for range compareTries {
@@ -67,9 +67,9 @@ func (c Comparison) Run(ctx context.Context) (*nusav1.VerifyRegionResponse, erro
 	return nil, status.Error(codes.Aborted, "the servers could not be compared at one index: ask again when fewer entries are committed")
 }
 
-// digests asks all servers at once. complete is false when a healthy server
-// does not have the state at that index, not yet or no longer. A server that
-// does not answer within digestTimeout is added to silent and not asked again.
+// digests asks all servers at once. complete is false when a healthy server does not
+// have the state at that index, because it is not there yet or has passed it. A server
+// that does not answer within digestTimeout is added to silent and not asked again.
 func (c Comparison) digests(ctx context.Context, index uint64, silent map[string]bool) (out []*nusav1.ServerState, complete bool) {
 	var mu sync.Mutex // guards complete and silent
 	complete = true

@@ -50,30 +50,30 @@ func (f *FSM) Watch() (*state.View, <-chan struct{}) {
 // server must stop: its state would differ from that of the other servers.
 func (f *FSM) Broken() <-chan struct{} { return f.broken }
 
-// Err returns why the FSM is broken; nil if it is not.
+// Err returns the reason why the FSM is broken; nil if it is not.
 func (f *FSM) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.failed
 }
 
-// publish makes a view the committed one. mu is held.
+// publish makes a view the committed view. mu is held.
 func (f *FSM) publish(view *state.View) {
 	f.view = view
 	f.notifyWaiters(view)
 	f.changed.Notify()
 }
 
-// predict stores the result of an entry that is proposed next.
+// predict stores the predicted result of the next entry to be proposed.
 func (f *FSM) predict(x prediction) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.predictions = append(f.predictions, x)
 }
 
-// adoptPrediction publishes the predicted state of an entry and returns its
-// results. False when the next prediction is for other bytes, another index or
-// another state before it.
+// adoptPrediction publishes the predicted state of an entry and returns its results.
+// It returns false when the next prediction has other bytes, another index or another
+// previous state.
 func (f *FSM) adoptPrediction(l *raft.Log) ([]state.Result, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,10 +82,10 @@ func (f *FSM) adoptPrediction(l *raft.Log) ([]state.Result, bool) {
 	}
 	x := f.predictions[0]
 	if len(l.Data) == 0 || x.data != &l.Data[0] || x.index != l.Index || x.before != f.view {
-		f.predictions = nil // the later ones depend on it
+		f.predictions = nil // the later predictions depend on this one
 		return nil, false
 	}
-	f.predictions[0] = prediction{} // its views may be collected
+	f.predictions[0] = prediction{} // releases the prediction's views to the garbage collector
 	f.predictions = f.predictions[1:]
 	f.publish(x.after)
 	return x.results, true
@@ -101,8 +101,8 @@ func (f *FSM) fail(err error) error {
 	return err
 }
 
-// Apply returns an Applied with one result for each command, or an error, after
-// which no entry is applied any more. Raft calls it from one goroutine.
+// Apply returns an Applied with one result for each command, or an error. After an
+// error no entry is applied any more. Raft calls Apply from one goroutine.
 func (f *FSM) Apply(l *raft.Log) any {
 	if err := f.Err(); err != nil {
 		return err

@@ -226,9 +226,9 @@ func TestSequencerReturnsTheOutcomeOfEachCommand(t *testing.T) {
 	}
 }
 
-// TestSequencerRecoversFromMispredictions, which an entry of Raft's own in between
-// or an entry with other bytes causes: no command is lost, the state equals that
-// of a server which only reads the log, and later results are predicted again.
+// TestSequencerRecoversFromMispredictions: an entry of Raft's own in between, or an
+// entry with other bytes, causes a misprediction. No command is lost, the state equals
+// that of a server which only reads the log, and later results are predicted again.
 func TestSequencerRecoversFromMispredictions(t *testing.T) {
 	fsm, reader := NewFSM(), NewFSM()
 	log := newFakeLog(fsm)
@@ -247,7 +247,7 @@ func TestSequencerRecoversFromMispredictions(t *testing.T) {
 	predicted := 0
 	for i := range 60 {
 		if i%7 == 3 {
-			log.last.Add(1) // for example a new server
+			log.last.Add(1) // an entry of Raft's own, for example for a new server
 		}
 		p, err := q.Propose(sample(fmt.Sprint(i)))
 		if err != nil {
@@ -297,8 +297,8 @@ func TestSequencerRecoversFromMispredictions(t *testing.T) {
 	}
 }
 
-// TestDecisionAfterAFailedEntryIsNotCommitted: its state includes an entry that was
-// never committed.
+// TestDecisionAfterAFailedEntryIsNotCommitted: the decision was made for a state that
+// includes an entry that was never committed.
 func TestDecisionAfterAFailedEntryIsNotCommitted(t *testing.T) {
 	f := NewFSM()
 	log := newFakeLog(f)
@@ -341,7 +341,7 @@ func TestQueueIsBounded(t *testing.T) {
 	if _, err := q.Propose(sample("x")); !errors.Is(err, ErrQueueFull) {
 		t.Errorf("one more: %v", err)
 	}
-	// Large commands fill it sooner.
+	// Large commands fill the queue sooner.
 	q = NewSequencer(newFakeLog(f), f, noDecision, nil)
 	large := state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: state.Job{Spec: make([]byte, 1<<20)}}}
 	full := 0
@@ -370,7 +370,7 @@ func TestCallDuringAVerificationWaitsForTheNext(t *testing.T) {
 	go func() { first <- v.Wait(ctx) }()
 	<-began
 	go func() { second <- v.Wait(ctx) }()
-	for len(v.requests) == 0 { // until it waits
+	for len(v.requests) == 0 { // until the call waits
 		select {
 		case err := <-second:
 			t.Fatalf("verified by a round that began before the call: %v", err)

@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// appendMsgpack encodes a command or a record as msgpackHandle does, to the byte,
-// in a third of the time: it knows only the types in the log and in snapshots, and
-// has no settings.
+// appendMsgpack encodes a command or a record with the same bytes as msgpackHandle in
+// a third of the time, since it has only the types in the log and in snapshots and no
+// settings.
 func appendMsgpack(b []byte, v reflect.Value) []byte {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -72,8 +72,8 @@ const (
 	msgpackNil, msgpackFalse, msgpackTrue = 0xc0, 0xc2, 0xc3
 )
 
-// lengthFormat says how a length is encoded: one below fixedLimit within the first
-// byte, others after it in one byte (if the type has such a form), two or four.
+// lengthFormat says how a length is encoded: a length below fixedLimit within the
+// first byte, others after it in one byte (if the type has such a form), two or four.
 type lengthFormat struct {
 	fixed      byte
 	fixedLimit int

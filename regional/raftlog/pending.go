@@ -18,8 +18,8 @@ type pendingPlan struct {
 	onCommitted func()
 }
 
-// dropPending drops the pending plan, because the state is another one, and
-// decides again.
+// dropPending drops the pending plan, because the state has changed, and decides
+// again.
 func (q *Sequencer) dropPending() {
 	q.pending = pendingPlan{}
 	q.decideAt(time.Now())
@@ -31,8 +31,8 @@ func (q *Sequencer) dropPending() {
 func (q *Sequencer) invalidatesPending(cmd *state.Command) bool {
 	switch {
 	case cmd.AgentReports != nil:
-		// Reports of a node that was disconnected: an instance that is to be replaced
-		// may have ended there.
+		// These reports are of a node that was disconnected: an instance that is to be
+		// replaced may have ended there.
 		n, ok := q.spec.before.Node(cmd.AgentReports.NodeID)
 		return !ok || n.Status != state.NodeReady
 	case cmd.ApplyOrders != nil:
@@ -55,10 +55,10 @@ func (t *pendingPlan) placesJob(job state.JobKey) bool {
 	return false
 }
 
-// applyPending adds the commands of the pending plan that fit to the entry. If
-// none fits, the entry is proposed and the first command begins another one.
-// Commands that stop instances do not wait for a later call, by when their
-// instances may be wanted again: they get entries of their own.
+// applyPending adds the commands of the pending plan that fit to the entry. If none
+// fits, the entry is proposed and the first command begins another one. Commands that
+// stop instances do not wait for a later call, because their instances may be wanted
+// again before that call: they get entries of their own.
 func (q *Sequencer) applyPending(e *entry, inFlight chan<- entry) {
 	t := &q.pending
 	if len(t.commands) == 0 {
@@ -83,8 +83,8 @@ func (q *Sequencer) applyPending(e *entry, inFlight chan<- entry) {
 	}
 	e.onCommitted = t.onCommitted
 	if t.changed {
-		q.decideAt(time.Now()) // until a decision changes nothing
+		q.decideAt(time.Now()) // decide again until a decision changes nothing
 	} else {
-		q.decideAt(time.Now().Add(t.retry)) // not in a busy loop
+		q.decideAt(time.Now().Add(t.retry)) // the pause prevents a busy loop
 	}
 }

@@ -99,8 +99,8 @@ func (x *pendingTest) next() (*future, []string) {
 	return f, names
 }
 
-// TestOtherCommandsGoBetweenTheEntriesOfALargeDecision, which is committed with its
-// last entry.
+// TestOtherCommandsGoBetweenTheEntriesOfALargeDecision: the decision is committed with
+// its last entry.
 func TestOtherCommandsGoBetweenTheEntriesOfALargeDecision(t *testing.T) {
 	x := newPendingTest(t, map[int][]state.Command{1: largeJobs("d", 20)})
 	x.start(sample("node"))
@@ -162,8 +162,8 @@ func TestNewNodeInvalidatesThePendingPlan(t *testing.T) {
 	}
 }
 
-// TestMispredictionDropsThePendingPlan: a decision is not proposed for another state
-// than its own.
+// TestMispredictionDropsThePendingPlan: a decision is proposed only for the state that
+// it was made for.
 func TestMispredictionDropsThePendingPlan(t *testing.T) {
 	x := newPendingTest(t, map[int][]state.Command{1: largeJobs("d", 40)})
 	x.start(sample("node"))
@@ -186,8 +186,8 @@ func TestMispredictionDropsThePendingPlan(t *testing.T) {
 	}
 }
 
-// TestStopsAreProposedAtOnce: by the next call an instance that a decision stops may
-// be wanted again.
+// TestStopsAreProposedAtOnce: before the next call, an instance that a decision stops
+// may be wanted again.
 func TestStopsAreProposedAtOnce(t *testing.T) {
 	var stops []state.Command
 	for i := range 20 {
@@ -210,8 +210,8 @@ func TestStopsAreProposedAtOnce(t *testing.T) {
 	}
 }
 
-// TestWhichCommandsInvalidateThePendingPlan: all but unrelated ones, and those
-// after which the state itself refuses wrong placements.
+// TestWhichCommandsInvalidateThePendingPlan: all commands do, except unrelated ones and
+// those after which the state itself refuses wrong placements.
 func TestWhichCommandsInvalidateThePendingPlan(t *testing.T) {
 	f := NewFSM()
 	for i, id := range []string{"ready", "lost"} {

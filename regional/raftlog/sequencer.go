@@ -27,14 +27,14 @@ var (
 
 const (
 	// maxQueued and maxQueuedBytes bound the commands that wait to be proposed. Each
-	// of ten thousand agents may have one there.
+	// of ten thousand agents may have one command in the queue.
 	maxQueued      = 16_384
 	maxQueuedBytes = 64 << 20
 	// queueRetry is the pause before a full queue is tried again.
 	queueRetry = 10 * time.Millisecond
-	// gatherBehind is the most entries in flight when a new one is begun. One entry
-	// is written to disk while the next one gathers commands, which then share the
-	// cost of the write.
+	// gatherBehind is the greatest number of entries in flight at which a new entry is
+	// begun. While one entry is written to disk, the next one gathers commands, which
+	// then share the cost of the write.
 	gatherBehind = 1
 	// maxInFlight bounds the entries that are proposed and not committed.
 	maxInFlight = 16
@@ -46,7 +46,7 @@ const (
 type Proposal struct {
 	cmd  state.Command
 	size int64
-	done chan outcome // buffered: the sequencer never waits for its caller
+	done chan outcome // buffered, so that the sequencer never waits for the caller
 	// ended is closed after the last entry, when every proposed command has an
 	// outcome.
 	ended <-chan struct{}
@@ -58,7 +58,7 @@ type outcome struct {
 }
 
 // Wait returns the result of the command. Errors: that of the result, ErrNotLeader,
-// ErrUnknownOutcome; the latter also when ctx ends first.
+// ErrUnknownOutcome. When ctx ends first, it returns ErrUnknownOutcome too.
 func (p *Proposal) Wait(ctx context.Context) (state.Result, error) {
 	o := outcome{err: ErrNotLeader}
 	select {
@@ -78,12 +78,12 @@ func (p *Proposal) Wait(ctx context.Context) (state.Result, error) {
 }
 
 // Sequencer proposes all commands of one leadership, in one goroutine. Commands
-// that wait together share a log entry with what the scheduler decides about
-// them. An entry does not wait for the commit of the entry before it.
+// that wait together share a log entry with the scheduler's decisions about them. An
+// entry does not wait for the commit of the entry before it.
 type Sequencer struct {
 	log Log
 	fsm *FSM
-	// decide returns what is to be done in a state.
+	// decide returns the commands that a state needs.
 	decide func(*state.View) Decision
 	// committed is called with the results of each entry, in order, before Wait
 	// returns them.
@@ -95,7 +95,7 @@ type Sequencer struct {
 
 	// mispredicted: the prediction of a committed entry was not adopted.
 	// inFlight counts the entries without an outcome; entryDone, of capacity one,
-	// says that one has its outcome.
+	// receives a value when an entry has its outcome.
 	mispredicted atomic.Bool
 	inFlight     atomic.Int32
 	entryDone    chan struct{}
