@@ -41,9 +41,9 @@ func TestServersFormAGroupFromOneAddress(t *testing.T) {
 	})
 }
 
-// TestServerWithoutItsDiskReplacesItself: a server that lost its disk joins with
-// the same name and address as a new member. Then another one dies, and the
-// committed job still exists.
+// TestServerWithoutItsDiskReplacesItself: a server that lost its disk joins as a new
+// member with the same name and address. Then another server dies, and the committed
+// job still exists.
 func TestServerWithoutItsDiskReplacesItself(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for i := 1; i <= 3; i++ {
@@ -53,7 +53,7 @@ func TestServerWithoutItsDiskReplacesItself(t *testing.T) {
 		lost := first%3 + 1
 		w.kill(lost)
 		w.submit(first, spec("kept", 0))
-		w.server(lost, first) // its data was in memory
+		w.server(lost, first) // the lost server had its data in memory
 		w.eventually("it knows the master", func() bool { return w.info(lost).GetLeaderAddress() == serverAddr(first) })
 		time.Sleep(20 * time.Second)
 		w.kill(first)
@@ -139,7 +139,7 @@ func TestInstancesMoveFromALostNode(t *testing.T) {
 		w.eventually("the silent node is lost", func() bool { return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_LOST })
 		w.eventually("the other node runs all", func() bool { return w.running(1)["n2"] == 4 })
 
-		// It returns with another address: it is the same node, and its replaced
+		// The node returns with another address. It is the same node, and its replaced
 		// instances are ordered to stop.
 		n1.ip = "10.1.1.77"
 		n1.start()
@@ -293,8 +293,8 @@ func TestAgentOfAnotherClusterIsRefused(t *testing.T) {
 }
 
 // TestEndsAreAcknowledgedAtOnce: a report of a running allocation is acknowledged
-// with the next grant of a lease. A report of an ended one is acknowledged at
-// once: an agent that leaves waits for that.
+// with the next grant of a lease. A report of an ended allocation is acknowledged at
+// once, because an agent that leaves waits for the acknowledgement.
 func TestEndsAreAcknowledgedAtOnce(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)

@@ -23,8 +23,8 @@ import (
 
 // These tests use real sockets, real files and real time.
 
-// probing ignores goroutines of memberlist: its Shutdown does not wait for a probe
-// under way, which ends after its time-out.
+// probing ignores goroutines of memberlist: its Shutdown does not wait for a probe in
+// progress, which ends after its time-out.
 var probing = goleak.IgnoreTopFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode")
 
 func config(dir string) regional.Config {
@@ -103,7 +103,7 @@ func TestRestartLosesNoAcknowledgedJob(t *testing.T) {
 	t.Logf("acknowledged a job %v after the start", time.Since(began).Round(time.Millisecond))
 	s.stop()
 
-	s = startReal(t, config(dir)) // with other ports: its own address changed
+	s = startReal(t, config(dir)) // with other ports, so that its own address has changed
 	defer s.stop()
 	retry(t, func(ctx context.Context) error {
 		j, err := nusav1.NewJobsClient(s.conn).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "kept"}})
@@ -161,7 +161,7 @@ func TestRestartFindsTheGroup(t *testing.T) {
 	first.GRPCAddr, first.RaftAddr, first.GossipAddr = a.addrs.GRPC, a.addrs.Raft, a.addrs.Gossip
 	a.stop()
 
-	first.Join = []string{a.addrs.Gossip} // its own
+	first.Join = []string{a.addrs.Gossip} // first's own address
 	a = startReal(t, first)
 	defer a.stop()
 	retry(t, both(a))
@@ -234,7 +234,7 @@ func TestGossipRefusesForeignServers(t *testing.T) {
 			change(&cfg)
 			stranger := startReal(t, cfg)
 			defer stranger.stop()
-			// After a few calls both sides have exchanged their members or refused to;
+			// After a few calls both sides have exchanged their members or refused the exchange;
 			// then neither knows the other.
 			tick := time.NewTicker(100 * time.Millisecond)
 			defer tick.Stop()

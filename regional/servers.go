@@ -16,8 +16,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// watchServers passes on that the region's servers or its master changed, and
-// binds the data directory to the cluster once the log has the cluster's id.
+// watchServers notifies the other parts when the region's servers or its master change,
+// and binds the data directory to the cluster once the log has the cluster's id.
 func (s *server) watchServers(ctx context.Context) error {
 	servers := s.gossip.Changed()
 	bound := s.dir == nil
@@ -25,7 +25,7 @@ func (s *server) watchServers(ctx context.Context) error {
 		view, committed := s.fsm.Watch()
 		if id := view.Cluster().ID; !bound && id != "" {
 			if err := s.dir.SetCluster(id); err != nil {
-				return err // the log is of another cluster than the directory
+				return err // the log and the directory belong to different clusters
 			}
 			bound = true
 		}
@@ -90,7 +90,7 @@ func (s *server) servers() []*nusav1.RegionalServer {
 	var out []*nusav1.RegionalServer
 	for _, m := range s.gossip.Members() {
 		if !m.Alive && !voters[m.ID] {
-			continue // it was replaced
+			continue // another server replaced it
 		}
 		out = append(out, &nusav1.RegionalServer{
 			Id: m.Name, Address: m.GRPC, ProbeAddress: m.Probe,

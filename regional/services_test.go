@@ -85,7 +85,7 @@ func TestLocalJobFromSubmitToPurge(t *testing.T) {
 			t.Errorf("plan without a change: %v, %v", plan, err)
 		}
 
-		// Another node joins: the waiting instances run at once.
+		// Another node joins, and the waiting instances run at once.
 		w.agent("n2", runs)
 		w.eventually("all 10 instances run", func() bool { return w.running(1)["n1"]+w.running(1)["n2"] == 10 })
 
@@ -232,7 +232,7 @@ func TestInvalidSubmitsNameTheField(t *testing.T) {
 		if err != nil || len(rest.GetJobs()) != 1 || rest.GetJobs()[0].GetSpec().GetName() != "m2" {
 			t.Errorf("second page: %v, %v", rest, err)
 		}
-		// The bytes of a page are bounded, too.
+		// A page is also bounded in bytes.
 		const large = 30
 		for i := range large {
 			s := spec(fmt.Sprintf("large%02d", i), 0)
@@ -257,7 +257,8 @@ func TestInvalidSubmitsNameTheField(t *testing.T) {
 	})
 }
 
-// TestSubmitsThroughAFollower: it forwards single submits and streams of submits.
+// TestSubmitsThroughAFollower: a follower forwards single submits and streams of
+// submits.
 func TestSubmitsThroughAFollower(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for i := 1; i <= 3; i++ {
@@ -398,8 +399,8 @@ func TestCordonedNodeGetsNoNewWork(t *testing.T) {
 	})
 }
 
-// TestUselessNodeChangesAreRefused: to uncordon a draining node, or to end the
-// drain of a cordoned one, is refused because the node would get no work.
+// TestUselessNodeChangesAreRefused: uncordoning a draining node, or ending the drain of
+// a cordoned one, is refused because the node would still get no work.
 func TestUselessNodeChangesAreRefused(t *testing.T) {
 	oneNode(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
 		nodes := nusav1.NewNodesClient(w.conn(1))
@@ -468,7 +469,7 @@ func TestEventsResumeByToken(t *testing.T) {
 			_, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: ref("web")})
 			return status.Code(err) == codes.NotFound
 		})
-		w.submit(1, spec("idle", 0)) // its stop also purges it
+		w.submit(1, spec("idle", 0)) // a stop of this job also purges it
 		if _, err := jobs.Stop(ctx, &nusav1.StopJobRequest{Job: ref("idle"), Purge: true}); err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional"
 )
 
-// benchAgents is how many agents connect, each with its own connection.
+// benchAgents is the number of agents, each with its own connection.
 const benchAgents = 1000
 
 // agentsOf is the environment variable with the server's address; it is set in the
@@ -153,7 +153,7 @@ func TestAgentsOfBenchmark(t *testing.T) {
 		}
 	}
 	fmt.Println("connected")
-	_, _ = bufio.NewReader(os.Stdin).ReadByte() // returns when the benchmark closes it
+	_, _ = bufio.NewReader(os.Stdin).ReadByte() // returns when the benchmark closes stdin
 }
 
 // connects opens agent i's session and waits for its first lease; false when the

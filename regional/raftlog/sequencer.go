@@ -119,7 +119,7 @@ type Log interface {
 
 // Decision is what a scheduler wants to change in a state.
 type Decision struct {
-	// Commands are proposed next, each within one entry.
+	// Commands are proposed next; each fits one entry.
 	Commands []state.Command
 	// RecheckAfter is when to decide again even if nothing changes; 0 = only after a
 	// change.
@@ -128,8 +128,8 @@ type Decision struct {
 	Rest time.Duration
 	// RetryAfter is when to decide again if the commands change nothing.
 	RetryAfter time.Duration
-	// OnCommitted is called when the state and the commands are committed; never if
-	// they are not.
+	// OnCommitted is called once the state and the commands are committed. If they
+	// are not committed it is not called.
 	OnCommitted func()
 }
 
@@ -239,8 +239,9 @@ func commandBytes(cmd *state.Command) int64 {
 	return int64(n)
 }
 
-// Run proposes until ctx ends or leadership is lost, which is its error. When it
-// returns, every proposed command has an outcome.
+// Run proposes until ctx ends or an entry fails. The error of the entry says that
+// leadership was lost or that the server must stop. When Run returns, every proposed
+// command has an outcome.
 func (q *Sequencer) Run(ctx context.Context) error {
 	inFlight := make(chan entry, maxInFlight)
 	ctx, lost := context.WithCancel(ctx)
@@ -254,7 +255,7 @@ func (q *Sequencer) Run(ctx context.Context) error {
 		var first error
 		for e := range inFlight { // to the end, so that every command gets an outcome
 			if first != nil {
-				e.onCommitted = nil // its decision is about a state that is not committed
+				e.onCommitted = nil // the decision is about a state that is not committed
 			}
 			if err := q.finish(e); err != nil && first == nil {
 				first = err
@@ -319,8 +320,8 @@ func (q *Sequencer) decideAt(t time.Time) {
 	}
 }
 
-// ensureSpeculative begins a speculative state where there is none, or its
-// prediction was wrong; false when ctx ended.
+// ensureSpeculative begins a speculative state if there is none, or if a prediction
+// was wrong. It returns false when ctx ended.
 func (q *Sequencer) ensureSpeculative(ctx context.Context) bool {
 	if q.spec != nil && !q.mispredicted.Load() {
 		return true
@@ -409,7 +410,7 @@ func (q *Sequencer) submit(e *entry, inFlight chan<- entry) {
 		return
 	}
 	q.inFlight.Add(1)
-	inFlight <- *e // the reader reads to the end
+	inFlight <- *e // the reader receives until the channel is closed
 }
 
 // finish waits until an entry is committed and passes its results on. Its error
@@ -439,7 +440,7 @@ func (q *Sequencer) finish(e entry) error {
 
 // entry is a log entry that is being filled or is in flight.
 type entry struct {
-	// proposals have the first commands of the entry; those of a decision follow.
+	// proposals have the first commands of the entry; a decision's commands follow.
 	proposals   []*Proposal
 	onCommitted func()
 	future      raft.ApplyFuture // nil for an empty entry

@@ -14,15 +14,16 @@ import (
 type speculativeState struct {
 	fsm *FSM
 	st  *state.State
-	// before is the state before the entry that is being filled, index is that
-	// entry's.
+	// before is the state before the entry that is being filled; index is the index
+	// of that entry.
 	before *state.View
 	index  uint64
 	// results are those of the entry that is being filled.
 	results []state.Result
 }
 
-// speculate begins from the committed state; last is the log's last index.
+// speculate returns a speculative state that begins as the committed state; last is
+// the log's last index.
 func (f *FSM) speculate(last uint64) *speculativeState {
 	view := f.View()
 	return &speculativeState{fsm: f, st: view.Fork(), before: view, index: last + 1}
@@ -39,11 +40,11 @@ func (a *speculativeState) apply(cmds []state.Command) []state.Result {
 	return results
 }
 
-// view returns the state with all of its entries.
+// view returns the state with all entries applied.
 func (a *speculativeState) view() *state.View { return a.st.Snapshot() }
 
-// closeEntry ends the entry, whose bytes data are proposed next, and predicts its
-// result.
+// closeEntry ends the entry, whose bytes are data and which is proposed next, and
+// predicts its result.
 func (a *speculativeState) closeEntry(data []byte) {
 	to := a.st.Snapshot()
 	a.fsm.predict(prediction{index: a.index, data: &data[0], before: a.before, after: to, results: a.results})
@@ -65,7 +66,7 @@ type Applied struct {
 	Predicted bool
 }
 
-// applyCommands applies the commands of an entry, or some of them.
+// applyCommands applies all or some commands of an entry.
 func applyCommands(st *state.State, index uint64, cmds []state.Command) []state.Result {
 	switch len(cmds) {
 	case 0:

@@ -9,7 +9,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// statuses says how the errors of the log and of the state travel.
+// statuses maps the errors of the log and of the state to gRPC statuses.
 var statuses = rpcerr.Table{
 	{Target: ErrQueueFull, Code: codes.ResourceExhausted},
 	{Target: ErrNotLeader, Code: codes.Unavailable},

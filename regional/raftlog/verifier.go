@@ -9,8 +9,8 @@ import (
 const verifyQueue = 1024
 
 // Verifier proves that this server still leads. One round trip to a quorum serves
-// all callers that asked before it began. Such a caller knows that no other master
-// was elected before its question: a lease counted from there ends before another
+// all callers that waited when it began. Such a caller knows that no other master
+// was elected before its call: a lease counted from the call ends before another
 // master grants it to another agent.
 type Verifier struct {
 	// verify asks a quorum; its error says that this server does not lead.
@@ -44,7 +44,7 @@ func (v *Verifier) Wait(ctx context.Context) error {
 	}
 }
 
-// Run verifies until ctx ends or this server does not lead, which is its error.
+// Run verifies until ctx ends, or returns the error when this server does not lead.
 func (v *Verifier) Run(ctx context.Context) error {
 	defer close(v.ended)
 	for {

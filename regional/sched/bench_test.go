@@ -96,7 +96,7 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-// BenchmarkQuiet makes a plan of a region in which nothing needs a decision.
+// BenchmarkQuiet makes a plan of a region in which no group needs a decision.
 func BenchmarkQuiet(b *testing.B) {
 	for _, nodes := range benchNodes {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
@@ -145,8 +145,8 @@ func BenchmarkReserved(b *testing.B) {
 }
 
 // BenchmarkSteady makes plan after plan of a region in which jobs of one instance
-// arrive, as many between two plans as a busy log batches into an entry. Their asks
-// are mostly equal, or of more kinds than a planner keeps rankings of.
+// arrive, as many between two plans as a busy log batches into an entry. Most of their
+// asks are equal, or there are more distinct asks than a planner has rankings for.
 func BenchmarkSteady(b *testing.B) {
 	for _, asks := range []int{3, 500} {
 		for _, nodes := range benchNodes {

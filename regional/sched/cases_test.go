@@ -46,7 +46,7 @@ func TestOracle(t *testing.T) {
 				t.Fatalf("%v\n%s", err, p)
 			}
 			w.checkExplain(checkPlan(t, in, p))
-			if len(p.Places) < 8 { // one more plan
+			if len(p.Places) < 8 { // checkShape makes one more plan
 				w.checkShape(t, in)
 			}
 			countRules(seen, in, p)
@@ -62,7 +62,7 @@ func TestOracle(t *testing.T) {
 }
 
 // countRules counts the rules that a plan followed: what placements asked for, the
-// terms of their scores, and why others were refused.
+// terms of their scores, and the reasons why nodes were refused.
 func countRules(seen map[string]int, in sched.Input, p *sched.Plan) {
 	count := func(rule string, is bool) {
 		if is {
@@ -117,7 +117,7 @@ func (w *world) arrivals(t *rapid.T, nodes, jobs int) int {
 			to = 1
 		}
 		second := rapid.IntRange(0, 3).Draw(t, "second") == 0
-		if second { // of the same job: they may share a node that is dedicated to the job
+		if second { // a second group of the same job: both may share a node that is dedicated to the job
 			w.must(t, drawGroup(t, name, "h", 1)+" more=yes")
 		}
 		w.must(t, fmt.Sprintf("order %s 0-%d", name, to))
@@ -129,7 +129,7 @@ func (w *world) arrivals(t *rapid.T, nodes, jobs int) int {
 }
 
 // departures ends, fails or declines instances, and changes nodes as operators and
-// lost contact do.
+// network failures do.
 func (w *world) departures(t *rapid.T, nodes int) {
 	for range rapid.IntRange(0, 6).Draw(t, "departures") {
 		w.randomReport(t)

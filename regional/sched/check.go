@@ -13,9 +13,9 @@ import (
 var ErrPlan = errors.New("plan breaks a rule")
 
 // Check returns an error if a plan over-commits a node, runs an instance twice,
-// breaks a filter or places something on a node that is reserved for another
-// instance. It applies the plan to a fork of the view and checks each placement by
-// itself; it shares almost no code with Make.
+// breaks a filter or places an instance on a node that is reserved for another one. It
+// applies the plan to a fork of the view and checks each placement on its own. It
+// shares almost no code with Make.
 func Check(in Input, p *Plan) error {
 	var errs []error
 	for i := range p.Places {

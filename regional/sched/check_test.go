@@ -71,7 +71,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Check also considers declines, failures and ends of an instance.
+// Check also considers declines, failures and ends of instances.
 func TestCheckInstances(t *testing.T) {
 	for _, c := range []struct {
 		report, want string

@@ -7,7 +7,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// decision is about one group of a plan.
+// decision is the decision about one group of a plan.
 type decision struct {
 	p    *planner
 	out  output
@@ -15,32 +15,33 @@ type decision struct {
 	live []*state.Alloc // by index, then Seq
 	// system says that the group's instances are nodes.
 	system bool
-	// slot that is decided about, its job and group.
+	// slot is the present slot, with its job and group.
 	slot *state.Slot
 	job  *state.Job
 	spec *state.Group
 	// down counts instances that are starting or waiting: they use up the budget
 	// of rolling changes.
 	down int32
-	// exhausted instances hold a rollout up, but not the drain of instances of the
-	// present version: the next one would fail like them.
+	// exhausted counts instances that have no attempts left. They block a rollout,
+	// because the next instance would fail like them, but not a drain of instances
+	// that have the present version.
 	exhausted int32
 
 	insts        []*state.Instance // by index
-	fresh        state.Instance    // stands for one that the state has no record of
+	fresh        state.Instance    // used for an instance without a record in the state
 	replacements []replacement
 	pending      []pending
 	slots        []pendingSlot
 	placed       []int32 // positions of the nodes that got an instance
 }
 
-// reset begins with another group and reuses the memory of the one before.
+// reset starts with another group and reuses the memory of the previous group.
 func (d *decision) reset(p *planner, g *state.GroupView) {
 	*d = decision{
 		p: p, g: g, out: output{key: g.Key, plan: p.plan, wakeAt: &p.wakeAt},
 		live: d.live[:0], insts: d.insts[:0], pending: d.pending[:0], slots: d.slots[:0], placed: d.placed[:0],
 	}
-	// Without this, appending thousands would copy them again and again.
+	// Grown at once, because doubling would copy thousands of entries again.
 	c := &g.Counts
 	d.live = slices.Grow(d.live, int(max(0, c.Pending+c.Starting+c.Running+c.Lost-g.Unplaced)))
 	d.insts = slices.Grow(d.insts, int(max(0, g.Wanted-g.Unplaced)))
@@ -86,7 +87,7 @@ func (p *planner) group(g *state.GroupView) {
 }
 
 // jobOf returns the version of the job that a slot names; nil if it is not stored.
-// Orders are checked when they arrive, so that does not happen.
+// That never happens, since orders are checked when they arrive.
 func (d *decision) jobOf(s *state.Slot) *state.Job {
 	if d.job == nil || d.job.Version != s.JobVersion {
 		d.job, _ = d.p.in.View.Job(d.g.Key.JobKey(), s.JobVersion)
@@ -94,8 +95,7 @@ func (d *decision) jobOf(s *state.Slot) *state.Job {
 	return d.job
 }
 
-// enter makes a slot the one that is decided about; false if its group is not
-// known.
+// enter makes a slot the present one; false if its group is not known.
 func (d *decision) enter(s *state.Slot) bool {
 	job := d.jobOf(s)
 	if job == nil {
@@ -188,7 +188,7 @@ func (d *decision) index(p pending, live []*state.Alloc) {
 	}
 	stays, connected := d.chooseAttempt(live)
 	switch {
-	case connected > 0 && stays == nil: // being stopped
+	case connected > 0 && stays == nil: // its allocation is being stopped
 		d.down++
 		return
 	case connected > 0:
@@ -208,9 +208,9 @@ func (d *decision) index(p pending, live []*state.Alloc) {
 	d.pending = append(d.pending, p)
 }
 
-// downByChange reports whether an instance is down because of a rollout or a
-// drain, or because what one of them started failed: further changes must wait.
-// An instance that never had a node, or lost it, does not hold others up.
+// downByChange reports whether an instance is down because of a rollout or a drain,
+// or because an attempt that one of them started has failed. Then further changes must
+// wait. An instance that never had a node, or lost its node, does not block others.
 func downByChange(r state.Reason) bool {
 	return r == state.ReasonSuperseded || r == state.ReasonNodeDraining || r == state.ReasonReschedulesExhausted
 }
@@ -221,9 +221,9 @@ type pendingSlot struct {
 	pending []pending
 }
 
-// pending is an instance that needs a node. If the state has no record of it, it
-// stands for the whole range index..to of such instances: a large job is planned
-// in parts, and each part goes through all that is left.
+// pending is an instance that needs a node. If the state has no record of it, one
+// pending stands for the whole range index..to of such instances: a large job is
+// planned in parts, and each part goes through all remaining instances.
 type pending struct {
 	index, to int32
 	record    *state.Instance // nil if there is none

@@ -91,7 +91,7 @@ func describeConstraint(f *filter, n *node) string {
 // namedFolders bounds the folders that a message names.
 const namedFolders = 3
 
-// describeVolumes uses the words of an agent that declines.
+// describeVolumes uses the same words as an agent that declines.
 func describeVolumes(f *filter, n *node) string {
 	at := slices.IndexFunc(f.ask.Volumes, func(v string) bool { return !n.Allows(v) })
 	if at < 0 {
@@ -118,7 +118,7 @@ func describeConflict(f *filter, n *node) string {
 	return "asks twice for the same port"
 }
 
-// needGPU says which devices are asked for: "2 a100 + 500m".
+// needGPU lists the devices that are asked for: "2 a100 + 500m".
 func needGPU(units []gpuUnit) string {
 	var need []string
 	for i := 0; i < len(units); {
@@ -141,8 +141,8 @@ func needGPU(units []gpuUnit) string {
 	return strings.Join(need, " + ")
 }
 
-// freeGPUs lists the free devices of a node, whole devices of a model together, and
-// the free parts of the others: "2 a100, 500m t4".
+// freeGPUs lists the devices of a node with the free share of each, whole devices of
+// a model together: "2 a100, 500m t4".
 func freeGPUs(n *node) string {
 	var free []string
 	whole := map[string]int{}
@@ -165,8 +165,8 @@ func freeGPUs(n *node) string {
 	return strings.Join(free, ", ")
 }
 
-// freeGPU is how much is free of the devices that the units accept, in thousandths
-// of one device.
+// freeGPU returns the free amount of the devices that the units accept, in
+// thousandths of one device.
 func freeGPU(n *node, units []gpuUnit) int64 {
 	free := int64(0)
 	for i, d := range n.GPUs {
@@ -177,8 +177,8 @@ func freeGPU(n *node, units []gpuUnit) int64 {
 	return free
 }
 
-// freeOf returns how much is free on a node of the resource that a reason names;
-// 0 for other reasons.
+// freeOf returns the free amount on a node of the resource that a reason names; 0 for
+// other reasons.
 func freeOf(f *filter, n *node, r state.Reason) int64 {
 	switch r {
 	case state.ReasonInsufficientCPU:

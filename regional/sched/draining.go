@@ -8,23 +8,23 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// DrainingGroup is what of a group is still on a draining node.
+// DrainingGroup is the part of a group that is still on a draining node.
 type DrainingGroup struct {
 	Key state.GroupKey
-	// Count is how many instances are still there. Fits is how many of them the
-	// region's other nodes take now, beside those of the groups before this one.
+	// Count is how many instances are still on the node. Fits is how many of them the
+	// region's other nodes can take now, beside those of the groups before this one.
 	Count, Fits int32
-	// Reason and Message say why no more fit, in the words of a plan; empty if all
-	// do.
+	// Reason and Message say why the others do not fit, in the words of a plan; empty
+	// if all fit.
 	Reason  state.Reason
 	Message string
 }
 
-// DrainingGroups returns every group with instances that are to leave a node: those
-// that run and those that are being stopped for the drain. Instances of system
-// jobs, and instances that are no longer wanted, end there and do not count. Groups
-// by priority, then by name. Fits does not look for the best node: the first node
-// that takes an instance gets it.
+// DrainingGroups returns every group with instances that have to move away from a
+// node: those that run and those that are being stopped because of the drain.
+// Instances of system jobs, and instances that are no longer wanted, end on the node
+// and do not count. Groups are sorted by priority, then by name. Fits does not look
+// for the best node: the first node that can take an instance gets it.
 func DrainingGroups(in Input, nodeID string) []DrainingGroup {
 	type moving struct {
 		DrainingGroup
@@ -82,7 +82,7 @@ func (g *DrainingGroup) fit(f *filter) {
 	for i := 0; i < len(f.table.nodes) && g.Fits < g.Count; {
 		n := &f.table.nodes[i]
 		if f.refuse(n) != "" {
-			i++ // the node will not take the next one either
+			i++ // the node has no room for the next instance either
 			continue
 		}
 		gpus, _ := giveGPUs(n.GPUs, n.gpu, f.units)

@@ -8,14 +8,14 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// NodeFit says how a node fits an instance of a group. A node that has an instance
-// already is scored without that instance, as when it was placed.
+// NodeFit says how a node fits an instance of a group. A node that already has an
+// instance is scored without that instance, as when it was placed.
 type NodeFit struct {
 	NodeID   string
 	NodeName string
 	Live     int32 // live instances of the group there
-	// Reason is empty if the node would do. A node that has instances has a reason
-	// only if others wait that it does not take, or if it would no longer do for its
+	// Reason is empty if the node fits. A node with instances of the group has a
+	// reason only if it refuses other waiting instances, or would now refuse its
 	// own.
 	Reason  state.Reason
 	Message string // figures: "needs 500m cpu, 300m free of 4"
@@ -23,9 +23,9 @@ type NodeFit struct {
 	Terms   []Term
 }
 
-// Explain returns every node that did not leave, best first and refused ones last,
-// as it fits one more instance of the group (or the one that it has). It looks at
-// each node and does not use the index that Make uses.
+// Explain returns every node that has not left, best first and refused ones last,
+// with its fit for one more instance of the group (or the one that it has). It reads
+// every node and does not use the index that Make uses.
 func Explain(in Input, key state.GroupKey) []NodeFit {
 	g, ok := in.View.Group(key)
 	if !ok || len(g.Slots) == 0 {
@@ -89,14 +89,14 @@ func ExplainAsk(in Input, job *state.Job, group string) []NodeFit {
 	return out
 }
 
-// explainer looks at nodes for one group.
+// explainer computes how nodes fit one group.
 type explainer struct {
 	filter  *filter
 	onNode  map[string]int32        // the group's instances by node
 	onValue map[string]int32        // and by spread value
-	last    map[string]*state.Alloc // one of them by node
-	// waits says that instances are wanted and have no node. declined and failed are
-	// what happened to those, by node.
+	last    map[string]*state.Alloc // one of the group's allocations, by node
+	// waits says that instances are wanted and have no node. declined and failed
+	// describe the declines and failures of those instances, by node.
 	waits    bool
 	declined map[string]string
 	failed   map[string]int
@@ -104,8 +104,8 @@ type explainer struct {
 	own []ReservedNode
 }
 
-// withReservations returns the message of a fit, and what the node is reserved for
-// unless the message says so already.
+// withReservations returns the message of a fit, and adds what the node is reserved
+// for unless the message already says so.
 func (e *explainer) withReservations(n *node, fit NodeFit) string {
 	message := fit.Message
 	also := func(text string) {
@@ -127,7 +127,7 @@ func (e *explainer) withReservations(n *node, fit NodeFit) string {
 	return message
 }
 
-// fit is about one more instance, or the one that the node has.
+// fit returns a node's fit for one more instance, or for the instance that it has.
 func (e *explainer) fit(n *node) NodeFit {
 	f := e.filter
 	v := NodeFit{NodeID: n.ID, NodeName: n.Name, Live: e.onNode[n.ID]}
@@ -177,8 +177,8 @@ func (e *explainer) fit(n *node) NodeFit {
 	return v
 }
 
-// mostOnValue is the greatest number of the group's instances on one spread value;
-// 0 if the group has no spread.
+// mostOnValue returns the greatest number of the group's instances on one spread
+// value; 0 if the group has no spread.
 func (e *explainer) mostOnValue() int32 {
 	most := int32(0)
 	if e.filter.ask.Spread != "" {
@@ -189,11 +189,11 @@ func (e *explainer) mostOnValue() int32 {
 	return most
 }
 
-// addWaiting notes declines and failures of the group's waiting instances.
+// addWaiting adds declines and failures of the group's waiting instances.
 func (e *explainer) addWaiting(in Input, key state.GroupKey) {
 	g, ok := in.View.Group(key)
 	if !ok {
-		return // a dry run of a new group: it has no instances
+		return // a dry run of a new group, which has no instances
 	}
 	missing := g.Wanted
 	live := map[int32]bool{}

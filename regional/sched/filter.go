@@ -6,8 +6,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// filter says why a node cannot take an instance of an ask. It holds what does not
-// change about the ask during a plan; groups of equal asks share it.
+// filter says why a node cannot take an instance of an ask. It holds the properties
+// of the ask that are constant during a plan; groups of equal asks share it.
 type filter struct {
 	ask    *state.Ask
 	job    state.JobKey
@@ -38,7 +38,7 @@ func (f *filter) refuse(n *node) state.Reason {
 	return f.refuseRoom(n)
 }
 
-// refuseStatus looks at contact and at what operators ordered.
+// refuseStatus checks the node's contact and the operators' orders.
 func refuseStatus(n *node) state.Reason {
 	switch {
 	case n.Status != state.NodeReady:
@@ -53,7 +53,7 @@ func refuseStatus(n *node) state.Reason {
 	return ""
 }
 
-// refuseKind looks at properties of the node that do not change with its load.
+// refuseKind checks properties of the node that do not change with its load.
 func (f *filter) refuseKind(n *node) state.Reason {
 	if n.Pool != f.ask.Pool {
 		return state.ReasonPoolMismatch
@@ -83,8 +83,8 @@ func (f *filter) refuseKind(n *node) state.Reason {
 	return ""
 }
 
-// refuseKindOrHost is refuseKind that also refuses hosts of the control plane:
-// why a node would not do whatever is free on it.
+// refuseKindOrHost is refuseKind that also refuses hosts of the control plane. It
+// returns the reason why a node is not feasible, whatever is free on it.
 func (f *filter) refuseKindOrHost(n *node) state.Reason {
 	if n.ControlPlane {
 		return state.ReasonControlPlaneHost
@@ -92,7 +92,7 @@ func (f *filter) refuseKindOrHost(n *node) state.Reason {
 	return f.refuseKind(n)
 }
 
-// refuseRoom looks at the free resources of the node.
+// refuseRoom checks the free resources of the node.
 func (f *filter) refuseRoom(n *node) state.Reason {
 	ask := f.ask
 	switch {
@@ -119,7 +119,7 @@ func (f *filter) refuseRoom(n *node) state.Reason {
 	return ""
 }
 
-// shortOf returns the first resource that there is not enough of.
+// shortOf returns the first resource that is insufficient.
 func (f *filter) shortOf(free state.Resources) state.Reason {
 	need := &f.ask.Resources
 	switch {

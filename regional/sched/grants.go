@@ -24,7 +24,7 @@ func (n *node) dynamicFree() int {
 }
 
 // givePorts chooses host ports. The search for dynamic ports begins at a place that
-// start determines, so that a port that was just released is not given next. The
+// depends on start, so that a port that was just released is not given next. The
 // node must have passed the filter.
 func (n *node) givePorts(asks []state.PortAsk, start uint64) []state.PortGrant {
 	if len(asks) == 0 {
@@ -53,8 +53,8 @@ func (n *node) givePorts(asks []state.PortAsk, start uint64) []state.PortGrant {
 	return out
 }
 
-// portStart spreads dynamic ports over their range: FNV-1a of the instance and its
-// attempt.
+// portStart returns the start of givePorts, spread over the range: FNV-1a of the
+// instance and its attempt.
 func portStart(key state.GroupKey, inst *state.Instance) uint64 {
 	h := uint64(14695981039346656037)
 	add := func(s string) {
@@ -109,7 +109,7 @@ func gpuUnits(asks []state.GPUAsk) []gpuUnit {
 const maxGPUSteps = 10_000
 
 // giveGPUs chooses devices: a part goes to the fullest device that still has room,
-// so that whole devices stay whole. False if the units do not fit.
+// so that whole devices remain free. It returns false if the units do not fit.
 func giveGPUs(devices []state.GPU, used []int32, units []gpuUnit) ([]state.GPUGrant, bool) {
 	if len(units) == 0 {
 		return nil, true

@@ -17,7 +17,7 @@ type Funcs struct {
 	Value func(expr string, n *state.Node) (string, error)
 }
 
-// Input is what a plan is made from.
+// Input is everything that a plan depends on.
 type Input struct {
 	View *state.View
 	// NowUnixNano is the time on the master's clock. It is compared with the times
@@ -34,8 +34,8 @@ type Input struct {
 	MaxPlaces int
 }
 
-// priority returns the greatest priority of the versions of a group's job that
-// its slots name.
+// priority returns the greatest priority of a group's job, over the job versions that
+// the group's slots name.
 func (in *Input) priority(g *state.GroupView) int32 {
 	most := int32(0)
 	for _, s := range g.Slots {
@@ -54,9 +54,9 @@ func (in *Input) mayReserve(g *state.GroupView) bool {
 	})
 }
 
-// replacementDue returns from when on an allocation on a lost node counts as gone,
-// and whether it ever does before its node is back. spec is nil if the group is no
-// longer known.
+// replacementDue returns the time from which an allocation on a lost node counts as
+// gone, and whether there is such a time before the node is back. spec is nil if the
+// group is no longer known.
 func (in *Input) replacementDue(spec *state.Group, a *state.Alloc, system bool) (at int64, ever bool) {
 	n, ok := in.View.Node(a.NodeID)
 	if !ok || spec == nil {
@@ -84,9 +84,9 @@ func (in *Input) nodeStatus(a *state.Alloc) string {
 	return "gone"
 }
 
-// stillRunning says, after a semicolon, where an allocation that is given up may
-// still run: its node is lost, and its group lets it run on there. Empty if
-// nowhere.
+// stillRunning returns text, after a semicolon, that says where an allocation that is
+// given up may still run: its node is lost, and its group lets it continue there. It
+// returns "" if it runs nowhere.
 func (in *Input) stillRunning(a *state.Alloc, spec *state.Group) string {
 	n, ok := in.View.Node(a.NodeID)
 	if !ok || n.Status != state.NodeLost || spec == nil || spec.Singleton || spec.Disconnect.StopRunning {

@@ -13,7 +13,7 @@ func (d *decision) mayReplace(lost []*state.Alloc) bool {
 	for _, a := range lost {
 		due, ever := in.replacementDue(d.spec, a, d.system)
 		if !ever {
-			// The node may never come back: that must not hold a rollout up.
+			// The node may never come back, so the instance must not block a rollout.
 			d.out.wait(a.Index, state.ReasonNodeLost, 0)
 			return false
 		}
@@ -64,15 +64,15 @@ func (d *decision) stopUnwanted() {
 }
 
 // mayStay reports whether an index is revoked only if its node does not return in
-// time: then no stop order may wait on that node.
+// time: then that node must have no stop order waiting.
 func (d *decision) mayStay(index int32) bool {
 	return slices.ContainsFunc(d.g.Slots, func(s *state.Slot) bool {
 		return s.Desired == state.Revoke && s.UnlessConnected && index >= s.From && index < s.To
 	})
 }
 
-// unwanted returns why an allocation is not wanted. The reason is empty if it is
-// wanted, or if a change of slot orders is incomplete.
+// unwanted returns the reason why an allocation is not wanted. The reason is empty if
+// the allocation is wanted, or if a change of slot orders is incomplete.
 func (d *decision) unwanted(a *state.Alloc) (state.Reason, string) {
 	var covers *state.Slot
 	for _, s := range d.g.Slots {

@@ -7,10 +7,10 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// node is a node with its free resources while a plan grows.
+// node is a node with its free resources, which shrink as the plan grows.
 type node struct {
 	*state.Node
-	pos int32 // in the table: nodes by id
+	pos int32 // index in the table, which is sorted by id
 	// stamp grows with every change of the free resources.
 	stamp uint32
 	free  state.Resources
@@ -19,15 +19,15 @@ type node struct {
 	ports  []int32  // in use, sorted
 	gpu    []int32  // used thousandths of each device
 	apart  []string // tags in use, sorted; never written to
-	// dedicated allocations here, all of dedicatedJob.
+	// dedicated counts the dedicated allocations here, all of dedicatedJob.
 	dedicated    int32
 	dedicatedJob state.JobKey
-	// planned are the jobs that this plan places here, each once in a row.
+	// planned are the jobs that this plan places here; repeats in a row count once.
 	planned []state.JobKey
-	// checked is the number of the latest update that compared it with the view.
+	// checked is the number of the latest update that compared the node with the view.
 	checked uint64
-	// newest is when the newest of its charged allocations was placed; 0 if that was not
-	// looked up.
+	// newest is the latest placement time of the allocations that are still here; 0
+	// if it was not looked up.
 	newest int64
 	// ownPorts and ownGPU say that the slices are copies of the view's.
 	ownPorts, ownGPU bool
@@ -41,13 +41,13 @@ type nodeTable struct {
 	// dedicatedJobs counts the nodes on which each job has dedicated allocations;
 	// jobs without any are missing.
 	dedicatedJobs map[state.JobKey]int
-	// changed lists the positions of nodes in the order in which they changed: an
-	// index over nodes catches up with it.
+	// changed lists the positions of nodes in the order in which they changed, so
+	// that an index over nodes can process the changes.
 	changed []int32
-	// reserved are the nodes that the plan in the making reserves.
+	// reserved are the nodes that the plan being made reserves.
 	reserved []ReservedNode
-	// beforePlan is how much of changed is older than the plan in the making, and
-	// updates counts the views.
+	// beforePlan is the length of changed before the plan being made, and updates
+	// counts the views.
 	beforePlan int
 	updates    uint64
 }
@@ -69,7 +69,7 @@ func newNodeTable(view *state.View) *nodeTable {
 	return t
 }
 
-// present yields the nodes that did not leave.
+// present yields the nodes that have not left.
 func (t *nodeTable) present() iter.Seq[*node] {
 	return func(yield func(*node) bool) {
 		for i := range t.nodes {
@@ -90,7 +90,7 @@ func (t *nodeTable) position(id string) (int32, bool) {
 	return pos, ok
 }
 
-// update brings the table from the view and plan before to the present view, which
+// update brings the table from the previous view and plan to the present view, which
 // has the same nodes.
 func (t *nodeTable) update(view *state.View) {
 	touched := t.changed[t.beforePlan:]
@@ -102,7 +102,7 @@ func (t *nodeTable) update(view *state.View) {
 			t.refresh(&t.nodes[pos])
 		}
 	}
-	for _, pos := range touched { // of a plan that was not applied
+	for _, pos := range touched { // the plan may not have been applied
 		t.refresh(&t.nodes[pos])
 	}
 	t.beforePlan = len(t.changed)
@@ -117,7 +117,7 @@ func (t *nodeTable) refresh(n *node) {
 	n.checked = t.updates
 	u := t.view.UseOf(n.Num)
 	free := n.Capacity.Sub(u.Resources)
-	// Only plans add allocations, so an equal number of them means the same ones.
+	// Only plans add allocations, so an equal number means the same allocations.
 	same := len(n.planned) > 0 && n.free == free && n.allocs == u.Allocs && n.dedicated == u.Dedicated && n.dedicatedJob == u.DedicatedJob &&
 		slices.Equal(n.ports, u.Ports) && slices.Equal(n.gpu, u.GPUMilli) && slices.Equal(n.apart, u.Apart)
 	n.free, n.allocs = free, u.Allocs
@@ -192,7 +192,7 @@ func (t *nodeTable) shared(n *node, job state.JobKey) bool {
 	return t.view.SharedWith(n.Node, job)
 }
 
-// reservedFor returns what a node is reserved for; nil if nothing.
+// reservedFor returns the reservation of a node; nil if there is none.
 func (t *nodeTable) reservedFor(pos int32) *ReservedNode {
 	for i := range t.reserved {
 		if t.reserved[i].pos == pos {
@@ -202,7 +202,7 @@ func (t *nodeTable) reservedFor(pos int32) *ReservedNode {
 	return nil
 }
 
-// placedAfter reports whether a node has something that was placed there after a
+// placedAfter reports whether a node has an allocation that was placed after a given
 // time.
 func (t *nodeTable) placedAfter(n *node, unixNano, now int64) bool {
 	if n.newest == 0 {
@@ -215,8 +215,8 @@ func (t *nodeTable) placedAfter(n *node, unixNano, now int64) bool {
 	return n.newest > unixNano || len(n.planned) > 0 && now > unixNano
 }
 
-// tagInUse returns the first of some tags that an allocation on the node has;
-// empty if none has one.
+// tagInUse returns the first of the tags that an allocation on the node has; empty if
+// there is none.
 func (n *node) tagInUse(tags []string) string {
 	for _, tag := range tags {
 		if _, found := slices.BinarySearch(n.apart, tag); found {
@@ -231,7 +231,7 @@ func (n *node) emptied() *node {
 	return &node{Node: n.Node, pos: n.pos, free: n.Capacity, gpu: make([]int32, len(n.GPUs))}
 }
 
-// without returns the node as if it did not have an allocation that it is charged
+// without returns the node as it would be without an allocation that it is charged
 // for.
 func (n *node) without(a *state.Alloc) *node {
 	m := *n

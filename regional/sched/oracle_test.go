@@ -18,7 +18,7 @@ type oracle struct {
 	ask  *state.Ask
 	// without is an allocation that does not count.
 	without *state.Alloc
-	// empty: no allocation counts. closed: it does not count that a node takes no work
+	// empty: no allocation counts. closed: a node counts although it takes no work
 	// for now.
 	empty, closed bool
 }
@@ -226,7 +226,7 @@ func (o *oracle) missing(n *state.Node) float64 {
 	for a := range o.view.NodeAllocs(n.ID) {
 		if a.Charged {
 			free = free.Sub(a.Resources)
-			for _, g := range a.GPUs { // on devices that the node still has
+			for _, g := range a.GPUs { // only devices that the node still has
 				if slices.ContainsFunc(n.GPUs, func(d state.GPU) bool { return d.ID == g.Device }) {
 					gpu -= int64(g.ShareMilli)
 				}
@@ -255,8 +255,8 @@ func (o *oracle) missing(n *state.Node) float64 {
 	return most
 }
 
-// late reports whether something was placed on a node after the present choice began,
-// for an instance without a node since then.
+// late reports whether an allocation was placed on a node after the present choice
+// began, for an instance without a node since then.
 func (o *oracle) late(n *state.Node, since, now int64) bool {
 	next := nextChoice(since, now)
 	began := since + int64(time.Minute)

@@ -2,7 +2,7 @@ package sched
 
 import "github.com/nusa-scheduler/nusa/regional/state"
 
-// output is what the decision about one group writes into the plan.
+// output holds the results of the decision about one group, for the plan.
 type output struct {
 	key    state.GroupKey
 	plan   *Plan
@@ -34,7 +34,7 @@ func (o *output) addStop(a *state.Alloc, reason state.Reason, message string, gi
 	})
 }
 
-// wake notes when a plan is due that time alone makes possible.
+// wake makes a plan due at a time, for a change that depends only on time.
 func (o *output) wake(at int64) { wakeEarlier(o.wakeAt, at) }
 
 func wakeEarlier(earliest *int64, at int64) {
@@ -43,7 +43,7 @@ func wakeEarlier(earliest *int64, at int64) {
 	}
 }
 
-// wait notes an index that is due later; until is 0 if not by time.
+// wait adds an index that is due later; until is 0 if its time is not known.
 func (o *output) wait(index int32, reason state.Reason, until int64) {
 	if until > 0 {
 		o.wake(until)
@@ -61,7 +61,7 @@ func (o *output) wait(index int32, reason state.Reason, until int64) {
 	o.waits = append(o.waits, Waiting{o.key, []Range{{index, index + 1}}, reason, until})
 }
 
-// unplaced notes instances of a slot that fit no node.
+// unplaced adds instances of a slot that fit no node.
 func (o *output) unplaced(u Unplaced, s *state.Slot, reason state.Reason, message string) {
 	u.Key, u.JobVersion, u.Generation = o.key, s.JobVersion, s.Generation
 	u.Reason, u.Message = reason, message

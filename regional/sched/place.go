@@ -8,9 +8,10 @@ import (
 )
 
 const (
-	// groupParts × MaxPlaces of one group may be placed in one plan.
+	// One plan may place groupParts × MaxPlaces instances of one group.
 	groupParts = 8
-	// partShare: if a group has more, one in partShare of its instances may be.
+	// For a large group the bound is one in partShare of its instances, if that is
+	// more.
 	partShare = 8
 )
 
@@ -28,15 +29,15 @@ func (d *decision) place(all []pending) {
 			pk.count(pos)
 		}
 	}
-	for _, pos := range d.placed { // by another slot of the group
+	for _, pos := range d.placed { // placed by another slot of the group
 		pk.count(pos)
 	}
 	var none Unplaced
 	var declined declines
 	ownClaims := len(d.p.reserved.own)
 	// Each plan goes through all instances of the group. The number that one plan
-	// places grows with the group, so that this work grows with the job and not with
-	// its square.
+	// places grows with the group, so that the total work is proportional to the size
+	// of the job and not to its square.
 	most := max(groupParts*in.MaxPlaces, len(d.live)/partShare)
 	if r.fitting > 0 {
 		d.p.plan.Places = slices.Grow(d.p.plan.Places, min(countPending(all), max(0, most-len(d.p.plan.Places))))
@@ -63,7 +64,7 @@ func (d *decision) place(all []pending) {
 			d.out.wake(until)
 			message := inst.Message
 			if len(exclude) < len(inst.Declined) {
-				message = "" // it may be of a node that is no longer left out
+				message = "" // it may come from a node that is no longer left out
 			}
 			declined = declined.add(inst.Index, exclude, message)
 		default:
@@ -79,7 +80,7 @@ func (d *decision) place(all []pending) {
 	pk.done()
 }
 
-// refused notes instances that no node takes.
+// refused adds instances that no node takes.
 func (d *decision) refused(r *ranking, ranges []Range, declined []string, message string) {
 	f := r.refusals(declined, message, d.p.reservedMark())
 	d.out.unplaced(Unplaced{Ranges: ranges, Counts: f.counts, Never: f.never}, d.slot, f.reason, f.message)
@@ -109,8 +110,8 @@ func (d *decision) placeOn(f *filter, n *node, inst *state.Instance, score float
 	d.p.cache.nodes.charge(n, f.ask, d.g.Key.JobKey(), ports, gpus)
 }
 
-// claim notes an instance that no node takes now, if it has waited long enough
-// and an empty node would take it.
+// claim adds a claim for an instance that no node takes now, if the instance has
+// waited long enough and an empty node would take it.
 func (d *decision) claim(c claim, inst *state.Instance) {
 	in := &d.p.in
 	c.since = max(d.slot.CommittedUnixNano, inst.EndedUnixNano)
@@ -119,7 +120,7 @@ func (d *decision) claim(c claim, inst *state.Instance) {
 		return
 	}
 	at, _ := slices.BinarySearchFunc(d.live, inst.Index, func(a *state.Alloc, i int32) int { return cmp.Compare(a.Index, i) })
-	for ; at < len(d.live) && d.live[at].Index == inst.Index; at++ { // on lost nodes
+	for ; at < len(d.live) && d.live[at].Index == inst.Index; at++ { // these are on lost nodes
 		gone, _ := in.replacementDue(d.spec, d.live[at], d.system)
 		c.since = max(c.since, gone)
 	}
@@ -130,8 +131,8 @@ func (d *decision) claim(c claim, inst *state.Instance) {
 	d.p.reserved.own = append(d.p.reserved.own, c)
 }
 
-// declines are instances that nodes have declined, those of the same nodes and
-// message together.
+// declines groups the instances that nodes have declined: instances with the same
+// nodes and message are together.
 type declines []decline
 
 type decline struct {
@@ -140,7 +141,7 @@ type decline struct {
 	ranges  []Range
 }
 
-// comparedDeclines bounds how many others an instance's declines are compared with.
+// comparedDeclines bounds the groups of declines that an instance is compared with.
 const comparedDeclines = 8
 
 func (l declines) add(index int32, by []string, message string) declines {
@@ -174,12 +175,12 @@ func (d *decision) systemSlot() {
 		next := pending{index, index + 1, byIndex[index]}
 		inst := d.instance(next)
 		if n.Status != state.NodeReady {
-			continue // its allocations go on when the node is back
+			continue // the instance continues there when the node is back
 		}
 		if len(live[index]) == 0 && (refuseStatus(n) != "" || f.refuseKind(n) != "") {
 			continue
 		}
-		if _, until := d.p.in.declinedBy(inst); until > 0 { // its only node declined it
+		if _, until := d.p.in.declinedBy(inst); until > 0 { // the instance's only node declined it
 			d.out.wait(index, state.ReasonDeclined, until)
 			continue
 		}

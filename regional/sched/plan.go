@@ -39,7 +39,7 @@ type Stop struct {
 	NodeName string
 	Reason   state.Reason
 	Message  string
-	GiveUp   bool // its node is lost: it becomes lost at once
+	GiveUp   bool // the node is lost: the allocation becomes lost at once
 }
 
 // Proven says that an allocation has been up for HealthyAfter.
@@ -60,7 +60,7 @@ type Unplaced struct {
 	Generation int64
 	System     bool
 	Ranges     []Range // within one slot, ascending
-	// Reason is the most frequent one of the nodes that would do otherwise, or
+	// Reason is the most frequent reason of the nodes that would fit otherwise, or
 	// no_nodes.
 	Reason  state.Reason
 	Message string
@@ -75,21 +75,21 @@ type Waiting struct {
 	Key    state.GroupKey
 	Ranges []Range
 	Reason state.Reason // backoff, node_lost; declined for system jobs
-	// UntilUnixNano is when the first of them is due; 0 = when the node is back.
+	// UntilUnixNano is when the first one is due; 0 = when the node is back.
 	UntilUnixNano int64
 }
 
-// Plan is a list of changes. It is a value that can be printed, checked, and turned
-// into commands; applying it makes no choices.
+// Plan is the set of changes to make. It is a value that can be printed, checked, and
+// turned into commands. Applying it involves no choices.
 type Plan struct {
 	Stops    []Stop
 	Places   []Place
 	Proven   []Proven
 	Unplaced []Unplaced
 	Waiting  []Waiting
-	// Reserved are the nodes on which nothing was placed that comes later in the plan.
+	// Reserved are the nodes on which later groups of the plan placed nothing.
 	Reserved []ReservedNode
-	// Wake is how long after NowUnixNano something is due; 0 = nothing is.
+	// Wake is the time from NowUnixNano until the next plan is due; 0 = none is due.
 	Wake time.Duration
 	// More says that MaxPlaces was reached: plan again at once.
 	More bool
@@ -150,8 +150,8 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
-// Diff lists the differences from another plan, a line for each entry: "- " before
-// entries of the other one, "+ " before those of p. Empty if the plans are equal.
+// Diff lists the differences from another plan, one line each: "- " before entries of
+// the other plan, "+ " before entries of p. Empty if the plans are equal.
 func (p *Plan) Diff(old *Plan) string {
 	count := map[string]int{}
 	for l := range strings.Lines(p.String()) {
@@ -252,7 +252,7 @@ func (p *Plan) Commands(newID func() string, perCommand int) []state.ApplyPlan {
 		c.Stops = append(c.Stops, state.StopAlloc{ID: s.AllocID, Reason: s.Reason, Message: s.Message, GiveUp: s.GiveUp})
 		room--
 	}
-	allocs := make([]state.PlaceAlloc, len(p.Places)) // in one piece: most groups are small
+	allocs := make([]state.PlaceAlloc, len(p.Places)) // one allocation for all: most groups are small
 	for from := 0; from < len(p.Places); {
 		c, first := last(), &p.Places[from]
 		to := from

@@ -30,15 +30,15 @@ type planChecker struct {
 	index uint64
 	// final is the view after the whole plan.
 	final *state.View
-	// reserved are the nodes reserved so far, claims counts the instances that asked for
-	// one.
+	// reserved are the nodes reserved so far; claims counts the instances that asked for
+	// a reservation.
 	reserved []reservation
 	claims   int
 }
 
-// checkPlan goes through the groups in the plan's order: each choice must be as good
-// as the oracle's best at that point, unplaced instances must fit nowhere, and nodes
-// must be reserved for instances that have waited long.
+// checkPlan goes through the groups in the plan's order. Each choice must be as good as
+// the oracle's best at that point, unplaced instances must fit nowhere, and nodes must
+// be reserved for instances that have waited long.
 func checkPlan(t *rapid.T, in sched.Input, p *sched.Plan) *planChecker {
 	j := &planChecker{T: t, in: in, plan: p, fork: in.View.Fork(), index: in.View.Index()}
 	stops := sched.Plan{Stops: p.Stops}
@@ -97,7 +97,8 @@ func (j *planChecker) place(pl *sched.Place) {
 	view := j.fork.Snapshot()
 	job, _ := view.Job(pl.Key.JobKey(), pl.JobVersion)
 	o := &oracle{view: view, key: pl.Key, ask: &job.Group(pl.Key.Group).Ask}
-	// As before the plan: allocations that it gives up on lost nodes have not ended yet.
+	// The view is from before the plan: allocations that the plan gives up on lost nodes
+	// have not ended yet.
 	inst := j.in.View.Instance(pl.Key, pl.Index)
 	declined := declinedNow(j.in, inst)
 	failed, penalty := o.failures(inst), o.penalty()
@@ -234,8 +235,8 @@ func (j *planChecker) claim(view *state.View, g *state.GroupView, unplaced []sch
 	}
 }
 
-// gone returns when the newest attempt ended, or was to be replaced because its node
-// was lost.
+// gone returns when the newest attempt ended, or when its replacement became due
+// because its node was lost.
 func (j *planChecker) gone(spec *state.Group, key state.GroupKey, index int32) int64 {
 	gone := j.in.View.Instance(key, index).EndedUnixNano
 	for a := range j.in.View.InstanceAllocs(key, index) {
@@ -255,8 +256,8 @@ func (j *planChecker) gone(spec *state.Group, key state.GroupKey, index int32) i
 	return gone
 }
 
-// checkExplain compares Explain with the oracle, node by node: a node that has an
-// instance is scored without it.
+// checkExplain compares Explain with the oracle, node by node. A node with an instance
+// is scored without that instance.
 func (w *world) checkExplain(j *planChecker) {
 	t, in := j.T, j.in
 	unsettled := map[state.GroupKey]int{}
@@ -289,7 +290,7 @@ func (w *world) checkExplain(j *planChecker) {
 			})
 			for _, term := range v.Terms {
 				if term.Name == "reschedule" {
-					s += term.Value // checked elsewhere
+					s += term.Value // the terms are checked elsewhere
 				}
 			}
 			switch {
@@ -308,8 +309,8 @@ func (w *world) checkExplain(j *planChecker) {
 	}
 }
 
-// checkShape: a fit count is what a plan would place of a new job, and the bins
-// contain no more than the nodes have.
+// checkShape: a fit count equals the number of instances that a plan would place of a
+// new job, and the bins contain no more than the nodes have.
 func (w *world) checkShape(t *rapid.T, in sched.Input) {
 	fork := in.View.Fork()
 	job := &state.Job{Version: 1, Type: state.Service, Priority: 101, Groups: []state.Group{{Name: "g"}}}

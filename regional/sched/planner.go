@@ -8,21 +8,23 @@ import (
 )
 
 const (
-	// maxRankings bounds the rankings that are kept between plans, about 30 bytes
-	// for each of a region's nodes. Those used longest ago go first.
+	// maxRankings bounds the rankings that are cached between plans, about 30 bytes
+	// for each of a region's nodes. The least recently used one is evicted first.
 	maxRankings = 128
-	// maxFeasible bounds the feasibility that rankings share: 13 bytes a node.
+	// maxFeasible bounds the cached feasible sets, which rankings share: 13 bytes a
+	// node.
 	maxFeasible = 64
 	// defaultMaxPlaces bounds a plan if the caller does not.
 	defaultMaxPlaces = 10_000
 )
 
-// Planner makes plans of one state, one after the other. It keeps the nodes and their
-// rankings between plans and updates them with what has changed, so that the cost of
-// a plan grows with its decisions and not with the region. Its plans are those of
-// Make. Not for concurrent use.
+// Planner makes plans of one state, one after the other. It caches the nodes and
+// their rankings between plans and updates them with the changes, so that the cost of
+// a plan grows with its decisions and not with the size of the region. Its plans equal
+// those of Make. Not for concurrent use.
 //
-// Funcs must return the same for a node (ID, InventoryIndex) as long as it lives.
+// For a node (ID, InventoryIndex), Funcs must return the same values as long as the
+// Planner is used.
 type Planner struct {
 	nodes    *nodeTable // made when first needed
 	rankings map[string]*ranking
@@ -32,12 +34,12 @@ type Planner struct {
 	key      []byte  // scratch of askKey
 	reasons  reasonCache
 	terms    []Term // scratch
-	// current says that nodes are those of the plan in the making.
+	// current says that nodes are those of the plan being made.
 	current bool
-	plans   uint64 // how many were made
+	plans   uint64 // number of plans made
 }
 
-// NewPlanner returns a planner that has kept nothing yet.
+// NewPlanner returns a planner with an empty cache.
 func NewPlanner() *Planner {
 	return &Planner{rankings: map[string]*ranking{}, feasible: map[string]*feasible{}, reasons: reasonCache{lines: map[string]string{}}}
 }
@@ -57,8 +59,7 @@ type planner struct {
 // Make makes the plan: groups by priority, then by age.
 func Make(in Input) *Plan { return NewPlanner().Make(in) }
 
-// Make returns the plan that the function Make returns, whatever was planned
-// before.
+// Make returns the same plan as the function Make, independently of earlier plans.
 func (k *Planner) Make(in Input) *Plan {
 	if in.MaxPlaces <= 0 {
 		in.MaxPlaces = defaultMaxPlaces
@@ -86,8 +87,8 @@ func (k *Planner) Make(in Input) *Plan {
 	return p.plan
 }
 
-// table returns the nodes as they are in the view, less what the plan has placed
-// so far.
+// table returns the nodes as they are in the view, less the resources that the plan
+// has used so far.
 func (k *Planner) table(view *state.View) *nodeTable {
 	if k.current {
 		return k.nodes
@@ -114,8 +115,8 @@ func (k *Planner) releaseView() {
 	}
 }
 
-// trim drops the changes that rankings which were not used for long have to catch
-// up with, and those rankings.
+// trim drops rankings that were not used for long, and the list of changes that only
+// those rankings still had to process.
 func (k *Planner) trim() {
 	t := k.nodes
 	if len(t.changed) <= 4*len(t.nodes)+1024 {
@@ -156,7 +157,7 @@ func (k *Planner) ranking(in *Input, ask *state.Ask, job state.JobKey) *ranking 
 	return r
 }
 
-// feasibleFor returns what the filter shares with others of that key.
+// feasibleFor returns the feasible set that the filter shares with others of that key.
 func (k *Planner) feasibleFor(f *filter, key []byte) *feasible {
 	s, ok := k.feasible[string(key)]
 	if !ok {
@@ -169,7 +170,7 @@ func (k *Planner) feasibleFor(f *filter, key []byte) *feasible {
 	return s
 }
 
-// evict takes out the ranking that was used longest ago.
+// evict removes and returns the least recently used ranking.
 func (k *Planner) evict() *ranking {
 	var oldest string
 	var r *ranking
@@ -182,8 +183,8 @@ func (k *Planner) evict() *ranking {
 	return r
 }
 
-// askKey is equal for asks that see the same nodes with the same scores. Its first
-// kind bytes are equal for asks that the same nodes are feasible for.
+// askKey returns a key that is equal for asks with the same nodes and the same scores.
+// The first kind bytes of the key are equal for asks with the same feasible nodes.
 func askKey(b []byte, a *state.Ask, job state.JobKey) (key []byte, kind int) {
 	num := func(ns ...int64) {
 		for _, n := range ns {

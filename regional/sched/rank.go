@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// feasible holds which nodes an ask is feasible for, whatever is free on them.
-// Asks that differ only in the amounts they need share it.
+// feasible holds which nodes are feasible for an ask, whatever is free on them. Asks
+// that differ only in amounts share it.
 type feasible struct {
 	ok       []bool    // of each node: status and kind allow it
 	affinity []float64 // of each node
@@ -39,35 +39,35 @@ func newFeasible(f *filter) *feasible {
 	return s
 }
 
-// ranking keeps the nodes of an ask by score, so that the best of all of them is
-// found without going through each. Every node is in it: nothing is sampled.
+// ranking sorts the nodes of an ask by score, so that the best node is found without
+// reading every node. It has every node: nothing is sampled.
 type ranking struct {
 	filter   *filter
 	feasible *feasible
 	room     []bool   // of each node: it is feasible and has room now
 	pushed   []uint32 // of each node: its stamp when it was last pushed, plus 1
-	fitting  int      // how many have room
-	// heaps of entries, one for each bucket. An entry whose stamp is not its node's
-	// is out of date and skipped; a newer one was pushed if the node still fits.
+	fitting  int      // number of nodes with room
+	// heaps of entries, one for each bucket. An entry is outdated and skipped if its
+	// stamp is not the stamp of its node; if the node still fits, a newer entry exists.
 	heaps []entries
-	// seen is how much of the table's changes the ranking has caught up with.
+	// seen is the number of the table's changes that the ranking has processed.
 	seen int
 	used uint64 // see Planner.lookups
-	// refused is valid while nothing changed since refusedAt, and while the same
-	// nodes are reserved; refusedReserved says of which plan and how many.
+	// refused is valid while nothing has changed since refusedAt, and while the same
+	// nodes are reserved; refusedReserved identifies the plan and the reserved nodes.
 	refused         *refusals
 	refusedAt       int
 	refusedReserved uint64
-	// fitsEmpty says that some node has room when it is empty, once checkedEmpty.
+	// fitsEmpty says that some node has room when it is empty; valid if checkedEmpty.
 	checkedEmpty, fitsEmpty bool
-	// never is why no node has room even when it is empty, once checkedNever; nil
-	// if one has.
+	// never says why no node has room even when it is empty; nil if one has. It is
+	// valid if checkedNever.
 	checkedNever bool
 	never        *refusals
 }
 
-// newRanking goes through every node. old is a ranking that is no longer used, or
-// nil, whose memory is reused.
+// newRanking reads every node. old, if not nil, is an unused ranking whose memory is
+// reused.
 func newRanking(f *filter, s *feasible, old *ranking) *ranking {
 	nodes := f.table.nodes
 	r := &ranking{filter: f, feasible: s, seen: len(f.table.changed)}
@@ -83,7 +83,7 @@ func newRanking(f *filter, s *feasible, old *ranking) *ranking {
 	for b, n := range s.nodes {
 		r.heaps[b] = slices.Grow(r.heaps[b][:0], n+64)
 	}
-	var like *node // the one before, whose score is reused for equal nodes
+	var like *node // the previous node: equal nodes reuse its score
 	var score float64
 	for i := range nodes {
 		n := &nodes[i]
@@ -105,8 +105,8 @@ func newRanking(f *filter, s *feasible, old *ranking) *ranking {
 	return r
 }
 
-// push adds a node to the heap of its bucket. Entries below the top that are out of
-// date are dropped when they are as many as the others.
+// push adds a node to the heap of its bucket. When as many entries are outdated as are
+// valid, push drops the outdated entries below the top.
 func (r *ranking) push(e entry) {
 	h := &r.heaps[r.feasible.bucket[e.pos]]
 	if h.replaceTop(e) {
@@ -125,7 +125,7 @@ func (r *ranking) entry(n *node) entry {
 	return entry{r.filter.baseScore(n, r.feasible.affinity[n.pos]), n.pos, n.stamp}
 }
 
-// catchUp updates the ranking with what was placed since it was used last.
+// catchUp updates the ranking with the placements since it was last used.
 func (r *ranking) catchUp() {
 	t := r.filter.table
 	for _, pos := range t.changed[r.seen:] {
@@ -166,8 +166,8 @@ func (r *ranking) everFits() bool {
 }
 
 // refusals returns why no node takes one more instance. Nodes in declined are left
-// out, with the message of the latest decline. reserved tells apart which nodes are
-// reserved.
+// out, and count as declined with the message of the latest decline. reserved
+// identifies the set of reserved nodes.
 func (r *ranking) refusals(declined []string, message string, reserved uint64) *refusals {
 	if !r.checkedNever {
 		r.checkedNever, r.never = true, neverFits(r.filter)
@@ -184,7 +184,7 @@ func (r *ranking) refusals(declined []string, message string, reserved uint64) *
 	return r.refused
 }
 
-// entry is a node in a heap.
+// entry is an entry of a heap: a node with its score.
 type entry struct {
 	score float64 // without the terms of the group's own instances
 	pos   int32
@@ -221,8 +221,8 @@ func (h *entries) push(e entry) {
 	}
 }
 
-// replaceTop replaces the first entry by a newer one of the same node: the node
-// that was best often is again. False if the first entry is of another node.
+// replaceTop replaces the first entry by a newer entry of the same node, since the best
+// node is often the best again. False if the first entry is of another node.
 func (h entries) replaceTop(e entry) bool {
 	if len(h) == 0 || h[0].pos != e.pos {
 		return false

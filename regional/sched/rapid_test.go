@@ -19,7 +19,7 @@ import (
 )
 
 // declinedNow returns the nodes that declined an instance less than a minute ago and
-// have not come back since.
+// have not reconnected since.
 func declinedNow(in sched.Input, inst state.Instance) (out []string) {
 	memory := time.Minute
 	if inst.Reason == "agent_busy" {
@@ -55,7 +55,7 @@ func drawJob(t *rapid.T, name string, version int) string { return drawGroup(t, 
 
 func drawGroup(t *rapid.T, name, group string, version int) string {
 	pick := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
-	// Some need most of a node: they wait until one is reserved for them.
+	// Some jobs need most of a node: they wait until a node is reserved for them.
 	cpu := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 3, 5, 8, 10, 12, 15, 20, 30, 40}).Draw(t, "cpu")
 	return fmt.Sprintf("job %s %s v=%d priority=%d cpu=%d mem=%d %s %s %s %s %s %s %s %s %s %s %s %s %s %s", name, group, version,
 		40+10*(int(name[len(name)-1])%3), cpu*100, rapid.IntRange(1, 15).Draw(t, "mem")*100,
@@ -73,7 +73,7 @@ func drawGroup(t *rapid.T, name, group string, version int) string {
 		pick("update", "", "parallel=3", "attempts=1"))
 }
 
-// In a random life of a region the same rules hold at every step.
+// In the random life of a region the same rules are kept at every step.
 func TestRandomLife(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
@@ -93,7 +93,7 @@ func TestRandomLife(t *testing.T) {
 			if q := sched.Make(in); q.String() != p.String() {
 				t.Fatalf("two plans of one view:\n%s", q.Diff(p))
 			}
-			if rapid.Bool().Draw(t, "kept") { // not at each step: the planner then catches up with several
+			if rapid.Bool().Draw(t, "kept") { // not at each step, so that the planner sometimes processes several at once
 				if q := planner.Make(in); !reflect.DeepEqual(p, q) {
 					t.Fatalf("a planner that has seen earlier views plans otherwise:\n%s", q.Diff(p))
 				}
@@ -105,7 +105,7 @@ func TestRandomLife(t *testing.T) {
 			w.checkShape(t, in)
 			switch rapid.IntRange(0, 4).Draw(t, "apply") {
 			case 0:
-			case 1: // a plan of an old view
+			case 1: // a plan that was made for an old view
 				w.applyPlan(t, late)
 				late = p
 			default:
@@ -122,8 +122,8 @@ func TestRandomLife(t *testing.T) {
 	})
 }
 
-// applyPlan applies a plan, whole or the parts that still hold: no node may ever have
-// more than its capacity.
+// applyPlan applies a plan as a whole, or only its parts that are still valid: no node
+// may ever have more than its capacity.
 func (w *world) applyPlan(t *rapid.T, p *sched.Plan) {
 	for _, c := range p.Commands(w.newID, 3) {
 		before := w.st.Snapshot()
@@ -140,7 +140,7 @@ func (w *world) applyPlan(t *rapid.T, p *sched.Plan) {
 }
 
 // checkAnswers: slots that are answered as ended have ended, and parts that are given
-// back have no live allocation.
+// back have no live allocation on a connected node.
 func checkAnswers(t *rapid.T, v *state.View) {
 	for _, a := range accept.Answers(v) {
 		key := state.GroupKey{Namespace: a.Namespace, Job: a.Job, Group: a.Group}
@@ -148,8 +148,8 @@ func checkAnswers(t *rapid.T, v *state.View) {
 			if a.State == state.SlotAccepted || al.Index < a.From || al.Index >= a.To || !al.Live() {
 				continue
 			}
-			// A part may be given back while a lost node may still run it, and before the
-			// returned node is ordered to stop it.
+			// A part may be given back while a lost node may still run it, and before a returned
+			// node has received the order to stop it.
 			left := a.State == state.SlotReturned && (al.Disconnected || al.Desired == state.Stop || cameBack(v, al))
 			if !left {
 				t.Fatalf("%+v, but %s is %s", a, al.ID, al.State)
@@ -304,7 +304,7 @@ func (w *world) randomReport(t *rapid.T) {
 	}
 }
 
-// checkWorld checks what must always hold, from the allocations alone.
+// checkWorld checks the invariants, from the allocations alone.
 func checkWorld(t *rapid.T, w *world, seen map[string]state.AllocState) {
 	live := map[string]int{}
 	for a := range w.st.Allocs() {
@@ -363,7 +363,7 @@ func checkCharges(t *rapid.T, v *state.View) {
 	}
 }
 
-// quiesce lets everything happen that is due; after that the plan must stay empty.
+// quiesce lets every due event happen; after that the plan must stay empty.
 func (w *world) quiesce(t *rapid.T) {
 	for range 200 {
 		w.must(t, "converge")
@@ -417,7 +417,7 @@ func restore(t *rapid.T, s *state.State) *state.State {
 }
 
 // checkShadow compares the state with one that was restored at random times and
-// applied the commands since: equal records, equal counts, equal plans.
+// applied the same commands afterwards: equal records, equal counts, equal plans.
 func (w *world) checkShadow(t *rapid.T) {
 	if a, b := w.st.Snapshot().Hash(), w.shadow.Snapshot().Hash(); a != b {
 		t.Fatal("a restored state differs")
@@ -455,11 +455,11 @@ func summary(s *state.State) string {
 }
 
 // complete: at rest every wanted instance is live once, in the present version and on
-// a node that fits, or the plan says why it waits; nothing else is live.
+// a node that fits, or the plan says why the instance waits. Nothing else is live.
 func (w *world) complete(t *rapid.T, p *sched.Plan) {
 	explained, stalled := map[string]bool{}, map[state.GroupKey]bool{}
 	for _, u := range p.Unplaced {
-		stalled[u.Key] = true // replacing more would stop more of them
+		stalled[u.Key] = true // replacing more of them would only stop more
 		for _, r := range u.Ranges {
 			for i := r.From; i < r.To; i++ {
 				explained[fmt.Sprint(u.Key, i)] = true
@@ -487,7 +487,7 @@ func (w *world) complete(t *rapid.T, p *sched.Plan) {
 			if system := w.jobs[g.Key.Job].Type == state.System; system && len(g.Slots) > 0 {
 				s = g.Slots[0]
 				if i := slices.IndexFunc(g.Slots, func(s *state.Slot) bool { return s.Desired == state.Run }); i >= 0 {
-					s = g.Slots[i] // of several, any slot that wants it
+					s = g.Slots[i] // if several slots have the index, any that wants it
 				}
 			}
 			n, _ := w.st.Node(a.NodeID)

@@ -15,9 +15,9 @@ var (
 // refusing counts the nodes that take no instance, by the oracle.
 type refusing struct {
 	wrong          int // nodes that never fit, whatever is free
-	open, closed   int // feasible nodes that take work now, or do not
-	openLarge      int // open nodes that would take it empty
-	fits, fitEmpty int // closed nodes that would take it now, or empty
+	open, closed   int // feasible nodes that take work now, or that do not
+	openLarge      int // open nodes with room for the ask when they are empty
+	fits, fitEmpty int // closed nodes with room for the ask now, or when they are empty
 }
 
 func refusals(view *state.View, key state.GroupKey, ask *state.Ask) (r refusing) {
@@ -49,9 +49,10 @@ func refusals(view *state.View, key state.GroupKey, ask *state.Ask) (r refusing)
 	return r
 }
 
-// reasons checks the reasons of unplaced instances: nodes count by their kind or by
-// what they missing. Nodes that take no work count only if they would do otherwise, or if
-// no other node is feasible. The reason is a resource if a feasible node takes work.
+// reasons checks the reasons of unplaced instances. Nodes count by their kind or by the
+// resource that they lack. Nodes that take no work count only if they would fit
+// otherwise, or if no other node is feasible. The reason is a resource if a feasible
+// node takes work.
 func (j *planChecker) reasons(view *state.View, g *state.GroupView, u sched.Unplaced) {
 	if u.System || len(g.Slots) != 1 {
 		return // counted while the group was placed
@@ -61,7 +62,7 @@ func (j *planChecker) reasons(view *state.View, g *state.GroupView, u sched.Unpl
 	neverFits := r.openLarge == 0 && (r.open > 0 || r.fitEmpty == 0) && r.wrong+r.open+r.closed > 0
 	closed, never := r.fits, false
 	switch {
-	case neverFits && r.open == 0: // as if they took work
+	case neverFits && r.open == 0: // closed nodes count as if they took work
 		closed, never = 0, true
 		r.open = r.closed
 	case neverFits:
@@ -91,7 +92,7 @@ func (j *planChecker) reasons(view *state.View, g *state.GroupView, u sched.Unpl
 }
 
 // remedy checks that the named change makes one more instance fit, and that a change is
-// named if less of one resource is enough.
+// named whenever less of one resource is enough.
 func (j *planChecker) remedy(u sched.Unplaced) {
 	if u.System {
 		return
@@ -113,7 +114,7 @@ func (j *planChecker) remedy(u sched.Unplaced) {
 	o := &oracle{view: in.View, key: u.Key, ask: &job.Group(u.Key.Group).Ask}
 	for n := range in.View.Nodes() {
 		if _, ok := o.score(n, nil); ok && !isReserved(n) {
-			return // its agent declined it, or it became free after the group was placed
+			return // the node's agent declined it, or room became free after the group was placed
 		}
 	}
 	for n := range in.View.Nodes() {

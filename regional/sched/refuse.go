@@ -10,21 +10,21 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// refusals is why no node takes one more instance of an ask.
+// refusals says why no node takes one more instance of an ask.
 type refusals struct {
 	// counts over nodes, the most frequent reason first, each with its figures.
 	counts []state.Count
-	// reason and message are those of the count that blocks the instance.
+	// reason and message come from the count that blocks the instance.
 	reason  state.Reason
 	message string
-	// never says that no node would take it even when it is empty.
+	// never says that no node has room for an instance even when it is empty.
 	never bool
 }
 
-// refusalsNow looks at what each node has free. A feasible node that takes no work
-// now, because it is silent, draining or cordoned, counts only if it would take
-// the instance otherwise, or if all feasible nodes are like that: there is no use
-// in waiting for a node that lacks something else. Nodes that left do not count.
+// refusalsNow checks the free resources of each node. A feasible node may take no work
+// now, because it is silent, draining or cordoned. Such a node counts only if it would
+// take the instance otherwise, or if all feasible nodes are like that: waiting is
+// useless for a node that lacks something else. Nodes that left do not count.
 func refusalsNow(f *filter, declined []string, message string) *refusals {
 	t := newTally(f)
 	t.declineMessage = message
@@ -59,9 +59,9 @@ func refusalsNow(f *filter, declined []string, message string) *refusals {
 }
 
 // neverFits returns why no node that takes work would take an instance even if
-// nothing ran on it; nil if one would. A feasible node counts with what it lacks
-// when it is empty: with a resource that no feasible node has enough of, if there
-// is one. If all feasible nodes are silent, draining or cordoned, the counts are
+// nothing ran on it; nil if one would. A feasible node counts with the resource that
+// it lacks when it is empty. If it lacks several, one that no feasible node has enough
+// of comes first. If all feasible nodes are silent, draining or cordoned, the counts are
 // about those.
 func neverFits(f *filter) *refusals {
 	t := newTally(f)
@@ -110,24 +110,24 @@ func neverFits(f *filter) *refusals {
 	return out
 }
 
-// blocking returns the count that blocks an instance: the most frequent one of
-// nodes that would do otherwise, if there are any.
+// blocking returns the count that blocks an instance: the most frequent reason of
+// nodes that would fit otherwise, if there are any.
 func blocking(counts []state.Count) state.Count {
-	return slices.MinFunc(counts, func(a, b state.Count) int { // the first of equals, and counts are sorted
+	return slices.MinFunc(counts, func(a, b state.Count) int { // the counts are sorted, and among equals the first wins
 		return cmp.Compare(distanceToFit(a.Reason), distanceToFit(b.Reason))
 	})
 }
 
 // distanceToFit ranks a refusal by how close the node is to taking the instance. A
 // reserved node even has room. Lack of room, or a decline, refuses only nodes that
-// would do otherwise. A node that takes no work now counts only if it would do.
+// would fit otherwise. A node that takes no work now counts only if it would fit.
 func distanceToFit(r state.Reason) int {
 	switch r {
 	case state.ReasonReserved:
 		return -1
 	case state.ReasonNodeLost, state.ReasonNodeDraining, state.ReasonNodeCordoned:
 		return 1
-	case state.ReasonNotAllowed: // of a node that would do otherwise
+	case state.ReasonNotAllowed: // only nodes that would fit otherwise have this reason
 		return 2
 	case state.ReasonConstraint, state.ReasonDriverMissing, state.ReasonCapabilityMissing:
 		return 3
@@ -141,11 +141,11 @@ func distanceToFit(r state.Reason) int {
 type tally struct {
 	filter *filter
 	by     map[state.Reason]*refusedBy
-	// declineMessage is why the latest node declined, in its words.
+	// declineMessage is the message of the latest decline.
 	declineMessage string
 	// feasible counts the nodes of the right kind that take work.
 	feasible int
-	// empty says that nodes are looked at as if nothing ran on them.
+	// empty says that nodes are checked as if nothing ran on them.
 	empty bool
 }
 
@@ -188,7 +188,7 @@ func (t *tally) refusals() *refusals {
 	return out
 }
 
-// counts returns the most frequent reason first, equals by name.
+// counts returns the counts, the most frequent reason first, equals by name.
 func (t *tally) counts() []state.Count {
 	out := make([]state.Count, 0, len(t.by))
 	for r, b := range t.by {
@@ -200,7 +200,7 @@ func (t *tally) counts() []state.Count {
 	return out
 }
 
-// message says what was asked for and what the closest node has.
+// message returns the amount that was asked for and the amount on the closest node.
 func (t *tally) message(r state.Reason, b *refusedBy) string {
 	switch r {
 	case state.ReasonConstraint:
@@ -239,8 +239,8 @@ func (t *tally) message(r state.Reason, b *refusedBy) string {
 	}
 }
 
-// declinedText says who declined and, in the words of the latest decline, why: the
-// agent names what is wrong with the job, or what the node's operator does not
+// declinedText returns which nodes declined and, in the words of the latest decline,
+// why: the agent names the fault in the job, or what the node's operator does not
 // allow.
 func declinedText(nodes int, example, message string) string {
 	switch {

@@ -9,15 +9,15 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Change is a change of a job with which a node, as it is now, would take one more
-// instance of a group.
+// Change is a change of a job with which a node takes one more instance of a group
+// as the node is now.
 type Change struct {
 	NodeID   string
 	NodeName string
 	// Ask is the changed ask, and What says how it differs: "at most 2 cpu".
 	Ask  state.Ask
 	What []string
-	// shrunk is the sum of the shares by which amounts would have to shrink.
+	// shrunk is the sum of the relative reductions of the amounts.
 	shrunk float64
 }
 
@@ -26,10 +26,10 @@ func (c *Change) String() string {
 	return c.NodeName + " would take one more with " + strings.Join(c.What, ", ")
 }
 
-// Remedy returns the smallest change by which one more instance of a group would
-// fit: of the fewest things, and among those the one that shrinks amounts least.
-// It considers only nodes that take work and are not reserved for others. Nil if no
-// change of the job helps, or if none is needed.
+// Remedy returns the smallest change with which one more instance of a group fits: the
+// change of the fewest properties, and among those the one that reduces amounts least.
+// It considers only nodes that take work and are not reserved for others. It returns
+// nil if no change of the job helps, or if none is needed.
 func Remedy(in Input, job *state.Job, group string) *Change {
 	spec := job.Group(group)
 	if spec == nil {
@@ -56,8 +56,8 @@ func Remedy(in Input, job *state.Job, group string) *Change {
 	return best
 }
 
-// remedyOn returns what would have to change for a node; nil if more is in the way
-// than amounts, the pool, tags, constraints and ports.
+// remedyOn returns the change that a node requires; nil if other obstacles exist than
+// amounts, the pool, tags, constraints and ports.
 func remedyOn(f *filter, n *node) *Change {
 	out := &Change{NodeID: n.ID, NodeName: n.Name, Ask: *f.ask}
 	ask, before := &out.Ask, f.ask.Resources

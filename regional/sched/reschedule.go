@@ -12,13 +12,13 @@ import (
 // that only one node can run must not wait for ever.
 const DeclineMemory = time.Minute
 
-// BusyMemory is the same if the agent declined because it is starting as many tasks
-// as it may: that takes some seconds.
+// BusyMemory replaces DeclineMemory if the agent declined because it is already
+// starting as many tasks as it may: such a decline is obsolete after some seconds.
 const BusyMemory = 5 * time.Second
 
 // declinedBy returns the nodes that an instance is not given to again, and until
-// when; nil once that time is over. A node that came back since the decline is
-// asked again: an agent that was leaving has been started again.
+// when; nil once that time is over. A node that reconnected after the decline is
+// not among them: an agent that was leaving has been started again.
 func (in *Input) declinedBy(inst *state.Instance) ([]string, int64) {
 	until := inst.EndedUnixNano + int64(DeclineMemory)
 	if inst.Reason == state.ReasonAgentBusy {
@@ -40,15 +40,15 @@ func (in *Input) declinedBy(inst *state.Instance) ([]string, int64) {
 	return nil, 0
 }
 
-// otherTerms is more than fit (0..1), affinity (-1..1) and anti-affinity (-0.5..0)
-// can make up for.
+// otherTerms is greater than the span of the terms fit (0..1), affinity (-1..1) and
+// anti-affinity (-0.5..0) together.
 const otherTerms = 4
 
-// failureScore is the penalty of a node on which the instance failed, for each
-// time: more than all other terms together can make up for. Such a node is chosen
-// again only if no other fits, and then the one on which the instance failed
-// least. This is Nomad's node-reschedule-penalty, but never outweighed. most is
-// the greatest number of the group's instances on one spread value.
+// failureScore is the penalty of a node on which the instance failed, for the given
+// number of failures. Each one is more than all other terms together can outweigh. Such
+// a node is chosen only if no other fits, and then the one with the fewest failures.
+// This is Nomad's node-reschedule-penalty, but never outweighed. most is the greatest
+// number of the group's instances on one spread value.
 func failureScore(times int, most int32) float64 {
 	return (spreadScore(most) - otherTerms) * float64(times)
 }
@@ -68,8 +68,9 @@ type nodeFailures struct {
 	times int
 }
 
-// failuresOf returns the nodes on which an instance failed in a row, as far as its
-// attempts are still stored, in the order of the first failures.
+// failuresOf returns the nodes on which an instance failed in its latest attempts
+// without a success between, as far as the attempts are still stored, in the order of
+// the first failures.
 func (in *Input) failuresOf(key state.GroupKey, inst *state.Instance) []nodeFailures {
 	if inst.Failures == 0 {
 		return nil

@@ -10,21 +10,20 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// ReserveAfter is how long an instance is without a node until one is reserved for
-// it: groups that come later in the plan's order are not placed there, so that room
-// that becomes free goes to the instance that waits and not to the next small one.
-// At least DeclineMemory, so that no node is reserved that declined the instance.
+// ReserveAfter is how long an instance must be without a node before a node is reserved
+// for it. Later groups of the plan's order are not placed on that node, so that room
+// that becomes free goes to the waiting instance and not to the next small one. It is
+// at least DeclineMemory, so that no node is reserved that declined the instance.
 const ReserveAfter = time.Minute
 
-// maxReserved bounds the nodes that a plan reserves, and with them the cost of
-// reserving.
+// maxReserved bounds the nodes that a plan reserves, and so the cost of reserving.
 const maxReserved = 4
 
-// firstHold is for how long the choice of a node lasts at least; see choiceAt.
+// firstHold is the least duration of the choice of a node; see choiceAt.
 const firstHold = 10 * time.Minute
 
-// ReservedNode is a node on which a plan places nothing that comes after an
-// instance that has waited long.
+// ReservedNode is a node that is reserved for an instance that has waited long: what
+// comes later in the plan is not placed on it.
 type ReservedNode struct {
 	NodeID   string
 	NodeName string
@@ -32,8 +31,8 @@ type ReservedNode struct {
 	Index    int32
 	Waited   time.Duration
 	// SinceUnixNano is when the instance began to wait. UntilUnixNano is when
-	// another node may be chosen if the instance still waits; 0 if only this node
-	// will do.
+	// another node may be chosen if the instance still waits; 0 if no other node is
+	// possible.
 	SinceUnixNano, UntilUnixNano int64
 
 	pos int32
@@ -42,27 +41,27 @@ type ReservedNode struct {
 // claim is an instance for which a node is to be reserved.
 type claim struct {
 	filter  *filter
-	ranking *ranking // nil: only the node at pos will do
+	ranking *ranking // nil: only the node at pos is possible
 	pos     int32
 	key     state.GroupKey
 	index   int32
-	// since is when the instance began to wait: when its slot came, when its last
-	// attempt ended, or when it was to be replaced because its node is lost.
+	// since is when the instance began to wait: when its slot arrived, when its last
+	// attempt ended, or when its replacement became due because its node is lost.
 	since int64
 }
 
 // reservations are the claims of a plan.
 type reservations struct {
-	// claims in the order of the plan; the first handled ones have got a node, or
-	// there was none.
+	// claims in the order of the plan. The first handled ones have been processed: each
+	// got a node, or there was none for it.
 	claims  []claim
 	handled int
-	// own claims of the present group: they bind the groups that come later.
+	// own are the claims of the present group: they bind only later groups.
 	own []claim
 }
 
-// endGroup hands the present group's claims on to the groups that come later, the
-// lowest indices first.
+// endGroup adds the present group's claims to those that bind later groups, the lowest
+// indices first.
 func (r *reservations) endGroup(t *nodeTable) {
 	if len(r.own) == 0 {
 		return
@@ -73,10 +72,9 @@ func (r *reservations) endGroup(t *nodeTable) {
 	r.own = nil
 }
 
-// reserve reserves nodes for the claims so far, and reports whether more nodes are
-// reserved than before. It is called when something that comes after the claims is
-// about to be placed, and not before: most plans have nothing that waits, or
-// nothing else to place.
+// reserve reserves nodes for the claims so far, and reports whether it reserved any. It
+// is called only when an instance that comes after the claims is about to be placed:
+// in most plans no instance has waited that long, or nothing else is to be placed.
 func (p *planner) reserve() bool {
 	r := &p.reserved
 	if r.handled == len(r.claims) {
@@ -97,14 +95,13 @@ func (p *planner) reserve() bool {
 	return len(t.reserved) > had
 }
 
-// nodeFor chooses the node that is reserved for an instance, and until when the
-// choice holds; -1 if there is none. It considers the nodes that would take the
-// instance when they are empty and are not reserved yet, and chooses the one that
-// lacks least: of those on which nothing was placed since the choice began if
-// there are any, else of all. Without that rule a node on which much ends at once
-// would replace one that is nearly free, which others would then fill again. With
-// it every chosen node is empty once everything that ran at the beginning has
-// ended.
+// nodeFor chooses the node that is reserved for an instance, and returns until when the
+// choice is valid; -1 if there is none. It considers the nodes that would take the
+// instance when they are empty and are not reserved yet, and chooses the one that lacks
+// least. Nodes on which nothing was placed since the choice began have precedence.
+// Without that rule a node on which much ends at once would replace a nearly free node,
+// which other instances would then fill again. With the rule every chosen node is empty
+// once all instances from the beginning of the choice have ended.
 func (p *planner) nodeFor(c *claim) (pos int32, until int64) {
 	t := p.cache.nodes
 	if c.ranking == nil {
@@ -114,7 +111,7 @@ func (p *planner) nodeFor(c *claim) (pos int32, until int64) {
 		return c.pos, 0
 	}
 	began, ends := choiceAt(c.since+int64(ReserveAfter), p.in.NowUnixNano)
-	wakeEarlier(&p.wakeAt, ends) // instances that are refused now may be placed when the choice changes
+	wakeEarlier(&p.wakeAt, ends) // refused instances may be placed when the choice changes
 	best, least, bestUsed := int32(-1), 0.0, false
 	for i := range t.nodes {
 		n := &t.nodes[i]
@@ -133,11 +130,11 @@ func (p *planner) nodeFor(c *claim) (pos int32, until int64) {
 	return best, ends
 }
 
-// choiceAt returns when the choice of a node that holds now began, and when it
-// ends. The first begins when the instance became due, and a new one begins after
-// 10 minutes, then 20, 40 and so on, because the node may run what never ends. So
-// an instance that fits an empty node gets one within the longest time T that
-// others run, or within 3 T if that is longer than firstHold.
+// choiceAt returns when the present choice of a node began, and when it ends. The first
+// choice begins when the instance became due, and a new one begins after 10 minutes,
+// then 20, 40 and so on, because the node may run instances that never end. So an
+// instance that fits an empty node gets one within the longest time T that others run,
+// or within 3 T if that is longer than firstHold.
 func choiceAt(due, now int64) (began, ends int64) {
 	hold := int64(firstHold)
 	for ; now-due >= hold; hold *= 2 {
@@ -146,10 +143,10 @@ func choiceAt(due, now int64) (began, ends int64) {
 	return due, due + hold
 }
 
-// missingShare is how much must still become free on a node for one more instance,
-// as a share of what the node has: the greatest of its resources. It is negative if
-// the node has room, and only a port or the like is missing. A dedicated instance
-// needs the whole node.
+// missingShare returns how much must still become free on a node for one more instance,
+// as a share of the node's capacity: the greatest over its resources. It is negative if
+// the node has room and lacks, for example, only a port. A dedicated instance needs the
+// whole node.
 func missingShare(f *filter, n *node) float64 {
 	need := f.ask.Resources
 	if f.ask.Dedicated {
@@ -178,7 +175,7 @@ func missingShare(f *filter, n *node) float64 {
 	return most
 }
 
-// reservedMark changes when other nodes are reserved; 0 while none is.
+// reservedMark identifies the set of reserved nodes; 0 while none is reserved.
 func (p *planner) reservedMark() uint64 {
 	if n := len(p.cache.nodes.reserved); n > 0 {
 		return p.cache.plans<<8 | uint64(n)
@@ -197,15 +194,15 @@ func (k *ReservedNode) describe(region string) string {
 	return text
 }
 
-// waited is in whole minutes: a text that stays equal for a while is not sent again
-// after each plan.
+// waited returns the wait in whole minutes: a text that stays equal for a while is not
+// sent again after each plan.
 func (k *ReservedNode) waited() string {
 	return strings.TrimSuffix(k.Waited.Truncate(time.Minute).String(), "0s")
 }
 
-// reservedFrom returns the nodes that a plan made now would reserve before it
-// comes to a group, and those that it reserves for the group itself. The group may
-// be one that the state does not have, of that priority.
+// reservedFrom returns the nodes that a plan made now would reserve before it reaches a
+// group, and those that it would reserve for the group itself. A group that the state
+// does not have gets the given priority.
 func reservedFrom(in Input, key state.GroupKey, priority int32) (others, own []ReservedNode) {
 	p := &planner{cache: NewPlanner(), in: in, plan: &Plan{}}
 	p.in.MaxPlaces = defaultMaxPlaces

@@ -7,15 +7,15 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// replacement is a running instance that is to be replaced.
+// replacement is a running instance that has to be replaced.
 type replacement struct {
 	alloc   *state.Alloc
 	reason  state.Reason
 	message string
 }
 
-// chooseAttempt returns the connected allocation that stays, nil if all are being
-// stopped, and how many are connected. It stops the others.
+// chooseAttempt chooses the connected allocation that stays, nil if all are being
+// stopped, and stops the others. It also returns how many are connected.
 func (d *decision) chooseAttempt(live []*state.Alloc) (stays *state.Alloc, connected int) {
 	for _, a := range live {
 		if a.Disconnected {
@@ -35,8 +35,8 @@ func (d *decision) chooseAttempt(live []*state.Alloc) (stays *state.Alloc, conne
 	return stays, connected
 }
 
-// prefers follows disconnect.reconcile. An attempt of the present version goes
-// first, and one that can stay on its node before one that would be moved next.
+// prefers follows disconnect.reconcile. An attempt of the present version is preferred
+// first, then an attempt that can stay on its node.
 func (d *decision) prefers(a, b *state.Alloc) bool {
 	if an, bn := a.JobVersion == d.slot.JobVersion, b.JobVersion == d.slot.JobVersion; an != bn {
 		return an
@@ -66,13 +66,13 @@ func (d *decision) checkAttempt(a *state.Alloc) {
 	}
 }
 
-// HealthyAfter is how long an allocation that a rollout or a failure brought must
-// be up without a restart until it counts as running. The first attempt of an
+// HealthyAfter is how long an allocation must be up without a restart until it counts
+// as running, if a rollout or a failure caused its placement. The first attempt of an
 // instance counts at once.
 const HealthyAfter = time.Second
 
-// checkProven notes that an allocation has been up for HealthyAfter, or when that
-// will be.
+// checkProven adds that an allocation has been up for HealthyAfter, or wakes the
+// planner when it will have been.
 func (d *decision) checkProven(a *state.Alloc) {
 	if a.State != state.Running || a.UpUnixNano == 0 || a.Moving || a.JobVersion != d.slot.JobVersion {
 		return

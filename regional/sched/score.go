@@ -7,7 +7,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// antiAffinity bounds the cost of equal instances on one node: enough to part two
+// antiAffinity bounds the cost of equal instances on one node: enough to separate two
 // small instances on empty nodes, not enough to use an empty node while others are
 // nearly full.
 const antiAffinity = 0.5
@@ -22,7 +22,7 @@ func fitScore(capacity, free, ask state.Resources) float64 {
 	return (20 - pow10(cpu) - pow10(memory)) / 18
 }
 
-// pow10 is 10^x for x in 0..1, in a third of the time of math.Pow. It is exact at
+// pow10 returns 10^x for x in 0..1, in a third of the time of math.Pow. It is exact at
 // both ends, so that an empty node scores no less than 0.
 func pow10(x float64) float64 {
 	if x == 1 {
@@ -47,7 +47,7 @@ func apartScore(n int32) float64 { return -antiAffinity * float64(n) / float64(n
 // other terms can outweigh (fit and affinities span 3).
 func spreadScore(n int32) float64 { return -float64(n) }
 
-// affinityScore is the weighted share of the affinities that hold, -1..1.
+// affinityScore is the weighted share of the affinities that are true, -1..1.
 func (f *filter) affinityScore(n *node) float64 {
 	var sum, all int64
 	for _, a := range f.ask.Affinities {
@@ -76,8 +76,7 @@ func (f *filter) spreadValue(n *node) string {
 	return v
 }
 
-// baseScore is the part of a score that does not depend on the group's other
-// instances.
+// baseScore is the sum of the terms that do not depend on the group's other instances.
 func (f *filter) baseScore(n *node, affinity float64) float64 {
 	return fitScore(n.Capacity, n.free, f.ask.Resources) + affinity
 }
@@ -113,8 +112,8 @@ func sumTerms(terms []Term) float64 {
 // maxReasonLines bounds the lines of a reasonCache.
 const maxReasonLines = 1024
 
-// reasonCache writes why a node was chosen. Many placements have equal lines; equal
-// lines share one string.
+// reasonCache formats why a node was chosen. Many placements have equal lines, which
+// share one string.
 type reasonCache struct {
 	lines map[string]string
 	text  []byte // scratch

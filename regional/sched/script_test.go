@@ -387,8 +387,8 @@ func (w *world) report(a args) state.Result {
 	}}}})
 }
 
-// converge lets every connected agent follow its orders, and running allocations prove
-// themselves.
+// converge lets every connected agent follow its orders, and lets running allocations
+// become proven.
 func (w *world) converge() {
 	for _, al := range slices.Collect(w.st.Allocs()) {
 		if !al.Live() || al.Disconnected {
@@ -445,7 +445,7 @@ func (w *world) show(t *testing.T, a args) bool {
 		}
 	case "explain":
 		w.explain(in, w.jobs[a.word(1)])
-	case "apply-counted": // as apply, and only the numbers
+	case "apply-counted": // as apply, but prints only the numbers
 		p := sched.Make(in)
 		for _, c := range p.Commands(w.newID, 1000) {
 			for _, s := range w.apply(state.Command{ApplyPlan: &c}).Skipped {

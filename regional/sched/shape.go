@@ -11,8 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// FitCount returns how many instances of an ask fit now, at most max. A dedicated
-// ask counts nodes as if all instances were of one job.
+// FitCount returns how many instances of an ask fit now, at most max. For a dedicated
+// ask all instances count as one job's.
 func FitCount(in Input, ask *state.Ask, max int) int {
 	return fitCount(newNodeTable(in.View), in.Funcs, ask, max)
 }
@@ -27,7 +27,7 @@ func ExplainNoFit(in Input, ask *state.Ask) (state.Reason, string) {
 	return why.reason, why.message
 }
 
-// FitCounts returns the FitCount of several asks and reads the nodes once.
+// FitCounts returns the FitCount of several asks, and reads the nodes only once.
 func FitCounts(in Input, asks []*state.Ask, max int) []int {
 	t := newNodeTable(in.View)
 	out := make([]int, len(asks))
@@ -52,8 +52,8 @@ func fitCount(t *nodeTable, funcs Funcs, ask *state.Ask, limit int) int {
 	return min(total, limit)
 }
 
-// fitsOn returns how many instances a node takes that takes at least one, at most
-// limit.
+// fitsOn returns how many instances fit on a node that has room for at least one, at
+// most limit.
 func fitsOn(f *filter, n *node, limit int) int {
 	k, need := int64(limit), f.ask.Resources
 	for _, p := range [][2]int64{
@@ -78,7 +78,8 @@ func fitsOn(f *filter, n *node, limit int) int {
 	return int(k)
 }
 
-// fitsGPU counts by giving devices to one instance after the other.
+// fitsGPU counts how many instances the node's devices can serve: it gives devices to
+// one instance after the other.
 func fitsGPU(f *filter, n *node, limit int64) int64 {
 	used := slices.Clone(n.gpu)
 	for k := range limit {
@@ -97,7 +98,7 @@ func fitsGPU(f *filter, n *node, limit int64) int64 {
 type Bin struct {
 	Nodes int32
 	Pool  string
-	Free  state.Resources // a lower bound of each
+	Free  state.Resources // a lower bound of each node's free resources
 }
 
 type binKey struct {
@@ -105,9 +106,9 @@ type binKey struct {
 	cpu, memory, disk int
 }
 
-// Bins returns the histogram of the free vectors of nodes that take work: at most
-// limit bins, as fine as that allows (a quarter of an octave at best), sorted by
-// pool and size. If there are more pools than that, the bins of most nodes stay.
+// Bins returns the histogram of the free vectors of nodes that take work: at most limit
+// bins, as fine as limit allows (a quarter of an octave at best), sorted by pool and
+// size. If there are more pools than limit, the bins with the most nodes remain.
 func Bins(view *state.View, limit int) []Bin {
 	var bins map[binKey]*Bin
 	for step := 1; step <= 1024; step *= 2 {
@@ -135,7 +136,7 @@ func binsBy(view *state.View, step int) map[binKey]*Bin {
 		}
 		free := n.Capacity.Sub(u.Resources)
 		if free.CPUMilli < 0 || free.MemoryBytes < 0 || free.DiskBytes < 0 {
-			continue // its inventory shrank below what runs there, so the node takes nothing
+			continue // the inventory has shrunk below the charged allocations, so the node takes nothing
 		}
 		k := binKey{n.Pool, level(free.CPUMilli) / step, level(free.MemoryBytes) / step, level(free.DiskBytes) / step}
 		b, ok := bins[k]
@@ -156,7 +157,8 @@ func compareBins(a, b binKey) int {
 		cmp.Compare(b.memory, a.memory), cmp.Compare(b.disk, a.disk))
 }
 
-// level has four steps an octave: the logarithm and the next two bits.
+// level returns a step of a logarithmic scale with four steps an octave: the logarithm
+// and the next two bits.
 func level(n int64) int {
 	if n <= 0 {
 		return 0

@@ -31,7 +31,7 @@ func (w *starveWorld) arrive(n int) {
 	}
 }
 
-// end ends allocations that have run for their time.
+// end ends the allocations whose time is over.
 func (w *starveWorld) end() {
 	for a := range w.st.Snapshot().Allocs() {
 		if at, ok := w.ends[a.ID]; ok && a.Live() && at <= w.now {
@@ -66,9 +66,9 @@ func (w *starveWorld) step() bool {
 	return placed
 }
 
-// While small asks keep arriving and each runs for at most T, a large ask that fits
-// an empty node is placed within ReserveAfter + T (+ 3 T if T is more than ten
-// minutes), by the next plan.
+// Small asks keep arriving and each runs for at most T. Then a large ask that fits an
+// empty node is placed within ReserveAfter + T (+ 3 T if T is more than ten minutes),
+// by the next plan.
 func TestLargeAskIsNotStarved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &starveWorld{world: newWorld(), T: t, ends: map[string]int64{}, reserved: map[string]bool{}}
@@ -79,7 +79,7 @@ func TestLargeAskIsNotStarved(t *testing.T) {
 			most = max(most, cpu)
 			w.must(t, fmt.Sprintf("node n%d cpu=%d", i, cpu))
 		}
-		pause := func() { // a few plans in the time that one runs
+		pause := func() { // a few plans in the lifetime of a small instance
 			w.now += int64(w.longest) / int64(rapid.IntRange(2, 9).Draw(t, "pause"))
 		}
 		for range rapid.IntRange(1, 3).Draw(t, "before") {

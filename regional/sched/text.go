@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// moment writes a point of time: "2026-03-01 17:04 UTC", or without the day if it
-// is on the same day as another one; 0 = there is no other one.
+// moment formats a point of time: "2026-03-01 17:04 UTC", or without the day if it is
+// on the same day as after; after 0 = none.
 func moment(unixNano, after int64) string {
 	at, other := time.Unix(0, unixNano).UTC(), time.Unix(0, after).UTC()
 	if at.Truncate(24*time.Hour).Equal(other.Truncate(24*time.Hour)) && after > 0 {

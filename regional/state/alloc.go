@@ -1,16 +1,17 @@
 package state
 
-// Alloc is one attempt of one instance on one node. A region may have more than
-// a hundred thousand: what many of them share is held once, in the embedded
-// pointers. A changed allocation is a copy, so shared values are never written to.
+// Alloc is one attempt of one instance on one node. A region may have more than a
+// hundred thousand, so values that many of them share are stored once and referenced by
+// the embedded pointers. A changed allocation is a copy: shared values are never written
+// to.
 type Alloc struct {
 	ID string
 	*Placement
 	*NodeRef
 	*Grants
 	Seq uint64 // grows with each allocation of the region
-	// Epoch, with the Generation of the slot, is the fencing epoch: later attempts
-	// compare greater.
+	// Epoch, with the Generation of the slot, is the fencing epoch. A later attempt has
+	// a greater one.
 	Epoch       int64
 	CreateIndex uint64
 	// OrderIndex is the Raft index of the last change that the agent must know.
@@ -19,7 +20,7 @@ type Alloc struct {
 	CreatedUnixNano  int64
 	ModifiedUnixNano int64
 	RunningUnixNano  int64 // when it was first reported running; 0 = never
-	// UpUnixNano is since when every task is up; 0 = one is not up.
+	// UpUnixNano is since when every task has been up; 0 = a task is not up.
 	UpUnixNano    int64
 	Reason        Reason
 	Message       string
@@ -32,7 +33,7 @@ type Alloc struct {
 	// order for every allocation of its node until the allocation is purged.
 	Desired Desired
 	State   AllocState
-	// Disconnected is true while the node is lost: State is the last one reported.
+	// Disconnected is true while the node is lost. State is then the last reported one.
 	Disconnected bool
 	// Proving says that the allocation replaced another version or a failed attempt,
 	// or that its tasks had to be restarted. It counts as starting, and holds a
@@ -63,8 +64,8 @@ func (a *Alloc) DisplayState() AllocState {
 	return a.State
 }
 
-// Placement is what allocations share that were placed in one generation of a slot.
-// It is never written to.
+// Placement holds the fields that are equal for all allocations placed in one generation
+// of a slot. It is never written to.
 type Placement struct {
 	gid       uint32 // of the group
 	Namespace string
@@ -72,11 +73,11 @@ type Placement struct {
 	Group     string
 	Local     bool
 	Dedicated bool
-	// JobVersion is 0 for an instance of a purged job whose name and version another
-	// job has now; the purged version is stored under 0.
+	// JobVersion is 0 for an instance of a purged job if another job now has the same
+	// name and version; the purged version is stored under 0.
 	JobVersion  int64
 	GroupHash   uint64
-	Run         int64 // of the slot, when it was placed
+	Run         int64 // run of the slot at the placement
 	Generation  int64
 	Incarnation uint64
 	Resources   Resources
@@ -90,8 +91,8 @@ type NodeRef struct {
 	NodeNum  uint32
 }
 
-// Grants are the ports and devices of its node that an allocation got, and its
-// tags. They are shared and never written to.
+// Grants are the ports and devices that an allocation got on its node, and its tags.
+// They are shared and never written to.
 type Grants struct {
 	Ports []PortGrant
 	GPUs  []GPUGrant
@@ -169,8 +170,8 @@ func (a *Alloc) record() AllocRecord {
 	}
 }
 
-// dedup finds what restored allocations have in common, so that each name and
-// each reason is held in memory once.
+// dedup finds equal values in restored allocations, so that each name and each reason is
+// in memory once.
 type dedup struct {
 	placements map[Placement]*Placement
 	nodeRefs   map[NodeRef]*NodeRef
@@ -203,7 +204,7 @@ func (d *dedup) alloc(r *AllocRecord, of *group) *Alloc {
 	}
 }
 
-// maxReasons bounds the reasons that are looked up.
+// maxReasons bounds the reasons that dedup compares.
 const maxReasons = 4096
 
 func (d *dedup) reason(why string) string {
@@ -224,7 +225,7 @@ func canonical[T comparable](all map[T]*T, v T) *T {
 	return &v
 }
 
-// sharePlacement returns a Placement that equals p: that of the group's latest
+// sharePlacement returns a Placement that equals p: the one of the group's latest
 // allocation if it is equal, else p. The command must have touched the group.
 func (g *group) sharePlacement(p Placement) *Placement {
 	if g.placement == nil || *g.placement != p {
@@ -233,9 +234,9 @@ func (g *group) sharePlacement(p Placement) *Placement {
 	return g.placement
 }
 
-// shareReason returns a string that equals why: that of the group's latest
-// allocation if it is equal, as it mostly is. The command must have touched the
-// group.
+// shareReason returns a string that equals why: the string of the group's latest
+// allocation if it is equal, as it mostly is, else why. The command must have touched
+// the group.
 func (g *group) shareReason(why string) string {
 	if g.why != why {
 		g.why = why

@@ -9,7 +9,7 @@ import (
 // and updates charges, indexes and counts.
 func (t *txn) putAlloc(a *Alloc) { t.putAllocOf(t.groupOf(a), a) }
 
-// putAllocOf is putAlloc for a caller that has the touched group.
+// putAllocOf is putAlloc for a caller that already has the touched group.
 func (t *txn) putAllocOf(g *group, a *Alloc) {
 	ref := allocKey{g.gid, a.Index, a.Seq}
 	a.ModifyIndex, a.ModifiedUnixNano = t.index, t.now
@@ -42,7 +42,7 @@ func (t *txn) order(a *Alloc) {
 	t.res.Orders = append(t.res.Orders, a)
 }
 
-// end moves a live allocation to a terminal state. A lost one stays charged until
+// end moves a live allocation to a terminal state. A lost allocation stays charged until
 // its node confirms the end.
 func end(a *Alloc, s AllocState, reason Reason, message string) {
 	a.State, a.Reason, a.Message = s, reason, message
@@ -51,7 +51,7 @@ func end(a *Alloc, s AllocState, reason Reason, message string) {
 	a.Moving, a.Disconnected = false, false
 }
 
-// recordEnd stores in the instance how its newest allocation ended.
+// recordEnd stores the end of an instance's newest allocation in the instance.
 func (t *txn) recordEnd(a *Alloc) {
 	g := t.groupOf(a)
 	in := g.insts.get(a.Index)
@@ -107,8 +107,8 @@ func (t *txn) recordFailure(a *Alloc, asked bool) {
 	in.NotBeforeUnixNano = t.now + int64(Backoff(policy, in.Failures))
 }
 
-// Failure reports whether the allocation ended by itself: its instance is tried on
-// other nodes first.
+// Failure reports whether the allocation ended by itself. Then its instance is first
+// tried on other nodes.
 func (a *Alloc) Failure() bool {
 	return (a.State == Failed || a.State == Complete) && !a.Declined && !notTaskFault(a.Reason)
 }
