@@ -145,9 +145,8 @@ func TestGlobalCallsThroughTheTunnel(t *testing.T) {
 	})
 }
 
-// TestStreamCutAtEachMessage: whichever message is lost with its stream, in the
-// end the region runs each instance of its slots once, and its answers have
-// arrived.
+// TestStreamCutAtEachMessage: one message is lost with its stream. In the end the
+// region runs each instance of its slots once, and its answers have arrived.
 func TestStreamCutAtEachMessage(t *testing.T) {
 	for _, direction := range []string{"up", "down"} {
 		for at := 1; at <= 12; at++ {

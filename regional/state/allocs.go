@@ -202,7 +202,7 @@ func chargeTags(used, tags []string, on bool) []string {
 	return out
 }
 
-// useFor returns a node's use, to write to; nil if the node was removed.
+// useFor returns the writable use of a node; nil if the node was removed.
 func (t *txn) useFor(num uint32) *use {
 	u, ok := t.uses.Get(num)
 	if !ok {

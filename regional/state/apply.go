@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// txn applies one command. What all commands need are its methods; the commands
-// themselves are functions over it.
+// txn applies one command. Operations that several commands need are its methods; the
+// commands themselves are functions over it.
 type txn struct {
 	*State
 	index   uint64
@@ -125,7 +125,7 @@ func applyBump(t *txn, c *BumpIncarnation) error {
 	return nil
 }
 
-// touch returns the group, to write to.
+// touch returns a writable version of the group.
 func (t *txn) touch(g *group) *group {
 	if have, ok := t.groups.Get(g.gid); ok { // g may be a copy from before it was touched
 		g = have
@@ -143,14 +143,13 @@ func (t *txn) touch(g *group) *group {
 	return g
 }
 
-// groupOf returns an allocation's group, to write to.
+// groupOf returns the writable group of an allocation.
 func (t *txn) groupOf(a *Alloc) *group {
 	g, _ := t.groups.Get(a.gid)
 	return t.touch(g)
 }
 
-// forgets notes that a node need not hold one of its allocations any more: see
-// Result.Nodes.
+// forgets records that a node may forget one of its allocations: see Result.Nodes.
 func (t *txn) forgets(nodeID string) {
 	if t.forget == nil {
 		t.forget = map[string]struct{}{}
@@ -158,7 +157,7 @@ func (t *txn) forgets(nodeID string) {
 	t.forget[nodeID] = struct{}{}
 }
 
-// groupFor returns the group, to write to; a new one if there is none.
+// groupFor returns the writable group of a key; a new one if there is none.
 func (t *txn) groupFor(key GroupKey) *group {
 	if g, ok := t.View.group(key); ok {
 		return t.touch(g)
@@ -170,8 +169,8 @@ func (t *txn) groupFor(key GroupKey) *group {
 	return t.touch(g)
 }
 
-// rank adds a touched group to the undecided ones or removes it. A group without
-// slots and allocations is deleted.
+// rank adds a touched group to the undecided groups or removes it from them. A group
+// without slots and allocations is deleted.
 func (t *txn) rank(g *group) {
 	r := rank{g.priority, g.gid}
 	if len(g.slots) == 0 && g.allocs == 0 {
@@ -191,9 +190,9 @@ func (g *group) undecided() bool {
 	return g.wanted > g.recorded || g.unsteady > 0 || g.typ == System && len(g.slots) > 0
 }
 
-// SlotOf returns the slot that governs an index. There may be several while a change
-// of orders is incomplete: then the newest one that wants the index, else one that
-// covers it. Nil if none does.
+// SlotOf returns the slot that governs an index. While a change of orders is
+// incomplete, several slots may have the index: then the newest slot that wants it
+// governs, else any that covers it. It returns nil if no slot covers it.
 func SlotOf(slots []*Slot, i int32) *Slot {
 	var covers, wants *Slot
 	for _, s := range slots {

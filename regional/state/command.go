@@ -20,11 +20,11 @@ var (
 	// ErrOtherType: a system job cannot become another type, and no other type can
 	// become a system job.
 	ErrOtherType = errors.New("type cannot change")
-	// ErrStaleRevision: check-revision is not the stored one.
+	// ErrStaleRevision: check-revision differs from the stored revision.
 	ErrStaleRevision = errors.New("stale revision")
 	// ErrKeyReused: the idempotency key was used for another request.
 	ErrKeyReused = errors.New("idempotency key was used for another request")
-	// ErrFull: a bound of the state is reached; retry after something ended.
+	// ErrFull: a bound of the state is reached; retry when jobs have ended.
 	ErrFull = errors.New("state is full")
 	// ErrStalePosition: the batch is before the stored position.
 	ErrStalePosition = errors.New("position already stored")
@@ -40,9 +40,9 @@ const (
 	MaxLocalJobs = 250_000
 	// MaxNodes of a region; more is ErrFull.
 	MaxNodes = 65_536
-	// MaxNodeAllocs that a node is charged for at once: nothing more is placed there.
-	// Together with those that have ended and are retained for their logs they stay
-	// below the 10,000 orders that an agent accepts.
+	// MaxNodeAllocs bounds the allocations that a node is charged for at once.
+	// Together with the ended ones that are retained for their logs they stay below
+	// the 10,000 orders that an agent accepts.
 	MaxNodeAllocs = 8192
 	// MaxInstances is the greatest To of a slot.
 	MaxInstances = 100_000
@@ -73,8 +73,8 @@ type Command struct {
 	Batch []Command `codec:"batch,omitempty"`
 }
 
-// Bootstrap names the cluster. A second one with the same id and region
-// changes nothing; another is ErrOtherCluster.
+// Bootstrap names the cluster. A second Bootstrap with the same id and region
+// changes nothing; a different one is ErrOtherCluster.
 type Bootstrap struct {
 	ClusterID string
 	Region    string
@@ -96,8 +96,8 @@ type UpsertNode struct {
 type SetNodeStatus struct {
 	ID     string
 	Status NodeStatus
-	// SinceUnixNano is since when: for lost, when the node became silent; 0 = the
-	// command's time.
+	// SinceUnixNano is when the status began. For lost, it is when the node became
+	// silent; 0 = the command's time.
 	SinceUnixNano int64
 }
 
@@ -124,30 +124,30 @@ type SlotOrder struct {
 	// Slot: only its key, range, generation, revision, run, job version, desired, state,
 	// hold and UnlessConnected count. Local slots cannot be ordered.
 	Slot Slot
-	// Job is the version that the slot names; nil if this or an earlier command brought
-	// it.
+	// Job is the version that the slot names; nil if this or an earlier command
+	// contains it already.
 	Job *Job
 }
 
 // ApplyOrders stores slot orders from the global tier: a whole link.Change or a part
 // of one. An order with a lower revision than the stored slot's is skipped. An order
-// that cannot run here is listed as skipped, too, but is stored as given back with
-// SlotRejected, so that the answer is repeated until it arrived.
+// that cannot run here is also listed as skipped. It is stored as given back with
+// SlotRejected, so that the answer is repeated until it has arrived.
 type ApplyOrders struct {
 	Orders []SlotOrder
 	// Removed are SlotID keys of slots that the region no longer owns.
 	Removed []string
-	// More says that the change goes on in the next command. Until the change is
-	// complete nothing is stopped as unwanted, since a later part may want a slot again
-	// that was split.
+	// More says that the next command continues the change. Until the change is
+	// complete no allocation is stopped as unwanted, since a later part may want a slot
+	// again that was split.
 	More bool
 	// Position after the whole change, in each of its parts; stored unless More.
 	// A part before the stored position of the same epoch is ErrStalePosition:
-	// acknowledge the stored one.
+	// acknowledge the stored position.
 	Position Position
 }
 
-// ApplyPlan applies a plan of package sched. Parts that no longer hold are skipped
+// ApplyPlan applies a plan of package sched. Parts that are no longer valid are skipped
 // and listed in Result.Skipped.
 type ApplyPlan struct {
 	Stops  []StopAlloc
@@ -156,19 +156,19 @@ type ApplyPlan struct {
 }
 
 // ProveAlloc ends Alloc.Proving: the allocation has been up long enough, since
-// UpUnixNano. Skipped if that is no longer so.
+// UpUnixNano. The command is skipped if UpUnixNano has changed.
 type ProveAlloc struct {
 	ID         string
 	UpUnixNano int64
 }
 
-// StopAlloc wants an allocation stopped. An operator's stop of a single
+// StopAlloc sets an allocation's desired state to stop. An operator's stop of a single
 // allocation is the same command with ReasonStoppedByUser: sched replaces it.
 type StopAlloc struct {
 	ID      string
 	Reason  Reason
 	Message string
-	// GiveUp makes it lost at once; only if its node is not ready.
+	// GiveUp makes the allocation lost at once, if its node is not ready.
 	GiveUp bool
 }
 
@@ -195,21 +195,21 @@ type AgentReports struct {
 	NodeID string
 	// Position after the whole change, in each of its parts; stored unless More.
 	// A part before the stored position of the same epoch is ErrStalePosition:
-	// acknowledge the stored one.
+	// acknowledge the stored position.
 	Position Position
-	// More says that the change goes on in the next command.
+	// More says that the next command continues the change.
 	More bool
 	// Released are allocations that have ended and that the node's full set does not
 	// mention: the node is no longer charged for them.
 	Released []string
-	// Full says that Reports are everything that the agent holds: charged allocations
-	// that have ended (lost ones) and are not mentioned are released.
+	// Full says that Reports are all allocations that the agent holds. Charged
+	// allocations that have ended (lost ones) and are not mentioned are released.
 	Full    bool
 	Reports []AllocReport
 }
 
-// AllocReport is the agent's latest report about one allocation. A report that would
-// move a state back is skipped.
+// AllocReport is the agent's latest report about one allocation. A report with an
+// earlier state than the stored one is skipped.
 type AllocReport struct {
 	ID       string
 	State    AllocState
@@ -233,7 +233,8 @@ type AnswerSlots struct {
 // Idempotency makes a retry harmless.
 type Idempotency struct {
 	Key string // empty = none
-	// Request is a hash of the request, so that reuse for another one is detected.
+	// Request is a hash of the request, so that reuse of the key for another request is
+	// detected.
 	Request string
 	// ExpiresUnixNano is when Purge may remove the key.
 	ExpiresUnixNano int64
@@ -266,29 +267,29 @@ type JobVersion struct {
 	Version int64
 }
 
-// Purge removes what has ended: allocations that ended before a time, and what its
-// proposer found unused (View.Purgeable).
+// Purge removes allocations that ended before a time, and the job versions and keys
+// that the proposer found unused (View.Purgeable).
 type Purge struct {
 	EndedBeforeUnixNano int64
-	// Max allocations at once; 0 = 10,000.
+	// Max bounds the allocations removed at once; 0 = 10,000.
 	Max int
-	// SeenIndex is the index of the view in which Jobs were unused; versions of jobs that
-	// changed since stay.
+	// SeenIndex is the index of the view in which Jobs were unused. Versions of jobs
+	// that have changed since are not removed.
 	SeenIndex uint64
 	Jobs      []JobVersion
-	// Keys are idempotency keys; those that have not expired stay.
+	// Keys are idempotency keys; those that have not expired are not removed.
 	Keys []string
 }
 
-// Skip is a part of a command that no longer held.
+// Skip is a part of a command that was no longer valid.
 type Skip struct {
 	ID     string // of the allocation, or SlotID of the slot
 	Reason Reason
-	// Message says why.
+	// Message says why the part was skipped.
 	Message string
 }
 
-// Result is what Apply did.
+// Result is the effect of a command.
 type Result struct {
 	// Err wraps one of the package's errors; nothing was changed then.
 	Err error
@@ -306,8 +307,8 @@ type Result struct {
 	// Orders are the allocations whose change an agent must know, in the order of the
 	// command.
 	Orders []*Alloc
-	// Nodes have allocations that ended or were purged and that they need not hold any
-	// more; sorted.
+	// Nodes have allocations that ended or were purged, and that they may forget;
+	// sorted.
 	Nodes []string
 	// Groups whose slots, counts or allocations changed, sorted by String.
 	Groups []GroupKey
@@ -321,7 +322,7 @@ type Result struct {
 }
 
 // ReportedChange is an allocation with a changed state or new restarts. Agents send
-// the latest state, so one report may be of several restarts.
+// only the latest state, so one report may cover several restarts.
 type ReportedChange struct {
 	*Alloc
 	NewRestarts int32

@@ -3,11 +3,10 @@
 //
 // Apply changes a State by one Command. Snapshot freezes the State into a View in
 // constant time. A View never changes and may be read by any goroutine while Apply
-// goes on. Entities that a View returns are shared and must not be written to. The
+// runs. Entities that a View returns are shared and must not be written to. The
 // package has no clock, no randomness and no encoding: times travel inside
 // commands, the proposer makes ids, job specs are opaque bytes, and the shell
 // encodes Command and Record values.
-//
 // What is stored:
 //   - types.go: nodes, jobs, slots, instances and their parts
 //   - names.go: reasons, states and other names

@@ -29,7 +29,7 @@ func (l *log) do(c Command) Result {
 	return l.Apply(l.idx, c)
 }
 
-// ok applies a command of which no part may be skipped.
+// ok applies a command and fails if a part of it is skipped.
 func (l *log) ok(c Command) Result {
 	l.t.Helper()
 	r := l.do(c)

@@ -52,7 +52,7 @@ func (t *txn) addID(id string, k allocKey) {
 	t.ids.Set(t.own, n, &l)
 }
 
-// removeID is called after the allocation of that id was removed.
+// removeID removes an id from the index, after its allocation was removed.
 func (t *txn) removeID(id string) {
 	n := bucket(id)
 	old, _ := t.ids.Get(n)

@@ -13,7 +13,8 @@ type inst struct {
 	own *persist.Owner
 	Instance
 	// newest is the allocation of the greatest Seq, nil if there is none. earlier are
-	// those before it, by Seq; the slice is never written to, since copies share it.
+	// the allocations before newest, by Seq; the slice is never written to, since
+	// copies share it.
 	newest  *Alloc
 	earlier []*Alloc
 
@@ -36,7 +37,7 @@ func (in *inst) attempts() iter.Seq[*Alloc] {
 	}
 }
 
-// attempt returns the instance's allocation of that Seq; nil if there is none.
+// attempt returns the instance's allocation with a given Seq; nil if there is none.
 func (in *inst) attempt(seq uint64) *Alloc {
 	if in == nil || in.newest == nil {
 		return nil
@@ -50,7 +51,7 @@ func (in *inst) attempt(seq uint64) *Alloc {
 	return nil
 }
 
-// find returns the position of a Seq among the earlier ones, or where it would be.
+// find returns the position of a Seq in earlier, or its insert position.
 func (in *inst) find(seq uint64) (int, bool) {
 	return slices.BinarySearchFunc(in.earlier, seq, func(a *Alloc, seq uint64) int { return cmp.Compare(a.Seq, seq) })
 }
@@ -67,7 +68,7 @@ func (in *inst) put(a *Alloc) {
 	}
 }
 
-// remove removes the allocation of that Seq, which must exist.
+// remove removes the allocation with a given Seq, which must exist.
 func (in *inst) remove(seq uint64) {
 	i, found := in.find(seq)
 	switch last := len(in.earlier) - 1; {
@@ -81,7 +82,7 @@ func (in *inst) remove(seq uint64) {
 }
 
 // insts holds the instances of a group by index; a copy of the struct is a snapshot.
-// Most groups have only one: the first needs no block of the array.
+// Most groups have only one instance: the first needs no block of the array.
 type insts struct {
 	first *inst
 	more  persist.Array[inst]
@@ -139,8 +140,8 @@ func (g *group) attempts() iter.Seq[*Alloc] {
 	}
 }
 
-// instance returns the record of an index, to write to; a new one if there is none.
-// The command must have touched the group.
+// instance returns the writable record of an index; a new one if there is none. The
+// command must have touched the group.
 func (t *txn) instance(g *group, index int32) *inst {
 	in := g.insts.get(index)
 	if in != nil && in.own == t.own {
@@ -217,9 +218,9 @@ func (g *group) count(in *inst, d int32) {
 type attempts struct {
 	all, live, run int
 	last           *Alloc
-	best           *Alloc // the live, connected one with the greatest state
-	disconnected   bool   // a live one is disconnected
-	moving         bool   // a live one that is to run is on a draining node
+	best           *Alloc // the live, connected allocation with the greatest state
+	disconnected   bool   // a live allocation is disconnected
+	moving         bool   // a live allocation with desired state run is on a draining node
 }
 
 func (s *attempts) add(a *Alloc) {
@@ -254,10 +255,10 @@ func (s *attempts) steady(in *Instance, slot *Slot, wanted bool) bool {
 	return s.live == 1 && s.run == 1 && !s.moving && !proving && s.best.JobVersion == slot.JobVersion
 }
 
-// shown returns the state that an instance counts in, 0 for none. The region that
-// owns an instance counts it: this one (ours) while the instance is wanted, or if it
-// is of an own job that was stopped. After the instance was given back or revoked,
-// another region counts it, and how an attempt here ended does not count any more.
+// shown returns the state in which an instance counts, 0 for none. The region that
+// owns an instance counts it: this region (ours) while the instance is wanted, or if it
+// belongs to an own job that was stopped. After the instance was given back or revoked,
+// another region counts it, and the end of an attempt here no longer counts.
 func (s *attempts) shown(in *Instance, ours, wanted bool) AllocState {
 	switch {
 	case s.best != nil && s.best.State == Running && s.best.Proving && s.best.Desired == Run:

@@ -15,7 +15,7 @@ type jobEntry struct {
 	own      *persist.Owner
 	versions []*Job    // by Version
 	groups   []member  // by name
-	local    *LocalJob // nil unless it is one of the region's own
+	local    *LocalJob // nil unless the job is one of the region's own
 }
 
 // member is a group of a job.
@@ -24,12 +24,12 @@ type member struct {
 	gid  uint32
 }
 
-// version returns the position of a version, or where it would be.
+// version returns the position of a version, or its insert position.
 func (e *jobEntry) version(n int64) (int, bool) {
 	return slices.BinarySearchFunc(e.versions, n, func(j *Job, n int64) int { return cmp.Compare(j.Version, n) })
 }
 
-// group returns the position of a group, or where it would be.
+// group returns the position of a group, or its insert position.
 func (e *jobEntry) group(name string) (int, bool) {
 	return slices.BinarySearchFunc(e.groups, name, func(m member, name string) int { return strings.Compare(m.name, name) })
 }
@@ -42,7 +42,7 @@ func (v *View) jobEntry(key JobKey) *jobEntry {
 	return &jobEntry{}
 }
 
-// jobEntryFor returns a job's entry, to write to.
+// jobEntryFor returns a job's writable entry.
 func (s *State) jobEntryFor(key JobKey) *jobEntry {
 	e, ok := s.jobs.Get(key)
 	if ok && e.own == s.own {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// BenchmarkLife applies what a region of 5,000 nodes applies for jobs of one instance
+// BenchmarkLife applies the commands of a region of 5,000 nodes for jobs of one instance
 // and for one job of 100,000, in the entries of a busy master: submits and reports, a
 // view for the plan, the plan, a view of the whole entry. Figures are for one
 // instance: live-B and objects are its share of the heap once it runs, gc-ms is one
@@ -62,7 +62,7 @@ type life struct {
 	nodes    []string
 	running  []Command // reports for the next entry
 	sequence uint64    // of the reports of all agents
-	// Of entry alone.
+	// The figures of entry alone.
 	took           time.Duration
 	bytes, mallocs uint64
 }
@@ -151,7 +151,7 @@ func (l *life) places(job, toJob, from, to int) []Command {
 	return out
 }
 
-// reports returns one report for each placed instance: it runs.
+// reports returns one report for each placed instance, with the state running.
 func (l *life) reports(places []Command) []Command {
 	var out []Command
 	for _, c := range places {

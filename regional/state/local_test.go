@@ -28,7 +28,7 @@ func TestLocalJobs(t *testing.T) {
 	if r := l.ok(submit("a", 2, -1, "k1")); r.Changed || r.Same || r.Revision != first.Revision {
 		t.Errorf("a retry: %+v", r)
 	}
-	for range 2 { // and a retry
+	for range 2 { // the second time is a retry
 		if r := l.ok(submit("a", 2, 0, "k2")); !r.Same || r.Version != 1 {
 			t.Errorf("the same spec: %+v", r)
 		}
@@ -47,7 +47,7 @@ func TestLocalJobs(t *testing.T) {
 	if g, _ := l.Group(key); g.Wanted != 0 {
 		t.Errorf("%+v", g)
 	}
-	if r := l.ok(submit("b", 1, 0, "")); r.Version != 3 { // stopped: the same spec starts it again
+	if r := l.ok(submit("b", 1, 0, "")); r.Version != 3 { // the job was stopped: the same spec starts it again
 		t.Errorf("%+v", r)
 	}
 	if r := l.ok(stop(0, true)); !r.Changed {

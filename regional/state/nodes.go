@@ -134,7 +134,7 @@ func applyRemoveNode(t *txn, c *RemoveNode) error {
 	t.uses.Delete(t.own, n.Num)
 	t.reports.Delete(t.own, n.Num)
 	t.res.Changed = true
-	for _, g := range systemGroupsOn(t, n.Num) { // its instance is no longer wanted
+	for _, g := range systemGroupsOn(t, n.Num) { // the group no longer wants an instance on the node
 		t.refresh(t.touch(g), int32(n.Num))
 	}
 	return nil

@@ -78,14 +78,14 @@ func applyPlaceGroup(t *txn, c *PlaceGroup) {
 		return
 	}
 	for i := range c.Allocs {
-		g, _ := t.groups.Get(g.gid) // the placement before may have replaced it
+		g, _ := t.groups.Get(g.gid) // an earlier placement may have replaced the group
 		if reason, err := placeInstance(t, g, job, spec, &c.Allocs[i]); err != nil {
 			t.skip(c.Allocs[i].ID, reason, "%v", err)
 		}
 	}
 }
 
-// placeInstance makes an allocation, or returns why the plan no longer holds.
+// placeInstance makes an allocation, or returns why the placement is no longer valid.
 func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reason, error) {
 	slot, wanted := t.slot(g, c.Index)
 	if !wanted || slot.JobVersion != job.Version {
@@ -111,8 +111,8 @@ func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reas
 	}
 	g = t.touch(g)
 	in := t.instance(g, c.Index)
-	// A first attempt counts as running at once. One that follows a failure, or
-	// replaces another version, must prove itself.
+	// A first attempt counts as running at once. An attempt that follows a failure, or
+	// replaces another version, must become proven first.
 	proving := in.Failures > 0 || in.Reason == ReasonSuperseded || in.Reason == ReasonReschedulesExhausted
 	in.Epoch++
 	in.EndedUnixNano, in.NotBeforeUnixNano = 0, 0
@@ -136,9 +136,9 @@ func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reas
 	return "", nil
 }
 
-// nodeRefusal returns why the node can no longer take what the plan places there;
-// empty if it can. The state is never over-committed, whatever the plan was made
-// from.
+// nodeRefusal returns why the node can no longer take a placement of the plan; empty if
+// it can. The state is never over-committed, even if the plan was made from an old
+// view.
 func nodeRefusal(t *txn, n *Node, job JobKey, spec *Group, c *PlaceAlloc) Reason {
 	u := t.useOf(n.Num)
 	need, free := spec.Ask.Resources, n.Capacity.Sub(u.Resources)

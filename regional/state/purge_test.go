@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// unusedByAll is unusedJobs that reads everything.
+// unusedByAll is an implementation of unusedJobs that reads everything.
 func unusedByAll(v *View) []JobVersion {
 	used := map[JobVersion]bool{}
 	for s := range v.Slots() {
@@ -29,8 +29,7 @@ func unusedByAll(v *View) []JobVersion {
 	return out
 }
 
-// After any sequence of commands exactly those versions are unused to which nothing
-// refers.
+// After any sequence of commands exactly the versions without a reference are unused.
 func TestUnusedJobsAreThoseWithoutReference(t *testing.T) {
 	found := 0
 	rapid.Check(t, func(t *rapid.T) {

@@ -85,7 +85,7 @@ func applyReport(t *txn, n *Node, r *AllocReport) {
 }
 
 // updateUp stores since when the tasks are up. An allocation with a restarted task
-// must prove itself again.
+// must become proven again.
 func updateUp(t *txn, a *Alloc, r *AllocReport) {
 	if a.State == Running && a.Desired == Run && (r.Down || r.Restarts > a.Restarts) {
 		a.Proving = true
@@ -103,7 +103,7 @@ func updateUp(t *txn, a *Alloc, r *AllocReport) {
 func applyEnd(t *txn, a *Alloc, r *AllocReport) {
 	asked := a.Desired == Stop
 	reason, message := r.Reason, r.Message
-	if asked && r.State == Stopped { // the reason of the order says more
+	if asked && r.State == Stopped { // the reason of the order is more precise
 		reason = a.Reason
 		if message == "" {
 			message = a.Message
@@ -124,7 +124,7 @@ func applyEnd(t *txn, a *Alloc, r *AllocReport) {
 }
 
 // releaseUnmentioned releases allocations that the node is charged for but no longer
-// holds: lost ones that it removed.
+// holds: lost allocations that the node has removed.
 func releaseUnmentioned(t *txn, n *Node, reports []AllocReport) {
 	mentioned := make(map[string]struct{}, len(reports))
 	for i := range reports {

@@ -18,7 +18,7 @@ func batch(g func(*Group)) func(version int64) *Job {
 	}
 }
 
-// What an instance did in an earlier run does not count in a new one, and its live
+// The results of an instance in an earlier run do not count in a new one, and its live
 // allocations do not belong to the new run.
 func TestNewRunStartsFromTheBeginning(t *testing.T) {
 	job := batch(nil)
@@ -104,7 +104,7 @@ func TestNewRunStartsFromTheBeginning(t *testing.T) {
 		if g, _ := l.Group(webKey); g.Counts != (Counts{}) {
 			t.Errorf("without a slot counted %+v", g.Counts)
 		}
-		l.ok(testOrder(1, 2, 30, job(2), ofRun(30))) // 0 is another region's in this run
+		l.ok(testOrder(1, 2, 30, job(2), ofRun(30))) // index 0 belongs to another region in this run
 		if g, _ := l.Group(webKey); g.Counts != (Counts{Pending: 1}) {
 			t.Errorf("in the next run counted %+v, want only the instance that is wanted here", g.Counts)
 		}

@@ -49,7 +49,7 @@ func applySlotOrder(t *txn, o *SlotOrder) {
 	case s.Desired < Run || s.Desired > Revoke:
 		refusal = fmt.Sprintf("desired %d is not known here: upgrade the region", s.Desired)
 		s.Desired = Run
-	case s.Desired != Run: // ending it needs no knowledge of the job
+	case s.Desired != Run: // ending a slot does not need the job
 	case s.To > MaxInstances:
 		refusal = fmt.Sprintf("index %d is beyond %d, the greatest", s.To-1, MaxInstances-1)
 	case job == nil:
@@ -62,7 +62,7 @@ func applySlotOrder(t *txn, o *SlotOrder) {
 }
 
 // rejected returns the answer to a slot that cannot run here at all. The slot is
-// stored like an accepted one, so that the answer is repeated until it arrived.
+// stored like an accepted one, so that the answer is repeated until it has arrived.
 func rejected(s *Slot, why string) Answer {
 	return Answer{
 		Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, To: s.To,
@@ -82,8 +82,8 @@ func slotAt(t *txn, key GroupKey, from int32) *Slot {
 	return nil
 }
 
-// orderedJob returns the job version of an order, and stores it if it is new. The
-// same version with another spec is a new job under the name of a purged one.
+// orderedJob returns the job version of an order, and stores it if it is new. A stored
+// version with another spec belongs to a purged job of the same name.
 func orderedJob(t *txn, o *SlotOrder) *Job {
 	key := JobKey{Namespace: o.Slot.Namespace, Job: o.Slot.Job}
 	have, ok := t.Job(key, o.Slot.JobVersion)
@@ -106,8 +106,8 @@ func (t *txn) putJob(j *Job) {
 	t.res.Changed = true
 }
 
-// putSlot stores a slot order, and replaces the slot with the same From. job is nil
-// if it is not known; refusal says why nothing of the slot can run here.
+// putSlot stores a slot order, and replaces the slot with the same From. job is nil if
+// it is not known; refusal says why the slot cannot run here.
 func putSlot(t *txn, s Slot, job *Job, refusal string) {
 	var slots []*Slot
 	if g, ok := t.group(s.Key()); ok {
@@ -232,8 +232,8 @@ func (s *Slot) Ranges() [][2]int32 {
 }
 
 // renew resets the attempts of a slot's instances if the generation is new, and also
-// what they completed if the run is new. Live allocations of an unchanged group and
-// the same run are carried over to the slot's job version.
+// their completions if the run is new. Live allocations of an unchanged group and the
+// same run are carried over to the slot's job version.
 func (t *txn) renew(g *group, s *Slot, job *Job) {
 	hash := job.Group(g.key.Group).Hash
 	var indices []int32
@@ -268,7 +268,7 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 		switch {
 		case a.GroupHash == hash && sameRun(a.Run, s.Run):
 			version = s.JobVersion
-		case version == s.JobVersion: // of a purged job of the same name
+		case version == s.JobVersion: // the allocation belongs to a purged job of the same name
 			version = 0
 		}
 		if a.Live() && (a.Desired == Run || version == 0) && a.JobVersion != version {
@@ -288,8 +288,8 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 	}
 }
 
-// sameRun reports whether two runs are equal. Entries with 0 were written before there
-// were runs and equal all.
+// sameRun reports whether two runs are equal. Entries with run 0 are from versions
+// without runs, and equal all.
 func sameRun(a, b int64) bool { return a == b || a == 0 || b == 0 }
 
 func removeSlot(t *txn, id string) {
@@ -328,8 +328,8 @@ func applyAnswers(t *txn, c *AnswerSlots) error {
 }
 
 // applyAnswer records a part as given back, unless an allocation in it is live on a
-// connected node. What a lost node may still run ends when the node is back: masters
-// of an earlier version gave such parts back.
+// connected node. An allocation that a lost node may still run ends when the node is
+// back: masters of an earlier version gave such parts back.
 func applyAnswer(t *txn, a Answer) {
 	id := SlotID(a.Namespace, a.Job, a.Group, a.From)
 	key := GroupKey{Namespace: a.Namespace, Job: a.Job, Group: a.Group}

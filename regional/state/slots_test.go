@@ -29,8 +29,8 @@ func TestOrders(t *testing.T) {
 	l.ok(position("f", 1, false))
 }
 
-// An order that cannot run is stored as rejected, as a whole. Ending a slot needs no
-// knowledge of its job.
+// An order that cannot run is stored as rejected, as a whole. A slot can be ended
+// without its job.
 func TestUnsupportedOrdersAreRejected(t *testing.T) {
 	noJob := func(c Command) Command { c.ApplyOrders.Orders[0].Job = nil; return c }
 	for name, order := range map[string]Command{
@@ -78,14 +78,14 @@ func TestWanted(t *testing.T) {
 		}}}}
 	}
 	l.skipped(back(0, 2, 10), ReasonStaleOrder) // index 0 is live
-	l.skipped(back(1, 3, 10), ReasonStaleOrder) // of two slots
-	l.skipped(back(1, 2, 9), ReasonStaleOrder)  // of another generation
+	l.skipped(back(1, 3, 10), ReasonStaleOrder) // the range covers two slots
+	l.skipped(back(1, 2, 9), ReasonStaleOrder)  // the slot has another generation
 	l.ok(back(1, 2, 10))
 	l.skipped(back(1, 2, 10), ReasonStaleOrder) // given back already
 	wanted(5, 4)
 	l.ok(back(3, 5, 10))
 	wanted(3, 2)
-	// The orders follow: the slots are cut, generations stay.
+	// The global tier's new orders follow: the slots are cut, generations stay.
 	l.ok(testOrder(0, 1, 10, testJob(1, nil), nil))
 	l.ok(testOrder(2, 3, 10, testJob(1, nil), nil))
 	l.ok(testOrder(5, 6, 10, testJob(1, nil), nil))
@@ -95,15 +95,16 @@ func TestWanted(t *testing.T) {
 			t.Errorf("%s still answers %v", s.ID(), s.Returned)
 		}
 	}
-	// Offered again under a new generation.
+	// The same indices are offered again with a new generation.
 	l.ok(testOrder(3, 5, 20, testJob(1, nil), nil))
 	wanted(5, 4)
 	l.ok(Command{ApplyOrders: &ApplyOrders{Removed: []string{"default/api/web/3", "default/api/web/2"}}})
 	wanted(2, 1)
 }
 
-// An instance that an agent declined, or whose attempt failed once, has not failed
-// once it is given back: it waits for another region. Only an exhausted one failed.
+// An instance that an agent declined, or whose attempt failed once, does not count as
+// failed after it was given back: it waits for another region. Only an exhausted
+// instance counts as failed.
 func TestReturnedInstanceHasNotFailed(t *testing.T) {
 	for name, end := range map[string]AllocReport{
 		"declined":    {State: Failed, Declined: true},
@@ -152,15 +153,15 @@ func TestVersions(t *testing.T) {
 	if in := tired.Instance(webKey, 0); in.Exhausted || in.Failures != 0 || in.Epoch != 3 {
 		t.Errorf("%+v", in)
 	}
-	// A failure of the old form of the group does not count for the new one.
+	// A failure of the old version of the group does not count for the new one.
 	other.ok(testReport("n1", AllocReport{ID: "a1", State: Failed}))
 	if in := other.Instance(webKey, 0); in.Failures != 0 {
 		t.Errorf("%+v", in)
 	}
 }
 
-// A job that was purged and submitted again begins with version 1, and is not taken
-// for the job before.
+// A job that was purged and submitted again begins with version 1, and is not confused
+// with the purged job.
 func TestPurgedNameCanBeUsedAgain(t *testing.T) {
 	l := running(t, nil)
 	again := testJob(1, func(g *Group) { g.Hash = 77; g.Ask.Resources.CPUMilli = 5 })
@@ -176,7 +177,7 @@ func TestPurgedNameCanBeUsedAgain(t *testing.T) {
 	if j, ok := l.Job(webKey.JobKey(), a.JobVersion); !ok || j.Groups[0].Ask.Resources.CPUMilli == 5 {
 		t.Error("the old version is not stored, so its instance cannot be ordered to stop")
 	}
-	l.skipped(testOrder(0, 2, 10, testJob(1, nil), nil), ReasonStaleOrder) // an order from before
+	l.skipped(testOrder(0, 2, 10, testJob(1, nil), nil), ReasonStaleOrder) // an order for the purged job
 	if j, _ := l.Job(webKey.JobKey(), 1); j.Groups[0].Ask.Resources.CPUMilli != 5 {
 		t.Error("a stale order has changed the job")
 	}

@@ -69,7 +69,7 @@ type KeyRecord struct {
 	Idempotency Idempotency
 	Version     int64
 	Revision    uint64
-	Same        bool // as in the Result
+	Same        bool // see Result
 }
 
 // EndRecord is the last record, so that a truncated snapshot is detected.

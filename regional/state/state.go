@@ -13,7 +13,7 @@ import (
 type State struct {
 	View
 	own *persist.Owner
-	// commands counts the commands, so that a group knows which one touched it.
+	// commands counts the commands, so that the last one that touched a group is known.
 	commands uint64
 	touched  []*group // by the latest command; its array is reused
 }
@@ -68,11 +68,11 @@ type group struct {
 	insts insts
 }
 
-// use is a node's Use with its allocations.
+// use holds the resources and allocations that a node is charged for.
 type use struct {
 	own  *persist.Owner
-	node *NodeRef // for the allocations to come
-	// allocs are those of the node by seq, ended ones included.
+	node *NodeRef // for new allocations
+	// allocs are the node's allocations by seq, ended ones included.
 	allocs persist.List[allocKey]
 	Use
 }
@@ -151,8 +151,8 @@ func (s *State) Snapshot() *View {
 	return &v
 }
 
-// Fork returns an independent writable state that starts as the view: for a
-// sequencer that runs ahead of the log, and for what-ifs. Constant time. The view
+// Fork returns an independent writable state that starts as the view, in constant time.
+// A sequencer uses it to run ahead of the log, and a dry run to try commands. The view
 // must come from Snapshot; fork a State by s.Snapshot().Fork().
 func (v *View) Fork() *State { return &State{View: *v, own: &persist.Owner{}} }
 
@@ -187,8 +187,8 @@ func (v *View) SlotsRevision() int64 { return v.slotsRevision }
 // NodeCount returns the number of nodes.
 func (v *View) NodeCount() int { return v.nodes.Len() }
 
-// Use returns what a node is charged for; the zero value for an unknown node. Its
-// slices must not be written to.
+// Use returns the resources that a node is charged for; the zero value for an unknown
+// node. Its slices must not be written to.
 func (v *View) Use(nodeID string) Use {
 	if n, ok := v.Node(nodeID); ok {
 		return v.useOf(n.Num)
@@ -251,7 +251,7 @@ func (v *View) Key(key string) (*KeyRecord, bool) { return v.keys.Get(str(key)) 
 // AllocState.
 func (v *View) AllocCounts() [8]int { return v.byState }
 
-// Allocated returns the sum of what all nodes are charged for.
+// Allocated returns the sum of the resources that all nodes are charged for.
 func (v *View) Allocated() Resources { return v.allocated }
 
 func values[K, V any](seq iter.Seq2[K, V]) iter.Seq[V] {
@@ -273,15 +273,15 @@ func (v *View) newestSlot(slots []*Slot) {
 	}
 }
 
-// Charges returns a view that has only the nodes and what they are charged for. It
-// can be compared with a later view (SameNodes, UsesSince) and does not retain all
-// allocations, as a whole view would.
+// Charges returns a view that has only the nodes and their use. It can be compared with
+// a later view (SameNodes, UsesSince), and it does not keep all allocations in memory,
+// as a whole view would.
 func (v *View) Charges() *View {
 	return &View{index: v.index, cluster: v.cluster, nodes: v.nodes, uses: v.uses}
 }
 
 // SameNodes reports whether no node was registered, changed or removed between two
-// views of one state. False is possible even then.
+// views of one state. It may also return false when nothing changed.
 func (v *View) SameNodes(old *View) bool { return v.nodes.Same(&old.nodes) }
 
 // UsesSince yields the Num of every node whose use may differ from that in an older

@@ -36,7 +36,7 @@ func TestStatesOnlyAdvance(t *testing.T) {
 
 func TestReports(t *testing.T) {
 	l := running(t, nil)
-	l.skipped(testReport("n2", AllocReport{ID: "a1", State: Failed}), ReasonStaleOrder) // not its node
+	l.skipped(testReport("n2", AllocReport{ID: "a1", State: Failed}), ReasonStaleOrder) // n2 is not its node
 	l.skipped(testReport("n1", AllocReport{ID: "zz", State: Failed}), ReasonStaleOrder)
 	l.skipped(testReport("n1", AllocReport{ID: "a1", State: Starting}), ReasonStaleOrder)
 	l.skipped(testReport("n1", AllocReport{ID: "a1", State: 99}), ReasonStaleOrder)
@@ -50,7 +50,7 @@ func TestReports(t *testing.T) {
 	if r := l.ok(at("s1", 5)); r.Changed {
 		t.Error("the same position again has changed something")
 	}
-	l.ok(at("s2", 1)) // another store begins again at 1
+	l.ok(at("s2", 1)) // another store, whose numbers begin again at 1
 	if got := l.Reports("n1"); got != (Position{"s2", 1}) {
 		t.Errorf("position %v", got)
 	}

@@ -13,7 +13,7 @@ type Position struct {
 	Sequence uint64
 }
 
-// Resources is an amount that a node has or that an instance asks for.
+// Resources is an amount that a node has or an instance asks for.
 type Resources struct {
 	CPUMilli    int64 // thousandths of a core
 	MemoryBytes int64
@@ -98,8 +98,7 @@ type Node struct {
 	Draining bool
 
 	RegisteredUnixNano int64
-	// StatusUnixNano is since when Status holds; for a lost node, since when it has
-	// been silent.
+	// StatusUnixNano is when Status began; for a lost node, when it was last seen.
 	StatusUnixNano int64
 	// InventoryIndex changes only with the inventory that UpsertNode brings: caches of
 	// constraint results can be keyed by (ID, InventoryIndex).
@@ -112,8 +111,8 @@ type Node struct {
 	VolumesReported bool `codec:"VolumesSaid"`
 }
 
-// Allows reports whether a job may have a folder of the node as a volume, as far as
-// the agent reported.
+// Allows reports whether a job may have a folder of the node as a volume, according to
+// the agent's report.
 func (n *Node) Allows(path string) bool {
 	return !n.VolumesReported || folder.Allowed(path, n.VolumesAllow)
 }
@@ -149,8 +148,8 @@ func (k JobKey) In(region string) string {
 	return k.Namespace + "/" + k.Job
 }
 
-// String returns the key in the state: "namespace/job", with "@local" for a region's
-// own job. Messages to users have In.
+// String returns the key as the state uses it: "namespace/job", with "@local" for a
+// region's own job. Messages to users use In.
 func (k JobKey) String() string {
 	if k.Local {
 		return k.Namespace + "/" + k.Job + "@local"
@@ -199,7 +198,7 @@ type Affinity struct {
 	Weight int32 // -100..100, not 0
 }
 
-// Ask is what one instance of a group needs of its node: the sum over its tasks. The
+// Ask is what one instance of a group needs on its node: the sum over its tasks. The
 // shell sorts the slices, so that equal asks compare equal.
 type Ask struct {
 	Resources   Resources
@@ -233,13 +232,13 @@ type Disconnect struct {
 	KeepReplacement bool // reconcile: keep_replacement; else keep_original
 }
 
-// Group is what the master needs to know about a group of a job.
+// Group is the part of a job's group that the master needs.
 type Group struct {
 	Name string
-	// Hash of everything whose change needs a restart (not the count): with equal
-	// hashes instances are carried over to a new version as they are.
+	// Hash is a hash of every field whose change needs a restart (not the count). With
+	// equal hashes instances are carried over to a new version without a restart.
 	Hash        uint64
-	Count       int32 // of local jobs only; for others the slots say it
+	Count       int32 // only of local jobs; other jobs have counts in their slots
 	Ask         Ask
 	Reschedule  Reschedule
 	Disconnect  Disconnect
@@ -295,7 +294,7 @@ type Count struct {
 	Message string
 }
 
-// Answer is what the region tells the global tier about a part From ≤ i < To of a
+// Answer is a message of the region to the global tier about a part From ≤ i < To of a
 // slot.
 type Answer struct {
 	Namespace  string
@@ -318,8 +317,8 @@ type Slot struct {
 	Local      bool
 	From, To   int32
 	Generation int64 // local jobs: the Raft index of the submit
-	// Run that the slot belongs to: what an instance did in another run does not count
-	// any more. 0 = the global tier is too old to have runs.
+	// Run that the slot belongs to: results of another run no longer count. 0 = the
+	// global tier is too old to have runs.
 	Run        int64
 	Revision   int64
 	JobVersion int64
@@ -335,7 +334,7 @@ type Slot struct {
 	CreateIndex       uint64
 	ModifyIndex       uint64
 	// HoldNano is how long after CommittedUnixNano instances that fit nowhere are held
-	// back before they are given back.
+	// back instead of given back.
 	HoldNano int64
 	// UnlessConnected goes with desired Revoke: instances on connected nodes stay, see
 	// View.ExemptFromRevoke.
@@ -355,7 +354,7 @@ func SlotID(namespace, job, group string, from int32) string {
 	return namespace + "/" + job + "/" + group + "/" + strconv.Itoa(int(from))
 }
 
-// Wants reports whether index i of the slot is to run here: desired run, inside the
+// Wants reports whether index i of the slot must run here: desired run, inside the
 // range and not given back.
 func (s *Slot) Wants(i int32) bool {
 	return s.Desired == Run && i >= s.From && i < s.To && !s.returned(i)
@@ -385,8 +384,8 @@ type GPUGrant struct {
 // Instance is the record of one index of a group across its attempts.
 type Instance struct {
 	Index int32
-	// Generation and Run of the slot, and Hash of the group, to which the fields below
-	// belong. A new generation resets the attempts; a new hash or run also resets Done.
+	// Generation and Run of the slot, and Hash of the group, that the fields below
+	// belong to. A new generation resets the attempts; a new hash or run also resets Done.
 	Generation int64
 	Run        int64
 	Hash       uint64
@@ -409,19 +408,19 @@ type Instance struct {
 	Message string
 }
 
-// Finished reports whether nothing is to be run for this index any more.
+// Finished reports whether nothing more must run for this index.
 func (i *Instance) Finished() bool { return i.Done || i.Exhausted }
 
 // Counts are instances (not attempts) by state. An instance is lost if its only live
 // attempts are on lost nodes.
 type Counts struct {
 	Pending, Starting, Running, Complete, Failed, Stopped, Lost int32
-	// Outdated counts those of Starting and Running whose version is not the one that
-	// their slot wants.
+	// Outdated counts the starting and running instances whose version is not the one
+	// that their slot wants.
 	Outdated int32
 }
 
-// Use is the sum of what the node is charged for.
+// Use is the sum of the resources that a node is charged for.
 type Use struct {
 	Resources Resources
 	Allocs    int32

@@ -10,8 +10,8 @@ type GroupView struct {
 	Key         GroupKey
 	Slots       []*Slot // sorted by From
 	Counts      Counts  // instances by state; unplaced ones are pending
-	Wanted      int32   // indices to run here; of a system job: those that have a node
-	Unplaced    int32   // how many of these never had a node
+	Wanted      int32   // indices to run here; for a system job: those that have a node
+	Unplaced    int32   // how many of the wanted indices never had a node
 	ModifyIndex uint64  // orders summaries within an incarnation
 
 	gid uint32
@@ -176,9 +176,9 @@ func (v *View) InstanceAllocs(key GroupKey, index int32) iter.Seq[*Alloc] {
 }
 
 // ExemptFromRevoke reports whether an index stays here although its slot is revoked
-// with UnlessConnected: an attempt that is to run is on a connected node, or a batch
-// instance has completed and would be started again elsewhere. An index that was
-// given back does not stay.
+// with UnlessConnected. It does if an attempt with desired state run is on a connected
+// node, or if a batch instance has completed and would be started again elsewhere. An
+// index that was given back does not stay.
 func (v *View) ExemptFromRevoke(s *Slot, index int32) bool {
 	if s.Desired != Revoke || !s.UnlessConnected || index < s.From || index >= s.To || s.returned(index) {
 		return false
@@ -224,7 +224,7 @@ func (v *View) SharedWith(n *Node, job JobKey) bool {
 }
 
 // Unmentioned returns the allocations to release: the node is charged for them
-// although they have ended, and does not mention them among all that it holds.
+// although they have ended, and its full set of reports does not mention them.
 func (v *View) Unmentioned(nodeID string, mentioned func(id string) bool) []string {
 	var out []string
 	for a := range v.NodeAllocs(nodeID) {
@@ -235,9 +235,9 @@ func (v *View) Unmentioned(nodeID string, mentioned func(id string) bool) []stri
 	return out
 }
 
-// Purgeable returns the command that removes what has ended, at most limit job
-// versions and idempotency keys; nil if there is nothing to remove. It goes through
-// the whole view: the proposer can do that in the background, Apply must not.
+// Purgeable returns the command that removes ended entries, at most limit job versions
+// and idempotency keys; nil if there is nothing to remove. It reads the whole view: the
+// proposer can do that in the background, Apply must not.
 func (v *View) Purgeable(endedBefore, now int64, limit int) *Purge {
 	c := &Purge{EndedBeforeUnixNano: endedBefore, SeenIndex: v.index, Jobs: v.unusedJobs(limit)}
 	for k, rec := range v.keys.All() {
@@ -251,9 +251,9 @@ func (v *View) Purgeable(endedBefore, now int64, limit int) *Purge {
 	return c
 }
 
-// unusedJobs returns job versions to which nothing refers any more. A slot mostly
-// refers to the newest version of a job, so that allocations are read only for the
-// other versions, and for jobs without slots.
+// unusedJobs returns job versions without any reference. A slot mostly refers to the
+// newest version of a job, so that allocations are read only for the other versions,
+// and for jobs without slots.
 func (v *View) unusedJobs(limit int) []JobVersion {
 	var unused []JobVersion
 	for j := range v.versions() {
@@ -267,7 +267,7 @@ func (v *View) unusedJobs(limit int) []JobVersion {
 	return unused
 }
 
-// refersTo reports whether a slot, a local job or an allocation is of a job version.
+// refersTo reports whether a slot, a local job or an allocation refers to a job version.
 func (v *View) refersTo(j *Job) bool {
 	for g := range v.groupsOf(j.Key) {
 		if slices.ContainsFunc(g.slots, func(s *Slot) bool { return s.JobVersion == j.Version }) {

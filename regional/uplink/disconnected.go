@@ -18,7 +18,7 @@ func (r *Reporter) disconnected(view *state.View, key state.GroupKey) []accept.D
 	return accept.Disconnected(view, key, r.Plan.Unplaced(key))
 }
 
-// Disconnected returns what the disconnected instances of a group wait for: nil
+// Disconnected returns the reason why the disconnected instances of a group wait: nil
 // without such instances, else one reason.
 func (r *Reporter) Disconnected(view *state.View, key state.GroupKey) []*nusav1.CountedReason {
 	return disconnectedReason(r.disconnected(view, key), time.Now())
@@ -32,8 +32,8 @@ func disconnectedToProto(group string, ranges []accept.DisconnectedRange) []*nus
 	return out
 }
 
-// disconnectedReason counts the instances. Its message names the node that is
-// silent for longest.
+// disconnectedReason counts the instances. Its message names the node that has been
+// silent for the longest time.
 func disconnectedReason(ranges []accept.DisconnectedRange, now time.Time) []*nusav1.CountedReason {
 	if len(ranges) == 0 {
 		return nil
@@ -57,7 +57,7 @@ func disconnectedReason(ranges []accept.DisconnectedRange, now time.Time) []*nus
 	return []*nusav1.CountedReason{out}
 }
 
-// silenceText gives a duration in whole minutes.
+// silenceText formats a duration in whole minutes.
 func silenceText(d time.Duration) string {
 	switch {
 	case d < time.Minute:

@@ -31,8 +31,8 @@ func slotIDs(fsm *raftlog.FSM) iter.Seq[string] {
 }
 
 // orderCommands returns a change as commands. Each fits a log entry, unless a
-// single order is larger. A job's version is included if the state lacks it, or
-// has another job under it: a name can be used again once its job was purged.
+// single order is larger. A job's version is included if the state lacks it, or has a
+// different job of that name and version: a name can be reused once its job was purged.
 func orderCommands(view *state.View, change link.Change[*nusav1.SlotOrder]) []*state.ApplyOrders {
 	type version struct {
 		key     state.JobKey
@@ -87,7 +87,7 @@ func orderedJob(w *nusav1.SlotOrder) *state.Job {
 		return nil
 	}
 	job.Default(spec)
-	// The slot names the job, whatever the spec says.
+	// The slot's job name is used, not the name in the spec.
 	spec.Namespace, spec.Name = s.GetNamespace(), s.GetJob()
 	return wire.JobFromProto(spec, w.GetSpec(), false, s.GetJobVersion())
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// receive handles one message of the global tier after the other. Calls through
-// tunnels run in calls until the context tunnels ends.
+// receive handles one message of the global tier after the other. Calls through tunnels
+// run in the group calls until the context tunnels ends.
 func (ss *session) receive(ctx, tunnels context.Context, calls *errgroup.Group) error {
 	for {
 		m, err := ss.stream.Recv()

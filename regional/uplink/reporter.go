@@ -23,7 +23,7 @@ const (
 	maxDrivers = 64
 )
 
-// Subscription is an ask whose fit the global tier wants to know.
+// Subscription is an ask for which the global tier wants a fit count.
 type Subscription struct {
 	hash uint64
 	ask  *state.Ask
@@ -36,7 +36,7 @@ type Reporter struct {
 	Incarnation uint64
 	// View returns the committed state.
 	View func() *state.View
-	// PlanInput returns what a plan over a view is made from.
+	// PlanInput returns the input of a plan over a view.
 	PlanInput func(*state.View) sched.Input
 	// Plan reads the newest plan.
 	Plan Plan
@@ -48,20 +48,20 @@ type Reporter struct {
 
 // Plan reads the newest plan.
 type Plan struct {
-	// Reasons are why instances of a group have no node.
+	// Reasons returns why instances of a group have no node.
 	Reasons func(state.GroupKey) []wire.CountedReason
-	// Unplaced are the instances of a group without a node.
+	// Unplaced returns the instances of a group without a node.
 	Unplaced func(state.GroupKey) []sched.Unplaced
-	// PlacedRevision is the greatest revision of slots that are placed as far as
-	// possible.
+	// PlacedRevision returns the greatest revision of slots that are placed as far
+	// as possible.
 	PlacedRevision func() int64
-	// QueueLength is how many instances wait for a node.
+	// QueueLength returns how many instances wait for a node.
 	QueueLength func() int32
 }
 
 // Report returns the region's aggregate, with the fit of the subscribed asks.
 func (r *Reporter) Report(subs []Subscription) *nusav1.RegionReport {
-	// In this order: the view then has all these slots.
+	// The revision is read first, so that the view has all slots up to it.
 	placed := r.Plan.PlacedRevision()
 	view := r.View()
 	t := sched.Sum(view)

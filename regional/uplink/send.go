@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// coalesce is how long changes wait for others when there are many; burst is
-	// how many are sent at once after a quiet time: about as many as an instance
+	// coalesce is how long changes wait for others when there are many. burst is how
+	// many are sent at once after a quiet time: about as many changes as an instance
 	// causes until it runs.
 	coalesce = 100 * time.Millisecond
 	burst    = 5
-	// repeatAnswers is after how long all answers are sent again.
+	// repeatAnswers is the time after which all answers are sent again.
 	repeatAnswers = 5 * time.Second
 	// latencyEvery is how often changed edges are sent. An unchanged edge is sent
 	// again after refreshEdge, so that its age stays correct.
@@ -36,8 +36,8 @@ const (
 	maxBatchBytes = 256 << 10
 )
 
-// sendAll sends what is due until ctx ends, a send fails, or the receiver ended:
-// then received is true and err is the receiver's.
+// sendAll sends everything that is due until ctx ends, a send fails, or the receiver has
+// ended. In the last case received is true and err is the receiver's error.
 func (ss *session) sendAll(ctx context.Context, ended <-chan error) (err error, received bool) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -69,8 +69,8 @@ func (ss *session) sendAll(ctx context.Context, ended <-chan error) (err error, 
 	}
 }
 
-// The following are the steps of sendAll. Each returns when it is due next; the
-// zero time means at the next change.
+// The following functions are the steps of sendAll. Each returns when it is next due;
+// the zero time means at the next change.
 
 func (ss *session) sendAck(time.Time) (time.Time, error) {
 	ss.mu.Lock()
@@ -107,8 +107,8 @@ func (ss *session) sendLease(now time.Time) (time.Time, error) {
 		Lease: &nusav1.LeaseRequest{Id: id}}})
 }
 
-// sendAnswers sends the answers to slot orders that changed, and each
-// repeatAnswers all of them: an answer is repeated until the order changes.
+// sendAnswers sends the changed answers to slot orders, and all answers each
+// repeatAnswers: an answer is repeated until the order changes.
 func (ss *session) sendAnswers(now time.Time) (time.Time, error) {
 	repeat := now.Sub(ss.repeatedAt) >= repeatAnswers
 	ss.mu.Lock()
@@ -199,9 +199,9 @@ func (ss *session) sendLatency(now time.Time) (time.Time, error) {
 	return now.Add(latencyEvery), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Latency{Latency: row}})
 }
 
-// noticeable reports whether an edge changed enough to be sent: its state, its
-// kind, whether the other end's probes arrive, a percentile by over a tenth and
-// a millisecond, or the loss by over a point.
+// noticeable reports whether an edge changed enough to be sent: its state or its source,
+// whether the other end's probes arrive, a percentile by over a tenth and a millisecond,
+// or the loss by over a percentage point.
 func noticeable(was, is topology.Edge) bool {
 	moved := func(a, b time.Duration) bool {
 		d := (a - b).Abs()

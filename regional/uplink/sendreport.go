@@ -52,8 +52,9 @@ func (ss *session) sendReport(now time.Time) (time.Time, error) {
 	return now.Add(ss.reportInterval), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: r}})
 }
 
-// isUrgent compares the state with the last report: the placer must know at once
-// of a changed number of nodes, and of free resources where an ask had none.
+// isUrgent compares the state with the last report. The placer must know at once when
+// the number of nodes changes, and when resources become free for an ask that did not
+// fit.
 func (ss *session) isUrgent() bool {
 	t := sched.Sum(ss.u.cfg.FSM.View())
 	last := ss.lastReport

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// maxTunnels bounds the calls through tunnels under way at once.
+	// maxTunnels bounds the concurrent calls through tunnels.
 	maxTunnels = 16
 	// maxSlots bounds a full set of the region's slots.
 	maxSlots = 1 << 20
 )
 
 // session is one session with the global tier. One goroutine sends, one receives.
-// What is due is noted as dirty, so that a slow connection gets the latest state
-// and not a queue.
+// Changes set dirty flags, so that a slow connection gets the latest state and not a
+// queue of old ones.
 type session struct {
 	u      *Uplink
 	stream globalStream
@@ -38,29 +38,29 @@ type session struct {
 
 	mu  sync.Mutex
 	ack *nusav1.Position // to be sent; nil: none
-	// What may have changed since it was sent.
+	// These values may have changed since they were sent.
 	serversDirty bool
 	answersDirty bool
 	latencyDirty bool
-	urgentDirty  bool // what isUrgent compares
+	urgentDirty  bool // values that isUrgent compares
 	// reportNow: a report is due before its interval has passed.
 	reportNow bool
-	// held is the region's lease. No code reads its end yet: the failover of regions
-	// needs it to stop singletons in time.
+	// held is the region's lease. No code reads the end of the lease yet: the failover
+	// of regions will need it to stop singletons in time.
 	held lease.Holder
 
 	// Only the sender uses the following.
 	cursor      *link.Cursor[*nusav1.JobSummary]
 	sentAnswers map[string]*nusav1.SlotAnswer // by slot
-	repeatedAt  time.Time                     // when all answers were sent last
+	repeatedAt  time.Time                     // when all answers were last sent
 	sentEdges   map[string]sentEdge           // by region
 	lastReport  *nusav1.RegionReport
-	reportTook  time.Duration // to make the last report
+	reportTook  time.Duration // time to make the last report
 	reportAt    time.Time     // of the last report
 	urgentAt    time.Time     // of the last call of isUrgent
 	latencyAt   time.Time
 	leaseAt     time.Time // of the last request
-	// Limits of what is sent at each change.
+	// Rate limits of messages that are sent at each change.
 	answerRate, summaryRate *rate.Limiter
 }
 
@@ -93,7 +93,7 @@ func (ss *session) wakeSender() {
 	}
 }
 
-// update changes what is to be sent and wakes the sender.
+// update changes the flags of the session and wakes the sender.
 func (ss *session) update(change func()) {
 	ss.mu.Lock()
 	change()
@@ -123,7 +123,7 @@ func (ss *session) run(ctx context.Context, cancel context.CancelFunc) error {
 		_ = ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Goodbye{
 			Goodbye: &nusav1.Goodbye{Message: "the term of this master ends"}}})
 		_ = ss.stream.CloseSend()
-		<-ended // at the latest when goodbyeTimeout has cut the stream
+		<-ended // ends at the latest when goodbyeTimeout has cut the stream
 		received = true
 	}
 	cancel()

@@ -14,9 +14,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// repeatDisconnected is how often the summary of a job with disconnected
-// instances is made again, since the silence of their nodes grows. A global
-// server also learns from it that they are still disconnected.
+// repeatDisconnected is how often the summary of a job with disconnected instances is
+// made again, since the silence of their nodes grows. It also tells a new global
+// server that they are still disconnected.
 const repeatDisconnected = time.Minute
 
 // summaries are the latest summaries of jobs, and which of them are outdated.
@@ -25,7 +25,7 @@ type summaries struct {
 	region string
 
 	mu sync.Mutex
-	// outbox is nil without a global tier: then nothing is remembered.
+	// outbox is nil without a global tier: then changes are not remembered.
 	outbox *link.Outbox[*nusav1.JobSummary]
 	// dirty are the jobs whose summaries are outdated.
 	dirty map[state.JobKey]struct{}
@@ -37,7 +37,7 @@ type summaries struct {
 	repeatAt     time.Time
 }
 
-// start begins to remember changes. epoch identifies the outbox.
+// start begins to remember changes for the outbox. epoch identifies the outbox.
 func (s *summaries) start(epoch string) {
 	s.outbox = link.NewOutbox[*nusav1.JobSummary](epoch, maxTombstones)
 	s.dirty, s.disconnected = map[state.JobKey]struct{}{}, map[state.JobKey]struct{}{}
@@ -70,8 +70,8 @@ func (s *summaries) markGroups(groups []state.GroupKey) bool {
 	return true
 }
 
-// markReasons notes the groups that a plan has reasons for, and with them those
-// for which it no longer has any. It returns whether there are any of either.
+// markReasons marks the groups that a plan has reasons for, and the groups that no
+// longer have any. It returns whether there are any such groups.
 func (s *summaries) markReasons(groups map[state.GroupKey]struct{}) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,15 +89,15 @@ func (s *summaries) markReasons(groups map[state.GroupKey]struct{}) bool {
 	return changed
 }
 
-// update makes the summaries of dirty jobs again. prepare is called once the
-// dirty jobs are known; it returns what makes a summary, which is nil when
-// nothing of the job is left.
+// update makes the summaries of dirty jobs again. prepare is called once the dirty jobs
+// are known. It returns the function that makes a summary; that function returns nil
+// when nothing of the job is left.
 func (s *summaries) update(prepare func() func(state.JobKey) *nusav1.JobSummary) {
 	s.mu.Lock()
 	dirty := s.dirty
 	s.dirty = map[state.JobKey]struct{}{}
 	s.mu.Unlock()
-	// Without the lock: the commits of the log wait for it.
+	// Called without the lock, because the commits of the log wait for the lock.
 	summarize := prepare()
 	keys := slices.SortedFunc(maps.Keys(dirty), state.JobKey.Compare)
 	made := make([]*nusav1.JobSummary, len(keys))
@@ -120,15 +120,14 @@ func (s *summaries) update(prepare func() func(state.JobKey) *nusav1.JobSummary)
 	}
 }
 
-// sameSummary compares all but the index.
+// sameSummary compares all fields but the index.
 func sameSummary(a, b *nusav1.JobSummary) bool {
 	b = proto.CloneOf(b)
 	b.Index = a.GetIndex()
 	return proto.Equal(a, b)
 }
 
-// noteDisconnected remembers whether a job has disconnected instances. s.mu is
-// held.
+// noteDisconnected records whether a job has disconnected instances. s.mu is held.
 func (s *summaries) noteDisconnected(k state.JobKey, sum *nusav1.JobSummary) {
 	if len(sum.GetDisconnected()) == 0 {
 		delete(s.disconnected, k)
@@ -165,7 +164,7 @@ func (s *summaries) nextBatch(c *link.Cursor[*nusav1.JobSummary]) (link.Batch[*n
 	return c.NextWithin(maxBatchItems, maxBatchBytes, func(i link.Item[*nusav1.JobSummary]) int { return proto.Size(i.Value) })
 }
 
-// fullSetDue reports whether a cursor has still to send the full set.
+// fullSetDue reports whether a cursor still has to send the full set.
 func (s *summaries) fullSetDue(c *link.Cursor[*nusav1.JobSummary]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,9 +33,9 @@ func (r *Reporter) Summary(view *state.View, k state.JobKey) *nusav1.JobSummary 
 	return out
 }
 
-// wantedVersion returns the oldest version, and the oldest run, that slots of a
-// job want here; -1 when no slot wants any. Slots that are done count only when
-// all are, with the newest of their versions.
+// wantedVersion returns the oldest version, and the oldest run, that slots of a job want
+// here; -1 when no slot wants any. Done slots count only when all slots are done, and
+// then with the newest of their versions.
 func wantedVersion(view *state.View, k state.JobKey) (version, run int64) {
 	open, done, run := int64(-1), int64(-1), int64(-1)
 	for g := range view.JobGroups(k) {
@@ -73,7 +73,7 @@ func (r *Reporter) Reasons(view *state.View, g *state.GroupView) []*nusav1.Count
 		return out
 	}
 	failed := map[state.Reason]*nusav1.CountedReason{}
-	var last *state.Instance // of the instances that are tried again, the one that is due last
+	var last *state.Instance // the instance that is retried last
 	for i := range view.Instances(g.Key) {
 		if !i.Exhausted {
 			if i.NotBeforeUnixNano > 0 && i.Reason != "" && (last == nil || i.NotBeforeUnixNano > last.NotBeforeUnixNano) {

@@ -149,14 +149,15 @@ func (u *Uplink) Run(ctx context.Context) error {
 		u.summaries.markJob(g.Key.JobKey())
 	}
 	next, wait := rand.IntN(len(servers)), retryFrom
-	level := slog.LevelInfo // of the first failure; its repetitions are at debug level
+	level := slog.LevelInfo // for the first failure; later ones are logged at debug level
 	for failed := 0; ctx.Err() == nil; {
 		addr := servers[next%len(servers)]
 		welcomed, err := u.connect(ctx, addr)
 		if ctx.Err() != nil {
 			return nil
 		}
-		// Without this a long time without a global tier would collect every job.
+		// Otherwise the set of changed jobs would grow for as long as there is no global
+		// tier.
 		u.updateSummaries()
 		if errors.Is(err, errRefused) {
 			level, wait = slog.LevelError, retryTo
@@ -164,7 +165,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		u.cfg.Logger.Log(ctx, level, "no session with the global tier: the region works on its own", "server", addr, "error", err)
 		level = slog.LevelDebug
 		if welcomed {
-			// This server was reachable a moment ago: try it first, soon.
+			// This server was reachable a moment ago, so it is tried first, after a short wait.
 			failed, wait, level = 0, retryFrom, slog.LevelInfo
 		} else {
 			next, failed = next+1, failed+1
@@ -187,8 +188,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// connect opens a session and holds it until it ends. Its error is why the
-// session ended or could not be opened; welcomed reports whether it was opened.
+// connect opens a session and runs it until it ends. The error says why the session
+// ended or could not be opened; welcomed reports whether it was opened.
 func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err error) {
 	conn, err := serve.Dial(u.cfg.Net, addr)
 	if err != nil {
@@ -231,7 +232,7 @@ func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err e
 	return true, ss.run(ctx, cancel)
 }
 
-// streamError returns why a send failed: gRPC returns the reason from Recv.
+// streamError returns why a send failed: with gRPC the reason comes from Recv.
 func streamError(stream globalStream, err error) error {
 	if !errors.Is(err, io.EOF) {
 		return err
@@ -256,7 +257,8 @@ func (u *Uplink) hello() *nusav1.RegionHello {
 // state.
 func (u *Uplink) updateSummaries() {
 	u.summaries.update(func() func(state.JobKey) *nusav1.JobSummary {
-		// Read after the changed jobs: this view has every change that marked one.
+		// The view is read after the changed jobs, so that it has every change that marked
+		// one.
 		view := u.cfg.FSM.View()
 		return func(k state.JobKey) *nusav1.JobSummary { return u.cfg.Reporter.Summary(view, k) }
 	})
@@ -283,8 +285,8 @@ func (u *Uplink) subscribed() []Subscription {
 	return u.subscriptions
 }
 
-// cursor returns a cursor over the summaries that continues after what the
-// global tier has.
+// cursor returns a cursor over the summaries that starts after those that the global
+// tier has.
 func (u *Uplink) cursor(w *nusav1.GlobalWelcome) *link.Cursor[*nusav1.JobSummary] {
 	return u.summaries.cursor(link.Position(wire.PositionFromProto(w.GetSummaries())))
 }

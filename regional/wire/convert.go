@@ -95,7 +95,7 @@ func TasksFromStored(raw []byte) map[string]*nusav1.TaskState {
 	return a.Tasks
 }
 
-// JobName is the name that people see: that of a region's own job ends with the
+// JobName returns the name that users see: the name of a region's own job ends with the
 // region.
 func JobName(name string, local bool, region string) string {
 	if local {
@@ -116,8 +116,8 @@ func AllocToProto(a *state.Alloc, region string) *nusav1.Allocation {
 	return out
 }
 
-// orderedAllocToProto converts an allocation for its agent: without what the agent
-// reports.
+// orderedAllocToProto converts an allocation for its agent. It omits the fields that the
+// agent reports.
 func orderedAllocToProto(a *state.Alloc, region string) *nusav1.Allocation {
 	out := &nusav1.Allocation{
 		Id: a.ID, Namespace: a.Namespace, Job: JobName(a.Job, a.Local, region), Group: a.Group, Index: a.Index,
@@ -153,7 +153,7 @@ func NodeToProto(view *state.View, n *state.Node, region string) *nusav1.Node {
 	return out
 }
 
-// NodeFitToProto converts why a node fits or does not.
+// NodeFitToProto converts how a node fits, with the reason if it does not.
 func NodeFitToProto(v sched.NodeFit) *nusav1.NodeVerdict {
 	out := &nusav1.NodeVerdict{
 		NodeId: v.NodeID, NodeName: v.NodeName, Taken: v.Live,

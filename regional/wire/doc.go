@@ -1,9 +1,9 @@
 // Package wire converts between the values of a region's state and protobuf. It
 // makes no decisions and starts no goroutines.
 //
-// What agents and clients send and receive most often is read and written field
-// by field, without the generated code, which takes 4 to 8 times as long: orders,
-// reports, statistics, and the specs of submitted jobs.
+// The most frequent messages of agents and clients are read and written field by field,
+// without the generated code, which takes 4 to 8 times as long: orders, reports,
+// statistics, and the specs of submitted jobs.
 //
 //	convert.go       values of the state to messages, and back
 //	reasons.go       why instances have no node after a plan

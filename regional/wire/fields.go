@@ -76,7 +76,7 @@ const (
 	orderJobType     protowire.Number = 5
 )
 
-// Allocation, as an agent is sent one, and Resources.
+// Allocation, as sent to an agent, and Resources.
 const (
 	allocID          protowire.Number = 1
 	allocNamespace   protowire.Number = 2

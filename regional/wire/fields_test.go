@@ -29,8 +29,8 @@ var handWritten = []struct {
 	}, nil},
 	{&nusav1.AllocReport{}, numbers{
 		"id": reportID, "state": reportState, "declined": reportDeclined, "reason": reportReason, "message": reportMessage, "tasks": reportTasks,
-	}, []string{"incarnation", "index"}}, // of the order: the state has them
-	{&nusav1.TaskState{}, numbers{"state": taskState, "restarts": taskRestarts}, // the others stay encoded, see encodeTasks
+	}, []string{"incarnation", "index"}}, // the order's: the state has them
+	{&nusav1.TaskState{}, numbers{"state": taskState, "restarts": taskRestarts}, // the other fields stay encoded, see encodeTasks
 		[]string{"exit_code", "signal", "started", "finished", "reason", "message", "events", "run", "check", "events_dropped"}},
 	{&nusav1.NodeStats{}, numbers{
 		"cpu": statsCPU, "memory_used_bytes": statsMemoryUsed, "memory_available_bytes": statsMemoryAvailable, "disks": statsDisks,
@@ -55,7 +55,7 @@ var handWritten = []struct {
 		"ports": allocPorts, "attempt": allocAttempt, "incarnation": allocIncarnation,
 	}, []string{"state", "created", "modified", "create_index", "modify_index", "placed_because", "node_silent"}}, // not for agents
 	{&nusav1.Resources{}, numbers{"cpu_milli": resourcesCPUMilli, "memory_bytes": resourcesMemoryBytes, "disk_bytes": resourcesDiskBytes},
-		[]string{"gpu"}}, // state.Resources has none
+		[]string{"gpu"}}, // state.Resources has no GPUs
 	{&nusav1.SubmitRequest{}, numbers{
 		"spec": submitSpec, "idempotency_key": submitIdempotencyKey, "check_revision": submitCheckRevision, "again": submitAgain,
 	}, nil},

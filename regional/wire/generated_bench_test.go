@@ -15,9 +15,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// The benchmarks of this file compare the code of this package (hand) with what
-// would replace it (generated). Where the two come within 5 % of each other, the
-// code of this package can go.
+// The benchmarks of this file compare the code of this package (hand) with the code that
+// could replace it (generated). Where the two come within 5 % of each other, the code of
+// this package can be removed.
 
 func BenchmarkReadReports(b *testing.B) {
 	for _, n := range []int{1, 20} {

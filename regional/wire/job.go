@@ -136,7 +136,7 @@ func ShapeAskFromProto(s *nusav1.ShapeSubscription) *state.Ask {
 func NodeFromProto(hello *nusav1.AgentHello) state.Node {
 	inv := hello.GetInventory()
 	facts := inv.GetFacts()
-	raw, _ := Deterministic.Marshal(inv) // no error: it was decoded
+	raw, _ := Deterministic.Marshal(inv) // no error: the inventory was decoded before
 	n := state.Node{
 		ID: hello.GetNodeId(), Name: hello.GetName(), Address: hello.GetAddress(),
 		Pool:          cmp.Or(inv.GetPool(), job.DefaultPool),

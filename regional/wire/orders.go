@@ -12,11 +12,11 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// OrderEncoder encodes batches of orders for an agent. One is used for one agent
+// OrderEncoder encodes batches of orders for an agent. One encoder is used for one agent
 // after another, by one goroutine at a time.
 //
-// Orders are most of what a master sends, and each is sent once, so they are
-// encoded directly from the state: messages would need as much memory again as
+// Most of the bytes that a master sends are orders, and each order is sent once, so they
+// are encoded directly from the state: messages would need as much memory again as
 // the state has for the allocations.
 type OrderEncoder struct {
 	region string
@@ -27,7 +27,7 @@ type OrderEncoder struct {
 	encoded []byte
 	ends    []int
 	// group is the group of the latest order, and shared the fields that all orders
-	// of the group have in common: a node often has many instances of one.
+	// of the group have in common: a node often has many instances of one group.
 	group  groupVersion
 	shared []byte
 	// alloc and order are reused buffers.
@@ -67,7 +67,7 @@ func (o *OrderEncoder) Reset(region string, log *slog.Logger, view *state.View) 
 func (o *OrderEncoder) Size(item link.Item[uint64]) int {
 	before := len(o.encoded)
 	if err := o.append(item); err != nil {
-		// Purged since the outbox was filled: its removal is sent next.
+		// The allocation was purged after the outbox was filled. Its removal is sent next.
 		o.log.Debug("order left out", "alloc", item.Key, "error", err)
 	}
 	o.ends = append(o.ends, len(o.encoded))
@@ -115,7 +115,7 @@ func encodedGroup(view *state.View, a *state.Alloc) (group []byte, jobType strin
 // valid until the next Reset.
 func (o *OrderEncoder) Batch(b link.Batch[uint64]) *EncodedMessage {
 	end := 0
-	if n := len(b.Items); n > 0 { // the order after them did not fit
+	if n := len(b.Items); n > 0 { // the order after these items did not fit
 		end = o.ends[n-1]
 	}
 	out := appendBool(o.encoded[:end], ordersFull, b.Full)
@@ -132,7 +132,7 @@ func (o *OrderEncoder) Batch(b link.Batch[uint64]) *EncodedMessage {
 	return &EncodedMessage{o.order, out}
 }
 
-// appendAlloc encodes what orderedAllocToProto returns.
+// appendAlloc appends the encoding of the message that orderedAllocToProto returns.
 func appendAlloc(b []byte, a *state.Alloc, region string) []byte {
 	b = appendBytes(b, allocID, a.ID)
 	b = appendBytes(b, allocNamespace, a.Namespace)

@@ -102,7 +102,7 @@ func TestEncodedOrdersAreThoseOfTheBatch(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	var b link.Batch[uint64]
 	o := new(OrderEncoder)
-	for range 2 { // the second time with the buffers of the first
+	for range 2 { // the second batch reuses the buffers of the first
 		o.Reset("here", log, view)
 		b = link.Batch[uint64]{Full: true, Removed: []string{"r1", "r2"}, Position: link.Position{Epoch: "e", Sequence: 7}}
 		for _, id := range []string{"a0", "gone", "b1", "b2", "a1"} {

@@ -6,20 +6,20 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// CountedReason is a reason with the number of things that it holds for.
+// CountedReason is a reason with the number of nodes or instances that it concerns.
 type CountedReason struct {
 	state.Count
-	// What is counted: "node" or "instance".
+	// What says what is counted: "node" or "instance".
 	What string
 }
 
-// What a CountedReason counts.
+// Values of CountedReason.What.
 const (
 	countsNodes     = "node"
 	countsInstances = "instance"
 )
 
-// waitMessages say what instances wait for that are to be placed later.
+// waitMessages explain why instances are placed only later.
 var waitMessages = map[state.Reason]string{
 	state.ReasonBackoff:  "it failed and waits before the next attempt",
 	state.ReasonNodeLost: "its node is silent, and it is not to be replaced yet",
@@ -41,8 +41,8 @@ func PlanReasons(plan *sched.Plan) map[state.GroupKey][]CountedReason {
 	return out
 }
 
-// unplacedReasons returns the reasons of unplaced instances. The first one is
-// what prevents the placement; it counts nodes where the plan counted any.
+// unplacedReasons returns the reasons of unplaced instances. The first one prevents the
+// placement; it counts nodes if the plan counted any.
 func unplacedReasons(u *sched.Unplaced) []CountedReason {
 	out := []CountedReason{{state.Count{Reason: u.Reason, Message: u.Message, Count: sched.Instances(u.Ranges)}, countsInstances}}
 	for _, c := range u.Counts {

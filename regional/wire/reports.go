@@ -58,14 +58,14 @@ func ReadReports(raw []byte) (b link.Batch[state.AllocReport], err error) {
 	return b, s.err
 }
 
-// readPosition decodes a Position into p, whose fields it keeps where the encoding
-// has none.
+// readPosition decodes a Position into p. Fields that the encoding lacks stay as they
+// are.
 func readPosition(p link.Position, raw []byte) (link.Position, error) {
 	s := fieldScanner{rest: raw}
 	for s.next() {
 		switch s.num {
 		case positionEpoch:
-			p.Epoch = strings.ToValidUTF8(string(s.b), "?") // it is sent back, in a message that must be UTF-8
+			p.Epoch = strings.ToValidUTF8(string(s.b), "?") // the epoch is sent back in a message, which must be UTF-8
 		case positionSequence:
 			p.Sequence = s.v
 		}

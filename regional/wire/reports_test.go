@@ -45,8 +45,8 @@ var anyReports = rapid.Custom(func(t *rapid.T) *nusav1.AllocReports {
 	return m
 })
 
-// TestReadReportsEqualsGeneratedCode also checks that equal tasks are stored as
-// equal bytes.
+// TestReadReportsEqualsGeneratedCode: the decoder returns what the generated code
+// returns, and equal tasks are stored as equal bytes.
 func TestReadReportsEqualsGeneratedCode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := anyReports.Draw(t, "reports")

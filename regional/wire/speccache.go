@@ -63,8 +63,8 @@ func hasName(spec []byte) bool {
 // SpecCache stores the results of parsing specs by their bytes without the name.
 // Many jobs differ only in their names, and decoding, validating and encoding a
 // spec costs more than the rest of a submit. Only valid specs are stored. A valid
-// name does not change the result: specs that a longer name could make too large
-// are not stored.
+// name does not change the result, because specs that a longer name could make too
+// large are not stored.
 type SpecCache struct {
 	mu    sync.RWMutex
 	specs map[string]*CachedSpec

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// maxStatsBytes bounds the encoded statistics that are stored of a node.
+	// maxStatsBytes bounds the stored encoded statistics of a node.
 	maxStatsBytes = 256 << 10
-	// maxStatsSlack bounds the capacity of the buffer that is reused for them, as a
-	// multiple of their size.
+	// maxStatsSlack bounds the capacity of the reused buffer, as a multiple of the size
+	// of the statistics in it.
 	maxStatsSlack = 4
 )
 
@@ -21,17 +21,17 @@ const (
 // the whole message, still encoded.
 type NodeStats struct {
 	Raw []byte // the whole message; empty where it exceeds maxStatsBytes
-	// Age is how long ago they were measured: at the time of sending, or of reading.
+	// Age is the age of the statistics at the time of sending, or of reading.
 	Age time.Duration
 
 	CPU, Load1, Tasks           float64
 	MemoryUsed, MemoryAvailable float64 // bytes
-	// DiskUsed and DiskTotal are sums over all file systems; fullest is the fullest
-	// one.
+	// DiskUsed and DiskTotal are sums over all file systems; fullest has the
+	// values of the fullest file system.
 	DiskUsed, DiskTotal float64
 	fullest             struct{ used, total, share float64 }
 	// NetworkIn and NetworkOut are the bytes a second of all interfaces; networks
-	// counts these.
+	// counts the interfaces.
 	NetworkIn, NetworkOut float64
 	networks              int
 }
@@ -94,8 +94,8 @@ func (n *NodeStats) addDisk(used, total float64) {
 	}
 }
 
-// readNumbers returns the numeric fields 1..8 of the message that the scanner is
-// at, by their numbers.
+// readNumbers returns the numeric fields 1..8, by their numbers, of the message at the
+// scanner's position.
 func readNumbers(of *fieldScanner) (out [networkOutPerSecond + 1]uint64) {
 	s := fieldScanner{rest: of.b}
 	for s.next() {
@@ -109,7 +109,7 @@ func readNumbers(of *fieldScanner) (out [networkOutPerSecond + 1]uint64) {
 	return out
 }
 
-// ToProto decodes the whole message; nil where it was too large to be stored.
+// ToProto decodes the whole message; nil if it was too large to be stored.
 func (n *NodeStats) ToProto() *nusav1.NodeStats {
 	out := &nusav1.NodeStats{}
 	if len(n.Raw) == 0 || proto.Unmarshal(n.Raw, out) != nil {
@@ -118,8 +118,8 @@ func (n *NodeStats) ToProto() *nusav1.NodeStats {
 	return out
 }
 
-// Values returns the statistics in the order of metrics.Kinds; those that the agent
-// does not know are NaN.
+// Values returns the statistics in the order of metrics.Kinds; values that the agent did
+// not report are NaN.
 func (n *NodeStats) Values() []float64 {
 	valueIf := func(known bool, v float64) float64 {
 		if !known {

@@ -98,7 +98,7 @@ func TestLargeStatsAreNotStored(t *testing.T) {
 	if err := got.Read(raw[:len(raw)-1]); err == nil || got.DiskTotal != 40_000 {
 		t.Error("a truncated message was read")
 	}
-	// A buffer much larger than the statistics is replaced, another is reused.
+	// A buffer much larger than the statistics is replaced; a smaller one is reused.
 	for _, disks := range []int{5000, 10, 10} {
 		before := got.Raw
 		m.Disks = m.Disks[:disks]

@@ -34,8 +34,8 @@ type SubmitFields struct {
 	Again         bool
 }
 
-// Message decodes the request. On an error, which is a gRPC status, the message
-// has what could be decoded.
+// Message decodes the request. On an error, which is a gRPC status, the message has the
+// parts that could be decoded.
 func (r *SubmitRequest) Message() (*nusav1.SubmitRequest, error) {
 	r.once.Do(func() {
 		r.message = &nusav1.SubmitRequest{}

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// blockBits: the blocks of an array have 1<<blockBits slots. A write copies one
-// block at each height that a snapshot still holds.
+// blockBits is the size of the blocks: a block has 1<<blockBits slots. A write copies
+// one block at each height, if a snapshot still holds the block.
 const blockBits = 4
 
 // Array is a persistent sparse array: a copy of the struct is a snapshot. A write
@@ -30,7 +30,7 @@ type block[V any] struct {
 }
 
 func newBlock[V any](own *Owner, height int32) *block[V] {
-	if height == 0 { // one allocation for both
+	if height == 0 { // one allocation for the block and its values
 		b := new(struct {
 			block[V]
 			room [1 << blockBits]*V

@@ -31,7 +31,7 @@ func TestArrayMatchesMap(t *testing.T) {
 			case 1, 2:
 				arr.Delete(own, k)
 				delete(model, k)
-			case 3: // all that is above
+			case 3: // everything from the index on
 				for j := range maps.Clone(model) {
 					if j >= k {
 						arr.Delete(own, j)

@@ -3,8 +3,8 @@ package persist
 import "sync/atomic"
 
 // List is a persistent list: a copy of the struct is a snapshot. Copies share an
-// array; the first copy that appends to it may write behind its end. Entries go
-// stale from outside: the caller says which still count. The zero value is empty.
+// array; the first copy that appends to it may write behind its end. The caller decides
+// which entries are stale. The zero value is empty.
 type List[T any] struct {
 	all   []T
 	taken *atomic.Int64 // length of the array that some copy uses
@@ -15,8 +15,8 @@ type List[T any] struct {
 // added. Only the caller that holds the single copy may write to them.
 func (l List[T]) All() []T { return l.all }
 
-// With returns the list with one more entry. If the array is full, it is copied,
-// without the entries for which counts is false if there are any.
+// With returns the list with one more entry. If the array is full, the list is copied
+// without its stale entries, for which counts returns false.
 func (l List[T]) With(v T, counts func(T) bool) List[T] {
 	n := int64(len(l.all))
 	if len(l.all) == cap(l.all) || !l.taken.CompareAndSwap(n, n+1) {
@@ -27,8 +27,8 @@ func (l List[T]) With(v T, counts func(T) bool) List[T] {
 	return l
 }
 
-// Without returns the list after one more entry went stale. When more than half
-// of them are stale, the array is copied without those.
+// Without returns the list after one more entry became stale. When more than half of the
+// entries are stale, the list is copied without them.
 func (l List[T]) Without(counts func(T) bool) List[T] {
 	l.stale++
 	if l.stale > len(l.all)/2 {

@@ -7,12 +7,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Copies of a list that each append and forget entries hold what slices do.
+// Copies of a list that each append and forget entries have the same entries as slices.
 func TestListMatchesSlices(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type way struct {
 			list List[int]
-			has  []int // that count
+			has  []int // entries that are not stale
 		}
 		ways := []way{{}}
 		for i := range rapid.IntRange(0, 300).Draw(t, "steps") {

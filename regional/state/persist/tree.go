@@ -2,8 +2,8 @@ package persist
 
 import "iter"
 
-// maxKeys of a tree node. A write copies the nodes on its path that a snapshot
-// still holds: a smaller node copies less, a larger one needs fewer steps.
+// maxKeys is the size of a tree node. A write copies the nodes on its path that a
+// snapshot still holds: a smaller node copies less, a larger one needs fewer steps.
 const maxKeys = 32
 
 // Key orders the keys of a Tree: Compare is negative, zero or positive as
@@ -20,8 +20,8 @@ type Tree[K Key[K], V any] struct {
 // Len returns the number of entries.
 func (t *Tree[K, V]) Len() int { return t.size }
 
-// Same reports whether nothing was set or deleted between two versions of one
-// tree. False is possible even so.
+// Same reports whether nothing was set or deleted between two versions of one tree. It
+// may also return false for equal versions.
 func (t *Tree[K, V]) Same(o *Tree[K, V]) bool { return t.root == o.root }
 
 // branch is a leaf (vals) or an inner node (kids, where keys[i] is a lower
