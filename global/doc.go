@@ -4,7 +4,7 @@
 //
 //	config.go      Config and its defaults
 //	run.go         Run: listeners, store, and everything that runs
-//	leadership.go  the election, and the servers that take part in it
+//	leadership.go  the election, whose key guards every write (state/committer.go)
 //	tracker.go     which server is active, and the connection to it
 //	term.go        leadershipTerm: the active server for one leadership term
 //	metrics.go     metrics

@@ -13,7 +13,7 @@
 //
 //	probe.go           methods, peers, the default port
 //	plan.go            which peer to probe when, within a budget
-//	window.go          the samples of a peer, and the edge that they give
+//	window.go          the samples of a peer, and the edge (p50, p90, loss, jitter) computed from them
 //	wire.go            the packet, and which requests arrived
 //	prober.go          the prober: its configuration, peers and edges
 //	loop.go            its loop: due and lost probes, changes, its own delay

@@ -3,6 +3,7 @@
 // inside a testing/synctest bubble.
 //
 //	federation.go   starts, stops, kills and cuts the processes of a federation
+//	                (faults_test.go makes such faults at random)
 //	inspect.go      submits jobs, and checks what really runs and who owns what
 //	pretend.go      the mock driver under the name of the process driver
 package sim

@@ -3,8 +3,8 @@
 // whether it was measured, predicted or estimated. It is pure: no clock, no I/O.
 //
 //	topology.go      regions, edges, distances, and their states and sources
-//	matrix.go        the matrix of measurements, which changes
-//	view.go          an immutable view of it: distances, nearest regions
+//	matrix.go        the matrix of measurements (made from samples in package probe)
+//	view.go          an immutable view of it: fills gaps with predictions and estimates; distances
 //	coordinate.go    network coordinates, and predictions from them
 //	geo.go           estimates from locations on the map
 //	path.go          the router: the best paths over relays

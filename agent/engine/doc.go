@@ -3,7 +3,7 @@
 // publishes records and reports. All other goroutines hand it functions to call.
 //
 //	engine.go     the loop: events, publishing, the end of the agent
-//	orders.go     orders of the master: refused, stored, taken over
+//	orders.go     orders of the master: refused, or stored before they are acknowledged
 //	actions.go    the actions of a plan: start, stop, adopt, remove
 //	events.go     results: a run started or ended, a check, a lease
 //	view.go       what the API shows of allocations and runs
@@ -15,7 +15,7 @@
 //	stop.go       goroutines that stop runs, also runs that may begin late
 //	recovery.go   what the drivers know of recorded runs at the agent's start
 //	retention.go  bounds on the output and folders of ended allocations
-//	checks.go     the schedule of health checks
+//	checks.go     the schedule of health checks (the decision: package health)
 //	check.go      one check: its policy, its decoding and its result for reports
 //	probes.go     how a check reaches a task: HTTP, TCP, a command
 //	report.go     conversion of states and reasons into reports

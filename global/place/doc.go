@@ -13,7 +13,7 @@
 //
 //	planner.go       MakePlan: the order in which jobs are decided
 //	job.go           what the slots of a job need: update, stop, revoke
-//	rollout_stage.go which regions wait with a new version
+//	rollout_stage.go in which order regions get a new version, and which wait
 //
 // The values that the planner works with:
 //
@@ -38,5 +38,5 @@
 //	breach.go        whether instances keep their required latency bounds
 //	near_result.go   how one region meets each near clause
 //	probe_demand.go  which pairs of regions should be probed more often
-//	rollout.go       whether a new version is kept or reverted
+//	rollout.go       whether a new version is kept or reverted (its order: rollout_stage.go)
 package place

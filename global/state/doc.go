@@ -9,10 +9,10 @@
 //	load.go        all records at the beginning of a term
 //	summary.go     regions' summaries of jobs, disconnected instances
 //	checkpoint.go  Checkpoints: summaries stored from time to time
-//	committer.go   Committer: requests that share transactions; errors
+//	committer.go   Committer: the one durable write; its election key stops a second server
 //	tx.go          Tx: the state with the changes of a transaction laid over it
 //	records.go     Tx: jobs, slots and regions
-//	submit.go      Tx: a new version of a job
+//	submit.go      Tx: a new version of a job, durable once the committer has written it
 //	audit.go       Tx: audit records and idempotency keys
 //	origins.go     Origins: origin records and their table
 //	keys.go        keys of the store
@@ -21,7 +21,7 @@
 //	toplace.go     jobs and regions as package place takes them
 //	demand.go      Demand: what groups ask for, for the regions' reports
 //	unplaced.go    groups with instances without a region; released instances
-//	refusal.go     Refusal: what regions gave back, and for how long it counts
+//	refusal.go     Refusal: what regions gave back, its back-off, how long it counts
 //	rollout.go     whether a version is healthy, and how far its rollout is
 //	status.go      a job's status from slots and summaries
 //	events.go      Events: the event log of the term

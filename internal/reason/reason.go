@@ -18,7 +18,7 @@ var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_RTT_STALE:           "round-trip time measured too long ago, or unreachable",
 	nusav1.Reason_REASON_NEAR_NOTHING:        "no region matches what near names",
 	nusav1.Reason_REASON_NO_CAPACITY:         "no room for another instance",
-	nusav1.Reason_REASON_SPREAD_LIMIT:        "held back by regions.spread",
+	nusav1.Reason_REASON_SPREAD_LIMIT:        "limited by regions.spread",
 	nusav1.Reason_REASON_COLOCATION:          "a group that must share its region does not fit there",
 	nusav1.Reason_REASON_RETURNED_RECENTLY:   "it returned this work a moment ago",
 	nusav1.Reason_REASON_LOWER_SCORE:         "others are better",

@@ -1,9 +1,10 @@
 // Package api serves a region's public API, and what its servers ask one
 // another. Reads come from the committed state and from what the master
-// measured; changes are committed through the log. A server that is not the
+// measured; changes are committed through the log. So a region without the global
+// tier, an island, is served here, too. A server that is not the
 // master forwards calls before they arrive here.
 //
-//	server.go       what the services need of their server and of its term of leadership
+//	server.go       registers the services; what they need of server and leadership
 //	jobs.go         Jobs: get, list, stop, watch
 //	jobstatus.go    the status of a job and of its groups
 //	submit.go       Jobs: submit

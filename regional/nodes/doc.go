@@ -7,9 +7,9 @@
 //	status     which nodes are lost or ready again
 //	namelease  which agent holds a node's name
 //	dispatch   the gRPC service that agents dial, on any server of the region
-//	session    one agent's stream: hello, registration, attach and detach
+//	session    one agent's stream: hello, acceptance or refusal, registration, attach and detach
 //	receive    what an agent sends, message by message
-//	reports    an agent's reports on their way into the log
+//	reports    an agent's reports as commands of the log (applied in regional/state)
 //	send       the messages to an agent: grants, acknowledgements, orders
 //	sendstate  which goroutine sends on a session
 //	turns      the queue of sessions that have something to send

@@ -31,8 +31,7 @@ func (e *nameTakenError) Error() string {
 //   - the node is registered under the name and ready: two nodes of one name may
 //     remain from versions in which names had no holder;
 //   - the node is registered under the name and charged for allocations: it was
-//     lost and may still run them, and only its session tells it to stop them;
-//   - the node was forgotten together with its allocations, and still has some.
+//     lost and may still run them, and only its session can order it to stop them;
 //   - the node was forgotten together with its allocations, and has some.
 func (a *Agents) claimName(h *nusav1.AgentHello) error {
 	view, now := a.cfg.FSM.View(), a.cfg.Clock()

@@ -1,5 +1,6 @@
 // Package peers holds what a region knows about the other regions of its
-// federation, so that the region still has a topology without the global tier.
+// federation, so that the region still has a topology without the global tier. It
+// serves no call itself: regional/api answers from it.
 //
 //	cache   FederationCache: the regions, origin records and matrix that the global tier sent last
 //	copy    Copier: one server's copy of them: its file, and the exchange with the master

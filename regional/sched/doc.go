@@ -12,12 +12,13 @@
 //
 // Making a plan:
 //   - planner.go: Planner, which keeps nodes and rankings between plans, and Make
-//   - decide.go: the decision about one group, index by index
+//   - decide.go: the decision about one group, index by index: wait, replace, finished
 //   - output.go: what the decision about one group writes into the plan
 //   - lost.go: instances on lost nodes, and allocations that no slot wants
 //   - rollout.go: replacements for a new version, a drain, or a returned node
 //   - place.go: nodes for the pending instances of a group, and for a system job
-//   - reschedule.go: nodes that an instance failed on or was declined by
+//   - reschedule.go: which nodes an instance avoids after failures and declines (its
+//     attempts and back-off: regional/state/allocs.go)
 //   - reserve.go: nodes reserved for instances that have waited long
 //
 // Nodes:

@@ -7,6 +7,7 @@
 // package has no clock, no randomness and no encoding: times travel inside
 // commands, the proposer makes ids, job specs are opaque bytes, and the shell
 // encodes Command and Record values.
+//
 // What is stored:
 //   - types.go: nodes, jobs, slots, instances and their parts
 //   - names.go: reasons, states and other names
@@ -23,11 +24,12 @@
 //
 // How commands change it:
 //   - apply.go: Apply, and the transaction that all commands share
-//   - allocs.go: storing and charging allocations, and what their ends mean
+//   - allocs.go: storing and charging allocations; what an end means: reschedule
+//     attempts and back-off
 //   - nodes.go: registration, status, cordon, drain and removal of nodes
 //   - slots.go: slot orders, and slots that are given back
-//   - plan.go: plans of the scheduler
-//   - reports.go: reports of agents
+//   - plan.go: storing the placements of a plan, or refusing those that no longer hold
+//   - reports.go: applying the reports of agents
 //   - local.go: submits and stops of the region's own jobs
 //   - purge.go: removal of what has ended
 package state
