@@ -4,7 +4,7 @@ import "time"
 
 // expiringTable is a bounded table whose entries expire after keep to 2·keep
 // without use. It never holds more than 2·most entries. Every operation takes
-// the same short time, even during a flood of made-up keys.
+// the same short time, even during a flood of forged keys.
 type expiringTable[K comparable, V any] struct {
 	most       int
 	keep       time.Duration
@@ -16,7 +16,7 @@ func newExpiringTable[K comparable, V any](most int, keep time.Duration) expirin
 	return expiringTable[K, V]{most: most, keep: keep, young: make(map[K]V)}
 }
 
-// turn drops the old entries when it is time.
+// turn drops the old entries when keep has passed.
 func (r *expiringTable[K, V]) turn(now time.Time) {
 	gone := now.Sub(r.turned)
 	if gone >= 0 && gone < r.keep {

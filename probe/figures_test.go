@@ -28,8 +28,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/wan"
 )
 
-// Figures that depend on the machine are benchmarks. They report them, and
-// assert only that probing works. Each has its command in its comment.
+// Figures that depend on the machine are benchmarks. They report the figures, and
+// assert only that probing works. The comment of each has its command.
 
 // probeFor is how long the benchmarks probe.
 var probeFor = flag.Duration("probe.for", 20*time.Second, "how long the benchmarks of probing measure")
@@ -140,8 +140,8 @@ func BenchmarkThousandPeers(b *testing.B) {
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = p.Run(ctx) })
 		p.SetPeers(all)
-		// At a hundred probes a second the five quick probes of each take 50 s; here
-		// one response of each is enough.
+		// At a hundred probes a second the five quick probes of each region take 50 s; here
+		// one response of each region is enough.
 		first := time.Now()
 		for tick := time.NewTicker(100 * time.Millisecond); countOK(p.Edges()) < peers; <-tick.C {
 			if time.Since(first) > 20*time.Second {
@@ -300,9 +300,9 @@ func accuracy(b *testing.B, table *topology.Table, loss float64) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// ibmTables are the weekly tables of round trips between IBM's regions, the
-// oldest first. They have no licence that allows a copy here: there are none
-// unless NUSA_DATA is a folder with ibm-rtt/inter_region_to_2024.csv.
+// ibmTables are the weekly tables of round trips between IBM's regions, the oldest
+// first. Their licence allows no copy here: the result is empty unless NUSA_DATA is a
+// folder with ibm-rtt/inter_region_to_2024.csv.
 func ibmTables(t testing.TB) []*topology.Table {
 	t.Helper()
 	data := os.Getenv("NUSA_DATA")

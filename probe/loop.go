@@ -82,7 +82,7 @@ func (p *Prober) step(now time.Time) (due []outgoing, again time.Time) {
 // outgoing returns the address that a probe is sent to, and whether sending may
 // block: TCP and name look-ups do. p.mu is held.
 func (p *Prober) outgoing(d Probe) outgoing {
-	addresses := p.peers[d.Peer].Addresses // the plan has the same peers
+	addresses := p.peers[d.Peer].Addresses // the plan and p.peers have the same peers
 	addr := addresses[d.Address%len(addresses)]
 	_, err := netip.ParseAddrPort(addr)
 	return outgoing{d, addr, d.Method == TCP || err != nil}
@@ -114,8 +114,8 @@ func (p *Prober) sleep(again time.Time) time.Duration {
 	return max(0, again.Sub(now))
 }
 
-// nextWake is when the loop should be awake for the probe; false if it need not
-// be any more.
+// nextWake returns when the loop should be awake for the probe; false if it no longer
+// needs to be.
 func (o *inFlightProbe) nextWake(now time.Time) (time.Time, bool) {
 	gone := now.Sub(o.sent)
 	first := o.sent.Add(o.expect - time.Duration(watchEarly*float64(o.expect)))

@@ -34,9 +34,9 @@ func checkEdge(t interface {
 	}
 }
 
-// A prober that did not run for a while reads the waiting responses before it
-// considers a probe lost. If it knows how long they waited it also has their
-// round trips. Losses in that time do not count.
+// A prober that did not run for a while reads the waiting responses before it considers
+// a probe lost. If it knows how long the responses waited it also has their round trips.
+// Losses in that time do not count.
 func TestPausedProberLosesNothing(t *testing.T) {
 	for _, stamped := range []bool{false, true} {
 		p := testProber(t)
@@ -81,7 +81,7 @@ func TestPeersComeGoAndMove(t *testing.T) {
 		p := s.prober(hostA, Config{Seed: 1})
 		at := func(addr string) []Peer { return []Peer{{Name: "b", Addresses: []string{addr}}} }
 		p.SetPeers(at(b))
-		wait(20 * msec) // the first is in flight
+		wait(20 * msec) // the first probe is in flight
 		p.SetPeers(nil)
 		wait(10 * time.Second)
 		if edges := p.Edges(); len(edges) != 0 {
@@ -134,8 +134,8 @@ func TestPeersComeGoAndMove(t *testing.T) {
 	})
 }
 
-// Among many peers, those that matter are probed more often: those with demand,
-// with a recent change, or with an uncertain coordinate.
+// Among many peers, important ones are probed more often: those with demand, with a
+// recent change, or with an uncertain coordinate.
 func TestPreferredPeersAreProbedMoreOften(t *testing.T) {
 	p, err := New(Config{Region: "a", Net: network.Host(), Limits: Limits{Budget: 1}})
 	if err != nil {

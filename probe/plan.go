@@ -12,11 +12,11 @@ import (
 
 // Limits of the plan. The zero value of a field is its default.
 type Limits struct {
-	// Budget in probes per second over all peers, 0.01..1,000,000; default 100.
-	// It is never exceeded, whatever the number of peers and of lost probes.
+	// Budget is the number of probes per second over all peers, 0.01..1,000,000; default
+	// 100. It is never exceeded, even with many peers or lost probes.
 	Budget float64
-	// Interval between two probes of a peer in steady state; default 30 s. It
-	// grows when the budget is too small; every peer is still probed.
+	// Interval between two probes of a peer in steady state; default 30 s. It grows
+	// when the budget is too small, so that every peer is still probed.
 	Interval time.Duration
 }
 
@@ -24,8 +24,8 @@ const (
 	defaultBudget   = 100
 	defaultInterval = 30 * time.Second
 
-	// quickProbes, quickInterval: a peer that is new or reachable again is
-	// probed this often at first, so that the matrix fills within seconds.
+	// quickProbes, quickInterval: a peer that is new or reachable again is first
+	// probed quickProbes times at this interval, so that the matrix fills within seconds.
 	quickProbes   = 5
 	quickInterval = 500 * time.Millisecond
 	// firstSpread is the time over which the first probes of peers that are
@@ -51,8 +51,8 @@ const (
 	steadyShare = 0.9
 	evenShare   = 0.5
 
-	// silentUDP: after so many UDP probes without a response TCP is used. Every
-	// udpRetry-th probe still uses UDP, to notice when it works again.
+	// silentUDP is the number of UDP probes without a response after which TCP is used.
+	// Every udpRetry-th probe still uses UDP, to notice when UDP works again.
 	silentUDP = 3
 	udpRetry  = 4
 )
@@ -108,7 +108,7 @@ func NewPlan(limits Limits) *Plan {
 	return &Plan{limits: limits.withDefaults(), peers: make(map[string]*planned)}
 }
 
-// Every is the present interval between two probes of a peer in steady state:
+// Every returns the present interval between two probes of a peer in steady state:
 // longer than the limit if the budget is too small. 0 for an unknown peer.
 func (p *Plan) Every(peer string) time.Duration {
 	if e := p.peers[peer]; e != nil {
@@ -117,9 +117,9 @@ func (p *Plan) Every(peer string) time.Duration {
 	return 0
 }
 
-// Longest is the longest interval between two probes of any peer, unless the
-// peer's probe is waiting: the longest steady interval plus one round over all
-// peers, even if all others are preferred, new or failing.
+// Longest returns the longest possible interval between two probes of any peer, unless
+// the peer's probe is waiting: the longest steady interval plus one round over all peers,
+// even if all others are preferred, new or failing.
 func (p *Plan) Longest() time.Duration {
 	n := float64(len(p.peers))
 	even := max(p.limits.Interval, seconds(n/(p.limits.Budget*steadyShare*evenShare)))
@@ -128,8 +128,8 @@ func (p *Plan) Longest() time.Duration {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// SetPeers replaces the peers. Remaining peers keep their due time, and no
-// probe is waiting any more.
+// SetPeers replaces the peers. Remaining peers keep their due time, and waiting probes
+// return to the queue.
 func (p *Plan) SetPeers(names []string, now time.Time, rnd func() float64) {
 	p.refill(now)
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
@@ -202,7 +202,7 @@ func (p *Plan) share() {
 	if scale > 0 {
 		left = 0
 	}
-	rest := max(0, left) / max(1, n-float64(full)) // no peer is preferred, or all preferred ones have the maximum
+	rest := max(0, left) / max(1, n-float64(full)) // no peer is preferred, or all preferred peers have the maximum
 	for i, e := range byWeight {
 		r := most
 		if i >= full {
@@ -212,10 +212,10 @@ func (p *Plan) share() {
 	}
 }
 
-// PopDue returns the probes to send now, the longest due first, as far as the
-// budget allows, and the time to ask again, which is zero if no probe is
-// queued. fits is asked in the order of sending. A probe that does not fit
-// waits: it keeps its due time until Resume, and does not delay the others.
+// PopDue returns the probes to send now, the longest due first, as far as the budget
+// allows, and the time to call again, which is zero if no probe is queued. fits is
+// called in the order of sending. A probe that does not fit waits: it keeps its due time
+// until Resume, and does not delay the others.
 func (p *Plan) PopDue(now time.Time, rnd func() float64, fits func(Probe) bool) (due []Probe, again time.Time) {
 	p.refill(now)
 	for len(p.queue) > 0 && p.tokens >= 1 && !p.queue[0].next.At.After(now) {
@@ -282,7 +282,7 @@ func (p *Plan) refill(now time.Time) {
 	p.filled = now
 }
 
-// sent plans the peer's next probe after one was sent.
+// sent plans the peer's next probe after a probe was sent.
 func (p *Plan) sent(e *planned, now time.Time, rnd func() float64) {
 	e.sent++
 	if e.next.Method == UDP {
@@ -322,7 +322,7 @@ func (p *Plan) Answered(peer, method string, now time.Time, rnd func() float64) 
 		e.silent = 0
 		e.next.Method = UDP
 		if e.waiting {
-			p.move(e, false) // the probe that waits is usually a TCP probe
+			p.move(e, false) // a waiting probe is usually a TCP probe
 		}
 	} else {
 		e.tcp = true
@@ -334,8 +334,8 @@ func (p *Plan) Answered(peer, method string, now time.Time, rnd func() float64) 
 	e.failed = 0
 }
 
-// Lost records that a probe was not answered in time: the next one goes soon,
-// and to the next address. While TCP works a lost UDP probe does not count.
+// Lost records that a probe was not answered in time: the next probe is sent soon, and
+// to the next address. While TCP works a lost UDP probe does not count.
 func (p *Plan) Lost(peer, lostMethod string, now time.Time, rnd func() float64) {
 	e := p.peers[peer]
 	if e == nil {

@@ -19,8 +19,8 @@ type world struct {
 	plan *Plan
 	rnd  *rand.Rand
 	now  time.Time
-	// answers returns after how long a probe is answered; false: lost after 2
-	// s.
+	// answers returns the time after which a probe is answered; false: it is lost
+	// after 2 s.
 	answers func(p Probe, at time.Duration) (time.Duration, bool)
 	fits    func(Probe) bool
 	events  []event
@@ -150,8 +150,8 @@ func TestPlanStories(t *testing.T) {
 	}
 }
 
-// Whatever answers, and however peers come and go: the budget holds, every peer
-// is probed, and steady peers are probed once an interval.
+// For any responses, and any changes of the peers: the budget is not exceeded, every
+// peer is probed, and steady peers are probed once an interval.
 func TestPlanProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := Limits{
@@ -205,7 +205,7 @@ func TestPlanIsDeterministic(t *testing.T) {
 	}
 }
 
-// However peers are preferred, fail, come and go while the budget is too small:
+// For any preferences, failures and changes of the peers while the budget is too small:
 // the budget is not exceeded, and each peer is probed within the stated bound.
 func TestEveryPeerIsProbedWithinTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -248,9 +248,9 @@ func TestEveryPeerIsProbedWithinTheBound(t *testing.T) {
 	})
 }
 
-// The intervals are compared with a slow search for the same result: half of
-// the steady budget evenly, half by weight, no peer more often than the
-// interval.
+// The intervals are compared with a slow search for the same result: half of the steady
+// budget is divided evenly, half by weight, and no peer is probed more often than once
+// an interval.
 func TestSharesOfTheBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := Limits{Budget: rapid.Float64Range(1, 20).Draw(t, "budget"), Interval: 10 * time.Second}
@@ -320,7 +320,7 @@ func TestPlanSurvivesClockJumps(t *testing.T) {
 			}
 			now, tokens = now.Add(step+jump), tokens+10*step.Seconds()+2
 			for _, name := range names {
-				if step+jump >= 0 { // a step back in time loses the step itself
+				if step+jump >= 0 { // a step back in time does not count the step itself
 					waited[name] += step
 				}
 			}

@@ -30,10 +30,9 @@ type Config struct {
 	Net network.Net
 	// Bind is where the probing socket is opened; default "127.0.0.1:0".
 	Bind string
-	// Keys authenticate probes and responses (HMAC-SHA256). Probes are made
-	// with the first key, responses with any, so that a key can be replaced
-	// without a gap. Both ends need one in common. Without keys a connect
-	// counts without proof of identity.
+	// Keys authenticate probes and responses (HMAC-SHA256). Probes are made with the
+	// first key, responses with any, so that a key can be replaced without a gap. Both
+	// ends need a common key. Without keys a connect counts without proof of identity.
 	Keys [][]byte
 	// Limits of the plan.
 	Limits Limits
@@ -62,22 +61,21 @@ const (
 	maxBlocking = 256
 	// waitLogEvery is how often the prober logs that probes wait.
 	waitLogEvery = 10 * time.Minute
-	// If the kernel does not report when responses arrived, the prober measures
-	// its own scheduling delay by how late it is woken. For that it wakes
-	// shortly before a response is due, by the share watchEarly of the round
-	// trip, and then repeatedly until the response arrives: every watchTick, or
-	// every watchShare of the time since the request if that is longer, for
-	// watchFor in total. Samples that are delayed by less are not set aside
-	// either.
+	// If the kernel does not report when responses arrived, the prober measures its own
+	// scheduling delay by how late it is woken. For that it wakes shortly before a
+	// response is due, by the share watchEarly of the round trip. Then it wakes
+	// repeatedly until the response arrives, for watchFor in total: every watchTick, or
+	// every watchShare of the time since the request if that is longer. Samples with a
+	// smaller delay than that interval are not set aside either.
 	watchTick  = 5 * time.Millisecond
 	watchShare = 1.0 / 16
 	watchFor   = time.Second
 	watchEarly = 1.0 / 32
-	// A median that changed by more than both is a noticeable change.
+	// A median that changed by more than both values has changed noticeably.
 	changeFloor = time.Millisecond
 	changeShare = 0.1
-	// After waking up this late there may be unread responses: for answerGrace
-	// no probe is considered lost.
+	// After a wake-up this late there may be unread responses: for answerGrace no probe
+	// is considered lost.
 	veryLate    = 100 * time.Millisecond
 	answerGrace = 20 * time.Millisecond
 	// weighEvery is how often the weights of the peers are computed.
@@ -96,15 +94,15 @@ type Prober struct {
 	rnd          *rand.Rand
 	plan         *Plan
 	peers        map[string]*peer
-	dirty        []*peer // have changes that were not reported yet
+	dirty        []*peer // peers with changes that were not reported yet
 	inFlight     map[ticket]*inFlightProbe
 	probes       uint64 // sent
-	connects     uint64 // of them by TCP
+	connects     uint64 // probes that were sent by TCP
 	session      uint64 // of the packets over TCP
 	demand       map[string]float64
 	weighedAt    time.Time // when the plan last got weights
 	wakeAt       time.Time // when the loop has to wake up
-	grace        time.Time // no probe is considered lost before
+	grace        time.Time // no probe is considered lost before this time
 	blocking     int       // TCP probes and look-ups in flight
 	waitLoggedAt time.Time // when waiting probes were last logged
 	stamped      bool      // the kernel reports when responses arrived
@@ -236,9 +234,9 @@ func (p *Prober) Prefer(demand map[string]float64) {
 	p.wakeLoop()
 }
 
-// updateWeights computes how much each peer matters: the mean of its demand, of
-// whether its edge changed within the window, and of how uncertain a prediction
-// would be. p.mu is held.
+// updateWeights computes the weight of each peer: the mean of its demand, of whether its
+// edge changed within the window, and of how uncertain a prediction would be. p.mu is
+// held.
 func (p *Prober) updateWeights(now time.Time) {
 	p.weighedAt = now
 	weights := make(map[string]float64, len(p.peers))
@@ -310,7 +308,7 @@ func (p *Prober) Run(ctx context.Context) error {
 		return conn.Close()
 	})
 	err = g.Wait()
-	dials.Wait() // they record their probes themselves
+	dials.Wait() // the dials record their probes themselves
 	if err != nil {
 		return fmt.Errorf("prober of %s: %w", p.cfg.Region, err)
 	}

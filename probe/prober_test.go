@@ -15,7 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// ip of the hosts of the simulated network.
+// IP addresses of the hosts of the simulated network.
 const hostA, hostB, hostC = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 
 // stage runs probers and responders in a synctest bubble until its test ends.
@@ -27,8 +27,8 @@ type stage struct {
 	wg   sync.WaitGroup
 }
 
-// onStage runs in virtual time. The one-way delay from a is 15 ms, to a 25 ms,
-// any other 5 ms.
+// onStage runs a test in virtual time. The one-way delay is 15 ms from a, 25 ms to a,
+// and 5 ms otherwise.
 func onStage(t *testing.T, play func(s *stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -279,7 +279,7 @@ func TestTCPIsProven(t *testing.T) {
 	}
 }
 
-// mute drops everything.
+// mute is a connection that drops every packet.
 type mute struct{ net.PacketConn }
 
 func (m mute) WriteTo(b []byte, _ net.Addr) (int, error) { return len(b), nil }

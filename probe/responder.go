@@ -45,16 +45,16 @@ const (
 	// an entry share one limit.
 	maxSources = 1024
 	sourceIdle = 10 * time.Second
-	// maxSessions and sessionIdle bound the table of sessions. A prober of
-	// 30,000 regions probes each less often than every ten minutes.
+	// maxSessions and sessionIdle bound the table of sessions. A prober of 30,000
+	// regions probes each region less often than every ten minutes.
 	maxSessions = 4096
 	sessionIdle = 10 * time.Minute
 	// portTries is how often port 0 is tried until one is free for UDP and TCP.
 	portTries = 8
-	// maxProofs bounds the connects that wait for a request, proofWithin how
-	// long they wait, which is as long as a prober waits. Further connects are
-	// closed at once. maxProofsEach bounds those of one host, so that a host
-	// that connects and sends nothing does not take the room of others.
+	// maxProofs bounds the connects that wait for a request, and proofWithin bounds their
+	// wait: a prober waits equally long. Further connects are closed at once.
+	// maxProofsEach bounds the connects of one host, so that a host that connects and sends
+	// nothing does not take the room of others.
 	maxProofs     = 256
 	maxProofsEach = 32
 	proofWithin   = 2 * time.Second
@@ -62,11 +62,11 @@ const (
 	acceptPause = 50 * time.Millisecond
 )
 
-// Responder answers probes: UDP packets with one of the same size, TCP connects
-// by accepting, and one such packet over them. It ignores everything else. A
-// request is answered once: a recorded request that is sent again is ignored
-// for as long as its session is remembered. After that it costs one response of
-// its own size, which no prober waits for.
+// Responder answers probes: UDP packets with a packet of the same size, and TCP connects
+// by accepting, with one such packet over the connection. It ignores everything else. A
+// request is answered once: a recorded request that is sent again is ignored for as long
+// as its session is remembered. After that the repeated request gets one more response
+// of its own size, which no prober waits for.
 type Responder struct {
 	cfg ResponderConfig
 	udp net.PacketConn
@@ -77,7 +77,7 @@ type Responder struct {
 	sessions expiringTable[sessionKey, *session]
 	lastSeen expiringTable[uint64, time.Time] // by region
 	proofs   int                              // connects that wait for a request
-	proofsOf map[string]int                   // of them by host
+	proofsOf map[string]int                   // by host
 }
 
 type sessionKey struct{ from, session uint64 }
@@ -200,9 +200,9 @@ func (r *Responder) reply(b []byte, from net.Addr, got time.Time) []byte {
 	return p.encode(key, r.cfg.Region)
 }
 
-// note records a request if its host's limit allows a response. fresh is false
-// if the request arrived before. Requests arrive over UDP and over many
-// connects at once.
+// note records a request if its host's limit allows a response. fresh is false if the
+// request arrived before. It is safe for concurrent use, since requests arrive over UDP
+// and over many connects at once.
 func (r *Responder) note(p packet, host string, now time.Time) (around arrivals, allowed, fresh bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -213,7 +213,7 @@ func (r *Responder) note(p packet, host string, now time.Time) (around arrivals,
 	s, known := r.sessions.get(key, now)
 	if !known {
 		s = &session{}
-		r.sessions.put(key, s, now) // without room it is answered, but not remembered
+		r.sessions.put(key, s, now) // if there is no room, the request is answered but not remembered
 	}
 	around, fresh = s.note(&s.highest, p.sequence)
 	if fresh {
@@ -222,10 +222,10 @@ func (r *Responder) note(p packet, host string, now time.Time) (around arrivals,
 	return around, true, fresh
 }
 
-// LastSeen is how long ago a probe of the region arrived here; false if none is
-// remembered. If our own probes of that region get no response, it
-// distinguishes a path that is cut in one direction from one that is cut in
-// both. Without keys any host can forge it.
+// LastSeen returns how long ago a probe of the region arrived here; false if none is
+// remembered. When this region's own probes of that region get no response, it shows
+// whether the path is cut in one direction or in both. Without keys any host can forge
+// such probes.
 func (r *Responder) LastSeen(region string) (time.Duration, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -267,7 +267,7 @@ func (r *Responder) accept(ctx context.Context) error {
 	}
 }
 
-// mayProve takes a place for a connect of a host; false if none is left.
+// mayProve reserves a place for a connect of a host; false if no place is left.
 func (r *Responder) mayProve(host string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -279,7 +279,7 @@ func (r *Responder) mayProve(host string) bool {
 	return true
 }
 
-// proved releases the place.
+// proved releases the place of a connect.
 func (r *Responder) proved(host string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

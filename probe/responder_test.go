@@ -33,7 +33,7 @@ func (s *stage) ask(from, to string, packets ...[]byte) (answers, bytes int) {
 			s.t.Fatal(err)
 		}
 		if i%100 == 99 {
-			wait(msec) // queues are bounded
+			wait(msec) // a pause, because queues are bounded
 		}
 	}
 	buf := make([]byte, 2000)
@@ -119,7 +119,7 @@ func TestReplayedRequestsGetNoResponse(t *testing.T) {
 		if n, _ := s.ask(hostA, b, at(3), at(5), at(4), at(100)); n != 4 {
 			t.Errorf("%d answers to four requests", n)
 		}
-		// 100 pushed everything up to 36 out of the window of remembered
+		// Request 100 pushed all requests up to 36 out of the window of remembered
 		// requests.
 		if n, _ := s.ask(hostC, b, at(5), at(4), at(100), at(1), at(36)); n != 0 {
 			t.Errorf("%d responses to repeated requests, or to requests too old to be remembered", n)

@@ -13,7 +13,7 @@ import (
 // send sends one due probe. Probes that may block get a goroutine.
 func (p *Prober) send(ctx context.Context, conn net.PacketConn, dials *sync.WaitGroup, d outgoing) {
 	if !d.blocks {
-		p.sendUDP(ctx, conn, d.Peer, d.addr) // the loop watches it next
+		p.sendUDP(ctx, conn, d.Peer, d.addr) // the loop's next step sees the probe
 		return
 	}
 	dials.Go(func() {
@@ -21,7 +21,7 @@ func (p *Prober) send(ctx context.Context, conn net.PacketConn, dials *sync.Wait
 			p.probeTCP(ctx, d.Peer, d.addr)
 		} else {
 			p.sendUDP(ctx, conn, d.Peer, d.addr)
-			p.wakeLoop() // so that the loop watches it
+			p.wakeLoop() // so that the loop sees the probe
 		}
 		p.releaseBlocking()
 	})
@@ -143,7 +143,7 @@ func (p *Prober) probeTCP(ctx context.Context, peer, addr string) {
 	}
 }
 
-// errUnproven: the host that accepted a connect did not prove to be the region.
+// errUnproven: the host that accepted a connect did not prove the identity of the region.
 var errUnproven = errors.New("the connect was accepted by a host without the key of the region")
 
 // prove asks the other end of a connect for a response packet as over UDP.
@@ -172,7 +172,7 @@ func (p *Prober) prove(ctx context.Context, conn net.Conn, peer string, sequence
 	return nil
 }
 
-// lateness is how late the loop is: the time since it should have been woken.
+// lateness returns how late the loop is: the time since it should have been woken.
 func (p *Prober) lateness(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -205,9 +205,9 @@ func (p *Prober) read(ctx context.Context, read receive) error {
 
 var errNotInFlight = errors.New("not an answer to a probe under way")
 
-// receiveAnswer records the probe that a packet answers. Each probe is answered
-// once: a repeated, late or forged packet finds no probe in flight. The code is
-// checked only for packets that do. waited is how long the packet waited to be
+// receiveAnswer records the probe that a packet answers. Each probe is answered once: a
+// repeated, late or forged packet finds no probe in flight. The authentication code is
+// checked only for packets that find one. waited is how long the packet waited to be
 // read.
 func (p *Prober) receiveAnswer(b []byte, now time.Time, waited time.Duration) error {
 	t, ok := ticketOf(b)

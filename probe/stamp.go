@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// maxWaited: a datagram that seems to have waited longer shows that the wall
-// clock was set.
+// maxWaited is the longest plausible wait of a datagram: a longer one shows that the
+// wall clock was set.
 const maxWaited = time.Minute
 
 // receive reads a datagram and returns how long it had waited to be read, 0 if

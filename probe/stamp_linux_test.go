@@ -10,7 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// A datagram that waits in the socket until it is read has the wait reported.
+// The wait of a datagram in the socket is reported.
 func TestWaitingInTheSocketIsKnown(t *testing.T) {
 	c, err := network.Host().ListenPacket(context.Background(), "127.0.0.1:0")
 	if err != nil {
@@ -22,7 +22,7 @@ func TestWaitingInTheSocketIsKnown(t *testing.T) {
 		t.Fatal("the kernel makes no stamps")
 	}
 	const least = 20 * time.Millisecond
-	// The kernel begins to make stamps a little after it was asked to.
+	// The kernel begins to make stamps a little after the request.
 	for tries := 0; ; tries++ {
 		before := time.Now()
 		if _, err := c.WriteTo([]byte("x"), c.LocalAddr()); err != nil {

@@ -13,9 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// A probe that does not fit waits and does not count: neither in the budget nor
-// in the method and address of the peer's next probe. Probes resume in the
-// order of their due times.
+// A probe that does not fit waits, and changes neither the budget nor the method and
+// address of the peer's next probe. Probes resume in the order of their due times.
 func TestWaitingProbesDoNotCount(t *testing.T) {
 	w := newWorld(Limits{Budget: 1000})
 	w.setPeers("a", "b", "c", "d")
@@ -42,9 +41,9 @@ func TestWaitingProbesDoNotCount(t *testing.T) {
 	}
 }
 
-// If few connects may be in flight, peers that are probed by UDP are probed as
-// if no other probe waited, and the waiting peers take turns too, however they
-// come and go.
+// If few connects may be in flight, peers that are probed by UDP are probed as if no
+// other probe waited. The waiting peers take turns, also while peers are added and
+// removed.
 func TestWaitingPeersTakeTurns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(Limits{Budget: 200, Interval: time.Duration(rapid.IntRange(1, 8).Draw(t, "interval")) * time.Second})

@@ -20,28 +20,28 @@ const (
 	// StaleIntervals without a response make an edge stale.
 	StaleIntervals = 3
 
-	// A sample is set aside if the prober's or the responder's own delay was
-	// more than this, and more than this share of the round trip.
+	// A sample is set aside if the delay of the prober or of the responder was more than
+	// this, and more than this share of the round trip.
 	delayFloor = 2 * time.Millisecond
 	delayShare = 0.05
 	// A loss is ignored if the prober itself was delayed by this much: the
 	// response may have arrived and been dropped.
 	lossDelay = 250 * time.Millisecond
 
-	// changeRun successive samples are a lasting change if all are beyond
-	// changeBy of the median before, in one direction, and beyond nine tenths
-	// of the samples before. The window then begins with them. On a steady
-	// edge, whatever its distribution, this happens once in 100,000 samples in
-	// each direction.
+	// changeRun successive samples are a lasting change if all of them differ from the
+	// earlier median by more than changeBy, in one direction, and lie beyond nine tenths
+	// of the earlier samples. The window then begins with them. On a steady edge,
+	// whatever its distribution, this happens once in 100,000 samples in each
+	// direction.
 	changeRun   = 5
 	changeBy    = 1.15
 	changeLeast = 300 * time.Microsecond
 
-	// clockSlack: a response that seems this much older than an earlier one
-	// shows that the clock was set back.
+	// clockSlack is the age that shows a set clock: if a response seems this much older
+	// than an earlier one, the clock was set back.
 	clockSlack = time.Minute
 
-	// jitterGain is that of RFC 3550, 6.4.1.
+	// jitterGain is the gain of RFC 3550, 6.4.1.
 	jitterGain = 1.0 / 16
 )
 
@@ -53,10 +53,10 @@ type Sample struct {
 	RTT    time.Duration
 	Lost   bool
 	Method string
-	// Delay by which the prober or the responder was late itself.
+	// Delay is how late the prober or the responder itself was.
 	Delay time.Duration
-	// Session and Sequence of the packet, to learn later in which direction it
-	// was lost.
+	// Session and Sequence of the packet. Later responses tell by them in which
+	// direction the packet was lost.
 	Session, Sequence uint64
 	// LostOn is the direction in which the packet was lost, if known.
 	LostOn Direction
@@ -72,8 +72,7 @@ const (
 	Return                     // the response
 )
 
-// delayed reports whether the sample says more about a busy machine than about
-// the network.
+// delayed reports whether the sample measures a busy machine rather than the network.
 func (s Sample) delayed() bool {
 	if s.Lost {
 		return s.Delay > lossDelay
@@ -90,14 +89,14 @@ type Window struct {
 	answered bool     // there was a response
 }
 
-// Add adds a sample; samples beyond WindowSize are dropped. The window starts
-// afresh with a response after the peer was unreachable, since the path may be
-// another, and after a lasting change.
+// Add adds a sample; samples beyond WindowSize are dropped. The window starts again from
+// empty after a lasting change, and at the first response of a peer that was unreachable,
+// since the path may be another.
 func (w *Window) Add(s Sample) {
 	switch {
 	case s.Lost && s.delayed():
 	case s.Lost:
-		// A loss is detected late: responses to later probes count more.
+		// A loss is detected late, so responses to later probes count more.
 		if since := w.latest.At.Sub(s.At); !w.answered || since < 0 || since > clockSlack {
 			w.lostRun++
 		}
@@ -135,7 +134,7 @@ func (w *Window) restartOnChange(method string) {
 		clean = append(clean, s.RTT)
 	}
 	if len(clean) < 2*changeRun {
-		return // the median follows as fast
+		return // the median follows equally fast
 	}
 	latest, before := clean[:changeRun], clean[changeRun:]
 	slices.Sort(before)
@@ -159,8 +158,8 @@ func (w *Window) LearnDirections(session, sequence uint64, a arrivals) {
 	}
 }
 
-// direction in which an unanswered request was lost; back counts from the
-// answered one.
+// direction returns in which direction an unanswered request was lost; back counts from
+// the answered request.
 func (a arrivals) direction(back uint64) Direction {
 	arrived, known := a.arrived(back)
 	switch {
@@ -195,8 +194,8 @@ func (w *Window) Edge(from, to string, now time.Time, interval time.Duration) to
 	return e
 }
 
-// sumUp fills in the numbers. Samples older than WindowAge count only if there
-// are no younger ones: old numbers with their age are better than none.
+// sumUp fills in the numbers. Samples older than WindowAge count only if there are no
+// younger ones: old numbers with an age are better than none.
 func (w *Window) sumUp(e *topology.Edge, now time.Time) {
 	var clean, delayed []time.Duration
 	lost, ways := 0, [...]int{DirectionUnknown: 0, Outbound: 0, Return: 0}
@@ -236,7 +235,7 @@ func (w *Window) sumUp(e *topology.Edge, now time.Time) {
 	}
 }
 
-// percentile of sorted values by nearest rank; 0 of none.
+// percentile returns a percentile of sorted values by nearest rank; 0 without values.
 func percentile(sorted []time.Duration, p float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -109,7 +109,7 @@ func TestWindowAgainstSort(t *testing.T) {
 		var at time.Duration
 		for range rapid.IntRange(1, 2*WindowSize).Draw(t, "n") {
 			at += time.Duration(rapid.IntRange(1, 20).Draw(t, "gap")) * time.Second
-			// So close together that there is no lasting change.
+			// The values are so close together that there is no lasting change.
 			s := answered(at, time.Duration(rapid.IntRange(400, 450).Draw(t, "ms"))*msec)
 			if len(all) > 0 && !all[len(all)-1].Lost && rapid.IntRange(0, 9).Draw(t, "lost") == 0 {
 				s = lost(at) // never two in a row, so that the window never restarts
@@ -170,9 +170,9 @@ func edgeAt(w *Window, at time.Duration) topology.Edge {
 	return w.Edge("a", "b", epoch.Add(at), defaultInterval)
 }
 
-// A lasting change by a fifth or more, up or down, shows in the median after
-// changeRun samples, whatever the earlier samples were. At the default interval
-// that is a quarter of a window.
+// A lasting change by a fifth or more, up or down, appears in the median after changeRun
+// samples, for any earlier samples. At the default interval that is a quarter of a
+// window.
 func TestLastingChangeShowsAfterARun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w Window
@@ -285,8 +285,8 @@ func TestLossesOfABusyProberAreSetAside(t *testing.T) {
 	}
 }
 
-// Any samples, also with absurd round trips and a clock that is set back and
-// forth, give a valid edge; and afterwards the window works as usual.
+// Any samples, also with absurd round trips and a clock that is set back and forth,
+// give a valid edge. Afterwards the window works as usual.
 func TestWindowSurvivesAbsurdSamples(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w Window

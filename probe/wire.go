@@ -59,7 +59,7 @@ type packet struct {
 	arrivals
 }
 
-// arrivals say which requests of a session arrived: bit i of bits is that of
+// arrivals say which requests of a session arrived: bit i of bits is the bit of request
 // sequence−i, for i < span.
 type arrivals struct {
 	span uint8
@@ -73,7 +73,7 @@ func regionID(name string) uint64 {
 	return h.Sum64()
 }
 
-// encode makes the packet with a key, for or by the responder of a region.
+// encode encodes the packet with a key. responder is the region that responds.
 func (p packet) encode(key []byte, responder string) []byte {
 	b := make([]byte, packetSize, packetSize+sha256.Size)
 	copy(b, magic[:])
@@ -119,7 +119,7 @@ func decode(b []byte, keys [][]byte, responder string) (p packet, key []byte, er
 	return packet{}, nil, ErrKey
 }
 
-// ticketOf reads which probe a packet is about, without checks.
+// ticketOf reads the ticket of a packet's probe, without checks.
 func ticketOf(b []byte) (t ticket, ok bool) {
 	if len(b) != packetSize {
 		return ticket{}, false
@@ -134,7 +134,7 @@ func mac(key []byte, responder string, text []byte) []byte {
 	return h.Sum(nil)[:packetSize-macOffset]
 }
 
-// signing is the key for new packets: the first one.
+// signing returns the key for new packets: the first one.
 func signing(keys [][]byte) []byte {
 	if len(keys) == 0 {
 		return nil
@@ -142,8 +142,8 @@ func signing(keys [][]byte) []byte {
 	return keys[0]
 }
 
-// note records an arrived request and returns the arrivals around it. fresh is
-// false if the request arrived before, or is too old to know. a is relative to
+// note records an arrived request and returns the arrivals around it. fresh is false if
+// the request arrived before, or is too old to tell. The bits of a are relative to
 // highest.
 func (a *arrivals) note(highest *uint64, sequence uint64) (around arrivals, fresh bool) {
 	if a.span == 0 || sequence > *highest {
@@ -168,8 +168,8 @@ func (a *arrivals) note(highest *uint64, sequence uint64) (around arrivals, fres
 	return arrivals{span: a.span - uint8(behind), bits: a.bits >> behind}, true
 }
 
-// arrived reports whether the request before the newest by back arrived; known is
-// false if the arrivals do not reach back that far.
+// arrived reports whether the request that is back numbers before the newest arrived;
+// known is false if the arrivals do not reach back that far.
 func (a arrivals) arrived(back uint64) (arrived, known bool) {
 	return back < uint64(a.span) && a.bits>>back&1 == 1, back < uint64(a.span)
 }

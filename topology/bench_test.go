@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// world has n regions over the globe with all pairs measured: the estimate from
-// locations times a detour of 0.7..1.9, so that a third of the pairs gains by a
-// relay.
+// world has n regions over the globe with all pairs measured. A round trip is the
+// estimate from locations times a detour of 0.7..1.9, so that a relay is faster for
+// a third of the pairs.
 func world(n int) *View {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var regions []Region

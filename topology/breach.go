@@ -8,15 +8,15 @@ import (
 const (
 	// MinMoveGain and MinMoveGainShare are the hysteresis of moves for
 	// latency: a gain under 10 ms, or under a third of the present round trip,
-	// is no reason to move. Ordinary routing changes bring and take away as
-	// much, and a move costs more.
+	// is no reason to move. Ordinary routing changes cause differences of this size,
+	// and a move costs more than such a gain is worth.
 	MinMoveGain      = 10 * time.Millisecond
 	MinMoveGainShare = 3
-	// BreachSustain is how much longer a bound has to be broken than kept
-	// before the breach is sustained, and kept than broken before it is healed.
-	// Probes report windows of ten minutes, in which p99 is the worst of some
-	// twenty samples. One outlier therefore raises p99 for ten minutes, and a
-	// breach has to last longer than that.
+	// BreachSustain is the lead in time of values over the bound at which a breach is
+	// sustained, and of values within the bound at which it is healed. Probes report
+	// windows of ten minutes, in which p99 is the worst of some twenty samples. One
+	// outlier therefore raises p99 for ten minutes, and a breach has to last longer
+	// than that.
 	BreachSustain = 15 * time.Minute
 	// BreachGap is how long a breach is remembered without evidence: four
 	// probes at the default interval.
@@ -29,16 +29,15 @@ func ImprovesEnough(now, then time.Duration) bool {
 	return gain >= MinMoveGain && gain >= now/MinMoveGainShare
 }
 
-// Bound is an upper bound for a distance, and what counts as evidence.
+// Bound is an upper bound for a distance, and the kinds of evidence that count.
 type Bound struct {
-	// MaxRTT is kept by round trips up to and including it.
+	// MaxRTT is the greatest round trip that keeps the bound.
 	MaxRTT time.Duration
 	// Guesses: predicted and estimated distances are evidence too.
 	Guesses bool
 	// Stale: old measurements are evidence too.
 	Stale bool
-	// Sustain is how long the balance must be over the bound; 0 =
-	// BreachSustain.
+	// Sustain is the balance at which a breach is sustained; 0 = BreachSustain.
 	Sustain time.Duration
 }
 
@@ -97,13 +96,13 @@ func (s BreachState) String() string {
 type Breach struct {
 	State BreachState
 	// Since is how long ago the bound broke: the time since State was last
-	// WithinBound. 0 while it is.
+	// WithinBound. It is 0 while State is WithinBound.
 	Since time.Duration
 	// Balance of time over and within the bound, 0..Bound.Sustain.
 	Balance time.Duration
 	// Worst distance since the bound broke.
 	Worst time.Duration
-	// Latest evidence, and SinceEvidence, its age; meaningless unless
+	// Latest is the latest evidence, and SinceEvidence its age; meaningless unless
 	// HasEvidence.
 	Latest        time.Duration
 	SinceEvidence time.Duration
@@ -112,7 +111,7 @@ type Breach struct {
 	Over bool
 }
 
-// Step takes the present distance, after the time passed since the last step.
+// Step processes the present distance, after the time passed since the last step.
 // Without evidence no time is counted, and after BreachGap the breach is
 // forgotten. Between two values on different sides of the bound the moment of
 // crossing is unknown, so that time counts for neither side. A negative passed

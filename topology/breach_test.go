@@ -95,7 +95,7 @@ func TestBreachIsSustainedAfterItsBalance(t *testing.T) {
 	}
 }
 
-// A caller that slept makes a gap, not fifteen minutes of breach.
+// A pause of the caller counts as a gap, not as fifteen minutes of breach.
 func TestBreachDoesNotCountAGap(t *testing.T) {
 	bound := topology.Bound{MaxRTT: msec}
 	b := script(topology.Breach{}, bound, ok(2*msec)).Step(bound, ok(2*msec), time.Hour)
@@ -116,8 +116,8 @@ func TestSustainIsLongerThanAProbeWindow(t *testing.T) {
 	}
 }
 
-// For any input: a breach is never sustained with less time over the bound than
-// its limit, no value leaves its range, and only evidence counts.
+// For any input: a breach is sustained only after enough time over the bound, every
+// field stays in its range, and only evidence counts.
 func TestBreachProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bound := topology.Bound{MaxRTT: 50 * msec, Sustain: 2 * time.Minute}

@@ -25,7 +25,7 @@ type loggedEdge struct {
 	sequence uint64 // 0 = never
 }
 
-// NewChangeLog starts with the edges of a view.
+// NewChangeLog returns a log that starts with the edges of a view.
 func NewChangeLog(v *View) *ChangeLog {
 	b := &ChangeLog{names: v.Names(), entries: make([]loggedEdge, len(v.regions)*len(v.regions))}
 	b.Update(v)
@@ -36,7 +36,7 @@ func NewChangeLog(v *View) *ChangeLog {
 // changes nothing if the view has other regions: a new log is needed then.
 func (b *ChangeLog) Update(v *View) bool {
 	if v == b.view || b.view != nil && v.now < b.view.now {
-		return true // logged already, or older than the logged one
+		return true // the view was logged already, or is older than the logged one
 	}
 	if b.view == nil || !sameRegions(v, b.view) {
 		if !slices.EqualFunc(b.names, v.regions, func(name string, r Region) bool { return name == r.Name }) {
@@ -67,7 +67,7 @@ func sameRegions(v, w *View) bool {
 	return len(v.regions) == len(w.regions) && (len(v.regions) == 0 || &v.regions[0] == &w.regions[0])
 }
 
-// loggedEdge returns an edge as it would be logged.
+// loggedEdge returns an edge in the form in which it is logged.
 func (v *View) loggedEdge(i, j int) loggedEdge {
 	if c := v.cell(i, j); c != nil {
 		p := loggedEdge{cell: *c, source: Measured}

@@ -14,24 +14,24 @@ const (
 	MaxFindings = 1000
 	// defaultFindings is the default limit of listed findings of a kind.
 	defaultFindings = 20
-	// DefaultMinGain: percentiles of ten minutes differ by up to a tenth from
-	// one window to the next.
+	// DefaultMinGain is a tenth: percentiles of successive windows of ten minutes
+	// differ by up to that.
 	DefaultMinGain = 0.1
-	// DefaultMinRatio and DefaultMinDelta: both directions of a round trip use
-	// the same paths, so a difference of a quarter and 10 ms is suspicious.
+	// DefaultMinRatio and DefaultMinDelta are a quarter and 10 ms: both directions of
+	// a round trip use the same paths, so such a difference is suspicious.
 	DefaultMinRatio = 1.25
 	DefaultMinDelta = 10 * time.Millisecond
-	// DefaultMinLoss is one probe in twenty.
+	// DefaultMinLoss is a loss of one probe in twenty.
 	DefaultMinLoss = 0.05
-	// minLost is how many more probes one direction must lose before the
-	// difference is more than chance.
+	// minLost is how many more probes one direction must lose than the other before
+	// the difference counts.
 	minLost = 3
 )
 
 // fibreSpeed in km/s is the speed of light in single-mode fibre with a group
-// index of 1.468 at 1,550 nm (data sheets of ITU-T G.652 fibres). The customary
-// 2/3 c is 2 % less and would call possible values impossible. No measurement
-// can be faster than this along the great circle.
+// index of 1.468 at 1,550 nm (data sheets of ITU-T G.652 fibres). No measurement
+// can be faster than this along the great circle. The customary 2/3 c is 2 % less,
+// and with it possible values would count as impossible.
 const fibreSpeed = 299792.458 / 1.468
 
 // CheckOptions are the thresholds of a check; 0 is the default of each.
@@ -40,8 +40,8 @@ type CheckOptions struct {
 	Percentile Percentile
 	// MinGain of a relay, 0..1, exclusive.
 	MinGain float64
-	// MinRatio (1..) and MinDelta of the medians of two directions; both have
-	// to be reached.
+	// MinRatio (1..) and MinDelta are thresholds for the medians of two directions;
+	// both have to be reached.
 	MinRatio float64
 	MinDelta time.Duration
 	// MinLoss is the difference of two directions' loss, 0..1.
@@ -141,8 +141,8 @@ func (v *View) Violations(p Percentile, minGain float64, limit int) Findings[Vio
 func bestRelays(m, direct, best []int64, via []int32, minGain float64) {
 	n := len(direct)
 	for j, d := range direct {
-		// Only a relay below this counts. So the comparison below nearly always
-		// fails, which the processor's branch prediction learns.
+		// Only a relay with a sum below this value counts. So the comparison in the loop
+		// nearly always fails, which the processor's branch prediction learns.
 		best[j], via[j] = 0, -1
 		if d < noWay {
 			best[j] = int64(math.Ceil(float64(d) * (1 - minGain)))
@@ -222,7 +222,7 @@ func (a Asymmetry) compareNames(b Asymmetry) int {
 	return cmp.Or(cmp.Compare(a.Slow.From, b.Slow.From), cmp.Compare(a.Slow.To, b.Slow.To))
 }
 
-// lost is the number of lost probes of the window; Samples counts the others.
+// lost returns the number of lost probes of the window; Samples counts the others.
 func lost(e Edge) float64 {
 	if e.Loss >= 1 {
 		return float64(max(e.Samples, minLost))
@@ -230,8 +230,8 @@ func lost(e Edge) float64 {
 	return float64(e.Samples) * e.Loss / (1 - e.Loss)
 }
 
-// measuredPairs calls f with both directions of each pair of which both were
-// measured, by names. f must not keep the pointers.
+// measuredPairs calls f with both edges of each pair that was measured in both
+// directions, by names. f must not keep the pointers.
 func (v *View) measuredPairs(f func(a, b *Edge)) {
 	n := len(v.regions)
 	for i := range n {
@@ -263,8 +263,8 @@ func FibreRTT(a, b Location) time.Duration {
 	return time.Duration(2 * GreatCircle(a, b) / fibreSpeed * float64(time.Second))
 }
 
-// impossible finds round trips below FibreRTT, and the fewest regions whose
-// location would explain them: greedily the region in most pairs.
+// impossible finds round trips below FibreRTT, and a small set of regions whose wrong
+// locations would explain them: repeatedly the region in most remaining pairs.
 func (v *View) impossible(limit int) (Findings[Impossible], []Suspect) {
 	found := topFindings[Impossible]{limit: limit, compare: func(a, b Impossible) int {
 		return cmp.Or(cmp.Compare(b.Light-b.RTT, a.Light-a.RTT),
@@ -303,7 +303,7 @@ func (v *View) impossible(limit int) (Findings[Impossible], []Suspect) {
 func (v *View) impossibleEdge(i, j int) (Impossible, bool) {
 	a, b := v.regions[i].Location, v.regions[j].Location
 	c := v.cell(i, j)
-	if c == nil || i == j || a == nil || b == nil || c.p50 <= 0 && c.state == Unreachable { // no response yet
+	if c == nil || i == j || a == nil || b == nil || c.p50 <= 0 && c.state == Unreachable { // no response was received yet
 		return Impossible{}, false
 	}
 	rtt := c.p50
@@ -321,8 +321,8 @@ func (v *View) impossibleEdge(i, j int) (Impossible, bool) {
 // Doubtful is a measurement that the predictor considers wrong.
 type Doubtful struct {
 	Edge Edge
-	// Guess is the prediction made without the measurement; Source None if
-	// there is none.
+	// Guess is the prediction made without the measurement; its Source is None if
+	// there is no prediction.
 	Guess Edge
 }
 
@@ -345,7 +345,7 @@ func (v *View) doubtful(limit int) Findings[Doubtful] {
 	return found.Findings
 }
 
-// String says which measurement is doubted, why, and what is expected instead.
+// String names the doubted measurement, the reason, and the expected value.
 func (x Doubtful) String() string {
 	s := fmt.Sprintf("%s → %s: %.1fms is %s", x.Edge.From, x.Edge.To, ms(x.Edge.P50), x.Edge.Doubt)
 	if x.Guess.Source != None {
@@ -354,8 +354,8 @@ func (x Doubtful) String() string {
 	return s
 }
 
-// Suspect is a region, and the number of impossible values that another
-// location of it would explain.
+// Suspect is a region whose location may be wrong, and the number of impossible values
+// that this would explain.
 type Suspect struct {
 	Region string
 	Edges  int

@@ -31,7 +31,7 @@ type CheckResult struct {
 	Doubtful Findings[Doubtful]
 }
 
-// PairCounts counts ordered pairs of regions by what is known of them.
+// PairCounts counts ordered pairs of regions by the source and state of their edge.
 type PairCounts struct {
 	Measured, Stale, Unreachable, Predicted, Estimated, Unknown int
 }
@@ -45,9 +45,8 @@ type Cut struct {
 // Unreached is a region that others cannot reach.
 type Unreached struct {
 	Region string
-	// By lists the regions that cannot reach it, by name, at most maxNamed.
-	// ByCount is the number of all of them, ReachedCount that of the regions
-	// that can.
+	// By lists the regions that cannot reach it, by name, at most maxNamed. ByCount
+	// counts all regions that cannot reach it, ReachedCount those that can.
 	By           []string
 	ByCount      int
 	ReachedCount int
@@ -113,7 +112,7 @@ func (v *View) cuts(limit int) Findings[Cut] {
 	return found.Findings
 }
 
-// unreached sorts first the regions that the most others cannot reach.
+// unreached returns the regions that others cannot reach, sorted by how many cannot.
 func (v *View) unreached(limit int) Findings[Unreached] {
 	found := topFindings[Unreached]{limit: limit, compare: func(a, b Unreached) int {
 		return cmp.Or(cmp.Compare(b.ByCount, a.ByCount), cmp.Compare(a.Region, b.Region))

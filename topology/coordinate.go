@@ -57,8 +57,8 @@ func config() *coordinate.Config {
 	return c
 }
 
-// Update learns from one round trip (0..10 s) to a peer and the coordinate that
-// the peer last reported.
+// Update updates the coordinate by one round trip (0..10 s) to a peer and the
+// coordinate that the peer last reported.
 func (t *Tracker) Update(peer string, at Coordinate, rtt time.Duration) error {
 	if _, err := t.client.Update(peer, at.serf(), rtt); err != nil {
 		return fmt.Errorf("coordinate of %s: %w", peer, err)
@@ -92,13 +92,13 @@ func (c *Coordinate) clone() *Coordinate {
 	return &d
 }
 
-// predictMaxError: coordinates with this error or more predict worse than the
-// locations.
+// predictMaxError is the error of a coordinate from which on locations predict
+// better.
 const predictMaxError = 1.0
 
-// predict is the distance of two coordinates (as coordinate.DistanceTo, without
-// its allocations) and the expected relative error: the larger one of both
-// ends.
+// predict returns the distance of two coordinates (as coordinate.DistanceTo, without
+// its allocations) and the expected relative error: the larger error of the two
+// coordinates.
 func predict(a, b *Coordinate) (rtt time.Duration, relErr float64, ok bool) {
 	if a == nil || b == nil {
 		return 0, 0, false

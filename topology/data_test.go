@@ -28,8 +28,8 @@ func TestCheckSuspectsTheWrongLocation(t *testing.T) {
 	}
 }
 
-// Between PlanetLab hosts 28 % of the pairs gain over a tenth by one relay; a
-// brute force outside this project counts 4060 of 14280.
+// Between PlanetLab hosts, one relay saves over a tenth for 28 % of the pairs. A brute
+// force outside this project counts 4060 of 14280.
 func TestViolationsOfPlanetLab(t *testing.T) {
 	f, err := os.Open("testdata/planetlab_120.txt")
 	if err != nil {

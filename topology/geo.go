@@ -18,9 +18,9 @@ const signalSpeed = 299792.458 * 4 / 9
 // routers at both ends.
 const estimateFloor = time.Millisecond
 
-// EstimateError is the stated relative error of EstimateRTT: over four of five
-// pairs of the Azure table of June 2025 have a smaller error, and the median
-// error is half of it (a test checks this).
+// EstimateError is the stated relative error of EstimateRTT. More than four of five
+// pairs of the Azure table of June 2025 have a smaller error, and the median error is
+// half of it (a test checks both).
 const EstimateError = 0.35
 
 // GreatCircle is the distance of two places along the surface in km, by the

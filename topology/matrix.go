@@ -7,9 +7,9 @@ import (
 )
 
 // Matrix collects the regions' measurements, row by row. Its views share
-// unchanged rows, so taking a view costs one step a region, and a row that
-// changes is copied once. A Matrix is for one goroutine at a time; its views
-// are safe for concurrent use.
+// unchanged rows, so taking a view costs one step per region, and a row is copied once
+// before it changes. A Matrix is for one goroutine at a time; its views are safe for
+// concurrent use.
 type Matrix struct {
 	regions []Region // by name; replaced, never changed
 	index   map[string]int
@@ -21,8 +21,8 @@ type Matrix struct {
 // stored, copied and scanned.
 type cell struct {
 	p50, p90, p99, min, jitter time.Duration
-	// seen is the time of the latest response, on the clock of Set; set is the
-	// time of the call of Set.
+	// seen is the time of the latest response, and set the time of the call of Set,
+	// both on the clock of Set.
 	seen, set         time.Duration
 	loss, out, back   uint32 // in lossUnit
 	samples, setAside uint16
@@ -33,15 +33,15 @@ type cell struct {
 
 const lossUnit = 1e-9
 
-// methods by number.
+// methods lists the methods of probing, by number.
 var methods = []string{"", "udp", "tcp", "connect"}
 
 // NewMatrix returns a matrix without regions.
 func NewMatrix() *Matrix { return &Matrix{} }
 
-// SetRegions replaces the regions; of regions with the same name the last one
-// counts. Measurements between regions that stay are kept. Invalid coordinates
-// are dropped. It keeps no reference to its argument.
+// SetRegions replaces the regions. If several have the same name the last one counts.
+// Measurements between regions that remain are kept. Invalid coordinates are dropped.
+// SetRegions keeps no reference to its argument.
 func (m *Matrix) SetRegions(regions []Region) {
 	byName := make(map[string]Region, len(regions))
 	for _, r := range regions {
@@ -94,9 +94,8 @@ func (m *Matrix) SetCoordinate(region string, c *Coordinate) {
 	}
 }
 
-// Set stores a measured edge. Its Age counts back from now, which is on any
-// clock that all calls share. Edges that were not measured or whose ends are
-// unknown are ignored.
+// Set stores a measured edge. Its Age is relative to now, a time on a clock that all
+// calls share. Edges that were not measured or whose ends are unknown are ignored.
 func (m *Matrix) Set(e Edge, now time.Duration) {
 	i, okFrom := m.index[e.From]
 	j, okTo := m.index[e.To]
@@ -118,7 +117,7 @@ func (m *Matrix) Clear(region string) {
 	}
 }
 
-// row returns a row that may be written to.
+// row returns a writable row.
 func (m *Matrix) row(i int) []cell {
 	switch {
 	case m.rows[i] == nil:
@@ -211,8 +210,8 @@ func lossOf(share float64) uint32 {
 	return uint32(min(share, 1)/lossUnit + 0.5)
 }
 
-// share is the inverse of lossOf. The division, unlike a product, is exact for
-// 0.1.
+// share converts a stored loss back to 0..1. The division, unlike a product, is exact
+// for 0.1.
 func share(loss uint32) float64 { return float64(loss) / (1 / lossUnit) }
 
 func count(n int) uint16 { return uint16(min(max(n, 0), 1<<16-1)) }

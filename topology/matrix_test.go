@@ -117,7 +117,7 @@ func TestASuspectMeasurementNeverShortensADistance(t *testing.T) {
 	m := NewMatrix()
 	m.SetRegions([]Region{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "z"}})
 	for _, e := range []Edge{
-		measured("a", "b", 1, OK), measured("b", "a", 1, OK), // too short to be true
+		measured("a", "b", 1, OK), measured("b", "a", 1, OK), // impossibly short
 		measured("a", "c", 900, OK), measured("c", "a", 900, OK), // too long
 	} {
 		m.Set(e, 0)
@@ -146,9 +146,9 @@ func TestASuspectMeasurementNeverShortensADistance(t *testing.T) {
 	}
 }
 
-// TestChangeLogIsCompleteForEveryReader: a reader that reads the log from time
-// to time, from its last sequence, has the same edges as one that reads all at
-// once, and they are close to the matrix.
+// TestChangeLogIsCompleteForEveryReader: one reader reads the log repeatedly, each time
+// from its last sequence. Another reads everything once. Both have the same edges, and
+// these are close to the matrix.
 func TestChangeLogIsCompleteForEveryReader(t *testing.T) {
 	const n = 5
 	names := []string{"a", "b", "c", "d", "e"}

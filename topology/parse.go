@@ -34,14 +34,14 @@ type Cell struct {
 }
 
 // Cells are the round trips in the order of the file, without blanks. Unlike a
-// Table they may have a pair several times, and impossible values.
+// Table, Cells may have several values for a pair, and impossible values.
 type Cells struct {
 	Regions []string
 	Cells   []Cell
 }
 
 // ParseMatrix reads the format of ParseTable, but accepts every number: the
-// caller decides which can be a round trip. The error is ErrTable.
+// caller decides which numbers can be a round trip. The error is ErrTable.
 func ParseMatrix(r io.Reader) (*Cells, error) {
 	in, err := newCSV(r)
 	if err != nil {
@@ -229,7 +229,7 @@ func (m *Cells) add(from, to int, cell, least string, line int) error {
 			continue
 		}
 		v, err := strconv.ParseFloat(text, 64)
-		if err != nil && !errors.Is(err, strconv.ErrRange) { // out of range is infinite: a number, though an impossible one
+		if err != nil && !errors.Is(err, strconv.ErrRange) { // a number out of range counts as infinite, which is an impossible value
 			return fmt.Errorf("%w: line %d: %s to %s: %.64q is not a number of milliseconds", ErrTable, line, m.Regions[from], m.Regions[to], text)
 		}
 		*field.into = v
@@ -252,23 +252,23 @@ func newCSV(r io.Reader) (*csv.Reader, error) {
 	return in, nil
 }
 
-// encodings by their byte order marks, the longer marks first.
+// encodings by their byte order marks, longer marks first.
 var encodings = []struct{ mark, name string }{
 	{"\xff\xfe\x00\x00", "UTF-32"}, {"\x00\x00\xfe\xff", "UTF-32"}, {"\xff\xfe", "UTF-16"}, {"\xfe\xff", "UTF-16"},
 }
 
-// utf8Text is the text without its byte order mark. A text in another encoding,
-// as spreadsheets write it, is refused with the encoding's name. The error is
+// utf8Text returns the text without its byte order mark. A text in another encoding,
+// such as spreadsheets write, is refused with the name of the encoding. The error is
 // ErrTable.
 func utf8Text(r io.Reader) (io.Reader, error) {
 	text := bufio.NewReader(r)
-	begin, _ := text.Peek(4) // the caller meets read errors when it reads
+	begin, _ := text.Peek(4) // the caller gets read errors when it reads
 	for _, e := range encodings {
 		if strings.HasPrefix(string(begin), e.mark) {
 			return nil, fmt.Errorf("%w: line 1: the file is in %s: convert it to UTF-8, such as with iconv -f %[2]s -t UTF-8", ErrTable, e.name)
 		}
 	}
-	// Without a mark: a table usually begins with ASCII characters.
+	// The text has no mark. A table usually begins with ASCII characters.
 	if strings.Contains(string(begin), "\x00") {
 		return nil, fmt.Errorf("%w: line 1: the file has zero bytes, so it is not text, or it is in UTF-16: convert it to UTF-8", ErrTable)
 	}

@@ -10,9 +10,9 @@ import (
 const (
 	// MaxPaths bounds PathOptions.K.
 	MaxPaths = 16
-	// DefaultRelays is the default bound on the relays of a path. On the Azure
-	// table one relay finds nearly all of the gain, and up to two relays are an
-	// array scan.
+	// DefaultRelays is the default bound on the relays of a path. On the Azure table
+	// one relay achieves nearly all of the gain, and up to two relays can be searched
+	// by an array scan.
 	DefaultRelays = 2
 	// NoRelays as PathOptions.MaxRelays allows only the direct edge.
 	NoRelays = -1
@@ -23,7 +23,7 @@ const (
 // PathOptions select paths. The zero value selects the best path by pure
 // latency over at most DefaultRelays relays.
 type PathOptions struct {
-	// K is how many paths, 1..MaxPaths; clamped.
+	// K is the number of paths, 1..MaxPaths; clamped.
 	K int
 	// MaxRelays bounds the relays of a path: 1..MaxRelays, NoRelays, or 0 for
 	// DefaultRelays; clamped. Beyond DefaultRelays a search takes about ten
@@ -54,18 +54,18 @@ type Path struct {
 	// Upper is RTT with each prediction or estimate at the upper end of its
 	// expected error; equal to RTT if everything was measured.
 	Upper time.Duration
-	// Cost by which the path was chosen, part by part. Cost.RTT is RTT.
+	// Cost is the cost by which the path was chosen, in parts. Cost.RTT is RTT.
 	Cost Cost
-	// UnknownLoad lists the regions whose load counts by the weights and is not
-	// known: they count as idle.
+	// UnknownLoad lists the regions whose load has a weight and is not known: they
+	// count as idle.
 	UnknownLoad []string
-	// Source is the least trusted one along the path.
+	// Source is the least trusted source along the path.
 	Source Source
-	// State is the worst one along the path: unknown if an edge was not
+	// State is the worst state along the path: unknown if an edge was not
 	// measured, stale if one is stale.
 	State State
-	// Doubts are the doubted measurements along the path. Such an edge counts
-	// with the longer one of its measurement and its prediction.
+	// Doubts are the doubted measurements along the path. For such an edge the longer
+	// value of measurement and prediction counts.
 	Doubts []Doubt
 }
 
@@ -95,8 +95,8 @@ func (p Path) String() string {
 	return s
 }
 
-// noWay is the cost of an edge that cannot be used; sums of a few, shifted by
-// relayBits, do not overflow. maxHop bounds the cost of one edge, so that
+// noWay is the cost of an edge that cannot be used; sums of a few such costs, shifted
+// by relayBits, do not overflow. maxHop bounds the cost of one edge, so that
 // nonsensical round trips beyond an hour do not overflow either.
 const (
 	noWay     = int64(1) << 50
@@ -153,7 +153,7 @@ func NewRouter(v *View, p Percentile) *Router {
 		costs[k], trust[k] = noWay, levels
 		switch c := v.cell(i, j); {
 		case i == j:
-		case c != nil && v.doubts[k] == "": // the common case in a large view, without making an Edge
+		case c != nil && v.doubts[k] == "": // the common case in a large view, handled without making an Edge
 			trust[k] = Edge{Source: Measured, State: v.stateOf(c)}.level()
 			costs[k] = hopCost(c.rtt(p))
 		default:
@@ -216,15 +216,14 @@ func (v *View) roundTrips(p Percentile) []int64 {
 
 func hopCost(d time.Duration) int64 { return min(max(int64(d), 0), maxHop) }
 
-// Paths returns the K best loopless paths from one region to another: the
-// cheapest first, then the one with fewer relays, then by names; fewer if there
-// are fewer. Unreachable edges and edges without a value are not used. Stale
-// edges are used only if there is no path without them, since they may be
-// broken, and not if the opposite direction is unreachable. Predictions and
-// estimates are used only if there is no measured path: otherwise the most
-// optimistic of many guesses would beat every measurement. All paths of a
-// result may use the level of trust that the best one needs. A region has cost
-// 0 from itself. Errors are ErrUnknownRegion and ErrWeights.
+// Paths returns the K best loopless paths from one region to another, or fewer if there
+// are fewer. They are sorted by cost, then by the number of relays, then by names.
+// Unreachable edges and edges without a value are not used. Stale edges are used only
+// if there is no path without them, since they may be broken, and not if the opposite
+// direction is unreachable. Predictions and estimates are used only if there is no
+// measured path: otherwise the most optimistic of many guesses would beat every
+// measurement. All paths of a result may use the level of trust that the best one
+// needs. A region has cost 0 from itself. Errors are ErrUnknownRegion and ErrWeights.
 func (r *Router) Paths(from, to string, o PathOptions) ([]Path, error) {
 	i, ok := r.view.index[from]
 	if !ok {

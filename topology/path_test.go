@@ -75,9 +75,9 @@ func knownWorldGen(t *rapid.T, n int) knownWorld {
 	return w
 }
 
-// effective is the edge that a path may use: for a doubted edge the longer one
-// of measurement and prediction. Trust is 0 for a fresh measurement, 1 for a
-// stale one, 2 and 3 for guesses, and 9 for an edge that cannot be used.
+// effective returns the edge that a path may use: for a doubted edge, the longer value
+// of measurement and prediction. Trust is 0 for a fresh measurement, 1 for a stale one,
+// 2 and 3 for guesses, and 9 for an edge that cannot be used.
 func (w knownWorld) effective(from, to string) (e Edge, trust int) {
 	guess, trust := Edge{From: from, To: to}, 9
 	if rtt, relErr, ok := w.guesses.RTT(w.guesses.Number(from), w.guesses.Number(to)); ok {
@@ -107,9 +107,9 @@ func (w knownWorld) location(name string) *Location {
 	return r.Location
 }
 
-// paths is the brute force: all loopless paths over edges up to some trust with
-// at most so many relays, with costs by the documented formula, in the
-// documented order; for the lowest trust that gives a path.
+// paths returns all loopless paths with at most the given number of relays, by brute
+// force, with costs by the documented formula and in the documented order. It uses the
+// lowest trust that gives a path.
 func (w knownWorld) paths(from, to string, p Percentile, relays int, weights Weights) []Path {
 	var found []Path
 	for most := 0; most <= 3 && len(found) == 0; most++ {
@@ -140,7 +140,7 @@ func (w knownWorld) paths(from, to string, p Percentile, relays int, weights Wei
 	return found
 }
 
-// over is the path with one more edge.
+// over returns the path with one more edge.
 func (path Path) over(e Edge, trust int, p Percentile, w Weights) Path {
 	path.Regions, path.Doubts = append(slices.Clone(path.Regions), e.To), slices.Clone(path.Doubts)
 	path.RTT += e.RTT(p)

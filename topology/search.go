@@ -10,13 +10,13 @@ type search struct {
 	buffer      []int64
 }
 
-// way is a path by indices of regions.
+// way is a path, by the indices of its regions.
 type way struct {
 	cost  int64
 	nodes []int
 }
 
-// row is the cost from region a to each region; valid until the next call.
+// row returns the cost from region a to each region; valid until the next call.
 func (s *search) row(a int) []int64 {
 	row := s.cost[a*s.n : (a+1)*s.n]
 	if s.w == nil {
@@ -37,9 +37,9 @@ func (s *search) row(a int) []int64 {
 	return s.buffer
 }
 
-// scan tries every way over at most two relays. Ways come in the order of
-// relays and names, and only a cheaper one replaces another, so that order
-// breaks ties.
+// scan tries every way over at most two relays. It tries them in the order of relays
+// and names, and only a cheaper way replaces another one, so that this order breaks
+// ties.
 func (s *search) scan(k, relays int) []way {
 	type short struct {
 		cost int64
@@ -98,8 +98,8 @@ func (s *search) scan(k, relays int) []way {
 	return ways
 }
 
-// column is the cost from each region to b; noWay from both ends of the search,
-// which cannot be relays.
+// column returns the cost from each region to b. It is noWay for both ends of the
+// search, which cannot be relays.
 func (s *search) column(b int) []int64 {
 	column := make([]int64, s.n)
 	for a := range column {
@@ -158,9 +158,9 @@ func (c class) compare(d class) int {
 	return slices.Compare(c.nodes, d.nodes)
 }
 
-// bestOf is the best way of a class: by cost, then relays, then names. Cost and
-// hops are compared as one number, so a way with a loop never wins: without the
-// loop it has fewer hops at no more cost.
+// bestOf returns the best way of a class: by cost, then relays, then names. Cost and
+// hops are compared as one number, so a way with a loop never wins: without the loop
+// it would have fewer hops at no higher cost.
 func (s *search) bestOf(prefix, banned []int, relays int) (way, bool) {
 	hops := relays + 1 - (len(prefix) - 1)
 	if hops < 1 {
@@ -201,8 +201,8 @@ func (s *search) bestOf(prefix, banned []int, relays int) (way, bool) {
 	}
 }
 
-// step returns the cost of going on to the best next region, and that region,
-// the first of equal ones; -1 if there is none.
+// step returns the cost of continuing to the best next region, and that region, the
+// first among equals; -1 if there is none.
 func step(row, left []int64, banned []int) (int64, int) {
 	best, next := noWay<<relayBits, -1
 	left = left[:len(row)]

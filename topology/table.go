@@ -67,9 +67,8 @@ func (t *Table) Regions() []string { return slices.Clone(t.regions) }
 // Has reports whether the table names the region.
 func (t *Table) Has(region string) bool { _, ok := t.index[region]; return ok }
 
-// RTT is the directed round trip, false where the table has a blank or no such
-// region. A region has the distance 0 from itself unless the table has another
-// value.
+// RTT returns the directed round trip, false if the table has a blank or no such
+// region. A region has the distance 0 from itself unless the table has another value.
 func (t *Table) RTT(from, to string) (time.Duration, bool) {
 	i, okFrom := t.index[from]
 	j, okTo := t.index[to]
@@ -124,7 +123,7 @@ func (t *Table) Fill(locate func(region string) (Location, bool)) *Table {
 }
 
 // Edges returns the table's cells as measured edges with one value for every
-// percentile; for tests and what-ifs.
+// percentile, for tests and experiments.
 func (t *Table) Edges() []Edge {
 	var edges []Edge
 	for _, from := range t.regions {

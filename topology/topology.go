@@ -50,8 +50,8 @@ const (
 	OK
 	// Stale: measured, but the latest response is old.
 	Stale
-	// Unreachable: the latest probes got no response. The numbers, if any, are
-	// from before.
+	// Unreachable: the latest probes got no response. The numbers, if any, come from
+	// earlier probes.
 	Unreachable
 )
 
@@ -132,7 +132,7 @@ type Edge struct {
 	// Samples is the number of round trips behind the percentiles.
 	Samples int
 	// SetAside is the number of samples of the window that do not count because
-	// the prober or the responder was late itself.
+	// the prober or the responder itself was delayed.
 	SetAside int
 	// Age is the time since the latest response; 0 if Source is not Measured.
 	Age time.Duration
@@ -143,8 +143,8 @@ type Edge struct {
 	// From: the way to To is cut or To does not respond, but the way back
 	// works.
 	ReverseReachable bool
-	// Error is the expected relative error of a predicted or estimated value,
-	// 0.. (0.2 = 20 %).
+	// Error is the expected relative error of a predicted or estimated value, ≥ 0
+	// (0.2 = 20 %).
 	Error float64
 	// Doubt says why a measurement is probably wrong; empty if it is not
 	// doubted.

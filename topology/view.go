@@ -18,7 +18,7 @@ type View struct {
 	// is stale, whatever its state was; 0 = never.
 	now, stale time.Duration
 	predictor  Predictor
-	number     []int          // of each region in the predictor; -1 = unknown there
+	number     []int          // number of each region in the predictor; -1 = unknown there
 	doubts     map[int]string // from*n+to → why
 }
 
@@ -30,7 +30,7 @@ type Predictor interface {
 	// it.
 	Number(region string) int
 	// RTT returns the round trip of two regions by number, and its expected
-	// relative error, 0..; false if nothing can be predicted.
+	// relative error, ≥ 0; false if nothing can be predicted.
 	RTT(i, j int) (rtt time.Duration, relErr float64, ok bool)
 	// Doubts lists the doubted measurements.
 	Doubts() []Doubt
@@ -44,9 +44,9 @@ func (d Doubt) String() string {
 	return fmt.Sprintf("%s → %s as measured is %s", d.From, d.To, d.Why)
 }
 
-// NewView builds a view. Of regions or edges given twice the last one counts.
-// Edges whose ends are not among the regions, edges of state Unknown and
-// invalid coordinates are left out. It keeps no reference to its arguments.
+// NewView builds a view. If a region or an edge is given twice, the last one counts.
+// Edges whose ends are not among the regions, edges of state Unknown and invalid
+// coordinates are left out. NewView keeps no reference to its arguments.
 func NewView(regions []Region, edges []Edge) *View {
 	m := NewMatrix()
 	m.SetRegions(regions)
@@ -56,8 +56,8 @@ func NewView(regions []Region, edges []Edge) *View {
 	return m.View(0, 0, nil)
 }
 
-// Regions returns the regions by name. The caller must not change what their
-// pointers and maps refer to.
+// Regions returns the regions by name. The caller must not change the values behind
+// their pointers and maps.
 func (v *View) Regions() []Region { return slices.Clone(v.regions) }
 
 // Names returns the regions' names in order.
@@ -78,11 +78,10 @@ func (v *View) Region(name string) (Region, bool) {
 	return v.regions[i], true
 }
 
-// Edge returns the best knowledge of from → to: measured, otherwise predicted
-// by the predictor, otherwise from coordinates, otherwise estimated from
-// locations, otherwise of source None. A region has the distance 0 from itself
-// unless it was measured. A doubted measurement is returned as measured, with
-// its doubt.
+// Edge returns the most trusted edge from → to: measured, otherwise predicted by the
+// predictor, otherwise predicted from coordinates, otherwise estimated from locations,
+// otherwise of source None. A region has the distance 0 from itself unless it was
+// measured. A doubted measurement is returned as measured, with its doubt.
 func (v *View) Edge(from, to string) Edge {
 	i, okFrom := v.index[from]
 	j, okTo := v.index[to]
@@ -106,7 +105,7 @@ func (v *View) edge(i, j int) Edge {
 	return v.guessed(i, j)
 }
 
-// measured returns the edge as measured, if it was.
+// measured returns the edge as measured; false if it was not measured.
 func (v *View) measured(i, j int) (Edge, bool) {
 	c := v.cell(i, j)
 	if c == nil {
@@ -120,7 +119,7 @@ func (v *View) measured(i, j int) (Edge, bool) {
 	return e, true
 }
 
-// cell is nil if the edge was not measured.
+// cell returns the stored measurement; nil if the edge was not measured.
 func (v *View) cell(i, j int) *cell {
 	if row := v.rows[i]; row != nil && row[j].state != Unknown {
 		return &row[j]
@@ -178,9 +177,10 @@ func (e Edge) guess(source Source, rtt time.Duration, relErr float64) Edge {
 	return e
 }
 
-// Distance of two regions at a percentile: the worse direction. Regions that
-// are unreachable in one direction are unreachable. If only one direction was
-// measured, its round trip is the distance: it has crossed both ways.
+// Distance returns the distance of two regions at a percentile: that of the worse
+// direction. Regions that are unreachable in one direction are unreachable. If only one
+// direction was measured, its round trip is the distance, since a round trip uses both
+// ways.
 func (v *View) Distance(a, b string, p Percentile) Distance {
 	i, okA := v.index[a]
 	j, okB := v.index[b]
@@ -212,8 +212,8 @@ func worse(a, b Distance) Distance {
 		}
 		return a
 	}
-	// For equal round trips the less certain one, so that the result does not
-	// depend on the order.
+	// Of equal round trips the less certain one counts, so that the result does not depend
+	// on the order.
 	if cmp.Or(cmp.Compare(a.RTT, b.RTT), cmp.Compare(a.State, b.State),
 		cmp.Compare(a.Age, b.Age), cmp.Compare(a.Error, b.Error)) < 0 {
 		return b

@@ -99,7 +99,7 @@ func TestDistanceIsTheWorseDirection(t *testing.T) {
 		{"a", "b", 50, "90.0ms (stale, 3s old)"},
 		{"b", "a", 99, "110.0ms (stale, 3s old)"},
 		{"b", "a", 0, "90.0ms (stale, 3s old)"},
-		{"a", "d", 90, "40.0ms"}, // one direction measured: its value
+		{"a", "d", 90, "40.0ms"}, // only one direction was measured: its value counts
 		{"d", "a", 50, "30.0ms"},
 		{"b", "d", 50, "unreachable"}, // although b → d works
 		{"c", "d", 50, "unknown"},

@@ -28,11 +28,11 @@ const (
 type Load struct {
 	// CPUMean is the mean utilisation of the region's CPUs, 0..1.
 	CPUMean float64
-	// CPUVariance of that utilisation over time, 0..0.25.
+	// CPUVariance is the variance of that utilisation over time, 0..0.25.
 	CPUVariance float64
-	// QueueMean is the mean length of the region's virtual queue, 0..
+	// QueueMean is the mean length of the region's virtual queue, ≥ 0.
 	QueueMean float64
-	// QueueVariance of that length, 0..
+	// QueueVariance is the variance of that length, ≥ 0.
 	QueueVariance float64
 }
 
@@ -55,9 +55,8 @@ func (l Load) busy() float64 {
 	return (rho + variance/rho) / (1 - rho) / 2 // the formula above without ρ², which would underflow
 }
 
-// queue is the mean length plus one standard deviation. By Cantelli's
-// inequality the queue is longer than that at most half of the time, whatever
-// its distribution.
+// queue returns the mean length plus one standard deviation. By Cantelli's inequality
+// the queue is longer than that at most half of the time, whatever its distribution.
 func (l Load) queue() float64 { return l.QueueMean + math.Sqrt(l.QueueVariance) }
 
 func (l Load) check() error {
@@ -101,16 +100,16 @@ type Weights struct {
 	// Loads by region. A region without a load counts as idle, and the path
 	// lists it. Regions that the view does not have are ignored.
 	Loads map[string]Load
-	// Links, at most MaxLinks. Of a link given twice the last one counts. Links
-	// of regions that the view does not have are ignored.
+	// Links, at most MaxLinks. If a link is given twice the last one counts. Links of
+	// regions that the view does not have are ignored.
 	Links []LinkWeight
 }
 
-// Cost of a path, part by part.
+// Cost is the cost of a path, in parts.
 type Cost struct {
 	// RTT is the sum of the round trips.
 	RTT time.Duration
-	// Links is the part of the link factors; negative for preferred links.
+	// Links is the effect of the link factors; negative for preferred links.
 	Links time.Duration
 	// CPU and Queue are the parts of the load.
 	CPU, Queue time.Duration
@@ -140,7 +139,7 @@ func (c Cost) String() string {
 // effect.
 type compiledWeights struct {
 	price []int64 // CPU and queue, by region; nil if load does not count
-	cpu   []int64 // the CPU's part of it
+	cpu   []int64 // the CPU part of price
 	known []bool  // the load is known
 	links map[int][]link
 }
@@ -150,7 +149,7 @@ type link struct {
 	factor float64
 }
 
-// extra is the cost that a link adds to a round trip.
+// extra returns the cost that a link adds to a round trip.
 func (l link) extra(rtt int64) int64 {
 	return min(int64(math.Round(float64(rtt)*l.factor)), maxHop) - rtt
 }

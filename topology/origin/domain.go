@@ -43,8 +43,8 @@ type Table struct {
 	wildcard map[string]Record // by the part after "*."
 }
 
-// NewTable checks at most MaxRecords records. It keeps their slices: the caller
-// must not change them.
+// NewTable makes a table of at most MaxRecords records, which it checks. It keeps their
+// slices: the caller must not change them.
 func NewTable(records []Record) (*Table, error) {
 	if len(records) > MaxRecords {
 		return nil, fmt.Errorf("%w: %d domain records, at most %d", ErrTooMany, len(records), MaxRecords)

@@ -53,23 +53,23 @@ type Policy struct {
 	// Paths are the options of the paths; K is ignored.
 	Paths topology.PathOptions
 	// MinRelayGain is the least gain of a relay, 0..1 of the direct path's
-	// cost, if a direct path is trusted as much; 0 is topology.DefaultMinGain.
+	// cost, if a direct path has the same level of trust; 0 is topology.DefaultMinGain.
 	MinRelayGain float64
-	// MaxRTT refuses origins that may be further away; 0 is no limit. Guesses
-	// count with the upper end of their error.
+	// MaxRTT refuses origins that may be further away; 0 is no limit. Predictions and
+	// estimates count with the upper end of their error.
 	MaxRTT time.Duration
-	// NoGuesses refuses paths that were not measured. It ignores the first leg
-	// of a client on the map, which is always an estimate.
+	// NoGuesses refuses paths that were not measured. The first leg of a client on the
+	// map is always an estimate, and is not refused.
 	NoGuesses bool
-	// Current origin of the client. It stays unless another one is worth a move
-	// (topology.WorthMoving). Empty: none.
+	// Current is the present origin of the client. It stays unless another one is
+	// worth a move (topology.WorthMoving). Empty: none.
 	Current string
 }
 
 // Candidate is an origin as seen from the client.
 type Candidate struct {
 	Origin
-	// Distance is the direct one between client and origin, in the worse
+	// Distance is the direct distance between client and origin, in the worse
 	// direction.
 	Distance topology.Distance
 	// Access is the leg from a client's location to Path's first region.
@@ -83,14 +83,14 @@ type Candidate struct {
 	Score time.Duration
 	// Refused: the origin cannot or must not serve this client.
 	Refused bool
-	// Why explains the candidate's place.
+	// Why explains the candidate's rank.
 	Why string
 }
 
 // Choice is the origin that serves a client.
 type Choice struct {
-	// Candidate is the chosen one. Its Region is empty if no origin can serve;
-	// Why says so.
+	// Candidate is the chosen candidate. If no origin can serve, its Region is empty and
+	// Why gives the reason.
 	Candidate
 	// Others are the other candidates in order of preference; refused ones come
 	// last, by name.
@@ -168,13 +168,13 @@ type start struct {
 	upper time.Duration
 }
 
-// enters says where the path of a client on the map begins, and how far away
-// that is; empty for a client in a region.
+// enters says where the path of a client on the map begins, and how far away that
+// region is; empty for a client in a region.
 func (s start) enters() string {
 	switch {
 	case s.upper == 0:
 		return ""
-	case s.access.RTT >= s.upper: // at a high percentile
+	case s.access.RTT >= s.upper: // true at a high percentile
 		return fmt.Sprintf("enters at %s, at most %s (%s) away; ", s.region, round(s.upper), s.access.Source)
 	}
 	return fmt.Sprintf("enters at %s, %s (%s, up to %s) away; ", s.region, round(s.access.RTT), s.access.Source, round(s.upper))
@@ -250,7 +250,7 @@ func evaluate(r *topology.Router, c Client, starts []start, o Origin, p Policy) 
 	return out, nil
 }
 
-// refusal of the shortest path, which is the most informative one.
+// refusal is the reason of the shortest refused path, which helps the reader most.
 type refusal struct {
 	rtt time.Duration
 	why string
@@ -262,7 +262,7 @@ func (r *refusal) least(rtt time.Duration, why string) {
 	}
 }
 
-// nowhere says why no path was found.
+// nowhere explains why no path was found.
 func nowhere(starts []start, direct topology.Distance) string {
 	var from []string
 	for _, s := range starts {
@@ -302,7 +302,7 @@ func way(r *topology.Router, from, to string, p Policy) (topology.Path, string, 
 	switch {
 	case direct.Source != best.Source:
 		return best, fmt.Sprintf("by relay, the direct way is only %s: %s", direct.Source, best), nil
-	case direct.State != best.State: // by the order of paths the best one is trusted more
+	case direct.State != best.State: // in the order of paths, the best one has a higher level of trust
 		return best, fmt.Sprintf("by relay, the direct way is %s: %s", direct.State, best), nil
 	}
 	if float64(costOf(best)) >= (1-p.MinRelayGain)*float64(costOf(direct)) {
@@ -311,8 +311,8 @@ func way(r *topology.Router, from, to string, p Policy) (topology.Path, string, 
 	return best, fmt.Sprintf("by relay %s instead of %s", best, round(direct.RTT)), nil
 }
 
-// costOf is the cost of a path with its guesses at the upper end of their
-// error, so that an optimistic guess does not win against a measurement.
+// costOf returns the cost of a path, with predictions and estimates at the upper end of
+// their error, so that an optimistic guess does not win against a measurement.
 func costOf(p topology.Path) time.Duration { return p.Upper + p.Cost.Total() - p.Cost.RTT }
 
 func checkOrigins(origins []Origin) error {

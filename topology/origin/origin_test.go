@@ -29,8 +29,9 @@ func both(a, b string, millis int, state topology.State) []topology.Edge {
 	return []topology.Edge{e, f}
 }
 
-// router: sgp reaches far only over a relay, cannot reach shut, and has never
-// measured new, which is in Tokyo like tyo.
+// router returns a router over a small matrix. From the region "sgp", the region "far" is
+// nearest over a relay, "shut" cannot be reached, and "new" was never measured. "new" is
+// in Tokyo, as is "tyo".
 func router() *topology.Router {
 	var edges []topology.Edge
 	for _, e := range [][]topology.Edge{
@@ -98,7 +99,7 @@ func TestChooseExplainsEachOrigin(t *testing.T) {
 	}
 }
 
-// Equal scores: the nearer one, then by name.
+// Origins with equal scores are ordered by cost, then by name.
 func TestEqualScoresAreOrderedByCostThenName(t *testing.T) {
 	var edges []topology.Edge
 	for _, e := range [][]topology.Edge{both("x", "c", 50, topology.OK), both("x", "b", 50, topology.OK), both("x", "a", 100, topology.OK)} {

@@ -40,15 +40,15 @@ const (
 	// placeKM: a location marks a city, and the machines are somewhere around
 	// it.
 	placeKM = 100
-	// oddFactor and oddMS bound the difference of two measurements of one pair.
-	// If both are exceeded one measurement must be wrong.
+	// oddFactor and oddMS bound the difference of two measurements of one pair. If a
+	// difference exceeds both, one measurement must be wrong.
 	oddFactor, oddMS = 3, 20
-	// farFactor and farMS are the same for bounds from third regions: on the
-	// Internet detours of twice the shortest path are common, of four times
-	// rare.
+	// farFactor and farMS are the same bounds for values from third regions: on the
+	// Internet detours of twice the shortest path are common, detours of four times
+	// are rare.
 	farFactor, farMS = 4, 100
-	// minWitnesses and maxWitnesses bound the third regions that are compared.
-	// With fewer witnesses only a difference of fewMS counts: seconds among
+	// minWitnesses and maxWitnesses bound the third regions that are compared. With
+	// fewer witnesses only a difference of fewMS counts, as between seconds and
 	// milliseconds.
 	minWitnesses, maxWitnesses = 5, 64
 	fewMS                      = 1000
@@ -107,7 +107,7 @@ func Clean(regions int, samples []Sample, locations []*topology.Location) ([]Pai
 	return pairs, rejected
 }
 
-// flaw returns why the sample is impossible by itself, "" if it is possible.
+// flaw returns why the sample alone is impossible, "" if it is possible.
 func (s Sample) flaw(regions int) Flaw {
 	switch {
 	case s.From < 0 || s.To < 0 || s.From >= regions || s.To >= regions:
@@ -134,9 +134,9 @@ func compareEnds(x, y Sample) int {
 	return max(x.From, x.To) - max(y.From, y.To)
 }
 
-// withoutTooFast rejects samples that are faster than light in fibre. If a
-// region has three such samples, and they are a quarter of its samples, its
-// location is considered wrong and they are kept.
+// withoutTooFast rejects samples that are faster than light in fibre. If a region has
+// at least three such samples, and they are a quarter of its samples, its location is
+// considered wrong and the samples are kept.
 func withoutTooFast(regions int, samples []Sample, good []int, locations []*topology.Location, reject func(int, Flaw)) []int {
 	if len(locations) < regions {
 		return good
@@ -173,11 +173,11 @@ func odd(x, y float64) bool {
 // dispute is a pair whose directions contradict each other.
 type dispute struct {
 	short, long     Pair
-	shortOf, longOf []int // their samples
+	shortOf, longOf []int // the samples of the shorter and of the longer direction
 }
 
-// merge makes one value of the samples of a pair. The median of an even number
-// is the lower middle one, because errors make a round trip longer.
+// merge makes one value from the samples of a pair. The median of an even number is the
+// lower middle one, because errors make a round trip longer.
 func merge(samples []Sample, of []int, reject func(int, Flaw)) (Pair, *dispute) {
 	p := Pair{A: min(samples[of[0]].From, samples[of[0]].To), B: max(samples[of[0]].From, samples[of[0]].To)}
 	var ways [2][]int // A to B, B to A
@@ -220,8 +220,8 @@ func merge(samples []Sample, of []int, reject func(int, Flaw)) (Pair, *dispute) 
 	return p, nil
 }
 
-// resolveDisputes decides by third regions which direction of a pair is right.
-// If they do not tell, the shorter one is.
+// resolveDisputes decides by third regions which direction of a pair is right. If they
+// do not decide, the shorter one counts as right.
 func resolveDisputes(regions int, pairs []Pair, disputed []dispute, reject func(int, Flaw)) []Pair {
 	if len(disputed) == 0 {
 		return pairs
@@ -258,7 +258,7 @@ type end struct {
 
 func newWitnesses(regions int, pairs []Pair) witnesses {
 	w := make(witnesses, regions)
-	for _, p := range pairs { // in order, so that both lists are sorted
+	for _, p := range pairs { // in order, so that both ends' lists are sorted
 		w[p.B] = append(w[p.B], end{p.A, p.RTT})
 	}
 	for _, p := range pairs {
@@ -267,10 +267,9 @@ func newWitnesses(regions int, pairs []Pair) witnesses {
 	return w
 }
 
-// flaw compares a pair with the bounds of the triangle inequality over third
-// regions k: |ak − bk| ≤ ab ≤ ak + kb. Routes break it often and by much. So
-// the median of the lower bounds counts and the third of the upper bounds, each
-// with a factor.
+// flaw compares a pair with the bounds of the triangle inequality over third regions k:
+// |ak − bk| ≤ ab ≤ ak + kb. Real routes often break it widely. So the median of the
+// lower bounds and the third smallest upper bound are used, each with a factor.
 func (w witnesses) flaw(p Pair) Flaw {
 	var lower, upper []float64
 	for a, b := w[p.A], w[p.B]; len(a) > 0 && len(b) > 0 && len(lower) < maxWitnesses; {

@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	// maxAlike bounds the similar regions that a correction uses.
+	// maxAlike bounds the number of similar regions for a correction.
 	maxAlike = 20
-	// alikeAt is the difference of two regions' rows, in logarithms, at which
-	// the weight of one for the other falls by a factor of e.
+	// alikeAt is the difference of two regions' rows, in logarithms, at which a
+	// region's weight for the other is 1/e.
 	alikeAt = 0.07
-	// caution is the weight of an uncorrected map against nearby errors.
+	// caution is the weight of "no correction" against the nearby errors.
 	caution = 0.5
-	// maxOff bounds the error that one sample can contribute.
+	// maxOff bounds the contribution of one sample to an error.
 	maxOff = 1.0
-	// maxLandmarks bounds the columns that are compared of two rows.
+	// maxLandmarks bounds the columns in a comparison of two rows.
 	maxLandmarks = 128
 )
 
@@ -26,7 +26,7 @@ type like struct {
 	weight float64
 }
 
-// findAlike finds for each region those with the most similar row in the map:
+// findAlike finds, for each region, the regions with the most similar row in the map:
 // near regions have similar distances to all others.
 func (m *Model) findAlike() {
 	m.alike, m.unlike = make([][]like, m.n), m.square(0)
@@ -105,9 +105,9 @@ func (m *Model) calibrate() {
 	for _, p := range m.pairs {
 		log, sigma := m.local(p.A, p.B)
 		at := p.A*m.n + p.B
-		// All maps but one were fitted with the sample. The one without it has
-		// a larger error than the mean of all maps without it would have: the
-		// true error is between the two.
+		// All maps but one were fitted with the sample. The error of the one map
+		// without it is larger than the error of a mean of all maps without it
+		// would be. The true error is between the two.
 		all, one := math.Log(p.RTT)-log, m.off[at]-(log-m.mapped[at])
 		ratios = append(ratios, math.Abs(all+one)/2/sigma)
 	}

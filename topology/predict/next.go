@@ -10,21 +10,21 @@ import (
 type Probe struct{ From, To int }
 
 const (
-	// enough samples determine where a region is; with fewer, the model's
-	// predictions cannot select its partners.
+	// enough is the number of samples that determine a region's position. With fewer,
+	// the model's predictions cannot select its partners.
 	enough = 4
-	// unsureShare: one of so many probes goes to the pairs with the least
-	// certain prediction. The others look for the nearest region.
+	// unsureShare: one in unsureShare probes goes to the pairs with the least certain
+	// prediction. The others look for the nearest region.
 	unsureShare = 2
 )
 
 // Next returns the most useful pairs to measure. Each region may start quota
-// probes (by region; missing = 0), and each pair is returned once, whichever
-// end starts it. can says which pairs may be probed; nil = all. Measured pairs
-// are left out. Regions with few measurements get random partners: those
-// determine best where they are. The others get partners that are near on the
-// map and have a similar row, since the nearest region is among these, and the
-// pairs with the least certain prediction.
+// probes (by region; missing = 0), and each pair is returned once, whichever end
+// starts it. can says which pairs may be probed; nil = all. Measured pairs are left
+// out. Regions with few measurements get random partners, which determine their
+// position best. The others get the pairs with the least certain prediction, and
+// partners that are near on the map and have a similar row, since the nearest region
+// is among these.
 func (m *Model) Next(quota []int, can func(a, b int) bool) []Probe {
 	n := &next{m: m, can: can, left: make([]int, m.n), chosen: make([]bool, m.n*m.n)}
 	copy(n.left, quota)
@@ -42,7 +42,7 @@ func (m *Model) Next(quota []int, can func(a, b int) bool) []Probe {
 			n.addFirst(i, n.left[i], n.shuffled(&r))
 			continue
 		}
-		share := (n.left[i] + i%unsureShare) / unsureShare // of single probes, those of every other region
+		share := (n.left[i] + i%unsureShare) / unsureShare // an odd probe counts here for every other region
 		unsure += share
 		for k := range score {
 			score[k] = m.mapped[i*m.n+k] + math.Log(m.unlike[i*m.n+k]+1e-6)

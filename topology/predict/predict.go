@@ -28,8 +28,8 @@ type Options struct {
 	Locations []*topology.Location
 }
 
-// Limits of predictions, and the prediction for regions without any
-// information: an average distance, which may well be double or half.
+// Limits of predictions, and the prediction for regions without any information: an
+// average distance, which may be wrong by a factor of two.
 const (
 	minRTT       = time.Microsecond
 	unknownRTT   = 100.0 // ms
@@ -40,13 +40,13 @@ const (
 	priorWeight  = 4    // samples
 )
 
-// spaces are fitted with shapes that have different errors: their mean has a
-// smaller one. Each sample is left out of one of them.
+// spaces are fitted with shapes that have different errors: the mean of the spaces has
+// a smaller error. Each sample is left out of one of them.
 var spaces = []shape{{12, 2}, {6, 4}, {20, 0}, {12, 2}, {6, 4}, {20, 0}}
 
-// firmnesses are tried: how hard regions are pulled towards the start. Clean
-// round trips need little of it, noisy ones more. The smaller one must be
-// clearly better, because few samples decide.
+// firmnesses are the tried strengths of the pull of regions towards the start. Clean
+// round trips need a small one, noisy ones a greater one. The smaller one must be
+// clearly better to be chosen, because few samples decide.
 var firmnesses = []float64{1, 0.1}
 
 const clearly = 0.95
@@ -58,8 +58,8 @@ type Model struct {
 	seed     uint64
 	pairs    []Pair
 	rejected []Rejection
-	// measured, mapped and off are of all pairs, i*n + j. measured is the round
-	// trip in ms (NaN = not measured), mapped the map's logarithm, and off the
+	// measured, mapped and off have an entry for each pair, i*n + j. measured is the
+	// round trip in ms (NaN = not measured), mapped the map's logarithm, and off the
 	// error of the map that was fitted without the sample (NaN = not measured).
 	measured, mapped, off []float64
 	alike                 [][]like
@@ -73,9 +73,9 @@ type Model struct {
 	widen float64
 }
 
-// Fit learns from samples between regions 0..regions-1. It takes about 600
+// Fit makes a model from samples between regions 0..regions-1. It takes about 600
 // passes over the samples and a hundred over all pairs: about 2 s for 1,000
-// regions with 32,000 samples. The model holds 64 bytes a pair of regions.
+// regions with 32,000 samples. The model holds 64 bytes per pair of regions.
 func Fit(regions int, samples []Sample, o Options) *Model {
 	pairs, rejected := Clean(regions, samples, o.Locations)
 	m := &Model{n: regions, seed: o.Seed, pairs: pairs, rejected: rejected, locations: o.Locations}
@@ -104,8 +104,8 @@ func (m *Model) Measured(i, j int) (time.Duration, bool) {
 
 // RTT returns the round trip of two regions, measured or otherwise predicted, 1
 // µs..1 min, equal in both directions, and its expected relative error: four of
-// five predictions have a smaller one. The error is 0 for a measurement, and 1
-// or more where next to nothing is known.
+// five predictions have a smaller error. The error is 0 for a measurement, and 1 or
+// more if hardly anything is known.
 func (m *Model) RTT(i, j int) (rtt time.Duration, relErr float64) {
 	if d, ok := m.Measured(i, j); ok {
 		return d, 0
@@ -162,9 +162,9 @@ func (m *Model) connect() {
 	}
 }
 
-// fitSpaces fits each space without its share of the samples. A prediction is
-// the mean of all spaces. The error at a sample is taken from the space that
-// was fitted without the sample (cross-fitting).
+// fitSpaces fits each space without its share of the samples. A prediction is the mean
+// of all spaces. The error at a sample comes from the space that was fitted without
+// the sample (cross-fitting).
 func (m *Model) fitSpaces() {
 	m.measured, m.off = m.square(math.NaN()), m.square(math.NaN())
 	m.mapped = m.square(0)

@@ -23,7 +23,7 @@ func plane(n int, seed random) (rtt func(i, j int) float64) {
 	return func(i, j int) float64 { return math.Hypot(x[i]-x[j], y[i]-y[j]) + h[i] + h[j] }
 }
 
-// some measures the pairs that Next returns, starting without measurements.
+// some returns measurements of the pairs that Next returns, starting with none.
 func some(n, each int, seed uint64, rtt func(i, j int) float64) []Sample {
 	quota := make([]int, n)
 	for i := range quota {

@@ -4,8 +4,8 @@ import "math"
 
 // shape of a space.
 type shape struct {
-	// dim is the dimension of the Euclidean part, rank (even) the number of
-	// factors for what a metric cannot express.
+	// dim is the dimension of the Euclidean part, rank (even) the number of factors
+	// for round trips that no metric can express.
 	dim, rank int
 }
 
@@ -16,14 +16,14 @@ const (
 	// huberAt is the logarithmic error from which on the gradient does not
 	// grow.
 	huberAt = 0.06
-	// Pulls towards the start, in units of samples with an error of 1.
+	// Strengths of the pulls towards the start, in units of samples with an error of 1.
 	pullPoint, pullHeight, pullFactor = 0.3, 0.02, 0.5
 	startHeight                       = 0.05
 )
 
 // space is a map fitted to all measured pairs at once. A region is a point x
 // with a height h, as in Vivaldi (Dabek et al., SIGCOMM 2004), and a few
-// factors u for what a metric cannot express, above all detours:
+// factors u for round trips that no metric can express, above all detours:
 //
 //	log rtt(i, j) = unit + log(‖xi − xj‖ + hi + hj) + Σ ± ui uj,  with alternating signs
 //
@@ -160,8 +160,8 @@ func (r *random) next() uint64 {
 	return z ^ z>>31
 }
 
-// float is in [0, 1).
+// float returns a number in [0, 1).
 func (r *random) float() float64 { return float64(r.next()>>11) / (1 << 53) }
 
-// below is in [0, n).
+// below returns a number in [0, n).
 func (r *random) below(n int) int { return int(r.next() % uint64(n)) }

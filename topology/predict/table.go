@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// minKnown is the least number of measured pairs of a region for which the
-	// table predicts; with fewer its network coordinate is better.
+	// minKnown is the least number of measured pairs of a region for which the table
+	// predicts; with fewer pairs the region's network coordinate is better.
 	minKnown = 4
 	// maxFitted bounds the samples of a region in a fit: more make it longer,
 	// not better.
@@ -32,11 +32,11 @@ type Table struct {
 	n      int
 	names  []string
 	number map[string]int
-	// rtt in µs (0 = unknown) and relErr, i*n + j, i < j.
+	// rtt in µs (0 = unknown) and relErr, at i*n + j with i < j.
 	rtt    []uint32
 	relErr []float32
 	doubts []topology.Doubt
-	// medians that the table was made of, i*n + j, 0 = none.
+	// medians from which the table was made, at i*n + j; 0 = none.
 	medians []uint32
 	count   int
 	doubted map[[2]int]bool
@@ -59,8 +59,8 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 // NewTable makes a table from the measurements of a view. Measurements that
 // contradict each other, third regions or the speed of light are doubted and
-// not used. It costs as much as Fit with at most 64 samples a region, and less
-// than a microsecond for each pair without a measurement.
+// not used. The cost is that of Fit with at most 64 samples a region, plus less than
+// a microsecond for each pair without a measurement.
 func NewTable(v *topology.View, seed uint64) *Table {
 	regions, samples := samplesOf(v)
 	n := len(regions)
@@ -142,7 +142,7 @@ func (t *Table) gap() float64 {
 	return max(leastGap, gaps[int(coverage*float64(len(gaps)))])
 }
 
-// micros is at least 1: 0 means not measured.
+// micros converts to microseconds, at least 1: 0 means not measured.
 func micros(ms float64) uint32 {
 	if !(ms > 0) {
 		return 1
@@ -150,7 +150,7 @@ func micros(ms float64) uint32 {
 	return uint32(max(1, min(math.Round(ms*1000), 1000*maxMS)))
 }
 
-// Samples is the number of measurements that the table was made of, including
+// Samples returns the number of measurements from which the table was made, including
 // doubted ones.
 func (t *Table) Samples() int { return t.count }
 
@@ -163,9 +163,9 @@ func (t *Table) Number(region string) int {
 	return -1
 }
 
-// RTT implements topology.Predictor. If only one direction was measured, its
-// value predicts the other one, with the usual difference of two directions as
-// the error.
+// RTT implements topology.Predictor. If only one direction was measured, its value
+// predicts the other direction, with the usual difference of two directions as the
+// error.
 func (t *Table) RTT(i, j int) (rtt time.Duration, relErr float64, ok bool) {
 	at := min(i, j)*t.n + max(i, j)
 	return time.Duration(t.rtt[at]) * time.Microsecond, float64(t.relErr[at]), t.rtt[at] > 0

@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// TestTablePredictsAndDoubts: pairs that were measured in one direction, not at
-// all, or wrongly.
+// TestTablePredictsAndDoubts: some pairs were measured in one direction, some not at
+// all, and some wrongly.
 func TestTablePredictsAndDoubts(t *testing.T) {
 	const n = 30
 	rtt := plane(n, 4)

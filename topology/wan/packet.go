@@ -164,7 +164,7 @@ func (c *packetConn) send() {
 	}
 }
 
-// resume reports whether an interrupted send goes on.
+// resume reports whether an interrupted send continues.
 func (c *packetConn) resume() bool {
 	select {
 	case <-c.closed:
@@ -206,7 +206,7 @@ func (c *packetConn) Close() error {
 	return err
 }
 
-// start runs one of the WAN's goroutines unless it is closed.
+// start runs one of the WAN's goroutines, unless the WAN is closed.
 func (w *WAN) start(run func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

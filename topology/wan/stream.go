@@ -9,9 +9,8 @@ import (
 )
 
 const (
-	// maxInFlight bounds the bytes of one direction of a stream that are in
-	// flight or not yet read: writes block beyond it. At 150 ms one way it
-	// still allows 28 MB/s.
+	// maxInFlight bounds the bytes of one direction of a stream that are in flight or
+	// not yet read: more writes block. At 150 ms one way it still allows 28 MB/s.
 	maxInFlight = 4 << 20
 	// readChunk is the most that one read of the inner conn returns.
 	readChunk = 64 << 10
@@ -47,8 +46,8 @@ func newLine() *line {
 	return l
 }
 
-// push queues a packet. Packets never overtake: one that is due before its
-// predecessor waits for it. mu is held.
+// push queues a packet. Packets never overtake one another: a packet that is due before
+// its predecessor waits for it. mu is held.
 func (l *line) push(p packet, delay time.Duration) {
 	p.due = time.Now().Add(delay)
 	l.held += len(p.data)

@@ -322,8 +322,8 @@ func TestCutStallsStreamsUntilHealed(t *testing.T) {
 	})
 }
 
-// TestTableMayChange: a new table holds from now on, also for pairs of SetRTT,
-// and a blank stalls open streams until it is filled again.
+// TestTableMayChange: a new table applies at once, also to pairs of SetRTT, and a blank
+// stalls open streams until it is filled again.
 func TestTableMayChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *WAN) {
 		table := func(ab string) *topology.Table {

@@ -7,17 +7,16 @@ import (
 )
 
 // The runtime waits for its next timer in whole milliseconds on Linux
-// (epoll_wait), so timers fire up to one millisecond late, which is much for a
-// round trip of eight. The timekeeper lets the runtime wait until shortly
-// before the deadline and waits the rest in the kernel, for all sleepers in one
-// goroutine.
+// (epoll_wait), so timers fire up to one millisecond late, which is too much for a
+// round trip of eight. The timekeeper lets the runtime wait until shortly before the
+// deadline, and waits the rest in the kernel, for all sleepers in one goroutine.
 const (
-	// spinWindow before a deadline is waited in the kernel; it is longer than
-	// the runtime's lateness.
+	// spinWindow is the time before a deadline that is waited in the kernel; it is
+	// longer than the runtime's lateness.
 	spinWindow = 1500 * time.Microsecond
 	// longestNap bounds how late a new, earlier deadline is noticed.
 	longestNap = 200 * time.Microsecond
-	// lead is how much earlier sleepers are woken: about as much passes until
+	// lead is how much earlier sleepers are woken: about the time that passes until
 	// they run and have written to a socket.
 	lead = 120 * time.Microsecond
 )

@@ -44,7 +44,7 @@ type WAN struct {
 	mu      sync.Mutex
 	table   *topology.Table
 	rnd     *rand.Rand
-	rtt     map[pair]time.Duration // by SetRTT; others come from the table
+	rtt     map[pair]time.Duration // set by SetRTT; other round trips come from the table
 	loss    map[pair]float64
 	cut     map[pair]bool
 	healed  notify.Signal // at every change of cut or table
@@ -141,7 +141,7 @@ func (w *WAN) SetLoss(from, to string, share float64) {
 // hang until their context ends, and open streams stall.
 func (w *WAN) Cut(a, b string) { w.setCut(a, b, true) }
 
-// Heal undoes Cut: stalled streams go on where they stopped.
+// Heal undoes Cut: stalled streams continue where they stopped.
 func (w *WAN) Heal(a, b string) { w.setCut(a, b, false) }
 
 // CutOneWay cuts the way from one region to another and leaves the way back:
@@ -193,7 +193,7 @@ func (w *WAN) closedLocked() bool {
 	}
 }
 
-// awaitPath returns true when the pair has a round trip and is cut in neither
+// awaitPath returns true when the pair has a round trip and is not cut in either
 // direction, false if it was cancelled before.
 func (w *WAN) awaitPath(p pair, cancel <-chan struct{}) bool {
 	for {
