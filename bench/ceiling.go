@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/region"
 )
 
-// thereLogged is the ceiling, in calls a second by callers, of the machine on which the goals
-// were set.
+// thereLogged is the ceiling, in calls a second by number of callers, of the machine on
+// which the goals were set.
 var thereLogged = map[int]float64{16: 20_000, 64: 54_000}
 
 // ceiling measures the bare parts of a region, gRPC and the Raft log, at this moment: the

@@ -51,8 +51,8 @@ type measured struct {
 	results []*region.Result
 }
 
-// run measures everything and writes the page. A failed benchmark is an error; a slow one is
-// not.
+// run measures everything and writes the page. A failed benchmark is an error; a result
+// below its goal is not.
 func run(ctx context.Context, o options) error {
 	if o.runs < 1 || o.runs > 100 || flag.NArg() > 0 {
 		return errors.New("-runs must be 1..100, and there are no other arguments")

@@ -20,7 +20,7 @@ import (
 type table struct {
 	name, format string
 	neighbours   int
-	// file is below the module, or below the folder of further data.
+	// file is the path below the module, or below the folder of further data.
 	file   string
 	ofData bool
 	// vivaldi is the result of Vivaldi coordinates with 8 dimensions and heights: median, p90,

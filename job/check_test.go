@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestChecksAreValidated: the forms of a check, and the drivers that cannot make it.
+// TestChecksAreValidated: checks in every form, and drivers that do not support them.
 func TestChecksAreValidated(t *testing.T) {
 	for _, c := range []struct{ kind, ports, task, want string }{
 		{"service", "http: {}", "driver: process, config: {command: x}, check: {http: {port: http}}", ""},

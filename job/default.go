@@ -91,7 +91,7 @@ func defaultGroup(g *nusav1.Group, kind nusav1.JobType) {
 }
 
 // defaultDisconnect stops a singleton when contact is lost, since it could otherwise run
-// twice. Other groups run on.
+// twice. Other groups continue to run.
 func defaultDisconnect(g *nusav1.Group) {
 	running := nusav1.Running_RUNNING_KEEP
 	if g.Singleton {
@@ -130,7 +130,7 @@ func defaultTask(t *nusav1.Task) {
 	}
 }
 
-// or sets a value that is zero and so absent from the message.
+// or sets a value that is zero and therefore absent from the message.
 func or[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

@@ -30,7 +30,7 @@ func TestJobFileReference(t *testing.T) {
 	fields := map[string]bool{}
 	for _, p := range paths(md, "", nil) {
 		if strings.HasPrefix(p, "groups.NAME.regions.") {
-			continue // as the job's
+			continue // the same as the job's
 		}
 		fields[p] = true
 		if rows[p] == "" {

@@ -55,7 +55,7 @@ func undefaultGroup(g *nusav1.Group) {
 	if r := g.Reschedule; r != nil {
 		dropPtr(&r.Attempts, defaultReschedules)
 		if b := r.Backoff; b != nil {
-			// The default of the longest time depends on the first one.
+			// The default of the longest time depends on the first time.
 			dropDuration(&b.To, max(defaultBackoffTo, b.From.AsDuration()))
 			dropDuration(&b.From, defaultBackoffFrom)
 		}

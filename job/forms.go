@@ -83,8 +83,8 @@ var wordings = map[string]string{
 	"stop_grace_period": "kill_timeout, of a task, sets it",
 }
 
-// wording returns what to write instead of an unknown field: one of another scheduler, or
-// one of another place in the file. "" when nothing is known.
+// wording returns what to write instead of an unknown field, if the field is one of
+// another scheduler or belongs to another place in the file; "" otherwise.
 func wording(key string) string {
 	// nodeSelector, node-selector
 	var b strings.Builder

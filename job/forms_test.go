@@ -17,7 +17,7 @@ type shape struct {
 	read func(d *decoder, n *doc.Node)
 }
 
-// shapes are all of a job file.
+// shapes returns every shape of a job file.
 func shapes() []shape {
 	var out []shape
 	seen := map[protoreflect.FullName]bool{}

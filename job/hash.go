@@ -23,8 +23,8 @@ func numbersOf(names ...protoreflect.Name) map[protowire.Number]bool {
 
 // GroupHash returns a hash of the work of a group: of every field except the count and
 // the policies that only the schedulers read. When it changes, running instances must be
-// replaced, and instances that have ended did other work. Defaults must be filled in.
-// Every tier computes the same hash.
+// replaced, and the results of ended instances no longer count. Defaults must be filled
+// in. Every tier computes the same hash.
 func GroupHash(g *nusav1.Group) uint64 {
 	raw, _ := proto.MarshalOptions{Deterministic: true}.Marshal(g) // it fails only for invalid UTF-8, which Validate refuses
 	return EncodedGroupHash(raw)
@@ -36,7 +36,7 @@ func EncodedGroupHash(raw []byte) uint64 {
 	for len(raw) > 0 {
 		number, _, n := protowire.ConsumeField(raw)
 		if n < 0 {
-			break // never of an encoded group
+			break // cannot happen for an encoded group
 		}
 		if !policies[number] {
 			_, _ = h.Write(raw[:n])

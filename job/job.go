@@ -26,7 +26,7 @@ const (
 	MaxTemplates   = 32
 	MaxArtifacts   = 32
 	MaxSecrets     = 32
-	MaxSelectors   = 64 // of regions.allow, prefer and near, each
+	MaxSelectors   = 64 // bounds each of regions.allow, prefer and near
 	MaxColocations = 32
 )
 

@@ -109,8 +109,8 @@ func Warnings(spec *nusav1.JobSpec) []string {
 	return out
 }
 
-// Notes returns what is good to know about a valid, defaulted spec and needs no
-// action, since it is so for most jobs: shown on request only.
+// Notes returns facts about a valid, defaulted spec that need no action, since they are
+// true of most jobs. They are shown on request only.
 func Notes(spec *nusav1.JobSpec) []string {
 	twice := map[string][]string{} // disconnect.node.after → groups
 	for _, k := range sorted(spec.GetGroups()) {
@@ -126,9 +126,9 @@ func Notes(spec *nusav1.JobSpec) []string {
 	return out
 }
 
-// mayRunTwice reports whether instances of a group run on when their node is cut
-// off and are replaced elsewhere as well. Only the node level counts: nothing
-// replaces yet what a region runs that is cut off.
+// mayRunTwice reports whether instances of a group continue to run when their node is cut
+// off, and are replaced elsewhere as well. Only the node level counts: the instances of a
+// region that is cut off are not replaced yet.
 func mayRunTwice(g *nusav1.Group) bool {
 	n := g.GetDisconnect().GetNode()
 	return g.GetCount() > 0 && n.GetRunning() == nusav1.Running_RUNNING_KEEP && n.GetReplace()

@@ -296,7 +296,8 @@ func (c *checker) regions(path string, r *nusav1.RegionsSpec) {
 	}
 }
 
-// weight checks the weight of a soft choice. 0 has no effect, so it was forgotten.
+// weight checks the weight of a soft choice. 0 has no effect, so the author probably
+// forgot it.
 func (c *checker) weight(path string, w int32) {
 	if w == 0 {
 		c.fail(path, "is missing: -100..100, not 0")

@@ -12,7 +12,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// files checks the files that are put into the task's folder before the start.
+// files checks the files that are written to the task's folder before the start.
 func (c *checker) files(p string, t *nusav1.Task) {
 	at := c.join(p, "templates")
 	c.count(at, len(t.GetTemplates()), MaxTemplates, "templates")

@@ -163,7 +163,7 @@ func freeTree(v *structpb.Value) *doc.Node {
 }
 
 // formatFloat returns the shortest text with the same value, without an exponent for
-// numbers that stay short enough for people.
+// numbers that are short enough to read.
 func formatFloat(f float64) string {
 	if f == 0 || f < 1e15 && f > 1e-6 || f > -1e15 && f < -1e-6 {
 		return strconv.FormatFloat(f, 'f', -1, 64)

@@ -11,8 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/sim"
 )
 
-// absences are ways in which an agent loses its region while its tasks go on. Each returns
-// the function that ends the absence.
+// absences are ways in which an agent loses its region while its tasks continue. Each
+// returns the function that ends the absence.
 var absences = []struct {
 	name string
 	for_ time.Duration
@@ -119,7 +119,7 @@ func TestChangesDuringAnAbsence(t *testing.T) {
 	}
 }
 
-// watchTwice lets time pass and returns for how much of it an instance ran twice.
+// watchTwice lets time pass and returns how long an instance ran twice in that time.
 func watchTwice(t *testing.T, f *sim.Federation, d time.Duration) (twice time.Duration) {
 	t.Helper()
 	for range int(d / time.Second) {
@@ -138,7 +138,8 @@ func watchTwice(t *testing.T, f *sim.Federation, d time.Duration) (twice time.Du
 	return twice
 }
 
-// decidedEnd checks the final state.
+// decidedEnd checks the final state after the decision: a stop leaves nothing, otherwise
+// each instance runs once on the right node.
 func decidedEnd(ctx context.Context, f *sim.Federation, decided, node string, count int32) error {
 	if decided == "stop" {
 		return f.Gone(ctx, "web")

@@ -46,7 +46,7 @@ groups:
 					submit()
 					time.Sleep(time.Duration(rnd.IntN(3000)) * time.Millisecond)
 					f.StartServer("alpha", master)
-					// the next master dies only after this one has been replaced
+					// The next master is killed only after this one has been replaced.
 					time.Sleep(20 * time.Second)
 				}
 				for _, name := range jobs {

@@ -64,9 +64,9 @@ func ids(t *testing.T, f *sim.Federation, name string) (out []string) {
 }
 
 // TestDisconnectedWithoutAnotherNode: an agent is disconnected for longer than
-// disconnect.after, and no other node fits its instances. The same allocations go on,
-// whatever happens to masters and global servers meanwhile; none is restarted. Clients see
-// what may still run, and where.
+// disconnect.after, and no other node fits its instances. The same allocations continue,
+// whatever happens to masters and global servers meanwhile; none is restarted. Clients
+// see which instances may still run, and where.
 func TestDisconnectedWithoutAnotherNode(t *testing.T) {
 	for _, absence := range absences {
 		for _, meanwhile := range []string{"nothing", "master", "global", "both cut"} {

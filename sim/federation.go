@@ -182,8 +182,8 @@ func (f *Federation) servers(region, port string) []string {
 	return out
 }
 
-// StartAgent starts agent i of a region; i counts from 1. After Kill the agent is the same node
-// without tasks. After Stop its tasks have gone on.
+// StartAgent starts agent i of a region; i counts from 1. After Kill the agent has the same
+// node but no tasks. After Stop its tasks have continued.
 func (f *Federation) StartAgent(region string, i int) *Process {
 	f.t.Helper()
 	name, ip := fmt.Sprintf("%s-agent-%d", region, i), f.AgentIP(region, i)

@@ -94,7 +94,7 @@ func TestUnhealthyRollout(t *testing.T) {
 		mustSubmit(t, conn, checkedService("3s", back...), false)
 		f.Eventually(20*time.Minute, "web healthy again", running(3))
 
-		// This version goes back by itself once it has failed for good.
+		// This version is reverted by itself once it has failed for good.
 		mustSubmit(t, conn, checkedService("1000h", back...), false)
 		f.Eventually(20*time.Minute, "web healthy as before", running(5))
 		j, err := f.Job(t.Context(), "web")

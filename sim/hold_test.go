@@ -55,7 +55,7 @@ groups:
 				}
 				break
 			}
-			// First a region holds it, then a node is reserved, then the node is empty.
+			// The region first holds the instance, then a node is reserved, then the node is empty.
 			if f.Clock()-began > 5*time.Minute {
 				t.Fatalf("waits for 5 minutes: %v", j)
 			}

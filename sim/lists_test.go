@@ -85,7 +85,7 @@ func TestListPagesThroughRegions(t *testing.T) {
 }
 
 // TestPlanAsksRegions: a plan of a job whose ask no report covers asks the regions. It shows
-// their reasons, as explain does after the submit, and what would help.
+// the regions' reasons, as explain does after the submit, and a remedy.
 func TestPlanAsksRegions(t *testing.T) {
 	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
 		for name, extra := range map[string]string{
@@ -127,8 +127,8 @@ func TestPlanAsksRegions(t *testing.T) {
 	})
 }
 
-// TestExplainSaysWhatIs: also for system jobs, for ended batch jobs, and from a server that took
-// no part in the decision.
+// TestExplainSaysWhatIs: explain describes the present state, also of system jobs and ended
+// batch jobs, and on a server that took no part in the decision.
 func TestExplainSaysWhatIs(t *testing.T) {
 	inBubble(t, sim.Options{Globals: 2}, func(t *testing.T, f *sim.Federation) {
 		f.Submit(strings.ReplaceAll(service("everywhere", 1, "type: system"), "count: 1\n", "\n"))

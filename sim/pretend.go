@@ -45,7 +45,7 @@ func (b *begun) note(t driver.Task) {
 	b.well[t.ID] = time.Now().Add(after)
 }
 
-// Fingerprint returns the mock's, with support for commands.
+// Fingerprint returns the mock's fingerprint, with support for commands.
 func (p pretend) Fingerprint(ctx context.Context) driver.Fingerprint {
 	f := p.Driver.Fingerprint(ctx)
 	f.Capabilities = slices.Sorted(slices.Values(append(f.Capabilities, driver.CapExec, driver.CapVolumes)))
@@ -80,7 +80,7 @@ func echo(ctx context.Context, x driver.Exec) (driver.ExitStatus, error) {
 		return driver.ExitStatus{}, err
 	}
 	ended := make(chan error, 1)
-	// Ends with its input, which ends with the session.
+	// The command ends with its input, which ends with the session.
 	go func() {
 		_, err := io.Copy(x.Stdout, x.Stdin)
 		ended <- err

@@ -144,7 +144,7 @@ func TestRaftAndGossipInABubble(t *testing.T) {
 		if err := fourth.group.Apply([]byte("z"), time.Second).Error(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Minute) // no goroutine stalls
+		time.Sleep(10 * time.Minute) // the goroutines must not stall
 		for _, v := range rest {
 			if got := v.fsm.applied.Load(); got != 12 {
 				t.Errorf("%s applied %d of 12", v.ip, got)

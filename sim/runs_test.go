@@ -117,7 +117,7 @@ func TestBatchRunsAgain(t *testing.T) {
 				mustSubmit(t, conn, batch("sum", ", STEP: two"), false)
 				completes(t, f, conn, ref, 4)
 
-				// The same holds long after a stop.
+				// The same is true long after a stop.
 				stop(false)
 				time.Sleep(10 * time.Second)
 				mustSubmit(t, conn, batch("sum", ", STEP: two"), false)

@@ -66,8 +66,8 @@ func (d *distances) oneWay(from, to string) time.Duration {
 	return time.Duration(d.ms[i-1][j-1] / 2 * float64(time.Millisecond))
 }
 
-// whole checks a server's matrix of the federation: every edge is measured, in the expected state, and
-// has its real round trip.
+// whole checks that a server's matrix has every edge of the federation measured, in the
+// expected state, and with its real round trip.
 func (d *distances) whole(ctx context.Context, conn *grpc.ClientConn, state nusav1.EdgeState) error {
 	m, err := nusav1.NewTopologyClient(conn).Matrix(ctx, &nusav1.MatrixRequest{})
 	if err != nil {
@@ -186,7 +186,8 @@ func TestFederationWithoutItsGlobalTier(t *testing.T) {
 		eachRegion("the matrix from peers", time.Second, isWhole(nusav1.EdgeState_EDGE_STATE_OK))
 		eachRegion("questions on one's own", time.Second, asks)
 
-		// The way between gamma and delta gets slower. Alpha and beta can know that only from them.
+		// The way between gamma and delta becomes slower. Alpha and beta can learn that only from
+		// those two regions.
 		d.set("gamma", "delta", 140)
 		eachRegion("what changed meanwhile", 15*time.Minute, isWhole(nusav1.EdgeState_EDGE_STATE_OK))
 
@@ -198,7 +199,7 @@ func TestFederationWithoutItsGlobalTier(t *testing.T) {
 		f.Eventually(2*time.Minute, "a restarted master has asked", func(ctx context.Context) error {
 			return d.whole(ctx, f.Server("alpha", 1), nusav1.EdgeState_EDGE_STATE_OK)
 		})
-		// The others keep their data, and receive the new master's.
+		// The other servers keep their data, and receive the new master's.
 		time.Sleep(2 * time.Minute)
 		eachRegion("after the restart", time.Second, isWhole(nusav1.EdgeState_EDGE_STATE_OK))
 		eachRegion("questions after the restart", time.Second, asks)

@@ -42,8 +42,8 @@ type Options struct {
 // Result holds the figures of one agent. Memory is in MB of 10⁶ bytes.
 type Result struct {
 	Tasks int `json:"tasks"`
-	// StartMS is the time from sending an order, with no other order open, to the report
-	// that its command runs.
+	// StartMS is the time from sending an order until its command is reported as running.
+	// No other order is open in that time.
 	StartMS report.Quantiles `json:"start_ms"`
 	// Idle describes the agent while Tasks run.
 	Idle *Idle `json:"idle,omitempty"`
@@ -56,8 +56,8 @@ type Result struct {
 	// supervisor and of the command itself.
 	AgentCPUMSPerTask float64 `json:"agent_cpu_ms_per_task"`
 	TaskCPUMS         float64 `json:"task_cpu_ms"`
-	// Sizes are taken at rest after each quarter of the batch. Grown names what is larger
-	// after the last quarter than after half of the batch.
+	// Sizes are taken at rest after each quarter of the batch. Grown names the sizes that
+	// are larger after the last quarter than after half of the batch.
 	Sizes []Size   `json:"sizes"`
 	Grown []string `json:"grown"`
 	// Rested is like Idle, after the batch.
@@ -71,7 +71,7 @@ type Result struct {
 // Idle holds the figures of a time without orders.
 type Idle struct {
 	Seconds float64 `json:"seconds"`
-	// CPUCores is used by the agent, SupervisorsCPUCores by all its supervisors together.
+	// CPUCores is the CPU use of the agent, SupervisorsCPUCores that of all its supervisors.
 	CPUCores            float64 `json:"cpu_cores"`
 	SupervisorsCPUCores float64 `json:"supervisors_cpu_cores"`
 	// RSSMB is the agent's resident memory. SupervisorPSSMB and SupervisorRSSMB are means of
@@ -296,7 +296,7 @@ func (n *agentRun) progress(format string, args ...any) {
 }
 
 // starts starts the tasks one by one. The first start is not counted, because it also
-// creates what all tasks share.
+// creates the files that all tasks share.
 func (n *agentRun) starts(ctx context.Context) error {
 	var all []time.Duration
 	for i := range n.o.Tasks + 1 {

@@ -29,7 +29,7 @@ const (
 	rssNoise = 2.0 // MB
 )
 
-// Size holds what could grow in an agent, taken at rest.
+// Size holds the quantities that could grow in an agent, measured at rest.
 type Size struct {
 	After int `json:"after"` // commands of the batch so far
 	// HeldMB is the live heap that the agent's latest garbage collection found.
@@ -43,7 +43,8 @@ type Size struct {
 	Children   int     `json:"children"` // supervisors, and children not yet waited for
 }
 
-// grown names what is larger after the last quarter of a batch than after half.
+// grown names the quantities that are larger after the last quarter of a batch than after
+// half of it.
 //
 // Memory under load says nothing about growth: it varies with the collector by more than a
 // tenth, and pages of the executable return for a minute after they were given back. At

@@ -239,7 +239,7 @@ func (f *fleet) learn(list *nusav1.ServerList) {
 	}
 }
 
-// lost switches from a silent server to the next known one, which names the master.
+// lost switches from a silent server to the next known server, which names the master.
 func (f *fleet) lost(addr string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

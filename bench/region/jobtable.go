@@ -82,8 +82,8 @@ func (b *jobTable) noteAnswered(i int) {
 	b.answered[i] = now
 }
 
-// watch follows the jobs until ctx ends. After a change of the master the watch
-// starts again. An error is one that no retry can mend.
+// watch follows the jobs until ctx ends. After a change of the master the watch starts
+// again. It returns only errors that a retry cannot fix.
 func (b *jobTable) watch(ctx context.Context, client nusav1.JobsClient, interval time.Duration) error {
 	again := time.NewTimer(0)
 	defer again.Stop()

@@ -84,8 +84,8 @@ func (l *load) empty(ctx context.Context) (float64, error) {
 	return report.PerSecond(int(calls.Load()), time.Since(start)), err
 }
 
-// emptyPaced measures empty calls at the rate of the jobs, from the intended time.
-// The result shows what the machine needs to wake both ends.
+// emptyPaced measures empty calls at the rate of the jobs, counted from the intended time
+// of each call. The result shows the time that the machine needs to wake both ends.
 func (l *load) emptyPaced(ctx context.Context) (report.Quantiles, error) {
 	client := nusav1.NewSystemClient(l.conns[0])
 	all := make([]time.Duration, max(1, min(1000, int(l.o.Rate*l.o.emptyFor.Seconds()))))

@@ -50,8 +50,8 @@ func newSimulated(f *fleet, n int) *simulated {
 	return &simulated{f: f, n: n, held: map[string]uint64{}, reports: link.NewOutbox[instanceReport](f.storeID(n), removals)}
 }
 
-// run opens one session after another until ctx ends. An error is one that no retry can
-// mend.
+// run opens one session after another until ctx ends. It returns only errors that a retry
+// cannot fix.
 func (a *simulated) run(ctx context.Context) error {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
@@ -70,8 +70,8 @@ func (a *simulated) run(ctx context.Context) error {
 	}
 }
 
-// session runs one session until it ends. The next one connects to the master that is
-// known then.
+// session runs one session until it ends. The next session connects to the master that
+// the fleet then knows.
 func (a *simulated) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -241,8 +241,8 @@ func (a *simulated) sendReports() error {
 	return nil
 }
 
-// beat sends a heartbeat within a session. It skips an agent that sends now: that message
-// is a sign of life, and waiting would delay the other agents of the sender.
+// beat sends a heartbeat within a session. It skips an agent that is sending, because that
+// message counts as a heartbeat, and waiting would delay the other agents of the sender.
 func (a *simulated) beat() {
 	if !a.mu.TryLock() {
 		return

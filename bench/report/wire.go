@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// RegionName is the region of the servers and agents that a benchmark starts.
+	// RegionName is the name of the region whose servers and agents a benchmark starts.
 	RegionName = "bench"
 	// ProtocolVersion is the version of the agents' protocol that a benchmark speaks.
 	ProtocolVersion = 1

@@ -161,7 +161,7 @@ func readBounded(path string) ([]byte, error) {
 	if err != nil {
 		var pe *os.PathError
 		if errors.As(err, &pe) {
-			return nil, pe.Err // the problem names the path already
+			return nil, pe.Err // the problem already names the path
 		}
 		return nil, err
 	}

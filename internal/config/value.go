@@ -68,7 +68,7 @@ func try(f *pflag.Flag, text string, keep bool) error {
 		return errors.Join(err, slice.Replace(items))
 	}
 	if strings.HasPrefix(f.Value.Type(), "stringTo") {
-		return nil // its Set adds to the value and cannot be undone
+		return nil // Set adds to the value of such a flag and cannot be undone
 	}
 	err := f.Value.Set(text)
 	return errors.Join(err, f.Value.Set(before))
@@ -87,8 +87,8 @@ func set(f *pflag.Flag, text string) error {
 	return nil
 }
 
-// describe says which values the flag has, and what is wrong with this one unless
-// that would show a secret.
+// describe says which values the flag has. It also says what is wrong with the given
+// value, unless that would show a secret.
 func describe(f *pflag.Flag, err error) string {
 	var shape errShape
 	switch {

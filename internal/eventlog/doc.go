@@ -1,4 +1,4 @@
-// Package eventlog keeps the latest events of one leadership of a server. A
+// Package eventlog retains the latest events of one leadership of a server. A
 // client that lost its connection resumes after the last event it received, or
 // learns that events are missing.
 //

@@ -54,7 +54,7 @@ const (
 	maxDepth = 64
 )
 
-// ErrCompile is the cause of every error of Compile.
+// ErrCompile is wrapped by every error of Compile.
 var ErrCompile = errors.New("expression does not compile")
 
 // Node is the value of `node` in an expression. Nil maps and lists are empty.
@@ -163,8 +163,8 @@ func (p *Program) eval(n *Node) (any, string) {
 	return out.Value(), ""
 }
 
-// evalNote makes an evaluation error of CEL readable. CEL has no typed errors; "no
-// such key: rack" is a label or map key that the node lacks.
+// evalNote makes an evaluation error of CEL readable. CEL has no typed errors: its text
+// "no such key: rack" means a label or map key that the node lacks.
 func evalNote(err error) string {
 	text := err.Error()
 	if _, key, found := strings.Cut(text, "no such key: "); found {
@@ -183,7 +183,7 @@ func issueError(source string, all []*common.Error) error {
 	}
 	message, _, _ = strings.Cut(message, "\n")
 	message = strings.TrimPrefix(message, "Syntax error: ")
-	// The parser lists every token it knows.
+	// CEL's parser lists every token that it expected.
 	message, _, _ = strings.Cut(message, " expecting ")
 	message = strings.ReplaceAll(message, "mismatched input '<EOF>'", "the expression ends too early")
 	at := ""

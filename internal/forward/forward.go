@@ -76,8 +76,8 @@ func (f *Forwarder) Unary() grpc.UnaryServerInterceptor {
 		var header, trailer metadata.MD
 		reply := newReply()
 		err = conn.Invoke(forwardedContext(ctx), info.FullMethod, req, reply, grpc.Header(&header), grpc.Trailer(&trailer))
-		// Both fail only when the handler's stream has ended, and then err has no
-		// reader either.
+		// Both calls fail only when the handler's stream has ended, and then nothing reads
+		// err.
 		_ = grpc.SetHeader(ctx, withoutHopHeaders(header))
 		_ = grpc.SetTrailer(ctx, withoutHopHeaders(trailer))
 		if err != nil {
@@ -122,9 +122,9 @@ func (f *Forwarder) Stream() grpc.StreamServerInterceptor {
 	}
 }
 
-// unreached returns the error of a call to the leader as the caller should see
-// it. When no connection could be made the error names the leader's address: the
-// caller would otherwise take it for the address it called.
+// unreached returns the error of a call to the leader as the caller should see it. When
+// no connection could be made, the error names the leader's address, because the caller
+// would otherwise assume that its own connection failed.
 func unreached(conn *grpc.ClientConn, err error) error {
 	if rpcerr.TransportFailure(err) != rpcerr.NotConnected {
 		return err
@@ -172,7 +172,7 @@ func pumpUp(down grpc.ServerStream, up grpc.ClientStream, newRequest func() prot
 			return false
 		}
 		if up.SendMsg(m) != nil {
-			return true // the leader ended the stream: pumpDown has its status
+			return true // the leader ended the stream: pumpDown returns the status
 		}
 	}
 }

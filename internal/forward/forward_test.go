@@ -246,7 +246,7 @@ func TestStreamsBothWays(t *testing.T) {
 
 func TestOneHopAtMost(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
-	// Two servers that take each other for the leader.
+	// Two servers each consider the other one the leader.
 	var a, b *grpc.ClientConn
 	_, a = start(t, "a", func() (*grpc.ClientConn, bool, error) { return b, false, nil })
 	_, b = start(t, "b", func() (*grpc.ClientConn, bool, error) { return a, false, nil })

@@ -21,8 +21,8 @@ const (
 func Reserve(t testing.TB, n int) int {
 	t.Helper()
 	blocks := (n + blockPorts - 1) / blockPorts
-	// Each process starts at another block, so that it rarely meets processes that
-	// do not reserve their ports here, such as a federation on this machine.
+	// Each process starts at another block, so that it rarely conflicts with processes
+	// that use ports without this package, such as a federation on this machine.
 	for at := range (last - first) / blockPorts {
 		base := first + (at+os.Getpid())%((last-first)/blockPorts)*blockPorts
 		if base+blocks*blockPorts > last {

@@ -41,9 +41,9 @@ func Write(t testing.TB, path, text string) {
 	}
 }
 
-// Scripts runs a subtest for each file that matches the pattern. play returns
-// the script's text with every recorded result replaced by the result of now.
-// The test fails when fewer than atLeast files match.
+// Scripts runs a subtest for each file that matches the pattern. play returns the
+// script's text with every recorded result replaced by the present one. The test fails
+// when fewer than atLeast files match.
 func Scripts(t *testing.T, pattern string, atLeast int, play func(t *testing.T, text string) string) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)

@@ -23,17 +23,17 @@ type Facts struct {
 	Complete bool
 	// NotBegun says that no instance exists although some are wanted.
 	NotBegun bool
-	// Stopping says what still has to stop, "" for nothing.
+	// Stopping lists the instances that still have to stop, "" for none.
 	Stopping string
 }
 
-// Kind is what a job is doing, in more detail than its state.
+// Kind is the activity of a job, in more detail than its state.
 type Kind int
 
 // The kinds, in the order in which PhaseOf tries them.
 const (
 	Stopped   Kind = iota
-	Stopping       // a user stopped it, and something remains
+	Stopping       // a user stopped the job, and some instances remain
 	Failed         // an instance failed for good
 	Updating       // instances of an earlier version remain
 	Complete       // a batch job whose every instance ended well
@@ -43,8 +43,8 @@ const (
 	Running        // everything runs
 )
 
-// Phase is what a job is doing, and a summary without a reason: "" where there
-// is nothing to say.
+// Phase is the kind of a job's activity, and a summary without a reason; the summary is
+// "" if there is nothing to say.
 type Phase struct {
 	Kind    Kind
 	Summary string
@@ -69,7 +69,7 @@ func (p Phase) State() nusav1.JobState {
 	return nusav1.JobState_JOB_STATE_STARTING
 }
 
-// PhaseOf returns what a job is doing.
+// PhaseOf returns the phase of a job.
 func PhaseOf(f *Facts) Phase {
 	c := &f.Counts
 	switch {
@@ -93,12 +93,13 @@ func PhaseOf(f *Facts) Phase {
 	return Phase{Kind: Running}
 }
 
-// HasEnded says whether a job in that state runs no more by itself.
+// HasEnded says whether a job in the given state has ended for good, unless a user runs
+// it again.
 func HasEnded(s nusav1.JobState) bool {
 	return s == nusav1.JobState_JOB_STATE_COMPLETE || s == nusav1.JobState_JOB_STATE_FAILED
 }
 
-// StoppingInstances says that n instances are being stopped, "" for none.
+// StoppingInstances returns the text that n instances are being stopped, "" for none.
 func StoppingInstances(n int32) string {
 	switch n {
 	case 0:

@@ -14,11 +14,11 @@ func TestLeaseCountsFromItsRequest(t *testing.T) {
 	}
 	first := h.Request(10 * s)
 	second := h.Request(13 * s)
-	// The grant takes long: the lease counts from the request all the same.
+	// The grant arrives late, but the lease counts from the request.
 	if !h.Granted(second, 15*s) || h.At(20*s).Left != 8*s || h.Renewal(0) != 5*s {
 		t.Fatalf("after the second grant: %+v, renewal %s", h.At(20*s), h.Renewal(0))
 	}
-	// An older answer never shortens it.
+	// An older grant never shortens the lease.
 	if !h.Granted(first, 15*s) || h.At(20*s).Deadline != 28*s {
 		t.Fatalf("after the first grant: %+v", h.At(20*s))
 	}

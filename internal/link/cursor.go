@@ -2,21 +2,22 @@ package link
 
 import "slices"
 
-// Cursor is one receiver's place in an Outbox. It reads the present values, so a key
-// that changes twice between two reads is sent once. Make a new one for each
+// Cursor is one receiver's position in an Outbox. It reads the present values, so a key
+// that changes twice between two reads is sent once. Make a new cursor for each
 // connection.
 type Cursor[V any] struct {
 	o *Outbox[V]
 	// order of the last change that was sent.
 	order uint64
-	// sequence is that of the last position that was returned.
+	// sequence is the sequence of the last position that was returned.
 	sequence uint64
 
 	full bool
 	// rest has the keys of the full set that are still to be sent, in the order of
 	// their last change when the set was begun.
 	rest []string
-	// started is the position of the outbox then: changes after it follow as deltas.
+	// started is the position of the outbox when the set was begun: later changes
+	// follow as deltas.
 	started, startedSequence uint64
 }
 
@@ -33,7 +34,7 @@ func (o *Outbox[V]) Cursor(from Position) *Cursor[V] {
 	return c
 }
 
-// begin starts over with the full set.
+// begin starts again with the full set.
 func (c *Cursor[V]) begin() {
 	c.full, c.rest = true, make([]string, 0, c.o.live)
 	c.started, c.startedSequence = c.o.order, c.o.last
@@ -54,7 +55,7 @@ func (c *Cursor[V]) Next(maxItems int) (Batch[V], bool) {
 }
 
 // NextWithin is Next with a bound on the sum of the items' sizes. A single item
-// larger than maxSize travels alone. A nil size sets no bound.
+// larger than maxSize gets a batch of its own. A nil size sets no bound.
 func (c *Cursor[V]) NextWithin(maxItems, maxSize int, size func(Item[V]) int) (Batch[V], bool) {
 	limit := batchLimit[V]{items: max(1, maxItems), bytes: maxSize, size: size}
 	if c.Full() {

@@ -15,7 +15,7 @@ var (
 	ErrOutOfOrder = errors.New("batch out of order")
 )
 
-// Change is applied by a receiver as a whole and then acknowledged.
+// Change is a set of changes that a receiver applies as a whole and then acknowledges.
 type Change[V any] struct {
 	// Upserts are latest values, each key once.
 	Upserts []Item[V]

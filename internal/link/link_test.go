@@ -77,7 +77,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	expect(t, drain(o.Cursor(link.Position{}), 2), "full 0=0 1=1", "full 2=2 3=3", "full last 4=4 @e/5")
 	expect(t, drain(o.Cursor(link.Position{Epoch: "e", Sequence: 1}), 2), "1=1 2=2 @e/3", "3=3 4=4 @e/5")
 
-	// By size: a single item may be larger than the bound, and travels alone.
+	// With a bound on the size, a single item may be larger, and gets a batch of its own.
 	c := o.Cursor(link.Position{Epoch: "e", Sequence: 1})
 	size := func(i link.Item[int]) int { return i.Value }
 	var got []string
@@ -104,8 +104,8 @@ func TestCursorResumesFromAKnownPosition(t *testing.T) {
 	expect(t, at("e", 4), "-0 @e/5")
 	expect(t, at("e", 3), "3=3 -0 @e/5")
 	full := "full last 1=1 2=2 3=3 @e/5"
-	expect(t, at("e", 6), full)     // of a future that was lost
-	expect(t, at("other", 5), full) // another numbering
+	expect(t, at("e", 6), full)     // the position was lost in a restart of the outbox
+	expect(t, at("other", 5), full) // the position belongs to another numbering
 	expect(t, at("e", 0), full)
 	// Two more removals: the oldest ones are forgotten.
 	o.Delete("1")
@@ -165,8 +165,7 @@ func TestTooManyRemovalsDuringAFullSet(t *testing.T) {
 	for _, k := range []string{"0", "1", "2", "6"} {
 		o.Delete(k)
 	}
-	// The first set ends, and as removals of its keys are forgotten a second
-	// one follows.
+	// The first set ends. Removals of its keys were forgotten, so a second set follows.
 	expect(t, drain(c, 10), "full last 4=4 5=5 7=7 @e/8", "full last 3=3 4=4 5=5 7=7 @e/12")
 }
 

@@ -44,12 +44,12 @@ type Outbox[V any] struct {
 	state map[string]entry[V]
 	live  int
 	// log orders state by last change. An element whose order differs from that of
-	// state[key] is dead and skipped. The log is rebuilt when most of it is dead.
+	// state[key] is outdated and skipped. The log is rebuilt when most of it is outdated.
 	log   []change
 	order uint64 // of the latest change; dense and internal
 	last  uint64 // sequence of the latest change; the caller's number
 	// floor is the sequence and floorOrder the order of the latest removal that was
-	// forgotten. No receiver can resume from before it.
+	// forgotten. No receiver can resume from an earlier position.
 	floor, floorOrder uint64
 }
 
@@ -77,9 +77,9 @@ func (o *Outbox[V]) Put(key string, v V) { o.PutAt(o.last+1, key, v) }
 // Delete removes key as the next change. An absent key is no change.
 func (o *Outbox[V]) Delete(key string) { o.DeleteAt(o.last+1, key) }
 
-// PutAt is Put with a sequence number of the caller's, such as a Raft index. Several
-// changes may share a number if no cursor is read between them. A number below an
-// earlier one counts as the earlier one.
+// PutAt is Put with a sequence number that the caller chooses, such as a Raft index.
+// Several changes may share a number if no cursor is read between them. A number below
+// an earlier one counts as the earlier one.
 func (o *Outbox[V]) PutAt(sequence uint64, key string, v V) {
 	if old, held := o.state[key]; !held || old.removed {
 		o.live++
@@ -87,7 +87,7 @@ func (o *Outbox[V]) PutAt(sequence uint64, key string, v V) {
 	o.append(sequence, key, entry[V]{value: v})
 }
 
-// DeleteAt is Delete with a sequence number of the caller's, as PutAt.
+// DeleteAt is Delete with a sequence number that the caller chooses, as in PutAt.
 func (o *Outbox[V]) DeleteAt(sequence uint64, key string) {
 	old, held := o.state[key]
 	if !held || old.removed {
@@ -136,13 +136,13 @@ func (o *Outbox[V]) append(sequence uint64, key string, e entry[V]) {
 	e.order = o.order
 	o.state[key] = e
 	o.log = append(o.log, change{order: o.order, sequence: o.last, key: key})
-	// Up to half of the log may be dead, so that rebuilding costs O(1) per change.
+	// Up to half of the log may be outdated, so that rebuilding costs O(1) per change.
 	if tombstones := len(o.state) - o.live; tombstones > o.maxTombstones || len(o.log) > 2*len(o.state)+16 {
 		o.compact()
 	}
 }
 
-// compact drops the dead elements of the log and, when there are too many removals,
+// compact drops the outdated elements of the log and, when there are too many removals,
 // the older half of them.
 func (o *Outbox[V]) compact() {
 	drop := 0

@@ -183,7 +183,7 @@ func (t *Table) Resolve(req *nusav1.ResolveOriginRequest, router func(topology.P
 		if client.Region == "" && client.Location != nil {
 			field = "location"
 		}
-		return nil, invalid(field, err) // the record is valid, so the client is not
+		return nil, invalid(field, err) // the record is valid, so the error is about the client
 	}
 	out := &nusav1.ResolveOriginResponse{Record: rec.GetDomain(), Choice: choiceToProto(choice.Candidate, rec, client)}
 	for _, o := range choice.Others {

@@ -19,11 +19,11 @@ type Error struct {
 	Message string
 	// Reason is for programs; empty for none.
 	Reason Reason
-	// Metadata belongs to Reason and travels only with one.
+	// Metadata belongs to Reason and is sent only with a reason.
 	Metadata map[string]string
 	// RetryAfter is how long to wait before the next try; 0 gives no advice.
 	RetryAfter time.Duration
-	// Problems name the wrong fields of a request; only the first 32 travel.
+	// Problems name the wrong fields of a request; only the first 32 are sent.
 	Problems []*nusav1.Problem
 }
 

@@ -108,7 +108,7 @@ func TestTableMapsErrorsToStatuses(t *testing.T) {
 	}
 }
 
-// call makes one call to what dial connects to.
+// call makes one call over the connection that dial opens.
 func call(t *testing.T, dial func() (net.Conn, error)) (*rpcerr.Dialer, error) {
 	t.Helper()
 	d := &rpcerr.Dialer{Dial: func(context.Context, string) (net.Conn, error) { return dial() }}

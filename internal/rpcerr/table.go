@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Rule says how one Go error travels.
+// Rule maps one Go error to a status.
 type Rule struct {
 	// Target is compared by errors.Is.
 	Target error

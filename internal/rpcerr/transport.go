@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Failure is how a connection failed a call before the server returned a status.
+// Failure says how a connection failed a call before the server returned a status.
 type Failure int
 
 const (
@@ -23,7 +23,7 @@ const (
 	Broken
 )
 
-// Texts of grpc-go, which reports connection failures in no other way. A test
+// These are texts of grpc-go, which reports connection failures in no other way. A test
 // compares them with the library in use.
 var (
 	notConnectedTexts = []string{"Error while dialing", "preface"}
@@ -31,8 +31,8 @@ var (
 	unknownCallTexts  = []string{"unknown service ", "unknown method ", "malformed method name", "unexpected HTTP status"}
 )
 
-// TransportFailure tells an error that gRPC made in this process from one that
-// a server returned: a status with a reason of Nusa is always the server's.
+// TransportFailure distinguishes an error that gRPC made in this process from one that
+// a server returned: a status with a reason of Nusa always comes from the server.
 func TransportFailure(err error) Failure {
 	e := From(err)
 	if e.Code != codes.Unavailable || e.Reason != "" {

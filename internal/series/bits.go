@@ -13,7 +13,7 @@ const (
 	modeBits  = 5
 	modeEqual = 30 // every number equals the one that follows
 	modeZero  = 31 // every number is 0
-	// maxUnary one bits mean that the number itself follows, so that an outlier costs
+	// maxUnary one bits mean that the number follows in binary, so that an outlier costs
 	// maxUnary+rawBits bits and not bits in proportion to its size.
 	maxUnary = 12
 )

@@ -17,7 +17,7 @@ func newBlock(fields, points int) block {
 
 func (b block) field(f int) []cell { return b.cells[f*b.points : (f+1)*b.points] }
 
-// widen returns the block with at least so many fields.
+// widen returns the block with at least the given number of fields.
 func (b block) widen(fields, points int) block {
 	if b.fields >= fields {
 		return b
@@ -38,7 +38,7 @@ func (b block) has(i int) bool {
 }
 
 // overlay replaces windows of b by those of a newer block of the same span, a whole
-// window at a time: the later measurement of a time counts.
+// window at a time: the later measurement counts.
 func (b block) overlay(newer block) block {
 	b = b.widen(newer.fields, newer.points)
 	for i := range newer.points {
@@ -71,11 +71,11 @@ func (b block) coarsen(finer block, first, ratio int) block {
 
 var errBlock = errors.New("damaged block")
 
-// maxBlockFields bounds the fields of a kind, and the memory that damaged bytes can
-// ask for.
+// maxBlockFields bounds the fields of a kind, and so the memory that damaged bytes can
+// request.
 const maxBlockFields = 32
 
-// codec encodes and decodes the blocks of one level. Its fields are buffers only.
+// codec encodes and decodes the blocks of one level. Its fields are only buffers.
 type codec struct {
 	points int
 	full   int32 // values in a window without a gap; 1: minimum, mean and maximum are equal
@@ -87,7 +87,7 @@ func newCodec(l level) *codec {
 }
 
 // encode appends the block to dst. Each field has the number of missing values of each
-// window; the means, each as the difference from the one before; and at coarser levels
+// window; the means, each as the difference from the previous one; and at coarser levels
 // the distances of minimum and maximum from the mean.
 func (c *codec) encode(dst []byte, b block) []byte {
 	w := bitWriter{buf: append(dst, byte(b.fields))}

@@ -112,8 +112,8 @@ type tailBlock struct {
 	block block
 }
 
-// assemble returns a block as if everything finer, tail included, had already been
-// made coarser.
+// assemble returns a block as if all finer data, tail included, had already been made
+// coarser.
 func (p *pages) assemble(k segmentKey, id uint32, tail []tailBlock) block {
 	b := p.load(k, id)
 	if k.level == 0 {
@@ -201,8 +201,8 @@ func (p *pages) writeShard(k segmentKey, m *minute, rows []int) error {
 	return nil
 }
 
-// nextStale returns the first stale segment whose time is over: the finer level first,
-// so that coarser ones are made from complete data.
+// nextStale returns the first stale segment whose time is over. Finer levels come first,
+// so that coarser segments are made from complete data.
 func (p *pages) nextStale(now int64) (segmentKey, bool) {
 	c := p.stale.Cursor()
 	for level := 1; level <= coarsest; level++ {
@@ -214,7 +214,7 @@ func (p *pages) nextStale(now int64) (segmentKey, bool) {
 	return segmentKey{}, false
 }
 
-// compact makes a coarser segment again from finer ones.
+// compact makes a coarser segment again from the finer ones.
 func (p *pages) compact(k segmentKey) error {
 	clear(p.opened)
 	ids := map[uint32]bool{}
@@ -246,8 +246,8 @@ func (p *pages) compact(k segmentKey) error {
 	return p.data.Put(k.bytes(), w.bytes())
 }
 
-// maxExpired bounds the segments that one transaction removes for their age: those of
-// a few minutes.
+// maxExpired bounds the expired segments that one transaction removes: those of a few
+// minutes.
 const maxExpired = 8 * shards
 
 // expire removes segments that are older than their level retains, unless a coarser
@@ -304,8 +304,8 @@ func (p *pages) remove(k segmentKey) error {
 	return p.data.Delete(k.bytes())
 }
 
-// evict removes at least size bytes of the oldest of the coarsest data. It returns the
-// number of removed segments.
+// evict removes at least size bytes of data: the oldest of the coarsest level. It returns
+// the number of removed segments.
 func (p *pages) evict(size int64) (int, error) {
 	var gone []segmentKey
 	c := p.data.Cursor()

@@ -140,7 +140,7 @@ func TestFlippedBitsAreGaps(t *testing.T) {
 	aside := 0
 	for range 100 {
 		broken := bytes.Clone(data)
-		// A run of wrong bytes, as after a bad sector or a stray write.
+		// A run of wrong bytes, as after a bad sector or a misdirected write.
 		at := rng.IntN(len(data) - 512)
 		for i := range 1 + rng.IntN(512) {
 			broken[at+i] ^= byte(rng.Uint32())
@@ -369,7 +369,7 @@ func TestFullDisk(t *testing.T) {
 }
 
 // TestClockJumpsCostNoHistory: one wrong reading of the clock removes no history, and a
-// lasting new time is accepted.
+// lasting change of the clock is accepted.
 func TestClockJumpsCostNoHistory(t *testing.T) {
 	for _, jump := range []time.Duration{10 * 365 * 24 * time.Hour, -10 * 365 * 24 * time.Hour} {
 		path := filepath.Join(t.TempDir(), "series.db")

@@ -29,7 +29,7 @@ const (
 // errDamaged: this package did not write the content of the file.
 var errDamaged = errors.New("damaged file")
 
-// fault is a panic while the file was read. Its stack is for the log: it tells a bad
+// fault is a panic while the file was read. Its stack is logged, to distinguish a bad
 // disk from a bug.
 type fault struct {
 	what  string
@@ -88,7 +88,7 @@ func openFile(path string, limit int64, noSync bool) (*file, error) {
 	return nil, openError(err)
 }
 
-// openError tells a damaged file from a path at which no file can be opened.
+// openError distinguishes a damaged file from a path at which no file can be opened.
 func openError(err error) error {
 	var number syscall.Errno
 	switch {
@@ -112,7 +112,7 @@ func setAside(path string, now time.Time) error {
 	if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_ = os.Chtimes(aside, now, now) // its age counts from now
+	_ = os.Chtimes(aside, now, now) // asideFor counts from now
 	return nil
 }
 
@@ -150,7 +150,7 @@ func (f *file) check() (seen map[uint32]int64, newest int64, err error) {
 				return fmt.Errorf("%w: it has the key %x", errDamaged, b)
 			}
 			newest = max(newest, k.end()-1)
-			s, _ := openSegment(v) // a bad segment is a gap and no reason to lose the others
+			s, _ := openSegment(v) // a bad segment is a gap; the other segments remain usable
 			for i := range s.n {
 				seen[s.id(i)] = max(seen[s.id(i)], k.end()-1)
 			}
@@ -218,7 +218,7 @@ func (f *file) register(kinds []Kind, seen map[uint32]int64) (*registry, error) 
 	return r, err
 }
 
-// know returns a kind; a new one gets the stored fields.
+// know adds a kind if it is new, with the stored fields, and returns it.
 func (r *registry) know(name string, stored []string) *kind {
 	k := r.kinds[name]
 	if k == nil {

@@ -43,10 +43,10 @@ func ceilTo(slot, step int64) int64 { return floorTo(slot+step-1, step) }
 func slotAt(t time.Time) int64    { return floorTo(t.UnixNano(), int64(Base)) / int64(Base) }
 func timeOf(slot int64) time.Time { return time.Unix(0, slot*int64(Base)).UTC() }
 
-// nextSlot returns the slot of a measurement at now, when the one before was at last
-// and had lastSlot. A 5 s tick that jitters around the edge of a slot would hit some
-// slots twice and miss others. So a measurement gets the slot that follows lastSlot by
-// the elapsed time, as long as that is within one slot of the clock's.
+// nextSlot returns the slot of a measurement at now; the previous one was at last and had
+// lastSlot. A 5 s tick that jitters around the edge of a slot would hit some slots twice
+// and miss others. So a measurement gets the slot that follows lastSlot by the elapsed
+// time, as long as that is within one slot of the clock's.
 func nextSlot(now, last time.Time, lastSlot int64) int64 {
 	slot := slotAt(now)
 	if last.IsZero() {
@@ -60,7 +60,7 @@ func nextSlot(now, last time.Time, lastSlot int64) int64 {
 	return expected
 }
 
-// plan is what a query reads: windows of step slots each in [from, to), from a level.
+// plan says what a query reads: windows of step slots each in [from, to), from a level.
 type plan struct {
 	level          int
 	from, to, step int64

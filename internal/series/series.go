@@ -25,9 +25,9 @@ type Sample struct {
 // Limits bound a store. Zero values take the defaults.
 type Limits struct {
 	// Series bounds the number of series; 20,000 by default. A new series beyond the
-	// bound replaces the one that was silent longest, if that is at least a day, and
-	// is refused otherwise. A series of 6 fields takes about 0.8 KiB of memory, 1.7
-	// KiB while the disk does not respond.
+	// bound replaces the series that has been silent for the longest time, if that is at
+	// least a day. Otherwise it is refused. A series of 6 fields takes about 0.8 KiB of
+	// memory, 1.7 KiB while the disk does not respond.
 	Series int
 	// Bytes bounds the file; 3 GiB by default, at least 4 MiB. The file never exceeds
 	// the bound: above four fifths of it, the oldest of the coarsest data is removed.

@@ -43,7 +43,7 @@ func appendOne(t testing.TB, s *Store, now time.Time, key string, values ...floa
 type oracle struct {
 	cells   map[string]map[int64][2]cell
 	log     []record
-	durable int // so many of log are on disk whatever happens
+	durable int // length of the part of log that a crash cannot lose
 	last    time.Time
 	slot    int64
 }
@@ -236,7 +236,7 @@ func TestMonthOfHistory(t *testing.T) {
 	for i, l := range levels {
 		whole := int(l.keep/l.span()) + 3
 		if i == 0 {
-			whole /= 2 // every other minute has none
+			whole /= 2 // every other minute has no value
 		}
 		if counts[i] > whole+shards || counts[i] < whole-3 {
 			t.Errorf("level %d has %d segments, about %d are its age", i, counts[i], whole)
@@ -309,8 +309,8 @@ func TestNumberOfSeriesIsBounded(t *testing.T) {
 	}
 }
 
-// TestForgottenSeriesDoNotComeBack: not after a restart either, and a new series of the
-// same name does not have the old values.
+// TestForgottenSeriesDoNotComeBack: a forgotten series stays away, also after a restart,
+// and a new series of the same name does not have the old values.
 func TestForgottenSeriesDoNotComeBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "series.db")
 	s := openTest(t, path, Limits{})

@@ -6,7 +6,7 @@ import "slices"
 // not yet written. It changes only while it is the open one.
 type minute struct {
 	start  int64
-	seq    uint64 // unique, although the memory of a minute is used again
+	seq    uint64 // unique, although the memory of a minute is reused
 	ids    []uint32
 	fields []int32
 	at     []int32 // index in values at which each row begins

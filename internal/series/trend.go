@@ -17,11 +17,11 @@ const (
 	// trendZ is the two-sided 99 % quantile of the normal distribution, for the test of
 	// a trend and the interval of its slope.
 	trendZ = 2.576
-	// trendFit is the share of the values' deviation that a line must explain. Below it
-	// the values mostly go up and down: a sawtooth, a daily wave.
+	// trendFit is the share of the values' deviation that a line must explain. Below that
+	// share the values mostly go up and down: a sawtooth, a daily wave.
 	trendFit = 0.6
-	// trendRecent is the share of the slope that the last third must still have: a value
-	// that grew last week and stands still now reaches no limit.
+	// trendRecent is the share of the slope that the last third must still have: a value that
+	// grew last week and is constant now reaches no limit.
 	trendRecent = 0.3
 	// trendReach is how many times its span a trend is extrapolated.
 	trendReach = 5
@@ -183,11 +183,11 @@ func deviation(v []float64) float64 {
 
 // Forecast is the time when a trend reaches a limit.
 type Forecast struct {
-	// Known: At is the best estimate. By the interval of the slope the time lies between
-	// Earliest and Latest; Latest is zero when the limit may never be reached.
+	// Known: At is the best estimate. According to the interval of the slope the time
+	// lies between Earliest and Latest; Latest is zero when the limit may never be reached.
 	Known                bool
 	At, Earliest, Latest time.Time
-	// Why says in words what the forecast rests on, or why there is no forecast.
+	// Why says what the forecast is based on, or why there is no forecast.
 	Why string
 }
 

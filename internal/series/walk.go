@@ -145,8 +145,8 @@ func (w *walk) metaAt(at int64) (boltMeta, bool) {
 	return m, valid
 }
 
-// claim reads a page with its overflow pages, and fails when one of them is part of
-// something else already.
+// claim reads a page with its overflow pages, and fails when one of them already belongs
+// to another part of the file.
 func (w *walk) claim(page uint64, whole func(flags uint16) bool) (flags, count uint16, body []byte, err error) {
 	if page >= w.pages {
 		return 0, 0, nil, fmt.Errorf("the file has %d pages", w.pages)
@@ -217,7 +217,7 @@ func (w *walk) checkFree() error {
 		return fmt.Errorf("it is not a free list: flags %#x", flags)
 	}
 	n := uint64(count)
-	if count == math.MaxUint16 { // the first element has the number
+	if count == math.MaxUint16 { // the first element holds the count
 		n, body = native.Uint64(body), body[8:]
 	}
 	if n > uint64(len(body)/8) {

@@ -25,7 +25,7 @@ func deep(t *testing.T) ([]byte, *walk) {
 	}
 	err = errors.Join(
 		db.Update(func(tx *bolt.Tx) error {
-			for id := range uint32(6000) { // series of which nothing is left
+			for id := range uint32(6000) { // series whose data has been removed
 				key := []byte{byte(id >> 24), byte(id >> 16), byte(id >> 8), byte(id)}
 				if err := tx.Bucket(bucketSeries).Put(key, fmt.Appendf(nil, "node\x00a-long-name-of-a-node-%04d", id)); err != nil {
 					return err
@@ -119,7 +119,7 @@ func TestStoreSurvivesStrayPageNumbers(t *testing.T) {
 	for i := range uint64(native.Uint16(data[free-6:])) {
 		places = append(places, free+8*i)
 	}
-	for page := range w.pages { // and heads
+	for page := range w.pages { // the headers of all pages
 		places = append(places, page*w.pageSize, page*w.pageSize+8)
 	}
 	rng := rand.New(rand.NewPCG(13, 14))

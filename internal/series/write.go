@@ -25,7 +25,7 @@ type work struct {
 	added   map[uint32]string
 	removed []uint32
 	nextID  uint32
-	now     int64 // no value before this slot is still to come
+	now     int64 // no value before this slot will be added
 	steady  bool
 }
 
@@ -52,7 +52,7 @@ func (s *Store) cycle() {
 	var out outcome
 	err := f.update(func(tx *bolt.Tx) error { return w.all(tx, s.limits.Bytes, &out) })
 	if errors.Is(err, berrors.ErrMaxSizeReached) {
-		// Make room in its own transaction, then write without maintenance.
+		// First make room in a separate transaction, then write without maintenance.
 		err = f.update(func(tx *bolt.Tx) (err error) {
 			out = outcome{}
 			out.evicted, err = newPages(tx).evict(s.limits.Bytes / 20)

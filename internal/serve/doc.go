@@ -1,5 +1,5 @@
-// Package serve is what every role does around its own work: listeners, gRPC with
-// health and reflection, HTTP with /livez, /readyz and /metrics, logs, a data
+// Package serve has the parts that every role needs around its own work: listeners, gRPC
+// with health and reflection, HTTP with /livez, /readyz and /metrics, logs, a data
 // directory, and an orderly stop.
 //
 //   - serve.go: the server: open, run, stop

@@ -23,14 +23,14 @@ const (
 	maxReply = 16 << 20
 	// maxStreams bounds the concurrent calls of one connection.
 	maxStreams = 1024
-	// keepalivePing and keepaliveTimeout find a dead peer within their sum where no
-	// lease does. gRPC clients allow no ping below 10 s.
+	// keepalivePing and keepaliveTimeout: a dead peer is found within their sum on
+	// connections without a lease. gRPC clients allow no ping below 10 s.
 	keepalivePing    = 10 * time.Second
 	keepaliveTimeout = 5 * time.Second
 	// smallBuffer replaces gRPC's 32 KiB read and write buffers.
 	smallBuffer = 4 << 10
-	// streamWindow and connWindow bound what a peer may send ahead of the reader.
-	// They are constant: gRPC's estimate of the bandwidth costs a ping for every
+	// streamWindow and connWindow bound the bytes that a peer may send before they are
+	// read. They are constant: gRPC's estimate of the bandwidth costs a ping for every
 	// message on a quiet stream, and a server has thousands of quiet streams.
 	streamWindow = 512 << 10
 	connWindow   = 1 << 20

@@ -48,8 +48,9 @@ func paceCollector(ctx context.Context, budget uint64) {
 	}
 }
 
-// pace returns by how many per cent of the live heap the heap may grow until the
-// next collection, in steps of 20: each change stops the program for a short time.
+// pace returns the growth of the heap, in per cent of the live heap, until the next
+// collection. It is in steps of 20, because each change stops the program for a short
+// time.
 func pace(live, budget uint64) int {
 	if live == 0 {
 		return mostPercent

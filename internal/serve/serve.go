@@ -176,7 +176,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) stop(web *http.Server) {
-	// First clients and load balancers turn to other servers.
+	// Clients and load balancers first get time to choose other servers.
 	s.stopping.Store(true)
 	s.health.Shutdown()
 	graceful := make(chan struct{})
@@ -193,7 +193,7 @@ func (s *Server) stop(web *http.Server) {
 		s.GRPC.Stop()
 		<-graceful
 	}
-	// HTTP last, so that a probe sees "not ready" until the end.
+	// HTTP ends last, so that a probe sees "not ready" until the end.
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.Grace)
 	defer cancel()
 	if web.Shutdown(ctx) != nil {

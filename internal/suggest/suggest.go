@@ -6,8 +6,8 @@ import "strings"
 // comparison grows with the product of both lengths.
 const maxLength = 64
 
-// Limit returns how many edits a name may differ by and still be taken for a
-// slip: a third of its length, at least 1 and at most 3.
+// Limit returns how many edits a name may differ by and still count as mistyped: a third
+// of its length, at least 1 and at most 3.
 func Limit(name string) int { return min(max((len(name)+1)/3, 1), 3) }
 
 // Nearest returns the known name with the fewest edits to name in lower case,

@@ -1,6 +1,6 @@
-// Package topo is the wire of package topology, in the same way at the global tier
-// and in a region: it reads and checks requests, and converts regions, edges, paths
-// and findings to proto and back. Errors of requests are statuses that name the
+// Package topo converts between package topology and the wire, in the same way at the
+// global tier and in a region: it reads and checks requests, and converts regions, edges,
+// paths and findings to proto and back. Errors of requests are statuses that name the
 // field.
 //
 //   - request.go: requests: bounds, defaults, errors

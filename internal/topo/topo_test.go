@@ -90,7 +90,7 @@ func TestInvalidRequestsNameTheField(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		err   error
-		field string // "" = fine
+		field string // "" = no error
 	}{
 		{path(&nusav1.PathRequest{}), ""},
 		{path(&nusav1.PathRequest{K: 16, Percentile: 99, MaxRelays: -1, Weights: &nusav1.PathWeights{Cpu: durationpb.New(time.Minute)}}), ""},

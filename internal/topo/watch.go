@@ -11,18 +11,18 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// idleFor is how long the change log stays after its last use, so that a watch that
-// broke can resume.
+// idleFor is how long the change log stays after its last use, so that a watch whose
+// connection broke can resume.
 const idleFor = 10 * time.Minute
 
-// WatchLog is the matrix as it was sent to its watches, shared by all so that they
-// see the same numbers. Its change log exists while a watch runs and for a while
+// WatchLog is the matrix as it was sent to its watches. All watches share it, so that
+// they see the same numbers. Its change log exists while a watch runs and for a while
 // after; for 1,000 regions it takes 112 MB. Safe for concurrent use; the zero value
 // is ready.
 type WatchLog struct {
 	mu  sync.Mutex
 	log *topology.ChangeLog
-	// generation numbers the change logs of a term of leadership, for tokens.
+	// generation counts the change logs of a term of leadership. Tokens contain it.
 	generation uint64
 	used       time.Duration
 }
@@ -30,7 +30,7 @@ type WatchLog struct {
 // WatchPosition is the position of a watch in a change log.
 type WatchPosition struct{ generation, sequence uint64 }
 
-// token returns the position as a text. epoch identifies the term of leadership, from
+// token returns the position as a token. epoch identifies the term of leadership; from
 // is the region of the request.
 func (p WatchPosition) token(epoch, from string) string {
 	return fmt.Sprintf("%s.%x.%x.%s", epoch, p.generation, p.sequence, from)
@@ -84,7 +84,7 @@ func (w *WatchLog) changesOfRow(i int, after WatchPosition) ([]topology.Edge, bo
 	return w.log.ChangedEdges(i, after.sequence), true
 }
 
-// SendChanges sends what changed since a position, or everything when a watch cannot
+// SendChanges sends the changes since a position, or everything when a watch cannot
 // resume from there. The last message has the token. It returns the new position; the
 // zero value when the change log was replaced meanwhile.
 func (w *WatchLog) SendChanges(v *topology.View, now time.Duration, after WatchPosition, epoch, from string, send func(*nusav1.MatrixResponse) error) (WatchPosition, error) {

@@ -133,7 +133,7 @@ func (h *Hub) dial(ctx context.Context, peer string, request func(ctx context.Co
 	if h.forget(id) {
 		return nil, fmt.Errorf("tunnel to %s: %w", peer, err)
 	}
-	// The peer opened the tunnel meanwhile, and Serve is about to hand it over.
+	// The peer opened the tunnel meanwhile, and Serve is about to send the connection.
 	return namedConn{<-answer, peer}, nil
 }
 

@@ -16,8 +16,8 @@ import (
 // second one overlaps when the session moves to another server.
 const defaultListen = 16
 
-// drainTimeout is how long the lower end waits for the upper end to read what was
-// written last.
+// drainTimeout is how long the lower end waits for the upper end to read the last
+// written bytes.
 const drainTimeout = 5 * time.Second
 
 // Listener is the lower end: a net.Listener whose connections are tunnels, for

@@ -231,8 +231,8 @@ func TestCancelReachesTheLowerTier(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The caller reads no further, so the sender blocks now or soon. It must notice the
-	// cancellation all the same.
+	// The caller reads no further, so the sender blocks now or soon. It must still notice
+	// the cancellation.
 	cancel()
 	if err := <-ended; err == nil {
 		t.Error("the lower tier's handler ended without an error")

@@ -55,7 +55,7 @@ type Network struct {
 	tap     func(Write) bool
 }
 
-// Write is one write to a stream, as a Tap sees it.
+// Write is one write to a stream, as the function of Tap receives it.
 type Write struct {
 	// From and To are host:port.
 	From, To string
@@ -249,7 +249,7 @@ func waitUntil(cond *sync.Cond, at time.Time) {
 		cond.Wait()
 		return
 	}
-	// With the lock, the waiter waits before it is woken.
+	// The lock is taken so that the waiter waits before it is woken.
 	t := time.AfterFunc(time.Until(at), func() {
 		cond.L.Lock()
 		defer cond.L.Unlock()

@@ -78,7 +78,7 @@ func (n *Network) dial(ctx context.Context, h *host, addr string) (net.Conn, err
 	if err := n.reach(ctx, h, ip); err != nil {
 		return fail(err)
 	}
-	// SYN and SYN-ACK.
+	// The time of SYN and SYN-ACK.
 	trip := time.NewTimer(n.opts.Latency(h.name, ip) + n.opts.Latency(ip, h.name))
 	defer trip.Stop()
 	select {
