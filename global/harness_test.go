@@ -60,7 +60,7 @@ func (p *pipes) net() network.Net {
 	}
 }
 
-// federation is what the servers of a test share.
+// federation holds the parts that the servers of a test share.
 type federation struct {
 	pipes *pipes
 	mem   *store.Memory

@@ -34,7 +34,7 @@ func row(ms map[string]float64) *nusav1.RegionMessage {
 	return &nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Latency{Latency: out}}
 }
 
-// waitEdge waits until ok holds for an edge.
+// waitEdge waits until ok returns true for an edge.
 func (s *testServer) waitEdge(from, to, what string, ok func(*nusav1.Edge) bool) *nusav1.Edge {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), testWait)

@@ -14,7 +14,7 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// world answers probes or loses them, and records what the plan does.
+// world answers probes or loses them, and records the probes of the plan.
 type world struct {
 	plan *Plan
 	rnd  *rand.Rand

@@ -139,7 +139,7 @@ func FuzzPacket(f *testing.F) {
 		prober := testProber(t)
 		prober.SetPeers([]Peer{{Name: "b", Addresses: []string{"10.0.0.2:7613"}}})
 		o := prober.begin("b", "10.0.0.2:7613", UDP)
-		if err == nil && sign { // a response from the network, of the session
+		if err == nil && sign { // turn the packet into a response of the session in flight
 			p.session, p.sequence, p.from = o.session, o.sequence, prober.id
 			b = p.encode(nil, "b")
 		}

@@ -83,7 +83,7 @@ func (g *fakeGlobal) locked(f func()) {
 	f()
 }
 
-// update changes what is sent and wakes the sessions.
+// update changes the values to send and wakes the sessions.
 func (g *fakeGlobal) update(f func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

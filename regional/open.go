@@ -49,7 +49,7 @@ type server struct {
 	leadership leadership
 	known      *knownServers
 	history    *metrics.Store
-	// federation is what the global tier sent; copier keeps it up to date.
+	// federation has the global tier's messages; copier keeps them up to date.
 	federation *peers.FederationCache
 	copier     *peers.Copier
 	// stopping is closed when the server stops: streams that have no end of their

@@ -48,7 +48,7 @@ type Size struct {
 //
 // Memory under load says nothing about growth: it varies with the collector by more than a
 // tenth, and pages of the executable return for a minute after they were given back. At
-// rest the agent has collected and given memory back, so the rest is what it holds, to some
+// rest the agent has collected and given memory back, so the remaining memory is in use, to some
 // kB. Resident memory is compared, too, because it shows growth outside the heap.
 func grown(sizes []Size) []string {
 	out := []string{}

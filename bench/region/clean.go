@@ -55,7 +55,7 @@ func (m *measurement) remaining() string {
 	return strings.Join(parts, " and ")
 }
 
-// announceRemoval prints, once ctx has ended, that the removal goes on. The next signal ends
+// announceRemoval prints, once ctx has ended, that the removal continues. The next signal ends
 // the removal through giveUp.
 func (m *measurement) announceRemoval(ctx context.Context, giveUp context.CancelCauseFunc) (done func()) {
 	over := make(chan struct{})

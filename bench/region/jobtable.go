@@ -23,7 +23,7 @@ const (
 	watchAgain = 20 * time.Millisecond
 )
 
-// jobTable records what a client sees of a set of jobs: the times at which each job
+// jobTable records a client's view of a set of jobs: the times at which each job
 // was sent, acknowledged and placed.
 type jobTable struct {
 	prefix      string

@@ -162,7 +162,7 @@ func (m *measurement) connect(ctx context.Context, addr string) (err error) {
 	defer m.load.close()
 	m.fleet = newFleet(m.o.Nodes, m.o.AgentsPerConnection, m.region, m.prefix, addr, m.o.instances(), m.o.NoAck)
 	m.fleet.saysGoodbye = m.o.Against != ""
-	// The removal goes on after ctx ends, until giveUp is called.
+	// The removal continues after ctx ends, until giveUp is called.
 	tidying, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer giveUp(nil)
 	agents, leave := context.WithCancel(tidying)

@@ -98,7 +98,7 @@ func (s *server) start() error {
 	// Settings of the operator's own servers do not apply here.
 	s.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NUSA_") })
 	// The process has a group of its own, so that Ctrl-C does not stop it before this
-	// process does. It ends with this process.
+	// process does. Pdeathsig ends the server when this process ends.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
 		return fmt.Errorf("start server %s: %w", s.name, err)

@@ -16,7 +16,7 @@ import (
 // watchPause is the least time between two messages of a watch.
 const watchPause = 100 * time.Millisecond
 
-// TermConfig is what the services need of one leadership term.
+// TermConfig holds the parts of one leadership term that the services need.
 type TermConfig struct {
 	// Context ends with the term.
 	Context context.Context
@@ -28,7 +28,7 @@ type TermConfig struct {
 	Log         *slog.Logger
 }
 
-// Term is what the services have for one leadership term.
+// Term holds the state of the services for one leadership term.
 type Term struct {
 	TermConfig
 	// matrixChanges are the changes of the matrix that watches get.
@@ -40,7 +40,7 @@ type Term struct {
 	checks chan struct{}
 }
 
-// NewTerm returns what the services have for a new term.
+// NewTerm returns the state of the services for a new term.
 func NewTerm(cfg TermConfig) *Term {
 	return &Term{TermConfig: cfg, checks: make(chan struct{}, 1)}
 }

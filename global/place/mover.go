@@ -11,7 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// Move says what the plan does about a sustained breach.
+// Move says how the plan reacts to a sustained breach.
 type Move struct {
 	Namespace, Job string
 	Breach         Breach

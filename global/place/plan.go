@@ -89,7 +89,7 @@ type Plan struct {
 	// Groups explains the groups with work and the groups of jobs with Explain,
 	// in the order of the jobs, then by group.
 	Groups []GroupExplanation
-	// Moves say what the plan does about each sustained breach.
+	// Moves say how the plan reacts to each sustained breach.
 	Moves []Move
 	// RolloutStages are the regions that wait with a new version, and why.
 	RolloutStages []RolloutStage

@@ -11,7 +11,7 @@ import (
 
 // Disconnected are owned instances From ≤ i < To that no node of their region
 // takes, while an earlier attempt of them may still run on a disconnected node.
-// The region holds them back, so that they go on when the node reconnects. A
+// The region holds them back, so that they continue when the node reconnects. A
 // plan reclaims them once other regions have room: it revokes them, and only
 // then the region gives up on the disconnected node. Revoked instances are
 // placed after the region confirmed, so an instance never has two owners. What

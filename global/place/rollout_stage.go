@@ -11,7 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// Summary is what a region last reported about its part of a job.
+// Summary is a region's last report about its part of a job.
 type Summary struct {
 	Region string
 	// Version and Run that the counts are about: the oldest ones that the region

@@ -29,7 +29,7 @@ const (
 	explanationsRetained = 4096
 )
 
-// Config is what a Placer works on.
+// Config holds the dependencies of a Placer.
 type Config struct {
 	State  *state.State
 	Commit *state.Committer

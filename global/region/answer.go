@@ -18,7 +18,7 @@ const (
 	// IgnoredRepeated: the slot has this state already, or a later one.
 	IgnoredRepeated Ignored = "repeated"
 	// IgnoredPartial: accepted, but only a part of a slot. The region answers
-	// for the rest, and then repeats this answer for what is left of the slot.
+	// for the rest, and then repeats this answer for the remaining part of the slot.
 	IgnoredPartial Ignored = "partial"
 	// IgnoredNotAsked: stopped, revoked or kept, although the slot had no such order.
 	IgnoredNotAsked Ignored = "not_asked"

@@ -18,7 +18,7 @@ type owner interface {
 	// order receives the full set of the region's slots as of a position. A
 	// position older than the stored one changes nothing.
 	order(position int64, slots []region.Slot)
-	// answers returns all answers that hold now. They are repeated until the
+	// answers returns all answers that are true now. They are repeated until the
 	// orders change.
 	answers() []region.Answer
 	// running returns the indices of which an attempt runs, ascending.

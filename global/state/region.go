@@ -68,7 +68,7 @@ type Session struct {
 	Number uint64
 	// Conn is the tunnel to the region's own services.
 	Conn *grpc.ClientConn
-	// Wake makes the stream send what is unsent. It does not block.
+	// Wake makes the stream send the unsent sets. It does not block.
 	Wake func()
 	// Refuse ends the stream and sends the region the reason.
 	Refuse func(message string)
@@ -80,7 +80,7 @@ type Session struct {
 // Unsent names the sets that changed since a region last got them.
 type Unsent struct{ Peers, Shapes, Origins, Column bool }
 
-// Wake makes the region's stream send what is unsent, if there is a stream.
+// Wake makes the region's stream send the unsent sets, if there is a stream.
 func (r *Region) Wake() {
 	if r.Session != nil {
 		r.Session.Wake()

@@ -18,7 +18,7 @@ import (
 // JobSet is a set of jobs.
 type JobSet map[JobKey]struct{}
 
-// State is what the active server knows. The durable part changes only in
+// State holds everything that the active server knows. The durable part changes only in
 // apply, at load and after a committed transaction; the soft part belongs to
 // the regions' sessions and to the placer. Each leadership term has a new one.
 //
@@ -37,7 +37,7 @@ type State struct {
 	// Latency is the matrix of round trips between regions.
 	Latency *latency.Matrix
 	Origins Origins
-	// Demand is what the groups of all jobs ask for.
+	// Demand holds the asks of the groups of all jobs.
 	Demand Demand
 	// Pending are the jobs that the placer has to plan.
 	Pending JobSet

@@ -79,7 +79,7 @@ func (s *Server) open(ctx context.Context, c *session, h *nusav1.RegionHello) er
 	return nil
 }
 
-// register stores what the hello changes: an unknown region, its cluster, its
+// register stores the changes of a hello: an unknown region, its cluster, its
 // incarnation. It steps a copy of the region's session state; welcome steps the
 // state itself.
 func (s *Server) register(ctx context.Context, h *nusav1.RegionHello, hello region.Hello) error {
@@ -164,7 +164,7 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello, hello region.Hello) 
 	r.EndStream(effects)
 	r.Life, r.Session, s.live[c.region] = next, &c.shared, c
 	r.Master, r.MasterAddress, r.Servers, r.Version = h.GetMaster(), h.GetMasterAddress(), h.GetServers(), h.GetVersion()
-	// A new session: what the region refused before may fit now, and what was
+	// This is a new session. Earlier refused work may fit now, and nodes that were
 	// disconnected may be back.
 	r.KeepReasonsOnly()
 	r.Disconnected = nil

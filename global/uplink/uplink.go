@@ -15,7 +15,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Config is what a Server needs of its leadership term.
+// Config holds the parts of the leadership term that a Server needs.
 type Config struct {
 	// Context ends with the term.
 	Context context.Context

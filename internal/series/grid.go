@@ -19,9 +19,9 @@ func (l level) span() int64 { return l.step * int64(l.points) }
 // A finer segment covers a whole number of windows of the next level, so a window is
 // never made of parts of two segments.
 var levels = [...]level{
-	{step: 1, points: 12, keep: 720},           // 5 s for an hour, a minute each
-	{step: 12, points: 60, keep: 17_280},       // 1 min for a day, an hour each
-	{step: 120, points: 36, keep: 31 * 17_280}, // 10 min for 31 days, six hours each
+	{step: 1, points: 12, keep: 720},           // 5 s for an hour, in segments of a minute
+	{step: 12, points: 60, keep: 17_280},       // 1 min for a day, in segments of an hour
+	{step: 120, points: 36, keep: 31 * 17_280}, // 10 min for 31 days, in segments of six hours
 }
 
 const coarsest = len(levels) - 1

@@ -131,7 +131,7 @@ func connect(t *testing.T, s *tier, peer string, request func(context.Context, s
 	return conn
 }
 
-// sendLogs sends total bytes in chunks of a counted pattern.
+// sendLogs sends total bytes in chunks; each byte of a chunk is the chunk's number.
 func sendLogs(total int) func(*nusav1.LogsRequest, grpc.ServerStreamingServer[nusav1.LogChunk]) error {
 	return func(_ *nusav1.LogsRequest, stream grpc.ServerStreamingServer[nusav1.LogChunk]) error {
 		for i := 0; total > 0; i++ {

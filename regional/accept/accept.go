@@ -12,7 +12,7 @@ import (
 // back: long enough for a node to register, or for resources to be released.
 const DefaultGrace = time.Second
 
-// Input is what a decision depends on.
+// Input holds everything that a decision depends on.
 type Input struct {
 	// View is the committed state: answers must not be about any other state.
 	View *state.View

@@ -23,7 +23,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// Server is what the services need of the server that they run on.
+// Server holds the parts of the server that its services need.
 type Server struct {
 	Name, Version string
 	Region        *nusav1.RegionDefinition
@@ -47,7 +47,7 @@ type Server struct {
 	// History returns the series that this server measured; nil and the reason
 	// when there are none.
 	History func() (*series.Store, string)
-	// Stopping is closed when streams without an end of their own must end.
+	// Stopping is closed when streams that do not end by themselves must end.
 	Stopping <-chan struct{}
 	// Streams counts the goroutines that receive on streams: they end with the
 	// stream, which may be after the handler.
@@ -63,7 +63,7 @@ type State interface {
 	Digest(ctx context.Context, index uint64) (*nusav1.StateDigest, error)
 }
 
-// Federation is what the global tier sent about the other regions.
+// Federation gives access to the global tier's messages about the other regions.
 type Federation interface {
 	// Silence returns how long ago the last message of the global tier arrived;
 	// false if none has.
@@ -110,7 +110,7 @@ type Log interface {
 
 // Planner is the scheduler, asked about its plans.
 type Planner interface {
-	// Input is what a plan over the view is made from.
+	// Input returns the input of a plan over the view.
 	Input(*state.View) sched.Input
 	// Latest returns the newest plan and the time it was made for; nil before the
 	// first.
@@ -119,7 +119,7 @@ type Planner interface {
 	Pending(state.GroupKey) []wire.CountedReason
 }
 
-// Reporter is what the master reports to the global tier: *uplink.Reporter.
+// Reporter gives the reasons that the master reports to the global tier: *uplink.Reporter.
 type Reporter interface {
 	// Reasons returns why instances of a group are not running.
 	Reasons(*state.View, *state.GroupView) []*nusav1.CountedReason
@@ -143,7 +143,7 @@ type Nodes interface {
 	Conn(nodeID string) (*grpc.ClientConn, error)
 }
 
-// Peers is what the master knows of the other regions: *peers.Prober.
+// Peers gives the master's view of the other regions: *peers.Prober.
 type Peers interface {
 	Now() time.Duration
 	View() *topology.View

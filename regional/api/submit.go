@@ -135,7 +135,7 @@ func (j jobs) parseSubmit(m *Master, req *wire.SubmitRequest) (*state.SubmitLoca
 	return cmd, spec.Warnings, nil
 }
 
-// parseSpec validates a spec and returns what the cache stores of it.
+// parseSpec validates a spec and returns the result that the cache stores.
 func (j jobs) parseSpec(spec *nusav1.JobSpec) (wire.CachedSpec, error) {
 	if err := checkSpec(spec, j.s.region()); err != nil {
 		return wire.CachedSpec{}, err

@@ -34,7 +34,7 @@ const rejoinEvery = 5 * time.Second
 // ErrTooLarge says that a server's metadata does not fit into a gossip message.
 var ErrTooLarge = errors.New("gossip metadata too large")
 
-// Meta is what a server publishes about itself. Encoded at most 512 bytes.
+// Meta is the metadata that a server publishes about itself. Encoded at most 512 bytes.
 type Meta struct {
 	// ID is unique in the region and never used again: a replacement has another.
 	ID string `json:"i"`

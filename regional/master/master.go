@@ -21,7 +21,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/uplink"
 )
 
-// Config is what a Master needs of its server and its term.
+// Config holds the dependencies of a Master: parts of its server and of its term.
 type Config struct {
 	Region *nusav1.RegionDefinition
 	// Server is the name of this server, Address its gRPC address.

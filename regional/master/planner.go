@@ -30,7 +30,7 @@ const (
 	maxRest = time.Second
 )
 
-// plannerConfig is what a Planner needs.
+// plannerConfig holds the dependencies of a Planner.
 type plannerConfig struct {
 	nodeLease time.Duration
 	exprs     *exprs
@@ -65,7 +65,7 @@ type Planner struct {
 
 func newPlanner(cfg plannerConfig) *Planner { return &Planner{cfg: cfg, planner: sched.NewPlanner()} }
 
-// Input returns what a plan over a view is made from.
+// Input returns the input of a plan over a view.
 func (p *Planner) Input(view *state.View) sched.Input {
 	return sched.Input{View: view, NowUnixNano: time.Now().UnixNano(), NodeLease: p.cfg.nodeLease, Funcs: p.cfg.exprs.funcs()}
 }

@@ -41,7 +41,7 @@ const (
 	globalGoneAfter = copyEvery + islandAfter + pollEvery + pollTimeout
 )
 
-// ProberConfig is what a Prober needs.
+// ProberConfig holds the dependencies of a Prober.
 type ProberConfig struct {
 	Region *nusav1.RegionDefinition
 	Net    network.Net

@@ -245,7 +245,7 @@ func TestStoresConvertLog(t *testing.T) {
 		l := layout{dir, quiet()}
 		checkStores(t, openTestStores(t, dir, kind), want, "first")
 		other := kind.other()
-		half := reopen(t, other, dir) // as if it was cut short
+		half := reopen(t, other, dir) // as after an interruption
 		if err := errors.Join(half.StoreLog(&raft.Log{Index: 5, Term: 1}), half.Close()); err != nil {
 			t.Fatal(err)
 		}

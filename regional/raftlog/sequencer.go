@@ -117,7 +117,7 @@ type Log interface {
 	LastIndex() uint64
 }
 
-// Decision is what a scheduler wants to change in a state.
+// Decision holds the changes that a scheduler wants in a state.
 type Decision struct {
 	// Commands are proposed next; each fits one entry.
 	Commands []state.Command

@@ -44,7 +44,7 @@ type Cluster struct {
 	OrdersIncomplete bool
 }
 
-// Driver is what a node's driver reported about itself.
+// Driver is the report of a node's driver about itself.
 type Driver struct {
 	Name         string
 	Healthy      bool

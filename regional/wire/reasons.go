@@ -55,7 +55,7 @@ func unplacedReasons(u *sched.Unplaced) []CountedReason {
 	return out
 }
 
-// CountedReasonsToProto converts reasons with what they count.
+// CountedReasonsToProto converts counted reasons.
 func CountedReasonsToProto(reasons []CountedReason) []*nusav1.CountedReason {
 	var out []*nusav1.CountedReason
 	for _, r := range reasons {

@@ -23,7 +23,7 @@ const (
 	packetQueue = 256
 	// maxPacket is the largest UDP payload.
 	maxPacket = 65507
-	// dialPatience is how long a dial waits for the end of a cut, as a kernel repeats its SYN.
+	// dialPatience is how long a dial waits for the end of a cut: a kernel would repeat its SYN.
 	dialPatience = 20 * time.Second
 	// firstPort is the first port that the network chooses itself.
 	firstPort = 40000

@@ -13,7 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// plane has regions as points of a plane of 200 ms with a little height: a
+// plane places regions at random in a square of 200 ms with a little height: a
 // metric space, which a map can describe exactly.
 func plane(n int, seed random) (rtt func(i, j int) float64) {
 	x, y, h := make([]float64, n), make([]float64, n), make([]float64, n)
