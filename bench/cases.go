@@ -42,7 +42,7 @@ func within(p50, p99 float64) func(*region.Result) bool {
 	}
 }
 
-// full is the set of scenarios on the page RESULTS.md.
+// full returns the set of scenarios on the page RESULTS.md.
 func full() []scenario {
 	out := []scenario{
 		{

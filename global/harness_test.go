@@ -137,7 +137,7 @@ func (f *federation) dial(t *testing.T, addr string) *grpc.ClientConn {
 
 func (s *testServer) jobs() nusav1.JobsClient { return nusav1.NewJobsClient(s.conn) }
 
-// testJob is a valid service with one group.
+// testJob returns a valid service with one group.
 func testJob(name string, count int32, change ...func(*nusav1.JobSpec)) *nusav1.JobSpec {
 	spec := &nusav1.JobSpec{
 		Name: name,
@@ -256,7 +256,7 @@ func (s *testServer) join(hello *nusav1.RegionHello, change ...func(*fakeRegion)
 	return r
 }
 
-// joined is join, and waits for the welcome.
+// joined opens a session as join does, and waits for the welcome.
 func (s *testServer) joined(name string, change ...func(*fakeRegion)) *fakeRegion {
 	s.t.Helper()
 	r := s.join(helloOf(name, 1), change...)

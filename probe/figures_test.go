@@ -300,7 +300,7 @@ func accuracy(b *testing.B, table *topology.Table, loss float64) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// ibmTables are the weekly tables of round trips between IBM's regions, the oldest
+// ibmTables returns the weekly tables of round trips between IBM's regions, the oldest
 // first. Their licence allows no copy here: the result is empty unless NUSA_DATA is a
 // folder with ibm-rtt/inter_region_to_2024.csv.
 func ibmTables(t testing.TB) []*topology.Table {

@@ -243,7 +243,7 @@ func (p *Plan) PopDue(now time.Time, rnd func() float64, fits func(Probe) bool) 
 	return due, again
 }
 
-// Waiting is the number of probes that did not fit.
+// Waiting returns the number of probes that did not fit.
 func (p *Plan) Waiting() int { return len(p.waiting) }
 
 // Resume moves count waiting probes, the longest due first, back to the queue.

@@ -175,7 +175,7 @@ func New(cfg Config) (*Prober, error) {
 	}, nil
 }
 
-// randomSession is a number that others cannot guess, and not 0.
+// randomSession returns a number that others cannot guess, and not 0.
 func randomSession() uint64 {
 	var b [8]byte
 	_, _ = crand.Read(b[:]) // never fails
@@ -282,7 +282,7 @@ func (p *Prober) edge(name string, known *peer, now time.Time) topology.Edge {
 	return e
 }
 
-// Coordinate is the region's present network coordinate.
+// Coordinate returns the region's present network coordinate.
 func (p *Prober) Coordinate() topology.Coordinate { return p.tracker.Coordinate() }
 
 // Run probes until ctx ends, then returns nil. An error means that the probing

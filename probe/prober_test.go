@@ -284,7 +284,7 @@ type mute struct{ net.PacketConn }
 
 func (m mute) WriteTo(b []byte, _ net.Addr) (int, error) { return len(b), nil }
 
-// answer is the simplest response to a request.
+// answer returns the simplest response to a request.
 func (p packet) answer() packet {
 	p.kind, p.arrivals = kindAnswer, arrivals{span: 1, bits: 1}
 	return p

@@ -138,7 +138,7 @@ func (r *Responder) listen(ctx context.Context) error {
 	return nil
 }
 
-// Addr is the bound address, "host:port".
+// Addr returns the bound address, "host:port".
 func (r *Responder) Addr() string { return r.udp.LocalAddr().String() }
 
 // Run answers until ctx ends, then closes the sockets and returns nil. An error

@@ -37,7 +37,7 @@ func askForStamps(c *net.UDPConn) bool {
 	return err == nil && refused == nil
 }
 
-// waited is the time from the kernel's stamp until now; 0 without a stamp, and
+// waited returns the time from the kernel's stamp until now; 0 without a stamp, and
 // if the wall clock was set meanwhile.
 func waited(oob []byte, now time.Time) time.Duration {
 	messages, err := syscall.ParseSocketControlMessage(oob)

@@ -244,7 +244,7 @@ func TestIBMsChangesAreShownWithinAWindow(t *testing.T) {
 	checkChangesAreShown(t, tables)
 }
 
-// planetLabTables are the slices of testdata/planetlab_10.txt, in order.
+// planetLabTables returns the slices of testdata/planetlab_10.txt, in order.
 func planetLabTables(t *testing.T) []*topology.Table {
 	t.Helper()
 	text, err := os.ReadFile("testdata/planetlab_10.txt")

@@ -165,7 +165,7 @@ func TestWindowIsBounded(t *testing.T) {
 	}
 }
 
-// edgeAt is the edge right after the window's latest sample.
+// edgeAt returns the edge right after the window's latest sample.
 func edgeAt(w *Window, at time.Duration) topology.Edge {
 	return w.Edge("a", "b", epoch.Add(at), defaultInterval)
 }

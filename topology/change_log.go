@@ -92,7 +92,7 @@ func (p *loggedEdge) differs(is *loggedEdge) bool {
 // Names returns the regions' names in order.
 func (b *ChangeLog) Names() []string { return b.names }
 
-// Sequence is the number of the latest update that changed an entry, from 1.
+// Sequence returns the number of the latest update that changed an entry, from 1.
 func (b *ChangeLog) Sequence() uint64 { return b.sequence }
 
 // ChangedEdges returns the edges of region number i, in the order of Names,

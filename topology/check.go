@@ -95,7 +95,7 @@ type Violation struct {
 	State State
 }
 
-// Violations are the measured directed pairs that gain more than minGain (0..1)
+// Violations returns the measured directed pairs that gain more than minGain (0..1)
 // by the best single relay, by gain, then names; the first limit of them
 // (1..MaxFindings, clamped). Unreachable edges are left out. It takes n³ steps
 // for n regions: about a second for 1,000.
@@ -171,7 +171,7 @@ type Asymmetry struct {
 	Loss bool
 }
 
-// Asymmetries are the pairs of regions whose medians differ by at least
+// Asymmetries returns the pairs of regions whose medians differ by at least
 // minDelta and minRatio, then those whose loss differs by at least minLoss and
 // three probes; by difference, then names. Limit as for Violations.
 func (v *View) Asymmetries(minRatio float64, minDelta time.Duration, minLoss float64, limit int) Findings[Asymmetry] {
@@ -257,7 +257,7 @@ type Impossible struct {
 	Light time.Duration
 }
 
-// FibreRTT is the shortest possible round trip between two places: light in
+// FibreRTT returns the shortest possible round trip between two places: light in
 // fibre along the great circle. See fibreSpeed.
 func FibreRTT(a, b Location) time.Duration {
 	return time.Duration(2 * GreatCircle(a, b) / fibreSpeed * float64(time.Second))

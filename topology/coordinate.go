@@ -69,7 +69,7 @@ func (t *Tracker) Update(peer string, at Coordinate, rtt time.Duration) error {
 // Forget drops the state of a removed peer.
 func (t *Tracker) Forget(peer string) { t.client.ForgetNode(peer) }
 
-// Coordinate is the present position.
+// Coordinate returns the present position.
 func (t *Tracker) Coordinate() Coordinate {
 	c := t.client.GetCoordinate()
 	return Coordinate{Vector: c.Vec, Error: c.Error, Adjustment: c.Adjustment, Height: c.Height}

@@ -23,7 +23,7 @@ const estimateFloor = time.Millisecond
 // half of it (a test checks both).
 const EstimateError = 0.35
 
-// GreatCircle is the distance of two places along the surface in km, by the
+// GreatCircle returns the distance of two places along the surface in km, by the
 // haversine formula.
 func GreatCircle(a, b Location) float64 {
 	const rad = math.Pi / 180

@@ -69,7 +69,7 @@ type Path struct {
 	Doubts []Doubt
 }
 
-// Relays are the regions between the ends.
+// Relays returns the regions between the ends.
 func (p Path) Relays() []string {
 	if len(p.Regions) < 3 {
 		return nil
@@ -193,7 +193,7 @@ func (r *Router) View() *View { return r.view }
 // Percentile returns the percentile of the router's round trips.
 func (r *Router) Percentile() Percentile { return r.p }
 
-// roundTrips are the usable measurements in ns. They are noWay for other edges,
+// roundTrips returns the usable measurements in ns. They are noWay for other edges,
 // for doubted edges with a longer prediction, and from a region to itself.
 func (v *View) roundTrips(p Percentile) []int64 {
 	n := len(v.regions)

@@ -151,7 +151,7 @@ type Edge struct {
 	Doubt string
 }
 
-// RTT is the round trip at a percentile.
+// RTT returns the round trip at a percentile.
 func (e Edge) RTT(p Percentile) time.Duration {
 	switch {
 	case p <= 50:

@@ -36,7 +36,7 @@ type Load struct {
 	QueueVariance float64
 }
 
-// busy is the waiting factor of a queue with one server,
+// busy returns the waiting factor of a queue with one server,
 //
 //	ρ/(1−ρ) · (1+C²)/2
 //
@@ -115,7 +115,7 @@ type Cost struct {
 	CPU, Queue time.Duration
 }
 
-// Total is the sum of the parts.
+// Total returns the sum of the parts.
 func (c Cost) Total() time.Duration { return c.RTT + c.Links + c.CPU + c.Queue }
 
 // String prints "cost 50.0ms = rtt 40.0ms + cpu 10.0ms", without parts that are 0.

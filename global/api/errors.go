@@ -23,12 +23,12 @@ func rpcError(err error) error {
 	return state.RPCErrors.Err(err)
 }
 
-// invalid is INVALID_ARGUMENT for one field.
+// invalid returns INVALID_ARGUMENT for one field.
 func invalid(field, message string) error {
 	return rpcerr.Invalid(&nusav1.Problem{Field: field, Message: message})
 }
 
-// unknownRegion is INVALID_ARGUMENT for a field that names no region, with the
+// unknownRegion returns INVALID_ARGUMENT for a field that names no region, with the
 // regions that exist. The lock is held.
 func unknownRegion(st *state.State, field, name string) error {
 	what := "region "
@@ -38,7 +38,7 @@ func unknownRegion(st *state.State, field, name string) error {
 	return invalid(field, fmt.Sprintf("%s%q does not exist; there are %s", what, name, topo.ListNames(st.RegionNames())))
 }
 
-// regionNotFound is NOT_FOUND for a region, with the regions that exist. The
+// regionNotFound returns NOT_FOUND for a region, with the regions that exist. The
 // lock is held.
 func regionNotFound(st *state.State, name string) error {
 	return status.Errorf(codes.NotFound, "region %q does not exist; there are %s", name, topo.ListNames(st.RegionNames()))

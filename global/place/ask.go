@@ -105,7 +105,7 @@ func (a Ask) Resources() Resources {
 
 func (a Ask) pool() string { return cmp.Or(a.Pool, DefaultPool) }
 
-// missingDriver is the first driver of the ask that no node of the region has;
+// missingDriver returns the first driver of the ask that no node of the region has;
 // empty if there is none or the region did not report its drivers.
 func (r *Region) missingDriver(a Ask) string {
 	for _, d := range slices.Sorted(slices.Values(a.Drivers)) {
@@ -139,7 +139,7 @@ func (a Ask) fitsBins(bins []Bin) int {
 	return total
 }
 
-// dims are the amounts in the order of dimNames.
+// dims returns the amounts in the order of dimNames.
 func (r Resources) dims() [4]int64 {
 	return [4]int64{r.CPUMilli, r.MemoryBytes, r.DiskBytes, r.GPUMilli}
 }

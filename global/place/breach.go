@@ -97,7 +97,7 @@ func (f *BoundTracker) Step(j *Job, passed time.Duration) []Breach {
 	return slices.CompactFunc(out, func(a, b Breach) bool { return a.key() == b.key() })
 }
 
-// bound is the clause as a bound for topology.Breach.
+// bound returns the clause as a bound for topology.Breach.
 func (n *Near) bound() topology.Bound {
 	lax := n.Unknown == UnknownPredicted || n.Unknown == UnknownAccept
 	return topology.Bound{MaxRTT: n.MaxRTT, Guesses: lax, Stale: lax}
@@ -120,7 +120,7 @@ func (j *Job) sustained(g *Group) map[string]*Breach {
 	return out
 }
 
-// bound is the clause that a breach is about; nil if the group does not have
+// bound returns the clause that a breach is about; nil if the group does not have
 // the clause any more.
 func (g *Group) bound(b *Breach) *Near {
 	for i := range g.Regions.Near {

@@ -150,7 +150,7 @@ func (s *reasonCount) message() string {
 	return strings.Join(all, between)
 }
 
-// brief is the text of the first region where message joins several texts, and
+// brief returns the text of the first region where message joins several texts, and
 // empty otherwise.
 func (s *reasonCount) brief() string {
 	if len(s.reported) < 2 {

@@ -114,7 +114,7 @@ func (n *Near) refuses(t targets) string {
 	return ReasonRTTUnknown
 }
 
-// deciding is the target whose distance decides: the nearest fresh measurement
+// deciding returns the target whose distance decides: the nearest fresh measurement
 // if only fresh measurements count, otherwise the nearest target.
 func (n *Near) deciding(t targets) target {
 	refusing := n.Unknown != UnknownPredicted && n.Unknown != UnknownAccept

@@ -99,7 +99,7 @@ func (l *ledger) fits(r int, a Ask, hash uint64) (n int, exact bool) {
 	return max(0, int(max(byShare, int64(n)-displaced))-same.n), exact
 }
 
-// total is the region's charge in all pools.
+// total returns the region's charge in all pools.
 func (l *ledger) total(r int) Resources {
 	var sum Resources
 	for _, p := range l.charged[r] {

@@ -78,7 +78,7 @@ func (d *distances) nearness(n *Near) *nearness {
 	return known
 }
 
-// target is a cache key: equal keys name the same places.
+// target returns a cache key: equal keys name the same places.
 func (n *Near) target() string {
 	if n.Location != nil {
 		return fmt.Sprint("@", n.Location.Latitude, ",", n.Location.Longitude)
@@ -132,7 +132,7 @@ func nearer(a, b target) target {
 // max_rtt: about the width of a continent.
 const defaultScale = 100 * time.Millisecond
 
-// closeness is 1 at no distance, 1/2 at the clause's scale, and 0 where nothing
+// closeness returns 1 at no distance, 1/2 at the clause's scale, and 0 where nothing
 // is known. Stale, predicted and estimated values count a little less than
 // fresh measurements, so that between equal values the measured one wins.
 func (n *Near) closeness(t target) float64 {

@@ -149,7 +149,7 @@ func (pl *placer) mayHold(w *work, c *candidate) bool {
 	return lacks && r.NodesReady > 0 && pl.sinceHoldAttempt(w, c) >= HoldFor
 }
 
-// sinceHoldAttempt is how long ago the region was last asked.
+// sinceHoldAttempt returns how long ago the region was last asked.
 func (pl *placer) sinceHoldAttempt(w *work, c *candidate) time.Duration {
 	for _, t := range w.group.HoldAttempts {
 		if t.Region == pl.eval.regions[c.index].Name {

@@ -49,7 +49,7 @@ type Action struct {
 	Reason, Why string
 }
 
-// Changes are the writes of the action, for one transaction with the compares
+// Changes returns the writes of the action, for one transaction with the compares
 // that region.Change describes. The actions of a plan change distinct slots.
 func (a Action) Changes() []region.Change {
 	switch a.Kind {

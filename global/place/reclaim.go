@@ -165,7 +165,7 @@ func (rc *reclaimer) separates(tried []*work) bool {
 	return false
 }
 
-// slotOf is the slot that an entry is about; nil if the slot differs from the
+// slotOf returns the slot that an entry is about; nil if the slot differs from the
 // entry or from what the job wants.
 func (rc *reclaimer) slotOf(j *Job, a *Disconnected) *region.Slot {
 	slots := j.slotsOf(a.Group)

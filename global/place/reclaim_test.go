@@ -203,7 +203,7 @@ func (w *world) reportDisconnected(lost tasks) {
 	}
 }
 
-// owner is the region that has an instance and should run it, also while it is
+// owner returns the region that has an instance and should run it, also while it is
 // being revoked there.
 func (w *world) owner(at instance) string {
 	for _, s := range w.find(at.job).slotsOf(at.group) {

@@ -62,7 +62,7 @@ func lastReturns(all []Returned) map[groupIn]*Returned {
 	return out
 }
 
-// reasonText is the region's own text, or the reason in words.
+// reasonText returns the region's own text, or the reason in words.
 func (r *Returned) reasonText() string {
 	return cmp.Or(r.ReasonText, r.Message, strings.ReplaceAll(r.Reason, "_", " "), "no reason given")
 }

@@ -220,7 +220,7 @@ func (r *rollingRegion) rank(j *Job) int {
 	return 2
 }
 
-// crowded is the first group that could have more than max_parallel instances
+// crowded returns the first group that could have more than max_parallel instances
 // down if the region was updated now; empty if there is none.
 func (r *rollingRegion) crowded(j *Job, charged map[string]int) string {
 	for _, g := range slices.Sorted(maps.Keys(r.old)) {
@@ -231,7 +231,7 @@ func (r *rollingRegion) crowded(j *Job, charged map[string]int) string {
 	return ""
 }
 
-// regionsNamed is "region nagoya", or the names of the first few regions.
+// regionsNamed returns "region nagoya", or the names of the first few regions.
 func regionsNamed(names []string) string {
 	switch {
 	case len(names) == 1:

@@ -93,7 +93,7 @@ func score(terms []Term) float64 {
 	return math.Round(sum*1000) / 1000
 }
 
-// preference is the sum of the job's weights for a region.
+// preference returns the sum of the job's weights for a region.
 func (g *Group) preference(r *Region) int {
 	sum := 0
 	for _, pref := range g.Regions.Prefer {

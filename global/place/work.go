@@ -102,7 +102,7 @@ func (w *work) cutFree(n int) (out [][2]int) {
 	return out
 }
 
-// desired is the size of the whole group.
+// desired returns the size of the whole group.
 func (w *work) desired() int { return w.group.Count }
 
 // options returns the candidates that are not refused, in their order, and the

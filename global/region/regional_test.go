@@ -109,7 +109,7 @@ func (r *realRegion) running() []int {
 	return slices.Compact(out)
 }
 
-// live are the allocations that have not ended.
+// live returns the allocations that have not ended.
 func (r *realRegion) live() []*state.Alloc {
 	var out []*state.Alloc
 	view := r.state.Snapshot()

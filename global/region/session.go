@@ -59,7 +59,7 @@ func Open(c Config, r Record, now time.Duration) State {
 // ended: both clocks may be 1 % off.
 func withDrift(lease time.Duration) time.Duration { return lease + lease/50 }
 
-// Record is the durable part of the state.
+// Record returns the durable part of the state.
 func (s State) Record() Record {
 	return Record{
 		Name: s.Name, ClusterID: s.ClusterID,

@@ -106,7 +106,7 @@ func (s Slot) Key() string {
 	return s.WireKey()
 }
 
-// WireKey is the key of SlotOrders.removed: "namespace/job/group/from".
+// WireKey returns the key of SlotOrders.removed: "namespace/job/group/from".
 func (s Slot) WireKey() string {
 	return s.Namespace + "/" + s.Job + "/" + s.Group + "/" + strconv.Itoa(s.From)
 }
@@ -114,7 +114,7 @@ func (s Slot) WireKey() string {
 // OfRun reports whether the slot belongs to a run.
 func (s Slot) OfRun(run int64) bool { return s.Run == run || s.Run == 0 || run == 0 }
 
-// Count is the number of indices.
+// Count returns the number of indices.
 func (s Slot) Count() int { return s.To - s.From }
 
 // String prints "default/api/web[0-5] at sea offered run g12 v1".

@@ -33,13 +33,13 @@ type JobKey struct{ Namespace, Name string }
 // String returns "namespace/name".
 func (k JobKey) String() string { return k.Namespace + "/" + k.Name }
 
-// recordKey is the store key of the job itself.
+// recordKey returns the store key of the job itself.
 func (k JobKey) recordKey() string { return jobPrefix + k.String() }
 
-// resultKey is the store key of the result of the job's latest run.
+// resultKey returns the store key of the result of the job's latest run.
 func (k JobKey) resultKey() string { return resultPrefix + k.String() }
 
-// healthyKey is the store key of the latest version that ran with all
+// healthyKey returns the store key of the latest version that ran with all
 // instances; see rollout.go.
 func (k JobKey) healthyKey() string { return HealthyPrefix + k.String() }
 
@@ -55,12 +55,12 @@ func jobOfSlot(s region.Slot) JobKey { return JobKey{s.Namespace, s.Job} }
 
 func slotKey(s region.Slot) string { return slotPrefix + s.Key() }
 
-// regionKey is the store key of a region.
+// regionKey returns the store key of a region.
 func regionKey(name string) string { return regionPrefix + name }
 
 func originKey(domain string) string { return originPrefix + domain }
 
-// CheckpointKey is the store key of one chunk of a region's checkpoint.
+// CheckpointKey returns the store key of one chunk of a region's checkpoint.
 func CheckpointKey(region string, chunk int) string {
 	return CheckpointPrefix + region + "/" + strconv.Itoa(chunk)
 }

@@ -107,7 +107,7 @@ func dialEtcd(cfg EtcdConfig, log slogCore) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// ClientAddr is the address where the embedded member serves clients; empty
+// ClientAddr returns the address where the embedded member serves clients; empty
 // without a member.
 func (e *Etcd) ClientAddr() string {
 	if e.member == nil {

@@ -100,7 +100,7 @@ func liveBytes() float64 {
 	return float64(mem.HeapAlloc) / 1e6
 }
 
-// BenchmarkIntake is five seconds of a federation in which every region has
+// BenchmarkIntake measures five seconds of a federation in which every region has
 // measured every other one. A sixth of each row comes in (the part that is due for
 // a refresh), each second a view is made, and each column goes out. cores is the
 // processor time divided by those five seconds.

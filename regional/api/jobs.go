@@ -178,7 +178,7 @@ func hasWork(g *state.GroupView) bool {
 	return len(g.Slots) > 0 || c.Pending+c.Starting+c.Running+c.Lost > 0
 }
 
-// pageKey is a string that orders jobs as JobKey.Compare does.
+// pageKey returns a string that orders jobs as JobKey.Compare does.
 func pageKey(k state.JobKey) string {
 	local := "0"
 	if k.Local {

@@ -164,7 +164,7 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 	nusav1.RegisterSystemServer(g, system{s: s})
 }
 
-// region is the name of the server's region.
+// region returns the name of the server's region.
 func (s *Server) region() string { return s.Region.GetName() }
 
 // master returns this server's term of leadership, raftlog.ErrNoMaster when it

@@ -79,7 +79,7 @@ type session struct {
 	tunnel *grpc.ClientConn
 }
 
-// serve is the master's end of an agent's stream, after the hello.
+// serve serves the stream of an agent, after the hello.
 func (a *Agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 	ctx := stream.Context()
 	refused := a.refuse(hello)

@@ -189,7 +189,7 @@ func (p *Prober) setMatrix(m *nusav1.CompactMatrix, age time.Duration) error {
 	return nil
 }
 
-// staleAge is the age from which received edges are stale now.
+// staleAge returns the age from which received edges are stale now.
 func (p *Prober) staleAge() time.Duration {
 	silence, _ := p.cfg.Federation.Silence()
 	age, received := p.cfg.Federation.matrixAge()

@@ -11,7 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// checkedWorld has a node that the ask fits in every respect, and others.
+// checkedWorld returns a world with one node that takes the ask, and other nodes.
 func checkedWorld(t *testing.T) *world {
 	w := newWorld()
 	for _, line := range strings.Split(`node n1 cpu=1000 mem=1024 ports=20000,20009 gpus=t4,a100 drivers=docker:exec labels=disk:ssd quota=2

@@ -44,7 +44,7 @@ func (in *Input) declinedBy(inst *state.Instance) ([]string, int64) {
 // anti-affinity (-0.5..0) together.
 const otherTerms = 4
 
-// failureScore is the penalty of a node on which the instance failed, for the given
+// failureScore returns the penalty of a node on which the instance failed, for the given
 // number of failures. A single failure outweighs all other terms together. Such
 // a node is chosen only if no other fits, and then the one with the fewest failures.
 // It is like Nomad's node-reschedule-penalty, but other terms never outweigh it. most is the greatest
@@ -53,7 +53,7 @@ func failureScore(times int, most int32) float64 {
 	return (spreadScore(most) - otherTerms) * float64(times)
 }
 
-// failureTerm is the part of a score for failures on the node.
+// failureTerm returns the part of a score for failures on the node.
 func failureTerm(times int, most int32) Term {
 	detail := "failed here before"
 	if times > 1 {

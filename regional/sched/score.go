@@ -38,16 +38,16 @@ func share(left, of int64) float64 {
 	return min(1, max(0, float64(left)/float64(of)))
 }
 
-// apartScore is the penalty of a node that has n instances of the group: 0 for
+// apartScore returns the penalty of a node that has n instances of the group: 0 for
 // none, then ever closer to -antiAffinity.
 func apartScore(n int32) float64 { return -antiAffinity * float64(n) / float64(n+1) }
 
-// spreadScore is the penalty of a spread value that has n instances of the group.
+// spreadScore returns the penalty of a spread value that has n instances of the group.
 // It is linear, so that the counts of two values never differ by more than the
 // other terms can outweigh (fit and affinities span 3).
 func spreadScore(n int32) float64 { return -float64(n) }
 
-// affinityScore is the weighted share of the affinities that are true, -1..1.
+// affinityScore returns the weighted share of the affinities that are true, -1..1.
 func (f *filter) affinityScore(n *node) float64 {
 	var sum, all int64
 	for _, a := range f.ask.Affinities {
@@ -76,7 +76,7 @@ func (f *filter) spreadValue(n *node) string {
 	return v
 }
 
-// baseScore is the sum of the terms that do not depend on the group's other instances.
+// baseScore returns the sum of the terms that do not depend on the group's other instances.
 func (f *filter) baseScore(n *node, affinity float64) float64 {
 	return fitScore(n.Capacity, n.free, f.ask.Resources) + affinity
 }

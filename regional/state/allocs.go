@@ -118,7 +118,7 @@ func notTaskFault(r Reason) bool {
 	return r == ReasonLeaseExpired || r == ReasonAgentLeaving || r == ReasonNodeDraining
 }
 
-// steadyAfter is how long a service must run until its earlier failures no longer
+// steadyAfter returns how long a service must run until its earlier failures no longer
 // count: the longest back-off, at least ten minutes.
 func steadyAfter(p Reschedule) time.Duration { return max(p.To, 10*time.Minute) }
 

@@ -20,12 +20,12 @@ type Resources struct {
 	DiskBytes   int64
 }
 
-// Add is the component-wise sum.
+// Add returns the component-wise sum.
 func (r Resources) Add(o Resources) Resources {
 	return Resources{r.CPUMilli + o.CPUMilli, r.MemoryBytes + o.MemoryBytes, r.DiskBytes + o.DiskBytes}
 }
 
-// Sub is the component-wise difference.
+// Sub returns the component-wise difference.
 func (r Resources) Sub(o Resources) Resources {
 	return Resources{r.CPUMilli - o.CPUMilli, r.MemoryBytes - o.MemoryBytes, r.DiskBytes - o.DiskBytes}
 }

@@ -65,7 +65,7 @@ func (s *space) of(region int) []float64 {
 	return s.p[region*s.stride : (region+1)*s.stride]
 }
 
-// log is the predicted logarithm of a round trip. heights are the exponentials
+// log returns the predicted logarithm of a round trip. heights are the exponentials
 // of the regions' log heights, computed once for many calls.
 func (s *space) log(a, b int, heights []float64) (log, dist, metric float64) {
 	p, q := s.of(a), s.of(b)

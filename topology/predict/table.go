@@ -123,7 +123,7 @@ func (t *Table) fit(pairs []Pair, known []int, locations []*topology.Location, s
 	}
 }
 
-// gap is the relative difference of a pair's two directions that four of five
+// gap returns the relative difference of a pair's two directions that four of five
 // pairs do not exceed.
 func (t *Table) gap() float64 {
 	var gaps []float64

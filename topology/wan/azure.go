@@ -21,7 +21,7 @@ var (
 	azureRegions []byte
 )
 
-// AzurePublished is the June 2025 table of median round trips between Azure
+// AzurePublished returns the June 2025 table of median round trips between Azure
 // regions as published: 51 regions under their short names ("southeastasia"),
 // blanks included.
 func AzurePublished() *topology.Table { return azure().published }

@@ -157,7 +157,7 @@ func (w *WAN) wrap(path pair, inner net.Conn) (net.Conn, error) {
 	return s, nil
 }
 
-// half is the present one-way delay; 0 without a route, for which arrive waits.
+// half returns the present one-way delay; 0 without a route, for which arrive waits.
 func (s *stream) half() time.Duration {
 	rtt, _ := s.wan.RTT(s.path.from, s.path.to)
 	return rtt / 2

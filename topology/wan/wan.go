@@ -214,7 +214,7 @@ func (w *WAN) awaitPath(p pair, cancel <-chan struct{}) bool {
 	}
 }
 
-// portOf is the port of "host:port", 0 if there is none.
+// portOf returns the port of "host:port", 0 if there is none.
 func portOf(addr string) uint16 {
 	_, text, err := net.SplitHostPort(addr)
 	if err != nil {
