@@ -94,7 +94,7 @@ func TestHTTPS(t *testing.T) {
 		t.Errorf("without the daemon's certificate: %+v", f)
 	}
 	_, open, _ := certificate(t, 0o644)
-	if _, err := LoadTLS(cert, open, ""); err == nil || !strings.Contains(err.Error(), "others on this host can read") {
+	if _, err := LoadTLS(cert, open, ""); err == nil || !strings.Contains(err.Error(), "other users of this host can read") {
 		t.Errorf("a key that others can read: %v", err)
 	}
 }
