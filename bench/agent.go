@@ -63,8 +63,8 @@ func (o options) agents(ctx context.Context) ([]agentMeasured, error) {
 	return out, nil
 }
 
-// printAgents writes the section. measured names the machine and commit of the figures
-// where these differ from the page's.
+// printAgents writes the section. measured names the machine and commit of the figures if
+// they differ from the machine and commit of the page.
 func printAgents(w io.Writer, all []agentMeasured, measured string) {
 	if len(all) == 0 {
 		return

@@ -20,7 +20,7 @@ func (o Output) Check() error {
 	return fmt.Errorf("--output: %q is not one of table, json, yaml", string(o))
 }
 
-// Print writes a result: JSON on one line, YAML, or what table draws.
+// Print writes a result: JSON on one line, YAML, or a table that the function table writes.
 func (o Output) Print(w io.Writer, result any, table func(io.Writer) error) error {
 	if o == "table" {
 		return table(w)

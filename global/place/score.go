@@ -18,7 +18,7 @@ const (
 	stickyBonus = 10.0
 	// freshFor is three report intervals: two lost reports do not matter.
 	freshFor = 15 * time.Second
-	// stalePenalty per further 10 s, at most maxStalePenalty.
+	// stalePenalty is subtracted for each further 10 s, at most maxStalePenalty.
 	stalePenalty    = 1.0
 	maxStalePenalty = 10.0
 )

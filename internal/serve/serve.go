@@ -36,7 +36,8 @@ type Options struct {
 	// GRPCFlag is the flag that an error about the address names. Default
 	// "--grpc-addr".
 	GRPCFlag string
-	// Unary and Stream run inside the metrics, the first one outermost.
+	// Unary and Stream are interceptors. The metrics interceptor runs first, then
+	// these in order.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
 	// Codec encodes and decodes messages. Default: protobuf's.

@@ -29,8 +29,8 @@ func Within(name string, known []string, limit int) string {
 }
 
 // Distance returns the number of bytes to insert, delete, replace or swap with
-// their neighbour to turn a into b (optimal string alignment distance). For an a of more than 64 bytes it returns
-// the length of a.
+// their neighbour to turn a into b (optimal string alignment distance). For an a of
+// more than 64 bytes it returns the length of a.
 func Distance(a, b string) int {
 	if len(a) > maxLength {
 		return len(a)

@@ -101,7 +101,7 @@ func planDry(in *sched.Input, fork *state.State) *sched.Plan {
 	}
 }
 
-// planDiff returns what a submit would change: it also starts a stopped job again.
+// planDiff returns the changes of a submit, including the start of a stopped job.
 func planDiff(view *state.View, stored, spec *nusav1.JobSpec) []*nusav1.DiffLine {
 	var out []*nusav1.DiffLine
 	if own, found := view.LocalJob(spec.GetNamespace(), spec.GetName()); found && own.Stopped {

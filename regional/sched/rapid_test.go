@@ -211,7 +211,7 @@ func (w *world) randomStep(t *rapid.T, nodes, jobs int) int {
 				" desired="+rapid.SampledFrom([]string{"", "stop", "revoke"}).Draw(t, "desired"))
 		}
 	case 13:
-		if jobs > 0 { // another version, mostly of another form
+		if jobs > 0 { // another version, whose group mostly has another hash
 			name := fmt.Sprint("j", rapid.IntRange(0, jobs-1).Draw(t, "job"))
 			was := w.jobs[name]
 			w.must(t, drawJob(t, name, int(was.Version)+1))

@@ -55,7 +55,7 @@ func refusals(view *state.View, key state.GroupKey, ask *state.Ask) (r refusing)
 // node takes work.
 func (j *planChecker) reasons(view *state.View, g *state.GroupView, u sched.Unplaced) {
 	if u.System || len(g.Slots) != 1 {
-		return // counted while the group was placed
+		return // its reasons were counted while the group was placed
 	}
 	job, _ := view.Job(u.Key.JobKey(), u.JobVersion)
 	r := refusals(view, u.Key, &job.Group(u.Key.Group).Ask)

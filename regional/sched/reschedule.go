@@ -45,10 +45,10 @@ func (in *Input) declinedBy(inst *state.Instance) ([]string, int64) {
 const otherTerms = 4
 
 // failureScore returns the penalty of a node on which the instance failed, for the given
-// number of failures. A single failure outweighs all other terms together. Such
-// a node is chosen only if no other fits, and then the one with the fewest failures.
-// It is like Nomad's node-reschedule-penalty, but other terms never outweigh it. most is the greatest
-// number of the group's instances on one spread value.
+// number of failures. A single failure outweighs all other terms together. Such a node
+// is chosen only if no other fits, and then the one with the fewest failures. It is like
+// Nomad's node-reschedule-penalty, but other terms never outweigh it. most is the
+// greatest number of the group's instances on one spread value.
 func failureScore(times int, most int32) float64 {
 	return (spreadScore(most) - otherTerms) * float64(times)
 }
