@@ -200,12 +200,13 @@ func (j *Job) regionCounts(sum *nusav1.JobSummary, group string, open bool) (c *
 	return c, false
 }
 
-// withRegion puts the region's name before the messages of its reasons.
+// withRegion returns the reasons with the region that reported them, also at the
+// beginning of their messages.
 func withRegion(name string, reasons []*nusav1.CountedReason) []*nusav1.CountedReason {
 	out := make([]*nusav1.CountedReason, len(reasons))
 	for i, c := range reasons {
 		out[i] = proto.CloneOf(c)
-		out[i].Message = name
+		out[i].Region, out[i].Message = name, name
 		if c.GetMessage() != "" {
 			out[i].Message += ": " + c.GetMessage()
 		}

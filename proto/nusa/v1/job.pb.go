@@ -3044,7 +3044,10 @@ type CountedReason struct {
 	Count   int32  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// What is counted: "region", "node" or "instance".
-	What          string `protobuf:"bytes,4,opt,name=what,proto3" json:"what,omitempty"`
+	What string `protobuf:"bytes,4,opt,name=what,proto3" json:"what,omitempty"`
+	// Region that reported the reason, where one did; the message then begins with
+	// its name and a colon. Empty from servers of earlier versions.
+	Region        string `protobuf:"bytes,5,opt,name=region,proto3" json:"region,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3103,6 +3106,13 @@ func (x *CountedReason) GetMessage() string {
 func (x *CountedReason) GetWhat() string {
 	if x != nil {
 		return x.What
+	}
+	return ""
+}
+
+func (x *CountedReason) GetRegion() string {
+	if x != nil {
+		return x.Region
 	}
 	return ""
 }
@@ -3349,12 +3359,13 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\astopped\x18\x06 \x01(\x05R\astopped\x12\x12\n" +
 	"\x04lost\x18\a \x01(\x05R\x04lost\x12\x1a\n" +
 	"\boutdated\x18\b \x01(\x05R\boutdated\x12\x1a\n" +
-	"\bstopping\x18\t \x01(\x05R\bstopping\"|\n" +
+	"\bstopping\x18\t \x01(\x05R\bstopping\"\x94\x01\n" +
 	"\rCountedReason\x12'\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x12\n" +
-	"\x04what\x18\x04 \x01(\tR\x04what*b\n" +
+	"\x04what\x18\x04 \x01(\tR\x04what\x12\x16\n" +
+	"\x06region\x18\x05 \x01(\tR\x06region*b\n" +
 	"\aJobType\x12\x18\n" +
 	"\x14JOB_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10JOB_TYPE_SERVICE\x10\x01\x12\x12\n" +

@@ -153,10 +153,8 @@ func writeNotRunning(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 	for _, name := range groups {
 		g := s.GetGroups()[name]
 		for _, p := range g.GetPending() {
-			region, message, _ := strings.Cut(p.GetMessage(), ": ")
-			if g.GetRegions()[region] == nil || p.GetWhat() == "region" {
-				region, message = "", p.GetMessage()
-			}
+			region := p.GetRegion()
+			message := strings.TrimPrefix(strings.TrimPrefix(p.GetMessage(), region), ": ")
 			because := term.Why(p.GetReason(), message)
 			if _, found := first[because]; !found {
 				first[because] = len(first)

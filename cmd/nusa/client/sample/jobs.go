@@ -48,7 +48,7 @@ func Waiting() *nusav1.Job {
 	full := &nusav1.CountedReason{Reason: nusav1.Reason_REASON_INSUFFICIENT_CPU, Count: 2, What: "region", Message: "eastus: needs 64 cpu, the largest node, e1, has 4; japaneast: needs 64 cpu, the largest node, j1, has 8"}
 	memory := &nusav1.CountedReason{Reason: nusav1.Reason_REASON_INSUFFICIENT_MEMORY, Count: 1, What: "node"}
 	failed := func(region string, n int32) *nusav1.CountedReason {
-		return &nusav1.CountedReason{Reason: nusav1.Reason_REASON_BACKOFF, Count: n, What: "instance", Message: region + ": last failure: task t exited with code 3, after 3 of 3 restarts within 10m0s"}
+		return &nusav1.CountedReason{Reason: nusav1.Reason_REASON_BACKOFF, Count: n, What: "instance", Region: region, Message: region + ": last failure: task t exited with code 3, after 3 of 3 restarts within 10m0s"}
 	}
 	slots := func(group string, n int32) (out []*nusav1.Slot) {
 		for i, region := range []string{"eastus", "japaneast"} {
