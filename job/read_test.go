@@ -1,7 +1,6 @@
 package job
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,46 +9,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/golden"
+
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-func golden(t *testing.T, name, got string) {
+func checkGolden(t *testing.T, name, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs (-update rewrites it):\n%s", path, firstDifference(got, string(want)))
-	}
-}
-
-func firstDifference(got, want string) string {
-	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
-	for i := range max(len(g), len(w)) {
-		a, b := "(end)", "(end)"
-		if i < len(g) {
-			a = g[i]
-		}
-		if i < len(w) {
-			b = w[i]
-		}
-		if a != b {
-			return fmt.Sprintf("line %d\n got: %s\nwant: %s", i+1, a, b)
-		}
-	}
-	return "no difference"
+	golden.File(t, filepath.Join("testdata", name), got)
 }
 
 // TestErrorsOfBadFiles reads testdata/bad.txt: files, each after a line "=== name",
@@ -77,7 +47,7 @@ func TestErrorsOfBadFiles(t *testing.T) {
 		}
 		fmt.Fprintf(&out, "=== %s\n%s--- error\n%s\n", head, input, err)
 	}
-	golden(t, "bad.txt", out.String())
+	checkGolden(t, "bad.txt", out.String())
 }
 
 // TestEveryFieldIsRead reads every field, in both of its spellings, and compares the
@@ -91,12 +61,12 @@ func TestEveryFieldIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "full.json", canonical(t, spec))
+	checkGolden(t, "full.json", canonical(t, spec))
 	text, err := Marshal(spec, YAML)
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "full.marshalled.yaml", string(text))
+	checkGolden(t, "full.marshalled.yaml", string(text))
 
 	var unset []string
 	missing(spec.ProtoReflect(), "", map[string]bool{}, &unset)
@@ -207,7 +177,7 @@ func TestExamplesAndSamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden(t, "sample."+kind+".yaml", text)
+		checkGolden(t, "sample."+kind+".yaml", text)
 		spec, err := Parse([]byte(text), kind)
 		if err != nil {
 			t.Fatalf("%s: %v", kind, err)

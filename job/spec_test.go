@@ -42,7 +42,7 @@ groups:
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "defaults.yaml", string(text))
+	checkGolden(t, "defaults.yaml", string(text))
 
 	system := mustParse(t, "name: a\ntype: system\ngroups: {g: {tasks: {t: {driver: process, config: {command: x}}}}}")
 	Default(system)

@@ -1,10 +1,7 @@
 package health
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,34 +10,13 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
-)
 
-var update = flag.Bool("update", false, "rewrite the goldens")
+	"github.com/nusa-scheduler/nusa/internal/golden"
+)
 
 // TestGoldens runs the scripts in testdata. A line is the result of a check. The
 // lines after it, with "> ", are the effects. The time advances to the next check.
-func TestGoldens(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, f := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := runScript(t, string(text))
-			if *update {
-				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got != string(text) {
-				t.Errorf("the script now gives\n%s", got)
-			}
-		})
-	}
-}
+func TestGoldens(t *testing.T) { golden.Scripts(t, "testdata/*.txt", 1, runScript) }
 
 var epoch = time.Unix(0, 0).UTC()
 

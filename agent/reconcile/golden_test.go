@@ -1,11 +1,8 @@
 package reconcile
 
 import (
-	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,35 +11,13 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/health"
 	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/internal/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the goldens")
 
 // TestGoldens runs the scripts in testdata. Each line of a script is an event. The
 // lines after it, with "> ", are the planned actions. The test applies them: a start
 // launches and a stop closes. Later events give their results.
-func TestGoldens(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, f := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := runScript(t, string(text))
-			if *update {
-				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got != string(text) {
-				t.Errorf("the script now gives\n%s", got)
-			}
-		})
-	}
-}
+func TestGoldens(t *testing.T) { golden.Scripts(t, "testdata/*.txt", 1, runScript) }
 
 // epoch is time 0 of the scripts.
 var epoch = time.Unix(0, 0).UTC()

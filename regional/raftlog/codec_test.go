@@ -2,7 +2,6 @@ package raftlog
 
 import (
 	"encoding/binary"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -11,12 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nusa-scheduler/nusa/internal/golden"
+
 	"github.com/hashicorp/go-msgpack/v2/codec"
 
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
-
-var update = flag.Bool("update", false, "rewrite testdata")
 
 // TestLogFormat: fields are read by position, so the types in the log and in
 // snapshots may get new ones only at their end. testdata/log_format.txt lists the
@@ -32,7 +31,7 @@ func TestLogFormat(t *testing.T) {
 		fmt.Fprintf(&out, "%s: %s\n", name, strings.Join(types[name], ", "))
 	}
 	before, err := os.ReadFile(file)
-	if err != nil && !*update {
+	if err != nil && !golden.Updating() {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(before)) {
@@ -41,7 +40,7 @@ func TestLogFormat(t *testing.T) {
 			t.Errorf("%s was written as\n  %s\nand would be read as\n  %s\nAdd fields at the end, or bump formatVersion and read both.", name, fields, now)
 		}
 	}
-	if *update {
+	if golden.Updating() {
 		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}

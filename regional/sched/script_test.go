@@ -3,7 +3,6 @@ package sched_test
 import (
 	"cmp"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,12 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/golden"
+
 	"github.com/nusa-scheduler/nusa/regional/accept"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
-
-var update = flag.Bool("update", false, "rewrite the expected parts of testdata/*.txt")
 
 // A script has commands, a line of ----, the output of the commands, and an empty
 // line. Change an expected output only if you understand the cause.
@@ -60,11 +59,11 @@ func runScript(t *testing.T, file string) {
 		got := strings.TrimSuffix(w.out.String(), "\n")
 		w.out.Reset()
 		out.WriteString(got + "\n")
-		if wanted := strings.Join(want, "\n"); got != wanted && !*update {
+		if wanted := strings.Join(want, "\n"); got != wanted && !golden.Updating() {
 			t.Errorf("%s:%d: got\n%s\nwant\n%s", file, i+1, got, wanted)
 		}
 	}
-	if *update {
+	if golden.Updating() {
 		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -94,7 +94,7 @@ func (d *Driver) breach(verb string, err error) error {
 
 // Start: see driver.Driver.
 func (d *Driver) Start(ctx context.Context, t driver.Task) error {
-	req, err := wireTask(t)
+	req, err := taskToProto(t)
 	if err != nil {
 		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)
 	}
@@ -104,7 +104,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 
 // Status: see driver.Driver.
 func (d *Driver) Status(ctx context.Context, id driver.ID) (driver.Status, error) {
-	r, err := call(ctx, d, verb{"Status", d.limits.quick, false}, &nusav1.RunRequest{Id: wireID(id)}, nusav1.DriverClient.Status)
+	r, err := call(ctx, d, verb{"Status", d.limits.quick, false}, &nusav1.RunRequest{Id: idToProto(id)}, nusav1.DriverClient.Status)
 	if err != nil {
 		return driver.Status{}, err
 	}
@@ -118,7 +118,7 @@ func (d *Driver) Status(ctx context.Context, id driver.ID) (driver.Status, error
 // Wait: see driver.Driver. It continues across restarts of the plugin, because the
 // plugin's runs go on.
 func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) {
-	req := &nusav1.WaitRunRequest{Id: wireID(id), Limit: durationpb.New(d.limits.poll)}
+	req := &nusav1.WaitRunRequest{Id: idToProto(id), Limit: durationpb.New(d.limits.poll)}
 	v := verb{"Wait", d.limits.poll + d.limits.quick, true}
 	for missed := 0; ; {
 		// A plugin that answers at once without an end is asked once a second.
@@ -167,7 +167,7 @@ func (d *Driver) healthy() bool {
 // Stop: see driver.Driver.
 func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) error {
 	_, err := call(ctx, d, verb{"Stop", grace + d.limits.slow, true},
-		&nusav1.StopRunRequest{Id: wireID(id), Grace: durationpb.New(grace)}, nusav1.DriverClient.Stop)
+		&nusav1.StopRunRequest{Id: idToProto(id), Grace: durationpb.New(grace)}, nusav1.DriverClient.Stop)
 	return known(err)
 }
 
@@ -182,29 +182,29 @@ func known(err error) error {
 // Renew: see driver.Driver.
 func (d *Driver) Renew(ctx context.Context, id driver.ID, deadline time.Duration) error {
 	_, err := call(ctx, d, verb{"Renew", d.limits.quick, false},
-		&nusav1.RenewRunRequest{Id: wireID(id), Deadline: durationpb.New(deadline)}, nusav1.DriverClient.Renew)
+		&nusav1.RenewRunRequest{Id: idToProto(id), Deadline: durationpb.New(deadline)}, nusav1.DriverClient.Renew)
 	return err
 }
 
 // Stats: see driver.Driver.
 func (d *Driver) Stats(ctx context.Context, id driver.ID) (driver.Stats, error) {
-	r, err := call(ctx, d, verb{"Stats", d.limits.quick, false}, &nusav1.RunRequest{Id: wireID(id)}, nusav1.DriverClient.Stats)
+	r, err := call(ctx, d, verb{"Stats", d.limits.quick, false}, &nusav1.RunRequest{Id: idToProto(id)}, nusav1.DriverClient.Stats)
 	if err != nil {
 		return driver.Stats{}, err
 	}
-	return statsOf(r), nil
+	return statsFromProto(r), nil
 }
 
 // Update: see driver.Driver.
 func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) error {
 	_, err := call(ctx, d, verb{"Update", d.limits.slow, true},
-		&nusav1.UpdateRunRequest{Id: wireID(id), Limits: wireLimits(r)}, nusav1.DriverClient.Update)
+		&nusav1.UpdateRunRequest{Id: idToProto(id), Limits: limitsToProto(r)}, nusav1.DriverClient.Update)
 	return err
 }
 
 // Size: see driver.Driver.
 func (d *Driver) Size(ctx context.Context, id driver.ID) (int64, error) {
-	r, err := call(ctx, d, verb{"Size", d.limits.quick, false}, &nusav1.RunRequest{Id: wireID(id)}, nusav1.DriverClient.Size)
+	r, err := call(ctx, d, verb{"Size", d.limits.quick, false}, &nusav1.RunRequest{Id: idToProto(id)}, nusav1.DriverClient.Size)
 	switch {
 	case err != nil:
 		return 0, known(err)
@@ -216,6 +216,6 @@ func (d *Driver) Size(ctx context.Context, id driver.ID) (int64, error) {
 
 // Remove: see driver.Driver.
 func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
-	_, err := call(ctx, d, verb{"Remove", d.limits.slow, true}, &nusav1.RunRequest{Id: wireID(id)}, nusav1.DriverClient.Remove)
+	_, err := call(ctx, d, verb{"Remove", d.limits.slow, true}, &nusav1.RunRequest{Id: idToProto(id)}, nusav1.DriverClient.Remove)
 	return known(err)
 }

@@ -88,7 +88,7 @@ func notInCapability(r rune) bool {
 
 // checkStatus converts and checks a status.
 func checkStatus(r *nusav1.RunStatus) (driver.Status, error) {
-	out := driver.Status{PID: int(r.GetPid()), Started: timeOf(r.GetStarted())}
+	out := driver.Status{PID: int(r.GetPid()), Started: timeFromProto(r.GetStarted())}
 	known := false
 	for s, wire := range wireStates {
 		if wire == r.GetState() {
@@ -123,7 +123,7 @@ func checkStatus(r *nusav1.RunStatus) (driver.Status, error) {
 	if !known {
 		return bad("cause", "%d is none", r.GetCause())
 	}
-	out.Finished, out.ExitCode, out.Signal = timeOf(r.GetFinished()), int(r.GetExitCode()), int(r.GetSignal())
+	out.Finished, out.ExitCode, out.Signal = timeFromProto(r.GetFinished()), int(r.GetExitCode()), int(r.GetSignal())
 	out.Message = clip(r.GetMessage(), maxMessage)
 	return out, nil
 }

@@ -16,54 +16,54 @@ import (
 // Both sides use these conversions. The plugin trusts the agent, so the agent's
 // messages are not checked. A plugin's messages are checked in check.go.
 
-func wireID(id driver.ID) *nusav1.RunID {
+func idToProto(id driver.ID) *nusav1.RunID {
 	return &nusav1.RunID{Alloc: id.Alloc, Task: id.Task, Run: int32(id.Run)}
 }
 
-func idOf(id *nusav1.RunID) driver.ID {
+func idFromProto(id *nusav1.RunID) driver.ID {
 	return driver.ID{Alloc: id.GetAlloc(), Task: id.GetTask(), Run: int(id.GetRun())}
 }
 
-// wireDuration leaves 0 unset.
-func wireDuration(d time.Duration) *durationpb.Duration {
+// durationToProto leaves 0 unset.
+func durationToProto(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil
 	}
 	return durationpb.New(d)
 }
 
-func wireTime(t time.Time) *timestamppb.Timestamp {
+func timeToProto(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
 	}
 	return timestamppb.New(t)
 }
 
-func timeOf(t *timestamppb.Timestamp) time.Time {
+func timeFromProto(t *timestamppb.Timestamp) time.Time {
 	if t == nil {
 		return time.Time{}
 	}
 	return t.AsTime()
 }
 
-func wireLimits(r driver.Resources) *nusav1.RunLimits {
+func limitsToProto(r driver.Resources) *nusav1.RunLimits {
 	return &nusav1.RunLimits{CpuMilli: r.CPUMilli, MemoryBytes: r.MemoryBytes, DiskBytes: r.DiskBytes}
 }
 
-func limitsOf(r *nusav1.RunLimits) driver.Resources {
+func limitsFromProto(r *nusav1.RunLimits) driver.Resources {
 	return driver.Resources{CPUMilli: r.GetCpuMilli(), MemoryBytes: r.GetMemoryBytes(), DiskBytes: r.GetDiskBytes()}
 }
 
-// wireTask fails if the configuration contains a value that no job file can hold.
-func wireTask(t driver.Task) (*nusav1.StartRunRequest, error) {
+// taskToProto fails if the configuration contains a value that no job file can hold.
+func taskToProto(t driver.Task) (*nusav1.StartRunRequest, error) {
 	config, err := structpb.NewStruct(t.Config)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
 	out := &nusav1.StartRunRequest{
-		Id: wireID(t.ID), Config: config, Env: t.Env, Dir: t.Dir, AllocDir: t.AllocDir, SecretsDir: t.SecretsDir, Limits: wireLimits(t.Resources),
+		Id: idToProto(t.ID), Config: config, Env: t.Env, Dir: t.Dir, AllocDir: t.AllocDir, SecretsDir: t.SecretsDir, Limits: limitsToProto(t.Resources),
 		LogFiles: int32(t.Logs.Files), LogSizeBytes: t.Logs.SizeBytes,
-		LeaseDeadline: wireDuration(t.LeaseDeadline), StopGrace: wireDuration(t.StopGrace),
+		LeaseDeadline: durationToProto(t.LeaseDeadline), StopGrace: durationToProto(t.StopGrace),
 	}
 	for _, p := range t.Ports {
 		out.Ports = append(out.Ports, &nusav1.RunPort{Label: p.Label, Host: int32(p.Host), To: int32(p.To)})
@@ -74,9 +74,9 @@ func wireTask(t driver.Task) (*nusav1.StartRunRequest, error) {
 	return out, nil
 }
 
-func taskOf(t *nusav1.StartRunRequest) driver.Task {
+func taskFromProto(t *nusav1.StartRunRequest) driver.Task {
 	out := driver.Task{
-		ID: idOf(t.GetId()), Config: t.GetConfig().AsMap(), Env: t.GetEnv(), Dir: t.GetDir(), AllocDir: t.GetAllocDir(), SecretsDir: t.GetSecretsDir(), Resources: limitsOf(t.GetLimits()),
+		ID: idFromProto(t.GetId()), Config: t.GetConfig().AsMap(), Env: t.GetEnv(), Dir: t.GetDir(), AllocDir: t.GetAllocDir(), SecretsDir: t.GetSecretsDir(), Resources: limitsFromProto(t.GetLimits()),
 		Logs:          driver.LogBounds{Files: int(t.GetLogFiles()), SizeBytes: t.GetLogSizeBytes()},
 		LeaseDeadline: t.GetLeaseDeadline().AsDuration(), StopGrace: t.GetStopGrace().AsDuration(),
 	}
@@ -103,21 +103,21 @@ var wireCauses = map[driver.Cause]nusav1.RunCause{
 	driver.CauseLost:         nusav1.RunCause_RUN_CAUSE_LOST,
 }
 
-func wireStatus(s driver.Status) *nusav1.RunStatus {
+func statusToProto(s driver.Status) *nusav1.RunStatus {
 	return &nusav1.RunStatus{
-		State: wireStates[s.State], Pid: int32(s.PID), Started: wireTime(s.Started), Finished: wireTime(s.Finished),
+		State: wireStates[s.State], Pid: int32(s.PID), Started: timeToProto(s.Started), Finished: timeToProto(s.Finished),
 		ExitCode: int32(s.ExitCode), Signal: int32(s.Signal), Cause: wireCauses[s.Cause], Message: clip(s.Message, maxMessage),
 	}
 }
 
-func wireStats(s driver.Stats) *nusav1.RunStats {
+func statsToProto(s driver.Stats) *nusav1.RunStats {
 	return &nusav1.RunStats{
 		Cpu: durationpb.New(s.CPU), MemoryBytes: s.MemoryBytes, MemoryPeakBytes: s.MemoryPeakBytes,
 		Processes: int32(min(s.Processes, math.MaxInt32)),
 	}
 }
 
-func statsOf(s *nusav1.RunStats) driver.Stats {
+func statsFromProto(s *nusav1.RunStats) driver.Stats {
 	out := driver.Stats{CPU: -1, MemoryBytes: s.GetMemoryBytes(), MemoryPeakBytes: s.GetMemoryPeakBytes(), Processes: int(s.GetProcesses())}
 	if s.GetCpu() != nil {
 		out.CPU = s.GetCpu().AsDuration()
@@ -125,10 +125,10 @@ func statsOf(s *nusav1.RunStats) driver.Stats {
 	return out
 }
 
-func wireSize(w driver.WindowSize) *nusav1.TerminalSize {
+func sizeToProto(w driver.WindowSize) *nusav1.TerminalSize {
 	return &nusav1.TerminalSize{Columns: int32(w.Columns), Rows: int32(w.Rows)}
 }
 
-func sizeOf(w *nusav1.TerminalSize) driver.WindowSize {
+func sizeFromProto(w *nusav1.TerminalSize) driver.WindowSize {
 	return driver.WindowSize{Columns: uint16(w.GetColumns()), Rows: uint16(w.GetRows())}
 }

@@ -44,7 +44,7 @@ func TestEveryFieldIsConverted(t *testing.T) {
 	var n int64
 	var task driver.Task
 	fill(reflect.ValueOf(&task).Elem(), &n)
-	wire, err := wireTask(task)
+	wire, err := taskToProto(task)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,12 +56,12 @@ func TestEveryFieldIsConverted(t *testing.T) {
 	if err := proto.Unmarshal(bytes, &back); err != nil {
 		t.Fatal(err)
 	}
-	if got := taskOf(&back); !reflect.DeepEqual(got, task) {
+	if got := taskFromProto(&back); !reflect.DeepEqual(got, task) {
 		t.Errorf("became\n%+v, was\n%+v", got, task)
 	}
 	var stats driver.Stats
 	fill(reflect.ValueOf(&stats).Elem(), &n)
-	if got := statsOf(wireStats(stats)); got != stats {
+	if got := statsFromProto(statsToProto(stats)); got != stats {
 		t.Errorf("became %+v, was %+v", got, stats)
 	}
 	for _, st := range []driver.Status{
@@ -69,7 +69,7 @@ func TestEveryFieldIsConverted(t *testing.T) {
 		{State: driver.Ended, PID: 7, Started: time.Unix(1, 2).UTC(), Finished: time.Unix(3, 4).UTC(), ExitCode: 137, Signal: 9, Cause: driver.CauseStopped, Message: "as asked"},
 		{State: driver.Ended, Finished: time.Unix(3, 4).UTC(), ExitCode: -1, Cause: driver.CauseLost},
 	} {
-		if got, err := checkStatus(wireStatus(st)); err != nil || got != st {
+		if got, err := checkStatus(statusToProto(st)); err != nil || got != st {
 			t.Errorf("became %+v, was %+v: %v", got, st, err)
 		}
 	}

@@ -72,8 +72,8 @@ var kinds = []struct {
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 }
 
-// wireError converts a driver's error for the agent.
-func wireError(err error) error {
+// errorToProto converts a driver's error for the agent.
+func errorToProto(err error) error {
 	if err == nil {
 		return nil
 	}

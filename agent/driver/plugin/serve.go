@@ -78,59 +78,59 @@ func (s *server) Fingerprint(ctx context.Context, _ *nusav1.FingerprintRequest) 
 	return &nusav1.DriverInfo{Name: s.name, Healthy: f.Healthy, Version: f.Version, Message: clip(f.Message, maxMessage), Capabilities: f.Capabilities}, nil
 }
 
-func done(err error) (*nusav1.DriverDone, error) { return &nusav1.DriverDone{}, wireError(err) }
+func done(err error) (*nusav1.DriverDone, error) { return &nusav1.DriverDone{}, errorToProto(err) }
 
 func (s *server) Start(ctx context.Context, r *nusav1.StartRunRequest) (*nusav1.DriverDone, error) {
-	return done(s.d.Start(ctx, taskOf(r)))
+	return done(s.d.Start(ctx, taskFromProto(r)))
 }
 
 func (s *server) Status(ctx context.Context, r *nusav1.RunRequest) (*nusav1.RunStatus, error) {
-	st, err := s.d.Status(ctx, idOf(r.GetId()))
-	return wireStatus(st), wireError(err)
+	st, err := s.d.Status(ctx, idFromProto(r.GetId()))
+	return statusToProto(st), errorToProto(err)
 }
 
 func (s *server) Wait(ctx context.Context, r *nusav1.WaitRunRequest) (*nusav1.RunStatus, error) {
-	id := idOf(r.GetId())
+	id := idFromProto(r.GetId())
 	limited, cancel := context.WithTimeout(ctx, r.GetLimit().AsDuration())
 	defer cancel()
 	st, err := s.d.Wait(limited, id)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		st, err = s.d.Status(ctx, id)
 	}
-	return wireStatus(st), wireError(err)
+	return statusToProto(st), errorToProto(err)
 }
 
 func (s *server) Stop(ctx context.Context, r *nusav1.StopRunRequest) (*nusav1.DriverDone, error) {
-	return done(s.d.Stop(ctx, idOf(r.GetId()), r.GetGrace().AsDuration()))
+	return done(s.d.Stop(ctx, idFromProto(r.GetId()), r.GetGrace().AsDuration()))
 }
 
 func (s *server) Renew(ctx context.Context, r *nusav1.RenewRunRequest) (*nusav1.DriverDone, error) {
-	return done(s.d.Renew(ctx, idOf(r.GetId()), r.GetDeadline().AsDuration()))
+	return done(s.d.Renew(ctx, idFromProto(r.GetId()), r.GetDeadline().AsDuration()))
 }
 
 func (s *server) Logs(r *nusav1.RunLogsRequest, out nusav1.Driver_LogsServer) error {
 	o := driver.LogOptions{Stdout: r.GetStdout(), Stderr: r.GetStderr(), Follow: r.GetFollow(), TailBytes: r.GetTailBytes(), TailLines: int(r.GetTailLines())}
-	return wireError(s.d.Logs(out.Context(), idOf(r.GetId()), o, func(c driver.LogChunk) error {
+	return errorToProto(s.d.Logs(out.Context(), idFromProto(r.GetId()), o, func(c driver.LogChunk) error {
 		return out.Send(&nusav1.LogChunk{Stderr: c.Stderr, Data: slices.Clone(c.Data)})
 	}))
 }
 
 func (s *server) Stats(ctx context.Context, r *nusav1.RunRequest) (*nusav1.RunStats, error) {
-	st, err := s.d.Stats(ctx, idOf(r.GetId()))
-	return wireStats(st), wireError(err)
+	st, err := s.d.Stats(ctx, idFromProto(r.GetId()))
+	return statsToProto(st), errorToProto(err)
 }
 
 func (s *server) Update(ctx context.Context, r *nusav1.UpdateRunRequest) (*nusav1.DriverDone, error) {
-	return done(s.d.Update(ctx, idOf(r.GetId()), limitsOf(r.GetLimits())))
+	return done(s.d.Update(ctx, idFromProto(r.GetId()), limitsFromProto(r.GetLimits())))
 }
 
 func (s *server) Size(ctx context.Context, r *nusav1.RunRequest) (*nusav1.RunSize, error) {
-	n, err := s.d.Size(ctx, idOf(r.GetId()))
-	return &nusav1.RunSize{Bytes: n}, wireError(err)
+	n, err := s.d.Size(ctx, idFromProto(r.GetId()))
+	return &nusav1.RunSize{Bytes: n}, errorToProto(err)
 }
 
 func (s *server) Remove(ctx context.Context, r *nusav1.RunRequest) (*nusav1.DriverDone, error) {
-	return done(s.d.Remove(ctx, idOf(r.GetId())))
+	return done(s.d.Remove(ctx, idFromProto(r.GetId())))
 }
 
 // Exec buffers one message in each direction: a slow reader delays the command, and
@@ -157,17 +157,17 @@ func (s *server) Exec(stream nusav1.Driver_ExecServer) error {
 	}()
 	var send sync.Mutex
 	x := driver.Exec{
-		Command: start.GetCommand(), TTY: start.GetTty(), Size: sizeOf(start.GetSize()), Resize: sizes, Stdin: in,
+		Command: start.GetCommand(), TTY: start.GetTty(), Size: sizeFromProto(start.GetSize()), Resize: sizes, Stdin: in,
 		Stdout: &output{send: stream.Send, mu: &send, wrap: func(b []byte) *nusav1.RunExecResponse { return &nusav1.RunExecResponse{Stdout: b} }},
 		Stderr: &output{send: stream.Send, mu: &send, wrap: func(b []byte) *nusav1.RunExecResponse { return &nusav1.RunExecResponse{Stderr: b} }},
 	}
-	st, err := s.d.Exec(ctx, idOf(start.GetId()), x)
+	st, err := s.d.Exec(ctx, idFromProto(start.GetId()), x)
 	var fault *driver.CommandError
 	if errors.As(err, &fault) {
 		return stream.Send(&nusav1.RunExecResponse{Exited: true, ExitCode: int32(fault.Code), Fault: clip(fault.Text, maxMessage)})
 	}
 	if err != nil {
-		return wireError(err)
+		return errorToProto(err)
 	}
 	return stream.Send(&nusav1.RunExecResponse{Exited: true, ExitCode: int32(st.Code), Signal: int32(st.Signal)})
 }
@@ -192,7 +192,7 @@ func receive(ctx context.Context, stream nusav1.Driver_ExecServer, keys *io.Pipe
 		}
 		if m.GetResize() != nil {
 			select {
-			case sizes <- sizeOf(m.GetResize()):
+			case sizes <- sizeFromProto(m.GetResize()):
 			case <-ctx.Done():
 				return nil
 			}

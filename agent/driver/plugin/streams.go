@@ -28,7 +28,7 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	if o.Follow {
 		idle.Stop()
 	}
-	stream, err := l.client.Logs(own, &nusav1.RunLogsRequest{Id: wireID(id), Stdout: o.Stdout, Stderr: o.Stderr, Follow: o.Follow, TailBytes: o.TailBytes, TailLines: int32(o.TailLines)})
+	stream, err := l.client.Logs(own, &nusav1.RunLogsRequest{Id: idToProto(id), Stdout: o.Stdout, Stderr: o.Stderr, Follow: o.Follow, TailBytes: o.TailBytes, TailLines: int32(o.TailLines)})
 	if err != nil {
 		return d.explain(ctx, own, l, v, err)
 	}
@@ -69,9 +69,9 @@ func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.
 		return driver.ExitStatus{}, d.explain(ctx, ctx, l, v, err)
 	}
 	s := &session{stream: stream}
-	start := &nusav1.RunExecRequest_Start{Id: wireID(id), Command: x.Command, Tty: x.TTY}
+	start := &nusav1.RunExecRequest_Start{Id: idToProto(id), Command: x.Command, Tty: x.TTY}
 	if x.TTY {
-		start.Size = wireSize(x.Size)
+		start.Size = sizeToProto(x.Size)
 	}
 	s.send(&nusav1.RunExecRequest{Start: start})
 	go s.input(x.Stdin)
@@ -132,7 +132,7 @@ func (s *session) resizes(ctx context.Context, sizes <-chan driver.WindowSize) {
 			if !ok {
 				return
 			}
-			s.send(&nusav1.RunExecRequest{Resize: wireSize(w)})
+			s.send(&nusav1.RunExecRequest{Resize: sizeToProto(w)})
 		case <-ctx.Done():
 			return
 		}
