@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
@@ -112,5 +113,27 @@ func TestLeaveStopsTasksAndSaysGoodbye(t *testing.T) {
 	}
 	if m.goodbyes != 1 || len(drv.Running()) != 0 {
 		t.Errorf("%d goodbyes, running %v", m.goodbyes, drv.Running())
+	}
+}
+
+// TestRefusalIsLoggedOnce: a standby leads a refused agent back to the master after
+// each attempt. One warning is enough.
+func TestRefusalIsLoggedOnce(t *testing.T) {
+	leader, a, b := newServer(t), newServer(t), newServer(t)
+	leader.set(func() { leader.refuse = &nusav1.Refused{Message: "the name is in use"} })
+	for _, s := range []*server{a, b} {
+		s.set(func() { s.hint, s.servers = leader.addr, []string{a.addr, b.addr, leader.addr} })
+	}
+	lines := &logLines{}
+	c := testConfig(t, t.TempDir(), newMock(), a.addr)
+	c.Logger = slog.New(slog.NewTextHandler(lines, nil))
+	stop := runAgent(t, c)
+	leader.until("several refusals", func() bool { return len(leader.hellos) > 6 })
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	// Each of the two slots may warn once.
+	if warnings := lines.with("refuses this agent"); len(warnings) == 0 || len(warnings) > 2 {
+		t.Errorf("%d warnings: %q", len(warnings), warnings)
 	}
 }

@@ -144,7 +144,7 @@ const (
 
 func (p *Pool) runSlot(ctx context.Context, l *slot) error {
 	backOff := retry.New()
-	last := ended
+	last, warned := ended, false
 	for ctx.Err() == nil && !p.isLeaving() {
 		addr := p.choose(l)
 		if addr == "" {
@@ -164,7 +164,7 @@ func (p *Pool) runSlot(ctx context.Context, l *slot) error {
 		case errors.As(err, &refusal) && refusal.permanent:
 			return fmt.Errorf("%s: %w", addr, err)
 		case errors.Is(err, errMove) && last != moved: // not twice in a row
-			last = moved
+			last = moved // warned stays: a standby may lead to the refusing master each time
 			continue
 		case refusal != nil:
 			now = refused
@@ -172,10 +172,10 @@ func (p *Pool) runSlot(ctx context.Context, l *slot) error {
 		if time.Since(began) > backOff.MaxInterval {
 			backOff.Reset()
 		}
-		if now == refused && last != refused {
+		if now == refused && !warned {
 			p.cfg.Log.Warn("the region refuses this agent, which asks again", "server", addr, "error", err)
 		}
-		last = now
+		last, warned = now, now == refused
 		p.cfg.Log.Debug("session ended", "server", addr, "error", err)
 		p.pause(ctx, l, backOff.NextBackOff())
 	}
