@@ -61,7 +61,7 @@ func TestAgentWarnsWhileItReachesNoServer(t *testing.T) {
 		}}
 		ended := make(chan error, 1)
 		go func() { ended <- Run(ctx, c) }()
-		const text = "no regional server can be reached"
+		const text = "the region cannot be reached"
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		first := lines.with(text)

@@ -353,7 +353,7 @@ func TestHistoryNeedsARegion(t *testing.T) {
 	}{
 		{&nusav1.HistoryRequest{Kind: "cloud", Region: "alpha"}, codes.InvalidArgument, "kind"},
 		{&nusav1.HistoryRequest{Kind: "node"}, codes.InvalidArgument, "alpha"},
-		{&nusav1.HistoryRequest{Kind: "edge", Key: "alpha"}, codes.InvalidArgument, "region: is needed here"},
+		{&nusav1.HistoryRequest{Kind: "edge", Key: "alpha"}, codes.InvalidArgument, "region: is missing"},
 		{&nusav1.HistoryRequest{Kind: "edge", Key: "nowhere"}, codes.InvalidArgument, `key: region "nowhere" does not exist; there are alpha`},
 		{&nusav1.HistoryRequest{Kind: "pool", Region: "nowhere"}, codes.InvalidArgument, "alpha"},
 		{&nusav1.HistoryRequest{Kind: "edge", Region: "alpha", Trend: true}, codes.InvalidArgument, "trend"},

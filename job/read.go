@@ -26,7 +26,7 @@ func Parse(data []byte, filename string) (*nusav1.JobSpec, error) {
 		return nil, err
 	}
 	if len(docs) != 1 {
-		return nil, Errors{{File: filename, Line: 1, Column: 1, Message: fmt.Sprintf("%d jobs in one file: one job a file", len(docs))}}
+		return nil, Errors{{File: filename, Line: 1, Column: 1, Message: fmt.Sprintf("%d YAML documents: a job file has one job (regions: nusa region define FILE)", len(docs))}}
 	}
 	spec := &nusav1.JobSpec{}
 	d := newDecoder(filename, docs[0])

@@ -44,7 +44,7 @@ func TestWaitingServersLogWhatIsMissing(t *testing.T) {
 		w.server(1, 2)
 		w.server(2, 1)
 		time.Sleep(25 * time.Second)
-		logged := log.drain("waiting for servers")
+		logged := log.drain("waits for further servers")
 		if len(logged) != 6 { // each of the two servers after 3, 13 and 23 seconds
 			t.Fatalf("%d lines in 25 s: %q", len(logged), logged)
 		}

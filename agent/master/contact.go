@@ -25,16 +25,16 @@ const (
 )
 
 // whatToCheck is the advice of a warning.
-const whatToCheck = "is a regional server started, and with --bind if it is on another machine (its default is loopback only)? " +
+const whatToCheck = "are the region's servers started (all that --bootstrap-expect counts), and with --bind if they are on other machines? " +
 	"do the agent's --servers name its gRPC address? does a firewall block the port?"
 
-// contact warns while no server can be reached.
+// contact warns while no server that knows a master can be reached.
 type contact struct {
 	log     *slog.Logger
 	changed notify.Signal // greeted has become zero or positive
 
 	mu sync.Mutex
-	// greeted counts the sessions in which the server has sent a message.
+	// greeted counts the sessions with servers that know a master.
 	greeted int
 	// since is when greeted became zero.
 	since  time.Time
@@ -73,7 +73,7 @@ func (c *contact) dialFailed(addr string, err error) {
 	c.tried[addr] = attempt{problem: text, dialFailed: true}
 }
 
-// greet records that a server has sent the first message of a session.
+// greet records a session with a server that knows a master.
 func (c *contact) greet(addr string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,7 +82,7 @@ func (c *contact) greet(addr string) {
 		return
 	}
 	if c.warned {
-		c.log.Info("a regional server is reached", "server", addr, "after", time.Since(c.since).Round(time.Second).String())
+		c.log.Info("the region is reached", "server", addr, "after", time.Since(c.since).Round(time.Second).String())
 	}
 	c.warned, c.tried = false, map[string]attempt{}
 	c.changed.Notify()
@@ -157,7 +157,7 @@ func (c *contact) warn() {
 		}
 		tried = append(tried, fmt.Sprintf("%s: %s", addr, text))
 	}
-	c.log.Warn("no regional server can be reached: running tasks go on, new orders do not arrive",
+	c.log.Warn("the region cannot be reached: running tasks go on, new orders do not arrive",
 		"for", time.Since(c.since).Round(time.Second).String(), "tried", strings.Join(tried, "; "), "check", whatToCheck)
 }
 

@@ -53,7 +53,7 @@ func TestWarningsFollowTheContact(t *testing.T) {
 			t.Errorf("without a server: %q", got)
 		}
 		c.greet("a:1")
-		if got := wait(0); !strings.Contains(got, "a regional server is reached") {
+		if got := wait(0); !strings.Contains(got, "the region is reached") {
 			t.Errorf("at the greeting: %q", got)
 		}
 		c.greet("b:1")

@@ -19,9 +19,13 @@ func (s *session) handle(m *nusav1.MasterMessage) error {
 	switch s.state {
 	case greeting:
 		s.state = standingBy // until a welcome
-		s.pool.contact.greet(s.addr)
 	case active:
 		s.watchdog.Reset(s.silence)
+	}
+	// A server that knows no master is of no use yet: the agent goes on warning.
+	if standby := m.GetStandby(); !s.reached && (standby == nil || standby.GetMasterAddress() != "") {
+		s.reached = true
+		s.pool.contact.greet(s.addr)
 	}
 	switch k := m.GetKind().(type) {
 	case *nusav1.MasterMessage_Welcome:

@@ -93,6 +93,8 @@ type session struct {
 	samples  chan sample
 	inbox    *link.Inbox[*nusav1.AllocOrder]
 	state    sessionState
+	// reached: the server has sent a message that is of use: any but "no master".
+	reached  bool
 	watchdog *time.Timer
 
 	// The rest is used in the state active.
@@ -157,7 +159,7 @@ func (p *Pool) runSession(parent context.Context, l *slot, addr string) (err err
 	p.deactivate(s)
 	_ = group.Wait()
 	err = context.Cause(base)
-	p.contact.end(addr, s.state != greeting, err)
+	p.contact.end(addr, s.reached, err)
 	if s.state == elected && errors.Is(err, io.EOF) {
 		return errMove
 	}

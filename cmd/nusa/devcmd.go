@@ -331,10 +331,11 @@ func demonstrate(ctx context.Context, cmd *cobra.Command, f dev.Federation, file
 			return fmt.Errorf("%s ended with exit code %d", line, code)
 		}
 	}
-	fmt.Fprint(w, tryNext(f, nusa, name))
 	if !term.IsTerminal(os.Stdout) {
+		fmt.Fprintf(w, "\nThe federation ends, because standard output is no terminal. %s dev starts one that stays.\n", nusa)
 		return nil
 	}
+	fmt.Fprint(w, tryNext(f, nusa, name))
 	fmt.Fprintln(w, "\nThe federation stays up. Ctrl-C stops everything.")
 	<-ctx.Done()
 	return nil

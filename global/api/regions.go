@@ -132,7 +132,7 @@ func (g *regionsAPI) Remove(ctx context.Context, req *nusav1.GetRegionRequest) (
 	}
 	_, err = term.Commit.Do(ctx, func(t *state.Tx) error {
 		if owned := t.CountSlots(name); owned > 0 {
-			return status.Errorf(codes.FailedPrecondition, "region %s owns %d slots; cordon it and stop or move its jobs first", name, owned)
+			return status.Errorf(codes.FailedPrecondition, "region %s still owns slots: %d; cordon it and stop or move its jobs first", name, owned)
 		}
 		if r := t.State.Regions[name]; r != nil && r.Session != nil {
 			return status.Errorf(codes.FailedPrecondition, "region %s is connected and would register again; stop its servers first", name)

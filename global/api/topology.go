@@ -177,7 +177,7 @@ func regionMissing(st *state.State, req *nusav1.HistoryRequest) error {
 	if to := req.GetKey(); to != "" && req.GetKind() == "edge" && st.Regions[to] == nil {
 		return unknownRegion(st, "key", to)
 	}
-	return invalid("region", fmt.Sprintf("is needed here: a region keeps the history of its own edges, nodes and pools; there are %s", topo.ListNames(st.RegionNames())))
+	return invalid("region", fmt.Sprintf("is missing: each region keeps the history of its own edges, nodes and pools; there are %s", topo.ListNames(st.RegionNames())))
 }
 
 // Watch implements nusav1.TopologyServer: the whole matrix, or the changes since a

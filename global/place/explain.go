@@ -197,7 +197,7 @@ func (ex *explainer) pending(w *work) []region.CountedReason {
 	if w.heldBack > 0 {
 		out = append(out, region.CountedReason{
 			Reason: ReasonSpreadLimit, Count: min(w.heldBack, w.n), What: "instance",
-			Message: fmt.Sprintf("regions.spread.min is %d and %s can take some: the share of the missing regions waits",
+			Message: fmt.Sprintf("regions.spread.min is %d and %s can take instances: the share of the missing regions waits",
 				w.group.Regions.SpreadMin, howMany(ex.eval.used(w), "region")),
 		})
 	}
@@ -259,7 +259,7 @@ func (ex *explainer) verdict(w *work, c *candidate) RegionVerdict {
 		}
 	case ReasonLowerScore:
 		v.Terms = c.terms
-		v.Message = "suitable, but others have a higher score"
+		v.Message = "suitable, but others come first"
 	case ReasonSpreadLimit:
 		v.Terms = c.terms
 		v.Message = fmt.Sprintf("suitable, but regions.spread.max is %d", w.group.Regions.SpreadMax)

@@ -21,7 +21,7 @@ var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_SPREAD_LIMIT:        "limited by regions.spread",
 	nusav1.Reason_REASON_COLOCATION:          "a group that must share its region does not fit there",
 	nusav1.Reason_REASON_RETURNED_RECENTLY:   "it returned this work a moment ago",
-	nusav1.Reason_REASON_LOWER_SCORE:         "others are better",
+	nusav1.Reason_REASON_LOWER_SCORE:         "others come first",
 
 	nusav1.Reason_REASON_NODE_LOST:           "the node has lost contact",
 	nusav1.Reason_REASON_NODE_DRAINING:       "the node is being drained",

@@ -215,7 +215,7 @@ func (t Trend) Reaches(limit float64) Forecast {
 	}
 	at, ok := after(t.Slope)
 	if !ok {
-		return Forecast{Why: fmt.Sprintf("%s, but not there within %s, as far as %s of values can tell", t.Verdict, words(trendReach*t.Span), words(t.Span))}
+		return Forecast{Why: fmt.Sprintf("%s, but not full within the next %s (by %s of values)", t.Verdict, words(trendReach*t.Span), words(t.Span))}
 	}
 	f := Forecast{Known: true, At: at}
 	f.Earliest, _ = after(fast)

@@ -142,7 +142,7 @@ func TestSpanHasTheUnitThatFits(t *testing.T) {
 	if why := days.Reaches(200).Why; why != "rising for 6 days; the line explains 100 %" {
 		t.Errorf("%q", why)
 	}
-	if why := days.Reaches(1e6).Why; why != "rising, but not there within 30 days, as far as 6 days of values can tell" {
+	if why := days.Reaches(1e6).Why; why != "rising, but not full within the next 30 days (by 6 days of values)" {
 		t.Errorf("%q", why)
 	}
 }

@@ -108,7 +108,7 @@ func ParseNearestRequest(req *nusav1.NearestRequest, home string) (NearestQuery,
 	case q.Limit < 0 || q.Limit > MaxRegions:
 		return q, invalid("limit", "%d: must be 1..%d; leave it out for all", q.Limit, MaxRegions)
 	case (q.Region == "") == (q.Location == nil):
-		return q, invalid("region", "give either a region or a location")
+		return q, invalid("region", "is missing: give a region or a location")
 	case q.Location != nil && !q.Location.Valid():
 		return q, invalid("location", "latitude must be -90..90 and longitude -180..180")
 	}

@@ -53,11 +53,11 @@ func (g *Group) reportWaiting(p *waitReport, f Formation) {
 	}
 	voters := g.GetConfiguration().Configuration().Servers
 	if len(voters) == 0 {
-		advice := "start the other servers, each with the gossip address of one of those found (join), or set bootstrap_expect to how many there are"
+		advice := "start the other servers, each with the gossip address of one of those found (--join), or set --bootstrap-expect to their number"
 		if len(found) >= g.cfg.Expect {
 			advice = "if this goes on, look at the other servers' logs"
 		}
-		g.cfg.Logger.Warn("waiting for servers to form the region's group with: no jobs can be accepted yet",
+		g.cfg.Logger.Warn("the region waits for further servers: it accepts no jobs yet",
 			"found", found, "expect", g.cfg.Expect, "missing", max(0, g.cfg.Expect-len(found)),
 			"no_answer_from", g.cfg.Gossip.Missing(), "reason", f.Why, "todo", advice)
 		return

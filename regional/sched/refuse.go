@@ -217,7 +217,7 @@ func (t *tally) message(r state.Reason, b *refusedBy) string {
 	if need, free := figures(t.filter, b.example, r); need != "" {
 		switch {
 		case t.empty && b.nodes == t.feasible:
-			return "needs " + need + ", the largest node that suits otherwise, " + b.example.Name + ", has " + free
+			return "needs " + need + ", the largest suitable node, " + b.example.Name + ", has " + free
 		case t.empty: // others lack something else
 			return "needs " + need + ", the largest of " + plural(b.nodes, "node") + ", " + b.example.Name + ", has " + free
 		case b.nodes == 1:

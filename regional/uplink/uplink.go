@@ -31,6 +31,10 @@ const (
 	// The pause between two rounds over all global servers: jittered, doubling.
 	retryFrom = 100 * time.Millisecond
 	retryTo   = 5 * time.Second
+	// firstWarning is how long the global tier may be missing before a warning, and
+	// nextWarning the pause between two warnings. An election takes less.
+	firstWarning = 30 * time.Second
+	nextWarning  = 5 * time.Minute
 	// welcomeTimeout bounds the wait for the answer to a hello.
 	welcomeTimeout = 10 * time.Second
 	// goodbyeTimeout is how long an ending session waits until its goodbye has
@@ -150,6 +154,8 @@ func (u *Uplink) Run(ctx context.Context) error {
 	}
 	next, wait := rand.IntN(len(servers)), retryFrom
 	level := slog.LevelInfo // for the first failure; later ones are logged at debug level
+	lost := time.Now()
+	warn := lost.Add(firstWarning)
 	for failed := 0; ctx.Err() == nil; {
 		addr := servers[next%len(servers)]
 		welcomed, err := u.connect(ctx, addr)
@@ -162,7 +168,17 @@ func (u *Uplink) Run(ctx context.Context) error {
 		if errors.Is(err, errRefused) {
 			level, wait = slog.LevelError, retryTo
 		}
-		u.cfg.Logger.Log(ctx, level, "no session with the global tier: the region works on its own", "server", addr, "error", err)
+		now := time.Now()
+		if welcomed {
+			lost, warn = now, now.Add(firstWarning)
+		}
+		if now.After(warn) && !errors.Is(err, errRefused) {
+			u.cfg.Logger.Warn("no session with the global tier: the region works on its own", "server", addr, "error", err,
+				"for", now.Sub(lost).Round(time.Second).String(), "check", whatToCheck)
+			warn = now.Add(nextWarning)
+		} else {
+			u.cfg.Logger.Log(ctx, level, "no session with the global tier: the region works on its own", "server", addr, "error", err)
+		}
 		level = slog.LevelDebug
 		if welcomed {
 			// This server was reachable a moment ago, so it is tried first, after a short wait.
@@ -177,6 +193,10 @@ func (u *Uplink) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// whatToCheck is the advice of a warning.
+const whatToCheck = "is a global server started, and with --bind if it is on another machine? does --global name its gRPC address? " +
+	"does a firewall block the port?"
 
 // pause waits for d or the end of ctx.
 func pause(ctx context.Context, d time.Duration) {

@@ -184,7 +184,7 @@ func starts(r *topology.Router, c Client) ([]start, error) {
 	v := r.View()
 	switch {
 	case (c.Region == "") == (c.Location == nil):
-		return nil, fmt.Errorf("%w: give either a region or a location", ErrClient)
+		return nil, fmt.Errorf("%w: give a region or a location, not both or none", ErrClient)
 	case c.Location == nil:
 		if _, known := v.Region(c.Region); !known {
 			return nil, fmt.Errorf("client in %q: %w", c.Region, topology.ErrUnknownRegion)

@@ -86,7 +86,7 @@ func (f topologyServer) Nearest(_ context.Context, r *nusav1.NearestRequest) (*n
 			near.SeenBy, near.Alone = "southeastasia", sample.Lasting(0)
 			return near, nil
 		}
-		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "region", Message: "give either a region or a location"})
+		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "region", Message: "is missing: give a region or a location"})
 	}
 	return sample.Nearest(), nil
 }

@@ -113,7 +113,7 @@ func (c *Session) unavailable(err error, message string) string {
 // listens at the default address only.
 func (s *Settings) unreachedAdvice() string {
 	if s.Addr == DefaultAddr {
-		return fmt.Sprintf("is `%s dev` running? set --addr or NUSA_ADDR", s.Program)
+		return fmt.Sprintf("start `%s dev`, or name a server with --addr or NUSA_ADDR", s.Program)
 	}
 	return "does a server listen there, for gRPC? set --addr or NUSA_ADDR to one that does"
 }

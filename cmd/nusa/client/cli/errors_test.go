@@ -11,7 +11,7 @@ import (
 // TestDevIsSuggestedOnlyAtItsAddress: nusa dev is suggested only for its own address.
 func TestDevIsSuggestedOnlyAtItsAddress(t *testing.T) {
 	for addr, want := range map[string]string{
-		DefaultAddr:        "is `nusa dev` running? set --addr or NUSA_ADDR",
+		DefaultAddr:        "start `nusa dev`, or name a server with --addr or NUSA_ADDR",
 		"203.0.113.1:7610": "does a server listen there, for gRPC? set --addr or NUSA_ADDR to one that does",
 	} {
 		if got := (&Settings{Addr: addr, Program: "nusa"}).unreachedAdvice(); got != want {

@@ -42,6 +42,9 @@ type Session struct {
 // Connect connects the session to the server at addr. Nothing is sent before
 // the first call.
 func (c *Session) Connect(addr string) (closeConn func(), err error) {
+	if scheme, rest, found := strings.Cut(addr, "://"); found {
+		return nil, fmt.Errorf("--addr %s (or NUSA_ADDR): give host[:port], %s, without %s://", addr, strings.TrimRight(rest, "/"), scheme)
+	}
 	c.Addr = withDefaultPort(addr)
 	c.dialer = &rpcerr.Dialer{Dial: network.Host().Dial}
 	conn, err := serve.Dial(network.Host(), c.Addr, grpc.WithContextDialer(c.dialer.DialContext))

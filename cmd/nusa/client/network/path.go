@@ -90,7 +90,7 @@ func (o pathOptions) request(from, to string) (*nusav1.PathRequest, error) {
 
 // noPathText says that there is no usable path, and what may find one.
 func (o pathOptions) noPathText(from, to string) string {
-	text := fmt.Sprintf("no path from %s to %s over at most %s in between can be gone now", from, to, term.Plural(o.relays, "region"))
+	text := fmt.Sprintf("no path from %s to %s over at most %s in between is open now", from, to, term.Plural(o.relays, "region"))
 	if o.relays == 0 {
 		text = fmt.Sprintf("the direct way from %s to %s cannot be used now", from, to)
 	}

@@ -130,13 +130,13 @@ func Plan() *nusav1.PlanResponse {
 func Explanation() *nusav1.Explanation {
 	return &nusav1.Explanation{Age: Lasting(90 * time.Second), Groups: []*nusav1.GroupExplanation{{
 		Group: "web", Desired: 8, Unplaced: 1,
-		Pending: []*nusav1.CountedReason{{Reason: nusav1.Reason_REASON_SPREAD_LIMIT, Count: 1, What: "instance", Message: "regions.spread.min is 3 and only 2 regions can take some: the share of the missing regions waits"}},
+		Pending: []*nusav1.CountedReason{{Reason: nusav1.Reason_REASON_SPREAD_LIMIT, Count: 1, What: "instance", Message: "regions.spread.min is 3 and only 2 regions can take instances: the share of the missing regions waits"}},
 		Regions: []*nusav1.RegionVerdict{
 			{Region: "southeastasia", Taken: 6, Fits: 24, Message: "takes 6", Score: 70, Terms: []*nusav1.ScoreTerm{{Name: "capacity", Value: 20, Detail: "66% of its cpu is unreserved"}, {Name: "near", Value: 50, Detail: "it is the place"}},
 				Inputs: []*nusav1.InputAge{{Name: "report", Age: Lasting(4200 * time.Millisecond)}}},
 			{Region: "japaneast", Taken: 1, Fits: 1, Score: 45.62, Terms: []*nusav1.ScoreTerm{{Name: "capacity", Value: -0.5}, {Name: "near", Value: 26.12, Detail: "p50 68 ms measured to southeastasia"}, {Name: "sticky", Value: 10}},
 				Inputs: []*nusav1.InputAge{{Name: "report", Age: Lasting(time.Second)}, {Name: "rtt southeastasia", Age: Lasting(24 * time.Second)}}},
-			{Region: "westus", Fits: 5, Reason: nusav1.Reason_REASON_LOWER_SCORE, Message: "would do; others are better: 12.0, the last taken has 45.6", Score: 12, Terms: []*nusav1.ScoreTerm{{Name: "capacity", Value: 12}}},
+			{Region: "westus", Fits: 5, Reason: nusav1.Reason_REASON_LOWER_SCORE, Message: "suitable, but others come first", Score: 12, Terms: []*nusav1.ScoreTerm{{Name: "capacity", Value: 12}}},
 			{Region: "eastus", Fits: 24, Reason: nusav1.Reason_REASON_RTT_TOO_HIGH, Message: "p50 224 ms measured to southeastasia,\nat most 80 ms is required"},
 			{Region: "frankfurt", Reason: nusav1.Reason_REASON_REGION_DISCONNECTED},
 		},
