@@ -32,14 +32,14 @@ type Addresses struct {
 	HTTP string
 }
 
-// leaveLimit bounds, together with the tasks' own kill timeouts, how long a leaving or
-// pausing agent waits until all tasks have stopped and, when leaving, the master knows
-// that.
+// leaveLimit bounds the time that a leaving or pausing agent waits, besides the tasks'
+// own kill timeouts: until all tasks have stopped and, when leaving, until the master
+// has received that.
 const leaveLimit = 15 * time.Second
 
-// Run is the agent. It blocks until ctx ends (nil) or the first fatal error. Everything
-// that it started has ended when it returns, except the tasks and their supervisors,
-// which go on unless LeaveOnShutdown or PauseOnShutdown is set.
+// Run runs an agent. It blocks until ctx ends (nil) or the first fatal error. When Run
+// returns, everything that it started has ended, except the tasks and their supervisors:
+// these go on unless LeaveOnShutdown or PauseOnShutdown is set.
 func Run(ctx context.Context, cfg Config) (err error) {
 	cfg, err = cfg.withDefaults()
 	if err != nil {
@@ -192,8 +192,8 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 }
 
 // pause stops every task and changes nothing else: no record and no report says that a
-// task ended. The sessions go on until then: without them the node would count as lost
-// and its work would be placed elsewhere while a task takes its time to end.
+// task ended. The sessions go on until all tasks have stopped. Without a session the node
+// would count as lost, and its work would be placed elsewhere while a task still stops.
 func (r *role) pause(ctx context.Context) {
 	killTimeout, ok := r.engine.Pause(ctx)
 	if !ok {
@@ -219,7 +219,7 @@ func (r *role) pause(ctx context.Context) {
 	}
 }
 
-// leave stops every task, waits until the master knows that, and says goodbye.
+// leave stops every task, waits until the master has received that, and says goodbye.
 func (r *role) leave(ctx context.Context) {
 	killTimeout, ok := r.engine.Leave(ctx)
 	if !ok {

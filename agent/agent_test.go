@@ -222,8 +222,8 @@ func TestUncommittedReportsAreSentAgain(t *testing.T) {
 	}
 }
 
-// TestOlderOrderChangesNothing: an order that is older than the held one changes
-// nothing, and the agent reports the held one again.
+// TestOlderOrderChangesNothing: an order that is older than the stored one changes
+// nothing, and the agent reports the stored one again.
 func TestOlderOrderChangesNothing(t *testing.T) {
 	m, drv := newMaster(t), newMock()
 	m.order(testOrder("aaaa", 7, "mock", nil))
@@ -428,9 +428,9 @@ func TestReadyMeansConnected(t *testing.T) {
 	}
 }
 
-// TestRunWithoutRecordIsAdopted: the agent was killed after a run began and before
-// it was recorded. The next agent adopts the run, although it holds a port or must
-// stop by now.
+// TestRunWithoutRecordIsAdopted: the agent was killed after it began two runs and before
+// it recorded them. The next agent adopts both runs, although one holds a port and the
+// other one must stop.
 func TestRunWithoutRecordIsAdopted(t *testing.T) {
 	m, drv, dir := newMaster(t), newMock(), t.TempDir()
 	c := testConfig(t, dir, drv, m.addr)

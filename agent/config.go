@@ -37,8 +37,8 @@ type Config struct {
 	// DataDir holds the local store and the allocations' folders (0700). Only this
 	// agent uses it. Required.
 	DataDir string
-	// Servers are gRPC addresses of regional servers. One that answers is enough,
-	// the others are learned. Required.
+	// Servers are gRPC addresses of regional servers. One address that answers is
+	// enough: the agent learns the others. Required.
 	Servers []string
 	// HTTPAddr serves /livez, /readyz and /metrics. Default "127.0.0.1:7620";
 	// "-" serves no HTTP.
@@ -52,51 +52,51 @@ type Config struct {
 	// Capacity replaces the host's values that are not 0. Reserve is always
 	// subtracted.
 	Capacity, Reserve driver.Resources
-	// SharedMachine names the machine if several agents share it. Share is this
-	// agent's part of it, 0..1. Default: alone, 1.
+	// SharedMachine names the machine if several agents share it. Share is this agent's
+	// part of the machine, 0..1. Default: the machine is not shared, and Share is 1.
 	SharedMachine string
 	Share         float64
 	// InstanceQuota bounds the concurrent allocations. 0: no bound.
 	InstanceQuota int
 	// PortMin..PortMax are the dynamic ports, both included. Default 20000..32000.
 	PortMin, PortMax int
-	// MaxRetainedBytes bounds the output and working folders of ended allocations,
-	// in bytes. The oldest are removed first. Default 1 GiB. Job files bound those
-	// of running tasks. MaxRetainedFolders bounds the number of these working
-	// folders. Default 500.
+	// MaxRetainedBytes bounds the output and working folders of ended allocations, in
+	// bytes. The oldest are removed first. Default 1 GiB. Job files bound the output of
+	// running tasks. MaxRetainedFolders bounds the number of working folders of ended
+	// allocations. Default 500.
 	MaxRetainedBytes   int64
 	MaxRetainedFolders int
 	// ControlPlane: this node also runs servers. It takes only work that asks for
 	// such nodes.
 	ControlPlane bool
-	// LeaveOnShutdown stops every task at the end and says goodbye, so that the
-	// work moves to other nodes at once. Without it tasks go on and the next start
-	// adopts them.
+	// LeaveOnShutdown stops every task at the end and says goodbye, so that the work
+	// moves to other nodes at once. Without LeaveOnShutdown the tasks go on, and the
+	// agent's next start adopts them.
 	LeaveOnShutdown bool
-	// PauseOnShutdown stops every task at the end and reports nothing. The next
-	// start runs the tasks again, as the same allocations, without counting a
-	// failure or a restart. It is for a federation that starts and ends as a whole.
+	// PauseOnShutdown stops every task at the end and reports nothing. The agent's next
+	// start runs the tasks again, as the same allocations, without counting a failure or
+	// a restart. A federation that starts and ends as a whole sets it.
 	PauseOnShutdown bool
-	// RemoveOnShutdown removes the runs of all tasks at the end, with their output
-	// and containers. It needs PauseOnShutdown and is for a data directory that is
-	// deleted afterwards: without it the containers would stay for ever.
+	// RemoveOnShutdown removes the runs of all tasks at the end, with their output and
+	// containers. It needs PauseOnShutdown. Set it if the data directory is deleted
+	// afterwards, because containers without a data directory would stay for ever.
 	RemoveOnShutdown bool
 
 	// VolumesAllow are the host's folders below which jobs may have volumes.
 	// Default: none.
 	VolumesAllow []string
-	// ArtifactsAllow are prefixes (10.0.0.0/8) of further addresses, besides the
-	// public ones, from which jobs may fetch artifacts, and folders for file://.
-	// Default: none.
+	// ArtifactsAllow adds places from which jobs may fetch artifacts: prefixes of
+	// addresses such as 10.0.0.0/8, besides the public addresses, and folders for
+	// file://. Default: none.
 	ArtifactsAllow []string
-	// ArtifactsMax bounds the artifacts of a task, in bytes, fetched and unpacked.
+	// ArtifactsMax bounds the artifacts of a task, in bytes, as fetched and as unpacked.
 	// Default 1 GiB.
 	ArtifactsMax int64
 	// SecretsDir holds the secrets of jobs as NAMESPACE/NAME, readable only by
 	// their owner. Default: none.
 	SecretsDir string
-	// ProcessUser is the user of processes whose job names none, and ProcessUsers
-	// are those that jobs may name, as USER or USER:GROUP without further groups.
+	// ProcessUser is the user of processes whose job names no user. ProcessUsers are the
+	// users that jobs may name, as USER or USER:GROUP; they get no further groups.
 	// Default: the agent's own user, and every user with all its groups.
 	ProcessUser  string
 	ProcessUsers []string
@@ -107,16 +107,16 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 	// Logger. Default: discards all messages.
 	Logger *slog.Logger
-	// Clock counts leases. Default: CLOCK_BOOTTIME, which is the only one that the
-	// process driver knows.
+	// Clock counts leases. Default: CLOCK_BOOTTIME, the only clock that the process
+	// driver knows.
 	Clock func() time.Duration
-	// ReleaseMemory: the process belongs to this agent alone. At rest it returns unused
-	// memory to the kernel.
+	// ReleaseMemory returns unused memory to the kernel when the agent is at rest. Set it
+	// only if the process belongs to this agent alone.
 	ReleaseMemory bool
 	// BootID distinguishes boots of the host. Default: the kernel's.
 	BootID string
-	// DockerHost is the Docker engine's address. Default: docker.DefaultHost, if
-	// that socket exists or existed. "off": no driver docker.
+	// DockerHost is the Docker engine's address. Default: docker.DefaultHost, if that
+	// socket exists or existed. "off": there is no driver docker.
 	DockerHost string
 	// DockerAuth is a file with passwords of registries in the format of Docker's
 	// config.json, readable only by its owner. Default: none.
@@ -126,13 +126,13 @@ type Config struct {
 	// Plugins are further drivers: the path of an executable by the driver's name,
 	// at most 16 (package agent/driver/plugin).
 	Plugins map[string]string
-	// Drivers by name, besides the plugins. Default: process, with SupervisorArgv,
-	// docker and incus.
+	// Drivers by name, besides the plugins. Default: docker, incus, and process with
+	// SupervisorArgv.
 	Drivers map[string]driver.Driver
-	// Incus is the daemon's address for the driver incus: the absolute path of a
-	// socket, https://…, or "off" for no such driver. Default: the host's own
-	// socket, if it exists or existed. IncusCert, IncusKey and IncusCA are PEM
-	// files for https. Without IncusCA the system's authorities are trusted.
+	// Incus is the daemon's address for the driver incus: the absolute path of a socket,
+	// https://…, or "off" for no driver incus. Default: the host's own socket, if it
+	// exists or existed. IncusCert, IncusKey and IncusCA are PEM files for https. Without
+	// IncusCA the system's authorities are trusted.
 	Incus, IncusCert, IncusKey, IncusCA string
 	// IncusPrivileged lets jobs use every key and device of Incus; some of them are
 	// root on the host. IncusProfiles are the daemon's profiles that jobs may name
@@ -155,8 +155,8 @@ type Config struct {
 	// delivers that a driver's fingerprint may have changed.
 	closeDrivers   func()
 	driversChanged <-chan struct{}
-	// remoteHosts is the host of a driver's ports, if its engine is reached over
-	// the network.
+	// remoteHosts maps a driver to the host of its ports, if the driver's engine is
+	// reached over the network.
 	remoteHosts map[string]string
 }
 

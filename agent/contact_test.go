@@ -41,9 +41,9 @@ func (l *logLines) with(text string) (out []string) {
 	return out
 }
 
-// TestAgentWarnsWhileItReachesNoServer: the first warning comes within 5 s of the start
-// and a further one each 30 s. It names every address, its last error and what to
-// check.
+// TestAgentWarnsWhileItReachesNoServer: the first warning comes within 5 s of the start,
+// and further warnings follow every 30 s. A warning names each address with its last error
+// and says what to check.
 func TestAgentWarnsWhileItReachesNoServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -18,7 +18,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// execed runs a command until it ends.
+// execed runs a command in a task until it ends.
 func execed(t *testing.T, c nusav1.AllocationsClient, start *nusav1.ExecRequest_Start, input string) (stdout, stderr string, code int32, err error) {
 	t.Helper()
 	stream, err := c.Exec(t.Context())
@@ -74,7 +74,7 @@ func TestExecRunsInTheTask(t *testing.T) {
 		m.untilState("aaaa", stopped)
 	})
 	m.untilState("cccc", complete)
-	t.Cleanup(func() { // before the agent ends, which leaves its tasks running
+	t.Cleanup(func() { // this must come before the agent ends, because it leaves its tasks running
 		m.set(func() { m.box.DeleteAt(10, "aaaa"); m.box.DeleteAt(11, "cccc") })
 		m.until("both to be forgotten", func() bool { return len(m.reports) == 0 })
 	})

@@ -241,8 +241,8 @@ func TestFailingStoreDelaysEnds(t *testing.T) {
 	}
 	m.until("the session to break", func() bool { return len(m.sessions) == 0 })
 
-	// The same again, and this time the store recovers. The declined allocation is
-	// on another node by now.
+	// Start the agent again. This time the store recovers. The region has placed the declined
+	// allocation on another node.
 	m.set(func() { m.box.DeleteAt(6, "dddd") })
 	m.order(testOrder("ffff", 7, "mock", nil))
 	stop = runWithStore(t, cfg, broken)

@@ -22,8 +22,8 @@ func (a able) Fingerprint(ctx context.Context) driver.Fingerprint {
 }
 
 // TestAgentWithoutSecretsOffersNone: an agent without secrets does not report the
-// capability, so that no task that needs a secret is placed there, and names the
-// missing setting. Other capabilities of its drivers remain.
+// capability, and names the missing setting. So no task that needs a secret is placed there.
+// Other capabilities of the agent's drivers remain.
 func TestAgentWithoutSecretsOffersNone(t *testing.T) {
 	for name, with := range map[string]bool{"without --secrets-dir": false, "with it": true} {
 		c := testConfig(t, t.TempDir(), able{mock.New(mock.Config{})}, "127.0.0.1:1")

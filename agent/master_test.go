@@ -50,7 +50,7 @@ type server struct {
 	reports  map[string]*nusav1.AllocReport
 	position link.Position // of reports, committed
 	fulls    []int         // sizes of the full sets of reports
-	noAck    bool          // reports are taken and not acknowledged
+	noAck    bool          // reports are received and not acknowledged
 	hellos   []*nusav1.AgentHello
 	invs     []*nusav1.NodeInventory
 	stats    []*nusav1.NodeStats
@@ -227,7 +227,7 @@ func (s *server) serveMaster(ctx context.Context, stream nusav1.Dispatch_Session
 	}
 }
 
-// take handles a message of the agent to its master.
+// take handles an agent's message to its master.
 func (s *server) take(m *nusav1.AgentMessage, inbox *link.Inbox[*nusav1.AllocReport]) (*nusav1.MasterMessage, error) {
 	defer s.changed.Notify()
 	s.mu.Lock()
@@ -323,7 +323,7 @@ func (s *server) untilState(id string, state nusav1.AllocState) *nusav1.AllocRep
 	return rep
 }
 
-// untilSession waits for a session as master.
+// untilSession waits until the server has a session as the master.
 func (s *server) untilSession() {
 	s.t.Helper()
 	s.until("a session", func() bool {

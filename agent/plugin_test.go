@@ -17,8 +17,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// closedFile in a test plugin's folder keeps the plugin from running. pidFile has
-// its process id.
+// closedFile, in a test plugin's folder, prevents the plugin from running. pidFile contains
+// the plugin's process id.
 const closedFile, pidFile = "closed", "pid"
 
 // testPlugin is the main function of the tests' plugins. They run processes; the
@@ -84,9 +84,9 @@ func killPlugin(t *testing.T, dir, name string) {
 	}
 }
 
-// TestPluginTaskSurvivesItsPlugin: a task of a plugin survives a kill of the
-// plugin, and an agent that starts while the plugin cannot run. Each time the same
-// run goes on and its true end is reported.
+// TestPluginTaskSurvivesItsPlugin: a task of a plugin survives a kill of the plugin. It also
+// survives an agent's start at which the plugin cannot run. Each time the same run goes on and
+// its true end is reported.
 func TestPluginTaskSurvivesItsPlugin(t *testing.T) {
 	m, dir := newMaster(t), t.TempDir()
 	gate := filepath.Join(t.TempDir(), "gate")

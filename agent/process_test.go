@@ -186,8 +186,8 @@ func TestPausedTasksStartAgain(t *testing.T) {
 	})
 }
 
-// TestRemoveOnShutdownRemovesEveryRun: an agent whose data directory is deleted
-// afterwards leaves no run behind, neither a stopped one nor one that had ended before.
+// TestRemoveOnShutdownRemovesEveryRun: if an agent's data directory is deleted afterwards, the
+// agent leaves no run, neither a stopped run nor one that had ended before.
 func TestRemoveOnShutdownRemovesEveryRun(t *testing.T) {
 	m, drv := newMaster(t), newMock()
 	m.order(testOrder("aaaa", 1, "mock", nil))
@@ -213,7 +213,7 @@ func lines(path string) int {
 	return strings.Count(string(text), "\n")
 }
 
-// polled waits for something that is not reported: a command acts after its start
+// polled waits for something that the agent does not report: a command acts after its start
 // was reported.
 func polled(t *testing.T, what string, ok func() bool) {
 	t.Helper()

@@ -10,8 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/notify"
 )
 
-// TestMemoryIsReleasedOnceAtRest: the agent releases memory 2 to 4 s after the last of
-// several changes, and once only.
+// TestMemoryIsReleasedOnceAtRest: the agent releases memory once, 2 to 4 s after the last of
+// several changes.
 func TestMemoryIsReleasedOnceAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

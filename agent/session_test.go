@@ -35,8 +35,8 @@ func TestAgentFollowsTheMaster(t *testing.T) {
 	}
 }
 
-// TestServerWithoutMasterIsLeft: a server that knows no master, for example after
-// its restart, does not hold an agent that can find the master elsewhere.
+// TestServerWithoutMasterIsLeft: an agent leaves a server that knows no master, for example
+// after the server's restart, and finds the master elsewhere.
 func TestServerWithoutMasterIsLeft(t *testing.T) {
 	alone, master, drv := newServer(t), newServer(t), newMock()
 	alone.servers, alone.hint = []string{alone.addr}, ""

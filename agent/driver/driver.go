@@ -48,8 +48,8 @@ func (finalError) Is(target error) bool { return target == ErrStart }
 
 // CommandError is an ErrStart of a further command that is the command's own fault.
 type CommandError struct {
-	// Code is the exit code of a shell in that case: 127 if there is no such
-	// command, 126 if it cannot be executed.
+	// Code is the exit code that a shell would return: 127 if there is no such command,
+	// 126 if it cannot be executed.
 	Code int
 	// Text names the command.
 	Text string
@@ -71,8 +71,8 @@ const (
 const (
 	// CapSelfFencing: a lease deadline ends the task even if the agent is dead.
 	CapSelfFencing = "self_fencing"
-	// CapCPULimit and CapMemoryLimit: Resources are enforced limits, not only
-	// charges.
+	// CapCPULimit and CapMemoryLimit: Resources are enforced as limits, and not only
+	// counted by the scheduler.
 	CapCPULimit    = "cpu_limit"
 	CapMemoryLimit = "memory_limit"
 	// CapRecover: tasks outlive the agent, and the next agent adopts them.
@@ -82,9 +82,9 @@ const (
 	CapExec   = "exec"
 	CapStats  = "stats"
 	CapUpdate = "update"
-	// CapVolumes: the task sees its Volumes. CapMounts: they are mounts, so that
-	// their Target and ReadOnly hold. CapSecrets: the task, and no other program,
-	// sees SecretsDir.
+	// CapVolumes: the task sees its Volumes. CapMounts: volumes are mounts, so their
+	// Target and ReadOnly are honoured. CapSecrets: the task, and no other program, sees
+	// SecretsDir.
 	CapVolumes = "volumes"
 	CapMounts  = "mounts"
 	CapSecrets = "secrets"
@@ -108,18 +108,18 @@ type Driver interface {
 	Status(ctx context.Context, id ID) (Status, error)
 	// Wait returns the final Status as soon as the run has ended.
 	Wait(ctx context.Context, id ID) (Status, error)
-	// Stop asks the run to end, kills all its processes after the grace, and
-	// returns once none of them is left. An ended or unknown run: nil. After Stop
-	// no part of the run begins, also not by an interrupted Start. The agent
-	// watches for ten more seconds for a run of a driver that breaks this rule.
+	// Stop asks the run to end, kills all its processes after the grace, and returns
+	// once no process is left. An ended or unknown run: nil. After Stop no part of the
+	// run begins, not even by an interrupted Start. Because a driver may break this
+	// rule, the agent asks for the run for ten more seconds.
 	Stop(ctx context.Context, id ID, grace time.Duration) error
-	// Renew moves the lease deadline of a run that was started with one. A driver
+	// Renew moves the lease deadline of a run that was started with a deadline. A driver
 	// without CapSelfFencing returns ErrInvalid.
 	Renew(ctx context.Context, id ID, deadline time.Duration) error
-	// Logs emits the retained output, oldest first, in chunks of at most MaxChunk
-	// bytes. It returns at the present end of the output, or with Follow when the
-	// run has ended and all its output was emitted. It returns an error of emit at
-	// once.
+	// Logs emits the retained output, oldest first, in chunks of at most MaxChunk bytes.
+	// It returns at the present end of the output. With Follow it returns when the run
+	// has ended and all its output was emitted. If emit fails, Logs returns that error
+	// at once.
 	Logs(ctx context.Context, id ID, o LogOptions, emit func(LogChunk) error) error
 	// Exec runs a further command in the task, with the task's environment, and
 	// returns when the command has ended. A command that cannot be started is an
@@ -139,9 +139,9 @@ type Driver interface {
 	Remove(ctx context.Context, id ID) error
 }
 
-// Admitter is a Driver that knows, without its engine, what this node's operator
-// does not allow. A task that Admit refuses is declined before it is prepared.
-// Start refuses it too.
+// Admitter is a Driver that knows without its engine which tasks this node's operator
+// does not allow. The agent declines a task that Admit refuses before it prepares the
+// task. Start refuses the task too.
 type Admitter interface {
 	// Admit returns nil, or wraps ErrNotAllowed and names the field and the
 	// setting. It ignores all other problems of the task.
@@ -286,7 +286,7 @@ type Status struct {
 	// The following fields are valid once the run has Ended.
 	Finished time.Time
 	ExitCode int
-	Signal   int // that ended it; 0: none
+	Signal   int // the signal that ended the command; 0: none
 	Cause    Cause
 	Message  string
 }
@@ -303,13 +303,13 @@ func (s Status) StartError() error {
 // Exec is a further command in a running task.
 type Exec struct {
 	Command []string // at least one word
-	// TTY gives the command a terminal of that size. Stderr is then not used.
+	// TTY gives the command a terminal of this size. Stderr is then not used.
 	TTY  bool
 	Size WindowSize
 	// Resize delivers new sizes until the command has ended. It may be nil.
 	Resize <-chan WindowSize
-	// Stdin may be nil: the command then reads end of file. A blocked reader does
-	// not keep Exec from returning.
+	// Stdin may be nil: the command then reads end of file. Exec returns even if a read
+	// of Stdin blocks.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
@@ -320,7 +320,7 @@ type WindowSize struct{ Columns, Rows uint16 }
 // ExitStatus is how a command ended.
 type ExitStatus struct {
 	Code   int // like a shell: 128 + the signal that ended the command
-	Signal int // that ended the command; 0: none or unknown
+	Signal int // the signal that ended the command; 0: none or unknown
 }
 
 // Stats are the resources that a run uses. A value that the engine does not report
@@ -347,8 +347,8 @@ type LogOptions struct {
 	Follow         bool
 	// TailBytes from the end of each stream. 0: all of the retained output.
 	TailBytes int64
-	// TailLines from the end of each stream, 0..MaxTailLines. Text after the last
-	// line break counts as a line. At most one of TailBytes and TailLines is set.
+	// TailLines from the end of each stream, 0..MaxTailLines. Text after the last line
+	// break counts as a line. TailBytes and TailLines are not both set.
 	TailLines int
 }
 

@@ -133,7 +133,7 @@ func (e *Engine) adopt(a *alloc, do reconcile.Action) {
 	delete(e.found, id)
 	switch {
 	case errors.Is(err, driver.ErrNotFound):
-		t.Phase, t.StartUncertain = reconcile.Waiting, true // not begun so far
+		t.Phase, t.StartUncertain = reconcile.Waiting, true // the driver does not know the run yet
 		a.setTask(do.Task, t)
 	case errors.Is(err, driver.ErrContract):
 		t.Phase = reconcile.Launching
@@ -159,8 +159,8 @@ func (e *Engine) adopt(a *alloc, do reconcile.Action) {
 	}
 }
 
-// adoptLater asks the driver until its answer is conclusive. Until then the report
-// shows that the state of the run is unknown, and the engine does nothing about it.
+// adoptLater asks the driver until its answer is conclusive. Until then the report shows
+// that the state of the run is unknown, and the engine neither starts nor stops it.
 func (e *Engine) adoptLater(a *alloc, t reconcile.TaskActual, drv driver.Driver, id driver.ID, err error) {
 	t.Phase = reconcile.Launching
 	a.setTask(id.Task, t)
@@ -180,7 +180,8 @@ func (e *Engine) adoptLater(a *alloc, t reconcile.TaskActual, drv driver.Driver,
 
 // resume prepares the next run of a task that an agent stopped although the task must
 // run. Either the agent paused, or it was killed before it recorded why it stopped the
-// task; then the next plan decides again. Neither is a failure of the task.
+// task. In the second case the next plan makes the decision again. Neither case is a
+// failure of the task.
 func (e *Engine) resume(a *alloc, do reconcile.Action) {
 	e.log.Info("the task starts again", "alloc", do.Alloc, "task", do.Task, "run", do.Run+1)
 	t := a.act.Tasks[do.Task]

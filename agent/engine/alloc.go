@@ -32,7 +32,7 @@ func newAlloc(o *order) *alloc {
 	return &alloc{order: o, details: map[string]*nusav1.TaskState{}, dirty: true}
 }
 
-// undecided says that the allocation must be accepted or declined. That decision
+// undecided reports whether the allocation must be accepted or declined. That decision
 // depends on all other allocations.
 func (a *alloc) undecided() bool {
 	return !a.act.Accepted && a.act.End == nil && a.spec.Want == reconcile.Run
@@ -69,8 +69,8 @@ func (a *alloc) task(name string) reconcile.Task {
 	return reconcile.Task{Name: name}
 }
 
-// names says whether an order contains every task that was begun, with its driver.
-// A task that the order does not contain would never be stopped.
+// names reports whether an order contains every task that was begun, with its driver. A
+// task that the order does not contain would never be stopped.
 func (a *alloc) names(wire *nusav1.AllocOrder) bool {
 	if bytes.Equal(wire.GetGroup(), a.wire.GetGroup()) {
 		return true
@@ -87,8 +87,8 @@ func (a *alloc) names(wire *nusav1.AllocOrder) bool {
 	return !slices.ContainsFunc(slices.Collect(maps.Keys(g.GetTasks())), func(name string) bool { return !taskName.MatchString(name) })
 }
 
-// runStarted records that a run is up, and returns false if that is known already.
-// at is the driver's time, shown the same time on the timeline.
+// runStarted records that a run is up, and returns false if that is known already. at is
+// the driver's time; onTimeline is the same time on the timeline.
 func (a *alloc) runStarted(name string, run int, at, onTimeline time.Time) bool {
 	t := a.act.Tasks[name]
 	if t.Run != run || t.Phase != reconcile.Launching && t.Phase != reconcile.Unknown {
@@ -109,8 +109,8 @@ func (a *alloc) runStarted(name string, run int, at, onTimeline time.Time) bool 
 	return true
 }
 
-// runEnded records the end of the latest run of a task. end.Finished is the driver's
-// time, onTimeline the same time on the timeline.
+// runEnded records the end of the latest run of a task. end.Finished is the driver's time;
+// onTimeline is the same time on the timeline.
 func (a *alloc) runEnded(name string, end reconcile.TaskActual, onTimeline time.Time) {
 	t, finished := a.act.Tasks[name], end.Finished
 	end.Finished = onTimeline
@@ -126,8 +126,8 @@ func (a *alloc) runEnded(name string, end reconcile.TaskActual, onTimeline time.
 	addEvent(d, finished, "ended", message)
 }
 
-// runUncertain shows once that a run may still begin or go on. It returns false if
-// that is shown already or the run has ended.
+// runUncertain adds an event that a run may still begin or go on, at most once for each
+// run. It returns false if the event exists or the run has ended.
 func (a *alloc) runUncertain(name string, run int, why string) bool {
 	if t := a.act.Tasks[name]; t.Run != run || t.Phase == reconcile.Ended {
 		return false

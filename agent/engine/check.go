@@ -38,7 +38,7 @@ func (k *check) run(ctx context.Context, id driver.ID, due time.Time) health.Res
 	r := health.Result{Began: began, Late: max(0, began.Sub(due))}
 	ctx, cancel := context.WithTimeout(ctx, k.Timeout)
 	defer cancel()
-	var woke atomic.Int64 // when the time-out was noticed, after began
+	var woke atomic.Int64 // the delay from began until the prober noticed the time-out
 	stop := context.AfterFunc(ctx, func() { woke.Store(int64(time.Since(began))) })
 	saw, err := k.probe(ctx, id)
 	stop()
@@ -161,8 +161,8 @@ func checkStateToProto(k *check, s healthState) *nusav1.CheckState {
 	return out
 }
 
-// awaitedCheck describes the check that an allocation waits for. "": no running task
-// waits for its check.
+// awaitedCheck describes the check that an allocation waits for. "": no running task waits
+// for a check.
 func awaitedCheck(o *order, act reconcile.Actual, details map[string]*nusav1.TaskState) string {
 	for _, t := range o.spec.Tasks {
 		if !act.Tasks[t.Name].AwaitsCheck(t) {

@@ -20,9 +20,9 @@ const (
 // healthState is the state of a run's checks.
 type healthState = health.State
 
-// checks runs the health checks of the runs that are up. A check that is not due holds
-// no goroutine, and a result that changes nothing is not reported: with a thousand tasks
-// nearly all results are of that kind.
+// checks runs the health checks of the runs that are up. A check that is not due has no
+// goroutine. A result that changes nothing is not reported: with a thousand tasks nearly
+// all results change nothing.
 type checks struct {
 	// report is called with a state that must be reported, by one goroutine at a time
 	// for each run. It may block.
@@ -32,7 +32,7 @@ type checks struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	// slots bound the concurrent checks, by check.command.
+	// slots bound the concurrent checks, separately for commands and for other checks.
 	slots map[bool]chan struct{}
 
 	mu     sync.Mutex
@@ -51,7 +51,7 @@ type checkedRun struct {
 	state  healthState
 }
 
-// newChecks returns checks without runs. They end with ctx, and close waits for that.
+// newChecks returns checks without runs. They end with ctx, and close waits for their end.
 func newChecks(ctx context.Context, m *Metrics, report func(id driver.ID, s healthState)) *checks {
 	c := &checks{report: report, metrics: m, runs: map[driver.ID]*checkedRun{},
 		slots: map[bool]chan struct{}{false: make(chan struct{}, maxNetworkChecks), true: make(chan struct{}, maxCommandChecks)}}
@@ -59,7 +59,7 @@ func newChecks(ctx context.Context, m *Metrics, report func(id driver.ID, s heal
 	return c
 }
 
-// begin checks a run from now on. first is the time until the first check.
+// begin starts the checks of a run. first is the time until the first check.
 func (c *checks) begin(id driver.ID, k *check, s healthState, first time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +72,7 @@ func (c *checks) begin(id driver.ID, k *check, s healthState, first time.Duratio
 	x.timer = time.AfterFunc(first, func() { c.fire(x) })
 }
 
-// end ends the checks of a run, if there are any.
+// end ends the checks of a run, if the run has any.
 func (c *checks) end(id driver.ID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +100,7 @@ func (c *checks) close() {
 	c.running.Wait()
 }
 
-// state returns the present state of a run's checks. False: the run has none.
+// state returns the present state of a run's checks. False: the run has no checks.
 func (c *checks) state(id driver.ID) (healthState, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +140,7 @@ func (c *checks) record(x *checkedRun, r health.Result) {
 	c.mu.Lock()
 	if c.runs[x.id] != x {
 		c.mu.Unlock()
-		return // the run ended during the check, so the result says nothing
+		return // the run ended during the check, so its result has no meaning
 	}
 	state, e := health.Step(x.check.Policy, x.state, r, time.Now(), rand.Float64())
 	x.state = state

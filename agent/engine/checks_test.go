@@ -92,8 +92,7 @@ func TestProbeResults(t *testing.T) {
 	if r := probe(tcp, n, free); r.OK || r.Message != "connection refused" {
 		t.Errorf("tcp to a closed port: %+v", r)
 	}
-	// A task that listens only at the node's own address, and a task on another
-	// machine.
+	// The task listens only at the node's own address, and then on another machine.
 	own := n
 	own.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 		return d.DialContext(ctx, "tcp", strings.Replace(addr, fmt.Sprintf("192.0.2.1:%d", free), l.Addr().String(), 1))
@@ -130,8 +129,8 @@ func TestConnectionMustStayOpen(t *testing.T) {
 	}
 }
 
-// TestConcurrentChecksAreBounded: the number of concurrent checks is bounded.
-// Waiting makes a check late and not failed. All checks end with the agent.
+// TestConcurrentChecksAreBounded: the number of concurrent checks is bounded. A check that
+// waits becomes late, but does not fail. All checks end with the agent.
 func TestConcurrentChecksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var now, most, lates, fails atomic.Int64

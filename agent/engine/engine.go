@@ -65,16 +65,16 @@ type Engine struct {
 	cfg    Config
 	log    *slog.Logger
 	events chan func()
-	// ready is closed when all recorded runs were adopted and reported. An earlier
-	// session would show the master an incomplete set.
+	// ready is closed when all recorded runs were adopted and reported. A session that
+	// begins before that would send the master an incomplete set.
 	ready   chan struct{}
 	changed notify.Signal
 
-	// ctx and group are those of the goroutines that the loop starts.
+	// ctx and group belong to the goroutines that the loop starts.
 	ctx   context.Context
 	group *errgroup.Group
 
-	// The loop's goroutine owns the rest.
+	// The loop's goroutine owns the fields below.
 	host      reconcile.Host
 	allocs    map[string]*alloc
 	lease     lease.Holder
@@ -113,8 +113,8 @@ func (e *Engine) Ready() <-chan struct{} { return e.ready }
 // Changed returns a channel that the next change of an allocation closes.
 func (e *Engine) Changed() <-chan struct{} { return e.changed.C() }
 
-// Run runs the loop until ctx ends. The goroutines of tasks end with it, the tasks
-// go on.
+// Run runs the loop until ctx ends. The goroutines of the tasks end with ctx; the tasks
+// themselves go on.
 func (e *Engine) Run(ctx context.Context) error {
 	e.begin(ctx)
 	defer e.checks.close()
@@ -187,7 +187,7 @@ func (e *Engine) do(ctx context.Context, f func()) bool {
 	}
 }
 
-// post has the loop call f later. The goroutines of tasks report their results so.
+// post has the loop call f later. Goroutines of tasks report their results with post.
 func (e *Engine) post(f func()) {
 	select {
 	case e.events <- f:
@@ -285,7 +285,7 @@ func (e *Engine) longestKillTimeout() (longest time.Duration) {
 	return longest
 }
 
-// AllEnded says that every allocation has ended.
+// AllEnded reports whether every allocation has ended.
 func (e *Engine) AllEnded(ctx context.Context) bool {
 	all := true
 	return e.do(ctx, func() {
@@ -295,7 +295,7 @@ func (e *Engine) AllEnded(ctx context.Context) bool {
 	}) && all
 }
 
-// NothingRuns says that no task runs or may still begin.
+// NothingRuns reports whether no task runs or may still begin.
 func (e *Engine) NothingRuns(ctx context.Context) bool {
 	quiet := true
 	return e.do(ctx, func() {

@@ -28,7 +28,7 @@ func (e *Engine) runEnded(id driver.ID, r runEnd) {
 		return
 	}
 	if r.ran {
-		e.runStarted(id, r.started) // the run may have been too short to be seen
+		e.runStarted(id, r.started) // a short run may have ended before its start was reported
 	}
 	if t := a.act.Tasks[id.Task]; t.Run != r.end.Run || t.Phase == reconcile.Ended {
 		return

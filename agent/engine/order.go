@@ -20,8 +20,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Defaults of optional fields of a job file. The job package has set most of them
-// before.
+// Defaults of optional fields of a job file. The job package has set most of the fields
+// already.
 const (
 	defaultKillTimeout   = 10 * time.Second
 	defaultRestarts      = 3
@@ -41,7 +41,7 @@ var (
 	taskName  = regexp.MustCompile(`^[0-9a-zA-Z][0-9a-zA-Z_-]{0,62}$`)
 )
 
-// Bounds of the numbers of an order. A job file has narrower ones. A sum of maxAsk over
+// Bounds of the numbers of an order. Those of a job file are narrower. A sum of maxAsk over
 // MaxAllocs does not overflow.
 const (
 	maxAsk      = 1 << 48
@@ -56,24 +56,24 @@ const (
 // order is a decoded order of an allocation.
 type order struct {
 	wire *nusav1.AllocOrder
-	// spec is the order for package reconcile, tasks are for the drivers.
+	// spec is the order for package reconcile; tasks are the orders for the drivers.
 	spec  reconcile.Alloc
 	tasks map[string]taskOrder
 	ports []driver.Port
 }
 
-// taskOrder is one task for its driver. Its run and its lease are set at the start.
+// taskOrder is one task for its driver. The task's start sets its run and its lease.
 type taskOrder struct {
 	driver string
 	task   driver.Task
 	setup  setup.Task
 	check  *check // nil: none
-	// bad is why the task cannot start. A run that another version started can be
-	// stopped.
+	// bad says why the task cannot start. A run that was started under another version of
+	// the order can still be stopped.
 	bad error
 }
 
-// newerThan says whether a is a newer order of the same allocation than b.
+// newerThan reports whether a is a newer order of the same allocation than b.
 func newerThan(a, b *nusav1.AllocOrder) bool {
 	return a.GetIncarnation() > b.GetIncarnation() ||
 		a.GetIncarnation() == b.GetIncarnation() && a.GetIndex() > b.GetIndex()
@@ -209,7 +209,7 @@ func (o *order) readAsk(a *nusav1.Allocation, g *nusav1.Group) (bad error) {
 	return bad
 }
 
-// within returns v, moved into least..most.
+// within returns v, or the nearest bound if v is outside of least..most.
 func within[T cmp.Ordered](least, v, most T) T { return min(max(least, v), most) }
 
 // taskFromProto converts a task, with each number within its bounds.

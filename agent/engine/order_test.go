@@ -51,7 +51,7 @@ func TestUnreadableTaskIsNotBegun(t *testing.T) {
 	}
 }
 
-// TestTimesAreBounded: extreme times of an order are moved into the agent's bounds.
+// TestTimesAreBounded: extreme times of an order are changed to the agent's bounds.
 func TestTimesAreBounded(t *testing.T) {
 	for _, d := range []time.Duration{math.MinInt64, -1, 1, math.MaxInt64} {
 		odd := durationpb.New(d)

@@ -28,9 +28,9 @@ var (
 	errTooMany = errors.New("too many allocations for one node")
 )
 
-// Apply takes a change of orders. The change is durable when Apply returns nil, and
-// the engine acts on it later. The loop calls valid immediately before the change: it
-// says whether the sender is still the master.
+// Apply takes a change of orders. The change is durable when Apply returns nil, and the
+// engine acts on it later. The loop calls valid immediately before the change: valid
+// reports whether the sender is still the master.
 func (e *Engine) Apply(ctx context.Context, c link.Change[*nusav1.AllocOrder], valid func() bool) error {
 	err := ErrSuperseded
 	if !e.do(ctx, func() {
@@ -73,7 +73,7 @@ func (e *Engine) Known(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// change stores a change of orders and takes it over.
+// change stores a change of orders and then adopts it.
 func (e *Engine) change(c link.Change[*nusav1.AllocOrder]) error {
 	fresh, added := e.newOrders(c)
 	if len(e.allocs)+added > MaxAllocs {
@@ -108,14 +108,14 @@ func (e *Engine) change(c link.Change[*nusav1.AllocOrder]) error {
 	return nil
 }
 
-// newOrders returns the orders of a change that are new here, and how many of them
-// add an allocation.
+// newOrders returns the orders of a change that this node does not have yet, and how many
+// of them add an allocation.
 func (e *Engine) newOrders(c link.Change[*nusav1.AllocOrder]) (fresh []*nusav1.AllocOrder, added int) {
 	for _, item := range c.Upserts {
 		o := item.Value
 		id := o.GetAllocation().GetId()
 		if !allocName.MatchString(id) {
-			// The id becomes part of paths and of reports. Other orders are taken over.
+			// The id becomes part of paths and of reports. Other orders are accepted.
 			e.log.Error("order ignored: its allocation's id is not valid", "alloc", Clip(id))
 			continue
 		}
@@ -130,7 +130,7 @@ func (e *Engine) newOrders(c link.Change[*nusav1.AllocOrder]) (fresh []*nusav1.A
 			old.dirty, old.repeat = true, true
 			continue
 		case !newerThan(o, old.wire) && old.spec.Want != reconcile.Forget:
-			continue // a repetition
+			continue // the master sent the same order again
 		}
 		if old != nil && !old.names(o) {
 			e.log.Error("the order lacks a running task: its group is ignored", "alloc", id, "index", o.GetIndex())
@@ -142,7 +142,7 @@ func (e *Engine) newOrders(c link.Change[*nusav1.AllocOrder]) (fresh []*nusav1.A
 	return fresh, added
 }
 
-// setOrder takes over one order.
+// setOrder adopts one order.
 func (e *Engine) setOrder(wire *nusav1.AllocOrder) {
 	id := wire.GetAllocation().GetId()
 	o := readOrder(wire, e.cfg.Node, false)
@@ -153,9 +153,9 @@ func (e *Engine) setOrder(wire *nusav1.AllocOrder) {
 	e.allocs[id] = newAlloc(o)
 }
 
-// declineUnstored declines a new allocation whose order could not be stored. Orders
-// about known allocations are applied, because a stop may free the disk. They are
-// written, and acknowledged, later.
+// declineUnstored declines a new allocation whose order could not be stored. Orders about
+// known allocations are applied at once, because a stop may free the disk. They are
+// written and acknowledged later.
 func (e *Engine) declineUnstored(id string, cause error) {
 	a := e.allocs[id]
 	if a.spec.Want != reconcile.Run {

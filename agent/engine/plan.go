@@ -9,12 +9,11 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 )
 
-// maxPlanRounds bounds how many plans one event may cause. A state that still
-// changes then is planned again after the next events.
+// maxPlanRounds bounds how many plans one event may cause. If the last of them still changes
+// the state, the next event makes further plans.
 const maxPlanRounds = 8
 
-// planBasis holds what the plans of all accepted allocations depend on, besides the
-// allocation and the time.
+// planBasis holds what all plans depend on, besides the allocation itself and the time.
 type planBasis struct {
 	planned          bool // false: before the first plan
 	fenced           lease.Verdict
@@ -23,13 +22,13 @@ type planBasis struct {
 
 // planner makes the input of plans.
 type planner struct {
-	// basis is the one of the latest plan.
+	// basis of the latest plan.
 	basis planBasis
 	// wake is the earliest time at which time alone may change a plan. Zero: never.
 	wake time.Time
 }
 
-// view is the state that a plan is made of.
+// view is the input of a plan.
 type view struct {
 	now    time.Time
 	lease  lease.State
@@ -40,11 +39,10 @@ type view struct {
 	diskProblem func() string
 }
 
-// input returns the input of a plan: the changed allocations if they suffice, else
-// all. An accepted allocation is planned alone, so most events concern one allocation
-// and cost the same however many there are. All are planned when one is undecided,
-// when the lease or the end of the agent changed for all, and when time may have
-// changed a plan.
+// input returns the input of a plan: the changed allocations if they suffice, else all. An
+// accepted allocation is planned alone, so most events concern one allocation, and their cost
+// does not grow with the number of allocations. All are planned when one is undecided, when
+// the lease or the end of the agent changed for all, and when time may have changed a plan.
 func (p *planner) input(v view) (in reconcile.Input, whole bool) {
 	basis := planBasis{true, lease.Evaluate(lease.Stop, v.lease), v.host.Leaving, v.host.Pausing}
 	whole = basis != p.basis || !p.wake.IsZero() && !v.now.Before(p.wake)
@@ -83,7 +81,7 @@ func (p *planner) input(v view) (in reconcile.Input, whole bool) {
 	return in, whole
 }
 
-// planned takes over the wake time of a plan and returns the earliest one.
+// planned records the wake time of a plan and returns the earliest one.
 func (p *planner) planned(wake time.Time, whole bool) time.Time {
 	if whole || !wake.IsZero() && (p.wake.IsZero() || wake.Before(p.wake)) {
 		p.wake = wake

@@ -10,8 +10,8 @@ import (
 	nodelease "github.com/nusa-scheduler/nusa/internal/lease"
 )
 
-// TestPlanCoversChangedAllocations: a change of one allocation is planned alone. A
-// change that may concern others is planned with all.
+// TestPlanCoversChangedAllocations: a change of one allocation plans only this allocation. A
+// change that may concern other allocations plans all.
 func TestPlanCoversChangedAllocations(t *testing.T) {
 	const some, all = "[bbbb]", "[aaaa bbbb cccc]"
 	type world struct {

@@ -32,8 +32,8 @@ const (
 // Reach says how the agent reaches the ports of its tasks.
 type Reach struct {
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	// RemoteHosts is the host of a driver's ports, if that is another machine: the
-	// machine of an engine that is reached over the network.
+	// RemoteHosts maps a driver to the host of its ports, if the driver's engine is on
+	// another machine.
 	RemoteHosts map[string]string
 	// OwnAddress returns this node's address for other machines. "": not known.
 	OwnAddress func() string
@@ -105,7 +105,7 @@ func (n Reach) getHTTP(ctx context.Context, driver string, port int, req *http.R
 			return "", errors.New("the connection was closed without an answer")
 		case err != nil:
 			return "", shortError(err)
-		case resp.StatusCode/100 == 1: // the final response follows
+		case resp.StatusCode/100 == 1: // an interim response; the final one follows
 			continue
 		case resp.StatusCode/100 == 2:
 			return fmt.Sprintf("status %d", resp.StatusCode), nil

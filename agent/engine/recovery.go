@@ -27,8 +27,8 @@ type runStatus struct {
 	err    error
 }
 
-// ask asks a driver about a run. A driver that does not answer before ctx ends is
-// unavailable, which says nothing about the run.
+// ask asks a driver about a run. If the driver does not answer before ctx ends, the result
+// is ErrUnavailable, which does not decide the state of the run.
 func ask(ctx context.Context, drv driver.Driver, id driver.ID) runStatus {
 	st, err := drv.Status(ctx, id)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -37,25 +37,25 @@ func ask(ctx context.Context, drv driver.Driver, id driver.ID) runStatus {
 	return runStatus{st, err}
 }
 
-// conclusive says whether a driver's answer decides the state of a run. Other errors,
-// of an engine that does not answer or a file that cannot be read, say nothing about
-// the run: it may be up, and the driver must be asked again.
+// conclusive reports whether a driver's answer decides the state of a run. Other errors
+// leave it open, such as an engine that does not answer or a file that cannot be read: the
+// run may be up, and the driver must be asked again.
 func conclusive(err error) bool {
 	return err == nil || errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrContract)
 }
 
-// recordedRun is the latest run of a task by its record and its driver.
+// recordedRun is the latest run of a task that the record or the driver knows.
 type recordedRun struct {
 	alloc *alloc
 	id    driver.ID
-	newer bool      // than the record
-	found runStatus // zero without a driver
+	newer bool      // the run is newer than the record
+	found runStatus // zero if there is no driver
 }
 
-// recoverRuns compares the records of allocations that have not ended with the
-// drivers. Records are written late, so a driver may know a newer run than the record;
-// a run that a driver knows was accepted. The drivers are asked concurrently, so that
-// one that hangs does not delay the others. It returns the drivers' answers.
+// recoverRuns compares the records of allocations that have not ended with the drivers.
+// Records are written late, so a driver may know a newer run than the record, and that run
+// counts. The drivers are asked concurrently, so that a hanging driver does not delay the
+// others. recoverRuns returns the drivers' answers.
 func recoverRuns(ctx context.Context, allocs map[string]*alloc, drivers map[string]driver.Driver) map[driver.ID]runStatus {
 	ctx, cancel := context.WithTimeout(ctx, adoptLimit)
 	defer cancel()
@@ -109,8 +109,7 @@ func (r *recordedRun) ask(ctx context.Context, drv driver.Driver) {
 	}
 }
 
-// takeOver changes the task's record to the latest run, and adds the driver's answer
-// to found.
+// takeOver sets the task's record to the latest run, and adds the driver's answer to found.
 func (r *recordedRun) takeOver(asked bool, found map[driver.ID]runStatus) {
 	t := r.alloc.act.Tasks[r.id.Task]
 	switch {

@@ -18,12 +18,10 @@ const maxTaskEvents = 10
 // maxMessage bounds a message of a report, in bytes.
 const maxMessage = 1024
 
-// reasonToProto converts a reason.
 func reasonToProto(r reconcile.Reason) nusav1.Reason {
 	return nusav1.Reason(nusav1.Reason_value["REASON_"+strings.ToUpper(string(r))])
 }
 
-// reasonFromProto converts a reason of the protocol.
 func reasonFromProto(r nusav1.Reason) reconcile.Reason {
 	if r == nusav1.Reason_REASON_UNSPECIFIED {
 		return ""
@@ -68,9 +66,9 @@ func Clip(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), maxMessage)], "")
 }
 
-// addEvent adds an event to a task. Of dropped events only the number is retained, so
-// that a task that restarts for ever without a master takes no more memory, and a
-// reader sees that earlier events are missing.
+// addEvent adds an event to a task. Old events are dropped, and only their number is
+// retained: a task that restarts for ever without a master must not take more and more
+// memory, and a reader must see that earlier events are missing.
 func addEvent(d *nusav1.TaskState, at time.Time, kind, message string) {
 	d.Events = append(d.Events, &nusav1.TaskEvent{Time: timestamppb.New(at), Type: kind, Message: Clip(message)})
 	if n := len(d.Events) - maxTaskEvents; n > 0 {

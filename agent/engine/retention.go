@@ -23,8 +23,8 @@ const (
 	retentionPause = time.Second
 )
 
-// retained is data of an ended allocation: the output of a run or, with a nil driver,
-// the allocation's folder.
+// retained is data of an ended allocation: the output of a run. With a nil driver it is the
+// allocation's folder.
 type retained struct {
 	driver driver.Driver
 	id     driver.ID
@@ -50,11 +50,11 @@ type passState int
 
 const (
 	noPass    passState = iota
-	onePass             // a pass is under way
-	passAgain           // a pass is under way, and another one is needed
+	onePass             // a pass is running
+	passAgain           // a pass is running, and another one is needed
 )
 
-// request starts a pass, or another one after the present one. Only the loop calls it.
+// request starts a pass, or another one after the running pass. Only the loop calls it.
 func (r *retention) request() {
 	if r.state != noPass {
 		r.state = passAgain
@@ -77,8 +77,8 @@ func (r *retention) request() {
 	})
 }
 
-// listRetained lists the data of ended allocations, the latest first, and of each
-// allocation its folder last: a folder is less useful than an output.
+// listRetained lists the data of ended allocations, the latest allocation first. Each
+// allocation's folder comes after its outputs, because a folder is less useful.
 func listRetained(allocs map[string]*alloc, drivers map[string]driver.Driver) []retained {
 	var out []retained
 	for id, a := range allocs {

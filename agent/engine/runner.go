@@ -20,7 +20,7 @@ const (
 	// startLimit bounds the start of a run: it may have to fetch artifacts and an
 	// image.
 	startLimit = 10 * time.Minute
-	// RetainedRuns of a task keep their output: the latest and the one before.
+	// RetainedRuns is how many runs of a task keep their output: the latest and the previous one.
 	RetainedRuns = 2
 	// StatusLimit bounds a driver's answer about a run.
 	StatusLimit = 30 * time.Second
@@ -40,7 +40,7 @@ type runner struct {
 
 // runEvents are the results of a runner's goroutines.
 type runEvents struct {
-	// started: the run is up since a time of the driver.
+	// started: the run is up since the time at, which the driver returned.
 	started func(id driver.ID, at time.Time)
 	ended   func(id driver.ID, end runEnd)
 	// uncertain: the run may still begin or go on.
@@ -50,7 +50,7 @@ type runEvents struct {
 // runEnd is the end of a run.
 type runEnd struct {
 	end reconcile.TaskActual
-	// ran: the run was up since started.
+	// ran: the run was up, from the time started.
 	ran     bool
 	started time.Time
 }
@@ -60,8 +60,8 @@ type launch struct {
 	order taskOrder
 	// previousKnown: the driver knows the run before this one.
 	previousKnown bool
-	// uncertain: an earlier agent may have asked for the run, so the run may still
-	// begin however this start fails.
+	// uncertain: an earlier agent may have asked the driver for the run. So the run may
+	// still begin, even if this start fails.
 	uncertain bool
 }
 
@@ -88,9 +88,9 @@ func (r *runner) launch(l launch) error {
 	return nil
 }
 
-// replace makes the record of a further run durable and removes an old run. A
-// restarted agent looks for runs that are newer than the recorded one, so the recorded
-// run must not be removed and must be known to its driver. False: ctx ended earlier.
+// replace makes the record of a further run durable and removes an old run. A restarted
+// agent looks for runs that are newer than the recorded run. So the recorded run must be
+// known to its driver and must not be removed. False: ctx ended earlier.
 func (r *runner) replace(drv driver.Driver, id driver.ID, previousKnown bool) bool {
 	for backOff := retry.New(); r.writer.Flush() != nil; {
 		r.log.Warn("old run not removed", "run", id, "error", r.writer.Err())
@@ -163,8 +163,8 @@ func (r *runner) follow(drv driver.Driver, id driver.ID) {
 	}
 }
 
-// askUntilConclusive asks a driver about a run again until the answer is conclusive.
-// err is the answer so far. False: ctx ended earlier.
+// askUntilConclusive asks a driver about a run again until the answer is conclusive. err is
+// the latest answer. False: ctx ended earlier.
 func (r *runner) askUntilConclusive(drv driver.Driver, id driver.ID, err error) (runStatus, bool) {
 	found := runStatus{err: err}
 	for backOff := retry.New(); !conclusive(found.err); {
@@ -212,7 +212,7 @@ func (r *runner) removeFiles(alloc string, tasks map[string]taskOrder, runs map[
 	}
 }
 
-// knows says whether a driver knows a run.
+// knows reports whether a driver knows a run.
 func (r *runner) knows(drv driver.Driver, id driver.ID) bool {
 	ctx, cancel := context.WithTimeout(r.ctx, StatusLimit)
 	defer cancel()

@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// lateStartLimit is how long the runner looks for a run whose start has no known
-	// outcome: a container engine may start it after the caller has gone. A driver that
-	// does not know the run in all that time will not begin it.
+	// lateStartLimit is how long the runner looks for a run when it does not know whether the
+	// start succeeded: a container engine may start the run after the caller gave up. If the
+	// driver does not know the run in all that time, the run will not begin.
 	lateStartLimit = 10 * time.Second
-	// lateStartPause is the longest pause between two looks.
+	// lateStartPause is the longest pause between two checks for the run.
 	lateStartPause = 500 * time.Millisecond
 )
 
-// There is no separate list of runs that must be stopped. The record of such a task
-// has the phase Launching or Closing, or StartUncertain. So there are at most as many
-// as tasks, they survive the agent's restart, no further run of the task begins, and
-// the allocation does not end.
+// The runs that must be stopped are not in a separate list. The record of such a task has
+// the phase Launching or Closing, or StartUncertain. So there are at most as many such runs
+// as tasks, they survive the agent's restart, no further run of the task begins, and the
+// allocation does not end.
 
 // stop tries until a run is stopped. failed is called with each error. False: ctx
 // ended earlier.
@@ -61,7 +61,7 @@ func (r *runner) startFailed(drv driver.Driver, id driver.ID, uncertain bool, ca
 	}
 }
 
-// mayStillStart says whether a start that failed, by its driver's answer, may still
+// mayStillStart reports whether a start that failed with this driver's error may still
 // succeed.
 func mayStillStart(cause error) bool {
 	return !errors.Is(cause, driver.ErrStart) && !errors.Is(cause, driver.ErrInvalid) ||

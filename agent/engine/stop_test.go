@@ -28,8 +28,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// late is a driver whose engine accepts a request to start, does not answer, and
-// starts the run later. Until then it does not know the run.
+// late is a driver whose engine accepts a request to start, does not answer, and starts the
+// run later. Until then the engine does not know the run.
 type late struct {
 	*mock.Driver
 	t     *testing.T
@@ -95,8 +95,8 @@ func (l *late) Stop(ctx context.Context, id driver.ID, grace time.Duration) erro
 	return l.Driver.Stop(ctx, id, grace)
 }
 
-// detached is a driver as one life of an agent has it: after a kill none of its calls
-// reaches the driver.
+// detached is a driver as one life of an agent sees it: after the agent was killed, none of
+// its calls reaches the driver.
 type detached struct {
 	driver.Driver
 	life context.Context
@@ -128,7 +128,7 @@ type life struct {
 	kill   func() // like kill -9
 }
 
-// write is called at each write to the store. It says whether the batch is durable and
+// write is called at each write to the store. It returns whether the batch is durable and
 // whether the agent dies with this write.
 type write func(b store.Batch) (durable, last bool)
 
@@ -191,10 +191,10 @@ func live(t *testing.T, dir string, drv driver.Driver, onWrite write) *life {
 	}}
 }
 
-// always is a store that works.
+// always is the write function of a store that works.
 func always(store.Batch) (durable, last bool) { return true, false }
 
-// give hands over an order. False: the agent died.
+// give sends an order to the engine. False: the agent died.
 func (l *life) give(o *nusav1.AllocOrder) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -228,9 +228,9 @@ func lateOrder(index uint64, stop bool) *nusav1.AllocOrder {
 	})
 }
 
-// TestLateRunDelaysTheNextRun: a start fails, and the engine starts the run later all
-// the same. The next run does not begin beside it and the report says why, also if the
-// agent is killed in between.
+// TestLateRunDelaysTheNextRun: a start fails, and the engine nevertheless starts the run
+// later. The next run does not begin while the first one may run, and the report says why.
+// This also holds if the agent is killed in between.
 func TestLateRunDelaysTheNextRun(t *testing.T) {
 	for _, kill := range []time.Duration{-1, 0, time.Millisecond, time.Second, 4 * time.Second, 9 * time.Second} {
 		t.Run(kill.String(), func(t *testing.T) {
@@ -268,8 +268,8 @@ func TestLateRunDelaysTheNextRun(t *testing.T) {
 	}
 }
 
-// TestFailedStopIsRetried: a driver that cannot stop a run is asked again until it can,
-// over several lives of the agent, and no other run of the task begins before.
+// TestFailedStopIsRetried: a driver that cannot stop a run is asked again until it can, over
+// several lives of the agent. No other run of the task begins before.
 func TestFailedStopIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		drv, dir := newLate(t, time.Millisecond, 1), t.TempDir()
@@ -393,20 +393,20 @@ func killedAt(t *testing.T, delay time.Duration, times int, stopAt time.Duration
 	return killed
 }
 
-// muddled is a driver whose Status may fail.
-type muddled struct {
+// faultyStatus is a driver whose Status may fail.
+type faultyStatus struct {
 	*mock.Driver
 	mu  sync.Mutex
 	err error
 }
 
-func (m *muddled) fail(err error) {
+func (m *faultyStatus) fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.err = err
 }
 
-func (m *muddled) Status(ctx context.Context, id driver.ID) (driver.Status, error) {
+func (m *faultyStatus) Status(ctx context.Context, id driver.ID) (driver.Status, error) {
 	m.mu.Lock()
 	err := m.err
 	m.mu.Unlock()
@@ -416,21 +416,21 @@ func (m *muddled) Status(ctx context.Context, id driver.ID) (driver.Status, erro
 	return m.Driver.Status(ctx, id)
 }
 
-// TestRunIsAdoptedWhenItsDriverAnswers: a run is up, and the driver of the next agent
-// fails to report it for a while. The run goes on, the report shows the driver's error,
-// and the run is adopted when the driver answers. A driver that breaks its contract
-// never will: then the run is stopped before it is reported as failed.
+// TestRunIsAdoptedWhenItsDriverAnswers: a run is up, and the driver of the next agent fails
+// to report the run for a while. The run goes on, the report shows the driver's error, and
+// the run is adopted when the driver answers. A driver that breaks its contract will never
+// report the run: then the run is stopped before it is reported as failed.
 func TestRunIsAdoptedWhenItsDriverAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		err error
-		run int // that is up at the end, 0 = none
+		run int // the run that is up at the end, 0 = none
 	}{
 		"too many files": {syscall.EMFILE, 1}, "bad disk": {syscall.EIO, 1}, "bad record": {errors.New("unexpected end of JSON input"), 1},
 		"no answer": {driver.ErrUnavailable, 1}, "contract": {driver.ErrContract, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				drv, dir := &muddled{Driver: mock.New(mock.Config{})}, t.TempDir()
+				drv, dir := &faultyStatus{Driver: mock.New(mock.Config{})}, t.TempDir()
 				first := driver.ID{Alloc: "aaaa", Task: "main", Run: 1}
 				l := live(t, dir, drv, always)
 				l.give(lateOrder(1, false))

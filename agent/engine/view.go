@@ -38,7 +38,7 @@ func lookupErrorf(kind error, format string, args ...any) error {
 	return &lookupError{kind, fmt.Sprintf(format, args...)}
 }
 
-// List returns the allocations that include selects. It sees the order's allocation
+// List returns the allocations that include selects. include gets the allocation of the order
 // and whether the allocation has ended. An error: ctx ended.
 func (e *Engine) List(ctx context.Context, include func(a *nusav1.Allocation, ended bool) bool) ([]*nusav1.Allocation, error) {
 	var out []*nusav1.Allocation
@@ -132,7 +132,7 @@ func (e *Engine) findTask(prefix, name string) (*alloc, string, error) {
 	return a, name, nil
 }
 
-// LiveRun is a run that is up, or the problem that says why no run is.
+// LiveRun is the running run of a task. Problem says why the task has no running run.
 type LiveRun struct {
 	ID      driver.ID
 	Driver  driver.Driver
@@ -193,8 +193,8 @@ type LogRun struct {
 	Last bool
 }
 
-// LogRun returns the latest run of a task that has begun (next = 0), or the run next
-// or a later one.
+// LogRun returns a run of a task that has begun: the latest one (next = 0), or the first
+// retained one whose number is at least next.
 func (e *Engine) LogRun(ctx context.Context, prefix, task string, next int) (run LogRun, err error) {
 	if !e.do(ctx, func() { run, err = e.logRun(prefix, task, next) }) {
 		return run, ctx.Err()
@@ -214,7 +214,7 @@ func (e *Engine) logRun(prefix, task string, next int) (LogRun, error) {
 	t := a.act.Tasks[name]
 	begun := t.Run
 	if t.Phase == reconcile.Launching || t.Phase == reconcile.Waiting || t.Phase == reconcile.Ended && t.Reason == reconcile.ReasonUnsupported {
-		begun-- // the driver may not know the run yet
+		begun-- // the run may not have begun, so the driver may not know it
 	}
 	switch {
 	case next == 0 && begun > 0:

@@ -72,8 +72,8 @@ func (s *sampler) static(ctx context.Context) (*nusav1.HostFacts, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The processor's model does not change, but its present clock rate does: keep
-	// the first reading.
+	// The processor's model does not change, but its present clock rate does. Keep the
+	// first reading.
 	if s.facts != nil && s.facts.CpuModel == f.CpuModel {
 		f.CpuMhz = s.facts.CpuMhz
 	}

@@ -14,18 +14,18 @@ const (
 	// minPause is the shortest pause between two checks of a task that is not
 	// healthy yet.
 	minPause = 100 * time.Millisecond
-	// waitDivisor sets the pause before a task's first healthy check: the time since
-	// the run's start divided by waitDivisor. So a task is seen healthy at most a
-	// quarter later than it becomes healthy, and half a minute takes 25 checks.
+	// waitDivisor sets the pause between checks before the first healthy one: the time since
+	// the run's start divided by waitDivisor. So a task is seen healthy at most a quarter
+	// later than it becomes healthy, and half a minute takes 25 checks.
 	waitDivisor = 4
 	// reportEvery is the shortest time between two reports without a change of phase:
 	// each report goes through the region's log.
 	reportEvery = 5 * time.Second
-	// firstReportAfter is how long a new run may fail its checks before that is
-	// reported. Most runs become healthy earlier.
+	// firstReportAfter is how long the checks of a new run may fail before a report shows
+	// that. Most runs become healthy earlier.
 	firstReportAfter = time.Second
-	// lateAfter is the delay of a check that is not reported as late. With long
-	// intervals it is half an interval.
+	// lateAfter is the greatest delay of a check that does not count as late. With long
+	// intervals the bound is half an interval.
 	lateAfter = time.Second
 )
 
@@ -65,10 +65,11 @@ type Result struct {
 	OK    bool
 	// Message describes what the check saw. Clean has made it printable.
 	Message string
-	// Late is the time between the check's due time and its begin: the agent was busy.
+	// Late is how much later than its due time the check began, because the agent was busy.
 	Late time.Duration
-	// Overslept is how much later than the time-out the prober noticed it. The prober
-	// itself did not run for that long, so the answer may have been there in time.
+	// Overslept is the delay between the time-out and the time at which the prober noticed
+	// it. The prober itself did not run in that time, so the answer may have come before the
+	// time-out.
 	Overslept time.Duration
 }
 
@@ -79,12 +80,12 @@ type State struct {
 	Since time.Time
 	// Last is the latest result. Zero before the first one.
 	Last Result
-	// Failed in a row.
+	// Failed is the number of failed checks in a row.
 	Failed int
 
-	begun        time.Time // of the deadline
+	begun        time.Time // the run; the deadline counts from begun
 	lastReported time.Time
-	unreported   bool // a result since lastReported differs from the one before it
+	unreported   bool // the results have changed since lastReported
 }
 
 // Effect of a result.
@@ -163,11 +164,11 @@ func (s State) next(p Policy, now time.Time, random float64) time.Duration {
 	return wait
 }
 
-// Missed says that a check timed out while the prober itself did not run for a large
+// Missed reports whether a check timed out while the prober itself did not run for a large
 // part of the time.
 func Missed(p Policy, r Result) bool { return !r.OK && r.Overslept > p.Timeout/4+minPause }
 
-// Late says that a check began too late, or was missed.
+// Late reports whether a check began too late, or was missed.
 func Late(p Policy, r Result) bool { return r.Late > max(lateAfter, p.Interval/2) || Missed(p, r) }
 
 // Describe returns the target and what the latest check saw: "http :20001/: status 503".

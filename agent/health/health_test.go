@@ -54,9 +54,9 @@ func (w *script) duration(s string) time.Duration {
 	return d
 }
 
-// line is one of "policy interval=10s …", "begin", "resume healthy random=0.5",
-// and, with times=N for several alike, "pass words…", "fail words…",
-// "late 12s fail words…", "overslept 3s fail words…".
+// line runs one line of a script: "policy interval=10s …", "begin", "resume healthy
+// random=0.5", "pass words…", "fail words…", "late 12s fail words…" or "overslept 3s fail
+// words…". times=N repeats a result.
 func (w *script) line(f []string) string {
 	switch f[0] {
 	case "policy":

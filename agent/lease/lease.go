@@ -30,9 +30,9 @@ type Verdict struct {
 	Reason   Reason
 }
 
-// Evaluate applies a policy to the lease. While the agent that has just started
-// holds no lease, nothing that needs one is started, and running tasks are left to
-// their supervisors, which know the deadline.
+// Evaluate applies a policy to the lease. An agent that has just started holds no lease:
+// nothing that needs a lease is started, and running tasks are left to their supervisors,
+// which know the deadline.
 func Evaluate(p Policy, s State) Verdict {
 	switch {
 	case p == Keep:

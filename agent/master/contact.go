@@ -31,15 +31,15 @@ const whatToCheck = "are the region's servers started (all that --bootstrap-expe
 // contact warns while no server that knows a master can be reached.
 type contact struct {
 	log     *slog.Logger
-	changed notify.Signal // greeted has become zero or positive
+	changed notify.Signal // greeted has become zero, or is no longer zero
 
 	mu sync.Mutex
 	// greeted counts the sessions with servers that know a master.
 	greeted int
-	// since is when greeted became zero.
+	// since is the time at which greeted became zero.
 	since  time.Time
 	warned bool
-	// tried holds the addresses tried since then.
+	// tried holds the addresses that the agent tried after since.
 	tried map[string]attempt
 }
 
@@ -47,7 +47,7 @@ type contact struct {
 type attempt struct {
 	// problem of the latest attempt that ended. "": no answer yet.
 	problem string
-	// dialFailed: problem is the dial's error, which says more than the session's.
+	// dialFailed: problem is the error of the dial, which is more precise than the session's.
 	dialFailed bool
 }
 
@@ -125,7 +125,7 @@ func (c *contact) run(ctx context.Context) error {
 	return nil
 }
 
-// warnUntil warns after a time, and again and again, until the contact changes.
+// warnUntil warns after a time and repeats the warning until the contact changes.
 func (c *contact) warnUntil(ctx context.Context, changed <-chan struct{}, first time.Duration) {
 	t := time.NewTimer(first)
 	defer t.Stop()

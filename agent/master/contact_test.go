@@ -33,8 +33,8 @@ func (l *lines) take() string {
 	return out
 }
 
-// TestWarningsFollowTheContact: a greeting ends the warnings, and the loss of the last
-// session begins them again after the same time.
+// TestWarningsFollowTheContact: a server's first message ends the warnings. After the loss of
+// the last session they begin again, after the same time as at the start.
 func TestWarningsFollowTheContact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := &lines{}

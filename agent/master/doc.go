@@ -1,6 +1,6 @@
-// Package master holds an agent's sessions with the servers of its region: one with
-// the master, which carries orders and reports, and a warm one with another server,
-// which knows the next master at once.
+// Package master holds an agent's sessions with the servers of its region. One session is
+// with the master and carries orders and reports. A warm second session is with another
+// server, which knows the next master at once.
 //
 //	pool.go     the two slots for sessions, the known servers, who the master is
 //	contact.go  warnings while no server can be reached

@@ -35,7 +35,7 @@ const (
 type Config struct {
 	NodeID, StoreID string
 	Region, Name    string
-	// Servers are the configured addresses. The region's own list is learned.
+	// Servers are the configured addresses. The agent also learns the region's own list.
 	Servers     []string
 	Net         network.Net
 	Credentials credentials.TransportCredentials
@@ -49,7 +49,7 @@ type Config struct {
 	Cluster Cluster
 	Writer  *store.Writer
 	Metrics *Metrics
-	// Master and Position are those that the store holds.
+	// Master and Position are the stored ones.
 	Master   store.MasterTerm
 	Position link.Position
 }
@@ -78,13 +78,13 @@ type Pool struct {
 	tunnels *tunnel.Listener
 	// leaving is closed when the sessions must say goodbye.
 	leaving chan struct{}
-	// ended tells that a session has ended.
+	// ended wakes SayGoodbye when a session has ended.
 	ended notify.Signal
 
 	mu sync.Mutex
-	// servers are the region's own addresses, once learned.
+	// servers are the addresses that the region has sent.
 	servers []string
-	// master is the last known address of the master. "": unknown.
+	// master is the latest known address of the master. "": unknown.
 	master string
 	// active is the session with the master.
 	active *session
@@ -97,7 +97,7 @@ type Pool struct {
 // slot holds one session.
 type slot struct {
 	n int
-	// addr in use. "": between two sessions.
+	// addr is the server's address. "": between two sessions.
 	addr string
 	// next is the index of the next known address to try.
 	next int
@@ -118,7 +118,8 @@ func NewPool(cfg Config) *Pool {
 // Tunnels returns the listener of the tunnels that the region asks for.
 func (p *Pool) Tunnels() *tunnel.Listener { return p.tunnels }
 
-// Run holds the sessions until ctx ends. It returns an error that no retry can solve.
+// Run holds the sessions until ctx ends. It returns early only for an error that no retry can
+// solve.
 func (p *Pool) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, l := range p.slots {
@@ -139,7 +140,7 @@ type outcome int
 const (
 	ended   outcome = iota
 	refused         // the server refused the agent for now
-	moved           // the slot goes to the master at once
+	moved           // the slot connects to the master at once
 )
 
 func (p *Pool) runSlot(ctx context.Context, l *slot) error {
@@ -163,8 +164,8 @@ func (p *Pool) runSlot(ctx context.Context, l *slot) error {
 			return err
 		case errors.As(err, &refusal) && refusal.permanent:
 			return fmt.Errorf("%s: %w", addr, err)
-		case errors.Is(err, errMove) && last != moved: // not twice in a row
-			last = moved // warned stays: a standby may lead to the refusing master each time
+		case errors.Is(err, errMove) && last != moved: // do not move twice in a row
+			last = moved // warned stays, because a standby may lead to the refusing master each time
 			continue
 		case refusal != nil:
 			now = refused
@@ -221,9 +222,9 @@ func (p *Pool) pause(ctx context.Context, l *slot, d time.Duration) {
 	}
 }
 
-// choose returns the server for a slot, or "" for now. The master has priority. The
-// second slot waits for the region's own list, because two configured names may mean
-// one server.
+// choose returns the server for a slot, or "" if there is none now. The master has priority.
+// The second slot waits for the region's own list, because two configured names may mean one
+// server.
 func (p *Pool) choose(l *slot) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,7 +238,7 @@ func (p *Pool) choose(l *slot) string {
 	}
 	known := p.servers
 	if l.n == 0 {
-		// The configured addresses are tried too: all servers may have moved.
+		// Also try the configured addresses, because all servers may have moved.
 		known = slices.Concat(p.servers, p.cfg.Servers)
 	}
 	for range known {
@@ -251,8 +252,8 @@ func (p *Pool) choose(l *slot) string {
 	return ""
 }
 
-// release frees a slot. Unless the slot moves, its master's address may be the reason
-// of the session's end, so that address is forgotten.
+// release frees a slot. If the slot does not move and had the master's address, that address
+// may be the reason of the session's end, so it is forgotten.
 func (p *Pool) release(l *slot, moves bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -263,7 +264,7 @@ func (p *Pool) release(l *slot, moves bool) {
 	p.ended.Notify()
 }
 
-// setServers takes over the region's list of servers.
+// setServers stores the region's list of servers.
 func (p *Pool) setServers(list *nusav1.ServerList) {
 	var addrs []string
 	for _, s := range list.GetServers() {
@@ -292,8 +293,8 @@ func (l *slot) wakeUp() {
 	}
 }
 
-// setMaster takes over the master's address that a standby sent. True: this slot must
-// go there itself, because the other slot has a session with another server.
+// setMaster stores the master's address that a standby sent. True: this slot must connect
+// to the master itself, because the other slot has a session with another server.
 func (p *Pool) setMaster(l *slot, master string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -327,8 +328,9 @@ func (p *Pool) activate(s *session, w *nusav1.MasterWelcome) error {
 			errOldMaster, term.Term, term.Incarnation, p.term.Term, p.term.Incarnation)
 	}
 	if term != p.term {
-		// The agent refuses an older master also after a restart. A full disk must not
-		// keep the agent from its master, so a failed write is retried later.
+		// The agent refuses an older master also after a restart, so the term is stored. A
+		// full disk must not separate the agent from its master, so a failed write is
+		// retried later.
 		if b := store.MasterBatch(term); p.cfg.Writer.Write(b) != nil {
 			p.cfg.Writer.Enqueue(b)
 		}
@@ -340,8 +342,8 @@ func (p *Pool) activate(s *session, w *nusav1.MasterWelcome) error {
 	p.active = s
 	p.cfg.Metrics.connected.Set(1)
 	p.cfg.Metrics.sessions.Inc()
-	// The slot takes the master's own address, so that the other slot does not take
-	// it for another server.
+	// The slot's address becomes the master's own one. Otherwise the other slot would
+	// take the master for another server.
 	for _, srv := range w.GetServers().GetServers() {
 		if srv.GetLeader() && srv.GetAddress() != "" {
 			s.slot.addr = srv.GetAddress()
@@ -362,14 +364,14 @@ func (p *Pool) deactivate(s *session) {
 	p.cfg.Metrics.connected.Set(0)
 }
 
-// Connected says whether there is a session with the master.
+// Connected reports whether there is a session with the master.
 func (p *Pool) Connected() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.active != nil
 }
 
-// isActive says whether s may still bring orders.
+// isActive reports whether s may still send orders.
 func (p *Pool) isActive(s *session) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -58,12 +58,12 @@ func (s *session) welcome(w *nusav1.MasterWelcome) error {
 	s.silence = positiveOr(w.GetLease().AsDuration(), defaultLease)
 	s.watchdog.Stop()
 	s.watchdog = time.AfterFunc(s.silence, func() { s.end(fmt.Errorf("%w for %s", errSilent, s.silence)) })
-	s.cfg.Reports.acknowledge(positionFromProto(w.GetReports())) // the last acknowledgement may be lost
+	s.cfg.Reports.acknowledge(positionFromProto(w.GetReports())) // the last acknowledgement may have been lost
 	s.cursor = s.cfg.Reports.cursor(positionFromProto(w.GetReports()))
 	s.log.Info("connected to the master", "term", w.GetTerm(), "incarnation", w.GetIncarnation())
 	s.group.Go(func() error { return s.measure(positiveOr(w.GetStatsInterval().AsDuration(), defaultStats)) })
-	// The reports come before the lease request: the master makes a node that was
-	// disconnected ready at its first lease request, by the reports that it has then.
+	// Send the reports before the lease request: a node that was disconnected becomes
+	// ready at its first lease request, and the master then uses the reports that it has.
 	if err := s.sendReports(); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (s *session) standby(m *nusav1.Standby) error {
 		s.state = standingBy
 		s.pool.deactivate(s)
 		s.pool.setMaster(s.slot, m.GetMasterAddress())
-		return errMove // the stream has the state of a master's session, so a new one begins
+		return errMove // the stream has the state of a master's session, so it must be replaced
 	}
 	s.state = standingBy
 	if m.GetMasterAddress() == s.addr {
@@ -144,7 +144,7 @@ func (s *session) orders(m *nusav1.AllocOrders) error {
 	return nil
 }
 
-// openTunnel answers a request for a tunnel. The requester sees a failure as a missing
+// openTunnel opens a tunnel that the server requested. If it fails, the requester gets no
 // answer.
 func (s *session) openTunnel(id string) {
 	s.group.Go(func() error {

@@ -10,8 +10,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxTombstones bounds the removed reports that are remembered for a master that was
-// disconnected.
+// maxTombstones bounds the remembered removals of reports. A master that was disconnected
+// needs them.
 const maxTombstones = 1024
 
 // Reports holds the latest report of each allocation, for the master.
@@ -37,7 +37,7 @@ func NewReports(storeID string, starts uint64) *Reports {
 // Changed returns a channel that the next change or acknowledgement closes.
 func (r *Reports) Changed() <-chan struct{} { return r.changed.C() }
 
-// Put sets the latest report. An equal report is a change only with repeat.
+// Put sets the latest report. An equal report counts as a change only if repeat is true.
 func (r *Reports) Put(id string, rep *nusav1.AllocReport, repeat bool) {
 	r.mu.Lock()
 	old, exists := r.box.Get(id)
@@ -80,7 +80,7 @@ func (r *Reports) acknowledge(at link.Position) {
 	r.changed.Notify()
 }
 
-// AllAcknowledged says that the master has committed every report.
+// AllAcknowledged reports whether the master has committed every report.
 func (r *Reports) AllAcknowledged() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,9 +23,9 @@ import (
 // Bounds and times of a session.
 const (
 	protocolVersion = 1
-	// noMasterLimit is how long a server may know no master while the agent has none.
-	// It is longer than an election: a server that is cut off, for example after its
-	// restart, may know less than another one.
+	// noMasterLimit is how long a server may know no master while the agent has none. It is
+	// longer than an election. A server that is cut off, for example after its restart, may
+	// not know the master that another server knows.
 	noMasterLimit = 3 * time.Second
 	// greetLimit bounds the time from the dial to the server's first message.
 	greetLimit = 5 * time.Second
@@ -68,8 +68,8 @@ const (
 	greeting sessionState = iota
 	// standingBy: the server is not the master. The session is warm.
 	standingBy
-	// elected: the server named itself as the master. It ends the stream once it is
-	// ready for a new session.
+	// elected: the server named itself as the master. The server ends the stream once it
+	// is ready for a new session.
 	elected
 	// active: the server is the master. The session carries everything.
 	active
@@ -97,12 +97,12 @@ type session struct {
 	reached  bool
 	watchdog *time.Timer
 
-	// The rest is used in the state active.
+	// The fields below are used in the state active.
 	cursor  *link.Cursor[*nusav1.AllocReport]
 	renewal *time.Timer
 	silence time.Duration
-	// unsent statistics and the stored position of orders travel with the next
-	// message. measured: the master has received statistics.
+	// unsent statistics and the position of stored orders travel with the next message.
+	// measured: the master has received statistics.
 	unsent   sample
 	stored   *nusav1.Position
 	measured bool
@@ -219,8 +219,9 @@ func (s *session) loop() error {
 	}
 }
 
-// addSample holds statistics for the next message. Only the first ones, for which a
-// user may be waiting, and those that no message took along are sent alone.
+// addSample holds statistics until the next message. It sends statistics alone in two cases:
+// the first ones, because a user may be waiting, and those that no message has carried before
+// the next sample.
 func (s *session) addSample(st sample) error {
 	alone := s.unsent.stats != nil || !s.measured
 	s.unsent, s.measured = st, true
@@ -230,7 +231,7 @@ func (s *session) addSample(st sample) error {
 	return nil
 }
 
-// send sends a message with the statistics and the acknowledgement that wait.
+// send sends a message with the waiting statistics and the waiting acknowledgement.
 func (s *session) send(m *nusav1.AgentMessage) error {
 	if st := s.unsent.stats; st != nil {
 		st.Age = durationpb.New(s.cfg.Clock() - s.unsent.at)
@@ -309,7 +310,7 @@ func (s *session) sendReports() error {
 	}
 }
 
-// sendInventory sends the inventory if the master has an older one.
+// sendInventory sends the inventory if the master has an older one or none.
 func (s *session) sendInventory() error {
 	now := s.cfg.Inventory.Get()
 	if now == s.sentInventory {

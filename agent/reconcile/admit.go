@@ -27,14 +27,14 @@ type Host struct {
 	MaxStarting int
 	// Drivers: name → "" for a healthy driver, or the problem of an unhealthy one.
 	Drivers map[string]string
-	// PortsInUse are the asked host ports that another program has open.
+	// PortsInUse are those of the asked host ports that another program has open.
 	PortsInUse map[int]bool
 	// DiskProblem says why the host's disk can hold nothing new. "": no problem.
 	DiskProblem string
 	// Leaving: nothing is accepted and all tasks are stopped.
 	Leaving bool
-	// Pausing: all tasks are stopped and nothing else is decided. The next start of
-	// the agent continues them.
+	// Pausing: all tasks are stopped and nothing else is decided. The agent's next start
+	// runs them again.
 	Pausing bool
 }
 
@@ -44,7 +44,7 @@ type capacity struct {
 	used     Ask
 	allocs   int
 	starting int
-	ports    map[int]string // taken by which allocation
+	ports    map[int]string // the allocation that has the port
 }
 
 // newCapacity charges every allocation that was accepted and has not ended.

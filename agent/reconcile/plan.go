@@ -34,8 +34,8 @@ const (
 	ReasonNotHealthyYet      Reason = "not_healthy_yet"
 )
 
-// StoppedByAgent is the Reason of a run that ended because the agent stopped it.
-// The protocol has no such value: there the allocation carries the reason.
+// StoppedByAgent is the Reason of a run that ended because the agent stopped it. The protocol
+// has no such value: there the allocation has the reason.
 const StoppedByAgent = "stopped"
 
 // Kind of an action.

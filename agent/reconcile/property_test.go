@@ -179,7 +179,7 @@ func (w *checked) check() {
 	}
 }
 
-// apart makes a plan of each accepted allocation alone and compares it with the plan
+// apart makes a plan of each accepted allocation alone and compares these plans with the plan
 // of all.
 func (w *checked) apart(all Plan) {
 	about := map[string][]Action{}

@@ -42,9 +42,9 @@ func (s State) String() string { return stateNames[s] }
 type Phase int
 
 const (
-	// Waiting: no run was begun, or the recorded run was not begun yet.
+	// Waiting: no run has begun, or the recorded run has not begun yet.
 	Waiting Phase = iota
-	// Unknown: a run is recorded and its driver was not asked about it yet.
+	// Unknown: a run is recorded, and its driver has not been asked about it yet.
 	Unknown
 	// Launching: the driver is starting a run.
 	Launching
@@ -92,7 +92,7 @@ type Restart struct {
 type Actual struct {
 	// Accepted: the agent has accepted the allocation.
 	Accepted bool
-	// Closing is the outcome that was decided, once the allocation is to end.
+	// Closing is the decided outcome of an allocation that is about to end.
 	Closing *Outcome
 	// End is the final outcome. It is set when nothing of the allocation runs.
 	End *Outcome
@@ -118,7 +118,8 @@ type TaskActual struct {
 	Phase Phase
 	// Run is the number of the latest run, 0 = none.
 	Run int
-	// Finished, ExitCode and Signal are of the latest run and valid once Ended.
+	// Finished, ExitCode and Signal belong to the latest run. They are valid once Phase is
+	// Ended.
 	Finished time.Time
 	ExitCode int
 	Signal   int
@@ -146,7 +147,7 @@ func (t TaskActual) live() bool {
 	return t.Phase == Launching || t.Phase == Up || t.Phase == Closing
 }
 
-// startUncertain says that the recorded run may still begin.
+// startUncertain reports whether the recorded run may still begin.
 func (t TaskActual) startUncertain() bool { return t.Phase == Waiting && t.StartUncertain }
 
 // Finish returns the task after the end of its latest run. A stop because of
@@ -192,12 +193,12 @@ func (t TaskActual) WithHealth(phase health.Phase, why string) TaskActual {
 	return t
 }
 
-// serving says that the task runs and, if it has a check, is healthy.
+// serving reports whether the task runs and, if it has a check, is healthy.
 func (t TaskActual) serving(task Task) bool {
 	return (t.Phase == Up || t.Phase == Closing) && (!task.Checked || t.Health == health.Healthy)
 }
 
-// AwaitsCheck says that a task runs and its check has not passed yet.
+// AwaitsCheck reports whether a task runs and its check has not passed yet.
 func (t TaskActual) AwaitsCheck(task Task) bool {
 	return task.Checked && t.Phase == Up && t.Health == health.Waiting
 }
@@ -289,7 +290,7 @@ func (p *Plan) pause(a Alloc, act Actual) {
 	}
 }
 
-// NothingRuns says that no task of an allocation runs or may still begin.
+// NothingRuns reports whether no task of an allocation runs or may still begin.
 func NothingRuns(act Actual) bool {
 	for _, t := range act.Tasks {
 		if act.End == nil && (t.live() || t.Phase == Unknown || t.startUncertain()) {
@@ -359,7 +360,7 @@ func (p *Plan) outcome(in Input, a Alloc, act Actual) *Outcome {
 	return nil
 }
 
-// continueClose stops what runs and ends the allocation once nothing runs.
+// continueClose stops the running tasks and ends the allocation once nothing runs.
 func (p *Plan) continueClose(a Alloc, act Actual, o Outcome) {
 	live := false
 	for _, t := range a.Tasks {

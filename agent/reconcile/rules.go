@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// done says that the task needs no further run.
+// done reports whether the task needs no further run.
 func done(a Alloc, t TaskActual) bool {
 	return a.Batch && t.Phase == Ended && t.ExitCode == 0 && t.Signal == 0 && t.Reason == ""
 }
 
-// completed says that every task of a batch allocation is done.
+// completed reports whether every task of a batch allocation is done.
 func completed(a Alloc, act Actual) bool {
 	for _, t := range a.Tasks {
 		if !done(a, act.Tasks[t.Name]) {
@@ -42,8 +42,8 @@ func failure(a Alloc, act Actual) *Outcome {
 	return nil
 }
 
-// recent counts the restarts within the window before the latest run's end. The
-// window does not end now, so that the count for one end never changes.
+// recent counts the restarts within the window before the latest run's end. The window does
+// not end at the present time, so the count for one end never changes.
 func recent(r Restart, t TaskActual) int {
 	n := 0
 	for _, at := range t.Restarts {
@@ -54,9 +54,8 @@ func recent(r Restart, t TaskActual) int {
 	return n
 }
 
-// attemptsUsed counts the used attempts of the policy. While no run becomes
-// healthy, all runs count: slow failures may be so far apart that a window never
-// holds many of them.
+// attemptsUsed counts the used attempts of the policy. While no run becomes healthy, all runs
+// count, because slow failures may be so rare that a window never holds many of them.
 func attemptsUsed(r Restart, t TaskActual) int { return max(recent(r, t), t.RunsSinceHealthy-1) }
 
 // countedOver describes the period that attemptsUsed covers.
@@ -86,9 +85,9 @@ func restartMessage(r Restart, t TaskActual) string {
 func describe(t TaskActual) string {
 	switch {
 	case t.Reason == ReasonStartFailed:
-		return "did not start: " + strings.TrimPrefix(t.Message, "task did not start: ") // the driver's error begins so
+		return "did not start: " + strings.TrimPrefix(t.Message, "task did not start: ") // the driver's error begins with this text
 	case t.Reason == ReasonUnsupported:
-		return "cannot run: " + strings.TrimPrefix(t.Message, "task cannot run: ") // likewise
+		return "cannot run: " + strings.TrimPrefix(t.Message, "task cannot run: ") // the driver's error begins with this text
 	case t.Reason == ReasonLeaseExpired:
 		return "was stopped at the end of its lease"
 	case t.Reason == ReasonHostRebooted:
@@ -143,8 +142,8 @@ func StateOf(a Alloc, act Actual) State {
 	return max(act.Reached, Starting)
 }
 
-// awaitsChecks says that all tasks run and only checks have to pass. Such an
-// allocation does not count as starting: the agent has nothing left to do.
+// awaitsChecks reports whether all tasks run and only checks have to pass. Such an allocation
+// does not count as starting: the agent has nothing left to do.
 func awaitsChecks(a Alloc, act Actual) bool {
 	for _, t := range a.Tasks {
 		if ta := act.Tasks[t.Name]; !ta.serving(t) && !ta.AwaitsCheck(t) {

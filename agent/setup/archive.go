@@ -23,8 +23,8 @@ const (
 	maxDepth   = 64
 	maxName    = 1024
 	maxLink    = 1024
-	// maxBetween bounds what a tar holds besides its files, all headers together,
-	// in bytes. maxList bounds the list of a zip, which is held in memory.
+	// maxBetween bounds all headers of a tar together, in bytes. maxList bounds the list of a
+	// zip, in bytes, because the list is held in memory.
 	maxBetween = 256 << 20
 	maxList    = 16 << 20
 )
@@ -57,8 +57,8 @@ type unpacker struct {
 
 type link struct{ name, to string }
 
-// stream reads an archive while ctx lasts, and at most left bytes. Headers alone,
-// well compressed, could go on for hours.
+// stream reads an archive until ctx ends, and at most left bytes. Without these bounds a
+// small archive of many compressed headers could take hours.
 type stream struct {
 	ctx  context.Context
 	r    io.Reader
@@ -118,7 +118,7 @@ func unpackInto(ctx context.Context, alloc *os.Root, file, tree, kind string, b 
 		err = u.tar(f)
 	}
 	if ctx.Err() != nil {
-		return ctx.Err() // which is not the archive's fault
+		return ctx.Err() // a context that ended is not the archive's fault
 	}
 	if err != nil {
 		return err
@@ -244,8 +244,7 @@ func (u *unpacker) dir(name string) error {
 	return nil
 }
 
-// clear makes room for an entry: of two entries with one name the later one
-// remains.
+// clear makes room for an entry: if two entries have the same name, the later one remains.
 func (u *unpacker) clear(name string) error {
 	if u.dirs[name] {
 		return refuse(name, "is a folder and a file")
@@ -291,8 +290,8 @@ func (u *unpacker) hardlink(name, to string) error {
 	return u.root.Link(clean, name)
 }
 
-// symlink records a link that stays inside. Only a target whose ".." come first can
-// be checked by its text: other ".." may follow a link.
+// symlink records a link that stays inside the archive. The target's text decides that only
+// if all its ".." come first: a later ".." may follow a link.
 func (u *unpacker) symlink(name, to string) error {
 	switch {
 	case to == "" || len(to) > maxLink || strings.ContainsRune(to, 0):

@@ -186,7 +186,7 @@ func TestArchivesStayInTheirFolder(t *testing.T) {
 			if err != nil || d.Type() != fs.ModeSymlink {
 				return err
 			}
-			// The target by the kernel's rules, even if it does not exist.
+			// Resolve the target by the kernel's rules, even if the target does not exist.
 			if real, err := filepath.EvalSymlinks(p); err == nil && !folder.Below(real, []string{tree}) {
 				rt.Fatalf("%s leads to %s", p, real)
 			}
@@ -206,7 +206,7 @@ func TestArchivesStayInTheirFolder(t *testing.T) {
 func TestEndlessHeaders(t *testing.T) {
 	var buf bytes.Buffer
 	gz := gzip.NewWriter(&buf)
-	record := func(n int) []byte { // a header with a comment
+	record := func(n int) []byte { // a header that contains a comment
 		text := fmt.Sprintf("%d comment=%s\n", n, strings.Repeat("x", n-len(fmt.Sprint(n))-len(" comment=\n")))
 		return []byte(text)
 	}
@@ -234,8 +234,8 @@ func TestEndlessHeaders(t *testing.T) {
 	}
 }
 
-// TestEndlessList: the list of a zip, which is held in memory, is bounded by its
-// real length and not by the announced one.
+// TestEndlessList: the list of a zip, which is held in memory, is bounded by its real length.
+// The announced length does not count.
 func TestEndlessList(t *testing.T) {
 	whole := zipOf([]member{{tar.TypeReg, "x", ""}})
 	at := bytes.Index(whole, []byte("PK\x01\x02"))

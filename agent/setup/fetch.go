@@ -28,13 +28,13 @@ import (
 const (
 	// attempts to fetch a file. The pause between them doubles.
 	attempts = 4
-	// maxWords bounds the message of a server that refuses, in bytes.
+	// maxWords bounds the message in a server's refusal, in bytes.
 	maxWords = 200
-	// idleLimit bounds a server's pause: other artifacts wait for their turn.
+	// idleLimit bounds a server's pause, because other artifacts wait for their turn.
 	idleLimit = 30 * time.Second
 )
 
-// budget is the number of bytes that a task's artifacts may still take.
+// budget is the number of bytes that remain for a task's artifacts.
 type budget struct {
 	left, all int64
 	setting   string // the setting that bounds it
@@ -91,7 +91,7 @@ type fieldError struct {
 
 func (e fieldError) Unwrap() error { return e.error }
 
-// failed names the field at fault, and whether a retry may help.
+// failed names the field at fault and says whether a retry may help.
 func failed(at string, err error) *Error {
 	out := &Error{Field: at + ".source", Err: err}
 	if fe := (fieldError{}); errors.As(err, &fe) {
@@ -103,9 +103,9 @@ func failed(at string, err error) *Error {
 	return out
 }
 
-// complete makes sure that an artifact is in place. It works in its own folder, out
-// of the task's reach, and never uses a half-done result. A mark beside it, written
-// last, says that the artifact is in place.
+// complete makes sure that an artifact is in place. It works in its own folder, which the
+// task cannot reach, and never uses a half-done result. A mark file beside the artifact,
+// written last, says that the artifact is in place.
 func (s *Setup) complete(ctx context.Context, alloc *os.Root, t Task, i int, a Artifact, b *budget, who owner) (err error) {
 	work := filepath.Join("fetch", fmt.Sprintf("%s.%d", t.Name, i))
 	mark := work + ".done"
@@ -353,7 +353,7 @@ func (s *Setup) open(ctx context.Context, u *url.URL, checksum bool, b *budget) 
 	client.CheckRedirect = checkRedirect(checksum)
 	res, err := client.Do(req)
 	if ue := (*url.Error)(nil); errors.As(err, &ue) {
-		return nil, ue.Err // its text would contain the whole address
+		return nil, ue.Err // the text of ue contains the whole address
 	}
 	if err != nil {
 		return nil, err
@@ -390,7 +390,7 @@ func (s *Setup) openFile(path string) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// refusal is a server's answer without the file.
+// refusal is the answer of a server that does not send the file.
 type refusal struct {
 	status, words string
 	again         bool // a later answer may differ

@@ -123,8 +123,8 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// TestFetchRefused: every refusal names the field and leaves no part of the file in
-// the task's folder.
+// TestFetchRefused: every refusal names the field, and no part of the file is left in the
+// task's folder.
 func TestFetchRefused(t *testing.T) {
 	var n atomic.Int64
 	addr := serve(t, &n, func(w http.ResponseWriter, r *http.Request) {

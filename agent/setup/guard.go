@@ -22,8 +22,8 @@ const (
 	maxHeaderSize = 64 << 10
 )
 
-// special are blocks of addresses that look public and are not, or that lead to
-// other addresses: the registry of special purpose addresses, RFC 6890.
+// special are blocks of addresses that look public but are not, or that lead to other
+// addresses. Source: the registry of special purpose addresses, RFC 6890.
 var special = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("240.0.0.0/4"),
@@ -31,16 +31,16 @@ var special = []netip.Prefix{
 	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("2001::/32"),
 }
 
-// metadata are the addresses at which clouds give machines their credentials:
-// link-local ones, and those of single clouds that are not link-local.
+// metadata are the addresses at which clouds give machines their credentials: all link-local
+// addresses, and addresses of single clouds that are not link-local.
 var metadata = []netip.Prefix{
 	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fd00:ec2::/32"),
 	netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("192.0.0.192/32"),
 }
 
-// allowAddr says whether artifacts may be fetched from an address: a public one, or
-// one in a prefix of the operator. A cloud's metadata address must be allowed
-// explicitly: a prefix that is wider than its block does not count.
+// allowAddr says whether artifacts may be fetched from an address: a public one, or one in a
+// prefix that the operator allows. The prefix for a metadata address must lie within the
+// metadata block: a wider prefix does not allow it.
 func (s *Setup) allowAddr(ip netip.Addr) error {
 	ip = ip.Unmap().WithZone("")
 	for _, p := range s.nets {
@@ -123,8 +123,8 @@ func checkRedirect(checksum bool) func(*http.Request, []*http.Request) error {
 	}
 }
 
-// dial resolves, checks and connects, so that the checked address is the dialled
-// one.
+// dial resolves an address, checks it and connects to it, so that it connects only to a
+// checked address.
 func (s *Setup) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -31,9 +31,9 @@ func (s *Setup) hasSecret(namespace, name string) error {
 	return f.Close()
 }
 
-// openSecret opens a secret of this node. Only its owner may be able to read the
-// folders above it. Errors name the secret and no path, because paths concern other
-// users' secrets. The operator finds the path in the log.
+// openSecret opens a secret of this node. Only the secret's owner may be able to read the
+// folders above the secret. Errors name the secret but no path, because paths tell about
+// other users' secrets. The operator finds the path in the log.
 func (s *Setup) openSecret(namespace, name string) (*os.File, error) {
 	missing := fmt.Errorf("%w: %q of namespace %s", ErrSecretMissing, name, namespace)
 	if s.cfg.SecretsDir == "" {
@@ -77,8 +77,8 @@ func (s *Setup) openSecret(namespace, name string) (*os.File, error) {
 	return f, nil
 }
 
-// private returns the problem of a file or folder that only its owner may read. The
-// owner must be root or the agent's user.
+// private returns why a file or folder is not private, or nil. Only its owner may be able to
+// read it, and the owner must be root or the agent's user.
 func private(fi fs.FileInfo, file bool) error {
 	st, _ := fi.Sys().(*syscall.Stat_t)
 	switch {
@@ -120,7 +120,7 @@ func (s *Setup) secretsProblem() error {
 		if s.tmpfs != nil {
 			return
 		}
-		if mounted(dir) { // by an agent that was killed
+		if mounted(dir) { // an agent that was killed left the mount
 			_ = unix.Unmount(dir, unix.MNT_DETACH)
 		}
 		s.tmpfs = s.mountTmpfs(dir)
@@ -147,8 +147,7 @@ func (s *Setup) mountTmpfs(dir string) error {
 	return nil
 }
 
-// mounted says that something is mounted at dir. The folder above may be a tmpfs
-// too.
+// mounted reports whether something is mounted at dir. The folder above may also be a tmpfs.
 func mounted(dir string) bool {
 	var at, above unix.Stat_t
 	return unix.Lstat(dir, &at) == nil && unix.Lstat(filepath.Dir(dir), &above) == nil && at.Dev != above.Dev

@@ -26,7 +26,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/folder"
 )
 
-// DefaultArtifactsMax bounds what the artifacts of a task take, in bytes.
+// DefaultArtifactsMax bounds the size of a task's artifacts, in bytes.
 const DefaultArtifactsMax = 1 << 30
 
 // mostArtifacts is larger than every disk. A larger number counts as this one, so
@@ -98,13 +98,13 @@ type Setup struct {
 	sizes map[string]int64 // of folders of ended allocations
 
 	probe sync.Once
-	tmpfs error // why there is no private memory; nil: there is
+	tmpfs error // why there is no private memory, or nil
 }
 
 // maxFetches bounds the concurrent fetches of all tasks.
 const maxFetches = 8
 
-// New checks the configuration. Errors name the wrong part.
+// New checks the configuration. Errors name the setting at fault.
 func New(cfg Config) (*Setup, error) {
 	cfg.ArtifactsMax = min(cmp.Or(cfg.ArtifactsMax, DefaultArtifactsMax), mostArtifacts)
 	cfg.RetryAfter = cmp.Or(cfg.RetryAfter, time.Second)
@@ -135,24 +135,24 @@ func New(cfg Config) (*Setup, error) {
 	return s, os.MkdirAll(cfg.Dir, 0o700)
 }
 
-// Task is what must be prepared for one task.
+// Task holds what the preparation of one task needs.
 type Task struct {
 	Alloc, Name, Namespace string
-	// Disk the task is charged for, in bytes: its artifacts may take no more. 0:
-	// only the node's own bound.
+	// Disk is the disk space that the task is charged for, in bytes. Its artifacts may
+	// take no more. 0: only the node's own bound applies.
 	Disk      int64
 	Artifacts []Artifact
 	Templates []Template
 	Secrets   []string
 	Volumes   []driver.Volume
-	// User of the task. "": the agent's, or root in a container. Contained: a
-	// user's name is the container's.
+	// User of the task. "": the agent's user, or root in a container. Contained: the name
+	// of the user is one of the container.
 	User      string
 	Contained bool
 }
 
-// Artifact must be fetched. To is a path below the task's folder. With a slash at
-// its end it is a folder.
+// Artifact is a file to fetch. To is a path below the task's folder. A To that ends with a
+// slash is a folder.
 type Artifact struct {
 	Source, Checksum, To string
 	Mode                 fs.FileMode
@@ -178,7 +178,7 @@ func Mode(octal string) (fs.FileMode, error) {
 
 func (s *Setup) allocDir(alloc string) string { return filepath.Join(s.cfg.Dir, alloc) }
 
-// TaskDir returns a task's own folder, SharedDir that of its allocation's tasks.
+// TaskDir returns a task's own folder. SharedDir returns the folder of the allocation's tasks.
 func (s *Setup) TaskDir(alloc, task string) string {
 	return filepath.Join(s.allocDir(alloc), "tasks", task)
 }
@@ -312,7 +312,7 @@ func makeParents(root *os.Root, name string, who owner) error {
 // owner is the user whom a task's files are given to.
 type owner struct {
 	uid, gid int
-	same     bool // the agent's: nothing to do
+	same     bool // the owner is the agent's user: nothing to do
 	anyone   bool // only a container knows the user's number
 }
 
@@ -367,15 +367,14 @@ func (s *Setup) Volumes(in []driver.Volume) ([]driver.Volume, error) {
 	return out, nil
 }
 
-// Bounds of the reported folders of VolumesAllow.
+// Bounds of the folders of VolumesAllow that the agent reports.
 const (
 	maxReported     = 64
 	maxReportedPath = 512 // bytes of one
 )
 
-// VolumesAllow returns the folders below which volumes may be, clean, sorted and
-// unique. False: they are too many to report (more than 64), or one is longer than
-// 512 bytes or not valid UTF-8.
+// VolumesAllow returns the folders below which volumes may be, clean, sorted and unique.
+// False: there are more than 64, or one is longer than 512 bytes or not valid UTF-8.
 func (s *Setup) VolumesAllow() ([]string, bool) {
 	var out []string
 	for _, dir := range s.cfg.VolumesAllow {
@@ -415,8 +414,8 @@ func (s *Setup) volume(source string) (string, error) {
 	return real, nil
 }
 
-// resolved resolves the links in folders of the operator or the agent. A folder
-// that does not exist is resolved by its parent.
+// resolved resolves the links in folders of the operator or the agent. If a folder does not
+// exist, its parent is resolved.
 func resolved(dirs []string) []string {
 	var out []string
 	for _, dir := range dirs {
@@ -438,7 +437,7 @@ func plain(err error) error {
 	return err
 }
 
-// entrySize is the size of a file or folder besides its blocks.
+// entrySize is the size of a file or folder in bytes, without its blocks.
 const entrySize = 512
 
 // Size returns the size of the folder of an ended allocation in bytes, with an

@@ -42,8 +42,8 @@ func needs(secrets ...string) Task {
 	return Task{Alloc: "aaaa", Name: "main", Namespace: "default", Secrets: secrets}
 }
 
-// TestSecrets: secrets are in memory, for one task only, written by each start, and
-// removed at the end and after the death of the agent.
+// TestSecrets: secrets are in memory, and only for one task. Each start writes them. They are
+// removed at the end, and after the agent was killed.
 func TestSecrets(t *testing.T) {
 	s, dir := withSecrets(t)
 	at := s.SecretsDir("aaaa", "main")
@@ -166,8 +166,8 @@ func TestSecretsRefused(t *testing.T) {
 	}
 }
 
-// TestCanSecrets: a node reports beforehand, and after each change by its operator,
-// whether jobs can have secrets. The report contains no path.
+// TestCanSecrets: a node reports whether jobs can have secrets before a job needs one, and
+// again after each change by its operator. The report contains no path.
 func TestCanSecrets(t *testing.T) {
 	s, dir := withSecrets(t)
 	says := func(s *Setup, want string) {
@@ -191,7 +191,7 @@ func TestCanSecrets(t *testing.T) {
 	if err := os.Symlink(dir+"-linked", dir); err != nil {
 		t.Fatal(err)
 	}
-	says(s, "") // like its secrets, which are read at each use
+	says(s, "") // the folder is checked at each use
 	if err := s.Admit(needs("db")); err != nil {
 		t.Error(err)
 	}

@@ -1,6 +1,6 @@
-// Package store is the local store of an agent: its identity, the orders it was
-// given and the last known state of each allocation. It lets an agent continue
-// after its own restart without any server.
+// Package store is the local store of an agent: its identity, its orders, and the last known
+// state of each allocation. With it an agent continues after its own restart without any
+// server.
 //
 //	store.go     the bbolt file: identity, format, reading and writing
 //	batch.go     changes that are written in one transaction

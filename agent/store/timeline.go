@@ -7,16 +7,16 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Timeline gives the times that are compared: for restarts, back-off and
-// max_runtime. The host's wall clock may be set, by an hour or by years; a timeline
-// advances with CLOCK_BOOTTIME. Its times look like the wall clock's at the first
-// start of the agent in this boot. No user sees them.
+// Timeline gives times that can be compared, for restarts, back-off and max_runtime. The
+// host's wall clock may be set, by an hour or by years; a timeline advances with
+// CLOCK_BOOTTIME. A timeline begins with the wall clock's time at the agent's first start in
+// this boot. No user sees its times.
 type Timeline struct {
 	clock func() time.Duration
 	zero  time.Time // when the clock read 0
 }
 
-// NewTimeline returns a timeline that read zero when the clock read 0.
+// NewTimeline returns a timeline whose time was zero when the clock read 0.
 func NewTimeline(clock func() time.Duration, zero time.Time) Timeline {
 	return Timeline{clock: clock, zero: zero}
 }

@@ -32,7 +32,7 @@ func TestTimelineIgnoresTheWallClock(t *testing.T) {
 	if d := time.Since(first.Now()); d < 0 || d > time.Minute {
 		t.Errorf("it begins %s ago", d)
 	}
-	up += 24 * time.Hour // the wall clock shows none of it: it was set back by a day
+	up += 24 * time.Hour // 24 hours pass, but the wall clock was set back by a day
 	if again := open("one", Contents{}); !again.zero.Equal(first.zero) {
 		t.Errorf("the same boot began at %s, then at %s", first.zero, again.zero)
 	}

@@ -11,10 +11,11 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Writer is the only writer to the store while the agent runs. Records are written
-// later, so that many changes share one transaction. A crash may lose every record
-// but an allocation's end, because the drivers know the true state. Changes that
-// cannot be written, because the disk is full, stay pending and are retried.
+// Writer is the only writer to the store while the agent runs. Records are written later, so
+// that many changes share one transaction. A crash may lose records, because the drivers know
+// the true state. It does not lose an allocation's end, which is durable before it is
+// reported. Changes that cannot be written, because the disk is full, stay pending and are
+// retried.
 type Writer struct {
 	store       func(Batch) error // writes a batch durably as a whole
 	log         *slog.Logger

@@ -13,8 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// boxed returns the folder of a run that claims to run. A container may have
-// written it.
+// boxed returns a run's folder with a record that claims that the run is running. A container
+// may have written that record.
 func boxed(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), Box)

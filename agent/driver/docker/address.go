@@ -13,8 +13,8 @@ import (
 // address of an engine, for its errors.
 type address string
 
-// wrap names the engine in an error, and the remedy if this user may not use the
-// socket.
+// wrap names the engine in an error. If this user may not use the socket, it adds the
+// remedy.
 func (a address) wrap(err error) error {
 	if path, ok := strings.CutPrefix(string(a), "unix://"); ok && client.IsErrConnectionFailed(err) {
 		if no := driver.Forbidden(path); no != nil {

@@ -162,11 +162,11 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	return f
 }
 
-// local says that the engine's processes run on this host.
+// local reports whether the engine's processes run on this host.
 func (d *Driver) local() bool { return strings.HasPrefix(d.cfg.Host, "unix://") }
 
-// mountProblem returns why the engine cannot give containers what the agent mounts. "": it
-// can as far as is known, or the agent mounts nothing and passes paths.
+// mountProblem returns why containers cannot see what the agent mounts. "" means that no
+// problem is known, or that the agent cannot mount and passes paths.
 func (d *Driver) mountProblem(info system.Info) string {
 	if mounts.Usable() != nil {
 		return ""
@@ -177,9 +177,9 @@ func (d *Driver) mountProblem(info system.Info) string {
 	return d.mounts.Unseen(strings.TrimPrefix(d.cfg.Host, "unix://"))
 }
 
-// sweep removes containers of this driver that have no record. A slow engine makes
-// such a container after its start was given up, or did not remove it when asked. A
-// record is written before its container is made.
+// sweep removes containers of this driver that have no record. A slow engine may make a
+// container after its start was given up, or may not have removed one when asked. Every
+// other container has a record, because the record is written first.
 func (d *Driver) sweep(ctx context.Context) {
 	list, err := d.cli.ContainerList(ctx, client.ContainerListOptions{All: true,
 		Filters: client.Filters{}.Add("label", labelOwner+"="+d.records.owner)})
@@ -194,8 +194,8 @@ func (d *Driver) sweep(ctx context.Context) {
 	}
 }
 
-// removeContainer removes a container, with force also a running one. A missing container:
-// nil.
+// removeContainer removes a container, with force also a running one. It returns nil for a
+// missing container.
 func (d *Driver) removeContainer(ctx context.Context, container string, force bool) error {
 	_, err := d.cli.ContainerRemove(ctx, container, client.ContainerRemoveOptions{Force: force, RemoveVolumes: true})
 	if err == nil || cerrdefs.IsNotFound(err) {
@@ -281,8 +281,8 @@ func (d *Driver) Renew(_ context.Context, id driver.ID, _ time.Duration) error {
 	return fmt.Errorf("%w: run %s: a container has no lease", driver.ErrInvalid, id)
 }
 
-// Remove: see driver.Driver. A container that the engine does not remove now is
-// swept later.
+// Remove: see driver.Driver. If the engine does not remove the container now, a later
+// sweep does.
 func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
 	rec, ok := d.records.get(id)
 	if !ok {

@@ -97,7 +97,7 @@ func TestFaultOf(t *testing.T) {
 	}
 }
 
-// TestOwnerStays: the mark of the driver's containers is made once.
+// TestOwnerStays: the id in the labels of the driver's containers is made only once.
 func TestOwnerStays(t *testing.T) {
 	dir := t.TempDir()
 	first, err := openRecords(dir)

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// execPollEvery is the pause between two requests whether a command has ended. The
-	// output may stay open after the end, because children of the command may hold
-	// it.
+	// execPollEvery is the pause between two checks whether a command has ended. The end
+	// of the output does not show that, because children of the command may keep the
+	// output open.
 	execPollEvery = 100 * time.Millisecond
-	// drainLimit bounds the reading of output after that.
+	// drainLimit bounds the reading of output after the command has ended.
 	drainLimit = 500 * time.Millisecond
 	// killLimit bounds the attempts to kill a command that was given up.
 	killLimit = 2 * time.Second

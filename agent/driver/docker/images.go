@@ -18,8 +18,8 @@ type images struct {
 	authFile string
 }
 
-// ensure makes sure that the task's image is on the node and fits the engine. It
-// returns the image's settings for the container.
+// ensure makes sure that the task's image is on the node and fits the engine. It returns
+// the settings of the image for the container.
 func (i images) ensure(ctx context.Context, c config) (client.ImageInspectResult, error) {
 	img, err := i.cli.ImageInspect(ctx, c.image)
 	absent := cerrdefs.IsNotFound(err)
@@ -48,7 +48,7 @@ func (i images) ensure(ctx context.Context, c config) (client.ImageInspectResult
 	return img, nil
 }
 
-// runsOn says whether programs of an image's architecture run on the engine's.
+// runsOn reports whether the engine can run programs of an image's architecture.
 func runsOn(image, engine string) bool {
 	return image == "" || image == engine || image == "386" && engine == "amd64" || image == "arm" && engine == "arm64"
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Logs: see driver.Driver. The engine rotates and reads the files. When the engine
-// breaks a stream off, Logs reads it again and skips what was emitted, by the
-// engine's time stamps, so that nothing is emitted twice. Output that the engine
-// omits while it follows quickly rotated files is missing.
+// Logs: see driver.Driver. The engine rotates and reads the files. When the engine breaks
+// a stream off, Logs reads it again and skips the output that was emitted already, by the
+// engine's time stamps. If the files rotate quickly, the engine may omit output while it
+// follows them. That output is missing.
 func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, emit func(driver.LogChunk) error) error {
 	st, _, err := d.status(ctx, id)
 	if err != nil {
@@ -67,8 +67,8 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	return nil
 }
 
-// read emits the container's output from the beginning. A missing container has
-// none.
+// read emits the container's output from the beginning. A missing container has no
+// output.
 func (d *Driver) read(ctx context.Context, container string, o driver.LogOptions, follow bool, s *splitter) error {
 	if !o.Stdout && !o.Stderr {
 		return nil
@@ -108,8 +108,8 @@ func (l *lineEnds) add(p []byte, lines int) {
 		if b != '\n' {
 			continue
 		}
-		// The ring also needs the end of the line before the last ones, and the
-		// last line end may be the stream's end.
+		// The ring also needs the end of the line before the wanted lines, and the last line
+		// end may be the stream's end.
 		if at := l.read + int64(i) + 1; len(l.ends) <= lines {
 			l.ends = append(l.ends, at)
 		} else {
@@ -124,7 +124,7 @@ func (l *lineEnds) add(p []byte, lines int) {
 func (l *lineEnds) start(lines int) int64 {
 	n := l.n
 	if size := int64(len(l.ends)); n > 0 && l.ends[(n-1)%size] == l.read {
-		n-- // no line begins after it
+		n-- // no line begins after the last line end
 	}
 	if n -= int64(lines); n < 0 {
 		return 0

@@ -68,7 +68,7 @@ func (r *records) path(id driver.ID) string {
 	return filepath.Join(r.dir, id.Alloc, fmt.Sprintf("%s.%d.json", id.Task, id.Run))
 }
 
-// get returns the record of a run. False: there is none, or it is torn. Then the
+// get returns the record of a run. False: there is no record, or a damaged one. Then the
 // driver asks the engine for the container by its name.
 func (r *records) get(id driver.ID) (record, bool) {
 	r.mu.Lock()

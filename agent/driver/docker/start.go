@@ -129,8 +129,8 @@ func (d *Driver) enter(ctx context.Context, id driver.ID) (context.Context, func
 // errTaken: another program's container has this container's name.
 var errTaken = errors.New("another program has a container of that name: remove or rename that container")
 
-// create makes the container. It makes a container again that an interrupted start
-// left and that never ran. For a container that has run it returns ran.
+// create makes the container. An interrupted start may have left a container that never
+// ran: create replaces it. For a container that has run, create returns ran.
 func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made string, ran bool, err error) {
 	img, err := d.images.ensure(ctx, c)
 	if err != nil {
@@ -161,7 +161,7 @@ func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made stri
 		}
 		got, err := d.cli.ContainerInspect(ctx, nameOf(t.ID), client.ContainerInspectOptions{})
 		if cerrdefs.IsNotFound(err) {
-			continue // the engine removed it in between
+			continue // the engine has just removed it
 		}
 		if err != nil {
 			return "", false, fmt.Errorf("%w: %w", driver.ErrStart, d.address.wrap(err))
@@ -295,7 +295,7 @@ func (d *Driver) stop(ctx context.Context, id driver.ID, rec record, grace time.
 		_, err := d.records.end(id, st)
 		return err
 	case driver.Starting:
-		// The engine may be starting it. The removal waits for that.
+		// The engine may be starting the container. The removal waits for that.
 		if err := d.removeContainer(ctx, rec.Container, true); err != nil {
 			return fmt.Errorf("stop %s: %w", id, err)
 		}

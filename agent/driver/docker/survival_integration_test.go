@@ -38,7 +38,7 @@ const forever = "trap 'exit 0' TERM; while true; do sleep 0.02; done"
 // untilFile ends once a file "end" is in the task's folder.
 const untilFile = "trap 'exit 8' TERM; until test -e end; do sleep 0.02; done; exit 9"
 
-// TestEngineRestart: a container that ended with the engine has an exit code. One
+// TestEngineRestart: a container that ended with the engine has an exit code. A container
 // that went on is the same run, and its exit is reported.
 func TestEngineRestart(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -75,7 +75,7 @@ func TestEngineRestart(t *testing.T) {
 				t.Errorf("without the engine: %+v", f)
 			}
 			if c.how == unix.SIGTERM && !c.lives {
-				// The engine ended the run and may have reported that.
+				// The engine ended the run and may have reported its end.
 			} else if st, err := d.Status(limited(t), task.ID); err != nil || st.State != driver.Running || !st.Started.Equal(before.Started) || st.Message == "" {
 				t.Errorf("without the engine %+v, before %+v: %v", st, before, err)
 			} else if err := d.Stop(limited(t), task.ID, 0); err == nil {
@@ -212,8 +212,8 @@ func begunByTheDead(t *testing.T, e *engine) {
 	}
 }
 
-// startedLate: an engine that hung starts the first container when another one is
-// about to take its place.
+// startedLate: an engine that hung starts the first container while Start replaces that
+// container with another one.
 func startedLate(t *testing.T, e *engine) {
 	d := open(t, e, t.TempDir())
 	task := newTask(t, counted("exit 4"))
@@ -234,7 +234,7 @@ func startedLate(t *testing.T, e *engine) {
 	if rec, _ := d.records.get(task.ID); rec.Container == first {
 		t.Error("it is the first container")
 	}
-	// A container that has begun, and even ended, before the gate is closed counts.
+	// A container that begins before its gate is closed counts, even if it has ended.
 	task = newTask(t, counted("exit 5"))
 	c, err = parse(task)
 	must(t, err)
@@ -294,7 +294,8 @@ func stoppedDuringStart(t *testing.T, e *engine) {
 	}
 }
 
-// hangingEngine: every call returns, and works again when the engine does.
+// hangingEngine: every call returns while the engine hangs, and works when the engine
+// goes on.
 func hangingEngine(t *testing.T, e *engine) {
 	d := open(t, e, t.TempDir())
 	task := newTask(t, counted(untilFile))

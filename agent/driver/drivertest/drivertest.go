@@ -14,11 +14,11 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Subject is a driver under test, with configurations for certain behaviour.
+// Subject is a driver under test, with task configurations for the suite.
 type Subject struct {
 	// Driver must be healthy on this host.
 	Driver driver.Driver
-	// Reopen returns a new driver like that of a restarted agent. Running tasks go
+	// Reopen returns a new driver, as a restarted agent would make it. Running tasks go
 	// on.
 	Reopen func(t *testing.T) driver.Driver
 	// Clock of leases.

@@ -20,8 +20,8 @@ func (s *suite) has(capability string) bool {
 	return slices.Contains(s.Driver.Fingerprint(s.ctx).Capabilities, capability)
 }
 
-// execs starts a task for further commands if the driver supports them. Else it
-// checks that the driver returns ErrUnsupported.
+// execs starts a task for further commands. If the driver does not support them, it checks
+// that the driver returns ErrUnsupported.
 func (s *suite) execs() (driver.Task, bool) {
 	s.t.Helper()
 	t := s.task(s.Sleeper)

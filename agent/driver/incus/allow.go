@@ -52,8 +52,8 @@ var (
 // defaultProfile is the daemon's profile for an instance that names none.
 const defaultProfile = "default"
 
-// allowed returns what the operator does not allow of a task: what may give access
-// to the host beyond the jobs' share, or was not made for jobs. Errors wrap
+// allowed returns what the operator does not allow of a task: settings that may give access
+// to the host beyond the jobs' share, or things that were not made for jobs. Errors wrap
 // driver.ErrNotAllowed and name the field and the agent's flag.
 func (c config) allowed(cfg Config) error {
 	if cfg.AllowPrivileged {

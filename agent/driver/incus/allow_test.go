@@ -12,8 +12,8 @@ import (
 
 type m = map[string]any
 
-// TestAllowed: a setting that gives access to the host is refused with field and
-// flag, and allowed with the flag. Other settings are allowed without it.
+// TestAllowed: a setting that gives access to the host is refused, with its field and the
+// flag, and is allowed with the flag. Other settings are allowed without the flag.
 func TestAllowed(t *testing.T) {
 	key := func(k string, v any) m { return m{"config": m{k: v}} }
 	device := func(d m) m { return m{"devices": m{"x": d}} }

@@ -36,8 +36,8 @@ func (d *Driver) delete(ctx context.Context, id driver.ID, rec record) error {
 	return err
 }
 
-// deleteInstance deletes the instance of a run if its marks say that it is this
-// driver's.
+// deleteInstance deletes the instance of a run if the instance's keys say that it belongs to
+// this driver.
 func (d *Driver) deleteInstance(ctx context.Context, id driver.ID, rec record) error {
 	ctx, cancel := context.WithTimeout(ctx, deleteLimit)
 	defer cancel()

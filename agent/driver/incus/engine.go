@@ -55,11 +55,11 @@ func refused(err error, code int) bool {
 func newEngine(cfg Config) (*engine, error) {
 	e := &engine{address: cfg.Address, base: "http://incus", project: cfg.Project}
 	var dialer net.Dialer
-	// Over its socket the daemon (6.0) reads the first bytes of a connection before
-	// it accepts the next one. A client that keeps connections may open one and not
-	// use it, because another became free. Until that connection is given up the
-	// daemon answers no other client, and no container starts. So each request has
-	// its own connection, which costs little on one machine. Over HTTPS the client
+	// Over its socket the daemon (6.0) reads the first bytes of a connection before it
+	// accepts the next one. A client that keeps connections may open a connection and
+	// leave it unused, because another one became free. Until the daemon gives up that
+	// connection, it answers no other client, and no container starts. So each request
+	// has its own connection, which costs little on one machine. Over HTTPS the client
 	// sends its handshake at once.
 	alone := true
 	e.dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -77,8 +77,7 @@ func newEngine(cfg Config) (*engine, error) {
 
 func (e *engine) close() { e.http.CloseIdleConnections() }
 
-// call makes a request. It awaits an operation that the request begins, until ctx
-// ends.
+// call makes a request. If the request begins an operation, call awaits it until ctx ends.
 func (e *engine) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	res, err := e.once(ctx, method, path, query, in)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// events wakes all waiters for instances without a supervisor whenever an instance
-// has changed its state. Its connection is made at the first wait and again after
-// each break. A break wakes all waiters too, because missed events are not
-// repeated.
+// events wakes all waiters for instances without a supervisor whenever an instance has
+// changed its state. The first wait makes the connection, and a broken connection is
+// replaced. Each break wakes all waiters too, because the daemon does not repeat missed
+// events.
 type events struct {
 	ctx    context.Context
 	engine *engine
@@ -32,7 +32,7 @@ func newEvents(ctx context.Context, e *engine) *events {
 	return &events{ctx: ctx, engine: e, changed: make(chan struct{})}
 }
 
-// next returns a channel that is closed at the next change, or when one may have
+// next returns a channel that is closed at the next change, or when a change may have
 // been missed.
 func (e *events) next() <-chan struct{} {
 	e.once.Do(func() { e.done.Go(e.run) })
@@ -73,7 +73,7 @@ func (e *events) listen() {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(e.ctx, func() { conn.Close() })()
-	e.wake() // changes before the connection was made
+	e.wake() // the instances may have changed before the connection was made
 	for {
 		if _, _, err := conn.ReadMessage(); err != nil {
 			return

@@ -44,8 +44,8 @@ func certificate(t *testing.T, mode os.FileMode) (cert, key string, der []byte) 
 	return cert, key, der
 }
 
-// TestHTTPS: the driver works over the network with a client's certificate and the
-// daemon's own. Without the daemon's trust the fingerprint says what to do.
+// TestHTTPS: the driver works over the network with certificates of the client and of the
+// daemon. If the daemon does not trust the client, the fingerprint says what to do.
 func TestHTTPS(t *testing.T) {
 	i := real(t)
 	port := freeport.Reserve(t, 1)

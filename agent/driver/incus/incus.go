@@ -37,9 +37,9 @@ type Config struct {
 	// containers see it. The folder of the run is appended. Default: this
 	// executable with `supervise`.
 	Init []string
-	// AllowPrivileged lets jobs use every key and device of Incus; some of them are
-	// root on the host. Profiles are those that jobs may name besides the default
-	// one.
+	// AllowPrivileged lets jobs use every key and device of Incus; some of them are root
+	// on the host. Profiles are the profiles that jobs may name besides the default
+	// profile.
 	AllowPrivileged bool
 	Profiles        []string
 }
@@ -48,7 +48,7 @@ type Config struct {
 type Driver struct {
 	cfg    Config
 	engine *engine
-	// owner marks the instances of this data directory.
+	// owner is the id in the keys of this data directory's instances.
 	owner  string
 	locks  locks
 	mounts *mounts.Folder
@@ -196,8 +196,8 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	return f
 }
 
-// mountProblem returns why the daemon cannot give instances what the agent mounts. "": it
-// can as far as is known.
+// mountProblem returns why instances cannot see what the agent mounts. "" means that no
+// problem is known.
 func (d *Driver) mountProblem() string {
 	if !strings.HasPrefix(d.cfg.Address, "/") {
 		return "" // over HTTPS the daemon's process is unknown
@@ -307,15 +307,15 @@ const rereadEvery = 30 * time.Second
 // stopDelete bounds how long a stop waits for the deletion of an ended instance.
 const stopDelete = 5 * time.Second
 
-// forceAfter is added to the grace. After that a stop kills without the help of the
+// forceAfter is added to the grace. After that time a stop kills, without the help of the
 // programs in the instance.
 const forceAfter = 3 * time.Second
 
 // Stop: see driver.Driver.
 func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) error {
 	if rec, err := d.read(id); err == nil && rec.Supervised && rec.Final == nil {
-		// A run that was never begun will never begin, whatever the daemon still
-		// does. A running Start ends by this too.
+		// If the run has not begun, Forbid prevents its begin, even if the daemon starts the
+		// container later. A running Start then ends, too.
 		if _, err := supervise.Forbid(ctx, d.box(id), "stopped before it began"); err != nil {
 			return fmt.Errorf("stop %s: %w", id, err)
 		}
@@ -342,8 +342,8 @@ func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) er
 			return fmt.Errorf("stop %s: %w", id, err)
 		}
 	}
-	// Nothing of the run is running. The daemon frees its ports and disk when it
-	// answers.
+	// Nothing of the run is running. Its ports and disk become free when the daemon
+	// deletes the instance.
 	ctx, cancel := context.WithTimeout(ctx, stopDelete)
 	defer cancel()
 	if d.delete(ctx, id, rec) != nil {
@@ -372,7 +372,8 @@ func (d *Driver) stopSupervised(ctx context.Context, id driver.ID, rec record, g
 
 func (d *Driver) stopPlain(ctx context.Context, id driver.ID, rec record, grace time.Duration) error {
 	if grace >= time.Second {
-		// A refusal, also because of the time, is followed by force.
+		// If the daemon refuses or does not stop the instance in time, delete stops it by
+		// force.
 		_ = d.engine.setState(ctx, rec.Instance, api.InstanceStatePut{Action: "stop", Timeout: int(grace / time.Second)})
 	}
 	if err := d.delete(ctx, id, rec); err != nil {

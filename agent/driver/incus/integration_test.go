@@ -155,8 +155,8 @@ func speed(t *testing.T, d *Driver) {
 		one, all, time.Since(began).Round(time.Millisecond), anonymous, pages)
 }
 
-// memory returns the average memory of the tasks' supervisors in KiB: the private
-// part, and all resident pages, of which those of the executable are shared.
+// memory returns the average memory of the tasks' supervisors in KiB: the private pages, and
+// all resident pages. Supervisors share the pages of the executable.
 func memory(t *testing.T, d *Driver, tasks []driver.Task) (anonymous, resident int) {
 	t.Helper()
 	for _, tk := range tasks {

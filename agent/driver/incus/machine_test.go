@@ -24,7 +24,8 @@ type pretender struct {
 	query  string
 	post   api.InstancesPost
 	err    error
-	// busy counts the changes that it still refuses, patches the requested changes.
+	// busy counts the changes that the pretender will still refuse. patches counts the
+	// requested changes.
 	busy, patches int
 }
 
@@ -154,8 +155,8 @@ func TestMachineRefused(t *testing.T) {
 	}
 }
 
-// TestUpdateWhileBusy: a daemon that still starts a running instance reports that
-// it is busy, and the change follows. A caller that cannot wait gets the error.
+// TestUpdateWhileBusy: a daemon that is still starting an instance reports that it is busy,
+// and makes the change later. A caller that cannot wait gets the error.
 func TestUpdateWhileBusy(t *testing.T) {
 	for _, busy := range []int{0, 3, 1 << 30} {
 		p := &pretender{image: api.Image{Type: typeVM, Architecture: "x86_64"}, busy: busy}

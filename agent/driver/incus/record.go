@@ -17,8 +17,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// record of a run. It is on the host alone and is written before the first request
-// to the daemon.
+// record of a run. Only the host has it. It is written before the first request to the
+// daemon.
 type record struct {
 	Instance   string `json:"instance"`
 	Supervised bool   `json:"supervised"`
@@ -34,8 +34,8 @@ func (d *Driver) runDir(id driver.ID) string {
 	return filepath.Join(d.cfg.Dir, id.Alloc, fmt.Sprintf("%s.%d", id.Task, id.Run))
 }
 
-// box returns the folder that the container sees. Only package supervise reads it,
-// and trusts nothing in it.
+// box returns the folder that the container sees. Only package supervise reads the folder,
+// and it trusts nothing there.
 func (d *Driver) box(id driver.ID) string { return filepath.Join(d.runDir(id), supervise.Box) }
 
 // read reads the record. driver.ErrNotFound: there is none.
@@ -70,7 +70,7 @@ func (d *Driver) finish(id driver.ID, r record, cause driver.Cause, message stri
 	return st, d.write(id, r)
 }
 
-// ownerOf returns the id of a data directory, which is made at its first use.
+// ownerOf returns the id of a data directory. Its first use makes the id.
 func ownerOf(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err

@@ -50,7 +50,7 @@ func instanceName(owner string, id driver.ID) string {
 	return fmt.Sprintf("nusa-%.8s-%.20s-%d-%s", id.Alloc, task, id.Run, hex.EncodeToString(sum[:4]))
 }
 
-// ours reads the marks of an instance.
+// ours reads the keys that mark an instance as a run of this driver.
 func ours(owner string, inst api.Instance) (driver.ID, bool) {
 	run, err := strconv.Atoi(inst.Config[keyRun])
 	id := driver.ID{Alloc: inst.Config[keyAlloc], Task: inst.Config[keyTask], Run: run}
@@ -92,7 +92,7 @@ func request(owner string, t driver.Task, c config, box string, init []string) a
 		}
 		post.Devices[devicePrefix+name] = d
 	}
-	// The same paths as on the host, so that paths in variables hold in both
+	// Use the same paths as on the host, so that paths in variables are right in both
 	// places.
 	folder("task", t.Dir, t.Dir, false)
 	folder("alloc", t.AllocDir, t.AllocDir, false)
@@ -134,9 +134,8 @@ func limits(kind string, r driver.Resources) map[string]string {
 	return out
 }
 
-// defaultPath is the PATH of commands, also those of an exec, unless the task's env
-// sets another one: images of Incus set none, and the node's own PATH is wrong in a
-// container.
+// defaultPath is the PATH of commands, and of those of an exec, unless the task's env sets
+// another one. Images of Incus set no PATH, and the node's own PATH is wrong in a container.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // spec returns the supervisor's specification of a run.

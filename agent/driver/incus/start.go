@@ -66,7 +66,7 @@ func (d *Driver) Admit(t driver.Task) error {
 	return c.allowed(d.cfg)
 }
 
-// prepare makes the folder of a run and the record that it is about to begin.
+// prepare makes the folder of a run and writes the record of the run.
 func (d *Driver) prepare(t driver.Task, c config) (record, error) {
 	rec := record{Instance: instanceName(d.owner, t.ID), Supervised: c.supervised()}
 	if err := os.MkdirAll(d.box(t.ID), 0o700); err != nil {
@@ -139,8 +139,8 @@ func (d *Driver) launch(ctx context.Context, t driver.Task, c config, rec record
 	return d.write(t.ID, rec)
 }
 
-// make makes the instance and starts it. An instance that an earlier start left
-// half made is started. One that has run is not started again.
+// make makes and starts the instance. If an earlier start left an instance that never ran,
+// it is started. An instance that has run is not started again.
 func (d *Driver) make(ctx context.Context, t driver.Task, c config, rec record) error {
 	inst, err := d.engine.instance(ctx, rec.Instance)
 	switch {
@@ -178,8 +178,8 @@ func (d *Driver) make(ctx context.Context, t driver.Task, c config, rec record) 
 	return nil
 }
 
-// checkEvery is the pause between two requests whether a container runs that has
-// not begun yet.
+// checkEvery is the pause between two checks whether a container runs although its
+// supervisor has not begun.
 const checkEvery = 500 * time.Millisecond
 
 // begun waits for the supervisor's record, or for the daemon's error. made delivers
@@ -201,7 +201,7 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-cha
 		case <-pace.After():
 		case err := <-made:
 			if err != nil {
-				return err // abandon checks whether it began all the same
+				return err // abandon checks whether the run began nevertheless
 			}
 			said = true
 		case <-check.C:
@@ -225,8 +225,8 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-cha
 	}
 }
 
-// abandon ends a run whose start failed. What exists of it is deleted in the
-// background, because the daemon may hang. A run that began all the same has not
+// abandon ends a run whose start failed. What the daemon made for it is deleted in the
+// background, because the daemon may hang. If the run began nevertheless, it has not
 // failed.
 func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 	if errors.Is(cause, driver.ErrStart) {
@@ -254,7 +254,7 @@ func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 			}
 			return outside(st).StartError()
 		}
-		// The daemon ends an instance to which it could not give a device.
+		// The daemon could not give the instance a device, and ends it.
 		if err := d.delete(ctx, id, rec); err != nil {
 			return fmt.Errorf("%w: %w: %w", driver.ErrStart, cause, err)
 		}

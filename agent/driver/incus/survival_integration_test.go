@@ -130,8 +130,8 @@ func TestDaemonRestart(t *testing.T) {
 	}
 }
 
-// TestDaemonHangs: running instances are known and can be stopped. A start that was
-// given up never begins.
+// TestDaemonHangs: while the daemon hangs, the status of running instances is known and they
+// can be stopped. A start that was given up never begins.
 func TestDaemonHangs(t *testing.T) {
 	i := real(t)
 	d := newReal(t, t.TempDir())
@@ -228,7 +228,7 @@ func TestDeletedInstanceIsLost(t *testing.T) {
 		must(t, real(t).Ask(t.Context(), http.MethodPut, path+"/state", api.InstanceStatePut{Action: "stop", Force: true, Timeout: -1}, nil))
 		must(t, real(t).Ask(t.Context(), http.MethodDelete, path, nil, nil))
 		st, err := d.Wait(limited(t, time.Minute), tk.ID)
-		// The daemon may have reported the end of an image's own init before.
+		// If the image's own init runs, the daemon may have reported its end before the deletion.
 		if err != nil || st.State != driver.Ended || st.Cause != driver.CauseLost && name == "supervised" {
 			t.Errorf("%s: it ended as %+v: %v", name, st, err)
 		}
@@ -256,7 +256,7 @@ func TestSharedDaemon(t *testing.T) {
 	if st, err := two.Status(t.Context(), theirs.ID); err != nil || st.State != driver.Running || has(t, one, mine.ID) || !has(t, two, theirs.ID) {
 		t.Errorf("the other's is %+v: %v", st, err)
 	}
-	// Without its record an instance of this driver is not needed.
+	// An instance of this driver that has no record is not needed.
 	must(t, os.RemoveAll(two.runDir(theirs.ID)))
 	until(t, "it is swept", func() bool { return two.Fingerprint(t.Context()).Healthy && !has(t, two, theirs.ID) })
 }

@@ -37,9 +37,9 @@ func TestBadInput(t *testing.T) {
 	i := real(t)
 	must(t, i.AddImage(t.Context(), "foreign", "aarch64"))
 	d := newReal(t, t.TempDir())
-	d.cfg.AllowPrivileged = true // these are the daemon's refusals
+	d.cfg.AllowPrivileged = true // so that the daemon refuses, and not the driver
 	server := remotes["images"]
-	remotes["images"] = fmt.Sprintf("https://127.0.0.1:%d", freeport.Reserve(t, 1)) // nobody
+	remotes["images"] = fmt.Sprintf("https://127.0.0.1:%d", freeport.Reserve(t, 1)) // nothing listens there
 	t.Cleanup(func() { remotes["images"] = server })
 	other := task(t, d, "other", counted())
 	must(t, d.Start(limited(t, time.Minute), other))
@@ -74,8 +74,8 @@ func TestBadInput(t *testing.T) {
 		"used port":       {config: shell("sleep 60"), ports: []driver.Port{{Label: "web", Host: taken(t), To: 80}}, kind: driver.ErrStart, words: []string{"ports: ", "proxy device"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Each task has its own name, like a run: the daemon's cleanup of a
-			// deleted instance goes by the name.
+			// Each task has its own name, as in an agent: the daemon's cleanup of a deleted
+			// instance finds what it deletes by the name.
 			tk := task(t, d, strings.ReplaceAll(name, " ", "-"), c.config)
 			if c.memory != 0 {
 				tk.Resources.MemoryBytes = c.memory

@@ -70,14 +70,14 @@ func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) e
 		if err == nil {
 			return nil
 		}
-		// The daemon may still count a run that has begun as starting.
+		// The daemon may still report that a run that has begun is starting.
 		if !busy(err) || pace.Wait(ctx) != nil {
 			return fmt.Errorf("update %s: %w", id, err)
 		}
 	}
 }
 
-// busy says that another operation on the instance must end first.
+// busy reports whether an error means that another operation on the instance must end first.
 func busy(err error) bool {
 	r := (*refusal)(nil)
 	return errors.As(err, &r) && strings.Contains(r.text, "Instance is busy")

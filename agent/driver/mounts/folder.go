@@ -16,9 +16,9 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Root is the folder of all mount folders of this host. Its content does not
-// outlive a boot and is not deleted with a data directory. No volume may show it:
-// that would show the volumes of every run.
+// Root is the folder of all mount folders of this host. Its content does not survive a
+// restart of the host and is not deleted with a data directory. No volume may contain Root,
+// because such a volume would show the volumes of every run.
 const Root = "/run/nusa"
 
 // Folder mounts volumes for an engine that only accepts paths. Its folder is private
@@ -32,8 +32,8 @@ type Folder struct {
 	mu  sync.Mutex // guards the mount of the folder itself
 }
 
-// NewFolder returns the mount folder of a driver with that data directory. The
-// mounts of an earlier agent are still in it.
+// NewFolder returns the mount folder of a driver with that data directory. Mounts of an
+// earlier agent are still in the folder.
 func NewFolder(dataDir string) *Folder {
 	name := fnv.New64a() // small, because supervisors contain this package
 	name.Write([]byte(dataDir))
@@ -56,7 +56,7 @@ func (s *Folder) ready() error {
 	return nil
 }
 
-// mounted says that the folder is on another device than its parent.
+// mounted reports whether the folder is on another device than its parent.
 func (s *Folder) mounted() bool {
 	var own, above unix.Stat_t
 	return unix.Lstat(s.dir, &own) == nil && unix.Lstat(filepath.Dir(s.dir), &above) == nil && own.Dev != above.Dev
@@ -139,8 +139,8 @@ func (s *Folder) drop(name string) error {
 	return errors.Join(err, os.Remove(dir))
 }
 
-// removeMount unmounts a volume. A mount that remains keeps its folder from being removed.
-// Nothing below a mount is ever removed.
+// removeMount unmounts a volume and removes its folder. If a mount remains, the folder
+// cannot be removed. Nothing below a mount is ever removed.
 func removeMount(at string) error {
 	for {
 		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); errors.Is(err, unix.EINVAL) {

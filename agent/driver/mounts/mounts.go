@@ -23,7 +23,7 @@ var usable = sync.OnceValue(func() error {
 	return <-done
 })
 
-// ByPath says, for people, what follows if this process cannot mount. "": it can.
+// ByPath explains, for people, the effect if this process cannot mount. "": it can.
 func ByPath() string {
 	if err := Usable(); err != nil {
 		return "volumes are mounted by path, which who owns a folder in it can change: " + err.Error()
@@ -43,8 +43,8 @@ func Separate() error {
 	return nil
 }
 
-// Open opens a folder or file to be mounted. Its path was resolved when it was
-// allowed, so a link in the path was made later and is an error.
+// Open opens a folder or file to be mounted. Its path had no links when it was allowed, so a
+// link in the path was made later and is an error.
 func Open(path string) (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if errors.Is(err, unix.ELOOP) {
@@ -56,10 +56,9 @@ func Open(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Bind mounts an open folder or file at target, with the mounts below it. Read-only
-// holds for all of them, and later mounts of the host are not visible. Linux before
-// 5.12 can make only one mount read-only: there a read-only mount comes without
-// those below it.
+// Bind mounts an open folder or file at target, with the mounts below it. readOnly applies
+// to all of them. Later mounts of the host are not visible. Linux before 5.12 can make only
+// one mount read-only: there a read-only mount does not include the mounts below it.
 func Bind(f *os.File, target string, readOnly bool) error {
 	err := bindTree(f, target, readOnly)
 	if errors.Is(err, unix.ENOSYS) {

@@ -182,7 +182,7 @@ func TestLeftoverFindsMountFolders(t *testing.T) {
 	must(t, other.Drop(run))
 }
 
-// TestChangedSourceIsMountedAgain: the path names another folder by now.
+// TestChangedSourceIsMountedAgain: the path names another folder at the second Put.
 func TestChangedSourceIsMountedAgain(t *testing.T) {
 	alone(t)
 	source, s := t.TempDir()+"/a", NewFolder(t.TempDir())

@@ -8,12 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unseen returns, for people, why the engine that listens at a socket does not see
-// what is mounted here for it: it has its own mount namespace. Unseen mounts a
-// probe now and looks for it through the engine's process, because a copied
-// namespace would show the folder but no later mounts. "": the engine sees it, or
-// that is not known, because the engine does not answer, this process may not look,
-// or systemd listens for the engine.
+// Unseen returns, for people, why the engine that listens at a socket does not see the
+// mounts in this folder: the engine has its own mount namespace. Unseen mounts a probe now
+// and looks for it through the engine's process, because a copied namespace would show the
+// folder but no later mounts. "": the engine sees the mounts, or that is not known, because
+// the engine does not answer, this process may not look, or systemd listens for the engine.
 func (s *Folder) Unseen(socket string) string {
 	pid, err := listener(socket)
 	if err != nil || pid <= 0 || pid == os.Getpid() || Usable() != nil || s.ready() != nil {
@@ -21,7 +20,7 @@ func (s *Folder) Unseen(socket string) string {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	probe := filepath.Join(s.dir, ".probe") // not a run's name, so Sweep drops what a kill left
+	probe := filepath.Join(s.dir, ".probe") // not a run's name, so Sweep removes it after a kill
 	if err := os.Mkdir(probe, 0o700); err != nil && !os.IsExist(err) {
 		return ""
 	}

@@ -56,7 +56,7 @@ func TestUnseen(t *testing.T) {
 	t.Cleanup(s.Close)
 	must(t, s.ready())
 	with, unshared := listening(t, nil), listening(t, &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS})
-	for range 2 { // the probe leaves nothing that the second round would see
+	for range 2 { // the first round must leave no probe for the second one
 		if why := s.Unseen(with); why != "" {
 			t.Errorf("one that shares them: %s", why)
 		}

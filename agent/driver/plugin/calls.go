@@ -15,16 +15,16 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// goneSoon bounds the wait after a broken connection for the reason of the process'
-// end.
+// goneSoon bounds how long a call with a broken connection waits to learn why the process
+// ended.
 const goneSoon = time.Second
 
 // verb is a call of the contract.
 type verb struct {
 	name  string
 	limit time.Duration
-	// patient calls wait for a plugin that does not run, and are repeated if it
-	// ends during the call.
+	// A patient call waits until the plugin runs, and is repeated if the plugin ends during
+	// the call.
 	patient bool
 }
 
@@ -79,8 +79,8 @@ func (d *Driver) explain(ctx, limited context.Context, l *life, v verb, err erro
 	return out
 }
 
-// earlier says whether the deadline of ctx is before that of limited, which was
-// made of ctx.
+// earlier reports whether ctx ends before the verb's own limit. limited is ctx with that
+// limit.
 func earlier(ctx, limited context.Context) bool {
 	a, ok := ctx.Deadline()
 	b, _ := limited.Deadline()
@@ -121,7 +121,7 @@ func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) 
 	req := &nusav1.WaitRunRequest{Id: idToProto(id), Limit: durationpb.New(d.limits.poll)}
 	v := verb{"Wait", d.limits.poll + d.limits.quick, true}
 	for missed := 0; ; {
-		// A plugin that answers at once without an end is asked once a second.
+		// A plugin that returns at once, without an end of the run, is asked once a second.
 		pace := time.NewTimer(min(time.Second, d.limits.poll))
 		r, err := call(ctx, d, v, req, nusav1.DriverClient.Wait)
 		var e *Error

@@ -11,8 +11,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Versions of the contract. A change that the other side must know is a new
-// version. An agent also speaks the version before.
+// Versions of the contract. A change that the other side must know is a new version. An
+// agent also speaks the previous version.
 const (
 	// Newest and Oldest are the versions that this package speaks.
 	Newest = 1

@@ -15,8 +15,8 @@ import (
 type Error struct {
 	// Plugin is the plugin's name, Verb the call of the contract, such as "Start".
 	Plugin, Verb string
-	// Kind is an error of package driver or of package context. nil: the plugin
-	// gave none.
+	// Kind is an error of package driver or of package context. nil: the plugin returned
+	// none of them.
 	Kind error
 	// Text is the plugin's message, or how the plugin ended.
 	Text string
@@ -85,7 +85,7 @@ func errorToProto(err error) error {
 	return status.Error(codes.Unknown, clip(err.Error(), maxMessage))
 }
 
-// optional calls may be missing, as the capabilities say.
+// optional holds the calls that a plugin may lack, if its capabilities say so.
 var optional = map[string]bool{"Exec": true, "Stats": true, "Update": true, "Renew": true}
 
 // readError converts an error of a plugin that answered.

@@ -152,8 +152,8 @@ func (l *liar) Exec(s nusav1.Driver_ExecServer) error {
 	return status.Error(codes.Unimplemented, "unknown method Exec")
 }
 
-// TestFingerprintsOfLiars: the fingerprint of a plugin names its fault and the
-// field, so that an operator sees it and nothing is placed on it.
+// TestFingerprintsOfLiars: the fingerprint of a faulty plugin names the fault and the field,
+// so that an operator can see them, and it is unhealthy, so that no task is placed there.
 func TestFingerprintsOfLiars(t *testing.T) {
 	for name, want := range map[string]string{
 		"quits":            "it does not run: it ended with exit code 3: no licence found",

@@ -39,7 +39,7 @@ type life struct {
 	stdin   io.Closer
 	lines   *lines
 	dir     string // of its socket
-	link    string // a link to dir, for an agent that starts after a kill; "": none
+	link    string // a link to dir, for an agent that starts after this one was killed; "": none
 	// lacks are capabilities that the plugin reports and does not have.
 	lacks []string
 	// gone is closed when the process has ended. Then end says how.
@@ -166,8 +166,7 @@ func (l *life) greet(ctx context.Context, cfg Config, limits limits) error {
 	return l.probe(quick)
 }
 
-// ended says how the process ended, with its last line. Call it after gone is
-// closed.
+// ended says how the process ended, with its last line. Call ended after gone is closed.
 func (l *life) ended() string {
 	if line := l.lines.end(); line != "" {
 		return l.end + ": " + line
@@ -178,9 +177,9 @@ func (l *life) ended() string {
 // never is the id of a run that does not exist.
 var never = &nusav1.RunID{Alloc: "00000000-0000-0000-0000-000000000000", Task: "never", Run: 1}
 
-// probe asks for a run that does not exist: a plugin that knows it would make the
-// agent adopt a run that does not run. It also checks that reported capabilities
-// exist.
+// probe asks for a run that does not exist. If a plugin said that it knows the run, the
+// agent would adopt a run that does not run. probe also checks that the reported
+// capabilities exist.
 func (l *life) probe(ctx context.Context) error {
 	if st, err := l.client.Status(ctx, &nusav1.RunRequest{Id: never}); err == nil {
 		return fmt.Errorf("%w: Status: it returns %s for a run that does not exist", driver.ErrContract, strings.ToLower(st.GetState().String()))

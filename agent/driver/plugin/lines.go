@@ -26,8 +26,8 @@ type lines struct {
 
 	mu      sync.Mutex
 	last    string
-	telling bool // last begins a crash report, whose further lines say less
-	left    int  // lines omitted from the log since the last one in it
+	telling bool // last begins a crash report; its further lines say less
+	left    int  // lines omitted from the log since its last line
 }
 
 func newLines(log *slog.Logger) *lines {
@@ -82,7 +82,7 @@ func (l *lines) flush() {
 	}
 }
 
-// end returns the last line once there are no more.
+// end returns the last line, once the output has ended.
 func (l *lines) end() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

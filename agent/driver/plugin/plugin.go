@@ -58,7 +58,7 @@ var defaults = limits{
 const (
 	// maxMissed health checks in a row may stay unanswered.
 	maxMissed = 2
-	// maxCrashes of a plugin are survived by one call.
+	// maxCrashes is the number of the plugin's crashes that end a call.
 	maxCrashes = 3
 )
 
@@ -74,7 +74,7 @@ type Driver struct {
 
 	mu      sync.Mutex
 	now     *life         // nil: no process runs
-	why     string        // no process runs
+	why     string        // why no process runs
 	changed chan struct{} // closed when now changes
 	print   driver.Fingerprint
 }

@@ -126,8 +126,8 @@ func subject(d *Driver, reopen func(t *testing.T) driver.Driver) drivertest.Subj
 	}
 }
 
-// TestContract runs the suite over a real process and a real socket. One restart in
-// it is a kill -9 of the plugin, the other one of the agent.
+// TestContract runs the suite over a real process and a real socket: with a plugin that
+// crashes, with an agent that restarts, and without the optional calls.
 func TestContract(t *testing.T) {
 	t.Run("plugin crashes", func(t *testing.T) {
 		d := openPlugin(t, "processes", t.TempDir(), defaults)

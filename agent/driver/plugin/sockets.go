@@ -18,9 +18,9 @@ const (
 	elsewhere = "nusa-plugin-"
 )
 
-// makeDir makes the folder of the socket below sockets, or in the temporary folder
-// if its path would be too long. In that case a link below sockets is made first,
-// so that an agent that starts after a kill finds the folder.
+// makeDir makes the folder of the socket below sockets. If the path would be too long, it
+// makes the folder in the temporary folder. In that case it first makes a link below
+// sockets, so that a later agent finds the folder after a kill.
 func (l *life) makeDir(sockets string) (err error) {
 	l.dir, err = os.MkdirTemp(sockets, "")
 	if err != nil || len(l.dir)+1+len(socketName) <= maxSocket {

@@ -108,7 +108,7 @@ func (s *session) send(m *nusav1.RunExecRequest) bool {
 	return s.stream.Send(m) == nil
 }
 
-// input copies the command's input. It ends with the reader or the session.
+// input copies the command's input. It ends when the reader or the session ends.
 func (s *session) input(r io.Reader) {
 	if r != nil {
 		for buf := make([]byte, driver.MaxChunk); ; {

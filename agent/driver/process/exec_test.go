@@ -123,7 +123,7 @@ func TestExecEndsWithTheRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			pid := strings.TrimSpace(string(buf[:n]))
-			// A process that was killed with its reaper waits for another reaper.
+			// A killed process whose reaper died too waits for another reaper.
 			if stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat")); err == nil && !bytes.Contains(stat, []byte(") Z ")) {
 				t.Errorf("process %s is still there: %s", pid, stat)
 			}

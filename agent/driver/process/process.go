@@ -206,8 +206,8 @@ func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) er
 		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		// A supervisor of an earlier agent may be about to begin the run. After
-		// Forbid it never will.
+		// A supervisor of an earlier agent may be about to begin the run. Forbid prevents
+		// that.
 		if _, err := named(id)(supervise.Forbid(ctx, dir, "stopped before it began")); err != nil {
 			return err
 		}

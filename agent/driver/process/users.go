@@ -10,13 +10,13 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// Users are those that the operator allows for processes. The first one is the
-// default. None: the default is the agent's user, and jobs may name every user,
-// root too.
+// Users are the users that the operator allows for processes. The first one is the default.
+// If there are none, the default is the agent's user, and jobs may name every user, root
+// too.
 //
-// A process has the one group of its user given here, and no further groups. A user
-// in the group of an engine's socket, of disks or of sudo is root by that group,
-// and the operator need not know the groups of a user.
+// A process has one group, the one given here for its user, and no further groups. A user
+// in the group of an engine's socket, of disks or of sudo has the rights of root through
+// that group, and the operator need not know the groups of a user.
 type Users []identity
 
 type identity struct {

@@ -94,8 +94,8 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestNoFurtherGroups: a process has only its user's group, and none of the
-// agent's. A user that a job may choose freely has all its groups.
+// TestNoFurtherGroups: if the operator bounds the users, a process has only the group of its
+// user, and none of the agent's groups. Without a bound a process has all groups of its user.
 func TestNoFurtherGroups(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("other users: only as root")
@@ -159,9 +159,8 @@ func TestUnknownUser(t *testing.T) {
 // asUser marks the process of a user in TestUsersWithoutRoot.
 const asUser = "NUSA_TEST_AS_USER"
 
-// TestUsersWithoutRoot: an agent that is not root cannot drop its groups, so a
-// setting that needs that is refused. An accepted setting starts tasks with that
-// group alone.
+// TestUsersWithoutRoot: an agent that is not root cannot drop its groups, so a setting that
+// requires dropping them is refused. An accepted setting starts tasks with that group alone.
 func TestUsersWithoutRoot(t *testing.T) {
 	if want, ok := os.LookupEnv(asUser); ok {
 		u, err := ParseUsers(want, nil)

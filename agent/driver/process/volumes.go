@@ -11,9 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// link makes symbolic links to the volumes in the allocation's folder, on a host
-// where the agent cannot mount. Errors: driver.ErrInvalid if only a mount would do,
-// driver.ErrStart.
+// link makes symbolic links to the volumes in the allocation's folder, on a host where the
+// agent cannot mount. Errors: driver.ErrInvalid if a volume needs a mount, driver.ErrStart.
 func link(t driver.Task, why error) error {
 	for _, v := range t.Volumes {
 		if v.ReadOnly || v.Target != "" {

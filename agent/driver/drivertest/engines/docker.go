@@ -57,7 +57,7 @@ func NewDocker(network *Network, flags ...string) (*Docker, error) {
 // Host returns the engine's address.
 func (d *Docker) Host() string { return "unix://" + filepath.Join(d.Dir, "sock") }
 
-// Start starts the engine, also again, and waits until it answers.
+// Start starts the engine, for the first time or again, and waits until it answers.
 func (d *Docker) Start() error {
 	out, err := log(filepath.Join(d.Dir, "log"))
 	if err != nil {
@@ -114,8 +114,8 @@ func (d *Docker) Stop(sig os.Signal) error {
 	case <-time.After(readyLimit):
 		return fmt.Errorf("dockerd does not end:\n%s", end(filepath.Join(d.Dir, "log")))
 	}
-	// The engine's helper dies with it, but the next engine would take a zombie for
-	// a running helper.
+	// The engine's helper dies with the engine, but the next engine would take a zombie
+	// for a running helper.
 	if pid, err := strconv.Atoi(string(containerd)); err == nil {
 		_, _ = unix.Wait4(pid, nil, 0, nil)
 	}

@@ -25,7 +25,7 @@ const readyLimit = time.Minute
 // Network is a network namespace with its own loopback interface.
 type Network struct{ ns *os.File }
 
-// NewNetwork makes a namespace. It ends with Close and the last process in it.
+// NewNetwork makes a namespace. The namespace ends after Close and after its last process.
 func NewNetwork() (*Network, error) {
 	type made struct {
 		ns  *os.File

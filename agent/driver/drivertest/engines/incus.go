@@ -72,7 +72,7 @@ func NewIncus(network *Network) (*Incus, error) {
 // Socket returns the path of the daemon's socket.
 func (i *Incus) Socket() string { return filepath.Join(i.Dir, "unix.socket") }
 
-// Start starts the daemon, also again, and waits until it answers.
+// Start starts the daemon, for the first time or again, and waits until it answers.
 func (i *Incus) Start() error {
 	out, err := log(filepath.Join(i.Dir, "incusd.log"))
 	if err != nil {
@@ -107,8 +107,8 @@ func (i *Incus) Stop() {
 	_, _ = i.Process.Wait()
 }
 
-// Ask makes a request to the daemon and waits for the operation that it begins. out
-// may be nil.
+// Ask makes a request to the daemon and waits for the operation that the request begins.
+// out may be nil.
 func (i *Incus) Ask(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	contentType := "application/json"

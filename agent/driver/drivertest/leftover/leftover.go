@@ -22,8 +22,8 @@ import (
 // patience bounds the wait until killed processes are gone.
 const patience = time.Minute
 
-// Processes returns the processes that work below a folder or have it in their
-// command line, with that line, except this one.
+// Processes returns the processes, except this one, that work below a folder or have it in
+// their command line. The result includes the command lines.
 func Processes(dir string) map[int]string {
 	out := map[int]string{}
 	entries, _ := os.ReadDir("/proc")
@@ -41,14 +41,14 @@ func Processes(dir string) map[int]string {
 	return out
 }
 
-// Mounts returns the mounts below a folder and the mount folders
-// (agent/driver/mounts) of data folders below it, with their mounts, the innermost
-// first.
+// Mounts returns the mounts below a folder. It includes the mount folders
+// (agent/driver/mounts) of data folders below it, with their mounts. The innermost mount
+// comes first.
 func Mounts(dir string) []string {
 	text, _ := os.ReadFile("/proc/thread-self/mountinfo")
 	var out []string
 	within := []string{dir + "/"}
-	for line := range strings.Lines(string(text)) { // a mount is listed after the one that it is on
+	for line := range strings.Lines(string(text)) { // the list has a mount after the mount that it is on
 		f := strings.Fields(line)
 		if len(f) < 5 {
 			continue
@@ -90,8 +90,8 @@ func End(dir string) error {
 	return errors.Join(errs...)
 }
 
-// Nothing fails the test if a process or mount of a folder is left after the test,
-// and ends it. Call it before anything is started there, so that it runs last.
+// Nothing fails the test if a process or mount of a folder is left after the test, and ends
+// it. Call Nothing before anything is started in the folder, so that its check runs last.
 func Nothing(t testing.TB, dir string) {
 	t.Cleanup(func() {
 		// Processes that were asked to end may take a moment.
@@ -110,8 +110,8 @@ func Nothing(t testing.TB, dir string) {
 // envDir makes a test's executable a watcher of a folder.
 const envDir = "NUSA_TEST_LEFTOVER"
 
-// M is a testing.M whose tests have their temporary folders in a watched folder.
-// What is left below it ends with the tests, even if they are killed.
+// M is a testing.M whose tests have their temporary folders in a watched folder. What the
+// tests leave in the watched folder is ended with them, even if they are killed.
 type M struct{ *testing.M }
 
 // Run runs the tests. In the process that watches them it does not return.
@@ -143,9 +143,8 @@ func (m M) Run() int {
 	return code
 }
 
-// finish ends what is left and removes the folder. It removes nothing while a mount
-// is left, because it would delete the mounted files. code is the result of the
-// tests.
+// finish ends what the tests left and removes the folder. While a mount is left it removes
+// nothing, because it would delete the mounted files. code is the result of the tests.
 func finish(dir string, code int) int {
 	err := End(dir)
 	if left := Mounts(dir); err == nil && len(left) > 0 {
