@@ -24,10 +24,10 @@ type Reports struct {
 	acknowledged link.Position
 }
 
-// NewReports returns reports that are numbered under the store's id. starts is how
-// often the store was opened. The numbers of this start are higher than those of
-// earlier starts, whose removals are unknown, so a master with an older position gets
-// the full set.
+// NewReports returns reports that are numbered under the store's id. starts is how often the
+// store was opened. The numbers of this start are higher than those of earlier starts. The
+// removals of earlier starts are unknown, so a master with an older position gets the full
+// set.
 func NewReports(storeID string, starts uint64) *Reports {
 	r := &Reports{box: link.NewOutbox[*nusav1.AllocReport](storeID, maxTombstones)}
 	r.box.ForgetUpTo(starts << 32)

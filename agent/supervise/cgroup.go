@@ -26,7 +26,7 @@ const cpuPeriod = 100_000
 type cgroup struct {
 	v2   bool
 	dirs []string
-	back []string // v1: the supervisor's own folder for each of dirs
+	back []string // v1: for each of dirs, the supervisor's own folder
 	file *os.File // v2: the folder, for the fork
 }
 
@@ -51,10 +51,10 @@ func LimitsUsable(name string) error {
 	return err
 }
 
-// enterCgroup makes the run's group and makes the next process that this thread
-// starts with attr begin inside it. leave undoes that. Moving a whole process would
-// take the kernel 10 ms or more. On v2 clone has a flag for it; on v1 a single
-// thread that moves itself is fast.
+// enterCgroup makes the run's group. The next process that this thread starts with attr
+// begins inside the group. leave undoes that. Moving a whole process would take the kernel
+// 10 ms or more. On v2 clone has a flag to start a process in a group; on v1 a single thread
+// that moves itself is fast.
 func enterCgroup(l Limits, attr *syscall.SysProcAttr) (c cgroup, err error) {
 	if l.Cgroup == "" {
 		return cgroup{}, nil
@@ -72,8 +72,8 @@ func enterCgroup(l Limits, attr *syscall.SysProcAttr) (c cgroup, err error) {
 	return c, c.enter(attr)
 }
 
-// enter does the same for an existing group. The caller must call leave also after
-// an error.
+// enter does the same as enterCgroup for an existing group. The caller must call leave also
+// after an error.
 func (c *cgroup) enter(attr *syscall.SysProcAttr) (err error) {
 	if len(c.dirs) == 0 {
 		return nil
@@ -150,7 +150,7 @@ func delegate(parent string) error {
 	return nil
 }
 
-// limit writes the limits that differ between two Limits. A new group has none.
+// limit writes the limits of a group that differ between two Limits. A new group has none.
 func (c cgroup) limit(from, to Limits) error {
 	if len(c.dirs) == 0 {
 		return errors.New("the run has no control groups")
@@ -203,7 +203,7 @@ func (c cgroup) leave() {
 	}
 }
 
-// kill kills every process inside, also those outside the process group.
+// kill kills every process in the group, also those outside the process group.
 func (c cgroup) kill() {
 	if len(c.dirs) == 0 {
 		return
@@ -232,8 +232,7 @@ func existing(l Limits) cgroup {
 	return c
 }
 
-// outOfMemory says that the kernel killed a process of the group at the memory
-// limit.
+// outOfMemory reports whether the kernel killed a process of the group at the memory limit.
 func (c cgroup) outOfMemory() bool {
 	if len(c.dirs) == 0 {
 		return false

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestVersion2 checks which files of cgroups v2 are written and read. It does not
-// test a kernel.
+// TestVersion2 checks which files of cgroups v2 are written and read. It uses no real kernel
+// interface.
 func TestVersion2(t *testing.T) {
 	root := t.TempDir()
 	put := func(name, text string) {

@@ -196,15 +196,15 @@ func (s *supervisor) supervise(sock net.Listener) error {
 	return nil
 }
 
-// commandEnd is the end of the command, and why it ended.
+// commandEnd says how and why the command ended.
 type commandEnd struct {
 	status  syscall.WaitStatus
 	cause   driver.Cause
 	message string
 }
 
-// untilExit serves stops, renewals, updates and the lease until the command has ended.
-// The first cause counts.
+// untilExit serves stops, renewals, updates and the lease until the command has ended. The
+// first cause of the end counts.
 func (s *supervisor) untilExit(exited <-chan syscall.WaitStatus, lease *alarm) commandEnd {
 	end := commandEnd{cause: driver.CauseExited}
 	var kill <-chan time.Time
@@ -240,8 +240,8 @@ func (s *supervisor) untilExit(exited <-chan syscall.WaitStatus, lease *alarm) c
 // retryWrite is the pause before a failed write of a record is repeated.
 const retryWrite = time.Second
 
-// writeEnd returns once the end is recorded. Callers wait until then, because a
-// reported end that is later forgotten would be worse than a late one.
+// writeEnd returns once the end is recorded. Callers wait for that, because an end that is
+// reported and then forgotten would be worse than a late one.
 func (s *supervisor) writeEnd() {
 	err := writeRecord(".", s.rec)
 	if err != nil {
@@ -253,7 +253,7 @@ func (s *supervisor) writeEnd() {
 	}
 }
 
-// sayGoodbye sends the answers to the callers that wait for the end.
+// sayGoodbye waits until the callers that wait for the end have their answers.
 func (s *supervisor) sayGoodbye() {
 	answered := make(chan struct{})
 	go func() {
@@ -293,7 +293,7 @@ func (s *supervisor) reap() (<-chan syscall.WaitStatus, <-chan struct{}) {
 			case err == syscall.EINTR:
 			case err != nil:
 				return // ECHILD: no child is left
-			case ws.Stopped(): // a further command whose limits are about to be set
+			case ws.Stopped(): // limits of a further command are about to be set
 			case pid == s.rec.PID:
 				s.extras.close()
 				exited <- ws

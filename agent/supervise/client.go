@@ -63,8 +63,8 @@ func endAbandoned(dir string, rec record) (driver.Status, error) {
 		if st, err := readStat(rec.PID); err == nil && rec.PID > 0 && st.ticks == rec.Ticks {
 			_ = unix.Kill(-rec.Group, unix.SIGKILL)
 		}
-		// The session's number stays in use while one of its processes lives. After
-		// that it may name another session.
+		// The kernel does not reuse the session's number while a process of the session
+		// lives. Later the number may belong to another session.
 		ours := func() bool {
 			st, err := readStat(rec.Session)
 			return err != nil || st.ticks == rec.SessionTicks
@@ -95,9 +95,9 @@ func Begun(ctx context.Context, dir string) (driver.Status, error) {
 	}
 }
 
-// Forbid ends a run that no supervisor has begun, as one that failed to start. A
-// supervisor that comes later finds the record and starts nothing. For a run that
-// was begun it returns the status.
+// Forbid ends a run that no supervisor has begun: the run is recorded as failed to start. A
+// supervisor that comes later finds the record and starts nothing. If the run was begun,
+// Forbid returns its status.
 func Forbid(ctx context.Context, dir, message string) (driver.Status, error) {
 	lock, err := takeLock(dir)
 	if errors.Is(err, ErrSupervised) {
@@ -152,8 +152,8 @@ func ask(ctx context.Context, dir string, req request) (driver.Status, error) {
 		if ctx.Err() != nil {
 			return driver.Status{}, ctx.Err()
 		}
-		// The supervisor closed the connection: it is ending, or was killed. The
-		// lock shows which one a moment later.
+		// The supervisor closed the connection, because it is ending or was killed. A moment
+		// later the lock shows which of the two happened.
 		if err := pace.Wait(ctx); err != nil {
 			return driver.Status{}, err
 		}
@@ -190,9 +190,9 @@ func dial(ctx context.Context, dir string, req request, files ...*os.File) (*net
 	return conn, nil
 }
 
-// openSocket opens the run's socket. It connects by an open file, because a
-// socket's path may have only 108 bytes. A container can put a link in its place,
-// and a request must not reach another supervisor.
+// openSocket opens the run's socket. It connects through an open file, because a socket's
+// path may have only 108 bytes. A container can replace the socket with a link, and a request
+// must not reach another supervisor.
 func openSocket(dir string) (*os.File, error) {
 	folder, err := os.Open(dir)
 	if err != nil {
@@ -248,8 +248,8 @@ func send(conn *net.UnixConn, req request, files []*os.File) error {
 	return err
 }
 
-// Watch calls grown at once, and again when the log of the run in dir may have
-// grown, until the run has ended or grown fails.
+// Watch calls grown at once, and again whenever the log of the run in dir may have grown. It
+// ends when the run has ended or grown fails.
 func Watch(ctx context.Context, dir string, grown func() error) error {
 	for pace := (Pace{}); ; {
 		st, err := Query(dir)

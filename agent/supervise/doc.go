@@ -1,6 +1,6 @@
-// Package supervise is the small process that stands by one task, and the driver's calls
-// to it. The supervisor starts the command, keeps its output and its exit code, enforces
-// its lease, kills all its processes at the end, and outlives the agent. Linux only.
+// Package supervise contains the small process beside each task, and the driver's calls to
+// it. The supervisor starts the command, keeps its output and its exit code, enforces its
+// lease, kills all its processes at the end, and outlives the agent. Linux only.
 //
 //	supervise.go  the supervisor's main function, and the lock of a run
 //	child.go      the command: start, end, kill, reaping

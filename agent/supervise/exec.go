@@ -44,7 +44,7 @@ type extras struct {
 type extra struct {
 	pid    int
 	mark   string
-	exited chan syscall.WaitStatus // has room for the one value
+	exited chan syscall.WaitStatus // buffers the one value
 }
 
 // close makes startExtra refuse further commands.
@@ -100,9 +100,9 @@ func (s *supervisor) handleExec(conn *net.UnixConn, req request, files []*os.Fil
 // startExtra starts a further command like the run's own command: same user,
 // folder, environment and cgroup.
 func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
-	// Only this thread enters the folder and, on v1, the cgroup. It is never
-	// unlocked and ends with this goroutine, after the command has ended: the
-	// command would be killed with the thread.
+	// Only this thread enters the folder and, on v1, the cgroup. The thread is never
+	// unlocked and ends with this goroutine, after the command has ended: if the thread
+	// ended earlier, the command would be killed.
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return nil, err
@@ -154,13 +154,13 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 	x.running[e.pid] = e
 	x.group.Add(1)
 	if err := limitTraced(e.pid, s.spec.Ulimits, s.credential); err != nil {
-		fmt.Fprintln(os.Stderr, "further command:", err) // it was killed
+		fmt.Fprintln(os.Stderr, "further command:", err) // the command was killed
 	}
 	return e, p.Release()
 }
 
-// commandFault returns the exit code of a shell for a command that cannot be
-// started by its own fault.
+// commandFault returns the exit code that a shell would return if a command cannot be started
+// by its own fault.
 func commandFault(name string, err error) error {
 	code := 0
 	switch {
@@ -178,16 +178,15 @@ func commandFault(name string, err error) error {
 	return &driver.CommandError{Code: code, Text: fmt.Sprintf("command %q: %v", name, err)}
 }
 
-// sweep kills the command and all its descendants until none is left. All are
-// descendants of this process, which reaps orphans. The command's own are those of
-// its session, those with its mark, and their descendants. A process that clears
-// its environment, leaves the session and lets its parent die stays until the end
-// of the run.
+// sweep kills the command and all its descendants until none is left. This process reaps
+// orphans, so all of them are its descendants. A process belongs to the command if it is in
+// its session, has its mark, or descends from such a process. A process that clears its
+// environment, leaves the session and lets its parent die stays until the end of the run.
 func (e *extra) sweep() {
 	for {
 		ours := descendants(slices.Collect(processes()), func(st stat) bool { return st.pid == os.Getpid() })
 		own := func(st stat) bool { return st.session == e.pid || marked(st.pid, e.mark) }
-		var found []stat // a shell before the children whose death it would report
+		var found []stat // a shell comes before its children, so that it reports no child's death
 		for _, st := range ours {
 			if own(st) {
 				found = append(found, st)
@@ -275,8 +274,8 @@ func Running(dir string) error {
 	return err
 }
 
-// gone returns why a supervisor did not answer. The end of the run becomes visible
-// a moment after the connection breaks.
+// gone returns why a supervisor did not answer. A run's end becomes visible a moment after
+// the connection breaks.
 func gone(ctx context.Context, dir string, err error) error {
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

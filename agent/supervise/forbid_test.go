@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// TestForbid: the supervisor or the caller of Forbid comes first, and the first one
-// wins.
+// TestForbid: either the supervisor or the caller of Forbid comes first, and the first one
+// decides.
 func TestForbid(t *testing.T) {
 	dir := t.TempDir()
 	st, err := Forbid(t.Context(), dir, "no")

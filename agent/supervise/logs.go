@@ -13,8 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Logs emits the retained output of the run in dir (see driver.Driver). The
-// supervisor tells when a log has grown, and Logs reads the supervisor's files.
+// Logs emits the retained output of the run in dir (see driver.Driver). The supervisor
+// reports when a log has grown, and Logs reads the supervisor's files.
 func Logs(ctx context.Context, dir string, o driver.LogOptions, emit func(driver.LogChunk) error) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -134,15 +134,15 @@ func (t *tail) seek(bytes int64) error {
 	return nil
 }
 
-// seekLines goes to the beginning of the last lines, or to the beginning of the
-// retained output. It reads backward and no further than needed.
+// seekLines goes to the beginning of the last lines, or to the beginning of the retained
+// output. It reads backward, and only as far as needed.
 func (t *tail) seekLines(lines int) error {
 	numbers, err := t.numbers()
 	if err != nil {
 		return err
 	}
 	buf := make([]byte, driver.MaxChunk)
-	last := true // at the very last byte, a line end begins no further line
+	last := true // at the very last byte: a line end there begins no further line
 	for _, n := range slices.Backward(numbers) {
 		f, err := openFile(t.root, t.path(n), os.O_RDONLY)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -193,8 +193,8 @@ func (t *tail) read(ctx context.Context, emit func(driver.LogChunk) error) error
 		if ok, err := t.open(); err != nil || !ok {
 			return err
 		}
-		// A file that has a successor does not grow. This check comes before the
-		// read to the end, or the last bytes could be missed.
+		// A file that has a successor does not grow. Check this before the read to the end,
+		// because otherwise the last bytes could be missed.
 		_, err := t.root.Stat(t.path(t.number + 1))
 		finished := err == nil
 		n, err := t.file.Read(t.buf)
@@ -215,8 +215,8 @@ func (t *tail) read(ctx context.Context, emit func(driver.LogChunk) error) error
 	}
 }
 
-// open opens the present file, or the oldest one if that was removed by a rotation.
-// False: there is none yet.
+// open opens the present file. If a rotation removed that file, it opens the oldest one.
+// False: there is no file yet.
 func (t *tail) open() (bool, error) {
 	if t.file != nil {
 		return true, nil
@@ -230,7 +230,7 @@ func (t *tail) open() (bool, error) {
 		t.number = max(t.number, numbers[0])
 		f, err = openFile(t.root, t.path(t.number), os.O_RDONLY)
 		if err != nil {
-			return false, nil // next time
+			return false, nil // the next call opens the file
 		}
 		t.file = f
 		return true, nil

@@ -11,14 +11,14 @@ const (
 	mostPause  = 250 * time.Millisecond
 )
 
-// Pace spaces the reads of a state for which there is no event, such as the files
-// of a container. The pauses grow with the waiting time, so that polling delays the
-// caller by at most about 3 %, and a state that never comes costs four reads a
-// second. The zero value is ready to use.
+// Pace spaces the reads of a state that has no events, such as the files of a container. The
+// pauses grow with the waiting time. So polling delays the caller by at most about 3 %, and
+// waiting for a state that never comes costs four reads a second. The zero value is ready to
+// use.
 type Pace struct{ began, ended time.Time }
 
-// pause returns the pause before the next read. A caller that did other work for a
-// while begins with short pauses again.
+// pause returns the pause before the next read. After a caller did other work for a while,
+// the pauses are short again.
 func (p *Pace) pause(now time.Time) time.Duration {
 	if now.Sub(p.ended) > mostPause {
 		p.began = now

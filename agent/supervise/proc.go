@@ -17,8 +17,8 @@ import (
 type stat struct {
 	pid, parent, group, session int
 	state                       string
-	ticks                       uint64 // start time since boot
-	// cpu is the time of the process and of its reaped children, in hundredths of a
+	ticks                       uint64 // start time of the process, since boot
+	// cpu is the CPU time of the process and of its reaped children, in hundredths of a
 	// second. reaped is the children's part.
 	cpu, reaped uint64
 }
@@ -68,9 +68,9 @@ func killMatching(match func(stat) bool) (killed []stat) {
 // does not answer.
 const endWait = time.Second
 
-// endMatching kills the matching processes until none is left, without zombies. A
-// killed process takes a moment to end, has no environment to match by then, and
-// may have started others just before.
+// endMatching kills the matching processes until only zombies are left. A killed process
+// takes a moment to end. In that time it has no environment that could match, and it may just
+// have started other processes.
 func endMatching(match func(stat) bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), endWait)
 	defer cancel()
@@ -108,8 +108,8 @@ func processes() iter.Seq[stat] {
 	}
 }
 
-// descendants returns the descendants of the matching processes, without zombies. A
-// matching process is included only below another one.
+// descendants returns the descendants of the matching processes, without zombies. It includes
+// a matching process only if that is a descendant of another matching process.
 func descendants(all []stat, match func(stat) bool) []stat {
 	children := map[int][]stat{}
 	var next, out []stat
@@ -132,8 +132,8 @@ func descendants(all []stat, match func(stat) bool) []stat {
 	return out
 }
 
-// marked says that a process was started with a value of the variable markExec that
-// begins with value. False if its environment cannot be read.
+// marked reports whether the variable markExec of a process begins with value. It returns
+// false if the process' environment cannot be read.
 func marked(pid int, value string) bool {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	return err == nil && strings.Contains("\x00"+string(data), "\x00"+markExec+"="+value)

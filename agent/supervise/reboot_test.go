@@ -12,7 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// bystander returns a process that has the numbers of a record.
+// bystander returns a process with these numbers, which a record may also contain.
 func bystander(t *testing.T) (pid int, ticks uint64) {
 	t.Helper()
 	cmd := exec.Command("sleep", "60")
@@ -30,9 +30,8 @@ func bystander(t *testing.T) (pid int, ticks uint64) {
 	return st.pid, st.ticks
 }
 
-// TestRebootEndsTheRecordedRun: a run has ended after a restart of the host, even
-// if another process has its number, group, session and start time now. That
-// process is not touched.
+// TestRebootEndsTheRecordedRun: after a restart of the host the run has ended, even if another
+// process now has its process id, group, session and start time. That process is not touched.
 func TestRebootEndsTheRecordedRun(t *testing.T) {
 	pid, ticks := bystander(t)
 	for _, c := range []struct {
@@ -47,7 +46,7 @@ func TestRebootEndsTheRecordedRun(t *testing.T) {
 			if err := writeRecord(dir, rec); err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // the end is recorded first, and then read
+			for range 2 { // the first round records the end, the second one reads it
 				st, err := Query(dir)
 				if err != nil || st.State != driver.Ended || st.Cause != c.want || st.ExitCode != 137 || st.Message == "" {
 					t.Errorf("%+v, %v", st, err)
@@ -73,8 +72,8 @@ func TestTornRecordIsAnEnd(t *testing.T) {
 			if err != nil || st.State != driver.Ended || st.Cause != driver.CauseRebooted {
 				t.Errorf("%+v, %v", st, err)
 			}
-			// While the run is supervised its record is valid, whatever the
-			// container writes.
+			// While the run is supervised its record counts as valid, even if the container has
+			// written into the file.
 			box := filepath.Join(t.TempDir(), Box)
 			if err := os.Mkdir(box, 0o700); err != nil {
 				t.Fatal(err)
@@ -89,8 +88,8 @@ func TestTornRecordIsAnEnd(t *testing.T) {
 	}
 }
 
-// TestLastWholeRecordCounts: the last whole line counts, whatever a full disk or a
-// power loss left of other lines.
+// TestLastWholeRecordCounts: the last whole line counts, even if a full disk or a power loss
+// has damaged other lines.
 func TestLastWholeRecordCounts(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, statusFile)

@@ -16,7 +16,7 @@ type rotor struct {
 	number int
 	file   *os.File // nil: not opened yet, or the open failed
 	filled int64
-	// lost counts the bytes that could not be written since the last write, and why
+	// lost counts the bytes that could not be written since the last successful write. why
 	// holds the error.
 	lost  int64
 	cause error
@@ -74,8 +74,8 @@ func (r *rotor) write(p []byte) (written int, err error) {
 	return written, nil
 }
 
-// next opens the next file. It tries a file again that could not be opened, so that
-// older files are not removed without need.
+// next opens the next file. If a file could not be opened, next tries the same file again, so
+// that older files are not removed without need.
 func (r *rotor) next() error {
 	if r.file != nil {
 		r.file.Close()
@@ -106,8 +106,7 @@ func (r *rotor) copyFrom(pipe io.Reader, grown func()) {
 	}
 }
 
-// broadcast wakes any number of waiters. Several notifications in between count as
-// one.
+// broadcast wakes any number of waiters. Several notifications between two waits count as one.
 type broadcast struct {
 	mu     sync.Mutex
 	ch     chan struct{}
@@ -116,8 +115,8 @@ type broadcast struct {
 
 func newBroadcast() *broadcast { return &broadcast{ch: make(chan struct{})} }
 
-// wait returns a channel that is closed at the next notify. False: there will be
-// none.
+// wait returns a channel that is closed at the next notify. False: no further notify will
+// come.
 func (b *broadcast) wait() (<-chan struct{}, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

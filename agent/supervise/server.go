@@ -17,17 +17,17 @@ import (
 
 // request is one line on the run's socket. A connection carries one request.
 type request struct {
-	// Op: "wait" is answered when the run has ended. "stop" asks the run to end and
-	// then waits. "renew" is answered at once. "watch" sends an empty line when the
-	// log has grown, and ends with the run. "exec" is answered when a further
-	// command has ended, and kills the command when the caller closes the
-	// connection. "update" changes the limits.
+	// Op: "wait" is answered when the run has ended. "stop" asks the run to end and then
+	// waits for the end. "renew" is answered at once. "watch" sends an empty line whenever
+	// the log has grown, and ends with the run. "exec" is answered when a further command
+	// has ended; it kills the command when the caller closes the connection. "update"
+	// changes the limits.
 	Op       string        `json:"op"`
 	Grace    time.Duration `json:"grace,omitempty"`
 	Deadline time.Duration `json:"deadline,omitempty"`
 	Limits   Limits        `json:"limits,omitzero"`
 	// Argv of a further command. Its standard input, output and errors come as
-	// descriptors. TTY: they are one terminal, which becomes the command's
+	// descriptors. With TTY all three are one terminal, which becomes the command's
 	// controlling terminal.
 	Argv []string `json:"argv,omitempty"`
 	TTY  bool     `json:"tty,omitempty"`
@@ -42,7 +42,7 @@ type reply struct {
 	Error  string        `json:"error,omitempty"`
 	// NotRunning: the request came after the command's end.
 	NotRunning bool `json:"not_running,omitempty"`
-	// Exit of a further command. With an Error its code is the one of
+	// Exit of a further command. If Error is set, its code is that of
 	// driver.CommandError.
 	Exit driver.ExitStatus `json:"exit,omitzero"`
 }
@@ -173,8 +173,8 @@ func (s *supervisor) handleWait(conn net.Conn) {
 func (s *supervisor) handleWatch(conn net.Conn) {
 	gone := closed(conn)
 	for {
-		// The channel comes before the announcement, so that growth in between
-		// wakes the next round.
+		// Get the channel before the line is sent, so that growth in between wakes the next
+		// round.
 		grown, more := s.grown.wait()
 		if _, err := conn.Write([]byte("\n")); err != nil || !more {
 			return

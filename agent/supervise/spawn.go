@@ -27,15 +27,15 @@ type Spawner struct {
 	closed bool
 }
 
-// NewSpawner returns a spawner that starts supervisors with argv. The first Spawn
-// makes the first spare, so a host without tasks has no such process.
+// NewSpawner returns a spawner that starts supervisors with argv. The first Spawn makes the
+// first spare, so a host without tasks has no spare process.
 func NewSpawner(argv []string) *Spawner { return &Spawner{argv: argv} }
 
 // process is a supervisor that waits for its run.
 type process struct {
 	os    *os.Process
-	in    io.WriteCloser // takes the folder of the run
-	ready *os.File       // gives the one reply
+	in    io.WriteCloser // receives the folder of the run
+	ready *os.File       // sends the one reply
 }
 
 // launch starts a process. The process ends when its input is closed, also when the

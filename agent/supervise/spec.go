@@ -23,14 +23,13 @@ const (
 	statusFile = "status.json"
 	lockFile   = "lock"
 	socketFile = "sock"
-	// logFile takes a supervisor's own messages, which are rare. It is the lock
-	// file, because each file of a task costs the file system work.
+	// logFile receives a supervisor's own messages, which are rare. It is the same file as
+	// the lock, because each additional file of a task takes work of the file system.
 	logFile = lockFile
 )
 
-// Box is the name of a run's folder that a container shares. A container can write
-// anything into it, so nothing in it names a process or a cgroup that the agent
-// would kill.
+// Box is the name of a run's folder that a container shares. A container can write anything
+// into this folder, so the agent never kills a process or cgroup that a file there names.
 const Box = "box"
 
 func shared(dir string) bool { return filepath.Base(dir) == Box }
@@ -80,8 +79,8 @@ type record struct {
 	Session int    `json:"session"`
 	Group   int    `json:"group"`
 	Boot    string `json:"boot"`
-	// Ticks is the start time of the command since Boot. With the process id it
-	// names one process for ever. SessionTicks is the supervisor's.
+	// Ticks is the start time of the command since Boot. Together with the process id it
+	// identifies one process for ever. SessionTicks is the start time of the supervisor.
 	Ticks        uint64 `json:"ticks"`
 	SessionTicks uint64 `json:"session_ticks"`
 }
@@ -150,8 +149,8 @@ func writeRecord(dir string, r record) error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// appendRecord closes the file after an error. The leading line break ends a line
-// that a full disk has cut off before.
+// appendRecord closes the file after an error. The record begins with a line break, which
+// ends a line that a full disk has cut off.
 func appendRecord(f *os.File, r record) error {
 	data, err := json.Marshal(r)
 	if err == nil {
@@ -235,8 +234,8 @@ func readFile(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxJSON))
 }
 
-// errTorn: a file exists and its content is not valid. Files appear as a whole, so
-// only a power loss, or a container, causes that.
+// errTorn: a file exists and its content is not valid. Files appear as a whole, so only a
+// power loss or a container can cause that.
 var errTorn = errors.New("is not whole")
 
 // openFile opens a plain file in the folder of a run. A container can write there:

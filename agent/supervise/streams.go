@@ -42,7 +42,7 @@ func Exec(ctx context.Context, dir string, x driver.Exec) (driver.ExitStatus, er
 	return st, nil
 }
 
-// pair is an end that is read here and the writer of its data.
+// pair is the end that this process reads, and the writer that gets the data.
 type pair struct {
 	from *os.File
 	to   io.Writer
@@ -51,14 +51,14 @@ type pair struct {
 // terminals are both ends of the streams of a further command.
 type terminals struct {
 	child    []*os.File
-	in       *os.File // nil: nothing to write
+	in       *os.File // nil: no input is written
 	out      []pair
-	terminal *os.File // in and out in one
+	terminal *os.File // input and output in one
 	ended    chan struct{}
 	copies   sync.WaitGroup
 }
 
-// openTerminals makes a terminal or pipes. A stream without another end is
+// openTerminals makes a terminal or pipes. A stream that the caller does not give is
 // /dev/null.
 func openTerminals(x driver.Exec) (t *terminals, err error) {
 	t = &terminals{ended: make(chan struct{})}
@@ -72,7 +72,7 @@ func openTerminals(x driver.Exec) (t *terminals, err error) {
 		if err != nil {
 			return t, fmt.Errorf("terminal: %w", err)
 		}
-		// Each file is closed once.
+		// Duplicate the file, so that each descriptor is closed once.
 		for range 2 {
 			fd, err := unix.FcntlInt(slave.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 			if err != nil {
@@ -185,8 +185,8 @@ func (t *terminals) begin(x driver.Exec, cancel context.CancelCauseFunc) {
 	}
 }
 
-// copy copies up to the end of a stream. At a terminal's end the read returns an
-// error. After the command's end a pause without data is also the end.
+// copy copies until the end of a stream. At the end of a terminal the read returns an error.
+// After the command's end a pause without data also counts as the end.
 func (t *terminals) copy(p pair) error {
 	buf := make([]byte, driver.MaxChunk)
 	ended := false

@@ -60,8 +60,8 @@ func inside(dir string) int {
 	runtime.LockOSThread()
 	err := logTo(dir)
 	if err == nil {
-		// An image's own init would do this. If it fails, the interface is up
-		// already or the network is the host's.
+		// An image's own init would bring up the interface. If that fails here, the interface
+		// is up already or the network is the host's.
 		_ = loopbackUp()
 		err = run(dir, nil)
 	}
@@ -118,8 +118,8 @@ func run(dir string, ready *os.File) error {
 	if err := os.Chdir(dir); err != nil {
 		return err
 	}
-	// The lock says that the run is supervised, the record that it was begun.
-	// Together they make sure that a run starts at most once.
+	// The lock shows that the run is supervised, the record that it was begun. Together
+	// they ensure that a run starts at most once.
 	lock, err := takeLock(".")
 	if err != nil {
 		return err

@@ -299,8 +299,8 @@ func TestCommandDiesWithItsSupervisor(t *testing.T) {
 	}
 }
 
-// TestRunStartsOnce: a second supervisor for the same run does nothing, whether the
-// first still runs or has ended.
+// TestRunStartsOnce: a second supervisor for the same run does nothing, while the first one
+// runs and after it has ended.
 func TestRunStartsOnce(t *testing.T) {
 	r := start(t, spec("echo up; sleep 3600"))
 	r.untilOutput()
@@ -310,7 +310,7 @@ func TestRunStartsOnce(t *testing.T) {
 	if _, err := Stop(r.ctx, r.dir, time.Second); err != nil {
 		t.Fatal(err)
 	}
-	_, _ = r.p.Wait() // it holds the lock until its end
+	_, _ = r.p.Wait() // the first supervisor holds the lock until its end
 	p, _, err := newSpawner(t).Spawn(r.ctx, r.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -321,8 +321,8 @@ func TestRunStartsOnce(t *testing.T) {
 	}
 }
 
-// TestSpareTakesTheSecondRun: a waiting process takes the second run. A killed
-// spare costs nothing, and none is left at the end.
+// TestSpareTakesTheSecondRun: a waiting process takes the second run. If the spare was killed,
+// the next run starts nevertheless. No spare is left at the end.
 func TestSpareTakesTheSecondRun(t *testing.T) {
 	s := newSpawner(t)
 	exits := func(code int) {

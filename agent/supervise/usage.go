@@ -11,8 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Usage returns what the run in dir uses now: by its cgroup, and for values that
-// the cgroup lacks the sum over its processes. Errors: driver.ErrNotFound,
+// Usage returns the resources that the run in dir uses now. The values come from its cgroup.
+// Values that the cgroup lacks are sums over the processes. Errors: driver.ErrNotFound,
 // ErrNotRunning.
 func Usage(dir string) (driver.Stats, error) {
 	if err := Running(dir); err != nil {
@@ -40,12 +40,12 @@ func Usage(dir string) (driver.Stats, error) {
 	if s.MemoryBytes <= 0 {
 		s.MemoryBytes = p.MemoryBytes
 	}
-	return s, Running(dir) // a run that ended during the reads gives an error, not half a result
+	return s, Running(dir) // if the run ended during the reads, return an error and not half a result
 }
 
-// sum returns what the processes of a supervisor use, which are all its
-// descendants. An ended process was reaped by its parent, at last by the
-// supervisor, and counts there.
+// sum returns the resources that the processes of a supervisor use. All of them are its
+// descendants. The CPU time of an ended process counts for the parent that reaped it, at last
+// for the supervisor.
 func sum(supervisor int) driver.Stats {
 	s := driver.Stats{MemoryPeakBytes: -1}
 	all := slices.Collect(processes())

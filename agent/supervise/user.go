@@ -16,10 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Credential returns the credential of a user with all its groups. nil: this
-// process has that credential and cannot change it. The user is a name of this host
-// or a number. A group, name or number, may follow and is then the only one:
-// "1000:1000".
+// Credential returns the credential of a user with all its groups. nil: this process has that
+// credential and cannot change it. The user is a name of this host or a number. A group, as
+// name or number, may follow and is then the only group: "1000:1000".
 func Credential(name string) (*syscall.Credential, error) {
 	uid, gid, err := Lookup(name)
 	if err != nil {
@@ -48,8 +47,8 @@ func Credential(name string) (*syscall.Credential, error) {
 	return c, nil
 }
 
-// Lookup returns the number of a user, given like to Credential, and of its one or
-// first group. A number without a name has the group of that number.
+// Lookup returns the number of a user and of the user's first or only group. The user is
+// written as for Credential. The group of a number without a name has the same number.
 func Lookup(name string) (uid, gid uint32, err error) {
 	id, group, hasGroup := strings.Cut(name, ":")
 	u, err := user.LookupId(id)
@@ -90,9 +89,9 @@ var ulimits = map[string]int{
 	"memlock": unix.RLIMIT_MEMLOCK, "nofile": unix.RLIMIT_NOFILE, "nproc": unix.RLIMIT_NPROC, "stack": unix.RLIMIT_STACK,
 }
 
-// setUlimits sets the limits of a process that runs as cred; nil: as this process.
-// The kernel lets a user limit its own processes, so a thread becomes that user for
-// a moment and then ends.
+// setUlimits sets the limits of a process that runs as cred, or as this process if cred is
+// nil. The kernel lets a user limit its own processes, so a thread becomes that user for a
+// moment and then ends.
 func setUlimits(pid int, limits map[string]Ulimit, cred *syscall.Credential) error {
 	done := make(chan error)
 	go func() {
@@ -128,9 +127,9 @@ func prlimit(pid int, limits map[string]Ulimit) error {
 // detachLimit bounds the wait until a traced child stops.
 const detachLimit = 5 * time.Second
 
-// limitTraced sets the limits of a child that this thread started traced. The child
-// is stopped before its first instruction and continues after that. A child without
-// limits was not traced.
+// limitTraced sets the limits of a child that this thread started traced. The child stops
+// before its first instruction and continues after limitTraced. A child without limits was
+// not traced.
 func limitTraced(pid int, limits map[string]Ulimit, cred *syscall.Credential) error {
 	if len(limits) == 0 {
 		return nil

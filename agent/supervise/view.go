@@ -10,13 +10,13 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
 )
 
-// View is the part of the host's files that the command sees, in its own mount
-// namespace. Programs that the command executes gain no rights: the command may
-// have put its own files where a setuid program trusts the host's.
+// View is the part of the host's files that the command sees, in its own mount namespace.
+// Programs that the command executes gain no rights, because a setuid program trusts files of
+// the host that the command may have replaced with its own.
 type View struct {
-	// Hide is a folder of which only Show, folders below it, is visible. "":
-	// nothing is hidden. A user who may pass the folders above Hide may pass those
-	// above Show.
+	// Hide is a folder. Only the folders of Show, which are below Hide, are visible in it.
+	// "": nothing is hidden. A user who may pass the folders above Hide may also pass
+	// those above Show.
 	Hide   string   `json:"hide,omitempty"`
 	Show   []string `json:"show,omitempty"`
 	Mounts []Mount  `json:"mounts,omitempty"`
@@ -72,8 +72,8 @@ func (v *View) enter() (*os.File, error) {
 	return os.Open("/proc/thread-self/ns/mnt")
 }
 
-// enterView puts this thread into an existing view. The thread has its own working
-// folder.
+// enterView puts this thread into an existing view. The thread's working folder no longer
+// changes with that of the process.
 func enterView(ns *os.File) error {
 	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("enter the task's mount namespace: %w", err)

@@ -15,9 +15,9 @@ import (
 
 const bindUsage = "address of all listeners, also advertised; --advertise and a listener's own flag win (default: loopback)"
 
-// applyBind gives the host of --bind to every listener without a flag of its
-// own, which keeps its default port, and advertises that host. Call it when the
-// flags have their final values.
+// applyBind gives the host of --bind to every listener without a flag of its own, and
+// advertises that host. The listeners keep their default ports. Call applyBind when the flags
+// have their final values.
 func applyBind(flags *pflag.FlagSet) error {
 	host, err := bindHost(flags)
 	if err != nil || host == "" {
@@ -73,7 +73,7 @@ func isListener(f *pflag.Flag) bool { return strings.HasSuffix(f.Name, "-addr") 
 
 func withHost(host, address string) string {
 	_, port, err := net.SplitHostPort(address)
-	if err != nil { // turned off
+	if err != nil { // the listener is turned off
 		return address
 	}
 	return net.JoinHostPort(host, port)
@@ -108,9 +108,9 @@ func isLoopback(address string) bool {
 // peerFlags are the flags that name other servers of a federation.
 var peerFlags = []string{"join", "global", "etcd-endpoints", "etcd-initial-cluster"}
 
-// loopbackWarning says that a server joins servers on other machines, which
-// cannot reach this one: its listeners are on loopback. It is "" otherwise. An
-// agent has no listener that others call.
+// loopbackWarning returns a warning if a server joins servers on other machines that cannot
+// reach it, because it listens on loopback only. Otherwise it returns "". An agent has no
+// listener that others call.
 func loopbackWarning(flags *pflag.FlagSet) string {
 	reachable := flags.Lookup("grpc-addr") == nil
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -136,8 +136,8 @@ func loopbackWarning(flags *pflag.FlagSet) string {
 	return ""
 }
 
-// warnLoopback writes the warning to the log and, for a person who starts the
-// role by hand, to standard error.
+// warnLoopback writes the warning to the log. It also writes the warning to standard error,
+// for a person who starts the role by hand.
 func warnLoopback(logger *slog.Logger, stderr io.Writer, text string) {
 	if text == "" {
 		return

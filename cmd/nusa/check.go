@@ -76,7 +76,7 @@ func checkFlag(flags *pflag.FlagSet, f *pflag.Flag) error {
 		}
 		for _, item := range named {
 			if !slices.Contains([]string{"join", "global", "servers", "etcd-endpoints"}, f.Name) {
-				break // not of addresses
+				break // the flag does not hold addresses
 			}
 			if err := hostPort(f.Name, item); err != nil {
 				return err
@@ -101,7 +101,7 @@ func pluginNames(flags *pflag.FlagSet, flag string) error {
 	return nil
 }
 
-// hostPort refuses an address that cannot be listened at or connected to.
+// hostPort refuses an address at which no program can listen or to which none can connect.
 func hostPort(flag, address string) error {
 	bare := address
 	if _, rest, url := strings.Cut(address, "://"); url {

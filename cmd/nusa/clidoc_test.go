@@ -19,7 +19,7 @@ const cliPage = "../../docs/cli.md"
 // TestCLIPageIsCurrent: docs/cli.md is generated from the commands. After a
 // change of a command, run: go test ./cmd/nusa -run CLIPage -update
 func TestCLIPageIsCurrent(t *testing.T) {
-	for _, variable := range os.Environ() { // defaults of flags
+	for _, variable := range os.Environ() { // variables would change the defaults of flags
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "NUSA_") {
 			t.Setenv(name, "")
 		}
@@ -100,8 +100,8 @@ func commandsBelow(cmd *cobra.Command) []*cobra.Command {
 	return out
 }
 
-// sharedFlags are the flags of every command that calls a server. The noun job
-// has all of them.
+// sharedFlags are the flags of every command that calls a server. All of them are in the noun
+// job.
 func sharedFlags(root *cobra.Command) *pflag.FlagSet {
 	job, _, err := root.Find([]string{"job"})
 	if err != nil {

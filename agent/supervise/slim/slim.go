@@ -11,13 +11,13 @@ import (
 // Name of the file.
 const Name = "nusa-supervise"
 
-// mode of the file. In a container root is not the file's owner. On the host the
-// folder is private.
+// mode of the file. In a container root is not the file's owner, so others may execute the
+// file. On the host its folder is private.
 const mode = 0o755
 
-// Argv writes the executable into a folder, unless it is there, and returns the
-// command line of a supervisor. An error: the build has no such executable, or it
-// cannot be started from there. Then the caller uses `nusa supervise`.
+// Argv writes the executable into a folder, unless the folder has it already, and returns the
+// command line of a supervisor. An error: the build has no such executable, or it cannot be
+// started in that folder. Then the caller uses `nusa supervise`.
 func Argv(dir string) ([]string, error) { return argv(executable, dir) }
 
 func argv(executable []byte, dir string) ([]string, error) {

@@ -1,4 +1,4 @@
-// Package bench is `nusa bench`: the flags of the benchmarks.
+// Package bench implements `nusa bench`: the flags of the benchmarks.
 //
 //	bench.go              the command and what its subcommands share
 //	region_command.go     nusa bench region

@@ -122,7 +122,7 @@ func helpCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			of.InitDefaultHelpFlag() // not there before a command is run
+			of.InitDefaultHelpFlag() // cobra adds the help flag only when a command runs
 			return cli.HelpOrUnknown(of, rest)
 		},
 	}

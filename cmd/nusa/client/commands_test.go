@@ -36,9 +36,9 @@ var (
 	build   = regexp.MustCompile(`\(go[^)]*\)`)
 )
 
-// TestCommands runs the lines of testdata/commands.txt that start with "$ " and
-// compares their output: "2> " is standard error, "= " the exit code. A word in
-// {} is a job file of that name on standard input.
+// TestCommands runs the lines of testdata/commands.txt that start with "$ " and compares their
+// output: "2> " is standard error, "= " the exit code. A word in {} stands for a job file of
+// that name on standard input.
 func TestCommands(t *testing.T) {
 	script, err := os.ReadFile("testdata/commands.txt")
 	if err != nil {
@@ -215,7 +215,7 @@ func TestInterruptedWaitSaysThatTheJobContinues(t *testing.T) {
 	}
 }
 
-// cancelOn cancels when a text is written.
+// cancelOn is a writer that cancels when it receives a text.
 type cancelOn struct {
 	text   string
 	cancel func()
@@ -229,7 +229,7 @@ func (c *cancelOn) Write(p []byte) (int, error) {
 }
 
 // TestLogsOfSeveralInstancesAreBounded: the logs of several instances are bounded unless a flag
-// says how much is shown. Those of one instance are not.
+// says how much is shown. The logs of one instance are not bounded.
 func TestLogsOfSeveralInstancesAreBounded(t *testing.T) {
 	f := newFake(t)
 	for line, want := range map[string]int32{
@@ -257,7 +257,7 @@ func TestLogsOfSeveralInstancesAreBounded(t *testing.T) {
 func TestLogsAreOpenedAtTheSameTime(t *testing.T) {
 	f := newFake(t)
 	f.readers = new(sync.WaitGroup)
-	f.readers.Add(3) // who opens one after the other never gets an answer
+	f.readers.Add(3) // a client that opens the logs one after the other never gets an answer
 	out, errOut, code := f.run(context.Background(), "", "job", "logs", "many", "--stdout", "--addr", f.addr)
 	if want := "cache[0] one\ncache[0] two\nweb[0]   one\nweb[0]   two\nweb[1]   one\nweb[1]   two\n"; out != want || code != 0 {
 		t.Errorf("exit code %d, %s\n%s", code, errOut, out)

@@ -1,7 +1,6 @@
-// Package client is the command tree of everything that talks to a running
-// federation. A command is a noun and a verb; its errors are one line that says
-// what to do next, and -o json|yaml prints data in its form on the wire. The client
-// decides nothing: it shows what the servers returned.
+// Package client is the command tree for a running federation. A command is a noun and a
+// verb. Its errors are one line that says what to do next. -o json|yaml prints data in its
+// form on the wire. The client decides nothing: it shows what the servers returned.
 //
 //   - client.go: Root, Commands, and Execute, which prints errors and returns the
 //     exit code

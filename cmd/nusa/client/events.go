@@ -46,9 +46,9 @@ begin now.`,
 	return c
 }
 
-// foreignToken is a token that no server knows, so that a server reports a gap:
-// it is used after a connection without any event, because the events until the
-// next connection are unknown.
+// foreignToken is a token that no server knows, so that a server reports a gap. It is used
+// after a connection without any event, because nothing is known about the events until the
+// next connection.
 const foreignToken = "none-0"
 
 // followEvents prints one stream until it ends, and stores the token of the

@@ -19,7 +19,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestExecPassesInputOn: standard input arrives whole, and so does the output.
+// TestExecPassesInputOn: standard input and output arrive as a whole.
 func TestExecPassesInputOn(t *testing.T) {
 	f := newFake(t)
 	want := strings.Repeat("0123456789abcde\n", 10_000)
@@ -29,9 +29,9 @@ func TestExecPassesInputOn(t *testing.T) {
 	}
 }
 
-// TestExecPassesTheTerminalOn: keys are sent as they are, including Ctrl-C. The size of
-// the terminal is sent at the start and at each change. The terminal's mode is
-// restored at the end.
+// TestExecPassesTheTerminalOn: keys are sent unchanged, including Ctrl-C. The size of the
+// terminal is sent at the start and at each change. The terminal's mode is restored at the
+// end.
 func TestExecPassesTheTerminalOn(t *testing.T) {
 	f := newFake(t)
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -92,7 +92,7 @@ func TestExecPassesTheTerminalOn(t *testing.T) {
 	}
 }
 
-// seen stores the output and calls a function when a text appears in it.
+// seen stores the output and calls a function when the output contains a text.
 type seen struct {
 	mu    sync.Mutex
 	text  bytes.Buffer

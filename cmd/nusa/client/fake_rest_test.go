@@ -19,7 +19,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// The services of the fake besides Jobs.
+// The services of the fake server besides Jobs.
 
 type allocServer struct {
 	nusav1.UnimplementedAllocationsServer
@@ -34,13 +34,13 @@ func (f allocServer) List(_ context.Context, r *nusav1.ListAllocationsRequest) (
 	switch r.GetJob().GetName() {
 	case "nothing":
 		return nil, rpcerr.NotFound(rpcerr.KindJob, cli.RefName(r.GetJob()), "job "+cli.RefName(r.GetJob())+" does not exist")
-	case "cut": // what runs in tokyo cannot be seen
+	case "cut": // tokyo's allocations cannot be seen
 		silent := []*nusav1.PartialError{{Region: "tokyo", Message: "is not connected"}}
 		return &nusav1.ListAllocationsResponse{Errors: silent}, nil
 	case "halfcut":
 		silent := []*nusav1.PartialError{{Region: "tokyo", Message: "is not connected"}}
 		return &nusav1.ListAllocationsResponse{Allocations: sample.ManyAllocs(), Errors: silent}, nil
-	case "broken": // web[1] has failed, and so had web[0] before it was replaced
+	case "broken": // web[1] has failed; web[0] had failed before it was replaced
 		all := sample.ManyAllocs()
 		for i, state := range []nusav1.AllocState{3, 5, 5, 3} {
 			all[i].Job, all[i].State, all[i].JobVersion = "broken", state, int64(1+i%3)
@@ -221,7 +221,7 @@ func (f nodeServer) Drain(_ context.Context, r *nusav1.DrainNodeRequest) (*nusav
 	return f.as(n, r.GetId()), nil
 }
 
-// as returns a node in the state that its name says.
+// as returns a node in the state that its name describes.
 func (f nodeServer) as(n *nusav1.Node, name string) *nusav1.Node {
 	n.Name = name
 	switch name {
@@ -258,7 +258,7 @@ type eventServer struct {
 func (f eventServer) Watch(r *nusav1.WatchEventsRequest, s grpc.ServerStreamingServer[nusav1.Event]) error {
 	f.note(r)
 	switch r.GetRegion() + r.GetToken() {
-	case "quiet": // its master ends before anything happens
+	case "quiet": // the master ends before an event happens
 		return status.Error(codes.Unavailable, "this server stops")
 	case "quietnone-0":
 		_ = s.Send(&nusav1.Event{Token: "e-7", Reset_: true})

@@ -19,8 +19,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// fake is a server with fixed responses. The name of a job decides what happens
-// to it.
+// fake is a server with fixed responses. They depend on the name of the job.
 type fake struct {
 	nusav1.UnimplementedJobsServer
 	nusav1.UnimplementedSystemServer
@@ -29,16 +28,16 @@ type fake struct {
 	breaks  int             // submits of the job "flaky" whose connection is lost
 	stored  *nusav1.JobSpec // of the job "stored"
 	drop    func()          // breaks every connection
-	island  string          // the region that it is a server of
+	island  string          // the region of this fake server
 }
 
-// notes is what all services of the fake share.
+// notes holds the state that all services of the fake share.
 type notes struct {
 	addr       string
-	mu         sync.Mutex             // of requests, and of fake.breaks
-	federation *nusav1.MatrixResponse // answered in pages of 100 rows, if there
-	asRegion   bool                   // answers as a region's server where it can
-	readers    *sync.WaitGroup        // Logs answers once all of these have come, if there
+	mu         sync.Mutex             // guards requests and fake.breaks
+	federation *nusav1.MatrixResponse // returned in pages of 100 rows, if not nil
+	asRegion   bool                   // answers as a region's server if possible
+	readers    *sync.WaitGroup        // if not nil, Logs answers once all these readers have come
 	requests   []proto.Message
 }
 
@@ -125,8 +124,8 @@ func (f *fake) run(ctx context.Context, stdin string, args ...string) (out, errO
 	return o.String(), e.String(), code
 }
 
-// breaking reports whether the connection of this submit breaks: every one but
-// the last attempt's.
+// breaking reports whether the connection of this submit breaks. Only the connection of the
+// last attempt does not break.
 func (f *fake) breaking() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -243,8 +242,8 @@ func (f *fake) Watch(r *nusav1.GetJobRequest, s grpc.ServerStreamingServer[nusav
 		taken.Reverted = &nusav1.Reverted{Version: 2, To: 1, Why: "version 2 failed: 1 of 2 instances failed"}
 		return send(starting, taken)
 	case "shrunk":
-		// Older regional servers count surplus instances as running, newer ones
-		// as stopping.
+		// Older regional servers count surplus instances as running, newer servers as
+		// stopping.
 		surplus := jobIn(name, 2, nusav1.JobState_JOB_STATE_RUNNING, &nusav1.InstanceCounts{Running: 4})
 		leaving := jobIn(name, 2, nusav1.JobState_JOB_STATE_STARTING, &nusav1.InstanceCounts{Running: 2, Stopping: 2})
 		leaving.Status.Message = "2 instances are being stopped"
@@ -280,7 +279,7 @@ func (f *fake) Plan(_ context.Context, r *nusav1.PlanRequest) (*nusav1.PlanRespo
 	stopped := &nusav1.DiffLine{Field: "stopped", Old: "true"}
 	switch r.GetSpec().GetName() {
 	case "fresh":
-		// As servers do: with every default.
+		// Fill in every default, as servers do.
 		job.Default(r.GetSpec())
 		p.Revision, p.Diff = 0, job.Diff(nil, r.GetSpec())
 	case "stopped":

@@ -47,7 +47,7 @@ func (f topologyServer) Matrix(_ context.Context, r *nusav1.MatrixRequest) (*nus
 	return m, nil
 }
 
-// pageOf returns a hundred rows of a matrix.
+// pageOf returns the page of a hundred rows that follows a region.
 func pageOf(m *nusav1.MatrixResponse, after string) *nusav1.MatrixResponse {
 	out := &nusav1.MatrixResponse{Regions: m.GetRegions()}
 	rows, last := 0, ""

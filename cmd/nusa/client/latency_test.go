@@ -57,14 +57,14 @@ func TestPagedMatrixShowsAllRegions(t *testing.T) {
 	}
 }
 
-// TestCSVIsReadBack: the written table can be read back, without values that were not
+// TestCSVIsReadBack: the written table can be read again. It lacks the values that were not
 // measured.
 func TestCSVIsReadBack(t *testing.T) {
 	f := newFake(t)
 	for _, c := range []struct {
 		args    string
 		blanks  int
-		p50, gp string // of japaneast to southeastasia, and of eastus to japaneast
+		p50, gp string // the edges japaneast to southeastasia, and eastus to japaneast
 	}{
 		{"latency -o csv", 5, "68.4ms", ""},
 		{"latency -o csv -p 99", 5, "82.08ms", ""},

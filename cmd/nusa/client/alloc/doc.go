@@ -1,5 +1,5 @@
-// Package alloc has the commands of nusa alloc: look at instances, stop them,
-// read their logs, run commands in them. The logs are those of job logs too.
+// Package alloc has the commands of nusa alloc: list and show instances, stop them, read their
+// logs, run commands in them. It also has job logs, which shows the same logs.
 //
 //   - command.go: the noun
 //   - find.go: the allocations that an argument names

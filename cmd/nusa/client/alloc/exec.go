@@ -99,7 +99,7 @@ func runExec(c *cli.Session, start *nusav1.ExecRequest_Start, input bool) error 
 		return err
 	}
 	x := &execSession{stream: stream}
-	// A failed send returns EOF; the receiver below returns the cause.
+	// A failed send returns EOF; the receiver returns the cause.
 	if err := x.send(&nusav1.ExecRequest{Start: start}); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -112,7 +112,7 @@ func runExec(c *cli.Session, start *nusav1.ExecRequest_Start, input bool) error 
 		defer x.followSize(screen)()
 	}
 	if input {
-		go x.copyInput(in) // a read of the keyboard cannot be broken off: ends with the process
+		go x.copyInput(in) // a read of the keyboard cannot be interrupted, so it ends with the process
 	} else {
 		_ = x.send(&nusav1.ExecRequest{StdinClose: true})
 	}

@@ -25,7 +25,7 @@ import (
 const instanceHelp = instanceNames + `
 JOB when that has one instance, JOB/GROUP, JOB/GROUP/INDEX.`
 
-// instanceNames is the beginning of that text, and of the one for commands that
+// instanceNames is the beginning of instanceHelp, and of the help text for commands that
 // accept several instances.
 const instanceNames = `An instance is named by its allocation's id, or the beginning of the id, or by its job:`
 
@@ -55,8 +55,8 @@ func (n target) String() string {
 	return strings.Join(parts, "/")
 }
 
-// readings returns what an argument may mean, the likeliest first:
-// JOB/GROUP/INDEX without a namespace, and with one.
+// readings returns the possible meanings of an argument, the likeliest first: JOB/GROUP/INDEX
+// without a namespace, and with a namespace.
 func readings(c *cli.Session, arg string) ([]target, error) {
 	path := arg
 	if m := indexed.FindStringSubmatch(arg); m != nil {
@@ -90,10 +90,10 @@ func readings(c *cli.Session, arg string) ([]target, error) {
 	return out, nil
 }
 
-// findAllocs returns the allocations that an argument names: the latest of each
-// instance, sorted by instance. Allocations that have ended are returned only
-// when none is alive, when one instance is named, or with ended: then also
-// those of instances that ended by themselves.
+// findAllocs returns the allocations that an argument names: the latest of each instance,
+// sorted by instance. It returns ended allocations in three cases: none is alive, the
+// argument names one instance, or ended is true. With ended it also returns those of
+// instances that ended by themselves.
 func findAllocs(ctx context.Context, c *cli.Session, arg string, ended bool) ([]*nusav1.Allocation, target, error) {
 	var noID error
 	if idLike.MatchString(arg) {
@@ -190,10 +190,9 @@ func listAllocs(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, all boo
 	return c.Allocs().List(ctx, &nusav1.ListAllocationsRequest{Job: ref, All: all, Limit: maxListed})
 }
 
-// withEnded returns the living allocations, and those that have ended of
-// instances without a later version or a younger living allocation. While
-// others live, stopped allocations are left out: their instances no longer
-// exist.
+// withEnded returns the live allocations and ended ones. An ended allocation is left out if
+// its instance has a later version or a younger live allocation. Stopped allocations are left
+// out while any allocation lives, because their instances no longer exist.
 func withEnded(live, all []*nusav1.Allocation) []*nusav1.Allocation {
 	type instance struct {
 		group string

@@ -125,9 +125,8 @@ func Write(w *term.Screen, allocs []*nusav1.Allocation, jobs bool) {
 	t.Write(w)
 }
 
-// exitText says how the tasks of an ended allocation ended: "0" when all exit
-// codes are 0, else the others by task, such as "init=3 side=signal 9". It is
-// "" before the end.
+// exitText says how the tasks of an ended allocation ended: "0" when all exit codes are 0,
+// else the other exit codes by task, such as "init=3 side=signal 9". It is "" before the end.
 func exitText(a *nusav1.Allocation) string {
 	if a.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE {
 		return ""
@@ -170,7 +169,7 @@ func nodeOf(a *nusav1.Allocation) string {
 	return term.ShortID(a.GetNodeId())
 }
 
-// stateText is the state of an allocation; "stopping" while it is to stop.
+// stateText is the state of an allocation, or "stopping" if it has not yet stopped as ordered.
 func stateText(a *nusav1.Allocation) string {
 	if a.GetDesired() == nusav1.AllocDesired_ALLOC_DESIRED_STOP && a.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE {
 		return "stopping"
@@ -178,7 +177,7 @@ func stateText(a *nusav1.Allocation) string {
 	return term.Word(a.GetState())
 }
 
-// stateNow is the state, and for how long the node has not confirmed it.
+// stateNow is the state, and since when the node is silent.
 func stateNow(w *term.Screen, a *nusav1.Allocation) string {
 	now := w.State(stateText(a))
 	if a.GetNodeSilent() != nil {

@@ -16,8 +16,8 @@ type logPrinter struct {
 	mu sync.Mutex
 }
 
-// to returns the writers of a task's two streams. They write bytes as they
-// arrive, or lines after head, or records, once turn is closed (nil: at once).
+// to returns the writers of a task's two streams. They write bytes as they arrive, or whole
+// lines after head, or records. Lines and records wait until turn is closed (nil: no wait).
 func (p *logPrinter) to(t logged, head string, turn <-chan struct{}) [2]io.Writer {
 	plain := [2]io.Writer{p.Out, p.Cmd.ErrOrStderr()}
 	if p.Output == "table" && head == "" {
@@ -52,10 +52,10 @@ func (p *logPrinter) record(t logged, stream string, line []byte) error {
 	return err
 }
 
-// lineWriter passes whole lines on, and at the end an unfinished one.
+// lineWriter emits whole lines. At the end it also emits an unfinished line.
 type lineWriter struct {
-	mu   *sync.Mutex     // of what emit writes to
-	turn <-chan struct{} // closed when lines may be passed on; nil = at once
+	mu   *sync.Mutex     // guards the output of emit
+	turn <-chan struct{} // closed when lines may be emitted; nil = at once
 	emit func(line []byte) error
 	rest []byte
 }
@@ -84,7 +84,7 @@ func (w *lineWriter) flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.rest) > 0 {
-		_ = w.emit(w.rest) // the reader has gone
+		_ = w.emit(w.rest) // an error: the reader has gone
 		w.rest = nil
 	}
 }

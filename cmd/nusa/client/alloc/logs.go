@@ -24,8 +24,8 @@ const (
 	// sequence: each takes several round trips to its region before the first
 	// byte.
 	readAhead = 8
-	// tailOfEach is how many lines of each stream are shown of several
-	// instances, unless a flag says otherwise.
+	// tailOfEach is how many lines of each stream are shown if an argument names several
+	// instances, unless a flag sets the number.
 	tailOfEach = 10
 	// maxLine is the number of bytes after which an unfinished line is written.
 	maxLine = 64 << 10
@@ -96,8 +96,8 @@ type logged struct {
 	task  string
 }
 
-// showLogs shows the logs of the tasks that an argument names. bounded means
-// that a flag says how much of each.
+// showLogs shows the logs of the tasks that an argument names. bounded means that a flag sets
+// how much of each log is shown.
 func showLogs(c *cli.Session, arg string, o logOptions, bounded bool) error {
 	ctx, cancel := c.WithTimeout()
 	all, n, err := findAllocs(ctx, c, arg, !o.follow)
@@ -128,8 +128,8 @@ func showLogs(c *cli.Session, arg string, o logOptions, bounded bool) error {
 	return showLogsOfAll(c, tasks, o, p)
 }
 
-// showLogsOfAll shows several tasks: as output arrives with --follow, else in
-// sequence, while the next tasks are opened.
+// showLogsOfAll shows several tasks. With --follow it shows output as it arrives. Otherwise it
+// shows one task after the other and opens the next tasks in the meantime.
 func showLogsOfAll(c *cli.Session, tasks []logged, o logOptions, p *logPrinter) error {
 	var group errgroup.Group
 	if !o.follow {
@@ -138,19 +138,19 @@ func showLogsOfAll(c *cli.Session, tasks []logged, o logOptions, p *logPrinter) 
 	heads := headsOf(tasks)
 	width := len(slices.MaxFunc(heads, func(a, b string) int { return cmp.Compare(len(a), len(b)) }))
 	failed := false
-	turn := make(chan struct{}) // closed when it is a task's turn to be shown
+	turn := make(chan struct{}) // closed when the next task may be shown
 	close(turn)
 	for i, t := range tasks {
 		mine, next := turn, make(chan struct{})
 		if o.follow {
-			next = turn // it is everyone's
+			next = turn // all tasks are shown at once
 		}
 		turn = next
 		out := p.to(t, fmt.Sprintf("%-*s ", width, heads[i]), mine)
 		group.Go(func() error {
 			if !o.follow {
 				defer close(next)
-				defer func() { <-mine }() // what has nothing to show waits, too
+				defer func() { <-mine }() // a task without output waits for its turn, too
 			}
 			if err := copyLogs(c.Ctx, c, t, o, out); err != nil {
 				<-mine
@@ -162,15 +162,15 @@ func showLogsOfAll(c *cli.Session, tasks []logged, o logOptions, p *logPrinter) 
 			return nil
 		})
 	}
-	_ = group.Wait() // each has printed its error
+	_ = group.Wait() // each task has printed its error
 	if failed {
 		return &cli.ExitError{Code: cli.ExitFail}
 	}
 	return nil
 }
 
-// headsOf returns the beginning of each task's lines: the instance, and what
-// else distinguishes the task from the others.
+// headsOf returns the beginning of each task's lines: the instance, and the node or the task
+// if tasks would otherwise have equal heads.
 func headsOf(tasks []logged) []string {
 	several, places := map[string]bool{}, map[string]map[string]bool{}
 	for _, t := range tasks {

@@ -17,10 +17,9 @@ import (
 )
 
 const (
-	// maxStats is the most instances whose use is asked for: each is one call
-	// to its node.
+	// maxStats is the most instances that are measured: each is one call to its node.
 	maxStats = 500
-	// statsAtOnce is the number of such calls at a time.
+	// statsAtOnce is the number of concurrent calls to nodes.
 	statsAtOnce = 16
 )
 
@@ -54,8 +53,8 @@ JOB and JOB/GROUP are all of their instances, JOB/GROUP/INDEX is one.`,
 	}
 }
 
-// allocUsage is what an allocation uses, or why that is unknown. alloc is nil
-// when only one is shown.
+// allocUsage holds the resources that an allocation uses, or why they are unknown. alloc is
+// nil when only one allocation is shown.
 type allocUsage struct {
 	alloc *nusav1.Allocation
 	stats *nusav1.AllocationStats
@@ -78,7 +77,7 @@ func showStatsOfAll(ctx context.Context, c *cli.Session, all []*nusav1.Allocatio
 			return nil
 		})
 	}
-	_ = asked.Wait() // each keeps its error
+	_ = asked.Wait() // each call stores its error
 	if c.Output == "table" {
 		writeStats(c.Screen(), rows)
 	}

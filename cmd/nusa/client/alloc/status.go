@@ -53,9 +53,8 @@ func writeAlloc(w *term.Screen, a *nusav1.Allocation) {
 	}
 }
 
-// reasonText says why an allocation is in its state. An allocation whose task
-// fails to start again and again stays in the state starting: the reason is
-// then that of the task.
+// reasonText says why an allocation is in its state. An allocation whose task fails to start
+// again and again stays in the state starting: then the reason of its task is shown.
 func reasonText(a *nusav1.Allocation) string {
 	if text := term.Why(a.GetReason(), a.GetMessage()); text != "" || a.GetState() > nusav1.AllocState_ALLOC_STATE_STARTING {
 		return text

@@ -1,5 +1,5 @@
-// Package cli is what the commands of the client share: their flags, one call of
-// a command, and what they print when something is wrong.
+// Package cli has the parts that the commands of the client share: flags, one call of a
+// command, and messages about errors.
 //
 //   - settings.go: Settings, the flags of all commands of one noun
 //   - session.go: Session, one call of a command: connection, context, output
@@ -11,6 +11,6 @@
 //   - program.go: the name of this binary in hints
 //   - exit.go: exit codes
 //   - errors.go: errors of calls as lines that say what to do
-//   - hint.go: the name that was perhaps meant
+//   - hint.go: suggests a name that is similar to a mistyped one
 //   - resume.go: streams that continue after a broken connection
 package cli

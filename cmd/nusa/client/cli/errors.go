@@ -69,7 +69,7 @@ func (c *Session) Explain(err error) error {
 	if err == nil || !ok {
 		return err
 	}
-	// A status inside another error: the text around the status must stay.
+	// The error wraps a status: the text around the status must stay.
 	if st.Code() == codes.Unknown || errors.As(err, new(*ExitError)) {
 		return err
 	}
@@ -109,8 +109,8 @@ func (c *Session) unavailable(err error, message string) string {
 	return message + ": try again in a few seconds"
 }
 
-// unreachedAdvice says what to do when no server is at the address: nusa dev
-// listens at the default address only.
+// unreachedAdvice says what to do when no server is at the address. It suggests nusa dev only
+// for the default address, because nusa dev listens only there.
 func (s *Settings) unreachedAdvice() string {
 	if s.Addr == DefaultAddr {
 		return fmt.Sprintf("start `%s dev`, or name a server with --addr or NUSA_ADDR", s.Program)
@@ -118,8 +118,8 @@ func (s *Settings) unreachedAdvice() string {
 	return "does a server listen there, for gRPC? set --addr or NUSA_ADDR to one that does"
 }
 
-// dialProblem says in short why a connection could not be made. nil means that
-// something took the connection and does not speak gRPC.
+// dialProblem says briefly why a connection could not be made. nil means that a program
+// accepted the connection but does not speak gRPC.
 func dialProblem(err error) string {
 	var name *net.DNSError
 	var timeout interface{ Timeout() bool }

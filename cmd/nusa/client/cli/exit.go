@@ -8,15 +8,13 @@ const (
 	ExitFail    = 1
 	ExitWaiting = 2 // accepted, but not placed or not healthy in time
 	ExitFailed  = 3 // accepted, and it has failed: waiting longer changes nothing
-	ExitUnknown = 2 // perhaps accepted: 1 would promise that nothing was changed
+	ExitUnknown = 2 // perhaps accepted; 1 would mean that nothing was changed
 )
 
-// ErrorCodeKey is the annotation of a command with the exit code of its errors,
-// where that is not 1.
+// ErrorCodeKey is the annotation of a command whose errors have an exit code other than 1.
 const ErrorCodeKey = "nusa-error-code"
 
-// ExitError ends the process with a code. Err is nil when everything was
-// printed.
+// ExitError ends the process with a code. Err is nil when the messages were printed already.
 type ExitError struct {
 	Code int
 	Err  error

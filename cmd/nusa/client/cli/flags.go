@@ -14,8 +14,8 @@ import (
 // Day is a duration that package time has no constant for.
 const Day = 24 * time.Hour
 
-// durationType is the type of such flags: FlagError leaves their errors as they
-// are, because these name the value.
+// durationType is the type of flags with a DurationValue. FlagError leaves the errors of these
+// flags as they are, because they name the value.
 const durationType = "span"
 
 // DurationValue is the value of a flag: a duration with a unit, which may be d
@@ -25,8 +25,8 @@ type DurationValue struct {
 	check func(time.Duration) error
 }
 
-// NewDuration returns the value of a flag that sets to. check refuses durations;
-// the value stands before its error.
+// NewDuration returns the value of a flag that sets the duration to. check refuses durations.
+// Its errors follow the value that the user typed.
 func NewDuration(to *time.Duration, check func(time.Duration) error) *DurationValue {
 	return &DurationValue{to: to, check: check}
 }

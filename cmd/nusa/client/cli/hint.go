@@ -11,15 +11,14 @@ import (
 )
 
 const (
-	// hintTimeout bounds the search for the name that was perhaps meant: the error
-	// itself is known already.
+	// hintTimeout bounds the search for a similar name, because the error itself is known already.
 	hintTimeout = 2 * time.Second
 	// hintPages bounds how many pages of a list are searched.
 	hintPages = 5
 )
 
-// hint adds to the error of a job or a node that does not exist the name that was
-// perhaps meant, or the command that lists the names.
+// hint adds a suggestion to the error of a job or a node that does not exist: a similar name,
+// or the command that lists the names.
 func hint(c *Session, err error) error {
 	kind, name, ok := rpcerr.Missing(err)
 	if !ok {
@@ -39,8 +38,8 @@ func hint(c *Session, err error) error {
 	return rpcerr.NotFound(kind, name, text)
 }
 
-// suggestion is the end of an error: a likely name, or else the command that
-// lists all.
+// suggestion is the end of an error: a likely name, or otherwise the command that lists all
+// names.
 func suggestion(c *Session, name, list, what string) string {
 	if name != "" {
 		return ", did you mean " + name + "?"
@@ -48,8 +47,8 @@ func suggestion(c *Session, name, list, what string) string {
 	return fmt.Sprintf(": `%s %s` shows %s", c.Program, list, what)
 }
 
-// nearJob is a job with the wanted name elsewhere, or else with a name that a few
-// letters make of it, as an argument.
+// nearJob returns a similar job, as an argument: one with the same name elsewhere, or
+// otherwise one whose name differs in a few letters.
 func nearJob(ctx context.Context, c *Session, wanted string) string {
 	best, least := "", suggest.Limit(wanted)+1
 	token := ""
@@ -73,7 +72,7 @@ func nearJob(ctx context.Context, c *Session, wanted string) string {
 	return best
 }
 
-// nearNode is the name of a node that a few letters make of the wanted one.
+// nearNode returns the name of a node that differs from the wanted name in a few letters.
 func nearNode(ctx context.Context, c *Session, wanted string) string {
 	resp, err := c.Nodes().List(ctx, &nusav1.ListNodesRequest{Region: c.Region})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job/doc"
 )
 
-// Print prints a message in the form of -o; show writes the form for people.
+// Print prints a message in the format of -o; show writes the format for people.
 func (c *Session) Print(m proto.Message, show func(w *term.Screen)) error {
 	if c.Output == "table" {
 		show(c.Screen())
@@ -51,8 +51,8 @@ func (c *Session) PrintLine(m proto.Message, show func(w *term.Screen)) error {
 	return c.Print(m, show)
 }
 
-// MessageTree converts a message. It parses the output of protojson, which
-// changes its blanks from build to build on purpose.
+// MessageTree converts a message. It parses the output of protojson, because that output
+// deliberately has different blanks in different builds.
 func MessageTree(m proto.Message) (*doc.Node, error) {
 	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err != nil {
@@ -65,7 +65,7 @@ func MessageTree(m proto.Message) (*doc.Node, error) {
 	return docs[0], nil
 }
 
-// Screen returns where this command prints for people, with the present time.
+// Screen returns the command's output for people, with the present time.
 func (c *Session) Screen() *term.Screen {
 	w := &term.Screen{Writer: c.Out, Palette: c.Style, Now: time.Now(), Program: c.Program}
 	if c.Terminal {

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// ProgramName is the name of this binary in hints: its path when it was called
-// by a path, because it may not be in $PATH.
+// ProgramName is the name of this binary in hints. It is a path when the binary was called by
+// a path, because the binary may not be in $PATH.
 func ProgramName(arg0 string) string {
 	if strings.ContainsRune(arg0, '/') {
 		return arg0
@@ -15,7 +15,7 @@ func ProgramName(arg0 string) string {
 	return "nusa"
 }
 
-// SetProgram makes help texts and hints use that name.
+// SetProgram makes help texts and hints use the name of this binary.
 func SetProgram(root *cobra.Command, name string) {
 	if name == root.Name() {
 		return
@@ -43,7 +43,7 @@ func SetProgram(root *cobra.Command, name string) {
 // Program returns the name of the binary for a command's hints.
 func Program(cmd *cobra.Command) string { return cmd.Root().CommandPath() }
 
-// WithProgram replaces "nusa" by that name in a server's hint.
+// WithProgram replaces "nusa" in a server's hint by the name of this binary.
 func WithProgram(text, name string) string {
 	return strings.ReplaceAll(text, " nusa job ", " "+name+" job ")
 }

@@ -14,10 +14,9 @@ import (
 // RetryPause is the pause before a broken stream or a lost submit is tried again.
 const RetryPause = 300 * time.Millisecond
 
-// Follow calls follow, one stream after the other, until a stream ends by itself
-// or the user interrupts: a broken connection is followed by another. follow
-// continues where the stream before ended, and calls answered at each message.
-// A server that was never reached is an error.
+// Follow calls follow repeatedly, until a stream ends by itself or the user interrupts. After
+// a broken connection it calls follow again. follow continues where the previous stream ended,
+// and calls answered at each message. It is an error if no server was ever reached.
 func Follow(c *Session, follow func(answered func()) error) error {
 	reached, warned := false, false
 	for {

@@ -22,7 +22,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Session is one call of a command: its connection, and where it prints.
+// Session is one call of a command: its connection and its output.
 type Session struct {
 	*Settings
 	Cmd  *cobra.Command
@@ -32,8 +32,8 @@ type Session struct {
 	// Terminal means that Out is a terminal, where lines may be overwritten.
 	Terminal bool
 	Style    term.Palette
-	// WantedJob is the job that the command is about: when that job does not exist,
-	// the error names one that was perhaps meant.
+	// WantedJob is the job that the command names. If that job does not exist, the error
+	// suggests a similar name.
 	WantedJob *nusav1.JobRef
 	// dialer knows why there is no connection.
 	dialer *rpcerr.Dialer
@@ -67,7 +67,7 @@ func withDefaultPort(addr string) string {
 	return addr
 }
 
-// noticeAfter is how long a call may take before a line says what it waits for.
+// noticeAfter is the time after which a line says which server a call waits for.
 const noticeAfter = time.Second
 
 // WithTimeout returns the context of one call. On a terminal a slow call prints
@@ -86,8 +86,8 @@ func (c *Session) WithTimeout() (context.Context, context.CancelFunc) {
 // Interrupted reports whether the user ended the command.
 func (c *Session) Interrupted() bool { return errors.Is(c.Ctx.Err(), context.Canceled) }
 
-// RegionOf is the region of a regional server, whose own jobs are NAME@REGION;
-// "" for a global server, and when the server does not answer.
+// RegionOf returns the region of a regional server, whose own jobs are named NAME@REGION. It
+// returns "" for a global server, and when the server does not answer.
 func (c *Session) RegionOf(ctx context.Context) string {
 	info, err := nusav1.NewSystemClient(c.Conn).Info(ctx, &nusav1.InfoRequest{})
 	if err != nil || info.GetRole() != "regional" {
@@ -103,8 +103,7 @@ func PrintWarnings(c *Session, all []string) {
 	}
 }
 
-// NamespaceFlag is the flag for further commands, when it was given to this
-// one.
+// NamespaceFlag is the flag for suggested commands, if this command was given the flag.
 func (c *Session) NamespaceFlag() string {
 	if f := c.Cmd.Flag("namespace"); f != nil && f.Changed {
 		return " -n " + c.Namespace
@@ -112,7 +111,7 @@ func (c *Session) NamespaceFlag() string {
 	return ""
 }
 
-// Jobs is the client of the service Jobs; the methods below are those of the others.
+// Jobs is the client of the service Jobs; the methods below return the other clients.
 func (c *Session) Jobs() nusav1.JobsClient { return nusav1.NewJobsClient(c.Conn) }
 
 func (c *Session) Allocs() nusav1.AllocationsClient { return nusav1.NewAllocationsClient(c.Conn) }
@@ -133,7 +132,7 @@ func (c *Session) Warn(format string, args ...any) {
 // Printf prints to standard output.
 func (c *Session) Printf(format string, args ...any) { fmt.Fprintf(c.Out, format, args...) }
 
-// Incomplete is the end of "nothing found" when some regions did not answer.
+// Incomplete follows "nothing found" when some regions did not answer.
 func Incomplete(errs []*nusav1.PartialError) string {
 	if len(errs) == 0 {
 		return ""

@@ -32,13 +32,11 @@ type Settings struct {
 	Timeout   time.Duration
 	// Program is the name of this binary in hints.
 	Program string
-	// Master is the region whose master is called; "" when the address was
-	// given.
+	// Master is the region whose master is called; "" when the user gave an address.
 	Master string
 }
 
-// Bind adds the flags to a noun, for all of its verbs. more are further values
-// of --output.
+// Bind adds the flags to a noun, for all of its verbs. more are additional values of --output.
 func (s *Settings) Bind(cmd *cobra.Command, more ...string) {
 	formats := append([]string{"table", "json", "yaml"}, more...)
 	f := cmd.PersistentFlags()
@@ -64,7 +62,7 @@ func (s *Settings) BindNamespace(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVarP(&s.Namespace, "namespace", "n", envOr("NUSA_NAMESPACE", ""), "namespace of jobs (NUSA_NAMESPACE, else "+job.DefaultNamespace+"; lists: else every one)")
 }
 
-// BindRegion adds --region to one verb. Its meaning differs from verb to verb.
+// BindRegion adds --region to one verb. The meaning of --region differs between verbs.
 func (s *Settings) BindRegion(cmd *cobra.Command, usage string) {
 	cmd.Flags().StringVar(&s.Region, "region", envOr("NUSA_REGION", ""), usage+" (NUSA_REGION)")
 }

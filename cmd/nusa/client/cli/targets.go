@@ -8,7 +8,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// MaxNamed is the most names that an error lists.
+// MaxNamed is the greatest number of names that an error lists.
 const MaxNamed = 8
 
 // Ref reads NAME, NAMESPACE/NAME or NAME@REGION. A NotFound error of the
@@ -39,7 +39,7 @@ func refOf(namespace, name, region, arg string, own bool) (*nusav1.JobRef, error
 // RefName is the full name of a job.
 func RefName(r *nusav1.JobRef) string { return JobName(r.GetNamespace(), r.GetName(), r.GetRegion()) }
 
-// RefArg is the name of a job in a further command.
+// RefArg is the name of a job in a suggested command.
 func RefArg(ref *nusav1.JobRef) string {
 	name := ref.GetName()
 	if ref.GetRegion() != "" {
@@ -51,8 +51,8 @@ func RefArg(ref *nusav1.JobRef) string {
 	return name
 }
 
-// FileArg is the name of a file in a further command: standard input cannot be
-// read again.
+// FileArg is the name of a file in a suggested command. Standard input cannot be read again,
+// so it becomes "FILE".
 func FileArg(name string) string {
 	if name == "-" {
 		return "FILE"
@@ -60,7 +60,7 @@ func FileArg(name string) string {
 	return name
 }
 
-// NamespaceOf is the namespace of a spec, which may leave the default out.
+// NamespaceOf is the namespace of a spec: the default one if the spec has none.
 func NamespaceOf(spec *nusav1.JobSpec) string {
 	if ns := spec.GetNamespace(); ns != "" {
 		return ns

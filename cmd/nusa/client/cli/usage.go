@@ -17,14 +17,14 @@ func Noun(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// HelpOrUnknown runs a command that only has sub-commands: it prints the help,
-// or refuses an argument, which names no sub-command.
+// HelpOrUnknown runs a command that only has sub-commands. It prints the help. An argument is
+// an error, because it names no sub-command.
 func HelpOrUnknown(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
 	if cmd.SuggestionsMinimumDistance == 0 {
-		cmd.SuggestionsMinimumDistance = 2 // letters, as cobra does for its own errors
+		cmd.SuggestionsMinimumDistance = 2 // cobra uses the same distance for its own errors
 	}
 	hint := fmt.Sprintf(": see %s --help", cmd.CommandPath())
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
@@ -38,12 +38,11 @@ func HelpOrUnknown(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q of %s%s", args[0], cmd.CommandPath(), hint)
 }
 
-// insteadKey begins the annotations that hold what to type in place of a
-// command that does not exist.
+// insteadKey begins the annotations that suggest a command for one that does not exist.
 const insteadKey = "nusa-instead-of-"
 
-// Instead makes the error about an unknown command of one of the names suggest
-// line, which is without "nusa".
+// Instead adds a suggestion: if the user types one of the names as a command, the error
+// suggests line. line does not begin with "nusa".
 func Instead(cmd *cobra.Command, line string, names ...string) {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -74,7 +73,7 @@ func UnknownCommand(root *cobra.Command, args []string) error {
 			flag = cmd.PersistentFlags().ShorthandLookup(name)
 		}
 		if flag != nil && flag.NoOptDefVal == "" {
-			i++ // its value
+			i++ // skip the flag's value
 		}
 	}
 	return nil

@@ -41,14 +41,14 @@ func SinceFlag(c *cobra.Command, to *time.Duration, usage string) {
 	}), "since", usage+", such as 30m, 24h or 7d")
 }
 
-// Request is for the time span that ends now.
+// Request returns a request for the time span that ends now.
 func Request(kind, region, key string, since time.Duration) *nusav1.HistoryRequest {
 	now := time.Now()
 	return &nusav1.HistoryRequest{Kind: kind, Region: region, Key: key, From: timestamppb.New(now.Add(-since)), To: timestamppb.New(now)}
 }
 
-// Show requests series and writes them: a single one with all fields, several
-// in one line each with the given fields.
+// Show requests series and writes them: a single series with all fields, several series in one
+// line each with the given fields.
 func Show(c *cli.Session, req *nusav1.HistoryRequest, since time.Duration, columns []string) error {
 	ctx, cancel := c.WithTimeout()
 	defer cancel()
@@ -69,8 +69,8 @@ func Show(c *cli.Session, req *nusav1.HistoryRequest, since time.Duration, colum
 	})
 }
 
-// flagOfKey names the flag in problems with the field "key", which users never
-// type.
+// flagOfKey names the flag in problems with the field "key", because users do not type that
+// field.
 func flagOfKey(c *cli.Session, kind string, err error) error {
 	problems := rpcerr.Problems(err)
 	for _, p := range problems {

@@ -34,7 +34,7 @@ func nameOf(s *nusav1.HistorySeries) string {
 	return s.GetKey()
 }
 
-// timeSpan says over what time a series goes, and at what interval.
+// timeSpan describes the time and the interval of a series.
 func timeSpan(w *term.Screen, s *nusav1.HistorySeries) string {
 	points := 0
 	for _, f := range s.GetFields() {
@@ -102,8 +102,7 @@ func spark(f *nusav1.HistoryField, width int) string {
 	return series.Sparkline(values, width, noise)
 }
 
-// sparkRoom is the width of sparklines beside columns that take figures columns
-// of the screen.
+// sparkRoom is the width of sparklines. figures is the width of the other columns.
 func sparkRoom(w *term.Screen, figures int) int {
 	if w.Width <= 0 {
 		return sparkWidth
@@ -136,8 +135,8 @@ func writeSeries(w *term.Screen, s *nusav1.HistorySeries) {
 	writeTrends(w, s, "")
 }
 
-// writeAllSeries draws the first of the fields over time, and writes the means
-// of the others.
+// writeAllSeries draws the first of the fields over time, and writes the means of the other
+// fields.
 func writeAllSeries(w *term.Screen, all []*nusav1.HistorySeries, columns []string) {
 	first := all[0]
 	title := first.GetKind() + "s in " + first.GetRegion()
@@ -214,8 +213,8 @@ func unitOf(name string) func(float64) string {
 	return term.Number
 }
 
-// writeTrends writes when something runs out, or why that is unknown. of
-// precedes each line.
+// writeTrends writes when a resource will run out, or why that is unknown. Each line begins
+// with of.
 func writeTrends(w *term.Screen, s *nusav1.HistorySeries, of string) {
 	if len(s.GetTrends()) > 0 {
 		fmt.Fprintln(w)

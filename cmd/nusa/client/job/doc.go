@@ -1,5 +1,4 @@
-// Package job has the commands of nusa job: submit jobs, see where they run and
-// why.
+// Package job has the commands of nusa job: submit jobs, and show where they run and why.
 //
 //   - command.go: the noun
 //   - file.go: job files, and job validate
@@ -14,7 +13,7 @@
 //   - pending.go: why instances wait
 //   - rollout.go: an update that goes from region to region
 //   - totals.go: counts of all groups
-//   - list.go: job list
+//   - near.go: whether round trips are within their bounds
 //   - explain.go: job explain
 //   - near.go: how bounds of round trips are now
 //   - export.go: job export

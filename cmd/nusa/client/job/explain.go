@@ -53,8 +53,8 @@ a third better. Batch jobs, system jobs and colocated groups do not move.
 	return c
 }
 
-// decidedText says when the decision was made. An explanation without an age
-// was computed for this request.
+// decidedText says when the decision was made. An explanation without an age was computed for
+// this request.
 func decidedText(e *nusav1.Explanation) string {
 	switch {
 	case len(e.GetGroups()) == 0:
@@ -106,14 +106,14 @@ func writeExplanation(w *term.Screen, e *nusav1.Explanation) {
 	}
 }
 
-// writeRemedy says what change would make one more instance fit.
+// writeRemedy writes which change would make one more instance fit.
 func writeRemedy(w *term.Screen, g *nusav1.GroupExplanation) {
 	if g.GetRemedy() != "" {
 		fmt.Fprintf(w, "  %s\n", term.OneLine(g.GetRemedy()))
 	}
 }
 
-// verdict is the verdict about a region or a node.
+// verdict is why the regions or nodes of these names were chosen or refused.
 type verdict struct {
 	names   []string
 	taken   int32

@@ -99,9 +99,8 @@ func (f *jobSource) locate(err error) error {
 	return job.Locate(f.data, f.name, problems)
 }
 
-// readJob parses a file. --namespace sets the namespace of a file without one.
-// A different namespace in the file is an error, so that neither of them is
-// silently ignored.
+// readJob parses a file. --namespace sets the namespace of a file that names none. A different
+// namespace in the file is an error, so that neither of them is silently ignored.
 func readJob(cmd *cobra.Command, file, namespace string) (*jobSource, error) {
 	data, err := cli.ReadFile(cmd, file)
 	if err != nil {

@@ -25,7 +25,7 @@ func pending(j *nusav1.Job) string {
 			switch {
 			case p.GetMessage() == "":
 			case p.GetReason() == nusav1.Reason_REASON_BACKOFF:
-				text = term.OneLine(p.GetMessage()) // what failed last
+				text = term.OneLine(p.GetMessage()) // the latest failure
 			case p.GetReason() == nusav1.Reason_REASON_NOT_HEALTHY_YET:
 				text = term.Why(p.GetReason(), p.GetMessage())
 			case missingDriver(p, j.GetSpec().GetGroups()[name]) != "":
@@ -45,8 +45,8 @@ func pending(j *nusav1.Job) string {
 	return strings.Join(parts, "; ")
 }
 
-// missingDriver is the driver without which instances of a group wait; "" when
-// they wait for something else, or the group asks for several drivers.
+// missingDriver is the driver that no node has and that instances of a group wait for. It is
+// "" when they wait for something else, or when the group needs several drivers.
 func missingDriver(p *nusav1.CountedReason, group *nusav1.Group) string {
 	if p.GetReason() != nusav1.Reason_REASON_DRIVER_MISSING {
 		return ""

@@ -91,8 +91,8 @@ const (
 // stopped.
 const stoppedField = "stopped"
 
-// addStartToPlan adds to a region's plan a line that plans of the global tier
-// have: the stored job is stopped, so that a submit starts it again.
+// addStartToPlan adds a line to a region's plan: the stored job is stopped, so a submit starts
+// it again. Plans of the global tier already have that line.
 func addStartToPlan(ctx context.Context, c *cli.Session, spec *nusav1.JobSpec, region string, plan *nusav1.PlanResponse) error {
 	isLine := func(d *nusav1.DiffLine) bool { return d.GetField() == stoppedField }
 	if region == "" || plan.GetRevision() == 0 || slices.ContainsFunc(plan.GetDiff(), isLine) {

@@ -17,7 +17,7 @@ import (
 type planHeader struct {
 	name, submit string
 	written      map[string]bool
-	// warnings are those that do not follow from the file alone.
+	// warnings do not include those that follow from the file alone.
 	warnings []string
 	// orderNote says why regions wait for one another.
 	orderNote string
@@ -83,7 +83,7 @@ func writePlan(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
 	}
 	warnings := p.GetWarnings()
 	if len(p.GetDiff()) == 0 {
-		warnings = of.warnings // the rest was said when it was submitted
+		warnings = of.warnings // the submit of this version has shown the other warnings
 	}
 	for _, warning := range warnings {
 		fmt.Fprintf(w, "%s%s\n", w.Wait("warning: "), cli.WithProgram(term.OneLine(warning), w.Program))
@@ -135,7 +135,7 @@ func groupOf(e *nusav1.Explanation, group string) *nusav1.GroupExplanation {
 func refusals(e *nusav1.Explanation, group string) string {
 	g := groupOf(e, group)
 	if len(g.GetPending()) > 0 {
-		return ":" // each on a line of its own
+		return ":" // each reason is on a line of its own
 	}
 	counts := map[nusav1.Reason]int{}
 	for _, r := range g.GetRegions() {

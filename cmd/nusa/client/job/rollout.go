@@ -12,18 +12,18 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// regionsShown is the most regions of each kind that a line names.
+// regionsShown is how many regions of each kind a line names at most.
 const regionsShown = 5
 
-// rolloutLine says how far a version has come that goes from region to region:
-// "version 3: done in nagoya; now in kobe; not yet in osaka, tokyo". It is ""
-// for jobs in one region, and when no update is under way.
+// rolloutLine describes an update that goes from region to region: "version 3: done in nagoya;
+// now in kobe; not yet in osaka, tokyo". It is "" for jobs in one region, and when no update
+// is in progress.
 func rolloutLine(j *nusav1.Job) string {
 	if j.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH || j.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPING {
 		return ""
 	}
 	const done, now, failed, notYet = "done in", "now in", "failed in", "not yet in"
-	order := []string{done, failed, now, notYet} // a later one counts more
+	order := []string{done, failed, now, notYet} // a later one has priority
 	at, rolls := map[string]int{}, false
 	for _, g := range j.GetStatus().GetGroups() {
 		for _, s := range g.GetSlots() {
@@ -70,8 +70,8 @@ func waitsForRegion(s *nusav1.Slot) bool {
 	return s.GetMessage() != "" && s.GetReason() == nusav1.Reason_REASON_UNSPECIFIED && !beingRemoved(s)
 }
 
-// orderNote says which limit makes the regions of a plan wait for one another;
-// "" when none waits.
+// orderNote names the limit that makes the regions of a plan wait for each other; "" when no
+// region waits.
 func orderNote(p *nusav1.PlanResponse, spec *nusav1.JobSpec) string {
 	full := proto.CloneOf(spec)
 	job.Default(full)

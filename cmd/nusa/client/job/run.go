@@ -111,9 +111,9 @@ func (r *submission) run(c *cli.Session, args []string) error {
 	return f.wait()
 }
 
-// submit stores the job. A broken connection is followed by another attempt
-// with the same idempotency key. Without any response it is unknown whether the
-// job was accepted, and the error says so.
+// submit stores the job. After a broken connection it tries again with the same idempotency
+// key. If no response arrives, it is unknown whether the job was accepted, and the error says
+// so.
 func (r *submission) submit(c *cli.Session, ref *nusav1.JobRef, spec *nusav1.JobSpec) (*nusav1.SubmitResponse, error) {
 	c.Timeout = min(r.timeout, cli.DefaultTimeout)
 	ctx, cancel := c.WithTimeout()
@@ -130,7 +130,7 @@ func (r *submission) submit(c *cli.Session, ref *nusav1.JobRef, spec *nusav1.Job
 		case err == nil:
 			return resp, nil
 		case !sent && c.Conn.GetState() == connectivity.Connecting:
-			return nil, err // it never left
+			return nil, err // the request was never sent
 		case code == codes.DeadlineExceeded, code == codes.Canceled:
 			return nil, r.unknown(c, ref, err)
 		case cli.ConnectionLost(err):
@@ -167,8 +167,8 @@ func (r *submission) unknown(c *cli.Session, ref *nusav1.JobRef, err error) erro
 	return &cli.ExitError{Code: cli.ExitUnknown, Err: fmt.Errorf("%s: %s may have been accepted: see %s job status %s; %s", what, cli.RefName(ref), c.Program, cli.RefArg(ref), retry)}
 }
 
-// submitWarnings returns the warnings of a response without the notes about the
-// spec, which servers of earlier versions send among them.
+// submitWarnings returns the warnings of a response without the notes about the spec. Servers
+// of earlier versions send the notes as warnings.
 func submitWarnings(warnings []string, spec *nusav1.JobSpec) []string {
 	full := proto.CloneOf(spec)
 	job.Default(full)

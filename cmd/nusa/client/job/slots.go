@@ -25,7 +25,7 @@ func writeSlots(w *term.Screen, j *nusav1.Job, groups []string) {
 	t.Write(w)
 }
 
-// beingRemoved reports whether the region is to give the slot up.
+// beingRemoved reports whether the region must give the slot up.
 func beingRemoved(s *nusav1.Slot) bool {
 	return s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_STOP || s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_REVOKE
 }
@@ -41,8 +41,8 @@ func slotState(s *nusav1.Slot) string {
 	return state
 }
 
-// slotName is web[0-5], or web[3] for one instance. The one slot of a system
-// group in a region stands for an instance on each of its nodes.
+// slotName is web[0-5], or web[3] for one instance. A system group has one slot in each
+// region, with an instance on every node.
 func slotName(s *nusav1.Slot, everyNode bool) string {
 	switch {
 	case everyNode:
@@ -60,8 +60,8 @@ func everyNode(spec *nusav1.JobSpec, group string) bool {
 	return spec.GetType() == nusav1.JobType_JOB_TYPE_SYSTEM && g != nil && g.Count == nil
 }
 
-// writeSystemNote explains the numbers of a system job's instances where it runs
-// in several regions.
+// writeSystemNote explains the numbers of a system job's instances if the job runs in several
+// regions.
 func writeSystemNote(w *term.Screen, j *nusav1.Job) {
 	if j.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_SYSTEM {
 		return

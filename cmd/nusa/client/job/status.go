@@ -127,9 +127,9 @@ func writeStatus(w *term.Screen, j *nusav1.Job) {
 	writeSlots(w, j, names)
 }
 
-// headline is a job's state in one line. The message of a job ends with the first
-// reason why instances wait, which the table of reasons shows: with such a table
-// the line only counts.
+// headline is a job's state in one line. A job's message ends with the first reason why
+// instances wait. If the table of reasons is shown, the line only counts instances, because
+// the table has the reasons.
 func headline(s *nusav1.JobStatus) string {
 	sum, _ := totalsOf(s)
 	switch {

@@ -44,8 +44,7 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 	return c
 }
 
-// writeStopped says what the stop does. It depends on the state before the
-// stop.
+// writeStopped describes the effect of the stop, which depends on the state before the stop.
 func writeStopped(c *cli.Session, w io.Writer, ref *nusav1.JobRef, was *nusav1.Job, revision int64, purge bool) {
 	if how := endedText(was); how != "" {
 		then := ""
@@ -59,7 +58,7 @@ func writeStopped(c *cli.Session, w io.Writer, ref *nusav1.JobRef, was *nusav1.J
 		return
 	}
 	same := was.GetStopped() && was.GetRevision() == revision
-	over := was.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPED && (same || purge) // else it was run again since
+	over := was.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPED && (same || purge) // otherwise the job was run again after that state
 	is, then, follow := "stopping", "", fmt.Sprintf("; follow it with: %s job status %s", c.Program, cli.RefArg(ref))
 	if purge {
 		then = " and is deleted when everything has stopped"
@@ -73,7 +72,7 @@ func writeStopped(c *cli.Session, w io.Writer, ref *nusav1.JobRef, was *nusav1.J
 	fmt.Fprintf(w, "%s is %s (revision %d)%s%s\n", cli.RefName(ref), is, revision, then, follow)
 }
 
-// endedText says how a batch job ended; "" while some of it may run.
+// endedText says how a batch job ended; "" while a part of it may run.
 func endedText(j *nusav1.Job) string {
 	sum, _ := totalsOf(j.GetStatus())
 	if j.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH || sum.Pending+sum.Starting+sum.Running+sum.Stopping+sum.Lost+sum.unowned > 0 {

@@ -42,9 +42,9 @@ type waiter struct {
 	file string
 
 	latest       *nusav1.Job
-	already      bool   // it had ended when the watch began
-	driverHinted bool   // that no node has the driver
-	shown        string // the last line, for those without a terminal
+	already      bool   // the job had ended when the watch began
+	driverHinted bool   // the hint about a missing driver was shown
+	shown        string // the last printed line, without a terminal
 }
 
 // watchUpdate is one message of a watch, or the error that ended the watch.
@@ -73,7 +73,7 @@ func (f *waiter) wait() error {
 				return f.failed(u.err)
 			}
 			if u.job.GetVersion() < f.version || u.job.GetRevision() < f.since {
-				continue // from before the submit
+				continue // the status is older than the submit
 			}
 			f.receive(u.job)
 			if ended, err := f.ended(); ended {
@@ -122,7 +122,7 @@ func driverHint(name, file string) string {
 	return fmt.Sprintf("no node of the federation has the driver %s that %s asks for, so it waits (%s)", name, cli.FileArg(file), how)
 }
 
-// watch sends updates until ctx ends. A broken stream is followed by another.
+// watch sends updates until ctx ends. It replaces a broken stream.
 func (f *waiter) watch(ctx context.Context, to chan<- watchUpdate) {
 	send := func(u watchUpdate) bool {
 		select {
@@ -153,8 +153,7 @@ func (f *waiter) watch(ctx context.Context, to chan<- watchUpdate) {
 	}
 }
 
-// failed returns the error of a watch that cannot continue. The job was
-// accepted before.
+// failed returns the error of a watch that cannot continue. The job itself was accepted.
 func (f *waiter) failed(err error) error {
 	switch status.Code(err) {
 	case codes.DeadlineExceeded:
@@ -217,8 +216,8 @@ func (f *waiter) current() bool {
 	return true
 }
 
-// asItIs prints the job as JSON or YAML, with the warnings of the submit,
-// however the wait ended.
+// asItIs prints the job as JSON or YAML, with the warnings of the submit. It is used for every
+// end of the wait.
 func (f *waiter) asItIs() error {
 	if f.Output == "table" || f.latest == nil {
 		return nil
@@ -262,7 +261,7 @@ func (f *waiter) finish() error {
 	return nil
 }
 
-// again is the command that runs an ended job once more.
+// again is the command that runs an ended job again.
 func (f *waiter) again() string {
 	command := f.Program + " job run --again"
 	if f.ref.GetRegion() != "" {
@@ -290,11 +289,11 @@ func (f *waiter) late() error {
 	return &cli.ExitError{Code: cli.ExitWaiting, Err: fmt.Errorf("%s was accepted, but after --timeout %s %s: see %s job %s %s", cli.RefName(f.ref), f.timeout, state, f.Program, verb, f.arg())}
 }
 
-// arg is the name of the job in a further command.
+// arg is the name of the job in a suggested command.
 func (f *waiter) arg() string { return cli.RefArg(f.ref) }
 
-// draw shows the progress: on a terminal it overwrites the line, else it writes
-// a line when something changed.
+// draw shows the progress. On a terminal it overwrites the line; otherwise it writes a line
+// when the text has changed.
 func (f *waiter) draw() {
 	if f.Output != "table" || f.latest == nil {
 		return

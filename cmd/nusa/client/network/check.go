@@ -15,8 +15,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// findingKinds are the kinds of findings, the most serious first. --fail counts
-// the wrong ones.
+// findingKinds are the kinds of findings, the most serious first. --fail counts the kinds that
+// are wrong.
 var findingKinds = []struct {
 	kind, title string
 	wrong       bool

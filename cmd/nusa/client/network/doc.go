@@ -1,9 +1,9 @@
-// Package network has the commands about what lies between regions: nusa latency,
-// nusa topology and nusa origin.
+// Package network has the commands about the connections between regions: nusa latency, nusa
+// topology and nusa origin.
 //
 //   - latency.go: nusa latency and its flags
 //   - matrix.go: the matrix, or a line for each region
-//   - row.go: what one region measured, in full
+//   - row.go: the full values that one region measured
 //   - pages.go: matrices that come in pages, and CSV
 //   - watch.go: latency --watch
 //   - latency_history.go: latency --history

@@ -15,7 +15,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// edgesOf indexes edges by their ends.
+// edgesOf indexes edges by their two regions.
 func edgesOf(m *nusav1.MatrixResponse) map[[2]string]*nusav1.Edge {
 	edges := map[[2]string]*nusav1.Edge{}
 	for _, e := range m.GetEdges() {
@@ -71,7 +71,7 @@ func sortByRTT(edges []*nusav1.Edge, percentile int) {
 	})
 }
 
-// Marks of cells that are not plain measurements.
+// Marks of cells that do not show a present measured value.
 const (
 	markPredicted   = "~"
 	markEstimated   = "≈"
@@ -126,9 +126,8 @@ func writeLegendOf(w *term.Screen, m edgeMarks) {
 	fmt.Fprintln(w, strings.Join(scale, term.Gap))
 }
 
-// latencyScale has the colours of round trips, out of 256. The bounds are
-// distances that people know: one metropolis, one continent, one ocean, half
-// the world.
+// latencyScale holds the colours of round trips, out of 256. The bounds are distances that
+// people know: one metropolis, one continent, one ocean, half the world.
 var latencyScale = []struct {
 	below  time.Duration
 	colour string

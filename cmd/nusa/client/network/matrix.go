@@ -22,7 +22,7 @@ const (
 	// nearestShown is the number of nearest regions in the line of a region.
 	nearestShown = 3
 
-	byMatrix = "by the matrix" // what paths and the like rest on
+	byMatrix = "by the matrix" // the source of paths and similar results
 
 	tooWide = "; too wide for a matrix: --all shows it in parts, --from REGION a row, -o csv every value\n\n"
 )
@@ -39,8 +39,8 @@ func writeLatency(w *term.Screen, m *nusav1.MatrixResponse, o latencyOptions) {
 	}
 }
 
-// writeSeenBy says that the response is a region's view, and for how long the
-// region has had no contact with the global tier.
+// writeSeenBy writes that the response is the view of one region, and since when the region has
+// had no contact with the global tier.
 func writeSeenBy(w *term.Screen, what string, m interface {
 	GetSeenBy() string
 	GetAlone() *durationpb.Duration
@@ -58,10 +58,10 @@ func writeSeenBy(w *term.Screen, what string, m interface {
 	fmt.Fprintf(w, "%s\n\n", w.Wait(text))
 }
 
-// writeMatrix writes a matrix with names as heads when it fits, else with
-// numbers, else a line for each region.
+// writeMatrix writes a matrix with names as heads if it fits, otherwise with numbers as heads.
+// If that does not fit either, it writes a line for each region.
 func writeMatrix(w *term.Screen, m *nusav1.MatrixResponse, o latencyOptions) {
-	most := w.Width - 1 // one column stays free, where terminals wrap
+	most := w.Width - 1 // one column stays free, because some terminals wrap there
 	if w.Width <= 0 {
 		most = pipeWidth
 	}
@@ -116,12 +116,12 @@ func matrixTable(w *term.Screen, m *nusav1.MatrixResponse, percentile int, numbe
 	return t
 }
 
-// regionLine summarizes one region: the nearest regions, the median and the
-// farthest one, and which round trips were not measured.
+// regionLine summarizes one region: the nearest regions, the region with the median round trip,
+// the farthest region, and how many round trips were not measured.
 type regionLine struct {
 	name             string
 	near             []*nusav1.Edge // nearest first, at most nearestShown
-	median, farthest *nusav1.Edge   // nil where nothing is known
+	median, farthest *nusav1.Edge   // nil if nothing is known
 	notMeasured      string
 }
 
@@ -139,7 +139,7 @@ func regionLineOf(name string, row []*nusav1.Edge, all, percentile int) regionLi
 	return l
 }
 
-// rowsOf groups edges by the region that measured.
+// rowsOf groups edges by the region that measured them.
 func rowsOf(edges []*nusav1.Edge) map[string][]*nusav1.Edge {
 	rows := map[string][]*nusav1.Edge{}
 	for _, e := range edges {
@@ -148,8 +148,8 @@ func rowsOf(edges []*nusav1.Edge) map[string][]*nusav1.Edge {
 	return rows
 }
 
-// writeRegionLines writes the summary of each region. The column of the nearest
-// regions has as many as fit.
+// writeRegionLines writes the summary of each region. Each line has as many nearest regions as
+// fit.
 func writeRegionLines(w *term.Screen, lines []regionLine, percentile int) {
 	var t *term.Table
 	for near := nearestShown; near > 0; near-- {
@@ -172,8 +172,8 @@ func writeRegionLines(w *term.Screen, lines []regionLine, percentile int) {
 	t.Write(w)
 }
 
-// notMeasuredText counts the edges of a row that are not plain measurements.
-// Edges that the server did not send count as unknown.
+// notMeasuredText counts the edges of a row that have no present measured value. Edges that the
+// server did not send count as unknown.
 func notMeasuredText(row []*nusav1.Edge, all int) string {
 	counts := map[string]int{}
 	for _, e := range row {

@@ -9,8 +9,8 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 )
 
-// TestMatrixFitsTheTerminal: no line of a matrix or list wraps at any width, and each says
-// how to see the rest.
+// TestMatrixFitsTheTerminal: no line of a matrix or list wraps at any width. Each matrix or list
+// says how to see the rest.
 func TestMatrixFitsTheTerminal(t *testing.T) {
 	for _, regions := range []int{2, 8, 9, 20, 51, 200} {
 		for _, width := range []int{60, 80, 120, 300} {
@@ -19,7 +19,7 @@ func TestMatrixFitsTheTerminal(t *testing.T) {
 				w := &term.Screen{Writer: &b, Palette: term.Palette{On: true}, Now: sample.Noon, Program: "nusa", Width: width}
 				writeMatrix(w, sample.FederationOf(regions), latencyOptions{percentile: 50, all: all})
 				text := sample.Strip(b.String())
-				for _, line := range strings.Split(text, "\n")[1:] { // the first says what it is
+				for _, line := range strings.Split(text, "\n")[1:] { // the first line is the title
 					if n := len([]rune(line)); n > width && !strings.HasPrefix(line, "region-") {
 						t.Errorf("%d regions in %d columns: a line of %d: %s", regions, width, n, line)
 					}

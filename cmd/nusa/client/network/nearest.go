@@ -40,7 +40,7 @@ with the nearest region.`,
 				region = args[0]
 			}
 			var place *nusav1.Location
-			if region != "" || location != "" { // else a region's server means itself
+			if region != "" || location != "" { // without both, a region's server uses its own region
 				var err error
 				place, err = clientPlace(region, location)
 				if err != nil {
@@ -103,7 +103,7 @@ func writeNearest(w *term.Screen, from string, place bool, percentile int, resp 
 		return
 	}
 	var unknown []string
-	known := "" // the nearest with a location
+	known := "" // the nearest region with a location
 	for _, r := range resp.GetRegions() {
 		switch {
 		case r.GetSource() == nusav1.RTTSource_RTT_SOURCE_UNSPECIFIED:

@@ -78,7 +78,7 @@ checked before the first is sent. An origin of weight 2 counts as half as far aw
 	return c
 }
 
-// records returns the records of the file, or the one that the flags describe.
+// records returns the records of the file, or the record that the flags describe.
 func (o originOptions) records(c *cli.Session, args []string) ([]*nusav1.OriginRecord, error) {
 	if o.file == "" {
 		if len(args) == 0 || len(o.regions) == 0 {
@@ -103,7 +103,7 @@ func (o originOptions) records(c *cli.Session, args []string) ([]*nusav1.OriginR
 	case o.check != 0 && len(records) > 1:
 		return nil, fmt.Errorf("--check-revision is for one record, %s has %d", o.file, len(records))
 	}
-	// An unknown region is an error before the first record is sent.
+	// Refuse an unknown region before the first record is sent.
 	ctx, cancel := c.WithTimeout()
 	defer cancel()
 	regions, err := c.Regions().List(ctx, &nusav1.ListRegionsRequest{})
@@ -172,7 +172,7 @@ func parseOrigin(text string) (*nusav1.Origin, error) {
 func setOrigins(c *cli.Session, records []*nusav1.OriginRecord, check int64) error {
 	out := &nusav1.ListOriginsResponse{}
 	for _, r := range records {
-		r.Revision = 0 // of an exported record: --check-revision asks for one
+		r.Revision = 0 // an exported record has a revision; only --check-revision compares revisions
 		ctx, cancel := c.WithTimeout()
 		stored, err := c.Origins().Set(ctx, &nusav1.SetOriginsRequest{Record: r, Revision: check})
 		cancel()
@@ -222,7 +222,7 @@ func originListCommand(s *cli.Settings) *cobra.Command {
 }
 
 func writeOrigins(w *term.Screen, resp *nusav1.ListOriginsResponse) {
-	if resp.GetAge().AsDuration() > 0 { // 0 is as of now
+	if resp.GetAge().AsDuration() > 0 { // 0 means the present state
 		fmt.Fprintf(w, "%s\n\n", w.Wait("as of the region's last contact with the global tier, "+term.Age(resp.GetAge())+" ago"))
 	}
 	if len(resp.GetRecords()) == 0 {

@@ -9,8 +9,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// A matrix of many regions comes in pages of whole rows, and is shown page by
-// page: the million edges of 1,000 regions would take a gigabyte of memory.
+// A matrix of many regions comes in pages of whole rows and is shown page by page, because the
+// million edges of 1,000 regions would take a gigabyte of memory.
 
 func matrixPage(c *cli.Session, req *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
 	ctx, cancel := c.WithTimeout()
@@ -18,7 +18,7 @@ func matrixPage(c *cli.Session, req *nusav1.MatrixRequest) (*nusav1.MatrixRespon
 	return c.Topology().Matrix(ctx, req)
 }
 
-// eachPage calls f for a page and all that follow.
+// eachPage calls f for a page and all following pages.
 func eachPage(c *cli.Session, page *nusav1.MatrixResponse, f func(*nusav1.MatrixResponse) error) error {
 	for {
 		if err := f(page); err != nil || page.GetNext() == "" {
@@ -40,7 +40,7 @@ func showPagedMatrix(c *cli.Session, first *nusav1.MatrixResponse, o latencyOpti
 	case o.all:
 		whole := &nusav1.MatrixResponse{Regions: first.GetRegions(), SeenBy: first.GetSeenBy(), Alone: first.GetAlone()}
 		err := eachPage(c, first, func(page *nusav1.MatrixResponse) error {
-			for _, e := range page.GetEdges() { // as much as cells show
+			for _, e := range page.GetEdges() { // keep only what cells show
 				whole.Edges = append(whole.Edges, &nusav1.Edge{
 					From: e.GetFrom(), To: e.GetTo(), State: e.GetState(), Source: e.GetSource(), Doubt: e.GetDoubt(),
 					P50: e.GetP50(), P90: e.GetP90(), P99: e.GetP99(),
@@ -77,8 +77,8 @@ func showPagedMatrix(c *cli.Session, first *nusav1.MatrixResponse, o latencyOpti
 	return nil
 }
 
-// printPagedMatrix prints the pages as one document with one edge a line, in a
-// form that is valid in YAML too.
+// printPagedMatrix prints the pages as one JSON document with one edge a line. The document is
+// also valid YAML.
 func printPagedMatrix(c *cli.Session, first *nusav1.MatrixResponse) error {
 	head, err := cli.MessageTree(&nusav1.MatrixResponse{Regions: first.GetRegions(), SeenBy: first.GetSeenBy(), Alone: first.GetAlone()})
 	if err != nil {
@@ -117,8 +117,8 @@ func printPagedMatrix(c *cli.Session, first *nusav1.MatrixResponse) error {
 	return nil
 }
 
-// writeCSV writes the form that topology.ParseTable reads: milliseconds, and
-// blanks for unknown round trips.
+// writeCSV writes the format that topology.ParseTable reads: milliseconds, and blanks for
+// unknown round trips.
 func writeCSV(c *cli.Session, first *nusav1.MatrixResponse, o latencyOptions) error {
 	regions := first.GetRegions()
 	w := csv.NewWriter(c.Out)

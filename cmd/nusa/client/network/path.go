@@ -88,7 +88,7 @@ func (o pathOptions) request(from, to string) (*nusav1.PathRequest, error) {
 	return req, history.CheckPercentile(o.percentile)
 }
 
-// noPathText says that there is no usable path, and what may find one.
+// noPathText says that there is no usable path, and which flags may find one.
 func (o pathOptions) noPathText(from, to string) string {
 	text := fmt.Sprintf("no path from %s to %s over at most %s in between is open now", from, to, term.Plural(o.relays, "region"))
 	if o.relays == 0 {

@@ -80,7 +80,7 @@ func TestRendering(t *testing.T) {
 	})
 }
 
-// columns is the same screen on a terminal of n columns.
+// columns returns the same screen on a terminal of n columns.
 func columns(w *term.Screen, n int) *term.Screen {
 	other := *w
 	other.Width = n

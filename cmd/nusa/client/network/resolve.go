@@ -29,7 +29,7 @@ on the map, and by which path. The exit code is 1 when no origin can serve it.`,
 			}
 			region := c.Region
 			if location != "" && !c.Cmd.Flags().Changed("region") {
-				region = "" // of NUSA_REGION
+				region = "" // the region that NUSA_REGION sets
 			}
 			if (region == "") == (location == "") {
 				return errors.New("say where the client is: either --region or --location LATITUDE,LONGITUDE")
@@ -86,7 +86,7 @@ func writeResolved(w *term.Screen, domain, client string, resp *nusav1.ResolveOr
 		}
 		if p := o.GetPath(); len(p.GetRegions()) > 0 {
 			e := pathEdge(p)
-			if a := o.GetAccess(); a != nil { // a client on the map: the way to the first region too
+			if a := o.GetAccess(); a != nil { // a client with a location: also show the way to its first region
 				e.P50 = durationpb.New(e.GetP50().AsDuration() + a.GetRtt().AsDuration())
 				e.Source, e.State = a.GetSource(), a.GetState()
 			}
@@ -109,7 +109,7 @@ func writeResolved(w *term.Screen, domain, client string, resp *nusav1.ResolveOr
 		t.Write(w)
 	}
 	writeMarkLegend(w, edges)
-	if resp.GetAge().AsDuration() > 0 { // 0 is as of now
+	if resp.GetAge().AsDuration() > 0 { // 0 means the present state
 		fmt.Fprintf(w, "\n%s\n", w.Faint("by the topology of "+term.Age(resp.GetAge())+" ago"))
 	}
 }

@@ -15,8 +15,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// nodesShown is the most nodes of a region in a tree without --all. Unhealthy
-// nodes come first.
+// nodesShown is how many nodes of a region a tree shows without --all. Unhealthy nodes come
+// first.
 const nodesShown = 20
 
 // TopologyCommand is nusa topology.
@@ -66,7 +66,7 @@ well come first and the others are counted; --all shows every one.
 	return c
 }
 
-// treeLine is one line of a tree with the lines below it.
+// treeLine is one line of a tree, and the lines below it.
 type treeLine struct {
 	text string
 	sub  []treeLine
@@ -83,12 +83,12 @@ func (b treeLine) write(w io.Writer, prefix string) {
 	}
 }
 
-// healthyNode reports whether a node is ready, reachable and takes work.
+// healthyNode reports whether a node is ready and reachable and accepts work.
 func healthyNode(n *nusav1.Node) bool {
 	return n.GetState() == nusav1.NodeState_NODE_STATE_READY && n.GetSilent() == nil && !n.GetDraining() && !n.GetCordoned()
 }
 
-// writeTree writes a tree with at most so many nodes of each region.
+// writeTree writes a tree with a bounded number of nodes of each region.
 func writeTree(w *term.Screen, t *nusav1.TopologyTree, most int) {
 	root := treeLine{text: w.Bold("federation") + term.Gap + treeSummary(w, t)}
 	for _, s := range t.GetServers() {
@@ -166,7 +166,7 @@ func regionBranch(w *term.Screen, r *nusav1.Region) treeLine {
 	b := treeLine{text: strings.Join(text, term.Gap)}
 	for _, s := range r.GetServers() {
 		if s.GetId() == "" && s.GetAddress() == "" {
-			continue // only a probe address, as regions know one another
+			continue // regions know only a probe address of each other's servers
 		}
 		role, health := region.ServerState(w, r, s)
 		b.sub = append(b.sub, treeLine{text: strings.Join([]string{role + " " + s.GetId(), health, s.GetAddress()}, term.Gap)})
@@ -174,8 +174,8 @@ func regionBranch(w *term.Screen, r *nusav1.Region) treeLine {
 	return b
 }
 
-// nodeBranches returns at most so many nodes and a line that counts the others.
-// Unhealthy nodes come first when not all are shown.
+// nodeBranches returns a bounded number of nodes and a line that counts the others. Unhealthy
+// nodes come first when not all are shown.
 func nodeBranches(w *term.Screen, nodes []*nusav1.Node, most int) []treeLine {
 	shown, well := nodes, 0
 	if len(nodes) > most {

@@ -15,9 +15,9 @@ import (
 // matrixWatch holds the latest values of every edge.
 type matrixWatch struct {
 	whole   *nusav1.MatrixResponse
-	at      map[[2]string]int // of an edge in whole
+	at      map[[2]string]int // the position of an edge in whole
 	token   string
-	changed int // edges in the latest message
+	changed int // number of edges in the latest message
 }
 
 // watchMatrix shows a matrix as it changes: on a terminal it redraws the
@@ -108,8 +108,8 @@ func writeChanges(w *term.Screen, update *nusav1.MatrixResponse, o latencyOption
 	}
 }
 
-// drawMatrix overwrites the previous matrix. It does not clear the screen,
-// which would flicker. Lines that do not fit are counted.
+// drawMatrix overwrites the previous matrix. It does not clear the screen, because that would
+// flicker. It counts the lines that do not fit.
 func drawMatrix(w *term.Screen, m *matrixWatch, o latencyOptions, height int) {
 	var text strings.Builder
 	writeLatency(w.Onto(&text), m.whole, o)

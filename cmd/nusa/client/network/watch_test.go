@@ -10,8 +10,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestWatchHoldsTheLatestValues: the watch holds the latest values of every edge, and no
-// region that is gone.
+// TestWatchHoldsTheLatestValues: the watch holds the latest values of every edge. It holds no
+// region that has been removed.
 func TestWatchHoldsTheLatestValues(t *testing.T) {
 	m := &matrixWatch{whole: &nusav1.MatrixResponse{}, at: map[[2]string]int{}}
 	m.apply(sample.FederationOf(3))
