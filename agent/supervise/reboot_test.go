@@ -12,7 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// bystander returns a process with these numbers, which a record may also contain.
+// bystander starts a process and returns its process id and start time.
 func bystander(t *testing.T) (pid int, ticks uint64) {
 	t.Helper()
 	cmd := exec.Command("sleep", "60")

@@ -109,12 +109,13 @@ disconnect.node.after says. node list shows them until node remove, or for 72 h.
 	return cmd
 }
 
-// executables refuses plugins that cannot be started. An agent keeps trying,
-// because the file may come later; here a person is watching.
+// executables refuses plugins that cannot be started. An agent would try again and again,
+// because the file may come later. Here a person sees the error at once.
 func executables(plugins map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(plugins)) {
 		if _, err := exec.LookPath(plugins[name]); err != nil {
-			// As text, because errors about files are printed without the flag.
+			// The error is added as text, because errors about files are printed without the
+			// flag.
 			return fmt.Errorf("--plugin %s: cannot be started: %v", name, err)
 		}
 	}
@@ -134,7 +135,7 @@ func (d *devRun) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	// 0 means "the default" in Options, but not as the value of a flag.
+	// In Options 0 means the default. As the value of a flag it is an error.
 	for flag, value := range map[string]*int{"servers": &d.Servers, "agents": &d.Agents, "port": &d.Port} {
 		switch {
 		case !cmd.Flags().Changed(flag):
@@ -143,8 +144,7 @@ func (d *devRun) run(ctx context.Context, cmd *cobra.Command) (err error) {
 			return fmt.Errorf("--%s: must be at least 1", flag)
 		}
 	}
-	// Each server, and etcd, has two preallocated log files: 8 MB each instead
-	// of 64.
+	// Each server, and etcd, has two preallocated log files. They have 8 MB instead of 64.
 	wal.SegmentSizeBytes = 8 << 20
 	say := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
 	d.Waiting, d.Changed = say, say
@@ -175,8 +175,7 @@ func listRegions(w io.Writer, name string) error {
 	return t.Flush()
 }
 
-// announce prints that the federation is ready and what to type next, in a
-// single write.
+// announce prints that the federation is ready and suggests commands, in a single write.
 func announce(cmd *cobra.Command, f dev.Federation) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Nusa federation ready in %s: %d regions, %d servers, %d agents, round trips: %s\n",
@@ -197,14 +196,14 @@ func firstJob(f dev.Federation, nusa string) string {
 	return nusa + " job run " + helloFile
 }
 
-// missesDefaultRegions reports whether the federation lacks regions of the
-// example.
+// missesDefaultRegions reports whether the federation lacks one of the regions that the
+// example needs.
 func missesDefaultRegions(f dev.Federation) bool {
 	return slices.ContainsFunc(dev.DefaultRegions, func(r string) bool { return !slices.Contains(f.Names, r) })
 }
 
-// demoJob returns the file and the name of the demo's job: the example in a
-// checkout, else a job that runs in any federation, in the federation's folder.
+// demoJob returns the file and the name of the demo's job. In a checkout it is the example;
+// otherwise a job that runs in any federation, written into the federation's folder.
 func demoJob(f dev.Federation) (file, name string, err error) {
 	if _, missing := os.Stat(helloFile); missing == nil && !missesDefaultRegions(f) {
 		name, err = jobName(helloFile)

@@ -66,8 +66,8 @@ func TestFirstJobNeedsOnlyPresentRegions(t *testing.T) {
 	}
 }
 
-// TestDemoJobFitsTheRegions: the demo runs the example where its regions exist, and else a
-// job that needs none.
+// TestDemoJobFitsTheRegions: the demo runs the example if its regions exist, and otherwise a
+// job that needs no certain region.
 func TestDemoJobFitsTheRegions(t *testing.T) {
 	t.Chdir("../..")
 	for _, c := range []struct {

@@ -1,6 +1,6 @@
-// Command nusa is every role of the federation and its client: `nusa global`,
-// `nusa regional` and `nusa agent` run a tier, `nusa dev` runs all of them, and
-// the other commands talk to a running federation.
+// Command nusa is the program of every role, and the client. `nusa global`, `nusa regional` and
+// `nusa agent` run a tier, `nusa dev` runs all tiers, and the other commands talk to a running
+// federation.
 //
 //   - main.go: the command tree
 //   - roles.go: nusa global, regional and agent, with their flags

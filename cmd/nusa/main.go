@@ -20,11 +20,11 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "supervise" {
 		os.Exit(supervise.Main(os.Args[2:]))
 	}
-	// The master makes an id for every instance that it places: read the random
-	// bytes of several ids at once.
+	// The master makes an id for every instance that it places. Read the random bytes of several
+	// ids at once.
 	uuid.EnableRandPool()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// A second signal ends the process at once, in case an orderly end hangs.
+	// A second signal ends the process at once, if the regular end hangs.
 	context.AfterFunc(ctx, stop)
 	code := client.Execute(ctx, newRoot())
 	stop()

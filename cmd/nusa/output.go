@@ -11,19 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNoReader: the reader of standard output is gone, as in `nusa dev | head
-// -1`.
+// errNoReader: no process reads standard output any more, as after `nusa dev | head -1`.
 var errNoReader = errors.New("the reader of the output is gone, so everything was stopped")
 
-// readerCheck is the interval between checks for a reader. A federation writes
-// little, so that a failing write would come much later or never.
+// readerCheck is the interval between checks for a reader. A federation writes little, so a
+// failing write would come much later or never.
 const readerCheck = 500 * time.Millisecond
 
-// whileRead returns a context that ends, with the cause errNoReader, when out
-// has no reader any more. From then on SIGPIPE does not end the process, which
-// would leave tasks and a temporary directory behind: a write just fails. The
-// signal is caught, not ignored, because tasks would inherit that. done
-// releases the resources.
+// whileRead returns a context that ends, with the cause errNoReader, when out has no reader
+// any more. It catches SIGPIPE, so a write without a reader fails and does not end the process,
+// which would leave tasks and a temporary directory. SIGPIPE is not ignored, because tasks
+// would inherit that. done releases the resources.
 func whileRead(ctx context.Context, out *os.File) (_ context.Context, done func()) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -16,8 +16,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
-// role holds what the three role commands share: settings from flags,
-// environment and file, and a logger on standard error.
+// role holds the parts that the three role commands share: settings from flags, environment
+// and file, and a logger on standard error.
 type role struct {
 	configFile, logLevel, logFormat, dataDir, bind string
 	logger                                         *slog.Logger

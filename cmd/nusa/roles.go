@@ -20,10 +20,10 @@ import (
 
 const rolesGroup = "roles"
 
-// maxServers is the most servers of a region.
+// maxServers is how many servers a region has at most.
 const maxServers = 9
 
-// heapBudget is the heap size below which a server collects garbage rarely.
+// heapBudget is a heap size. Below it a server collects garbage rarely.
 const heapBudget = 256 << 20
 
 func globalCommand() *cobra.Command {

@@ -17,11 +17,12 @@ import (
 )
 
 // fenceLease is the lease of the nodes, fenceStop the time that tasks may take to stop. The
-// master adds 2 % of the lease, and the supervisors may be late by that much here.
+// master adds 2 % of the lease to its wait. In this test the supervisors may be late by that
+// much.
 const fenceLease, fenceStop = 15 * time.Second, time.Second
 
-// Each attempt writes when it starts, each 20 ms that it lives, and, the polite one, that it
-// was asked to stop.
+// Each attempt writes when it starts and then every 20 ms. The polite one also writes that it was
+// asked to stop.
 const fenceJob = `
 name: fenced
 groups:
@@ -43,7 +44,7 @@ groups:
         kill_timeout: %[2]s
 `
 
-// life is the record of one attempt.
+// life is what one attempt has written.
 type life struct {
 	pid         int
 	first, last time.Time

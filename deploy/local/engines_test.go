@@ -76,8 +76,8 @@ func TestEngines(t *testing.T) {
 	})
 }
 
-// part runs a part of the test on the same federation. The first failed part is the last one: later
-// parts would fail for the same reason.
+// part runs a part of the test on the same federation. After a failed part the test ends, because
+// later parts would fail for the same reason.
 func (f *fleet) part(name string, what func()) {
 	whole := f.t
 	if !whole.Run(name, func(t *testing.T) {
@@ -112,8 +112,8 @@ func (f *fleet) jobFile() string {
 	return path
 }
 
-// inside lists what the engines run: the instances of each Incus, and the running containers of
-// Docker with their main process. Docker retains ended containers for their logs.
+// inside lists what the engines run: the instances of each Incus, and the running containers of Docker
+// with their main processes. Ended containers are left out: Docker retains them for their logs.
 func (f *fleet) inside(ctx context.Context) (out []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -196,7 +196,7 @@ func (f *fleet) same(before map[string]*nusav1.Allocation) {
 	})
 }
 
-// enginesKilled: every engine's daemon is killed with -9 and started again; its containers go on.
+// enginesKilled: every engine's daemon is killed with -9 and started again. Its containers go on.
 func (f *fleet) enginesKilled(before map[string]*nusav1.Allocation) {
 	there, err := f.inside(f.t.Context())
 	if err != nil {

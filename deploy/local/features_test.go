@@ -24,10 +24,10 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// secret is given to jobs. The test finds it inside their tasks and nowhere else.
+// secret is a secret of the jobs. The test checks that it is inside their tasks and nowhere else.
 const secret = "never-printed-7f3a9c51"
 
-// give prepares what jobs may ask the agents for, and returns the agents' flags.
+// give makes the secrets, artifacts and volumes that jobs use, and returns the agents' flags.
 func (f *fleet) give() []string {
 	f.t.Helper()
 	at := func(parts ...string) string { return filepath.Join(append([]string{f.dir, "given"}, parts...)...) }
@@ -114,8 +114,8 @@ func (f *fleet) featuresJob() (path string, keys []string) {
 	return path, keys
 }
 
-// features: on every engine a task is prepared before it starts, counts as running after its first passed
-// check, is restarted when the check fails, and keeps its secret private.
+// features: on every engine a task is prepared before it starts. It counts as running after its first
+// passed check, is restarted when the check fails, and keeps its secret private.
 func (f *fleet) features() {
 	path, keys := f.featuresJob()
 	f.must("job", "run", "--detach", path)
@@ -129,7 +129,7 @@ func (f *fleet) features() {
 		}
 		return nil
 	})
-	// By now every check has failed at least once, or soon will.
+	// The checks fail, because "go" does not exist. Wait until each check has failed once.
 	f.eventually("the checks have seen nothing", func(context.Context) error {
 		all = f.allocs("features")
 		for _, key := range keys {
@@ -150,7 +150,8 @@ func (f *fleet) features() {
 	}
 	f.running("features", keys, 0)
 	f.kept(all)
-	// Without its page the task is unhealthy; a tcp check does not see that.
+	// The other checks read the page, so without it their tasks are unhealthy. A tcp check passes
+	// without the page.
 	keys = slices.DeleteFunc(keys, func(key string) bool { return strings.Contains(key, "-tcp") })
 	for _, key := range keys {
 		if err := os.Remove(f.taskFile(all[key], "healthz")); err != nil {
@@ -159,7 +160,7 @@ func (f *fleet) features() {
 	}
 	f.running("features", keys, 1)
 	for _, key := range keys {
-		f.inTask(key, all[key]) // the task's second run
+		f.inTask(key, all[key]) // after the restart
 	}
 	f.must("job", "stop", "features")
 	f.eventually("no secret is left", func(context.Context) error {
@@ -181,7 +182,7 @@ func (f *fleet) taskFile(a *nusav1.Allocation, name string) string {
 	return filepath.Join(f.dir, "data", a.GetNodeName(), "allocs", a.GetId(), "tasks", "main", name)
 }
 
-// running waits until all allocations run after so many restarts.
+// running waits until all allocations run and have had this number of restarts.
 func (f *fleet) running(job string, keys []string, restarts int32) {
 	f.t.Helper()
 	f.eventually(fmt.Sprintf("all run after %d restarts", restarts), func(context.Context) error {
@@ -222,8 +223,8 @@ func (f *fleet) inTask(key string, a *nusav1.Allocation) {
 	}
 }
 
-// kept checks that the secret is in no response of an engine, no command line, no log, and no file of an
-// engine or an agent.
+// kept checks that the secret is private: it is in no response of an engine, no command line, no log, and
+// no file of an engine or an agent.
 func (f *fleet) kept(all map[string]*nusav1.Allocation) {
 	hidden := func(where string, data []byte) {
 		if bytes.Contains(data, []byte(secret)) {
@@ -285,7 +286,7 @@ func (f *fleet) kept(all map[string]*nusav1.Allocation) {
 func onDisk(dir string, look func(string, []byte)) (n int) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // deleted meanwhile
+			return nil // the file was deleted in the meantime
 		}
 		var at unix.Statfs_t
 		if d.IsDir() && unix.Statfs(path, &at) == nil && at.Type == unix.TMPFS_MAGIC {

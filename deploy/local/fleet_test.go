@@ -35,13 +35,13 @@ type fleet struct {
 	procs map[string]*exec.Cmd
 	args  map[string][]string
 
-	incus  []*engines.Incus // of jakarta and of frankfurt; empty = not installed
-	docker *engines.Docker  // of jakarta; nil = not installed
-	// nets are the networks of agents whose engine has its own: the ports of tasks are there.
+	incus  []*engines.Incus // the Incus of jakarta and of frankfurt; empty = not installed
+	docker *engines.Docker  // the Docker of jakarta; nil = not installed
+	// nets holds the network of each agent whose engine has its own network. The ports of tasks are there.
 	nets map[string]*engines.Network
 }
 
-// newFleet returns a fleet without processes, and the path of nusa.
+// newFleet returns a fleet whose processes are not started yet, and the path of nusa.
 func newFleet(t *testing.T) (f *fleet, bin string) {
 	t.Helper()
 	bin, err := filepath.Abs("../../bin/nusa")
@@ -98,7 +98,7 @@ func startFleet(t *testing.T) *fleet {
 	return f
 }
 
-// engines starts the installed ones of two Incus daemons and a Docker engine.
+// engines starts two Incus daemons and a Docker engine, if they are installed.
 func (f *fleet) engines() {
 	f.t.Helper()
 	network := func(agent string, region int) *engines.Network {
@@ -200,8 +200,8 @@ func (f *fleet) kill(name string) {
 	_ = cmd.Wait()
 }
 
-// end stops the agents, which stop their tasks, then the other processes, then the engines with all they
-// still hold.
+// end stops the agents, which stop their tasks, then the other processes, then the engines with all their
+// remaining containers.
 func (f *fleet) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -254,7 +254,7 @@ func (f *fleet) nusa(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// must is nusa for a command that must succeed.
+// must runs a command like nusa and fails the test if the command fails.
 func (f *fleet) must(args ...string) string {
 	f.t.Helper()
 	out, errs, code := f.nusa(args...)
@@ -264,7 +264,7 @@ func (f *fleet) must(args ...string) string {
 	return out
 }
 
-// allocs returns a job's allocations by group[index]: the wanted one, otherwise one that ended.
+// allocs returns a job's allocations by group[index]: the wanted one, or an ended one if none is wanted.
 func (f *fleet) allocs(job string) map[string]*nusav1.Allocation {
 	f.t.Helper()
 	var res nusav1.ListAllocationsResponse

@@ -85,7 +85,7 @@ func TestUnknownProcess(t *testing.T) {
 		{"kill", "which process?"},
 	} {
 		cmd := exec.Command("./federation.sh", strings.Fields(c.args)...)
-		// Any program works: none is started.
+		// The script starts no program here, so any program will do.
 		cmd.Env = append(os.Environ(), "NUSA=/bin/sh", "NUSA_DIR="+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		if exit, ended := err.(*exec.ExitError); !ended || exit.ExitCode() != 1 || !strings.Contains(string(out), c.want) {
@@ -115,10 +115,10 @@ func (f *federation) dial(port int) *grpc.ClientConn {
 	return conn
 }
 
-// patience bounds the wait for a condition. A much slower, busy machine needs less.
+// patience bounds the wait for a condition. Even a slow and busy machine needs less.
 const patience = 2 * time.Minute
 
-// eventually calls want until it returns nil; its last error is the failure.
+// eventually calls want until it returns nil. If the time is up, the test fails with the last error of want.
 func (f *federation) eventually(what string, want func(ctx context.Context) error) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
@@ -144,7 +144,7 @@ func (f *federation) eventually(what string, want func(ctx context.Context) erro
 	}
 }
 
-// running returns a job's live allocations by instance index; two for one index are an error.
+// running returns a job's live allocations by instance index. It is an error if an index has two.
 func running(ctx context.Context, conn *grpc.ClientConn, name string) (map[int32]*nusav1.Allocation, error) {
 	res, err := nusav1.NewAllocationsClient(conn).List(ctx, &nusav1.ListAllocationsRequest{Job: &nusav1.JobRef{Namespace: "default", Name: name}})
 	if err != nil {
@@ -250,7 +250,7 @@ func TestKillEverythingOnce(t *testing.T) {
 	t.Run("active global server", func(t *testing.T) {
 		old := f.active(first)
 		f.script("kill", old)
-		f.script("start", old) // it may hold the only etcd member
+		f.script("start", old) // the killed server may have held the only etcd member
 		f.eventually("an active global server", func(ctx context.Context) error {
 			_, err := nusav1.NewJobsClient(second).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: "counter"}})
 			return err
@@ -292,12 +292,12 @@ func TestKillEverythingOnce(t *testing.T) {
 	})
 }
 
-// processes counts the job's running processes by the pids that they wrote.
+// processes counts the job's running processes. Each process has written its process id into a file.
 func (f *federation) processes() (n int) {
 	f.t.Helper()
 	err := filepath.WalkDir(filepath.Join(f.dir, "data"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.Name() != "pids" {
-			return nil // folders of ended allocations are deleted meanwhile
+			return nil // folders of ended allocations are deleted in the meantime
 		}
 		text, _ := os.ReadFile(path)
 		for _, pid := range strings.Fields(string(text)) {
@@ -314,7 +314,7 @@ func (f *federation) processes() (n int) {
 	return n
 }
 
-// master waits until a region has another master than not.
+// master waits until a region has a master other than not.
 func (f *federation) master(conn *grpc.ClientConn, region, not string) (name string) {
 	f.t.Helper()
 	f.eventually("a master of "+region, func(ctx context.Context) error {

@@ -64,7 +64,7 @@ func (s scripts) Start(ctx context.Context, t driver.Task) error {
 	}
 	file := filepath.Join(t.Dir, "script")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return fmt.Errorf("%w: %w", driver.ErrStart, err) // a retry may help
+		return fmt.Errorf("%w: %w", driver.ErrStart, err) // a retry may succeed
 	}
 	env := map[string]string{"PATH": os.Getenv("PATH")} // the agent leaves PATH to the engine
 	maps.Copy(env, t.Env)

@@ -58,7 +58,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestRefuses: mistakes reach their author with the field.
+// TestRefuses: an error about a mistake names the field.
 func TestRefuses(t *testing.T) {
 	d := open(t, t.TempDir())
 	for want, config := range map[string]map[string]any{
@@ -73,7 +73,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestPath: the agent gives none, and the interpreter is found.
+// TestPath: the agent sets no PATH, and the interpreter is found nevertheless.
 func TestPath(t *testing.T) {
 	d := open(t, t.TempDir())
 	id := driver.ID{Alloc: "00000000-0000-4000-8000-000000000000", Task: "t", Run: 1}
@@ -87,7 +87,7 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestShort: an example has to be short to be read.
+// TestShort: an example must be short.
 func TestShort(t *testing.T) {
 	text, err := os.ReadFile("main.go")
 	if n := bytes.Count(text, []byte("\n")); err != nil || n >= 100 {

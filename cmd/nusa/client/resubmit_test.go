@@ -105,7 +105,7 @@ func TestExportedJobSubmitsUnchanged(t *testing.T) {
 			if code != 0 {
 				t.Fatalf("%s: %s", file, errOut)
 			}
-			f.taken() // the export's
+			f.taken() // forget the requests of the export
 			if _, errOut, code := f.run(context.Background(), text, "job", "run", "-d", "-", "--addr", f.addr); code != 0 {
 				t.Fatalf("%s: %s\n%s", file, errOut, text)
 			}
@@ -143,8 +143,8 @@ func TestStatusOutputIsRefusedAsJobFile(t *testing.T) {
 	}
 }
 
-// TestUnsentSubmitIsNotUnknown: a server that accepts the connection and never answers was not
-// sent the job: the job is not reported as perhaps accepted.
+// TestUnsentSubmitIsNotUnknown: a server accepts the connection and never answers. The job was
+// not sent to it, so the job is not reported as perhaps accepted.
 func TestUnsentSubmitIsNotUnknown(t *testing.T) {
 	mute, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

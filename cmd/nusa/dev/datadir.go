@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// ErrShape: the data directory holds a federation of another shape.
+// ErrShape: the data directory holds a federation with other regions or servers.
 var ErrShape = errors.New("a federation of another shape")
 
-// shapeFile is the file with the shape in the data directory.
+// shapeFile is the name of the file that holds the shape, in the data directory.
 const shapeFile = "shape.json"
 
-// shape is what must not change between the starts of a federation: Raft groups
-// of another size would wait for their members forever, and removed regions
-// would keep their work. Agents may change.
+// shape holds what must not change between the starts of a federation. A Raft group of another
+// size would wait for its members forever, and a removed region would keep its work. The number
+// of agents may change.
 type shape struct {
 	// Regions in the order of their ports.
 	Regions []string `json:"regions"`
@@ -27,8 +27,8 @@ type shape struct {
 	Servers int `json:"servers"`
 }
 
-// loadShape takes options that are not set from an earlier start in the data
-// directory, and refuses those that contradict it.
+// loadShape sets missing options from an earlier start in the data directory, and refuses
+// options that contradict that start.
 func (o Options) loadShape() (Options, error) {
 	if o.DataDir == "" {
 		return o, nil

@@ -40,8 +40,8 @@ type Options struct {
 	// those of an earlier start in DataDir, else those of the WAN's file, else
 	// DefaultRegions.
 	Regions []string
-	// Servers and Agents of each region. Defaults: 1, or that of an earlier start
-	// in DataDir, and 3.
+	// Servers and Agents of each region. Default of Servers: that of an earlier start in
+	// DataDir, else 1. Default of Agents: 3.
 	Servers, Agents int
 	// DataDir holds all data. A later start must have the same regions and
 	// servers. Empty: a temporary directory that is removed at the end.
@@ -64,11 +64,11 @@ type Options struct {
 	Version string
 	// Ready is called once every region is connected and every node is ready.
 	Ready func(Federation)
-	// Waiting is called with what is not ready after 1 s, and every 10 s after
-	// that, until Ready. Nil: nothing is reported.
+	// Waiting is called after 1 s, and then every 10 s until Ready. The text says what is not
+	// ready. Nil: nothing is reported.
 	Waiting func(text string)
-	// Changed is called when the WAN's file has changed: with the changes, or
-	// with why it cannot be used. Nil: nothing is reported.
+	// Changed is called when the WAN's file has changed. The text lists the changes or says
+	// why the file cannot be used. Nil: nothing is reported.
 	Changed func(text string)
 }
 
@@ -80,7 +80,7 @@ type Federation struct {
 	// regions in the order of their ports.
 	Regions map[string]string
 	Names   []string
-	// Servers and Agents in all regions together.
+	// Servers and Agents are the numbers in all regions together.
 	Servers, Agents int
 	DataDir         string
 	// WAN names the table of round trips.
@@ -126,9 +126,9 @@ func (o Options) complete(table *topology.Table) (_ Options, err error) {
 	return o, o.checkRegions(table)
 }
 
-// Run starts a federation and blocks until ctx ends (nil) or a role fails.
-// Everything it started, tasks included, has ended when it returns. A data
-// directory of another role, or of another shape (ErrShape), is refused.
+// Run starts a federation and blocks until ctx ends (nil) or a role fails. When Run returns,
+// everything that it started has ended, tasks included. It refuses a data directory of another
+// role, or of a federation with another shape (ErrShape).
 func Run(ctx context.Context, opts Options) (err error) {
 	o := opts.withDefaults()
 	file := followed(o.WAN)
@@ -136,7 +136,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err != nil {
 		return err
 	}
-	// Errors are found before a directory is made.
+	// Find errors before a directory is made.
 	o, err = o.loadShape()
 	if err != nil {
 		return err
@@ -180,14 +180,14 @@ type federation struct {
 	temporary bool
 	net       func(region string) network.Net
 	begin     time.Time
-	// waiting is reported by a goroutine that stopWaiting ends and waits for.
+	// waiting is reported by a goroutine. stopWaiting ends that goroutine and waits for it.
 	waiting     *waiting
 	stopWaiting func()
 }
 
-// run starts the tiers from the top, because a region then connects at once
-// instead of after a back-off. It stops them from the bottom, so that agents
-// stop their tasks while no tier above takes that for a failure.
+// run starts the tiers from the top, because a region then connects at once instead of after
+// a back-off. It stops the tiers from the bottom. So agents stop their tasks while the upper
+// tiers still run and see no failure.
 func (f *federation) run(ctx context.Context) error {
 	upper, stopUpper := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopUpper()
@@ -295,8 +295,8 @@ func (f *federation) agent(ctx context.Context, i, a int, region string, source 
 	const portMin, portMax = 20000, 32000
 	span := (portMax - portMin) / total
 	first := portMin + (i*f.Agents+a)*span
-	// Jobs run as the user who started the federation, who allows them the
-	// current folder.
+	// Jobs run as the user who started the federation. This user allows jobs the current
+	// folder.
 	here, err := os.Getwd()
 	if err != nil {
 		return wrap(name, err)

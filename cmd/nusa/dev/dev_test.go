@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 // ports are enough for four regions.
 const ports = 500
 
-// start runs a federation and returns it with a connection and a stop that
-// waits for its end.
+// start runs a federation. It returns the federation with a connection and a function that
+// stops it and waits for its end.
 func start(t *testing.T, o dev.Options) (dev.Federation, *grpc.ClientConn, func()) {
 	t.Helper()
 	o.Port = freeport.Reserve(t, ports)
@@ -124,8 +124,8 @@ groups:
         resources: {cpu: 10m, memory: 16MiB}
 `
 
-// TestHello takes one job through all real tiers and back: the regions that are
-// near enough, a real process, its output, its end, and what a restart retains.
+// TestHello takes one job through all real tiers and back. It checks the regions that are near
+// enough, a real process, its output, its end, and what remains after a restart.
 func TestHello(t *testing.T) {
 	opts := dev.Options{Regions: []string{"southeastasia", "japaneast", "westeurope"}, Agents: 2, DataDir: t.TempDir()}
 	_, conn, stop := start(t, opts)
@@ -153,7 +153,7 @@ func TestHello(t *testing.T) {
 
 	stop()
 	refusedShapes(t, opts.DataDir)
-	opts.Regions = nil // remembered
+	opts.Regions = nil // the data directory has them
 	fed, conn, _ := start(t, opts)
 	if len(fed.Names) != 3 || fed.Agents != 6 {
 		t.Errorf("the second start has %d agents in %v", fed.Agents, fed.Names)
@@ -166,8 +166,8 @@ func TestHello(t *testing.T) {
 	until(t, conn, "near", nusav1.JobState_JOB_STATE_STOPPED)
 }
 
-// refusedShapes are starts in the data directory of three regions with one
-// server each that must fail.
+// refusedShapes are starts that must fail in the data directory of three regions with one
+// server each.
 func refusedShapes(t *testing.T, dir string) {
 	t.Helper()
 	for _, c := range []struct {
@@ -301,7 +301,7 @@ func awaitMatrix(t *testing.T, conn *grpc.ClientConn) {
 					if rtt < 69*time.Millisecond {
 						t.Errorf("southeastasia → japaneast: %s, the table says about 70 ms", rtt)
 					}
-					slow = rtt > 90*time.Millisecond // until a sample comes that was not held up
+					slow = rtt > 90*time.Millisecond // wait for a sample that was not delayed
 				}
 			}
 			if !slow {

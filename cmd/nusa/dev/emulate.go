@@ -9,9 +9,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/wan"
 )
 
-// emulate returns the sockets of each region, a function that changes the round
-// trips, and one that ends the emulation. Without a table the sockets are those
-// of the host.
+// emulate returns the sockets of each region, a function that changes the round trips, and a
+// function that ends the emulation. Without a table the sockets are those of the host.
 func emulate(table *topology.Table) (sockets func(region string) network.Net, change func(*topology.Table), end func()) {
 	if table == nil {
 		return func(string) network.Net { return network.Host() }, func(*topology.Table) {}, func() {}

@@ -11,8 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// The port plan: the first hundred belongs to the global server, hundred i+1 to
-// region i, with ten for each server.
+// The port plan: the first hundred ports belong to the global server, the hundred i+1 to
+// region i, with ten ports for each server.
 const (
 	portGRPC = iota
 	portRaft
@@ -22,7 +22,7 @@ const (
 	// portsUsed is the number of ports of a regional server.
 	portsUsed
 
-	// The first port of the global server is gRPC too.
+	// The first port of the global server is for gRPC, too.
 	portGlobalHTTP = 1
 	portEtcdClient = 2
 	portEtcdPeer   = 3
@@ -88,8 +88,8 @@ func tryPort(ctx context.Context, n network.Net, port int) error {
 	return p.Close()
 }
 
-// otherPort names a first port whose whole plan is free, below the ports that
-// the system uses for outgoing connections.
+// otherPort suggests a first port for a plan whose ports are all free. The plan lies below the
+// ports that the system uses for outgoing connections.
 func (o Options) otherPort(ctx context.Context, n network.Net) string {
 	span := portsPerRegion * (len(o.Regions) + 1)
 	for base := o.Port + span; base+span < 32768; base += span {

@@ -46,8 +46,8 @@ func Table(name string) (*topology.Table, error) {
 	return table, nil
 }
 
-// defaultRegions returns the regions of the WAN's file that have any
-// measurement, or DefaultRegions.
+// defaultRegions returns the regions of the WAN's file that have a measurement, or
+// DefaultRegions.
 func (o Options) defaultRegions(table *topology.Table) ([]string, error) {
 	if o.WAN == wanAzure || o.WAN == wanNone {
 		return DefaultRegions, nil
@@ -65,9 +65,9 @@ func (o Options) defaultRegions(table *topology.Table) ([]string, error) {
 		return true
 	})
 	if len(regions) == 0 {
-		regions, left = left, nil // one alone
+		regions, left = left, nil // the table has one region, so no measurement
 	}
-	if len(left) > 0 { // what `nusa latency -o csv` prints of regions that are only defined
+	if len(left) > 0 { // `nusa latency -o csv` also prints regions that are only defined
 		o.Logger.Warn("regions without a measurement in the table are left out", "table", o.WAN, "regions", left)
 	}
 	if len(regions) > maxRegions {
@@ -130,10 +130,10 @@ func unreachableFrom(table *topology.Table, regions []string, to string) []strin
 	return out
 }
 
-// maxSuggestions is the most names suggested for an unknown one.
+// maxSuggestions is how many names are suggested for an unknown name at most.
 const maxSuggestions = 3
 
-// suggestion says which name may have been meant, and how to list all.
+// suggestion suggests similar names, and how to list all names.
 func suggestion(name string, known []string) string {
 	const all = "--list-regions prints all"
 	likely := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return nameDistance(name, k) > max(3, len(name)/2) })

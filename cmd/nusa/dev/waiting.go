@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A start that takes longer than firstReport reports what it waits for, and
-// again after each reportInterval.
+// A start that takes longer than firstReport reports what it waits for. It reports again after
+// each reportInterval.
 const (
 	firstReport    = time.Second
 	reportInterval = 10 * time.Second
@@ -17,10 +17,10 @@ const (
 
 // waiting tracks what a start still waits for. Safe for concurrent use.
 type waiting struct {
-	agents int // of each region
+	agents int // number of agents of each region
 
 	mu      sync.Mutex
-	global  bool // also for the global server
+	global  bool // the global server is not ready yet
 	regions []string
 	// nodes counts the ready nodes of each connected region.
 	nodes map[string]int
@@ -66,7 +66,7 @@ func (w *waiting) missing() []string {
 	return out
 }
 
-// report calls say with what is missing, until ctx ends.
+// report calls say with the missing parts, until ctx ends.
 func (w *waiting) report(ctx context.Context, say func(string)) {
 	next := time.NewTimer(firstReport)
 	defer next.Stop()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestSlowStartReportsWhatIsMissing: a slow start reports what is missing, and nothing once all is
-// ready.
+// TestSlowStartReportsWhatIsMissing: a slow start reports what is missing. Once everything is
+// ready it reports nothing.
 func TestSlowStartReportsWhatIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting([]string{"tokyo", "lima"}, 3)

@@ -12,26 +12,25 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// pollInterval is the interval between checks of the file. A changed file is
-// read when it stayed the same for one interval, so not while it is being
-// written.
+// pollInterval is the interval between checks of the file. A changed file is read after it has
+// stayed the same for one interval, so that a half-written file is not read.
 const pollInterval = time.Second
 
-// maxListedChanges is the most changed round trips that a message lists.
+// maxListedChanges is how many changed round trips a message lists at most.
 const maxListedChanges = 3
 
-// wanFile watches the file of round trips: editing it slows down, cuts and
-// restores the network of a running federation.
+// wanFile watches the file of round trips. A change of the file slows down, cuts or restores
+// the network of a running federation.
 type wanFile struct {
 	path    string
 	regions []string
-	table   *topology.Table // in force
-	read    os.FileInfo     // as it was read; nil: not a file to follow
-	seen    os.FileInfo     // at the last look
+	table   *topology.Table // the table that is in use
+	read    os.FileInfo     // the file when it was last read; nil: the file is not watched
+	seen    os.FileInfo     // the file at the last check
 }
 
-// followed returns the watch of the file that --wan names. A pipe, for example,
-// is not watched. Call it before the file is read, so that no change is missed.
+// followed returns the watch of the file that --wan names. A pipe, for example, is not watched.
+// Call followed before the file is read, so that no change is missed.
 func followed(name string) *wanFile {
 	w := &wanFile{path: name}
 	if name == wanAzure || name == wanNone {
@@ -48,7 +47,7 @@ func followed(name string) *wanFile {
 func (w *wanFile) poll() (table *topology.Table, text string) {
 	info, err := os.Stat(w.path)
 	if err != nil {
-		return nil, "" // an editor may be about to put another in its place
+		return nil, "" // an editor may be replacing the file
 	}
 	unchanged := same(info, w.seen)
 	w.seen = info
@@ -84,8 +83,8 @@ func (w *wanFile) checkRegions(table *topology.Table) error {
 	return nil
 }
 
-// start watches the file until ctx ends or end is called, which waits for the
-// end. tell may be nil.
+// start watches the file until ctx ends or end is called. end waits until the watch has ended.
+// tell may be nil.
 func (w *wanFile) start(ctx context.Context, set func(*topology.Table), tell func(string)) (end func()) {
 	if tell == nil {
 		tell = func(string) {}

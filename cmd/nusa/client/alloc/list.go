@@ -177,7 +177,7 @@ func stateText(a *nusav1.Allocation) string {
 	return term.Word(a.GetState())
 }
 
-// stateNow is the state, and since when the node is silent.
+// stateNow is the state, and how long the node has been silent.
 func stateNow(w *term.Screen, a *nusav1.Allocation) string {
 	now := w.State(stateText(a))
 	if a.GetNodeSilent() != nil {

@@ -113,7 +113,7 @@ func writeRemedy(w *term.Screen, g *nusav1.GroupExplanation) {
 	}
 }
 
-// verdict is why the regions or nodes of these names were chosen or refused.
+// verdict says why the regions or nodes in names were chosen or refused.
 type verdict struct {
 	names   []string
 	taken   int32

@@ -7,8 +7,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// writeNear writes the present round trip of each near clause, and since when watched bounds
-// are broken.
+// writeNear writes the present round trip of each near clause, and how long watched
+// bounds have been broken.
 func writeNear(w *term.Screen, g *nusav1.GroupExplanation) {
 	if len(g.GetNear()) == 0 {
 		return
@@ -51,8 +51,8 @@ func knownBy(f *nusav1.NearFare) string {
 	return text
 }
 
-// nearText is the result of a near clause, and since when a watched bound is broken. b is nil
-// when the bound is not watched.
+// nearText is the result of a near clause, and how long a watched bound has been
+// broken. b is nil when the bound is not watched.
 func nearText(w *term.Screen, f *nusav1.NearFare, b *nusav1.NearBound) string {
 	text := f.GetVerdict()
 	switch text {

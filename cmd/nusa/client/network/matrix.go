@@ -39,7 +39,7 @@ func writeLatency(w *term.Screen, m *nusav1.MatrixResponse, o latencyOptions) {
 	}
 }
 
-// writeSeenBy writes that the response is the view of one region, and since when the region has
+// writeSeenBy writes that the response is the view of one region, and how long the region has
 // had no contact with the global tier.
 func writeSeenBy(w *term.Screen, what string, m interface {
 	GetSeenBy() string

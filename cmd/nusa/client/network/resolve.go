@@ -29,7 +29,7 @@ on the map, and by which path. The exit code is 1 when no origin can serve it.`,
 			}
 			region := c.Region
 			if location != "" && !c.Cmd.Flags().Changed("region") {
-				region = "" // the region that NUSA_REGION sets
+				region = "" // ignore the region that NUSA_REGION sets
 			}
 			if (region == "") == (location == "") {
 				return errors.New("say where the client is: either --region or --location LATITUDE,LONGITUDE")
@@ -86,7 +86,7 @@ func writeResolved(w *term.Screen, domain, client string, resp *nusav1.ResolveOr
 		}
 		if p := o.GetPath(); len(p.GetRegions()) > 0 {
 			e := pathEdge(p)
-			if a := o.GetAccess(); a != nil { // a client with a location: also show the way to its first region
+			if a := o.GetAccess(); a != nil { // add the round trip from the client to its first region
 				e.P50 = durationpb.New(e.GetP50().AsDuration() + a.GetRtt().AsDuration())
 				e.Source, e.State = a.GetSource(), a.GetState()
 			}

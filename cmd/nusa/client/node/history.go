@@ -40,7 +40,7 @@ each ten minutes for 31 days.`,
 				}
 				return history.Show(c, req, since, []string{"cpu", "memory_used"})
 			}
-			// This finds the node's region and id, and reports an unknown name.
+			// This request finds the node's region and id, and reports an unknown name.
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
 			n, err := c.Nodes().Get(ctx, &nusav1.GetNodeRequest{Id: args[0], Region: c.Region})

@@ -52,7 +52,7 @@ func cordonCommand(s *cli.Settings, cordon bool) *cobra.Command {
 	}
 }
 
-// workText says which work a region takes.
+// workText says which work a region accepts.
 func workText(r *nusav1.Region, nusa string) string {
 	switch {
 	case r.GetCordoned():

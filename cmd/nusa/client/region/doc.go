@@ -1,5 +1,5 @@
-// Package region has the commands of nusa region: define regions, look at what
-// they report, cordon and remove them.
+// Package region has the commands of nusa region: define regions, show what they report,
+// cordon and remove them.
 //
 //   - command.go: the noun, region cordon, uncordon and remove
 //   - define.go: region define

@@ -62,7 +62,7 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 func State(w *term.Screen, r *nusav1.Region) string {
 	state := w.State(term.Word(r.GetState()))
 	if state == "" {
-		state = w.Faint("not known here") // one region's server is asked about another
+		state = w.Faint("not known here") // the server of one region was asked about another region
 	}
 	if r.GetCordoned() {
 		state += ", " + w.Wait("cordoned")
@@ -70,8 +70,7 @@ func State(w *term.Screen, r *nusav1.Region) string {
 	return state
 }
 
-// disconnected reports whether the known state of a region's servers is not the
-// present one.
+// disconnected reports whether the present state of a region's servers is unknown.
 func disconnected(r *nusav1.Region) bool {
 	return r.GetState() != nusav1.RegionState_REGION_STATE_CONNECTED && r.GetState() != nusav1.RegionState_REGION_STATE_ISLAND
 }
@@ -85,7 +84,7 @@ func masterOf(r *nusav1.Region) string {
 	return term.OrDash(r.GetMaster())
 }
 
-// nodesOf is "ready" or "ready/all".
+// nodesOf counts a region's nodes: "ready" or "ready/all".
 func nodesOf(r *nusav1.RegionReport) string {
 	if r.GetNodesLost() == 0 {
 		return term.Count(r.GetNodesReady())

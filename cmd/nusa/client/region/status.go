@@ -42,7 +42,7 @@ func writeRegion(w *term.Screen, r *nusav1.Region) {
 		add("location", strings.TrimSpace(fmt.Sprintf("%s %.2f,%.2f", l.GetName(), l.GetLatitude(), l.GetLongitude())))
 	}
 	add("labels", term.LabelText(d.GetLabels()))
-	if r.GetState() != nusav1.RegionState_REGION_STATE_UNSPECIFIED { // another region's server does not know
+	if r.GetState() != nusav1.RegionState_REGION_STATE_UNSPECIFIED { // the server of another region does not know the report
 		add("defined by", map[bool]string{true: "an operator", false: "itself"}[r.GetDefinedByOperator()])
 	}
 	if r.GetClusterId() != "" {
@@ -55,7 +55,7 @@ func writeRegion(w *term.Screen, r *nusav1.Region) {
 	add(master, strings.TrimSpace(r.GetMaster()+" "+r.GetMasterAddress()))
 	var known []*nusav1.RegionalServer
 	for _, s := range r.GetServers() {
-		if s.GetId() == "" && s.GetAddress() == "" { // as regions know one another
+		if s.GetId() == "" && s.GetAddress() == "" { // regions know only a probe address of each other's servers
 			add("probed at", s.GetProbeAddress())
 			continue
 		}

@@ -14,8 +14,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// verifyTimeout is the default of --timeout: the comparison may take several
-// tries, each over all records.
+// verifyTimeout is the default of --timeout. It is long because the comparison may take
+// several tries, each over all records.
 const verifyTimeout = time.Minute
 
 func verifyCommand(s *cli.Settings) *cobra.Command {
@@ -86,8 +86,8 @@ func writeVerified(w *term.Screen, r *nusav1.VerifyRegionResponse) {
 	}
 }
 
-// verifyError is the error when servers differ or did not answer; nil when all
-// are equal.
+// verifyError returns an error when servers differ or did not answer; nil when all states are
+// equal.
 func verifyError(r *nusav1.VerifyRegionResponse) error {
 	if r.GetEqual() {
 		return nil

@@ -41,8 +41,8 @@ func Job() *nusav1.Job {
 	}
 }
 
-// Waiting has two groups that wait for the same reason, and one that waits for
-// the same reason in two regions.
+// Waiting has two groups that wait for the same reason, and a third group that waits for one
+// reason in two regions.
 func Waiting() *nusav1.Job {
 	j := Job()
 	full := &nusav1.CountedReason{Reason: nusav1.Reason_REASON_INSUFFICIENT_CPU, Count: 2, What: "region", Message: "eastus: needs 64 cpu, the largest node, e1, has 4; japaneast: needs 64 cpu, the largest node, j1, has 8"}
@@ -65,7 +65,7 @@ func Waiting() *nusav1.Job {
 	return j
 }
 
-// Update is a rollout with four of six instances replaced.
+// Update is a job whose rollout has replaced four of six instances.
 func Update() *nusav1.Job {
 	j := Job()
 	c := &nusav1.InstanceCounts{Starting: 1, Running: 5, Outdated: 2}
@@ -74,7 +74,7 @@ func Update() *nusav1.Job {
 	return j
 }
 
-// Staged is a rollout in the third of five regions.
+// Staged is a job whose rollout is in the third of five regions.
 func Staged() *nusav1.Job {
 	j := Job()
 	g := &nusav1.GroupStatus{Desired: 5, Counts: &nusav1.InstanceCounts{Running: 5, Outdated: 3}, Regions: map[string]*nusav1.InstanceCounts{}}
@@ -94,7 +94,7 @@ func Staged() *nusav1.Job {
 	return j
 }
 
-// Turns is the plan of Staged before the first region.
+// Turns is the plan of the rollout of Staged, before its first region.
 func Turns() *nusav1.PlanResponse {
 	p := &nusav1.PlanResponse{Revision: 120, Diff: []*nusav1.DiffLine{{Field: "groups.web.tasks.server.env.A", New: "1"}}}
 	for _, s := range Staged().GetStatus().GetGroups()["web"].GetSlots()[:3] {

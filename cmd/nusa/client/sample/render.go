@@ -9,7 +9,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/golden"
 )
 
-// Rendering is a text for people, named after the command that shows it.
+// Rendering is a text for people. Its name is the command that shows it.
 type Rendering struct {
 	Name string
 	Show func(w *term.Screen)

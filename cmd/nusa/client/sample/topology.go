@@ -29,7 +29,7 @@ func Matrix() *nusav1.MatrixResponse {
 	}}
 }
 
-// SeenMatrix is a matrix as a region sees it.
+// SeenMatrix is a matrix from the view of one region.
 func SeenMatrix(alone *durationpb.Duration) *nusav1.MatrixResponse {
 	return &nusav1.MatrixResponse{
 		Regions: []string{"eastus", "japaneast"}, SeenBy: "eastus", Alone: alone,
@@ -62,8 +62,7 @@ func WeighedPaths() *nusav1.PathResponse {
 	}}
 }
 
-// DoubtedPaths are a path with a stale edge, and one with an edge that is not
-// believed.
+// DoubtedPaths are a path with a stale edge, and a path with an edge whose value is doubted.
 func DoubtedPaths() *nusav1.PathResponse {
 	return &nusav1.PathResponse{Paths: []*nusav1.Path{
 		{Regions: []string{"southeastasia", "eastus"}, Rtt: Lasting(224 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_MEASURED, State: nusav1.EdgeState_EDGE_STATE_STALE},
@@ -84,7 +83,7 @@ func Check() *nusav1.CheckTopologyResponse {
 	}}
 }
 
-// wave is a field of n points around a value, without the tenth.
+// wave returns a field of n points around a value. The tenth point has no value.
 func wave(name string, n int, value, swing float64) *nusav1.HistoryField {
 	f := &nusav1.HistoryField{Name: name}
 	for i := range n {
@@ -105,14 +104,14 @@ func EdgeHistory() []*nusav1.HistorySeries {
 		s := &nusav1.HistorySeries{Kind: "edge", Region: "japaneast", Key: to, Start: Ago(time.Hour), Step: Lasting(time.Minute), Resolution: Lasting(5 * time.Second), Fields: []*nusav1.HistoryField{
 			wave("p50_ms", 60, rtt, rtt/50), wave("p99_ms", 60, rtt*1.2, rtt/10), wave("loss", 60, 0.01, 0.01)}}
 		if i == 2 {
-			s.Fields = nil // never answered
+			s.Fields = nil // the region never answered
 		}
 		out = append(out, s)
 	}
 	return out
 }
 
-// NodeHistory fills its memory in twelve days.
+// NodeHistory is a node whose memory is full in twelve days.
 func NodeHistory() *nusav1.HistorySeries {
 	memory := &nusav1.HistoryField{Name: "memory_used"}
 	for i := range 60 {

@@ -10,8 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// ShortID is the beginning of an id that is shown, and that is enough to name
-// the object.
+// ShortID is the beginning of an id, as shown. It is enough to name the object.
 func ShortID(id string) string {
 	const length = 8
 	return id[:min(len(id), length)]

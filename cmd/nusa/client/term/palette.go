@@ -21,12 +21,12 @@ func (p Palette) Bold(text string) string {
 	return lipgloss.NewStyle().Bold(true).Render(text)
 }
 
-// Colours among the basic sixteen follow the theme of the terminal.
+// Good, Wait and Bad use the terminal's basic colours, which follow its theme.
 func (p Palette) Good(text string) string { return p.Paint("2", text) }
 func (p Palette) Wait(text string) string { return p.Paint("3", text) }
 func (p Palette) Bad(text string) string  { return p.Paint("1", text) }
 
-// Faint is for text that explains the rest.
+// Faint is for text that explains other text.
 func (p Palette) Faint(text string) string { return p.Paint("8", text) }
 
 // State colours the name of a state by its meaning.

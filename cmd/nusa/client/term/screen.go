@@ -9,13 +9,13 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// Screen is where a command prints text for people, and everything that a
-// rendering depends on besides the message it shows.
+// Screen is where a command prints text for people, with everything that changes the text
+// besides the message itself.
 type Screen struct {
 	io.Writer
 	Palette
 	Now time.Time
-	// Program is how hints name this binary.
+	// Program is the name of this binary in hints.
 	Program string
 	// Width of the terminal in columns; 0 without a terminal.
 	Width int
@@ -28,7 +28,7 @@ func (w *Screen) Onto(to io.Writer) *Screen {
 	return &other
 }
 
-// Since is the age of a server's wall-clock time by this machine's clock.
+// Since returns the age of a server's time stamp, by the clock of this machine.
 func (w *Screen) Since(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"

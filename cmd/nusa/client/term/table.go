@@ -11,10 +11,10 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// Fit cuts a line so that it does not wrap in a terminal of width columns;
-// colours take none. One column stays free, because terminals differ in when
-// they wrap. Of two ways to measure, the wider counts: not every terminal joins
-// the parts of an emoji.
+// Fit cuts a line so that it does not wrap in a terminal of width columns; colours take no
+// columns. One column stays free, because terminals wrap at different columns. There are two
+// ways to measure a text, because not every terminal joins the parts of an emoji. The wider
+// result counts.
 func Fit(line string, width int) string {
 	most := max(width-1, 1)
 	for n := most; n > 1; n-- {
@@ -25,11 +25,10 @@ func Fit(line string, width int) string {
 	return "…"
 }
 
-// Table aligns columns by their visible width: colours have none. The first
-// character of a head is a mark and not shown when it is ">", which aligns the
-// column right, or "#", which makes it a column of messages: Write shows a long
-// message that is repeated, or too wide for the terminal, once below the table,
-// and its number in the cells.
+// Table aligns columns by their visible width; colours have no width. A head may begin with a
+// mark, which is not shown. ">" aligns the column right. "#" makes it a column of messages: if
+// a long message is repeated or is too wide for the terminal, Write shows it once below the
+// table, and its number in the cells.
 type Table struct {
 	heads []string
 	Rows  [][]string
@@ -43,8 +42,7 @@ func headText(head string) string { return strings.TrimLeft(head, ">#") }
 // Row adds a row.
 func (t *Table) Row(cells ...string) { t.Rows = append(t.Rows, cells) }
 
-// DropEmpty removes those of the columns that hold only blanks, zeros and
-// dashes.
+// DropEmpty removes each of the given columns that holds only blanks, zeros and dashes.
 func (t *Table) DropEmpty(heads ...string) {
 	for _, h := range heads {
 		for i := range t.heads {
@@ -59,7 +57,7 @@ func (t *Table) DropEmpty(heads ...string) {
 	}
 }
 
-// DropBlank removes a column without any text. A 0 counts as text.
+// DropBlank removes a column if it has no text. A 0 counts as text.
 func (t *Table) DropBlank(head string) {
 	for _, r := range t.Rows {
 		for i, h := range t.heads {
@@ -106,8 +104,8 @@ func (t *Table) Width() int {
 	return sum
 }
 
-// Blocks cuts a table into several that fit width, each with the first column;
-// a width of 0 is unlimited. A column that does not fit has a table of its own.
+// Blocks cuts a table into several tables that fit width, each with the first column. A width
+// of 0 is unlimited. A column that does not fit gets a table of its own.
 func (t *Table) Blocks(width int) []*Table {
 	if width <= 0 {
 		return []*Table{t}
@@ -143,8 +141,8 @@ const (
 	shortMessage = 24
 )
 
-// footnotes returns the table with numbers in place of the messages that are
-// written below it, and these messages in the order of their numbers.
+// footnotes moves messages out of the cells. It returns the table with numbers instead of
+// these messages, and the messages in the order of their numbers.
 func (t *Table) footnotes(width int) (_ *Table, notes []string) {
 	column := slices.IndexFunc(t.heads, func(h string) bool { return strings.HasPrefix(h, "#") })
 	if column < 0 {
@@ -193,7 +191,7 @@ func writeNotes(w *Screen, notes []string) {
 	}
 }
 
-// wrap breaks a text between words, but not at hyphens: names have those.
+// wrap breaks a text between words, but not at hyphens, because names contain hyphens.
 func wrap(text string, width int) []string {
 	var lines []string
 	line, used := "", 0

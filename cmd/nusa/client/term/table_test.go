@@ -66,8 +66,7 @@ default/a  not enough cpu: needs 64 cpu, the largest node, e1, has 4  7
 	}
 }
 
-// TestEverythingFits80Columns: no line is wider than the terminal, whatever the
-// messages are.
+// TestEverythingFits80Columns: no line is wider than the terminal, for any messages.
 func TestEverythingFits80Columns(t *testing.T) {
 	for n := 1; n < 300; n += 7 {
 		message := strings.TrimSpace(strings.Repeat("wordy ", n))

@@ -13,8 +13,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// OneLine makes one line of a text of others, without characters that could move
-// the cursor.
+// OneLine makes one line of a text that may come from others, without characters that could
+// move the cursor.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -24,7 +24,7 @@ func OneLine(s string) string {
 	}, strings.Join(strings.Fields(s), " "))
 }
 
-// Clip makes one line of a value, and cuts it on a terminal.
+// Clip makes one line of a value. On a terminal it cuts a long line.
 func Clip(w *Screen, s string) string {
 	s = strings.ReplaceAll(strings.TrimSpace(s), "\n", "⏎")
 	if r := []rune(s); w.Width > 0 && len(r) > clipped {
@@ -33,7 +33,7 @@ func Clip(w *Screen, s string) string {
 	return s
 }
 
-// clipped is the most characters of such a value.
+// clipped is the number of characters after which Clip cuts.
 const clipped = 80
 
 // LabelText is "KEY=VALUE" for each label, sorted.

@@ -21,7 +21,7 @@ func TestFitCutsAtTheWidth(t *testing.T) {
 		{line, 1, "…"}, {line, 0, "…"}, {line, -3, "…"},
 		{"世界世界", 8, "世界世…"},
 		{"世界世界", 9, "世界世界"},
-		// Some terminals show it in two columns, some in six.
+		// Some terminals show this emoji in two columns, some in six.
 		{"👨‍👩‍👧xyz", 6, "…"},
 		{"e\u0301xyz", 5, "e\u0301xyz"},
 	} {
@@ -31,7 +31,7 @@ func TestFitCutsAtTheWidth(t *testing.T) {
 	}
 }
 
-// TestCoresAreExact: the smallest amount is visible.
+// TestCoresAreExact: even one millicore is visible.
 func TestCoresAreExact(t *testing.T) {
 	for milli, want := range map[int64]string{0: "0", 1: "0.001", 10: "0.01", 250: "0.25", 1005: "1.005", 64_000: "64", 12_345_678: "12345.678"} {
 		if got := term.Cores(milli); got != want {
