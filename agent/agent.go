@@ -134,9 +134,8 @@ func assemble(ctx context.Context, cfg Config, dir *serve.DataDir, st *store.Sto
 	return r, nil
 }
 
-// run runs the parts until ctx ends. At the end the agent leaves or pauses if
-// configured, then sessions and engine end together, then the pending writes are
-// flushed.
+// run runs the parts until ctx ends. At the end the agent leaves or pauses, if configured.
+// Then the sessions and the engine end together. Then the pending writes are flushed.
 func (r *role) run(ctx context.Context, web *serve.Server) error {
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -204,7 +203,7 @@ func (r *role) pause(ctx context.Context) {
 	for {
 		changed := r.engine.Changed()
 		if r.engine.NothingRuns(ctx) {
-			r.cfg.setup.Sweep(func(string) bool { return false }) // secrets are for running tasks only
+			r.cfg.setup.Sweep(func(string) bool { return false }) // secrets are only for running tasks
 			if r.cfg.RemoveOnShutdown {
 				r.engine.RemoveRuns(ctx)
 			}

@@ -28,9 +28,9 @@ import (
 
 // Config of an agent. A zero value means the default.
 type Config struct {
-	// Region of the agent. Required.
+	// Region is the name of the agent's region. Required.
 	Region string
-	// Name for people. Default: the host name.
+	// Name of the node. Default: the host name.
 	Name string
 	// Description for people, at most 256 bytes.
 	Description string
@@ -151,8 +151,8 @@ type Config struct {
 
 	// setup prepares tasks.
 	setup *setup.Setup
-	// closeDrivers ends the default drivers and the plugins. driversChanged
-	// delivers that a driver's fingerprint may have changed.
+	// closeDrivers ends the default drivers and the plugins. driversChanged receives a
+	// value when a driver's fingerprint may have changed.
 	closeDrivers   func()
 	driversChanged <-chan struct{}
 	// remoteHosts maps a driver to the host of its ports, if the driver's engine is
@@ -163,7 +163,7 @@ type Config struct {
 // allocsDir is the folder of the allocations in the data directory.
 const allocsDir = "allocs"
 
-// errConfig is wrapped by every error of a configuration. Its text names the flag.
+// errConfig is wrapped by every configuration error. The text of the error names the flag.
 var errConfig = errors.New("agent configuration")
 
 // withDefaults checks the configuration and sets defaults of plain values.
@@ -227,8 +227,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// withParts makes the missing parts. The data directory must be locked by this
-// agent.
+// withParts makes the missing parts. This agent must have locked the data directory.
 func (c Config) withParts() (Config, error) {
 	if c.Net.Dial == nil {
 		c.Net = network.Host()
@@ -300,8 +299,8 @@ func (c Config) withDocker() (Config, error) {
 	return c, nil
 }
 
-// withIncus adds the driver incus if there is or was a daemon, like withDocker.
-// argv is the command line of a supervisor.
+// withIncus adds the driver incus if there is or was a daemon, as withDocker does for an
+// engine. argv is the command line of a supervisor.
 func (c Config) withIncus(argv []string) (Config, error) {
 	dir := filepath.Join(c.DataDir, "incus")
 	if c.Incus == "" {
@@ -329,7 +328,7 @@ func (c Config) withIncus(argv []string) (Config, error) {
 	return c, nil
 }
 
-// hostOf returns the host of an engine's address. "": a socket on this host.
+// hostOf returns the host of an engine's address. "": the address is a socket on this host.
 func hostOf(address string) string {
 	if u, err := url.Parse(address); err == nil {
 		return u.Hostname()

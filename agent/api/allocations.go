@@ -20,8 +20,8 @@ import (
 const (
 	defaultList = 1000
 	maxList     = 10_000
-	// maxLogs bounds the concurrent streams of logs. Each may hold a connection to a
-	// supervisor, and a supervisor has 64 for everything, leases included.
+	// maxLogs bounds the concurrent streams of logs. Each stream may hold a connection to a
+	// supervisor, and a supervisor allows 64 connections in all, leases included.
 	maxLogs = 32
 )
 

@@ -22,7 +22,7 @@ const (
 	// MaxExecs bounds the concurrent commands. Each may hold a connection to a
 	// supervisor, like a stream of logs.
 	MaxExecs = 16
-	// MaxCommand bounds the words of a command together, in bytes.
+	// MaxCommand bounds the total length of a command's words, in bytes.
 	MaxCommand = 64 << 10
 	// statsLimit bounds the measurement of all tasks of an allocation.
 	statsLimit = 5 * time.Second
@@ -138,7 +138,7 @@ func receive(ctx context.Context, stream nusav1.Allocations_ExecServer, keys *io
 			return status.Errorf(codes.InvalidArgument, "stdin: %d bytes in a message, more than %d", len(m.GetStdin()), driver.MaxChunk)
 		}
 		if len(m.GetStdin()) > 0 {
-			_, _ = keys.Write(m.GetStdin()) // an error only says that the command no longer reads
+			_, _ = keys.Write(m.GetStdin()) // an error means that the command no longer reads
 		}
 		if m.GetStdinClose() {
 			keys.Close()
@@ -160,7 +160,7 @@ func receive(ctx context.Context, stream nusav1.Allocations_ExecServer, keys *io
 // output writes into the session, in messages of at most driver.MaxChunk bytes.
 type output struct {
 	stream nusav1.Allocations_ExecServer
-	mu     *sync.Mutex // of both outputs
+	mu     *sync.Mutex // guards the sending of both outputs
 	wrap   func([]byte) *nusav1.ExecResponse
 }
 
@@ -175,7 +175,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Stats returns what the tasks of an allocation use now.
+// Stats returns the resources that the tasks of an allocation use now.
 func (s *Allocations) Stats(ctx context.Context, req *nusav1.AllocationStatsRequest) (*nusav1.AllocationStats, error) {
 	ctx, cancel := context.WithTimeout(ctx, statsLimit)
 	defer cancel()

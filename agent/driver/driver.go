@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// Errors of every driver. Each is wrapped with what failed and where.
+// Errors of every driver. A driver wraps them with what failed and where.
 var (
 	// ErrNotFound: the driver never started this run, or the run was removed.
 	ErrNotFound = errors.New("no such task run")
 	// ErrInvalid: this driver can never do what the task asks for. A retry is
 	// useless.
 	ErrInvalid = errors.New("task cannot run")
-	// ErrNotAllowed: the node's operator did not allow it. Another node may allow
-	// it.
+	// ErrNotAllowed: the node's operator did not allow what the task asks for. Another
+	// node may allow it.
 	ErrNotAllowed = errors.New("not allowed on this node")
 	// ErrStart: the task could not be started. A retry may help.
 	ErrStart = errors.New("task did not start")
@@ -27,13 +27,13 @@ var (
 	// although the driver can do what the task asks. Examples are a file with
 	// another checksum and an unknown user.
 	ErrFinal error = finalError{}
-	// ErrUnsupported: this engine or this host cannot do that. The missing
-	// capability says so beforehand.
+	// ErrUnsupported: this engine or this host does not have the operation. The driver
+	// does not report the capability, so that this is known beforehand.
 	ErrUnsupported = errors.New("not supported by this driver")
 	// ErrNotRunning: the operation needs a running run.
 	ErrNotRunning = errors.New("the task run is not running")
-	// ErrUnavailable: the engine does not answer now. As far as is known its runs
-	// go on. A retry may help.
+	// ErrUnavailable: the engine does not answer now. Its runs probably go on. A retry may
+	// help.
 	ErrUnavailable = errors.New("the driver cannot be asked now")
 	// ErrContract: the driver's answer breaks the contract, so nothing is known
 	// about the run. A retry is useless.
@@ -46,7 +46,7 @@ func (finalError) Error() string { return ErrStart.Error() }
 
 func (finalError) Is(target error) bool { return target == ErrStart }
 
-// CommandError is an ErrStart of a further command that is the command's own fault.
+// CommandError is the ErrStart of a further command that cannot be started by its own fault.
 type CommandError struct {
 	// Code is the exit code that a shell would return: 127 if there is no such command,
 	// 126 if it cannot be executed.
@@ -162,7 +162,7 @@ func (id ID) String() string { return fmt.Sprintf("%s/%s/%d", id.Alloc, id.Task,
 type Fingerprint struct {
 	Healthy bool
 	Version string
-	// Message says why the driver is not healthy, or which limits are not enforced.
+	// Message says why the driver is unhealthy, or which limits are not enforced.
 	Message string
 	// Capabilities are the Cap constants, sorted.
 	Capabilities []string
@@ -197,7 +197,7 @@ type Task struct {
 // own.
 const ContainerSecrets = "/run/nusa/secrets"
 
-// Resources that a run is charged for. They are limits if the driver can enforce
+// Resources that a run is charged for. They are also limits if the driver can enforce
 // them.
 type Resources struct {
 	CPUMilli    int64 // thousandths of a core, 0 = no limit
@@ -231,7 +231,7 @@ func (t Task) TargetOf(v Volume) string {
 // LogBounds limit each of stdout and stderr.
 type LogBounds struct {
 	Files     int   // 1..100
-	SizeBytes int64 // of a file, at least 4096
+	SizeBytes int64 // size of one file, at least 4096
 }
 
 // State of a run. It only advances.
@@ -269,9 +269,9 @@ type Cause string
 
 // The causes.
 const (
-	CauseExited       Cause = ""              // by itself
+	CauseExited       Cause = ""              // the command ended by itself
 	CauseStopped      Cause = "stopped"       // Stop was called
-	CauseLeaseExpired Cause = "lease_expired" // its deadline passed
+	CauseLeaseExpired Cause = "lease_expired" // the lease deadline passed
 	CauseStartFailed  Cause = "start_failed"  // the command could not be started
 	CauseLost         Cause = "lost"          // its supervisor vanished; the exit code is unknown
 	CauseRebooted     Cause = "host_rebooted" // the host restarted; the exit code is unknown

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// ReplaceFile writes a file that only this user can read, as a whole and durably:
-// after a power loss the file has the old content or the new one.
+// ReplaceFile replaces a whole file durably: after a power loss the file has the old content
+// or the new one. Only this user can read the file.
 func ReplaceFile(path string, data []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// advance makes plans and applies them until there is nothing to do but wait. It
-// returns the time of the next plan. Zero: after the next event.
+// advance makes plans and applies them until it must wait. It returns the time of the next plan.
+// Zero: after the next event.
 func (e *Engine) advance() time.Time {
 	for range maxPlanRounds {
 		in, whole := e.planner.input(view{now: e.cfg.Timeline.Now(), lease: e.lease.At(e.cfg.Clock()), host: e.host, allocs: e.allocs,
@@ -33,7 +33,7 @@ func (e *Engine) advance() time.Time {
 	return e.planner.wake
 }
 
-// apply applies one action. A goroutine does what takes time and reports back.
+// apply applies one action. If the action takes time, a goroutine does it and reports back.
 func (e *Engine) apply(do reconcile.Action) {
 	a := e.allocs[do.Alloc]
 	a.dirty = true

@@ -23,8 +23,8 @@ type alloc struct {
 	dirty bool
 	// repeat: send the report again, because the master seems to have missed it.
 	repeat bool
-	// unstored: the allocation was declined because its order could not be stored.
-	// Its end need not be durable, because the store does not say that it must run.
+	// unstored: the allocation was declined because its order could not be stored. Its end need
+	// not be durable, because the store has no order to run it.
 	unstored bool
 }
 

@@ -20,8 +20,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// probe runs a check once, within its context. saw describes the result for people. An
-// error describes a failed check.
+// probe runs a check once, within its context. saw describes the result for people. A failed
+// check returns an error.
 type probe func(ctx context.Context, id driver.ID) (saw string, err error)
 
 // check of a task, ready to run.
@@ -57,7 +57,7 @@ func (k *check) run(ctx context.Context, id driver.ID, due time.Time) health.Res
 	return r
 }
 
-// readCheck decodes a task's check. Nil: the task has none.
+// readCheck decodes a task's check. Nil: the task has no check.
 func (o *order) readCheck(t *nusav1.Task, vars map[string]string, n Reach) (*check, error) {
 	k := t.GetCheck()
 	if k == nil {

@@ -44,7 +44,7 @@ type checks struct {
 type checkedRun struct {
 	id     driver.ID
 	check  *check
-	ctx    context.Context // of its probes
+	ctx    context.Context // context of its probes
 	cancel context.CancelFunc
 	timer  *time.Timer
 	due    time.Time

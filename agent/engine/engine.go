@@ -82,7 +82,7 @@ type Engine struct {
 	runner    *runner
 	checks    *checks
 	retention *retention
-	// found holds the drivers' statuses of recorded runs until adopt uses them.
+	// found holds the drivers' answers about recorded runs until adopt uses them.
 	found map[driver.ID]runStatus
 }
 
@@ -159,7 +159,7 @@ func (e *Engine) begin(ctx context.Context) {
 	e.found = recoverRuns(e.ctx, e.allocs, e.cfg.Drivers)
 }
 
-// drain calls the functions that already wait, so that one plan covers a burst.
+// drain calls all functions that already wait, so that one plan covers them.
 func (e *Engine) drain() {
 	for range maxEvents {
 		select {
@@ -198,14 +198,14 @@ func (e *Engine) post(f func()) {
 // Wake makes the loop plan and publish again, after the store became writable.
 func (e *Engine) Wake(ctx context.Context) { e.do(ctx, func() {}) }
 
-// SetDrivers replaces the known problems of the drivers: "" for a healthy driver.
+// SetDrivers replaces the known problems of the drivers. The problem of a healthy driver is "".
 func (e *Engine) SetDrivers(ctx context.Context, problems map[string]string) bool {
 	return e.do(ctx, func() { e.host.Drivers = problems })
 }
 
-// publish hands changed records to the store's writer, then changed reports to the
-// sessions. An allocation's end is durable before it is reported: the master gives
-// the work to another node, so the work must not begin here again.
+// publish gives changed records to the store's writer, then changed reports to the sessions. An
+// allocation's end is durable before it is reported, because the master then gives the work to
+// another node, and the work must not begin here again.
 func (e *Engine) publish() {
 	if e.host.Pausing {
 		e.changed.Notify()
@@ -229,7 +229,7 @@ func (e *Engine) publish() {
 	}
 	if len(ended) > 0 {
 		if e.cfg.Writer.Flush() != nil {
-			for id, before := range ended { // published again when the store can be written
+			for id, before := range ended { // retried when the store can be written again
 				e.allocs[id].act.Reached = before
 				delete(changed, id)
 			}

@@ -13,12 +13,12 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Node holds what the tasks need of the node and the agent.
+// Node holds the properties of the node and the agent that the tasks need.
 type Node struct {
 	ID, Region string
 	AllocsDir  string // absolute: a folder for each allocation
 	Path       string // PATH of the tasks
-	Reach      Reach  // to their ports
+	Reach      Reach  // how the agent reaches the ports of the tasks
 	// ProcessUser is the user of processes whose task names none. "": the agent's.
 	ProcessUser string
 	Setup       *setup.Setup

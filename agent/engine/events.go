@@ -39,7 +39,7 @@ func (e *Engine) runEnded(id driver.ID, r runEnd) {
 	e.log.Info("task ended", "alloc", id.Alloc, "task", id.Task, "run", id.Run, "exit_code", end.ExitCode, "signal", end.Signal, "reason", end.Reason)
 }
 
-// runUncertain shows that a run may still begin or go on.
+// runUncertain records that a run may still begin or go on.
 func (e *Engine) runUncertain(id driver.ID, why string) {
 	if a := e.allocs[id.Alloc]; a != nil && a.runUncertain(id.Task, id.Run, why) {
 		e.log.Warn("it is not known whether a run goes on", "run", id, "reason", why)

@@ -42,8 +42,8 @@ type Spec struct {
 	// mode 0600.
 	Env []string `json:"env"`
 	Dir string   `json:"dir"`
-	// User of the command. "": the agent's. Own is a folder that is given to the
-	// user. "": none. It is never Dir, which may be any folder of the host.
+	// User of the command. "": the agent's user. Own is a folder that is given to the
+	// user. "": none. Own is never Dir, because Dir may be any folder of the host.
 	User string `json:"user,omitempty"`
 	Own  string `json:"own,omitempty"`
 	// Log bounds of stdout and of stderr.

@@ -10,7 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// defaultPids bounds the processes of a container.
+// defaultPids is the default bound on the processes of a container.
 const defaultPids = 4096
 
 // config is the task's `config` for this driver; examples/docker.yaml explains

@@ -80,7 +80,7 @@ func options(t driver.Task, c config, img client.ImageInspectResult, r *records)
 	return client.ContainerCreateOptions{Name: nameOf(t.ID), Config: cfg, HostConfig: host}
 }
 
-// resources converts resources into limits. There is no swap beyond the memory.
+// resources converts resources into limits. A container may not use swap.
 func resources(r driver.Resources, hard bool) container.Resources {
 	var out container.Resources
 	if r.MemoryBytes > 0 {
@@ -90,15 +90,15 @@ func resources(r driver.Resources, hard bool) container.Resources {
 		out.CPUPeriod, out.CPUQuota = cpuPeriod, max(1000, r.CPUMilli*cpuPeriod/1000)
 		return out
 	}
-	out.CPUShares = 1024 // for one core: the kernel's default
+	out.CPUShares = 1024 // the kernel's default for one core
 	if r.CPUMilli > 0 {
 		out.CPUShares = min(max(2, r.CPUMilli*1024/1000), 262144)
 	}
 	return out
 }
 
-// binds returns the mounts of the task's folders, at the same paths as on the host
-// because variables name these paths, and of its volumes.
+// binds returns the mounts of the task's folders and volumes. The folders have the same paths
+// as on the host, because variables name these paths.
 func binds(t driver.Task) []mount.Mount {
 	out := []mount.Mount{bind(t.Dir, t.Dir, false), bind(t.AllocDir, t.AllocDir, false)}
 	for _, v := range t.Volumes {
@@ -130,9 +130,9 @@ func ports(list []driver.Port, udp []string) (network.PortSet, network.PortMap) 
 	return set, bound
 }
 
-// chown gives the task's folder to the container's user. Only the image knows the
-// number of a named user; then every user may write there, which is safe because
-// only the agent passes the private folders above.
+// chown gives the task's folder to the container's user. If the user is given by name, only
+// the image knows its number. Then every user may write to the folder. That is safe, because
+// only the agent can pass the private folders above.
 func chown(dir, user string) error {
 	name, group, _ := strings.Cut(user, ":")
 	if name == "" || name == "root" || name == "0" {

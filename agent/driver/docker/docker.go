@@ -96,7 +96,7 @@ func New(cfg Config) (*Driver, error) {
 		records: recs, mounts: mounts.NewFolder(cfg.Dir), starts: map[driver.ID]*starting{}}
 	d.mounts.Sweep(func(id driver.ID) bool {
 		rec, ok := recs.get(id)
-		return ok && rec.End == nil && rec.Started.IsZero() // the engine may be about to start it
+		return ok && rec.End == nil && rec.Started.IsZero() // the engine may be starting the container
 	})
 	return d, nil
 }
@@ -147,8 +147,8 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 				notes = append(notes, note)
 			}
 			f.Capabilities = append(f.Capabilities, driver.CapMounts, driver.CapVolumes)
-			// A secret is readable by one user, and with userns-remap the
-			// container's users are others.
+			// A secret is readable by one user of the host. With userns-remap the users of the
+			// container have other numbers.
 			if slices.Contains(info.SecurityOptions, "name=userns") {
 				notes = append(notes, "no secrets: the engine maps users (userns-remap), containers could not read them")
 			} else {
@@ -211,7 +211,7 @@ func (d *Driver) Status(ctx context.Context, id driver.ID) (driver.Status, error
 	return st, err
 }
 
-// status also returns whether the engine answered.
+// status is Status that also returns whether the engine answered.
 func (d *Driver) status(ctx context.Context, id driver.ID) (st driver.Status, answered bool, err error) {
 	rec, ok := d.records.get(id)
 	switch {

@@ -41,13 +41,13 @@ func shell(script string) map[string]any {
 	return map[string]any{"image": "box:1", "command": "/bin/sh", "args": []any{"-c", script}}
 }
 
-// stoppable returns a command that runs until it is asked to end.
+// stoppable returns a command that runs until it receives a stop signal.
 func stoppable(then string) map[string]any {
 	return shell("trap '" + then + "' TERM; while true; do sleep 0.02; done")
 }
 
-// TestEngineApart: an engine in its own mount namespace is known before a task is
-// placed there. An engine that shares the agent's namespace has volumes.
+// TestEngineApart: an engine in its own mount namespace is recognized before a task is placed
+// there. An engine that shares the agent's namespace has volumes.
 func TestEngineApart(t *testing.T) {
 	shares := open(t, newEngine(t), t.TempDir()).Fingerprint(t.Context())
 	if err := mounts.Usable(); err != nil {
@@ -87,7 +87,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// newTask returns a task. What it leaves is removed with the engine.
+// newTask returns a task. Containers of the task are removed with the engine.
 func newTask(t *testing.T, config map[string]any) driver.Task {
 	t.Helper()
 	dir := t.TempDir()
@@ -128,7 +128,7 @@ func output(t *testing.T, d *Driver, id driver.ID, o driver.LogOptions) string {
 	return b.String()
 }
 
-// TestTasks checks on one engine what a task may rely on.
+// TestTasks checks on one engine the properties that a task may rely on.
 func TestTasks(t *testing.T) {
 	e := newEngine(t)
 	d := open(t, e, t.TempDir())
@@ -224,8 +224,8 @@ func environment(t *testing.T, e *engine, d *Driver) {
 	}
 }
 
-// volumes checks that the allowed folder is mounted, read-only with the mounts
-// below it, even if its path changes, and that nothing stays mounted on the host.
+// volumes checks that the allowed folder is mounted, even if its path changes. A read-only
+// mount includes the mounts below it. In the end nothing stays mounted on the host.
 func volumes(t *testing.T, e *engine) {
 	dir, base := t.TempDir(), t.TempDir()
 	d := open(t, e, dir)
@@ -253,7 +253,7 @@ func volumes(t *testing.T, e *engine) {
 	must(t, err)
 	must(t, os.Rename(source, filepath.Join(base, "b")))
 	must(t, os.Symlink("/etc", source))
-	d = open(t, e, dir) // like after a kill: nothing was closed
+	d = open(t, e, dir) // a new driver without a Close, like after a kill
 	must(t, d.begin(limited(t), task.ID, rec))
 	must(t, d.Start(limited(t), task))
 	until(t, func() bool { return strings.Count(output(t, d, task.ID, driver.LogOptions{Stdout: true}), "\n") == 3 })
@@ -275,7 +275,7 @@ func volumes(t *testing.T, e *engine) {
 	noneStaged(t, d)
 }
 
-// noneStaged checks that a running run has its volumes from the engine alone.
+// noneStaged checks that no volume is mounted for the engine any more.
 func noneStaged(t *testing.T, d *Driver) {
 	t.Helper()
 	d.mounts.Sweep(func(id driver.ID) bool {
@@ -357,8 +357,8 @@ func rotation(t *testing.T, d *Driver) {
 	}
 }
 
-// longLines checks that a line of 200 KiB without a line break is retained as a
-// whole, or its end if a rotation removed its beginning.
+// longLines checks that a line of 200 KiB is retained as a whole. If a rotation removed its
+// beginning, the end of the line is retained.
 func longLines(t *testing.T, d *Driver) {
 	const length = 200 << 10
 	whole := strings.Repeat("x", length) + "end"
@@ -398,8 +398,8 @@ func following(t *testing.T, d *Driver) {
 	}
 }
 
-// grace checks SIGTERM first, the exit code of a command that handles it, and
-// SIGKILL for others.
+// grace checks that SIGTERM comes first, that a command that handles it ends with its own exit
+// code, and that other commands get SIGKILL.
 func grace(t *testing.T, d *Driver) {
 	for _, c := range []struct {
 		then         string

@@ -46,8 +46,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestRootless: an engine that reports its own mounts or users gets no task that
-// needs the agent's, and the fingerprint says why.
+// TestRootless: an engine that reports mounts or users of its own gets no task that needs the
+// agent's mounts or users. The fingerprint says why.
 func TestRootless(t *testing.T) {
 	for options, c := range map[string]struct {
 		volumes, secrets bool
@@ -160,8 +160,8 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-// TestSplitter: streams that are read twice emit each message once, in chunks, also
-// the parts of a line, which have the same time.
+// TestSplitter: streams that are read twice emit each message once, in chunks. This includes
+// the parts of a long line, which have the same time.
 func TestSplitter(t *testing.T) {
 	stamp := func(second int) string {
 		return time.Date(2026, 1, 1, 0, 0, second, 0, time.UTC).Format("2006-01-02T15:04:05.000000000Z07:00")

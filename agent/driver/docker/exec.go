@@ -33,7 +33,7 @@ const (
 // Exec: see driver.Driver.
 func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
 	if !d.local() {
-		return driver.ExitStatus{}, driver.ErrUnsupported // a command there could not be killed
+		return driver.ExitStatus{}, driver.ErrUnsupported // the driver could not kill a command on another host
 	}
 	rec, err := d.running(ctx, id)
 	if err != nil {
@@ -82,7 +82,7 @@ func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.
 			return st, err
 		}
 	}
-	// The caller gave up, or its output cannot be written.
+	// The caller has given up, or the output of the command cannot be written.
 	d.killExec(made.ID, rec)
 	if ctx.Err() != nil {
 		err = ctx.Err()
@@ -126,7 +126,7 @@ func (d *Driver) resize(exec string, x driver.Exec, stop <-chan struct{}) {
 	defer cancel()
 	for size := x.Size; ; {
 		if size.Rows > 0 && size.Columns > 0 {
-			// The command may not have begun at first.
+			// At first the command may not have begun.
 			for range 20 {
 				_, err := d.cli.ExecResize(ctx, exec, client.ExecResizeOptions{Height: uint(size.Rows), Width: uint(size.Columns)})
 				if err == nil || pause(ctx, execPollEvery/10) != nil {
@@ -206,7 +206,7 @@ func faultOf(code int, text string) int {
 func (d *Driver) killExec(exec string, rec record) {
 	ctx, cancel := context.WithTimeout(context.Background(), killLimit)
 	defer cancel()
-	for ctx.Err() == nil { // it may not have begun yet
+	for ctx.Err() == nil { // the command may not have begun yet
 		got, err := d.cli.ExecInspect(ctx, exec, client.ExecInspectOptions{})
 		if err != nil || !got.Running && got.PID > 0 {
 			return
@@ -222,7 +222,7 @@ func (d *Driver) killExec(exec string, rec record) {
 
 // killTree kills a process of a container, its session and its descendants.
 func killTree(root int, container string) {
-	// The number may belong to another process now, so check its cgroup.
+	// The process id may belong to another process now, so check its cgroup.
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", root))
 	if err != nil || !strings.Contains(string(groups), container) {
 		return
@@ -240,7 +240,7 @@ func killTree(root int, container string) {
 				continue
 			}
 			if parent, session := family(pid); doomed[parent] || session == root {
-				// A stopped process cannot start others unseen.
+				// A stopped process cannot start others while they are listed.
 				_ = unix.Kill(pid, unix.SIGSTOP)
 				doomed[pid] = true
 			}

@@ -94,9 +94,9 @@ func (d *Driver) read(ctx context.Context, container string, o driver.LogOptions
 // lineEnds finds the beginning of the last lines of a stream in one pass from the
 // beginning.
 type lineEnds struct {
-	read int64   // bytes
+	read int64   // number of bytes read
 	ends []int64 // offsets after the latest line ends: a ring once it is full
-	n    int64   // line ends so far
+	n    int64   // number of line ends so far
 }
 
 // add takes the next bytes. lines is the number of lines that start will ask for.
@@ -137,11 +137,11 @@ func (l *lineEnds) start(lines int) int64 {
 type splitter struct {
 	emit  func(driver.LogChunk) error
 	skip  [2]int64    // bytes to skip from the beginning
-	bytes [2]int64    // emitted
+	bytes [2]int64    // bytes emitted
 	at    [2]position // of the latest message read
 	done  [2]position // of the latest emitted message
 	new   [2]bool     // the next message was not emitted yet
-	err   error       // of emit
+	err   error       // the error of emit
 }
 
 // position of a message in a stream: its time and its number among the messages of

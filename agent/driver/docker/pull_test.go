@@ -28,7 +28,7 @@ type fakeEngine struct {
 	images map[string]bool
 	pulls  []string // "IMAGE USER:PASSWORD"
 	refuse string   // the registry's error for every pull
-	// containers of the engine by id. The fake removes them and makes none.
+	// containers of the engine by id. The fake removes containers but makes none.
 	containers map[string]bool
 	info       map[string]any
 }

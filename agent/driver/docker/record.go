@@ -19,7 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// record is what the driver knows of a run without the engine.
+// record holds what the driver knows of a run without the engine's help.
 type record struct {
 	// Container is the engine's id. "": not made yet.
 	Container string `json:"container,omitempty"`
@@ -31,12 +31,12 @@ type record struct {
 	PID         int       `json:"pid,omitempty"`
 	Started     time.Time `json:"started,omitzero"`
 	MemoryBytes int64     `json:"memory_bytes,omitempty"`
-	// End is the final status. It remains after the container is removed.
+	// End is the final status. It remains after the container was removed.
 	End *driver.Status `json:"end,omitempty"`
 }
 
-// records are the files of a data directory: DIR/ALLOC/TASK.RUN.json, and DIR/owner
-// with a random name that marks the containers of this driver.
+// records are the files of a data directory: DIR/ALLOC/TASK.RUN.json for each run, and
+// DIR/owner, which holds the random id in the labels of this driver's containers.
 type records struct {
 	dir   string
 	owner string
@@ -124,8 +124,8 @@ func (r *records) remove(id driver.ID) error {
 	return nil
 }
 
-// gate returns the path of a file that a run's container mounts and cannot begin
-// without. The driver removes the file if a hanging engine may still start the
+// gate returns the path of a file that a run's container mounts. Without this file the
+// container cannot begin. The driver removes the file if a hanging engine may still start the
 // container.
 func (r *records) gate(id driver.ID) string {
 	return filepath.Join(r.dir, id.Alloc, fmt.Sprintf("%s.%d.gate", id.Task, id.Run))

@@ -47,7 +47,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	}
 	if ctx.Err() == nil && !client.IsErrConnectionFailed(err) {
 		// The engine has mounted the volumes, or will never mount them.
-		_ = d.mounts.Drop(t.ID) // on an error Remove does it
+		_ = d.mounts.Drop(t.ID) // on an error Remove drops the volumes
 	}
 	return err
 }
@@ -154,8 +154,7 @@ func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made stri
 		if !cerrdefs.IsConflict(err) {
 			return "", false, d.address.refused(faultyField(err.Error()), err)
 		}
-		// From here on the existing container cannot begin, unless it has begun
-		// already.
+		// From here on the existing container can no longer begin. It may have begun already.
 		if err := d.records.closeGate(t.ID); err != nil {
 			return "", false, fmt.Errorf("%w: %w", driver.ErrStart, err)
 		}
@@ -179,8 +178,8 @@ func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made stri
 	return "", false, fmt.Errorf("%w: %s: the engine refuses the name and has no such container", driver.ErrStart, nameOf(t.ID))
 }
 
-// begin asks the engine to start a container that never ran. A running container
-// does not change.
+// begin asks the engine to start a container that never ran. If the container runs already,
+// begin changes nothing.
 func (d *Driver) begin(ctx context.Context, id driver.ID, rec record) error {
 	_, err := d.cli.ContainerStart(ctx, rec.Container, client.ContainerStartOptions{})
 	switch {
@@ -206,7 +205,7 @@ func (d *Driver) begin(ctx context.Context, id driver.ID, rec record) error {
 	return st.StartError()
 }
 
-// begun records what Status returns while the engine does not answer.
+// begun records the status that Status returns while the engine does not answer.
 func (d *Driver) begun(ctx context.Context, id driver.ID, rec record) error {
 	got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})
 	if err != nil {
@@ -220,10 +219,10 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record) error {
 	return nil
 }
 
-// resume continues a start that a previous agent began. The engine may still be
-// starting the container. If the container does not begin in time, it is not
-// started again, because the first request may still start it: resume makes another
-// container and keeps the first one from beginning.
+// resume continues a start that a previous agent began. The engine may still be starting the
+// container. If the container does not begin in time, resume does not start it again, because
+// the first request may still start it. Instead resume makes another container and prevents
+// the begin of the first one.
 func (d *Driver) resume(ctx context.Context, t driver.Task, c config, rec record) error {
 	id := t.ID
 	for until := time.Now().Add(resumeLimit); ; {
@@ -271,7 +270,7 @@ func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) er
 	if err := d.stop(ctx, id, rec, grace); err != nil {
 		return err
 	}
-	_ = d.mounts.Drop(id) // on an error Remove does it
+	_ = d.mounts.Drop(id) // on an error Remove drops the volumes
 	return nil
 }
 
@@ -350,7 +349,7 @@ func (d *Driver) terminate(ctx context.Context, c container.InspectResponse, gra
 	}
 }
 
-// signal sends a signal to a container. A container that does not run: nil.
+// signal sends a signal to a container. It returns nil if the container does not run.
 func (d *Driver) signal(ctx context.Context, container, name string) error {
 	_, err := d.cli.ContainerKill(ctx, container, client.ContainerKillOptions{Signal: name})
 	if err == nil || cerrdefs.IsConflict(err) || cerrdefs.IsNotFound(err) {

@@ -140,7 +140,7 @@ func removedBehindOurBack(t *testing.T, e *engine) {
 	must(t, d.Remove(limited(t), task.ID))
 }
 
-// pruned checks that a known end stays known.
+// pruned checks that a recorded end is still known after the container was removed.
 func pruned(t *testing.T, e *engine) {
 	dir := t.TempDir()
 	task := newTask(t, counted("exit 3"))
@@ -165,7 +165,7 @@ func halfMade(t *testing.T, e *engine) {
 	dir := t.TempDir()
 	d := open(t, e, dir)
 	task := newTask(t, counted(forever))
-	_, err := d.records.change(task.ID, func(*record) {}) // also makes the folder of the gate
+	_, err := d.records.change(task.ID, func(*record) {}) // this also makes the folder of the gate
 	must(t, err)
 	c, err := parse(task)
 	must(t, err)
@@ -260,7 +260,7 @@ func nameTaken(t *testing.T, e *engine) {
 	task := newTask(t, counted(forever))
 	must(t, other.Start(limited(t), task))
 	begun(t, task)
-	d := open(t, e, t.TempDir()) // of another owner
+	d := open(t, e, t.TempDir()) // a driver with another owner id
 	if err := d.Start(limited(t), task); !errors.Is(err, driver.ErrStart) || !errors.Is(err, errTaken) {
 		t.Errorf("start: %v", err)
 	}

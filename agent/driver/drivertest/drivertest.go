@@ -86,7 +86,7 @@ func Run(t *testing.T, s Subject) {
 	}
 }
 
-// task makes a task with a fresh ID. It is stopped at the end of the test.
+// task makes a task with a new ID. The task is stopped at the end of the test.
 func (s *suite) task(config map[string]any) driver.Task {
 	s.t.Helper()
 	s.n++
@@ -334,7 +334,7 @@ func (s *suite) leaseRenewed() {
 	}
 	var t driver.Task
 	var renewed time.Duration
-	for lease := time.Second; ; lease *= 2 { // until the engine is fast enough to renew the lease in time
+	for lease := time.Second; ; lease *= 2 { // repeat until the engine is fast enough to renew the lease in time
 		t = s.task(s.Sleeper)
 		t.LeaseDeadline = s.Clock() + lease
 		s.start(t)

@@ -120,8 +120,8 @@ func (s *suite) execRefused() {
 	}
 }
 
-// execKilled checks that a command's processes end with its context and that the
-// task goes on.
+// execKilled checks that the processes of a command end with the command's context, and that
+// the task goes on.
 func (s *suite) execKilled() {
 	t, ok := s.execs()
 	if !ok {
@@ -146,7 +146,7 @@ func (s *suite) execKilled() {
 		s.t.Errorf("exec whose context ended: %v", err)
 	}
 	alive := "for p in " + strings.TrimSpace(pids) + "; do state=; read -r _ _ state _ 2>/dev/null </proc/$p/stat; case $state in ''|Z|X) ;; *) exit 1 ;; esac; done"
-	// An engine may take a moment to kill. The suite's context bounds that.
+	// An engine may take a moment to kill. The suite's context bounds the wait.
 	for s.ctx.Err() == nil {
 		if _, _, st := s.exec(t.ID, alive, driver.Exec{}); st.Code == 0 {
 			break
@@ -193,7 +193,7 @@ func (s *suite) execTerminal() {
 	if line, err := out.ReadString('\n'); line != "resized\r\n" {
 		s.t.Fatalf("after the new size it printed %q: %v", line, err)
 	}
-	go func() { _, _ = io.Copy(io.Discard, out) }() // the echo
+	go func() { _, _ = io.Copy(io.Discard, out) }() // discard the echo
 	if _, err := keys.Write([]byte{3}); err != nil {
 		s.t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func (s *suite) stats() {
 	}
 	if s.has(driver.CapExec) && before.CPU >= 0 {
 		s.exec(t.ID, "i=0; while test $i -lt 100000; do i=$((i+1)); done", driver.Exec{})
-		// An engine may measure only now and then. The suite's context bounds that.
+		// An engine may measure only rarely. The suite's context bounds the wait.
 		for after := before; after.CPU <= before.CPU; {
 			after, err = s.Driver.Stats(s.ctx, t.ID)
 			if err != nil {

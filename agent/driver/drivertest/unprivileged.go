@@ -13,8 +13,8 @@ import (
 // nobody is the number of the user "nobody" on most systems.
 const nobody = 65534
 
-// Unprivileged calls f as a user that is not root. A test that runs as root is
-// started again, alone, as another user. The test must do nothing before it calls
+// Unprivileged calls f as a user that is not root. If the test runs as root, Unprivileged runs
+// this test alone in a new process of another user. The test must do nothing before it calls
 // Unprivileged.
 func Unprivileged(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
@@ -57,8 +57,7 @@ func copyFile(to, from string) error {
 	return err
 }
 
-// ForbiddenSocket returns a socket that a server listens at and that this user may
-// not use.
+// ForbiddenSocket returns a socket with a listening server. This user may not use the socket.
 func ForbiddenSocket(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -67,7 +66,7 @@ func ForbiddenSocket(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	if err := os.Chmod(path, 0o020); err != nil { // write permission for the group only; root could use the socket all the same
+	if err := os.Chmod(path, 0o020); err != nil { // write permission only for the group; root could use the socket nevertheless
 		t.Fatal(err)
 	}
 	return path

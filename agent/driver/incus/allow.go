@@ -14,9 +14,9 @@ import (
 // be harmless.
 const allowFlag = "--incus-allow-privileged"
 
-// harmlessKeys of an instance's configuration give no access to the host: they
-// bound resources or are for the guest. Every other key, also one of a later
-// version of Incus, needs allowFlag.
+// harmlessKeys are keys of an instance's configuration that give no access to the host: they
+// bound resources or are for the guest. Every other key, also one of a later version of Incus,
+// needs allowFlag.
 var harmlessKeys = []string{
 	"agent.nic_config", "security.secureboot",
 	"limits.cpu", "limits.cpu.allowance", "limits.cpu.nodes", "limits.cpu.priority", "limits.disk.priority",
@@ -33,7 +33,7 @@ var guestKeys = []string{"cloud-init.", "user."}
 // unchanged into the file that starts the container, so each must be one line.
 const environment = "environment."
 
-// Switches that are harmless with one of their values.
+// Switches that are harmless when off, and switches that are harmless when on.
 var (
 	harmlessOff = []string{"security.guestapi", "security.nesting", "security.privileged"}
 	harmlessOn  = []string{"security.idmap.isolated"}

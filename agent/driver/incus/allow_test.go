@@ -114,7 +114,7 @@ func TestAllowed(t *testing.T) {
 		if !errors.Is(start, driver.ErrInvalid) {
 			t.Errorf("%v: %v", c.config, start)
 		}
-		if left, err := os.ReadDir(dir); len(left) != 1 || err != nil { // the owner file
+		if left, err := os.ReadDir(dir); len(left) != 1 || err != nil { // only the owner file remains
 			t.Errorf("%v: it left %v, %v", c.config, left, err)
 		}
 	}

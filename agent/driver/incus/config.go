@@ -14,7 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 )
 
-// Types of an instance in Incus' words.
+// Types of an instance, as Incus calls them.
 const (
 	typeContainer = "container"
 	typeVM        = "virtual-machine"
@@ -34,8 +34,8 @@ type config struct {
 	target   string // member of a cluster
 }
 
-// supervised says that a supervisor is the container's first process. It keeps the
-// exit code, the output and the lease.
+// supervised reports whether a supervisor is the container's first process. The supervisor
+// keeps the exit code, the output and the lease.
 func (c config) supervised() bool { return c.command != "" }
 
 // fields of the configuration, for messages.
@@ -98,8 +98,8 @@ func ownKeys(config map[string]string) error {
 	return nil
 }
 
-// minMemory of a supervised container, in bytes. With less the supervisor itself
-// would run out of memory.
+// minMemory is the least memory of a supervised container, in bytes. With less the supervisor
+// itself would run out of memory.
 const minMemory = job.IncusMinMemory
 
 func (c *config) check(t driver.Task) error {
@@ -120,7 +120,7 @@ func (c *config) check(t driver.Task) error {
 		return fmt.Errorf("resources.memory: %d bytes, a container needs at least %d MiB", t.Resources.MemoryBytes, minMemory>>20)
 	}
 	for _, v := range t.Volumes {
-		if strings.ContainsFunc(v.Target, unicode.IsControl) { // the engine writes it into a line of a file
+		if strings.ContainsFunc(v.Target, unicode.IsControl) { // the engine writes the target into a line of a file
 			return fmt.Errorf("volumes.%s.target: %q has a control character", v.Name, v.Target)
 		}
 	}

@@ -20,7 +20,7 @@ const (
 	// selfExit is how long the daemon may take to notice that a container has
 	// ended. After that the container is stopped by force.
 	selfExit = 2 * time.Second
-	// hangs bounds the daemon's answer about an instance.
+	// hangs is how long the daemon may take to answer about an instance before it counts as hanging.
 	hangs = 3 * time.Second
 	// retryEvery is the pause between two attempts.
 	retryEvery = 30 * time.Millisecond
@@ -31,7 +31,7 @@ const (
 func (d *Driver) delete(ctx context.Context, id driver.ID, rec record) error {
 	err := d.deleteInstance(ctx, id, rec)
 	if err == nil {
-		_ = d.mounts.Drop(id) // on an error Remove does it
+		_ = d.mounts.Drop(id) // on an error Remove drops the volumes
 	}
 	return err
 }
@@ -54,7 +54,7 @@ func (d *Driver) deleteInstance(ctx context.Context, id driver.ID, rec record) e
 		case refused(err, http.StatusNotFound):
 			return nil
 		case errors.As(err, &dial) && dial.Op == "dial", errors.Is(err, context.DeadlineExceeded):
-			return err // it does not exist, or the daemon hangs: other callers must not wait for the lock
+			return err // no such instance, or the daemon hangs: other callers must not wait for the lock
 		}
 		if err == nil {
 			if who, mine := ours(d.owner, inst); !mine || who != id {
@@ -88,12 +88,12 @@ func (d *Driver) deleteEnded(ctx context.Context, id driver.ID) {
 	}
 	defer unlock()
 	if rec, err := d.read(id); err == nil {
-		_ = d.delete(ctx, id, rec) // on an error the next fingerprint does it
+		_ = d.delete(ctx, id, rec) // on an error the next fingerprint deletes the instance
 	}
 }
 
-// sweep deletes instances of this driver that no run needs: those of ended runs,
-// and those of runs that were removed while the daemon did not answer.
+// sweep deletes instances of this driver that no run needs: instances of ended runs, and
+// instances of runs that were removed while the daemon did not answer.
 func (d *Driver) sweep(ctx context.Context) error {
 	var all []api.Instance
 	if err := d.engine.call(ctx, http.MethodGet, "/1.0/instances", url.Values{"recursion": {"1"}}, nil, &all); err != nil {
@@ -121,6 +121,6 @@ func (d *Driver) sweepOne(id driver.ID, name string) {
 	// Read the status again under the lock, because a start may have begun.
 	st, err := d.status(d.ctx, id)
 	if _, recErr := d.read(id); errors.Is(recErr, driver.ErrNotFound) || err == nil && st.State == driver.Ended {
-		_ = d.delete(d.ctx, id, record{Instance: name}) // on an error the next fingerprint does it
+		_ = d.delete(d.ctx, id, record{Instance: name}) // on an error the next fingerprint deletes the instance
 	}
 }

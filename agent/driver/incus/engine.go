@@ -27,9 +27,9 @@ const answerLimit = 20 * time.Second
 // maxAnswer bounds an answer, in bytes. The list of all instances is the largest.
 const maxAnswer = 64 << 20
 
-// engine calls one Incus daemon. The daemon's own client library binds a context to
-// a connection. Here each call has a context, because each method of a driver has
-// one.
+// engine calls one Incus daemon. It does not use the daemon's own client library, because that
+// binds a context to a connection. Here each call has a context, as each method of a driver
+// has.
 type engine struct {
 	http    *http.Client
 	address string // as configured
@@ -116,7 +116,7 @@ func (e *engine) once(caller context.Context, method, path string, query url.Val
 	res, err := e.http.Do(req)
 	if err != nil {
 		if u := (*url.Error)(nil); errors.As(err, &u) {
-			err = u.Err // the URL of a socket says nothing
+			err = u.Err // the URL of a socket has no useful information
 		}
 		if errors.Is(err, context.DeadlineExceeded) && caller.Err() == nil {
 			err = fmt.Errorf("no answer within %s", answerLimit)
@@ -149,8 +149,8 @@ func (e *engine) url(path string, query url.Values) string {
 	return e.base + path + "?" + query.Encode()
 }
 
-// await waits until an operation ends. A daemon that restarts forgets its
-// operations: then the caller must check the instance.
+// await waits until an operation ends. A daemon that restarts forgets its operations: in that
+// case the caller must check the instance.
 func (e *engine) await(ctx context.Context, operation string) error {
 	path, _, _ := strings.Cut(operation, "?")
 	for {

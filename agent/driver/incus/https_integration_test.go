@@ -25,7 +25,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/freeport"
 )
 
-// certificate makes the files of a client. The key has the mode.
+// certificate makes the files of a client. mode is the mode of the key file.
 func certificate(t *testing.T, mode os.FileMode) (cert, key string, der []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -281,13 +281,13 @@ func (d *Driver) await(ctx context.Context, id driver.ID) (driver.Status, error)
 		return outside(st), err
 	}
 	for {
-		changed := d.events.next() // before the status is read: a later change wakes
+		changed := d.events.next() // get the channel before the status is read, so that a later change wakes the wait
 		st, err := d.status(ctx, id)
 		if err != nil || st.State == driver.Ended {
 			return st, err
 		}
-		// A connection may be dead without an error, so read the status now and
-		// then.
+		// A connection may be dead without an error, so read the status again after some
+		// time.
 		t := time.NewTimer(rereadEvery)
 		select {
 		case <-changed:
@@ -301,7 +301,7 @@ func (d *Driver) await(ctx context.Context, id driver.ID) (driver.Status, error)
 	}
 }
 
-// rereadEvery is the pause between two reads of the status without an event.
+// rereadEvery is the pause between two reads of the status if no event comes.
 const rereadEvery = 30 * time.Second
 
 // stopDelete bounds how long a stop waits for the deletion of an ended instance.

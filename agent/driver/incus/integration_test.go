@@ -87,7 +87,7 @@ func newOver(t *testing.T, dir string, init []string) *Driver {
 	return d
 }
 
-// task returns a task with its own folders. It is removed at the end.
+// task returns a task with its own folders. The run is removed at the end of the test.
 func task(t *testing.T, d *Driver, alloc string, config map[string]any) driver.Task {
 	t.Helper()
 	out := driver.Task{
@@ -106,8 +106,8 @@ func task(t *testing.T, d *Driver, alloc string, config map[string]any) driver.T
 	return out
 }
 
-// TestSpeed measures with the slim supervisor and with the whole executable. It
-// asserts only that tasks run.
+// TestSpeed measures with the slim supervisor and with the whole executable. It asserts only
+// that the tasks run.
 func TestSpeed(t *testing.T) {
 	whole, err := filepath.Abs("../../../bin/nusa")
 	must(t, err)

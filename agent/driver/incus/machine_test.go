@@ -89,9 +89,9 @@ func machine() driver.Task {
 	return t
 }
 
-// TestMachineStart checks the requests of a machine's start, from the check of its
-// image to the member of a cluster. The machine then runs, and features of
-// supervised commands are refused by name.
+// TestMachineStart checks the requests of a virtual machine's start: the check of the image,
+// the creation, and the choice of a cluster's member. The machine then runs. Operations that
+// need a supervised command are refused with their names.
 func TestMachineStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		target string

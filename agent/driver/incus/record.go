@@ -61,7 +61,7 @@ func (d *Driver) write(id driver.ID, r record) error {
 
 // finish records the end of a run whose supervisor cannot record it.
 func (d *Driver) finish(id driver.ID, r record, cause driver.Cause, message string, code int) (driver.Status, error) {
-	now := time.Now().UTC().Round(0) // equal to the time that is read back
+	now := time.Now().UTC().Round(0) // without the parts of the time that are not stored
 	st := driver.Status{State: driver.Ended, Started: r.Started, Finished: now, ExitCode: code, Cause: cause, Message: message}
 	if st.Started.IsZero() {
 		st.Started = now
@@ -88,7 +88,7 @@ func ownerOf(dir string) (string, error) {
 	return owner, json.Unmarshal(data, &owner)
 }
 
-// locks let one caller at a time change a run.
+// locks ensure that only one caller at a time changes a run.
 type locks struct {
 	mu   sync.Mutex
 	held map[driver.ID]*held

@@ -65,8 +65,8 @@ func source(image string) api.InstanceSource {
 	return api.InstanceSource{Type: "image", Alias: image}
 }
 
-// request returns the request that makes and starts the instance of a run. box is
-// the run's folder for the supervisor, init is Config.Init.
+// request returns the request that makes and starts the instance of a run. box is the folder of
+// the run that the supervisor sees; init is Config.Init.
 func request(owner string, t driver.Task, c config, box string, init []string) api.InstancesPost {
 	post := api.InstancesPost{
 		Name: instanceName(owner, t.ID), Type: api.InstanceType(c.kind), Source: source(c.image), Start: true,
@@ -88,7 +88,7 @@ func request(owner string, t driver.Task, c config, box string, init []string) a
 			d["readonly"] = "true"
 		}
 		if c.kind == typeContainer {
-			d["shift"] = "true" // root in the container is root in the folder
+			d["shift"] = "true" // root of the container is root in the folder
 		}
 		post.Devices[devicePrefix+name] = d
 	}

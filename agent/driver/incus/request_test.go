@@ -26,8 +26,8 @@ func sample() driver.Task {
 	}
 }
 
-// TestRequest compares whole requests, in the types of Incus' own API, with
-// reviewed ones: a machine cannot be booted everywhere.
+// TestRequest compares whole requests with reviewed ones, in the types of Incus' own API,
+// because a virtual machine cannot be booted everywhere.
 func TestRequest(t *testing.T) {
 	container, machine := sample(), sample()
 	container.Config = map[string]any{
@@ -128,8 +128,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestInstanceName: a name is valid for Incus and differs from that of every other
-// run.
+// TestInstanceName: a name is valid for Incus, and each run has a different name.
 func TestInstanceName(t *testing.T) {
 	valid := regexp.MustCompile(`^[a-zA-Z]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])$`)
 	var names []string
@@ -162,8 +161,8 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// TestMountPointsStayInside: root in a container is root in the task's folders and
-// may have left links there.
+// TestMountPointsStayInside: root of the container is root in the task's folders and may have
+// left links there.
 func TestMountPointsStayInside(t *testing.T) {
 	base := t.TempDir()
 	task := driver.Task{Dir: filepath.Join(base, "task"), AllocDir: filepath.Join(base, "shared")}

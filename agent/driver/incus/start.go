@@ -99,8 +99,8 @@ func mountPoints(t driver.Task) error {
 	return nil
 }
 
-// mountPoint makes a mount point in a folder of the task. The task may have left
-// links there, and in the container it is root, which is root on the host.
+// mountPoint makes a mount point in a folder of the task. The task may have left links in the
+// folder. In the container the task is root, and that is root on the host in this folder.
 func mountPoint(dir, rel, source string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -210,7 +210,7 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-cha
 			}
 			inst, err := d.engine.instance(ctx, rec.Instance)
 			if err != nil && !refused(err, http.StatusNotFound) {
-				continue // the daemon restarts, the container goes on
+				continue // the daemon restarts, and the container goes on
 			}
 			if err == nil && inst.StatusCode != api.Stopped {
 				continue
@@ -249,7 +249,7 @@ func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 			if st.State == driver.Ended {
 				d.ending.Go(func() { d.deleteEnded(d.ctx, id) })
 			}
-			if st.Message == cause.Error() { // by the Forbid above
+			if st.Message == cause.Error() { // Forbid has recorded this message
 				return fmt.Errorf("%w: %w", driver.ErrStart, cause)
 			}
 			return outside(st).StartError()
@@ -269,7 +269,7 @@ func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 func (d *Driver) checkImage(ctx context.Context, c config, runs []string) error {
 	src := source(c.image)
 	if src.Server != "" {
-		return nil // the daemon fetches the image and reports problems
+		return nil // the daemon will fetch the image and report problems
 	}
 	name := src.Alias
 	var alias api.ImageAliasesEntry
@@ -312,7 +312,7 @@ var supervisorHints = []struct{ words, field string }{
 	{"command ", "config.command"}, {"fork/exec ", "config.command"}, {"chdir ", "config.dir"}, {"user: ", "config.user"}, {"group: ", "config.user"},
 }
 
-// explain adds the field at fault before the daemon's error, and the errors of the
+// explain adds to the daemon's error: the field at fault before it, and the errors of the
 // container's log after it.
 func (d *Driver) explain(ctx context.Context, rec record, c config, err error) error {
 	words := err.Error()

@@ -19,8 +19,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// counted returns a command that records each of its starts in the task's folder
-// and ends with 9 once a file "end" exists.
+// counted returns a command that records each of its starts in the task's folder. Once a file
+// "end" exists, the command ends with exit code 9.
 func counted() map[string]any {
 	return shell("echo started >>starts; until test -e end; do sleep 0.02; done; exit 9")
 }
@@ -67,7 +67,7 @@ func until(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// has says whether the daemon has the instance of a run.
+// has reports whether the daemon has the instance of a run.
 func has(t *testing.T, d *Driver, id driver.ID) bool {
 	t.Helper()
 	all, err := real(t).Instances(t.Context())
@@ -189,7 +189,7 @@ func TestDaemonHangs(t *testing.T) {
 	}
 }
 
-// TestHalfMade: an agent died after the daemon made its instance, or started it.
+// TestHalfMade: an agent died after the daemon had made, or started, its instance.
 func TestHalfMade(t *testing.T) {
 	for _, started := range []bool{false, true} {
 		dir := t.TempDir()

@@ -103,7 +103,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// taken returns a port that a server listens at.
+// taken returns a port on which a server listens.
 func taken(t *testing.T) int {
 	t.Helper()
 	lis, err := net.Listen("tcp", "0.0.0.0:0")
@@ -128,9 +128,9 @@ func TestNoDaemon(t *testing.T) {
 	}
 }
 
-// TestVolumesAndPorts: paths hold inside, read-only volumes are read-only, and root
-// of the container is root of its own folders only. A port of the node leads
-// inside.
+// TestVolumesAndPorts: paths are right in the container, read-only volumes are read-only, and
+// root of the container is root only in its own folders. A port of the node leads into the
+// container.
 func TestVolumesAndPorts(t *testing.T) {
 	d := newReal(t, t.TempDir())
 	data, web := t.TempDir(), t.TempDir()
@@ -164,9 +164,9 @@ func TestVolumesAndPorts(t *testing.T) {
 	}
 }
 
-// TestVolumesHold: the allowed folder stays mounted as long as the instance exists,
-// read-only with the mounts below it, even if its path changes. The mount is
-// removed with the instance, also after a restart of the host.
+// TestVolumesHold: the allowed folder stays mounted as long as the instance exists, even if its
+// path changes. A read-only mount includes the mounts below it. The mount is removed with the
+// instance, also after a restart of the host.
 func TestVolumesHold(t *testing.T) {
 	dir, base := t.TempDir(), t.TempDir()
 	d := newReal(t, dir)
@@ -188,7 +188,7 @@ func TestVolumesHold(t *testing.T) {
 	if err := d.Start(limited(t, time.Minute), third); !errors.Is(err, driver.ErrStart) || !strings.Contains(err.Error(), "volumes.vol: ") {
 		t.Errorf("a link was put there: %v", err)
 	}
-	d = newReal(t, dir) // like after a kill: nothing was closed
+	d = newReal(t, dir) // a new driver without a Close, like after a kill
 	must(t, d.Update(limited(t, time.Minute), first.ID, driver.Resources{CPUMilli: 250, MemoryBytes: 96 << 20}))
 	must(t, d.Stop(limited(t, time.Minute), first.ID, 0))
 	if got := output(t, d, first.ID); got != "allowed\nread-only\nread-only\n" {

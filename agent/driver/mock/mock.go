@@ -25,7 +25,7 @@ type Driver struct {
 
 	mu   sync.Mutex
 	runs map[driver.ID]*run
-	// starts counts how often each run was begun.
+	// starts counts the begins of each run.
 	starts map[driver.ID]int
 }
 

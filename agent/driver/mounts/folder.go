@@ -21,11 +21,10 @@ import (
 // because such a volume would show the volumes of every run.
 const Root = "/run/nusa"
 
-// Folder mounts volumes for an engine that only accepts paths. Its folder is private
-// to the agent, so that the engine mounts what was allowed. The folder is a file
-// system of its own: an engine that does not see the agent's mounts finds nothing
-// there and refuses, instead of mounting an empty folder. Methods for different
-// runs may be called concurrently.
+// Folder mounts volumes for an engine that only accepts paths. Its folder is private to the
+// agent, so that the engine mounts exactly the allowed folder. The folder is a file system of
+// its own. So an engine that does not see the agent's mounts finds nothing there and refuses,
+// instead of mounting an empty folder. Methods for different runs may be called concurrently.
 type Folder struct {
 	dir string
 	of  string     // the data directory, for people who inspect the host's mounts
@@ -35,7 +34,7 @@ type Folder struct {
 // NewFolder returns the mount folder of a driver with that data directory. Mounts of an
 // earlier agent are still in the folder.
 func NewFolder(dataDir string) *Folder {
-	name := fnv.New64a() // small, because supervisors contain this package
+	name := fnv.New64a() // a small hash, because supervisors contain this package
 	name.Write([]byte(dataDir))
 	return &Folder{dir: filepath.Join(Root, fmt.Sprintf("%016x", name.Sum64())), of: "nusa-volumes:" + dataDir}
 }
@@ -62,9 +61,9 @@ func (s *Folder) mounted() bool {
 	return unix.Lstat(s.dir, &own) == nil && unix.Lstat(filepath.Dir(s.dir), &above) == nil && own.Dev != above.Dev
 }
 
-// Put mounts the volumes of a run, whose sources are resolved, and returns them
-// with sources for the engine. Volumes of an earlier Put stay. If the agent cannot
-// mount (Usable), they are returned unchanged.
+// Put mounts the volumes of a run and returns them with sources for the engine. The links in
+// their sources must be resolved. Volumes of an earlier Put stay. If the agent cannot mount
+// (Usable), the volumes are returned unchanged.
 func (s *Folder) Put(id driver.ID, volumes []driver.Volume) ([]driver.Volume, error) {
 	if len(volumes) == 0 {
 		return nil, nil
@@ -151,7 +150,7 @@ func removeMount(at string) error {
 	}
 }
 
-// Sweep drops the volumes of runs that no longer need them, as far as possible.
+// Sweep drops the volumes of runs that no longer need them. It ignores errors.
 func (s *Folder) Sweep(needed func(driver.ID) bool) {
 	entries, _ := os.ReadDir(s.dir) // an error: the folder does not exist or is not this user's
 	for _, e := range entries {

@@ -70,9 +70,9 @@ func Bind(f *os.File, target string, readOnly bool) error {
 	return nil
 }
 
-// bindTree attaches a copy of the tree of mounts once it has its final attributes.
-// No change of the copy affects the original tree: an unmount would otherwise
-// remove the mounts below it.
+// bindTree sets the attributes of a copy of the tree of mounts, and then attaches the copy.
+// Changes of the copy do not affect the original tree. Otherwise an unmount of the copy would
+// remove the mounts below the original.
 func bindTree(f *os.File, target string, readOnly bool) error {
 	fd, err := unix.OpenTree(int(f.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {

@@ -33,8 +33,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// tree returns a folder that is a mount with a mount below it, shared like those of
-// hosts, and files in both.
+// tree returns a folder that is a mount, with another mount below it and files in both. The
+// mounts are shared, like those of hosts.
 func tree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -126,7 +126,7 @@ func TestAllowedVolumeStaysMounted(t *testing.T) {
 	}
 	must(t, os.Rename(source+"/moved", source+"/file"))
 
-	// The next agent finds the mounts and makes none twice.
+	// The next agent finds the mounts and mounts nothing twice.
 	next := &Folder{dir: s.dir, of: s.of}
 	next.Sweep(func(id driver.ID) bool { return id == run })
 	if _, err := next.Put(run, volumes(source)); err != nil {
@@ -200,8 +200,8 @@ func TestChangedSourceIsMountedAgain(t *testing.T) {
 	must(t, s.Drop(run))
 }
 
-// TestUnseenFolderRefuses: an engine that does not see the agent's mounts finds
-// nothing, and not an empty folder.
+// TestUnseenFolderRefuses: an engine that does not see the agent's mounts finds no folder at
+// all, instead of an empty one.
 func TestUnseenFolderRefuses(t *testing.T) {
 	alone(t)
 	must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))

@@ -40,8 +40,8 @@ func (s *Folder) Unseen(socket string) string {
 	return fmt.Sprintf("its process %d does not see what the agent mounts below %s: they need one mount namespace, or one that follows the other", pid, Root)
 }
 
-// listener returns the process that listens at a socket, numbered in this process'
-// PID namespace. 0: it is in another one.
+// listener returns the id of the process that listens at a socket, in this process' PID
+// namespace. 0: the process is in another PID namespace.
 func listener(path string) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -46,8 +46,8 @@ func listening(t *testing.T, attr *syscall.SysProcAttr) (socket string) {
 	return socket
 }
 
-// TestUnseen: a process that shares the mount namespace sees new mounts. A process
-// with a copied namespace does not, although it has the mount folder of that time.
+// TestUnseen: a process that shares the mount namespace sees new mounts. A process with a copied
+// namespace does not see them, although its copy contains the mount folder.
 func TestUnseen(t *testing.T) {
 	if err := Usable(); err != nil {
 		t.Skip("needs root: ", err)

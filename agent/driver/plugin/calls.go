@@ -158,7 +158,7 @@ func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) 
 	}
 }
 
-// healthy says whether the plugin runs and answers.
+// healthy reports whether the plugin runs and answers.
 func (d *Driver) healthy() bool {
 	_, err := d.current(d.ctx, false)
 	return err == nil && d.latest().Healthy

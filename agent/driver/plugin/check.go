@@ -21,8 +21,8 @@ const (
 
 // Bounds of a plugin's messages and texts, in bytes.
 const (
-	maxMessageBytes = 1 << 20 // of a message
-	maxMessage      = 4 << 10 // of a text for people
+	maxMessageBytes = 1 << 20 // bound of a message
+	maxMessage      = 4 << 10 // bound of a text for people
 	maxVersion      = 64
 	maxCapability   = 64
 	maxCapabilities = 32
@@ -51,8 +51,8 @@ func checkHandshake(name string, r *nusav1.HandshakeResponse) error {
 	return nil
 }
 
-// checkFingerprint converts a plugin's fingerprint. Capabilities in lacks are
-// removed, because the plugin reports them and does not have them.
+// checkFingerprint converts a plugin's fingerprint. It removes the capabilities in lacks, which
+// the plugin reports but does not have.
 func checkFingerprint(name string, r *nusav1.DriverInfo, lacks []string) driver.Fingerprint {
 	bad := func(field, format string, args ...any) driver.Fingerprint {
 		return driver.Fingerprint{Version: clip(r.GetVersion(), maxVersion),
@@ -136,8 +136,8 @@ func checkData(field string, data []byte) error {
 	return nil
 }
 
-// clip makes a plugin's text fit to be stored and shown: valid UTF-8 on one line,
-// of at most most bytes.
+// clip changes a plugin's text so that it can be stored and shown: valid UTF-8 on one line, of
+// at most the given number of bytes.
 func clip(s string, most int) string {
 	if len(s) > most {
 		cut := most

@@ -24,7 +24,7 @@ func idFromProto(id *nusav1.RunID) driver.ID {
 	return driver.ID{Alloc: id.GetAlloc(), Task: id.GetTask(), Run: int(id.GetRun())}
 }
 
-// durationToProto leaves 0 unset.
+// durationToProto converts a duration. It leaves 0 unset.
 func durationToProto(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil
@@ -54,7 +54,8 @@ func limitsFromProto(r *nusav1.RunLimits) driver.Resources {
 	return driver.Resources{CPUMilli: r.GetCpuMilli(), MemoryBytes: r.GetMemoryBytes(), DiskBytes: r.GetDiskBytes()}
 }
 
-// taskToProto fails if the configuration contains a value that no job file can hold.
+// taskToProto converts a task. It fails if the configuration contains a value that no job file
+// can hold.
 func taskToProto(t driver.Task) (*nusav1.StartRunRequest, error) {
 	config, err := structpb.NewStruct(t.Config)
 	if err != nil {

@@ -38,8 +38,8 @@ func fill(v reflect.Value, n *int64) {
 	}
 }
 
-// TestEveryFieldIsConverted: a new field of a task, of statistics or of limits that
-// the conversion lacks would not reach a plugin.
+// TestEveryFieldIsConverted: every field of a task, of statistics and of limits is converted. A
+// field that the conversion lacks would not reach a plugin.
 func TestEveryFieldIsConverted(t *testing.T) {
 	var n int64
 	var task driver.Task

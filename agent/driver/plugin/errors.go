@@ -11,7 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Error is why a call of a plugin failed.
+// Error says why a call of a plugin failed.
 type Error struct {
 	// Plugin is the plugin's name, Verb the call of the contract, such as "Start".
 	Plugin, Verb string

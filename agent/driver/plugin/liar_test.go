@@ -20,13 +20,13 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// liar is a plugin that misbehaves as its name says, and otherwise does the least
-// that the contract needs.
+// liar is a plugin that misbehaves as its name says. Otherwise it does the minimum that the
+// contract requires.
 type liar struct {
 	nusav1.UnimplementedDriverServer
 	name   string
 	looks  atomic.Int32
-	second bool // not the first process
+	second bool // this process is not the first one
 }
 
 func serveLiar(name string) error {

@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// drain bounds the reading of output after a process has ended: its children
-	// may hold the pipe.
+	// drain bounds the reading of output after a process has ended, because its children may
+	// hold the pipe.
 	drain = 200 * time.Millisecond
 )
 
@@ -38,17 +38,17 @@ type life struct {
 	process *os.Process
 	stdin   io.Closer
 	lines   *lines
-	dir     string // of its socket
+	dir     string // the folder of its socket
 	link    string // a link to dir, for an agent that starts after this one was killed; "": none
 	// lacks are capabilities that the plugin reports and does not have.
 	lacks []string
-	// gone is closed when the process has ended. Then end says how.
+	// gone is closed when the process has ended. After that end says how it ended.
 	gone chan struct{}
 	end  string
 }
 
-// begin starts a process and asks for its handshake. After an error it returns nil
-// and the reason. sockets is a folder for the folder of its socket.
+// begin starts a process and asks for its handshake. If that fails, begin returns nil and the
+// reason. sockets is the parent of the folder of the socket.
 func begin(ctx context.Context, cfg Config, sockets string, limits limits) (*life, error) {
 	l := &life{name: cfg.Name, lines: newLines(cfg.Logger), gone: make(chan struct{})}
 	if err := l.makeDir(sockets); err != nil {

@@ -74,7 +74,7 @@ func (l *lines) add(line string, cut bool) {
 	l.log.Info("plugin says", "line", line)
 }
 
-// flush logs how many lines were omitted. The caller holds mu.
+// flush logs the number of omitted lines. The caller holds mu.
 func (l *lines) flush() {
 	if l.left > 0 {
 		l.log.Warn("plugin logs too much: lines are omitted", "lines_left_out", l.left)

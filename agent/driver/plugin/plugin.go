@@ -46,7 +46,7 @@ type limits struct {
 	start  time.Duration
 	poll   time.Duration // one Wait, in addition to quick
 	ping   time.Duration // between two health checks
-	stop   time.Duration // from the end of its input to its own end
+	stop   time.Duration // from the end of the plugin's input to its own end
 	steady time.Duration // a process that lived longer did not fail at its start
 }
 
@@ -69,7 +69,7 @@ type Driver struct {
 	sockets string
 	ctx     context.Context
 	cancel  context.CancelFunc
-	over    chan struct{} // closed when the watch has ended
+	over    chan struct{} // closed when watch has ended
 	looked  chan struct{} // closed after the first start was tried
 
 	mu      sync.Mutex
@@ -93,7 +93,7 @@ func open(cfg Config, limits limits) (*Driver, error) {
 	cfg.Logger = cfg.Logger.With("plugin", cfg.Name)
 	d := &Driver{cfg: cfg, limits: limits, sockets: filepath.Join(cfg.Dir, "run"),
 		over: make(chan struct{}), looked: make(chan struct{}), changed: make(chan struct{}), why: "it is being started"}
-	if err := sweep(d.sockets); err != nil { // of an agent that was killed
+	if err := sweep(d.sockets); err != nil { // the folders of an agent that was killed
 		return nil, err
 	}
 	for _, dir := range []string{d.sockets, cfg.data()} {
@@ -193,7 +193,7 @@ func (d *Driver) look(l *life) driver.Fingerprint {
 	return checkFingerprint(d.cfg.Name, r, l.lacks)
 }
 
-// set sets the present process and its fingerprint.
+// set sets the running process and its fingerprint.
 func (d *Driver) set(now *life, why string, f driver.Fingerprint) {
 	d.mu.Lock()
 	if d.now != now || d.why != why {
@@ -226,8 +226,8 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	return d.latest()
 }
 
-// current returns the running process. With wait it waits for the next process if
-// none runs. It always waits for the first one.
+// current returns the running process. If none runs, it waits for the next process if wait is
+// true. It always waits for the first process.
 func (d *Driver) current(ctx context.Context, wait bool) (*life, error) {
 	select {
 	case <-d.looked:

@@ -33,9 +33,9 @@ const serveGrace = 2 * time.Second
 // plugin. "": no agent started this process.
 func Dir() string { return os.Getenv(envDir) }
 
-// Serve is the main function of a plugin in Go. It answers the agent's calls with d
-// until the agent ends it. The runs of d must go on after that. Name is the value
-// of `driver` in job files.
+// Serve is the main function of a plugin in Go. It answers the agent's calls with d until the
+// agent ends the plugin. After that the runs of d must go on. Name is the value of `driver` in
+// job files.
 func Serve(name string, d driver.Driver) error {
 	socket := os.Getenv(envSocket)
 	if socket == "" {
@@ -48,7 +48,7 @@ func Serve(name string, d driver.Driver) error {
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(2 * maxMessageBytes))
 	nusav1.RegisterDriverServer(s, &server{name: name, d: d})
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the agent
+		_, _ = io.Copy(io.Discard, os.Stdin) // the input ends with the agent
 		t := time.AfterFunc(serveGrace, s.Stop)
 		defer t.Stop()
 		s.GracefulStop()
@@ -72,7 +72,7 @@ func (s *server) Handshake(_ context.Context, r *nusav1.HandshakeRequest) (*nusa
 	return &nusav1.HandshakeResponse{Protocol: v, Name: s.name}, nil
 }
 
-// Fingerprint asks the driver, like all other methods.
+// Fingerprint asks the driver, and so do all other methods.
 func (s *server) Fingerprint(ctx context.Context, _ *nusav1.FingerprintRequest) (*nusav1.DriverInfo, error) {
 	f := s.d.Fingerprint(ctx)
 	return &nusav1.DriverInfo{Name: s.name, Healthy: f.Healthy, Version: f.Version, Message: clip(f.Message, maxMessage), Capabilities: f.Capabilities}, nil
@@ -185,7 +185,7 @@ func receive(ctx context.Context, stream nusav1.Driver_ExecServer, keys *io.Pipe
 			return err
 		}
 		if len(m.GetStdin()) > 0 {
-			_, _ = keys.Write(m.GetStdin()) // an error only says that the command no longer reads
+			_, _ = keys.Write(m.GetStdin()) // an error means that the command no longer reads
 		}
 		if m.GetStdinClose() {
 			keys.Close()
@@ -203,7 +203,7 @@ func receive(ctx context.Context, stream nusav1.Driver_ExecServer, keys *io.Pipe
 // output writes into a session, in messages of at most driver.MaxChunk bytes.
 type output struct {
 	send func(*nusav1.RunExecResponse) error
-	mu   *sync.Mutex // of both outputs
+	mu   *sync.Mutex // guards the sending of both outputs
 	wrap func([]byte) *nusav1.RunExecResponse
 }
 

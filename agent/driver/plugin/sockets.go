@@ -14,7 +14,7 @@ const (
 	maxSocket = 100
 	// socketName is the socket's name in its folder.
 	socketName = "s"
-	// elsewhere is the prefix of folders in the temporary folder.
+	// elsewhere is the prefix of the folders that are made in the temporary folder.
 	elsewhere = "nusa-plugin-"
 )
 
@@ -55,8 +55,8 @@ func sweep(sockets string) error {
 		if err != nil || !strings.HasPrefix(filepath.Base(dir), elsewhere) {
 			continue
 		}
-		// Another user may have made a folder of that name in between. A private
-		// folder of this user is unchanged.
+		// In the meantime another user may have made a folder of the same name. A private
+		// folder of this user is the agent's.
 		fi, err := os.Lstat(dir)
 		if err != nil || !fi.IsDir() {
 			continue

@@ -17,9 +17,9 @@ import (
 type config struct {
 	command string   // required; searched in the task's PATH
 	args    []string // strings
-	dir     string   // default: the task's folder; relative to it
+	dir     string   // relative to the task's folder; default: that folder
 	user    string   // default: the agent's
-	hardCPU bool     // cpu_hard_limit: a cap instead of a share
+	hardCPU bool     // cpu_hard_limit: the CPU time is a cap and not a share
 	ulimits map[string]supervise.Ulimit
 }
 

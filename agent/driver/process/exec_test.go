@@ -14,7 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// sleeping starts a task for commands.
+// sleeping starts a task in which commands can run.
 func sleeping(t *testing.T, d *Driver, change ...func(*driver.Task)) driver.Task {
 	t.Helper()
 	task := driver.Task{
@@ -70,7 +70,7 @@ func TestExecWhereTheTaskIs(t *testing.T) {
 	}
 }
 
-// TestExecLeavesNothing: background processes of a command are killed when it ends,
+// TestExecLeavesNothing: the background processes of a command are killed when the command ends,
 // also those outside its session.
 func TestExecLeavesNothing(t *testing.T) {
 	d := newDriver(t, t.TempDir())

@@ -39,7 +39,7 @@ type Driver struct {
 
 // Config of a Driver.
 type Config struct {
-	// Dir keeps a folder for each run. Required.
+	// Dir is the parent of a folder for each run. Required.
 	Dir string
 	// SupervisorArgv is the command line of a supervisor. Required.
 	SupervisorArgv []string
@@ -65,8 +65,8 @@ func (d *Driver) runDir(id driver.ID) string {
 	return filepath.Join(d.cfg.Dir, id.Alloc, fmt.Sprintf("%s.%d", id.Task, id.Run))
 }
 
-// Fingerprint reports a healthy driver. It has limits only with cgroups, and mounts
-// only if the agent may make them.
+// Fingerprint always reports a healthy driver. The driver has limits only with cgroups, and
+// mounts only if the agent may mount.
 func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 	if _, err := exec.LookPath(d.cfg.SupervisorArgv[0]); err != nil {
 		return driver.Fingerprint{Message: fmt.Sprintf("no supervisor: %v", err)}
@@ -91,7 +91,7 @@ func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 	return driver.Fingerprint{Healthy: true, Version: "1", Capabilities: caps, Message: strings.Join(lacks, "; ")}
 }
 
-// usable tries cgroups and mount namespaces once.
+// usable checks once whether cgroups and mount namespaces can be used.
 func (d *Driver) usable() (limits, views error) {
 	d.probe.Do(func() {
 		d.views = mounts.Usable()
@@ -124,7 +124,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	}
 	p, st, err := d.spawner.Spawn(ctx, dir)
 	if errors.Is(err, supervise.ErrSupervised) {
-		// An agent that was killed in between had begun the run.
+		// An agent that was killed had begun the run.
 		st, err = supervise.Begun(ctx, dir)
 	}
 	if p != nil {

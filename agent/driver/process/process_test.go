@@ -66,8 +66,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// TestLogsAcrossRotation: following, reading all and tails read rotated files
-// without losing or repeating a byte.
+// TestLogsAcrossRotation: following, reading everything and reading tails lose and repeat no
+// byte when files are rotated.
 func TestLogsAcrossRotation(t *testing.T) {
 	d := newDriver(t, t.TempDir())
 	var want strings.Builder
@@ -201,9 +201,8 @@ func TestTwoAgents(t *testing.T) {
 	}
 }
 
-// TestStopBeforeTheStart: an agent dies after it prepared a run and before its
-// supervisor's first record, and the next agent stops the run. A supervisor that
-// comes later begins nothing.
+// TestStopBeforeTheStart: an agent dies after it prepared a run and before the supervisor's first
+// record. The next agent stops the run. If the supervisor comes later, it begins nothing.
 func TestStopBeforeTheStart(t *testing.T) {
 	d := newDriver(t, t.TempDir())
 	marker := filepath.Join(t.TempDir(), "ran")

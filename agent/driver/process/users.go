@@ -24,9 +24,9 @@ type identity struct {
 	uid, gid uint32
 }
 
-// ParseUsers parses USER or USER:GROUP, with names of this host or numbers. The
-// group is the user's own unless it is given; for root it must be given. An agent
-// that is not root can only name itself, and only if it has no further groups.
+// ParseUsers parses USER or USER:GROUP, with names of this host or numbers. Without GROUP the
+// group is the user's own; root needs a GROUP. An agent that is not root can only name itself,
+// and only if it has no further groups.
 func ParseUsers(first string, others []string) (Users, error) {
 	var out Users
 	for i, text := range append([]string{first}, others...) {
@@ -76,8 +76,8 @@ func becomes(uid, gid uint32) error {
 	return nil
 }
 
-// of returns the supervisor's user for a task that names user, "" for none. Errors:
-// driver.ErrNotAllowed, and a user that this host does not know.
+// of returns the supervisor's user for a task that names user; user is "" if the task names
+// none. Errors: driver.ErrNotAllowed, and a user that this host does not know.
 func (u Users) of(user string) (string, error) {
 	if len(u) == 0 {
 		return user, nil

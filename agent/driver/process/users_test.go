@@ -121,8 +121,8 @@ func TestNoFurtherGroups(t *testing.T) {
 	}
 }
 
-// memberOfMore returns a user of this host with further groups, and all its groups,
-// its own first.
+// memberOfMore returns a user of this host with further groups, and the list of all its groups,
+// which begins with its own group.
 func memberOfMore(t *testing.T) (name string, groups []string) {
 	t.Helper()
 	text, err := os.ReadFile("/etc/group")

@@ -29,9 +29,9 @@ func link(t driver.Task, why error) error {
 	return nil
 }
 
-// view returns the part of the host's files that the task sees: the volumes at
-// their targets and, as another user, its own folders, although that user may not
-// pass the folders above them. All other files are the host's.
+// view returns the part of the host's files that the task sees. The volumes are at their
+// targets. A task of another user also sees its own folders, although that user may not pass the
+// folders above them. All other files are the host's.
 func (d *Driver) view(t driver.Task, user string) (*supervise.View, error) {
 	v := &supervise.View{}
 	if user != "" && d.cfg.Hide != "" {

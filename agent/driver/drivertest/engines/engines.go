@@ -63,9 +63,8 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// Do calls f with its thread in the namespace. Sockets and processes that f makes
-// itself, in no further goroutine, are in the namespace. A nil Network is the
-// host's.
+// Do calls f on a thread in the namespace. Sockets and processes that f makes are in the
+// namespace, unless f makes them in another goroutine. A nil Network is the host's network.
 func (n *Network) Do(f func() error) error {
 	if n == nil {
 		return f()
@@ -85,7 +84,7 @@ func (n *Network) Do(f func() error) error {
 // Close closes the namespace.
 func (n *Network) Close() error { return n.ns.Close() }
 
-// busybox returns the program that the images consist of.
+// busybox returns the program of which the images consist.
 func busybox() ([]byte, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
@@ -121,7 +120,7 @@ func look(engine string, found bool) error {
 	return network.Close()
 }
 
-// unmountBelow unmounts what a killed engine left mounted.
+// unmountBelow removes the mounts that a killed engine left.
 func unmountBelow(dir string) {
 	data, _ := os.ReadFile("/proc/self/mountinfo")
 	for _, line := range slices.Backward(strings.Split(string(data), "\n")) {

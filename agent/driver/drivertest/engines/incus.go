@@ -52,14 +52,14 @@ func NewIncus(network *Network) (*Incus, error) {
 		return i, err
 	}
 	var err error
-	if i.Dir, err = os.MkdirTemp("", "nusa-incus-"); err != nil { // short, because a socket's path may have 108 bytes
+	if i.Dir, err = os.MkdirTemp("", "nusa-incus-"); err != nil { // the path of a socket may have only 108 bytes
 		return i, err
 	}
 	if err := os.MkdirAll("/var/lib/lxcfs", 0o755); err != nil {
 		return i, err
 	}
-	// An idle connection keeps the daemon from accepting another one, so
-	// connections are not reused.
+	// While a connection is idle the daemon accepts no other one, so connections are not
+	// reused.
 	i.http.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", i.Socket())
 	}}
@@ -101,7 +101,7 @@ func (i *Incus) Kill() {
 	_, _ = i.Process.Wait()
 }
 
-// Stop ends the daemon in order. Containers go on.
+// Stop ends the daemon regularly. Containers go on.
 func (i *Incus) Stop() {
 	_ = i.Process.Signal(unix.SIGTERM)
 	_, _ = i.Process.Wait()
@@ -158,7 +158,7 @@ func (i *Incus) Ask(ctx context.Context, method, path string, in, out any) error
 	return json.Unmarshal(a.Metadata, out)
 }
 
-// furnish makes the pool, the default profile and the image.
+// furnish adds the pool, the default profile and the image to a new daemon.
 func (i *Incus) furnish() error {
 	ctx, cancel := context.WithTimeout(context.Background(), readyLimit)
 	defer cancel()

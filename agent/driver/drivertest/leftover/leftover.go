@@ -72,7 +72,7 @@ func End(dir string) error {
 		left := Processes(dir)
 		for pid := range left {
 			_ = unix.Kill(pid, unix.SIGKILL)
-			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // if it is a child of this process
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // reap the process if it is a child of this one
 		}
 		if len(left) == 0 {
 			break
@@ -114,13 +114,13 @@ const envDir = "NUSA_TEST_LEFTOVER"
 // tests leave in the watched folder is ended with them, even if they are killed.
 type M struct{ *testing.M }
 
-// Run runs the tests. In the process that watches them it does not return.
+// Run runs the tests. In the watching process Run does not return.
 func (m M) Run() int {
 	if dir := os.Getenv(envDir); dir != "" {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(finish(dir, 0))
 	}
-	dir, err := os.MkdirTemp("", "n") // short, because sockets are below it
+	dir, err := os.MkdirTemp("", "n") // a short path, because sockets are below it
 	if err == nil {
 		err = errors.Join(os.Chmod(dir, 0o755), os.Setenv("TMPDIR", dir))
 	}
