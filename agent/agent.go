@@ -50,7 +50,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	// Drivers have files in the directory, so they begin after it is locked.
+	// Drivers have files in the directory, so make them after it is locked.
 	cfg, err = cfg.withParts()
 	if err != nil {
 		return err

@@ -46,9 +46,9 @@ type server struct {
 	refuse  *nusav1.Refused
 
 	box      *link.Outbox[*nusav1.AllocOrder]
-	acked    link.Position // of orders, by the agent
+	acked    link.Position // position of the orders that the agent acknowledged
 	reports  map[string]*nusav1.AllocReport
-	position link.Position // of reports, committed
+	position link.Position // position of the reports that the server committed
 	fulls    []int         // sizes of the full sets of reports
 	noAck    bool          // reports are received and not acknowledged
 	hellos   []*nusav1.AgentHello

@@ -260,8 +260,8 @@ func TestArtifactsReachTheTask(t *testing.T) {
 	}
 }
 
-// TestVolumesOfAProcess: volumes are mounted at their targets, read-only too. The
-// task and commands in it see them, the host does not.
+// TestVolumesOfAProcess: volumes are mounted at their targets, also with read_only. The task and
+// commands in it see the volumes; the host does not.
 func TestVolumesOfAProcess(t *testing.T) {
 	needsCapability(t, driver.CapMounts)
 	m, dir := newMaster(t), t.TempDir()

@@ -34,8 +34,8 @@ func releaseAtRest(ctx context.Context, changes func() <-chan struct{}, release 
 	}
 }
 
-// releaseMemory returns unused memory to the kernel. The first collection moves the
-// contents of pools to their victims, the second one frees them.
+// releaseMemory returns unused memory to the kernel. It collects twice: the first collection
+// moves the contents of pools into victim caches, the second one frees these.
 func releaseMemory() {
 	runtime.GC()
 	debug.FreeOSMemory()

@@ -26,7 +26,7 @@ func TestRulesHoldInRandomHistories(t *testing.T) {
 	})
 }
 
-// checked is a world with the rules.
+// checked is a world that checks the rules.
 type checked struct {
 	world
 	rt      *rapid.T

@@ -279,7 +279,7 @@ func (u *unpacker) hardlink(name, to string) error {
 	clean := path.Clean(to)
 	fi, err := u.root.Lstat(clean)
 	if path.IsAbs(to) || !filepath.IsLocal(clean) || err != nil || !fi.Mode().IsRegular() {
-		return refuse(name, "is a link to what is no file of the archive before it")
+		return refuse(name, "is a link to a file that is not earlier in the archive")
 	}
 	if clean == name {
 		return nil

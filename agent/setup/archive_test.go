@@ -148,7 +148,7 @@ func TestHostileArchives(t *testing.T) {
 	for name, data := range map[string][]byte{"empty": nil, "text": []byte("hello"), "cut": tarOf([]member{{tar.TypeReg, "x", strings.Repeat("x", 4096)}})[:2000]} {
 		for _, kind := range []string{"tar.gz", "zip", "tar"} {
 			if kind == "tar" && name == "empty" {
-				continue // is an empty archive
+				continue // no data is a valid empty tar
 			}
 			if err := unpackTo(t, t.TempDir(), kind, data); !errors.Is(err, errArchive) {
 				t.Errorf("%s %s: %v", kind, name, err)

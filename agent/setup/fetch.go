@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// attempts to fetch a file. The pause between them doubles.
+	// attempts is how often a file is fetched at most. The pause between attempts doubles.
 	attempts = 4
 	// maxWords bounds the message in a server's refusal, in bytes.
 	maxWords = 200
@@ -37,12 +37,12 @@ const (
 // budget is the number of bytes that remain for a task's artifacts.
 type budget struct {
 	left, all int64
-	setting   string // the setting that bounds it
+	setting   string // the setting that bounds the budget
 }
 
 var errBudget = errors.New("artifacts too large")
 
-// charge charges n bytes.
+// charge subtracts n bytes from the budget.
 func (b *budget) charge(n int64) error {
 	if n > b.left {
 		return fmt.Errorf("%w: those of the task take more than %d bytes, fetched and unpacked (%s)", errBudget, b.all, b.setting)
@@ -51,7 +51,7 @@ func (b *budget) charge(n int64) error {
 	return nil
 }
 
-// copy copies and charges a budget.
+// copy copies data and charges the budget for it.
 func (b *budget) copy(w io.Writer, r io.Reader) error {
 	n, err := io.Copy(w, io.LimitReader(r, b.left+1))
 	return errors.Join(err, b.charge(n))

@@ -245,7 +245,7 @@ func TestFetchTLS(t *testing.T) {
 	}
 }
 
-// TestFetchEndsWithItsContext although the server does not end.
+// TestFetchEndsWithItsContext: a fetch ends with its context, even if the server does not end.
 func TestFetchEndsWithItsContext(t *testing.T) {
 	var n atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())

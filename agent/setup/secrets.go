@@ -19,7 +19,7 @@ import (
 // secrets.
 const (
 	maxSecret   = 256 << 10
-	secretsSize = 16 << 20 // job.MaxSecrets of maxSecret, twice: old and new
+	secretsSize = 16 << 20 // space for job.MaxSecrets secrets of the greatest size, old and new ones
 )
 
 // hasSecret checks a secret without reading it.
@@ -32,8 +32,8 @@ func (s *Setup) hasSecret(namespace, name string) error {
 }
 
 // openSecret opens a secret of this node. Only the secret's owner may be able to read the
-// folders above the secret. Errors name the secret but no path, because paths tell about
-// other users' secrets. The operator finds the path in the log.
+// folders above the secret. Errors name the secret but no path, because a path may reveal other
+// users' secrets. The operator finds the path in the log.
 func (s *Setup) openSecret(namespace, name string) (*os.File, error) {
 	missing := fmt.Errorf("%w: %q of namespace %s", ErrSecretMissing, name, namespace)
 	if s.cfg.SecretsDir == "" {
@@ -132,8 +132,8 @@ func (s *Setup) secretsProblem() error {
 	return s.tmpfs
 }
 
-// mountTmpfs mounts memory that only the agent's user may enter. It is never
-// swapped, if the kernel supports that (6.4).
+// mountTmpfs mounts memory that only the agent's user may enter. The memory is never swapped if
+// the kernel supports that (6.4).
 func (s *Setup) mountTmpfs(dir string) error {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	options := fmt.Sprintf("size=%d,nr_inodes=256,mode=0700", secretsSize)

@@ -40,7 +40,7 @@ var ErrSecretMissing = errors.New("this node has no such secret")
 // Error says what could not be prepared for a task. It is a driver.ErrStart, and a
 // driver.ErrFinal if a retry is useless.
 type Error struct {
-	// Field of the task in its job file: "artifacts[0].source".
+	// Field is the field of the task in its job file: "artifacts[0].source".
 	Field string
 	Err   error
 	// Final: a retry is useless.
@@ -64,14 +64,14 @@ func (e *Error) kind() error {
 type Config struct {
 	// Dir holds a folder for each allocation. It is private to the agent. Required.
 	Dir string
-	// Private are folders that no volume may be in or contain: the agent's own.
+	// Private are the agent's own folders. No volume may be inside them or contain them.
 	Private []string
 	// VolumesAllow are folders below which volumes may be. None: no volumes.
 	VolumesAllow []string
-	// ArtifactsAllow are further addresses, besides the public ones, from which
-	// artifacts may be fetched, as CIDR prefixes, and folders for file://.
+	// ArtifactsAllow adds places from which artifacts may be fetched: CIDR prefixes of
+	// addresses, besides the public addresses, and folders for file://.
 	ArtifactsAllow []string
-	// ArtifactsMax bounds the artifacts of a task, in bytes, fetched and unpacked.
+	// ArtifactsMax bounds the artifacts of a task, in bytes, as fetched and as unpacked.
 	// Default DefaultArtifactsMax.
 	ArtifactsMax int64
 	// SecretsDir holds NAMESPACE/NAME. "": this node has no secrets.
@@ -246,7 +246,7 @@ func (s *Setup) makeFolders(t Task) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	return os.Chmod(shared, 0o777|fs.ModeSticky) // its tasks may have several users
+	return os.Chmod(shared, 0o777|fs.ModeSticky) // the tasks of an allocation may have several users
 }
 
 func (s *Setup) writeTemplates(t Task, who owner) error {
@@ -370,7 +370,7 @@ func (s *Setup) Volumes(in []driver.Volume) ([]driver.Volume, error) {
 // Bounds of the folders of VolumesAllow that the agent reports.
 const (
 	maxReported     = 64
-	maxReportedPath = 512 // bytes of one
+	maxReportedPath = 512 // bytes of one path
 )
 
 // VolumesAllow returns the folders below which volumes may be, clean, sorted and unique.
@@ -428,7 +428,7 @@ func resolved(dirs []string) []string {
 	return out
 }
 
-// plain is an error of a file without its path.
+// plain returns a file's error without the path.
 func plain(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -440,9 +440,9 @@ func plain(err error) error {
 // entrySize is the size of a file or folder in bytes, without its blocks.
 const entrySize = 512
 
-// Size returns the size of the folder of an ended allocation in bytes, with an
-// amount for each entry. 0: there is none. The result is remembered, because
-// nothing writes there any more.
+// Size returns the size of the folder of an ended allocation in bytes, with an amount for each
+// entry. 0: no such folder. The result is remembered, because no program writes to the folder
+// any more.
 func (s *Setup) Size(ctx context.Context, alloc string) (int64, error) {
 	s.mu.Lock()
 	size, known := s.sizes[alloc]
@@ -471,7 +471,7 @@ func (s *Setup) Size(ctx context.Context, alloc string) (int64, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// A folder that Remove has deleted in between must not be remembered for ever.
+	// In the meantime Remove may have deleted the folder: do not remember it for ever.
 	if _, err := os.Lstat(s.allocDir(alloc)); err == nil {
 		s.sizes[alloc] = size
 	}

@@ -16,8 +16,8 @@ type Batch struct {
 	Orders    map[string]*nusav1.AllocOrder
 	Forgotten map[string]bool // allocations that the region has forgotten
 	Records   map[string]Record
-	Removed   map[string]bool // allocations of which nothing is left
-	Position  *link.Position  // of the orders
+	Removed   map[string]bool // allocations that have been removed
+	Position  *link.Position  // position of the orders
 	Master    *MasterTerm
 }
 

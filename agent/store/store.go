@@ -40,8 +40,8 @@ var (
 // Store is the file of the local store.
 type Store struct {
 	db *bolt.DB
-	// NodeID is the UUID of the node, ID that of this store. Starts counts how often
-	// the store was opened.
+	// NodeID is the UUID of the node, ID the UUID of this store. Starts counts how often the
+	// store was opened.
 	NodeID, ID string
 	Starts     uint64
 }
@@ -53,7 +53,7 @@ type MasterTerm struct {
 	Term        uint64 `json:"term"`
 }
 
-// Before says whether m is older than o.
+// Before reports whether m is older than o.
 func (m MasterTerm) Before(o MasterTerm) bool {
 	return m.Incarnation < o.Incarnation || m.Incarnation == o.Incarnation && m.Term < o.Term
 }
@@ -112,7 +112,7 @@ func (s *Store) begin(tx *bolt.Tx) error {
 // Close closes the file.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Contents is everything that a restarted agent begins with.
+// Contents holds everything that a restarted agent begins with.
 type Contents struct {
 	Orders    map[string]*nusav1.AllocOrder
 	Forgotten map[string]bool

@@ -26,7 +26,7 @@ type Writer struct {
 
 	mu      sync.Mutex
 	pending Batch
-	failure error // of the last write
+	failure error // error of the last write
 }
 
 // NewWriter returns the writer to a store. write makes a batch durable as a whole.
@@ -39,7 +39,7 @@ func NewWriter(write func(Batch) error, log *slog.Logger, onRecovered func(conte
 func (w *Writer) PutRecord(id string, act reconcile.Actual, rep *nusav1.AllocReport) {
 	rec, err := recordOf(act, rep)
 	if err != nil {
-		panic(fmt.Sprintf("report of %s: %v", id, err)) // the agent made it of valid UTF-8
+		panic(fmt.Sprintf("report of %s: %v", id, err)) // impossible: the agent's reports are valid UTF-8
 	}
 	w.mu.Lock()
 	w.pending.Records[id] = rec

@@ -27,7 +27,7 @@ type cgroup struct {
 	v2   bool
 	dirs []string
 	back []string // v1: for each of dirs, the supervisor's own folder
-	file *os.File // v2: the folder, for the fork
+	file *os.File // v2: the open folder, in which the next process begins
 }
 
 // hierarchies returns the parents of the runs' groups.
@@ -193,7 +193,7 @@ func (l Limits) quota() int64 {
 	return max(1000, l.CPUMilli*cpuPeriod/1000)
 }
 
-// leave moves this thread out again.
+// leave moves this thread back out of the group.
 func (c cgroup) leave() {
 	if c.file != nil {
 		c.file.Close()

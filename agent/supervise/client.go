@@ -37,7 +37,7 @@ func Query(dir string) (driver.Status, error) {
 		return driver.Status{}, err
 	}
 	defer lock.Close()
-	// The run may have ended properly between the two reads.
+	// The run may have ended regularly between the two reads.
 	rec, err = readRecord(dir)
 	if err != nil && !torn || rec.State == driver.Ended {
 		return rec.Status, err
@@ -72,7 +72,7 @@ func endAbandoned(dir string, rec record) (driver.Status, error) {
 		endMatching(func(st stat) bool { return st.session == rec.Session && ours() || marked(st.pid, rec.mark()) })
 	}
 	Release(dir)
-	rec.State, rec.Finished = driver.Ended, time.Now().UTC().Round(0) // equal to the time that is read back
+	rec.State, rec.Finished = driver.Ended, time.Now().UTC().Round(0) // without the parts of the time that are not stored
 	rec.Cause, rec.ExitCode, rec.Signal = driver.CauseLost, 137, int(unix.SIGKILL)
 	rec.Message = "its supervisor vanished; the exit code is unknown"
 	if !shared(dir) && rec.Boot != BootID() {
@@ -108,7 +108,7 @@ func Forbid(ctx context.Context, dir, message string) (driver.Status, error) {
 	}
 	_, err = readRecord(dir)
 	if missing(err) {
-		now := time.Now().UTC().Round(0) // equal to the time that is read back
+		now := time.Now().UTC().Round(0) // without the parts of the time that are not stored
 		rec := record{Boot: BootID(), Status: driver.Status{State: driver.Ended, Started: now, Finished: now, ExitCode: 127,
 			Cause: driver.CauseStartFailed, Message: message}}
 		return rec.Status, errors.Join(writeRecord(dir, rec), lock.Close())
@@ -129,7 +129,7 @@ func Stop(ctx context.Context, dir string, grace time.Duration) (driver.Status, 
 	return ask(ctx, dir, request{Op: "stop", Grace: grace})
 }
 
-// Renew moves the lease deadline. A run that has ended: nil.
+// Renew moves the lease deadline. It returns nil for a run that has ended.
 func Renew(ctx context.Context, dir string, deadline time.Duration) error {
 	_, err := ask(ctx, dir, request{Op: "renew", Deadline: deadline})
 	return err

@@ -121,8 +121,8 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 	}
 	attr := &syscall.SysProcAttr{Setsid: true, Setctty: req.TTY, Pdeathsig: syscall.SIGKILL, Credential: s.credential, Ptrace: len(s.spec.Ulimits) > 0}
 	if req.TTY && s.credential != nil {
-		// In a container a terminal of the host cannot change its owner and need
-		// not.
+		// In a container the owner of the host's terminal cannot be changed, and the command
+		// does not need that.
 		if err := files[0].Chown(int(s.credential.Uid), -1); err != nil && !s.spec.Contained {
 			return nil, err
 		}
@@ -134,7 +134,7 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 		return nil, err
 	}
 	x := &s.extras
-	// Locked until the process id is known, because reaped looks it up.
+	// Hold the lock until the process id is known, because reaped looks it up.
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.over {
@@ -203,10 +203,10 @@ func (e *extra) sweep() {
 	}
 }
 
-// execOn runs a further command in the run in dir until it ends. When ctx ends, the
-// command and its descendants are killed. It takes over the files, which become the
-// command's standard input, output and errors. Errors: driver.ErrNotFound,
-// ErrNotRunning, ErrStart, and the context's.
+// execOn runs a further command in the run in dir until it ends. When ctx ends, the command and
+// its descendants are killed. execOn takes over the files, which become the command's standard
+// input, output and errors. Errors: driver.ErrNotFound, ErrNotRunning, ErrStart, and the
+// context's.
 func execOn(ctx context.Context, dir string, argv []string, tty bool, files []*os.File) (driver.ExitStatus, error) {
 	defer closeAll(files)
 	if err := Running(dir); err != nil {

@@ -64,7 +64,7 @@ func LogSize(dir string) (int64, error) {
 	}
 	var sum int64
 	for _, e := range entries {
-		// A file may be removed by a rotation in between.
+		// In the meantime a rotation may remove a file.
 		if fi, err := e.Info(); err == nil && fi.Mode().IsRegular() && (strings.HasPrefix(e.Name(), "stdout.") || strings.HasPrefix(e.Name(), "stderr.")) {
 			sum += fi.Size()
 		}

@@ -55,8 +55,8 @@ func (s *Spawner) launch() (*process, error) {
 	cmd := exec.Command(s.argv[0], s.argv[1:]...)
 	cmd.Stdin = in
 	cmd.ExtraFiles = []*os.File{w} // readyFD
-	// A host may run thousands of supervisors. One processor is enough for each and
-	// saves threads.
+	// A host may run thousands of supervisors. One processor is enough for each of them,
+	// and it saves threads.
 	cmd.Env = []string{"GOGC=50", "GOMAXPROCS=1"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

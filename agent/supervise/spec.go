@@ -85,7 +85,7 @@ type record struct {
 	SessionTicks uint64 `json:"session_ticks"`
 }
 
-// mark returns the prefix of the values of markExec of the run's supervisor.
+// mark returns the beginning of the values of markExec that the run's supervisor gives.
 func (r record) mark() string { return fmt.Sprintf("%d.%d.", r.Session, r.SessionTicks) }
 
 // WriteSpec puts the spec into an existing folder.

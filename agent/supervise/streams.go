@@ -34,7 +34,7 @@ func Exec(ctx context.Context, dir string, x driver.Exec) (driver.ExitStatus, er
 	st, err := execOn(ctx, dir, x.Command, x.TTY, s.child)
 	s.finish()
 	if cause := context.Cause(ctx); cause != nil {
-		err = cause // the context's, or that of an output that cannot be written
+		err = cause // the context has ended, or an output cannot be written
 	}
 	if err != nil {
 		return driver.ExitStatus{}, err

@@ -20,10 +20,10 @@ import (
 // readyFD is the pipe on which the supervisor reports the result of the start.
 const readyFD = 3
 
-// Main runs a supervisor and returns the process' exit code. On a host it takes no
-// arguments: it reads the folder of the run as one line from standard input,
-// perhaps long after its start. An end of the input without a line ends it. As the
-// first process of a container it takes the folder as its argument.
+// Main runs a supervisor and returns the process' exit code. On a host it takes no arguments. It
+// waits, perhaps for long, until standard input contains the folder of the run as one line. If
+// the input ends without a line, Main ends. As the first process of a container it takes the
+// folder as its argument.
 func Main(args []string) int {
 	if len(args) == 1 && os.Getpid() == 1 {
 		return inside(args[0])
@@ -88,7 +88,7 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// logTo makes a file of the run this process' standard error, in case it crashes.
+// logTo redirects this process' standard error to a file of the run, in case it crashes.
 func logTo(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -114,7 +114,7 @@ func answer(ready *os.File, r reply) {
 // run supervises the run in dir from start to end. An error means that nothing was
 // started.
 func run(dir string, ready *os.File) error {
-	// Relative paths from here on, because a socket's path may have only 108 bytes.
+	// Use relative paths from here on, because a socket's path may have only 108 bytes.
 	if err := os.Chdir(dir); err != nil {
 		return err
 	}

@@ -231,8 +231,8 @@ func TestStopIsGentleFirst(t *testing.T) {
 	}
 }
 
-// TestRotation: the size and number of files are bounded, and within them no byte
-// is lost.
+// TestRotation: the size and number of files are bounded. No byte within the retained files is
+// lost.
 func TestRotation(t *testing.T) {
 	r := start(t, spec("i=0; while [ $i -lt 2000 ]; do echo line $i; i=$((i+1)); done", func(s *Spec) { s.LogFiles, s.LogSizeBytes = 2, 4096 }))
 	r.wait()
@@ -381,7 +381,7 @@ func TestLongPath(t *testing.T) {
 func TestLeaseIsEnforcedWithoutAgent(t *testing.T) {
 	var r *subject
 	var deadline time.Duration
-	for lease := time.Second; ; lease *= 2 { // until the machine is fast enough to renew it in time
+	for lease := time.Second; ; lease *= 2 { // repeat until the machine is fast enough to renew the lease in time
 		first := Boottime() + lease
 		r = start(t, spec(`trap "" TERM; echo up; while :; do sleep 0.01; done`, func(s *Spec) {
 			s.LeaseDeadline, s.StopGrace = first, 50*time.Millisecond

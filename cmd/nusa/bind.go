@@ -13,7 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/config"
 )
 
-const bindUsage = "address of all listeners, also advertised; --advertise and a listener's own flag win (default: loopback)"
+const bindUsage = "address of all listeners, also advertised; --advertise and a listener's own flag have priority (default: loopback)"
 
 // applyBind gives the host of --bind to every listener without a flag of its own, and
 // advertises that host. The listeners keep their default ports. Call applyBind when the flags

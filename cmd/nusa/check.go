@@ -23,8 +23,8 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// trimList removes the blanks of a list flag, as in "a,,b" and "a,b,". A given
-// flag without any name is refused: perhaps a variable was empty.
+// trimList removes the blank items of a list flag, as in "a,,b" and "a,b,". It refuses a flag
+// that is set but names nothing: perhaps a variable was empty.
 func trimList(flags *pflag.FlagSet, flag string, values []string) ([]string, error) {
 	var out []string
 	for _, v := range values {
@@ -39,9 +39,8 @@ func trimList(flags *pflag.FlagSet, flag string, values []string) ([]string, err
 	return out, nil
 }
 
-// checkFlags refuses values that a role would refuse late, not at all, or
-// without naming the flag: missing required flags, names, addresses, empty
-// lists, negative numbers.
+// checkFlags refuses values that a role would refuse late, not at all, or without the name of
+// the flag: missing required flags, names, addresses, empty lists, negative numbers.
 func checkFlags(flags *pflag.FlagSet, required ...string) error {
 	for _, name := range required {
 		if flags.Lookup(name).Value.String() == "" || flags.Lookup(name).Value.String() == "[]" {

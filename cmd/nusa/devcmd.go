@@ -42,7 +42,7 @@ The round trips between the regions are those of a measured table: --wan azure
 (51 regions), none (those of loopback), or a CSV file of your own: the first row
 and the first column are the regions' names, a row is where a round trip starts,
 the cells are milliseconds; a blank cell or - means no connection and # begins a
-comment. Its regions are then the default of --regions.
+comment. The regions of such a file are the default of --regions.
 
   from,jakarta,tokyo
   jakarta,,80.5
@@ -51,9 +51,9 @@ comment. Its regions are then the default of --regions.
 Edit the file while the federation runs to try a worse network: within two seconds its
 round trips apply, and a pair with a blank cell is cut. The global server is beside
 the first region: a region that is cut from the first one is cut from the global tier
-too, and continues by itself. To cut regions from one another only, name a region first
-that stays connected to all. Quiet pairs are probed every 30 seconds: p99 shows a
-change then, p50 when half of the samples are new.
+too, and continues by itself. To cut regions only from each other, name another region
+first that stays connected to all. Quiet pairs are probed every 30 seconds. p99 shows a
+change after the next probe, p50 after half of the samples are new.
 `
 
 func (d *devRun) bind(cmd *cobra.Command) {
@@ -64,7 +64,7 @@ func (d *devRun) bind(cmd *cobra.Command) {
 	f.StringVar(&d.WAN, "wan", "azure", "round trips between the regions: azure, none, or a CSV matrix FILE in ms")
 	f.BoolVar(&d.list, "list-regions", false, "print the regions of the round-trip table and start nothing")
 	f.IntVar(&d.Port, "port", 7600, "first port; the global server and each region use a hundred")
-	f.StringVar(&d.logLevel, "log-level", "warn", "of the roles, on standard error: debug, info, warn or error")
+	f.StringVar(&d.logLevel, "log-level", "warn", "log level of the roles, on standard error: debug, info, warn or error")
 	cmd.Args = noArguments
 }
 
@@ -77,11 +77,11 @@ func devCommand() *cobra.Command {
 		Long: `Runs one global server with embedded etcd and, for each region, its servers and
 agents, over real sockets on loopback. Ctrl-C stops everything, tasks included.
 
-With --data-dir the jobs are there again at the next start, and their tasks start
-again. A data directory keeps its regions and servers; the number of agents may
-change. Agents that are gone count as silent at first: they are lost after 15 s, and
-their instances are placed elsewhere 30 s after the start, or when the job's
-disconnect.node.after says. node list shows them until node remove, or for 72 h.
+With --data-dir the next start has the same jobs, and their tasks start again. The
+regions and servers of a data directory must not change; the number of agents may
+change. Agents that are missing count as silent at first: they are lost after 15 s, and
+their instances are placed elsewhere 30 s after the start, or after the time in the
+job's disconnect.node.after. node list shows them until node remove, or for 72 h.
 ` + wanHelp,
 		Example: "  nusa dev\n  nusa dev --regions southeastasia,westeurope --servers 3 --data-dir ./federation",
 	}

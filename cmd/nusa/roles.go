@@ -82,7 +82,7 @@ func regionalCommand() *cobra.Command {
 	f.StringVar(&cfg.GossipAddr, "gossip-addr", "127.0.0.1:7612", "address of gossip, UDP and TCP")
 	f.StringVar(&cfg.ProbeAddr, "probe-addr", "127.0.0.1:7613", "address that answers latency probes, UDP and TCP")
 	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7614", "address of /livez, /readyz and /metrics; - turns it off")
-	f.StringVar(&cfg.Advertise, "advertise", "", "host that others reach this server by (default: the host of --grpc-addr)")
+	f.StringVar(&cfg.Advertise, "advertise", "", "host at which others reach this server (default: the host of --grpc-addr)")
 	f.StringSliceVar(&cfg.Join, "join", nil, "gossip addresses of any servers of the region")
 	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "number of servers that must see one another before a new region forms")
 	f.StringSliceVar(&cfg.Global, "global", nil, "gRPC addresses of global servers; none: the region is an island")
@@ -171,9 +171,9 @@ func agentCommand() *cobra.Command {
 	f.StringVar(&cfg.DockerAuth, "docker-auth", "", "file with passwords of registries, in the form of Docker's config.json, readable by its owner alone (default: none)")
 	f.BoolVar(&cfg.DockerPrivileged, "docker-allow-privileged", false, "let jobs run privileged containers, which are root on this machine")
 	f.BoolVar(&cfg.IncusPrivileged, "incus-allow-privileged", false, "let jobs have any key and device of Incus, such as security.privileged and disks of this machine: some are root on it")
-	f.StringSliceVar(&cfg.IncusProfiles, "incus-profiles", nil, "profiles of the Incus daemon that jobs may name besides default, whatever is in them (default: none)")
+	f.StringSliceVar(&cfg.IncusProfiles, "incus-profiles", nil, "profiles of the Incus daemon that jobs may name besides the profile default (default: none); their settings are not checked")
 	f.StringVar(&cfg.IncusCert, "incus-cert", "", "client certificate for https, PEM")
-	f.StringVar(&cfg.IncusKey, "incus-key", "", "its key, PEM")
+	f.StringVar(&cfg.IncusKey, "incus-key", "", "key of the client certificate, PEM")
 	f.StringVar(&cfg.IncusCA, "incus-ca", "", "certificate of the daemon or its authority, PEM")
 	f.StringToStringVar(&cfg.Plugins, "plugin", nil, "a further driver, NAME=PATH of its executable; repeat for more (see examples/plugin)")
 	f.BoolVar(&cfg.LeaveOnShutdown, "leave-on-shutdown", false, "stop every task and leave the region when this agent is stopped")
@@ -205,7 +205,7 @@ func agentCommand() *cobra.Command {
 
 // engines adds the flags with the addresses of an agent's engines.
 func engines(f *pflag.FlagSet, docker, incus *string) {
-	f.StringVar(docker, "docker-host", "", "address of the Docker engine, such as unix:///run/docker.sock (default: the usual socket, where it is there); off = none")
+	f.StringVar(docker, "docker-host", "", "address of the Docker engine, such as unix:///run/docker.sock (default: the usual socket if it exists); off = none")
 	f.StringVar(incus, "incus", "", "Incus daemon: the path of a socket, or https://HOST:PORT (default: this host's socket if it exists); off = none")
 }
 

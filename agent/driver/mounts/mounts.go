@@ -26,7 +26,7 @@ var usable = sync.OnceValue(func() error {
 // ByPath explains, for people, the effect if this process cannot mount. "": it can.
 func ByPath() string {
 	if err := Usable(); err != nil {
-		return "volumes are mounted by path, which who owns a folder in it can change: " + err.Error()
+		return "volumes are mounted by path, and the owner of a folder in the path can change it: " + err.Error()
 	}
 	return ""
 }

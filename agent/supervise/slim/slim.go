@@ -30,7 +30,7 @@ func argv(executable []byte, dir string) ([]string, error) {
 			return nil, err
 		}
 	}
-	if err := os.Chmod(path, mode); err != nil { // for an umask, or a file of an earlier version
+	if err := os.Chmod(path, mode); err != nil { // the umask or an earlier version may have set another mode
 		return nil, err
 	}
 	// The folder may be mounted noexec. Started with an argument, the executable

@@ -31,16 +31,16 @@ Before each idle time it waits until the agent is at rest and has returned unuse
 memory to the kernel. It reads resident memory at the end of the idle time. That
 includes the pages of the executable that are in use or cached by the kernel.
 
-After each quarter of the batch the command waits for the agent to rest and takes
-its size. The first half warms the agent up. What is larger at the end than after
-half is reported as grown: held memory by 200 kB or more, resident memory by 2 MB.
-A larger batch shows a smaller leak: with 20,000 commands, 20 bytes for each.`,
+After each quarter of the batch the command waits for the agent to rest and measures
+its memory. The first half warms the agent up. Memory that grows in the second half is
+reported as grown: held memory by 200 kB or more, resident memory by 2 MB or more. A
+larger batch shows a smaller leak: with 20,000 commands, 20 bytes for each command.`,
 		Example: "  nusa bench agent --tasks 100 --batch 1000\n  nusa bench agent --idle 0 --batch 20000 -o json",
 		Args:    cobra.NoArgs,
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.Tasks, "tasks", 100, "processes to start and keep running")
-	f.DurationVar(&o.Idle, "idle", 20*time.Second, "time that the agent idles with them, before and after the batch; 0 = none")
+	f.DurationVar(&o.Idle, "idle", 20*time.Second, "time that the agent idles with these processes, before and after the batch; 0 = none")
 	f.IntVar(&o.Batch, "batch", 1000, "short commands")
 	f.IntVar(&o.Window, "window", 32, "short commands ordered at the same time")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "bound of the whole measurement")
@@ -71,7 +71,7 @@ A larger batch shows a smaller leak: with 20,000 commands, 20 bytes for each.`,
 		if o.Progress != nil {
 			o.Progress("")
 		}
-		if r != nil { // also beside an error
+		if r != nil { // the result may come with an error
 			err = errors.Join(out.Print(cmd.OutOrStdout(), r, r.Table), err)
 		}
 		return err

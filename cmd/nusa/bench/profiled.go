@@ -14,7 +14,7 @@ import (
 )
 
 // profiledCommand runs another command of nusa in this process. It writes a CPU profile from
-// SIGUSR1 to SIGUSR2, and then a heap profile and the uses of the process' memory.
+// SIGUSR1 to SIGUSR2. Then it writes a heap profile and the uses of the process' memory.
 func profiledCommand(execute func(ctx context.Context, args []string) int) *cobra.Command {
 	return &cobra.Command{
 		Use: "profiled PREFIX -- COMMAND...", Hidden: true, Args: cobra.MinimumNArgs(2),

@@ -53,8 +53,8 @@ finish it.`,
 	f.IntVar(&o.Warmup, "warmup", 100, "jobs of one instance to place before the measurement")
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "time from the first submit until all is placed and acknowledged")
 	f.DurationVar(&o.Timeout, "duration", 5*time.Minute, "the same as --timeout")
-	f.DurationVar(&o.Idle, "idle", 0, "then measure the servers' CPU for this time without submits")
-	f.BoolVar(&o.Restart, "restart", false, "then kill the master with SIGKILL, start it again and measure the time to the next placement")
+	f.DurationVar(&o.Idle, "idle", 0, "afterwards, measure the servers' CPU for this time without submits")
+	f.BoolVar(&o.Restart, "restart", false, "afterwards, kill the master with SIGKILL, start it again and measure the time to the next placement")
 	f.BoolVar(&o.FastRaft, "fast-raft", false, "servers notice a dead master in half a second")
 	f.StringVar(&o.Against, "against", "", "host:port of a running region's server to measure instead")
 	f.StringVar(&o.Dir, "dir", os.TempDir(), "parent of the temporary folder with the servers' data")
@@ -81,7 +81,7 @@ finish it.`,
 		if o.Progress != nil {
 			o.Progress("")
 		}
-		if r != nil { // also beside an error
+		if r != nil { // the result may come with an error
 			err = errors.Join(out.Print(cmd.OutOrStdout(), r, r.Table), err)
 		}
 		return err

@@ -23,7 +23,7 @@ import (
 
 // instanceHelp is the help text about arguments that name one instance.
 const instanceHelp = instanceNames + `
-JOB when that has one instance, JOB/GROUP, JOB/GROUP/INDEX.`
+JOB if the job has one instance, JOB/GROUP, JOB/GROUP/INDEX.`
 
 // instanceNames is the beginning of instanceHelp, and of the help text for commands that
 // accept several instances.

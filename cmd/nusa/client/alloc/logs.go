@@ -59,11 +59,11 @@ func logsCommand(s *cli.Settings, use, arg, examples string) *cobra.Command {
 		Use: use, Short: "Show what tasks wrote to stdout and stderr", Args: cli.Positional(arg),
 		Long: `Writes a task's stdout to standard output and its stderr to standard error. -f
 continues until the task ends. The lines of several tasks begin with the names of
-the tasks; without -f the tasks follow one another. With -o json or yaml every line
-is a record.
+the tasks; without -f the tasks are shown one after the other. With -o json or yaml
+every line is a record.
 
-By default everything that the node still has is shown of one instance, and the last
-10 lines of each stream of several instances.
+By default the whole retained output of one instance is shown. If there are several
+instances, the last 10 lines of each stream are shown.
 
 ` + instanceNames + `
 JOB and JOB/GROUP are all of their instances, JOB/GROUP/INDEX is one. The latest
@@ -82,7 +82,7 @@ stopped. -f shows only live allocations, and not those that replace them later.`
 	}
 	f := c.Flags()
 	f.BoolVarP(&o.follow, "follow", "f", false, "continue as output arrives")
-	f.StringVar(&o.task, "task", "", "only this task's")
+	f.StringVar(&o.task, "task", "", "only the logs of this task")
 	f.BoolVar(&o.onlyOut, "stdout", false, "only stdout")
 	f.BoolVar(&o.onlyErr, "stderr", false, "only stderr")
 	f.Int32Var(&o.lines, "tail", 0, fmt.Sprintf("only this many lines from the end of each stream; 0 = all (default 0, or %d for several instances)", tailOfEach))

@@ -36,14 +36,14 @@ that has ended runs again only when the file has changed, or with --again.
 
 Exit codes: 0 done; 1 error; 2 accepted, but not running within --timeout, or perhaps
 accepted, because no answer came: the message says which, and a retry is safe;
-3 accepted, and over: the batch job failed, or the new version was reverted because
+3 accepted, but failed: the batch job failed, or the new version was reverted because
 it did not become healthy. A job that was accepted continues after exit codes 1 and 2.`,
 		Example: "  nusa job run hello.yaml\n  nusa job run --detach - < hello.yaml\n  nusa job run --again batch.yaml",
 		RunE:    s.Run(r.run),
 	}
 	f := c.Flags()
 	f.BoolVarP(&r.detach, "detach", "d", false, "do not wait")
-	f.BoolVar(&r.again, "again", false, "run a batch job again that has ended, without a change")
+	f.BoolVar(&r.again, "again", false, "run a batch job that has ended again, even if the file has not changed")
 	f.Int64Var(&r.check, "check-revision", 0, "refuse unless the stored job's revision is this (from job plan); -1: unless there is none")
 	f.StringVar(&r.region, "region", "", "submit to this region's own servers, as the job NAME@REGION")
 	f.StringVar(&r.key, "idempotency-key", "", "repeat a submit with the same key to get the first result again (default: a new key for every call)")

@@ -22,11 +22,11 @@ func nearestCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
 		Use: "nearest [REGION]", Short: "List regions by their round trip from a region or a place", Args: cli.Positional("[REGION]"),
 		Long: `Lists regions by round trip, the worse of both directions, from a region or
-(--location) from coordinates; without either a regional server means its own.
+(--location) from coordinates. By default a regional server uses its own region.
 
 No region measures from coordinates: these round trips are estimated from the
-distance alone. The estimate is good for near regions. For those far away, ask again
-with the nearest region.`,
+distance alone. The estimate is good for near regions. For distant regions, use the
+nearest region as REGION.`,
 		Example: "  nusa topology nearest southeastasia\n  nusa topology nearest --location -6.2,106.8",
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			if err := history.CheckPercentile(percentile); err != nil {

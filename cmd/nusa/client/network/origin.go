@@ -63,7 +63,7 @@ checked before the first is sent. An origin of weight 2 counts as half as far aw
 	f := c.Flags()
 	f.StringVarP(&o.file, "file", "f", "", "file with records, instead of DOMAIN and flags")
 	f.StringArrayVar(&o.regions, "region", nil, "an origin, REGION[:WEIGHT][=ADDRESS]; give one for each")
-	f.StringArrayVar(&o.drained, "drained", nil, "one of these regions takes no clients for now")
+	f.StringArrayVar(&o.drained, "drained", nil, "a region of --region that takes no clients for now")
 	f.IntVarP(&o.percentile, "percentile", "p", 50, "50, 90 or 99")
 	f.Var(cli.NewDuration(&o.maxRTT, func(d time.Duration) error {
 		if d > topology.MaxTableRTT {
@@ -71,7 +71,7 @@ checked before the first is sent. An origin of weight 2 counts as half as far aw
 		}
 		return nil
 	}), "max-rtt", "do not choose origins farther than this, such as 80ms; 0s = any")
-	f.IntVar(&o.relays, "relays", 2, "at most so many regions in between, 0 = none")
+	f.IntVar(&o.relays, "relays", 2, "at most this many regions in between, 0 = none")
 	f.BoolVar(&o.noGuesses, "no-guesses", false, "choose only by what was measured")
 	f.Float64Var(&o.minGain, "min-relay-gain", topology.DefaultMinGain, "least share of the direct way that a relay must save")
 	f.Int64Var(&o.check, "check-revision", 0, "refuse unless the stored record's revision is this; -1: unless there is none")

@@ -58,9 +58,9 @@ the regions on the way counts: with --cpu-weight 1ms a region that is 80 % busy 
 	f := c.Flags()
 	f.IntVarP(&o.k, "paths", "k", 3, "how many")
 	f.IntVarP(&o.percentile, "percentile", "p", 50, "50, 90 or 99")
-	f.IntVar(&o.relays, "relays", 2, "at most so many regions in between, 0 = none")
+	f.IntVar(&o.relays, "relays", 2, "at most this many regions in between, 0 = none")
 	f.Var(weightSpan(&o.cpu), "cpu-weight", "how much the processors of the regions on the way count, such as 5ms")
-	f.Var(weightSpan(&o.queue), "queue-weight", "how much their queues count, such as 1ms")
+	f.Var(weightSpan(&o.queue), "queue-weight", "how much the queues of these regions count, such as 1ms")
 	return c
 }
 

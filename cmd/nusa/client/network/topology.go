@@ -32,8 +32,8 @@ func showCommand(s *cli.Settings) *cobra.Command {
 	var nodes, all, dot bool
 	c := &cobra.Command{
 		Use: "show", Short: "Show global servers, regions, their servers and nodes, with their health", Args: cli.Positional(),
-		Long: `Shows the federation as a tree. Of a region with many nodes those that are not
-well come first and the others are counted; --all shows every one.
+		Long: `Shows the federation as a tree. If a region has many nodes, the unhealthy ones come
+first and the others are only counted; --all shows every node.
 
 --dot writes the same for Graphviz.`,
 		Example: "  nusa topology show\n  nusa topology show --nodes=false\n  nusa topology show --dot | dot -Tsvg > federation.svg",

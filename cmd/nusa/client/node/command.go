@@ -25,8 +25,8 @@ func removeCommand(s *cli.Settings) *cobra.Command {
 		Long: `Removes a node that is lost or has left. Its instances count as lost and are
 replaced. Without this command a node is removed when it was gone for 72 hours, but
 not while it is cordoned or drained, or may still run instances of a group with
-"replace: false" in disconnect.node, which only the node or you can end. When the
-agent comes back, it is a new node and stops what it runs.`,
+"replace: false" in disconnect.node, because only the node or you can end those. If the
+agent comes back, it is a new node and stops its running tasks.`,
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
