@@ -336,7 +336,7 @@ func (s *server) untilSession() {
 	})
 }
 
-// conn is a connection to the agent's services through a tunnel.
+// conn returns a connection to the agent's services through a tunnel.
 func (s *server) conn() *grpc.ClientConn {
 	s.t.Helper()
 	c, err := s.hub.Conn("agent", func(_ context.Context, id string) error {

@@ -155,7 +155,7 @@ type ID struct {
 	Run   int // from 1
 }
 
-// String is "alloc/task/run".
+// String returns "alloc/task/run".
 func (id ID) String() string { return fmt.Sprintf("%s/%s/%d", id.Alloc, id.Task, id.Run) }
 
 // Fingerprint is what a driver reports about itself on this host.
@@ -244,7 +244,7 @@ const (
 	Ended
 )
 
-// String is the state's lower-case name.
+// String returns the state's lower-case name.
 func (s State) String() string {
 	switch s {
 	case Starting:

@@ -208,7 +208,7 @@ func (e *Engine) remove(a *alloc) {
 	e.changed.Notify()
 }
 
-// noDriver is the message of a task whose driver the agent no longer has.
+// noDriver returns the message of a task whose driver the agent no longer has.
 func noDriver(name string) string {
 	return fmt.Sprintf("this agent no longer has the driver %q: start it with the settings of that driver", name)
 }

@@ -55,7 +55,7 @@ const (
 
 var phaseNames = [...]string{"waiting", "healthy", "unhealthy"}
 
-// String is the phase's lower-case name.
+// String returns the phase's lower-case name.
 func (p Phase) String() string { return phaseNames[p] }
 
 // Result of one check.

@@ -63,7 +63,7 @@ const (
 
 var kindNames = [...]string{"adopt", "accept", "decline", "start", "close", "stop", "end", "remove"}
 
-// String is the action's lower-case name.
+// String returns the action's lower-case name.
 func (k Kind) String() string { return kindNames[k] }
 
 // Action is one step of a plan.
@@ -83,7 +83,7 @@ type Action struct {
 	Message string
 }
 
-// String is one line: "start a1/web/2 [exited]: restart 1 of 3 …".
+// String returns one line: "start a1/web/2 [exited]: restart 1 of 3 …".
 func (a Action) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", a.Kind, a.Alloc)

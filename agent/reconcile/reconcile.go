@@ -35,7 +35,7 @@ const (
 
 var stateNames = [...]string{"pending", "starting", "running", "complete", "failed", "stopped"}
 
-// String is the state's lower-case name.
+// String returns the state's lower-case name.
 func (s State) String() string { return stateNames[s] }
 
 // Phase of a task on this node.

@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// attempts is how often a file is fetched at most. The pause between attempts doubles.
+	// attempts bounds the attempts to fetch a file. The pause between them doubles.
 	attempts = 4
 	// maxWords bounds the message in a server's refusal, in bytes.
 	maxWords = 200

@@ -56,7 +56,7 @@ func applyBind(flags *pflag.FlagSet) error {
 	return failed
 }
 
-// bindHost is the host of --bind; "" without the flag.
+// bindHost returns the host of --bind; "" without the flag.
 func bindHost(flags *pflag.FlagSet) (string, error) {
 	host := flags.Lookup("bind").Value.String()
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")

@@ -65,7 +65,7 @@ allocation's id, or the beginning of it, or as ` + "`JOB/GROUP/INDEX`" + `.
 | ` + "`NUSA_`" + `*FLAG* | every flag of a role: ` + "`NUSA_GRPC_ADDR` is `--grpc-addr`" + `; a flag wins over its variable, a variable over the file |
 `
 
-// cliText is the page: the introduction, and each command with its flags.
+// cliText returns the page: the introduction, and each command with its flags.
 func cliText(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString(cliIntro)
@@ -100,7 +100,7 @@ func commandsBelow(cmd *cobra.Command) []*cobra.Command {
 	return out
 }
 
-// sharedFlags are the flags of every command that calls a server. All of them are in the noun
+// sharedFlags returns the flags of every command that calls a server. All of them are in the noun
 // job.
 func sharedFlags(root *cobra.Command) *pflag.FlagSet {
 	job, _, err := root.Find([]string{"job"})
@@ -156,7 +156,7 @@ func flagName(f *pflag.Flag) string {
 	return "`--" + f.Name + "`"
 }
 
-// flagRow is the line of a flag in a table.
+// flagRow returns the line of a flag in a table.
 func flagRow(f *pflag.Flag) string {
 	_, usage := pflag.UnquoteUsage(f)
 	value := f.DefValue

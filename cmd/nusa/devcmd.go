@@ -188,7 +188,7 @@ func announce(cmd *cobra.Command, f dev.Federation) {
 // helloFile is an example that needs DefaultRegions.
 const helloFile = "examples/hello.yaml"
 
-// firstJob is a command line that runs a job in this federation.
+// firstJob returns a command line that runs a job in this federation.
 func firstJob(f dev.Federation, nusa string) string {
 	if missesDefaultRegions(f) {
 		return nusa + " job init - | " + nusa + " job run -"
@@ -217,10 +217,10 @@ func demoJob(f dev.Federation) (file, name string, err error) {
 	return file, "hello", os.WriteFile(file, []byte(text), 0o600)
 }
 
-// program is the name of this binary in hints.
+// program returns the name of this binary in hints.
 func program(cmd *cobra.Command) string { return cmd.Root().CommandPath() }
 
-// address is the line that sets NUSA_ADDR, unless the federation has the
+// address returns the line that sets NUSA_ADDR, unless the federation has the
 // default address.
 func address(f dev.Federation) string {
 	if f.Addr == cli.DefaultAddr {

@@ -20,7 +20,7 @@ import (
 
 const rolesGroup = "roles"
 
-// maxServers is how many servers a region has at most.
+// maxServers bounds the servers of a region.
 const maxServers = 9
 
 // heapBudget is a heap size. Below it a server collects garbage rarely.

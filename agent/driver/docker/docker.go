@@ -211,7 +211,7 @@ func (d *Driver) Status(ctx context.Context, id driver.ID) (driver.Status, error
 	return st, err
 }
 
-// status is Status that also returns whether the engine answered.
+// status does the work of Status. It also returns whether the engine answered.
 func (d *Driver) status(ctx context.Context, id driver.ID) (st driver.Status, answered bool, err error) {
 	rec, ok := d.records.get(id)
 	switch {

@@ -26,7 +26,7 @@ const (
 	groupRoles = "roles"
 )
 
-// Root is the command nusa without sub-commands.
+// Root returns the command nusa without sub-commands.
 func Root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "nusa",
@@ -75,7 +75,7 @@ func Execute(ctx context.Context, root *cobra.Command) int {
 	return ExecuteArgs(ctx, root, os.Args[1:])
 }
 
-// ExecuteArgs is Execute with the given arguments.
+// ExecuteArgs does the same as Execute for the given arguments.
 func ExecuteArgs(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	cmd, err := root, cli.UnknownCommand(root, args)
@@ -101,8 +101,7 @@ func ExecuteArgs(ctx context.Context, root *cobra.Command, args []string) int {
 	return cli.ExitFail
 }
 
-// helpCommand is cobra's help command, except that an unknown command is an
-// error.
+// helpCommand returns a help command like cobra's, but an unknown command is an error.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND…]", Short: "Help about any command",

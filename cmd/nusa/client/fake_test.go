@@ -24,9 +24,9 @@ type fake struct {
 	nusav1.UnimplementedJobsServer
 	nusav1.UnimplementedSystemServer
 	*notes
-	watches int             // of the job "broken"
+	watches int             // number of watches of the job "broken"
 	breaks  int             // submits of the job "flaky" whose connection is lost
-	stored  *nusav1.JobSpec // of the job "stored"
+	stored  *nusav1.JobSpec // spec of the job "stored"
 	drop    func()          // breaks every connection
 	island  string          // the region of this fake server
 }
@@ -168,7 +168,7 @@ func (f *fake) Submit(ctx context.Context, r *nusav1.SubmitRequest) (*nusav1.Sub
 	return &nusav1.SubmitResponse{Version: 2, Revision: 12, Changed: r.GetSpec().GetName() != "same", Warnings: job.Warnings(r.GetSpec())}, nil
 }
 
-// jobIn is a job with one group of two instances.
+// jobIn returns a job with one group of two instances.
 func jobIn(name string, version int64, state nusav1.JobState, c *nusav1.InstanceCounts) *nusav1.Job {
 	j := sample.Job()
 	j.Spec.Name, j.Version, j.Submitted = name, version, nil
@@ -386,6 +386,6 @@ func (f *fake) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse,
 
 // Defaults of the client.
 const (
-	submitAttempts = 3  // of a submit whose connection breaks
+	submitAttempts = 3  // attempts of a submit whose connection breaks
 	tailOfEach     = 10 // lines of each of several instances
 )

@@ -166,7 +166,7 @@ func TestHello(t *testing.T) {
 	until(t, conn, "near", nusav1.JobState_JOB_STATE_STOPPED)
 }
 
-// refusedShapes are starts that must fail in the data directory of three regions with one
+// refusedShapes returns starts that must fail in the data directory of three regions with one
 // server each.
 func refusedShapes(t *testing.T, dir string) {
 	t.Helper()

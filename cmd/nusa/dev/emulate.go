@@ -19,7 +19,7 @@ func emulate(table *topology.Table) (sockets func(region string) network.Net, ch
 	return w.Net, w.SetTable, w.Close
 }
 
-// definition is the region's own definition: Azure regions have a location and
+// definition returns the region's own definition: Azure regions have a location and
 // labels, others only a name.
 func definition(name string) *nusav1.RegionDefinition {
 	def := &nusav1.RegionDefinition{Name: name}

@@ -33,7 +33,7 @@ func (o Options) port(hundred, server, offset int) int {
 	return o.Port + hundred*portsPerRegion + server*portsPerServer + offset
 }
 
-// addr is a loopback address of the port plan.
+// addr returns a loopback address of the port plan.
 func (o Options) addr(hundred, server, offset int) string {
 	return loopback(o.port(hundred, server, offset))
 }

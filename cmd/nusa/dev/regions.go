@@ -21,7 +21,7 @@ const (
 	wanNone  = "none"
 )
 
-// Table is the round-trip table that --wan names: "azure", "none" (a nil table)
+// Table returns the round-trip table that --wan names: "azure", "none" (a nil table)
 // or a CSV file.
 func Table(name string) (*topology.Table, error) {
 	switch name {
@@ -130,7 +130,7 @@ func unreachableFrom(table *topology.Table, regions []string, to string) []strin
 	return out
 }
 
-// maxSuggestions is how many names are suggested for an unknown name at most.
+// maxSuggestions bounds the names that are suggested for an unknown name.
 const maxSuggestions = 3
 
 // suggestion suggests similar names, and how to list all names.
@@ -146,7 +146,7 @@ func suggestion(name string, known []string) string {
 	return fmt.Sprintf(", did you mean %s? %s", strings.Join(likely[:min(len(likely), maxSuggestions)], ", "), all)
 }
 
-// nameDistance is 0 when the name is the region's place ("singapore") or part
+// nameDistance returns 0 when the name is the region's place ("singapore") or part
 // of its name ("europe"), else the edit distance.
 func nameDistance(name, region string) int {
 	name = strings.ToLower(name)

@@ -16,7 +16,7 @@ import (
 // stayed the same for one interval, so that a half-written file is not read.
 const pollInterval = time.Second
 
-// maxListedChanges is how many changed round trips a message lists at most.
+// maxListedChanges bounds the changed round trips that a message lists.
 const maxListedChanges = 3
 
 // wanFile watches the file of round trips. A change of the file slows down, cuts or restores

@@ -26,7 +26,7 @@ const (
 	exitExecError = 255
 	// exitInterrupted is the exit code that shells use after Ctrl-C.
 	exitInterrupted = 128 + int(syscall.SIGINT)
-	// maxExecInput is the most bytes of standard input in one message.
+	// maxExecInput bounds the standard input in one message, in bytes.
 	maxExecInput = 32 << 10
 )
 
@@ -76,7 +76,7 @@ started is killed when the connection is lost or alloc exec is interrupted.
 // execSession is one command that runs in an allocation.
 type execSession struct {
 	stream nusav1.Allocations_ExecClient
-	mu     sync.Mutex // of sending
+	mu     sync.Mutex // guards sending
 }
 
 func (x *execSession) send(m *nusav1.ExecRequest) error {
@@ -149,7 +149,7 @@ func receiveExec(c *cli.Session, stream nusav1.Allocations_ExecClient) error {
 	}
 }
 
-// copyInput sends everything that can be read from in, and then its end.
+// copyInput sends everything from in, and then the end of the input.
 func (x *execSession) copyInput(in io.Reader) {
 	buf := make([]byte, maxExecInput)
 	for {

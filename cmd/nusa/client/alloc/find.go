@@ -141,8 +141,8 @@ func findAllocs(ctx context.Context, c *cli.Session, arg string, ended bool) ([]
 	return nil, readings[0], rpcerr.NotFound(rpcerr.KindJob, missing, "job "+missing+" does not exist")
 }
 
-// noAnswerError says that an instance was not found, but may be in a region
-// that did not answer.
+// noAnswerError returns an error: an instance was not found, but may be in a region that
+// did not answer.
 func noAnswerError(c *cli.Session, n target, silent []string) error {
 	what := "the instances of " + cli.RefName(n.job)
 	if n.group != "" {
@@ -223,7 +223,7 @@ func withEnded(live, all []*nusav1.Allocation) []*nusav1.Allocation {
 	return out
 }
 
-// maxListed is the most allocations that a server returns in one list.
+// maxListed bounds the allocations that a server returns in one list.
 const maxListed = 10_000
 
 // chooseAllocs returns the latest allocation of each instance that n names.

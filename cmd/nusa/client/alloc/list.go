@@ -169,7 +169,7 @@ func nodeOf(a *nusav1.Allocation) string {
 	return term.ShortID(a.GetNodeId())
 }
 
-// stateText is the state of an allocation, or "stopping" if it has not yet stopped as ordered.
+// stateText returns the state of an allocation, or "stopping" if it has not yet stopped as ordered.
 func stateText(a *nusav1.Allocation) string {
 	if a.GetDesired() == nusav1.AllocDesired_ALLOC_DESIRED_STOP && a.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE {
 		return "stopping"
@@ -177,7 +177,7 @@ func stateText(a *nusav1.Allocation) string {
 	return term.Word(a.GetState())
 }
 
-// stateNow is the state, and how long the node has been silent.
+// stateNow returns the state, and how long the node has been silent.
 func stateNow(w *term.Screen, a *nusav1.Allocation) string {
 	now := w.State(stateText(a))
 	if a.GetNodeSilent() != nil {

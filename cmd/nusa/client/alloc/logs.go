@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// maxLogged is the most tasks that are read at once; a node allows no more.
+	// maxLogged bounds the tasks that are read at once; a node allows no more.
 	maxLogged = 32
 	// readAhead is how many tasks are opened at once when they are shown in
 	// sequence: each takes several round trips to its region before the first
@@ -46,7 +46,7 @@ func logsCommandOfAlloc(s *cli.Settings) *cobra.Command {
   nusa alloc logs hello/greeter/0 --tail 50`)
 }
 
-// JobLogsCommand is nusa job logs.
+// JobLogsCommand returns the command nusa job logs.
 func JobLogsCommand(s *cli.Settings) *cobra.Command {
 	return logsCommand(s, "logs JOB", "JOB", `
   nusa job logs hello --tail 50

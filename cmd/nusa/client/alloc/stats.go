@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// maxStats is the most instances that are measured: each is one call to its node.
+	// maxStats bounds the measured instances, because each one is a call to its node.
 	maxStats = 500
 	// statsAtOnce is the number of concurrent calls to nodes.
 	statsAtOnce = 16
@@ -136,7 +136,7 @@ func writeStats(w *term.Screen, all []allocUsage) {
 	t.Write(w)
 }
 
-// sizeOrBlank is a size; "" when the driver does not report it.
+// sizeOrBlank returns a size; "" when the driver does not report it.
 func sizeOrBlank(bytes int64) string {
 	if bytes < 0 {
 		return ""

@@ -105,7 +105,7 @@ func writeTask(w *term.Screen, name string, t *nusav1.TaskState) {
 	events.WriteBody(w)
 }
 
-// checkText is the result of a task's check, such as "check http :20001/healthz
+// checkText returns the result of a task's check, such as "check http :20001/healthz
 // healthy for 5m  status 200".
 func checkText(w *term.Screen, k *nusav1.CheckState) string {
 	line := []string{w.Faint("check ") + term.OneLine(k.GetCheck())}

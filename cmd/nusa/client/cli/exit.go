@@ -7,7 +7,7 @@ const (
 	ExitDone    = 0
 	ExitFail    = 1
 	ExitWaiting = 2 // accepted, but not placed or not healthy in time
-	ExitFailed  = 3 // accepted, and it has failed: waiting longer changes nothing
+	ExitFailed  = 3 // accepted, but failed: waiting longer changes nothing
 	ExitUnknown = 2 // perhaps accepted; 1 would mean that nothing was changed
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 )
 
-// Day is a duration that package time has no constant for.
+// Day is a duration that package time does not define.
 const Day = 24 * time.Hour
 
 // durationType is the type of flags with a DurationValue. FlagError leaves the errors of these

@@ -38,7 +38,7 @@ func hint(c *Session, err error) error {
 	return rpcerr.NotFound(kind, name, text)
 }
 
-// suggestion is the end of an error: a likely name, or otherwise the command that lists all
+// suggestion returns the end of an error: a likely name, or otherwise the command that lists all
 // names.
 func suggestion(c *Session, name, list, what string) string {
 	if name != "" {

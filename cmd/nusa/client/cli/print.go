@@ -34,8 +34,8 @@ func (c *Session) PrintTree(n *doc.Node) error {
 	return err
 }
 
-// PrintLine is Print for one message of a stream: JSON on one line, YAML as a
-// document.
+// PrintLine prints one message of a stream like Print, but JSON on one line, and YAML as a
+// document of its own.
 func (c *Session) PrintLine(m proto.Message, show func(w *term.Screen)) error {
 	switch c.Output {
 	case "json":

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// ProgramName is the name of this binary in hints. It is a path when the binary was called by
+// ProgramName returns the name of this binary in hints. It is a path when the binary was called by
 // a path, because the binary may not be in $PATH.
 func ProgramName(arg0 string) string {
 	if strings.ContainsRune(arg0, '/') {

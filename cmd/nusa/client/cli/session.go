@@ -103,7 +103,7 @@ func PrintWarnings(c *Session, all []string) {
 	}
 }
 
-// NamespaceFlag is the flag for suggested commands, if this command was given the flag.
+// NamespaceFlag returns the flag for suggested commands, if this command was given the flag.
 func (c *Session) NamespaceFlag() string {
 	if f := c.Cmd.Flag("namespace"); f != nil && f.Changed {
 		return " -n " + c.Namespace
@@ -111,7 +111,7 @@ func (c *Session) NamespaceFlag() string {
 	return ""
 }
 
-// Jobs is the client of the service Jobs; the methods below return the other clients.
+// Jobs returns the client of the service Jobs; the methods below return the other clients.
 func (c *Session) Jobs() nusav1.JobsClient { return nusav1.NewJobsClient(c.Conn) }
 
 func (c *Session) Allocs() nusav1.AllocationsClient { return nusav1.NewAllocationsClient(c.Conn) }

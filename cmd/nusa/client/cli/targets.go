@@ -36,10 +36,10 @@ func refOf(namespace, name, region, arg string, own bool) (*nusav1.JobRef, error
 	return &nusav1.JobRef{Namespace: namespace, Name: name, Region: region}, nil
 }
 
-// RefName is the full name of a job.
+// RefName returns the full name of a job.
 func RefName(r *nusav1.JobRef) string { return JobName(r.GetNamespace(), r.GetName(), r.GetRegion()) }
 
-// RefArg is the name of a job in a suggested command.
+// RefArg returns the name of a job in a suggested command.
 func RefArg(ref *nusav1.JobRef) string {
 	name := ref.GetName()
 	if ref.GetRegion() != "" {
@@ -51,7 +51,7 @@ func RefArg(ref *nusav1.JobRef) string {
 	return name
 }
 
-// FileArg is the name of a file in a suggested command. Standard input cannot be read again,
+// FileArg returns the name of a file in a suggested command. Standard input cannot be read again,
 // so it becomes "FILE".
 func FileArg(name string) string {
 	if name == "-" {
@@ -60,7 +60,7 @@ func FileArg(name string) string {
 	return name
 }
 
-// NamespaceOf is the namespace of a spec: the default one if the spec has none.
+// NamespaceOf returns the namespace of a spec: the default one if the spec has none.
 func NamespaceOf(spec *nusav1.JobSpec) string {
 	if ns := spec.GetNamespace(); ns != "" {
 		return ns
@@ -68,7 +68,7 @@ func NamespaceOf(spec *nusav1.JobSpec) string {
 	return job.DefaultNamespace
 }
 
-// JobName is the name of a job on the command line.
+// JobName returns the name of a job on the command line.
 func JobName(namespace, name, region string) string {
 	full := namespace + "/" + name
 	if region != "" {

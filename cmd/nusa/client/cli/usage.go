@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Noun is a command that only has sub-commands.
+// Noun returns a command that only has sub-commands.
 func Noun(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: HelpOrUnknown}
 	c.AddCommand(verbs...)

@@ -26,7 +26,7 @@ const (
 // noiseMS is the change of a round trip in milliseconds that counts as noise.
 const noiseMS = 1
 
-// nameOf is the name of a series for people.
+// nameOf returns the name of a series for people.
 func nameOf(s *nusav1.HistorySeries) string {
 	if s.GetName() != "" {
 		return s.GetName()
@@ -71,7 +71,7 @@ func summarize(f *nusav1.HistoryField) statistics {
 	return s
 }
 
-// gapText is the share of points without a value. It is never rounded to 0% or
+// gapText returns the share of points without a value. It is never rounded to 0% or
 // 100%.
 func (s statistics) gapText() string {
 	switch share := float64(s.gaps) / float64(s.gaps+s.points); {
@@ -102,7 +102,7 @@ func spark(f *nusav1.HistoryField, width int) string {
 	return series.Sparkline(values, width, noise)
 }
 
-// sparkRoom is the width of sparklines. figures is the width of the other columns.
+// sparkRoom returns the width of sparklines. figures is the width of the other columns.
 func sparkRoom(w *term.Screen, figures int) int {
 	if w.Width <= 0 {
 		return sparkWidth
@@ -187,7 +187,7 @@ func fieldOf(s *nusav1.HistorySeries, name string) *nusav1.HistoryField {
 	return nil
 }
 
-// FieldName is a field's name in words. "ms" stays in the name, because the
+// FieldName returns a field's name in words. "ms" stays in the name, because the
 // values are written without a unit.
 func FieldName(name string) string {
 	name = strings.TrimSuffix(strings.TrimSuffix(name, "_bytes"), "_per_second")

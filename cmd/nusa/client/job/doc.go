@@ -13,9 +13,9 @@
 //   - pending.go: why instances wait
 //   - rollout.go: an update that goes from region to region
 //   - totals.go: counts of all groups
-//   - near.go: whether round trips are within their bounds
+//   - list.go: job list
 //   - explain.go: job explain
-//   - near.go: how bounds of round trips are now
+//   - near.go: whether round trips are within their bounds
 //   - export.go: job export
 //   - stop.go: job stop
 //   - adopt.go: job adopt

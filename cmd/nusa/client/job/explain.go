@@ -163,7 +163,7 @@ func writeVerdicts(w *term.Screen, heads []string, all []verdict) {
 	t.Write(w)
 }
 
-// verdictText is the reason of a refusal, or the details of the score.
+// verdictText returns the reason of a refusal, or the details of the score.
 func verdictText(w *term.Screen, r verdict) string {
 	text := term.Why(r.reason, r.message)
 	switch r.reason {

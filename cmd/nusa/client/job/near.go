@@ -51,7 +51,7 @@ func knownBy(f *nusav1.NearFare) string {
 	return text
 }
 
-// nearText is the result of a near clause, and how long a watched bound has been
+// nearText returns the result of a near clause, and how long a watched bound has been
 // broken. b is nil when the bound is not watched.
 func nearText(w *term.Screen, f *nusav1.NearFare, b *nusav1.NearBound) string {
 	text := f.GetVerdict()

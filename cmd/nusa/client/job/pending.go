@@ -45,8 +45,8 @@ func pending(j *nusav1.Job) string {
 	return strings.Join(parts, "; ")
 }
 
-// missingDriver is the driver that no node has and that instances of a group wait for. It is
-// "" when they wait for something else, or when the group needs several drivers.
+// missingDriver returns the driver that no node has and that instances of a group wait for. It
+// returns "" if they wait for something else, or if the group needs several drivers.
 func missingDriver(p *nusav1.CountedReason, group *nusav1.Group) string {
 	if p.GetReason() != nusav1.Reason_REASON_DRIVER_MISSING {
 		return ""
@@ -61,7 +61,7 @@ func missingDriver(p *nusav1.CountedReason, group *nusav1.Group) string {
 	return slices.Collect(maps.Keys(drivers))[0]
 }
 
-// driverOfNoRegion is the driver that no region has for a job without a placed
+// driverOfNoRegion returns the driver that no region has for a job without a placed
 // instance; "" when instances may be placed without another agent.
 func driverOfNoRegion(j *nusav1.Job) string {
 	name := ""

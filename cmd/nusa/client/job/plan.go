@@ -108,7 +108,7 @@ func addStartToPlan(ctx context.Context, c *cli.Session, spec *nusav1.JobSpec, r
 	return nil
 }
 
-// submitFlags are the flags of the plan that the submit needs too.
+// submitFlags returns the flags of the plan that the submit needs too.
 func submitFlags(c *cli.Session, region string) string {
 	flags := c.NamespaceFlag()
 	if region != "" {

@@ -8,7 +8,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// progressLine is a job's state on one line.
+// progressLine returns a job's state on one line.
 func progressLine(w *term.Screen, j *nusav1.Job) string {
 	s := j.GetStatus()
 	sum, regions := totalsOf(s)
@@ -46,7 +46,7 @@ func progressLine(w *term.Screen, j *nusav1.Job) string {
 	return line
 }
 
-// because is " (why the job is not running)", or "".
+// because returns " (REASON)", with the reason why the job is not running, or "".
 func because(j *nusav1.Job) string {
 	message := term.OneLine(headline(j.GetStatus()))
 	if reasons := pending(j); reasons != "" {

@@ -12,7 +12,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// regionsShown is how many regions of each kind a line names at most.
+// regionsShown bounds the regions of each kind that a line names.
 const regionsShown = 5
 
 // rolloutLine describes an update that goes from region to region: "version 3: done in nagoya;

@@ -43,7 +43,7 @@ it did not become healthy. A job that was accepted continues after exit codes 1 
 	}
 	f := c.Flags()
 	f.BoolVarP(&r.detach, "detach", "d", false, "do not wait")
-	f.BoolVar(&r.again, "again", false, "run a batch job that has ended again, even if the file has not changed")
+	f.BoolVar(&r.again, "again", false, "run an ended batch job again, even if the file has not changed")
 	f.Int64Var(&r.check, "check-revision", 0, "refuse unless the stored job's revision is this (from job plan); -1: unless there is none")
 	f.StringVar(&r.region, "region", "", "submit to this region's own servers, as the job NAME@REGION")
 	f.StringVar(&r.key, "idempotency-key", "", "repeat a submit with the same key to get the first result again (default: a new key for every call)")
@@ -149,7 +149,7 @@ func (r *submission) submit(c *cli.Session, ref *nusav1.JobRef, spec *nusav1.Job
 	}
 }
 
-// unknown is the error of a submit that may have been accepted: it says how to
+// unknown returns the error of a submit that may have been accepted. The error says how to
 // find out, and whether a retry is safe.
 func (r *submission) unknown(c *cli.Session, ref *nusav1.JobRef, err error) error {
 	what := fmt.Sprintf("the connection to %s was lost", c.Addr)

@@ -41,7 +41,7 @@ func slotState(s *nusav1.Slot) string {
 	return state
 }
 
-// slotName is web[0-5], or web[3] for one instance. A system group has one slot in each
+// slotName returns web[0-5], or web[3] for one instance. A system group has one slot in each
 // region, with an instance on every node.
 func slotName(s *nusav1.Slot, everyNode bool) string {
 	switch {

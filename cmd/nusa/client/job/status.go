@@ -41,9 +41,9 @@ func statusCommand(s *cli.Settings) *cobra.Command {
 }
 
 const (
-	// endedShown is the most allocations shown of a job that has ended.
+	// endedShown bounds the shown allocations of a job that has ended.
 	endedShown = 10
-	// endedAsked is the most allocations requested: a server returns no more.
+	// endedAsked bounds the requested allocations: a server returns no more.
 	endedAsked = 10_000
 )
 
@@ -127,7 +127,7 @@ func writeStatus(w *term.Screen, j *nusav1.Job) {
 	writeSlots(w, j, names)
 }
 
-// headline is a job's state in one line. A job's message ends with the first reason why
+// headline returns a job's state in one line. A job's message ends with the first reason why
 // instances wait. If the table of reasons is shown, the line only counts instances, because
 // the table has the reasons.
 func headline(s *nusav1.JobStatus) string {

@@ -261,7 +261,7 @@ func (f *waiter) finish() error {
 	return nil
 }
 
-// again is the command that runs an ended job again.
+// again returns the command that runs an ended job again.
 func (f *waiter) again() string {
 	command := f.Program + " job run --again"
 	if f.ref.GetRegion() != "" {
@@ -289,7 +289,7 @@ func (f *waiter) late() error {
 	return &cli.ExitError{Code: cli.ExitWaiting, Err: fmt.Errorf("%s was accepted, but after --timeout %s %s: see %s job %s %s", cli.RefName(f.ref), f.timeout, state, f.Program, verb, f.arg())}
 }
 
-// arg is the name of the job in a suggested command.
+// arg returns the name of the job in a suggested command.
 func (f *waiter) arg() string { return cli.RefArg(f.ref) }
 
 // draw shows the progress. On a terminal it overwrites the line; otherwise it writes a line

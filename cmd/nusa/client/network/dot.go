@@ -39,7 +39,7 @@ func dotTree(w io.Writer, t *nusav1.TopologyTree) {
 		}
 		d.node("  ", id, colour, "global "+s.GetName(), role, s.GetAddress())
 	}
-	if active == "" { // a region's own server knows none
+	if active == "" { // a region's own server knows no active global server
 		active = "global"
 		d.node("  ", active, dotNone, "global tier")
 	}

@@ -49,7 +49,7 @@ func known(e *nusav1.Edge) bool {
 	return !unknown(e) && e.GetState() != nusav1.EdgeState_EDGE_STATE_UNREACHABLE
 }
 
-// loss is the share of lost probes and, when known, in which direction.
+// loss returns the share of lost probes and, if known, the share in each direction.
 func loss(e *nusav1.Edge) string {
 	text := fmt.Sprintf("%.1f%%", e.GetLoss()*100)
 	if e.GetLossOut() > 0 || e.GetLossBack() > 0 {
@@ -140,7 +140,7 @@ var latencyScale = []struct {
 	{1 << 62, "203", "≥ 250"},
 }
 
-// edgeCell is an edge's round trip with its marks.
+// edgeCell returns an edge's round trip with its marks.
 func edgeCell(w *term.Screen, e *nusav1.Edge, percentile int) string {
 	if e.GetState() == nusav1.EdgeState_EDGE_STATE_UNREACHABLE {
 		return w.Bad(cellUnreachable)
@@ -168,7 +168,7 @@ func edgeCell(w *term.Screen, e *nusav1.Edge, percentile int) string {
 	return text
 }
 
-// edgeText is an edge's round trip in words, for lines without a legend: "163 ms",
+// edgeText returns an edge's round trip in words, for lines without a legend: "163 ms",
 // "~158 ms predicted", "unreachable", "unknown".
 func edgeText(w *term.Screen, e *nusav1.Edge, percentile int) string {
 	switch {

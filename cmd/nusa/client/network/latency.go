@@ -24,7 +24,7 @@ type latencyOptions struct {
 	since      time.Duration
 }
 
-// LatencyCommand is nusa latency.
+// LatencyCommand returns the command nusa latency.
 func LatencyCommand() *cobra.Command {
 	s := &cli.Settings{}
 	o := latencyOptions{}

@@ -16,8 +16,8 @@ const (
 	// wideMatrix is the number of regions above which columns have numbers
 	// instead of names.
 	wideMatrix = 8
-	// pipeWidth is the widest matrix without a terminal: a person can still
-	// read it in a file.
+	// pipeWidth bounds the width of a matrix without a terminal. A person can still
+	// read such a matrix in a file.
 	pipeWidth = 160
 	// nearestShown is the number of nearest regions in the line of a region.
 	nearestShown = 3

@@ -20,7 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/origin"
 )
 
-// OriginCommand is nusa origin.
+// OriginCommand returns the command nusa origin.
 func OriginCommand() *cobra.Command {
 	s := &cli.Settings{}
 	c := cli.Noun("origin", "Set which regions serve a domain, and choose one for a client",

@@ -19,7 +19,7 @@ import (
 // first.
 const nodesShown = 20
 
-// TopologyCommand is nusa topology.
+// TopologyCommand returns the command nusa topology.
 func TopologyCommand() *cobra.Command {
 	s := &cli.Settings{}
 	c := cli.Noun("topology", "See the federation as a tree, find near regions and paths, check the matrix",

@@ -77,7 +77,7 @@ func memoryUsed(n *nusav1.Node) string {
 	return term.Percent(float64(s.GetMemoryUsedBytes()) / float64(total))
 }
 
-// State is the state of a node: "ready, draining", "lost, silent 5m".
+// State returns the state of a node: "ready, draining", "lost, silent 5m".
 func State(w *term.Screen, n *nusav1.Node) string {
 	parts := []string{w.State(term.Word(n.GetState()))}
 	if n.GetSilent() != nil {

@@ -10,7 +10,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Command is nusa region.
+// Command returns the command nusa region.
 func Command() *cobra.Command {
 	s := &cli.Settings{}
 	c := cli.Noun("region", "Define regions, see what they can fit", defineCommand(s), listCommand(s), statusCommand(s), verifyCommand(s), cordonCommand(s, true), cordonCommand(s, false), removeCommand(s))

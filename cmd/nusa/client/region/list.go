@@ -58,7 +58,7 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 	t.Write(w)
 }
 
-// State is the state of a region: "connected, cordoned".
+// State returns the state of a region: "connected, cordoned".
 func State(w *term.Screen, r *nusav1.Region) string {
 	state := w.State(term.Word(r.GetState()))
 	if state == "" {
@@ -75,7 +75,7 @@ func disconnected(r *nusav1.Region) bool {
 	return r.GetState() != nusav1.RegionState_REGION_STATE_CONNECTED && r.GetState() != nusav1.RegionState_REGION_STATE_ISLAND
 }
 
-// masterOf is a region's master; "-" while the region is disconnected, because
+// masterOf returns a region's master; "-" while the region is disconnected, because
 // its master is then unknown.
 func masterOf(r *nusav1.Region) string {
 	if disconnected(r) {

@@ -74,7 +74,7 @@ func writeRegion(w *term.Screen, r *nusav1.Region) {
 	writeReport(w, r)
 }
 
-// ServerState is a server's role and health. Both are unknown while the region
+// ServerState returns a server's role and health. Both are unknown while the region
 // is disconnected.
 func ServerState(w *term.Screen, r *nusav1.Region, s *nusav1.RegionalServer) (role, health string) {
 	if disconnected(r) {
@@ -83,7 +83,7 @@ func ServerState(w *term.Screen, r *nusav1.Region, s *nusav1.RegionalServer) (ro
 	return map[bool]string{true: "master", false: "follower"}[s.GetLeader()], w.Health(s.GetHealthy())
 }
 
-// ReportAge is the age of a region's report. It is unknown for a report that an
+// ReportAge returns the age of a region's report. It is unknown for a report that an
 // earlier global leader received.
 func ReportAge(r *nusav1.Region) string {
 	switch {

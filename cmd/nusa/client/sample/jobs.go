@@ -65,7 +65,7 @@ func Waiting() *nusav1.Job {
 	return j
 }
 
-// Update is a job whose rollout has replaced four of six instances.
+// Update returns a job whose rollout has replaced four of six instances.
 func Update() *nusav1.Job {
 	j := Job()
 	c := &nusav1.InstanceCounts{Starting: 1, Running: 5, Outdated: 2}
@@ -74,7 +74,7 @@ func Update() *nusav1.Job {
 	return j
 }
 
-// Staged is a job whose rollout is in the third of five regions.
+// Staged returns a job whose rollout is in the third of five regions.
 func Staged() *nusav1.Job {
 	j := Job()
 	g := &nusav1.GroupStatus{Desired: 5, Counts: &nusav1.InstanceCounts{Running: 5, Outdated: 3}, Regions: map[string]*nusav1.InstanceCounts{}}
@@ -94,7 +94,7 @@ func Staged() *nusav1.Job {
 	return j
 }
 
-// Turns is the plan of the rollout of Staged, before its first region.
+// Turns returns the plan of the rollout of Staged, before its first region.
 func Turns() *nusav1.PlanResponse {
 	p := &nusav1.PlanResponse{Revision: 120, Diff: []*nusav1.DiffLine{{Field: "groups.web.tasks.server.env.A", New: "1"}}}
 	for _, s := range Staged().GetStatus().GetGroups()["web"].GetSlots()[:3] {
@@ -107,7 +107,7 @@ func Turns() *nusav1.PlanResponse {
 	return p
 }
 
-// Disconnected is a region whose session has ended.
+// Disconnected returns a region whose session has ended.
 func Disconnected() *nusav1.Region {
 	r := Regions()[0]
 	r.State, r.Cordoned = nusav1.RegionState_REGION_STATE_DISCONNECTED, false
@@ -185,7 +185,7 @@ func Alloc() *nusav1.Allocation {
 	}
 }
 
-// ManyAllocs are the allocations of a job with two groups; web[1] was replaced.
+// ManyAllocs returns the allocations of a job with two groups; web[1] was replaced.
 func ManyAllocs() []*nusav1.Allocation {
 	var out []*nusav1.Allocation
 	for i, at := range []struct {
@@ -198,7 +198,7 @@ func ManyAllocs() []*nusav1.Allocation {
 	return out
 }
 
-// EverywhereAllocs are the allocations of a system job in two regions, with
+// EverywhereAllocs returns the allocations of a system job in two regions, with
 // equal numbers.
 func EverywhereAllocs() []*nusav1.Allocation {
 	var out []*nusav1.Allocation
@@ -262,7 +262,7 @@ func Tree() *nusav1.TopologyTree {
 	}
 }
 
-// StoredSpec is the spec that a server stores for JobFile.
+// StoredSpec returns the spec that a server stores for JobFile.
 func StoredSpec(name string) *nusav1.JobSpec {
 	spec, err := job.Parse(fmt.Appendf(nil, JobFile, name, "batch"), "hello.yaml")
 	if err != nil {
@@ -272,7 +272,7 @@ func StoredSpec(name string) *nusav1.JobSpec {
 	return spec
 }
 
-// EndedAllocs are n allocations of a batch job, the oldest first.
+// EndedAllocs returns n allocations of a batch job, the oldest first.
 func EndedAllocs(n int) []*nusav1.Allocation {
 	var out []*nusav1.Allocation
 	for i := range n {
@@ -297,7 +297,7 @@ func EndedAllocs(n int) []*nusav1.Allocation {
 // JobFile is a job file with a name and a type to fill in.
 const JobFile = "name: %s\ntype: %s\ngroups: {web: {count: 2, tasks: {t: {driver: process, config: {command: x}}}}}\n"
 
-// System is a system job in two regions.
+// System returns a system job in two regions.
 func System() *nusav1.Job {
 	slot := func(region string) *nusav1.Slot {
 		return &nusav1.Slot{Group: "node", To: 1, Region: region, State: nusav1.SlotState_SLOT_STATE_ACCEPTED, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: 1, PlacedBecause: "system jobs run in every region"}

@@ -46,7 +46,7 @@ func render(all []Rendering, colour bool) string {
 	return b.String()
 }
 
-// Screen is a screen at Noon with so many columns; 0 means no terminal.
+// Screen returns a screen at Noon with so many columns; 0 means no terminal.
 func Screen(b *strings.Builder, colour bool, columns int) *term.Screen {
 	return &term.Screen{Writer: b, Palette: term.Palette{On: colour}, Now: Noon, Program: "nusa", Width: columns}
 }

@@ -29,7 +29,7 @@ func Matrix() *nusav1.MatrixResponse {
 	}}
 }
 
-// SeenMatrix is a matrix from the view of one region.
+// SeenMatrix returns a matrix from the view of one region.
 func SeenMatrix(alone *durationpb.Duration) *nusav1.MatrixResponse {
 	return &nusav1.MatrixResponse{
 		Regions: []string{"eastus", "japaneast"}, SeenBy: "eastus", Alone: alone,
@@ -51,7 +51,7 @@ func Nearest() *nusav1.NearestResponse {
 	}}
 }
 
-// WeighedPaths are paths whose cost includes load.
+// WeighedPaths returns paths whose cost includes load.
 func WeighedPaths() *nusav1.PathResponse {
 	ok := nusav1.EdgeState_EDGE_STATE_OK
 	return &nusav1.PathResponse{Paths: []*nusav1.Path{
@@ -62,7 +62,7 @@ func WeighedPaths() *nusav1.PathResponse {
 	}}
 }
 
-// DoubtedPaths are a path with a stale edge, and a path with an edge whose value is doubted.
+// DoubtedPaths returns a path with a stale edge, and a path with an edge whose value is doubted.
 func DoubtedPaths() *nusav1.PathResponse {
 	return &nusav1.PathResponse{Paths: []*nusav1.Path{
 		{Regions: []string{"southeastasia", "eastus"}, Rtt: Lasting(224 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_MEASURED, State: nusav1.EdgeState_EDGE_STATE_STALE},
@@ -111,7 +111,7 @@ func EdgeHistory() []*nusav1.HistorySeries {
 	return out
 }
 
-// NodeHistory is a node whose memory is full in twelve days.
+// NodeHistory returns a node whose memory is full in twelve days.
 func NodeHistory() *nusav1.HistorySeries {
 	memory := &nusav1.HistoryField{Name: "memory_used"}
 	for i := range 60 {

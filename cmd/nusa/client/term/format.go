@@ -10,13 +10,13 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// ShortID is the beginning of an id, as shown. It is enough to name the object.
+// ShortID returns the beginning of an id, as shown. It is enough to name the object.
 func ShortID(id string) string {
 	const length = 8
 	return id[:min(len(id), length)]
 }
 
-// Age is a duration for people: 45s, 12m, 3h20m, 5d4h.
+// Age formats a duration for people: 45s, 12m, 3h20m, 5d4h.
 func Age(d *durationpb.Duration) string {
 	if d == nil {
 		return "-"
@@ -24,7 +24,7 @@ func Age(d *durationpb.Duration) string {
 	return Duration(d.AsDuration())
 }
 
-// Duration is a duration for people: 0.3s, 45s, 12m, 3h20m, 5d4h.
+// Duration formats a duration for people: 0.3s, 45s, 12m, 3h20m, 5d4h.
 func Duration(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -49,7 +49,7 @@ func trimZero(a time.Duration, unit string, b time.Duration, small string) strin
 	return fmt.Sprintf("%d%s%d%s", a, unit, b, small)
 }
 
-// Millis is a round trip for people: 0.4, 7.2, 68.
+// Millis formats a round trip in milliseconds: 0.4, 7.2, 68.
 func Millis(d *durationpb.Duration) string {
 	ms := float64(d.AsDuration()) / float64(time.Millisecond)
 	if ms < 10 {
@@ -58,7 +58,7 @@ func Millis(d *durationpb.Duration) string {
 	return strconv.FormatFloat(ms, 'f', 0, 64)
 }
 
-// Size is a number of bytes for people, to two digits: 1.5 GiB.
+// Size formats a number of bytes for people, with two digits: 1.5 GiB.
 func Size(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	f, i := float64(n), 0
@@ -71,16 +71,16 @@ func Size(n int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") + " " + units[i]
 }
 
-// Cores is exact: 1 millicore is 0.001, not 0.
+// Cores formats thousandths of a core exactly: 1 is "0.001", not "0".
 func Cores(milli int64) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) }
 
-// Percent is a share as a whole percentage.
+// Percent formats a share as a whole percentage.
 func Percent(f float64) string { return fmt.Sprintf("%.0f%%", f*100) }
 
-// Rate is a number of bytes per second.
+// Rate formats a number of bytes per second.
 func Rate(f float64) string { return Size(int64(f)) + "/s" }
 
-// Number has at most one decimal, or two below 10, and no trailing zeros.
+// Number formats a number with at most one decimal, or two below 10, and no trailing zeros.
 func Number(f float64) string {
 	decimals := 1
 	if math.Abs(f) < 10 {
@@ -94,10 +94,10 @@ func Number(f float64) string {
 	return text
 }
 
-// Count is a whole number.
+// Count formats a whole number.
 func Count[T int | int32](n T) string { return strconv.Itoa(int(n)) }
 
-// Plural counts things: 1 instance, 2 instances.
+// Plural formats a number of things: 1 instance, 2 instances.
 func Plural[T int | int32](n T, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -105,7 +105,7 @@ func Plural[T int | int32](n T, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// OrDash is s, or "-" when s is empty.
+// OrDash returns s, or "-" when s is empty.
 func OrDash(s string) string {
 	if s == "" {
 		return "-"

@@ -26,7 +26,7 @@ func (p Palette) Good(text string) string { return p.Paint("2", text) }
 func (p Palette) Wait(text string) string { return p.Paint("3", text) }
 func (p Palette) Bad(text string) string  { return p.Paint("1", text) }
 
-// Faint is for text that explains other text.
+// Faint colours text that explains other text.
 func (p Palette) Faint(text string) string { return p.Paint("8", text) }
 
 // State colours the name of a state by its meaning.
@@ -42,7 +42,7 @@ func (p Palette) State(text string) string {
 	return text
 }
 
-// Health is "healthy" or "unhealthy", coloured.
+// Health returns the coloured text "healthy" or "unhealthy".
 func (p Palette) Health(healthy bool) string {
 	if healthy {
 		return p.Good("healthy")

@@ -42,7 +42,7 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(f.Fd())
 }
 
-// TerminalWidth is the number of columns; 80 when it is unknown.
+// TerminalWidth returns the number of columns; 80 when it is unknown.
 func TerminalWidth(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(f.Fd()); err == nil && width > 0 {
@@ -52,7 +52,7 @@ func TerminalWidth(w io.Writer) int {
 	return 80
 }
 
-// TerminalHeight is the number of lines; 24 when it is unknown.
+// TerminalHeight returns the number of lines; 24 when it is unknown.
 func TerminalHeight(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if _, height, err := term.GetSize(f.Fd()); err == nil && height > 0 {

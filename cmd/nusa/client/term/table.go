@@ -95,7 +95,7 @@ func (t *Table) widths() []int {
 	return out
 }
 
-// Width is the width of the longest line.
+// Width returns the width of the longest line.
 func (t *Table) Width() int {
 	sum := -len(Gap)
 	for _, w := range t.widths() {

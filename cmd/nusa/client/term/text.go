@@ -36,7 +36,7 @@ func Clip(w *Screen, s string) string {
 // clipped is the number of characters after which Clip cuts.
 const clipped = 80
 
-// LabelText is "KEY=VALUE" for each label, sorted.
+// LabelText returns "KEY=VALUE" for each label, sorted.
 func LabelText(l map[string]string) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(l)) {
@@ -45,7 +45,7 @@ func LabelText(l map[string]string) string {
 	return strings.Join(parts, " ")
 }
 
-// Word is the value of an enumeration in words: REASON_RTT_TOO_HIGH of Reason
+// Word returns the value of an enumeration in words: REASON_RTT_TOO_HIGH of Reason
 // is "rtt too high"; "" when unspecified.
 func Word(e protoreflect.Enum) string {
 	v := e.Descriptor().Values().ByNumber(e.Number())
