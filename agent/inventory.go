@@ -52,8 +52,8 @@ func (inv *inventory) Get() *nusav1.NodeInventory {
 // Changed returns a channel that the next change of the inventory closes.
 func (inv *inventory) Changed() <-chan struct{} { return inv.changed.C() }
 
-// run inspects the host repeatedly until ctx ends. setDrivers hands the problems of the
-// drivers to the engine.
+// run inspects the host repeatedly until ctx ends. setDrivers passes the problems of the drivers
+// to the engine.
 func (inv *inventory) run(ctx context.Context, setDrivers func(context.Context, map[string]string) bool) error {
 	tick := time.NewTicker(inspectEvery)
 	defer tick.Stop()

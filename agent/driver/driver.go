@@ -108,10 +108,10 @@ type Driver interface {
 	Status(ctx context.Context, id ID) (Status, error)
 	// Wait returns the final Status as soon as the run has ended.
 	Wait(ctx context.Context, id ID) (Status, error)
-	// Stop asks the run to end, kills all its processes after the grace, and returns
-	// once no process is left. An ended or unknown run: nil. After Stop no part of the
-	// run begins, not even by an interrupted Start. Because a driver may break this
-	// rule, the agent asks for the run for ten more seconds.
+	// Stop asks the run to end, kills all its processes after the grace, and returns once
+	// no process is left. An ended or unknown run: nil. After Stop no part of the run
+	// begins, not even by an interrupted Start. Because a driver may break this rule, the
+	// agent asks for the run's status for ten more seconds.
 	Stop(ctx context.Context, id ID, grace time.Duration) error
 	// Renew moves the lease deadline of a run that was started with a deadline. A driver
 	// without CapSelfFencing returns ErrInvalid.

@@ -19,7 +19,7 @@ const (
 	DefaultRetainedBytes = 1 << 30
 	// DefaultRetainedFolders bounds the working folders of ended allocations.
 	DefaultRetainedFolders = 500
-	// retentionPause is the pause between two passes: tasks may end by the hundred.
+	// retentionPause is the pause between two passes, because hundreds of tasks may end at once.
 	retentionPause = time.Second
 )
 

@@ -23,7 +23,7 @@ const (
 // State of an allocation. It only advances.
 type State int
 
-// The states have the names of the protocol's.
+// The states have the same names in the protocol.
 const (
 	Pending State = iota
 	Starting

@@ -336,7 +336,7 @@ func (p progress) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// open opens a source.
+// open checks a source and opens it for reading.
 func (s *Setup) open(ctx context.Context, u *url.URL, checksum bool, b *budget) (io.ReadCloser, error) {
 	if err := s.allowSource(u.String()); err != nil {
 		return nil, err

@@ -106,7 +106,7 @@ func home(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	mount := filepath.Dir(filepath.Dir(dir)) // …/nusa/name
+	mount := filepath.Dir(filepath.Dir(dir)) // dir is MOUNT/nusa/NAME
 	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
 		f := strings.SplitN(line, ":", 3)
 		if len(f) == 3 && slices.Contains(strings.Split(f[1], ","), filepath.Base(mount)) {

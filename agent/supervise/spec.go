@@ -113,9 +113,10 @@ func readRecord(dir string) (record, error) {
 	return record{}, fmt.Errorf("%s: %w", path, errTorn)
 }
 
-// writeRecord is durable for an end: the exit code must survive a power loss, or a
-// batch task that has completed would run again. Other records need not be durable,
-// because a power loss ends the run too, and a start must not wait for the disk.
+// writeRecord appends a record. It makes the record of an end durable, because the exit code
+// must survive a power loss: otherwise a batch task that has completed would run again. Other
+// records need not be durable, because a power loss ends the run too, and a start must not wait
+// for the disk.
 func writeRecord(dir string, r record) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -314,7 +314,7 @@ func (f *federation) processes() (n int) {
 	return n
 }
 
-// master waits until a region has a master other than not.
+// master waits until a region has a master whose name differs from the argument not.
 func (f *federation) master(conn *grpc.ClientConn, region, not string) (name string) {
 	f.t.Helper()
 	f.eventually("a master of "+region, func(ctx context.Context) error {

@@ -99,7 +99,7 @@ type lineEnds struct {
 	n    int64   // number of line ends so far
 }
 
-// add takes the next bytes. lines is the number of lines that start will ask for.
+// add takes the next bytes. lines is the argument of the later call of start.
 func (l *lineEnds) add(p []byte, lines int) {
 	if lines == 0 {
 		return

@@ -55,8 +55,8 @@ func sweep(sockets string) error {
 		if err != nil || !strings.HasPrefix(filepath.Base(dir), elsewhere) {
 			continue
 		}
-		// In the meantime another user may have made a folder of the same name. A private
-		// folder of this user is the agent's.
+		// In the meantime another user may have made a folder of the same name. Remove only a
+		// folder of this user.
 		fi, err := os.Lstat(dir)
 		if err != nil || !fi.IsDir() {
 			continue

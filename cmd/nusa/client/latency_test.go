@@ -39,7 +39,7 @@ func TestPagedMatrixShowsAllRegions(t *testing.T) {
 	if d, ok := parsed.RTT("region-1000", "region-01"); err != nil || len(parsed.Regions()) != n || !ok || d != 2997*time.Millisecond {
 		t.Errorf("csv: %v, %v: %v", err, len(parsed.Regions()), d)
 	}
-	f.federation = sample.FederationOf(110) // a document is slow to make
+	f.federation = sample.FederationOf(110) // fewer regions, because printing a document is slow
 	var whole struct {
 		Regions []string
 		Edges   []struct{ From, To, P50 string }

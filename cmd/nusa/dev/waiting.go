@@ -66,7 +66,7 @@ func (w *waiting) missing() []string {
 	return out
 }
 
-// report calls say with the missing parts, until ctx ends.
+// report says what is missing, again and again, until ctx ends.
 func (w *waiting) report(ctx context.Context, say func(string)) {
 	next := time.NewTimer(firstReport)
 	defer next.Stop()

@@ -81,7 +81,7 @@ func (n *Network) Do(f func() error) error {
 	return <-ch
 }
 
-// Close closes the namespace.
+// Close closes this process' handle of the namespace.
 func (n *Network) Close() error { return n.ns.Close() }
 
 // busybox returns the program of which the images consist.

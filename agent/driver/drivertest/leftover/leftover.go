@@ -90,8 +90,9 @@ func End(dir string) error {
 	return errors.Join(errs...)
 }
 
-// Nothing fails the test if a process or mount of a folder is left after the test, and ends
-// it. Call Nothing before anything is started in the folder, so that its check runs last.
+// The function Nothing makes the test fail if a process or mount of a folder is left after the
+// test, and ends it. Call Nothing before anything is started in the folder, so that its check
+// runs last.
 func Nothing(t testing.TB, dir string) {
 	t.Cleanup(func() {
 		// Processes that were asked to end may take a moment.

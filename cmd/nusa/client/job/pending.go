@@ -61,8 +61,8 @@ func missingDriver(p *nusav1.CountedReason, group *nusav1.Group) string {
 	return slices.Collect(maps.Keys(drivers))[0]
 }
 
-// driverOfNoRegion returns the driver that no region has for a job without a placed
-// instance; "" when instances may be placed without another agent.
+// driverOfNoRegion returns a driver that an unplaced group needs and no region has. It returns ""
+// if the instances of a group may be placed without another agent.
 func driverOfNoRegion(j *nusav1.Job) string {
 	name := ""
 	for group, g := range j.GetStatus().GetGroups() {

@@ -58,7 +58,7 @@ func writeStopped(c *cli.Session, w io.Writer, ref *nusav1.JobRef, was *nusav1.J
 		return
 	}
 	same := was.GetStopped() && was.GetRevision() == revision
-	over := was.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPED && (same || purge) // otherwise the job was run again after that state
+	over := was.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPED && (same || purge) // in other cases the stopped job was run again
 	is, then, follow := "stopping", "", fmt.Sprintf("; follow it with: %s job status %s", c.Program, cli.RefArg(ref))
 	if purge {
 		then = " and is deleted when everything has stopped"

@@ -40,7 +40,7 @@ nearest region as REGION.`,
 				region = args[0]
 			}
 			var place *nusav1.Location
-			if region != "" || location != "" { // without both, a region's server uses its own region
+			if region != "" || location != "" { // if both are empty, a regional server uses its own region
 				var err error
 				place, err = clientPlace(region, location)
 				if err != nil {

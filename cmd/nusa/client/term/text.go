@@ -63,7 +63,7 @@ func Word(e protoreflect.Enum) string {
 // Why joins a reason and its message, unless the message includes the reason.
 func Why(r nusav1.Reason, message string) string {
 	message = OneLine(message)
-	// "it exited" is in "task t exited with code 7".
+	// For example, "it exited" is repeated in "task t exited with code 7".
 	if text := strings.TrimPrefix(reason.Text(r), "it "); text != "" && strings.Contains(message, text) {
 		return message
 	}
