@@ -117,7 +117,7 @@ func checkRedirect(checksum bool) func(*http.Request, []*http.Request) error {
 		}
 		req.Header.Del("Referer") // the source, whose query may contain a secret
 		if req.URL.Scheme == "http" && !checksum {
-			return fmt.Errorf("%w: to http, where only a file with a checksum is taken from", errRedirect)
+			return fmt.Errorf("%w: to http, which is allowed only for a file with a checksum", errRedirect)
 		}
 		return nil
 	}

@@ -268,7 +268,7 @@ func (s *Setup) Remove(alloc string) error {
 func (s *Setup) Sweep(live func(alloc string) bool) {
 	entries, err := os.ReadDir(s.cfg.Dir)
 	if err != nil {
-		s.cfg.Logger.Error("left-overs not looked for", "error", err)
+		s.cfg.Logger.Error("left-over secrets cannot be listed", "error", err)
 	}
 	for _, e := range entries {
 		if live(e.Name()) {

@@ -76,7 +76,7 @@ func checkFingerprint(name string, r *nusav1.DriverInfo, lacks []string) driver.
 	slices.Sort(out.Capabilities)
 	out.Capabilities = slices.Compact(out.Capabilities)
 	if len(lacks) > 0 {
-		claim := fmt.Sprintf("it claims %s, and does not have it", strings.Join(lacks, ", "))
+		claim := fmt.Sprintf("it reports %s, but does not have it", strings.Join(lacks, ", "))
 		out.Message = strings.TrimPrefix(out.Message+"; "+claim, "; ")
 	}
 	return out

@@ -186,7 +186,7 @@ func TestFingerprintsOfLiars(t *testing.T) {
 func TestClaims(t *testing.T) {
 	d := openPlugin(t, "claims", t.TempDir(), soon())
 	f := d.Fingerprint(patient(t))
-	if !f.Healthy || strings.Join(f.Capabilities, " ") != "recover" || !strings.Contains(f.Message, "it claims stats, exec, update, self_fencing") {
+	if !f.Healthy || strings.Join(f.Capabilities, " ") != "recover" || !strings.Contains(f.Message, "it reports stats, exec, update, self_fencing") {
 		t.Errorf("%+v", f)
 	}
 	if _, err := d.Exec(t.Context(), driver.ID{Task: "x"}, driver.Exec{Command: []string{"x"}}); !errors.Is(err, driver.ErrUnsupported) {

@@ -33,7 +33,7 @@ plan. Submitting the file changes nothing. Defaults are left out.`,
 			}
 			text, err := job.Export(j.GetSpec(), format)
 			if err != nil {
-				return fmt.Errorf("%s has no file form: %w", cli.RefName(ref), err)
+				return fmt.Errorf("%s cannot be written as a job file: %w", cli.RefName(ref), err)
 			}
 			_, err = c.Out.Write(text)
 			return err

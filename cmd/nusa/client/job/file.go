@@ -110,7 +110,7 @@ func readJob(cmd *cobra.Command, file, namespace string) (*jobSource, error) {
 	spec, err := job.Parse(data, file)
 	if err != nil {
 		if name := storedJob(data); name != "" {
-			return nil, fmt.Errorf("%s: is what job status prints, not a job file: `nusa job export %s` writes one", file, name)
+			return nil, fmt.Errorf("%s: is the output of job status, not a job file: `nusa job export %s` writes one", file, name)
 		}
 		return nil, err
 	}

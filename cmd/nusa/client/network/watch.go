@@ -115,7 +115,7 @@ func drawMatrix(w *term.Screen, m *matrixWatch, o latencyOptions, height int) {
 	writeLatency(w.Onto(&text), m.whole, o)
 	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
 	if room := height - 2; room > 1 && len(lines) > room {
-		lines = append(lines[:room-1], fmt.Sprintf("… %s more: make the window higher, or --from REGION", term.Plural(len(lines)-room+1, "line")))
+		lines = append(lines[:room-1], fmt.Sprintf("… %s more: make the window higher, or use --from REGION", term.Plural(len(lines)-room+1, "line")))
 	}
 	lines = append(lines, w.Faint(fmt.Sprintf("%s  %s changed; Ctrl-C ends it", w.Now.Format(time.TimeOnly), term.Plural(m.changed, "edge"))))
 	var out strings.Builder
