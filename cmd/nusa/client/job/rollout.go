@@ -84,5 +84,5 @@ func orderNote(p *nusav1.PlanResponse, spec *nusav1.JobSpec) string {
 	if len(most) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("regions are updated one after the other: update.max_parallel (%s) counts for all of them together", strings.Join(slices.Sorted(maps.Keys(most)), ", "))
+	return fmt.Sprintf("regions are updated in turn: update.max_parallel (%s) counts for all together", strings.Join(slices.Sorted(maps.Keys(most)), ", "))
 }
