@@ -66,7 +66,7 @@ func matches(req *nusav1.ListAllocationsRequest, a *nusav1.Allocation) bool {
 		(req.GetNodeId() == "" || strings.HasPrefix(a.GetNodeId(), req.GetNodeId()))
 }
 
-// Get returns one allocation.
+// Get returns one allocation by its id or by a unique prefix of its id.
 func (s *Allocations) Get(ctx context.Context, req *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
 	a, err := s.engine.Get(ctx, req.GetId())
 	return a, lookupError(err)

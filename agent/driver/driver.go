@@ -57,7 +57,7 @@ type CommandError struct {
 
 func (e *CommandError) Error() string { return e.Text }
 
-// Is makes the error an ErrStart.
+// Is reports that the error is an ErrStart.
 func (e *CommandError) Is(target error) bool { return target == ErrStart }
 
 // Exit codes of shells, for CommandError.

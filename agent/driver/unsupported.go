@@ -6,13 +6,13 @@ import "context"
 // statistics and no live limits. Embed it.
 type Unsupported struct{}
 
-// Exec returns ErrUnsupported.
+// Exec returns ErrUnsupported: the engine cannot run further commands.
 func (Unsupported) Exec(context.Context, ID, Exec) (ExitStatus, error) {
 	return ExitStatus{}, ErrUnsupported
 }
 
-// Stats returns ErrUnsupported.
+// Stats returns ErrUnsupported: the engine reports no statistics.
 func (Unsupported) Stats(context.Context, ID) (Stats, error) { return Stats{}, ErrUnsupported }
 
-// Update returns ErrUnsupported.
+// Update returns ErrUnsupported: the engine cannot change limits.
 func (Unsupported) Update(context.Context, ID, Resources) error { return ErrUnsupported }

@@ -249,7 +249,6 @@ func (e *Engine) publish() {
 	e.changed.Notify()
 }
 
-// runningTasks counts the running tasks.
 func (e *Engine) runningTasks() int {
 	n := 0
 	for _, a := range e.allocs {

@@ -208,7 +208,7 @@ func (w *checked) apart(all Plan) {
 	}
 }
 
-// rule checks one action.
+// rule fails the test if an action breaks a rule.
 func (w *checked) rule(a Action) {
 	al, act := w.allocs[a.Alloc], w.actual[a.Alloc]
 	if al == nil {

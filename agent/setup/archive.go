@@ -207,7 +207,7 @@ func (u *unpacker) zipEntry(name string, e *zip.File) error {
 
 func refuse(name, why string) error { return fmt.Errorf("%w: %.128q %s", errArchive, name, why) }
 
-// entry checks and counts a name.
+// entry checks the name of an entry and counts the entry.
 func (u *unpacker) entry(name string) (string, error) {
 	if err := u.ctx.Err(); err != nil {
 		return "", err

@@ -28,7 +28,7 @@ type Record struct {
 	Report []byte           `json:"report"` // AllocReport
 }
 
-// NewBatch returns an empty batch.
+// NewBatch returns a batch without changes. Changes can be added to its maps.
 func NewBatch() Batch {
 	return Batch{Orders: map[string]*nusav1.AllocOrder{}, Forgotten: map[string]bool{}, Records: map[string]Record{}, Removed: map[string]bool{}}
 }

@@ -21,7 +21,7 @@ func NewTimeline(clock func() time.Duration, zero time.Time) Timeline {
 	return Timeline{clock: clock, zero: zero}
 }
 
-// Now returns the present time.
+// Now returns the present time of the timeline.
 func (l Timeline) Now() time.Time { return l.zero.Add(l.clock()) }
 
 // Of converts a time of the wall clock. The result is as long ago as the wall clock

@@ -54,7 +54,7 @@ func (w *Writer) Remove(id string) {
 	w.Enqueue(b)
 }
 
-// Enqueue writes a batch later.
+// Enqueue adds a batch to the pending changes, which are written later.
 func (w *Writer) Enqueue(b Batch) {
 	w.mu.Lock()
 	w.pending = w.pending.with(b)

@@ -63,7 +63,7 @@ type server struct {
 	d    driver.Driver
 }
 
-// Handshake chooses a version.
+// Handshake chooses the greatest version that both sides speak.
 func (s *server) Handshake(_ context.Context, r *nusav1.HandshakeRequest) (*nusav1.HandshakeResponse, error) {
 	v, err := choose(r)
 	if err != nil {

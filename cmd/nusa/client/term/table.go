@@ -34,12 +34,12 @@ type Table struct {
 	Rows  [][]string
 }
 
-// NewTable returns a table with these columns.
+// NewTable returns a table whose columns have these heads.
 func NewTable(heads ...string) *Table { return &Table{heads: heads} }
 
 func headText(head string) string { return strings.TrimLeft(head, ">#") }
 
-// Row adds a row.
+// Row adds a row with a cell for each column.
 func (t *Table) Row(cells ...string) { t.Rows = append(t.Rows, cells) }
 
 // DropEmpty removes each of the given columns that holds only blanks, zeros and dashes.
