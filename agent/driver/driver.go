@@ -152,7 +152,7 @@ type Admitter interface {
 type ID struct {
 	Alloc string // UUID
 	Task  string
-	Run   int // from 1
+	Run   int // number of the run, from 1
 }
 
 // String returns "alloc/task/run".

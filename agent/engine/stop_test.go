@@ -125,7 +125,7 @@ func (noReports) Delete(string)                         {}
 // life is the engine and the store of one life of an agent, in a bubble.
 type life struct {
 	engine *Engine
-	kill   func() // like kill -9
+	kill   func() // ends the agent like kill -9
 }
 
 // write is called at each write to the store. It returns whether the batch is durable and

@@ -95,7 +95,7 @@ type Setup struct {
 	idle    time.Duration // idleLimit, except in tests
 
 	mu    sync.Mutex
-	sizes map[string]int64 // of folders of ended allocations
+	sizes map[string]int64 // sizes of the folders of ended allocations
 
 	probe sync.Once
 	tmpfs error // why there is no private memory, or nil

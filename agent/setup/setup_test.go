@@ -77,7 +77,7 @@ func TestSecrets(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(at, "much"), make([]byte, secretsSize+1), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("more than its bound: %v", err)
 	}
-	held, err := os.Open(at) // like a container that still runs
+	held, err := os.Open(at) // an open folder, as a container that still runs has one
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,7 +109,7 @@ func (s *Store) begin(tx *bolt.Tx) error {
 	return putJSON(meta, keyStarts, s.Starts)
 }
 
-// Close closes the file.
+// Close closes the store's file.
 func (s *Store) Close() error { return s.db.Close() }
 
 // Contents holds everything that a restarted agent begins with.
@@ -206,7 +206,7 @@ func putJSON(b *bolt.Bucket, key []byte, v any) error {
 	return b.Put(key, data)
 }
 
-// getJSON does not change v if the key is missing.
+// getJSON decodes the value of a key into v. If the key is missing, v does not change.
 func getJSON(b *bolt.Bucket, key []byte, v any) error {
 	data := b.Get(key)
 	if data == nil {

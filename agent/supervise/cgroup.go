@@ -150,7 +150,7 @@ func delegate(parent string) error {
 	return nil
 }
 
-// limit writes the limits of a group that differ between two Limits. A new group has none.
+// limit writes the limits of a group that differ between two Limits. A new group has no limits.
 func (c cgroup) limit(from, to Limits) error {
 	if len(c.dirs) == 0 {
 		return errors.New("the run has no control groups")

@@ -293,7 +293,7 @@ func (s *supervisor) reap() (<-chan syscall.WaitStatus, <-chan struct{}) {
 			case err == syscall.EINTR:
 			case err != nil:
 				return // ECHILD: no child is left
-			case ws.Stopped(): // limits of a further command are about to be set
+			case ws.Stopped(): // the child stopped, so that its limits can be set
 			case pid == s.rec.PID:
 				s.extras.close()
 				exited <- ws

@@ -97,8 +97,8 @@ func (s *supervisor) handleExec(conn *net.UnixConn, req request, files []*os.Fil
 	respond(conn, reply{Exit: exitStatus(ws)})
 }
 
-// startExtra starts a further command like the run's own command: same user,
-// folder, environment and cgroup.
+// startExtra starts a further command with the user, folder, environment and cgroup of the run's
+// own command.
 func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 	// Only this thread enters the folder and, on v1, the cgroup. The thread is never
 	// unlocked and ends with this goroutine, after the command has ended: if the thread

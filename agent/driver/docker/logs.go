@@ -138,8 +138,8 @@ type splitter struct {
 	emit  func(driver.LogChunk) error
 	skip  [2]int64    // bytes to skip from the beginning
 	bytes [2]int64    // bytes emitted
-	at    [2]position // of the latest message read
-	done  [2]position // of the latest emitted message
+	at    [2]position // position of the latest message read
+	done  [2]position // position of the latest emitted message
 	new   [2]bool     // the next message was not emitted yet
 	err   error       // the error of emit
 }
@@ -147,7 +147,7 @@ type splitter struct {
 // position of a message in a stream: its time and its number among the messages of
 // that time. The parts of a long line have the same time.
 type position struct {
-	time string // of fixed length, in UTC
+	time string // the text has a fixed length and is in UTC
 	n    int
 }
 

@@ -202,7 +202,7 @@ func lost(rec record) driver.Status {
 	return st
 }
 
-// timeOf parses an engine's time. The engine's year 1 means none.
+// timeOf parses an engine's time. A time in the year 1 means that there is none.
 func timeOf(s string) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil || t.Year() <= 1 {

@@ -24,7 +24,7 @@ const (
 type config struct {
 	image    string // required: an alias, a fingerprint or REMOTE:ALIAS
 	kind     string // type: container (default) | virtual-machine
-	command  string // of a container; "" = the image's own init
+	command  string // command of a container; "" = the image's own init
 	args     []string
 	dir      string // working directory; default: the task's folder
 	user     string

@@ -32,7 +32,7 @@ const maxAnswer = 64 << 20
 // has.
 type engine struct {
 	http    *http.Client
-	address string // as configured
+	address string // the configured address
 	base    string // scheme and host of the URLs
 	project string
 	dial    func(ctx context.Context, network, addr string) (net.Conn, error)

@@ -22,7 +22,7 @@ const (
 	keyAlloc  = keyPrefix + "alloc"
 	keyTask   = keyPrefix + "task"
 	keyRun    = keyPrefix + "run"
-	keyNode   = keyPrefix + "node" // for people
+	keyNode   = keyPrefix + "node" // name of the node, for people
 )
 
 // devicePrefix of the devices that the driver adds.

@@ -245,7 +245,7 @@ func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 			return fmt.Errorf("%w: %w: %w", driver.ErrStart, cause, err)
 		}
 		if r := (*refusal)(nil); st.Cause == driver.CauseStartFailed || !errors.As(cause, &r) {
-			// If the daemon does not answer, a running instance is adopted.
+			// If the daemon does not answer, the instance may be running. Then it is adopted.
 			if st.State == driver.Ended {
 				d.ending.Go(func() { d.deleteEnded(d.ctx, id) })
 			}

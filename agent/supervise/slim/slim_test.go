@@ -22,7 +22,7 @@ func TestExecutableIsWrittenOnceAndReplaced(t *testing.T) {
 		if fi, err := os.Stat(got[0]); err != nil || fi.Mode().Perm() != 0o755 {
 			t.Errorf("%d: its mode is %v, %v", i, fi.Mode(), err)
 		}
-		if err := os.Chmod(got[0], 0o700); err != nil { // like earlier versions
+		if err := os.Chmod(got[0], 0o700); err != nil { // earlier versions set this mode
 			t.Fatal(err)
 		}
 	}

@@ -91,8 +91,8 @@ func (f topologyServer) Nearest(_ context.Context, r *nusav1.NearestRequest) (*n
 	return sample.Nearest(), nil
 }
 
-// Watch of all regions breaks after two messages and continues from the token.
-// Watch of one region starts again.
+// A Watch of all regions breaks after two messages and continues from the token. A Watch of one
+// region starts again.
 func (f topologyServer) Watch(r *nusav1.MatrixRequest, s grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
 	f.note(r)
 	update := func(ms int, token string) *nusav1.MatrixResponse {

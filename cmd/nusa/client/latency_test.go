@@ -115,8 +115,8 @@ func TestBrokenWatchResumesFromItsToken(t *testing.T) {
 	}
 }
 
-// TestBrokenEventsResumeOrReportAGap: a broken watch continues after the last event, and reports
-// a gap when there was none.
+// TestBrokenEventsResumeOrReportAGap: a broken watch continues after the last event. If it has
+// received no event, it reports a gap.
 func TestBrokenEventsResumeOrReportAGap(t *testing.T) {
 	f := newFake(t)
 	out, errOut, code := f.run(context.Background(), "", "events", "--region", "quiet", "--addr", f.addr)

@@ -101,7 +101,7 @@ func writeLegend(w *term.Screen, edges []*nusav1.Edge) {
 	writeLegendOf(w, m)
 }
 
-// writeLegendOf explains the marks that occur, and the colours.
+// writeLegendOf explains the colours and those marks that occur.
 func writeLegendOf(w *term.Screen, m edgeMarks) {
 	parts := []string{"plain measured"}
 	for _, mark := range []struct {

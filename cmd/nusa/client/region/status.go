@@ -42,7 +42,7 @@ func writeRegion(w *term.Screen, r *nusav1.Region) {
 		add("location", strings.TrimSpace(fmt.Sprintf("%s %.2f,%.2f", l.GetName(), l.GetLatitude(), l.GetLongitude())))
 	}
 	add("labels", term.LabelText(d.GetLabels()))
-	if r.GetState() != nusav1.RegionState_REGION_STATE_UNSPECIFIED { // the server of another region does not know the report
+	if r.GetState() != nusav1.RegionState_REGION_STATE_UNSPECIFIED { // the server of another region does not know who defined a region
 		add("defined by", map[bool]string{true: "an operator", false: "itself"}[r.GetDefinedByOperator()])
 	}
 	if r.GetClusterId() != "" {

@@ -94,7 +94,7 @@ func Staged() *nusav1.Job {
 	return j
 }
 
-// Turns returns the plan of the rollout of Staged, before its first region.
+// Turns returns the plan of Staged's rollout, made before the rollout began.
 func Turns() *nusav1.PlanResponse {
 	p := &nusav1.PlanResponse{Revision: 120, Diff: []*nusav1.DiffLine{{Field: "groups.web.tasks.server.env.A", New: "1"}}}
 	for _, s := range Staged().GetStatus().GetGroups()["web"].GetSlots()[:3] {
