@@ -176,7 +176,7 @@ func (inv *inventory) Stats(ctx context.Context) (*nusav1.NodeStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	st = proto.CloneOf(st) // agents of one process share it
+	st = proto.CloneOf(st) // other agents of this process use the same value
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
 	st.Tasks = int32(inv.tasks)

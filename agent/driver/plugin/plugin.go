@@ -28,8 +28,8 @@ type Config struct {
 	Dir string
 	// AgentVersion is passed to the plugin, for people.
 	AgentVersion string
-	// Logger receives the plugin's output, its starts and its ends. Default:
-	// discards.
+	// Logger receives the plugin's output, its starts and its ends. Default: discards
+	// them.
 	Logger *slog.Logger
 	// Changed is called when the result of Fingerprint has changed. It may be nil.
 	Changed func()
@@ -75,7 +75,7 @@ type Driver struct {
 	mu      sync.Mutex
 	now     *life         // nil: no process runs
 	why     string        // why no process runs
-	changed chan struct{} // closed when now changes
+	changed chan struct{} // closed when the running process changes
 	print   driver.Fingerprint
 }
 

@@ -58,7 +58,7 @@ type Options struct {
 	// DockerHost and Incus are the addresses of every agent's engines; see
 	// agent.Config. Default: the usual sockets, if they exist.
 	DockerHost, Incus string
-	// Logger takes every role's logs. Default: discards.
+	// Logger receives every role's logs. Default: discards them.
 	Logger *slog.Logger
 	// Version of the build.
 	Version string

@@ -36,8 +36,8 @@ var (
 	indexed = regexp.MustCompile(`^(.*)\[([0-9]+)\]$`)
 )
 
-// target names all instances of a job, the instances of one of its groups, or
-// one instance.
+// target stands for all instances of a job, the instances of one of its groups, or one
+// instance.
 type target struct {
 	job   *nusav1.JobRef
 	group string
