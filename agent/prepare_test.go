@@ -255,7 +255,7 @@ func TestArtifactsReachTheTask(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if asked["/tool"] != 2 || asked["/gone"] != 2 { // one request for each of two allocations; one for each of two runs
+	if asked["/tool"] != 2 || asked["/gone"] != 2 { // /tool: one request of each allocation; /gone: one request of each run
 		t.Errorf("requests %v", asked)
 	}
 }
@@ -350,8 +350,8 @@ func TestProcessUserIsTheOnlyOne(t *testing.T) {
 	}
 }
 
-// TestEndedFoldersAreBounded: the number of retained folders of ended allocations
-// is bounded.
+// TestEndedFoldersAreBounded: the agent removes the oldest folders of ended allocations when there
+// are too many.
 func TestEndedFoldersAreBounded(t *testing.T) {
 	m, drv, dir := newMaster(t), newMock(), t.TempDir()
 	c := testConfig(t, dir, drv, m.addr)

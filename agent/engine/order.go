@@ -138,7 +138,7 @@ func (o *order) readGroup(node Node) error {
 	return bad
 }
 
-// admit returns why this node cannot run a task or its operator does not allow it.
+// admit returns why this node cannot run a task, or why its operator does not allow the task.
 func (n Node) admit(to taskOrder) error {
 	if err := n.Setup.Admit(to.setup); err != nil {
 		return err

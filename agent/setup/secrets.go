@@ -236,7 +236,7 @@ func (s *Setup) Clean(alloc string) error {
 	for _, t := range tasks {
 		dir := filepath.Join(above, t.Name())
 		if mounted(dir) {
-			// The files come first, because another namespace may hold a copy of
+			// Remove the files before the mount, because another namespace may hold a copy of
 			// the mount.
 			files, e := os.ReadDir(dir)
 			for _, f := range files {

@@ -125,8 +125,7 @@ func writeRecord(dir string, r record) error {
 	defer root.Close()
 	f, err := openFile(root, statusFile, os.O_WRONLY|os.O_APPEND)
 	if missing(err) {
-		// The first record is written with its file, so that the file is never
-		// empty.
+		// The file is made together with its first record, so that it is never empty.
 		if err := replace(root, statusFile, r); err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ const (
 	runPath  = "/.nusa/run"
 )
 
-// remotes are the image servers that an image's name may begin with.
+// remotes maps the prefix of an image's name to an image server.
 var remotes = map[string]string{"images": "https://images.linuxcontainers.org"}
 
 // instanceName returns a name that is valid for Incus (letters, digits and hyphens,
