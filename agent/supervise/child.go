@@ -253,7 +253,7 @@ func (s *supervisor) writeEnd() {
 	}
 }
 
-// sayGoodbye waits until the callers that wait for the end have their answers.
+// sayGoodbye waits for a moment, until the callers that wait for the end have their answers.
 func (s *supervisor) sayGoodbye() {
 	answered := make(chan struct{})
 	go func() {

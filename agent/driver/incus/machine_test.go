@@ -155,8 +155,8 @@ func TestMachineRefused(t *testing.T) {
 	}
 }
 
-// TestUpdateWhileBusy: a daemon that is still starting an instance reports that it is busy,
-// and makes the change later. A caller that cannot wait gets the error.
+// TestUpdateWhileBusy: while the daemon is still starting an instance, it reports that it is
+// busy, and the driver tries again. A caller that cannot wait gets the error.
 func TestUpdateWhileBusy(t *testing.T) {
 	for _, busy := range []int{0, 3, 1 << 30} {
 		p := &pretender{image: api.Image{Type: typeVM, Architecture: "x86_64"}, busy: busy}

@@ -65,7 +65,7 @@ func (o Options) defaultRegions(table *topology.Table) ([]string, error) {
 		return true
 	})
 	if len(regions) == 0 {
-		regions, left = left, nil // the table has one region, so no measurement
+		regions, left = left, nil // no region has a measurement, as in a table of one region
 	}
 	if len(left) > 0 { // `nusa latency -o csv` also prints regions that are only defined
 		o.Logger.Warn("regions without a measurement in the table are left out", "table", o.WAN, "regions", left)
