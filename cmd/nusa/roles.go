@@ -171,7 +171,7 @@ func agentCommand() *cobra.Command {
 	f.StringVar(&cfg.DockerAuth, "docker-auth", "", "file with passwords of registries, in the form of Docker's config.json, readable by its owner alone (default: none)")
 	f.BoolVar(&cfg.DockerPrivileged, "docker-allow-privileged", false, "let jobs run privileged containers, which are root on this machine")
 	f.BoolVar(&cfg.IncusPrivileged, "incus-allow-privileged", false, "let jobs have any key and device of Incus, such as security.privileged and disks of this machine: some are root on it")
-	f.StringSliceVar(&cfg.IncusProfiles, "incus-profiles", nil, "profiles of the Incus daemon that jobs may name besides the profile default (default: none); their settings are not checked")
+	f.StringSliceVar(&cfg.IncusProfiles, "incus-profiles", nil, "profiles of the Incus daemon that jobs may name besides the profile default; not checked (default: none)")
 	f.StringVar(&cfg.IncusCert, "incus-cert", "", "client certificate for https, PEM")
 	f.StringVar(&cfg.IncusKey, "incus-key", "", "key of the client certificate, PEM")
 	f.StringVar(&cfg.IncusCA, "incus-ca", "", "certificate of the daemon or its authority, PEM")
