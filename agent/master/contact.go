@@ -39,7 +39,7 @@ type contact struct {
 	// since is the time at which greeted became zero.
 	since  time.Time
 	warned bool
-	// tried holds the addresses that the agent has tried from that time on.
+	// tried holds the addresses that the agent has tried after greeted became zero.
 	tried map[string]attempt
 }
 

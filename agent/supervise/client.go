@@ -72,7 +72,7 @@ func endAbandoned(dir string, rec record) (driver.Status, error) {
 		endMatching(func(st stat) bool { return st.session == rec.Session && ours() || marked(st.pid, rec.mark()) })
 	}
 	Release(dir)
-	rec.State, rec.Finished = driver.Ended, time.Now().UTC().Round(0) // without the parts of the time that are not stored
+	rec.State, rec.Finished = driver.Ended, time.Now().UTC().Round(0) // Round removes the monotonic clock reading, which is not stored
 	rec.Cause, rec.ExitCode, rec.Signal = driver.CauseLost, 137, int(unix.SIGKILL)
 	rec.Message = "its supervisor vanished; the exit code is unknown"
 	if !shared(dir) && rec.Boot != BootID() {
@@ -108,7 +108,7 @@ func Forbid(ctx context.Context, dir, message string) (driver.Status, error) {
 	}
 	_, err = readRecord(dir)
 	if missing(err) {
-		now := time.Now().UTC().Round(0) // without the parts of the time that are not stored
+		now := time.Now().UTC().Round(0) // Round removes the monotonic clock reading, which is not stored
 		rec := record{Boot: BootID(), Status: driver.Status{State: driver.Ended, Started: now, Finished: now, ExitCode: 127,
 			Cause: driver.CauseStartFailed, Message: message}}
 		return rec.Status, errors.Join(writeRecord(dir, rec), lock.Close())

@@ -19,9 +19,9 @@ var errNoReader = errors.New("the reader of the output is gone, so everything wa
 const readerCheck = 500 * time.Millisecond
 
 // whileRead returns a context that ends, with the cause errNoReader, when out has no reader
-// any more. It catches SIGPIPE, so a write without a reader fails and does not end the process,
-// which would leave tasks and a temporary directory. SIGPIPE is not ignored, because tasks
-// would inherit that. done releases the resources.
+// any more. It catches SIGPIPE: then a write without a reader only fails. If it ended the
+// process, tasks and a temporary directory would be left. SIGPIPE is not ignored, because
+// tasks would inherit that. done releases the resources.
 func whileRead(ctx context.Context, out *os.File) (_ context.Context, done func()) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, cancel := context.WithCancelCause(ctx)

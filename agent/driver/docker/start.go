@@ -276,8 +276,8 @@ func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) er
 
 func (d *Driver) stop(ctx context.Context, id driver.ID, rec record, grace time.Duration) error {
 	if !rec.Begun {
-		// The start was interrupted before the engine was asked to start it, so at
-		// most a container exists.
+		// The start was interrupted before the engine was asked to start the container, so the
+		// container exists at most, and does not run.
 		return d.undo(ctx, id)
 	}
 	got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})

@@ -61,7 +61,7 @@ func (d *Driver) write(id driver.ID, r record) error {
 
 // finish records the end of a run whose supervisor cannot record it.
 func (d *Driver) finish(id driver.ID, r record, cause driver.Cause, message string, code int) (driver.Status, error) {
-	now := time.Now().UTC().Round(0) // without the parts of the time that are not stored
+	now := time.Now().UTC().Round(0) // Round removes the monotonic clock reading, which is not stored
 	st := driver.Status{State: driver.Ended, Started: r.Started, Finished: now, ExitCode: code, Cause: cause, Message: message}
 	if st.Started.IsZero() {
 		st.Started = now

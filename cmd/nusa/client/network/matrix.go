@@ -22,7 +22,7 @@ const (
 	// nearestShown is the number of nearest regions in the line of a region.
 	nearestShown = 3
 
-	byMatrix = "by the matrix" // the source of paths and similar results
+	byMatrix = "by the matrix" // paths, nearest regions and findings are computed from the matrix
 
 	tooWide = "; too wide for a matrix: --all shows it in parts, --from REGION a row, -o csv every value\n\n"
 )
