@@ -194,7 +194,7 @@ func questions(ctx context.Context, quick bool) ([]coreLine, error) {
 	if err != nil {
 		return nil, err
 	}
-	asked, err := goBenchmarks(ctx, quick, "Questions/^(router|board|check)$", "./global")
+	asked, err := goBenchmarks(ctx, quick, "Questions/^(router|board|check)$", "./global/uplink")
 	return append(out, asked...), err
 }
 
@@ -211,7 +211,7 @@ func printQuestions(w io.Writer, all []coreLine) {
 	if len(all) == 0 {
 		return
 	}
-	fmt.Fprint(w, "\n## Questions about 1,000 regions\n\n`go test -bench … ./topology ./global`: every pair measured, or a third of them\n(Questions); one core. Relays are the best one of every pair; a board is what a\nsecond of watching costs the global tier, for all who watch.\n\n")
+	fmt.Fprint(w, "\n## Questions about 1,000 regions\n\n`go test -bench … ./topology ./global/uplink`: every pair measured, or a third of them\n(Questions); one core. Relays are the best one of every pair; a board is what a\nsecond of watching costs the global tier, for all who watch.\n\n")
 	fmt.Fprint(w, "| benchmark | ms | allocations | goal | reached |\n|---|---|---|---|---|\n")
 	for _, c := range all {
 		goal, set := questionGoals[c.name]
