@@ -21,7 +21,7 @@ import (
 // inspectEvery is the pause between two inspections of the drivers and the host.
 const inspectEvery = 30 * time.Second
 
-// inventory is what this node offers. The sessions send it when it changes.
+// inventory describes the node: its capacity, drivers and labels. The sessions send each change.
 type inventory struct {
 	cfg     Config
 	changed notify.Signal

@@ -8,7 +8,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Ask is what one instance of a group needs of a node.
+// Ask holds the needs of one instance of a group.
 type Ask struct {
 	// Sums over the group's tasks.
 	CPUMilli    int64

@@ -16,7 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// ResponderConfig is what Listen needs. The zero value of a field is its
+// ResponderConfig configures Listen. The zero value of a field is its
 // default.
 type ResponderConfig struct {
 	// Net carries the probes.

@@ -96,8 +96,8 @@ func TestPlanAndExplainGiveTheSameReasons(t *testing.T) {
 	}
 }
 
-// TestExplainOfAForeignJob: with its spec, a region explains a job of which it has
-// no instance.
+// TestExplainOfAForeignJob: a region explains a job from its spec, also without an
+// instance of the job.
 func TestExplainOfAForeignJob(t *testing.T) {
 	oneNode(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
 		big := spec("far", 1)

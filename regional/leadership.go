@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nusa-scheduler/nusa/internal/notify"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	"github.com/nusa-scheduler/nusa/regional/api"
 	"github.com/nusa-scheduler/nusa/regional/master"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -85,7 +86,7 @@ func (s *server) lead(ctx context.Context) error {
 			}
 			if s.quorum.State() == raft.Leader {
 				// This server still leads although the work failed. The pause prevents a busy loop.
-				pause(ctx, s.cfg.Raft.Heartbeat)
+				wait.For(ctx, s.cfg.Raft.Heartbeat)
 			}
 		}
 		select {
@@ -93,16 +94,6 @@ func (s *server) lead(ctx context.Context) error {
 			return nil
 		case <-s.quorum.LeaderCh():
 		}
-	}
-}
-
-// pause waits for d or the end of ctx.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
 	}
 }
 

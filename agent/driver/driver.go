@@ -158,7 +158,7 @@ type ID struct {
 // String returns "alloc/task/run".
 func (id ID) String() string { return fmt.Sprintf("%s/%s/%d", id.Alloc, id.Task, id.Run) }
 
-// Fingerprint is what a driver reports about itself on this host.
+// Fingerprint is a driver's report about itself on this host.
 type Fingerprint struct {
 	Healthy bool
 	Version string

@@ -54,7 +54,7 @@ type Config struct {
 	Position link.Position
 }
 
-// Inventory is what the node offers.
+// Inventory describes the node.
 type Inventory interface {
 	Get() *nusav1.NodeInventory
 	// Changed returns a channel that the next change closes.

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 )
 
 const (
@@ -263,7 +264,7 @@ func (s *Setup) fetch(ctx context.Context, alloc *os.Root, file string, a Artifa
 			return fmt.Errorf("%s: %w", where(u), err)
 		}
 		s.cfg.Logger.Warn("artifact not fetched, trying again", "source", where(u), "attempt", n, "error", err)
-		if !sleep(ctx, pause+rand.N(pause)) {
+		if !wait.For(ctx, pause+rand.N(pause)) {
 			return fmt.Errorf("%s: %w", where(u), errors.Join(err, ctx.Err()))
 		}
 		pause *= 2
@@ -275,17 +276,6 @@ func (s *Setup) fetch(ctx context.Context, alloc *os.Root, file string, a Artifa
 		return fieldError{"checksum", fmt.Errorf("%w: %s has %s", errChecksum, where(u), got)}
 	}
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // where returns a source for messages, without parts that may be secret.

@@ -45,7 +45,7 @@ func (t *topologyAPI) Get(ctx context.Context, req *nusav1.GetTopologyRequest) (
 }
 
 // view returns the term and its present view. fields maps the names of request
-// fields to their values, each of which must be the name of a region.
+// fields to their values. Each value must be the name of a region.
 func (t *topologyAPI) view(fields map[string]string) (*Term, *latency.Cache, error) {
 	term, err := t.s.term()
 	if err != nil {

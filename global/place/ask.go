@@ -25,7 +25,7 @@ type GPU struct {
 	ShareMilli int
 }
 
-// Ask is what one instance of a group needs of a node: the sum over its tasks.
+// Ask holds the needs of one instance of a group: the sum over its tasks.
 type Ask struct {
 	CPUMilli    int64
 	MemoryBytes int64

@@ -5,8 +5,8 @@ import "fmt"
 // Rollout describes a job's present version, to decide whether to revert it.
 type Rollout struct {
 	Version int64
-	// Healthy is the latest version of the same run of which every instance
-	// ran; 0 = none is known.
+	// Healthy is the latest version of the run whose instances all ran; 0 = none is
+	// known.
 	Healthy int64
 	// SameSpec: the healthy version and the present one have equal specs.
 	SameSpec bool

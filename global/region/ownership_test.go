@@ -21,7 +21,7 @@ type owner interface {
 	// answers returns all answers that are true now. They are repeated until the
 	// orders change.
 	answers() []region.Answer
-	// running returns the indices of which an attempt runs, ascending.
+	// running returns the indices with a running attempt, ascending.
 	running() []int
 	// work makes one random change: start, give back, end. Healed regions give
 	// nothing back.

@@ -8,7 +8,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Facts is what one tier knows of a job.
+// Facts holds one tier's knowledge of a job.
 type Facts struct {
 	// Stopped says that a user stopped the job.
 	Stopped bool

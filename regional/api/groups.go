@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -153,7 +154,7 @@ func watchGroups(s *Server, req *nusav1.WatchGroupsRequest, stream groupStream) 
 			return err
 		}
 		if interval > 0 {
-			sleep(stream.Context(), interval)
+			wait.For(stream.Context(), interval)
 		}
 	}
 }

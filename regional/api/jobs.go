@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -263,7 +264,7 @@ func (j jobs) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingServer
 			}
 			sent = now
 		}
-		sleep(ctx, watchInterval)
+		wait.For(ctx, watchInterval)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -202,13 +202,3 @@ func (s *Server) everySecond(ctx context.Context, f func(*Master) error) error {
 		}
 	}
 }
-
-// sleep waits for d or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}

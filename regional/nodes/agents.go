@@ -21,7 +21,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// Config is what Agents needs of its term and its server.
+// Config holds the dependencies of Agents.
 type Config struct {
 	Region  string
 	Cluster state.Cluster

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/nusa-scheduler/nusa/internal/wait"
 )
 
 // sendRate bounds how many sessions a second get their turn to send, with bursts of
@@ -97,7 +99,7 @@ func (a *Agents) Deliver(ctx context.Context) error {
 		// More orders are planned for the same nodes: one message will carry them all.
 		delay := min(maxOrderDelay, a.cfg.NodeLease/8)
 		for waited := time.Duration(0); waited < delay && a.cfg.MorePlanned(); waited += delay / 50 {
-			pause(ctx, delay/50)
+			wait.For(ctx, delay/50)
 		}
 		for some := range slices.Chunk(a.turns.popAll(), sendBurst) {
 			_ = limit.WaitN(ctx, len(some)) // fails only when ctx ended: the sessions then send the standby message
@@ -105,15 +107,5 @@ func (a *Agents) Deliver(ctx context.Context) error {
 				a.cfg.Streams.Go(ss.takeTurn)
 			}
 		}
-	}
-}
-
-// pause waits for d or the end of ctx.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
 	}
 }

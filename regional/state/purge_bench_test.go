@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// BenchmarkPurgeable searches 100,000 allocations, none of which can be removed: a
-// master does that once a minute.
+// BenchmarkPurgeable searches 100,000 allocations that cannot be removed. A master
+// searches once a minute.
 func BenchmarkPurgeable(b *testing.B) {
 	for _, jobs := range []int{100_000, 100} {
 		b.Run(fmt.Sprintf("jobs=%d", jobs), func(b *testing.B) {

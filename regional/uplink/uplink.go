@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/peers"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -51,7 +52,7 @@ var errRefused = errors.New("the global tier refuses this region")
 
 type globalStream = grpc.BidiStreamingClient[nusav1.RegionMessage, nusav1.GlobalMessage]
 
-// Config is what an Uplink needs of its term and its server.
+// Config holds the dependencies of an Uplink.
 type Config struct {
 	Definition *nusav1.RegionDefinition
 	// Global are the gRPC addresses of global servers. Empty: there is no global
@@ -152,7 +153,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 	for g := range u.cfg.FSM.View().Groups() {
 		u.summaries.markJob(g.Key.JobKey())
 	}
-	next, wait := rand.IntN(len(servers)), retryFrom
+	next, backoff := rand.IntN(len(servers)), retryFrom
 	level := slog.LevelInfo // for the first failure; later ones are logged at debug level
 	lost := time.Now()
 	warn := lost.Add(firstWarning)
@@ -166,7 +167,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		// tier.
 		u.updateSummaries()
 		if errors.Is(err, errRefused) {
-			level, wait = slog.LevelError, retryTo
+			level, backoff = slog.LevelError, retryTo
 		}
 		now := time.Now()
 		if welcomed {
@@ -182,13 +183,13 @@ func (u *Uplink) Run(ctx context.Context) error {
 		level = slog.LevelDebug
 		if welcomed {
 			// This server was reachable a moment ago, so it is tried first, after a short wait.
-			failed, wait, level = 0, retryFrom, slog.LevelInfo
+			failed, backoff, level = 0, retryFrom, slog.LevelInfo
 		} else {
 			next, failed = next+1, failed+1
 		}
 		if welcomed || failed%len(servers) == 0 {
-			pause(ctx, time.Duration((0.5+0.5*rand.Float64())*float64(wait)))
-			wait = min(2*wait, retryTo)
+			wait.For(ctx, time.Duration((0.5+0.5*rand.Float64())*float64(backoff)))
+			backoff = min(2*backoff, retryTo)
 		}
 	}
 	return nil
@@ -197,16 +198,6 @@ func (u *Uplink) Run(ctx context.Context) error {
 // whatToCheck is the advice of a warning.
 const whatToCheck = "is a global server started, and with --bind if it is on another machine? does --global name its gRPC address? " +
 	"does a firewall block the port?"
-
-// pause waits for d or the end of ctx.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
-}
 
 // connect opens a session and runs it until it ends. The error says why the session
 // ended or could not be opened; welcomed reports whether it was opened.

@@ -84,7 +84,7 @@ func (n *Network) Do(f func() error) error {
 // Close closes this process' handle of the namespace.
 func (n *Network) Close() error { return n.ns.Close() }
 
-// busybox returns the program of which the images consist.
+// busybox returns the only program of the images.
 func busybox() ([]byte, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
