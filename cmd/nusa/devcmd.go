@@ -101,7 +101,7 @@ job's disconnect.node.after. node list shows them until node remove, or for 72 h
 		if err != nil {
 			return err
 		}
-		d.Ready = func(f dev.Federation) { announce(cmd, f) }
+		d.Ready = func(f dev.Federation) { announce(cmd, f, true) }
 		ctx, done := whileRead(cmd.Context(), os.Stdout)
 		defer done()
 		return d.run(ctx, cmd)
@@ -175,13 +175,16 @@ func listRegions(w io.Writer, name string) error {
 	return t.Flush()
 }
 
-// announce prints that the federation is ready and suggests commands, in a single write.
-func announce(cmd *cobra.Command, f dev.Federation) {
+// announce prints that the federation is ready, in a single write. It suggests
+// commands for another terminal if the federation stays.
+func announce(cmd *cobra.Command, f dev.Federation, stays bool) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Nusa federation ready in %s: %d regions, %d servers, %d agents, round trips: %s\n",
 		f.Started.Round(10*time.Millisecond), len(f.Regions), f.Servers, f.Agents, f.WAN)
-	fmt.Fprintf(&b, "  API   %s\n  HTTP  http://%s/metrics\n  data  %s\n\nIn another terminal:\n", f.Addr, f.HTTP, f.DataDir)
-	fmt.Fprintf(&b, "%s  %s\n  %s latency\n\nCtrl-C stops everything.\n", address(f), firstJob(f, program(cmd)), program(cmd))
+	fmt.Fprintf(&b, "  API   %s\n  HTTP  http://%s/metrics\n  data  %s\n", f.Addr, f.HTTP, f.DataDir)
+	if stays {
+		fmt.Fprintf(&b, "\nIn another terminal:\n%s  %s\n  %s latency\n\nCtrl-C stops everything.\n", address(f), firstJob(f, program(cmd)), program(cmd))
+	}
 	fmt.Fprint(cmd.OutOrStdout(), b.String())
 }
 
@@ -261,7 +264,7 @@ On a terminal the federation then stays until Ctrl-C.
 		defer cancel()
 		var show errgroup.Group
 		d.Ready = func(f dev.Federation) {
-			announce(cmd, f)
+			announce(cmd, f, term.IsTerminal(os.Stdout))
 			show.Go(func() error {
 				defer cancel()
 				if name != "" {
