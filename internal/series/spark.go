@@ -38,13 +38,17 @@ func regroup(values []float64, width int) []float64 {
 	n := min(len(values), max(width, 0))
 	out := make([]float64, n)
 	for i := range out {
-		sum, count := 0.0, 0.0
+		mean, count := 0.0, 0.0
 		for _, v := range values[i*len(values)/n : (i+1)*len(values)/n] {
 			if !math.IsNaN(v) && !math.IsInf(v, 0) {
-				sum, count = sum+v, count+1
+				count++
+				mean += v/count - mean/count // a sum of large values could overflow
 			}
 		}
-		out[i] = sum / count // NaN without values
+		if count == 0 {
+			mean = math.NaN()
+		}
+		out[i] = mean
 	}
 	return out
 }

@@ -31,6 +31,7 @@ func TestSparklineDrawsValues(t *testing.T) {
 		{[]float64{1e-4, 2e-4}, 9, "▅▅"},
 		{[]float64{1e-2, 2e-2}, 9, "▁█"},
 		{[]float64{-math.MaxFloat64, 0, math.MaxFloat64}, 3, "▁▅█"},
+		{[]float64{-math.MaxFloat64, -math.MaxFloat64, 1, 1}, 2, "▁█"}, // the sum of a group overflows
 	} {
 		if got := Sparkline(c.values, c.width, 1e-3); got != c.want {
 			t.Errorf("%v in %d: %q, want %q", c.values, c.width, got, c.want)
