@@ -3,4 +3,5 @@
 // before it ends at the grantor. It is pure.
 //
 //   - lease.go: the holder, and the state of its lease at a time
+//   - over.go: how long a grantor waits until a lease is over, by any clocks
 package lease

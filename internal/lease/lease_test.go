@@ -37,3 +37,27 @@ func TestLeaseCountsFromItsRequest(t *testing.T) {
 		t.Error("a forgotten request counts")
 	}
 }
+
+// TestLeaseIsOverByEveryClock compares with clocks that are up to 1 % off: when the
+// grantor's wait is over, the holder has counted its lease and the stop time.
+func TestLeaseIsOverByEveryClock(t *testing.T) {
+	rates := []float64{0.99, 0.995, 1, 1.005, 1.01}
+	for _, length := range []time.Duration{time.Second, 10 * s, 15 * s, 30 * s, time.Hour} {
+		for _, stop := range []time.Duration{0, time.Millisecond, 5 * s, 10 * time.Minute} {
+			for _, holder := range rates {
+				for _, grantor := range rates {
+					waited := float64(Over(length, stop)) / grantor
+					if used := float64(length+stop)/holder + float64(killTime)/1.01; waited < used {
+						t.Fatalf("lease %s, stop %s, holder ×%g, grantor ×%g: over after %g s, ended after %g s", length, stop, holder, grantor, waited/1e9, used/1e9)
+					}
+					if sure, ends := float64(Sure(length))/holder, float64(length)/grantor; sure > ends {
+						t.Fatalf("ttl %s, holder ×%g, grantor ×%g: relied on for %g s, ends after %g s", length, holder, grantor, sure/1e9, ends/1e9)
+					}
+				}
+			}
+		}
+	}
+	if got, want := Over(10*s, 5*s), 15*s*101/99+s+1; got != want {
+		t.Errorf("lease 10s, stop 5s: over after %s, want %s", got, want)
+	}
+}

@@ -2873,6 +2873,429 @@ func (x *TaskStats) GetProcesses() int32 {
 	return 0
 }
 
+// DrainRegionRequest begins or ends a drain.
+type DrainRegionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// False ends the drain.
+	Drain         bool `protobuf:"varint,2,opt,name=drain,proto3" json:"drain,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainRegionRequest) Reset() {
+	*x = DrainRegionRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainRegionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainRegionRequest) ProtoMessage() {}
+
+func (x *DrainRegionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainRegionRequest.ProtoReflect.Descriptor instead.
+func (*DrainRegionRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *DrainRegionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DrainRegionRequest) GetDrain() bool {
+	if x != nil {
+		return x.Drain
+	}
+	return false
+}
+
+// LoseRegionRequest states that a region is gone.
+type LoseRegionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The name again: the caller typed it.
+	Confirm string `protobuf:"bytes,2,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	// Why, for the record; at most 256 bytes.
+	Why string `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	// Who, for the record; at most 128 bytes.
+	By            string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoseRegionRequest) Reset() {
+	*x = LoseRegionRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoseRegionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoseRegionRequest) ProtoMessage() {}
+
+func (x *LoseRegionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoseRegionRequest.ProtoReflect.Descriptor instead.
+func (*LoseRegionRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *LoseRegionRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *LoseRegionRequest) GetConfirm() string {
+	if x != nil {
+		return x.Confirm
+	}
+	return ""
+}
+
+func (x *LoseRegionRequest) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *LoseRegionRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+// FailbackRequest asks for the return of a region's work.
+type FailbackRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Carry the plan out.
+	Apply         bool `protobuf:"varint,2,opt,name=apply,proto3" json:"apply,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FailbackRequest) Reset() {
+	*x = FailbackRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FailbackRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FailbackRequest) ProtoMessage() {}
+
+func (x *FailbackRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FailbackRequest.ProtoReflect.Descriptor instead.
+func (*FailbackRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *FailbackRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *FailbackRequest) GetApply() bool {
+	if x != nil {
+		return x.Apply
+	}
+	return false
+}
+
+// FailbackResponse is the plan.
+type FailbackResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 10,000 moves, by namespace, job, group and index.
+	Moves []*FailbackMove `protobuf:"bytes,1,rep,name=moves,proto3" json:"moves,omitempty"`
+	// Number of moves beyond those.
+	More          int32 `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FailbackResponse) Reset() {
+	*x = FailbackResponse{}
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FailbackResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FailbackResponse) ProtoMessage() {}
+
+func (x *FailbackResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FailbackResponse.ProtoReflect.Descriptor instead.
+func (*FailbackResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *FailbackResponse) GetMoves() []*FailbackMove {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
+func (x *FailbackResponse) GetMore() int32 {
+	if x != nil {
+		return x.More
+	}
+	return 0
+}
+
+// FailbackMove is one slot, or a part of one, that returns or stays.
+type FailbackMove struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Job       string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	Group     string                 `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
+	// Indices from <= i < to.
+	From int32 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
+	To   int32 `protobuf:"varint,5,opt,name=to,proto3" json:"to,omitempty"`
+	// Present owner.
+	Owner string `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
+	// The slot returns now, or with the next ones that max_parallel allows.
+	Returns bool `protobuf:"varint,7,opt,name=returns,proto3" json:"returns,omitempty"`
+	// Why it stays or waits; empty when it returns now.
+	Message       string `protobuf:"bytes,8,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FailbackMove) Reset() {
+	*x = FailbackMove{}
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FailbackMove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FailbackMove) ProtoMessage() {}
+
+func (x *FailbackMove) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FailbackMove.ProtoReflect.Descriptor instead.
+func (*FailbackMove) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *FailbackMove) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *FailbackMove) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *FailbackMove) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *FailbackMove) GetFrom() int32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *FailbackMove) GetTo() int32 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *FailbackMove) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *FailbackMove) GetReturns() bool {
+	if x != nil {
+		return x.Returns
+	}
+	return false
+}
+
+func (x *FailbackMove) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// RebindRegionRequest names the federation.
+type RebindRegionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the federation that the region may join, as its global servers print it.
+	FederationId  string `protobuf:"bytes,1,opt,name=federation_id,json=federationId,proto3" json:"federation_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RebindRegionRequest) Reset() {
+	*x = RebindRegionRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RebindRegionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RebindRegionRequest) ProtoMessage() {}
+
+func (x *RebindRegionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RebindRegionRequest.ProtoReflect.Descriptor instead.
+func (*RebindRegionRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *RebindRegionRequest) GetFederationId() string {
+	if x != nil {
+		return x.FederationId
+	}
+	return ""
+}
+
+// RebindRegionResponse is empty.
+type RebindRegionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RebindRegionResponse) Reset() {
+	*x = RebindRegionResponse{}
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RebindRegionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RebindRegionResponse) ProtoMessage() {}
+
+func (x *RebindRegionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RebindRegionResponse.ProtoReflect.Descriptor instead.
+func (*RebindRegionResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
+}
+
 // VerifyRegionResponse is the result of a comparison.
 type VerifyRegionResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -2889,7 +3312,7 @@ type VerifyRegionResponse struct {
 
 func (x *VerifyRegionResponse) Reset() {
 	*x = VerifyRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +3324,7 @@ func (x *VerifyRegionResponse) String() string {
 func (*VerifyRegionResponse) ProtoMessage() {}
 
 func (x *VerifyRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[37]
+	mi := &file_nusa_v1_api_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +3337,7 @@ func (x *VerifyRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyRegionResponse.ProtoReflect.Descriptor instead.
 func (*VerifyRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *VerifyRegionResponse) GetRegion() string {
@@ -2966,7 +3389,7 @@ type ServerState struct {
 
 func (x *ServerState) Reset() {
 	*x = ServerState{}
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2978,7 +3401,7 @@ func (x *ServerState) String() string {
 func (*ServerState) ProtoMessage() {}
 
 func (x *ServerState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[38]
+	mi := &file_nusa_v1_api_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2991,7 +3414,7 @@ func (x *ServerState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerState.ProtoReflect.Descriptor instead.
 func (*ServerState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ServerState) GetId() string {
@@ -3048,7 +3471,7 @@ type DefineRegionRequest struct {
 
 func (x *DefineRegionRequest) Reset() {
 	*x = DefineRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3060,7 +3483,7 @@ func (x *DefineRegionRequest) String() string {
 func (*DefineRegionRequest) ProtoMessage() {}
 
 func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[39]
+	mi := &file_nusa_v1_api_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3073,7 +3496,7 @@ func (x *DefineRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefineRegionRequest.ProtoReflect.Descriptor instead.
 func (*DefineRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *DefineRegionRequest) GetDefinition() *RegionDefinition {
@@ -3101,7 +3524,7 @@ type ListRegionsRequest struct {
 
 func (x *ListRegionsRequest) Reset() {
 	*x = ListRegionsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3536,7 @@ func (x *ListRegionsRequest) String() string {
 func (*ListRegionsRequest) ProtoMessage() {}
 
 func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[40]
+	mi := &file_nusa_v1_api_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3549,7 @@ func (x *ListRegionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsRequest.ProtoReflect.Descriptor instead.
 func (*ListRegionsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListRegionsRequest) GetLabels() map[string]string {
@@ -3146,7 +3569,7 @@ type ListRegionsResponse struct {
 
 func (x *ListRegionsResponse) Reset() {
 	*x = ListRegionsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3158,7 +3581,7 @@ func (x *ListRegionsResponse) String() string {
 func (*ListRegionsResponse) ProtoMessage() {}
 
 func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[41]
+	mi := &file_nusa_v1_api_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3171,7 +3594,7 @@ func (x *ListRegionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRegionsResponse.ProtoReflect.Descriptor instead.
 func (*ListRegionsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListRegionsResponse) GetRegions() []*Region {
@@ -3191,7 +3614,7 @@ type GetRegionRequest struct {
 
 func (x *GetRegionRequest) Reset() {
 	*x = GetRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3203,7 +3626,7 @@ func (x *GetRegionRequest) String() string {
 func (*GetRegionRequest) ProtoMessage() {}
 
 func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[42]
+	mi := &file_nusa_v1_api_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3216,7 +3639,7 @@ func (x *GetRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRegionRequest.ProtoReflect.Descriptor instead.
 func (*GetRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetRegionRequest) GetName() string {
@@ -3238,7 +3661,7 @@ type CordonRegionRequest struct {
 
 func (x *CordonRegionRequest) Reset() {
 	*x = CordonRegionRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3250,7 +3673,7 @@ func (x *CordonRegionRequest) String() string {
 func (*CordonRegionRequest) ProtoMessage() {}
 
 func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[43]
+	mi := &file_nusa_v1_api_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3263,7 +3686,7 @@ func (x *CordonRegionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonRegionRequest.ProtoReflect.Descriptor instead.
 func (*CordonRegionRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CordonRegionRequest) GetName() string {
@@ -3289,7 +3712,7 @@ type RemoveRegionResponse struct {
 
 func (x *RemoveRegionResponse) Reset() {
 	*x = RemoveRegionResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3301,7 +3724,7 @@ func (x *RemoveRegionResponse) String() string {
 func (*RemoveRegionResponse) ProtoMessage() {}
 
 func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[44]
+	mi := &file_nusa_v1_api_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3314,7 +3737,7 @@ func (x *RemoveRegionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRegionResponse.ProtoReflect.Descriptor instead.
 func (*RemoveRegionResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
 }
 
 // ListNodesRequest selects nodes.
@@ -3330,7 +3753,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +3765,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[45]
+	mi := &file_nusa_v1_api_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +3778,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{45}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListNodesRequest) GetRegion() string {
@@ -3384,7 +3807,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3396,7 +3819,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[46]
+	mi := &file_nusa_v1_api_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3409,7 +3832,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{46}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -3439,7 +3862,7 @@ type GetNodeRequest struct {
 
 func (x *GetNodeRequest) Reset() {
 	*x = GetNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3451,7 +3874,7 @@ func (x *GetNodeRequest) String() string {
 func (*GetNodeRequest) ProtoMessage() {}
 
 func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[47]
+	mi := &file_nusa_v1_api_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3464,7 +3887,7 @@ func (x *GetNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{47}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GetNodeRequest) GetId() string {
@@ -3495,7 +3918,7 @@ type DrainNodeRequest struct {
 
 func (x *DrainNodeRequest) Reset() {
 	*x = DrainNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3507,7 +3930,7 @@ func (x *DrainNodeRequest) String() string {
 func (*DrainNodeRequest) ProtoMessage() {}
 
 func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[48]
+	mi := &file_nusa_v1_api_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3520,7 +3943,7 @@ func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
 func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{48}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DrainNodeRequest) GetId() string {
@@ -3558,7 +3981,7 @@ type CordonNodeRequest struct {
 
 func (x *CordonNodeRequest) Reset() {
 	*x = CordonNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3570,7 +3993,7 @@ func (x *CordonNodeRequest) String() string {
 func (*CordonNodeRequest) ProtoMessage() {}
 
 func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[49]
+	mi := &file_nusa_v1_api_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3583,7 +4006,7 @@ func (x *CordonNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonNodeRequest.ProtoReflect.Descriptor instead.
 func (*CordonNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{49}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CordonNodeRequest) GetId() string {
@@ -3619,7 +4042,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3631,7 +4054,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[50]
+	mi := &file_nusa_v1_api_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3644,7 +4067,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{50}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RemoveNodeRequest) GetId() string {
@@ -3672,7 +4095,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3684,7 +4107,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[51]
+	mi := &file_nusa_v1_api_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3697,7 +4120,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{51}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RemoveNodeResponse) GetNode() *Node {
@@ -3752,7 +4175,7 @@ type Edge struct {
 
 func (x *Edge) Reset() {
 	*x = Edge{}
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3764,7 +4187,7 @@ func (x *Edge) String() string {
 func (*Edge) ProtoMessage() {}
 
 func (x *Edge) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[52]
+	mi := &file_nusa_v1_api_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3777,7 +4200,7 @@ func (x *Edge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edge.ProtoReflect.Descriptor instead.
 func (*Edge) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{52}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Edge) GetFrom() string {
@@ -3924,7 +4347,7 @@ type GetTopologyRequest struct {
 
 func (x *GetTopologyRequest) Reset() {
 	*x = GetTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3936,7 +4359,7 @@ func (x *GetTopologyRequest) String() string {
 func (*GetTopologyRequest) ProtoMessage() {}
 
 func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[53]
+	mi := &file_nusa_v1_api_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3949,7 +4372,7 @@ func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTopologyRequest.ProtoReflect.Descriptor instead.
 func (*GetTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{53}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *GetTopologyRequest) GetNodes() bool {
@@ -3977,7 +4400,7 @@ type TopologyTree struct {
 
 func (x *TopologyTree) Reset() {
 	*x = TopologyTree{}
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3989,7 +4412,7 @@ func (x *TopologyTree) String() string {
 func (*TopologyTree) ProtoMessage() {}
 
 func (x *TopologyTree) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[54]
+	mi := &file_nusa_v1_api_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4002,7 +4425,7 @@ func (x *TopologyTree) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyTree.ProtoReflect.Descriptor instead.
 func (*TopologyTree) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{54}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *TopologyTree) GetServers() []*GlobalServer {
@@ -4063,7 +4486,7 @@ type GlobalServer struct {
 
 func (x *GlobalServer) Reset() {
 	*x = GlobalServer{}
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4075,7 +4498,7 @@ func (x *GlobalServer) String() string {
 func (*GlobalServer) ProtoMessage() {}
 
 func (x *GlobalServer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[55]
+	mi := &file_nusa_v1_api_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4088,7 +4511,7 @@ func (x *GlobalServer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalServer.ProtoReflect.Descriptor instead.
 func (*GlobalServer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{55}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *GlobalServer) GetName() string {
@@ -4135,7 +4558,7 @@ type MatrixRequest struct {
 
 func (x *MatrixRequest) Reset() {
 	*x = MatrixRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4147,7 +4570,7 @@ func (x *MatrixRequest) String() string {
 func (*MatrixRequest) ProtoMessage() {}
 
 func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[56]
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4160,7 +4583,7 @@ func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixRequest.ProtoReflect.Descriptor instead.
 func (*MatrixRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{56}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *MatrixRequest) GetFrom() string {
@@ -4214,7 +4637,7 @@ type MatrixResponse struct {
 
 func (x *MatrixResponse) Reset() {
 	*x = MatrixResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4226,7 +4649,7 @@ func (x *MatrixResponse) String() string {
 func (*MatrixResponse) ProtoMessage() {}
 
 func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[57]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4239,7 +4662,7 @@ func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixResponse.ProtoReflect.Descriptor instead.
 func (*MatrixResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{57}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *MatrixResponse) GetRegions() []string {
@@ -4311,7 +4734,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4323,7 +4746,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[58]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4336,7 +4759,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{58}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PathRequest) GetFrom() string {
@@ -4397,7 +4820,7 @@ type PathWeights struct {
 
 func (x *PathWeights) Reset() {
 	*x = PathWeights{}
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4409,7 +4832,7 @@ func (x *PathWeights) String() string {
 func (*PathWeights) ProtoMessage() {}
 
 func (x *PathWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[59]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4422,7 +4845,7 @@ func (x *PathWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathWeights.ProtoReflect.Descriptor instead.
 func (*PathWeights) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{59}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PathWeights) GetCpu() *durationpb.Duration {
@@ -4452,7 +4875,7 @@ type PathResponse struct {
 
 func (x *PathResponse) Reset() {
 	*x = PathResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4464,7 +4887,7 @@ func (x *PathResponse) String() string {
 func (*PathResponse) ProtoMessage() {}
 
 func (x *PathResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[60]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4477,7 +4900,7 @@ func (x *PathResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathResponse.ProtoReflect.Descriptor instead.
 func (*PathResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{60}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *PathResponse) GetPaths() []*Path {
@@ -4533,7 +4956,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4545,7 +4968,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[61]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4558,7 +4981,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{61}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Path) GetRegions() []string {
@@ -4654,7 +5077,7 @@ type CheckTopologyRequest struct {
 
 func (x *CheckTopologyRequest) Reset() {
 	*x = CheckTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4666,7 +5089,7 @@ func (x *CheckTopologyRequest) String() string {
 func (*CheckTopologyRequest) ProtoMessage() {}
 
 func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[62]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4679,7 +5102,7 @@ func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyRequest.ProtoReflect.Descriptor instead.
 func (*CheckTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{62}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *CheckTopologyRequest) GetPercentile() int32 {
@@ -4723,7 +5146,7 @@ type CheckTopologyResponse struct {
 
 func (x *CheckTopologyResponse) Reset() {
 	*x = CheckTopologyResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4735,7 +5158,7 @@ func (x *CheckTopologyResponse) String() string {
 func (*CheckTopologyResponse) ProtoMessage() {}
 
 func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4748,7 +5171,7 @@ func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyResponse.ProtoReflect.Descriptor instead.
 func (*CheckTopologyResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *CheckTopologyResponse) GetFindings() []*TopologyFinding {
@@ -4820,7 +5243,7 @@ type TopologyFinding struct {
 
 func (x *TopologyFinding) Reset() {
 	*x = TopologyFinding{}
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4832,7 +5255,7 @@ func (x *TopologyFinding) String() string {
 func (*TopologyFinding) ProtoMessage() {}
 
 func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4845,7 +5268,7 @@ func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyFinding.ProtoReflect.Descriptor instead.
 func (*TopologyFinding) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *TopologyFinding) GetKind() string {
@@ -4932,7 +5355,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4944,7 +5367,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4957,7 +5380,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *HistoryRequest) GetKind() string {
@@ -5028,7 +5451,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5040,7 +5463,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5053,7 +5476,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *HistoryResponse) GetSeries() []*HistorySeries {
@@ -5093,7 +5516,7 @@ type HistorySeries struct {
 
 func (x *HistorySeries) Reset() {
 	*x = HistorySeries{}
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5105,7 +5528,7 @@ func (x *HistorySeries) String() string {
 func (*HistorySeries) ProtoMessage() {}
 
 func (x *HistorySeries) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5118,7 +5541,7 @@ func (x *HistorySeries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistorySeries.ProtoReflect.Descriptor instead.
 func (*HistorySeries) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *HistorySeries) GetKind() string {
@@ -5200,7 +5623,7 @@ type HistoryField struct {
 
 func (x *HistoryField) Reset() {
 	*x = HistoryField{}
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5212,7 +5635,7 @@ func (x *HistoryField) String() string {
 func (*HistoryField) ProtoMessage() {}
 
 func (x *HistoryField) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5225,7 +5648,7 @@ func (x *HistoryField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryField.ProtoReflect.Descriptor instead.
 func (*HistoryField) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *HistoryField) GetName() string {
@@ -5283,7 +5706,7 @@ type HistoryTrend struct {
 
 func (x *HistoryTrend) Reset() {
 	*x = HistoryTrend{}
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5295,7 +5718,7 @@ func (x *HistoryTrend) String() string {
 func (*HistoryTrend) ProtoMessage() {}
 
 func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5308,7 +5731,7 @@ func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryTrend.ProtoReflect.Descriptor instead.
 func (*HistoryTrend) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *HistoryTrend) GetField() string {
@@ -5378,7 +5801,7 @@ type OriginRecord struct {
 
 func (x *OriginRecord) Reset() {
 	*x = OriginRecord{}
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5390,7 +5813,7 @@ func (x *OriginRecord) String() string {
 func (*OriginRecord) ProtoMessage() {}
 
 func (x *OriginRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5403,7 +5826,7 @@ func (x *OriginRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginRecord.ProtoReflect.Descriptor instead.
 func (*OriginRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *OriginRecord) GetDomain() string {
@@ -5453,7 +5876,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5465,7 +5888,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5478,7 +5901,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Origin) GetRegion() string {
@@ -5532,7 +5955,7 @@ type OriginPolicy struct {
 
 func (x *OriginPolicy) Reset() {
 	*x = OriginPolicy{}
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5544,7 +5967,7 @@ func (x *OriginPolicy) String() string {
 func (*OriginPolicy) ProtoMessage() {}
 
 func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5557,7 +5980,7 @@ func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginPolicy.ProtoReflect.Descriptor instead.
 func (*OriginPolicy) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *OriginPolicy) GetPercentile() int32 {
@@ -5608,7 +6031,7 @@ type SetOriginsRequest struct {
 
 func (x *SetOriginsRequest) Reset() {
 	*x = SetOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5620,7 +6043,7 @@ func (x *SetOriginsRequest) String() string {
 func (*SetOriginsRequest) ProtoMessage() {}
 
 func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5633,7 +6056,7 @@ func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOriginsRequest.ProtoReflect.Descriptor instead.
 func (*SetOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SetOriginsRequest) GetRecord() *OriginRecord {
@@ -5659,7 +6082,7 @@ type ListOriginsRequest struct {
 
 func (x *ListOriginsRequest) Reset() {
 	*x = ListOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5671,7 +6094,7 @@ func (x *ListOriginsRequest) String() string {
 func (*ListOriginsRequest) ProtoMessage() {}
 
 func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5684,7 +6107,7 @@ func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsRequest.ProtoReflect.Descriptor instead.
 func (*ListOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{81}
 }
 
 // ListOriginsResponse has records by domain.
@@ -5699,7 +6122,7 @@ type ListOriginsResponse struct {
 
 func (x *ListOriginsResponse) Reset() {
 	*x = ListOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5711,7 +6134,7 @@ func (x *ListOriginsResponse) String() string {
 func (*ListOriginsResponse) ProtoMessage() {}
 
 func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5724,7 +6147,7 @@ func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsResponse.ProtoReflect.Descriptor instead.
 func (*ListOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ListOriginsResponse) GetRecords() []*OriginRecord {
@@ -5755,7 +6178,7 @@ type RemoveOriginsRequest struct {
 
 func (x *RemoveOriginsRequest) Reset() {
 	*x = RemoveOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5767,7 +6190,7 @@ func (x *RemoveOriginsRequest) String() string {
 func (*RemoveOriginsRequest) ProtoMessage() {}
 
 func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5780,7 +6203,7 @@ func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *RemoveOriginsRequest) GetDomain() string {
@@ -5806,7 +6229,7 @@ type RemoveOriginsResponse struct {
 
 func (x *RemoveOriginsResponse) Reset() {
 	*x = RemoveOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5818,7 +6241,7 @@ func (x *RemoveOriginsResponse) String() string {
 func (*RemoveOriginsResponse) ProtoMessage() {}
 
 func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5831,7 +6254,7 @@ func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
 }
 
 // ResolveOriginRequest asks for the origin of a client.
@@ -5851,7 +6274,7 @@ type ResolveOriginRequest struct {
 
 func (x *ResolveOriginRequest) Reset() {
 	*x = ResolveOriginRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5863,7 +6286,7 @@ func (x *ResolveOriginRequest) String() string {
 func (*ResolveOriginRequest) ProtoMessage() {}
 
 func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5876,7 +6299,7 @@ func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginRequest.ProtoReflect.Descriptor instead.
 func (*ResolveOriginRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ResolveOriginRequest) GetDomain() string {
@@ -5926,7 +6349,7 @@ type ResolveOriginResponse struct {
 
 func (x *ResolveOriginResponse) Reset() {
 	*x = ResolveOriginResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5938,7 +6361,7 @@ func (x *ResolveOriginResponse) String() string {
 func (*ResolveOriginResponse) ProtoMessage() {}
 
 func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5951,7 +6374,7 @@ func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginResponse.ProtoReflect.Descriptor instead.
 func (*ResolveOriginResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ResolveOriginResponse) GetRecord() string {
@@ -6010,7 +6433,7 @@ type OriginChoice struct {
 
 func (x *OriginChoice) Reset() {
 	*x = OriginChoice{}
-	mi := &file_nusa_v1_api_proto_msgTypes[80]
+	mi := &file_nusa_v1_api_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6022,7 +6445,7 @@ func (x *OriginChoice) String() string {
 func (*OriginChoice) ProtoMessage() {}
 
 func (x *OriginChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[80]
+	mi := &file_nusa_v1_api_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6035,7 +6458,7 @@ func (x *OriginChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginChoice.ProtoReflect.Descriptor instead.
 func (*OriginChoice) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *OriginChoice) GetRegion() string {
@@ -6117,7 +6540,7 @@ type NearestRequest struct {
 
 func (x *NearestRequest) Reset() {
 	*x = NearestRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[81]
+	mi := &file_nusa_v1_api_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6129,7 +6552,7 @@ func (x *NearestRequest) String() string {
 func (*NearestRequest) ProtoMessage() {}
 
 func (x *NearestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[81]
+	mi := &file_nusa_v1_api_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6142,7 +6565,7 @@ func (x *NearestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestRequest.ProtoReflect.Descriptor instead.
 func (*NearestRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{81}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *NearestRequest) GetRegion() string {
@@ -6186,7 +6609,7 @@ type NearestResponse struct {
 
 func (x *NearestResponse) Reset() {
 	*x = NearestResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[82]
+	mi := &file_nusa_v1_api_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6198,7 +6621,7 @@ func (x *NearestResponse) String() string {
 func (*NearestResponse) ProtoMessage() {}
 
 func (x *NearestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[82]
+	mi := &file_nusa_v1_api_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6211,7 +6634,7 @@ func (x *NearestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestResponse.ProtoReflect.Descriptor instead.
 func (*NearestResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{82}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *NearestResponse) GetRegions() []*NearRegion {
@@ -6249,7 +6672,7 @@ type NearRegion struct {
 
 func (x *NearRegion) Reset() {
 	*x = NearRegion{}
-	mi := &file_nusa_v1_api_proto_msgTypes[83]
+	mi := &file_nusa_v1_api_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6261,7 +6684,7 @@ func (x *NearRegion) String() string {
 func (*NearRegion) ProtoMessage() {}
 
 func (x *NearRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[83]
+	mi := &file_nusa_v1_api_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6274,7 +6697,7 @@ func (x *NearRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearRegion.ProtoReflect.Descriptor instead.
 func (*NearRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{83}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *NearRegion) GetRegion() string {
@@ -6324,7 +6747,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	mi := &file_nusa_v1_api_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6336,7 +6759,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	mi := &file_nusa_v1_api_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6349,7 +6772,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *WatchEventsRequest) GetToken() string {
@@ -6392,7 +6815,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nusa_v1_api_proto_msgTypes[85]
+	mi := &file_nusa_v1_api_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6404,7 +6827,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[85]
+	mi := &file_nusa_v1_api_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6417,7 +6840,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{85}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *Event) GetToken() string {
@@ -6462,6 +6885,98 @@ func (x *Event) GetMessage() string {
 	return ""
 }
 
+// RecoverRequest confirms a recovery.
+type RecoverRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Id of the federation: the caller typed it.
+	FederationId  string `protobuf:"bytes,1,opt,name=federation_id,json=federationId,proto3" json:"federation_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverRequest) Reset() {
+	*x = RecoverRequest{}
+	mi := &file_nusa_v1_api_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverRequest) ProtoMessage() {}
+
+func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverRequest.ProtoReflect.Descriptor instead.
+func (*RecoverRequest) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{93}
+}
+
+func (x *RecoverRequest) GetFederationId() string {
+	if x != nil {
+		return x.FederationId
+	}
+	return ""
+}
+
+// RecoverResponse says what changed.
+type RecoverResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// First revision after the recovery.
+	Revision      int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverResponse) Reset() {
+	*x = RecoverResponse{}
+	mi := &file_nusa_v1_api_proto_msgTypes[94]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverResponse) ProtoMessage() {}
+
+func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[94]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverResponse.ProtoReflect.Descriptor instead.
+func (*RecoverResponse) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{94}
+}
+
+func (x *RecoverResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // InfoRequest is empty.
 type InfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6471,7 +6986,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[86]
+	mi := &file_nusa_v1_api_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6483,7 +6998,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[86]
+	mi := &file_nusa_v1_api_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6496,7 +7011,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{86}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{95}
 }
 
 // InfoResponse describes a server.
@@ -6514,13 +7029,18 @@ type InfoResponse struct {
 	Leader bool `protobuf:"varint,5,opt,name=leader,proto3" json:"leader,omitempty"`
 	// gRPC address of that server; empty when unknown.
 	LeaderAddress string `protobuf:"bytes,6,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"`
+	// Id of the federation; empty at a region that never joined one.
+	FederationId string `protobuf:"bytes,7,opt,name=federation_id,json=federationId,proto3" json:"federation_id,omitempty"`
+	// What an operator has to act on, one line each: a store that was restored from an
+	// old copy, a paused failover. At most 8.
+	Alarms        []string `protobuf:"bytes,8,rep,name=alarms,proto3" json:"alarms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[87]
+	mi := &file_nusa_v1_api_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6532,7 +7052,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[87]
+	mi := &file_nusa_v1_api_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6545,7 +7065,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{87}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *InfoResponse) GetRole() string {
@@ -6590,6 +7110,20 @@ func (x *InfoResponse) GetLeaderAddress() string {
 	return ""
 }
 
+func (x *InfoResponse) GetFederationId() string {
+	if x != nil {
+		return x.FederationId
+	}
+	return ""
+}
+
+func (x *InfoResponse) GetAlarms() []string {
+	if x != nil {
+		return x.Alarms
+	}
+	return nil
+}
+
 // Start is the command to run.
 type ExecRequest_Start struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -6609,7 +7143,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_nusa_v1_api_proto_msgTypes[90]
+	mi := &file_nusa_v1_api_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6621,7 +7155,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[90]
+	mi := &file_nusa_v1_api_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6897,7 +7431,33 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x03cpu\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03cpu\x12!\n" +
 	"\fmemory_bytes\x18\x04 \x01(\x03R\vmemoryBytes\x12*\n" +
 	"\x11memory_peak_bytes\x18\x05 \x01(\x03R\x0fmemoryPeakBytes\x12\x1c\n" +
-	"\tprocesses\x18\x06 \x01(\x05R\tprocesses\"\x8a\x01\n" +
+	"\tprocesses\x18\x06 \x01(\x05R\tprocesses\">\n" +
+	"\x12DrainRegionRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05drain\x18\x02 \x01(\bR\x05drain\"c\n" +
+	"\x11LoseRegionRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aconfirm\x18\x02 \x01(\tR\aconfirm\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\";\n" +
+	"\x0fFailbackRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05apply\x18\x02 \x01(\bR\x05apply\"S\n" +
+	"\x10FailbackResponse\x12+\n" +
+	"\x05moves\x18\x01 \x03(\v2\x15.nusa.v1.FailbackMoveR\x05moves\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\x05R\x04more\"\xc2\x01\n" +
+	"\fFailbackMove\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\tR\x05group\x12\x12\n" +
+	"\x04from\x18\x04 \x01(\x05R\x04from\x12\x0e\n" +
+	"\x02to\x18\x05 \x01(\x05R\x02to\x12\x14\n" +
+	"\x05owner\x18\x06 \x01(\tR\x05owner\x12\x18\n" +
+	"\areturns\x18\a \x01(\bR\areturns\x12\x18\n" +
+	"\amessage\x18\b \x01(\tR\amessage\":\n" +
+	"\x13RebindRegionRequest\x12#\n" +
+	"\rfederation_id\x18\x01 \x01(\tR\ffederationId\"\x16\n" +
+	"\x14RebindRegionResponse\"\x8a\x01\n" +
 	"\x14VerifyRegionResponse\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12.\n" +
@@ -7169,15 +7729,21 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
 	"\x04type\x18\x04 \x01(\tR\x04type\x12\x18\n" +
 	"\asubject\x18\x05 \x01(\tR\asubject\x12\x18\n" +
-	"\amessage\x18\x06 \x01(\tR\amessage\"\r\n" +
-	"\vInfoRequest\"\xa7\x01\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\"5\n" +
+	"\x0eRecoverRequest\x12#\n" +
+	"\rfederation_id\x18\x01 \x01(\tR\ffederationId\"-\n" +
+	"\x0fRecoverResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\r\n" +
+	"\vInfoRequest\"\xe4\x01\n" +
 	"\fInfoResponse\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
 	"\x06region\x18\x03 \x01(\tR\x06region\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x12\x16\n" +
 	"\x06leader\x18\x05 \x01(\bR\x06leader\x12%\n" +
-	"\x0eleader_address\x18\x06 \x01(\tR\rleaderAddress*h\n" +
+	"\x0eleader_address\x18\x06 \x01(\tR\rleaderAddress\x12#\n" +
+	"\rfederation_id\x18\a \x01(\tR\ffederationId\x12\x16\n" +
+	"\x06alarms\x18\b \x03(\tR\x06alarms*h\n" +
 	"\tEdgeState\x12\x16\n" +
 	"\x12EDGE_STATE_UNKNOWN\x10\x00\x12\x11\n" +
 	"\rEDGE_STATE_OK\x10\x01\x12\x14\n" +
@@ -7206,7 +7772,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x04Stop\x12\x1d.nusa.v1.GetAllocationRequest\x1a\x13.nusa.v1.Allocation\x121\n" +
 	"\x04Logs\x12\x14.nusa.v1.LogsRequest\x1a\x11.nusa.v1.LogChunk0\x01\x127\n" +
 	"\x04Exec\x12\x14.nusa.v1.ExecRequest\x1a\x15.nusa.v1.ExecResponse(\x010\x01\x12B\n" +
-	"\x05Stats\x12\x1f.nusa.v1.AllocationStatsRequest\x1a\x18.nusa.v1.AllocationStats2\xb2\x03\n" +
+	"\x05Stats\x12\x1f.nusa.v1.AllocationStatsRequest\x1a\x18.nusa.v1.AllocationStats2\xa6\x05\n" +
 	"\aRegions\x127\n" +
 	"\x06Define\x12\x1c.nusa.v1.DefineRegionRequest\x1a\x0f.nusa.v1.Region\x12A\n" +
 	"\x04List\x12\x1b.nusa.v1.ListRegionsRequest\x1a\x1c.nusa.v1.ListRegionsResponse\x121\n" +
@@ -7214,7 +7780,11 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x06Cordon\x12\x1c.nusa.v1.CordonRegionRequest\x1a\x0f.nusa.v1.Region\x12B\n" +
 	"\x06Remove\x12\x19.nusa.v1.GetRegionRequest\x1a\x1d.nusa.v1.RemoveRegionResponse\x127\n" +
 	"\x05Watch\x12\x1b.nusa.v1.ListRegionsRequest\x1a\x0f.nusa.v1.Region0\x01\x12B\n" +
-	"\x06Verify\x12\x19.nusa.v1.GetRegionRequest\x1a\x1d.nusa.v1.VerifyRegionResponse2\xa0\x02\n" +
+	"\x06Verify\x12\x19.nusa.v1.GetRegionRequest\x1a\x1d.nusa.v1.VerifyRegionResponse\x125\n" +
+	"\x05Drain\x12\x1b.nusa.v1.DrainRegionRequest\x1a\x0f.nusa.v1.Region\x123\n" +
+	"\x04Lose\x12\x1a.nusa.v1.LoseRegionRequest\x1a\x0f.nusa.v1.Region\x12?\n" +
+	"\bFailback\x12\x18.nusa.v1.FailbackRequest\x1a\x19.nusa.v1.FailbackResponse\x12E\n" +
+	"\x06Rebind\x12\x1c.nusa.v1.RebindRegionRequest\x1a\x1d.nusa.v1.RebindRegionResponse2\xa0\x02\n" +
 	"\x05Nodes\x12=\n" +
 	"\x04List\x12\x19.nusa.v1.ListNodesRequest\x1a\x1a.nusa.v1.ListNodesResponse\x12-\n" +
 	"\x03Get\x12\x17.nusa.v1.GetNodeRequest\x1a\r.nusa.v1.Node\x121\n" +
@@ -7235,9 +7805,10 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x06Remove\x12\x1d.nusa.v1.RemoveOriginsRequest\x1a\x1e.nusa.v1.RemoveOriginsResponse\x12H\n" +
 	"\aResolve\x12\x1d.nusa.v1.ResolveOriginRequest\x1a\x1e.nusa.v1.ResolveOriginResponse2@\n" +
 	"\x06Events\x126\n" +
-	"\x05Watch\x12\x1b.nusa.v1.WatchEventsRequest\x1a\x0e.nusa.v1.Event0\x012=\n" +
+	"\x05Watch\x12\x1b.nusa.v1.WatchEventsRequest\x1a\x0e.nusa.v1.Event0\x012{\n" +
 	"\x06System\x123\n" +
-	"\x04Info\x12\x14.nusa.v1.InfoRequest\x1a\x15.nusa.v1.InfoResponseB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
+	"\x04Info\x12\x14.nusa.v1.InfoRequest\x1a\x15.nusa.v1.InfoResponse\x12<\n" +
+	"\aRecover\x12\x17.nusa.v1.RecoverRequest\x1a\x18.nusa.v1.RecoverResponseB5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
 
 var (
 	file_nusa_v1_api_proto_rawDescOnce sync.Once
@@ -7252,7 +7823,7 @@ func file_nusa_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 94)
+var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 103)
 var file_nusa_v1_api_proto_goTypes = []any{
 	(EdgeState)(0),                  // 0: nusa.v1.EdgeState
 	(RTTSource)(0),                  // 1: nusa.v1.RTTSource
@@ -7293,292 +7864,312 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*AllocationStatsRequest)(nil),  // 36: nusa.v1.AllocationStatsRequest
 	(*AllocationStats)(nil),         // 37: nusa.v1.AllocationStats
 	(*TaskStats)(nil),               // 38: nusa.v1.TaskStats
-	(*VerifyRegionResponse)(nil),    // 39: nusa.v1.VerifyRegionResponse
-	(*ServerState)(nil),             // 40: nusa.v1.ServerState
-	(*DefineRegionRequest)(nil),     // 41: nusa.v1.DefineRegionRequest
-	(*ListRegionsRequest)(nil),      // 42: nusa.v1.ListRegionsRequest
-	(*ListRegionsResponse)(nil),     // 43: nusa.v1.ListRegionsResponse
-	(*GetRegionRequest)(nil),        // 44: nusa.v1.GetRegionRequest
-	(*CordonRegionRequest)(nil),     // 45: nusa.v1.CordonRegionRequest
-	(*RemoveRegionResponse)(nil),    // 46: nusa.v1.RemoveRegionResponse
-	(*ListNodesRequest)(nil),        // 47: nusa.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),       // 48: nusa.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),          // 49: nusa.v1.GetNodeRequest
-	(*DrainNodeRequest)(nil),        // 50: nusa.v1.DrainNodeRequest
-	(*CordonNodeRequest)(nil),       // 51: nusa.v1.CordonNodeRequest
-	(*RemoveNodeRequest)(nil),       // 52: nusa.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),      // 53: nusa.v1.RemoveNodeResponse
-	(*Edge)(nil),                    // 54: nusa.v1.Edge
-	(*GetTopologyRequest)(nil),      // 55: nusa.v1.GetTopologyRequest
-	(*TopologyTree)(nil),            // 56: nusa.v1.TopologyTree
-	(*GlobalServer)(nil),            // 57: nusa.v1.GlobalServer
-	(*MatrixRequest)(nil),           // 58: nusa.v1.MatrixRequest
-	(*MatrixResponse)(nil),          // 59: nusa.v1.MatrixResponse
-	(*PathRequest)(nil),             // 60: nusa.v1.PathRequest
-	(*PathWeights)(nil),             // 61: nusa.v1.PathWeights
-	(*PathResponse)(nil),            // 62: nusa.v1.PathResponse
-	(*Path)(nil),                    // 63: nusa.v1.Path
-	(*CheckTopologyRequest)(nil),    // 64: nusa.v1.CheckTopologyRequest
-	(*CheckTopologyResponse)(nil),   // 65: nusa.v1.CheckTopologyResponse
-	(*TopologyFinding)(nil),         // 66: nusa.v1.TopologyFinding
-	(*HistoryRequest)(nil),          // 67: nusa.v1.HistoryRequest
-	(*HistoryResponse)(nil),         // 68: nusa.v1.HistoryResponse
-	(*HistorySeries)(nil),           // 69: nusa.v1.HistorySeries
-	(*HistoryField)(nil),            // 70: nusa.v1.HistoryField
-	(*HistoryTrend)(nil),            // 71: nusa.v1.HistoryTrend
-	(*OriginRecord)(nil),            // 72: nusa.v1.OriginRecord
-	(*Origin)(nil),                  // 73: nusa.v1.Origin
-	(*OriginPolicy)(nil),            // 74: nusa.v1.OriginPolicy
-	(*SetOriginsRequest)(nil),       // 75: nusa.v1.SetOriginsRequest
-	(*ListOriginsRequest)(nil),      // 76: nusa.v1.ListOriginsRequest
-	(*ListOriginsResponse)(nil),     // 77: nusa.v1.ListOriginsResponse
-	(*RemoveOriginsRequest)(nil),    // 78: nusa.v1.RemoveOriginsRequest
-	(*RemoveOriginsResponse)(nil),   // 79: nusa.v1.RemoveOriginsResponse
-	(*ResolveOriginRequest)(nil),    // 80: nusa.v1.ResolveOriginRequest
-	(*ResolveOriginResponse)(nil),   // 81: nusa.v1.ResolveOriginResponse
-	(*OriginChoice)(nil),            // 82: nusa.v1.OriginChoice
-	(*NearestRequest)(nil),          // 83: nusa.v1.NearestRequest
-	(*NearestResponse)(nil),         // 84: nusa.v1.NearestResponse
-	(*NearRegion)(nil),              // 85: nusa.v1.NearRegion
-	(*WatchEventsRequest)(nil),      // 86: nusa.v1.WatchEventsRequest
-	(*Event)(nil),                   // 87: nusa.v1.Event
-	(*InfoRequest)(nil),             // 88: nusa.v1.InfoRequest
-	(*InfoResponse)(nil),            // 89: nusa.v1.InfoResponse
-	nil,                             // 90: nusa.v1.PlanResponse.UnplacedEntry
-	nil,                             // 91: nusa.v1.ListJobsRequest.LabelsEntry
-	(*ExecRequest_Start)(nil),       // 92: nusa.v1.ExecRequest.Start
-	nil,                             // 93: nusa.v1.AllocationStats.TasksEntry
-	nil,                             // 94: nusa.v1.ListRegionsRequest.LabelsEntry
-	nil,                             // 95: nusa.v1.CheckTopologyResponse.TotalsEntry
-	(*durationpb.Duration)(nil),     // 96: google.protobuf.Duration
-	(*InstanceCounts)(nil),          // 97: nusa.v1.InstanceCounts
-	(*JobSpec)(nil),                 // 98: nusa.v1.JobSpec
-	(*Problem)(nil),                 // 99: nusa.v1.Problem
-	(*Slot)(nil),                    // 100: nusa.v1.Slot
-	(*Job)(nil),                     // 101: nusa.v1.Job
-	(*CountedReason)(nil),           // 102: nusa.v1.CountedReason
-	(Reason)(0),                     // 103: nusa.v1.Reason
-	(*Allocation)(nil),              // 104: nusa.v1.Allocation
-	(*RegionDefinition)(nil),        // 105: nusa.v1.RegionDefinition
-	(*Region)(nil),                  // 106: nusa.v1.Region
-	(*Node)(nil),                    // 107: nusa.v1.Node
-	(*timestamppb.Timestamp)(nil),   // 108: google.protobuf.Timestamp
-	(*Location)(nil),                // 109: nusa.v1.Location
+	(*DrainRegionRequest)(nil),      // 39: nusa.v1.DrainRegionRequest
+	(*LoseRegionRequest)(nil),       // 40: nusa.v1.LoseRegionRequest
+	(*FailbackRequest)(nil),         // 41: nusa.v1.FailbackRequest
+	(*FailbackResponse)(nil),        // 42: nusa.v1.FailbackResponse
+	(*FailbackMove)(nil),            // 43: nusa.v1.FailbackMove
+	(*RebindRegionRequest)(nil),     // 44: nusa.v1.RebindRegionRequest
+	(*RebindRegionResponse)(nil),    // 45: nusa.v1.RebindRegionResponse
+	(*VerifyRegionResponse)(nil),    // 46: nusa.v1.VerifyRegionResponse
+	(*ServerState)(nil),             // 47: nusa.v1.ServerState
+	(*DefineRegionRequest)(nil),     // 48: nusa.v1.DefineRegionRequest
+	(*ListRegionsRequest)(nil),      // 49: nusa.v1.ListRegionsRequest
+	(*ListRegionsResponse)(nil),     // 50: nusa.v1.ListRegionsResponse
+	(*GetRegionRequest)(nil),        // 51: nusa.v1.GetRegionRequest
+	(*CordonRegionRequest)(nil),     // 52: nusa.v1.CordonRegionRequest
+	(*RemoveRegionResponse)(nil),    // 53: nusa.v1.RemoveRegionResponse
+	(*ListNodesRequest)(nil),        // 54: nusa.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),       // 55: nusa.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),          // 56: nusa.v1.GetNodeRequest
+	(*DrainNodeRequest)(nil),        // 57: nusa.v1.DrainNodeRequest
+	(*CordonNodeRequest)(nil),       // 58: nusa.v1.CordonNodeRequest
+	(*RemoveNodeRequest)(nil),       // 59: nusa.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),      // 60: nusa.v1.RemoveNodeResponse
+	(*Edge)(nil),                    // 61: nusa.v1.Edge
+	(*GetTopologyRequest)(nil),      // 62: nusa.v1.GetTopologyRequest
+	(*TopologyTree)(nil),            // 63: nusa.v1.TopologyTree
+	(*GlobalServer)(nil),            // 64: nusa.v1.GlobalServer
+	(*MatrixRequest)(nil),           // 65: nusa.v1.MatrixRequest
+	(*MatrixResponse)(nil),          // 66: nusa.v1.MatrixResponse
+	(*PathRequest)(nil),             // 67: nusa.v1.PathRequest
+	(*PathWeights)(nil),             // 68: nusa.v1.PathWeights
+	(*PathResponse)(nil),            // 69: nusa.v1.PathResponse
+	(*Path)(nil),                    // 70: nusa.v1.Path
+	(*CheckTopologyRequest)(nil),    // 71: nusa.v1.CheckTopologyRequest
+	(*CheckTopologyResponse)(nil),   // 72: nusa.v1.CheckTopologyResponse
+	(*TopologyFinding)(nil),         // 73: nusa.v1.TopologyFinding
+	(*HistoryRequest)(nil),          // 74: nusa.v1.HistoryRequest
+	(*HistoryResponse)(nil),         // 75: nusa.v1.HistoryResponse
+	(*HistorySeries)(nil),           // 76: nusa.v1.HistorySeries
+	(*HistoryField)(nil),            // 77: nusa.v1.HistoryField
+	(*HistoryTrend)(nil),            // 78: nusa.v1.HistoryTrend
+	(*OriginRecord)(nil),            // 79: nusa.v1.OriginRecord
+	(*Origin)(nil),                  // 80: nusa.v1.Origin
+	(*OriginPolicy)(nil),            // 81: nusa.v1.OriginPolicy
+	(*SetOriginsRequest)(nil),       // 82: nusa.v1.SetOriginsRequest
+	(*ListOriginsRequest)(nil),      // 83: nusa.v1.ListOriginsRequest
+	(*ListOriginsResponse)(nil),     // 84: nusa.v1.ListOriginsResponse
+	(*RemoveOriginsRequest)(nil),    // 85: nusa.v1.RemoveOriginsRequest
+	(*RemoveOriginsResponse)(nil),   // 86: nusa.v1.RemoveOriginsResponse
+	(*ResolveOriginRequest)(nil),    // 87: nusa.v1.ResolveOriginRequest
+	(*ResolveOriginResponse)(nil),   // 88: nusa.v1.ResolveOriginResponse
+	(*OriginChoice)(nil),            // 89: nusa.v1.OriginChoice
+	(*NearestRequest)(nil),          // 90: nusa.v1.NearestRequest
+	(*NearestResponse)(nil),         // 91: nusa.v1.NearestResponse
+	(*NearRegion)(nil),              // 92: nusa.v1.NearRegion
+	(*WatchEventsRequest)(nil),      // 93: nusa.v1.WatchEventsRequest
+	(*Event)(nil),                   // 94: nusa.v1.Event
+	(*RecoverRequest)(nil),          // 95: nusa.v1.RecoverRequest
+	(*RecoverResponse)(nil),         // 96: nusa.v1.RecoverResponse
+	(*InfoRequest)(nil),             // 97: nusa.v1.InfoRequest
+	(*InfoResponse)(nil),            // 98: nusa.v1.InfoResponse
+	nil,                             // 99: nusa.v1.PlanResponse.UnplacedEntry
+	nil,                             // 100: nusa.v1.ListJobsRequest.LabelsEntry
+	(*ExecRequest_Start)(nil),       // 101: nusa.v1.ExecRequest.Start
+	nil,                             // 102: nusa.v1.AllocationStats.TasksEntry
+	nil,                             // 103: nusa.v1.ListRegionsRequest.LabelsEntry
+	nil,                             // 104: nusa.v1.CheckTopologyResponse.TotalsEntry
+	(*durationpb.Duration)(nil),     // 105: google.protobuf.Duration
+	(*InstanceCounts)(nil),          // 106: nusa.v1.InstanceCounts
+	(*JobSpec)(nil),                 // 107: nusa.v1.JobSpec
+	(*Problem)(nil),                 // 108: nusa.v1.Problem
+	(*Slot)(nil),                    // 109: nusa.v1.Slot
+	(*Job)(nil),                     // 110: nusa.v1.Job
+	(*CountedReason)(nil),           // 111: nusa.v1.CountedReason
+	(Reason)(0),                     // 112: nusa.v1.Reason
+	(*Allocation)(nil),              // 113: nusa.v1.Allocation
+	(*RegionDefinition)(nil),        // 114: nusa.v1.RegionDefinition
+	(*Region)(nil),                  // 115: nusa.v1.Region
+	(*Node)(nil),                    // 116: nusa.v1.Node
+	(*timestamppb.Timestamp)(nil),   // 117: google.protobuf.Timestamp
+	(*Location)(nil),                // 118: nusa.v1.Location
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
-	96,  // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
+	105, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
 	4,   // 1: nusa.v1.WatchGroupsResponse.groups:type_name -> nusa.v1.GroupCounts
 	8,   // 2: nusa.v1.GroupCounts.job:type_name -> nusa.v1.JobRef
-	97,  // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
-	98,  // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
+	106, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
+	107, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
 	6,   // 5: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
-	99,  // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
-	98,  // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
+	108, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
+	107, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
 	11,  // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
-	100, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
-	90,  // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
+	109, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
+	99,  // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
 	19,  // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
 	8,   // 12: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
-	91,  // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
-	101, // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
+	100, // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
+	110, // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
 	15,  // 15: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
 	8,   // 16: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
 	8,   // 17: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	98,  // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
+	107, // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
 	20,  // 19: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	96,  // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	105, // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
 	23,  // 21: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
 	24,  // 22: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	102, // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
+	111, // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
 	22,  // 24: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
 	21,  // 25: nusa.v1.GroupExplanation.near:type_name -> nusa.v1.NearFare
-	96,  // 26: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
-	96,  // 27: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
+	105, // 26: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
+	105, // 27: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
 	1,   // 28: nusa.v1.NearFare.source:type_name -> nusa.v1.RTTSource
 	0,   // 29: nusa.v1.NearFare.state:type_name -> nusa.v1.EdgeState
-	96,  // 30: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
-	96,  // 31: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
-	96,  // 32: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
-	96,  // 33: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
-	96,  // 34: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
-	103, // 35: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	105, // 30: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
+	105, // 31: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
+	105, // 32: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
+	105, // 33: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
+	105, // 34: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
+	112, // 35: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
 	25,  // 36: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	26,  // 37: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	103, // 38: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	112, // 38: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
 	25,  // 39: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	26,  // 40: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	96,  // 41: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	105, // 41: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
 	8,   // 42: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	104, // 43: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	113, // 43: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
 	15,  // 44: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	92,  // 45: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	101, // 45: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
 	34,  // 46: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
-	93,  // 47: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
-	96,  // 48: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
-	96,  // 49: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
-	40,  // 50: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
-	105, // 51: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	94,  // 52: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	106, // 53: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	107, // 54: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
-	15,  // 55: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	107, // 56: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
-	0,   // 57: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,   // 58: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	96,  // 59: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	96,  // 60: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	96,  // 61: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	96,  // 62: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	96,  // 63: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	96,  // 64: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	57,  // 65: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	106, // 66: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	107, // 67: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	15,  // 68: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	96,  // 69: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
-	54,  // 70: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	96,  // 71: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
-	61,  // 72: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	96,  // 73: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	96,  // 74: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
-	63,  // 75: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	96,  // 76: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
-	96,  // 77: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,   // 78: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	96,  // 79: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
-	0,   // 80: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	96,  // 81: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	96,  // 82: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	96,  // 83: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	96,  // 84: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
-	66,  // 85: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	95,  // 86: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	96,  // 87: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
-	96,  // 88: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	96,  // 89: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	108, // 90: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	108, // 91: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	96,  // 92: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	69,  // 93: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
-	15,  // 94: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	108, // 95: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	96,  // 96: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	96,  // 97: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	70,  // 98: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	71,  // 99: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	108, // 100: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	108, // 101: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	108, // 102: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	73,  // 103: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	74,  // 104: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	96,  // 105: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	72,  // 106: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	72,  // 107: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	96,  // 108: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	109, // 109: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	82,  // 110: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	82,  // 111: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	96,  // 112: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	63,  // 113: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	85,  // 114: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	96,  // 115: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	96,  // 116: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	109, // 117: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	85,  // 118: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	96,  // 119: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
-	96,  // 120: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,   // 121: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,   // 122: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	108, // 123: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	34,  // 124: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	38,  // 125: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 126: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 127: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 128: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12,  // 129: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13,  // 130: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16,  // 131: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18,  // 132: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	27,  // 133: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12,  // 134: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 135: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	28,  // 136: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	30,  // 137: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	30,  // 138: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	31,  // 139: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	33,  // 140: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	36,  // 141: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	41,  // 142: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	42,  // 143: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	44,  // 144: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	45,  // 145: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	44,  // 146: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	42,  // 147: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	44,  // 148: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	47,  // 149: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	49,  // 150: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	50,  // 151: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	51,  // 152: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	52,  // 153: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	55,  // 154: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	58,  // 155: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	60,  // 156: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	83,  // 157: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	58,  // 158: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	64,  // 159: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	67,  // 160: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	75,  // 161: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	76,  // 162: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	78,  // 163: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	80,  // 164: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	86,  // 165: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	88,  // 166: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	6,   // 167: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 168: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 169: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	101, // 170: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14,  // 171: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17,  // 172: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19,  // 173: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 174: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	101, // 175: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 176: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	29,  // 177: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	104, // 178: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	104, // 179: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	32,  // 180: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	35,  // 181: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	37,  // 182: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	106, // 183: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	43,  // 184: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	106, // 185: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	106, // 186: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	46,  // 187: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	106, // 188: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	39,  // 189: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	48,  // 190: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	107, // 191: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	107, // 192: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	107, // 193: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	53,  // 194: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	56,  // 195: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	59,  // 196: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	62,  // 197: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	84,  // 198: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	59,  // 199: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	65,  // 200: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	68,  // 201: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	72,  // 202: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	77,  // 203: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	79,  // 204: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	81,  // 205: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	87,  // 206: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	89,  // 207: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	167, // [167:208] is the sub-list for method output_type
-	126, // [126:167] is the sub-list for method input_type
-	126, // [126:126] is the sub-list for extension type_name
-	126, // [126:126] is the sub-list for extension extendee
-	0,   // [0:126] is the sub-list for field type_name
+	102, // 47: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
+	105, // 48: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
+	105, // 49: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
+	43,  // 50: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
+	47,  // 51: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
+	114, // 52: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	103, // 53: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	115, // 54: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	116, // 55: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	15,  // 56: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
+	116, // 57: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	0,   // 58: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,   // 59: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	105, // 60: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	105, // 61: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	105, // 62: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	105, // 63: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	105, // 64: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	105, // 65: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	64,  // 66: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	115, // 67: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	116, // 68: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	15,  // 69: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	105, // 70: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
+	61,  // 71: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	105, // 72: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
+	68,  // 73: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	105, // 74: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	105, // 75: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	70,  // 76: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	105, // 77: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
+	105, // 78: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,   // 79: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	105, // 80: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	0,   // 81: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
+	105, // 82: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	105, // 83: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	105, // 84: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	105, // 85: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	73,  // 86: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	104, // 87: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	105, // 88: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
+	105, // 89: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	105, // 90: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	117, // 91: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	117, // 92: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	105, // 93: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	76,  // 94: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	15,  // 95: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
+	117, // 96: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	105, // 97: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	105, // 98: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	77,  // 99: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	78,  // 100: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	117, // 101: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	117, // 102: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	117, // 103: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	80,  // 104: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	81,  // 105: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	105, // 106: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	79,  // 107: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	79,  // 108: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	105, // 109: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	118, // 110: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	89,  // 111: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	89,  // 112: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	105, // 113: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	70,  // 114: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	92,  // 115: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	105, // 116: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	105, // 117: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	118, // 118: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	92,  // 119: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	105, // 120: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
+	105, // 121: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 122: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 123: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	117, // 124: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	34,  // 125: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	38,  // 126: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 127: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 128: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 129: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12,  // 130: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13,  // 131: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16,  // 132: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18,  // 133: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	27,  // 134: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12,  // 135: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 136: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	28,  // 137: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	30,  // 138: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	30,  // 139: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	31,  // 140: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	33,  // 141: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	36,  // 142: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	48,  // 143: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	49,  // 144: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	51,  // 145: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	52,  // 146: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	51,  // 147: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	49,  // 148: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	51,  // 149: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	39,  // 150: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
+	40,  // 151: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
+	41,  // 152: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
+	44,  // 153: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
+	54,  // 154: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	56,  // 155: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	57,  // 156: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	58,  // 157: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	59,  // 158: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	62,  // 159: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	65,  // 160: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	67,  // 161: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	90,  // 162: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	65,  // 163: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	71,  // 164: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	74,  // 165: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	82,  // 166: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	83,  // 167: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	85,  // 168: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	87,  // 169: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	93,  // 170: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	97,  // 171: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	95,  // 172: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
+	6,   // 173: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 174: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 175: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	110, // 176: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14,  // 177: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17,  // 178: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19,  // 179: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 180: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	110, // 181: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 182: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	29,  // 183: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	113, // 184: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	113, // 185: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	32,  // 186: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	35,  // 187: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	37,  // 188: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	115, // 189: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	50,  // 190: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	115, // 191: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	115, // 192: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	53,  // 193: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	115, // 194: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	46,  // 195: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	115, // 196: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
+	115, // 197: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
+	42,  // 198: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
+	45,  // 199: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
+	55,  // 200: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	116, // 201: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	116, // 202: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	116, // 203: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	60,  // 204: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	63,  // 205: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	66,  // 206: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	69,  // 207: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	91,  // 208: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	66,  // 209: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	72,  // 210: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	75,  // 211: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	79,  // 212: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	84,  // 213: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	86,  // 214: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	88,  // 215: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	94,  // 216: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	98,  // 217: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	96,  // 218: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
+	173, // [173:219] is the sub-list for method output_type
+	127, // [127:173] is the sub-list for method input_type
+	127, // [127:127] is the sub-list for extension type_name
+	127, // [127:127] is the sub-list for extension extendee
+	0,   // [0:127] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
@@ -7594,7 +8185,7 @@ func file_nusa_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_api_proto_rawDesc), len(file_nusa_v1_api_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   94,
+			NumMessages:   103,
 			NumExtensions: 0,
 			NumServices:   8,
 		},

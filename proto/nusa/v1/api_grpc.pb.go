@@ -854,13 +854,17 @@ var Allocations_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Regions_Define_FullMethodName = "/nusa.v1.Regions/Define"
-	Regions_List_FullMethodName   = "/nusa.v1.Regions/List"
-	Regions_Get_FullMethodName    = "/nusa.v1.Regions/Get"
-	Regions_Cordon_FullMethodName = "/nusa.v1.Regions/Cordon"
-	Regions_Remove_FullMethodName = "/nusa.v1.Regions/Remove"
-	Regions_Watch_FullMethodName  = "/nusa.v1.Regions/Watch"
-	Regions_Verify_FullMethodName = "/nusa.v1.Regions/Verify"
+	Regions_Define_FullMethodName   = "/nusa.v1.Regions/Define"
+	Regions_List_FullMethodName     = "/nusa.v1.Regions/List"
+	Regions_Get_FullMethodName      = "/nusa.v1.Regions/Get"
+	Regions_Cordon_FullMethodName   = "/nusa.v1.Regions/Cordon"
+	Regions_Remove_FullMethodName   = "/nusa.v1.Regions/Remove"
+	Regions_Watch_FullMethodName    = "/nusa.v1.Regions/Watch"
+	Regions_Verify_FullMethodName   = "/nusa.v1.Regions/Verify"
+	Regions_Drain_FullMethodName    = "/nusa.v1.Regions/Drain"
+	Regions_Lose_FullMethodName     = "/nusa.v1.Regions/Lose"
+	Regions_Failback_FullMethodName = "/nusa.v1.Regions/Failback"
+	Regions_Rebind_FullMethodName   = "/nusa.v1.Regions/Rebind"
 )
 
 // RegionsClient is the client API for Regions service.
@@ -886,6 +890,19 @@ type RegionsClient interface {
 	// runs in the region. ABORTED: the region was too busy to read all servers at
 	// one index.
 	Verify(ctx context.Context, in *GetRegionRequest, opts ...grpc.CallOption) (*VerifyRegionResponse, error)
+	// Drain moves everything away from a region, at most update.max_parallel
+	// instances of a group at a time, or ends a drain. NOT_FOUND: no such region.
+	Drain(ctx context.Context, in *DrainRegionRequest, opts ...grpc.CallOption) (*Region, error)
+	// Lose states that nothing runs in a region any more. All its slots may move at
+	// once, also singletons and those with replace: false, and another cluster may
+	// take the name. FAILED_PRECONDITION: the region is connected.
+	Lose(ctx context.Context, in *LoseRegionRequest, opts ...grpc.CallOption) (*Region, error)
+	// Failback plans, or carries out, the return of the slots that verdicts moved away
+	// from a region. FAILED_PRECONDITION: the region is not connected.
+	Failback(ctx context.Context, in *FailbackRequest, opts ...grpc.CallOption) (*FailbackResponse, error)
+	// Rebind allows the called region to join another federation. Only a region's own
+	// API serves it. FAILED_PRECONDITION: the region is connected.
+	Rebind(ctx context.Context, in *RebindRegionRequest, opts ...grpc.CallOption) (*RebindRegionResponse, error)
 }
 
 type regionsClient struct {
@@ -975,6 +992,46 @@ func (c *regionsClient) Verify(ctx context.Context, in *GetRegionRequest, opts .
 	return out, nil
 }
 
+func (c *regionsClient) Drain(ctx context.Context, in *DrainRegionRequest, opts ...grpc.CallOption) (*Region, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Region)
+	err := c.cc.Invoke(ctx, Regions_Drain_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *regionsClient) Lose(ctx context.Context, in *LoseRegionRequest, opts ...grpc.CallOption) (*Region, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Region)
+	err := c.cc.Invoke(ctx, Regions_Lose_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *regionsClient) Failback(ctx context.Context, in *FailbackRequest, opts ...grpc.CallOption) (*FailbackResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FailbackResponse)
+	err := c.cc.Invoke(ctx, Regions_Failback_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *regionsClient) Rebind(ctx context.Context, in *RebindRegionRequest, opts ...grpc.CallOption) (*RebindRegionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RebindRegionResponse)
+	err := c.cc.Invoke(ctx, Regions_Rebind_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RegionsServer is the server API for Regions service.
 // All implementations must embed UnimplementedRegionsServer
 // for forward compatibility.
@@ -998,6 +1055,19 @@ type RegionsServer interface {
 	// runs in the region. ABORTED: the region was too busy to read all servers at
 	// one index.
 	Verify(context.Context, *GetRegionRequest) (*VerifyRegionResponse, error)
+	// Drain moves everything away from a region, at most update.max_parallel
+	// instances of a group at a time, or ends a drain. NOT_FOUND: no such region.
+	Drain(context.Context, *DrainRegionRequest) (*Region, error)
+	// Lose states that nothing runs in a region any more. All its slots may move at
+	// once, also singletons and those with replace: false, and another cluster may
+	// take the name. FAILED_PRECONDITION: the region is connected.
+	Lose(context.Context, *LoseRegionRequest) (*Region, error)
+	// Failback plans, or carries out, the return of the slots that verdicts moved away
+	// from a region. FAILED_PRECONDITION: the region is not connected.
+	Failback(context.Context, *FailbackRequest) (*FailbackResponse, error)
+	// Rebind allows the called region to join another federation. Only a region's own
+	// API serves it. FAILED_PRECONDITION: the region is connected.
+	Rebind(context.Context, *RebindRegionRequest) (*RebindRegionResponse, error)
 	mustEmbedUnimplementedRegionsServer()
 }
 
@@ -1028,6 +1098,18 @@ func (UnimplementedRegionsServer) Watch(*ListRegionsRequest, grpc.ServerStreamin
 }
 func (UnimplementedRegionsServer) Verify(context.Context, *GetRegionRequest) (*VerifyRegionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Verify not implemented")
+}
+func (UnimplementedRegionsServer) Drain(context.Context, *DrainRegionRequest) (*Region, error) {
+	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
+}
+func (UnimplementedRegionsServer) Lose(context.Context, *LoseRegionRequest) (*Region, error) {
+	return nil, status.Error(codes.Unimplemented, "method Lose not implemented")
+}
+func (UnimplementedRegionsServer) Failback(context.Context, *FailbackRequest) (*FailbackResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Failback not implemented")
+}
+func (UnimplementedRegionsServer) Rebind(context.Context, *RebindRegionRequest) (*RebindRegionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Rebind not implemented")
 }
 func (UnimplementedRegionsServer) mustEmbedUnimplementedRegionsServer() {}
 func (UnimplementedRegionsServer) testEmbeddedByValue()                 {}
@@ -1169,6 +1251,78 @@ func _Regions_Verify_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Regions_Drain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainRegionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RegionsServer).Drain(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Regions_Drain_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RegionsServer).Drain(ctx, req.(*DrainRegionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Regions_Lose_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LoseRegionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RegionsServer).Lose(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Regions_Lose_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RegionsServer).Lose(ctx, req.(*LoseRegionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Regions_Failback_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FailbackRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RegionsServer).Failback(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Regions_Failback_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RegionsServer).Failback(ctx, req.(*FailbackRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Regions_Rebind_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RebindRegionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RegionsServer).Rebind(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Regions_Rebind_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RegionsServer).Rebind(ctx, req.(*RebindRegionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Regions_ServiceDesc is the grpc.ServiceDesc for Regions service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1199,6 +1353,22 @@ var Regions_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Verify",
 			Handler:    _Regions_Verify_Handler,
+		},
+		{
+			MethodName: "Drain",
+			Handler:    _Regions_Drain_Handler,
+		},
+		{
+			MethodName: "Lose",
+			Handler:    _Regions_Lose_Handler,
+		},
+		{
+			MethodName: "Failback",
+			Handler:    _Regions_Failback_Handler,
+		},
+		{
+			MethodName: "Rebind",
+			Handler:    _Regions_Rebind_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
@@ -2185,7 +2355,8 @@ var Events_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	System_Info_FullMethodName = "/nusa.v1.System/Info"
+	System_Info_FullMethodName    = "/nusa.v1.System/Info"
+	System_Recover_FullMethodName = "/nusa.v1.System/Recover"
 )
 
 // SystemClient is the client API for System service.
@@ -2196,6 +2367,10 @@ const (
 type SystemClient interface {
 	// Info returns the role and the version of the server.
 	Info(ctx context.Context, in *InfoRequest, opts ...grpc.CallOption) (*InfoResponse, error)
+	// Recover raises the revisions of a store that was restored from an old copy above
+	// all revisions that the connected regions know, and ends the conflict. Only the
+	// active global server serves it. FAILED_PRECONDITION: there is no conflict.
+	Recover(ctx context.Context, in *RecoverRequest, opts ...grpc.CallOption) (*RecoverResponse, error)
 }
 
 type systemClient struct {
@@ -2216,6 +2391,16 @@ func (c *systemClient) Info(ctx context.Context, in *InfoRequest, opts ...grpc.C
 	return out, nil
 }
 
+func (c *systemClient) Recover(ctx context.Context, in *RecoverRequest, opts ...grpc.CallOption) (*RecoverResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RecoverResponse)
+	err := c.cc.Invoke(ctx, System_Recover_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SystemServer is the server API for System service.
 // All implementations must embed UnimplementedSystemServer
 // for forward compatibility.
@@ -2224,6 +2409,10 @@ func (c *systemClient) Info(ctx context.Context, in *InfoRequest, opts ...grpc.C
 type SystemServer interface {
 	// Info returns the role and the version of the server.
 	Info(context.Context, *InfoRequest) (*InfoResponse, error)
+	// Recover raises the revisions of a store that was restored from an old copy above
+	// all revisions that the connected regions know, and ends the conflict. Only the
+	// active global server serves it. FAILED_PRECONDITION: there is no conflict.
+	Recover(context.Context, *RecoverRequest) (*RecoverResponse, error)
 	mustEmbedUnimplementedSystemServer()
 }
 
@@ -2236,6 +2425,9 @@ type UnimplementedSystemServer struct{}
 
 func (UnimplementedSystemServer) Info(context.Context, *InfoRequest) (*InfoResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Info not implemented")
+}
+func (UnimplementedSystemServer) Recover(context.Context, *RecoverRequest) (*RecoverResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Recover not implemented")
 }
 func (UnimplementedSystemServer) mustEmbedUnimplementedSystemServer() {}
 func (UnimplementedSystemServer) testEmbeddedByValue()                {}
@@ -2276,6 +2468,24 @@ func _System_Info_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _System_Recover_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RecoverRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SystemServer).Recover(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: System_Recover_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SystemServer).Recover(ctx, req.(*RecoverRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // System_ServiceDesc is the grpc.ServiceDesc for System service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -2286,6 +2496,10 @@ var System_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Info",
 			Handler:    _System_Info_Handler,
+		},
+		{
+			MethodName: "Recover",
+			Handler:    _System_Recover_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

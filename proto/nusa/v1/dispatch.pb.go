@@ -22,6 +22,65 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// LeaseBinding names the leases that bind an allocation.
+type LeaseBinding int32
+
+const (
+	// From a master of an earlier version: the group's policy for its node decides.
+	LeaseBinding_LEASE_BINDING_UNSPECIFIED LeaseBinding = 0
+	LeaseBinding_LEASE_BINDING_NONE        LeaseBinding = 1
+	// The node's lease from its master.
+	LeaseBinding_LEASE_BINDING_NODE LeaseBinding = 2
+	// The region's lease, passed on by the master.
+	LeaseBinding_LEASE_BINDING_REGION LeaseBinding = 3
+	LeaseBinding_LEASE_BINDING_BOTH   LeaseBinding = 4
+)
+
+// Enum value maps for LeaseBinding.
+var (
+	LeaseBinding_name = map[int32]string{
+		0: "LEASE_BINDING_UNSPECIFIED",
+		1: "LEASE_BINDING_NONE",
+		2: "LEASE_BINDING_NODE",
+		3: "LEASE_BINDING_REGION",
+		4: "LEASE_BINDING_BOTH",
+	}
+	LeaseBinding_value = map[string]int32{
+		"LEASE_BINDING_UNSPECIFIED": 0,
+		"LEASE_BINDING_NONE":        1,
+		"LEASE_BINDING_NODE":        2,
+		"LEASE_BINDING_REGION":      3,
+		"LEASE_BINDING_BOTH":        4,
+	}
+)
+
+func (x LeaseBinding) Enum() *LeaseBinding {
+	p := new(LeaseBinding)
+	*p = x
+	return p
+}
+
+func (x LeaseBinding) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LeaseBinding) Descriptor() protoreflect.EnumDescriptor {
+	return file_nusa_v1_dispatch_proto_enumTypes[0].Descriptor()
+}
+
+func (LeaseBinding) Type() protoreflect.EnumType {
+	return &file_nusa_v1_dispatch_proto_enumTypes[0]
+}
+
+func (x LeaseBinding) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LeaseBinding.Descriptor instead.
+func (LeaseBinding) EnumDescriptor() ([]byte, []int) {
+	return file_nusa_v1_dispatch_proto_rawDescGZIP(), []int{0}
+}
+
 // AgentMessage is a message from an agent. A part that is not urgent travels with
 // the next message: an idle agent sends one message per heartbeat.
 type AgentMessage struct {
@@ -198,7 +257,10 @@ type AgentHello struct {
 	// Advertised address, for people.
 	Address string `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"`
 	// Version N of this protocol; a server speaks N and N-1.
-	Protocol      int32 `protobuf:"varint,11,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Protocol int32 `protobuf:"varint,11,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// Feature level of the agent, as RegionHello.feature_level. 1: the agent enforces
+	// AllocOrder.binding.
+	FeatureLevel  uint32 `protobuf:"varint,12,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -310,6 +372,13 @@ func (x *AgentHello) GetProtocol() int32 {
 	return 0
 }
 
+func (x *AgentHello) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
+}
+
 // AllocOrder is one allocation as the agent should have it.
 type AllocOrder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -323,7 +392,9 @@ type AllocOrder struct {
 	Incarnation uint64 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Index       uint64 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
 	// Type of the job in lower case: service, batch or system.
-	JobType       string `protobuf:"bytes,5,opt,name=job_type,json=jobType,proto3" json:"job_type,omitempty"`
+	JobType string `protobuf:"bytes,5,opt,name=job_type,json=jobType,proto3" json:"job_type,omitempty"`
+	// Leases that bind the allocation: its tasks stop when one of them ends.
+	Binding       LeaseBinding `protobuf:"varint,6,opt,name=binding,proto3,enum=nusa.v1.LeaseBinding" json:"binding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -391,6 +462,13 @@ func (x *AllocOrder) GetJobType() string {
 		return x.JobType
 	}
 	return ""
+}
+
+func (x *AllocOrder) GetBinding() LeaseBinding {
+	if x != nil {
+		return x.Binding
+	}
+	return LeaseBinding_LEASE_BINDING_UNSPECIFIED
 }
 
 // AllocOrders is a batch of orders.
@@ -1072,7 +1150,7 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\n" +
 	"orders_ack\x18\x03 \x01(\v2\x11.nusa.v1.PositionR\tordersAck\x12(\n" +
 	"\x05stats\x18\x05 \x01(\v2\x12.nusa.v1.NodeStatsR\x05statsB\x06\n" +
-	"\x04kind\"\xda\x02\n" +
+	"\x04kind\"\xff\x02\n" +
 	"\n" +
 	"AgentHello\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x12\n" +
@@ -1087,7 +1165,8 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\bstore_id\x18\t \x01(\tR\astoreId\x12\x18\n" +
 	"\aaddress\x18\n" +
 	" \x01(\tR\aaddress\x12\x1a\n" +
-	"\bprotocol\x18\v \x01(\x05R\bprotocol\"\xaa\x01\n" +
+	"\bprotocol\x18\v \x01(\x05R\bprotocol\x12#\n" +
+	"\rfeature_level\x18\f \x01(\rR\ffeatureLevel\"\xdb\x01\n" +
 	"\n" +
 	"AllocOrder\x123\n" +
 	"\n" +
@@ -1096,7 +1175,8 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\fR\x05group\x12 \n" +
 	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12\x14\n" +
 	"\x05index\x18\x04 \x01(\x04R\x05index\x12\x19\n" +
-	"\bjob_type\x18\x05 \x01(\tR\ajobType\"\xab\x01\n" +
+	"\bjob_type\x18\x05 \x01(\tR\ajobType\x12/\n" +
+	"\abinding\x18\x06 \x01(\x0e2\x15.nusa.v1.LeaseBindingR\abinding\"\xab\x01\n" +
 	"\vAllocOrders\x12\x12\n" +
 	"\x04full\x18\x01 \x01(\bR\x04full\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\bR\x04last\x12+\n" +
@@ -1149,7 +1229,13 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\aservers\x18\x02 \x01(\v2\x13.nusa.v1.ServerListR\aservers\"?\n" +
 	"\n" +
 	"ServerList\x121\n" +
-	"\aservers\x18\x01 \x03(\v2\x17.nusa.v1.RegionalServerR\aservers2\x82\x01\n" +
+	"\aservers\x18\x01 \x03(\v2\x17.nusa.v1.RegionalServerR\aservers*\x8f\x01\n" +
+	"\fLeaseBinding\x12\x1d\n" +
+	"\x19LEASE_BINDING_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12LEASE_BINDING_NONE\x10\x01\x12\x16\n" +
+	"\x12LEASE_BINDING_NODE\x10\x02\x12\x18\n" +
+	"\x14LEASE_BINDING_REGION\x10\x03\x12\x16\n" +
+	"\x12LEASE_BINDING_BOTH\x10\x042\x82\x01\n" +
 	"\bDispatch\x12<\n" +
 	"\aSession\x12\x15.nusa.v1.AgentMessage\x1a\x16.nusa.v1.MasterMessage(\x010\x01\x128\n" +
 	"\x06Tunnel\x12\x14.nusa.v1.TunnelFrame\x1a\x14.nusa.v1.TunnelFrame(\x010\x01B5Z3github.com/nusa-scheduler/nusa/proto/nusa/v1;nusav1b\x06proto3"
@@ -1166,77 +1252,80 @@ func file_nusa_v1_dispatch_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_dispatch_proto_rawDescData
 }
 
+var file_nusa_v1_dispatch_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_nusa_v1_dispatch_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_nusa_v1_dispatch_proto_goTypes = []any{
-	(*AgentMessage)(nil),        // 0: nusa.v1.AgentMessage
-	(*AgentHello)(nil),          // 1: nusa.v1.AgentHello
-	(*AllocOrder)(nil),          // 2: nusa.v1.AllocOrder
-	(*AllocOrders)(nil),         // 3: nusa.v1.AllocOrders
-	(*AllocReports)(nil),        // 4: nusa.v1.AllocReports
-	(*AllocReport)(nil),         // 5: nusa.v1.AllocReport
-	(*MasterMessage)(nil),       // 6: nusa.v1.MasterMessage
-	(*MasterWelcome)(nil),       // 7: nusa.v1.MasterWelcome
-	(*Standby)(nil),             // 8: nusa.v1.Standby
-	(*ServerList)(nil),          // 9: nusa.v1.ServerList
-	nil,                         // 10: nusa.v1.AllocReport.TasksEntry
-	(*LeaseRequest)(nil),        // 11: nusa.v1.LeaseRequest
-	(*NodeInventory)(nil),       // 12: nusa.v1.NodeInventory
-	(*Goodbye)(nil),             // 13: nusa.v1.Goodbye
-	(*Position)(nil),            // 14: nusa.v1.Position
-	(*NodeStats)(nil),           // 15: nusa.v1.NodeStats
-	(*Allocation)(nil),          // 16: nusa.v1.Allocation
-	(AllocState)(0),             // 17: nusa.v1.AllocState
-	(Reason)(0),                 // 18: nusa.v1.Reason
-	(*Refused)(nil),             // 19: nusa.v1.Refused
-	(*LeaseGrant)(nil),          // 20: nusa.v1.LeaseGrant
-	(*TunnelRequest)(nil),       // 21: nusa.v1.TunnelRequest
-	(*durationpb.Duration)(nil), // 22: google.protobuf.Duration
-	(*RegionalServer)(nil),      // 23: nusa.v1.RegionalServer
-	(*TaskState)(nil),           // 24: nusa.v1.TaskState
-	(*TunnelFrame)(nil),         // 25: nusa.v1.TunnelFrame
+	(LeaseBinding)(0),           // 0: nusa.v1.LeaseBinding
+	(*AgentMessage)(nil),        // 1: nusa.v1.AgentMessage
+	(*AgentHello)(nil),          // 2: nusa.v1.AgentHello
+	(*AllocOrder)(nil),          // 3: nusa.v1.AllocOrder
+	(*AllocOrders)(nil),         // 4: nusa.v1.AllocOrders
+	(*AllocReports)(nil),        // 5: nusa.v1.AllocReports
+	(*AllocReport)(nil),         // 6: nusa.v1.AllocReport
+	(*MasterMessage)(nil),       // 7: nusa.v1.MasterMessage
+	(*MasterWelcome)(nil),       // 8: nusa.v1.MasterWelcome
+	(*Standby)(nil),             // 9: nusa.v1.Standby
+	(*ServerList)(nil),          // 10: nusa.v1.ServerList
+	nil,                         // 11: nusa.v1.AllocReport.TasksEntry
+	(*LeaseRequest)(nil),        // 12: nusa.v1.LeaseRequest
+	(*NodeInventory)(nil),       // 13: nusa.v1.NodeInventory
+	(*Goodbye)(nil),             // 14: nusa.v1.Goodbye
+	(*Position)(nil),            // 15: nusa.v1.Position
+	(*NodeStats)(nil),           // 16: nusa.v1.NodeStats
+	(*Allocation)(nil),          // 17: nusa.v1.Allocation
+	(AllocState)(0),             // 18: nusa.v1.AllocState
+	(Reason)(0),                 // 19: nusa.v1.Reason
+	(*Refused)(nil),             // 20: nusa.v1.Refused
+	(*LeaseGrant)(nil),          // 21: nusa.v1.LeaseGrant
+	(*TunnelRequest)(nil),       // 22: nusa.v1.TunnelRequest
+	(*durationpb.Duration)(nil), // 23: google.protobuf.Duration
+	(*RegionalServer)(nil),      // 24: nusa.v1.RegionalServer
+	(*TaskState)(nil),           // 25: nusa.v1.TaskState
+	(*TunnelFrame)(nil),         // 26: nusa.v1.TunnelFrame
 }
 var file_nusa_v1_dispatch_proto_depIdxs = []int32{
-	1,  // 0: nusa.v1.AgentMessage.hello:type_name -> nusa.v1.AgentHello
-	11, // 1: nusa.v1.AgentMessage.lease:type_name -> nusa.v1.LeaseRequest
-	4,  // 2: nusa.v1.AgentMessage.reports:type_name -> nusa.v1.AllocReports
-	12, // 3: nusa.v1.AgentMessage.inventory:type_name -> nusa.v1.NodeInventory
-	13, // 4: nusa.v1.AgentMessage.goodbye:type_name -> nusa.v1.Goodbye
-	14, // 5: nusa.v1.AgentMessage.orders_ack:type_name -> nusa.v1.Position
-	15, // 6: nusa.v1.AgentMessage.stats:type_name -> nusa.v1.NodeStats
-	12, // 7: nusa.v1.AgentHello.inventory:type_name -> nusa.v1.NodeInventory
-	14, // 8: nusa.v1.AgentHello.orders:type_name -> nusa.v1.Position
-	16, // 9: nusa.v1.AllocOrder.allocation:type_name -> nusa.v1.Allocation
-	2,  // 10: nusa.v1.AllocOrders.orders:type_name -> nusa.v1.AllocOrder
-	14, // 11: nusa.v1.AllocOrders.position:type_name -> nusa.v1.Position
-	5,  // 12: nusa.v1.AllocReports.reports:type_name -> nusa.v1.AllocReport
-	14, // 13: nusa.v1.AllocReports.position:type_name -> nusa.v1.Position
-	17, // 14: nusa.v1.AllocReport.state:type_name -> nusa.v1.AllocState
-	18, // 15: nusa.v1.AllocReport.reason:type_name -> nusa.v1.Reason
-	10, // 16: nusa.v1.AllocReport.tasks:type_name -> nusa.v1.AllocReport.TasksEntry
-	7,  // 17: nusa.v1.MasterMessage.welcome:type_name -> nusa.v1.MasterWelcome
-	8,  // 18: nusa.v1.MasterMessage.standby:type_name -> nusa.v1.Standby
-	19, // 19: nusa.v1.MasterMessage.refused:type_name -> nusa.v1.Refused
-	20, // 20: nusa.v1.MasterMessage.lease:type_name -> nusa.v1.LeaseGrant
-	3,  // 21: nusa.v1.MasterMessage.orders:type_name -> nusa.v1.AllocOrders
-	14, // 22: nusa.v1.MasterMessage.reports_ack:type_name -> nusa.v1.Position
-	21, // 23: nusa.v1.MasterMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	9,  // 24: nusa.v1.MasterMessage.servers:type_name -> nusa.v1.ServerList
-	22, // 25: nusa.v1.MasterWelcome.lease:type_name -> google.protobuf.Duration
-	22, // 26: nusa.v1.MasterWelcome.stats_interval:type_name -> google.protobuf.Duration
-	14, // 27: nusa.v1.MasterWelcome.reports:type_name -> nusa.v1.Position
-	9,  // 28: nusa.v1.MasterWelcome.servers:type_name -> nusa.v1.ServerList
-	9,  // 29: nusa.v1.Standby.servers:type_name -> nusa.v1.ServerList
-	23, // 30: nusa.v1.ServerList.servers:type_name -> nusa.v1.RegionalServer
-	24, // 31: nusa.v1.AllocReport.TasksEntry.value:type_name -> nusa.v1.TaskState
-	0,  // 32: nusa.v1.Dispatch.Session:input_type -> nusa.v1.AgentMessage
-	25, // 33: nusa.v1.Dispatch.Tunnel:input_type -> nusa.v1.TunnelFrame
-	6,  // 34: nusa.v1.Dispatch.Session:output_type -> nusa.v1.MasterMessage
-	25, // 35: nusa.v1.Dispatch.Tunnel:output_type -> nusa.v1.TunnelFrame
-	34, // [34:36] is the sub-list for method output_type
-	32, // [32:34] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	2,  // 0: nusa.v1.AgentMessage.hello:type_name -> nusa.v1.AgentHello
+	12, // 1: nusa.v1.AgentMessage.lease:type_name -> nusa.v1.LeaseRequest
+	5,  // 2: nusa.v1.AgentMessage.reports:type_name -> nusa.v1.AllocReports
+	13, // 3: nusa.v1.AgentMessage.inventory:type_name -> nusa.v1.NodeInventory
+	14, // 4: nusa.v1.AgentMessage.goodbye:type_name -> nusa.v1.Goodbye
+	15, // 5: nusa.v1.AgentMessage.orders_ack:type_name -> nusa.v1.Position
+	16, // 6: nusa.v1.AgentMessage.stats:type_name -> nusa.v1.NodeStats
+	13, // 7: nusa.v1.AgentHello.inventory:type_name -> nusa.v1.NodeInventory
+	15, // 8: nusa.v1.AgentHello.orders:type_name -> nusa.v1.Position
+	17, // 9: nusa.v1.AllocOrder.allocation:type_name -> nusa.v1.Allocation
+	0,  // 10: nusa.v1.AllocOrder.binding:type_name -> nusa.v1.LeaseBinding
+	3,  // 11: nusa.v1.AllocOrders.orders:type_name -> nusa.v1.AllocOrder
+	15, // 12: nusa.v1.AllocOrders.position:type_name -> nusa.v1.Position
+	6,  // 13: nusa.v1.AllocReports.reports:type_name -> nusa.v1.AllocReport
+	15, // 14: nusa.v1.AllocReports.position:type_name -> nusa.v1.Position
+	18, // 15: nusa.v1.AllocReport.state:type_name -> nusa.v1.AllocState
+	19, // 16: nusa.v1.AllocReport.reason:type_name -> nusa.v1.Reason
+	11, // 17: nusa.v1.AllocReport.tasks:type_name -> nusa.v1.AllocReport.TasksEntry
+	8,  // 18: nusa.v1.MasterMessage.welcome:type_name -> nusa.v1.MasterWelcome
+	9,  // 19: nusa.v1.MasterMessage.standby:type_name -> nusa.v1.Standby
+	20, // 20: nusa.v1.MasterMessage.refused:type_name -> nusa.v1.Refused
+	21, // 21: nusa.v1.MasterMessage.lease:type_name -> nusa.v1.LeaseGrant
+	4,  // 22: nusa.v1.MasterMessage.orders:type_name -> nusa.v1.AllocOrders
+	15, // 23: nusa.v1.MasterMessage.reports_ack:type_name -> nusa.v1.Position
+	22, // 24: nusa.v1.MasterMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	10, // 25: nusa.v1.MasterMessage.servers:type_name -> nusa.v1.ServerList
+	23, // 26: nusa.v1.MasterWelcome.lease:type_name -> google.protobuf.Duration
+	23, // 27: nusa.v1.MasterWelcome.stats_interval:type_name -> google.protobuf.Duration
+	15, // 28: nusa.v1.MasterWelcome.reports:type_name -> nusa.v1.Position
+	10, // 29: nusa.v1.MasterWelcome.servers:type_name -> nusa.v1.ServerList
+	10, // 30: nusa.v1.Standby.servers:type_name -> nusa.v1.ServerList
+	24, // 31: nusa.v1.ServerList.servers:type_name -> nusa.v1.RegionalServer
+	25, // 32: nusa.v1.AllocReport.TasksEntry.value:type_name -> nusa.v1.TaskState
+	1,  // 33: nusa.v1.Dispatch.Session:input_type -> nusa.v1.AgentMessage
+	26, // 34: nusa.v1.Dispatch.Tunnel:input_type -> nusa.v1.TunnelFrame
+	7,  // 35: nusa.v1.Dispatch.Session:output_type -> nusa.v1.MasterMessage
+	26, // 36: nusa.v1.Dispatch.Tunnel:output_type -> nusa.v1.TunnelFrame
+	35, // [35:37] is the sub-list for method output_type
+	33, // [33:35] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_dispatch_proto_init() }
@@ -1268,13 +1357,14 @@ func file_nusa_v1_dispatch_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_dispatch_proto_rawDesc), len(file_nusa_v1_dispatch_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_nusa_v1_dispatch_proto_goTypes,
 		DependencyIndexes: file_nusa_v1_dispatch_proto_depIdxs,
+		EnumInfos:         file_nusa_v1_dispatch_proto_enumTypes,
 		MessageInfos:      file_nusa_v1_dispatch_proto_msgTypes,
 	}.Build()
 	File_nusa_v1_dispatch_proto = out.File

@@ -602,7 +602,22 @@ type RegionHello struct {
 	// Version of the build.
 	Version string `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
 	// Version N of this protocol; a server speaks N and N-1.
-	Protocol      int32 `protobuf:"varint,10,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Protocol int32 `protobuf:"varint,10,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// Id of the federation that the region's log is bound to; empty before the first
+	// welcome.
+	FederationId string `protobuf:"bytes,11,opt,name=federation_id,json=federationId,proto3" json:"federation_id,omitempty"`
+	// Greatest leadership term in the region's log; unset before the first welcome.
+	LeadershipTerm *LeadershipTerm `protobuf:"bytes,12,opt,name=leadership_term,json=leadershipTerm,proto3" json:"leadership_term,omitempty"`
+	// Greatest fence in the region's log.
+	Fence uint64 `protobuf:"varint,13,opt,name=fence,proto3" json:"fence,omitempty"`
+	// Greatest etcd revision that the region's log knows, of any order or welcome.
+	StoreRevision int64 `protobuf:"varint,14,opt,name=store_revision,json=storeRevision,proto3" json:"store_revision,omitempty"`
+	// Index of the region's log that the master has applied. Going back within one
+	// incarnation means that the log was restored from an old copy.
+	AppliedIndex uint64 `protobuf:"varint,15,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	// Feature level of the region: the least of its servers' levels. 0: before
+	// region leases bind. 1: region leases bind.
+	FeatureLevel  uint32 `protobuf:"varint,16,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -707,6 +722,104 @@ func (x *RegionHello) GetProtocol() int32 {
 	return 0
 }
 
+func (x *RegionHello) GetFederationId() string {
+	if x != nil {
+		return x.FederationId
+	}
+	return ""
+}
+
+func (x *RegionHello) GetLeadershipTerm() *LeadershipTerm {
+	if x != nil {
+		return x.LeadershipTerm
+	}
+	return nil
+}
+
+func (x *RegionHello) GetFence() uint64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
+func (x *RegionHello) GetStoreRevision() int64 {
+	if x != nil {
+		return x.StoreRevision
+	}
+	return 0
+}
+
+func (x *RegionHello) GetAppliedIndex() uint64 {
+	if x != nil {
+		return x.AppliedIndex
+	}
+	return 0
+}
+
+func (x *RegionHello) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
+}
+
+// LeadershipTerm numbers the terms of active global servers.
+type LeadershipTerm struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grows by one with each election.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Random. Two terms with one number and different nonces mean that the store
+	// was restored from an old copy.
+	Nonce         string `protobuf:"bytes,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeadershipTerm) Reset() {
+	*x = LeadershipTerm{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeadershipTerm) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeadershipTerm) ProtoMessage() {}
+
+func (x *LeadershipTerm) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeadershipTerm.ProtoReflect.Descriptor instead.
+func (*LeadershipTerm) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *LeadershipTerm) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *LeadershipTerm) GetNonce() string {
+	if x != nil {
+		return x.Nonce
+	}
+	return ""
+}
+
 // RegionUpdate says that the region's servers changed.
 type RegionUpdate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -718,7 +831,7 @@ type RegionUpdate struct {
 
 func (x *RegionUpdate) Reset() {
 	*x = RegionUpdate{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	mi := &file_nusa_v1_federation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +843,7 @@ func (x *RegionUpdate) String() string {
 func (*RegionUpdate) ProtoMessage() {}
 
 func (x *RegionUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	mi := &file_nusa_v1_federation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +856,7 @@ func (x *RegionUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionUpdate.ProtoReflect.Descriptor instead.
 func (*RegionUpdate) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RegionUpdate) GetServers() []*RegionalServer {
@@ -764,7 +877,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[9]
+	mi := &file_nusa_v1_federation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -776,7 +889,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[9]
+	mi := &file_nusa_v1_federation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -789,7 +902,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Goodbye) GetMessage() string {
@@ -803,14 +916,20 @@ func (x *Goodbye) GetMessage() string {
 type LeaseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of the request; grows by one with each request of the sender.
-	Id            uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Id of the latest grant that the sender received in this session; 0 for none. A
+	// grantor whose grants do not arrive treats the sender as silent.
+	Granted uint64 `protobuf:"varint,2,opt,name=granted,proto3" json:"granted,omitempty"`
+	// Time for which the region has been unable to commit to its log; unset while it
+	// can. Such a region takes no new slots.
+	CommitBlocked *durationpb.Duration `protobuf:"bytes,3,opt,name=commit_blocked,json=commitBlocked,proto3" json:"commit_blocked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[10]
+	mi := &file_nusa_v1_federation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -822,7 +941,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[10]
+	mi := &file_nusa_v1_federation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -835,7 +954,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LeaseRequest) GetId() uint64 {
@@ -845,21 +964,47 @@ func (x *LeaseRequest) GetId() uint64 {
 	return 0
 }
 
+func (x *LeaseRequest) GetGranted() uint64 {
+	if x != nil {
+		return x.Granted
+	}
+	return 0
+}
+
+func (x *LeaseRequest) GetCommitBlocked() *durationpb.Duration {
+	if x != nil {
+		return x.CommitBlocked
+	}
+	return nil
+}
+
 // LeaseGrant grants a lease for a duration. The holder counts the duration from
 // the sending of the request.
 type LeaseGrant struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// LeaseRequest.id.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Length of the lease.
-	Duration      *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
+	// Length of the lease. 0 in a grant to an agent: the lease of the node is
+	// refused and only region_left counts.
+	Duration *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
+	// The following fields say what the grant of a region's lease rests on. The
+	// region uses the lease only while its log has this leadership term as the
+	// greatest, this fence, this incarnation, and every order up to `orders`.
+	LeadershipTerm *LeadershipTerm `protobuf:"bytes,3,opt,name=leadership_term,json=leadershipTerm,proto3" json:"leadership_term,omitempty"`
+	Fence          uint64          `protobuf:"varint,4,opt,name=fence,proto3" json:"fence,omitempty"`
+	Incarnation    uint64          `protobuf:"varint,5,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Orders         *Position       `protobuf:"bytes,6,opt,name=orders,proto3" json:"orders,omitempty"`
+	// In a grant to an agent: remaining time of the region's lease at the sending of
+	// the grant. The agent counts it from the sending of its request. Unset or 0:
+	// the region holds no lease.
+	RegionLeft    *durationpb.Duration `protobuf:"bytes,7,opt,name=region_left,json=regionLeft,proto3" json:"region_left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LeaseGrant) Reset() {
 	*x = LeaseGrant{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[11]
+	mi := &file_nusa_v1_federation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -871,7 +1016,7 @@ func (x *LeaseGrant) String() string {
 func (*LeaseGrant) ProtoMessage() {}
 
 func (x *LeaseGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[11]
+	mi := &file_nusa_v1_federation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -884,7 +1029,7 @@ func (x *LeaseGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseGrant.ProtoReflect.Descriptor instead.
 func (*LeaseGrant) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LeaseGrant) GetId() uint64 {
@@ -901,6 +1046,41 @@ func (x *LeaseGrant) GetDuration() *durationpb.Duration {
 	return nil
 }
 
+func (x *LeaseGrant) GetLeadershipTerm() *LeadershipTerm {
+	if x != nil {
+		return x.LeadershipTerm
+	}
+	return nil
+}
+
+func (x *LeaseGrant) GetFence() uint64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
+func (x *LeaseGrant) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *LeaseGrant) GetOrders() *Position {
+	if x != nil {
+		return x.Orders
+	}
+	return nil
+}
+
+func (x *LeaseGrant) GetRegionLeft() *durationpb.Duration {
+	if x != nil {
+		return x.RegionLeft
+	}
+	return nil
+}
+
 // SlotAnswers report what the region did with slots. The region repeats an
 // answer until the slot order changes accordingly.
 type SlotAnswers struct {
@@ -912,7 +1092,7 @@ type SlotAnswers struct {
 
 func (x *SlotAnswers) Reset() {
 	*x = SlotAnswers{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[12]
+	mi := &file_nusa_v1_federation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +1104,7 @@ func (x *SlotAnswers) String() string {
 func (*SlotAnswers) ProtoMessage() {}
 
 func (x *SlotAnswers) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[12]
+	mi := &file_nusa_v1_federation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,7 +1117,7 @@ func (x *SlotAnswers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotAnswers.ProtoReflect.Descriptor instead.
 func (*SlotAnswers) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SlotAnswers) GetAnswers() []*SlotAnswer {
@@ -966,14 +1146,17 @@ type SlotAnswer struct {
 	Reason  Reason `protobuf:"varint,8,opt,name=reason,proto3,enum=nusa.v1.Reason" json:"reason,omitempty"`
 	Message string `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
 	// Reasons counted over the region's nodes.
-	Counts        []*CountedReason `protobuf:"bytes,10,rep,name=counts,proto3" json:"counts,omitempty"`
+	Counts []*CountedReason `protobuf:"bytes,10,rep,name=counts,proto3" json:"counts,omitempty"`
+	// Every process that may run for the answered indices is bound by the region's
+	// lease: none is left of a job version without that bound.
+	Bound         bool `protobuf:"varint,11,opt,name=bound,proto3" json:"bound,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SlotAnswer) Reset() {
 	*x = SlotAnswer{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[13]
+	mi := &file_nusa_v1_federation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -985,7 +1168,7 @@ func (x *SlotAnswer) String() string {
 func (*SlotAnswer) ProtoMessage() {}
 
 func (x *SlotAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[13]
+	mi := &file_nusa_v1_federation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -998,7 +1181,7 @@ func (x *SlotAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotAnswer.ProtoReflect.Descriptor instead.
 func (*SlotAnswer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SlotAnswer) GetNamespace() string {
@@ -1071,6 +1254,13 @@ func (x *SlotAnswer) GetCounts() []*CountedReason {
 	return nil
 }
 
+func (x *SlotAnswer) GetBound() bool {
+	if x != nil {
+		return x.Bound
+	}
+	return false
+}
+
 // SlotOrder is one slot as the region should have it.
 type SlotOrder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1086,7 +1276,7 @@ type SlotOrder struct {
 
 func (x *SlotOrder) Reset() {
 	*x = SlotOrder{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[14]
+	mi := &file_nusa_v1_federation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1288,7 @@ func (x *SlotOrder) String() string {
 func (*SlotOrder) ProtoMessage() {}
 
 func (x *SlotOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[14]
+	mi := &file_nusa_v1_federation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1301,7 @@ func (x *SlotOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotOrder.ProtoReflect.Descriptor instead.
 func (*SlotOrder) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SlotOrder) GetSlot() *Slot {
@@ -1154,7 +1344,7 @@ type SlotOrders struct {
 
 func (x *SlotOrders) Reset() {
 	*x = SlotOrders{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[15]
+	mi := &file_nusa_v1_federation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1166,7 +1356,7 @@ func (x *SlotOrders) String() string {
 func (*SlotOrders) ProtoMessage() {}
 
 func (x *SlotOrders) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[15]
+	mi := &file_nusa_v1_federation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1179,7 +1369,7 @@ func (x *SlotOrders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotOrders.ProtoReflect.Descriptor instead.
 func (*SlotOrders) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SlotOrders) GetFull() bool {
@@ -1232,7 +1422,7 @@ type JobSummaries struct {
 
 func (x *JobSummaries) Reset() {
 	*x = JobSummaries{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[16]
+	mi := &file_nusa_v1_federation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1434,7 @@ func (x *JobSummaries) String() string {
 func (*JobSummaries) ProtoMessage() {}
 
 func (x *JobSummaries) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[16]
+	mi := &file_nusa_v1_federation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1447,7 @@ func (x *JobSummaries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSummaries.ProtoReflect.Descriptor instead.
 func (*JobSummaries) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *JobSummaries) GetFull() bool {
@@ -1328,7 +1518,7 @@ type JobSummary struct {
 
 func (x *JobSummary) Reset() {
 	*x = JobSummary{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[17]
+	mi := &file_nusa_v1_federation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1340,7 +1530,7 @@ func (x *JobSummary) String() string {
 func (*JobSummary) ProtoMessage() {}
 
 func (x *JobSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[17]
+	mi := &file_nusa_v1_federation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1353,7 +1543,7 @@ func (x *JobSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSummary.ProtoReflect.Descriptor instead.
 func (*JobSummary) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JobSummary) GetNamespace() string {
@@ -1444,7 +1634,7 @@ type DisconnectedInstances struct {
 
 func (x *DisconnectedInstances) Reset() {
 	*x = DisconnectedInstances{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	mi := &file_nusa_v1_federation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1646,7 @@ func (x *DisconnectedInstances) String() string {
 func (*DisconnectedInstances) ProtoMessage() {}
 
 func (x *DisconnectedInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	mi := &file_nusa_v1_federation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1659,7 @@ func (x *DisconnectedInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectedInstances.ProtoReflect.Descriptor instead.
 func (*DisconnectedInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DisconnectedInstances) GetGroup() string {
@@ -1517,7 +1707,7 @@ type GroupReasons struct {
 
 func (x *GroupReasons) Reset() {
 	*x = GroupReasons{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	mi := &file_nusa_v1_federation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1719,7 @@ func (x *GroupReasons) String() string {
 func (*GroupReasons) ProtoMessage() {}
 
 func (x *GroupReasons) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	mi := &file_nusa_v1_federation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1732,7 @@ func (x *GroupReasons) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupReasons.ProtoReflect.Descriptor instead.
 func (*GroupReasons) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GroupReasons) GetReasons() []*CountedReason {
@@ -1566,7 +1756,7 @@ type LatencyRow struct {
 
 func (x *LatencyRow) Reset() {
 	*x = LatencyRow{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[20]
+	mi := &file_nusa_v1_federation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1768,7 @@ func (x *LatencyRow) String() string {
 func (*LatencyRow) ProtoMessage() {}
 
 func (x *LatencyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[20]
+	mi := &file_nusa_v1_federation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1781,7 @@ func (x *LatencyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyRow.ProtoReflect.Descriptor instead.
 func (*LatencyRow) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LatencyRow) GetFull() bool {
@@ -1632,7 +1822,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[21]
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1834,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[21]
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1847,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -1711,7 +1901,7 @@ type GlobalMessage struct {
 
 func (x *GlobalMessage) Reset() {
 	*x = GlobalMessage{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1913,7 @@ func (x *GlobalMessage) String() string {
 func (*GlobalMessage) ProtoMessage() {}
 
 func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1926,7 @@ func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalMessage.ProtoReflect.Descriptor instead.
 func (*GlobalMessage) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GlobalMessage) GetKind() isGlobalMessage_Kind {
@@ -1932,7 +2122,7 @@ type OriginTable struct {
 
 func (x *OriginTable) Reset() {
 	*x = OriginTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1944,7 +2134,7 @@ func (x *OriginTable) String() string {
 func (*OriginTable) ProtoMessage() {}
 
 func (x *OriginTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1957,7 +2147,7 @@ func (x *OriginTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginTable.ProtoReflect.Descriptor instead.
 func (*OriginTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *OriginTable) GetRecords() []*OriginRecord {
@@ -1985,7 +2175,7 @@ type CompactMatrix struct {
 
 func (x *CompactMatrix) Reset() {
 	*x = CompactMatrix{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +2187,7 @@ func (x *CompactMatrix) String() string {
 func (*CompactMatrix) ProtoMessage() {}
 
 func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +2200,7 @@ func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactMatrix.ProtoReflect.Descriptor instead.
 func (*CompactMatrix) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CompactMatrix) GetRegions() []string {
@@ -2048,14 +2238,25 @@ type GlobalWelcome struct {
 	// Position of the summaries that are stored so far: resume there.
 	Summaries *Position `protobuf:"bytes,5,opt,name=summaries,proto3" json:"summaries,omitempty"`
 	// Version of this protocol, as in RegionHello.
-	Protocol      int32 `protobuf:"varint,6,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	Protocol int32 `protobuf:"varint,6,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// Id of the federation. A region whose log is bound to another id ends the
+	// session and continues as an island.
+	FederationId string `protobuf:"bytes,7,opt,name=federation_id,json=federationId,proto3" json:"federation_id,omitempty"`
+	// Term of the active global server. The region commits the term to its log
+	// before it acts on anything of this session, and ends the session if its log
+	// has a greater one.
+	LeadershipTerm *LeadershipTerm `protobuf:"bytes,8,opt,name=leadership_term,json=leadershipTerm,proto3" json:"leadership_term,omitempty"`
+	// etcd revision at the welcome.
+	StoreRevision int64 `protobuf:"varint,9,opt,name=store_revision,json=storeRevision,proto3" json:"store_revision,omitempty"`
+	// Feature level of the global tier: the least of its servers' levels.
+	FeatureLevel  uint32 `protobuf:"varint,10,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GlobalWelcome) Reset() {
 	*x = GlobalWelcome{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2067,7 +2268,7 @@ func (x *GlobalWelcome) String() string {
 func (*GlobalWelcome) ProtoMessage() {}
 
 func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2080,7 +2281,7 @@ func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalWelcome.ProtoReflect.Descriptor instead.
 func (*GlobalWelcome) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GlobalWelcome) GetSession() string {
@@ -2125,6 +2326,34 @@ func (x *GlobalWelcome) GetProtocol() int32 {
 	return 0
 }
 
+func (x *GlobalWelcome) GetFederationId() string {
+	if x != nil {
+		return x.FederationId
+	}
+	return ""
+}
+
+func (x *GlobalWelcome) GetLeadershipTerm() *LeadershipTerm {
+	if x != nil {
+		return x.LeadershipTerm
+	}
+	return nil
+}
+
+func (x *GlobalWelcome) GetStoreRevision() int64 {
+	if x != nil {
+		return x.StoreRevision
+	}
+	return 0
+}
+
+func (x *GlobalWelcome) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
+}
+
 // Refused ends a session that the server does not accept.
 type Refused struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2138,7 +2367,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2150,7 +2379,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2163,7 +2392,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Refused) GetMessage() string {
@@ -2190,7 +2419,7 @@ type PeerRegions struct {
 
 func (x *PeerRegions) Reset() {
 	*x = PeerRegions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2431,7 @@ func (x *PeerRegions) String() string {
 func (*PeerRegions) ProtoMessage() {}
 
 func (x *PeerRegions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2444,7 @@ func (x *PeerRegions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegions.ProtoReflect.Descriptor instead.
 func (*PeerRegions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PeerRegions) GetRegions() []*PeerRegion {
@@ -2248,7 +2477,7 @@ type PeerRegion struct {
 
 func (x *PeerRegion) Reset() {
 	*x = PeerRegion{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2260,7 +2489,7 @@ func (x *PeerRegion) String() string {
 func (*PeerRegion) ProtoMessage() {}
 
 func (x *PeerRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2273,7 +2502,7 @@ func (x *PeerRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegion.ProtoReflect.Descriptor instead.
 func (*PeerRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PeerRegion) GetName() string {
@@ -2335,7 +2564,7 @@ type LatencyColumn struct {
 
 func (x *LatencyColumn) Reset() {
 	*x = LatencyColumn{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2576,7 @@ func (x *LatencyColumn) String() string {
 func (*LatencyColumn) ProtoMessage() {}
 
 func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2589,7 @@ func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyColumn.ProtoReflect.Descriptor instead.
 func (*LatencyColumn) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LatencyColumn) GetEdges() []*Edge {
@@ -2382,7 +2611,7 @@ type ShapeSubscriptions struct {
 
 func (x *ShapeSubscriptions) Reset() {
 	*x = ShapeSubscriptions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2394,7 +2623,7 @@ func (x *ShapeSubscriptions) String() string {
 func (*ShapeSubscriptions) ProtoMessage() {}
 
 func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2407,7 +2636,7 @@ func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscriptions.ProtoReflect.Descriptor instead.
 func (*ShapeSubscriptions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ShapeSubscriptions) GetAsks() []*ShapeSubscription {
@@ -2446,7 +2675,7 @@ type ShapeSubscription struct {
 
 func (x *ShapeSubscription) Reset() {
 	*x = ShapeSubscription{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	mi := &file_nusa_v1_federation_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2458,7 +2687,7 @@ func (x *ShapeSubscription) String() string {
 func (*ShapeSubscription) ProtoMessage() {}
 
 func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	mi := &file_nusa_v1_federation_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2471,7 +2700,7 @@ func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscription.ProtoReflect.Descriptor instead.
 func (*ShapeSubscription) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ShapeSubscription) GetAsk() uint64 {
@@ -2562,7 +2791,7 @@ type TunnelRequest struct {
 
 func (x *TunnelRequest) Reset() {
 	*x = TunnelRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[32]
+	mi := &file_nusa_v1_federation_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2574,7 +2803,7 @@ func (x *TunnelRequest) String() string {
 func (*TunnelRequest) ProtoMessage() {}
 
 func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[32]
+	mi := &file_nusa_v1_federation_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2587,7 +2816,7 @@ func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelRequest.ProtoReflect.Descriptor instead.
 func (*TunnelRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TunnelRequest) GetId() string {
@@ -2636,7 +2865,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\alatency\x18\a \x01(\v2\x13.nusa.v1.LatencyRowH\x00R\alatency\x12/\n" +
 	"\x06update\x18\b \x01(\v2\x15.nusa.v1.RegionUpdateH\x00R\x06update\x12,\n" +
 	"\agoodbye\x18\t \x01(\v2\x10.nusa.v1.GoodbyeH\x00R\agoodbyeB\x06\n" +
-	"\x04kind\"\xf0\x02\n" +
+	"\x04kind\"\xde\x04\n" +
 	"\vRegionHello\x129\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +
@@ -2651,19 +2880,36 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x06orders\x18\b \x01(\v2\x11.nusa.v1.PositionR\x06orders\x12\x18\n" +
 	"\aversion\x18\t \x01(\tR\aversion\x12\x1a\n" +
 	"\bprotocol\x18\n" +
-	" \x01(\x05R\bprotocol\"A\n" +
+	" \x01(\x05R\bprotocol\x12#\n" +
+	"\rfederation_id\x18\v \x01(\tR\ffederationId\x12@\n" +
+	"\x0fleadership_term\x18\f \x01(\v2\x17.nusa.v1.LeadershipTermR\x0eleadershipTerm\x12\x14\n" +
+	"\x05fence\x18\r \x01(\x04R\x05fence\x12%\n" +
+	"\x0estore_revision\x18\x0e \x01(\x03R\rstoreRevision\x12#\n" +
+	"\rapplied_index\x18\x0f \x01(\x04R\fappliedIndex\x12#\n" +
+	"\rfeature_level\x18\x10 \x01(\rR\ffeatureLevel\">\n" +
+	"\x0eLeadershipTerm\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
+	"\x05nonce\x18\x02 \x01(\tR\x05nonce\"A\n" +
 	"\fRegionUpdate\x121\n" +
 	"\aservers\x18\x01 \x03(\v2\x17.nusa.v1.RegionalServerR\aservers\"#\n" +
 	"\aGoodbye\x12\x18\n" +
-	"\amessage\x18\x01 \x01(\tR\amessage\"\x1e\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\"z\n" +
 	"\fLeaseRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\"S\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
+	"\agranted\x18\x02 \x01(\x04R\agranted\x12@\n" +
+	"\x0ecommit_blocked\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\rcommitBlocked\"\xb4\x02\n" +
 	"\n" +
 	"LeaseGrant\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x125\n" +
-	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\"<\n" +
+	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12@\n" +
+	"\x0fleadership_term\x18\x03 \x01(\v2\x17.nusa.v1.LeadershipTermR\x0eleadershipTerm\x12\x14\n" +
+	"\x05fence\x18\x04 \x01(\x04R\x05fence\x12 \n" +
+	"\vincarnation\x18\x05 \x01(\x04R\vincarnation\x12)\n" +
+	"\x06orders\x18\x06 \x01(\v2\x11.nusa.v1.PositionR\x06orders\x12:\n" +
+	"\vregion_left\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"regionLeft\"<\n" +
 	"\vSlotAnswers\x12-\n" +
-	"\aanswers\x18\x01 \x03(\v2\x13.nusa.v1.SlotAnswerR\aanswers\"\xb3\x02\n" +
+	"\aanswers\x18\x01 \x03(\v2\x13.nusa.v1.SlotAnswerR\aanswers\"\xc9\x02\n" +
 	"\n" +
 	"SlotAnswer\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
@@ -2678,7 +2924,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x06reason\x18\b \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason\x12\x18\n" +
 	"\amessage\x18\t \x01(\tR\amessage\x12.\n" +
 	"\x06counts\x18\n" +
-	" \x03(\v2\x16.nusa.v1.CountedReasonR\x06counts\"^\n" +
+	" \x03(\v2\x16.nusa.v1.CountedReasonR\x06counts\x12\x14\n" +
+	"\x05bound\x18\v \x01(\bR\x05bound\"^\n" +
 	"\tSlotOrder\x12!\n" +
 	"\x04slot\x18\x01 \x01(\v2\r.nusa.v1.SlotR\x04slot\x12\x12\n" +
 	"\x04spec\x18\x02 \x01(\fR\x04spec\x12\x1a\n" +
@@ -2759,14 +3006,19 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\rCompactMatrix\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12\x10\n" +
 	"\x03p50\x18\x02 \x01(\fR\x03p50\x12\x14\n" +
-	"\x05fresh\x18\x03 \x01(\fR\x05fresh\"\x81\x02\n" +
+	"\x05fresh\x18\x03 \x01(\fR\x05fresh\"\xb4\x03\n" +
 	"\rGlobalWelcome\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12B\n" +
 	"\x0freport_interval\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x0ereportInterval\x12\x14\n" +
 	"\x05fence\x18\x04 \x01(\x04R\x05fence\x12/\n" +
 	"\tsummaries\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\tsummaries\x12\x1a\n" +
-	"\bprotocol\x18\x06 \x01(\x05R\bprotocol\"A\n" +
+	"\bprotocol\x18\x06 \x01(\x05R\bprotocol\x12#\n" +
+	"\rfederation_id\x18\a \x01(\tR\ffederationId\x12@\n" +
+	"\x0fleadership_term\x18\b \x01(\v2\x17.nusa.v1.LeadershipTermR\x0eleadershipTerm\x12%\n" +
+	"\x0estore_revision\x18\t \x01(\x03R\rstoreRevision\x12#\n" +
+	"\rfeature_level\x18\n" +
+	" \x01(\rR\ffeatureLevel\"A\n" +
 	"\aRefused\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1c\n" +
 	"\tpermanent\x18\x02 \x01(\bR\tpermanent\"<\n" +
@@ -2825,7 +3077,7 @@ func file_nusa_v1_federation_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_federation_proto_rawDescData
 }
 
-var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_nusa_v1_federation_proto_goTypes = []any{
 	(*StateRequest)(nil),           // 0: nusa.v1.StateRequest
 	(*StateDigest)(nil),            // 1: nusa.v1.StateDigest
@@ -2835,121 +3087,128 @@ var file_nusa_v1_federation_proto_goTypes = []any{
 	(*Position)(nil),               // 5: nusa.v1.Position
 	(*RegionMessage)(nil),          // 6: nusa.v1.RegionMessage
 	(*RegionHello)(nil),            // 7: nusa.v1.RegionHello
-	(*RegionUpdate)(nil),           // 8: nusa.v1.RegionUpdate
-	(*Goodbye)(nil),                // 9: nusa.v1.Goodbye
-	(*LeaseRequest)(nil),           // 10: nusa.v1.LeaseRequest
-	(*LeaseGrant)(nil),             // 11: nusa.v1.LeaseGrant
-	(*SlotAnswers)(nil),            // 12: nusa.v1.SlotAnswers
-	(*SlotAnswer)(nil),             // 13: nusa.v1.SlotAnswer
-	(*SlotOrder)(nil),              // 14: nusa.v1.SlotOrder
-	(*SlotOrders)(nil),             // 15: nusa.v1.SlotOrders
-	(*JobSummaries)(nil),           // 16: nusa.v1.JobSummaries
-	(*JobSummary)(nil),             // 17: nusa.v1.JobSummary
-	(*DisconnectedInstances)(nil),  // 18: nusa.v1.DisconnectedInstances
-	(*GroupReasons)(nil),           // 19: nusa.v1.GroupReasons
-	(*LatencyRow)(nil),             // 20: nusa.v1.LatencyRow
-	(*Coordinate)(nil),             // 21: nusa.v1.Coordinate
-	(*GlobalMessage)(nil),          // 22: nusa.v1.GlobalMessage
-	(*OriginTable)(nil),            // 23: nusa.v1.OriginTable
-	(*CompactMatrix)(nil),          // 24: nusa.v1.CompactMatrix
-	(*GlobalWelcome)(nil),          // 25: nusa.v1.GlobalWelcome
-	(*Refused)(nil),                // 26: nusa.v1.Refused
-	(*PeerRegions)(nil),            // 27: nusa.v1.PeerRegions
-	(*PeerRegion)(nil),             // 28: nusa.v1.PeerRegion
-	(*LatencyColumn)(nil),          // 29: nusa.v1.LatencyColumn
-	(*ShapeSubscriptions)(nil),     // 30: nusa.v1.ShapeSubscriptions
-	(*ShapeSubscription)(nil),      // 31: nusa.v1.ShapeSubscription
-	(*TunnelRequest)(nil),          // 32: nusa.v1.TunnelRequest
-	nil,                            // 33: nusa.v1.JobSummary.GroupsEntry
-	nil,                            // 34: nusa.v1.JobSummary.ReasonsEntry
-	nil,                            // 35: nusa.v1.PeerRegion.LabelsEntry
-	(*durationpb.Duration)(nil),    // 36: google.protobuf.Duration
-	(*RegionReport)(nil),           // 37: nusa.v1.RegionReport
-	(*RegionDefinition)(nil),       // 38: nusa.v1.RegionDefinition
-	(*RegionalServer)(nil),         // 39: nusa.v1.RegionalServer
-	(SlotState)(0),                 // 40: nusa.v1.SlotState
-	(Reason)(0),                    // 41: nusa.v1.Reason
-	(*CountedReason)(nil),          // 42: nusa.v1.CountedReason
-	(*Slot)(nil),                   // 43: nusa.v1.Slot
-	(*Edge)(nil),                   // 44: nusa.v1.Edge
-	(*OriginRecord)(nil),           // 45: nusa.v1.OriginRecord
-	(*Location)(nil),               // 46: nusa.v1.Location
-	(*Resources)(nil),              // 47: nusa.v1.Resources
-	(*InstanceCounts)(nil),         // 48: nusa.v1.InstanceCounts
+	(*LeadershipTerm)(nil),         // 8: nusa.v1.LeadershipTerm
+	(*RegionUpdate)(nil),           // 9: nusa.v1.RegionUpdate
+	(*Goodbye)(nil),                // 10: nusa.v1.Goodbye
+	(*LeaseRequest)(nil),           // 11: nusa.v1.LeaseRequest
+	(*LeaseGrant)(nil),             // 12: nusa.v1.LeaseGrant
+	(*SlotAnswers)(nil),            // 13: nusa.v1.SlotAnswers
+	(*SlotAnswer)(nil),             // 14: nusa.v1.SlotAnswer
+	(*SlotOrder)(nil),              // 15: nusa.v1.SlotOrder
+	(*SlotOrders)(nil),             // 16: nusa.v1.SlotOrders
+	(*JobSummaries)(nil),           // 17: nusa.v1.JobSummaries
+	(*JobSummary)(nil),             // 18: nusa.v1.JobSummary
+	(*DisconnectedInstances)(nil),  // 19: nusa.v1.DisconnectedInstances
+	(*GroupReasons)(nil),           // 20: nusa.v1.GroupReasons
+	(*LatencyRow)(nil),             // 21: nusa.v1.LatencyRow
+	(*Coordinate)(nil),             // 22: nusa.v1.Coordinate
+	(*GlobalMessage)(nil),          // 23: nusa.v1.GlobalMessage
+	(*OriginTable)(nil),            // 24: nusa.v1.OriginTable
+	(*CompactMatrix)(nil),          // 25: nusa.v1.CompactMatrix
+	(*GlobalWelcome)(nil),          // 26: nusa.v1.GlobalWelcome
+	(*Refused)(nil),                // 27: nusa.v1.Refused
+	(*PeerRegions)(nil),            // 28: nusa.v1.PeerRegions
+	(*PeerRegion)(nil),             // 29: nusa.v1.PeerRegion
+	(*LatencyColumn)(nil),          // 30: nusa.v1.LatencyColumn
+	(*ShapeSubscriptions)(nil),     // 31: nusa.v1.ShapeSubscriptions
+	(*ShapeSubscription)(nil),      // 32: nusa.v1.ShapeSubscription
+	(*TunnelRequest)(nil),          // 33: nusa.v1.TunnelRequest
+	nil,                            // 34: nusa.v1.JobSummary.GroupsEntry
+	nil,                            // 35: nusa.v1.JobSummary.ReasonsEntry
+	nil,                            // 36: nusa.v1.PeerRegion.LabelsEntry
+	(*durationpb.Duration)(nil),    // 37: google.protobuf.Duration
+	(*RegionReport)(nil),           // 38: nusa.v1.RegionReport
+	(*RegionDefinition)(nil),       // 39: nusa.v1.RegionDefinition
+	(*RegionalServer)(nil),         // 40: nusa.v1.RegionalServer
+	(SlotState)(0),                 // 41: nusa.v1.SlotState
+	(Reason)(0),                    // 42: nusa.v1.Reason
+	(*CountedReason)(nil),          // 43: nusa.v1.CountedReason
+	(*Slot)(nil),                   // 44: nusa.v1.Slot
+	(*Edge)(nil),                   // 45: nusa.v1.Edge
+	(*OriginRecord)(nil),           // 46: nusa.v1.OriginRecord
+	(*Location)(nil),               // 47: nusa.v1.Location
+	(*Resources)(nil),              // 48: nusa.v1.Resources
+	(*InstanceCounts)(nil),         // 49: nusa.v1.InstanceCounts
 }
 var file_nusa_v1_federation_proto_depIdxs = []int32{
-	27, // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
-	23, // 1: nusa.v1.FederationCache.origins:type_name -> nusa.v1.OriginTable
-	24, // 2: nusa.v1.FederationCache.matrix:type_name -> nusa.v1.CompactMatrix
-	36, // 3: nusa.v1.FederationCache.peers_age:type_name -> google.protobuf.Duration
-	36, // 4: nusa.v1.FederationCache.origins_age:type_name -> google.protobuf.Duration
-	36, // 5: nusa.v1.FederationCache.matrix_age:type_name -> google.protobuf.Duration
+	28, // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
+	24, // 1: nusa.v1.FederationCache.origins:type_name -> nusa.v1.OriginTable
+	25, // 2: nusa.v1.FederationCache.matrix:type_name -> nusa.v1.CompactMatrix
+	37, // 3: nusa.v1.FederationCache.peers_age:type_name -> google.protobuf.Duration
+	37, // 4: nusa.v1.FederationCache.origins_age:type_name -> google.protobuf.Duration
+	37, // 5: nusa.v1.FederationCache.matrix_age:type_name -> google.protobuf.Duration
 	7,  // 6: nusa.v1.RegionMessage.hello:type_name -> nusa.v1.RegionHello
-	10, // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
+	11, // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
 	5,  // 8: nusa.v1.RegionMessage.orders_ack:type_name -> nusa.v1.Position
-	12, // 9: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
-	37, // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
-	16, // 11: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
-	20, // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
-	8,  // 13: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
-	9,  // 14: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
-	38, // 15: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
-	39, // 16: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
+	13, // 9: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
+	38, // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
+	17, // 11: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
+	21, // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
+	9,  // 13: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
+	10, // 14: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
+	39, // 15: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
+	40, // 16: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
 	5,  // 17: nusa.v1.RegionHello.orders:type_name -> nusa.v1.Position
-	39, // 18: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
-	36, // 19: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
-	13, // 20: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
-	40, // 21: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
-	41, // 22: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
-	42, // 23: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
-	43, // 24: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
-	14, // 25: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
-	5,  // 26: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
-	17, // 27: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
-	5,  // 28: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
-	33, // 29: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
-	34, // 30: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
-	18, // 31: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
-	42, // 32: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
-	44, // 33: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
-	21, // 34: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
-	25, // 35: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
-	26, // 36: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
-	11, // 37: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
-	15, // 38: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
-	5,  // 39: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
-	27, // 40: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
-	30, // 41: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
-	32, // 42: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	29, // 43: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
-	23, // 44: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
-	24, // 45: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
-	45, // 46: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
-	36, // 47: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
-	36, // 48: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
-	5,  // 49: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
-	28, // 50: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
-	46, // 51: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
-	35, // 52: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
-	21, // 53: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
-	44, // 54: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
-	31, // 55: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
-	47, // 56: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
-	48, // 57: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
-	19, // 58: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
-	6,  // 59: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
-	4,  // 60: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
-	2,  // 61: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
-	0,  // 62: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
-	22, // 63: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
-	4,  // 64: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
-	3,  // 65: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
-	1,  // 66: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
-	63, // [63:67] is the sub-list for method output_type
-	59, // [59:63] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	8,  // 18: nusa.v1.RegionHello.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	40, // 19: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
+	37, // 20: nusa.v1.LeaseRequest.commit_blocked:type_name -> google.protobuf.Duration
+	37, // 21: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
+	8,  // 22: nusa.v1.LeaseGrant.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	5,  // 23: nusa.v1.LeaseGrant.orders:type_name -> nusa.v1.Position
+	37, // 24: nusa.v1.LeaseGrant.region_left:type_name -> google.protobuf.Duration
+	14, // 25: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
+	41, // 26: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
+	42, // 27: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
+	43, // 28: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
+	44, // 29: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
+	15, // 30: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
+	5,  // 31: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
+	18, // 32: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
+	5,  // 33: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
+	34, // 34: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
+	35, // 35: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
+	19, // 36: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
+	43, // 37: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
+	45, // 38: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
+	22, // 39: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
+	26, // 40: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
+	27, // 41: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
+	12, // 42: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
+	16, // 43: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
+	5,  // 44: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
+	28, // 45: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
+	31, // 46: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
+	33, // 47: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	30, // 48: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
+	24, // 49: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
+	25, // 50: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
+	46, // 51: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
+	37, // 52: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
+	37, // 53: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
+	5,  // 54: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
+	8,  // 55: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	29, // 56: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
+	47, // 57: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
+	36, // 58: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
+	22, // 59: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
+	45, // 60: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
+	32, // 61: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
+	48, // 62: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
+	49, // 63: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
+	20, // 64: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
+	6,  // 65: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
+	4,  // 66: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
+	2,  // 67: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
+	0,  // 68: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
+	23, // 69: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
+	4,  // 70: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
+	3,  // 71: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
+	1,  // 72: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
+	69, // [69:73] is the sub-list for method output_type
+	65, // [65:69] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_federation_proto_init() }
@@ -2971,7 +3230,7 @@ func file_nusa_v1_federation_proto_init() {
 		(*RegionMessage_Update)(nil),
 		(*RegionMessage_Goodbye)(nil),
 	}
-	file_nusa_v1_federation_proto_msgTypes[22].OneofWrappers = []any{
+	file_nusa_v1_federation_proto_msgTypes[23].OneofWrappers = []any{
 		(*GlobalMessage_Welcome)(nil),
 		(*GlobalMessage_Refused)(nil),
 		(*GlobalMessage_Lease)(nil),
@@ -2990,7 +3249,7 @@ func file_nusa_v1_federation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_federation_proto_rawDesc), len(file_nusa_v1_federation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

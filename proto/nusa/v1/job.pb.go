@@ -297,6 +297,63 @@ func (Reconcile) EnumDescriptor() ([]byte, []int) {
 	return file_nusa_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
+// FailbackMode says who decides on a return.
+type FailbackMode int32
+
+const (
+	FailbackMode_FAILBACK_MODE_UNSPECIFIED FailbackMode = 0
+	// `nusa region failback` shows the plan, an operator applies it.
+	FailbackMode_FAILBACK_MODE_REVIEW FailbackMode = 1
+	// The work returns by itself, at most update.max_parallel instances of a group at
+	// a time.
+	FailbackMode_FAILBACK_MODE_AUTO FailbackMode = 2
+	// The work stays.
+	FailbackMode_FAILBACK_MODE_NEVER FailbackMode = 3
+)
+
+// Enum value maps for FailbackMode.
+var (
+	FailbackMode_name = map[int32]string{
+		0: "FAILBACK_MODE_UNSPECIFIED",
+		1: "FAILBACK_MODE_REVIEW",
+		2: "FAILBACK_MODE_AUTO",
+		3: "FAILBACK_MODE_NEVER",
+	}
+	FailbackMode_value = map[string]int32{
+		"FAILBACK_MODE_UNSPECIFIED": 0,
+		"FAILBACK_MODE_REVIEW":      1,
+		"FAILBACK_MODE_AUTO":        2,
+		"FAILBACK_MODE_NEVER":       3,
+	}
+)
+
+func (x FailbackMode) Enum() *FailbackMode {
+	p := new(FailbackMode)
+	*p = x
+	return p
+}
+
+func (x FailbackMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FailbackMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_nusa_v1_job_proto_enumTypes[5].Descriptor()
+}
+
+func (FailbackMode) Type() protoreflect.EnumType {
+	return &file_nusa_v1_job_proto_enumTypes[5]
+}
+
+func (x FailbackMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FailbackMode.Descriptor instead.
+func (FailbackMode) EnumDescriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{5}
+}
+
 // SlotState advances from offered to accepted, rejected, returned or revoked;
 // slots that are to stop end as stopped.
 type SlotState int32
@@ -358,11 +415,11 @@ func (x SlotState) String() string {
 }
 
 func (SlotState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[5].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[6].Descriptor()
 }
 
 func (SlotState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[5]
+	return &file_nusa_v1_job_proto_enumTypes[6]
 }
 
 func (x SlotState) Number() protoreflect.EnumNumber {
@@ -371,7 +428,7 @@ func (x SlotState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotState.Descriptor instead.
 func (SlotState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 // SlotDesired is what the global tier wants for a slot.
@@ -384,6 +441,10 @@ const (
 	SlotDesired_SLOT_DESIRED_STOP SlotDesired = 2
 	// Stop its instances and release it: another region will own it.
 	SlotDesired_SLOT_DESIRED_REVOKE SlotDesired = 3
+	// Only in orders to a former owner: let running instances continue, start and
+	// replace nothing, and answer KEPT or DONE for the instances that it has, REVOKED
+	// for the others. Another region owns the slot.
+	SlotDesired_SLOT_DESIRED_HOLD SlotDesired = 4
 )
 
 // Enum value maps for SlotDesired.
@@ -393,12 +454,14 @@ var (
 		1: "SLOT_DESIRED_RUN",
 		2: "SLOT_DESIRED_STOP",
 		3: "SLOT_DESIRED_REVOKE",
+		4: "SLOT_DESIRED_HOLD",
 	}
 	SlotDesired_value = map[string]int32{
 		"SLOT_DESIRED_UNSPECIFIED": 0,
 		"SLOT_DESIRED_RUN":         1,
 		"SLOT_DESIRED_STOP":        2,
 		"SLOT_DESIRED_REVOKE":      3,
+		"SLOT_DESIRED_HOLD":        4,
 	}
 )
 
@@ -413,11 +476,11 @@ func (x SlotDesired) String() string {
 }
 
 func (SlotDesired) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[6].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[7].Descriptor()
 }
 
 func (SlotDesired) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[6]
+	return &file_nusa_v1_job_proto_enumTypes[7]
 }
 
 func (x SlotDesired) Number() protoreflect.EnumNumber {
@@ -426,7 +489,7 @@ func (x SlotDesired) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SlotDesired.Descriptor instead.
 func (SlotDesired) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 // JobState summarises a job.
@@ -486,11 +549,11 @@ func (x JobState) String() string {
 }
 
 func (JobState) Descriptor() protoreflect.EnumDescriptor {
-	return file_nusa_v1_job_proto_enumTypes[7].Descriptor()
+	return file_nusa_v1_job_proto_enumTypes[8].Descriptor()
 }
 
 func (JobState) Type() protoreflect.EnumType {
-	return &file_nusa_v1_job_proto_enumTypes[7]
+	return &file_nusa_v1_job_proto_enumTypes[8]
 }
 
 func (x JobState) Number() protoreflect.EnumNumber {
@@ -499,7 +562,7 @@ func (x JobState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobState.Descriptor instead.
 func (JobState) EnumDescriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 // JobSpec is the canonical form of a job file, at most 1 MiB encoded. YAML and
@@ -1370,7 +1433,10 @@ type DisconnectLevel struct {
 	After   *durationpb.Duration `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
 	Running Running              `protobuf:"varint,2,opt,name=running,proto3,enum=nusa.v1.Running" json:"running,omitempty"`
 	// Start a replacement elsewhere. Default true.
-	Replace       *bool `protobuf:"varint,3,opt,name=replace,proto3,oneof" json:"replace,omitempty"`
+	Replace *bool `protobuf:"varint,3,opt,name=replace,proto3,oneof" json:"replace,omitempty"`
+	// Only at the region level, and only with replace: how work returns to the region
+	// that it was moved from.
+	Failback      *Failback `protobuf:"bytes,4,opt,name=failback,proto3" json:"failback,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1426,6 +1492,69 @@ func (x *DisconnectLevel) GetReplace() bool {
 	return false
 }
 
+func (x *DisconnectLevel) GetFailback() *Failback {
+	if x != nil {
+		return x.Failback
+	}
+	return nil
+}
+
+// Failback says how work returns to its region.
+type Failback struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Default review.
+	Mode FailbackMode `protobuf:"varint,1,opt,name=mode,proto3,enum=nusa.v1.FailbackMode" json:"mode,omitempty"`
+	// Time of unbroken health of the region before its work returns. Default 10m, at
+	// least 1 s.
+	After         *durationpb.Duration `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Failback) Reset() {
+	*x = Failback{}
+	mi := &file_nusa_v1_job_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Failback) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Failback) ProtoMessage() {}
+
+func (x *Failback) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Failback.ProtoReflect.Descriptor instead.
+func (*Failback) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Failback) GetMode() FailbackMode {
+	if x != nil {
+		return x.Mode
+	}
+	return FailbackMode_FAILBACK_MODE_UNSPECIFIED
+}
+
+func (x *Failback) GetAfter() *durationpb.Duration {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
 // Port is a named port of a group.
 type Port struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1439,7 +1568,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_nusa_v1_job_proto_msgTypes[12]
+	mi := &file_nusa_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1451,7 +1580,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[12]
+	mi := &file_nusa_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1464,7 +1593,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Port) GetTo() int32 {
@@ -1497,7 +1626,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_nusa_v1_job_proto_msgTypes[13]
+	mi := &file_nusa_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1509,7 +1638,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[13]
+	mi := &file_nusa_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1522,7 +1651,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Volume) GetSource() string {
@@ -1576,7 +1705,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_nusa_v1_job_proto_msgTypes[14]
+	mi := &file_nusa_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +1717,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[14]
+	mi := &file_nusa_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +1730,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Task) GetDriver() string {
@@ -1702,7 +1831,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_nusa_v1_job_proto_msgTypes[15]
+	mi := &file_nusa_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +1843,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[15]
+	mi := &file_nusa_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +1856,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Artifact) GetSource() string {
@@ -1773,7 +1902,7 @@ type Template struct {
 
 func (x *Template) Reset() {
 	*x = Template{}
-	mi := &file_nusa_v1_job_proto_msgTypes[16]
+	mi := &file_nusa_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1785,7 +1914,7 @@ func (x *Template) String() string {
 func (*Template) ProtoMessage() {}
 
 func (x *Template) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[16]
+	mi := &file_nusa_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1798,7 +1927,7 @@ func (x *Template) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Template.ProtoReflect.Descriptor instead.
 func (*Template) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Template) GetText() string {
@@ -1850,7 +1979,7 @@ type Check struct {
 
 func (x *Check) Reset() {
 	*x = Check{}
-	mi := &file_nusa_v1_job_proto_msgTypes[17]
+	mi := &file_nusa_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +1991,7 @@ func (x *Check) String() string {
 func (*Check) ProtoMessage() {}
 
 func (x *Check) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[17]
+	mi := &file_nusa_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +2004,7 @@ func (x *Check) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Check.ProtoReflect.Descriptor instead.
 func (*Check) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Check) GetKind() isCheck_Kind {
@@ -1975,7 +2104,7 @@ type HTTPCheck struct {
 
 func (x *HTTPCheck) Reset() {
 	*x = HTTPCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[18]
+	mi := &file_nusa_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1987,7 +2116,7 @@ func (x *HTTPCheck) String() string {
 func (*HTTPCheck) ProtoMessage() {}
 
 func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[18]
+	mi := &file_nusa_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2000,7 +2129,7 @@ func (x *HTTPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPCheck.ProtoReflect.Descriptor instead.
 func (*HTTPCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *HTTPCheck) GetPort() string {
@@ -2028,7 +2157,7 @@ type TCPCheck struct {
 
 func (x *TCPCheck) Reset() {
 	*x = TCPCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[19]
+	mi := &file_nusa_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2040,7 +2169,7 @@ func (x *TCPCheck) String() string {
 func (*TCPCheck) ProtoMessage() {}
 
 func (x *TCPCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[19]
+	mi := &file_nusa_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2053,7 +2182,7 @@ func (x *TCPCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TCPCheck.ProtoReflect.Descriptor instead.
 func (*TCPCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TCPCheck) GetPort() string {
@@ -2075,7 +2204,7 @@ type CommandCheck struct {
 
 func (x *CommandCheck) Reset() {
 	*x = CommandCheck{}
-	mi := &file_nusa_v1_job_proto_msgTypes[20]
+	mi := &file_nusa_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2087,7 +2216,7 @@ func (x *CommandCheck) String() string {
 func (*CommandCheck) ProtoMessage() {}
 
 func (x *CommandCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[20]
+	mi := &file_nusa_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2100,7 +2229,7 @@ func (x *CommandCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandCheck.ProtoReflect.Descriptor instead.
 func (*CommandCheck) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CommandCheck) GetCommand() []string {
@@ -2123,7 +2252,7 @@ type Logs struct {
 
 func (x *Logs) Reset() {
 	*x = Logs{}
-	mi := &file_nusa_v1_job_proto_msgTypes[21]
+	mi := &file_nusa_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2135,7 +2264,7 @@ func (x *Logs) String() string {
 func (*Logs) ProtoMessage() {}
 
 func (x *Logs) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[21]
+	mi := &file_nusa_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2148,7 +2277,7 @@ func (x *Logs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Logs.ProtoReflect.Descriptor instead.
 func (*Logs) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Logs) GetFiles() int32 {
@@ -2180,7 +2309,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_nusa_v1_job_proto_msgTypes[22]
+	mi := &file_nusa_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +2321,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[22]
+	mi := &file_nusa_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +2334,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Restart) GetAttempts() int32 {
@@ -2243,7 +2372,7 @@ type Reschedule struct {
 
 func (x *Reschedule) Reset() {
 	*x = Reschedule{}
-	mi := &file_nusa_v1_job_proto_msgTypes[23]
+	mi := &file_nusa_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2255,7 +2384,7 @@ func (x *Reschedule) String() string {
 func (*Reschedule) ProtoMessage() {}
 
 func (x *Reschedule) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[23]
+	mi := &file_nusa_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2268,7 +2397,7 @@ func (x *Reschedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reschedule.ProtoReflect.Descriptor instead.
 func (*Reschedule) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Reschedule) GetAttempts() int32 {
@@ -2298,7 +2427,7 @@ type Backoff struct {
 
 func (x *Backoff) Reset() {
 	*x = Backoff{}
-	mi := &file_nusa_v1_job_proto_msgTypes[24]
+	mi := &file_nusa_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2439,7 @@ func (x *Backoff) String() string {
 func (*Backoff) ProtoMessage() {}
 
 func (x *Backoff) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[24]
+	mi := &file_nusa_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2452,7 @@ func (x *Backoff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backoff.ProtoReflect.Descriptor instead.
 func (*Backoff) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Backoff) GetFrom() *durationpb.Duration {
@@ -2357,7 +2486,7 @@ type Update struct {
 
 func (x *Update) Reset() {
 	*x = Update{}
-	mi := &file_nusa_v1_job_proto_msgTypes[25]
+	mi := &file_nusa_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2369,7 +2498,7 @@ func (x *Update) String() string {
 func (*Update) ProtoMessage() {}
 
 func (x *Update) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[25]
+	mi := &file_nusa_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2382,7 +2511,7 @@ func (x *Update) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Update.ProtoReflect.Descriptor instead.
 func (*Update) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Update) GetMaxParallel() int32 {
@@ -2438,14 +2567,26 @@ type Slot struct {
 	// instances that it is in contact with when the order reaches its log, answers
 	// KEPT for them, and gives up the others. A region of an earlier version stops
 	// all.
-	UnlessHeard   bool `protobuf:"varint,16,opt,name=unless_heard,json=unlessHeard,proto3" json:"unless_heard,omitempty"`
+	UnlessHeard bool `protobuf:"varint,16,opt,name=unless_heard,json=unlessHeard,proto3" json:"unless_heard,omitempty"`
+	// Former owners from which a verdict moved the slot and which have not confirmed
+	// yet that nothing of it runs, oldest first, at most 4.
+	Former []*FormerOwner `protobuf:"bytes,17,rep,name=former,proto3" json:"former,omitempty"`
+	// With desired REVOKE: the region that owns the slot once the present owner has
+	// confirmed; empty: the placer chooses.
+	ReturnTo string `protobuf:"bytes,18,opt,name=return_to,json=returnTo,proto3" json:"return_to,omitempty"`
+	// Region from which the first verdict moved the slot, for failback; empty for none.
+	Home string `protobuf:"bytes,19,opt,name=home,proto3" json:"home,omitempty"`
+	// Longest kill_timeout of the versions that the owner may run.
+	StopTime *durationpb.Duration `protobuf:"bytes,20,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
+	// The owner may still run a version that the region's lease does not bind.
+	Unbound       bool `protobuf:"varint,21,opt,name=unbound,proto3" json:"unbound,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Slot) Reset() {
 	*x = Slot{}
-	mi := &file_nusa_v1_job_proto_msgTypes[26]
+	mi := &file_nusa_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2457,7 +2598,7 @@ func (x *Slot) String() string {
 func (*Slot) ProtoMessage() {}
 
 func (x *Slot) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[26]
+	mi := &file_nusa_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2470,7 +2611,7 @@ func (x *Slot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Slot.ProtoReflect.Descriptor instead.
 func (*Slot) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Slot) GetNamespace() string {
@@ -2585,6 +2726,131 @@ func (x *Slot) GetUnlessHeard() bool {
 	return false
 }
 
+func (x *Slot) GetFormer() []*FormerOwner {
+	if x != nil {
+		return x.Former
+	}
+	return nil
+}
+
+func (x *Slot) GetReturnTo() string {
+	if x != nil {
+		return x.ReturnTo
+	}
+	return ""
+}
+
+func (x *Slot) GetHome() string {
+	if x != nil {
+		return x.Home
+	}
+	return ""
+}
+
+func (x *Slot) GetStopTime() *durationpb.Duration {
+	if x != nil {
+		return x.StopTime
+	}
+	return nil
+}
+
+func (x *Slot) GetUnbound() bool {
+	if x != nil {
+		return x.Unbound
+	}
+	return false
+}
+
+// FormerOwner is a region that a verdict took a slot from.
+type FormerOwner struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// Generation of the slot that the region owned.
+	Generation int64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	// When the slot moved.
+	Moved *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=moved,proto3" json:"moved,omitempty"`
+	// Fence of the verdict.
+	Fence uint64 `protobuf:"varint,4,opt,name=fence,proto3" json:"fence,omitempty"`
+	// The region is back: it is ordered to hold the slot, see SLOT_DESIRED_HOLD.
+	Hold bool `protobuf:"varint,5,opt,name=hold,proto3" json:"hold,omitempty"`
+	// The policy of the group lets the region run its instances while it is cut off.
+	MayRun        bool `protobuf:"varint,6,opt,name=may_run,json=mayRun,proto3" json:"may_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FormerOwner) Reset() {
+	*x = FormerOwner{}
+	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FormerOwner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FormerOwner) ProtoMessage() {}
+
+func (x *FormerOwner) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FormerOwner.ProtoReflect.Descriptor instead.
+func (*FormerOwner) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *FormerOwner) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *FormerOwner) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *FormerOwner) GetMoved() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Moved
+	}
+	return nil
+}
+
+func (x *FormerOwner) GetFence() uint64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
+func (x *FormerOwner) GetHold() bool {
+	if x != nil {
+		return x.Hold
+	}
+	return false
+}
+
+func (x *FormerOwner) GetMayRun() bool {
+	if x != nil {
+		return x.MayRun
+	}
+	return false
+}
+
 // Job is a stored job with its live status.
 type Job struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2614,7 +2880,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_nusa_v1_job_proto_msgTypes[27]
+	mi := &file_nusa_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +2892,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[27]
+	mi := &file_nusa_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +2905,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Job) GetSpec() *JobSpec {
@@ -2720,7 +2986,7 @@ type Reverted struct {
 
 func (x *Reverted) Reset() {
 	*x = Reverted{}
-	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	mi := &file_nusa_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2732,7 +2998,7 @@ func (x *Reverted) String() string {
 func (*Reverted) ProtoMessage() {}
 
 func (x *Reverted) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[28]
+	mi := &file_nusa_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2745,7 +3011,7 @@ func (x *Reverted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reverted.ProtoReflect.Descriptor instead.
 func (*Reverted) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Reverted) GetVersion() int64 {
@@ -2783,7 +3049,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[29]
+	mi := &file_nusa_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2795,7 +3061,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[29]
+	mi := &file_nusa_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2808,7 +3074,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *JobStatus) GetState() JobState {
@@ -2844,15 +3110,18 @@ type GroupStatus struct {
 	// Instances without a region.
 	Unowned int32 `protobuf:"varint,4,opt,name=unowned,proto3" json:"unowned,omitempty"`
 	// Why instances are pending, counted.
-	Pending       []*CountedReason `protobuf:"bytes,5,rep,name=pending,proto3" json:"pending,omitempty"`
-	Slots         []*Slot          `protobuf:"bytes,6,rep,name=slots,proto3" json:"slots,omitempty"`
+	Pending []*CountedReason `protobuf:"bytes,5,rep,name=pending,proto3" json:"pending,omitempty"`
+	Slots   []*Slot          `protobuf:"bytes,6,rep,name=slots,proto3" json:"slots,omitempty"`
+	// Instances whose state is unknown because their region, or the former one of a
+	// moved slot, is cut off; by region.
+	Unknown       []*UnknownInstances `protobuf:"bytes,7,rep,name=unknown,proto3" json:"unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GroupStatus) Reset() {
 	*x = GroupStatus{}
-	mi := &file_nusa_v1_job_proto_msgTypes[30]
+	mi := &file_nusa_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2864,7 +3133,7 @@ func (x *GroupStatus) String() string {
 func (*GroupStatus) ProtoMessage() {}
 
 func (x *GroupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[30]
+	mi := &file_nusa_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2877,7 +3146,7 @@ func (x *GroupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
 func (*GroupStatus) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GroupStatus) GetDesired() int32 {
@@ -2922,6 +3191,113 @@ func (x *GroupStatus) GetSlots() []*Slot {
 	return nil
 }
 
+func (x *GroupStatus) GetUnknown() []*UnknownInstances {
+	if x != nil {
+		return x.Unknown
+	}
+	return nil
+}
+
+// UnknownInstances are the instances of a group in one region that is cut off.
+type UnknownInstances struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// Instances that the region owns, or may still run as the former owner.
+	Count int32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	// Time since the last message of the region.
+	Silent *durationpb.Duration `protobuf:"bytes,3,opt,name=silent,proto3" json:"silent,omitempty"`
+	// Counts that the region reported last. They are in no other count.
+	Last *InstanceCounts `protobuf:"bytes,4,opt,name=last,proto3" json:"last,omitempty"`
+	// True: other regions own these instances now, and the region may still run them.
+	Former bool `protobuf:"varint,5,opt,name=former,proto3" json:"former,omitempty"`
+	// Time until the instances may move elsewhere; unset: they do not move by
+	// themselves, as `message` says.
+	MoveDue *durationpb.Duration `protobuf:"bytes,6,opt,name=move_due,json=moveDue,proto3" json:"move_due,omitempty"`
+	// One line for people: "would move in 4m10s unless jakarta returns".
+	Message       string `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnknownInstances) Reset() {
+	*x = UnknownInstances{}
+	mi := &file_nusa_v1_job_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnknownInstances) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnknownInstances) ProtoMessage() {}
+
+func (x *UnknownInstances) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_job_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnknownInstances.ProtoReflect.Descriptor instead.
+func (*UnknownInstances) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *UnknownInstances) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *UnknownInstances) GetCount() int32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *UnknownInstances) GetSilent() *durationpb.Duration {
+	if x != nil {
+		return x.Silent
+	}
+	return nil
+}
+
+func (x *UnknownInstances) GetLast() *InstanceCounts {
+	if x != nil {
+		return x.Last
+	}
+	return nil
+}
+
+func (x *UnknownInstances) GetFormer() bool {
+	if x != nil {
+		return x.Former
+	}
+	return false
+}
+
+func (x *UnknownInstances) GetMoveDue() *durationpb.Duration {
+	if x != nil {
+		return x.MoveDue
+	}
+	return nil
+}
+
+func (x *UnknownInstances) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // InstanceCounts counts instances (not attempts) by state.
 type InstanceCounts struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -2938,14 +3314,16 @@ type InstanceCounts struct {
 	// Instances that start, run or are lost, and that are no longer wanted: they are
 	// being stopped. They are in no other count. 0 in a JobSummary, where they are in
 	// the count of their state.
-	Stopping      int32 `protobuf:"varint,9,opt,name=stopping,proto3" json:"stopping,omitempty"`
+	Stopping int32 `protobuf:"varint,9,opt,name=stopping,proto3" json:"stopping,omitempty"`
+	// Instances of regions that are cut off. They are in no other count.
+	Unknown       int32 `protobuf:"varint,10,opt,name=unknown,proto3" json:"unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InstanceCounts) Reset() {
 	*x = InstanceCounts{}
-	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	mi := &file_nusa_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2957,7 +3335,7 @@ func (x *InstanceCounts) String() string {
 func (*InstanceCounts) ProtoMessage() {}
 
 func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[31]
+	mi := &file_nusa_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2970,7 +3348,7 @@ func (x *InstanceCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceCounts.ProtoReflect.Descriptor instead.
 func (*InstanceCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *InstanceCounts) GetPending() int32 {
@@ -3036,6 +3414,13 @@ func (x *InstanceCounts) GetStopping() int32 {
 	return 0
 }
 
+func (x *InstanceCounts) GetUnknown() int32 {
+	if x != nil {
+		return x.Unknown
+	}
+	return 0
+}
+
 // CountedReason is a reason and how often it applies.
 type CountedReason struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -3054,7 +3439,7 @@ type CountedReason struct {
 
 func (x *CountedReason) Reset() {
 	*x = CountedReason{}
-	mi := &file_nusa_v1_job_proto_msgTypes[32]
+	mi := &file_nusa_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3066,7 +3451,7 @@ func (x *CountedReason) String() string {
 func (*CountedReason) ProtoMessage() {}
 
 func (x *CountedReason) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_job_proto_msgTypes[32]
+	mi := &file_nusa_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3079,7 +3464,7 @@ func (x *CountedReason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountedReason.ProtoReflect.Descriptor instead.
 func (*CountedReason) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CountedReason) GetReason() Reason {
@@ -3221,13 +3606,17 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"Disconnect\x12,\n" +
 	"\x04node\x18\x01 \x01(\v2\x18.nusa.v1.DisconnectLevelR\x04node\x120\n" +
 	"\x06region\x18\x02 \x01(\v2\x18.nusa.v1.DisconnectLevelR\x06region\x120\n" +
-	"\treconcile\x18\x03 \x01(\x0e2\x12.nusa.v1.ReconcileR\treconcile\"\x99\x01\n" +
+	"\treconcile\x18\x03 \x01(\x0e2\x12.nusa.v1.ReconcileR\treconcile\"\xc8\x01\n" +
 	"\x0fDisconnectLevel\x12/\n" +
 	"\x05after\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05after\x12*\n" +
 	"\arunning\x18\x02 \x01(\x0e2\x10.nusa.v1.RunningR\arunning\x12\x1d\n" +
-	"\areplace\x18\x03 \x01(\bH\x00R\areplace\x88\x01\x01B\n" +
+	"\areplace\x18\x03 \x01(\bH\x00R\areplace\x88\x01\x01\x12-\n" +
+	"\bfailback\x18\x04 \x01(\v2\x11.nusa.v1.FailbackR\bfailbackB\n" +
 	"\n" +
-	"\b_replace\".\n" +
+	"\b_replace\"f\n" +
+	"\bFailback\x12)\n" +
+	"\x04mode\x18\x01 \x01(\x0e2\x15.nusa.v1.FailbackModeR\x04mode\x12/\n" +
+	"\x05after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05after\".\n" +
 	"\x04Port\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\x05R\x02to\x12\x16\n" +
 	"\x06static\x18\x02 \x01(\x05R\x06static\"U\n" +
@@ -3297,7 +3686,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\fmax_parallel\x18\x01 \x01(\x05R\vmaxParallel\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\x05R\x06canary\x12\x1f\n" +
 	"\vauto_revert\x18\x03 \x01(\bR\n" +
-	"autoRevert\"\xf1\x03\n" +
+	"autoRevert\"\xa2\x05\n" +
 	"\x04Slot\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
@@ -3318,7 +3707,21 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x0eplaced_because\x18\r \x01(\tR\rplacedBecause\x12\x10\n" +
 	"\x03run\x18\x0e \x01(\x03R\x03run\x12-\n" +
 	"\x04hold\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\x04hold\x12!\n" +
-	"\funless_heard\x18\x10 \x01(\bR\vunlessHeard\"\xba\x02\n" +
+	"\funless_heard\x18\x10 \x01(\bR\vunlessHeard\x12,\n" +
+	"\x06former\x18\x11 \x03(\v2\x14.nusa.v1.FormerOwnerR\x06former\x12\x1b\n" +
+	"\treturn_to\x18\x12 \x01(\tR\breturnTo\x12\x12\n" +
+	"\x04home\x18\x13 \x01(\tR\x04home\x126\n" +
+	"\tstop_time\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\bstopTime\x12\x18\n" +
+	"\aunbound\x18\x15 \x01(\bR\aunbound\"\xba\x01\n" +
+	"\vFormerOwner\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x03R\n" +
+	"generation\x120\n" +
+	"\x05moved\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05moved\x12\x14\n" +
+	"\x05fence\x18\x04 \x01(\x04R\x05fence\x12\x12\n" +
+	"\x04hold\x18\x05 \x01(\bR\x04hold\x12\x17\n" +
+	"\amay_run\x18\x06 \x01(\bR\x06mayRun\"\xba\x02\n" +
 	"\x03Job\x12$\n" +
 	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1a\n" +
@@ -3339,17 +3742,26 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x1aO\n" +
 	"\vGroupsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12*\n" +
-	"\x05value\x18\x02 \x01(\v2\x14.nusa.v1.GroupStatusR\x05value:\x028\x01\"\xdb\x02\n" +
+	"\x05value\x18\x02 \x01(\v2\x14.nusa.v1.GroupStatusR\x05value:\x028\x01\"\x90\x03\n" +
 	"\vGroupStatus\x12\x18\n" +
 	"\adesired\x18\x01 \x01(\x05R\adesired\x12/\n" +
 	"\x06counts\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x06counts\x12;\n" +
 	"\aregions\x18\x03 \x03(\v2!.nusa.v1.GroupStatus.RegionsEntryR\aregions\x12\x18\n" +
 	"\aunowned\x18\x04 \x01(\x05R\aunowned\x120\n" +
 	"\apending\x18\x05 \x03(\v2\x16.nusa.v1.CountedReasonR\apending\x12#\n" +
-	"\x05slots\x18\x06 \x03(\v2\r.nusa.v1.SlotR\x05slots\x1aS\n" +
+	"\x05slots\x18\x06 \x03(\v2\r.nusa.v1.SlotR\x05slots\x123\n" +
+	"\aunknown\x18\a \x03(\v2\x19.nusa.v1.UnknownInstancesR\aunknown\x1aS\n" +
 	"\fRegionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12-\n" +
-	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x05value:\x028\x01\"\xfa\x01\n" +
+	"\x05value\x18\x02 \x01(\v2\x17.nusa.v1.InstanceCountsR\x05value:\x028\x01\"\x88\x02\n" +
+	"\x10UnknownInstances\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x05R\x05count\x121\n" +
+	"\x06silent\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06silent\x12+\n" +
+	"\x04last\x18\x04 \x01(\v2\x17.nusa.v1.InstanceCountsR\x04last\x12\x16\n" +
+	"\x06former\x18\x05 \x01(\bR\x06former\x124\n" +
+	"\bmove_due\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\amoveDue\x12\x18\n" +
+	"\amessage\x18\a \x01(\tR\amessage\"\x94\x02\n" +
 	"\x0eInstanceCounts\x12\x18\n" +
 	"\apending\x18\x01 \x01(\x05R\apending\x12\x1a\n" +
 	"\bstarting\x18\x02 \x01(\x05R\bstarting\x12\x18\n" +
@@ -3359,7 +3771,9 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\astopped\x18\x06 \x01(\x05R\astopped\x12\x12\n" +
 	"\x04lost\x18\a \x01(\x05R\x04lost\x12\x1a\n" +
 	"\boutdated\x18\b \x01(\x05R\boutdated\x12\x1a\n" +
-	"\bstopping\x18\t \x01(\x05R\bstopping\"\x94\x01\n" +
+	"\bstopping\x18\t \x01(\x05R\bstopping\x12\x18\n" +
+	"\aunknown\x18\n" +
+	" \x01(\x05R\aunknown\"\x94\x01\n" +
 	"\rCountedReason\x12'\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x18\n" +
@@ -3388,7 +3802,12 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\tReconcile\x12\x19\n" +
 	"\x15RECONCILE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17RECONCILE_KEEP_ORIGINAL\x10\x01\x12\x1e\n" +
-	"\x1aRECONCILE_KEEP_REPLACEMENT\x10\x02*\xe4\x01\n" +
+	"\x1aRECONCILE_KEEP_REPLACEMENT\x10\x02*x\n" +
+	"\fFailbackMode\x12\x1d\n" +
+	"\x19FAILBACK_MODE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14FAILBACK_MODE_REVIEW\x10\x01\x12\x16\n" +
+	"\x12FAILBACK_MODE_AUTO\x10\x02\x12\x17\n" +
+	"\x13FAILBACK_MODE_NEVER\x10\x03*\xe4\x01\n" +
 	"\tSlotState\x12\x1a\n" +
 	"\x16SLOT_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12SLOT_STATE_OFFERED\x10\x01\x12\x17\n" +
@@ -3398,12 +3817,13 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x12SLOT_STATE_REVOKED\x10\x05\x12\x16\n" +
 	"\x12SLOT_STATE_STOPPED\x10\x06\x12\x13\n" +
 	"\x0fSLOT_STATE_DONE\x10\a\x12\x13\n" +
-	"\x0fSLOT_STATE_KEPT\x10\b*q\n" +
+	"\x0fSLOT_STATE_KEPT\x10\b*\x88\x01\n" +
 	"\vSlotDesired\x12\x1c\n" +
 	"\x18SLOT_DESIRED_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SLOT_DESIRED_RUN\x10\x01\x12\x15\n" +
 	"\x11SLOT_DESIRED_STOP\x10\x02\x12\x17\n" +
-	"\x13SLOT_DESIRED_REVOKE\x10\x03*\xc8\x01\n" +
+	"\x13SLOT_DESIRED_REVOKE\x10\x03\x12\x15\n" +
+	"\x11SLOT_DESIRED_HOLD\x10\x04*\xc8\x01\n" +
 	"\bJobState\x12\x19\n" +
 	"\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11JOB_STATE_PENDING\x10\x01\x12\x16\n" +
@@ -3426,144 +3846,158 @@ func file_nusa_v1_job_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_job_proto_rawDescData
 }
 
-var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_nusa_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_nusa_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_nusa_v1_job_proto_goTypes = []any{
 	(JobType)(0),                  // 0: nusa.v1.JobType
 	(Divide)(0),                   // 1: nusa.v1.Divide
 	(Unknown)(0),                  // 2: nusa.v1.Unknown
 	(Running)(0),                  // 3: nusa.v1.Running
 	(Reconcile)(0),                // 4: nusa.v1.Reconcile
-	(SlotState)(0),                // 5: nusa.v1.SlotState
-	(SlotDesired)(0),              // 6: nusa.v1.SlotDesired
-	(JobState)(0),                 // 7: nusa.v1.JobState
-	(*JobSpec)(nil),               // 8: nusa.v1.JobSpec
-	(*Colocation)(nil),            // 9: nusa.v1.Colocation
-	(*RegionsSpec)(nil),           // 10: nusa.v1.RegionsSpec
-	(*RegionSelector)(nil),        // 11: nusa.v1.RegionSelector
-	(*Preference)(nil),            // 12: nusa.v1.Preference
-	(*Near)(nil),                  // 13: nusa.v1.Near
-	(*RegionSpread)(nil),          // 14: nusa.v1.RegionSpread
-	(*Group)(nil),                 // 15: nusa.v1.Group
-	(*Affinity)(nil),              // 16: nusa.v1.Affinity
-	(*NodeSpread)(nil),            // 17: nusa.v1.NodeSpread
-	(*Disconnect)(nil),            // 18: nusa.v1.Disconnect
-	(*DisconnectLevel)(nil),       // 19: nusa.v1.DisconnectLevel
-	(*Port)(nil),                  // 20: nusa.v1.Port
-	(*Volume)(nil),                // 21: nusa.v1.Volume
-	(*Task)(nil),                  // 22: nusa.v1.Task
-	(*Artifact)(nil),              // 23: nusa.v1.Artifact
-	(*Template)(nil),              // 24: nusa.v1.Template
-	(*Check)(nil),                 // 25: nusa.v1.Check
-	(*HTTPCheck)(nil),             // 26: nusa.v1.HTTPCheck
-	(*TCPCheck)(nil),              // 27: nusa.v1.TCPCheck
-	(*CommandCheck)(nil),          // 28: nusa.v1.CommandCheck
-	(*Logs)(nil),                  // 29: nusa.v1.Logs
-	(*Restart)(nil),               // 30: nusa.v1.Restart
-	(*Reschedule)(nil),            // 31: nusa.v1.Reschedule
-	(*Backoff)(nil),               // 32: nusa.v1.Backoff
-	(*Update)(nil),                // 33: nusa.v1.Update
-	(*Slot)(nil),                  // 34: nusa.v1.Slot
-	(*Job)(nil),                   // 35: nusa.v1.Job
-	(*Reverted)(nil),              // 36: nusa.v1.Reverted
-	(*JobStatus)(nil),             // 37: nusa.v1.JobStatus
-	(*GroupStatus)(nil),           // 38: nusa.v1.GroupStatus
-	(*InstanceCounts)(nil),        // 39: nusa.v1.InstanceCounts
-	(*CountedReason)(nil),         // 40: nusa.v1.CountedReason
-	nil,                           // 41: nusa.v1.JobSpec.GroupsEntry
-	nil,                           // 42: nusa.v1.JobSpec.LabelsEntry
-	nil,                           // 43: nusa.v1.RegionSelector.LabelsEntry
-	nil,                           // 44: nusa.v1.Group.PortsEntry
-	nil,                           // 45: nusa.v1.Group.VolumesEntry
-	nil,                           // 46: nusa.v1.Group.TasksEntry
-	nil,                           // 47: nusa.v1.Task.EnvEntry
-	nil,                           // 48: nusa.v1.JobStatus.GroupsEntry
-	nil,                           // 49: nusa.v1.GroupStatus.RegionsEntry
-	(*Location)(nil),              // 50: nusa.v1.Location
-	(*durationpb.Duration)(nil),   // 51: google.protobuf.Duration
-	(*structpb.Struct)(nil),       // 52: google.protobuf.Struct
-	(*Resources)(nil),             // 53: nusa.v1.Resources
-	(Reason)(0),                   // 54: nusa.v1.Reason
-	(*timestamppb.Timestamp)(nil), // 55: google.protobuf.Timestamp
+	(FailbackMode)(0),             // 5: nusa.v1.FailbackMode
+	(SlotState)(0),                // 6: nusa.v1.SlotState
+	(SlotDesired)(0),              // 7: nusa.v1.SlotDesired
+	(JobState)(0),                 // 8: nusa.v1.JobState
+	(*JobSpec)(nil),               // 9: nusa.v1.JobSpec
+	(*Colocation)(nil),            // 10: nusa.v1.Colocation
+	(*RegionsSpec)(nil),           // 11: nusa.v1.RegionsSpec
+	(*RegionSelector)(nil),        // 12: nusa.v1.RegionSelector
+	(*Preference)(nil),            // 13: nusa.v1.Preference
+	(*Near)(nil),                  // 14: nusa.v1.Near
+	(*RegionSpread)(nil),          // 15: nusa.v1.RegionSpread
+	(*Group)(nil),                 // 16: nusa.v1.Group
+	(*Affinity)(nil),              // 17: nusa.v1.Affinity
+	(*NodeSpread)(nil),            // 18: nusa.v1.NodeSpread
+	(*Disconnect)(nil),            // 19: nusa.v1.Disconnect
+	(*DisconnectLevel)(nil),       // 20: nusa.v1.DisconnectLevel
+	(*Failback)(nil),              // 21: nusa.v1.Failback
+	(*Port)(nil),                  // 22: nusa.v1.Port
+	(*Volume)(nil),                // 23: nusa.v1.Volume
+	(*Task)(nil),                  // 24: nusa.v1.Task
+	(*Artifact)(nil),              // 25: nusa.v1.Artifact
+	(*Template)(nil),              // 26: nusa.v1.Template
+	(*Check)(nil),                 // 27: nusa.v1.Check
+	(*HTTPCheck)(nil),             // 28: nusa.v1.HTTPCheck
+	(*TCPCheck)(nil),              // 29: nusa.v1.TCPCheck
+	(*CommandCheck)(nil),          // 30: nusa.v1.CommandCheck
+	(*Logs)(nil),                  // 31: nusa.v1.Logs
+	(*Restart)(nil),               // 32: nusa.v1.Restart
+	(*Reschedule)(nil),            // 33: nusa.v1.Reschedule
+	(*Backoff)(nil),               // 34: nusa.v1.Backoff
+	(*Update)(nil),                // 35: nusa.v1.Update
+	(*Slot)(nil),                  // 36: nusa.v1.Slot
+	(*FormerOwner)(nil),           // 37: nusa.v1.FormerOwner
+	(*Job)(nil),                   // 38: nusa.v1.Job
+	(*Reverted)(nil),              // 39: nusa.v1.Reverted
+	(*JobStatus)(nil),             // 40: nusa.v1.JobStatus
+	(*GroupStatus)(nil),           // 41: nusa.v1.GroupStatus
+	(*UnknownInstances)(nil),      // 42: nusa.v1.UnknownInstances
+	(*InstanceCounts)(nil),        // 43: nusa.v1.InstanceCounts
+	(*CountedReason)(nil),         // 44: nusa.v1.CountedReason
+	nil,                           // 45: nusa.v1.JobSpec.GroupsEntry
+	nil,                           // 46: nusa.v1.JobSpec.LabelsEntry
+	nil,                           // 47: nusa.v1.RegionSelector.LabelsEntry
+	nil,                           // 48: nusa.v1.Group.PortsEntry
+	nil,                           // 49: nusa.v1.Group.VolumesEntry
+	nil,                           // 50: nusa.v1.Group.TasksEntry
+	nil,                           // 51: nusa.v1.Task.EnvEntry
+	nil,                           // 52: nusa.v1.JobStatus.GroupsEntry
+	nil,                           // 53: nusa.v1.GroupStatus.RegionsEntry
+	(*Location)(nil),              // 54: nusa.v1.Location
+	(*durationpb.Duration)(nil),   // 55: google.protobuf.Duration
+	(*structpb.Struct)(nil),       // 56: google.protobuf.Struct
+	(*Resources)(nil),             // 57: nusa.v1.Resources
+	(Reason)(0),                   // 58: nusa.v1.Reason
+	(*timestamppb.Timestamp)(nil), // 59: google.protobuf.Timestamp
 }
 var file_nusa_v1_job_proto_depIdxs = []int32{
 	0,  // 0: nusa.v1.JobSpec.type:type_name -> nusa.v1.JobType
-	10, // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
-	41, // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
-	9,  // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
-	42, // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
-	11, // 5: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
-	12, // 6: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
-	13, // 7: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
-	14, // 8: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
+	11, // 1: nusa.v1.JobSpec.regions:type_name -> nusa.v1.RegionsSpec
+	45, // 2: nusa.v1.JobSpec.groups:type_name -> nusa.v1.JobSpec.GroupsEntry
+	10, // 3: nusa.v1.JobSpec.colocate:type_name -> nusa.v1.Colocation
+	46, // 4: nusa.v1.JobSpec.labels:type_name -> nusa.v1.JobSpec.LabelsEntry
+	12, // 5: nusa.v1.RegionsSpec.allow:type_name -> nusa.v1.RegionSelector
+	13, // 6: nusa.v1.RegionsSpec.prefer:type_name -> nusa.v1.Preference
+	14, // 7: nusa.v1.RegionsSpec.near:type_name -> nusa.v1.Near
+	15, // 8: nusa.v1.RegionsSpec.spread:type_name -> nusa.v1.RegionSpread
 	1,  // 9: nusa.v1.RegionsSpec.divide:type_name -> nusa.v1.Divide
-	43, // 10: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
-	11, // 11: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
-	11, // 12: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
-	50, // 13: nusa.v1.Near.location:type_name -> nusa.v1.Location
-	51, // 14: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
+	47, // 10: nusa.v1.RegionSelector.labels:type_name -> nusa.v1.RegionSelector.LabelsEntry
+	12, // 11: nusa.v1.Preference.selector:type_name -> nusa.v1.RegionSelector
+	12, // 12: nusa.v1.Near.selector:type_name -> nusa.v1.RegionSelector
+	54, // 13: nusa.v1.Near.location:type_name -> nusa.v1.Location
+	55, // 14: nusa.v1.Near.max_rtt:type_name -> google.protobuf.Duration
 	2,  // 15: nusa.v1.Near.unknown:type_name -> nusa.v1.Unknown
-	17, // 16: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
-	18, // 17: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
-	44, // 18: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
-	45, // 19: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
-	46, // 20: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
-	31, // 21: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
-	51, // 22: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
-	33, // 23: nusa.v1.Group.update:type_name -> nusa.v1.Update
-	10, // 24: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
-	16, // 25: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
-	19, // 26: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
-	19, // 27: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
+	18, // 16: nusa.v1.Group.spread:type_name -> nusa.v1.NodeSpread
+	19, // 17: nusa.v1.Group.disconnect:type_name -> nusa.v1.Disconnect
+	48, // 18: nusa.v1.Group.ports:type_name -> nusa.v1.Group.PortsEntry
+	49, // 19: nusa.v1.Group.volumes:type_name -> nusa.v1.Group.VolumesEntry
+	50, // 20: nusa.v1.Group.tasks:type_name -> nusa.v1.Group.TasksEntry
+	33, // 21: nusa.v1.Group.reschedule:type_name -> nusa.v1.Reschedule
+	55, // 22: nusa.v1.Group.max_runtime:type_name -> google.protobuf.Duration
+	35, // 23: nusa.v1.Group.update:type_name -> nusa.v1.Update
+	11, // 24: nusa.v1.Group.regions:type_name -> nusa.v1.RegionsSpec
+	17, // 25: nusa.v1.Group.affinities:type_name -> nusa.v1.Affinity
+	20, // 26: nusa.v1.Disconnect.node:type_name -> nusa.v1.DisconnectLevel
+	20, // 27: nusa.v1.Disconnect.region:type_name -> nusa.v1.DisconnectLevel
 	4,  // 28: nusa.v1.Disconnect.reconcile:type_name -> nusa.v1.Reconcile
-	51, // 29: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
+	55, // 29: nusa.v1.DisconnectLevel.after:type_name -> google.protobuf.Duration
 	3,  // 30: nusa.v1.DisconnectLevel.running:type_name -> nusa.v1.Running
-	52, // 31: nusa.v1.Task.config:type_name -> google.protobuf.Struct
-	53, // 32: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
-	47, // 33: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
-	23, // 34: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
-	24, // 35: nusa.v1.Task.templates:type_name -> nusa.v1.Template
-	25, // 36: nusa.v1.Task.check:type_name -> nusa.v1.Check
-	29, // 37: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
-	51, // 38: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
-	30, // 39: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
-	26, // 40: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
-	27, // 41: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
-	28, // 42: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
-	51, // 43: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
-	51, // 44: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
-	51, // 45: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
-	51, // 46: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
-	51, // 47: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
-	32, // 48: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
-	51, // 49: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
-	51, // 50: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
-	5,  // 51: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
-	6,  // 52: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
-	54, // 53: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
-	51, // 54: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
-	8,  // 55: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	55, // 56: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	37, // 57: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	36, // 58: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
-	7,  // 59: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	48, // 60: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	39, // 61: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	49, // 62: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	40, // 63: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	34, // 64: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	54, // 65: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	15, // 66: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	20, // 67: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	21, // 68: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	22, // 69: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	38, // 70: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	39, // 71: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	72, // [72:72] is the sub-list for method output_type
-	72, // [72:72] is the sub-list for method input_type
-	72, // [72:72] is the sub-list for extension type_name
-	72, // [72:72] is the sub-list for extension extendee
-	0,  // [0:72] is the sub-list for field type_name
+	21, // 31: nusa.v1.DisconnectLevel.failback:type_name -> nusa.v1.Failback
+	5,  // 32: nusa.v1.Failback.mode:type_name -> nusa.v1.FailbackMode
+	55, // 33: nusa.v1.Failback.after:type_name -> google.protobuf.Duration
+	56, // 34: nusa.v1.Task.config:type_name -> google.protobuf.Struct
+	57, // 35: nusa.v1.Task.resources:type_name -> nusa.v1.Resources
+	51, // 36: nusa.v1.Task.env:type_name -> nusa.v1.Task.EnvEntry
+	25, // 37: nusa.v1.Task.artifacts:type_name -> nusa.v1.Artifact
+	26, // 38: nusa.v1.Task.templates:type_name -> nusa.v1.Template
+	27, // 39: nusa.v1.Task.check:type_name -> nusa.v1.Check
+	31, // 40: nusa.v1.Task.logs:type_name -> nusa.v1.Logs
+	55, // 41: nusa.v1.Task.kill_timeout:type_name -> google.protobuf.Duration
+	32, // 42: nusa.v1.Task.restart:type_name -> nusa.v1.Restart
+	28, // 43: nusa.v1.Check.http:type_name -> nusa.v1.HTTPCheck
+	29, // 44: nusa.v1.Check.tcp:type_name -> nusa.v1.TCPCheck
+	30, // 45: nusa.v1.Check.command:type_name -> nusa.v1.CommandCheck
+	55, // 46: nusa.v1.Check.interval:type_name -> google.protobuf.Duration
+	55, // 47: nusa.v1.Check.timeout:type_name -> google.protobuf.Duration
+	55, // 48: nusa.v1.Check.healthy_deadline:type_name -> google.protobuf.Duration
+	55, // 49: nusa.v1.Restart.window:type_name -> google.protobuf.Duration
+	55, // 50: nusa.v1.Restart.delay:type_name -> google.protobuf.Duration
+	34, // 51: nusa.v1.Reschedule.backoff:type_name -> nusa.v1.Backoff
+	55, // 52: nusa.v1.Backoff.from:type_name -> google.protobuf.Duration
+	55, // 53: nusa.v1.Backoff.to:type_name -> google.protobuf.Duration
+	6,  // 54: nusa.v1.Slot.state:type_name -> nusa.v1.SlotState
+	7,  // 55: nusa.v1.Slot.desired:type_name -> nusa.v1.SlotDesired
+	58, // 56: nusa.v1.Slot.reason:type_name -> nusa.v1.Reason
+	55, // 57: nusa.v1.Slot.hold:type_name -> google.protobuf.Duration
+	37, // 58: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
+	55, // 59: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
+	59, // 60: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
+	9,  // 61: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
+	59, // 62: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	40, // 63: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	39, // 64: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	8,  // 65: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	52, // 66: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	43, // 67: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	53, // 68: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	44, // 69: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	36, // 70: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	42, // 71: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	55, // 72: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	43, // 73: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	55, // 74: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	58, // 75: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	16, // 76: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	22, // 77: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	23, // 78: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	24, // 79: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	41, // 80: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	43, // 81: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	82, // [82:82] is the sub-list for method output_type
+	82, // [82:82] is the sub-list for method input_type
+	82, // [82:82] is the sub-list for extension type_name
+	82, // [82:82] is the sub-list for extension extendee
+	0,  // [0:82] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
@@ -3576,20 +4010,20 @@ func file_nusa_v1_job_proto_init() {
 	file_nusa_v1_job_proto_msgTypes[5].OneofWrappers = []any{}
 	file_nusa_v1_job_proto_msgTypes[7].OneofWrappers = []any{}
 	file_nusa_v1_job_proto_msgTypes[11].OneofWrappers = []any{}
-	file_nusa_v1_job_proto_msgTypes[17].OneofWrappers = []any{
+	file_nusa_v1_job_proto_msgTypes[18].OneofWrappers = []any{
 		(*Check_Http)(nil),
 		(*Check_Tcp)(nil),
 		(*Check_Command)(nil),
 	}
-	file_nusa_v1_job_proto_msgTypes[22].OneofWrappers = []any{}
 	file_nusa_v1_job_proto_msgTypes[23].OneofWrappers = []any{}
+	file_nusa_v1_job_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_job_proto_rawDesc), len(file_nusa_v1_job_proto_rawDesc)),
-			NumEnums:      8,
-			NumMessages:   42,
+			NumEnums:      9,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -15,6 +15,7 @@ package nusav1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -95,6 +96,134 @@ func (x *JobRecord) GetSince() map[string]int64 {
 	return nil
 }
 
+// LeadershipRecord is the present term of the active global server. Key:
+// leadership. It is written once at the beginning of each term, before the server
+// welcomes a region or grants a lease.
+type LeadershipRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Term  *LeadershipTerm        `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
+	// Greatest length of a region's lease that may be outstanding.
+	LeaseMax *durationpb.Duration `protobuf:"bytes,2,opt,name=lease_max,json=leaseMax,proto3" json:"lease_max,omitempty"`
+	// A region knows a later revision than the store: nothing is placed, ordered or
+	// granted until an operator has recovered the store (System.Recover).
+	Conflict      *RevisionConflict `protobuf:"bytes,3,opt,name=conflict,proto3" json:"conflict,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeadershipRecord) Reset() {
+	*x = LeadershipRecord{}
+	mi := &file_nusa_v1_records_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeadershipRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeadershipRecord) ProtoMessage() {}
+
+func (x *LeadershipRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeadershipRecord.ProtoReflect.Descriptor instead.
+func (*LeadershipRecord) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *LeadershipRecord) GetTerm() *LeadershipTerm {
+	if x != nil {
+		return x.Term
+	}
+	return nil
+}
+
+func (x *LeadershipRecord) GetLeaseMax() *durationpb.Duration {
+	if x != nil {
+		return x.LeaseMax
+	}
+	return nil
+}
+
+func (x *LeadershipRecord) GetConflict() *RevisionConflict {
+	if x != nil {
+		return x.Conflict
+	}
+	return nil
+}
+
+// RevisionConflict says which region knows more than the store.
+type RevisionConflict struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// Revision that the region's log knows, and the store's revision at its hello.
+	Known         int64 `protobuf:"varint,2,opt,name=known,proto3" json:"known,omitempty"`
+	Stored        int64 `protobuf:"varint,3,opt,name=stored,proto3" json:"stored,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevisionConflict) Reset() {
+	*x = RevisionConflict{}
+	mi := &file_nusa_v1_records_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevisionConflict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevisionConflict) ProtoMessage() {}
+
+func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevisionConflict.ProtoReflect.Descriptor instead.
+func (*RevisionConflict) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *RevisionConflict) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *RevisionConflict) GetKnown() int64 {
+	if x != nil {
+		return x.Known
+	}
+	return 0
+}
+
+func (x *RevisionConflict) GetStored() int64 {
+	if x != nil {
+		return x.Stored
+	}
+	return 0
+}
+
 // IdempotencyRecord remembers the response to an idempotency key. Key:
 // idempotency/KEY. It expires.
 type IdempotencyRecord struct {
@@ -109,7 +238,7 @@ type IdempotencyRecord struct {
 
 func (x *IdempotencyRecord) Reset() {
 	*x = IdempotencyRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[1]
+	mi := &file_nusa_v1_records_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -121,7 +250,7 @@ func (x *IdempotencyRecord) String() string {
 func (*IdempotencyRecord) ProtoMessage() {}
 
 func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[1]
+	mi := &file_nusa_v1_records_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -134,7 +263,7 @@ func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyRecord.ProtoReflect.Descriptor instead.
 func (*IdempotencyRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{1}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *IdempotencyRecord) GetFingerprint() []byte {
@@ -166,7 +295,7 @@ type ResultRecord struct {
 
 func (x *ResultRecord) Reset() {
 	*x = ResultRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[2]
+	mi := &file_nusa_v1_records_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -178,7 +307,7 @@ func (x *ResultRecord) String() string {
 func (*ResultRecord) ProtoMessage() {}
 
 func (x *ResultRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[2]
+	mi := &file_nusa_v1_records_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -191,7 +320,7 @@ func (x *ResultRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultRecord.ProtoReflect.Descriptor instead.
 func (*ResultRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{2}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ResultRecord) GetVersion() int64 {
@@ -232,7 +361,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	mi := &file_nusa_v1_records_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -244,7 +373,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	mi := &file_nusa_v1_records_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -257,7 +386,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{3}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CheckpointRecord) GetPosition() *Position {
@@ -292,7 +421,7 @@ var File_nusa_v1_records_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
-	"\x15nusa/v1/records.proto\x12\anusa.v1\x1a\x11nusa/v1/api.proto\x1a\x18nusa/v1/federation.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\xb0\x01\n" +
+	"\x15nusa/v1/records.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11nusa/v1/api.proto\x1a\x18nusa/v1/federation.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\xb0\x01\n" +
 	"\tJobRecord\x12\x1e\n" +
 	"\x03job\x18\x01 \x01(\v2\f.nusa.v1.JobR\x03job\x12\x14\n" +
 	"\x05purge\x18\x02 \x01(\bR\x05purge\x123\n" +
@@ -300,7 +429,15 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"SinceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"j\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xae\x01\n" +
+	"\x10LeadershipRecord\x12+\n" +
+	"\x04term\x18\x01 \x01(\v2\x17.nusa.v1.LeadershipTermR\x04term\x126\n" +
+	"\tlease_max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bleaseMax\x125\n" +
+	"\bconflict\x18\x03 \x01(\v2\x19.nusa.v1.RevisionConflictR\bconflict\"X\n" +
+	"\x10RevisionConflict\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
+	"\x05known\x18\x02 \x01(\x03R\x05known\x12\x16\n" +
+	"\x06stored\x18\x03 \x01(\x03R\x06stored\"j\n" +
 	"\x11IdempotencyRecord\x12 \n" +
 	"\vfingerprint\x18\x01 \x01(\fR\vfingerprint\x123\n" +
 	"\bresponse\x18\x02 \x01(\v2\x17.nusa.v1.SubmitResponseR\bresponse\"f\n" +
@@ -326,33 +463,40 @@ func file_nusa_v1_records_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_records_proto_rawDescData
 }
 
-var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_nusa_v1_records_proto_goTypes = []any{
-	(*JobRecord)(nil),         // 0: nusa.v1.JobRecord
-	(*IdempotencyRecord)(nil), // 1: nusa.v1.IdempotencyRecord
-	(*ResultRecord)(nil),      // 2: nusa.v1.ResultRecord
-	(*CheckpointRecord)(nil),  // 3: nusa.v1.CheckpointRecord
-	nil,                       // 4: nusa.v1.JobRecord.SinceEntry
-	(*Job)(nil),               // 5: nusa.v1.Job
-	(*SubmitResponse)(nil),    // 6: nusa.v1.SubmitResponse
-	(*JobStatus)(nil),         // 7: nusa.v1.JobStatus
-	(*Position)(nil),          // 8: nusa.v1.Position
-	(*JobSummary)(nil),        // 9: nusa.v1.JobSummary
-	(*RegionReport)(nil),      // 10: nusa.v1.RegionReport
+	(*JobRecord)(nil),           // 0: nusa.v1.JobRecord
+	(*LeadershipRecord)(nil),    // 1: nusa.v1.LeadershipRecord
+	(*RevisionConflict)(nil),    // 2: nusa.v1.RevisionConflict
+	(*IdempotencyRecord)(nil),   // 3: nusa.v1.IdempotencyRecord
+	(*ResultRecord)(nil),        // 4: nusa.v1.ResultRecord
+	(*CheckpointRecord)(nil),    // 5: nusa.v1.CheckpointRecord
+	nil,                         // 6: nusa.v1.JobRecord.SinceEntry
+	(*Job)(nil),                 // 7: nusa.v1.Job
+	(*LeadershipTerm)(nil),      // 8: nusa.v1.LeadershipTerm
+	(*durationpb.Duration)(nil), // 9: google.protobuf.Duration
+	(*SubmitResponse)(nil),      // 10: nusa.v1.SubmitResponse
+	(*JobStatus)(nil),           // 11: nusa.v1.JobStatus
+	(*Position)(nil),            // 12: nusa.v1.Position
+	(*JobSummary)(nil),          // 13: nusa.v1.JobSummary
+	(*RegionReport)(nil),        // 14: nusa.v1.RegionReport
 }
 var file_nusa_v1_records_proto_depIdxs = []int32{
-	5,  // 0: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
-	4,  // 1: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
-	6,  // 2: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
-	7,  // 3: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
-	8,  // 4: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
-	9,  // 5: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
-	10, // 6: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	7,  // [7:7] is the sub-list for method output_type
-	7,  // [7:7] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	7,  // 0: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
+	6,  // 1: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
+	8,  // 2: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
+	9,  // 3: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
+	2,  // 4: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
+	10, // 5: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
+	11, // 6: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
+	12, // 7: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
+	13, // 8: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
+	14, // 9: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_records_proto_init() }
@@ -370,7 +514,7 @@ func file_nusa_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_records_proto_rawDesc), len(file_nusa_v1_records_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

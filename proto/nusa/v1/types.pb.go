@@ -50,6 +50,9 @@ const (
 	Reason_REASON_RETURNED_RECENTLY   Reason = 12 // the region returned this work a short while ago
 	Reason_REASON_LOWER_SCORE         Reason = 13 // eligible, but others score higher
 	Reason_REASON_NEAR_NOTHING        Reason = 14 // no region matches what a required `near` names
+	Reason_REASON_REGION_DRAINING     Reason = 15 // an operator moves the region's work away
+	Reason_REASON_REGION_NO_COMMIT    Reason = 16 // the region cannot commit to its log
+	Reason_REASON_FEATURE_LEVEL       Reason = 17 // a server, region or node is too old for what the job asks
 	// Node level (regional/sched).
 	Reason_REASON_NODE_LOST           Reason = 20 // silent for longer than the node lease
 	Reason_REASON_NODE_DRAINING       Reason = 21 // an operator drains the node
@@ -97,6 +100,8 @@ const (
 	Reason_REASON_RESCHEDULED     Reason = 75 // another attempt replaced it
 	Reason_REASON_BACKOFF         Reason = 76 // it waits before the next attempt
 	Reason_REASON_KEPT_APART      Reason = 77 // an instance on the node has one of its `apart` tags
+	Reason_REASON_REGION_LEASE    Reason = 78 // the region's lease ended; it starts again in place when the lease is back
+	Reason_REASON_FAILBACK        Reason = 79 // it moves back to the region from which a verdict moved it
 )
 
 // Enum value maps for Reason.
@@ -117,6 +122,9 @@ var (
 		12: "REASON_RETURNED_RECENTLY",
 		13: "REASON_LOWER_SCORE",
 		14: "REASON_NEAR_NOTHING",
+		15: "REASON_REGION_DRAINING",
+		16: "REASON_REGION_NO_COMMIT",
+		17: "REASON_FEATURE_LEVEL",
 		20: "REASON_NODE_LOST",
 		21: "REASON_NODE_DRAINING",
 		22: "REASON_NODE_CORDONED",
@@ -161,6 +169,8 @@ var (
 		75: "REASON_RESCHEDULED",
 		76: "REASON_BACKOFF",
 		77: "REASON_KEPT_APART",
+		78: "REASON_REGION_LEASE",
+		79: "REASON_FAILBACK",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":           0,
@@ -178,6 +188,9 @@ var (
 		"REASON_RETURNED_RECENTLY":     12,
 		"REASON_LOWER_SCORE":           13,
 		"REASON_NEAR_NOTHING":          14,
+		"REASON_REGION_DRAINING":       15,
+		"REASON_REGION_NO_COMMIT":      16,
+		"REASON_FEATURE_LEVEL":         17,
 		"REASON_NODE_LOST":             20,
 		"REASON_NODE_DRAINING":         21,
 		"REASON_NODE_CORDONED":         22,
@@ -222,6 +235,8 @@ var (
 		"REASON_RESCHEDULED":           75,
 		"REASON_BACKOFF":               76,
 		"REASON_KEPT_APART":            77,
+		"REASON_REGION_LEASE":          78,
+		"REASON_FAILBACK":              79,
 	}
 )
 
@@ -852,7 +867,31 @@ type Region struct {
 	// is older than the term of the active global server.
 	ReportAge *durationpb.Duration `protobuf:"bytes,13,opt,name=report_age,json=reportAge,proto3" json:"report_age,omitempty"`
 	// etcd revision of the stored record.
-	Revision      int64 `protobuf:"varint,14,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,14,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Greatest index of the region's log that a hello of this incarnation named.
+	AppliedIndex uint64 `protobuf:"varint,15,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	// Feature level of the region's latest hello, as RegionHello.feature_level.
+	FeatureLevel uint32 `protobuf:"varint,16,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// Set from a verdict, or from an operator's statement, until the region has
+	// connected again.
+	Lost *LostRegion `protobuf:"bytes,17,opt,name=lost,proto3" json:"lost,omitempty"`
+	// Times of the latest verdicts, oldest first, at most 8. A region that was lost
+	// three times within an hour gets no work back by itself.
+	LostAt []*timestamppb.Timestamp `protobuf:"bytes,18,rep,name=lost_at,json=lostAt,proto3" json:"lost_at,omitempty"`
+	// An operator moves everything away; the region takes no new slots.
+	Draining bool `protobuf:"varint,19,opt,name=draining,proto3" json:"draining,omitempty"`
+	// Time since the last message of a region that is not connected, or whose grants
+	// do not arrive. Unset while it is connected.
+	Silent *durationpb.Duration `protobuf:"bytes,20,opt,name=silent,proto3" json:"silent,omitempty"`
+	// Time until the first of its slots may move, unless the region returns. Unset
+	// when no slot is going to move.
+	MoveDue *durationpb.Duration `protobuf:"bytes,21,opt,name=move_due,json=moveDue,proto3" json:"move_due,omitempty"`
+	// Why nothing moves although the region is silent, or what an operator has to
+	// know: one line. Empty for none.
+	FailoverMessage string `protobuf:"bytes,22,opt,name=failover_message,json=failoverMessage,proto3" json:"failover_message,omitempty"`
+	// Time for which the region has been unable to commit to its log; unset while it
+	// can.
+	CommitBlocked *durationpb.Duration `protobuf:"bytes,23,opt,name=commit_blocked,json=commitBlocked,proto3" json:"commit_blocked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -985,6 +1024,152 @@ func (x *Region) GetRevision() int64 {
 	return 0
 }
 
+func (x *Region) GetAppliedIndex() uint64 {
+	if x != nil {
+		return x.AppliedIndex
+	}
+	return 0
+}
+
+func (x *Region) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
+}
+
+func (x *Region) GetLost() *LostRegion {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
+func (x *Region) GetLostAt() []*timestamppb.Timestamp {
+	if x != nil {
+		return x.LostAt
+	}
+	return nil
+}
+
+func (x *Region) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+func (x *Region) GetSilent() *durationpb.Duration {
+	if x != nil {
+		return x.Silent
+	}
+	return nil
+}
+
+func (x *Region) GetMoveDue() *durationpb.Duration {
+	if x != nil {
+		return x.MoveDue
+	}
+	return nil
+}
+
+func (x *Region) GetFailoverMessage() string {
+	if x != nil {
+		return x.FailoverMessage
+	}
+	return ""
+}
+
+func (x *Region) GetCommitBlocked() *durationpb.Duration {
+	if x != nil {
+		return x.CommitBlocked
+	}
+	return nil
+}
+
+// LostRegion says since when and why a region is lost.
+type LostRegion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When the region was declared lost.
+	At *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	// Fence that the verdict set.
+	Fence uint64 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
+	// Who stated the loss; empty for the active global server's own verdict.
+	By string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	// Why, one line.
+	Why string `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	// An operator states that nothing runs in the region any more: everything may
+	// move at once, and another cluster may take the name.
+	NothingRuns   bool `protobuf:"varint,5,opt,name=nothing_runs,json=nothingRuns,proto3" json:"nothing_runs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LostRegion) Reset() {
+	*x = LostRegion{}
+	mi := &file_nusa_v1_types_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LostRegion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LostRegion) ProtoMessage() {}
+
+func (x *LostRegion) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_types_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LostRegion.ProtoReflect.Descriptor instead.
+func (*LostRegion) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *LostRegion) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *LostRegion) GetFence() uint64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
+func (x *LostRegion) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *LostRegion) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *LostRegion) GetNothingRuns() bool {
+	if x != nil {
+		return x.NothingRuns
+	}
+	return false
+}
+
 // RegionalServer is one server of a region.
 type RegionalServer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1006,7 +1191,7 @@ type RegionalServer struct {
 
 func (x *RegionalServer) Reset() {
 	*x = RegionalServer{}
-	mi := &file_nusa_v1_types_proto_msgTypes[5]
+	mi := &file_nusa_v1_types_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1018,7 +1203,7 @@ func (x *RegionalServer) String() string {
 func (*RegionalServer) ProtoMessage() {}
 
 func (x *RegionalServer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[5]
+	mi := &file_nusa_v1_types_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1031,7 +1216,7 @@ func (x *RegionalServer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionalServer.ProtoReflect.Descriptor instead.
 func (*RegionalServer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RegionalServer) GetId() string {
@@ -1116,7 +1301,7 @@ type RegionReport struct {
 
 func (x *RegionReport) Reset() {
 	*x = RegionReport{}
-	mi := &file_nusa_v1_types_proto_msgTypes[6]
+	mi := &file_nusa_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1128,7 +1313,7 @@ func (x *RegionReport) String() string {
 func (*RegionReport) ProtoMessage() {}
 
 func (x *RegionReport) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[6]
+	mi := &file_nusa_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1141,7 +1326,7 @@ func (x *RegionReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionReport.ProtoReflect.Descriptor instead.
 func (*RegionReport) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RegionReport) GetSequence() uint64 {
@@ -1269,7 +1454,7 @@ type Utilisation struct {
 
 func (x *Utilisation) Reset() {
 	*x = Utilisation{}
-	mi := &file_nusa_v1_types_proto_msgTypes[7]
+	mi := &file_nusa_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1466,7 @@ func (x *Utilisation) String() string {
 func (*Utilisation) ProtoMessage() {}
 
 func (x *Utilisation) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[7]
+	mi := &file_nusa_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1479,7 @@ func (x *Utilisation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Utilisation.ProtoReflect.Descriptor instead.
 func (*Utilisation) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Utilisation) GetCpu() float64 {
@@ -1346,7 +1531,7 @@ type RegionShape struct {
 
 func (x *RegionShape) Reset() {
 	*x = RegionShape{}
-	mi := &file_nusa_v1_types_proto_msgTypes[8]
+	mi := &file_nusa_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1543,7 @@ func (x *RegionShape) String() string {
 func (*RegionShape) ProtoMessage() {}
 
 func (x *RegionShape) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[8]
+	mi := &file_nusa_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1556,7 @@ func (x *RegionShape) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionShape.ProtoReflect.Descriptor instead.
 func (*RegionShape) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RegionShape) GetFits() []*FitCount {
@@ -1405,7 +1590,7 @@ type FitCount struct {
 
 func (x *FitCount) Reset() {
 	*x = FitCount{}
-	mi := &file_nusa_v1_types_proto_msgTypes[9]
+	mi := &file_nusa_v1_types_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1417,7 +1602,7 @@ func (x *FitCount) String() string {
 func (*FitCount) ProtoMessage() {}
 
 func (x *FitCount) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[9]
+	mi := &file_nusa_v1_types_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1430,7 +1615,7 @@ func (x *FitCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitCount.ProtoReflect.Descriptor instead.
 func (*FitCount) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FitCount) GetAsk() uint64 {
@@ -1476,7 +1661,7 @@ type ShapeBin struct {
 
 func (x *ShapeBin) Reset() {
 	*x = ShapeBin{}
-	mi := &file_nusa_v1_types_proto_msgTypes[10]
+	mi := &file_nusa_v1_types_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1488,7 +1673,7 @@ func (x *ShapeBin) String() string {
 func (*ShapeBin) ProtoMessage() {}
 
 func (x *ShapeBin) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[10]
+	mi := &file_nusa_v1_types_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1501,7 +1686,7 @@ func (x *ShapeBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeBin.ProtoReflect.Descriptor instead.
 func (*ShapeBin) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ShapeBin) GetNodes() int32 {
@@ -1570,7 +1755,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_nusa_v1_types_proto_msgTypes[11]
+	mi := &file_nusa_v1_types_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1767,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[11]
+	mi := &file_nusa_v1_types_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1780,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Node) GetId() string {
@@ -1731,7 +1916,7 @@ type LeavingGroup struct {
 
 func (x *LeavingGroup) Reset() {
 	*x = LeavingGroup{}
-	mi := &file_nusa_v1_types_proto_msgTypes[12]
+	mi := &file_nusa_v1_types_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1743,7 +1928,7 @@ func (x *LeavingGroup) String() string {
 func (*LeavingGroup) ProtoMessage() {}
 
 func (x *LeavingGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[12]
+	mi := &file_nusa_v1_types_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1756,7 +1941,7 @@ func (x *LeavingGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeavingGroup.ProtoReflect.Descriptor instead.
 func (*LeavingGroup) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LeavingGroup) GetNamespace() string {
@@ -1844,7 +2029,7 @@ type NodeInventory struct {
 
 func (x *NodeInventory) Reset() {
 	*x = NodeInventory{}
-	mi := &file_nusa_v1_types_proto_msgTypes[13]
+	mi := &file_nusa_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +2041,7 @@ func (x *NodeInventory) String() string {
 func (*NodeInventory) ProtoMessage() {}
 
 func (x *NodeInventory) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[13]
+	mi := &file_nusa_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +2054,7 @@ func (x *NodeInventory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeInventory.ProtoReflect.Descriptor instead.
 func (*NodeInventory) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeInventory) GetCapacity() *Resources {
@@ -1982,7 +2167,7 @@ type VolumesAllow struct {
 
 func (x *VolumesAllow) Reset() {
 	*x = VolumesAllow{}
-	mi := &file_nusa_v1_types_proto_msgTypes[14]
+	mi := &file_nusa_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1994,7 +2179,7 @@ func (x *VolumesAllow) String() string {
 func (*VolumesAllow) ProtoMessage() {}
 
 func (x *VolumesAllow) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[14]
+	mi := &file_nusa_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2007,7 +2192,7 @@ func (x *VolumesAllow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumesAllow.ProtoReflect.Descriptor instead.
 func (*VolumesAllow) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *VolumesAllow) GetFolders() []string {
@@ -2035,7 +2220,7 @@ type DriverInfo struct {
 
 func (x *DriverInfo) Reset() {
 	*x = DriverInfo{}
-	mi := &file_nusa_v1_types_proto_msgTypes[15]
+	mi := &file_nusa_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2047,7 +2232,7 @@ func (x *DriverInfo) String() string {
 func (*DriverInfo) ProtoMessage() {}
 
 func (x *DriverInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[15]
+	mi := &file_nusa_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2060,7 +2245,7 @@ func (x *DriverInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DriverInfo.ProtoReflect.Descriptor instead.
 func (*DriverInfo) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DriverInfo) GetName() string {
@@ -2110,7 +2295,7 @@ type GPUDevice struct {
 
 func (x *GPUDevice) Reset() {
 	*x = GPUDevice{}
-	mi := &file_nusa_v1_types_proto_msgTypes[16]
+	mi := &file_nusa_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2122,7 +2307,7 @@ func (x *GPUDevice) String() string {
 func (*GPUDevice) ProtoMessage() {}
 
 func (x *GPUDevice) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[16]
+	mi := &file_nusa_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2135,7 +2320,7 @@ func (x *GPUDevice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUDevice.ProtoReflect.Descriptor instead.
 func (*GPUDevice) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GPUDevice) GetId() string {
@@ -2185,7 +2370,7 @@ type HostFacts struct {
 
 func (x *HostFacts) Reset() {
 	*x = HostFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[17]
+	mi := &file_nusa_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2382,7 @@ func (x *HostFacts) String() string {
 func (*HostFacts) ProtoMessage() {}
 
 func (x *HostFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[17]
+	mi := &file_nusa_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2395,7 @@ func (x *HostFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostFacts.ProtoReflect.Descriptor instead.
 func (*HostFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HostFacts) GetHostname() string {
@@ -2347,7 +2532,7 @@ type DiskFacts struct {
 
 func (x *DiskFacts) Reset() {
 	*x = DiskFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	mi := &file_nusa_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2544,7 @@ func (x *DiskFacts) String() string {
 func (*DiskFacts) ProtoMessage() {}
 
 func (x *DiskFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[18]
+	mi := &file_nusa_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2557,7 @@ func (x *DiskFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskFacts.ProtoReflect.Descriptor instead.
 func (*DiskFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DiskFacts) GetDevice() string {
@@ -2419,7 +2604,7 @@ type NetworkFacts struct {
 
 func (x *NetworkFacts) Reset() {
 	*x = NetworkFacts{}
-	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	mi := &file_nusa_v1_types_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +2616,7 @@ func (x *NetworkFacts) String() string {
 func (*NetworkFacts) ProtoMessage() {}
 
 func (x *NetworkFacts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[19]
+	mi := &file_nusa_v1_types_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +2629,7 @@ func (x *NetworkFacts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkFacts.ProtoReflect.Descriptor instead.
 func (*NetworkFacts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *NetworkFacts) GetName() string {
@@ -2498,7 +2683,7 @@ type NodeStats struct {
 
 func (x *NodeStats) Reset() {
 	*x = NodeStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[20]
+	mi := &file_nusa_v1_types_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2510,7 +2695,7 @@ func (x *NodeStats) String() string {
 func (*NodeStats) ProtoMessage() {}
 
 func (x *NodeStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[20]
+	mi := &file_nusa_v1_types_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2523,7 +2708,7 @@ func (x *NodeStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStats.ProtoReflect.Descriptor instead.
 func (*NodeStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NodeStats) GetCpu() float64 {
@@ -2630,7 +2815,7 @@ type DiskStats struct {
 
 func (x *DiskStats) Reset() {
 	*x = DiskStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[21]
+	mi := &file_nusa_v1_types_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2642,7 +2827,7 @@ func (x *DiskStats) String() string {
 func (*DiskStats) ProtoMessage() {}
 
 func (x *DiskStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[21]
+	mi := &file_nusa_v1_types_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2655,7 +2840,7 @@ func (x *DiskStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskStats.ProtoReflect.Descriptor instead.
 func (*DiskStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DiskStats) GetMount() string {
@@ -2698,7 +2883,7 @@ type NetworkStats struct {
 
 func (x *NetworkStats) Reset() {
 	*x = NetworkStats{}
-	mi := &file_nusa_v1_types_proto_msgTypes[22]
+	mi := &file_nusa_v1_types_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2895,7 @@ func (x *NetworkStats) String() string {
 func (*NetworkStats) ProtoMessage() {}
 
 func (x *NetworkStats) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[22]
+	mi := &file_nusa_v1_types_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2908,7 @@ func (x *NetworkStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetworkStats.ProtoReflect.Descriptor instead.
 func (*NetworkStats) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NetworkStats) GetName() string {
@@ -2832,7 +3017,7 @@ type Allocation struct {
 
 func (x *Allocation) Reset() {
 	*x = Allocation{}
-	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	mi := &file_nusa_v1_types_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2844,7 +3029,7 @@ func (x *Allocation) String() string {
 func (*Allocation) ProtoMessage() {}
 
 func (x *Allocation) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[23]
+	mi := &file_nusa_v1_types_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2857,7 +3042,7 @@ func (x *Allocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
 func (*Allocation) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Allocation) GetId() string {
@@ -3073,7 +3258,7 @@ type TaskState struct {
 
 func (x *TaskState) Reset() {
 	*x = TaskState{}
-	mi := &file_nusa_v1_types_proto_msgTypes[24]
+	mi := &file_nusa_v1_types_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3270,7 @@ func (x *TaskState) String() string {
 func (*TaskState) ProtoMessage() {}
 
 func (x *TaskState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[24]
+	mi := &file_nusa_v1_types_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3283,7 @@ func (x *TaskState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskState.ProtoReflect.Descriptor instead.
 func (*TaskState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TaskState) GetState() AllocState {
@@ -3211,7 +3396,7 @@ type CheckState struct {
 
 func (x *CheckState) Reset() {
 	*x = CheckState{}
-	mi := &file_nusa_v1_types_proto_msgTypes[25]
+	mi := &file_nusa_v1_types_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3223,7 +3408,7 @@ func (x *CheckState) String() string {
 func (*CheckState) ProtoMessage() {}
 
 func (x *CheckState) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[25]
+	mi := &file_nusa_v1_types_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3236,7 +3421,7 @@ func (x *CheckState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckState.ProtoReflect.Descriptor instead.
 func (*CheckState) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CheckState) GetCheck() string {
@@ -3301,7 +3486,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_nusa_v1_types_proto_msgTypes[26]
+	mi := &file_nusa_v1_types_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3313,7 +3498,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[26]
+	mi := &file_nusa_v1_types_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3326,7 +3511,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TaskEvent) GetTime() *timestamppb.Timestamp {
@@ -3370,7 +3555,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_nusa_v1_types_proto_msgTypes[27]
+	mi := &file_nusa_v1_types_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3382,7 +3567,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_types_proto_msgTypes[27]
+	mi := &file_nusa_v1_types_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3395,7 +3580,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_types_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_types_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Problem) GetField() string {
@@ -3460,7 +3645,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\vdescription\x18\x04 \x01(\tR\vdescription\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9d\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\a\n" +
 	"\x06Region\x129\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +
@@ -3480,7 +3665,23 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x06report\x18\f \x01(\v2\x15.nusa.v1.RegionReportR\x06report\x128\n" +
 	"\n" +
 	"report_age\x18\r \x01(\v2\x19.google.protobuf.DurationR\treportAge\x12\x1a\n" +
-	"\brevision\x18\x0e \x01(\x03R\brevision\"\xab\x01\n" +
+	"\brevision\x18\x0e \x01(\x03R\brevision\x12#\n" +
+	"\rapplied_index\x18\x0f \x01(\x04R\fappliedIndex\x12#\n" +
+	"\rfeature_level\x18\x10 \x01(\rR\ffeatureLevel\x12'\n" +
+	"\x04lost\x18\x11 \x01(\v2\x13.nusa.v1.LostRegionR\x04lost\x123\n" +
+	"\alost_at\x18\x12 \x03(\v2\x1a.google.protobuf.TimestampR\x06lostAt\x12\x1a\n" +
+	"\bdraining\x18\x13 \x01(\bR\bdraining\x121\n" +
+	"\x06silent\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\x06silent\x124\n" +
+	"\bmove_due\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\amoveDue\x12)\n" +
+	"\x10failover_message\x18\x16 \x01(\tR\x0ffailoverMessage\x12@\n" +
+	"\x0ecommit_blocked\x18\x17 \x01(\v2\x19.google.protobuf.DurationR\rcommitBlocked\"\x93\x01\n" +
+	"\n" +
+	"LostRegion\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
+	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\x12!\n" +
+	"\fnothing_runs\x18\x05 \x01(\bR\vnothingRuns\"\xab\x01\n" +
 	"\x0eRegionalServer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12#\n" +
@@ -3728,7 +3929,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x04line\x18\x02 \x01(\x05R\x04line\x12\x16\n" +
 	"\x06column\x18\x03 \x01(\x05R\x06column\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12'\n" +
-	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xf2\v\n" +
+	"\x06reason\x18\x05 \x01(\x0e2\x0f.nusa.v1.ReasonR\x06reason*\xf3\f\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19REASON_REGION_NOT_ALLOWED\x10\x01\x12\x1a\n" +
@@ -3745,7 +3946,10 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x11REASON_COLOCATION\x10\v\x12\x1c\n" +
 	"\x18REASON_RETURNED_RECENTLY\x10\f\x12\x16\n" +
 	"\x12REASON_LOWER_SCORE\x10\r\x12\x17\n" +
-	"\x13REASON_NEAR_NOTHING\x10\x0e\x12\x14\n" +
+	"\x13REASON_NEAR_NOTHING\x10\x0e\x12\x1a\n" +
+	"\x16REASON_REGION_DRAINING\x10\x0f\x12\x1b\n" +
+	"\x17REASON_REGION_NO_COMMIT\x10\x10\x12\x18\n" +
+	"\x14REASON_FEATURE_LEVEL\x10\x11\x12\x14\n" +
 	"\x10REASON_NODE_LOST\x10\x14\x12\x18\n" +
 	"\x14REASON_NODE_DRAINING\x10\x15\x12\x18\n" +
 	"\x14REASON_NODE_CORDONED\x10\x16\x12\x18\n" +
@@ -3789,7 +3993,9 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x11REASON_OVERRIDDEN\x10J\x12\x16\n" +
 	"\x12REASON_RESCHEDULED\x10K\x12\x12\n" +
 	"\x0eREASON_BACKOFF\x10L\x12\x15\n" +
-	"\x11REASON_KEPT_APART\x10M*\xb0\x01\n" +
+	"\x11REASON_KEPT_APART\x10M\x12\x17\n" +
+	"\x13REASON_REGION_LEASE\x10N\x12\x13\n" +
+	"\x0fREASON_FAILBACK\x10O*\xb0\x01\n" +
 	"\vRegionState\x12\x1c\n" +
 	"\x18REGION_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14REGION_STATE_DEFINED\x10\x01\x12\x1a\n" +
@@ -3835,7 +4041,7 @@ func file_nusa_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_nusa_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_nusa_v1_types_proto_goTypes = []any{
 	(Reason)(0),                   // 0: nusa.v1.Reason
 	(RegionState)(0),              // 1: nusa.v1.RegionState
@@ -3848,105 +4054,112 @@ var file_nusa_v1_types_proto_goTypes = []any{
 	(*Location)(nil),              // 8: nusa.v1.Location
 	(*RegionDefinition)(nil),      // 9: nusa.v1.RegionDefinition
 	(*Region)(nil),                // 10: nusa.v1.Region
-	(*RegionalServer)(nil),        // 11: nusa.v1.RegionalServer
-	(*RegionReport)(nil),          // 12: nusa.v1.RegionReport
-	(*Utilisation)(nil),           // 13: nusa.v1.Utilisation
-	(*RegionShape)(nil),           // 14: nusa.v1.RegionShape
-	(*FitCount)(nil),              // 15: nusa.v1.FitCount
-	(*ShapeBin)(nil),              // 16: nusa.v1.ShapeBin
-	(*Node)(nil),                  // 17: nusa.v1.Node
-	(*LeavingGroup)(nil),          // 18: nusa.v1.LeavingGroup
-	(*NodeInventory)(nil),         // 19: nusa.v1.NodeInventory
-	(*VolumesAllow)(nil),          // 20: nusa.v1.VolumesAllow
-	(*DriverInfo)(nil),            // 21: nusa.v1.DriverInfo
-	(*GPUDevice)(nil),             // 22: nusa.v1.GPUDevice
-	(*HostFacts)(nil),             // 23: nusa.v1.HostFacts
-	(*DiskFacts)(nil),             // 24: nusa.v1.DiskFacts
-	(*NetworkFacts)(nil),          // 25: nusa.v1.NetworkFacts
-	(*NodeStats)(nil),             // 26: nusa.v1.NodeStats
-	(*DiskStats)(nil),             // 27: nusa.v1.DiskStats
-	(*NetworkStats)(nil),          // 28: nusa.v1.NetworkStats
-	(*Allocation)(nil),            // 29: nusa.v1.Allocation
-	(*TaskState)(nil),             // 30: nusa.v1.TaskState
-	(*CheckState)(nil),            // 31: nusa.v1.CheckState
-	(*TaskEvent)(nil),             // 32: nusa.v1.TaskEvent
-	(*Problem)(nil),               // 33: nusa.v1.Problem
-	nil,                           // 34: nusa.v1.RegionDefinition.LabelsEntry
-	nil,                           // 35: nusa.v1.RegionReport.AllocationsEntry
-	nil,                           // 36: nusa.v1.NodeInventory.LabelsEntry
-	nil,                           // 37: nusa.v1.Allocation.TasksEntry
-	nil,                           // 38: nusa.v1.Allocation.PortsEntry
-	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
+	(*LostRegion)(nil),            // 11: nusa.v1.LostRegion
+	(*RegionalServer)(nil),        // 12: nusa.v1.RegionalServer
+	(*RegionReport)(nil),          // 13: nusa.v1.RegionReport
+	(*Utilisation)(nil),           // 14: nusa.v1.Utilisation
+	(*RegionShape)(nil),           // 15: nusa.v1.RegionShape
+	(*FitCount)(nil),              // 16: nusa.v1.FitCount
+	(*ShapeBin)(nil),              // 17: nusa.v1.ShapeBin
+	(*Node)(nil),                  // 18: nusa.v1.Node
+	(*LeavingGroup)(nil),          // 19: nusa.v1.LeavingGroup
+	(*NodeInventory)(nil),         // 20: nusa.v1.NodeInventory
+	(*VolumesAllow)(nil),          // 21: nusa.v1.VolumesAllow
+	(*DriverInfo)(nil),            // 22: nusa.v1.DriverInfo
+	(*GPUDevice)(nil),             // 23: nusa.v1.GPUDevice
+	(*HostFacts)(nil),             // 24: nusa.v1.HostFacts
+	(*DiskFacts)(nil),             // 25: nusa.v1.DiskFacts
+	(*NetworkFacts)(nil),          // 26: nusa.v1.NetworkFacts
+	(*NodeStats)(nil),             // 27: nusa.v1.NodeStats
+	(*DiskStats)(nil),             // 28: nusa.v1.DiskStats
+	(*NetworkStats)(nil),          // 29: nusa.v1.NetworkStats
+	(*Allocation)(nil),            // 30: nusa.v1.Allocation
+	(*TaskState)(nil),             // 31: nusa.v1.TaskState
+	(*CheckState)(nil),            // 32: nusa.v1.CheckState
+	(*TaskEvent)(nil),             // 33: nusa.v1.TaskEvent
+	(*Problem)(nil),               // 34: nusa.v1.Problem
+	nil,                           // 35: nusa.v1.RegionDefinition.LabelsEntry
+	nil,                           // 36: nusa.v1.RegionReport.AllocationsEntry
+	nil,                           // 37: nusa.v1.NodeInventory.LabelsEntry
+	nil,                           // 38: nusa.v1.Allocation.TasksEntry
+	nil,                           // 39: nusa.v1.Allocation.PortsEntry
+	(*durationpb.Duration)(nil),   // 40: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 41: google.protobuf.Timestamp
 }
 var file_nusa_v1_types_proto_depIdxs = []int32{
 	7,  // 0: nusa.v1.Resources.gpu:type_name -> nusa.v1.GPU
 	8,  // 1: nusa.v1.RegionDefinition.location:type_name -> nusa.v1.Location
-	34, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
+	35, // 2: nusa.v1.RegionDefinition.labels:type_name -> nusa.v1.RegionDefinition.LabelsEntry
 	9,  // 3: nusa.v1.Region.definition:type_name -> nusa.v1.RegionDefinition
 	1,  // 4: nusa.v1.Region.state:type_name -> nusa.v1.RegionState
-	11, // 5: nusa.v1.Region.servers:type_name -> nusa.v1.RegionalServer
-	12, // 6: nusa.v1.Region.report:type_name -> nusa.v1.RegionReport
-	39, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
-	6,  // 8: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
-	6,  // 9: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
-	13, // 10: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
-	14, // 11: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
-	35, // 12: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
-	6,  // 13: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
-	15, // 14: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
-	16, // 15: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
-	0,  // 16: nusa.v1.FitCount.reason:type_name -> nusa.v1.Reason
-	6,  // 17: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
-	2,  // 18: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
-	19, // 19: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
-	26, // 20: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
-	39, // 21: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
-	6,  // 22: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
-	40, // 23: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	39, // 24: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
-	18, // 25: nusa.v1.Node.leaving:type_name -> nusa.v1.LeavingGroup
-	0,  // 26: nusa.v1.LeavingGroup.reason:type_name -> nusa.v1.Reason
-	6,  // 27: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
-	36, // 28: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
-	21, // 29: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
-	22, // 30: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
-	23, // 31: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
-	20, // 32: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
-	24, // 33: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
-	25, // 34: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
-	40, // 35: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
-	27, // 36: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
-	28, // 37: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
-	39, // 38: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
-	39, // 39: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
-	4,  // 40: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
-	3,  // 41: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
-	0,  // 42: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
-	37, // 43: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
-	6,  // 44: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
-	38, // 45: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
-	40, // 46: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	40, // 47: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
-	39, // 48: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
-	3,  // 49: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
-	40, // 50: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
-	40, // 51: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
-	0,  // 52: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
-	32, // 53: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
-	31, // 54: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
-	5,  // 55: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
-	40, // 56: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
-	40, // 57: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
-	39, // 58: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
-	40, // 59: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
-	0,  // 60: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
-	30, // 61: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
-	62, // [62:62] is the sub-list for method output_type
-	62, // [62:62] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	12, // 5: nusa.v1.Region.servers:type_name -> nusa.v1.RegionalServer
+	13, // 6: nusa.v1.Region.report:type_name -> nusa.v1.RegionReport
+	40, // 7: nusa.v1.Region.report_age:type_name -> google.protobuf.Duration
+	11, // 8: nusa.v1.Region.lost:type_name -> nusa.v1.LostRegion
+	41, // 9: nusa.v1.Region.lost_at:type_name -> google.protobuf.Timestamp
+	40, // 10: nusa.v1.Region.silent:type_name -> google.protobuf.Duration
+	40, // 11: nusa.v1.Region.move_due:type_name -> google.protobuf.Duration
+	40, // 12: nusa.v1.Region.commit_blocked:type_name -> google.protobuf.Duration
+	41, // 13: nusa.v1.LostRegion.at:type_name -> google.protobuf.Timestamp
+	6,  // 14: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
+	6,  // 15: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
+	14, // 16: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
+	15, // 17: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
+	36, // 18: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
+	6,  // 19: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
+	16, // 20: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
+	17, // 21: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
+	0,  // 22: nusa.v1.FitCount.reason:type_name -> nusa.v1.Reason
+	6,  // 23: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
+	2,  // 24: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
+	20, // 25: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
+	27, // 26: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
+	40, // 27: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
+	6,  // 28: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
+	41, // 29: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	40, // 30: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
+	19, // 31: nusa.v1.Node.leaving:type_name -> nusa.v1.LeavingGroup
+	0,  // 32: nusa.v1.LeavingGroup.reason:type_name -> nusa.v1.Reason
+	6,  // 33: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
+	37, // 34: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
+	22, // 35: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
+	23, // 36: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
+	24, // 37: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
+	21, // 38: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
+	25, // 39: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
+	26, // 40: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
+	41, // 41: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
+	28, // 42: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
+	29, // 43: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
+	40, // 44: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
+	40, // 45: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
+	4,  // 46: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
+	3,  // 47: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
+	0,  // 48: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
+	38, // 49: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
+	6,  // 50: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
+	39, // 51: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
+	41, // 52: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	41, // 53: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
+	40, // 54: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
+	3,  // 55: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
+	41, // 56: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
+	41, // 57: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
+	0,  // 58: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
+	33, // 59: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
+	32, // 60: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
+	5,  // 61: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
+	41, // 62: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
+	41, // 63: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
+	40, // 64: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
+	41, // 65: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	0,  // 66: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
+	31, // 67: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
+	68, // [68:68] is the sub-list for method output_type
+	68, // [68:68] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_types_proto_init() }
@@ -3960,7 +4173,7 @@ func file_nusa_v1_types_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_types_proto_rawDesc), len(file_nusa_v1_types_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   33,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
