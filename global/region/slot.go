@@ -94,6 +94,41 @@ type Slot struct {
 	Reason, Message string
 	// PlacedBecause says in one line why this region was chosen.
 	PlacedBecause string
+	// Former are the owners from which verdicts moved the slot and which have not
+	// confirmed yet that nothing of it runs, oldest first, at most MaxFormer. The list
+	// is never changed in place: parts of a split slot share it.
+	Former []FormerOwner
+	// ReturnTo goes with desired Revoke: the region that owns the slot once the present
+	// owner has confirmed; empty: the placer chooses.
+	ReturnTo string
+	// Home is the region from which the first verdict moved the slot; empty for none.
+	Home string
+	// Bound: the owner may run a version that the region's lease binds. StopTime is the
+	// longest time between the stop signal and the kill, over those versions.
+	Bound    bool
+	StopTime time.Duration
+	// Unbound: the owner may run a version that the region's lease does not bind. Both
+	// are set after an update from one kind to the other.
+	Unbound bool
+}
+
+// MaxFormer bounds Slot.Former. The oldest owner is dropped first.
+const MaxFormer = 4
+
+// FormerOwner is a region that a verdict took a slot from.
+type FormerOwner struct {
+	Region string
+	// Generation of the slot that the region owned.
+	Generation int64
+	// Moved is when the slot moved, by the wall clock, for people.
+	Moved time.Time
+	// Fence of the verdict.
+	Fence uint64
+	// Hold: the region is back, and is ordered to hold the slot.
+	Hold bool
+	// MayRun: the policy of the group lets the region run its instances while it is cut
+	// off.
+	MayRun bool
 }
 
 // Key names the stored record: "namespace/job/group/from", and for system

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -32,6 +33,16 @@ func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 		out.Generation = revision
 	}
 	out.Hold, out.UnlessConnected = s.GetHold().AsDuration(), s.GetUnlessHeard()
+	out.ReturnTo, out.Home = s.GetReturnTo(), s.GetHome()
+	// A record of an earlier version has neither field; no lease bound anything then.
+	out.Bound, out.StopTime = s.GetStopTime() != nil, s.GetStopTime().AsDuration()
+	out.Unbound = s.GetUnbound() || !out.Bound
+	for _, f := range s.GetFormer() {
+		out.Former = append(out.Former, region.FormerOwner{
+			Region: f.GetRegion(), Generation: f.GetGeneration(), Moved: f.GetMoved().AsTime(), Fence: f.GetFence(),
+			Hold: f.GetHold(), MayRun: f.GetMayRun(),
+		})
+	}
 	return out
 }
 
@@ -44,10 +55,18 @@ func SlotToProto(s region.Slot) *nusav1.Slot {
 		Desired:    nusav1.SlotDesired(enumValue(nusav1.SlotDesired_value, "SLOT_DESIRED_", string(s.Desired))),
 		Generation: s.Generation, JobVersion: s.JobVersion, Run: s.Run,
 		Reason: ReasonToProto(s.Reason), Message: s.Message, PlacedBecause: s.PlacedBecause,
-		UnlessHeard: s.UnlessConnected,
+		UnlessHeard: s.UnlessConnected, ReturnTo: s.ReturnTo, Home: s.Home, Unbound: s.Unbound,
 	}
 	if s.Hold > 0 {
 		out.Hold = durationpb.New(s.Hold)
+	}
+	if s.Bound {
+		out.StopTime = durationpb.New(s.StopTime)
+	}
+	for _, f := range s.Former {
+		out.Former = append(out.Former, &nusav1.FormerOwner{
+			Region: f.Region, Generation: f.Generation, Moved: timestamppb.New(f.Moved), Fence: f.Fence, Hold: f.Hold, MayRun: f.MayRun,
+		})
 	}
 	return out
 }

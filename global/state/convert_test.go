@@ -1,8 +1,10 @@
 package state
 
 import (
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/nusa-scheduler/nusa/global/region"
@@ -17,5 +19,32 @@ func TestAnswersAreBounded(t *testing.T) {
 	})
 	if a.State != region.Returned || len(a.Message) > MaxMessage+len("…") || !utf8.ValidString(a.Message) || len(a.Counts) != MaxCounts {
 		t.Errorf("%d bytes, %d counts", len(a.Message), len(a.Counts))
+	}
+}
+
+// TestSlotsAreStoredWhole: every field of a slot comes back from its record.
+func TestSlotsAreStoredWhole(t *testing.T) {
+	want := region.Slot{
+		Namespace: "default", Job: "api", Group: "web", From: 2, To: 5, Region: "sea", State: region.Accepted, Desired: region.DesiredRevoke,
+		Generation: 7, Revision: 9, JobVersion: 3, Run: 2, Hold: time.Minute, UnlessConnected: true,
+		Reason: "rtt_too_high", Message: "m", PlacedBecause: "p", ReturnTo: "eu", Home: "jakarta", Bound: true, StopTime: 5 * time.Second, Unbound: true,
+		Former: []region.FormerOwner{
+			{Region: "jakarta", Generation: 4, Moved: time.Unix(100, 0).UTC(), Fence: 2, Hold: true, MayRun: true},
+			{Region: "eu", Generation: 6, Moved: time.Unix(200, 0).UTC(), Fence: 1},
+		},
+	}
+	if got := slotFromProto(want.Key(), SlotToProto(want), want.Revision); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// TestEarlierSlotsAreUnbound: no lease bound the slots that an earlier version stored. A
+// stop time of 0 s is a stop time.
+func TestEarlierSlotsAreUnbound(t *testing.T) {
+	if s := slotFromProto("default/api/web/0", &nusav1.Slot{}, 1); s.Bound || !s.Unbound {
+		t.Errorf("earlier slot: bound %v, unbound %v", s.Bound, s.Unbound)
+	}
+	if s := slotFromProto("default/api/web/0", SlotToProto(region.Slot{Bound: true}), 1); !s.Bound || s.Unbound {
+		t.Errorf("bound slot: bound %v, unbound %v", s.Bound, s.Unbound)
 	}
 }

@@ -54,6 +54,8 @@ type Region struct {
 	Stamp         uint64
 	// Refusals are the region's latest refusals of groups, oldest first.
 	Refusals []Refusal
+	// Failover is set while the region is silent or lost.
+	Failover *Failover
 	// Disconnected are the instances of jobs that may still run on lost nodes
 	// and fit on no other, as reported in the present session.
 	Disconnected map[JobKey][]*nusav1.DisconnectedInstances

@@ -62,6 +62,9 @@ type State struct {
 	Events  Events
 	// Clock returns the time since some fixed moment.
 	Clock func() time.Duration
+	// FailoverPaused says why nothing moves to other regions in a mass loss; "" = there is
+	// none.
+	FailoverPaused string
 	// RegionConfig is the configuration of the regions' life cycles.
 	RegionConfig region.Config
 

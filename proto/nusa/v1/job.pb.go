@@ -2576,9 +2576,10 @@ type Slot struct {
 	ReturnTo string `protobuf:"bytes,18,opt,name=return_to,json=returnTo,proto3" json:"return_to,omitempty"`
 	// Region from which the first verdict moved the slot, for failback; empty for none.
 	Home string `protobuf:"bytes,19,opt,name=home,proto3" json:"home,omitempty"`
-	// Longest kill_timeout of the versions that the owner may run.
+	// Longest kill_timeout of the versions that the owner may run and that the region's
+	// lease binds; unset: the lease binds none of them.
 	StopTime *durationpb.Duration `protobuf:"bytes,20,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
-	// The owner may still run a version that the region's lease does not bind.
+	// The owner may run a version that the region's lease does not bind.
 	Unbound       bool `protobuf:"varint,21,opt,name=unbound,proto3" json:"unbound,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
