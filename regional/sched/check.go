@@ -75,7 +75,7 @@ func checkPlace(in Input, p *Place) error {
 	switch {
 	case p.Resources != ask.Resources:
 		return fail("charged for %v, asks for %v", p.Resources, ask.Resources)
-	case p.Epoch != inst.Epoch+1:
+	case p.Epoch != in.View.NextEpoch(&inst):
 		return fail("epoch %d after %d", p.Epoch, inst.Epoch)
 	case inst.Finished():
 		return fail("the instance is finished")

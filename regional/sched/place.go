@@ -105,7 +105,7 @@ func (d *decision) placeOn(f *filter, n *node, inst *state.Instance, score float
 	gpus, _ := giveGPUs(n.GPUs, n.gpu, f.units)
 	d.p.plan.Places = append(d.p.plan.Places, Place{
 		Key: d.g.Key, JobVersion: d.job.Version, Index: inst.Index, NodeID: n.ID, NodeName: n.Name,
-		Epoch: inst.Epoch + 1, Resources: f.ask.Resources, Ports: ports, GPUs: gpus, Why: why, Score: score,
+		Epoch: d.p.in.View.NextEpoch(inst), Resources: f.ask.Resources, Ports: ports, GPUs: gpus, Why: why, Score: score,
 	})
 	d.p.cache.nodes.charge(n, f.ask, d.g.Key.JobKey(), ports, gpus)
 }

@@ -75,6 +75,12 @@ func (t *txn) dispatch(cmd *Command) error {
 		return applyStop(t, cmd.StopLocalJob)
 	case cmd.Purge != nil:
 		return applyPurge(t, cmd.Purge)
+	case cmd.JoinFederation != nil:
+		return applyJoin(t, cmd.JoinFederation)
+	case cmd.RebindFederation != nil:
+		return applyRebind(t, cmd.RebindFederation)
+	case cmd.SetLimits != nil:
+		return applyLimits(t, cmd.SetLimits)
 	}
 	return fmt.Errorf("%w at index %d: upgrade this server", ErrUnknownCommand, t.index)
 }
@@ -119,7 +125,7 @@ func applyBootstrap(t *txn, c *Bootstrap) error {
 
 func applyBump(t *txn, c *BumpIncarnation) error {
 	if c.Incarnation > t.cluster.Incarnation {
-		t.cluster.Incarnation = c.Incarnation
+		t.cluster.Incarnation, t.cluster.Recovered = c.Incarnation, true
 		t.res.Changed = true
 	}
 	return nil

@@ -28,6 +28,11 @@ var (
 	ErrFull = errors.New("state is full")
 	// ErrStalePosition: the batch is before the stored position.
 	ErrStalePosition = errors.New("position already stored")
+	// ErrOtherFederation: the log is bound to another federation.
+	ErrOtherFederation = errors.New("log is bound to another federation")
+	// ErrOldLeadership: the log knows a later term of an active global server, or
+	// another one of the same number.
+	ErrOldLeadership = errors.New("term of the global server is not the latest")
 	// ErrUnknownCommand: the entry was written by a newer version.
 	ErrUnknownCommand = errors.New("unknown command")
 )
@@ -71,6 +76,12 @@ type Command struct {
 	// Batch applies its commands in order at the same index; Result.Batch has their
 	// results. A batch contains no batch.
 	Batch []Command `codec:"batch,omitempty"`
+
+	// The following commands need Cluster.FeatureLevel 1, except a SetLimits that
+	// raises the level.
+	JoinFederation   *JoinFederation   `codec:"join,omitempty"`
+	RebindFederation *RebindFederation `codec:"rebind,omitempty"`
+	SetLimits        *SetLimits        `codec:"limits,omitempty"`
 }
 
 // Bootstrap names the cluster. A second Bootstrap with the same id and region
@@ -80,7 +91,8 @@ type Bootstrap struct {
 	Region    string
 }
 
-// BumpIncarnation sets the incarnation if it is greater than the stored one.
+// BumpIncarnation begins an incarnation after a recovery, if it is greater than the
+// stored one: see Cluster.Recovered.
 type BumpIncarnation struct {
 	Incarnation uint64
 }

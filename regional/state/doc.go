@@ -31,5 +31,6 @@
 //   - plan.go: storing the placements of a plan, or refusing those that no longer hold
 //   - reports.go: applying the reports of agents
 //   - local.go: submits and stops of the region's own jobs
+//   - federation.go: what the region knows of its federation, and limits of its leases
 //   - purge.go: removal of what has ended
 package state

@@ -114,7 +114,7 @@ func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reas
 	// A first attempt counts as running at once. An attempt that follows a failure, or
 	// replaces another version, must become proven first.
 	proving := in.Failures > 0 || in.Reason == ReasonSuperseded || in.Reason == ReasonReschedulesExhausted
-	in.Epoch++
+	in.Epoch = t.NextEpoch(&in.Instance)
 	in.EndedUnixNano, in.NotBeforeUnixNano = 0, 0
 	in.Generation, in.Run, in.Hash = slot.Generation, slot.Run, spec.Hash
 	in.Reason, in.Message = "", ""

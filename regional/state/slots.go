@@ -15,6 +15,7 @@ func applyOrders(t *txn, c *ApplyOrders) error {
 		return fmt.Errorf("%w: slot orders %d, stored %d", ErrStalePosition, c.Position.Sequence, have.Sequence)
 	}
 	for i := range c.Orders {
+		noteRevision(t, c.Orders[i].Slot.Revision)
 		applySlotOrder(t, &c.Orders[i])
 	}
 	for _, id := range c.Removed {

@@ -42,6 +42,29 @@ type Cluster struct {
 	// OrdersIncomplete is true between the parts of one change of slot orders: nothing
 	// may be stopped as unwanted before the change is complete.
 	OrdersIncomplete bool
+
+	// FederationID is the federation that the log is bound to; empty before the first
+	// JoinFederation.
+	FederationID string
+	// LeadershipTerm and LeadershipNonce are the greatest known term of an active global
+	// server.
+	LeadershipTerm  uint64
+	LeadershipNonce string
+	// Fence is the greatest known fence of the region, and StoreRevision the greatest
+	// known etcd revision.
+	Fence         uint64
+	StoreRevision int64
+	// RegionLeaseMax is the greatest length of the region's lease so far. NodeLeaseMax
+	// is the greatest length of a node's lease that may be outstanding; 0 = no master has
+	// stored one.
+	RegionLeaseMax time.Duration
+	NodeLeaseMax   time.Duration
+	// FeatureLevel says which commands the log may have, because every server of the
+	// region reads them. 1: JoinFederation, RebindFederation and SetLimits.
+	FeatureLevel uint32
+	// Recovered is true from the begin of an incarnation after a recovery until every
+	// lease of earlier incarnations is over: nothing that a lease binds may start.
+	Recovered bool
 }
 
 // Driver is the report of a node's driver about itself.

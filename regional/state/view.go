@@ -286,3 +286,16 @@ func (v *View) refersTo(j *Job) bool {
 	}
 	return false
 }
+
+// epochsPerIncarnation is how many attempts an instance may have in one incarnation.
+const epochsPerIncarnation = 1 << 32
+
+// NextEpoch returns the epoch of an instance's next attempt. The epochs of an incarnation
+// are above all of earlier ones, of which a recovered log may lack the latest.
+func (v *View) NextEpoch(in *Instance) int64 {
+	base := int64(0)
+	if n := v.cluster.Incarnation; n > 1 {
+		base = int64(n-1) * epochsPerIncarnation
+	}
+	return max(in.Epoch, base) + 1
+}

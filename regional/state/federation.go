@@ -1,0 +1,114 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// JoinFederation stores the numbers in the welcome of an active global server, before
+// the region acts on anything of that session. Numbers never go back.
+// Errors: ErrOtherFederation, ErrOldLeadership.
+type JoinFederation struct {
+	FederationID string
+	// Term and Nonce are the term of the active global server.
+	Term  uint64
+	Nonce string
+	// Fence of the region, and the etcd revision at the welcome.
+	Fence         uint64
+	StoreRevision int64
+	// Lease is the length of the region's lease.
+	Lease time.Duration
+}
+
+// RebindFederation allows the region to join another federation: the numbers of
+// the former one no longer count.
+type RebindFederation struct {
+	FederationID string
+}
+
+// SetLimits stores what later masters of the region rely on.
+type SetLimits struct {
+	// FeatureLevel replaces a lower Cluster.FeatureLevel.
+	FeatureLevel uint32
+	// NodeLease replaces Cluster.NodeLeaseMax; 0 = it stays.
+	NodeLease time.Duration
+	// LeasesOver ends Cluster.Recovered.
+	LeasesOver bool
+}
+
+// Joined returns the cluster as JoinFederation changes it.
+func (c Cluster) Joined(j *JoinFederation) (Cluster, error) {
+	switch {
+	case c.FederationID != "" && c.FederationID != j.FederationID:
+		return c, fmt.Errorf("%w: region %s belongs to federation %s, the global server to %s; `nusa region rebind --federation %s`, sent to a server of the region, lets the region join it",
+			ErrOtherFederation, c.Region, c.FederationID, j.FederationID, j.FederationID)
+	case j.Term < c.LeadershipTerm:
+		return c, fmt.Errorf("%w: it is %d, region %s knows %d", ErrOldLeadership, j.Term, c.Region, c.LeadershipTerm)
+	case j.Term == c.LeadershipTerm && c.LeadershipNonce != "" && j.Nonce != c.LeadershipNonce:
+		return c, fmt.Errorf("%w: region %s knows another term %d: the federation's store was restored from an old copy", ErrOldLeadership, c.Region, j.Term)
+	}
+	c.FederationID, c.LeadershipTerm, c.LeadershipNonce = j.FederationID, j.Term, j.Nonce
+	c.Fence, c.StoreRevision = max(c.Fence, j.Fence), max(c.StoreRevision, j.StoreRevision)
+	c.RegionLeaseMax = max(c.RegionLeaseMax, j.Lease)
+	return c, nil
+}
+
+func applyJoin(t *txn, c *JoinFederation) error {
+	next, err := t.cluster.Joined(c)
+	if err != nil {
+		return err
+	}
+	t.res.Changed = t.res.Changed || next != t.cluster
+	t.cluster = next
+	return nil
+}
+
+func applyRebind(t *txn, c *RebindFederation) error {
+	if c.FederationID == "" {
+		return fmt.Errorf("%w: no federation is named", ErrInvalid)
+	}
+	if t.cluster.FederationID == c.FederationID {
+		return nil
+	}
+	t.cluster.FederationID = c.FederationID
+	t.cluster.LeadershipTerm, t.cluster.LeadershipNonce, t.cluster.Fence, t.cluster.StoreRevision = 0, "", 0, 0
+	t.cluster.Orders = Position{}
+	t.slotsRevision = 0
+	t.res.Changed = true
+	var held []*group
+	for _, g := range t.groups.All() {
+		if !g.key.Local && len(g.slots) > 0 {
+			held = append(held, g)
+		}
+	}
+	for _, g := range held { // the other federation counts its own revisions
+		slots := slices.Clone(g.slots)
+		for i, s := range slots {
+			forgotten := *s
+			forgotten.Revision, forgotten.ModifyIndex = 0, t.index
+			slots[i] = &forgotten
+		}
+		t.touch(g).slots = slots
+	}
+	return nil
+}
+
+func applyLimits(t *txn, c *SetLimits) error {
+	next := t.cluster
+	next.FeatureLevel = max(next.FeatureLevel, c.FeatureLevel)
+	if c.NodeLease > 0 {
+		next.NodeLeaseMax = c.NodeLease
+	}
+	next.Recovered = next.Recovered && !c.LeasesOver
+	t.res.Changed = t.res.Changed || next != t.cluster
+	t.cluster = next
+	return nil
+}
+
+// noteRevision stores an etcd revision, once every server of the region does so.
+func noteRevision(t *txn, revision int64) {
+	if t.cluster.FederationID != "" {
+		t.cluster.StoreRevision = max(t.cluster.StoreRevision, revision)
+	}
+}

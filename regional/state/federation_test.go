@@ -1,0 +1,140 @@
+package state
+
+import (
+	"testing"
+	"time"
+)
+
+func join(federation string, term uint64, nonce string, fence uint64, revision int64) Command {
+	return Command{JoinFederation: &JoinFederation{FederationID: federation, Term: term, Nonce: nonce, Fence: fence, StoreRevision: revision, Lease: 15 * time.Second}}
+}
+
+// numbers are the fields of Cluster that JoinFederation changes.
+type numbers struct {
+	federation string
+	term       uint64
+	nonce      string
+	fence      uint64
+	revision   int64
+}
+
+func (l *log) numbers() numbers {
+	c := l.Cluster()
+	return numbers{c.FederationID, c.LeadershipTerm, c.LeadershipNonce, c.Fence, c.StoreRevision}
+}
+
+func TestWelcomesNeverGoBack(t *testing.T) {
+	base := numbers{"fed", 5, "n5", 3, 100}
+	for _, c := range []struct {
+		what string
+		cmd  Command
+		err  error
+		want numbers
+	}{
+		{"the same again", join("fed", 5, "n5", 3, 100), nil, base},
+		{"a later term", join("fed", 6, "n6", 3, 101), nil, numbers{"fed", 6, "n6", 3, 101}},
+		{"a greater fence", join("fed", 5, "n5", 4, 101), nil, numbers{"fed", 5, "n5", 4, 101}},
+		{"a lower fence and revision", join("fed", 6, "n6", 1, 7), nil, numbers{"fed", 6, "n6", 3, 100}},
+		{"an earlier term", join("fed", 4, "n4", 9, 999), ErrOldLeadership, base},
+		{"another term of the same number", join("fed", 5, "other", 9, 999), ErrOldLeadership, base},
+		{"another federation", join("wiped", 9, "n9", 9, 999), ErrOtherFederation, base},
+	} {
+		l := newLog(t)
+		l.ok(join("fed", 5, "n5", 3, 100))
+		if c.err != nil {
+			l.fails(c.cmd, c.err)
+		} else if r := l.ok(c.cmd); r.Changed != (c.want != base) {
+			t.Errorf("%s: changed %v", c.what, r.Changed)
+		}
+		if got := l.numbers(); got != c.want {
+			t.Errorf("%s: the log has %+v, want %+v", c.what, got, c.want)
+		}
+	}
+}
+
+func TestOrdersRaiseTheStoreRevision(t *testing.T) {
+	l := newLog(t)
+	l.ok(testOrder(0, 1, 40, testJob(1, nil), nil))
+	if got := l.Cluster().StoreRevision; got != 0 {
+		t.Errorf("before the first welcome the log has revision %d: servers of an earlier version would not", got)
+	}
+	l.ok(join("fed", 1, "n", 1, 41))
+	l.ok(testOrder(0, 1, 50, testJob(1, nil), nil))
+	l.skipped(testOrder(0, 1, 45, testJob(1, nil), nil), ReasonStaleOrder)
+	if got := l.Cluster().StoreRevision; got != 50 {
+		t.Errorf("revision %d, want 50", got)
+	}
+}
+
+func TestRebindForgetsTheFormerFederation(t *testing.T) {
+	l := running(t, nil)
+	l.ok(join("fed", 5, "n5", 3, 100))
+	l.fails(Command{RebindFederation: &RebindFederation{}}, ErrInvalid)
+	l.ok(Command{RebindFederation: &RebindFederation{"new"}})
+	if r := l.ok(Command{RebindFederation: &RebindFederation{"new"}}); r.Changed {
+		t.Error("the same again has changed something")
+	}
+	if got, want := l.numbers(), (numbers{federation: "new"}); got != want {
+		t.Errorf("after the rebind the log has %+v", got)
+	}
+	if a, _ := l.Alloc("a1"); a.Desired != Run || !a.Live() {
+		t.Errorf("the rebind has stopped %+v", a)
+	}
+	l.fails(join("fed", 6, "n6", 4, 101), ErrOtherFederation)
+	l.ok(join("new", 1, "m1", 1, 2))
+	// The revisions of the new federation start again, and so may be lower.
+	l.ok(testOrder(0, 2, 3, testJob(1, nil), func(s *Slot) { s.Desired = Stop }))
+	if s, _ := l.Group(webKey); s.Slots[0].Desired != Stop {
+		t.Error("an order of the new federation was skipped")
+	}
+	restored, err := Restore(seq(recordsOf(l.Snapshot())))
+	if err != nil || restored.Snapshot().Hash() != l.Snapshot().Hash() {
+		t.Errorf("after a snapshot the state differs: %v", err)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	l := newLog(t)
+	set := func(c SetLimits) bool { return l.ok(Command{SetLimits: &c}).Changed }
+	if !set(SetLimits{FeatureLevel: 1, NodeLease: time.Minute}) || set(SetLimits{FeatureLevel: 1, NodeLease: time.Minute}) {
+		t.Error("only the first has changed something")
+	}
+	set(SetLimits{NodeLease: 10 * time.Second})
+	if c := l.Cluster(); c.FeatureLevel != 1 || c.NodeLeaseMax != 10*time.Second {
+		t.Errorf("%+v", c)
+	}
+	if set(SetLimits{LeasesOver: true}) {
+		t.Error("nothing was recovered")
+	}
+}
+
+// TestEpochsDoNotRepeatAfterARecovery: a log is restored from an old copy, and the
+// attempts of its last hours are forgotten.
+func TestEpochsDoNotRepeatAfterARecovery(t *testing.T) {
+	l := running(t, nil)
+	copied := l.Snapshot().Fork()
+	l.ok(testReport("n1", AllocReport{ID: "a1", State: Failed}))
+	l.ok(testPlace("a2", 0, "n2", 1))
+	lost, _ := l.Alloc("a2")
+
+	old := &log{t: t, State: copied, now: l.now, idx: copied.Index()}
+	old.ok(Command{BumpIncarnation: &BumpIncarnation{2}})
+	if c := old.Cluster(); c.Incarnation != 2 || !c.Recovered {
+		t.Fatalf("after the recovery: %+v", c)
+	}
+	old.ok(testReport("n1", AllocReport{ID: "a1", State: Failed}))
+	old.ok(testPlace("b2", 0, "n2", 1))
+	again, _ := old.Alloc("b2")
+	if again.Generation != lost.Generation || again.Epoch <= lost.Epoch {
+		t.Errorf("epoch %d.%d after %d.%d of the lost log", again.Generation, again.Epoch, lost.Generation, lost.Epoch)
+	}
+	old.ok(testReport("n2", AllocReport{ID: "b2", State: Failed}))
+	old.ok(testPlace("b3", 0, "n2", 1))
+	if third, _ := old.Alloc("b3"); third.Epoch != again.Epoch+1 {
+		t.Errorf("epoch %d after %d", third.Epoch, again.Epoch)
+	}
+	old.ok(Command{SetLimits: &SetLimits{LeasesOver: true}})
+	if old.Cluster().Recovered {
+		t.Error("the leases of the old incarnation are over, the log says otherwise")
+	}
+}
