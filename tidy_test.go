@@ -31,6 +31,7 @@ const (
 var cores = map[string][]string{
 	"global/region":          {"topology"},
 	"global/place":           {"topology", "global/region"},
+	"global/failover":        {"internal/lease"},
 	"regional/state":         {"topology", "internal/folder", "regional/state/persist"},
 	"regional/state/persist": {},
 	"regional/sched":         {"topology", "regional/state"},

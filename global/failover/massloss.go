@@ -1,0 +1,90 @@
+package failover
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// massLeast is the least number of regions of a mass loss.
+const massLeast = 3
+
+// massLoss is what the silence of all regions together shows.
+type massLoss struct {
+	// paused: more than a third of the regions, and at least massLeast, fell silent within
+	// one lease of one another, and work of one of them could move. This server or its
+	// network is a likelier cause than so many losses.
+	paused bool
+	// fell is the number of those regions, of all, longest the longest of their silences.
+	fell, of int
+	longest  time.Duration
+}
+
+// quietRegion is a region that is silent and not lost.
+type quietRegion struct {
+	silent time.Duration
+	moves  bool
+}
+
+// massLoss finds the greatest number of regions that fell silent together. Regions that
+// never connected or are lost do not count. A region that this server has never seen
+// counts only if work of it could move: it may have been gone for long before the election.
+func (s Snapshot) massLoss(due []RegionDue) massLoss {
+	moves := map[string]bool{}
+	for _, d := range due {
+		moves[d.Region] = d.Moves
+	}
+	var quiet []quietRegion
+	all := 0
+	for i := range s.Regions {
+		r := &s.Regions[i]
+		if r.Lost || r.NeverConnected {
+			continue
+		}
+		silent := r.Silent >= s.Quiet()
+		if silent && !r.Seen && !moves[r.Name] {
+			continue
+		}
+		all++
+		if silent {
+			quiet = append(quiet, quietRegion{r.Silent, moves[r.Name]})
+		}
+	}
+	slices.SortFunc(quiet, func(a, b quietRegion) int { return cmp.Compare(a.silent, b.silent) })
+	var out massLoss
+	first, moving := 0, 0
+	for i, q := range quiet {
+		if q.moves {
+			moving++
+		}
+		for q.silent-quiet[first].silent > s.LeaseMax {
+			if quiet[first].moves {
+				moving--
+			}
+			first++
+		}
+		n := i - first + 1
+		if moving > 0 && n >= massLeast && 3*n > all && n > out.fell {
+			out = massLoss{paused: true, fell: n, of: all, longest: q.silent}
+		}
+	}
+	return out
+}
+
+// alarm adds to the plan what follows from a mass loss.
+func (s Snapshot) alarm(p *Plan, m massLoss) {
+	if !m.paused {
+		// Before this time a new active server cannot know.
+		p.Forget = s.Resigned && s.Active > 2*s.LeaseMax+s.notice()
+		return
+	}
+	withheld := slices.ContainsFunc(p.Regions, func(d RegionDue) bool { return d.Moves && d.In == 0 })
+	if !withheld && m.longest < s.Lease {
+		return
+	}
+	p.Alarm = fmt.Sprintf("%d of %d regions fell silent within %s of one another: nothing moves until some of them return", m.fell, m.of, s.LeaseMax)
+	if s.OtherServers > 0 && !s.Resigned {
+		p.Resign = "another server may reach the regions: " + p.Alarm
+	}
+}

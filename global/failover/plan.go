@@ -1,0 +1,103 @@
+package failover
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Plan says what to do now, and what is going to happen.
+type Plan struct {
+	// Verdicts are the regions to declare lost, by name.
+	Verdicts []Verdict
+	// Regions says what happens to each region that is silent or lost, by name.
+	Regions []RegionDue
+	// Paused: in a mass loss nothing moves but what operators stated. Alarm says so in one
+	// line, as soon as there is something that would have moved, or as the regions cannot
+	// hold a lease any more.
+	Paused bool
+	Alarm  string
+	// Resign: this server must let another one become active, and first remember that it
+	// has (Snapshot.Resigned). Empty = no; otherwise why.
+	Resign string
+	// Forget: the mass loss of Snapshot.Resigned is over.
+	Forget bool
+	// Next is the time until the next slot is due; 0 = none is going to be.
+	Next time.Duration
+}
+
+// Verdict declares a region lost.
+type Verdict struct{ Region, Why string }
+
+// RegionDue is what happens to a region that is silent or lost.
+type RegionDue struct {
+	Region string
+	// Lost as in the snapshot.
+	Lost bool
+	// Moves: the first of its slots may move in In.
+	Moves bool
+	In    time.Duration
+	// Message in one line.
+	Message string
+	// Slots of the region, in the order of the snapshot.
+	Slots []SlotDue
+}
+
+// SlotDue is what happens to one slot of a region that is silent or lost.
+type SlotDue struct {
+	Slot
+	// Moves: the slot may move in In, at once if that is 0.
+	Moves bool
+	In    time.Duration
+	// Now: the slot may move now: it is due, its region is lost, and nothing is paused.
+	Now bool
+	// Drop: nothing runs and nothing shall run: the slot may be removed.
+	Drop bool
+	// Message in one line.
+	Message string
+}
+
+// String prints the plan, one line for each fact.
+func (p Plan) String() string {
+	var b strings.Builder
+	for _, v := range p.Verdicts {
+		fmt.Fprintf(&b, "verdict %s: %s\n", v.Region, v.Why)
+	}
+	for _, r := range p.Regions {
+		fmt.Fprintf(&b, "%s %s: %s\n", r.Region, when(r.Moves, false, r.In), r.Message)
+		for _, s := range r.Slots {
+			fmt.Fprintf(&b, "  %s %s: %s\n", s.Slot, when(s.Moves, s.Now, s.In), s.Message)
+		}
+	}
+	if p.Alarm != "" {
+		fmt.Fprintf(&b, "alarm: %s\n", p.Alarm)
+	}
+	if p.Paused && p.Alarm == "" {
+		fmt.Fprintln(&b, "paused")
+	}
+	if p.Resign != "" {
+		fmt.Fprintf(&b, "resign: %s\n", p.Resign)
+	}
+	if p.Forget {
+		fmt.Fprintln(&b, "forget the resignation")
+	}
+	if p.Next > 0 {
+		fmt.Fprintf(&b, "next in %s\n", p.Next)
+	}
+	if b.Len() == 0 {
+		return "nothing to do\n"
+	}
+	return b.String()
+}
+
+func when(moves, now bool, in time.Duration) string {
+	switch {
+	case now:
+		return "now"
+	case !moves:
+		return "never"
+	case in == 0:
+		return "due"
+	}
+	return "in " + in.String()
+}

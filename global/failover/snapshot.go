@@ -1,0 +1,106 @@
+package failover
+
+import (
+	"strconv"
+	"time"
+)
+
+// Snapshot is everything that a plan depends on. Decide does not change it.
+type Snapshot struct {
+	// Lease is the length of the regions' leases, LeaseMax the greatest length that may be
+	// outstanding, also from an earlier active server.
+	Lease, LeaseMax time.Duration
+	// Active is how long this server has been the active one.
+	Active time.Duration
+	// Calm is how long ago the latest mass loss ended; Active if this server saw none.
+	Calm time.Duration
+	// OtherServers is the number of other servers that stand for election.
+	OtherServers int
+	// Resigned: in the present mass loss a server has resigned already.
+	Resigned bool
+	// Regions sorted by name.
+	Regions []Region
+}
+
+// Region is one region of the federation.
+type Region struct {
+	Name string
+	// Connected: a live session exists. A connected region may be silent.
+	Connected bool
+	// NeverConnected: no cluster has ever connected under this name.
+	NeverConnected bool
+	// Seen: the region was connected in the life of the present active server.
+	Seen bool
+	// Lost: the region was declared lost and has not connected since. NothingRuns: an
+	// operator states that nothing runs there any more.
+	Lost, NothingRuns bool
+	// Silent is the time since the last message that does not show that the grants get
+	// lost, SinceGrant the time since the last lease was granted.
+	Silent, SinceGrant time.Duration
+	// Slots that the region owns, in the order of their keys. Read only for regions that
+	// are lost or have been silent for Snapshot.Quiet.
+	Slots []Slot
+}
+
+// Slot is a slot of a silent or lost region.
+type Slot struct {
+	Namespace, Job, Group string
+	// From and To: the slot has the indices From ≤ i < To.
+	From, To   int
+	Generation int64
+	// After and Replace are the group's present policy.
+	After   time.Duration
+	Replace bool
+	// Stop: the lease of the region binds the present version of the group.
+	Stop bool
+	// Bound: the owner may run a version that the lease binds; StopTime is the longest
+	// time between the stop signal and the kill.
+	Bound    bool
+	StopTime time.Duration
+	// Unbound: the owner may run a version that the lease does not bind.
+	Unbound bool
+	// Set names the groups of the job that share their regions; empty for none.
+	Set string
+	// Done: every instance has ended. System: the slot of a system job. Stopping: the slot
+	// has to go, and its owner has not confirmed that nothing of it runs.
+	Done, System, Stopping bool
+}
+
+// String prints "default/api/web[0-5]".
+func (s Slot) String() string {
+	out := s.Namespace + "/" + s.Job + "/" + s.Group + "[" + strconv.Itoa(s.From)
+	if s.To-s.From > 1 {
+		out += "-" + strconv.Itoa(s.To-1)
+	}
+	return out + "]"
+}
+
+const (
+	// maxPause is the longest time between two messages of a connected region. Masters of
+	// an earlier version report at least as often.
+	maxPause = 5 * time.Second
+	// unsteadyTimes and unsteadyWithin: a region that was lost so often within this time
+	// gets no work back by itself.
+	unsteadyTimes  = 3
+	unsteadyWithin = time.Hour
+)
+
+// Quiet is how long a region must have sent nothing to count as silent.
+func (s Snapshot) Quiet() time.Duration { return min(s.Lease/3, maxPause) + time.Second }
+
+// notice is the least silence for a verdict, whatever the job says: regions that fell
+// silent at the same moment count as silent by then, although their last messages did not
+// arrive at the same moment.
+func (s Snapshot) notice() time.Duration { return s.Quiet() + 2*time.Second }
+
+// Unsteady says whether a region was lost so often that it gets no work back by itself.
+// lostAgo says how long ago each verdict was.
+func Unsteady(lostAgo []time.Duration) bool {
+	n := 0
+	for _, ago := range lostAgo {
+		if ago < unsteadyWithin {
+			n++
+		}
+	}
+	return n >= unsteadyTimes
+}
