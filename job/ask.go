@@ -96,7 +96,7 @@ func AskOf(g *nusav1.Group) Ask {
 }
 
 // selfFencing is the capability of drivers whose tasks end by themselves when their
-// lease ends. A singleton needs it.
+// lease ends. A group that a lease binds needs it.
 const selfFencing = "self_fencing"
 
 // Capabilities returns the needs as one sorted list: "docker/exec".
@@ -129,7 +129,7 @@ func (a *Ask) need(t *nusav1.Task, g *nusav1.Group) {
 	if t.GetCheck().GetCommand() != nil {
 		needs = append(needs, "exec")
 	}
-	if g.GetSingleton() {
+	if bound(g) {
 		needs = append(needs, selfFencing)
 	}
 	if len(needs) == 0 {

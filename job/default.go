@@ -22,6 +22,7 @@ const (
 	defaultKillTimeout   = 10 * time.Second
 	defaultNodeAfter     = 30 * time.Second
 	defaultRegionAfter   = 60 * time.Second
+	defaultFailbackAfter = 10 * time.Minute
 	defaultRestarts      = 3
 	defaultRestartWindow = 10 * time.Minute
 	defaultRestartDelay  = time.Second
@@ -107,6 +108,11 @@ func defaultDisconnect(g *nusav1.Group) {
 		orDuration(&level.After, l.after)
 		or(&level.Running, running)
 		orPtr(&level.Replace, true)
+	}
+	if d.Region.GetReplace() {
+		back := orMessage(&d.Region.Failback)
+		or(&back.Mode, nusav1.FailbackMode_FAILBACK_MODE_REVIEW)
+		orDuration(&back.After, defaultFailbackAfter)
 	}
 }
 

@@ -22,5 +22,6 @@
 //   - diff.go: what changes between two specs
 //   - hash.go: a hash of a group's work
 //   - ask.go: what an instance of a group needs of a node
+//   - disconnect.go: what happens on lost contact: which leases bind, and the limits
 //   - sample.go: a commented job file to start from
 package job

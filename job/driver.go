@@ -44,7 +44,7 @@ func checkConfig(c *checker, p string, t *nusav1.Task, g *nusav1.Group) {
 	case "process":
 		checkProcessConfig(c, p, t)
 	case "docker":
-		checkDockerConfig(c, p, t)
+		checkDockerConfig(c, p, t, g)
 	case "incus":
 		checkIncusConfig(c, p, t, g)
 	}

@@ -23,10 +23,14 @@ var (
 	incusFields  = []string{"image", "type", "command", "args", "dir", "user", "profiles", "config", "devices", "target"}
 )
 
-// checkDockerConfig checks the names of the fields. The driver checks the values.
-func checkDockerConfig(c *checker, p string, t *nusav1.Task) {
+// checkDockerConfig checks the names of the fields, and that no lease binds the group.
+// The driver checks the values.
+func checkDockerConfig(c *checker, p string, t *nusav1.Task, g *nusav1.Group) {
 	for _, k := range sorted(t.GetConfig().GetFields()) {
 		checkConfigField(c, c.join(p, k), k, dockerFields)
+	}
+	if bound(g) {
+		c.fail(strings.TrimSuffix(p, ".config")+".driver", "docker cannot stop a container at the end of a lease: use process, incus with a command, or leave %s out", bindingSetting(g))
 	}
 	checkLeastMemory(c, p, t, DockerMinMemory)
 }
@@ -58,7 +62,6 @@ func checkIncusConfig(c *checker, p string, t *nusav1.Task, g *nusav1.Group) {
 	}
 	kind, command := fields["type"].GetStringValue(), fields["command"].GetStringValue() != ""
 	vm := kind == "virtual-machine"
-	stops := g.GetSingleton() || g.GetDisconnect().GetNode().GetRunning() == nusav1.Running_RUNNING_STOP
 	switch {
 	case fields["image"] == nil:
 		c.fail(c.join(p, "image"), "is missing: an alias, a fingerprint, or images:ALIAS")
@@ -68,8 +71,8 @@ func checkIncusConfig(c *checker, p string, t *nusav1.Task, g *nusav1.Group) {
 		c.fail(c.join(p, "command"), "a virtual machine runs its image's own init")
 	case vm && len(g.GetPorts()) > 0:
 		c.fail(c.join(p, "type"), "a virtual machine has a network of its own: the group can have no ports, use devices")
-	case stops && !command:
-		c.fail(c.join(p, "command"), "is missing: without one nothing in it stops it on lost contact (disconnect.node.running)")
+	case bound(g) && !command:
+		c.fail(c.join(p, "command"), "is missing: without one nothing in it stops it on lost contact (%s)", bindingSetting(g))
 	case fields["command"] == nil && (fields["args"] != nil || fields["user"] != nil || fields["dir"] != nil):
 		c.fail(c.join(p, "command"), "is missing: without one the image's own init runs, which takes no args, user or dir")
 	}

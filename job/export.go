@@ -83,6 +83,11 @@ func undefaultDisconnect(g *nusav1.Group) {
 		running = nusav1.Running_RUNNING_STOP
 	}
 	drop(&d.Reconcile, nusav1.Reconcile_RECONCILE_KEEP_ORIGINAL)
+	if r := d.Region; r != nil && r.Failback != nil {
+		drop(&r.Failback.Mode, nusav1.FailbackMode_FAILBACK_MODE_REVIEW)
+		dropDuration(&r.Failback.After, defaultFailbackAfter)
+		dropEmpty(&r.Failback)
+	}
 	for _, l := range []struct {
 		level **nusav1.DisconnectLevel
 		after time.Duration

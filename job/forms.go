@@ -29,6 +29,7 @@ var forms = map[protoreflect.FullName]string{
 	"nusa.v1.Group.constraints": "['node.cpu_cores >= 4']", "nusa.v1.NodeSpread": `{by: 'node.labels["rack"]'}`,
 	"nusa.v1.Group.affinities": `[{expression: 'node.pool == "fast"', weight: 20}]`, "nusa.v1.Affinity": `{expression: 'node.pool == "fast"', weight: 20}`,
 	"nusa.v1.Group.apart": "[db]", "nusa.v1.Disconnect": "{node: {after: 30s, running: keep, replace: true}}", "nusa.v1.DisconnectLevel": "{after: 30s, running: keep, replace: true}",
+	"nusa.v1.Failback":    "{mode: auto, after: 10m}",
 	"nusa.v1.Group.ports": "{http: {to: 8080}}", "nusa.v1.Port": "{to: 8080}",
 	"nusa.v1.Group.volumes": "{data: {source: /srv/data}}", "nusa.v1.Volume": "{source: /srv/data}",
 	"nusa.v1.Reschedule": "{attempts: 5}", "nusa.v1.Backoff": "{from: 5s, to: 10m}", "nusa.v1.Update": "{max_parallel: 2}",
@@ -128,6 +129,10 @@ func cutLast(path string) (parent, name string, found bool) {
 	return path[:i], path[i+1:], true
 }
 
+// nodeFailback is a path that a file can write and that Validate refuses: both levels of
+// disconnect are one message, and only one has a failback.
+const nodeFailback = "groups.NAME.disconnect.node.failback"
+
 // paths returns all fields of a message's file form, in its order: NAME stands for the
 // keys of a map, [] for the items of a list. Messages in above are not entered again.
 func paths(md protoreflect.MessageDescriptor, below string, above []protoreflect.FullName) []string {
@@ -140,6 +145,9 @@ func paths(md protoreflect.MessageDescriptor, below string, above []protoreflect
 		at := c.name
 		if below != "" {
 			at = below + "." + c.name
+		}
+		if at == nodeFailback {
+			continue
 		}
 		out = append(out, at)
 		value, under := c.fd, at

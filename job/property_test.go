@@ -83,6 +83,9 @@ func anySpec(t *rapid.T) *nusav1.JobSpec {
 	}
 	if keys := sorted(spec.Groups); len(keys) > 1 && rapid.Bool().Draw(t, "colocate") {
 		spec.Colocate = []*nusav1.Colocation{{Groups: keys}}
+		for _, k := range keys[1:] { // colocated groups make the same choice
+			spec.Groups[k].Disconnect = proto.CloneOf(spec.Groups[keys[0]].Disconnect)
+		}
 	}
 	if rapid.Bool().Draw(t, "regions") {
 		spec.Regions = anyRegions(t)
@@ -152,7 +155,13 @@ func anyGroup(t *rapid.T, kind nusav1.JobType) *nusav1.Group {
 	if rapid.Bool().Draw(t, "apart") {
 		g.Apart = []string{"web", "db"}
 	}
-	if rapid.Bool().Draw(t, "constraint") {
+	if rapid.Bool().Draw(t, "bound") {
+		g.Disconnect = &nusav1.Disconnect{
+			Node: &nusav1.DisconnectLevel{Running: nusav1.Running(rapid.IntRange(0, 2).Draw(t, "node"))},
+			Region: &nusav1.DisconnectLevel{Running: nusav1.Running(rapid.IntRange(0, 2).Draw(t, "region")), Failback: &nusav1.Failback{
+				Mode: nusav1.FailbackMode(rapid.IntRange(0, 3).Draw(t, "mode")), After: anyDuration(t, time.Second)}},
+		}
+	} else if rapid.Bool().Draw(t, "constraint") {
 		g.Constraints = []string{`node.labels["disk"] == "ssd"`}
 		g.Disconnect = &nusav1.Disconnect{Region: &nusav1.DisconnectLevel{After: anyDuration(t, time.Second), Replace: proto.Bool(rapid.Bool().Draw(t, "replace"))}}
 		g.Regions = anyRegions(t)

@@ -98,6 +98,9 @@ func Warnings(spec *nusav1.JobSpec) []string {
 		if after := g.GetDisconnect().GetNode().GetAfter().AsDuration(); mayRunTwice(g) && after < defaultNodeAfter {
 			out = append(out, fmt.Sprintf("groups.%s replaces instances of a node that is cut off for only %s (disconnect.node.after), while they may still run there: a short network fault makes them run twice", k, FormatDuration(after)))
 		}
+		if stopsAnyway(g) {
+			out = append(out, fmt.Sprintf("groups.%s keeps running on a node that is cut off (disconnect.node.running: keep), but only until the region's lease ends (disconnect.region.running: stop): a node gets that lease from its master, so it stops there, too", k))
+		}
 		for _, name := range sorted(g.GetTasks()) {
 			for i, a := range g.GetTasks()[name].GetArtifacts() {
 				if a.GetChecksum() == "" && strings.HasPrefix(a.GetSource(), "https:") {

@@ -252,6 +252,7 @@ func (c *checker) colocate(spec *nusav1.JobSpec) {
 			}
 			seen[g] = true
 		}
+		checkTogether(c, p, set.GetGroups(), spec)
 	}
 }
 

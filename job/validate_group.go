@@ -19,7 +19,7 @@ func (c *checker) group(p, key string, g *nusav1.Group, spec *nusav1.JobSpec) {
 		c.name(c.join(p, "pool"), g.GetPool())
 	}
 	c.regions(c.join(p, "regions"), g.GetRegions())
-	c.disconnect(c.join(p, "disconnect"), g)
+	checkDisconnect(c, c.join(p, "disconnect"), g)
 	c.ports(c.join(p, "ports"), g.GetPorts())
 	c.volumes(c.join(p, "volumes"), g.GetVolumes())
 	c.duration(c.join(p, "max_runtime"), g.GetMaxRuntime(), 0, maxDuration)
@@ -113,22 +113,6 @@ func (c *checker) expression(p string, kind expr.Kind, source string) {
 	if _, err := expr.Compile(kind, source); err != nil {
 		c.fail(p, "%v", err)
 	}
-}
-
-func (c *checker) disconnect(p string, g *nusav1.Group) {
-	d := g.GetDisconnect()
-	for _, l := range []struct {
-		name  string
-		level *nusav1.DisconnectLevel
-	}{{"node", d.GetNode()}, {"region", d.GetRegion()}} {
-		at := c.join(p, l.name)
-		c.duration(c.join(at, "after"), l.level.GetAfter(), time.Second, maxDuration)
-		c.known(c.join(at, "running"), l.level.GetRunning())
-	}
-	if g.GetSingleton() && d.GetNode().GetRunning() == nusav1.Running_RUNNING_KEEP {
-		c.fail(c.under(p, ".node.running"), "a singleton stops when its node loses contact: keep would allow two")
-	}
-	c.known(c.join(p, "reconcile"), d.GetReconcile())
 }
 
 func (c *checker) ports(p string, ports map[string]*nusav1.Port) {

@@ -1,0 +1,155 @@
+package job
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// leastAfter is the shortest silence that the servers notice, and so the least `after`.
+const leastAfter = time.Second
+
+const (
+	keepRunning = nusav1.Running_RUNNING_KEEP
+	stopRunning = nusav1.Running_RUNNING_STOP
+)
+
+// BindingOf returns the leases that bind the instances of a group, defaulted or not.
+// local says that the job is a region's own: no region's lease binds it.
+func BindingOf(g *nusav1.Group, local bool) nusav1.LeaseBinding {
+	level := g.GetDisconnect().GetRegion().GetRunning()
+	node := g.GetSingleton() || g.GetDisconnect().GetNode().GetRunning() == stopRunning
+	region := !local && (level == stopRunning || g.GetSingleton() && level != keepRunning)
+	switch {
+	case node && region:
+		return nusav1.LeaseBinding_LEASE_BINDING_BOTH
+	case node:
+		return nusav1.LeaseBinding_LEASE_BINDING_NODE
+	case region:
+		return nusav1.LeaseBinding_LEASE_BINDING_REGION
+	}
+	return nusav1.LeaseBinding_LEASE_BINDING_NONE
+}
+
+// bound reports whether any lease binds the instances of a group.
+func bound(g *nusav1.Group) bool {
+	return BindingOf(g, false) != nusav1.LeaseBinding_LEASE_BINDING_NONE
+}
+
+// stopsAnyway reports whether a group stops on a node that is cut off although its policy
+// for the node is to keep running: the region's lease reaches a node through its master.
+func stopsAnyway(g *nusav1.Group) bool {
+	return BindingOf(g, false) == nusav1.LeaseBinding_LEASE_BINDING_REGION
+}
+
+// bindingSetting returns the setting of a bound group because of which a lease binds it.
+func bindingSetting(g *nusav1.Group) string {
+	switch {
+	case g.GetSingleton():
+		return "singleton"
+	case g.GetDisconnect().GetNode().GetRunning() == stopRunning:
+		return "disconnect.node.running: stop"
+	}
+	return "disconnect.region.running: stop"
+}
+
+// checkDisconnect checks the policy for lost contact.
+func checkDisconnect(c *checker, p string, g *nusav1.Group) {
+	d := g.GetDisconnect()
+	for _, l := range []struct {
+		name  string
+		level *nusav1.DisconnectLevel
+	}{{"node", d.GetNode()}, {"region", d.GetRegion()}} {
+		at := c.join(p, l.name)
+		checkAfter(c, c.join(at, "after"), l.level)
+		c.known(c.join(at, "running"), l.level.GetRunning())
+	}
+	if g.GetSingleton() && d.GetNode().GetRunning() == keepRunning {
+		c.fail(c.under(p, ".node.running"), "a singleton stops when its node loses contact: keep would allow two")
+	}
+	if g.GetSingleton() && d.GetRegion().GetRunning() == keepRunning && replaces(d.GetRegion()) {
+		c.fail(c.under(p, ".region.running"), "a singleton that keeps running in a region without contact must not be replaced: add replace: false, or leave running out")
+	}
+	checkFailback(c, p, d)
+	c.known(c.join(p, "reconcile"), d.GetReconcile())
+}
+
+// checkAfter checks `after` of a level.
+func checkAfter(c *checker, at string, level *nusav1.DisconnectLevel) {
+	after := level.GetAfter()
+	if v, ok := goDuration(after); after != nil && ok && v >= 0 && v < leastAfter {
+		c.fail(at, "%s is too short, silence is noticed each second: give at least %s", FormatDuration(v), FormatDuration(leastAfter))
+		return
+	}
+	c.duration(at, after, 0, maxDuration)
+}
+
+// replaces returns `replace` of a level, with its default.
+func replaces(level *nusav1.DisconnectLevel) bool {
+	return level == nil || level.Replace == nil || level.GetReplace()
+}
+
+// checkFailback checks how work returns to its region.
+func checkFailback(c *checker, p string, d *nusav1.Disconnect) {
+	if d.GetNode().GetFailback() != nil {
+		c.fail(c.under(p, ".node.failback"), "is of disconnect.region: what was replaced on another node stays there, unless reconcile says otherwise")
+	}
+	f := d.GetRegion().GetFailback()
+	if f == nil {
+		return
+	}
+	at := c.under(p, ".region.failback")
+	if !replaces(d.GetRegion()) {
+		c.fail(at, "has no effect with replace: false, because nothing moves away: leave failback out, or set replace: true")
+	}
+	c.known(c.join(at, "mode"), f.GetMode())
+	c.duration(c.join(at, "after"), f.GetAfter(), leastAfter, maxDuration)
+}
+
+// checkTogether checks that groups that share a region make the same choice for a region
+// that is cut off: they move together or not at all.
+func checkTogether(c *checker, p string, groups []string, spec *nusav1.JobSpec) {
+	if len(groups) < 2 {
+		return
+	}
+	first := regionChoices(spec.GetGroups()[groups[0]])
+	for _, name := range groups[1:] {
+		g, known := spec.GetGroups()[name]
+		if !known || spec.GetGroups()[groups[0]] == nil {
+			continue // another problem says so
+		}
+		for i, choice := range regionChoices(g) {
+			if choice != first[i] {
+				c.fail(p, "groups %s and %s move between regions together, but differ in %s: %s and %s", groups[0], name, choice.setting, first[i].value, choice.value)
+				break
+			}
+		}
+	}
+}
+
+type regionChoice struct{ setting, value string }
+
+// regionChoices returns what a group says about a region that is cut off, with defaults.
+func regionChoices(g *nusav1.Group) []regionChoice {
+	d := g.GetDisconnect()
+	running := d.GetRegion().GetRunning()
+	if running == 0 {
+		running = keepRunning
+		if g.GetSingleton() {
+			running = stopRunning
+		}
+	}
+	reconcile := d.GetReconcile()
+	or(&reconcile, nusav1.Reconcile_RECONCILE_KEEP_ORIGINAL)
+	mode := d.GetRegion().GetFailback().GetMode()
+	or(&mode, nusav1.FailbackMode_FAILBACK_MODE_REVIEW)
+	word := func(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }
+	return []regionChoice{
+		{"disconnect.region.running", word(running.String(), "RUNNING_")},
+		{"disconnect.region.replace", fmt.Sprint(replaces(d.GetRegion()))},
+		{"disconnect.region.failback.mode", word(mode.String(), "FAILBACK_MODE_")},
+		{"disconnect.reconcile", word(reconcile.String(), "RECONCILE_")},
+	}
+}
