@@ -107,6 +107,7 @@ func (t *leadershipTerm) tickLoop(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 			t.uplink.Tick()
+			t.state.NoticeSilence()
 			t.placer.Tick()
 			t.uplink.SendMatrix()
 			t.api.Tick()

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/internal/counts"
+	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -22,6 +24,7 @@ const (
 	defaultAllocations  = 1000
 	maxAllocations      = 10_000
 	maxPrefix           = 64
+	idLength            = 36 // of a whole id
 	allocationNotFound  = "no allocation has an id that begins with %q"
 	allocationAmbiguous = "%q matches allocations in %s and %s: give more characters of the id"
 )
@@ -51,6 +54,7 @@ func (l *allocationsAPI) List(ctx context.Context, req *nusav1.ListAllocationsRe
 		return nil, err
 	}
 	conns, errs := term.reach(names)
+	addLastReported(term, req, errs)
 	lists, failed := askAll(ctx, conns, func(ctx context.Context, c regionConn) (*nusav1.ListAllocationsResponse, error) {
 		part, err := nusav1.NewAllocationsClient(c.conn).List(ctx, req)
 		if status.Code(err) == codes.NotFound {
@@ -76,6 +80,31 @@ func (l *allocationsAPI) List(ctx context.Context, req *nusav1.ListAllocationsRe
 		out.Allocations, out.Truncated = out.Allocations[:limit], true
 	}
 	return out, nil
+}
+
+// addLastReported adds to the errors about regions that are not connected what these
+// regions reported last: the instances of the requested job, or all allocations.
+func addLastReported(term *Term, req *nusav1.ListAllocationsRequest, errs []*nusav1.PartialError) {
+	if req.GetNodeId() != "" {
+		return
+	}
+	st := term.State
+	st.Lock()
+	defer st.Unlock()
+	for _, e := range errs {
+		last := &nusav1.InstanceCounts{}
+		r := st.Regions[e.GetRegion()]
+		if name := req.GetJob().GetName(); name == "" {
+			a := r.Report.GetAllocations()
+			last.Running, last.Starting, last.Pending = a["running"], a["starting"], a["pending"]
+		} else if k, err := checkRef(req.GetJob()); err == nil && st.Jobs[k] != nil {
+			for _, c := range st.Jobs[k].Summaries[r.Name].GetGroups() {
+				counts.Add(last, c)
+			}
+		}
+		silent, _ := r.CutOff(st.RegionConfig, st.Clock())
+		e.Message += fmt.Sprintf("; as last reported, %s ago: %s", jobstatus.Span(silent), jobstatus.LastText(last))
+	}
 }
 
 // checkKnown returns NOT_FOUND when every region was asked and none knows the job
@@ -168,7 +197,11 @@ func findAllocation(ctx context.Context, term *Term, prefix string) (found, erro
 		return found{}, status.Errorf(codes.Unavailable, allocationNotFound+" in the regions that answered; %s: %s",
 			prefix, failed[0].GetRegion(), failed[0].GetMessage())
 	case len(errs) > 0:
-		return found{}, status.Errorf(codes.NotFound, allocationNotFound+" in the connected regions; %s is %s",
+		code := codes.NotFound
+		if len(prefix) == idLength { // no other object can have this name: the allocation may be there
+			code = codes.Unavailable
+		}
+		return found{}, status.Errorf(code, allocationNotFound+" in the connected regions; %s is %s",
 			prefix, errs[0].GetRegion(), errs[0].GetMessage())
 	}
 	return found{}, status.Errorf(codes.NotFound, allocationNotFound+": `nusa alloc list --all` shows them", prefix)

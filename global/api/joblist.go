@@ -61,12 +61,12 @@ func federationJobs(term *Term, req *nusav1.ListJobsRequest, limit int) (out []*
 		}
 	}
 	slices.SortFunc(keys, func(x, y state.JobKey) int { return strings.Compare(x.String(), y.String()) })
-	size := 0
+	size, see := 0, term.State.Sight()
 	for i, k := range keys {
 		if i == limit || size > listedBytes {
 			return out, keys[i-1].String()
 		}
-		out = append(out, term.State.Jobs[k].ToProto())
+		out = append(out, term.State.Jobs[k].ToProto(see))
 		size += proto.Size(out[i])
 	}
 	return out, ""

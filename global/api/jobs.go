@@ -68,7 +68,7 @@ func (j *jobsAPI) Get(ctx context.Context, req *nusav1.GetJobRequest) (*nusav1.J
 	if found == nil || found.Record == nil {
 		return nil, jobNotFound(k)
 	}
-	return found.ToProto(), nil
+	return found.ToProto(term.State.Sight()), nil
 }
 
 // Stop implements nusav1.JobsServer.
@@ -174,7 +174,7 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 			term.State.Unlock()
 			return true, nil
 		}
-		now := found.ToProto()
+		now := found.ToProto(term.State.Sight())
 		stamp = found.Stamp
 		term.State.Unlock()
 		if proto.Equal(now, sent) {

@@ -165,7 +165,7 @@ func (g *regionsAPI) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStr
 				continue
 			}
 			sent[name] = r.Stamp
-			out = append(out, r.ToProto(term.State.Clock()))
+			out = append(out, r.ToProto(term.State.Sight()))
 		}
 		term.State.Unlock()
 		for _, r := range out {

@@ -83,7 +83,7 @@ func (t *Term) region(name string) (*nusav1.Region, error) {
 	t.State.Lock()
 	defer t.State.Unlock()
 	if r := t.State.Regions[name]; r != nil {
-		return r.ToProto(t.State.Clock()), nil
+		return r.ToProto(t.State.Sight()), nil
 	}
 	return nil, regionNotFound(t.State, name)
 }
@@ -96,7 +96,7 @@ func (t *Term) regions(labels map[string]string) []*nusav1.Region {
 	for _, name := range t.State.RegionNames() {
 		r := t.State.Regions[name]
 		if hasLabels(r.Record.GetDefinition().GetLabels(), labels) {
-			out = append(out, r.ToProto(t.State.Clock()))
+			out = append(out, r.ToProto(t.State.Sight()))
 		}
 	}
 	return out

@@ -14,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -76,6 +77,9 @@ func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav
 		return place.Snapshot{}, nil, err
 	}
 	out.Warnings = append(resp.GetWarnings(), out.Warnings...)
+	if j := st.Jobs[k]; j != nil && j.Record != nil {
+		out.Warnings = append(out.Warnings, unknownWarnings(j.Status(st.Sight()))...)
+	}
 	if resp.GetChanged() {
 		rev = st.Revision + 1
 	}
@@ -87,6 +91,21 @@ func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav
 		dry.Summaries = j.Reported(rec)
 	}
 	return explainSnapshot(st, k, dry), slots, nil
+}
+
+// unknownWarnings says which instances of a job a new version does not reach now.
+func unknownWarnings(s *nusav1.JobStatus) (out []string) {
+	var all [][]*nusav1.UnknownInstances
+	for _, g := range s.GetGroups() {
+		all = append(all, g.GetUnknown())
+	}
+	if text := jobstatus.UnknownText(jobstatus.Cuts(false, all...)); text != "" {
+		out = append(out, text+"; a change reaches them when the region returns, or when they have moved")
+	}
+	if text := jobstatus.UnknownText(jobstatus.Cuts(true, all...)); text != "" {
+		out = append(out, text)
+	}
+	return out
 }
 
 // slotsAfter returns the slots of a job as a plan would leave them.

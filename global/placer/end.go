@@ -87,7 +87,7 @@ func (p *Placer) newResults() (out []result) {
 		if j == nil || j.Record == nil || j.Record.GetJob().GetStopped() {
 			continue
 		}
-		status := j.Status()
+		status := j.Status(p.st.Sight())
 		if !jobstatus.HasEnded(status.GetState()) {
 			continue
 		}
@@ -102,12 +102,12 @@ func (p *Placer) newResults() (out []result) {
 // maxResult bounds a stored result in bytes, well within a transaction.
 const maxResult = 512 << 10
 
-// boundStatus cuts a status to the part that is stored. It drops the slots, which
-// are shown as they are now. If there are too many reasons and regions, it keeps
+// boundStatus cuts a status to the part that is stored. It drops the slots and the
+// unknown instances, which are shown as they are now. If there are too many reasons and regions, it keeps
 // only the sums.
 func boundStatus(s *nusav1.JobStatus) *nusav1.JobStatus {
 	for _, g := range s.GetGroups() {
-		g.Slots = nil
+		g.Slots, g.Unknown = nil, nil
 	}
 	for _, most := range []int{state.MaxCounts, 8, 1} {
 		if proto.Size(s) <= maxResult {

@@ -14,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/counts"
+	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -72,7 +73,7 @@ func AddRemedies(ctx context.Context, st *state.State, k state.JobKey, out *nusa
 		return
 	}
 	spec := proto.CloneOf(j.Record.GetJob().GetSpec())
-	snapshot := explainSnapshot(st, k, j.ToPlace())
+	snapshot := explainSnapshot(st, k, j.ToPlace(st.Sight()))
 	st.Unlock()
 	plan, answers := planWithAnswers(ctx, st, k, spec, snapshot)
 	for _, g := range out.GetGroups() {
@@ -104,7 +105,7 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 	if j == nil || j.Record == nil {
 		return lastDecisions{}, false
 	}
-	out := lastDecisions{held: map[string]state.Decision{}, status: j.Status(), bounds: bounds(j), job: j.PlaceJob, waits: maps.Clone(j.RolloutWaits)}
+	out := lastDecisions{held: map[string]state.Decision{}, status: j.Status(st.Sight()), bounds: bounds(j), job: j.PlaceJob, waits: maps.Clone(j.RolloutWaits)}
 	if state.HasNear(j.PlaceJob) {
 		out.near = place.NewBoundTracker(nearSnapshot(st, j.PlaceJob))
 	}
@@ -116,7 +117,7 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 	switch {
 	case len(out.held) == len(j.PlaceJob.Groups):
 	case out.unsatisfied():
-		job := j.ToPlace()
+		job := j.ToPlace(st.Sight())
 		job.Disconnected = st.DisconnectedOf(j)
 		out.snapshot = explainSnapshot(st, k, job)
 	default:
@@ -166,6 +167,7 @@ func (d *lastDecisions) update(g *nusav1.GroupExplanation) {
 	if pending := s.GetPending(); len(pending) > 0 || g.Unplaced == 0 {
 		g.Pending = pending // with the regions' reasons about instances that they own
 	}
+	g.Pending = append(g.Pending, unknownReasons(s)...)
 	if d.status.GetState() == nusav1.JobState_JOB_STATE_STOPPED {
 		g.Desired = 0
 	}
@@ -186,6 +188,26 @@ func (d *lastDecisions) update(g *nusav1.GroupExplanation) {
 		r.Taken = owned[r.GetRegion()]
 		addRolloutWait(r, d.waits)
 	}
+}
+
+// unknownReasons returns the instances of a group that are unknown because a region is
+// cut off, as counted reasons.
+func unknownReasons(s *nusav1.GroupStatus) []*nusav1.CountedReason {
+	var out []*nusav1.CountedReason
+	for _, u := range s.GetUnknown() {
+		c := &nusav1.CountedReason{
+			Reason: nusav1.Reason_REASON_REGION_DISCONNECTED, Count: u.GetCount(), What: "instance", Region: u.GetRegion(),
+			Message: fmt.Sprintf("%s: %s", u.GetRegion(), u.GetMessage()),
+		}
+		if u.GetFormer() {
+			c.Reason = nusav1.Reason_REASON_REGION_LOST
+		} else {
+			c.Message = fmt.Sprintf("%s: cut off since %s (last report: %s); %s", u.GetRegion(),
+				jobstatus.Span(u.GetSilent().AsDuration()), jobstatus.LastText(u.GetLast()), u.GetMessage())
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 // nearResults returns how well the regions that a group's explanation lists

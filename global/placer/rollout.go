@@ -48,7 +48,7 @@ func (p *Placer) decideRollouts() (decided []pendingRollout) {
 		if j == nil || j.Record == nil || !j.Revertible() {
 			continue
 		}
-		if decision, why := j.Rollout().Decide(); decision != place.RolloutWait {
+		if decision, why := j.Rollout(p.st.Sight()).Decide(); decision != place.RolloutWait {
 			decided = append(decided, pendingRollout{k, j.Record, j.Revision, j.Healthy, decision, why})
 		}
 	}

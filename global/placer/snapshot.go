@@ -42,7 +42,7 @@ func snapshotOf(st *state.State, keys []state.JobKey) (place.Snapshot, map[state
 			continue
 		}
 		jobs[k] = seen{j.Changes, j.Revision}
-		job := j.ToPlace()
+		job := j.ToPlace(st.Sight())
 		job.Groups, job.Disconnected = j.Groups(st.Clock()), st.DisconnectedOf(j)
 		out.Jobs = append(out.Jobs, job)
 	}
@@ -59,7 +59,7 @@ func snapshotOf(st *state.State, keys []state.JobKey) (place.Snapshot, map[state
 			delete(st.Recent, k)
 			continue
 		}
-		other := j.ToPlace()
+		other := j.ToPlace(st.Sight())
 		other.Breaches = nil // moves are planned only when the job itself is pending
 		out.Jobs = append(out.Jobs, other)
 	}
@@ -75,7 +75,7 @@ func explainSnapshot(st *state.State, k state.JobKey, j place.Job) place.Snapsho
 	out.Origins = st.Origins.Serving(out.Jobs)
 	for other := range st.Recent {
 		if o := st.Jobs[other]; other != k && o != nil && o.Record != nil && o.Uncharged(st.Regions) {
-			out.Jobs = append(out.Jobs, o.ToPlace())
+			out.Jobs = append(out.Jobs, o.ToPlace(st.Sight()))
 		}
 	}
 	return out

@@ -94,6 +94,17 @@ func (j *Job) RunsAt(group, name string) bool {
 	return false
 }
 
+// Touches says whether a region owns a slot of the job, or may still run one as its
+// former owner.
+func (j *Job) Touches(name string) bool {
+	for _, s := range j.Slots {
+		if s.Region == name || slices.ContainsFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == name }) {
+			return true
+		}
+	}
+	return false
+}
+
 // SortedSlots returns the slots in order of group, first index and region.
 func (j *Job) SortedSlots() []region.Slot {
 	out := make([]region.Slot, 0, len(j.Slots))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/latency"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -60,6 +61,9 @@ type Region struct {
 	// and fit on no other, as reported in the present session.
 	Disconnected map[JobKey][]*nusav1.DisconnectedInstances
 
+	// cutSince is the beginning of the silence that an event has reported; nil while the
+	// region is not cut off.
+	cutSince   *time.Duration
 	checkpoint []*nusav1.CheckpointRecord // only while loading
 	chunks     int                        // records of the stored checkpoint
 }
@@ -106,27 +110,88 @@ func (r *Region) toTopology() topology.Region {
 	}
 }
 
+// Sight tells which regions are cut off, at one moment. The zero value knows of none.
+type Sight struct {
+	st  *State
+	now time.Duration
+}
+
+// cutOff returns for how long a region has been silent, and whether it counts as cut
+// off.
+func (v Sight) cutOff(name string) (silent time.Duration, cut bool) {
+	if v.st == nil || v.st.Regions[name] == nil {
+		return 0, false
+	}
+	return v.st.Regions[name].CutOff(v.st.RegionConfig, v.now)
+}
+
+// outlook says what happens to slots of a region that is cut off: to the first of them
+// that moves, if one does.
+func (v Sight) outlook(slots []region.Slot, name string) jobstatus.Outlook {
+	f := v.st.Regions[name].Failover
+	var first *SlotFailover
+	for _, s := range slots {
+		if f == nil {
+			break
+		}
+		due, known := f.Slots[s.Key()]
+		if known && (first == nil || due.Moves && (!first.Moves || due.Due < first.Due)) {
+			first = &due
+		}
+	}
+	if first == nil {
+		return jobstatus.Outlook{Why: "waits until " + name + " returns"}
+	}
+	return v.outlookOf(*first)
+}
+
+func (v Sight) outlookOf(f SlotFailover) jobstatus.Outlook {
+	return jobstatus.Outlook{Moves: f.Moves, Due: max(0, f.Due-v.now), Why: f.Message}
+}
+
+// CutOff returns for how long the region has been silent, and whether it counts as cut
+// off: a verdict says so, or it has been silent for long enough. The lock is held.
+func (r *Region) CutOff(c region.Config, now time.Duration) (silent time.Duration, cut bool) {
+	silent, cut = region.CutOff(c, r.Life, now)
+	return silent, cut || r.Record.GetLost() != nil && r.Session == nil
+}
+
 // ToProto returns the region as the API shows it. The lock is held.
-func (r *Region) ToProto(now time.Duration) *nusav1.Region {
+func (r *Region) ToProto(see Sight) *nusav1.Region {
 	out := &nusav1.Region{
 		Definition: r.Record.GetDefinition(), Cordoned: r.Record.GetCordoned(), ClusterId: r.Record.GetClusterId(),
 		DefinedByOperator: r.Record.GetDefinedByOperator(), Revision: r.Revision,
 		Incarnation: r.Life.Incarnation, Term: r.Life.Term, Fence: r.Life.Fence,
 		MasterAddress: r.MasterAddress, Master: r.Master, Servers: r.Servers,
+		AppliedIndex: r.Record.GetAppliedIndex(), FeatureLevel: r.Record.GetFeatureLevel(),
+		Lost: r.Record.GetLost(), LostAt: r.Record.GetLostAt(), Draining: r.Record.GetDraining(),
 	}
 	switch {
 	case r.Session != nil:
 		out.State = nusav1.RegionState_REGION_STATE_CONNECTED
 	case r.Record.GetClusterId() == "":
 		out.State = nusav1.RegionState_REGION_STATE_DEFINED
+	case r.Record.GetLost() != nil:
+		out.State = nusav1.RegionState_REGION_STATE_LOST
 	default:
 		out.State = nusav1.RegionState_REGION_STATE_DISCONNECTED
+	}
+	if silent, cut := see.cutOff(r.Name); cut || r.Session == nil && r.Record.GetClusterId() != "" {
+		out.Silent = durationpb.New(silent)
+		out.FailoverMessage = see.st.FailoverPaused
+	}
+	if f := r.Failover; f != nil {
+		outlook := see.outlookOf(f.SlotFailover)
+		out.FailoverMessage = outlook.Text(r.Name)
+		if outlook.Moves {
+			out.MoveDue = durationpb.New(outlook.Due)
+		}
 	}
 	if r.Report != nil {
 		out.Report = r.Report
 	}
 	if r.Report != nil && !r.ReportStale {
-		out.ReportAge = durationpb.New(now - r.ReportAt)
+		out.ReportAge = durationpb.New(see.now - r.ReportAt)
 	}
 	if r.Session == nil {
 		out.Servers = nil

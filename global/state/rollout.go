@@ -33,8 +33,8 @@ func asksRevert(spec *nusav1.JobSpec) bool {
 // that runs nothing, or nothing of a group with auto_revert, is not healthy: a
 // user who scales to 0 and then submits a version that fails wants the version
 // from before the scaling. The lock is held.
-func (j *Job) Rollout() place.Rollout {
-	status := j.Status()
+func (j *Job) Rollout(see Sight) place.Rollout {
+	status := j.Status(see)
 	out := place.Rollout{
 		Version:    j.Record.GetJob().GetVersion(),
 		AllRunning: status.GetState() == nusav1.JobState_JOB_STATE_RUNNING,

@@ -10,6 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
+	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/notify"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
@@ -159,6 +160,41 @@ func (st *State) RegionsChanged() {
 		if j.PlaceJob.Type == place.System {
 			st.Pending[k] = struct{}{}
 		}
+	}
+}
+
+// Sight returns what is known now of regions that are cut off. It is valid while the lock
+// is held.
+func (st *State) Sight() Sight { return Sight{st, st.Clock()} }
+
+// NoticeSilence adds an event for each region that counts as cut off from now on, or no
+// longer, and wakes the watches of the region and of the jobs that it owns a part of.
+func (st *State) NoticeSilence() {
+	st.Lock()
+	defer st.Unlock()
+	see := st.Sight()
+	for _, name := range st.RegionNames() {
+		r := st.Regions[name]
+		silent, cut := see.cutOff(name)
+		if cut == (r.cutSince != nil) {
+			continue
+		}
+		r.Stamp = st.Notify()
+		jobs := 0
+		for _, j := range st.Jobs {
+			if j.Touches(name) {
+				jobs++
+				j.Stamp = r.Stamp
+			}
+		}
+		if cut {
+			since := see.now - silent
+			r.cutSince = &since
+			st.Events.Add("region.silent", name, "no message for %s: what its instances of %d jobs do is unknown", jobstatus.Span(silent), jobs)
+			continue
+		}
+		st.Events.Add("region.back", name, "after %s of silence", jobstatus.Span(see.now-*r.cutSince))
+		r.cutSince = nil
 	}
 }
 

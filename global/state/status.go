@@ -6,8 +6,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/counts"
@@ -18,23 +20,24 @@ import (
 
 // ToProto returns the job with its live status, as the API shows it. The lock
 // is held.
-func (j *Job) ToProto() *nusav1.Job {
+func (j *Job) ToProto(see Sight) *nusav1.Job {
 	rec := j.Record.GetJob()
 	return &nusav1.Job{
 		Spec: rec.GetSpec(), Version: rec.GetVersion(), Revision: j.Revision, Stopped: rec.GetStopped(),
-		Submitted: rec.GetSubmitted(), Status: j.Status(), Run: RunOf(j.Record, j.Revision), Reverted: rec.GetReverted(),
+		Submitted: rec.GetSubmitted(), Status: j.Status(see), Run: RunOf(j.Record, j.Revision), Reverted: rec.GetReverted(),
 	}
 }
 
 // Status sums up slots and summaries. When a run has ended, its stored result
-// replaces the counts of regions that no longer report them. The lock is held.
-func (j *Job) Status() *nusav1.JobStatus {
+// replaces the counts of regions that no longer report them. What regions that are cut
+// off reported last is not among the counts. The lock is held.
+func (j *Job) Status(see Sight) *nusav1.JobStatus {
 	spec := j.Record.GetJob().GetSpec()
 	out := &nusav1.JobStatus{Groups: make(map[string]*nusav1.GroupStatus, len(spec.GetGroups()))}
 	obstacles := map[string]string{}
 	behind := false
 	add := func(name string, g *nusav1.Group) {
-		s := j.groupStatus(name, g, spec.GetType())
+		s := j.groupStatus(name, g, see)
 		out.Groups[name] = s.status
 		obstacles[name] = s.obstacle()
 		behind = behind || s.behind
@@ -48,7 +51,7 @@ func (j *Job) Status() *nusav1.JobStatus {
 			add(s.Group, &nusav1.Group{})
 		}
 	}
-	out.State, out.Message = j.summarize(out.Groups, obstacles, presentBehind)
+	out.State, out.Message = j.summarize(out.Groups, obstacles, presentBehind, see)
 	if r := j.Result; j.standsIn(r) && !jobstatus.HasEnded(out.State) {
 		stored := proto.CloneOf(r.GetStatus())
 		for name, g := range stored.GetGroups() {
@@ -69,6 +72,8 @@ func (j *Job) standsIn(r *nusav1.ResultRecord) bool {
 // owned is the part of a group that one region owns.
 type owned struct {
 	instances int32
+	// unwanted counts the instances that the region has to stop.
+	unwanted int32
 	// open says that some of the instances are not done: the region has to
 	// report on the present version.
 	open bool
@@ -105,16 +110,21 @@ func (s *groupStatus) obstacle() string {
 }
 
 // groupStatus counts the instances of a group.
-func (j *Job) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType) *groupStatus {
+func (j *Job) groupStatus(name string, g *nusav1.Group, see Sight) *groupStatus {
 	out := &nusav1.GroupStatus{Counts: &nusav1.InstanceCounts{}, Regions: map[string]*nusav1.InstanceCounts{}}
 	s := &groupStatus{status: out}
 	owners := j.owners(name, out)
-	system := kind == nusav1.JobType_JOB_TYPE_SYSTEM
+	system := j.isSystem()
 	total := int32(0)
 	for _, r := range slices.Sorted(maps.Keys(owners)) {
 		o := owners[r]
+		total += o.instances
+		if silent, cut := see.cutOff(r); cut {
+			j.addCutOff(out, name, r, o, silent, see)
+			continue
+		}
 		if o.instances == 0 {
-			if left := remaining(j.Summaries[r].GetGroups()[name]); left > 0 {
+			if left := jobstatus.Remaining(j.Summaries[r].GetGroups()[name]); left > 0 {
 				out.Regions[r] = &nusav1.InstanceCounts{Stopping: left}
 				out.Counts.Stopping += left
 			}
@@ -131,13 +141,13 @@ func (j *Job) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType) *gr
 		}
 		out.Regions[r] = c
 		counts.Add(out.Counts, c)
-		total += o.instances
 		if system || c.GetPending()+c.GetStarting()+c.GetFailed()+c.GetLost()+c.GetOutdated() > 0 && !late {
 			out.Pending = append(out.Pending, withRegion(r, j.Summaries[r].GetReasons()[name].GetReasons())...)
 		}
 	}
+	j.addFormer(out, name, see)
 	if system {
-		out.Desired = counts.Live(out.Counts)
+		out.Desired = counts.Live(out.Counts) + out.Counts.GetUnknown()
 		s.addPending(j.Decisions[name].Pending)
 		return s
 	}
@@ -153,6 +163,87 @@ func (j *Job) groupStatus(name string, g *nusav1.Group, kind nusav1.JobType) *gr
 	return s
 }
 
+func (j *Job) isSystem() bool {
+	return j.Record.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_SYSTEM
+}
+
+// addCutOff adds the instances of a group in a region that is cut off: they are unknown,
+// except those that ended before.
+func (j *Job) addCutOff(out *nusav1.GroupStatus, group, name string, o owned, silent time.Duration, see Sight) {
+	sum := j.Summaries[name]
+	part := jobstatus.Owned{
+		Wanted: o.instances, Unwanted: o.unwanted, System: j.isSystem(),
+		Batch: j.Record.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH,
+	}
+	if sum != nil {
+		part.Last, _ = j.regionCounts(sum, group, o.open)
+	}
+	c, wanted, unwanted := part.Split()
+	c.Unknown = wanted + unwanted
+	if proto.Size(c) == 0 {
+		return
+	}
+	out.Regions[name] = c
+	counts.Add(out.Counts, c)
+	add := func(n int32, u *nusav1.UnknownInstances) {
+		if n > 0 {
+			u.Region, u.Count, u.Silent = name, n, durationpb.New(silent)
+			out.Unknown = append(out.Unknown, u)
+		}
+	}
+	if wanted > 0 {
+		u := &nusav1.UnknownInstances{Last: part.Last}
+		outlook := see.outlook(j.ownedSlots(group, name), name)
+		u.Message = outlook.Text(name)
+		if outlook.Moves {
+			u.MoveDue = durationpb.New(outlook.Due)
+		}
+		add(wanted, u)
+	}
+	add(unwanted, &nusav1.UnknownInstances{Message: jobstatus.WhenItReturns(name)})
+}
+
+// ownedSlots returns the slots of a group that a region owns and should run.
+func (j *Job) ownedSlots(group, name string) (out []region.Slot) {
+	for _, s := range j.SortedSlots() {
+		if s.Group == group && s.Region == name && s.Desired == region.DesiredRun {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// addFormer adds the instances that former owners of the group's slots may still run.
+func (j *Job) addFormer(out *nusav1.GroupStatus, group string, see Sight) {
+	count := map[string]int32{}
+	hold := map[string]bool{}
+	for _, s := range j.Slots {
+		for _, f := range s.Former {
+			if s.Group == group && f.MayRun {
+				count[f.Region] += int32(s.Count())
+				hold[f.Region] = hold[f.Region] || f.Hold
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(count)) {
+		u := &nusav1.UnknownInstances{Region: name, Count: count[name], Former: true}
+		if !slices.ContainsFunc(out.Unknown, func(owned *nusav1.UnknownInstances) bool { return owned.GetRegion() == name }) {
+			u.Last = j.Summaries[name].GetGroups()[group]
+		}
+		silent, cut := see.cutOff(name)
+		switch {
+		case cut:
+			u.Silent = durationpb.New(silent)
+			u.Message = fmt.Sprintf("may still run at %s, cut off for %s", name, jobstatus.Span(silent))
+		case hold[name]:
+			u.Message = fmt.Sprintf("%s is back and holds them, until the others have stopped", name)
+		default:
+			u.Message = fmt.Sprintf("may still run at %s, which has not confirmed yet that they have stopped", name)
+		}
+		out.Unknown = append(out.Unknown, u)
+	}
+}
+
 // owners returns, by region, the part of a group that the region owns, and adds the
 // group's slots to its status.
 func (j *Job) owners(name string, out *nusav1.GroupStatus) map[string]owned {
@@ -165,17 +256,13 @@ func (j *Job) owners(name string, out *nusav1.GroupStatus) map[string]owned {
 		o := owners[s.Region]
 		if s.Desired == region.DesiredRun {
 			again := obsolete(j.Record, s.JobVersion, s.Group)
-			o = owned{o.instances + int32(s.Count()), o.open || again || s.State != region.Done, o.again || again}
+			o = owned{o.instances + int32(s.Count()), o.unwanted, o.open || again || s.State != region.Done, o.again || again}
+		} else {
+			o.unwanted += int32(s.Count())
 		}
 		owners[s.Region] = o
 	}
 	return owners
-}
-
-// remaining counts the instances that are still live in a region that must run
-// none.
-func remaining(c *nusav1.InstanceCounts) int32 {
-	return c.GetStarting() + c.GetRunning() + c.GetLost()
 }
 
 // regionCounts returns the counts of a region's latest summary for a group in
@@ -216,11 +303,11 @@ func withRegion(name string, reasons []*nusav1.CountedReason) []*nusav1.CountedR
 
 // summarize returns the state of the job and one line about the obstacle.
 // obstacles are the first pending reasons, by group.
-func (j *Job) summarize(groups map[string]*nusav1.GroupStatus, obstacles map[string]string, behind bool) (nusav1.JobState, string) {
+func (j *Job) summarize(groups map[string]*nusav1.GroupStatus, obstacles map[string]string, behind bool, see Sight) (nusav1.JobState, string) {
 	rec := j.Record.GetJob()
-	system := rec.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_SYSTEM
+	system := j.isSystem()
 	facts := jobstatus.Facts{
-		Stopped: rec.GetStopped(), Version: rec.GetVersion(), Stopping: j.stopping(groups), Behind: behind,
+		Stopped: rec.GetStopped(), Version: rec.GetVersion(), Stopping: j.stopping(groups, see), Behind: behind,
 		NotBegun: system && len(j.Slots) == 0,
 	}
 	for _, g := range groups {
@@ -234,17 +321,40 @@ func (j *Job) summarize(groups map[string]*nusav1.GroupStatus, obstacles map[str
 	switch phase.Kind {
 	case jobstatus.Running:
 		if system {
-			return phase.State(), nodesWithout(groups)
+			summary = nodesWithout(groups)
 		}
-		return phase.State(), ""
+		return phase.State(), withUnknown(summary, groups)
 	case jobstatus.Updating:
 		summary = j.withRolloutWait(summary)
 	case jobstatus.Pending:
 		summary = fmt.Sprintf("%d of %d instances wait", facts.Counts.Pending+facts.Counts.Lost, facts.Desired)
-	case jobstatus.Stopped, jobstatus.Stopping, jobstatus.Complete, jobstatus.Replacing:
+	case jobstatus.Stopped, jobstatus.Stopping, jobstatus.Complete:
 		return phase.State(), summary
+	case jobstatus.Unknown, jobstatus.Replacing:
+		return phase.State(), withUnknown(summary, groups)
 	}
-	return phase.State(), jobstatus.WithObstacle(summary, obstacles)
+	return phase.State(), withUnknown(jobstatus.WithObstacle(summary, obstacles), groups)
+}
+
+// withUnknown adds to a summary which instances are unknown, and which may still run in
+// a region that does not own them any more.
+func withUnknown(summary string, groups map[string]*nusav1.GroupStatus) string {
+	var all [][]*nusav1.UnknownInstances
+	for _, g := range groups {
+		all = append(all, g.GetUnknown())
+	}
+	for _, former := range []bool{false, true} {
+		summary = joinText(summary, jobstatus.UnknownText(jobstatus.Cuts(former, all...)))
+	}
+	return summary
+}
+
+// joinText joins two texts that may be empty.
+func joinText(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
 }
 
 // withRolloutWait adds the reason why the job's version has not reached the first
@@ -284,17 +394,28 @@ func nodesWithout(groups map[string]*nusav1.GroupStatus) string {
 }
 
 // stopping returns the instances that still have to stop as text, "" for none.
-func (j *Job) stopping(groups map[string]*nusav1.GroupStatus) string {
+func (j *Job) stopping(groups map[string]*nusav1.GroupStatus, see Sight) string {
+	stopped := j.Record.GetJob().GetStopped()
 	left := int32(0)
+	var unknown [][]*nusav1.UnknownInstances
 	for _, g := range groups {
 		left += g.GetCounts().GetStopping()
+		unknown = append(unknown, g.GetUnknown())
 	}
-	if left > 0 {
-		return jobstatus.StoppingInstances(left)
+	text := jobstatus.StoppingInstances(left)
+	if stopped {
+		text = joinText(text, jobstatus.UnreachableText(jobstatus.Cuts(false, unknown...)))
+	}
+	if text != "" {
+		return text
 	}
 	for _, s := range j.SortedSlots() {
-		if s.Desired != region.DesiredRun || j.Record.GetJob().GetStopped() {
-			return "region " + s.Region + " has not confirmed yet that its instances have stopped"
+		if s.Desired != region.DesiredRun || stopped {
+			is := ""
+			if silent, cut := see.cutOff(s.Region); cut {
+				is = ", cut off since " + jobstatus.Span(silent) + ","
+			}
+			return "region " + s.Region + is + " has not confirmed yet that its instances have stopped"
 		}
 	}
 	return ""

@@ -53,7 +53,7 @@ func TestStatusOfSummaries(t *testing.T) {
 			if c.sum != nil {
 				j.Summaries["alpha"] = c.sum
 			}
-			if got := j.Status(); got.GetState() != c.want || got.GetMessage() != c.message {
+			if got := j.Status(Sight{}); got.GetState() != c.want || got.GetMessage() != c.message {
 				t.Errorf("%v %q, want %v %q", got.GetState(), got.GetMessage(), c.want, c.message)
 			}
 		})
@@ -99,7 +99,7 @@ func TestSurplusInstancesStop(t *testing.T) {
 			for _, s := range c.slots {
 				j.Slots[s.Key()] = s
 			}
-			got := j.Status()
+			got := j.Status(Sight{})
 			if running := got.GetGroups()["web"].GetCounts().GetRunning(); got.GetState() != c.want || got.GetMessage() != c.message || running != c.running {
 				t.Errorf("%v %q with %d running, want %v %q with %d", got.GetState(), got.GetMessage(), running, c.want, c.message, c.running)
 			}

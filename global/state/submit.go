@@ -81,7 +81,7 @@ func (t *Tx) keepHealthy(k JobKey, old *nusav1.JobRecord, rev int64, next *nusav
 	if j == nil || j.Record != old || !asksRevert(next) || old.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
 		return nil
 	}
-	if decision, _ := j.Rollout().Decide(); decision != place.RolloutSetHealthy {
+	if decision, _ := j.Rollout(t.State.Sight()).Decide(); decision != place.RolloutSetHealthy {
 		return nil
 	}
 	return t.PutHealthy(k, old, RunOf(old, rev))
@@ -159,7 +159,7 @@ func (t *Tx) batchEnd(k JobKey) nusav1.JobState {
 	case some && left <= 0:
 		return nusav1.JobState_JOB_STATE_COMPLETE
 	case j != nil && j.Record == rec:
-		s := j.Status()
+		s := j.Status(t.State.Sight())
 		if jobstatus.HasEnded(s.GetState()) && allEnded(s) {
 			return s.GetState()
 		}

@@ -61,7 +61,7 @@ func TestChangeRepeatsDoneSlots(t *testing.T) {
 	}
 	updates := func() map[string]int {
 		out := map[string]int{}
-		for _, a := range place.MakePlan(place.Snapshot{Jobs: []place.Job{st.Jobs[k].ToPlace()}}).Actions {
+		for _, a := range place.MakePlan(place.Snapshot{Jobs: []place.Job{st.Jobs[k].ToPlace(st.Sight())}}).Actions {
 			if a.Kind == place.Update {
 				out[a.Group]++
 			}
@@ -82,7 +82,7 @@ func TestChangeRepeatsDoneSlots(t *testing.T) {
 	if got := updates(); got["web"] != slots || got["other"] != 0 || got["going"] != 1 {
 		t.Errorf("updates after a change of the group: %v", got)
 	}
-	if now := st.Jobs[k].Status(); jobstatus.HasEnded(now.GetState()) || NewTx(st).batchEnd(k) != nusav1.JobState_JOB_STATE_UNSPECIFIED {
+	if now := st.Jobs[k].Status(st.Sight()); jobstatus.HasEnded(now.GetState()) || NewTx(st).batchEnd(k) != nusav1.JobState_JOB_STATE_UNSPECIFIED {
 		t.Errorf("the job has ended before the repeated slots are done: %v", now.GetState())
 	}
 	if rec := st.Jobs[k].Record; RunOf(rec, 8) != 5 || rec.GetSince()["web"] != 3 || rec.GetSince()["going"] != 2 || rec.GetSince()["other"] != 0 {

@@ -138,22 +138,22 @@ func resourcesToPlace(r *nusav1.Resources) place.Resources {
 
 // ToPlace returns the job with its slots as the placer sees it. The lock is
 // held.
-func (j *Job) ToPlace() place.Job {
+func (j *Job) ToPlace(see Sight) place.Job {
 	out := j.PlaceJob
 	out.Slots = j.SortedSlots()
 	out.Breaches = j.Breaches
 	out.Summaries = j.Reported(j.Record)
 	if Sustained(j.Breaches) {
-		out.Down = j.notRunning()
+		out.Down = j.notRunning(see)
 	}
 	return out
 }
 
 // notRunning counts, by group, the instances that have a region and should run, but
 // do not run. Instances that are being revoked do not count.
-func (j *Job) notRunning() map[string]int {
+func (j *Job) notRunning(see Sight) map[string]int {
 	out := map[string]int{}
-	for name, g := range j.Status().GetGroups() {
+	for name, g := range j.Status(see).GetGroups() {
 		owned := g.GetDesired() - g.GetUnowned()
 		out[name] = max(0, int(owned-g.GetCounts().GetRunning()))
 	}

@@ -3,4 +3,5 @@
 // a region, which sums up its own instances.
 //
 //	jobstatus.go   Facts -> Phase (state and summary); texts that both tiers show
+//	unknown.go     instances of regions that are cut off: their counts and texts
 package jobstatus

@@ -38,6 +38,7 @@ const (
 	Updating       // instances of an earlier version remain
 	Complete       // a batch job whose every instance ended well
 	Pending        // instances wait or are lost
+	Unknown        // instances of regions that are cut off
 	Replacing      // surplus instances still stop
 	Starting       // instances start
 	Running        // everything runs
@@ -61,7 +62,7 @@ func (p Phase) State() nusav1.JobState {
 		return nusav1.JobState_JOB_STATE_FAILED
 	case Complete:
 		return nusav1.JobState_JOB_STATE_COMPLETE
-	case Pending:
+	case Pending, Unknown:
 		return nusav1.JobState_JOB_STATE_PENDING
 	case Running:
 		return nusav1.JobState_JOB_STATE_RUNNING
@@ -79,12 +80,14 @@ func PhaseOf(f *Facts) Phase {
 		return Phase{Stopping, f.Stopping}
 	case c.Failed > 0:
 		return Phase{Failed, fmt.Sprintf("%d of %d instances failed", c.Failed, f.Desired)}
-	case c.Outdated > 0, f.Behind && c.Pending+c.Lost == 0:
+	case c.Outdated > 0, f.Behind && c.Pending+c.Lost+c.Unknown == 0:
 		return Phase{Updating, fmt.Sprintf("updating: %d of %d instances run version %d", max(0, c.Running-c.Outdated), f.Desired, f.Version)}
 	case f.Complete:
 		return Phase{Kind: Complete}
 	case c.Pending+c.Lost > 0, f.NotBegun:
 		return Phase{Kind: Pending}
+	case c.Unknown > 0:
+		return Phase{Kind: Unknown}
 	case f.Stopping != "":
 		return Phase{Replacing, f.Stopping}
 	case c.Starting > 0:

@@ -1,0 +1,21 @@
+package region
+
+import "time"
+
+// CutOffAfter is the silence after which a region without a session counts as cut
+// off. A reconnect takes less, also through an election of the global tier.
+const CutOffAfter = 5 * time.Second
+
+// CutOff returns for how long a region has been silent, and whether it counts as cut
+// off: what its instances do is unknown then. A region with a session counts as cut off
+// after two thirds of its lease, because it sends something in each third.
+func CutOff(c Config, s State, now time.Duration) (silent time.Duration, cut bool) {
+	if s.ClusterID == "" {
+		return 0, false // no cluster has ever connected under the name
+	}
+	if s.Connected() {
+		return 0, false
+	}
+	silent = s.DisconnectedFor(now)
+	return silent, silent > CutOffAfter
+}

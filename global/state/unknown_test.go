@@ -1,0 +1,193 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// cutOffState has the connected region alpha, and the region tokyo, which has been silent
+// for 20 s.
+func cutOffState() *State {
+	now := time.Hour
+	st := New("e", func() time.Duration { return now }, 15*time.Second)
+	for name, silent := range map[string]time.Duration{"alpha": 0, "tokyo": 20 * time.Second} {
+		st.apply(regionKey(name), &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: name}, ClusterId: "c-" + name}, 1)
+		r := st.Regions[name]
+		r.Life = region.Open(st.RegionConfig, region.Record{Name: name, ClusterID: "c-" + name}, now-silent)
+	}
+	alpha := st.Regions["alpha"]
+	alpha.Session = &Session{Wake: func() {}}
+	alpha.Life, _ = region.Step(st.RegionConfig, alpha.Life, now, region.Hello{Stream: 1, ClusterID: "c-alpha", Incarnation: 1, Term: 1})
+	return st
+}
+
+// TestStatusOfCutOffRegions: what a region that is cut off reported last is in no count.
+// What ended there before stays ended.
+func TestStatusOfCutOffRegions(t *testing.T) {
+	const run, version = 70, 3
+	service, batch, system := nusav1.JobType_JOB_TYPE_SERVICE, nusav1.JobType_JOB_TYPE_BATCH, nusav1.JobType_JOB_TYPE_SYSTEM
+	slot := func(from, to int, at string, change ...func(*region.Slot)) region.Slot {
+		s := region.Slot{Namespace: "default", Job: "api", Group: "web", From: from, To: to, Region: at, Desired: region.DesiredRun, State: region.Accepted, Run: run, JobVersion: version}
+		for _, c := range change {
+			c(&s)
+		}
+		return s
+	}
+	stop := func(s *region.Slot) { s.Desired = region.DesiredStop }
+	done := func(s *region.Slot) { s.State = region.Done }
+	wasAt := func(name string, mayRun bool) func(*region.Slot) {
+		return func(s *region.Slot) { s.Former = append(s.Former, region.FormerOwner{Region: name, MayRun: mayRun}) }
+	}
+	ofSystem := func(s *region.Slot) { s.System = true }
+	says := func(c *nusav1.InstanceCounts) *nusav1.JobSummary {
+		return &nusav1.JobSummary{Version: version, Run: run, Groups: map[string]*nusav1.InstanceCounts{"web": c}}
+	}
+	for _, c := range []struct {
+		name    string
+		kind    nusav1.JobType
+		stopped bool
+		slots   []region.Slot
+		sums    map[string]*nusav1.JobSummary
+		due     *SlotFailover
+		want    nusav1.JobState
+		message string
+		// counts, and the unknown instances: "region count: message".
+		running, unknown int32
+		list             string
+	}{
+		{"a part of a service", service, false, []region.Slot{slot(0, 4, "alpha"), slot(4, 6, "tokyo")},
+			map[string]*nusav1.JobSummary{"alpha": says(&nusav1.InstanceCounts{Running: 4}), "tokyo": says(&nusav1.InstanceCounts{Running: 2})},
+			&SlotFailover{Moves: true, Due: time.Hour + 250*time.Second}, nusav1.JobState_JOB_STATE_PENDING,
+			"2 unknown since 20s: tokyo is cut off", 4, 2, "tokyo 2: would move in 4m10s unless tokyo returns"},
+		{"that does not move", service, false, []region.Slot{slot(0, 4, "alpha"), slot(4, 6, "tokyo")},
+			map[string]*nusav1.JobSummary{"alpha": says(&nusav1.InstanceCounts{Running: 4})},
+			&SlotFailover{Message: "stays: disconnect.region.replace is false"}, nusav1.JobState_JOB_STATE_PENDING,
+			"2 unknown since 20s: tokyo is cut off", 4, 2, "tokyo 2: stays: disconnect.region.replace is false"},
+		{"others wait", service, false, []region.Slot{slot(0, 3, "alpha"), slot(4, 6, "tokyo")},
+			map[string]*nusav1.JobSummary{"alpha": says(&nusav1.InstanceCounts{Running: 3}), "tokyo": says(&nusav1.InstanceCounts{Running: 2})},
+			nil, nusav1.JobState_JOB_STATE_PENDING, "1 of 6 instances wait; 2 unknown since 20s: tokyo is cut off", 3, 2, "tokyo 2: waits until tokyo returns"},
+		{"others have failed", service, false, []region.Slot{slot(0, 4, "alpha"), slot(4, 6, "tokyo")},
+			map[string]*nusav1.JobSummary{"alpha": says(&nusav1.InstanceCounts{Running: 3, Failed: 1}), "tokyo": says(&nusav1.InstanceCounts{Running: 2})},
+			nil, nusav1.JobState_JOB_STATE_FAILED, "1 of 6 instances failed; 2 unknown since 20s: tokyo is cut off", 3, 2, "tokyo 2: waits until tokyo returns"},
+		{"a region that was never reached", service, false, []region.Slot{slot(0, 6, "tokyo")}, nil,
+			nil, nusav1.JobState_JOB_STATE_PENDING, "6 unknown since 20s: tokyo is cut off", 0, 6, "tokyo 6: waits until tokyo returns"},
+		{"a stopped job", service, true, []region.Slot{slot(0, 4, "alpha", stop), slot(4, 6, "tokyo", stop)},
+			map[string]*nusav1.JobSummary{"alpha": says(&nusav1.InstanceCounts{Running: 4}), "tokyo": says(&nusav1.InstanceCounts{Running: 2})},
+			nil, nusav1.JobState_JOB_STATE_STOPPING,
+			"4 instances are being stopped; 2 cannot be reached: tokyo is cut off since 20s; they stop when it returns, or `nusa region lose tokyo` if it is gone for good", 0, 2,
+			"tokyo 2: they stop when it returns, or `nusa region lose tokyo` if it is gone for good"},
+		{"a stopped job, nothing left but not confirmed", service, true, []region.Slot{slot(4, 6, "tokyo", stop)},
+			map[string]*nusav1.JobSummary{"tokyo": says(&nusav1.InstanceCounts{Stopped: 2})},
+			nil, nusav1.JobState_JOB_STATE_STOPPING, "region tokyo, cut off since 20s, has not confirmed yet that its instances have stopped", 0, 0, ""},
+		{"surplus instances", service, false, []region.Slot{slot(0, 6, "alpha"), slot(6, 8, "tokyo", stop)},
+			map[string]*nusav1.JobSummary{"alpha": says(&nusav1.InstanceCounts{Running: 6}), "tokyo": says(&nusav1.InstanceCounts{Running: 2})},
+			nil, nusav1.JobState_JOB_STATE_PENDING, "2 unknown since 20s: tokyo is cut off", 6, 2,
+			"tokyo 2: they stop when it returns, or `nusa region lose tokyo` if it is gone for good"},
+		{"moved away", service, false, []region.Slot{slot(0, 4, "alpha"), slot(4, 6, "alpha", wasAt("tokyo", true))},
+			map[string]*nusav1.JobSummary{"alpha": says(&nusav1.InstanceCounts{Running: 6}), "tokyo": says(&nusav1.InstanceCounts{Running: 2})},
+			nil, nusav1.JobState_JOB_STATE_RUNNING, "2 may still run at tokyo, cut off for 20s", 6, 0, "tokyo 2 former: may still run at tokyo, cut off for 20s"},
+		{"moved away, and it cannot run", service, false, []region.Slot{slot(0, 6, "alpha", wasAt("tokyo", false))},
+			map[string]*nusav1.JobSummary{"alpha": says(&nusav1.InstanceCounts{Running: 6}), "tokyo": says(&nusav1.InstanceCounts{Running: 2})},
+			nil, nusav1.JobState_JOB_STATE_RUNNING, "", 6, 0, ""},
+		{"moved back and forth", service, false, []region.Slot{slot(0, 6, "tokyo", wasAt("alpha", true))},
+			map[string]*nusav1.JobSummary{"alpha": says(&nusav1.InstanceCounts{Running: 6}), "tokyo": says(&nusav1.InstanceCounts{Running: 2})},
+			nil, nusav1.JobState_JOB_STATE_PENDING, "6 unknown since 20s: tokyo is cut off", 0, 6,
+			"tokyo 6: waits until tokyo returns, alpha 6 former: may still run at alpha, which has not confirmed yet that they have stopped"},
+		{"a batch job", batch, false, []region.Slot{slot(0, 2, "alpha", done), slot(2, 6, "tokyo")},
+			map[string]*nusav1.JobSummary{"alpha": says(&nusav1.InstanceCounts{Complete: 2}), "tokyo": says(&nusav1.InstanceCounts{Complete: 3, Running: 1})},
+			nil, nusav1.JobState_JOB_STATE_PENDING, "1 unknown since 20s: tokyo is cut off", 0, 1, "tokyo 1: waits until tokyo returns"},
+		{"a batch job that has ended", batch, false, []region.Slot{slot(0, 2, "alpha", done), slot(2, 6, "tokyo", done)},
+			map[string]*nusav1.JobSummary{"alpha": says(&nusav1.InstanceCounts{Complete: 2}), "tokyo": says(&nusav1.InstanceCounts{Complete: 4})},
+			nil, nusav1.JobState_JOB_STATE_COMPLETE, "", 0, 0, ""},
+		{"a system job", system, false, []region.Slot{slot(0, 1, "alpha", ofSystem), slot(0, 1, "tokyo", ofSystem)},
+			map[string]*nusav1.JobSummary{"alpha": says(&nusav1.InstanceCounts{Running: 5}), "tokyo": says(&nusav1.InstanceCounts{Running: 3})},
+			nil, nusav1.JobState_JOB_STATE_PENDING, "3 unknown since 20s: tokyo is cut off", 5, 3, "tokyo 3: waits until tokyo returns"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			st := cutOffState()
+			spec := testJob("api", 6)
+			spec.Type = c.kind
+			j := &Job{
+				Record: &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: version, Run: run, Stopped: c.stopped}}, Revision: 99,
+				Slots: map[string]region.Slot{}, Summaries: c.sums,
+			}
+			for _, s := range c.slots {
+				j.Slots[s.Key()] = s
+				if c.due != nil && s.Region == "tokyo" {
+					st.Regions["tokyo"].Failover = &Failover{Slots: map[string]SlotFailover{s.Key(): *c.due}}
+				}
+			}
+			got := j.Status(st.Sight())
+			g := got.GetGroups()["web"]
+			if got.GetState() != c.want || got.GetMessage() != c.message {
+				t.Errorf("%v %q, want %v %q", got.GetState(), got.GetMessage(), c.want, c.message)
+			}
+			if g.GetCounts().GetRunning() != c.running || g.GetCounts().GetUnknown() != c.unknown || g.GetRegions()["tokyo"].GetRunning() != 0 {
+				t.Errorf("counts %v by region %v", g.GetCounts(), g.GetRegions())
+			}
+			var list []string
+			for _, u := range g.GetUnknown() {
+				former := ""
+				if u.GetFormer() {
+					former = " former"
+				}
+				list = append(list, fmt.Sprintf("%s %d%s: %s", u.GetRegion(), u.GetCount(), former, u.GetMessage()))
+			}
+			if got := strings.Join(list, ", "); got != c.list {
+				t.Errorf("unknown are %q, want %q", got, c.list)
+			}
+		})
+	}
+}
+
+// TestSilenceIsNoticedOnce: a region that is silent for long enough is announced once, and
+// so is its return. A short reconnect is not.
+func TestSilenceIsNoticedOnce(t *testing.T) {
+	now := time.Hour
+	st := cutOffState()
+	st.Clock = func() time.Duration { return now }
+	j := st.job(JobKey{"default", "api"})
+	s := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 2, Region: "tokyo"}
+	j.Slots[s.Key()] = s
+	tokyo := st.Regions["tokyo"]
+	notice := func() (events []string, woken bool) {
+		next, stamp := st.Events.After(""), j.Stamp
+		st.NoticeSilence()
+		all, _, _ := st.Events.From(next)
+		for _, e := range all {
+			events = append(events, fmt.Sprintf("%s %s: %s", e.GetType(), e.GetSubject(), e.GetMessage()))
+		}
+		return events, j.Stamp != stamp
+	}
+	for _, step := range []struct {
+		name   string
+		silent time.Duration
+		want   []string
+	}{
+		{"just lost", time.Second, nil},
+		{"for long", 6 * time.Second, []string{"region.silent tokyo: no message for 6s: what its instances of 1 jobs do is unknown"}},
+		{"longer", 60 * time.Second, nil},
+		{"back", 0, []string{"region.back tokyo: after 1m of silence"}},
+		{"still there", 0, nil},
+	} {
+		now = 2*time.Hour + step.silent
+		if step.silent == 0 {
+			tokyo.Life, _ = region.Step(st.RegionConfig, tokyo.Life, now, region.Hello{Stream: 2, ClusterID: "c-tokyo", Incarnation: 1, Term: 1})
+		} else {
+			tokyo.Life = region.Open(st.RegionConfig, region.Record{Name: "tokyo", ClusterID: "c-tokyo"}, 2*time.Hour)
+		}
+		if step.name == "back" {
+			now = 2*time.Hour + time.Minute
+		}
+		events, woken := notice()
+		if !slices.Equal(events, step.want) || woken != (len(step.want) > 0) {
+			t.Errorf("%s: events %q, watches woken %v, want %q", step.name, events, woken, step.want)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+package jobstatus
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/counts"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Owned is the part of a group that a region owns which is cut off.
+type Owned struct {
+	// Wanted counts the instances that should run there, Unwanted those that the
+	// region has to stop.
+	Wanted, Unwanted int32
+	// Batch: what has ended there stays ended. System: only the region knows how
+	// many instances it has.
+	Batch, System bool
+	// Last are the counts that the region reported last; nil for none.
+	Last *nusav1.InstanceCounts
+}
+
+// Split returns the counts that hold although the region is cut off, and how many of
+// the wanted and of the unwanted instances are unknown.
+func (o Owned) Split() (known *nusav1.InstanceCounts, wanted, unwanted int32) {
+	known = &nusav1.InstanceCounts{}
+	if o.Batch {
+		known.Complete = min(o.Last.GetComplete(), o.Wanted)
+		known.Failed = min(o.Last.GetFailed(), o.Wanted-known.Complete)
+	}
+	wanted = o.Wanted - known.Complete - known.Failed
+	switch {
+	case o.System && o.Wanted > 0:
+		return known, max(1, counts.Live(o.Last)), 0
+	case o.Unwanted == 0:
+	case o.Last == nil:
+		unwanted = o.Unwanted
+	case o.System:
+		unwanted = Remaining(o.Last)
+	case o.Wanted == 0:
+		unwanted = min(o.Unwanted, Remaining(o.Last))
+	default:
+		unwanted = max(0, min(o.Unwanted, counts.Live(o.Last)-o.Wanted))
+	}
+	return known, wanted, unwanted
+}
+
+// Remaining counts the instances that are still live in a region that must run none.
+func Remaining(c *nusav1.InstanceCounts) int32 { return c.GetStarting() + c.GetRunning() + c.GetLost() }
+
+// Outlook says what happens to the instances of a region that is cut off.
+type Outlook struct {
+	// Moves: the instances move elsewhere in Due unless the region returns; 0 = they
+	// are due. Otherwise Why says why they do not move.
+	Moves bool
+	Due   time.Duration
+	Why   string
+}
+
+// Text returns the outlook of a region's instances as one line.
+func (o Outlook) Text(region string) string {
+	switch {
+	case !o.Moves:
+		return o.Why
+	case o.Due > 0:
+		return fmt.Sprintf("would move in %s unless %s returns", Span(o.Due), region)
+	}
+	return cmp.Or(o.Why, "due to move, unless "+region+" returns first")
+}
+
+// WhenItReturns says when the instances stop that a region which is cut off has to
+// stop.
+func WhenItReturns(region string) string {
+	return fmt.Sprintf("they stop when it returns, or `nusa region lose %s` if it is gone for good", region)
+}
+
+// Cut sums up the instances of one region that is cut off.
+type Cut struct {
+	Region string
+	Count  int32
+	Silent time.Duration
+	Former bool
+}
+
+// Cuts sums up unknown instances by region: those that the regions own, or those that
+// the regions may still run as former owners.
+func Cuts(former bool, all ...[]*nusav1.UnknownInstances) (out []Cut) {
+	for _, list := range all {
+		for _, u := range list {
+			if u.GetFormer() != former || u.GetSilent() == nil {
+				continue
+			}
+			i := slices.IndexFunc(out, func(c Cut) bool { return c.Region == u.GetRegion() })
+			if i < 0 {
+				i = len(out)
+				out = append(out, Cut{Region: u.GetRegion(), Former: former})
+			}
+			out[i].Count += u.GetCount()
+			out[i].Silent = max(out[i].Silent, u.GetSilent().AsDuration())
+		}
+	}
+	slices.SortFunc(out, func(a, b Cut) int { return cmp.Compare(a.Region, b.Region) })
+	return out
+}
+
+// maxNamed bounds the regions that a line about unknown instances names.
+const maxNamed = 3
+
+// UnknownText says how many instances are unknown, since when and why, "" for none:
+// "2 unknown since 20s: tokyo is cut off".
+func UnknownText(all []Cut) string {
+	return join(all, func(c Cut) string {
+		if c.Former {
+			return fmt.Sprintf("%d may still run at %s, cut off for %s", c.Count, c.Region, Span(c.Silent))
+		}
+		return fmt.Sprintf("%d unknown since %s: %s is cut off", c.Count, Span(c.Silent), c.Region)
+	})
+}
+
+// UnreachableText says which instances cannot be stopped now, "" for none.
+func UnreachableText(all []Cut) string {
+	return join(all, func(c Cut) string {
+		return fmt.Sprintf("%d cannot be reached: %s is cut off since %s; %s", c.Count, c.Region, Span(c.Silent), WhenItReturns(c.Region))
+	})
+}
+
+func join(all []Cut, text func(Cut) string) string {
+	var parts []string
+	left := int32(0)
+	for i, c := range all {
+		if i < maxNamed {
+			parts = append(parts, text(c))
+			continue
+		}
+		left += c.Count
+	}
+	if n := len(all) - maxNamed; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d in %d more regions", left, n))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Span returns a duration as people read it: 20s, 4m10s, 3h5m, 2d4h.
+func Span(d time.Duration) string {
+	if d < time.Hour {
+		d = d.Round(time.Second)
+	}
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", max(0, d/time.Second))
+	case d < time.Hour:
+		return parts(d, time.Minute, "m", time.Second, "s")
+	case d < day:
+		return parts(d, time.Hour, "h", time.Minute, "m")
+	}
+	return parts(d, day, "d", time.Hour, "h")
+}
+
+func parts(d, unit time.Duration, name string, part time.Duration, partName string) string {
+	out := fmt.Sprintf("%d%s", d/unit, name)
+	if rest := d % unit / part; rest > 0 {
+		out += fmt.Sprintf("%d%s", rest, partName)
+	}
+	return out
+}
+
+// LastText returns the counts that a region reported last: "2 running, 1 starting".
+func LastText(c *nusav1.InstanceCounts) string {
+	var out []string
+	for _, p := range []struct {
+		n    int32
+		what string
+	}{
+		{c.GetRunning(), "running"}, {c.GetStarting(), "starting"}, {c.GetPending(), "pending"}, {c.GetComplete(), "complete"},
+		{c.GetFailed(), "failed"}, {c.GetLost(), "lost"},
+	} {
+		if p.n > 0 {
+			out = append(out, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	if len(out) == 0 {
+		return "nothing reported"
+	}
+	return strings.Join(out, ", ")
+}
