@@ -41,9 +41,10 @@ type Outcome struct {
 // answered group. The slots may be in any order; slots of other regions are
 // left alone. The answer's range may be a part of a slot, which is then split
 // (see Change), or cover several slots of one generation. Rejected, returned,
-// revoked and stopped indices lose their owner. Accepted and done only advance
-// the state. Kept indices get a new offer to the same region, so that earlier
-// answers to the revoke are ignored. Repeating an answer changes nothing.
+// revoked and stopped indices lose their owner, or go to the next one: see
+// Slot.released. Accepted and done only advance the state. Kept indices get a new offer
+// to the same region, so that earlier answers to the revoke are ignored. Former owners
+// answer for what they had, see applyFormer. Repeating an answer changes nothing.
 func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 	if a.From < 0 || a.From >= a.To || a.Generation <= 0 || !a.State.isAnswer() {
 		return Outcome{Ignored: IgnoredMalformed}
@@ -51,10 +52,18 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 	out := Outcome{Ignored: IgnoredUnknown}
 	for _, s := range sorted(slots) {
 		from, to := max(s.From, a.From), min(s.To, a.To)
-		if s.Region != region || s.Namespace != a.Namespace || s.Job != a.Job || s.Group != a.Group || from >= to {
+		former := s.former(region)
+		if s.Region != region && former < 0 || s.Namespace != a.Namespace || s.Job != a.Job || s.Group != a.Group || from >= to {
 			continue
 		}
-		changes, released, why := applyPart(s, from, to, a)
+		var changes []Change
+		var released bool
+		var why Ignored
+		if s.Region == region {
+			changes, released, why = applyPart(s, from, to, a)
+		} else {
+			changes, why = applyFormer(s, former, from, to, a)
+		}
 		if why != IgnoredNone {
 			if len(out.Changes) == 0 {
 				out.Ignored = why
@@ -77,14 +86,19 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, released bool,
 	}
 	switch a.State {
 	case Accepted, Done:
-		if a.State.rank() <= s.State.rank() {
+		middle := s
+		binds := a.State == Accepted && a.Bound && s.Bound && s.Unbound
+		if binds {
+			middle.Unbound = false
+		}
+		if a.State.rank() > s.State.rank() {
+			middle.State, middle.Reason, middle.Message = a.State, a.Reason, a.Message
+		} else if !binds {
 			return nil, false, IgnoredRepeated
 		}
 		if a.State == Accepted && to-from < s.Count() {
 			return nil, false, IgnoredPartial
 		}
-		middle := s
-		middle.State, middle.Reason, middle.Message = a.State, a.Reason, a.Message
 		return replace(s, from, to, &middle), false, IgnoredNone
 	case Stopped, Revoked:
 		// A slot that is being revoked may be stopped meanwhile: both answers
@@ -107,7 +121,8 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, released bool,
 			return nil, false, IgnoredRepeated
 		}
 	}
-	return replace(s, from, to, nil), true, IgnoredNone
+	next := s.released()
+	return replace(s, from, to, next), next == nil, IgnoredNone
 }
 
 // replace puts middle (nil = nothing) in the place of from ≤ i < to of s. The
@@ -153,7 +168,7 @@ func StopPart(s Slot, from, to int, desired Desired) []Change {
 		return nil
 	}
 	middle := s
-	middle.Desired, middle.UnlessConnected = desired, false
+	middle.Desired, middle.UnlessConnected, middle.ReturnTo = desired, false, ""
 	return replace(s, from, to, &middle)
 }
 

@@ -5,6 +5,7 @@
 //
 //	slot.go      the stored slot, the answer and the change
 //	answer.go    what an answer changes; stop and revoke of a part of a slot
+//	former.go    former owners: their orders and answers, and who gets a slot next
 //	session.go   the step function of streams and leases
 //	silence.go   whether a region counts as cut off
 package region

@@ -55,11 +55,12 @@ type federation struct {
 	up      map[string][]region.Answer
 	// seen counts answers by their outcome, over all worlds of a test.
 	seen map[string]int
+	cutOff
 }
 
 func newFederation(names []string, count int, typ place.JobType, seen map[string]int, make func(name string) owner) *federation {
 	f := &federation{
-		store: store{revision: 100}, names: names, seen: seen,
+		store: store{revision: 100}, names: names, seen: seen, cutOff: cutOff{cut: map[string]bool{}, newest: map[int]int64{}},
 		regions: map[string]owner{}, down: map[string][]message{}, up: map[string][]region.Answer{},
 		job: place.Job{
 			Namespace: "default", Name: "api", Version: 1, Type: typ,
@@ -78,7 +79,7 @@ func (f *federation) place(fits func(name string) int) place.Plan {
 	s := place.Snapshot{}
 	for _, name := range f.names {
 		s.Regions = append(s.Regions, place.Region{
-			Name: name, Connected: true, HasReport: true, SlotsRevision: f.revision, NodesReady: 1,
+			Name: name, Connected: !f.cut[name], HasReport: true, SlotsRevision: f.revision, NodesReady: 1,
 			Fits: map[uint64]int{f.job.Groups[0].Ask.Hash(): fits(name)},
 		})
 	}
@@ -99,14 +100,42 @@ func (f *federation) ordersOf(name string) message {
 		if s.Region == name {
 			m.slots = append(m.slots, s)
 		}
+		if i := slices.IndexFunc(s.Former, func(o region.FormerOwner) bool { return o.Region == name }); i >= 0 {
+			s.Desired, s.Generation, s.Region, s.State = s.DesiredOfFormer(i), s.Former[i].Generation, name, region.Accepted
+			m.slots = append(m.slots, s)
+		}
 	}
 	return m
 }
 
+// write writes changes and checks that no index gets an older generation.
+func (f *federation) write(changes []region.Change) {
+	f.store.write(changes)
+	for _, s := range f.slots {
+		for i := s.From; i < s.To; i++ {
+			if s.Generation < f.newest[i] {
+				panic(fmt.Sprintf("%d had generation %d, now %s", i, f.newest[i], s))
+			}
+			f.newest[i] = s.Generation
+		}
+	}
+}
+
 func (f *federation) receive(name string, a region.Answer) region.Outcome {
+	owners := f.owners()
 	out := region.ApplyAnswer(f.slots, name, a)
 	f.write(out.Changes)
+	for i, owner := range f.owners() {
+		if was := owners[i]; was != owner && was != name {
+			panic(fmt.Sprintf("%s of %s moves %d from %s to %s", a, name, i, was, owner))
+		}
+	}
 	f.seen[cmp.Or(string(out.Ignored), string(a.State))]++
+	for _, c := range out.Changes {
+		if !c.Delete && c.Slot.Region != name && c.Slot.State == region.Offered {
+			f.seen["returned"]++
+		}
+	}
 	if len(out.Changes) > 1 {
 		f.seen["split"]++
 	}
@@ -118,8 +147,10 @@ func (f *federation) step(d *rand.Rand) {
 	name := pick(d, f.names...)
 	switch pick(d,
 		"place", "place", "order", "order", "deliver", "deliver", "deliver", "work", "work", "work", "work", "work", "work",
-		"answer", "answer", "hear", "hear", "hear", "hear", "job", "reclaim",
+		"answer", "answer", "hear", "hear", "hear", "hear", "job", "reclaim", "cut", "verdict", "return", "planned",
 	) {
+	case "cut", "verdict", "return", "planned":
+		f.stepCutOff(d, name)
 	case "reclaim": // as if the instance was disconnected there
 		if i, ok := f.pick(d, len(f.slots)); ok && f.slots[i].State != region.Done {
 			s := f.slots[i]
@@ -131,7 +162,7 @@ func (f *federation) step(d *rand.Rand) {
 	case "order":
 		f.down[name] = append(f.down[name], f.ordersOf(name))
 	case "deliver":
-		if i, ok := f.pick(d, len(f.down[name])); ok {
+		if i, ok := f.pick(d, len(f.down[name])); ok && !f.cut[name] {
 			m := f.down[name][i]
 			if d.IntN(4) > 0 {
 				f.down[name] = slices.Delete(f.down[name], i, i+1)
@@ -181,8 +212,8 @@ func (f *federation) pick(d *rand.Rand, n int) (int, bool) {
 	return d.IntN(n), true
 }
 
-// check: a region runs only instances that it owns, so nothing runs at two
-// places; and no index has two owners.
+// check: a region runs only instances that it owns, or owned before a verdict and has not
+// given up, if nothing binds it; and no index has two owners.
 func (f *federation) check(t *rapid.T) {
 	ownerOf := map[int]string{}
 	for _, s := range f.slots {
@@ -195,7 +226,7 @@ func (f *federation) check(t *rapid.T) {
 	}
 	for _, name := range f.names {
 		for _, i := range f.regions[name].running() {
-			if ownerOf[i] != name {
+			if ownerOf[i] != name && !f.mayRun(name, i) {
 				t.Fatalf("%s runs %d, which is owned by %q: %v", name, i, ownerOf[i], f.slots)
 			}
 		}
@@ -205,6 +236,9 @@ func (f *federation) check(t *rapid.T) {
 // heal delivers everything in order until nothing changes, with enough room
 // everywhere.
 func (f *federation) heal(t *rapid.T) {
+	for _, name := range f.names {
+		f.comesBack(name)
+	}
 	for round := 0; ; round++ {
 		before := fmt.Sprint(f.slots)
 		f.place(func(string) int { return 100 })
@@ -248,8 +282,8 @@ func (f *federation) checkHealed(t *rapid.T) {
 	owned, runs, done := 0, 0, 0
 	for _, s := range f.slots {
 		owned += s.Count()
-		if s.State == region.Offered || s.Desired != region.DesiredRun {
-			t.Errorf("%s is not accepted or done", s)
+		if s.State == region.Offered || s.Desired != region.DesiredRun || len(s.Former) > 0 {
+			t.Errorf("%s is not accepted or done, or has former owners", s)
 		}
 		if s.State == region.Done {
 			done += s.Count()
@@ -273,6 +307,8 @@ type modelRegion struct {
 	runs     map[int]bool
 	finished map[int]bool // batch: ended with success
 	batch    bool
+	// fenced regions start nothing before they have orders of a later position.
+	fenced int64
 }
 
 type heldSlot struct {
@@ -310,13 +346,21 @@ func (m *modelRegion) find(i int) *heldSlot {
 
 func (m *modelRegion) wants(i int) bool {
 	s := m.find(i)
-	return s != nil && s.Desired == region.DesiredRun && !s.gaveBack[i] && !(m.batch && m.finished[i])
+	return s != nil && s.Desired == region.DesiredRun && !s.gaveBack[i] && !(m.batch && m.finished[i]) && m.position > m.fenced
 }
+
+func (m *modelRegion) holds(i int) bool {
+	s := m.find(i)
+	return s != nil && s.Desired == region.DesiredHold
+}
+
+// fence ends everything, as the end of a lease does.
+func (m *modelRegion) fence(position int64) { m.runs, m.fenced = map[int]bool{}, position }
 
 func (m *modelRegion) work(d *rand.Rand, healed bool) {
 	i := d.IntN(6)
 	switch {
-	case m.runs[i] && !m.wants(i):
+	case m.runs[i] && !m.wants(i) && !m.holds(i):
 		delete(m.runs, i)
 	case m.runs[i] && m.batch && d.IntN(3) == 0:
 		delete(m.runs, i)
@@ -336,7 +380,7 @@ func (m *modelRegion) finish() {
 	for i := range 10 {
 		if m.wants(i) {
 			m.runs[i] = true
-		} else {
+		} else if !m.holds(i) {
 			delete(m.runs, i)
 		}
 	}
@@ -359,6 +403,19 @@ func (m *modelRegion) answers() []region.Answer {
 			out = append(out, region.Answer{
 				Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: from, To: to, Generation: s.Generation, State: state,
 			})
+		}
+		if s.Desired == region.DesiredHold {
+			for i := s.From; i < s.To; i++ {
+				switch {
+				case m.runs[i]:
+					say(i, i+1, region.Kept)
+				case m.batch && m.finished[i]:
+					say(i, i+1, region.Done)
+				default:
+					say(i, i+1, region.Revoked)
+				}
+			}
+			continue
 		}
 		live, back := 0, 0
 		for i := s.From; i < s.To; i++ {
@@ -397,6 +454,7 @@ func TestEveryIndexHasOneOwner(t *testing.T) {
 		f := newFederation(names, pick(d, 1, 3, 5, 6), typ, seen, func(name string) owner {
 			return &modelRegion{name: name, runs: map[int]bool{}, finished: map[int]bool{}, batch: typ == place.Batch}
 		})
+		f.binds = d.IntN(2) == 0
 		for range 400 {
 			f.step(d)
 			f.check(t)
@@ -405,8 +463,10 @@ func TestEveryIndexHasOneOwner(t *testing.T) {
 		f.checkHealed(t)
 	})
 	checkSeen(t, seen)
-	if seen["split"] == 0 {
-		t.Error("no slot was split")
+	for _, what := range []string{"split", "moved", "held", "returned"} {
+		if seen[what] == 0 {
+			t.Errorf("no slot was %s", what)
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ func (r *realRegion) order(position int64, slots []region.Slot) {
 			Slot: state.Slot{
 				Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: int32(s.From), To: int32(s.To),
 				Generation: s.Generation, Revision: s.Revision, JobVersion: s.JobVersion,
-				Desired:         map[region.Desired]state.Desired{region.DesiredRun: state.Run, region.DesiredStop: state.Stop, region.DesiredRevoke: state.Revoke}[s.Desired],
+				Desired:         map[region.Desired]state.Desired{region.DesiredRun: state.Run, region.DesiredStop: state.Stop, region.DesiredRevoke: state.Revoke, region.DesiredHold: state.Hold}[s.Desired],
 				UnlessConnected: s.UnlessConnected,
 				State:           map[region.SlotState]state.SlotState{region.Offered: state.SlotOffered, region.Accepted: state.SlotAccepted, region.Done: state.SlotDone}[s.State],
 			},

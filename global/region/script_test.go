@@ -16,9 +16,10 @@ import (
 // TestScripts runs testdata/*.txt: blocks of commands, then "----", then
 // their output up to an empty line. Commands about slots of default/api/web:
 //
-//	slot FROM-LAST REGION STATE DESIRED GENERATION [system]
-//	answer REGION FROM-LAST GENERATION STATE [reason]    (applied)
-//	part FROM-LAST of FROM DESIRED                       (applied)
+//	slot FROM-LAST REGION STATE DESIRED GENERATION [system] [bound] [unbound] [home=REGION]
+//	     [former=REGION:GENERATION[:hold][:run]]
+//	answer REGION FROM-LAST GENERATION STATE [reason | bound]    (applied)
+//	part FROM-LAST of FROM DESIRED [REGION | a condition]       (applied)
 //	slots
 //
 // and about the session of region sea, with a lease of 10s:
@@ -115,15 +116,19 @@ func (w *script) run(t *testing.T, words []string, out *strings.Builder) {
 	switch words[0] {
 	case "slot":
 		from, to := bounds(args[0])
-		w.slots = append(w.slots, region.Slot{
+		s := region.Slot{
 			Namespace: "default", Job: "api", Group: "web", From: from, To: to, Region: args[1], State: region.SlotState(args[2]),
-			Desired: region.Desired(args[3]), Generation: int64(number(4)), Revision: int64(number(4)), JobVersion: 1, System: len(args) > 5,
-		})
+			Desired: region.Desired(args[3]), Generation: int64(number(4)), Revision: int64(number(4)), JobVersion: 1,
+		}
+		for _, word := range args[5:] {
+			s = withWord(s, word)
+		}
+		w.slots = append(w.slots, s)
 	case "answer":
 		from, to := bounds(args[1])
 		a := region.Answer{Namespace: "default", Job: "api", Group: "web", From: from, To: to, Generation: int64(number(2)), State: region.SlotState(args[3])}
 		if len(args) > 4 {
-			a.Reason = args[4]
+			a.Reason, a.Bound = args[4], args[4] == "bound"
 		}
 		o := region.ApplyAnswer(w.slots, args[0], a)
 		for _, c := range o.Changes {
@@ -139,7 +144,11 @@ func (w *script) run(t *testing.T, words []string, out *strings.Builder) {
 	case "part":
 		from, to := bounds(args[0])
 		i := slices.IndexFunc(w.slots, func(s region.Slot) bool { return s.From == number(2) })
-		if len(args) > 4 {
+		switch {
+		case len(args) > 4 && len(args[4]) == len("jkt"):
+			w.write(region.ReturnPart(w.slots[i], from, to, args[4]))
+			return
+		case len(args) > 4:
 			w.write(region.RevokeUnlessConnected(w.slots[i], from, to))
 			return
 		}
@@ -181,6 +190,28 @@ func (w *script) run(t *testing.T, words []string, out *strings.Builder) {
 	default:
 		t.Fatalf("unknown command %v", words)
 	}
+}
+
+// withWord adds one of the optional words of a slot.
+func withWord(s region.Slot, word string) region.Slot {
+	k, v, _ := strings.Cut(word, "=")
+	switch k {
+	case "system":
+		s.System = true
+	case "bound":
+		s.Bound = true
+	case "unbound":
+		s.Unbound = true
+	case "home":
+		s.Home = v
+	case "former":
+		parts := strings.Split(v, ":")
+		g, _ := strconv.Atoi(strings.TrimPrefix(parts[1], "g"))
+		s.Former = append(slices.Clip(s.Former), region.FormerOwner{
+			Region: parts[0], Generation: int64(g), Hold: slices.Contains(parts[2:], "hold"), MayRun: slices.Contains(parts[2:], "run"),
+		})
+	}
+	return s
 }
 
 // bounds reads "2-4" as from 2 to 5, and "3" as from 3 to 4.

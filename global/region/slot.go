@@ -33,7 +33,8 @@ const (
 	// Stopped is an answer to desired Stop: nothing of the slot runs any more.
 	Stopped SlotState = "stopped"
 	// Kept is an answer to desired Revoke with UnlessConnected: the node has
-	// reconnected, and the region keeps the instance.
+	// reconnected, and the region keeps the instance. It is also a former owner's
+	// answer to DesiredHold: the instance runs there.
 	Kept SlotState = "kept"
 )
 
@@ -53,6 +54,9 @@ const (
 	DesiredRun    Desired = "run"
 	DesiredStop   Desired = "stop"
 	DesiredRevoke Desired = "revoke"
+	// DesiredHold is only in orders to former owners and never stored: running
+	// instances continue, nothing is started.
+	DesiredHold Desired = "hold"
 )
 
 func (d Desired) rank() int {
@@ -152,10 +156,21 @@ func (s Slot) OfRun(run int64) bool { return s.Run == run || s.Run == 0 || run =
 // Count returns the number of indices.
 func (s Slot) Count() int { return s.To - s.From }
 
-// String prints "default/api/web[0-5] at sea offered run g12 v1".
+// String prints "default/api/web[0-5] at sea offered run g12 v1", with the former
+// owners, the home and the region that it returns to.
 func (s Slot) String() string {
-	return fmt.Sprintf("%s/%s/%s%s at %s %s %s g%d v%d", s.Namespace, s.Job, s.Group,
+	out := fmt.Sprintf("%s/%s/%s%s at %s %s %s g%d v%d", s.Namespace, s.Job, s.Group,
 		FormatRange(s.From, s.To), s.Region, s.State, s.Desired, s.Generation, s.JobVersion)
+	if s.ReturnTo != "" {
+		out += " return to " + s.ReturnTo
+	}
+	for i, f := range s.Former {
+		out += fmt.Sprintf(", %s g%d %s", f.Region, f.Generation, s.DesiredOfFormer(i))
+	}
+	if s.Home != "" {
+		out += ", home " + s.Home
+	}
+	return out
 }
 
 // FormatRange prints the indices from ≤ i < to as "[0-5]", or "[3]" for one.
@@ -188,6 +203,8 @@ type Answer struct {
 	State           SlotState
 	Reason, Message string
 	Counts          []CountedReason
+	// Bound: the region's lease binds everything that may run for the range.
+	Bound bool
 }
 
 // String prints "default/api/web[0-5] g12 accepted".

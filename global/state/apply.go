@@ -107,7 +107,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	if msg == nil {
 		delete(j.Slots, key)
 		if had {
-			st.removeOrder(old, revision)
+			st.removeOrders(old, revision)
 			// The result or the rollout may have waited only for this slot.
 			st.Ended[k], st.Rollouts[k] = struct{}{}, struct{}{}
 		}
@@ -116,9 +116,6 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 		return
 	}
 	s := slotFromProto(key, msg, revision)
-	if had && old.Region != s.Region {
-		st.removeOrder(old, revision)
-	}
 	j.Slots[key] = s
 	if s.State == region.Offered && s.Generation == revision || s.Desired == region.DesiredRevoke {
 		st.Recent[k] = struct{}{}
@@ -130,20 +127,81 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 		st.Ended[k] = struct{}{}
 	}
 	st.Rollouts[k] = struct{}{}
-	if r := st.Regions[s.Region]; r != nil {
-		// A slot of an older version keeps its spec until the placer rewrites it.
-		spec := j.encodedSpec
-		if prev, held := r.Orders.Get(s.WireKey()); held && prev.GetSlot().GetJobVersion() == s.JobVersion {
-			spec = prev.GetSpec()
+	st.putOrders(j, old, s, revision)
+}
+
+// putOrders tells the owner and the former owners of a slot how they should have it. old
+// is the slot as it was before, zero if there was none. The lock is held.
+func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
+	spec := st.orderedSpec(j, old, s)
+	if old.Region != "" && old.Region != s.Region && formerOf(s, old.Region) < 0 {
+		st.removeOrder(old.Region, old, revision)
+	}
+	for _, f := range old.Former {
+		if f.Region != s.Region && formerOf(s, f.Region) < 0 {
+			st.removeOrder(f.Region, old, revision)
 		}
-		r.Orders.PutAt(uint64(revision), s.WireKey(), &nusav1.SlotOrder{Slot: SlotToProto(s), Spec: spec, Revision: revision})
+	}
+	for i := range s.Former {
+		st.putOrder(s.Former[i].Region, s.WireKey(), &nusav1.SlotOrder{Slot: formerOrder(s, i), Revision: revision})
+	}
+	out := SlotToProto(s)
+	out.Former, out.Home = nil, "" // no region needs them
+	st.putOrder(s.Region, s.WireKey(), &nusav1.SlotOrder{Slot: out, Spec: spec, Revision: revision})
+}
+
+// orderedSpec returns the spec for the owner of a slot. A slot of an older version keeps
+// its spec until the placer rewrites it, also when it gets another owner.
+func (st *State) orderedSpec(j *Job, old, s region.Slot) []byte {
+	for _, name := range []string{s.Region, old.Region} {
+		r := st.Regions[name]
+		if r == nil {
+			continue
+		}
+		prev, held := r.Orders.Get(s.WireKey())
+		if held && prev.GetSlot().GetJobVersion() == s.JobVersion && len(prev.GetSpec()) > 0 {
+			return prev.GetSpec()
+		}
+	}
+	return j.encodedSpec
+}
+
+// formerOrder returns the order to the former owner at position i of a slot's list. It
+// names the offer that the region had. Ending a slot does not need the job.
+func formerOrder(s region.Slot, i int) *nusav1.Slot {
+	f := s.Former[i]
+	s.Desired, s.Region, s.Generation, s.State = s.DesiredOfFormer(i), f.Region, f.Generation, region.Accepted
+	s.Former, s.Home, s.ReturnTo, s.Hold, s.UnlessConnected = nil, "", "", 0, false
+	s.Bound, s.Unbound, s.Reason, s.Message, s.PlacedBecause = false, false, "", "", ""
+	return SlotToProto(s)
+}
+
+func formerOf(s region.Slot, name string) int {
+	for i := range s.Former {
+		if s.Former[i].Region == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func (st *State) putOrder(name, key string, order *nusav1.SlotOrder) {
+	if r := st.Regions[name]; r != nil {
+		r.Orders.PutAt(uint64(order.GetRevision()), key, order)
 		r.Wake()
 	}
 }
 
-// removeOrder tells a slot's region that the slot is gone.
-func (st *State) removeOrder(s region.Slot, revision int64) {
-	if r := st.Regions[s.Region]; r != nil {
+// removeOrders tells the owner and the former owners of a slot that the slot is gone.
+func (st *State) removeOrders(s region.Slot, revision int64) {
+	st.removeOrder(s.Region, s, revision)
+	for _, f := range s.Former {
+		st.removeOrder(f.Region, s, revision)
+	}
+}
+
+func (st *State) removeOrder(name string, s region.Slot, revision int64) {
+	if r := st.Regions[name]; r != nil {
 		r.Orders.DeleteAt(uint64(revision), s.WireKey())
 		r.Wake()
 	}

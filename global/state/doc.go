@@ -5,7 +5,7 @@
 //	state.go       State: all jobs, regions and sets of work, and the lock
 //	job.go         Job: a job with its slots, summaries and decisions
 //	region.go      Region and its live Session
-//	apply.go       from stored records to the state
+//	apply.go       from stored records to the state, and to the orders of regions
 //	load.go        all records at the beginning of a term
 //	summary.go     regions' summaries of jobs, disconnected instances
 //	checkpoint.go  Checkpoints: summaries stored from time to time

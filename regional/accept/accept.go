@@ -132,6 +132,12 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 	var out []state.Answer
 	complete := !view.Cluster().OrdersIncomplete
 	for _, s := range g.Slots {
+		if s.Desired == state.Hold {
+			if complete {
+				out = append(out, held(view, s)...)
+			}
+			continue
+		}
 		for _, a := range s.Returned {
 			// A region that rejects a change of a slot still runs the instances from before the
 			// change.

@@ -63,11 +63,12 @@ func (d *decision) stopUnwanted() {
 	}
 }
 
-// mayStay reports whether an index is revoked only if its node does not return in
-// time: then that node must have no stop order waiting.
+// mayStay reports whether an index is held, or revoked only if its node does not return
+// in time: then that node must have no stop order waiting.
 func (d *decision) mayStay(index int32) bool {
 	return slices.ContainsFunc(d.g.Slots, func(s *state.Slot) bool {
-		return s.Desired == state.Revoke && s.UnlessConnected && index >= s.From && index < s.To
+		mayStay := s.Desired == state.Hold || s.Desired == state.Revoke && s.UnlessConnected
+		return mayStay && index >= s.From && index < s.To
 	})
 }
 
@@ -93,6 +94,10 @@ func (d *decision) unwanted(a *state.Alloc) (state.Reason, string) {
 		return state.ReasonStoppedByUser, "the job was stopped or scaled down"
 	case covers != nil && view.ExemptFromRevoke(covers, a.Index):
 		return "", ""
+	case covers != nil && covers.Desired == state.Hold && !a.Disconnected:
+		return "", ""
+	case covers != nil && covers.Desired == state.Hold:
+		return state.ReasonRevoked, "another region runs it"
 	case covers != nil && covers.Desired == state.Revoke:
 		return state.ReasonRevoked, "the slot was revoked"
 	case view.Cluster().OrdersIncomplete && !a.Local:

@@ -246,6 +246,8 @@ func (s *attempts) steady(in *Instance, slot *Slot, wanted bool) bool {
 	switch {
 	case s.disconnected:
 		return false
+	case slot != nil && slot.Desired == Hold:
+		return true
 	case !wanted:
 		return s.run == 0
 	case in.Finished():

@@ -87,7 +87,7 @@ func (s AllocState) String() string {
 // Terminal reports whether an allocation in the state has ended.
 func (s AllocState) Terminal() bool { return s >= Complete }
 
-// Desired is the wanted state of a slot or of an allocation (never Revoke there).
+// Desired is the wanted state of a slot or of an allocation (there only Run or Stop).
 // Numbers are those of the wire.
 type Desired uint8
 
@@ -95,6 +95,9 @@ const (
 	Run    Desired = 1
 	Stop   Desired = 2
 	Revoke Desired = 3
+	// Hold: another region owns the slot. Running instances continue here; nothing is
+	// started or replaced.
+	Hold Desired = 4
 )
 
 // SlotState is the state of a slot in the global tier, and the kind of an Answer.

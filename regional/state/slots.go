@@ -47,7 +47,7 @@ func applySlotOrder(t *txn, o *SlotOrder) {
 	}
 	refusal := ""
 	switch {
-	case s.Desired < Run || s.Desired > Revoke:
+	case s.Desired < Run || s.Desired > Hold:
 		refusal = fmt.Sprintf("desired %d is not known here: upgrade the region", s.Desired)
 		s.Desired = Run
 	case s.Desired != Run: // ending a slot does not need the job
@@ -146,7 +146,8 @@ func putSlot(t *txn, s Slot, job *Job, refusal string) {
 
 func sameSlot(a, b *Slot) bool {
 	return a.To == b.To && a.Generation == b.Generation && a.Revision == b.Revision && a.Run == b.Run &&
-		a.JobVersion == b.JobVersion && a.Desired == b.Desired && a.State == b.State && a.UnlessConnected == b.UnlessConnected
+		a.JobVersion == b.JobVersion && a.Desired == b.Desired && a.State == b.State && a.UnlessConnected == b.UnlessConnected &&
+		a.Unbound == b.Unbound
 }
 
 // clip returns the parts of answers that lie inside from..to.

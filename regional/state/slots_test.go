@@ -37,7 +37,7 @@ func TestUnsupportedOrdersAreRejected(t *testing.T) {
 		"no job":          noJob(testOrder(4, 9, 12, testJob(7, nil), nil)),
 		"no such group":   testOrder(4, 9, 12, testJob(1, nil), func(s *Slot) { s.Group = "x" }),
 		"too many":        testOrder(4, MaxInstances+1, 12, testJob(1, nil), nil),
-		"unknown desired": testOrder(4, 9, 12, testJob(1, nil), func(s *Slot) { s.Desired = Revoke + 1 }),
+		"unknown desired": testOrder(4, 9, 12, testJob(1, nil), func(s *Slot) { s.Desired = Hold + 1 }),
 		"a change":        noJob(testOrder(0, 2, 12, testJob(7, nil), nil)),
 	} {
 		l := running(t, nil)

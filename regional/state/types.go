@@ -329,6 +329,8 @@ type Answer struct {
 	Reason     Reason
 	Message    string
 	Counts     []Count // over the region's nodes
+	// Bound: the region's lease binds everything that may run for the part.
+	Bound bool
 }
 
 // Slot is a range From ≤ i < To of instances of a group, owned by this region;
@@ -362,6 +364,9 @@ type Slot struct {
 	// UnlessConnected goes with desired Revoke: instances on connected nodes stay, see
 	// View.ExemptFromRevoke.
 	UnlessConnected bool `codec:"UnlessHeard"`
+	// Unbound: as far as the global tier knows, the region may run a version of the
+	// slot that its lease does not bind.
+	Unbound bool
 }
 
 // Key returns the slot's group.
@@ -430,6 +435,9 @@ type Instance struct {
 	Reason  Reason
 	Message string
 }
+
+// CompletedIn reports whether a batch instance has completed in a run.
+func (i *Instance) CompletedIn(run int64) bool { return i.Done && sameRun(i.Run, run) }
 
 // Finished reports whether nothing more must run for this index.
 func (i *Instance) Finished() bool { return i.Done || i.Exhausted }

@@ -183,7 +183,7 @@ func (v *View) ExemptFromRevoke(s *Slot, index int32) bool {
 	if s.Desired != Revoke || !s.UnlessConnected || index < s.From || index >= s.To || s.returned(index) {
 		return false
 	}
-	if in := v.Instance(s.Key(), index); in.Done && sameRun(in.Run, s.Run) {
+	if in := v.Instance(s.Key(), index); in.CompletedIn(s.Run) {
 		return true
 	}
 	for a := range v.InstanceAllocs(s.Key(), index) {

@@ -75,7 +75,7 @@ func slotOrder(w *nusav1.SlotOrder) state.SlotOrder {
 		Namespace: s.GetNamespace(), Job: s.GetJob(), Group: s.GetGroup(), From: s.GetFrom(), To: s.GetTo(),
 		Generation: s.GetGeneration(), Revision: w.GetRevision(), JobVersion: s.GetJobVersion(), Run: s.GetRun(),
 		Desired: state.Desired(s.GetDesired()), State: state.SlotState(s.GetState()),
-		HoldNano: int64(min(max(s.GetHold().AsDuration(), 0), maxHold)), UnlessConnected: s.GetUnlessHeard(),
+		HoldNano: int64(min(max(s.GetHold().AsDuration(), 0), maxHold)), UnlessConnected: s.GetUnlessHeard(), Unbound: s.GetUnbound(),
 	}}
 }
 

@@ -1,0 +1,101 @@
+package region
+
+import "slices"
+
+// former returns the position of a former owner in the slot's list, -1 for none.
+func (s Slot) former(region string) int {
+	return slices.IndexFunc(s.Former, func(f FormerOwner) bool { return f.Region == region })
+}
+
+// without returns the slot's former owners without one.
+func (s Slot) without(region string) []FormerOwner {
+	i := s.former(region)
+	switch {
+	case i < 0:
+		return s.Former
+	case len(s.Former) == 1:
+		return nil
+	}
+	return slices.Concat(s.Former[:i], s.Former[i+1:])
+}
+
+// DesiredOfFormer returns what the former owner at position i of the slot's list is
+// ordered to do with the slot: to hold what runs there, or to end it.
+func (s Slot) DesiredOfFormer(i int) Desired {
+	if s.Former[i].Hold && s.Desired != DesiredStop && s.State != Done {
+		return DesiredHold
+	}
+	return DesiredRevoke
+}
+
+// applyFormer applies an answer of a former owner about from ≤ i < to, which lies
+// inside s. An instance that the region was ordered to hold, and that runs or has
+// completed there, returns: the present owner is revoked, and the region gets the slot
+// once that is confirmed. A region that has nothing left is forgotten. The owner of the
+// slot does not change here.
+func applyFormer(s Slot, i, from, to int, a Answer) ([]Change, Ignored) {
+	f := s.Former[i]
+	if f.Generation != a.Generation {
+		return nil, IgnoredGeneration
+	}
+	middle := s
+	switch a.State {
+	case Kept, Done:
+		switch {
+		case s.DesiredOfFormer(i) != DesiredHold:
+			return nil, IgnoredNotAsked
+		case s.ReturnTo != "":
+			return nil, IgnoredRepeated // it returns already, to this region or to another one
+		}
+		middle.Desired, middle.ReturnTo, middle.UnlessConnected = DesiredRevoke, f.Region, false
+	case Revoked, Stopped:
+		middle.Former = s.without(f.Region)
+	default: // an answer from before the verdict
+		return nil, IgnoredNotAsked
+	}
+	return replace(s, from, to, &middle), IgnoredNone
+}
+
+// released returns the slot after its owner has given it up: nil if nobody owns the
+// indices any more. A slot that is returning goes to the region that gets it. Otherwise a
+// former owner that holds the slot, or that may still run it, owns it again: so it stays
+// on record until it has confirmed what it is ordered, and nothing else starts what it
+// runs.
+func (s Slot) released() *Slot {
+	next := s
+	next.State, next.Generation, next.Hold = Offered, 0, 0
+	next.UnlessConnected, next.ReturnTo, next.Reason, next.Message = false, "", "", ""
+	next.PlacedBecause = "returned from " + s.Region
+	if s.Desired != DesiredStop {
+		next.Desired = DesiredRun
+	}
+	next.Region = s.ReturnTo
+	for _, may := range []func(FormerOwner) bool{func(f FormerOwner) bool { return f.Hold }, func(f FormerOwner) bool { return f.MayRun }} {
+		for _, f := range slices.Backward(s.Former) {
+			if next.Region == "" && may(f) {
+				next.Region = f.Region
+			}
+		}
+	}
+	if next.Region == "" {
+		return nil
+	}
+	next.Former = s.without(next.Region)
+	if next.Region == s.Home {
+		next.Home = ""
+	}
+	return &next
+}
+
+// ReturnPart returns the changes that revoke the indices from ≤ i < to of a slot, which
+// go to a region once the owner has confirmed. There are no changes if the slot returns
+// already, is done or is being stopped.
+func ReturnPart(s Slot, from, to int, region string) []Change {
+	from, to = max(from, s.From), min(to, s.To)
+	if from >= to || s.Desired == DesiredStop || s.State == Done || s.ReturnTo != "" || s.Region == region || s.System {
+		return nil
+	}
+	middle := s
+	middle.Desired, middle.UnlessConnected, middle.ReturnTo = DesiredRevoke, false, region
+	return replace(s, from, to, &middle)
+}

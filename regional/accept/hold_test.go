@@ -1,0 +1,88 @@
+package accept
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// TestHeldInstancesAreAnsweredOneByOne: what runs is kept, what is gone is revoked, and
+// there is no answer about what starts, stops, or may run on a lost node.
+func TestHeldInstancesAreAnsweredOneByOne(t *testing.T) {
+	r := newRegion(t, state.Service)
+	r.do(state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n1", Name: "n1", Capacity: state.Resources{CPUMilli: 3000}}}})
+	r.order(0, 6, 5, state.Run, state.SlotAccepted)
+	for _, i := range []int32{1, 2, 4} {
+		r.place(i)
+	}
+	r.report(1, state.Running)
+	r.report(2, state.Running)
+	r.order(0, 6, 5, state.Hold, state.SlotAccepted)
+	r.answers("0-1 g5 revoked", "1-3 g5 kept", "3-4 g5 revoked", "5-6 g5 revoked")
+	r.report(4, state.Failed)
+	r.answers("0-1 g5 revoked", "1-3 g5 kept", "3-6 g5 revoked")
+	r.do(state.Command{ApplyOrders: &state.ApplyOrders{More: true}})
+	r.answers()
+	r.do(state.Command{ApplyOrders: &state.ApplyOrders{}})
+	r.lost(state.NodeLost)
+	r.answers("0-1 g5 revoked", "3-6 g5 revoked")
+	r.lost(state.NodeReady)
+	r.answers("0-1 g5 revoked", "1-3 g5 kept", "3-6 g5 revoked")
+	r.do(state.Command{ApplyOrders: &state.ApplyOrders{Removed: []string{"default/api/web/0"}}})
+	r.answers()
+}
+
+// TestHeldBatchInstancesAreDone: a batch instance that completed here is done, and
+// counts only for its own run.
+func TestHeldBatchInstancesAreDone(t *testing.T) {
+	r := newRegion(t, state.Batch)
+	r.order(0, 3, 5, state.Run, state.SlotAccepted)
+	r.place(0)
+	r.place(1)
+	r.report(0, state.Complete)
+	r.report(1, state.Running)
+	r.order(0, 3, 5, state.Hold, state.SlotAccepted)
+	r.answers("0-1 g5 done", "1-2 g5 kept", "2-3 g5 revoked")
+	r.report(1, state.Complete)
+	r.answers("0-2 g5 done", "2-3 g5 revoked")
+}
+
+// TestHeldSlotsWantNothing: while a slot is held nothing is started, replaced or
+// stopped. What a lost node may run is given up when its wait is over. The instance
+// continues, in a new generation, when the region owns the slot again.
+func TestHeldSlotsWantNothing(t *testing.T) {
+	r := newRegion(t, state.Service)
+	r.jobs[1].Groups[0].Disconnect = state.Disconnect{After: 30 * time.Second, Replace: true}
+	r.order(0, 2, 5, state.Run, state.SlotAccepted)
+	r.place(0)
+	r.report(0, state.Running)
+	r.order(0, 2, 5, state.Hold, state.SlotAccepted)
+	plan := func() *sched.Plan { return sched.Make(sched.Input{View: r.Snapshot(), NowUnixNano: r.now}) }
+	if p := plan(); !p.Empty() || len(p.Unplaced) > 0 || p.Wake != 0 {
+		t.Errorf("a held slot: %+v", p)
+	}
+	r.order(0, 2, 9, state.Run, state.SlotOffered)
+	before, _ := r.Alloc("a0")
+	if !before.Live() || before.Desired != state.Run {
+		t.Errorf("the instance did not survive: %+v", before)
+	}
+	r.answers("0-2 g9 accepted")
+	if p := plan(); len(p.Stops) > 0 || len(p.Places) != 1 || p.Places[0].Index != 1 {
+		t.Errorf("after the return: %+v", p)
+	}
+
+	r.order(0, 2, 9, state.Hold, state.SlotAccepted)
+	r.lost(state.NodeLost)
+	if p := plan(); !p.Empty() || p.Wake != 30*time.Second {
+		t.Errorf("a held slot on a lost node: %+v", p)
+	}
+	r.now += int64(30 * time.Second)
+	p := plan()
+	if len(p.Stops) != 1 || !p.Stops[0].GiveUp {
+		t.Fatalf("after the wait: %+v", p)
+	}
+	r.do(state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{ID: "a0", Reason: p.Stops[0].Reason, GiveUp: true}}}})
+	r.answers("0-2 g9 revoked")
+}
