@@ -74,5 +74,9 @@ type systemAPI struct {
 
 // Info implements nusav1.SystemServer.
 func (i *systemAPI) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse, error) {
-	return i.s.Info(), nil
+	out := i.s.Info()
+	if t := i.s.Current(); t != nil {
+		out.Alarms = t.State.Alarms()
+	}
+	return out, nil
 }

@@ -167,6 +167,16 @@ func (st *State) RegionsChanged() {
 // is held.
 func (st *State) Sight() Sight { return Sight{st, st.Clock()} }
 
+// Alarms returns what an operator has to act on, one line each.
+func (st *State) Alarms() (out []string) {
+	st.Lock()
+	defer st.Unlock()
+	if st.FailoverPaused != "" {
+		out = append(out, st.FailoverPaused)
+	}
+	return out
+}
+
 // NoticeSilence adds an event for each region that counts as cut off from now on, or no
 // longer, and wakes the watches of the region and of the jobs that it owns a part of.
 func (st *State) NoticeSilence() {

@@ -32,6 +32,7 @@ var (
 	elapsed = regexp.MustCompile(`(?m)^ *[0-9.]+m?s (pending|starting|running|failed|complete|stopped)`)
 	after   = regexp.MustCompile(`after [0-9.]+m?s\b`)
 	clock   = regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`)
+	silence = regexp.MustCompile(`\b(since|would move in) [0-9]+s\b`)
 	lasts   = regexp.MustCompile(`\bfor [0-9]+d([0-9]+h)?\b`)
 	build   = regexp.MustCompile(`\(go[^)]*\)`)
 )
@@ -85,8 +86,8 @@ func TestCommands(t *testing.T) {
 		o, e, code := f.run(context.Background(), stdin, args...)
 		o = lasts.ReplaceAllString(elapsed.ReplaceAllString(o, "    0s $1"), "for 0s")
 		fmt.Fprintf(&out, "\n%s\n", line)
-		out.WriteString(build.ReplaceAllString(clock.ReplaceAllString(after.ReplaceAllString(names.Replace(o), "after 0s"), "00:00:00"), "(BUILD)"))
-		for _, l := range strings.Split(strings.TrimSuffix(names.Replace(e), "\n"), "\n") {
+		out.WriteString(build.ReplaceAllString(clock.ReplaceAllString(after.ReplaceAllString(names.Replace(silence.ReplaceAllString(o, "$1 0s")), "after 0s"), "00:00:00"), "(BUILD)"))
+		for _, l := range strings.Split(strings.TrimSuffix(names.Replace(silence.ReplaceAllString(e, "$1 0s")), "\n"), "\n") {
 			if l != "" {
 				out.WriteString("2> " + l + "\n")
 			}

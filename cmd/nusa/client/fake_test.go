@@ -215,6 +215,10 @@ func (f *fake) Watch(r *nusav1.GetJobRequest, s grpc.ServerStreamingServer[nusav
 		waiting.Spec.Groups["web"].Tasks = map[string]*nusav1.Task{"t": {Driver: "script"}}
 		waiting.Status.Groups["web"].Pending = []*nusav1.CountedReason{{Reason: nusav1.Reason_REASON_DRIVER_MISSING, Count: 2, What: "region", Message: "japaneast: has no driver script (n1)"}}
 		return send(waiting, waiting, starting, running)
+	case "cutoff":
+		cut := sample.CutOff()
+		cut.Version = 2
+		return send(starting, cut)
 	case "fails":
 		return send(waiting, failed)
 	case "stopped":
@@ -305,6 +309,10 @@ func (f *fake) Get(_ context.Context, r *nusav1.GetJobRequest) (*nusav1.Job, err
 		return &nusav1.Job{Spec: sample.StoredSpec("halting"), Stopped: true, Revision: 12, Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_STOPPING}}, nil
 	case "same":
 		return &nusav1.Job{Spec: sample.StoredSpec("same"), Region: r.GetJob().GetRegion()}, nil
+	case "cutoff":
+		j := sample.CutOff()
+		j.Spec.Name, j.Submitted = "cutoff", nil
+		return j, nil
 	case "stored":
 		return &nusav1.Job{Spec: f.stored}, nil
 	case "idle":

@@ -45,5 +45,5 @@ func Program(cmd *cobra.Command) string { return cmd.Root().CommandPath() }
 
 // WithProgram replaces "nusa" in a server's hint by the name of this binary.
 func WithProgram(text, name string) string {
-	return strings.ReplaceAll(text, " nusa job ", " "+name+" job ")
+	return strings.NewReplacer(" nusa job ", " "+name+" job ", "`nusa ", "`"+name+" ").Replace(text)
 }

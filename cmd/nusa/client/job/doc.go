@@ -11,6 +11,7 @@
 //   - status.go: job status
 //   - slots.go: the slots of a job
 //   - pending.go: why instances wait
+//   - unknown.go: instances of regions that are cut off
 //   - rollout.go: an update that goes from region to region
 //   - totals.go: counts of all groups
 //   - list.go: job list

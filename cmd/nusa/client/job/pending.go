@@ -5,15 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// pending says why instances wait: "3 regions: no node fits; 1 region: it is
-// not connected".
+// pending says why instances wait: "3 regions: no node fits; 2 unknown since 20s: tokyo is
+// cut off".
 func pending(j *nusav1.Job) string {
 	s := j.GetStatus()
 	type kind struct{ text, what string }
@@ -42,7 +41,7 @@ func pending(j *nusav1.Job) string {
 	for _, k := range order {
 		parts = append(parts, fmt.Sprintf("%s: %s", term.Plural(counts[k], k.what), k.text))
 	}
-	return strings.Join(parts, "; ")
+	return joined("; ", append(parts, unknownText(s))...)
 }
 
 // missingDriver returns the driver that no node has and that instances of a group wait for. It

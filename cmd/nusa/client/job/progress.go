@@ -18,10 +18,10 @@ func progressLine(w *term.Screen, j *nusav1.Job) string {
 		what string
 	}{
 		{max(sum.Pending, sum.unowned), "pending"}, {sum.Starting, "starting"}, {sum.Running, "running"},
-		{sum.Complete, "complete"}, {sum.Failed, "failed"}, {sum.Lost, "lost"}, {sum.Stopping, "stopping"},
+		{sum.Complete, "complete"}, {sum.Failed, "failed"}, {sum.Lost, "lost"}, {sum.Unknown, "unknown"}, {sum.Stopping, "stopping"},
 	} {
 		of := ""
-		if c.what == "running" && sum.Stopping > 0 {
+		if c.what == "running" && sum.Stopping+sum.Unknown > 0 {
 			of = fmt.Sprintf(" of %d", sum.desired)
 		}
 		if c.n > 0 {

@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -36,6 +37,12 @@ func TestRendering(t *testing.T) {
 		sample.Of("job plan", func(w *term.Screen) {
 			writePlan(w, planHeader{name: "default/api", submit: " api.yaml"}, sample.Plan())
 		}),
+		sample.Of("job status, regions are cut off", func(w *term.Screen) { writeStatus(w, sample.CutOff()) }),
+		sample.Of("job progress, regions are cut off", func(w *term.Screen) {
+			fmt.Fprintln(w, progressLine(w, sample.CutOff()))
+			fmt.Fprintln(w, progressLine(w, aged(sample.CutOff(), 90*time.Second)))
+		}),
+		sample.Of("job list, regions are cut off", func(w *term.Screen) { writeJobs(w, []*nusav1.Job{sample.CutOff()}, "") }),
 		sample.Of("job explain", func(w *term.Screen) { writeExplanation(w, sample.Explanation()) }),
 	})
 }

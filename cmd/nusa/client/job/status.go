@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/alloc"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -102,7 +103,7 @@ func writeStatus(w *term.Screen, j *nusav1.Job) {
 	fmt.Fprintln(w, strings.Join(head, term.Gap))
 	names := slices.Sorted(maps.Keys(s.GetGroups()))
 	if m := term.OneLine(headline(s)); m != "" {
-		fmt.Fprintln(w, m)
+		fmt.Fprintln(w, cli.WithProgram(m, w.Program))
 	}
 	if r := rolloutLine(j); r != "" {
 		fmt.Fprintln(w, w.Wait(r))
@@ -114,35 +115,37 @@ func writeStatus(w *term.Screen, j *nusav1.Job) {
 		return
 	}
 	fmt.Fprintln(w)
-	t := term.NewTable("GROUP", ">DESIRED", ">PENDING", ">STARTING", ">RUNNING", ">OUTDATED", ">STOPPING", ">COMPLETE", ">FAILED", ">STOPPED", ">LOST", ">NO REGION")
+	t := term.NewTable("GROUP", ">DESIRED", ">PENDING", ">STARTING", ">RUNNING", ">OUTDATED", ">STOPPING", ">COMPLETE", ">FAILED", ">STOPPED", ">LOST", ">UNKNOWN", ">NO REGION")
 	for _, name := range names {
 		g := s.GetGroups()[name]
 		c := g.GetCounts()
 		t.Row(name, term.Count(g.GetDesired()), term.Count(c.GetPending()), term.Count(c.GetStarting()), term.Count(c.GetRunning()), term.Count(c.GetOutdated()), term.Count(c.GetStopping()), term.Count(c.GetComplete()),
-			term.Count(c.GetFailed()), term.Count(c.GetStopped()), term.Count(c.GetLost()), term.Count(g.GetUnowned()))
+			term.Count(c.GetFailed()), term.Count(c.GetStopped()), term.Count(c.GetLost()), term.Count(c.GetUnknown()), term.Count(g.GetUnowned()))
 	}
-	t.DropEmpty("PENDING", "STARTING", "OUTDATED", "STOPPING", "COMPLETE", "FAILED", "STOPPED", "LOST", "NO REGION")
+	t.DropEmpty("PENDING", "STARTING", "OUTDATED", "STOPPING", "COMPLETE", "FAILED", "STOPPED", "LOST", "UNKNOWN", "NO REGION")
 	t.Write(w)
 	writeNotRunning(w, s, names)
+	writeUnknown(w, s, names)
 	writeSlots(w, j, names)
 }
 
-// headline returns a job's state in one line. A job's message ends with the first reason why
+// headline returns a job's state in one line. A job's message contains the first reason why
 // instances wait. If the table of reasons is shown, the line only counts instances, because
 // the table has the reasons.
 func headline(s *nusav1.JobStatus) string {
 	sum, _ := totalsOf(s)
+	unknown := jobstatus.UnknownText(jobstatus.Cuts(false, unknownOf(s)...))
 	switch {
 	case !slices.ContainsFunc(slices.Collect(maps.Values(s.GetGroups())), func(g *nusav1.GroupStatus) bool { return len(g.GetPending()) > 0 }):
 		return s.GetMessage()
 	case sum.GetFailed() > 0:
-		return fmt.Sprintf("%d of %d instances failed", sum.GetFailed(), sum.desired)
+		return joined("; ", fmt.Sprintf("%d of %d instances failed", sum.GetFailed(), sum.desired), unknown)
 	case sum.GetOutdated() > 0:
-		return sum.rollout()
+		return joined("; ", sum.rollout(), unknown)
 	case sum.GetPending()+sum.GetLost() > 0:
-		return fmt.Sprintf("%d of %d instances wait", sum.GetPending()+sum.GetLost(), sum.desired)
+		return joined("; ", fmt.Sprintf("%d of %d instances wait", sum.GetPending()+sum.GetLost(), sum.desired), unknown)
 	}
-	return ""
+	return unknown
 }
 
 // writeNotRunning writes the counted reasons of all groups; equal reasons

@@ -70,12 +70,15 @@ func writeStopped(c *cli.Session, w io.Writer, ref *nusav1.JobRef, was *nusav1.J
 		is += " already"
 	}
 	fmt.Fprintf(w, "%s is %s (revision %d)%s%s\n", cli.RefName(ref), is, revision, then, follow)
+	if left := unreachable(was.GetStatus(), c.Program); left != "" && !over {
+		fmt.Fprintln(w, left)
+	}
 }
 
 // endedText says how a batch job ended; "" while a part of it may run.
 func endedText(j *nusav1.Job) string {
 	sum, _ := totalsOf(j.GetStatus())
-	if j.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH || sum.Pending+sum.Starting+sum.Running+sum.Stopping+sum.Lost+sum.unowned > 0 {
+	if j.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH || sum.Pending+sum.Starting+sum.Running+sum.Stopping+sum.Lost+sum.Unknown+sum.unowned > 0 {
 		return ""
 	}
 	switch j.GetStatus().GetState() {

@@ -28,24 +28,27 @@ func (t groupTotals) rollout() string {
 func (t groupTotals) runningOrComplete() int32 { return t.Running + t.Complete }
 
 // totalsOf returns the sum over all groups, and the number of instances in each
-// region: "japaneast 1, southeastasia 3".
+// region: "japaneast 1, southeastasia 3, tokyo 2 unknown".
 func totalsOf(s *nusav1.JobStatus) (groupTotals, string) {
 	sum := groupTotals{InstanceCounts: &nusav1.InstanceCounts{}}
-	regions := map[string]int32{}
+	regions, unknown := map[string]int32{}, map[string]int32{}
 	for _, g := range s.GetGroups() {
 		sum.desired += g.GetDesired()
 		sum.unowned += g.GetUnowned()
 		counts.Add(sum.InstanceCounts, g.GetCounts())
 		for name, c := range g.GetRegions() {
 			regions[name] += c.GetPending() + c.GetStarting() + c.GetRunning() + c.GetComplete()
+			unknown[name] += c.GetUnknown()
 		}
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(regions)) {
-		if regions[name] == 0 {
-			continue
+		if regions[name] > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", name, regions[name]))
 		}
-		parts = append(parts, fmt.Sprintf("%s %d", name, regions[name]))
+		if unknown[name] > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d unknown", name, unknown[name]))
+		}
 	}
 	return sum, strings.Join(parts, ", ")
 }

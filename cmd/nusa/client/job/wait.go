@@ -42,6 +42,7 @@ type waiter struct {
 	file string
 
 	latest       *nusav1.Job
+	latestAt     time.Time
 	already      bool   // the job had ended when the watch began
 	driverHinted bool   // the hint about a missing driver was shown
 	shown        string // the last printed line, without a terminal
@@ -99,7 +100,7 @@ func (f *waiter) receive(j *nusav1.Job) {
 			cli.PrintWarnings(f.Session, f.held)
 		}
 	}
-	f.latest = j
+	f.latest, f.latestAt = j, time.Now()
 	if name := driverOfNoRegion(j); name != "" && !f.driverHinted {
 		f.endLine()
 		f.driverHinted = true
@@ -280,14 +281,17 @@ func (f *waiter) late() error {
 	}
 	state := "its state is not known"
 	if f.latest != nil {
-		state = "it is " + term.Word(f.latest.GetStatus().GetState()) + because(f.latest)
+		state = "it is " + term.Word(f.latest.GetStatus().GetState()) + because(f.now())
 	}
 	verb := "explain"
-	if sum, _ := totalsOf(f.latest.GetStatus()); sum.Stopping > 0 || sum.Starting > 0 && sum.Pending+sum.unowned == 0 || retriesFailures(f.latest.GetStatus()) {
+	if sum, _ := totalsOf(f.latest.GetStatus()); sum.Stopping+sum.Unknown > 0 || sum.Starting > 0 && sum.Pending+sum.unowned == 0 || retriesFailures(f.latest.GetStatus()) {
 		verb = "status"
 	}
 	return &cli.ExitError{Code: cli.ExitWaiting, Err: fmt.Errorf("%s was accepted, but after --timeout %s %s: see %s job %s %s", cli.RefName(f.ref), f.timeout, state, f.Program, verb, f.arg())}
 }
+
+// now returns the latest status as it is now: ages have grown since.
+func (f *waiter) now() *nusav1.Job { return aged(f.latest, time.Since(f.latestAt)) }
 
 // arg returns the name of the job in a suggested command.
 func (f *waiter) arg() string { return cli.RefArg(f.ref) }
@@ -298,7 +302,7 @@ func (f *waiter) draw() {
 	if f.Output != "table" || f.latest == nil {
 		return
 	}
-	line := progressLine(f.Screen(), f.latest)
+	line := progressLine(f.Screen(), f.now())
 	elapsed := term.Duration(time.Since(f.began))
 	if f.Terminal {
 		// A line that wraps could not be overwritten.

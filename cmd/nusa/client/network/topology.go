@@ -119,12 +119,16 @@ func writeTree(w *term.Screen, t *nusav1.TopologyTree, most int) {
 
 // treeSummary counts regions and nodes by their health.
 func treeSummary(w *term.Screen, t *nusav1.TopologyTree) string {
-	var ready, lost, draining, cordoned int32
+	var ready, lost, draining, cordoned, unknown int32
 	var parts []string
 	states := map[string]int{}
 	for _, r := range t.GetRegions() {
 		states[term.Word(r.GetState())]++
 		rep := r.GetReport()
+		if region.Disconnected(r) {
+			unknown += rep.GetNodesReady() + rep.GetNodesLost()
+			continue
+		}
 		ready, lost = ready+rep.GetNodesReady(), lost+rep.GetNodesLost()
 		draining, cordoned = draining+rep.GetNodesDraining(), cordoned+rep.GetNodesCordoned()
 	}
@@ -143,7 +147,7 @@ func treeSummary(w *term.Screen, t *nusav1.TopologyTree) string {
 	for _, c := range []struct {
 		n    int32
 		what string
-	}{{lost, "lost"}, {draining, "draining"}, {cordoned, "cordoned"}} {
+	}{{lost, "lost"}, {draining, "draining"}, {cordoned, "cordoned"}, {unknown, "unknown"}} {
 		if c.n > 0 {
 			text += fmt.Sprintf(", %d %s", c.n, w.State(c.what))
 		}
@@ -160,6 +164,9 @@ func regionBranch(w *term.Screen, r *nusav1.Region) treeLine {
 		nodes := term.Plural(rep.GetNodesReady(), "node") + " ready"
 		if rep.GetNodesLost() > 0 {
 			nodes += ", " + w.Bad(fmt.Sprintf("%d lost", rep.GetNodesLost()))
+		}
+		if region.Disconnected(r) {
+			nodes = "had " + nodes
 		}
 		text = append(text, nodes, w.Faint(region.ReportAge(r)))
 	}

@@ -57,7 +57,7 @@ func workText(r *nusav1.Region, nusa string) string {
 	switch {
 	case r.GetCordoned():
 		return fmt.Sprintf("takes no new work (%s region uncordon %s ends that); its instances keep running", nusa, r.GetDefinition().GetName())
-	case disconnected(r):
+	case Disconnected(r):
 		return "is not cordoned, and takes new work when it is connected: now it is " + term.Word(r.GetState())
 	}
 	return "takes new work"

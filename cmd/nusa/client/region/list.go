@@ -1,12 +1,15 @@
 package region
 
 import (
+	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -21,6 +24,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			printAlarms(ctx, c)
 			return c.Print(resp, func(w *term.Screen) {
 				if len(resp.GetRegions()) == 0 && len(labels) > 0 {
 					fmt.Fprintf(w, "no regions with the labels %s; %s region list shows all\n", term.LabelText(labels), c.Program)
@@ -34,6 +38,18 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	return c
 }
 
+// printAlarms prints to standard error what an operator has to act on, as far as the server
+// knows.
+func printAlarms(ctx context.Context, c *cli.Session) {
+	info, err := nusav1.NewSystemClient(c.Conn).Info(ctx, &nusav1.InfoRequest{})
+	if err != nil {
+		return // the regions are listed all the same
+	}
+	for _, a := range info.GetAlarms() {
+		fmt.Fprintln(c.Cmd.ErrOrStderr(), c.Style.Bad("alarm: ")+cli.WithProgram(term.OneLine(a), c.Program))
+	}
+}
+
 // NoneText says that there are no regions, and how to define one.
 func NoneText(w *term.Screen) string {
 	return fmt.Sprintf("no regions; define one with: %s region define FILE, or start its servers", w.Program)
@@ -44,7 +60,7 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 		fmt.Fprintln(w, NoneText(w))
 		return
 	}
-	t := term.NewTable("REGION", "STATE", ">NODES", ">ALLOCS", ">CPU USED", ">CPU UNRESERVED", ">MEMORY UNRESERVED", ">QUEUE", "MASTER", ">REPORT", "LOCATION")
+	t := term.NewTable("REGION", "STATE", ">NODES", ">ALLOCS", ">CPU USED", ">CPU UNRESERVED", ">MEMORY UNRESERVED", ">QUEUE", "MASTER", ">REPORT", "LOCATION", "#NOTE")
 	for _, r := range regions {
 		rep := r.GetReport()
 		cells := []string{"-", "-", "-", "-", "-", "-"}
@@ -52,33 +68,72 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 			cells = []string{nodesOf(rep), term.Count(liveAllocs(rep)), term.Percent(rep.GetUtilisation().GetCpu()), term.Cores(rep.GetFree().GetCpuMilli()), term.Size(rep.GetFree().GetMemoryBytes()), term.Count(rep.GetQueueLength())}
 		}
 		row := append([]string{r.GetDefinition().GetName(), State(w, r)}, cells...)
-		t.Row(append(row, masterOf(r), term.Age(r.GetReportAge()), r.GetDefinition().GetLocation().GetName())...)
+		t.Row(append(row, masterOf(r), term.Age(r.GetReportAge()), r.GetDefinition().GetLocation().GetName(), cli.WithProgram(strings.Join(notes(w, r), "; "), w.Program))...)
 	}
-	t.DropEmpty("QUEUE", "LOCATION")
+	t.DropEmpty("QUEUE", "LOCATION", "NOTE")
 	t.Write(w)
 }
 
-// State returns the state of a region: "connected, cordoned".
+// State returns the state of a region: "connected, cordoned", "lost, silent 3m".
 func State(w *term.Screen, r *nusav1.Region) string {
 	state := w.State(term.Word(r.GetState()))
 	if state == "" {
 		state = w.Faint("not known here") // the server of one region was asked about another region
 	}
-	if r.GetCordoned() {
-		state += ", " + w.Wait("cordoned")
+	for _, p := range []struct {
+		is   bool
+		text string
+	}{
+		{r.GetSilent() != nil, "silent " + jobstatus.Span(r.GetSilent().AsDuration())}, {r.GetDraining(), "draining"}, {r.GetCordoned(), "cordoned"},
+		{r.GetCommitBlocked() != nil, "cannot commit"},
+	} {
+		if p.is {
+			state += ", " + w.Wait(p.text)
+		}
 	}
 	return state
 }
 
-// disconnected reports whether the present state of a region's servers is unknown.
-func disconnected(r *nusav1.Region) bool {
+// notes says what an operator should know about a region: why it is lost, and what happens to
+// its work.
+func notes(w *term.Screen, r *nusav1.Region) (out []string) {
+	if l := r.GetLost(); l != nil {
+		text := "lost"
+		if l.GetAt() != nil {
+			text = "declared lost " + w.Since(l.GetAt()) + " ago"
+		}
+		if l.GetBy() != "" {
+			text += " by " + l.GetBy()
+		}
+		if l.GetWhy() != "" {
+			text += " (" + term.OneLine(l.GetWhy()) + ")"
+		}
+		if l.GetNothingRuns() {
+			text += ", nothing runs there"
+		}
+		out = append(out, text)
+	}
+	switch due := r.GetMoveDue().AsDuration(); {
+	case due > 0:
+		out = append(out, jobstatus.Outlook{Moves: true, Due: due}.Text(r.GetDefinition().GetName()))
+	case r.GetFailoverMessage() != "":
+		out = append(out, term.OneLine(r.GetFailoverMessage()))
+	}
+	if b := r.GetCommitBlocked(); b != nil {
+		out = append(out, "cannot commit to its log since "+jobstatus.Span(b.AsDuration())+", and takes no new work")
+	}
+	return out
+}
+
+// Disconnected reports whether the present state of a region's servers is unknown.
+func Disconnected(r *nusav1.Region) bool {
 	return r.GetState() != nusav1.RegionState_REGION_STATE_CONNECTED && r.GetState() != nusav1.RegionState_REGION_STATE_ISLAND
 }
 
 // masterOf returns a region's master; "-" while the region is disconnected, because
 // its master is then unknown.
 func masterOf(r *nusav1.Region) string {
-	if disconnected(r) {
+	if Disconnected(r) {
 		return "-"
 	}
 	return term.OrDash(r.GetMaster())

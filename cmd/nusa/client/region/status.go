@@ -37,6 +37,9 @@ func writeRegion(w *term.Screen, r *nusav1.Region) {
 			t.Row(w.Faint(name), value)
 		}
 	}
+	for _, n := range notes(w, r) {
+		add("note", w.Wait(cli.WithProgram(n, w.Program)))
+	}
 	add("description", term.OneLine(d.GetDescription()))
 	if l := d.GetLocation(); l != nil {
 		add("location", strings.TrimSpace(fmt.Sprintf("%s %.2f,%.2f", l.GetName(), l.GetLatitude(), l.GetLongitude())))
@@ -49,7 +52,7 @@ func writeRegion(w *term.Screen, r *nusav1.Region) {
 		add("cluster", fmt.Sprintf("%s, incarnation %d, term %d, fence %d", term.ShortID(r.GetClusterId()), r.GetIncarnation(), r.GetTerm(), r.GetFence()))
 	}
 	master := "master"
-	if disconnected(r) {
+	if Disconnected(r) {
 		master = "last master"
 	}
 	add(master, strings.TrimSpace(r.GetMaster()+" "+r.GetMasterAddress()))
@@ -77,7 +80,7 @@ func writeRegion(w *term.Screen, r *nusav1.Region) {
 // ServerState returns a server's role and health. Both are unknown while the region
 // is disconnected.
 func ServerState(w *term.Screen, r *nusav1.Region, s *nusav1.RegionalServer) (role, health string) {
-	if disconnected(r) {
+	if Disconnected(r) {
 		return "server", w.Wait("unknown")
 	}
 	return map[bool]string{true: "master", false: "follower"}[s.GetLeader()], w.Health(s.GetHealthy())
@@ -89,7 +92,7 @@ func ReportAge(r *nusav1.Region) string {
 	switch {
 	case r.GetReportAge() != nil:
 		return "report of " + term.Age(r.GetReportAge()) + " ago"
-	case !disconnected(r):
+	case !Disconnected(r):
 		return "present report"
 	}
 	return "report of unknown age"

@@ -65,6 +65,30 @@ func Waiting() *nusav1.Job {
 	return j
 }
 
+// CutOff returns a job with two instances in a region that is cut off, and four that moved
+// away from another one.
+func CutOff() *nusav1.Job {
+	j := Job()
+	j.Spec.Groups = map[string]*nusav1.Group{"web": {Count: proto.Int32(8)}, "cache": {Count: proto.Int32(1)}}
+	slot := func(group string, from, to int32, region, why string) *nusav1.Slot {
+		return &nusav1.Slot{Group: group, From: from, To: to, Region: region, State: nusav1.SlotState_SLOT_STATE_ACCEPTED, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: 3, PlacedBecause: why}
+	}
+	silent := Lasting(20 * time.Second)
+	moved := slot("web", 2, 6, "seoul", "taken over from jakarta")
+	moved.Home = "jakarta"
+	moved.Former = []*nusav1.FormerOwner{{Region: "jakarta", Generation: 90, Fence: 2, MayRun: true}}
+	j.Status = &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_PENDING, Message: "3 unknown since 20s: tokyo is cut off; 4 may still run at jakarta, cut off for 3m", Groups: map[string]*nusav1.GroupStatus{
+		"cache": {Desired: 1, Counts: &nusav1.InstanceCounts{Unknown: 1}, Regions: map[string]*nusav1.InstanceCounts{"tokyo": {Unknown: 1}}, Slots: []*nusav1.Slot{slot("cache", 0, 1, "tokyo", "score 80.0")},
+			Unknown: []*nusav1.UnknownInstances{{Region: "tokyo", Count: 1, Silent: silent, Last: &nusav1.InstanceCounts{Running: 1}, Message: "stays: disconnect.region.replace is false; `nusa region lose tokyo` moves it"}}},
+		"web": {Desired: 8, Counts: &nusav1.InstanceCounts{Running: 6, Unknown: 2}, Regions: map[string]*nusav1.InstanceCounts{"japaneast": {Running: 2}, "seoul": {Running: 4}, "tokyo": {Unknown: 2}},
+			Slots: []*nusav1.Slot{slot("web", 0, 2, "japaneast", "score 80.0"), moved, slot("web", 6, 8, "tokyo", "score 20.0")},
+			Unknown: []*nusav1.UnknownInstances{
+				{Region: "tokyo", Count: 2, Silent: silent, Last: &nusav1.InstanceCounts{Running: 1, Starting: 1}, MoveDue: Lasting(40 * time.Second), Message: "would move in 40s unless tokyo returns"},
+				{Region: "jakarta", Count: 4, Former: true, Silent: Lasting(3 * time.Minute), Last: &nusav1.InstanceCounts{Running: 4}, Message: "may still run at jakarta, cut off for 3m"}}},
+	}}
+	return j
+}
+
 // Update returns a job whose rollout has replaced four of six instances.
 func Update() *nusav1.Job {
 	j := Job()
@@ -112,6 +136,24 @@ func Disconnected() *nusav1.Region {
 	r := Regions()[0]
 	r.State, r.Cordoned = nusav1.RegionState_REGION_STATE_DISCONNECTED, false
 	return r
+}
+
+// Silent returns regions that are cut off: one whose work is going to move, one that was lost,
+// and one that cannot commit.
+func Silent() []*nusav1.Region {
+	of := func(name string, state nusav1.RegionState) *nusav1.Region {
+		r := Disconnected()
+		r.Definition = &nusav1.RegionDefinition{Name: name}
+		r.State = state
+		return r
+	}
+	tokyo, jakarta, lima := of("tokyo", nusav1.RegionState_REGION_STATE_DISCONNECTED), of("jakarta", nusav1.RegionState_REGION_STATE_LOST), of("lima", nusav1.RegionState_REGION_STATE_CONNECTED)
+	tokyo.Silent, tokyo.ReportAge, tokyo.MoveDue = Lasting(20*time.Second), Lasting(22*time.Second), Lasting(40*time.Second)
+	tokyo.FailoverMessage = "would move in 40s unless tokyo returns"
+	jakarta.Silent, jakarta.ReportAge = Lasting(3*time.Minute), Lasting(3*time.Minute)
+	jakarta.Lost = &nusav1.LostRegion{At: Ago(2 * time.Minute), Fence: 2, By: "ops", Why: "the hall is under water", NothingRuns: true}
+	lima.CommitBlocked, lima.Draining = Lasting(12*time.Second), true
+	return []*nusav1.Region{tokyo, jakarta, lima}
 }
 
 func Plan() *nusav1.PlanResponse {
