@@ -4,5 +4,6 @@
 //	region_command.go     nusa bench region
 //	agent_command.go      nusa bench agent
 //	topology_command.go   nusa bench topology
+//	failover_command.go   nusa bench failover, and the task that it measures
 //	profiled.go           runs another command and writes profiles of it
 package bench
