@@ -36,6 +36,7 @@ var cores = map[string][]string{
 	"regional/state/persist": {},
 	"regional/sched":         {"topology", "regional/state"},
 	"regional/accept":        {"topology", "regional/state", "regional/sched"},
+	"regional/regionlease":   {"internal/lease", "regional/state"},
 	"agent/reconcile":        {"topology", "agent/lease", "agent/health"},
 	"agent/health":           {"topology"},
 	"agent/lease":            {"topology", "internal/lease"},

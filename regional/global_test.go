@@ -21,6 +21,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
+// regionLease is the length of the region's lease.
+const regionLease = 6 * time.Second
+
 // fakeGlobal is a global tier that handles slots as the protocol demands, and cuts
 // the stream where the test wants it.
 type fakeGlobal struct {
@@ -46,6 +49,13 @@ type fakeGlobal struct {
 	peers     []*nusav1.PeerRegion
 	edges     []*nusav1.Edge
 	queued    []*nusav1.GlobalMessage // to be sent next
+	// federation, term and fence are in the welcome and in grants. ahead: grants rest on
+	// that many orders that do not exist yet.
+	federation string
+	term       *nusav1.LeadershipTerm
+	fence      uint64
+	ahead      uint64
+	requests   []*nusav1.LeaseRequest
 	// cut returns whether the stream ends before a message is handled ("up") or sent
 	// ("down").
 	cut func(direction string) bool
@@ -57,6 +67,7 @@ func (w *world) startGlobal() *fakeGlobal {
 	g := &fakeGlobal{
 		w: w, hub: tunnel.NewHub(tunnel.Options{}), orders: link.NewOutbox[*nusav1.SlotOrder]("etcd", 64),
 		changed: make(chan struct{}), summaries: map[string]*nusav1.JobSummary{}, cut: func(string) bool { return false },
+		federation: "fed", term: &nusav1.LeadershipTerm{Number: 1, Nonce: "n1"}, fence: 1,
 	}
 	g.serve()
 	return g
@@ -207,7 +218,9 @@ func (g *fakeGlobal) Session(stream grpc.BidiStreamingServer[nusav1.RegionMessag
 	h := first.GetHello()
 	var cursor *link.Cursor[*nusav1.SlotOrder]
 	var known link.Position
+	welcome := &nusav1.GlobalWelcome{Session: "s", Lease: durationpb.New(regionLease), ReportInterval: durationpb.New(5 * time.Second), Protocol: 1}
 	g.locked(func() {
+		welcome.FederationId, welcome.LeadershipTerm, welcome.Fence, welcome.StoreRevision, welcome.FeatureLevel = g.federation, g.term, g.fence, g.revision, 1
 		g.sessions++
 		g.hellos = append(g.hellos, h)
 		cursor = g.orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
@@ -219,10 +232,8 @@ func (g *fakeGlobal) Session(stream grpc.BidiStreamingServer[nusav1.RegionMessag
 		}
 		return stream.Send(m)
 	}
-	if err := send(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Welcome{Welcome: &nusav1.GlobalWelcome{
-		Session: "s", Lease: durationpb.New(6 * time.Second), ReportInterval: durationpb.New(5 * time.Second), Protocol: 1,
-		Summaries: &nusav1.Position{Epoch: known.Epoch, Sequence: known.Sequence},
-	}}}); err != nil {
+	welcome.Summaries = &nusav1.Position{Epoch: known.Epoch, Sequence: known.Sequence}
+	if err := send(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Welcome{Welcome: welcome}}); err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
@@ -287,8 +298,15 @@ func (g *fakeGlobal) receive(stream grpc.BidiStreamingServer[nusav1.RegionMessag
 		}
 		switch k := m.GetKind().(type) {
 		case *nusav1.RegionMessage_Lease:
-			g.locked(func() { g.leases++ })
-			out <- &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Lease{Lease: &nusav1.LeaseGrant{Id: k.Lease.GetId(), Duration: durationpb.New(6 * time.Second)}}}
+			grant := &nusav1.LeaseGrant{Id: k.Lease.GetId(), Duration: durationpb.New(regionLease), Incarnation: 1}
+			g.locked(func() {
+				g.leases++
+				g.requests = append(g.requests, k.Lease)
+				at := g.orders.Position()
+				grant.LeadershipTerm, grant.Fence = g.term, g.fence
+				grant.Orders = &nusav1.Position{Epoch: at.Epoch, Sequence: at.Sequence + g.ahead}
+			})
+			out <- &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Lease{Lease: grant}}
 		case *nusav1.RegionMessage_Answers:
 			g.update(func() {
 				for _, a := range k.Answers.GetAnswers() {

@@ -279,6 +279,7 @@ type fakeAgent struct {
 	cluster   string
 	reports   *link.Outbox[*nusav1.AllocReport]
 	grants    int
+	latest    *nusav1.LeaseGrant
 	welcomes  int
 	refused   string
 	wake      chan struct{}
@@ -427,7 +428,7 @@ func (a *fakeAgent) receive(stream grpc.BidiStreamingClient[nusav1.AgentMessage,
 		case *nusav1.MasterMessage_Standby:
 			return k.Standby.GetMasterAddress()
 		case *nusav1.MasterMessage_Lease:
-			a.locked(func(a *fakeAgent) { a.grants++ })
+			a.locked(func(a *fakeAgent) { a.grants, a.latest = a.grants+1, k.Lease })
 		case *nusav1.MasterMessage_ReportsAck:
 			a.locked(func(a *fakeAgent) { a.acked = k.ReportsAck })
 		case *nusav1.MasterMessage_Tunnel:

@@ -12,6 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/regional/gossip"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
+	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
 // run opens a server and runs it until ctx ends or a part fails.
@@ -157,5 +158,6 @@ func (s *server) meta() gossip.Meta {
 		ID: s.id, Name: s.cfg.Name, GRPC: s.addrs.GRPC, Raft: s.addrs.Raft, Probe: s.addrs.Probe,
 		Expect: s.cfg.BootstrapExpect, Bootstrapped: s.quorum.Existing(),
 		Cluster: s.fsm.View().Cluster().ID, Started: time.Now().UnixMilli(), Version: s.cfg.Version,
+		Level: state.FeatureLevel,
 	}
 }

@@ -13,6 +13,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/nodes"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
@@ -98,6 +99,23 @@ func (s *server) servers() []*nusav1.RegionalServer {
 		})
 	}
 	return out
+}
+
+// featureLevel returns the least feature level of the region's servers. A voter that
+// gossip does not know may be of an earlier version.
+func (s *server) featureLevel() uint32 {
+	level := uint32(state.FeatureLevel)
+	known := map[string]uint32{}
+	for _, m := range s.gossip.Members() {
+		known[m.ID] = m.Level
+		if m.Alive {
+			level = min(level, m.Level)
+		}
+	}
+	for _, v := range s.quorum.GetConfiguration().Configuration().Servers {
+		level = min(level, known[string(v.ID)])
+	}
+	return level
 }
 
 // standbyMessage tells an agent the master's address and all servers.

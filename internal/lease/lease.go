@@ -42,6 +42,9 @@ func (h *Holder) Granted(id uint64, duration time.Duration) bool {
 	return true
 }
 
+// Forget ends the lease. Requests stay remembered, so that a later grant counts.
+func (h *Holder) Forget() { h.held, h.deadline = false, 0 }
+
 // State of the lease at one time.
 type State struct {
 	// Held is false until the first grant in the life of this process.

@@ -30,6 +30,13 @@ func TestLeaseCountsFromItsRequest(t *testing.T) {
 	if h.Granted(second, 0) || h.Granted(second, -s) {
 		t.Error("a lease of no length counts")
 	}
+	h.Forget()
+	if st := h.At(20 * s); st.Held || st.Left > 0 {
+		t.Fatalf("after it was forgotten: %+v", st)
+	}
+	if !h.Granted(first, 15*s) || h.At(20*s).Left != 5*s {
+		t.Fatalf("granted again: %+v", h.At(20*s))
+	}
 	for range maxPending {
 		h.Request(30 * s)
 	}

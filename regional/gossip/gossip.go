@@ -58,6 +58,8 @@ type Meta struct {
 	Started int64 `json:"s,omitempty"`
 	// Version of the build.
 	Version string `json:"v,omitempty"`
+	// Level is the feature level of the build: state.FeatureLevel.
+	Level uint32 `json:"l,omitempty"`
 }
 
 // Member is a server that gossip knows.

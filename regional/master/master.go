@@ -49,6 +49,8 @@ type Config struct {
 	// RaftLog takes the commands; FSM has the committed state.
 	RaftLog raftlog.Log
 	FSM     *raftlog.FSM
+	// FeatureLevel returns the least feature level of the region's servers.
+	FeatureLevel func() uint32
 	// VerifyLeader asks a quorum whether this server still leads.
 	VerifyLeader func() error
 	// MaintainMembers adds and removes servers of the Raft group until ctx ends.
@@ -83,7 +85,8 @@ type Master struct {
 	Reporter *uplink.Reporter
 	Uplink   *uplink.Uplink
 
-	cfg Config
+	cfg    Config
+	limits *limiter
 	// ctx ends with the term.
 	ctx   context.Context
 	parts *errgroup.Group
@@ -109,7 +112,8 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 	m.Agents = nodes.New(m.ctx, nodes.Config{
 		Region: region, Cluster: cfg.Cluster, Term: cfg.Term, Epoch: epoch,
 		NodeLease: cfg.NodeLease, StatsInterval: cfg.StatsInterval, Clock: cfg.Clock, Elected: cfg.Elected,
-		Log: m.Log, FSM: cfg.FSM, Verifier: verifier, Events: m.Events, Logger: m.log,
+		RegionLease: func() time.Duration { return m.Uplink.LeaseLeft() },
+		Log:         m.Log, FSM: cfg.FSM, Verifier: verifier, Events: m.Events, Logger: m.log,
 		Hub: cfg.Hub, Streams: cfg.Streams, Servers: cfg.Servers, Standby: cfg.Standby, MorePlanned: m.Planner.more.Load,
 	})
 	var err error
@@ -133,6 +137,7 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 		Definition: cfg.Region, Global: cfg.Global, Net: cfg.Net, Server: cfg.Server, Address: cfg.Address,
 		Version: cfg.Version, ReportInterval: cfg.ReportInterval, Clock: cfg.Clock,
 		Cluster: cfg.Cluster, Term: cfg.Term, Epoch: epoch, Log: m.Log, FSM: cfg.FSM, Reporter: m.Reporter,
+		Verifier: verifier, LeaseReturned: m.Agents.RepeatGrants,
 		Federation: cfg.Federation, Prober: m.Prober, Tunnels: cfg.Tunnels, Servers: cfg.Servers, Logger: m.log,
 	})
 	poller := &peers.Poller{Prober: m.Prober, Connected: m.Uplink.Connected, Net: cfg.Net, Log: m.log}
@@ -140,10 +145,14 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 		Store: cfg.Metrics, Region: region, Server: cfg.Server, View: cfg.FSM.View, Edges: m.Prober.Edges,
 		Stats: m.Agents.Stats, Clock: cfg.Clock, StatsInterval: cfg.StatsInterval, Events: m.Events, Log: m.log,
 	}
+	m.limits = &limiter{
+		log: m.Log, fsm: cfg.FSM, clock: cfg.Clock, elected: cfg.Elected, nodeLease: cfg.NodeLease,
+		level: cfg.FeatureLevel, wake: make(chan struct{}, 1), logger: m.log,
+	}
 	purge := &purger{log: m.Log, fsm: cfg.FSM, events: m.Events, logger: m.log}
 	m.run = []func(context.Context) error{
 		m.Log.Run, verifier.Run, m.Agents.Watch, m.Agents.Deliver, m.Uplink.Run, m.Prober.Run, poller.Run, recorder.Run,
-		purge.run, cfg.MaintainMembers,
+		m.limits.run, purge.run, cfg.MaintainMembers,
 	}
 	return m, nil
 }
@@ -176,6 +185,7 @@ func (m *Master) Run(begun, ended func()) error {
 func (m *Master) ServersChanged() {
 	m.Agents.ServersChanged()
 	m.Uplink.ServersChanged()
+	m.limits.levelChanged()
 }
 
 // committed passes the results of a log entry to the parts that they concern. The

@@ -29,7 +29,9 @@ type Config struct {
 	// Epoch identifies the outboxes of this term: it differs in each.
 	Epoch string
 	// NodeLease is the time after which a silent node is lost.
-	NodeLease     time.Duration
+	NodeLease time.Duration
+	// RegionLease returns the remaining time of the region's lease; 0 = none.
+	RegionLease   func() time.Duration
 	StatsInterval time.Duration
 	// Clock is monotonic and runs through suspend. Elected is when the term began
 	// on it.
@@ -167,6 +169,28 @@ func (a *Agents) ServersChanged() {
 			ss.servers = true
 			ss.mu.Unlock()
 			ss.requestSend()
+		}
+		n.mu.Unlock()
+	}
+}
+
+// RepeatGrants sends each agent its latest grant again, with the remaining time of the
+// region's lease: the region has a lease again after it had none.
+func (a *Agents) RepeatGrants() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, n := range a.nodes {
+		n.mu.Lock()
+		if ss := n.session; ss != nil {
+			ss.mu.Lock()
+			repeat := ss.granted != 0 && len(ss.grants) == 0
+			if repeat {
+				ss.grants = append(ss.grants, ss.granted)
+			}
+			ss.mu.Unlock()
+			if repeat {
+				ss.requestSend()
+			}
 		}
 		n.mu.Unlock()
 	}

@@ -99,7 +99,7 @@ func (ss *session) grant(raw []byte) error {
 	if len(ss.grants) >= maxGrants {
 		return status.Error(codes.ResourceExhausted, "too many lease requests without reading the grants")
 	}
-	ss.grants = append(ss.grants, id)
+	ss.grants, ss.granted = append(ss.grants, id), id
 	return nil
 }
 

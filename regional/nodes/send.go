@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -9,6 +10,7 @@ import (
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/regionlease"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
@@ -84,9 +86,11 @@ func (ss *session) send() error {
 	ss.grants, ss.tunnels, ss.servers = nil, nil, false
 	ss.mu.Unlock()
 	var out []*nusav1.MasterMessage
-	for _, id := range grants {
-		out = append(out, &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Lease{
-			Lease: &nusav1.LeaseGrant{Id: id, Duration: durationpb.New(cfg.NodeLease)}}})
+	if len(grants) > 0 {
+		length, region := regionlease.NodeLease(cfg.FSM.View().Cluster(), cfg.NodeLease), cfg.RegionLease()
+		for _, id := range grants {
+			out = append(out, grantMessage(id, length, region))
+		}
 	}
 	if ack != nil {
 		out = append(out, &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_ReportsAck{ReportsAck: ack}})
@@ -113,6 +117,16 @@ func (ss *session) send() error {
 			return err
 		}
 	}
+}
+
+// grantMessage returns a grant of the node's lease, with the remaining time of the
+// region's lease.
+func grantMessage(id uint64, length, region time.Duration) *nusav1.MasterMessage {
+	grant := &nusav1.LeaseGrant{Id: id, Duration: durationpb.New(length)}
+	if region > 0 {
+		grant.RegionLeft = durationpb.New(region)
+	}
+	return &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Lease{Lease: grant}}
 }
 
 // nextAck returns the position of the committed reports; nil if it was sent.

@@ -55,6 +55,7 @@ func TestGrantsAndTunnelsAreNotDelayed(t *testing.T) {
 				var streams sync.WaitGroup
 				a := New(ctx, Config{
 					NodeLease: time.Second, Epoch: "e", FSM: raftlog.NewFSM(), Logger: slog.New(slog.DiscardHandler), Streams: &streams,
+					RegionLease: func() time.Duration { return 0 },
 					MorePlanned: func() bool { return true }, // as during the plan of a large job
 				})
 				done := make(chan struct{})

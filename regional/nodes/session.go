@@ -72,6 +72,7 @@ type session struct {
 	// What to send next: the ids of granted leases, the ids of tunnels to open, and
 	// whether to send the list of servers.
 	grants  []uint64
+	granted uint64 // the latest id in grants
 	tunnels []string
 	servers bool
 	// tunnel is the connection through the agent's tunnel; nil before the first

@@ -99,6 +99,10 @@ type Sequencer struct {
 	mispredicted atomic.Bool
 	inFlight     atomic.Int32
 	entryDone    chan struct{}
+	// oldest is when the oldest entry without an outcome was proposed, in nanoseconds
+	// after began; 0 = every entry has its outcome.
+	began  time.Time
+	oldest atomic.Int64
 
 	// The fields below belong to the proposing goroutine.
 	writer  entryWriter
@@ -139,8 +143,17 @@ func NewSequencer(log Log, f *FSM, decide func(*state.View) Decision, committed 
 	return &Sequencer{
 		log: log, fsm: f, decide: decide, committed: committed,
 		queue: make(chan *Proposal, maxQueued), wake: make(chan struct{}, 1),
-		ended: make(chan struct{}), entryDone: make(chan struct{}, 1),
+		ended: make(chan struct{}), entryDone: make(chan struct{}, 1), began: time.Now(),
 	}
+}
+
+// Waited returns how long the oldest entry without an outcome has been proposed; 0 when
+// every entry has its outcome.
+func (q *Sequencer) Waited() time.Duration {
+	if at := q.oldest.Load(); at != 0 {
+		return time.Since(q.began) - time.Duration(at)
+	}
+	return 0
 }
 
 // Wake makes the sequencer decide although no command was proposed.
@@ -257,7 +270,10 @@ func (q *Sequencer) Run(ctx context.Context) error {
 			if first != nil {
 				e.onCommitted = nil // the decision is about a state that is not committed
 			}
-			if err := q.finish(e); err != nil && first == nil {
+			q.oldest.Store(int64(e.proposed))
+			err := q.finish(e)
+			q.oldest.Store(0)
+			if err != nil && first == nil {
 				first = err
 				lost()
 			}
@@ -410,6 +426,7 @@ func (q *Sequencer) submit(e *entry, inFlight chan<- entry) {
 		return
 	}
 	q.inFlight.Add(1)
+	e.proposed = max(time.Since(q.began), 1)
 	inFlight <- *e // the reader receives until the channel is closed
 }
 
@@ -444,6 +461,7 @@ type entry struct {
 	proposals   []*Proposal
 	onCommitted func()
 	future      raft.ApplyFuture // nil for an empty entry
+	proposed    time.Duration    // after Sequencer.began
 	applied     Applied
 }
 

@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// FeatureLevel is the greatest Cluster.FeatureLevel that this build supports.
+const FeatureLevel = 1
+
 // JoinFederation stores the numbers in the welcome of an active global server, before
 // the region acts on anything of that session. Numbers never go back.
 // Errors: ErrOtherFederation, ErrOldLeadership.

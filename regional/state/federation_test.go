@@ -138,3 +138,26 @@ func TestEpochsDoNotRepeatAfterARecovery(t *testing.T) {
 		t.Error("the leases of the old incarnation are over, the log says otherwise")
 	}
 }
+
+// TestChangedBindingNeedsAnotherAttempt: the agent follows the version that it was
+// ordered to run, and would not stop when a lease ends.
+func TestChangedBindingNeedsAnotherAttempt(t *testing.T) {
+	for _, c := range []struct {
+		level   uint32
+		change  func(*Group)
+		carried bool
+	}{
+		{1, func(g *Group) { g.Disconnect.After = time.Minute }, true},
+		{1, func(g *Group) { g.Disconnect.StopRunning = true }, false},
+		{1, func(g *Group) { g.Disconnect.StopInRegion = true }, false},
+		{0, func(g *Group) { g.Disconnect.StopRunning = true }, true}, // as servers of an earlier version
+	} {
+		l := running(t, nil)
+		l.ok(Command{SetLimits: &SetLimits{FeatureLevel: c.level}})
+		next := testJob(2, func(g *Group) { g.Hash = 1; c.change(g) })
+		l.ok(testOrder(0, 2, 20, next, nil))
+		if a, _ := l.Alloc("a1"); (a.JobVersion == 2) != c.carried {
+			t.Errorf("level %d: the instance has version %d", c.level, a.JobVersion)
+		}
+	}
+}

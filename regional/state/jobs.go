@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nusa-scheduler/nusa/regional/state/persist"
 )
@@ -134,6 +135,19 @@ func (v *View) versions() iter.Seq[*Job] {
 			}
 		}
 	}
+}
+
+// LongestStop returns the longest kill timeout of the groups that a lease binds.
+func (v *View) LongestStop() time.Duration {
+	longest := time.Duration(0)
+	for j := range v.versions() {
+		for i := range j.Groups {
+			if g := &j.Groups[i]; g.Binding(j.Key.Local) != BindNone {
+				longest = max(longest, g.KillTimeout)
+			}
+		}
+	}
+	return longest
 }
 
 // LocalJob finds one of the region's own jobs.

@@ -143,3 +143,14 @@ func (s NodeStatus) String() string {
 	}
 	return "node_status(" + strconv.Itoa(int(s)) + ")"
 }
+
+// Binding names the leases that bind an allocation: its tasks stop when one of them ends.
+// Numbers are those of the wire.
+type Binding uint8
+
+const (
+	BindNone   Binding = 1
+	BindNode   Binding = 2 // the lease of its node
+	BindRegion Binding = 3 // the lease of its region
+	BindBoth   Binding = 4
+)

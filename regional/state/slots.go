@@ -235,7 +235,7 @@ func (s *Slot) Ranges() [][2]int32 {
 
 // renew resets the attempts of a slot's instances if the generation is new, and also
 // their completions if the run is new. Live allocations of an unchanged group and the
-// same run are carried over to the slot's job version.
+// same run are carried over to the slot's job version, unless other leases bind them.
 func (t *txn) renew(g *group, s *Slot, job *Job) {
 	hash := job.Group(g.key.Group).Hash
 	var indices []int32
@@ -268,7 +268,7 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 	for a := range in.attempts() {
 		version := a.JobVersion
 		switch {
-		case a.GroupHash == hash && sameRun(a.Run, s.Run):
+		case a.GroupHash == hash && sameRun(a.Run, s.Run) && t.sameBinding(g.key, a.JobVersion, job):
 			version = s.JobVersion
 		case version == s.JobVersion: // the allocation belongs to a purged job of the same name
 			version = 0
@@ -288,6 +288,17 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 		}
 		t.putAlloc(&change[i])
 	}
+}
+
+// sameBinding reports whether the same leases bind a group in two versions of its job.
+// Its agent knows only the version that it was ordered to run, so another binding needs
+// another attempt.
+func (t *txn) sameBinding(key GroupKey, version int64, job *Job) bool {
+	was, kept := t.Job(key.JobKey(), version)
+	if t.cluster.FeatureLevel == 0 || !kept || was.Group(key.Group) == nil {
+		return true
+	}
+	return was.Group(key.Group).Binding(key.Local) == job.Group(key.Group).Binding(key.Local)
 }
 
 // sameRun reports whether two runs are equal. Entries with run 0 are from versions

@@ -253,6 +253,10 @@ type Disconnect struct {
 	StopRunning     bool          // running: stop; else keep
 	Replace         bool
 	KeepReplacement bool // reconcile: keep_replacement; else keep_original
+	// StopInRegion: the group stops when its region's lease ends
+	// (disconnect.region.running: stop). Never set in jobs that a version without region
+	// leases stored: it refused them.
+	StopInRegion bool
 }
 
 // Group is the part of a job's group that the master needs.
@@ -269,6 +273,21 @@ type Group struct {
 	Singleton   bool
 	KillTimeout time.Duration // the longest of its tasks
 	MaxRuntime  time.Duration // 0 = unlimited; the agent enforces it
+}
+
+// Binding returns the leases that bind the instances of a group. local: the group is of
+// a region's own job.
+func (g *Group) Binding(local bool) Binding {
+	node, region := g.Singleton || g.Disconnect.StopRunning, g.Disconnect.StopInRegion && !local
+	switch {
+	case node && region:
+		return BindBoth
+	case node:
+		return BindNode
+	case region:
+		return BindRegion
+	}
+	return BindNone
 }
 
 // Job is one version of a job. It is stored while a slot, an allocation or a LocalJob

@@ -4,6 +4,7 @@
 //	uplink        Uplink: finds the active global server and holds one session
 //	session       one session: sends, receives and ends
 //	receive       messages of the global tier
+//	lease         what the welcome said, committed first; the region's lease
 //	orders        slot orders as commands of the log
 //	send          the messages to the global tier, and when they are due
 //	sendreport    when a report is sent

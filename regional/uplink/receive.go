@@ -15,9 +15,12 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// receive handles one message of the global tier after the other. Calls through tunnels
+// receive commits what the welcome said, and then handles one message of the global tier after the other. Calls through tunnels
 // run in the group calls until the context tunnels ends.
 func (ss *session) receive(ctx, tunnels context.Context, calls *errgroup.Group) error {
+	if err := ss.join(); err != nil {
+		return err
+	}
 	for {
 		m, err := ss.stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -65,12 +68,6 @@ func (ss *session) handle(ctx, tunnels context.Context, calls *errgroup.Group, m
 	return nil
 }
 
-func (ss *session) leaseGranted(g *nusav1.LeaseGrant) {
-	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	ss.held.Granted(g.GetId(), g.GetDuration().AsDuration())
-}
-
 // openTunnel opens the tunnel that the global tier asks for and serves the calls
 // that come through it.
 func (ss *session) openTunnel(ctx context.Context, calls *errgroup.Group, id string) {
@@ -108,5 +105,6 @@ func (ss *session) commitOrders(ctx context.Context, o *nusav1.SlotOrders) error
 		}
 	}
 	ss.update(func() { ss.ack = wire.PositionToProto(cfg.FSM.View().Cluster().Orders) })
+	ss.u.leaseState() // a grant may have waited for these orders
 	return nil
 }

@@ -51,12 +51,16 @@ func (ss *session) sendAll(ctx context.Context, ended <-chan error) (err error, 
 		case <-timer.C:
 		}
 		next := time.Now().Add(time.Hour)
-		for _, step := range []func(time.Time) (time.Time, error){
-			ss.sendAck, ss.sendServers, ss.sendLease, ss.sendAnswers, ss.sendSummaries, ss.sendReport, ss.sendLatency,
-		} {
+		steps := []func(time.Time) (time.Time, error){
+			ss.sendLease, ss.sendAck, ss.sendServers, ss.sendAnswers, ss.sendSummaries, ss.sendReport, ss.sendLatency,
+		}
+		if !ss.joined.Load() {
+			steps = steps[:1] // the log does not have what the welcome said
+		}
+		for _, step := range steps {
 			due, err := step(time.Now())
 			if err != nil {
-				if errors.Is(err, io.EOF) {
+				if errors.Is(err, io.EOF) && ss.joined.Load() {
 					return <-ended, true // the receiver gets the stream's status
 				}
 				return err, false
@@ -89,22 +93,6 @@ func (ss *session) sendServers(time.Time) (time.Time, error) {
 	}
 	return time.Time{}, ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Update{
 		Update: &nusav1.RegionUpdate{Servers: ss.u.cfg.Servers()}}})
-}
-
-// sendLease asks for the region's lease three times in its duration.
-func (ss *session) sendLease(now time.Time) (time.Time, error) {
-	if ss.lease <= 0 {
-		return time.Time{}, nil
-	}
-	if due := ss.leaseAt.Add(ss.lease / 3); now.Before(due) {
-		return due, nil
-	}
-	ss.leaseAt = now
-	ss.mu.Lock()
-	id := ss.held.Request(ss.u.cfg.Clock())
-	ss.mu.Unlock()
-	return now.Add(ss.lease / 3), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{
-		Lease: &nusav1.LeaseRequest{Id: id}}})
 }
 
 // sendAnswers sends the changed answers to slot orders, and all answers each

@@ -4,14 +4,15 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
-	"github.com/nusa-scheduler/nusa/internal/lease"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
@@ -30,6 +31,11 @@ type session struct {
 	stream globalStream
 	client nusav1.FederationClient
 	wake   chan struct{} // room for one
+	// welcome is to be committed before anything else of the session; nil: the global
+	// tier, or a server of the region, is of an earlier version. joined is true from then
+	// on.
+	welcome *state.JoinFederation
+	joined  atomic.Bool
 	// lease is the duration of the region's lease; 0: the global tier grants none.
 	lease time.Duration
 	// reportInterval is the longest pause between two reports.
@@ -45,9 +51,8 @@ type session struct {
 	urgentDirty  bool // values that isUrgent compares
 	// reportNow: a report is due before its interval has passed.
 	reportNow bool
-	// held is the region's lease. No code reads the end of the lease yet: the failover
-	// of regions will need it to stop singletons in time.
-	held lease.Holder
+	// leaseDue: leadership was verified, and a request for the lease is to be sent.
+	leaseDue bool
 
 	// Only the sender uses the following.
 	cursor      *link.Cursor[*nusav1.JobSummary]
@@ -59,7 +64,6 @@ type session struct {
 	reportAt    time.Time     // of the last report
 	urgentAt    time.Time     // of the last call of isUrgent
 	latencyAt   time.Time
-	leaseAt     time.Time // of the last request
 	// Rate limits of messages that are sent at each change.
 	answerRate, summaryRate *rate.Limiter
 }
@@ -69,13 +73,13 @@ type sentEdge struct {
 	at   time.Time
 }
 
-func newSession(u *Uplink, stream globalStream, client nusav1.FederationClient, w *nusav1.GlobalWelcome) *session {
+func newSession(u *Uplink, stream globalStream, client nusav1.FederationClient, w *nusav1.GlobalWelcome, join *state.JoinFederation) *session {
 	interval := w.GetReportInterval().AsDuration()
 	if interval <= 0 || interval > u.cfg.ReportInterval {
 		interval = u.cfg.ReportInterval
 	}
 	return &session{
-		u: u, stream: stream, client: client, wake: make(chan struct{}, 1),
+		u: u, stream: stream, client: client, wake: make(chan struct{}, 1), welcome: join,
 		inbox: link.NewInbox[*nusav1.SlotOrder](maxSlots),
 		lease: w.GetLease().AsDuration(), reportInterval: interval,
 		answersDirty: true, reportNow: true, latencyDirty: true,
@@ -117,6 +121,14 @@ func (ss *session) run(ctx context.Context, cancel context.CancelFunc) error {
 	var calls errgroup.Group
 	calls.SetLimit(maxTunnels)
 	tunnels, endTunnels := context.WithCancel(context.WithoutCancel(ctx))
+	asking, endAsking := context.WithCancel(ctx)
+	defer endAsking()
+	var asker sync.WaitGroup
+	if ss.lease > 0 {
+		asker.Go(func() { ss.verifyEach(asking) })
+	}
+	defer asker.Wait()
+	defer endAsking()
 	go func() { ended <- ss.receive(ctx, tunnels, &calls) }()
 	err, received := ss.sendAll(ctx, ended)
 	if ctx.Err() != nil && !received {

@@ -21,6 +21,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/peers"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/regionlease"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
@@ -47,8 +48,12 @@ const (
 	maxSubscriptions = 256
 )
 
-// errRefused needs an operator: the global tier does not accept this region.
-var errRefused = errors.New("the global tier refuses this region")
+// These errors need an operator: the global tier does not accept this region, or it is
+// another federation than that of the region's log.
+var (
+	errRefused = errors.New("the global tier refuses this region")
+	errForeign = errors.New("the region stays an island")
+)
 
 type globalStream = grpc.BidiStreamingClient[nusav1.RegionMessage, nusav1.GlobalMessage]
 
@@ -72,7 +77,11 @@ type Config struct {
 	// Epoch identifies the outbox of summaries: it differs in each term.
 	Epoch string
 
+	// LeaseReturned is called when the region has a lease again after it had none.
+	LeaseReturned func()
+
 	Log        *raftlog.Sequencer
+	Verifier   *raftlog.Verifier
 	FSM        *raftlog.FSM
 	Reporter   *Reporter
 	Federation *peers.FederationCache
@@ -95,6 +104,8 @@ type Uplink struct {
 
 	mu            sync.Mutex
 	subscriptions []Subscription
+	// lease is the region's lease, over all sessions of this master.
+	lease regionlease.Lease
 }
 
 // New returns the uplink of a term.
@@ -106,8 +117,12 @@ func New(cfg Config) *Uplink {
 	return u
 }
 
-// Connected reports whether a session with the global tier exists.
-func (u *Uplink) Connected() bool { return u.session.Load() != nil }
+// Connected reports whether a session with the global tier exists, and the log has
+// what its welcome said.
+func (u *Uplink) Connected() bool {
+	ss := u.session.Load()
+	return ss != nil && ss.joined.Load()
+}
 
 // GroupsChanged notes groups whose slots, counts or allocations changed.
 func (u *Uplink) GroupsChanged(groups []state.GroupKey) {
@@ -166,14 +181,15 @@ func (u *Uplink) Run(ctx context.Context) error {
 		// Otherwise the set of changed jobs would grow for as long as there is no global
 		// tier.
 		u.updateSummaries()
-		if errors.Is(err, errRefused) {
+		needsOperator := errors.Is(err, errRefused) || errors.Is(err, errForeign)
+		if needsOperator {
 			level, backoff = slog.LevelError, retryTo
 		}
 		now := time.Now()
 		if welcomed {
 			lost, warn = now, now.Add(firstWarning)
 		}
-		if now.After(warn) && !errors.Is(err, errRefused) {
+		if now.After(warn) && !needsOperator {
 			u.cfg.Logger.Warn("no session with the global tier: the region works on its own", "server", addr, "error", err,
 				"for", now.Sub(lost).Round(time.Second).String(), "check", whatToCheck)
 			warn = now.Add(nextWarning)
@@ -235,10 +251,14 @@ func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err e
 	if first.GetWelcome() == nil {
 		return false, errors.New("the first message was no welcome")
 	}
-	ss := newSession(u, stream, client, first.GetWelcome())
+	join, err := u.joinOf(first.GetWelcome())
+	if err != nil {
+		return false, err
+	}
+	ss := newSession(u, stream, client, first.GetWelcome(), join)
+	u.newSession()
 	u.session.Store(ss)
 	defer u.session.CompareAndSwap(ss, nil)
-	u.cfg.Log.Wake() // slots that fit nowhere may be returned now
 	u.cfg.Logger.Info("session with the global tier", "server", addr, "session", first.GetWelcome().GetSession())
 	return true, ss.run(ctx, cancel)
 }
@@ -256,12 +276,20 @@ func streamError(stream globalStream, err error) error {
 }
 
 func (u *Uplink) hello() *nusav1.RegionHello {
-	return &nusav1.RegionHello{
+	view := u.cfg.FSM.View()
+	c := view.Cluster()
+	hello := &nusav1.RegionHello{
 		Definition: u.cfg.Definition, ClusterId: u.cfg.Cluster.ID, Incarnation: u.cfg.Cluster.Incarnation, Term: u.cfg.Term,
 		Master: u.cfg.Server, MasterAddress: u.cfg.Address, Servers: u.cfg.Servers(),
-		Orders:  wire.PositionToProto(u.cfg.FSM.View().Cluster().Orders),
+		Orders:  wire.PositionToProto(c.Orders),
 		Version: u.cfg.Version, Protocol: protocol,
+		FederationId: c.FederationID, Fence: c.Fence, StoreRevision: c.StoreRevision,
+		AppliedIndex: view.Index(), FeatureLevel: c.FeatureLevel,
 	}
+	if c.FederationID != "" {
+		hello.LeadershipTerm = &nusav1.LeadershipTerm{Number: c.LeadershipTerm, Nonce: c.LeadershipNonce}
+	}
+	return hello
 }
 
 // updateSummaries makes the summaries of changed jobs equal to the committed

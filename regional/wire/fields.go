@@ -74,6 +74,7 @@ const (
 	orderIncarnation protowire.Number = 3
 	orderIndex       protowire.Number = 4
 	orderJobType     protowire.Number = 5
+	orderBinding     protowire.Number = 6
 )
 
 // Allocation, as sent to an agent, and Resources.

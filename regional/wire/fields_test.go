@@ -22,7 +22,7 @@ var handWritten = []struct {
 	{&nusav1.AgentMessage{}, numbers{
 		"hello": KindHello, "lease": KindLease, "reports": KindReports, "stats": agentStats, "inventory": KindInventory, "goodbye": KindGoodbye,
 	}, []string{"orders_ack"}}, // the next hello says which orders the agent has
-	{&nusav1.LeaseRequest{}, numbers{"id": leaseRequestID}, nil},
+	{&nusav1.LeaseRequest{}, numbers{"id": leaseRequestID}, []string{"granted", "commit_blocked"}}, // only between region and global tier
 	{&nusav1.Position{}, numbers{"epoch": positionEpoch, "sequence": positionSequence}, nil},
 	{&nusav1.AllocReports{}, numbers{
 		"full": reportsFull, "last": reportsLast, "reports": reportsReports, "removed": reportsRemoved, "position": reportsPosition,
@@ -47,6 +47,7 @@ var handWritten = []struct {
 	}, nil},
 	{&nusav1.AllocOrder{}, numbers{
 		"allocation": orderAllocation, "group": orderGroup, "incarnation": orderIncarnation, "index": orderIndex, "job_type": orderJobType,
+		"binding": orderBinding,
 	}, nil},
 	{&nusav1.Allocation{}, numbers{
 		"id": allocID, "namespace": allocNamespace, "job": allocJob, "group": allocGroup, "index": allocIndex, "job_version": allocJobVersion,

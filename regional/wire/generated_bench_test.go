@@ -173,12 +173,13 @@ func BenchmarkEncodeOrders(b *testing.B) {
 		m := &nusav1.AllocOrders{Position: PositionToProto(state.Position(batch.Position))}
 		for _, i := range batch.Items {
 			a, _ := view.Alloc(i.Key)
-			group, jobType, err := encodedGroup(view, a)
+			group, jobType, binding, err := encodedGroup(view, a)
 			if err != nil {
 				return err
 			}
 			o := &nusav1.AllocOrder{
 				Allocation: orderedAllocToProto(a, "here"), Group: group, JobType: jobType, Incarnation: a.Incarnation, Index: a.OrderIndex,
+				Binding: nusav1.LeaseBinding(binding),
 			}
 			_ = proto.Size(o) // bounds the batch
 			m.Orders = append(m.Orders, o)

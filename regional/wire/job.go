@@ -57,6 +57,7 @@ func groupFromProto(name string, g *nusav1.Group) state.Group {
 			StopRunning:     node.GetRunning() == nusav1.Running_RUNNING_STOP,
 			Replace:         node == nil || node.Replace == nil || node.GetReplace(),
 			KeepReplacement: g.GetDisconnect().GetReconcile() == nusav1.Reconcile_RECONCILE_KEEP_REPLACEMENT,
+			StopInRegion:    g.GetDisconnect().GetRegion().GetRunning() == nusav1.Running_RUNNING_STOP,
 		},
 		MaxParallel: g.GetUpdate().GetMaxParallel(),
 		MaxRuntime:  g.GetMaxRuntime().AsDuration(),

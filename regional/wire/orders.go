@@ -81,13 +81,14 @@ func (o *OrderEncoder) append(item link.Item[uint64]) error {
 		return fmt.Errorf("allocation %s is not stored", item.Key)
 	}
 	if g := (groupVersion{a.Key(), a.JobVersion}); g != o.group {
-		group, jobType, err := encodedGroup(o.view, a)
+		group, jobType, binding, err := encodedGroup(o.view, a)
 		if err != nil {
 			return err
 		}
 		o.group = g
 		o.shared = appendBytes(o.shared[:0], orderGroup, group)
 		o.shared = appendBytes(o.shared, orderJobType, jobType)
+		o.shared = appendVarint(o.shared, orderBinding, binding)
 	}
 	o.alloc = appendAlloc(o.alloc[:0], a, o.region)
 	o.order = appendBytes(o.order[:0], orderAllocation, o.alloc)
@@ -98,17 +99,21 @@ func (o *OrderEncoder) append(item link.Item[uint64]) error {
 	return nil
 }
 
-// encodedGroup returns the encoded group of an allocation, and the type of its
-// job.
-func encodedGroup(view *state.View, a *state.Alloc) (group []byte, jobType string, err error) {
+// encodedGroup returns the encoded group of an allocation, the type of its job, and the
+// leases that bind it.
+func encodedGroup(view *state.View, a *state.Alloc) (group []byte, jobType string, binding state.Binding, err error) {
 	j, found := view.Job(a.Key().JobKey(), a.JobVersion)
 	if !found {
-		return nil, "", fmt.Errorf("allocation %s: version %d of job %s is not stored", a.ID, a.JobVersion, a.Key().JobKey().In(view.Cluster().Region))
+		return nil, "", 0, fmt.Errorf("allocation %s: version %d of job %s is not stored", a.ID, a.JobVersion, a.Key().JobKey().In(view.Cluster().Region))
 	}
 	if group, err = EncodedGroup(j.Spec, a.Group); err != nil {
-		return nil, "", fmt.Errorf("stored spec of job %s: %w", j.Key, err)
+		return nil, "", 0, fmt.Errorf("stored spec of job %s: %w", j.Key, err)
 	}
-	return group, jobTypeName(nusav1.JobType(j.Type)), nil
+	binding = state.BindNone
+	if g := j.Group(a.Group); g != nil {
+		binding = g.Binding(a.Local)
+	}
+	return group, jobTypeName(nusav1.JobType(j.Type)), binding, nil
 }
 
 // Batch returns the message with a batch whose items were passed to Size. It is

@@ -123,6 +123,7 @@ func TestEncodedOrdersAreThoseOfTheBatch(t *testing.T) {
 		a, _ := view.Alloc(id)
 		want.Orders = append(want.Orders, &nusav1.AllocOrder{
 			Allocation: orderedAllocToProto(a, "here"), Group: groups[a.Job], JobType: "service", Incarnation: a.Incarnation, Index: a.OrderIndex,
+			Binding: nusav1.LeaseBinding_LEASE_BINDING_NONE,
 		})
 	}
 	// The next batch does not change the message that is being sent.
@@ -140,5 +141,35 @@ func TestEncodedOrdersAreThoseOfTheBatch(t *testing.T) {
 	}
 	if empty := o.Batch(link.Batch[uint64]{Last: true}); len(empty.body) == 0 {
 		t.Error("the message of an empty set is empty")
+	}
+}
+
+// TestBinding: the leases that bind a group are those of docs/design/failover.md.
+func TestBinding(t *testing.T) {
+	const keep, stop = nusav1.Running_RUNNING_KEEP, nusav1.Running_RUNNING_STOP
+	none, node, region, both := nusav1.LeaseBinding_LEASE_BINDING_NONE, nusav1.LeaseBinding_LEASE_BINDING_NODE,
+		nusav1.LeaseBinding_LEASE_BINDING_REGION, nusav1.LeaseBinding_LEASE_BINDING_BOTH
+	for _, c := range []struct {
+		name           string
+		singleton      bool
+		node, region   nusav1.Running
+		federal, local nusav1.LeaseBinding
+	}{
+		{"defaults", false, 0, 0, none, none},
+		{"stop at the node", false, stop, 0, node, node},
+		{"stop in the region", false, keep, stop, region, none},
+		{"stop at both", false, stop, stop, both, node},
+		{"a singleton", true, 0, 0, both, node},
+		{"a singleton that its region keeps", true, 0, keep, node, node},
+	} {
+		spec := testSpec("a")
+		g := spec.Groups["main"]
+		g.Singleton = c.singleton
+		g.Disconnect = &nusav1.Disconnect{Node: &nusav1.DisconnectLevel{Running: c.node}, Region: &nusav1.DisconnectLevel{Running: c.region}}
+		job.Default(spec)
+		got := JobFromProto(spec, nil, false, 1).Group("main")
+		if federal, local := nusav1.LeaseBinding(got.Binding(false)), nusav1.LeaseBinding(got.Binding(true)); federal != c.federal || local != c.local {
+			t.Errorf("%s: %v, and %v as the region's own job", c.name, federal, local)
+		}
 	}
 }

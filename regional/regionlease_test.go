@@ -1,0 +1,145 @@
+package regional_test
+
+import (
+	"testing"
+	"time"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// regionLeft returns the remaining time of the region's lease in an agent's latest grant.
+func (a *fakeAgent) regionLeft() time.Duration {
+	var left time.Duration
+	a.locked(func(a *fakeAgent) { left = a.latest.GetRegionLeft().AsDuration() })
+	return left
+}
+
+func (g *fakeGlobal) lastHello() *nusav1.RegionHello {
+	var h *nusav1.RegionHello
+	g.locked(func() { h = g.hellos[len(g.hellos)-1] })
+	return h
+}
+
+func TestRegionLeaseReachesTheAgents(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		g := w.startGlobal()
+		defer g.stop()
+		w.server(1)
+		w.master(1)
+		a := w.agent("n1", runs)
+		w.eventually("the agent knows the region's lease", func() bool { return a.regionLeft() > 0 })
+		for range 20 {
+			time.Sleep(time.Second)
+			if left := a.regionLeft(); left > regionLease || left < regionLease-3*time.Second {
+				t.Fatalf("%s are left of a lease of %s that is renewed every 2 s", left, regionLease)
+			}
+		}
+		g.locked(func() {
+			if n := len(g.requests); n < 10 || n > 13 {
+				t.Errorf("%d requests in 20 s", n)
+			}
+			last := g.requests[len(g.requests)-1]
+			if last.GetGranted() != last.GetId()-1 || last.GetCommitBlocked() != nil {
+				t.Errorf("the last request: %v", last)
+			}
+		})
+		began := time.Now()
+		g.srv.Stop()
+		w.eventually("the lease is over", func() bool { return a.regionLeft() == 0 })
+		if took := time.Since(began); took > regionLease+nodeLease/3 {
+			t.Errorf("the lease ended %s after the last grant", took)
+		}
+		g.serve()
+		w.eventually("the agent gets the lease back", func() bool { return a.regionLeft() > 0 })
+	})
+}
+
+// TestReturnedLeaseIsPassedOnAtOnce: agents do not wait for their next request.
+func TestReturnedLeaseIsPassedOnAtOnce(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		g := w.startGlobal()
+		defer g.stop()
+		g.ahead = 1 // no grant counts
+		w.server(1)
+		w.master(1)
+		a := w.agent("n1", runs)
+		grants := 0
+		count := func() int {
+			n := 0
+			a.locked(func(a *fakeAgent) { n = a.grants })
+			return n
+		}
+		w.eventually("the agent has its lease", func() bool { return count() > 2 })
+		for range 100 { // just after an answered request
+			if n := count(); n != grants {
+				grants = n
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		w.eventually("the next grant", func() bool { return count() > grants })
+		began := time.Now()
+		g.locked(func() { g.ahead = 0 })
+		g.offer(spec("api", 1), 0, 1) // with this order the log has what the grants rest on
+		w.eventually("the lease counts", func() bool { return a.regionLeft() > 0 })
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("the agent got the region's lease after %s", took)
+		}
+	})
+}
+
+// TestGrantDoesNotOvertakeOrders: the region may have lost a slot when it returns, and
+// learns that from orders that come after the grant.
+func TestGrantDoesNotOvertakeOrders(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		g := w.startGlobal()
+		defer g.stop()
+		g.ahead = 1
+		w.server(1)
+		w.master(1)
+		a := w.agent("n1", runs)
+		w.eventually("grants arrive", func() bool {
+			n := 0
+			g.locked(func() { n = g.leases })
+			return n > 5
+		})
+		if left := a.regionLeft(); left != 0 {
+			t.Fatalf("the region passes on %s of a lease whose orders it lacks", left)
+		}
+	})
+}
+
+// TestOlderLeadershipIsRefused: a deposed server welcomes the region and sends its old
+// set of orders, which lacks a job.
+func TestOlderLeadershipIsRefused(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		g := w.startGlobal()
+		defer g.stop()
+		g.term = &nusav1.LeadershipTerm{Number: 2, Nonce: "n2"}
+		w.server(1)
+		w.master(1)
+		w.agent("n1", runs)
+		g.offer(spec("api", 2), 0, 2)
+		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 2 })
+		g.srv.Stop()
+		deposed := &nusav1.LeadershipTerm{Number: 1, Nonce: "n1"}
+		g.locked(func() { g.term = deposed })
+		g.update(func() { g.orders.Delete(slotKey("api", 0)) })
+		sessions := g.sessions
+		g.serve()
+		w.eventually("the region connects again and again", func() bool {
+			n := 0
+			g.locked(func() { n = g.sessions })
+			return n > sessions+2
+		})
+		if n := w.running(1)["n1"]; n != 2 {
+			t.Errorf("%d instances run, 2 before the orders of a deposed server", n)
+		}
+		h := g.lastHello()
+		if h.GetLeadershipTerm().GetNumber() != 2 || h.GetFederationId() != "fed" || h.GetFence() != 1 || h.GetFeatureLevel() != 1 || h.GetStoreRevision() == 0 || h.GetAppliedIndex() == 0 {
+			t.Errorf("hello %v", h)
+		}
+		g.locked(func() { g.term = &nusav1.LeadershipTerm{Number: 3, Nonce: "n3"} })
+		w.eventually("a later one is obeyed", func() bool { return len(w.allocs(1, false)) == 0 })
+	})
+}

@@ -1,0 +1,154 @@
+package uplink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/regionlease"
+	"github.com/nusa-scheduler/nusa/regional/state"
+	"github.com/nusa-scheduler/nusa/regional/wire"
+)
+
+// leaseLevel is the feature level, of the region and of the global tier, from which
+// the region's log is bound to its federation and the region's lease counts.
+const leaseLevel = 1
+
+// joinOf returns the command that stores what a welcome says; nil while a server of
+// the region or of the global tier is of an earlier version. Error: the region must not
+// act on anything of the session.
+func (u *Uplink) joinOf(w *nusav1.GlobalWelcome) (*state.JoinFederation, error) {
+	c := u.cfg.FSM.View().Cluster()
+	if w.GetFederationId() == "" || w.GetFeatureLevel() < leaseLevel {
+		if c.FederationID != "" {
+			return nil, fmt.Errorf("not now: region %s belongs to federation %s, and the global server, or one of its group, is of a version that does not name its federation: upgrade it",
+				c.Region, c.FederationID)
+		}
+		return nil, nil
+	}
+	if c.FeatureLevel < leaseLevel {
+		return nil, nil
+	}
+	join := &state.JoinFederation{
+		FederationID: w.GetFederationId(), Term: w.GetLeadershipTerm().GetNumber(), Nonce: w.GetLeadershipTerm().GetNonce(),
+		Fence: w.GetFence(), StoreRevision: w.GetStoreRevision(), Lease: w.GetLease().AsDuration(),
+	}
+	_, err := c.Joined(join)
+	return join, joinError(err)
+}
+
+// joinError marks an error of JoinFederation that needs an operator.
+func joinError(err error) error {
+	if errors.Is(err, state.ErrOtherFederation) {
+		return fmt.Errorf("%w: %w", errForeign, err)
+	}
+	return err
+}
+
+// newSession notes that a session begins.
+func (u *Uplink) newSession() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.lease.NewSession()
+}
+
+// LeaseLeft returns the remaining time of the region's lease; 0: the region holds none.
+func (u *Uplink) LeaseLeft() time.Duration { return u.leaseState().Left }
+
+// LeaseMissing returns why the region holds no lease; empty when it holds one, or when
+// leases do not count: there is no global tier, or a server is of an earlier version.
+func (u *Uplink) LeaseMissing() string {
+	if u.cfg.FSM.View().Cluster().FederationID == "" {
+		return ""
+	}
+	return u.leaseState().Why
+}
+
+// leaseState returns the state of the lease, and passes it on when the lease is back.
+func (u *Uplink) leaseState() regionlease.State {
+	now, log := u.cfg.Clock(), regionlease.BasisOf(u.cfg.FSM.View().Cluster())
+	u.mu.Lock()
+	st := u.lease.At(now, log)
+	u.mu.Unlock()
+	if st.Returned {
+		u.cfg.LeaseReturned()
+	}
+	return st
+}
+
+// CommitBlocked returns for how long the region has been unable to commit; 0 while it
+// can.
+func (u *Uplink) CommitBlocked() time.Duration {
+	return regionlease.CommitBlocked(u.cfg.Log.Waited())
+}
+
+// join commits what the welcome said. Before that nothing of the session is acted on.
+func (ss *session) join() error {
+	ctx := ss.stream.Context() // ends with the stream
+	cfg := &ss.u.cfg
+	if ss.welcome != nil {
+		if next, err := cfg.FSM.View().Cluster().Joined(ss.welcome); err != nil || next != cfg.FSM.View().Cluster() {
+			if _, err := cfg.Log.CommitQueued(ctx, state.Command{JoinFederation: ss.welcome}); err != nil {
+				return joinError(fmt.Errorf("commit the welcome: %w", err))
+			}
+		}
+	}
+	ss.joined.Store(true)
+	cfg.Log.Wake() // slots that fit nowhere may be returned now
+	ss.wakeSender()
+	return nil
+}
+
+// verifyEach verifies this server's leadership before each request for the region's
+// lease, until ctx ends. It runs beside the sender, which must not wait for a quorum.
+func (ss *session) verifyEach(ctx context.Context) {
+	tick := time.NewTicker(regionlease.Pause(ss.lease))
+	defer tick.Stop()
+	for {
+		if err := ss.u.cfg.Verifier.Wait(ctx); err != nil {
+			return // the term ends
+		}
+		ss.update(func() { ss.leaseDue = true })
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// sendLease asks for the region's lease whenever leadership was verified.
+func (ss *session) sendLease(time.Time) (time.Time, error) {
+	if !ss.clear(&ss.leaseDue) {
+		return time.Time{}, nil
+	}
+	u := ss.u
+	request := &nusav1.LeaseRequest{}
+	u.mu.Lock()
+	request.Id, request.Granted = u.lease.Request(u.cfg.Clock()), u.lease.Latest()
+	u.mu.Unlock()
+	if blocked := u.CommitBlocked(); blocked > 0 {
+		request.CommitBlocked = durationpb.New(blocked)
+	}
+	return time.Time{}, ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{Lease: request}})
+}
+
+// leaseGranted records a grant. A grant of a global server of an earlier version rests
+// on nothing, and does not count.
+func (ss *session) leaseGranted(g *nusav1.LeaseGrant) {
+	u := ss.u
+	u.mu.Lock()
+	u.lease.Granted(regionlease.Grant{
+		ID: g.GetId(), Duration: min(g.GetDuration().AsDuration(), ss.lease),
+		Basis: regionlease.Basis{
+			Term: g.GetLeadershipTerm().GetNumber(), Nonce: g.GetLeadershipTerm().GetNonce(),
+			Fence: g.GetFence(), Incarnation: g.GetIncarnation(), Orders: wire.PositionFromProto(g.GetOrders()),
+		},
+	})
+	u.mu.Unlock()
+	u.leaseState()
+}
