@@ -29,8 +29,8 @@ const (
 // cores are the packages that decide: no I/O, clock, randomness, goroutine or protobuf. The value lists what a
 // core may import besides the standard library.
 var cores = map[string][]string{
-	"global/region":          {"topology"},
-	"global/place":           {"topology", "global/region"},
+	"global/region":          {"topology", "internal/lease"},
+	"global/place":           {"topology", "global/region", "internal/lease"},
 	"global/failover":        {"internal/lease"},
 	"regional/state":         {"topology", "internal/folder", "regional/state/persist"},
 	"regional/state/persist": {},

@@ -47,7 +47,7 @@ type Config struct {
 	// Clock returns the time since any fixed moment, on a clock that continues
 	// while the host is suspended. Default: CLOCK_BOOTTIME.
 	Clock func() time.Duration
-	// Lease is the duration of a region's lease. Default 30 s.
+	// Lease is the duration of a region's lease. Default 15 s.
 	Lease time.Duration
 	// ReportInterval is how often regions report. Default 5 s.
 	ReportInterval time.Duration
@@ -65,6 +65,14 @@ type Config struct {
 	// Ready is called once, when the server serves (active or not).
 	Ready func(Addresses)
 }
+
+// featureLevel is the feature level of this server. 1: it takes part in the failover of
+// regions.
+const featureLevel = 1
+
+// MinLease is the shortest lease of regions that a flag may set: three renewals, a second
+// each.
+const MinLease = 3 * time.Second
 
 // Etcd says which etcd stores the records.
 type Etcd struct {
@@ -124,7 +132,7 @@ func (c Config) withDefaults() (Config, error) {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&c.Lease, 30 * time.Second}, {&c.ReportInterval, 5 * time.Second},
+		{&c.Lease, 15 * time.Second}, {&c.ReportInterval, 5 * time.Second},
 		{&c.CheckpointInterval, 30 * time.Second}, {&c.ElectionTTL, 5 * time.Second},
 	} {
 		if *d.field == 0 {

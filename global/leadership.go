@@ -88,12 +88,12 @@ func (s *server) lead(ctx context.Context) error {
 		}
 	}()
 	start := time.Now()
-	term, err := newTerm(ctx, &s.cfg, s.store, election, s.hub, s.metrics)
+	term, err := newTerm(ctx, &s.cfg, s.store, election, s.servers, s.hub, s.metrics)
 	if err != nil {
 		return err
 	}
 	if err := term.confirm(ctx); err != nil {
-		term.end(err)
+		term.retire()
 		return err
 	}
 	watching, cancel := context.WithCancel(term.ctx)

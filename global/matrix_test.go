@@ -251,7 +251,7 @@ func TestPredictions(t *testing.T) {
 		start := time.Now()
 		s := f.start(t, "g1", func(c *Config) {
 			c.Clock = func() time.Duration { return time.Since(start) }
-			c.ReportInterval = 5 * time.Second
+			c.ReportInterval, c.Lease = 5*time.Second, 30*time.Second
 		})
 		const n = 12
 		name := func(i int) string { return fmt.Sprintf("r%02d", i) }

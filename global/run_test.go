@@ -37,7 +37,7 @@ func TestQuietHour(t *testing.T) {
 		}
 		synctest.Wait()
 		r.mu.Lock()
-		if len(r.grants) != 360 || r.grants[359].GetDuration().AsDuration() != 30*time.Second || r.err != nil || len(r.slots) != 0 {
+		if len(r.grants) != 360 || r.grants[359].GetDuration().AsDuration() != 15*time.Second || r.err != nil || len(r.slots) != 0 {
 			t.Errorf("%d grants, error %v, %d slots", len(r.grants), r.err, len(r.slots))
 		}
 		r.fits, r.bare = 1, false

@@ -2,10 +2,13 @@ package global
 
 import (
 	"context"
-	"strconv"
+	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/latency"
@@ -15,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/uplink"
 	"github.com/nusa-scheduler/nusa/internal/lease"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
@@ -37,15 +41,23 @@ type leadershipTerm struct {
 	// state's lock guards election.
 	renew    func(context.Context) error
 	election lease.Holder
+	// candidates returns the servers that stand for election.
+	candidates func(context.Context) ([]*nusav1.GlobalServer, error)
 }
 
+// silenceCheck is how often the silence of regions is checked.
+const silenceCheck = time.Second
+
 // newTerm begins a term with the records as they are at the election.
-func newTerm(ctx context.Context, cfg *Config, s store.Store, election store.Election, hub *tunnel.Hub, m *metrics) (*leadershipTerm, error) {
+func newTerm(
+	ctx context.Context, cfg *Config, s store.Store, election store.Election, servers func(context.Context) ([]*nusav1.GlobalServer, error), hub *tunnel.Hub, m *metrics,
+) (*leadershipTerm, error) {
 	guard := election.Guard()
-	t := &leadershipTerm{
-		cfg: cfg, renew: election.Renew,
-		state: state.New(strconv.FormatInt(guard.Revision, 36), cfg.Clock, cfg.Lease),
+	begin, err := state.BeginTerm(ctx, s, guard, cfg.Lease, cfg.ElectionTTL, cfg.Clock())
+	if err != nil {
+		return nil, err
 	}
+	t := &leadershipTerm{cfg: cfg, renew: election.Renew, candidates: servers, state: state.New(begin, cfg.Clock)}
 	t.ctx, t.end = context.WithCancelCause(ctx)
 	t.commit = state.NewCommitter(t.state, s, guard)
 	t.placer = placer.New(placer.Config{
@@ -55,13 +67,16 @@ func newTerm(ctx context.Context, cfg *Config, s store.Store, election store.Ele
 	t.commit.Committed, t.commit.Observe = t.placer.Wake, m.observeCommit
 	t.uplink = uplink.New(uplink.Config{
 		Context: t.ctx, State: t.state, Commit: t.commit, Hub: hub, Log: cfg.Logger,
-		Lease: cfg.Lease, ReportInterval: cfg.ReportInterval, PeersInterval: cfg.CheckpointInterval,
-		MayGrant: t.mayGrant, WakePlacer: t.placer.Wake,
+		ReportInterval: cfg.ReportInterval, PeersInterval: cfg.CheckpointInterval, WakePlacer: t.placer.Wake,
 	})
 	t.api = api.NewTerm(api.TermConfig{
 		Context: t.ctx, State: t.state, Commit: t.commit, Store: s, ServeRegion: t.uplink.Serve, Log: cfg.Logger,
 	})
-	if err := t.state.Load(ctx, s); err != nil {
+	err = t.state.Load(ctx, s)
+	if err == nil {
+		err = t.countCandidates(ctx)
+	}
+	if err != nil {
 		t.end(err)
 		return nil, err
 	}
@@ -70,13 +85,13 @@ func newTerm(ctx context.Context, cfg *Config, s store.Store, election store.Ele
 
 // run runs the term until its context ends or something fails.
 func (t *leadershipTerm) run() error {
-	defer t.end(state.ErrNotActive)
+	defer t.retire()
 	g, ctx := errgroup.WithContext(t.ctx)
 	checkpoints := state.Checkpoints{State: t.state, Commit: t.commit, Interval: t.cfg.CheckpointInterval, Log: t.cfg.Logger}
 	predictor := latency.Predictor{
 		View: t.view, Set: t.setPredictor, ReportInterval: t.cfg.ReportInterval, Clock: t.cfg.Clock, Log: t.cfg.Logger,
 	}
-	for _, loop := range []func(context.Context) error{t.commit.Run, t.placer.Run, checkpoints.Run, t.tickLoop, t.renewLoop, predictor.Run} {
+	for _, loop := range []func(context.Context) error{t.commit.Run, t.placer.Run, checkpoints.Run, t.tickLoop, t.secondLoop, t.renewLoop, predictor.Run} {
 		g.Go(func() error { return loop(ctx) })
 	}
 	t.placer.Wake()
@@ -107,12 +122,88 @@ func (t *leadershipTerm) tickLoop(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 			t.uplink.Tick()
-			t.state.NoticeSilence()
 			t.placer.Tick()
 			t.uplink.SendMatrix()
 			t.api.Tick()
+			if err := t.updateLimits(ctx); err != nil {
+				return err
+			}
 		}
 	}
+}
+
+// secondLoop checks the silence of regions.
+func (t *leadershipTerm) secondLoop(ctx context.Context) error {
+	tick := time.NewTicker(silenceCheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			t.uplink.EndSilent()
+			t.state.NoticeSilence()
+		}
+	}
+}
+
+// updateLimits counts the candidates and lowers the length of leases that a successor has
+// to wait for, once no longer ones of a predecessor can be outstanding.
+func (t *leadershipTerm) updateLimits(ctx context.Context) error {
+	if err := t.countCandidates(ctx); err != nil {
+		t.cfg.Logger.Debug("count the candidates", "error", err)
+	}
+	t.state.Lock()
+	own := durationpb.New(t.cfg.Lease)
+	lower := !proto.Equal(t.state.Leadership.GetLeaseMax(), own) && t.state.SessionConfig().PredecessorsOver(t.cfg.Clock())
+	t.state.Unlock()
+	if !lower {
+		return nil
+	}
+	_, err := t.commit.Do(ctx, func(tx *state.Tx) error {
+		return tx.PutLeadership(func(rec *nusav1.LeadershipRecord) { rec.LeaseMax = own })
+	})
+	if errors.Is(err, state.ErrQueueFull) {
+		return nil // the next tick tries again
+	}
+	return err
+}
+
+// countCandidates notes how many servers stand for election, and what all of them support.
+func (t *leadershipTerm) countCandidates(ctx context.Context) error {
+	servers, err := t.candidates(ctx)
+	if err != nil {
+		return err
+	}
+	level := uint32(featureLevel)
+	for _, s := range servers {
+		level = min(level, s.GetFeatureLevel())
+	}
+	t.state.Lock()
+	defer t.state.Unlock()
+	t.state.Candidates, t.state.GlobalLevel = len(servers), level
+	return nil
+}
+
+// resign gives up the leadership so that another candidate is elected. Its record says
+// why, so that the successor does not resign for the same reason.
+func (t *leadershipTerm) resign(ctx context.Context, why string) error {
+	_, err := t.commit.Do(ctx, func(tx *state.Tx) error {
+		return tx.PutLeadership(func(rec *nusav1.LeadershipRecord) { rec.Resigned = why })
+	})
+	if err != nil {
+		return err
+	}
+	t.end(fmt.Errorf("resigned: %s", why))
+	return nil
+}
+
+// retire ends the term. No lease is granted after it.
+func (t *leadershipTerm) retire() {
+	t.end(state.ErrNotActive)
+	t.state.Lock()
+	defer t.state.Unlock()
+	t.state.Sessions.ActiveUntil = 0
 }
 
 // renewLoop extends the time until which no other server can be elected. A failure
@@ -133,11 +224,8 @@ func (t *leadershipTerm) renewLoop(ctx context.Context) error {
 	}
 }
 
-// mayGrant says whether, according to the latest renewal, no other server can be
-// active yet. The state's lock is held.
-func (t *leadershipTerm) mayGrant() bool { return t.election.At(t.cfg.Clock()).Left > 0 }
-
-// confirm asks the store whether this server is still the elected one.
+// confirm asks the store whether this server is still the elected one. A successor may
+// exist once the candidacy has ended by the clock of the store, which may be fast.
 func (t *leadershipTerm) confirm(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.ElectionTTL)
 	defer cancel()
@@ -149,6 +237,11 @@ func (t *leadershipTerm) confirm(ctx context.Context) error {
 	}
 	t.state.Lock()
 	defer t.state.Unlock()
-	t.election.Granted(request, t.cfg.ElectionTTL)
+	uncertain := !t.state.Sessions.Serving(t.cfg.Clock())
+	t.election.Granted(request, lease.Sure(t.cfg.ElectionTTL))
+	t.state.Sessions.ActiveUntil = t.election.At(0).Deadline
+	if uncertain {
+		t.uplink.Resume()
+	}
 	return nil
 }

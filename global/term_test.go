@@ -7,35 +7,45 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/uplink"
 )
 
-// TestLeadershipIsCertainForAWhile: leases may be granted for the TTL of the
-// election after each renewal, counted from the request, even if the store does not
-// respond in the meantime.
+// TestLeadershipIsCertainForAWhile: leases may be granted after each renewal for the TTL
+// of the election, less the difference of clocks that are 1 % off, counted from the
+// request, even if the store does not respond in the meantime.
 func TestLeadershipIsCertainForAWhile(t *testing.T) {
 	var now time.Duration
 	var fails error
 	clock := func() time.Duration { return now }
+	st := state.New(state.Beginning{Epoch: "e"}, clock)
 	term := &leadershipTerm{
-		cfg: &Config{Clock: clock, ElectionTTL: 3 * time.Second}, state: state.New("e", clock, 10*time.Second),
+		cfg: &Config{Clock: clock, ElectionTTL: 3 * time.Second}, state: st, uplink: uplink.New(uplink.Config{State: st}),
 		renew: func(context.Context) error { now += time.Second; return fails }, // the answer takes a second
 	}
-	if term.mayGrant() {
+	if st.Serving() {
 		t.Error("certain before the first proof")
 	}
-	if err := term.confirm(t.Context()); err != nil || !term.mayGrant() {
+	if err := term.confirm(t.Context()); err != nil || !st.Serving() {
 		t.Errorf("not certain after a proof, %v", err)
 	}
 	fails = errors.New("no answer")
-	if err := term.confirm(t.Context()); err == nil || !term.mayGrant() {
+	if err := term.confirm(t.Context()); err == nil || !st.Serving() {
 		t.Errorf("not certain within the time, %v", err)
 	}
-	now = 3 * time.Second // the TTL counts from the request of the last renewal
-	if term.mayGrant() {
+	now = 3*time.Second*99/101 - time.Millisecond
+	if !st.Serving() {
+		t.Error("not certain just before the time is over")
+	}
+	now = 3 * time.Second * 99 / 101 // the TTL counts from the request of the last renewal
+	if st.Serving() {
 		t.Error("certain when a successor may be active")
 	}
 	fails = nil
-	if err := term.confirm(t.Context()); err != nil || !term.mayGrant() {
+	if err := term.confirm(t.Context()); err != nil || !st.Serving() {
 		t.Errorf("not certain after another proof, %v", err)
+	}
+	term.ctx, term.end = context.WithCancelCause(t.Context())
+	if term.retire(); st.Serving() {
+		t.Error("certain after the end of the term")
 	}
 }

@@ -38,7 +38,7 @@ func newLeaderTracker(s store.Store, cfg Config, grpcAddr string) *leaderTracker
 	}
 	return &leaderTracker{
 		store: s, cfg: cfg, known: make(chan struct{}),
-		self: &nusav1.GlobalServer{Name: cfg.Name, Address: address, Version: cfg.Version},
+		self: &nusav1.GlobalServer{Name: cfg.Name, Address: address, Version: cfg.Version, FeatureLevel: featureLevel},
 	}
 }
 

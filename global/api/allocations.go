@@ -102,7 +102,7 @@ func addLastReported(term *Term, req *nusav1.ListAllocationsRequest, errs []*nus
 				counts.Add(last, c)
 			}
 		}
-		silent, _ := r.CutOff(st.RegionConfig, st.Clock())
+		silent, _ := r.CutOff(st.SessionConfig(), st.Clock())
 		e.Message += fmt.Sprintf("; as last reported, %s ago: %s", jobstatus.Span(silent), jobstatus.LastText(last))
 	}
 }

@@ -76,7 +76,7 @@ func TestInstancesAreFollowedAgain(t *testing.T) {
 	}
 	defer conn.Close()
 
-	st := state.New("e", func() time.Duration { return 0 }, time.Second)
+	st := state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return 0 })
 	term := NewTerm(TermConfig{State: st, Context: t.Context(), Log: slog.New(slog.DiscardHandler)})
 	s := &Services{Current: func() *Term { return term }}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

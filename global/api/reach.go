@@ -70,7 +70,7 @@ func (t *Term) reach(names []string) ([]regionConn, []*nusav1.PartialError) {
 // absence says in which state a region without a session is: "cut off since 20s". The lock
 // is held.
 func absence(st *state.State, r *state.Region) string {
-	if silent, cut := r.CutOff(st.RegionConfig, st.Clock()); cut {
+	if silent, cut := r.CutOff(st.SessionConfig(), st.Clock()); cut {
 		return "cut off since " + jobstatus.Span(silent)
 	}
 	return "not connected"

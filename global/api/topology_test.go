@@ -23,7 +23,7 @@ import (
 func TestMatrixOfManyRegions(t *testing.T) {
 	const n, most = 1000, 3 << 20
 	now := time.Duration(0)
-	st := state.New("e", func() time.Duration { return now }, time.Hour)
+	st := state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return now })
 	names := make([]string, n)
 	for i := range names {
 		names[i] = fmt.Sprintf("region-%04d", i)

@@ -24,7 +24,7 @@ func newPlacer(t *testing.T) *Placer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := state.New("e", func() time.Duration { return 0 }, time.Second)
+	st := state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return 0 })
 	commit := state.NewCommitter(st, mem, e.Guard())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

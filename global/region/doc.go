@@ -7,5 +7,7 @@
 //	answer.go    what an answer changes; stop and revoke of a part of a slot
 //	former.go    former owners: their orders and answers, and who gets a slot next
 //	session.go   the step function of streams and leases
+//	refuse.go    which streams are not accepted
+//	effect.go    what the caller has to do after a step
 //	silence.go   whether a region counts as cut off
 package region

@@ -22,17 +22,28 @@ import (
 //	part FROM-LAST of FROM DESIRED [REGION | a condition]       (applied)
 //	slots
 //
-// and about the session of region sea, with a lease of 10s:
+// and about the session of region sea. The server is active until 1000s in term 7 (n7),
+// the store has revision 100, the federation is fed:
 //
-//	open AT [cluster=C] [inc=N] [term=N] [fence=N]
-//	hello AT STREAM CLUSTER INC TERM [bound=NAME]
-//	lease AT STREAM ID | ended AT STREAM | tick AT
+//	config [lease=10s] [max=10s] [predecessor=0s] [until=1000s] [revision=N] [conflict]
+//	open AT [cluster=C] [inc=N] [term=N] [index=N] [fence=N] [level=N] [lost] [empty]
+//	hello AT STREAM CLUSTER INC TERM [index=N] [fence=N] [level=N] [acked=N] [required=N]
+//	      [bound=NAME] [federation=ID] [known=NUMBER,NONCE] [revision=N]
+//	lease AT STREAM ID [granted=N] [orders=N] [blocked=D]
+//	acked AT STREAM POSITION | received AT STREAM | ended AT STREAM | tick AT
+//	declare AT WHY [empty]
+//
+// After each the state is printed; "bound" is when nothing runs that the lease binds,
+// with a stop time of 5s.
 func TestScripts(t *testing.T) {
 	golden.Scripts(t, "testdata/*.txt", 2, runScript)
 }
 
 func runScript(t *testing.T, text string) string {
-	w := &script{store: store{revision: 100}}
+	w := &script{store: store{revision: 100}, config: region.Config{
+		Lease: 10 * time.Second, ActiveUntil: 1000 * time.Second, Federation: "fed",
+		Term: region.Term{Number: 7, Nonce: "n7"}, Revision: 100,
+	}}
 	var out, printed strings.Builder
 	skipping := false
 	for _, line := range strings.SplitAfter(text, "\n") {
@@ -97,22 +108,24 @@ func (s *store) write(changes []region.Change) {
 
 type script struct {
 	store
-	state region.State
+	config region.Config
+	state  region.State
 }
 
 func (w *script) run(t *testing.T, words []string, out *strings.Builder) {
-	args := words[1:]
-	cfg := region.Config{Lease: 10 * time.Second}
-	number := func(i int) int { n, _ := strconv.Atoi(strings.TrimPrefix(args[i], "g")); return n }
-	at := func() time.Duration { d, _ := time.ParseDuration(args[0]); return d }
-	step := func(e region.Event) {
-		var effects []region.Effect
-		w.state, effects = region.Step(cfg, w.state, at(), e)
-		for _, e := range effects {
-			fmt.Fprintln(out, e)
-		}
-		fmt.Fprintf(out, "stream %d, lease ends %s, cut off for %s\n", w.state.Stream, w.state.LeaseEnd, w.state.DisconnectedFor(at()))
+	switch words[0] {
+	case "slot", "answer", "part", "slots":
+		w.runSlot(words, out)
+	case "config":
+		w.setConfig(words[1:])
+	default:
+		w.runSession(t, words, out)
 	}
+}
+
+func (w *script) runSlot(words []string, out *strings.Builder) {
+	args := words[1:]
+	number := func(i int) int { n, _ := strconv.Atoi(strings.TrimPrefix(args[i], "g")); return n }
 	switch words[0] {
 	case "slot":
 		from, to := bounds(args[0])
@@ -157,38 +170,6 @@ func (w *script) run(t *testing.T, words []string, out *strings.Builder) {
 		for _, s := range w.slots {
 			fmt.Fprintln(out, s)
 		}
-	case "open":
-		r := region.Record{Name: "sea"}
-		for _, a := range args[1:] {
-			k, v, _ := strings.Cut(a, "=")
-			n, _ := strconv.ParseUint(v, 10, 64)
-			switch k {
-			case "cluster":
-				r.ClusterID = v
-			case "inc":
-				r.Incarnation = n
-			case "term":
-				r.Term = n
-			case "fence":
-				r.Fence = n
-			}
-		}
-		w.state = region.Open(cfg, r, at())
-		fmt.Fprintf(out, "stream %d, lease ends %s, cut off for %s\n", w.state.Stream, w.state.LeaseEnd, w.state.DisconnectedFor(at()))
-	case "hello":
-		h := region.Hello{Stream: uint64(number(1)), ClusterID: strings.TrimPrefix(args[2], "none"), Incarnation: uint64(number(3)), Term: uint64(number(4)), Master: "m" + args[4]}
-		if len(args) > 5 {
-			h.BoundName = strings.TrimPrefix(args[5], "bound=")
-		}
-		step(h)
-	case "lease":
-		step(region.LeaseRequested{Stream: uint64(number(1)), ID: uint64(number(2))})
-	case "ended":
-		step(region.StreamEnded{Stream: uint64(number(1))})
-	case "tick":
-		step(region.Tick{})
-	default:
-		t.Fatalf("unknown command %v", words)
 	}
 }
 

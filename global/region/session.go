@@ -1,165 +1,203 @@
 package region
 
 import (
-	"cmp"
 	"fmt"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/lease"
 )
 
-// Config holds the bounds of a region's session.
+// Config is what a step depends on besides the region's state. It may change from one
+// step to the next.
 type Config struct {
 	// Lease is how long a granted lease lasts, counted by the holder from
 	// sending the request. Must be > 0.
 	Lease time.Duration
+	// LeaseMax is the greatest length of a lease that a predecessor may have granted.
+	// It was stored before the first such grant. 0 = Lease.
+	LeaseMax time.Duration
+	// PredecessorUntil is until when a predecessor may have granted leases.
+	PredecessorUntil time.Duration
+	// ActiveUntil is when another server may become the active one. From then on no
+	// stream is welcomed and no lease granted.
+	ActiveUntil time.Duration
+	// Federation is the id of the federation.
+	Federation string
+	// Term of this server as the active one.
+	Term Term
+	// Revision of the store. A region that knows a greater one shows that the store
+	// was restored from an old copy.
+	Revision int64
+	// Conflict: the store was restored from an old copy, and no operator has recovered
+	// it yet. No stream is welcomed and no lease granted.
+	Conflict bool
+}
+
+// Serving reports whether this server may welcome, order and grant.
+func (c Config) Serving(now time.Duration) bool { return now < c.ActiveUntil && !c.Conflict }
+
+// PredecessorsOver reports whether every lease that a predecessor may have granted is over.
+func (c Config) PredecessorsOver(now time.Duration) bool {
+	return now >= c.PredecessorUntil+lease.Over(c.longest(), 0)
+}
+
+func (c Config) longest() time.Duration { return max(c.Lease, c.LeaseMax) }
+
+// Term numbers the terms of active global servers. Number grows with each election.
+// Two terms with one number and different nonces come from different histories of the
+// store.
+type Term struct {
+	Number uint64
+	Nonce  string
 }
 
 // State is one region's session state in the active global server. Open makes
 // one; the zero value is not usable.
 type State struct {
-	Name string
-	// ClusterID binds the name; empty until a cluster connects under the name.
-	ClusterID string
-	// Incarnation and Term of the latest accepted session, kept after its end.
-	Incarnation, Term uint64
-	// Fence grows each time the region is declared lost. Orders with an older
-	// fence are void.
-	Fence uint64
+	Record
 	// Stream is the caller's number of the live stream, 0 = none.
 	Stream uint64
-	// LastSeen is when the live stream last asked for a lease, or began.
+	// LastSeen is when the region's last message arrived, or when this server became
+	// active if there was none. Messages that show that nothing arrives at the region do
+	// not count: requests while grants are missing, and a hello after a session in which
+	// nothing followed the welcome.
 	LastSeen time.Duration
-	// LeaseEnd is when the region's lease has certainly ended, even by a clock that
-	// runs 1 % slower than this server's.
-	LeaseEnd time.Duration
-	// DisconnectedAt is when the region's last stream ended, or when this
-	// server became active; meaningful while Stream is 0.
-	DisconnectedAt time.Duration
+	// CommitBlocked is for how long, at its last request, the region had not been able to
+	// commit to its log; 0 = it can.
+	CommitBlocked time.Duration
+
+	// welcomedAt is when the session began. answered: a message followed the latest
+	// welcome, so what is sent arrives.
+	welcomedAt time.Duration
+	answered   bool
+	// grantedAt and granted are the time and the length of the grant whose lease ends
+	// last. At first that is a predecessor's.
+	grantedAt, granted time.Duration
+	// required is the position of the orders at the welcome, acked the position that the
+	// region has acknowledged. No lease is granted while acked < required.
+	required, acked uint64
+	// sent and confirmed are the ids of the session's last grant and of the last one that
+	// the region has confirmed. While they differ, missingSince is when the first grant
+	// after the last confirmation was sent.
+	sent, confirmed uint64
+	missingSince    time.Duration
 }
 
 // Record is the durable part of State.
 type Record struct {
-	Name              string
-	ClusterID         string
-	Incarnation, Term uint64
-	Fence             uint64
+	Name string
+	// ClusterID binds the name; empty until a cluster connects under the name.
+	ClusterID string
+	// Incarnation and Term (of the master) of the latest accepted session.
+	// AppliedIndex is the greatest index of the region's log that a hello of the
+	// incarnation named.
+	Incarnation, Term, AppliedIndex uint64
+	// Fence grows each time the region is declared lost. Leases with an older
+	// fence are void.
+	Fence uint64
+	// Level is the feature level of the latest hello. From level 1 on a region confirms
+	// the grants that it received.
+	Level uint32
+	// Lost: declared lost, and not connected since. NothingRuns: an operator stated that
+	// nothing runs there any more, so another cluster may take the name.
+	Lost, NothingRuns bool
 }
 
-// Open starts a region's state on a server that became active at now. Its
-// predecessor may have granted a lease just before, so one full lease is
-// assumed.
+// Open starts a region's state on a server that became active at now.
 func Open(c Config, r Record, now time.Duration) State {
 	return State{
-		Name: r.Name, ClusterID: r.ClusterID,
-		Incarnation: r.Incarnation, Term: r.Term, Fence: r.Fence,
-		LeaseEnd: now + withDrift(c.Lease), DisconnectedAt: now,
-	}
-}
-
-// withDrift returns how long the grantor has to wait until a lease has certainly
-// ended: both clocks may be 1 % off.
-func withDrift(lease time.Duration) time.Duration { return lease + lease/50 }
-
-// Record returns the durable part of the state.
-func (s State) Record() Record {
-	return Record{
-		Name: s.Name, ClusterID: s.ClusterID,
-		Incarnation: s.Incarnation, Term: s.Term, Fence: s.Fence,
+		Record: r, LastSeen: now, answered: true,
+		grantedAt: max(now, c.PredecessorUntil), granted: c.longest(),
 	}
 }
 
 // Connected reports whether the region has a live stream.
 func (s State) Connected() bool { return s.Stream != 0 }
 
-// DisconnectedFor is how long the region has had no live stream; 0 while it has
-// one.
-func (s State) DisconnectedFor(now time.Duration) time.Duration {
-	if s.Connected() {
-		return 0
-	}
-	return max(0, now-s.DisconnectedAt)
+// SilentFor is how long the region has sent nothing, or nothing that shows that its
+// grants arrive. A connected region sends at least each third of its lease.
+func (s State) SilentFor(now time.Duration) time.Duration { return max(0, now-s.LastSeen) }
+
+// BoundUntil is when everything that the region's lease binds has certainly ended.
+// stop is the longest time between the stop signal and the kill.
+func (s State) BoundUntil(stop time.Duration) time.Duration {
+	return s.grantedAt + lease.Over(s.granted, stop)
 }
 
-// Event is Hello, LeaseRequested, StreamEnded or Tick.
+// grantsMissing reports whether grants have not arrived for half a lease.
+func (s State) grantsMissing(c Config, now time.Duration) bool {
+	return s.Level > 0 && s.confirmed != s.sent && now-s.missingSince > c.Lease/2
+}
+
+// Event is one of the types below.
 type Event interface{ event() }
 
 // Hello: a stream announces itself as the region.
 type Hello struct {
 	// Stream is a number chosen by the caller, > 0, never used before.
-	Stream            uint64
-	ClusterID         string
-	Incarnation, Term uint64
-	Master            string
+	Stream                                 uint64
+	ClusterID                              string
+	Incarnation, Term, AppliedIndex, Fence uint64
+	Level                                  uint32
+	Master                                 string
 	// BoundName is another region name that ClusterID is bound to already;
 	// empty = none. The caller looks it up.
 	BoundName string
+	// Federation that the region's log is bound to; empty = none yet.
+	Federation string
+	// KnownTerm and KnownRevision are the greatest that the region's log has.
+	KnownTerm     Term
+	KnownRevision int64
+	// Acked is the position of the orders that the region has, as far as this server's
+	// numbering has it; otherwise 0. Required is the position of the orders now, > 0.
+	Acked, Required uint64
 }
+
+// Received: a message other than the ones below arrived on the stream.
+type Received struct{ Stream uint64 }
+
+// OrdersAcked: the region's log has the orders up to a position of this server's
+// numbering.
+type OrdersAcked struct{ Stream, Position uint64 }
 
 // LeaseRequested: the stream's master asks for a lease.
 type LeaseRequested struct {
 	Stream, ID uint64
+	// Granted is the id of the latest grant that the region received in this session.
+	Granted uint64
+	// CommitBlocked as in State.
+	CommitBlocked time.Duration
+	// Orders is the position of the orders now: the grant rests on it.
+	Orders uint64
 }
 
 // StreamEnded: the stream ended, for whatever reason.
-type StreamEnded struct {
-	Stream uint64
-}
+type StreamEnded struct{ Stream uint64 }
 
 // Tick: time has passed.
 type Tick struct{}
 
+// Resumed: after a time in which it was not certain, it is certain again that this server
+// is the active one. It may have been this server that was cut off or suspended, so the
+// silence counts from now.
+type Resumed struct{}
+
+// Declare: the region is lost. The caller has decided it (package failover), or an
+// operator states it.
+type Declare struct {
+	Why string
+	// NothingRuns as in Record.
+	NothingRuns bool
+}
+
 func (Hello) event()          {}
+func (Received) event()       {}
+func (OrdersAcked) event()    {}
 func (LeaseRequested) event() {}
 func (StreamEnded) event()    {}
 func (Tick) event()           {}
-
-// EffectKind says what the caller has to do.
-type EffectKind string
-
-const (
-	// Persist the record before the effects that follow; if that fails, keep
-	// the old state and end the stream.
-	Persist EffectKind = "persist"
-	// Welcome the stream: it is the region's session now.
-	Welcome EffectKind = "welcome"
-	// Refuse the stream with Message (Permanent: an operator has to act).
-	Refuse EffectKind = "refuse"
-	// End the stream with Message.
-	End EffectKind = "end"
-	// Grant a lease of Lease as the response to request ID.
-	Grant EffectKind = "grant"
-	// Disconnected: the region has no live stream from now on (an event to
-	// show).
-	Disconnected EffectKind = "disconnected"
-)
-
-// Effect is one thing to do. Effects are done in the given order.
-type Effect struct {
-	Kind      EffectKind
-	Stream    uint64
-	Record    Record
-	Message   string
-	Permanent bool
-	ID        uint64
-	Lease     time.Duration
-}
-
-// String prints the effect in one line.
-func (e Effect) String() string {
-	switch e.Kind {
-	case Persist:
-		return fmt.Sprintf("persist %s cluster %s incarnation %d term %d fence %d",
-			e.Record.Name, e.Record.ClusterID, e.Record.Incarnation, e.Record.Term, e.Record.Fence)
-	case Welcome:
-		return fmt.Sprintf("welcome stream %d, lease %s, fence %d", e.Stream, e.Lease, e.Record.Fence)
-	case Grant:
-		return fmt.Sprintf("grant stream %d request %d %s", e.Stream, e.ID, e.Lease)
-	case Refuse:
-		if e.Permanent {
-			return fmt.Sprintf("refuse stream %d for good: %s", e.Stream, e.Message)
-		}
-	}
-	return fmt.Sprintf("%s stream %d: %s", e.Kind, e.Stream, e.Message)
-}
+func (Resumed) event()        {}
+func (Declare) event()        {}
 
 // Step advances the state by one event. Events of streams that are not the live
 // one change nothing.
@@ -168,67 +206,137 @@ func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
 	case Hello:
 		return s.hello(c, now, e)
 	case LeaseRequested:
-		if e.Stream != s.Stream || e.Stream == 0 {
-			return s, []Effect{{Kind: End, Stream: e.Stream, Message: "another stream speaks for the region"}}
+		return s.request(c, now, e)
+	case OrdersAcked:
+		if s.live(e.Stream) {
+			s.acked = max(s.acked, e.Position)
 		}
-		s.LastSeen = now
-		s.LeaseEnd = max(s.LeaseEnd, now+withDrift(c.Lease))
-		return s, []Effect{{Kind: Grant, Stream: e.Stream, ID: e.ID, Lease: c.Lease}}
+		return s.received(c, now, e.Stream)
+	case Received:
+		return s.received(c, now, e.Stream)
 	case StreamEnded:
-		if e.Stream != s.Stream || e.Stream == 0 {
-			return s, nil
+		if s.live(e.Stream) {
+			return s.disconnect("its stream ended")
 		}
-		return s.disconnect(now, "its stream ended")
+	case Declare:
+		return s.declare(e)
+	case Resumed:
+		s.LastSeen = max(s.LastSeen, now)
 	case Tick:
-		// A live master requests several leases within the length of one. A master that
-		// requests none has lost its leadership or its connection.
-		if !s.Connected() || now-s.LastSeen <= c.Lease {
-			return s, nil
-		}
-		silent := Effect{Kind: End, Stream: s.Stream, Message: fmt.Sprintf("no lease request for %s", now-s.LastSeen)}
-		s, effects := s.disconnect(now, "silent for longer than its lease")
-		return s, append([]Effect{silent}, effects...)
+		return s.tick(c, now)
 	}
 	return s, nil
 }
 
-func (s State) disconnect(now time.Duration, why string) (State, []Effect) {
+func (s State) live(stream uint64) bool { return stream != 0 && stream == s.Stream }
+
+// received notes a message. A lost region whose hello did not count has to say hello
+// again, because only a hello ends the loss.
+func (s State) received(c Config, now time.Duration, stream uint64) (State, []Effect) {
+	if !s.live(stream) {
+		return s, nil
+	}
+	s.answered = true
+	if !s.grantsMissing(c, now) {
+		s.LastSeen = now
+	}
+	if s.Lost {
+		return s.end("the region was declared lost, and is connected again", "its session begins again")
+	}
+	return s, nil
+}
+
+// end ends the live stream.
+func (s State) end(message, why string) (State, []Effect) {
+	end := Effect{Kind: End, Stream: s.Stream, Message: message}
+	s, effects := s.disconnect(why)
+	return s, append([]Effect{end}, effects...)
+}
+
+// tick ends a session that has been silent for a lease. A live master requests several
+// leases within the length of one. A master that requests none, or does not get the
+// grants, has lost its leadership or its connection.
+func (s State) tick(c Config, now time.Duration) (State, []Effect) {
+	silent := now - max(s.LastSeen, s.welcomedAt)
+	if !s.Connected() || silent <= c.Lease {
+		return s, nil
+	}
+	message := fmt.Sprintf("no message for %s", silent)
+	if s.grantsMissing(c, now) {
+		message = fmt.Sprintf("leases that were granted %s ago have not arrived", now-s.missingSince)
+	}
+	return s.end(message, "silent for longer than its lease")
+}
+
+// request grants a lease if the region has acknowledged the orders of its welcome and
+// receives what it is granted.
+func (s State) request(c Config, now time.Duration, e LeaseRequested) (State, []Effect) {
+	if !s.live(e.Stream) {
+		return s, []Effect{{Kind: End, Stream: e.Stream, Message: "another stream speaks for the region"}}
+	}
+	if e.Granted > s.confirmed && e.Granted <= s.sent {
+		s.confirmed, s.missingSince = e.Granted, now
+	}
+	s.CommitBlocked = e.CommitBlocked
+	s, effects := s.received(c, now, e.Stream)
+	if !s.Connected() || !c.Serving(now) || s.acked < s.required || s.grantsMissing(c, now) || e.ID <= s.sent {
+		return s, effects
+	}
+	if s.sent == s.confirmed {
+		s.missingSince = now
+	}
+	s.sent = e.ID
+	if now+lease.Over(c.Lease, 0) >= s.BoundUntil(0) {
+		s.grantedAt, s.granted = now, c.Lease
+	}
+	return s, []Effect{{Kind: Grant, Stream: e.Stream, ID: e.ID, Lease: c.Lease, Orders: e.Orders, Record: s.Record}}
+}
+
+func (s State) disconnect(why string) (State, []Effect) {
 	was := s.Stream
-	s.Stream, s.DisconnectedAt = 0, now
+	s.Stream = 0
 	return s, []Effect{{Kind: Disconnected, Stream: was, Message: why}}
 }
 
+// declare raises the fence. A live stream ends: the region must come back and learn
+// what it lost.
+func (s State) declare(d Declare) (State, []Effect) {
+	was := s.Stream
+	s.Fence, s.Lost, s.Stream = s.Fence+1, true, 0
+	s.NothingRuns = s.NothingRuns || d.NothingRuns
+	effects := []Effect{{Kind: Persist, Record: s.Record, Message: d.Why}}
+	if was != 0 {
+		effects = append(effects, Effect{Kind: End, Stream: was, Message: d.Why})
+	}
+	return s, effects
+}
+
 // hello decides whether a stream becomes the region's live stream. It must come
-// from the cluster that the name is bound to, and from its latest master. An
-// equal (incarnation, term) is the same master that reconnects; the newer
-// stream wins.
+// from the cluster that the name is bound to, from its latest master, and from a log
+// that has not gone back. An equal (incarnation, term) is the same master that
+// reconnects; the newer stream wins.
 func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
-	refuse := func(permanent bool, format string, args ...any) (State, []Effect) {
-		return s, []Effect{{Kind: Refuse, Stream: h.Stream, Permanent: permanent, Message: fmt.Sprintf(format, args...)}}
+	if effects := s.refuse(c, now, h); effects != nil {
+		return s, effects
 	}
-	switch {
-	case h.ClusterID == "":
-		return refuse(true, "region %s: no cluster id was given", s.Name)
-	case s.ClusterID != "" && s.ClusterID != h.ClusterID:
-		return refuse(true, "region %s belongs to cluster %s, not to %s: choose another name, or remove the region first",
-			s.Name, s.ClusterID, h.ClusterID)
-	case h.BoundName != "" && h.BoundName != s.Name:
-		return refuse(true, "cluster %s is region %s already: a cluster has one name, remove %s first to give it the name %s",
-			h.ClusterID, h.BoundName, h.BoundName, s.Name)
-	case cmp.Or(cmp.Compare(h.Incarnation, s.Incarnation), cmp.Compare(h.Term, s.Term)) < 0:
-		return refuse(false, "region %s: incarnation %d term %d is older than %d, %d: there is a later master",
-			s.Name, h.Incarnation, h.Term, s.Incarnation, s.Term)
+	before, old := s.Record, s.Stream
+	if h.ClusterID != s.ClusterID || h.Incarnation != s.Incarnation {
+		s.AppliedIndex = 0
 	}
-	before, old := s.Record(), s.Stream
-	s.ClusterID, s.Incarnation, s.Term = h.ClusterID, h.Incarnation, h.Term
-	s.Stream, s.LastSeen = h.Stream, now
+	s.ClusterID, s.Incarnation, s.Term, s.Level = h.ClusterID, h.Incarnation, h.Term, h.Level
+	s.AppliedIndex, s.Fence = max(s.AppliedIndex, h.AppliedIndex), max(s.Fence, h.Fence)
+	if s.answered {
+		s.LastSeen, s.Lost, s.NothingRuns = now, false, false
+	}
+	s.Stream, s.welcomedAt, s.answered, s.CommitBlocked = h.Stream, now, false, 0
+	s.required, s.acked, s.sent, s.confirmed = h.Required, h.Acked, 0, 0
 	var effects []Effect
-	if s.Record() != before {
-		effects = append(effects, Effect{Kind: Persist, Stream: h.Stream, Record: s.Record()})
+	if s.Record != before {
+		effects = append(effects, Effect{Kind: Persist, Stream: h.Stream, Record: s.Record})
 	}
 	if old != 0 {
 		effects = append(effects, Effect{Kind: End, Stream: old, Message: fmt.Sprintf(
 			"master %s (incarnation %d, term %d) speaks for the region now", h.Master, h.Incarnation, h.Term)})
 	}
-	return s, append(effects, Effect{Kind: Welcome, Stream: h.Stream, Record: s.Record(), Lease: c.Lease})
+	return s, append(effects, Effect{Kind: Welcome, Stream: h.Stream, Record: s.Record, Lease: c.Lease})
 }

@@ -13,9 +13,9 @@ func CutOff(c Config, s State, now time.Duration) (silent time.Duration, cut boo
 	if s.ClusterID == "" {
 		return 0, false // no cluster has ever connected under the name
 	}
+	silent = s.SilentFor(now)
 	if s.Connected() {
-		return 0, false
+		return silent, silent > c.Lease*2/3
 	}
-	silent = s.DisconnectedFor(now)
 	return silent, silent > CutOffAfter
 }

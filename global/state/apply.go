@@ -16,6 +16,9 @@ import (
 // is held.
 func (st *State) apply(key string, msg proto.Message, revision int64) {
 	switch {
+	case key == leadershipKey:
+		rec, _ := msg.(*nusav1.LeadershipRecord)
+		st.Leadership, st.leadershipRevision = rec, revision
 	case strings.HasPrefix(key, jobPrefix):
 		rec, _ := msg.(*nusav1.JobRecord)
 		st.applyJob(jobOfKey(key, jobPrefix), rec, revision)
@@ -239,14 +242,31 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 	}
 	if r == nil {
 		r = &Region{Name: name, Orders: link.NewOutbox[*nusav1.SlotOrder](st.Epoch, maxRemovals), SummaryKeys: map[string]struct{}{}}
-		r.Life = region.Open(st.RegionConfig, region.Record{
-			Name: name, ClusterID: rec.GetClusterId(), Incarnation: rec.GetIncarnation(), Term: rec.GetTerm(), Fence: rec.GetFence(),
-		}, st.Clock())
+		// A position of 0 is none: also the empty set has to be acknowledged.
+		r.Orders.ForgetUpTo(uint64(revision))
+		r.Life = region.Open(st.SessionConfig(), recordOf(name, rec), st.Clock())
 		st.Regions[name] = r
 	}
-	r.Record, r.Revision = rec, revision
+	if was := r.Life.ClusterID; was != "" && was != rec.GetClusterId() {
+		st.forgetSummaries(r) // the numbers of another cluster start from 1
+	}
+	changed := r.Record.GetCordoned() != rec.GetCordoned() || r.Record.GetDraining() != rec.GetDraining() ||
+		r.Record.GetClusterId() != rec.GetClusterId() || !proto.Equal(r.Record.GetDefinition(), rec.GetDefinition())
+	r.Record, r.Revision, r.Life.Record = rec, revision, recordOf(name, rec)
 	r.Stamp = st.Notify()
-	st.RegionsChanged()
+	if changed {
+		st.RegionsChanged()
+	}
+}
+
+// forgetSummaries drops what a region reported about jobs. The lock is held.
+func (st *State) forgetSummaries(r *Region) {
+	for _, j := range st.Jobs {
+		delete(j.Summaries, r.Name)
+	}
+	r.SummariesAt, r.CheckpointDue = link.Position{}, true
+	clear(r.SummaryKeys)
+	clear(r.Disconnected)
 }
 
 // applyOrigin stores a record and makes every region get the table again. The lock

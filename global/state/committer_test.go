@@ -44,7 +44,7 @@ func committing(t *testing.T) (*Committer, *gatedStore) {
 	}
 	g := &gatedStore{Store: mem, gate: make(chan struct{})}
 	start := time.Now()
-	c := NewCommitter(New("e", func() time.Duration { return time.Since(start) }, time.Second), g, e.Guard())
+	c := NewCommitter(New(Beginning{Epoch: "e"}, func() time.Duration { return time.Since(start) }), g, e.Guard())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

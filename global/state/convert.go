@@ -134,3 +134,21 @@ func CountsToProto(in []region.CountedReason) []*nusav1.CountedReason {
 	}
 	return out
 }
+
+// SetSession writes the durable part of a session state into a region's record. The fence
+// never goes back. Losses are recorded by the one who declares them.
+func SetSession(to *nusav1.Region, r region.Record) {
+	to.ClusterId, to.Incarnation, to.Term, to.AppliedIndex = r.ClusterID, r.Incarnation, r.Term, r.AppliedIndex
+	to.Fence, to.FeatureLevel = max(to.GetFence(), r.Fence), r.Level
+	if !r.Lost {
+		to.Lost = nil
+	}
+}
+
+// recordOf returns the durable part of a region's session state.
+func recordOf(name string, r *nusav1.Region) region.Record {
+	return region.Record{
+		Name: name, ClusterID: r.GetClusterId(), Incarnation: r.GetIncarnation(), Term: r.GetTerm(), AppliedIndex: r.GetAppliedIndex(),
+		Fence: r.GetFence(), Level: r.GetFeatureLevel(), Lost: r.GetLost() != nil, NothingRuns: r.GetLost().GetNothingRuns(),
+	}
+}

@@ -6,18 +6,18 @@
 //	job.go         Job: a job with its slots, summaries and decisions
 //	region.go      Region and its live Session
 //	apply.go       from stored records to the state, and to the orders of regions
-//	load.go        all records at the beginning of a term
+//	load.go        the beginning of a term: its number, and all records
 //	summary.go     regions' summaries of jobs, disconnected instances
 //	checkpoint.go  Checkpoints: summaries stored from time to time
 //	committer.go   Committer: the one durable write; its election key stops a second server
 //	tx.go          Tx: the state with the changes of a transaction laid over it
-//	records.go     Tx: jobs, slots and regions
+//	records.go     Tx: jobs, slots, regions and the leadership term
 //	submit.go      Tx: a new version of a job, durable once the committer has written it
 //	audit.go       Tx: audit records and idempotency keys
 //	origins.go     Origins: origin records and their table
 //	keys.go        keys of the store
 //	encoding.go    values of the store
-//	convert.go     slots, answers and reasons from and to protobuf
+//	convert.go     slots, answers, sessions and reasons from and to protobuf
 //	toplace.go     jobs and regions as package place takes them
 //	demand.go      Demand: what groups ask for, for the regions' reports
 //	unplaced.go    groups with instances without a region; released instances

@@ -16,6 +16,7 @@ const (
 	root             = "/nusa/v1/"
 	ClusterKey       = root + "cluster"
 	ElectionPrefix   = root + "election/"
+	leadershipKey    = root + "leadership"
 	jobPrefix        = root + "jobs/"
 	slotPrefix       = root + "slots/"
 	regionPrefix     = root + "regions/"
@@ -81,6 +82,8 @@ func newRecord(key string) proto.Message {
 		return new(nusav1.CheckpointRecord)
 	case strings.HasPrefix(key, originPrefix):
 		return new(nusav1.OriginRecord)
+	case key == leadershipKey:
+		return new(nusav1.LeadershipRecord)
 	}
 	return nil
 }

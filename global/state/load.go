@@ -2,14 +2,72 @@ package state
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
+
+// Beginning is how a leadership term begins.
+type Beginning struct {
+	// Epoch identifies the term. It differs from that of every other term, also of one
+	// in a store that was restored since.
+	Epoch string
+	// Sessions is the configuration of the regions' sessions. Its ActiveUntil is 0.
+	Sessions region.Config
+}
+
+// BeginTerm stores the number of a new leadership term before anything is served in it.
+// guard is the election key, length the region's lease that the term grants, candidacy
+// for how long this server may grant leases after it has lost its key. elected is a time
+// after the election.
+func BeginTerm(ctx context.Context, s store.Store, guard store.Compare, length, candidacy, elected time.Duration) (Beginning, error) {
+	id, ok, _, err := s.Get(ctx, ClusterKey)
+	if err != nil || !ok {
+		return Beginning{}, fmt.Errorf("identity of the federation: found %t, %w", ok, err)
+	}
+	kv, _, _, err := s.Get(ctx, leadershipKey)
+	if err != nil {
+		return Beginning{}, fmt.Errorf("begin a leadership term: %w", err)
+	}
+	rec := new(nusav1.LeadershipRecord)
+	if kv.ModRevision != 0 {
+		if err := Decode(kv, rec); err != nil {
+			return Beginning{}, err
+		}
+	}
+	former := candidacy
+	if rec.GetCandidacy() != nil {
+		former = rec.GetCandidacy().AsDuration()
+	}
+	longest := max(length, rec.GetLeaseMax().AsDuration())
+	term := region.Term{Number: rec.GetTerm().GetNumber() + 1, Nonce: strings.ToLower(rand.Text()[:12])}
+	rec.Term = &nusav1.LeadershipTerm{Number: term.Number, Nonce: term.Nonce}
+	rec.LeaseMax, rec.Candidacy = durationpb.New(longest), durationpb.New(candidacy)
+	value, err := Encode(rec)
+	if err != nil {
+		return Beginning{}, err
+	}
+	if _, err := s.Txn(ctx, []store.Compare{guard, store.Mod(leadershipKey, kv.ModRevision)}, []store.Op{store.Put(leadershipKey, value)}); err != nil {
+		return Beginning{}, fmt.Errorf("begin leadership term %d: %w", term.Number, err)
+	}
+	return Beginning{
+		Epoch: strconv.FormatUint(term.Number, 36) + term.Nonce,
+		Sessions: region.Config{
+			Lease: length, LeaseMax: longest, PredecessorUntil: elected + former, Federation: string(id.Value), Term: term,
+		},
+	}, nil
+}
 
 // Load reads every record from the store. Only the elected server writes the
 // records, so those listed in several steps still belong together.
@@ -18,7 +76,7 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 	defer st.Unlock()
 	st.loading = true
 	defer func() { st.loading = false }()
-	for _, prefix := range []string{regionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix} {
+	for _, prefix := range []string{leadershipKey, regionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix} {
 		type record struct {
 			kv  store.KV
 			msg proto.Message

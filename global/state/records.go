@@ -151,6 +151,35 @@ func (t *Tx) Region(name string) (*nusav1.Region, int64) {
 	return nil, 0
 }
 
+// Session returns a region's session state with the record as the transaction leaves it; a
+// new state if the region is unknown.
+func (t *Tx) Session(name string) region.State {
+	rec, _ := t.Region(name)
+	if r := t.State.Regions[name]; r != nil && rec != nil {
+		life := r.Life
+		life.Record = recordOf(name, rec)
+		return life
+	}
+	return region.Open(t.State.SessionConfig(), recordOf(name, rec), t.State.Clock())
+}
+
+// PutLeadership stores the record of the leadership term as change leaves it.
+func (t *Tx) PutLeadership(change func(*nusav1.LeadershipRecord)) error {
+	rec := t.State.Leadership
+	if ch, ok := t.find(leadershipKey); ok {
+		rec, _ = ch.msg.(*nusav1.LeadershipRecord)
+	}
+	next := &nusav1.LeadershipRecord{}
+	if rec != nil {
+		next = proto.CloneOf(rec)
+	}
+	change(next)
+	if proto.Equal(next, rec) {
+		return nil
+	}
+	return t.set(txChange{key: leadershipKey, msg: next, known: t.State.leadershipRevision})
+}
+
 // maxRegions bounds the regions of a federation: those that an operator defined
 // and those that connected without a definition.
 const maxRegions = 1024

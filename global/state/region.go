@@ -122,7 +122,7 @@ func (v Sight) cutOff(name string) (silent time.Duration, cut bool) {
 	if v.st == nil || v.st.Regions[name] == nil {
 		return 0, false
 	}
-	return v.st.Regions[name].CutOff(v.st.RegionConfig, v.now)
+	return v.st.Regions[name].CutOff(v.st.SessionConfig(), v.now)
 }
 
 // outlook says what happens to slots of a region that is cut off: to the first of them
@@ -186,6 +186,9 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 		if outlook.Moves {
 			out.MoveDue = durationpb.New(outlook.Due)
 		}
+	}
+	if r.Life.CommitBlocked > 0 {
+		out.CommitBlocked = durationpb.New(r.Life.CommitBlocked)
 	}
 	if r.Report != nil {
 		out.Report = r.Report

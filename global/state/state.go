@@ -66,8 +66,18 @@ type State struct {
 	// FailoverPaused says why nothing moves to other regions in a mass loss; "" = there is
 	// none.
 	FailoverPaused string
-	// RegionConfig is the configuration of the regions' life cycles.
-	RegionConfig region.Config
+	// Sessions is the configuration of the regions' sessions, as far as it is known when
+	// the term begins and at each proof of leadership; see SessionConfig.
+	Sessions region.Config
+	// Leadership is the stored record of the leadership term.
+	Leadership *nusav1.LeadershipRecord
+
+	// Candidates is the number of servers that stand for election, the active one
+	// included. GlobalLevel is the least of their feature levels.
+	Candidates  int
+	GlobalLevel uint32
+
+	leadershipRevision int64
 
 	stamp   uint64 // number of the latest change
 	answers recentKeys
@@ -76,17 +86,28 @@ type State struct {
 	audits uint64
 }
 
-// New returns an empty state. Regions get leases of the given length.
-func New(epoch string, clock func() time.Duration, lease time.Duration) *State {
+// New returns the empty state of a term.
+func New(b Beginning, clock func() time.Duration) *State {
 	st := &State{
-		Epoch: epoch, Clock: clock, RegionConfig: region.Config{Lease: lease},
+		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
 		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{},
 		Pending: JobSet{}, Recent: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{},
-		Events: Events{eventlog.New(epoch)},
+		Events: Events{eventlog.New(b.Epoch)},
 	}
 	st.Latency = latency.New(st.topologyRegions)
 	return st
 }
+
+// SessionConfig returns the configuration of the regions' sessions now. The lock is held.
+func (st *State) SessionConfig() region.Config {
+	c := st.Sessions
+	c.Revision, c.Conflict = st.Revision, st.Leadership.GetConflict() != nil
+	return c
+}
+
+// Serving reports whether this server may place, order and grant now: no other server
+// can be the active one, and the store is not known to be an old copy. The lock is held.
+func (st *State) Serving() bool { return st.SessionConfig().Serving(st.Clock()) }
 
 // Notify wakes watches and returns the number of the change. The lock is held.
 func (st *State) Notify() uint64 {

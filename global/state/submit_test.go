@@ -27,7 +27,7 @@ func TestChangeRepeatsDoneSlots(t *testing.T) {
 	}
 	spec.Groups = map[string]*nusav1.Group{"web": group(slots), "other": group(1), "going": group(1)}
 	job.Default(spec)
-	st := New("e", func() time.Duration { return 0 }, time.Second)
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
 	k := KeyOf(spec)
 	st.Lock()
 	defer st.Unlock()

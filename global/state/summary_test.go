@@ -12,7 +12,7 @@ import (
 // TestDisconnectedInstancesChange: the set of disconnected instances changes only
 // when a region reports other instances. A summary that repeats them causes no plan.
 func TestDisconnectedInstancesChange(t *testing.T) {
-	st := New("e", func() time.Duration { return 0 }, time.Second)
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
 	r, k := &Region{Name: "alpha"}, JobKey{"default", "api"}
 	st.job(k).Record = &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 1)}}
 	one := &nusav1.DisconnectedInstances{Group: "web", From: 0, To: 1, Generation: 7, Node: "n1"}

@@ -95,11 +95,19 @@ func selectorToPlace(s *nusav1.RegionSelector) place.Selector {
 	return place.Selector{Name: s.GetName(), Labels: s.GetLabels()}
 }
 
+// disconnectedFor returns how long a region without a session has been silent.
+func (r *Region) disconnectedFor(now time.Duration) time.Duration {
+	if r.Session != nil {
+		return 0
+	}
+	return r.Life.SilentFor(now)
+}
+
 // ToPlace returns the region as the placer sees it. The lock is held.
 func (r *Region) ToPlace(now time.Duration) place.Region {
 	out := place.Region{
 		Name: r.Name, Labels: r.Record.GetDefinition().GetLabels(), Cordoned: r.Record.GetCordoned(),
-		Connected: r.Session != nil, NeverConnected: r.Record.GetClusterId() == "", DisconnectedFor: r.Life.DisconnectedFor(now),
+		Connected: r.Session != nil, NeverConnected: r.Record.GetClusterId() == "", DisconnectedFor: r.disconnectedFor(now),
 		ReportSequence: r.Reports,
 	}
 	rep := r.Report

@@ -15,15 +15,15 @@ import (
 // for 20 s.
 func cutOffState() *State {
 	now := time.Hour
-	st := New("e", func() time.Duration { return now }, 15*time.Second)
+	st := New(Beginning{Epoch: "e", Sessions: region.Config{Lease: 15 * time.Second, ActiveUntil: 1 << 62}}, func() time.Duration { return now })
 	for name, silent := range map[string]time.Duration{"alpha": 0, "tokyo": 20 * time.Second} {
 		st.apply(regionKey(name), &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: name}, ClusterId: "c-" + name}, 1)
 		r := st.Regions[name]
-		r.Life = region.Open(st.RegionConfig, region.Record{Name: name, ClusterID: "c-" + name}, now-silent)
+		r.Life = region.Open(st.SessionConfig(), region.Record{Name: name, ClusterID: "c-" + name}, now-silent)
 	}
 	alpha := st.Regions["alpha"]
 	alpha.Session = &Session{Wake: func() {}}
-	alpha.Life, _ = region.Step(st.RegionConfig, alpha.Life, now, region.Hello{Stream: 1, ClusterID: "c-alpha", Incarnation: 1, Term: 1})
+	alpha.Life, _ = region.Step(st.SessionConfig(), alpha.Life, now, region.Hello{Stream: 1, ClusterID: "c-alpha", Incarnation: 1, Term: 1})
 	return st
 }
 
@@ -178,13 +178,13 @@ func TestSilenceIsNoticedOnce(t *testing.T) {
 	} {
 		now = 2*time.Hour + step.silent
 		if step.silent == 0 {
-			tokyo.Life, _ = region.Step(st.RegionConfig, tokyo.Life, now, region.Hello{Stream: 2, ClusterID: "c-tokyo", Incarnation: 1, Term: 1})
-		} else {
-			tokyo.Life = region.Open(st.RegionConfig, region.Record{Name: "tokyo", ClusterID: "c-tokyo"}, 2*time.Hour)
-		}
-		if step.name == "back" {
 			now = 2*time.Hour + time.Minute
+			tokyo.Life, _ = region.Step(st.SessionConfig(), tokyo.Life, now, region.Hello{Stream: 2, ClusterID: "c-tokyo", Incarnation: 1, Term: 1})
+		} else {
+			tokyo.Life = region.Open(st.SessionConfig(), region.Record{Name: "tokyo", ClusterID: "c-tokyo"}, 2*time.Hour)
 		}
+		alpha := st.Regions["alpha"]
+		alpha.Life, _ = region.Step(st.SessionConfig(), alpha.Life, now, region.Received{Stream: 1})
 		events, woken := notice()
 		if !slices.Equal(events, step.want) || woken != (len(step.want) > 0) {
 			t.Errorf("%s: events %q, watches woken %v, want %q", step.name, events, woken, step.want)

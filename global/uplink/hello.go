@@ -16,8 +16,12 @@ import (
 )
 
 const (
-	// protocol is the version of the wire between regions and this tier.
+	// protocol is the version of the wire between regions and this tier. Its neighbours,
+	// one less and one more, are understood.
 	protocol = 1
+	// maxRegistrations bounds how often a hello is registered again because the region's
+	// record changed meanwhile.
+	maxRegistrations = 3
 	// maxServers bounds the servers of one region.
 	maxServers = 64
 	// maxHelloBytes bounds a hello.
@@ -31,8 +35,8 @@ func checkHello(h *nusav1.RegionHello) error {
 	switch {
 	case h == nil:
 		return &refusal{message: "the first message of a session must be a hello", permanent: true}
-	case h.GetProtocol() != protocol:
-		return &refusal{message: fmt.Sprintf("protocol %d is not understood here, %d is", h.GetProtocol(), protocol), permanent: true}
+	case h.GetProtocol() < protocol-1 || h.GetProtocol() > protocol+1:
+		return &refusal{message: fmt.Sprintf("protocol %d, this server speaks %d: upgrade the older one", h.GetProtocol(), protocol), permanent: true}
 	case h.GetClusterId() == "" || len(h.GetClusterId()) > 64:
 		return &refusal{message: "hello without a cluster id of 1..64 bytes", permanent: true}
 	case proto.Size(h) > maxHelloBytes:
@@ -57,10 +61,7 @@ func (s *Server) open(ctx context.Context, c *session, h *nusav1.RegionHello) er
 		return err
 	}
 	defer release()
-	hello := region.Hello{
-		Stream: c.shared.Number, ClusterID: h.GetClusterId(), Incarnation: h.GetIncarnation(), Term: h.GetTerm(), Master: h.GetMaster(),
-	}
-	if err := s.register(ctx, h, hello); err != nil {
+	if err := s.register(ctx, c, h); err != nil {
 		return err
 	}
 	conn, err := s.Hub.Conn("region "+name, func(_ context.Context, id string) error {
@@ -72,63 +73,124 @@ func (s *Server) open(ctx context.Context, c *session, h *nusav1.RegionHello) er
 	}
 	c.region, c.shared.Conn = name, conn
 	c.inbox = link.NewInbox[*nusav1.JobSummary](maxSummaries)
-	if err := s.welcome(c, h, hello); err != nil {
-		conn.Close()
-		return err
+	for range maxRegistrations {
+		welcomed, err := s.welcome(c, h)
+		if err == nil && !welcomed {
+			err = s.register(ctx, c, h) // the record has changed, for example by a verdict
+		}
+		if err != nil {
+			conn.Close()
+			return err
+		}
+		if welcomed {
+			return nil
+		}
 	}
-	return nil
+	conn.Close()
+	return &refusal{message: "the record of region " + name + " changes too often"}
+}
+
+// helloEvent returns a hello as the session's core takes it. The lock is held.
+func helloEvent(st *state.State, c *session, h *nusav1.RegionHello) region.Hello {
+	name := h.GetDefinition().GetName()
+	out := region.Hello{
+		Stream: c.shared.Number, ClusterID: h.GetClusterId(), Incarnation: h.GetIncarnation(), Term: h.GetTerm(), Master: h.GetMaster(),
+		AppliedIndex: h.GetAppliedIndex(), Fence: h.GetFence(), Level: h.GetFeatureLevel(),
+		BoundName: boundName(st, name, h.GetClusterId()), Federation: h.GetFederationId(),
+		KnownTerm:     region.Term{Number: h.GetLeadershipTerm().GetNumber(), Nonce: h.GetLeadershipTerm().GetNonce()},
+		KnownRevision: h.GetStoreRevision(), Required: 1,
+	}
+	if r := st.Regions[name]; r != nil {
+		out.Required = r.Orders.Position().Sequence
+	}
+	if h.GetOrders().GetEpoch() == st.Epoch {
+		out.Acked = h.GetOrders().GetSequence()
+	}
+	return out
 }
 
 // register stores the changes of a hello: an unknown region, its cluster, its
-// incarnation. It steps a copy of the region's session state; welcome steps the
-// state itself.
-func (s *Server) register(ctx context.Context, h *nusav1.RegionHello, hello region.Hello) error {
-	name, st := h.GetDefinition().GetName(), s.st
-	st.Lock()
-	life, rec := lifeOf(st, name)
-	hello.BoundName = boundName(st, name, hello.ClusterID)
-	_, effects := region.Step(st.RegionConfig, life, st.Clock(), hello)
-	persist := rec == nil || (!rec.GetDefinedByOperator() && !proto.Equal(rec.GetDefinition(), h.GetDefinition()))
-	st.Unlock()
-	record := region.Record{Name: name, ClusterID: hello.ClusterID, Incarnation: hello.Incarnation, Term: hello.Term, Fence: life.Fence}
-	for _, e := range effects {
-		switch e.Kind {
-		case region.Refuse:
-			return &refusal{message: e.Message, permanent: e.Permanent}
-		case region.Persist:
-			persist, record = true, e.Record
-		}
-	}
-	if !persist {
-		return nil
-	}
+// incarnation, the end of its loss. It steps a copy of the region's session state, with
+// the record as the transaction finds it; welcome steps the state itself.
+func (s *Server) register(ctx context.Context, c *session, h *nusav1.RegionHello) error {
+	name := h.GetDefinition().GetName()
+	var refused *region.Effect
+	var conflict region.Effect
+	added := false
 	_, err := s.Commit.Do(ctx, func(t *state.Tx) error {
+		refused, conflict, added = nil, region.Effect{}, false
+		old, _ := t.Region(name)
+		_, effects := region.Step(t.State.SessionConfig(), t.Session(name), t.State.Clock(), helloEvent(t.State, c, h))
+		persist := old == nil || !old.GetDefinedByOperator() && !proto.Equal(old.GetDefinition(), h.GetDefinition())
+		var record region.Record
+		for _, e := range effects {
+			switch e.Kind {
+			case region.Refuse:
+				refused = &e
+				return nil
+			case region.Conflict:
+				conflict = e
+			case region.Persist:
+				persist = true
+			case region.Welcome:
+				record = e.Record
+			}
+		}
+		if !persist {
+			return nil
+		}
+		added = old == nil
 		next := &nusav1.Region{Definition: h.GetDefinition()}
-		if old, _ := t.Region(name); old != nil {
+		if old != nil {
 			next = proto.CloneOf(old)
 			if !old.GetDefinedByOperator() {
 				next.Definition = h.GetDefinition()
 			}
 		}
-		next.ClusterId, next.Incarnation, next.Term, next.Fence = record.ClusterID, record.Incarnation, record.Term, record.Fence
+		state.SetSession(next, record)
 		return t.PutRegion(name, next)
 	})
 	if err != nil {
 		return state.RPCErrors.Err(fmt.Errorf("register region %s: %w", name, err))
 	}
-	if rec == nil {
-		st.Events.Add("region.registered", name, "the region connected for the first time, cluster %s", hello.ClusterID)
+	if conflict.Kind != "" {
+		s.storeConflict(ctx, name, conflict)
+	}
+	if refused != nil {
+		return &refusal{message: refused.Message, permanent: refused.Permanent}
+	}
+	if added {
+		s.st.Events.Add("region.registered", name, "the region connected for the first time, cluster %s", h.GetClusterId())
 	}
 	return nil
 }
 
-// lifeOf returns a region's session state, a new one if the name is unknown. The
-// lock is held.
-func lifeOf(st *state.State, name string) (region.State, *nusav1.Region) {
-	if r := st.Regions[name]; r != nil {
-		return r.Life, r.Record
+// storeConflict stores that a region knows more than the store. From then on nothing is
+// placed, ordered or granted until an operator has recovered the store, so all sessions
+// end. Only the elected server can store a conflict. So a server that was deposed does not
+// take what its successor has written for one.
+func (s *Server) storeConflict(ctx context.Context, name string, e region.Effect) {
+	first := false
+	_, err := s.Commit.Do(ctx, func(t *state.Tx) error {
+		return t.PutLeadership(func(rec *nusav1.LeadershipRecord) {
+			c := rec.GetConflict()
+			first = c == nil
+			if first {
+				c = &nusav1.RevisionConflict{Region: name, Stored: t.State.Revision}
+			}
+			rec.Conflict = &nusav1.RevisionConflict{
+				Region: c.GetRegion(), Stored: c.GetStored(), Known: max(c.GetKnown(), e.Known), KnownTerm: max(c.GetKnownTerm(), e.KnownTerm),
+			}
+		})
+	})
+	switch {
+	case err != nil:
+		s.Log.Warn("a conflict of revisions is not stored", "region", name, "conflict", e.Message, "error", err)
+	case first:
+		s.st.Events.Add("store.conflict", name, "%s", e.Message)
+		s.Log.Error("nothing is placed or ordered: a region knows more than the store", "region", name, "conflict", e.Message)
+		s.endAll("the store was restored from an old copy")
 	}
-	return region.Open(st.RegionConfig, region.Record{Name: name}, st.Clock()), nil
 }
 
 // boundName returns the other region that a cluster is bound to, "" for none.
@@ -142,23 +204,26 @@ func boundName(st *state.State, name, clusterID string) string {
 	return ""
 }
 
-// welcome makes the stream the live one and queues the sets for the region.
-func (s *Server) welcome(c *session, h *nusav1.RegionHello, hello region.Hello) error {
+// welcome makes the stream the live one and queues the sets for the region. It returns
+// false when the hello has to be registered again.
+func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	st := s.st
 	st.Lock()
 	defer st.Unlock()
 	r := st.Regions[c.region]
 	switch {
 	case c.closed:
-		return state.ErrNotActive // endSession was called already and is called only once
+		return false, state.ErrNotActive // endSession was called already and is called only once
 	case r == nil:
-		return &refusal{message: "the region was removed meanwhile"}
+		return false, &refusal{message: "the region was removed meanwhile"}
 	}
-	hello.BoundName = boundName(st, c.region, hello.ClusterID)
-	next, effects := region.Step(st.RegionConfig, r.Life, st.Clock(), hello)
+	next, effects := region.Step(st.SessionConfig(), r.Life, st.Clock(), helloEvent(st, c, h))
 	for _, e := range effects {
-		if e.Kind == region.Refuse {
-			return &refusal{message: e.Message, permanent: e.Permanent}
+		switch e.Kind {
+		case region.Refuse:
+			return false, &refusal{message: e.Message, permanent: e.Permanent}
+		case region.Persist:
+			return false, nil
 		}
 	}
 	r.EndStream(effects)
@@ -172,9 +237,10 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello, hello region.Hello) 
 	c.shared.Unsent = state.Unsent{Shapes: true, Column: true, Origins: true}
 	c.columnAt, c.matrixAt = math.MinInt64/2, st.Clock()
 	c.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Welcome{Welcome: &nusav1.GlobalWelcome{
-		Session: fmt.Sprintf("%s-%d", st.Epoch, c.shared.Number), Lease: durationpb.New(s.Lease),
+		Session: fmt.Sprintf("%s-%d", st.Epoch, c.shared.Number), Lease: durationpb.New(st.Sessions.Lease),
 		ReportInterval: durationpb.New(s.ReportInterval), Fence: next.Fence, Protocol: protocol,
-		Summaries: &nusav1.Position{Epoch: r.SummariesAt.Epoch, Sequence: r.SummariesAt.Sequence},
+		Summaries:    &nusav1.Position{Epoch: r.SummariesAt.Epoch, Sequence: r.SummariesAt.Sequence},
+		FederationId: st.Sessions.Federation, LeadershipTerm: leadershipTerm(st), StoreRevision: st.Revision, FeatureLevel: st.GlobalLevel,
 	}}})
 	c.opened.Store(true)
 	st.RegionsChanged() // marks the peers as unsent, those of this session too
@@ -182,5 +248,10 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello, hello region.Hello) 
 	s.Log.Info("region connected", "region", c.region, "master", h.GetMaster(), "term", h.GetTerm(), "incarnation", h.GetIncarnation())
 	c.wake()
 	s.WakePlacer()
-	return nil
+	return true, nil
+}
+
+// leadershipTerm returns the term as welcomes and grants name it. The lock is held.
+func leadershipTerm(st *state.State) *nusav1.LeadershipTerm {
+	return &nusav1.LeadershipTerm{Number: st.Sessions.Term.Number, Nonce: st.Sessions.Term.Nonce}
 }

@@ -35,7 +35,14 @@ const (
 func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage) error {
 	switch k := m.GetKind().(type) {
 	case *nusav1.RegionMessage_Lease:
-		s.grantLease(c, k.Lease.GetId())
+		s.requestLease(c, k.Lease)
+		return nil
+	case *nusav1.RegionMessage_OrdersAck:
+		s.ackOrders(c, k.OrdersAck)
+		return nil
+	}
+	s.step(c, region.Received{Stream: c.shared.Number})
+	switch k := m.GetKind().(type) {
 	case *nusav1.RegionMessage_Answers:
 		return s.applyAnswers(ctx, c.region, k.Answers.GetAnswers())
 	case *nusav1.RegionMessage_Report:
@@ -49,8 +56,7 @@ func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage
 	case *nusav1.RegionMessage_Goodbye:
 		return errGoodbye
 	default:
-		// OrdersAck needs no action: a new session says where to resume. A newer
-		// region may send more than this server knows.
+		// A newer region may send more than this server knows.
 	}
 	return nil
 }
@@ -58,7 +64,7 @@ func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage
 // liveRegion returns the region of a session, nil when the session is not the
 // region's live one. The lock is held.
 func (s *Server) liveRegion(c *session) *state.Region {
-	if r := s.st.Regions[c.region]; r != nil && r.Session == &c.shared {
+	if r := s.st.Regions[c.region]; r != nil && r.Session == &c.shared && r.Life.Stream == c.shared.Number {
 		return r
 	}
 	return nil

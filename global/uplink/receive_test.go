@@ -10,6 +10,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -17,7 +18,7 @@ import (
 // newServer returns a server whose regions have sessions without a stream.
 func newServer(t testing.TB, clock func() time.Duration, names ...string) *Server {
 	t.Helper()
-	st := state.New("e", clock, time.Hour)
+	st := state.New(state.Beginning{Epoch: "e", Sessions: region.Config{Lease: time.Hour, ActiveUntil: 1 << 62}}, clock)
 	s := New(Config{
 		Context: t.Context(), State: st, Log: slog.New(slog.DiscardHandler),
 		ReportInterval: 5 * time.Second, PeersInterval: 30 * time.Second, WakePlacer: func() {},
@@ -25,10 +26,11 @@ func newServer(t testing.TB, clock func() time.Duration, names ...string) *Serve
 	for _, name := range names {
 		c := s.newSession(func(error) {})
 		c.region, c.columnAt = name, -time.Hour
-		life := region.Open(st.RegionConfig, region.Record{Name: name}, clock())
-		life, _ = region.Step(st.RegionConfig, life, clock(), region.Hello{Stream: c.shared.Number, ClusterID: name, Incarnation: 1, Term: 1})
+		life := region.Open(st.SessionConfig(), region.Record{Name: name}, clock())
+		life, _ = region.Step(st.SessionConfig(), life, clock(), region.Hello{Stream: c.shared.Number, ClusterID: name, Incarnation: 1, Term: 1})
 		st.Regions[name] = &state.Region{
 			Name: name, Record: &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: name}}, Life: life, Session: &c.shared,
+			Orders: link.NewOutbox[*nusav1.SlotOrder]("e", 10),
 		}
 		s.live[name] = c
 	}
@@ -63,17 +65,39 @@ func TestOnlyPlausibleEdgesEnterTheMatrix(t *testing.T) {
 	}
 }
 
-// TestNoLeaseWithoutCertainLeadership: a server that may no longer be the only
-// active one grants nothing.
-func TestNoLeaseWithoutCertainLeadership(t *testing.T) {
-	s := newServer(t, func() time.Duration { return 0 }, "alpha")
-	c := s.live["alpha"]
-	for _, certain := range []bool{false, true, false} {
-		s.MayGrant = func() bool { return certain }
-		before := len(c.out)
-		s.grantLease(c, 1)
-		if granted := len(c.out) > before; granted != certain {
-			t.Errorf("granted %t with certain leadership %t", granted, certain)
+// TestNothingWithoutCertainLeadership: a server that may no longer be the only active one
+// grants nothing and sends no orders.
+func TestNothingWithoutCertainLeadership(t *testing.T) {
+	now := time.Duration(0)
+	s := newServer(t, func() time.Duration { return now }, "alpha")
+	c, st := s.live["alpha"], s.st
+	c.opened.Store(true)
+	r := st.Regions["alpha"]
+	r.Orders = link.NewOutbox[*nusav1.SlotOrder]("e", 10)
+	r.Orders.ForgetUpTo(7)
+	grant := func(id uint64) *nusav1.LeaseGrant {
+		s.requestLease(c, &nusav1.LeaseRequest{Id: id})
+		select {
+		case m := <-c.out:
+			return m.GetLease()
+		default:
+			return nil
 		}
+	}
+	for i, until := range []time.Duration{1 << 62, 0, 1 << 62} {
+		st.Sessions.ActiveUntil = until
+		c.cursor = r.Orders.Cursor(link.Position{})
+		c.shared.Unsent = state.Unsent{}
+		if ordered := c.next().GetOrders() != nil; ordered != (until > 0) {
+			t.Errorf("active until %d: orders are sent: %t", until, ordered)
+		}
+		if granted := grant(uint64(i+1)) != nil; granted != (until > 0) {
+			t.Errorf("active until %d: granted: %t", until, granted)
+		}
+	}
+	st.Leadership = &nusav1.LeadershipRecord{Conflict: &nusav1.RevisionConflict{Known: 9}}
+	c.cursor = r.Orders.Cursor(link.Position{})
+	if c.next() != nil || grant(9) != nil {
+		t.Error("something is ordered or granted from an old store")
 	}
 }

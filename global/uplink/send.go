@@ -21,8 +21,8 @@ func (c *session) next() *nusav1.GlobalMessage {
 	st.Lock()
 	defer st.Unlock()
 	switch {
-	case !c.opened.Load() || c.server.liveRegion(c) == nil:
-		return nil
+	case !c.opened.Load() || c.server.liveRegion(c) == nil || !c.server.serving():
+		return nil // a successor may have ordered otherwise already
 	case len(c.out) > 0:
 		// The welcome and grants go before the sets. wake makes the sender call next again.
 		c.wake()

@@ -23,16 +23,11 @@ type Config struct {
 	Commit  *state.Committer
 	Hub     *tunnel.Hub
 	Log     *slog.Logger
-	// Lease is the duration of a region's lease.
-	Lease time.Duration
 	// ReportInterval is how often regions report.
 	ReportInterval time.Duration
 	// PeersInterval is the least time between two messages about peers whose only
 	// change is in their coordinates, which drift slowly.
 	PeersInterval time.Duration
-	// MayGrant says whether this server is still certain to be the only active
-	// one. The state's lock is held.
-	MayGrant func() bool
 	// WakePlacer makes the placer plan again.
 	WakePlacer func()
 }
@@ -62,9 +57,8 @@ func New(cfg Config) *Server {
 	return &Server{Config: cfg, st: cfg.State, live: map[string]*session{}}
 }
 
-// Tick makes the changes that depend only on time: it ends sessions of regions
-// without a lease and sends the changes since the tick before. It is called once in
-// each report interval.
+// Tick sends the changes since the tick before. It is called once in each report
+// interval.
 func (s *Server) Tick() {
 	st := s.st
 	st.Lock()
@@ -72,17 +66,17 @@ func (s *Server) Tick() {
 	now := st.Clock()
 	newColumns := s.columnStamp != st.Latency.Stamp()
 	s.columnStamp = st.Latency.Stamp()
+	if !newColumns {
+		return
+	}
 	// Coordinates are sent with the peers; other changes of peers are sent at
 	// once.
-	newPeers := newColumns && now-s.peersAt >= s.PeersInterval
+	newPeers := now-s.peersAt >= s.PeersInterval
 	if newPeers {
 		s.peersAt = now
 	}
 	for _, r := range st.Regions {
-		var effects []region.Effect
-		r.Life, effects = region.Step(st.RegionConfig, r.Life, now, region.Tick{})
-		r.EndStream(effects)
-		if newColumns && r.Session != nil {
+		if r.Session != nil {
 			r.Session.Unsent.Column = true
 			r.Session.Unsent.Peers = r.Session.Unsent.Peers || newPeers
 			r.Session.Wake()
@@ -90,25 +84,117 @@ func (s *Server) Tick() {
 	}
 }
 
-// grantLease grants a requested lease if the stream is the live one.
-func (s *Server) grantLease(c *session, id uint64) {
+// EndSilent ends the sessions of regions that have been silent for a lease. It is called
+// each second. Without a certain leadership it is this server that may be cut off, and
+// nothing ends.
+func (s *Server) EndSilent() {
+	s.st.Lock()
+	defer s.st.Unlock()
+	if s.serving() {
+		s.stepAll(region.Tick{})
+	}
+}
+
+// Resume counts the silence of all regions from now, and makes the streams send what they
+// did not send while the leadership was not certain. The lock is held.
+func (s *Server) Resume() {
+	s.stepAll(region.Resumed{})
+	for _, r := range s.st.Regions {
+		r.Wake()
+	}
+}
+
+// stepAll steps the states of all regions. The lock is held.
+func (s *Server) stepAll(e region.Event) {
+	c, now := s.st.SessionConfig(), s.st.Clock()
+	for _, r := range s.st.Regions {
+		var effects []region.Effect
+		r.Life, effects = region.Step(c, r.Life, now, e)
+		r.EndStream(effects)
+	}
+}
+
+// serving reports whether this server may order and grant. The lock is held.
+func (s *Server) serving() bool { return s.Context.Err() == nil && s.st.Serving() }
+
+// step steps the state of a session's region by an event, and carries out the effects.
+func (s *Server) step(c *session, e region.Event) {
 	st := s.st
 	st.Lock()
 	defer st.Unlock()
 	r := st.Regions[c.region]
-	if r == nil || s.Context.Err() != nil || !s.MayGrant() {
+	if r == nil {
+		return
+	}
+	s.stepRegion(c, r, e)
+}
+
+// stepRegion is step with the lock held.
+func (s *Server) stepRegion(c *session, r *state.Region, e region.Event) {
+	var effects []region.Effect
+	r.Life, effects = region.Step(s.st.SessionConfig(), r.Life, s.st.Clock(), e)
+	for _, e := range effects {
+		switch {
+		case e.Kind == region.End && e.Stream == c.shared.Number:
+			c.shared.Refuse(e.Message)
+		case e.Kind == region.Grant && e.Stream == c.shared.Number:
+			c.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Lease{Lease: &nusav1.LeaseGrant{
+				Id: e.ID, Duration: durationpb.New(e.Lease), LeadershipTerm: leadershipTerm(s.st),
+				Fence: e.Record.Fence, Incarnation: e.Record.Incarnation,
+				Orders: &nusav1.Position{Epoch: s.st.Epoch, Sequence: e.Orders},
+			}}})
+		}
+	}
+}
+
+// requestLease grants a requested lease if the region may have one.
+func (s *Server) requestLease(c *session, q *nusav1.LeaseRequest) {
+	st := s.st
+	st.Lock()
+	defer st.Unlock()
+	r := st.Regions[c.region]
+	if r == nil || s.Context.Err() != nil {
 		return // a successor may not know of a lease that begins now
 	}
-	next, effects := region.Step(st.RegionConfig, r.Life, st.Clock(), region.LeaseRequested{Stream: c.shared.Number, ID: id})
-	r.Life = next
-	for _, e := range effects {
-		switch e.Kind {
-		case region.End:
-			c.cancel(&refusal{message: e.Message})
-		case region.Grant:
-			c.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Lease{
-				Lease: &nusav1.LeaseGrant{Id: e.ID, Duration: durationpb.New(e.Lease)},
-			}})
+	blocked := r.Life.CommitBlocked > 0
+	s.stepRegion(c, r, region.LeaseRequested{
+		Stream: c.shared.Number, ID: q.GetId(), Granted: q.GetGranted(), CommitBlocked: q.GetCommitBlocked().AsDuration(),
+		Orders: r.Orders.Position().Sequence,
+	})
+	if now := r.Life.CommitBlocked > 0; now != blocked {
+		s.noteCommits(r, now)
+	}
+}
+
+// noteCommits shows that a region cannot commit to its log, or can again. The lock is
+// held.
+func (s *Server) noteCommits(r *state.Region, blocked bool) {
+	r.Stamp = s.st.Notify()
+	if blocked {
+		s.st.Events.Add("region.commits_blocked", r.Name, "the region cannot commit to its log; it takes no new slots")
+		s.Log.Warn("a region cannot commit to its log", "region", r.Name, "for", r.Life.CommitBlocked)
+		return
+	}
+	s.st.Events.Add("region.commits", r.Name, "the region can commit to its log again")
+	s.WakePlacer()
+}
+
+// ackOrders notes up to where the region's log has the orders.
+func (s *Server) ackOrders(c *session, p *nusav1.Position) {
+	if p.GetEpoch() != s.st.Epoch {
+		s.step(c, region.Received{Stream: c.shared.Number})
+		return
+	}
+	s.step(c, region.OrdersAcked{Stream: c.shared.Number, Position: p.GetSequence()})
+}
+
+// endAll ends all sessions.
+func (s *Server) endAll(why string) {
+	s.st.Lock()
+	defer s.st.Unlock()
+	for _, r := range s.st.Regions {
+		if r.Session != nil {
+			r.Session.Refuse(why)
 		}
 	}
 }
@@ -130,7 +216,7 @@ func (s *Server) endSession(c *session, cause error) {
 	if r == nil || r.Session != &c.shared {
 		return
 	}
-	next, _ := region.Step(st.RegionConfig, r.Life, st.Clock(), region.StreamEnded{Stream: c.shared.Number})
+	next, _ := region.Step(st.SessionConfig(), r.Life, st.Clock(), region.StreamEnded{Stream: c.shared.Number})
 	r.Life, r.Session = next, nil
 	r.Stamp = st.Notify()
 	st.Events.Add("region.disconnected", c.region, "its session ended: %s", causeText(cause))

@@ -4479,7 +4479,9 @@ type GlobalServer struct {
 	// The server is the active one.
 	Active bool `protobuf:"varint,3,opt,name=active,proto3" json:"active,omitempty"`
 	// Version of the build.
-	Version       string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	Version string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	// Feature level of the server, as RegionHello.feature_level.
+	FeatureLevel  uint32 `protobuf:"varint,5,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4540,6 +4542,13 @@ func (x *GlobalServer) GetVersion() string {
 		return x.Version
 	}
 	return ""
+}
+
+func (x *GlobalServer) GetFeatureLevel() uint32 {
+	if x != nil {
+		return x.FeatureLevel
+	}
+	return 0
 }
 
 // MatrixRequest selects edges.
@@ -7539,12 +7548,13 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x05nodes\x18\x03 \x03(\v2\r.nusa.v1.NodeR\x05nodes\x12-\n" +
 	"\x06errors\x18\x04 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\x12\x17\n" +
 	"\aseen_by\x18\x05 \x01(\tR\x06seenBy\x12/\n" +
-	"\x05alone\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05alone\"n\n" +
+	"\x05alone\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05alone\"\x93\x01\n" +
 	"\fGlobalServer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06active\x18\x03 \x01(\bR\x06active\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\tR\aversion\"O\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12#\n" +
+	"\rfeature_level\x18\x05 \x01(\rR\ffeatureLevel\"O\n" +
 	"\rMatrixRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12\x14\n" +

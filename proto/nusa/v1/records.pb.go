@@ -106,7 +106,13 @@ type LeadershipRecord struct {
 	LeaseMax *durationpb.Duration `protobuf:"bytes,2,opt,name=lease_max,json=leaseMax,proto3" json:"lease_max,omitempty"`
 	// A region knows a later revision than the store: nothing is placed, ordered or
 	// granted until an operator has recovered the store (System.Recover).
-	Conflict      *RevisionConflict `protobuf:"bytes,3,opt,name=conflict,proto3" json:"conflict,omitempty"`
+	Conflict *RevisionConflict `protobuf:"bytes,3,opt,name=conflict,proto3" json:"conflict,omitempty"`
+	// Time for which the server of this term may still grant leases after it has
+	// lost its candidacy: the length of the candidacy.
+	Candidacy *durationpb.Duration `protobuf:"bytes,4,opt,name=candidacy,proto3" json:"candidacy,omitempty"`
+	// Why the server of the previous term resigned, so that its successor does not
+	// resign for the same reason. Empty for none.
+	Resigned      string `protobuf:"bytes,5,opt,name=resigned,proto3" json:"resigned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -162,13 +168,29 @@ func (x *LeadershipRecord) GetConflict() *RevisionConflict {
 	return nil
 }
 
+func (x *LeadershipRecord) GetCandidacy() *durationpb.Duration {
+	if x != nil {
+		return x.Candidacy
+	}
+	return nil
+}
+
+func (x *LeadershipRecord) GetResigned() string {
+	if x != nil {
+		return x.Resigned
+	}
+	return ""
+}
+
 // RevisionConflict says which region knows more than the store.
 type RevisionConflict struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
 	// Revision that the region's log knows, and the store's revision at its hello.
-	Known         int64 `protobuf:"varint,2,opt,name=known,proto3" json:"known,omitempty"`
-	Stored        int64 `protobuf:"varint,3,opt,name=stored,proto3" json:"stored,omitempty"`
+	Known  int64 `protobuf:"varint,2,opt,name=known,proto3" json:"known,omitempty"`
+	Stored int64 `protobuf:"varint,3,opt,name=stored,proto3" json:"stored,omitempty"`
+	// Number of the greatest leadership term that a region's log knows.
+	KnownTerm     uint64 `protobuf:"varint,4,opt,name=known_term,json=knownTerm,proto3" json:"known_term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -220,6 +242,13 @@ func (x *RevisionConflict) GetKnown() int64 {
 func (x *RevisionConflict) GetStored() int64 {
 	if x != nil {
 		return x.Stored
+	}
+	return 0
+}
+
+func (x *RevisionConflict) GetKnownTerm() uint64 {
+	if x != nil {
+		return x.KnownTerm
 	}
 	return 0
 }
@@ -429,15 +458,19 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"SinceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xae\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x83\x02\n" +
 	"\x10LeadershipRecord\x12+\n" +
 	"\x04term\x18\x01 \x01(\v2\x17.nusa.v1.LeadershipTermR\x04term\x126\n" +
 	"\tlease_max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bleaseMax\x125\n" +
-	"\bconflict\x18\x03 \x01(\v2\x19.nusa.v1.RevisionConflictR\bconflict\"X\n" +
+	"\bconflict\x18\x03 \x01(\v2\x19.nusa.v1.RevisionConflictR\bconflict\x127\n" +
+	"\tcandidacy\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tcandidacy\x12\x1a\n" +
+	"\bresigned\x18\x05 \x01(\tR\bresigned\"w\n" +
 	"\x10RevisionConflict\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05known\x18\x02 \x01(\x03R\x05known\x12\x16\n" +
-	"\x06stored\x18\x03 \x01(\x03R\x06stored\"j\n" +
+	"\x06stored\x18\x03 \x01(\x03R\x06stored\x12\x1d\n" +
+	"\n" +
+	"known_term\x18\x04 \x01(\x04R\tknownTerm\"j\n" +
 	"\x11IdempotencyRecord\x12 \n" +
 	"\vfingerprint\x18\x01 \x01(\fR\vfingerprint\x123\n" +
 	"\bresponse\x18\x02 \x01(\v2\x17.nusa.v1.SubmitResponseR\bresponse\"f\n" +
@@ -487,16 +520,17 @@ var file_nusa_v1_records_proto_depIdxs = []int32{
 	8,  // 2: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
 	9,  // 3: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
 	2,  // 4: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
-	10, // 5: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
-	11, // 6: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
-	12, // 7: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
-	13, // 8: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
-	14, // 9: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	9,  // 5: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
+	10, // 6: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
+	11, // 7: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
+	12, // 8: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
+	13, // 9: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
+	14, // 10: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_records_proto_init() }

@@ -1,0 +1,58 @@
+package region
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
+
+// refuse returns the effects of a hello that is not accepted, nil for another one.
+func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
+	refuse := func(permanent bool, format string, args ...any) []Effect {
+		return []Effect{{Kind: Refuse, Stream: h.Stream, Permanent: permanent, Message: fmt.Sprintf(format, args...)}}
+	}
+	sameCluster := s.ClusterID == h.ClusterID
+	switch {
+	case now >= c.ActiveUntil:
+		return refuse(false, "this server may not be the active one any more")
+	case h.ClusterID == "":
+		return refuse(true, "region %s: no cluster id was given", s.Name)
+	case s.ClusterID != "" && !sameCluster && !s.NothingRuns:
+		return refuse(true, "region %s belongs to cluster %s, not to %s: choose another name, or run `nusa region lose %s` if that cluster is gone",
+			s.Name, s.ClusterID, h.ClusterID, s.Name)
+	case h.BoundName != "" && h.BoundName != s.Name:
+		return refuse(true, "cluster %s is region %s already: a cluster has one name, remove %s first to give it the name %s",
+			h.ClusterID, h.BoundName, h.BoundName, s.Name)
+	case h.Federation != "" && h.Federation != c.Federation:
+		return refuse(true, "region %s belongs to federation %s, this is %s: check --global of its servers, "+
+			"or run `nusa region rebind --federation %s` in the region to let it join this federation", s.Name, h.Federation, c.Federation, c.Federation)
+	case s.knowsMore(c, h) != "":
+		conflict := Effect{Kind: Conflict, Stream: h.Stream, Known: h.KnownRevision, KnownTerm: h.KnownTerm.Number, Message: s.knowsMore(c, h)}
+		return append([]Effect{conflict}, refuse(false, "%s", conflict.Message)...)
+	case c.Conflict:
+		return refuse(false, "the store was restored from an old copy, and nothing is ordered before an operator runs `nusa server recover`")
+	case sameCluster && cmp.Or(cmp.Compare(h.Incarnation, s.Incarnation), cmp.Compare(h.Term, s.Term)) < 0:
+		return refuse(false, "region %s: incarnation %d term %d is older than %d, %d: there is a later master",
+			s.Name, h.Incarnation, h.Term, s.Incarnation, s.Term)
+	case sameCluster && h.Incarnation == s.Incarnation && h.AppliedIndex != 0 && h.AppliedIndex < s.AppliedIndex:
+		return refuse(true, "region %s: its log ends at index %d, but index %d was known before: the log is an old copy, "+
+			"restore it with `nusa regional restore`, which begins a new incarnation", s.Name, h.AppliedIndex, s.AppliedIndex)
+	}
+	return nil
+}
+
+// knowsMore returns what a region knows that the store does not have, empty if there is
+// no such thing. The caller is the elected server, so no later term can exist.
+func (s State) knowsMore(c Config, h Hello) string {
+	const advice = "the store was restored from an old copy, run `nusa server recover`"
+	switch {
+	case h.KnownRevision > c.Revision:
+		return fmt.Sprintf("region %s knows revision %d, the store has %d: %s", s.Name, h.KnownRevision, c.Revision, advice)
+	case h.KnownTerm.Number > c.Term.Number:
+		return fmt.Sprintf("region %s knows leadership term %d, the store has %d: %s", s.Name, h.KnownTerm.Number, c.Term.Number, advice)
+	case h.KnownTerm.Number == c.Term.Number && h.KnownTerm.Number != 0 && h.KnownTerm.Nonce != c.Term.Nonce:
+		return fmt.Sprintf("region %s knows another leadership term %d (%s, here %s): %s",
+			s.Name, h.KnownTerm.Number, h.KnownTerm.Nonce, c.Term.Nonce, advice)
+	}
+	return ""
+}
