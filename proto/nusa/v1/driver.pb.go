@@ -86,6 +86,7 @@ const (
 	RunCause_RUN_CAUSE_LEASE_EXPIRED RunCause = 2 // its lease deadline passed
 	RunCause_RUN_CAUSE_START_FAILED  RunCause = 3 // the command could not be started
 	RunCause_RUN_CAUSE_LOST          RunCause = 4 // its supervisor vanished; the exit code is unknown
+	RunCause_RUN_CAUSE_LATE_START    RunCause = 5 // its lease deadline passed before its command was started
 )
 
 // Enum value maps for RunCause.
@@ -96,6 +97,7 @@ var (
 		2: "RUN_CAUSE_LEASE_EXPIRED",
 		3: "RUN_CAUSE_START_FAILED",
 		4: "RUN_CAUSE_LOST",
+		5: "RUN_CAUSE_LATE_START",
 	}
 	RunCause_value = map[string]int32{
 		"RUN_CAUSE_UNSPECIFIED":   0,
@@ -103,6 +105,7 @@ var (
 		"RUN_CAUSE_LEASE_EXPIRED": 2,
 		"RUN_CAUSE_START_FAILED":  3,
 		"RUN_CAUSE_LOST":          4,
+		"RUN_CAUSE_LATE_START":    5,
 	}
 )
 
@@ -473,8 +476,12 @@ type StartRunRequest struct {
 	LogSizeBytes int64 `protobuf:"varint,10,opt,name=log_size_bytes,json=logSizeBytes,proto3" json:"log_size_bytes,omitempty"`
 	// Time on CLOCK_BOOTTIME of this machine. At this time the supervisor of the run
 	// asks it to end and kills it after stop_grace, even when agent and plugin are
-	// dead. Unset for no lease; set only with the capability self_fencing.
+	// dead. A command is never started after its deadline: the run then ends with
+	// RUN_CAUSE_LATE_START. Unset for no lease; set only with the capability
+	// self_fencing.
 	LeaseDeadline *durationpb.Duration `protobuf:"bytes,11,opt,name=lease_deadline,json=leaseDeadline,proto3" json:"lease_deadline,omitempty"`
+	// Number of the deadline, see RenewRunRequest.number.
+	LeaseNumber uint64 `protobuf:"varint,14,opt,name=lease_number,json=leaseNumber,proto3" json:"lease_number,omitempty"`
 	// Time between the request to end and the kill at the deadline.
 	StopGrace     *durationpb.Duration `protobuf:"bytes,12,opt,name=stop_grace,json=stopGrace,proto3" json:"stop_grace,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -593,6 +600,13 @@ func (x *StartRunRequest) GetLeaseDeadline() *durationpb.Duration {
 		return x.LeaseDeadline
 	}
 	return nil
+}
+
+func (x *StartRunRequest) GetLeaseNumber() uint64 {
+	if x != nil {
+		return x.LeaseNumber
+	}
+	return 0
 }
 
 func (x *StartRunRequest) GetStopGrace() *durationpb.Duration {
@@ -1022,8 +1036,11 @@ func (x *StopRunRequest) GetGrace() *durationpb.Duration {
 type RenewRunRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    *RunID                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// As StartRunRequest.lease_deadline.
-	Deadline      *durationpb.Duration `protobuf:"bytes,2,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// As StartRunRequest.lease_deadline. It may be earlier than the present one.
+	Deadline *durationpb.Duration `protobuf:"bytes,2,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// Number of the deadline. The deadline of the greatest number counts, in whatever
+	// order the requests arrive.
+	Number        uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1070,6 +1087,13 @@ func (x *RenewRunRequest) GetDeadline() *durationpb.Duration {
 		return x.Deadline
 	}
 	return nil
+}
+
+func (x *RenewRunRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
 }
 
 // RunLogsRequest selects output. Chunks have 1..32,768 bytes.
@@ -1594,7 +1618,7 @@ const file_nusa_v1_driver_proto_rawDesc = "" +
 	"\x03run\x18\x03 \x01(\x05R\x03run\",\n" +
 	"\n" +
 	"RunRequest\x12\x1e\n" +
-	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\"\xe0\x04\n" +
+	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\"\x83\x05\n" +
 	"\x0fStartRunRequest\x12\x1e\n" +
 	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\x12/\n" +
 	"\x06config\x18\x02 \x01(\v2\x17.google.protobuf.StructR\x06config\x123\n" +
@@ -1609,7 +1633,8 @@ const file_nusa_v1_driver_proto_rawDesc = "" +
 	"\tlog_files\x18\t \x01(\x05R\blogFiles\x12$\n" +
 	"\x0elog_size_bytes\x18\n" +
 	" \x01(\x03R\flogSizeBytes\x12@\n" +
-	"\x0elease_deadline\x18\v \x01(\v2\x19.google.protobuf.DurationR\rleaseDeadline\x128\n" +
+	"\x0elease_deadline\x18\v \x01(\v2\x19.google.protobuf.DurationR\rleaseDeadline\x12!\n" +
+	"\flease_number\x18\x0e \x01(\x04R\vleaseNumber\x128\n" +
 	"\n" +
 	"stop_grace\x18\f \x01(\v2\x19.google.protobuf.DurationR\tstopGrace\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
@@ -1643,10 +1668,11 @@ const file_nusa_v1_driver_proto_rawDesc = "" +
 	"\amessage\x18\b \x01(\tR\amessage\"a\n" +
 	"\x0eStopRunRequest\x12\x1e\n" +
 	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\x12/\n" +
-	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"h\n" +
+	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\"\x80\x01\n" +
 	"\x0fRenewRunRequest\x12\x1e\n" +
 	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\x125\n" +
-	"\bdeadline\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bdeadline\"\xb6\x01\n" +
+	"\bdeadline\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bdeadline\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\"\xb6\x01\n" +
 	"\x0eRunLogsRequest\x12\x1e\n" +
 	"\x02id\x18\x01 \x01(\v2\x0e.nusa.v1.RunIDR\x02id\x12\x16\n" +
 	"\x06stdout\x18\x02 \x01(\bR\x06stdout\x12\x16\n" +
@@ -1688,13 +1714,14 @@ const file_nusa_v1_driver_proto_rawDesc = "" +
 	"\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12RUN_STATE_STARTING\x10\x01\x12\x15\n" +
 	"\x11RUN_STATE_RUNNING\x10\x02\x12\x13\n" +
-	"\x0fRUN_STATE_ENDED\x10\x03*\x89\x01\n" +
+	"\x0fRUN_STATE_ENDED\x10\x03*\xa3\x01\n" +
 	"\bRunCause\x12\x19\n" +
 	"\x15RUN_CAUSE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11RUN_CAUSE_STOPPED\x10\x01\x12\x1b\n" +
 	"\x17RUN_CAUSE_LEASE_EXPIRED\x10\x02\x12\x1a\n" +
 	"\x16RUN_CAUSE_START_FAILED\x10\x03\x12\x12\n" +
-	"\x0eRUN_CAUSE_LOST\x10\x042\xde\x05\n" +
+	"\x0eRUN_CAUSE_LOST\x10\x04\x12\x18\n" +
+	"\x14RUN_CAUSE_LATE_START\x10\x052\xde\x05\n" +
 	"\x06Driver\x12B\n" +
 	"\tHandshake\x12\x19.nusa.v1.HandshakeRequest\x1a\x1a.nusa.v1.HandshakeResponse\x12?\n" +
 	"\vFingerprint\x12\x1b.nusa.v1.FingerprintRequest\x1a\x13.nusa.v1.DriverInfo\x126\n" +

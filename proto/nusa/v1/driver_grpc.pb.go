@@ -107,8 +107,9 @@ type DriverClient interface {
 	// returns when none is left. It succeeds for a run that has ended or is unknown.
 	// Deadline: the grace and 1 min.
 	Stop(ctx context.Context, in *StopRunRequest, opts ...grpc.CallOption) (*DriverDone, error)
-	// Renew moves the lease deadline of a run. Only with the capability
-	// self_fencing. Deadline 10 s.
+	// Renew moves the lease deadline of a run, also of one whose command does not run
+	// yet. NOT_FOUND: the run is unknown. Only with the capability self_fencing.
+	// Deadline 10 s.
 	Renew(ctx context.Context, in *RenewRunRequest, opts ...grpc.CallOption) (*DriverDone, error)
 	// Logs sends the kept output, oldest first. It ends at once, or with follow when
 	// the run has ended and all of its output was sent.
@@ -356,8 +357,9 @@ type DriverServer interface {
 	// returns when none is left. It succeeds for a run that has ended or is unknown.
 	// Deadline: the grace and 1 min.
 	Stop(context.Context, *StopRunRequest) (*DriverDone, error)
-	// Renew moves the lease deadline of a run. Only with the capability
-	// self_fencing. Deadline 10 s.
+	// Renew moves the lease deadline of a run, also of one whose command does not run
+	// yet. NOT_FOUND: the run is unknown. Only with the capability self_fencing.
+	// Deadline 10 s.
 	Renew(context.Context, *RenewRunRequest) (*DriverDone, error)
 	// Logs sends the kept output, oldest first. It ends at once, or with follow when
 	// the run has ended and all of its output was sent.
