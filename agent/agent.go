@@ -120,7 +120,7 @@ func assemble(ctx context.Context, cfg Config, dir *serve.DataDir, st *store.Sto
 		Node: engine.Node{ID: st.NodeID, Region: cfg.Region, AllocsDir: dir.Path(allocsDir), Path: taskPath(), ProcessUser: cfg.ProcessUser, Setup: cfg.setup,
 			Reach: engine.Reach{Dial: cfg.Net.Dial, RemoteHosts: cfg.remoteHosts, OwnAddress: inv.Address, Drivers: cfg.Drivers}},
 		Host: reconcile.Host{CPUMilli: c.GetCpuMilli(), MemoryBytes: c.GetMemoryBytes(), DiskBytes: c.GetDiskBytes(),
-			Quota: cfg.InstanceQuota, Drivers: inv.driverProblems()},
+			Quota: cfg.InstanceQuota, Drivers: inv.drivers()},
 		TasksChanged: inv.setTasks, PortsInUse: func(ports []int) map[int]bool { return portsInUse(cfg.Net, ports) },
 		MaxRetainedBytes: cfg.MaxRetainedBytes, MaxRetainedFolders: cfg.MaxRetainedFolders,
 	}, contents)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/engine"
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/internal/notify"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -52,9 +54,9 @@ func (inv *inventory) Get() *nusav1.NodeInventory {
 // Changed returns a channel that the next change of the inventory closes.
 func (inv *inventory) Changed() <-chan struct{} { return inv.changed.C() }
 
-// run inspects the host repeatedly until ctx ends. setDrivers passes the problems of the drivers
+// run inspects the host repeatedly until ctx ends. setDrivers passes the state of the drivers
 // to the engine.
-func (inv *inventory) run(ctx context.Context, setDrivers func(context.Context, map[string]string) bool) error {
+func (inv *inventory) run(ctx context.Context, setDrivers func(context.Context, map[string]reconcile.Driver) bool) error {
 	tick := time.NewTicker(inspectEvery)
 	defer tick.Stop()
 	for {
@@ -77,24 +79,22 @@ func (inv *inventory) run(ctx context.Context, setDrivers func(context.Context, 
 		inv.mu.Lock()
 		inv.now = now
 		inv.mu.Unlock()
-		if !setDrivers(ctx, inv.driverProblems()) {
+		if !setDrivers(ctx, inv.drivers()) {
 			return nil
 		}
 		inv.changed.Notify()
 	}
 }
 
-// driverProblems returns the problem of each driver by name: "" for a healthy one.
-func (inv *inventory) driverProblems() map[string]string {
-	out := map[string]string{}
+// drivers returns the state of the drivers by name.
+func (inv *inventory) drivers() map[string]reconcile.Driver {
+	out := map[string]reconcile.Driver{}
 	for _, d := range inv.Get().GetDrivers() {
-		out[d.GetName()] = ""
+		of := reconcile.Driver{Fencing: slices.Contains(d.GetCapabilities(), driver.CapSelfFencing)}
 		if !d.GetHealthy() {
-			out[d.GetName()] = "unhealthy"
-			if d.GetMessage() != "" {
-				out[d.GetName()] = d.GetMessage()
-			}
+			of.Problem = cmp.Or(d.GetMessage(), "unhealthy")
 		}
+		out[d.GetName()] = of
 	}
 	return out
 }

@@ -42,8 +42,10 @@ type server struct {
 	mark    store.MasterTerm
 	lease   time.Duration
 	silent  bool // no lease is granted
-	cluster string
-	refuse  *nusav1.Refused
+	// regionLeft is what is left of the region's lease at each grant.
+	regionLeft time.Duration
+	cluster    string
+	refuse     *nusav1.Refused
 
 	box      *link.Outbox[*nusav1.AllocOrder]
 	acked    link.Position // position of the orders that the agent acknowledged
@@ -241,7 +243,8 @@ func (s *server) take(m *nusav1.AgentMessage, inbox *link.Inbox[*nusav1.AllocRep
 	switch k := m.GetKind().(type) {
 	case *nusav1.AgentMessage_Lease:
 		if !s.silent {
-			return &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Lease{Lease: &nusav1.LeaseGrant{Id: k.Lease.GetId(), Duration: durationpb.New(s.lease)}}}, nil
+			return &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Lease{Lease: &nusav1.LeaseGrant{
+				Id: k.Lease.GetId(), Duration: durationpb.New(s.lease), RegionLeft: durationpb.New(s.regionLeft)}}}, nil
 		}
 	case *nusav1.AgentMessage_Inventory:
 		s.invs = append(s.invs, k.Inventory)

@@ -1,11 +1,16 @@
 package agent
 
 import (
+	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/mock"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -68,22 +73,115 @@ func TestOlderTermIsRefused(t *testing.T) {
 	m.untilState("aaaa", running)
 }
 
-// TestLeaseExpiryStopsFencedTasks: without a lease the tasks that need one are
-// stopped by their supervisors and the agent. Other tasks go on.
-func TestLeaseExpiryStopsFencedTasks(t *testing.T) {
-	m, drv := newMaster(t), newMock()
-	m.lease = 300 * time.Millisecond
-	m.order(testOrder("keep", 1, "mock", nil))
-	m.order(testOrder("stop", 2, "mock", nil, func(_ *nusav1.AllocOrder, g *nusav1.Group) { g.Singleton = true }))
-	runAgent(t, testConfig(t, t.TempDir(), drv, m.addr))
-	m.untilState("keep", running)
-	m.untilState("stop", running)
-	m.set(func() { m.silent = true })
-	if r := m.untilState("stop", failed); r.GetReason() != nusav1.Reason_REASON_LEASE_EXPIRED {
-		t.Errorf("ended as %v", r)
+// TestLeaseEndsPauseTheirTasks: at the end of a lease the tasks that it binds are stopped by
+// their supervisors and the agent, and start again in place when the lease is back. That is no
+// end of the allocation and no restart. Other tasks go on.
+func TestLeaseEndsPauseTheirTasks(t *testing.T) {
+	const short = 400 * time.Millisecond
+	type bound struct {
+		binding nusav1.LeaseBinding
+		reason  nusav1.Reason
 	}
-	if got := drv.Running(); len(got) != 1 || got[0].Alloc != "keep" {
-		t.Errorf("running: %v", got)
+	unspecified, none := nusav1.LeaseBinding_LEASE_BINDING_UNSPECIFIED, nusav1.LeaseBinding_LEASE_BINDING_NONE
+	node, region, both := nusav1.LeaseBinding_LEASE_BINDING_NODE, nusav1.LeaseBinding_LEASE_BINDING_REGION, nusav1.LeaseBinding_LEASE_BINDING_BOTH
+	ofNode, ofRegion := nusav1.Reason_REASON_LEASE_EXPIRED, nusav1.Reason_REASON_REGION_LEASE
+	for name, c := range map[string]struct {
+		ends func(m *server)
+		back func(m *server)
+		want map[string]bound // reason 0: it goes on
+	}{
+		"the node's": {func(m *server) { m.silent = true }, func(m *server) { m.silent = false },
+			map[string]bound{"free": {none, 0}, "oldm": {unspecified, ofNode}, "node": {node, ofNode}}},
+		"the region's": {func(m *server) { m.regionLeft = 0 }, func(m *server) { m.regionLeft = 2 * short },
+			map[string]bound{"free": {none, 0}, "oldm": {unspecified, 0}, "node": {node, 0}, "regn": {region, ofRegion}, "both": {both, ofRegion}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, drv := newMaster(t), newMock()
+			m.lease, m.regionLeft = short, 2*short
+			index := uint64(0)
+			for _, id := range slices.Sorted(maps.Keys(c.want)) {
+				index++
+				m.order(testOrder(id, index, "mock", nil, func(o *nusav1.AllocOrder, g *nusav1.Group) {
+					o.Binding, g.Singleton = c.want[id].binding, c.want[id].binding != none
+				}))
+			}
+			runAgent(t, testConfig(t, t.TempDir(), drv, m.addr))
+			for id := range c.want {
+				m.untilState(id, running)
+			}
+			m.set(func() { c.ends(m) })
+			for id, w := range c.want {
+				var rep *nusav1.AllocReport
+				m.until(id+" to wait", func() bool { rep = m.reports[id]; return rep.GetReason() == w.reason })
+				if task := rep.GetTasks()["main"]; rep.GetState() != running || w.reason != 0 && (task.GetState() != stopped || task.GetReason() != w.reason) {
+					t.Errorf("%s is reported as %v", id, rep)
+				}
+			}
+			for _, run := range drv.Running() {
+				if c.want[run.Alloc].reason != 0 {
+					t.Errorf("%s runs without its lease", run)
+				}
+			}
+			m.set(func() { c.back(m) })
+			for id, w := range c.want {
+				run := int32(1)
+				if w.reason != 0 {
+					run = 2
+				}
+				m.until(id+" to run", func() bool {
+					task := m.reports[id].GetTasks()["main"]
+					return m.reports[id].GetReason() == 0 && task.GetState() == running && task.GetRun() >= run && task.GetRestarts() == 0
+				})
+			}
+			m.set(func() {
+				for _, h := range m.hellos {
+					if h.GetFeatureLevel() != 1 {
+						t.Errorf("feature level %d", h.GetFeatureLevel())
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestRegionLeaseIsAwaited: an agent that never had the region's lease starts nothing that needs
+// it, and says so.
+func TestRegionLeaseIsAwaited(t *testing.T) {
+	m, drv := newMaster(t), newMock()
+	m.order(testOrder("regn", 1, "mock", nil, func(o *nusav1.AllocOrder, _ *nusav1.Group) {
+		o.Binding = nusav1.LeaseBinding_LEASE_BINDING_REGION
+	}))
+	m.order(testOrder("free", 2, "mock", nil))
+	m.set(func() { m.lease = time.Second })
+	runAgent(t, testConfig(t, t.TempDir(), drv, m.addr))
+	m.untilState("free", running)
+	var r *nusav1.AllocReport
+	m.until("a reason", func() bool { r = m.reports["regn"]; return r.GetReason() == nusav1.Reason_REASON_REGION_LEASE })
+	if r.GetState() != nusav1.AllocState_ALLOC_STATE_PENDING || len(drv.Running()) != 1 {
+		t.Errorf("reported as %v, running %v", r, drv.Running())
+	}
+	// Only the region's lease is granted now.
+	m.set(func() { m.lease, m.regionLeft = 0, 10*time.Second })
+	if r := m.untilState("regn", running); r.GetReason() != 0 {
+		t.Errorf("reported as %v", r)
+	}
+}
+
+// TestDriverWithoutFencingTakesNoLease: an allocation that a lease binds is declined if its driver
+// cannot end its tasks.
+func TestDriverWithoutFencingTakesNoLease(t *testing.T) {
+	m := newMaster(t)
+	m.set(func() { m.regionLeft = time.Minute })
+	for i, b := range []nusav1.LeaseBinding{nusav1.LeaseBinding_LEASE_BINDING_UNSPECIFIED, nusav1.LeaseBinding_LEASE_BINDING_REGION} {
+		m.order(testOrder(fmt.Sprint("all", i), uint64(i+1), "mock", nil, func(o *nusav1.AllocOrder, g *nusav1.Group) {
+			o.Binding, g.Singleton = b, true
+		}))
+	}
+	runAgent(t, testConfig(t, t.TempDir(), mock.New(mock.Config{}), m.addr)) // without a clock it has no fencing
+	for _, id := range []string{"all0", "all1"} {
+		if r := m.untilState(id, failed); !r.GetDeclined() || r.GetReason() != nusav1.Reason_REASON_CAPABILITY_MISSING || !strings.Contains(r.GetMessage(), "self_fencing") {
+			t.Errorf("%s: %v", id, r)
+		}
 	}
 }
 

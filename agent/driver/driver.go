@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
 // Errors of every driver. A driver wraps them with what failed and where.
@@ -101,7 +103,9 @@ type Driver interface {
 	Fingerprint(ctx context.Context) Fingerprint
 	// Start begins a run and returns once its command runs. A second Start of the
 	// same ID does nothing and returns nil, even if the run has ended. Errors wrap
-	// ErrInvalid or ErrStart; the run is then Ended or not found.
+	// ErrInvalid or ErrStart; the run is then Ended or not found. The command is never
+	// started after its lease deadline, also if the start takes long: then the run ends
+	// with CauseLateStart, and Start returns nil.
 	Start(ctx context.Context, t Task) error
 	// Status returns the state of a run, or ErrNotFound if the run never started. A
 	// restarted agent adopts a run by its Status.
@@ -113,9 +117,10 @@ type Driver interface {
 	// begins, not even by an interrupted Start. Because a driver may break this rule, the
 	// agent asks for the run's status for ten more seconds.
 	Stop(ctx context.Context, id ID, grace time.Duration) error
-	// Renew moves the lease deadline of a run that was started with a deadline. A driver
-	// without CapSelfFencing returns ErrInvalid.
-	Renew(ctx context.Context, id ID, deadline time.Duration) error
+	// Renew moves the lease deadline of a run, also of one whose Start has not returned.
+	// The deadline with the greatest number counts, in whatever order the calls arrive; it may
+	// be earlier than the one before. A driver without CapSelfFencing returns ErrInvalid.
+	Renew(ctx context.Context, id ID, d lease.Deadline) error
 	// Logs emits the retained output, oldest first, in chunks of at most MaxChunk bytes.
 	// It returns at the present end of the output. With Follow it returns when the run
 	// has ended and all its output was emitted. If emit fails, Logs returns that error
@@ -186,11 +191,11 @@ type Task struct {
 	Ports                     []Port
 	Volumes                   []Volume
 	Logs                      LogBounds
-	// LeaseDeadline is on CLOCK_BOOTTIME (the agent's Config.Clock). At that time
+	// Lease is the deadline on CLOCK_BOOTTIME (the agent's Config.Clock). At that time
 	// the run's supervisor asks the run to end, and kills it StopGrace later. A
-	// master waits for both before it replaces the instance. 0: no lease.
-	LeaseDeadline time.Duration
-	StopGrace     time.Duration
+	// master waits for both before it replaces the instance.
+	Lease     lease.Deadline
+	StopGrace time.Duration
 }
 
 // ContainerSecrets is the folder of secrets in a task with a file system of its
@@ -272,6 +277,7 @@ const (
 	CauseExited       Cause = ""              // the command ended by itself
 	CauseStopped      Cause = "stopped"       // Stop was called
 	CauseLeaseExpired Cause = "lease_expired" // the lease deadline passed
+	CauseLateStart    Cause = "late_start"    // the lease deadline passed before the command was started
 	CauseStartFailed  Cause = "start_failed"  // the command could not be started
 	CauseLost         Cause = "lost"          // its supervisor vanished; the exit code is unknown
 	CauseRebooted     Cause = "host_rebooted" // the host restarted; the exit code is unknown

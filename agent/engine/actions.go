@@ -7,7 +7,6 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/health"
-	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -16,7 +15,7 @@ import (
 // Zero: after the next event.
 func (e *Engine) advance() time.Time {
 	for range maxPlanRounds {
-		in, whole := e.planner.input(view{now: e.cfg.Timeline.Now(), lease: e.lease.At(e.cfg.Clock()), host: e.host, allocs: e.allocs,
+		in, whole := e.planner.input(view{now: e.cfg.Timeline.Now(), leases: e.leases.At(e.cfg.Clock()), host: e.host, allocs: e.allocs,
 			portsInUse: e.cfg.PortsInUse, diskProblem: e.diskProblem})
 		plan := reconcile.Make(in)
 		wake := e.planner.planned(plan.Wake, whole)
@@ -65,9 +64,10 @@ func (e *Engine) startRun(a *alloc, do reconcile.Action) {
 	now := time.Now()
 	t := a.act.Tasks[do.Task]
 	task := a.task(do.Task)
-	l := launch{order: a.tasks[do.Task],
+	l := launch{order: a.tasks[do.Task], binding: a.spec.Binding,
 		// A driver may have no record of a run that did not start.
-		previousKnown: t.Reason != reconcile.ReasonStartFailed, uncertain: t.StartUncertain}
+		previousKnown: t.Reason != reconcile.ReasonStartFailed && !t.Lapsed(), uncertain: t.StartUncertain}
+	lapsed := t.Lapsed()
 	t = t.Started(task, do.Run)
 	if do.Restart {
 		at := e.cfg.Timeline.Now()
@@ -80,17 +80,18 @@ func (e *Engine) startRun(a *alloc, do reconcile.Action) {
 		d.Restarts++
 		addEvent(d, now, "restarting", do.Message)
 	}
-	l.order.task.ID.Run = do.Run
-	if a.spec.Lease == lease.Stop {
-		l.order.task.LeaseDeadline = e.lease.At(e.cfg.Clock()).Deadline
+	if lapsed {
+		a.act.Started = time.Time{} // max_runtime does not include the time without a lease
+		addEvent(d, now, "restarting", do.Message)
 	}
+	l.order.task.ID.Run = do.Run
 	e.group.Go(func() error { return e.runner.launch(l) })
 }
 
 // stopRun stops a run. The goroutine that follows the run reports its end.
 func (e *Engine) stopRun(a *alloc, do reconcile.Action) {
 	t := a.act.Tasks[do.Task]
-	a.setTask(do.Task, t.Stopping())
+	a.setTask(do.Task, t.Stopping(do.Reason))
 	message := fmt.Sprintf("within %s", do.Grace)
 	if do.Reason != reconcile.ReasonUnhealthy { // an earlier event has that message
 		message += ": " + do.Message
@@ -144,7 +145,7 @@ func (e *Engine) adopt(a *alloc, do reconcile.Action) {
 		})
 	case err != nil:
 		e.adoptLater(a, t, drv, id, err)
-	case st.Cause == driver.CauseStopped && a.spec.Want == reconcile.Run && a.act.Closing == nil && t.Health != health.Unhealthy:
+	case st.Cause == driver.CauseStopped && a.spec.Want == reconcile.Run && a.act.Closing == nil && t.Health != health.Unhealthy && t.Lapse == "":
 		e.resume(a, do)
 	case st.State == driver.Ended:
 		e.log.Info("the run ended while no agent ran", "run", id, "exit_code", st.ExitCode)

@@ -5,7 +5,7 @@
 //	engine.go     the loop: events, publishing, the end of the agent
 //	orders.go     orders of the master: refused, or stored before they are acknowledged
 //	actions.go    the actions of a plan: start, stop, adopt, remove
-//	events.go     results: a run started or ended, a check, a lease
+//	events.go     results: a run started or ended, a check; leases and the deadlines of runs
 //	view.go       what the API shows of allocations and runs
 //	alloc.go      one allocation: its order, actual state and details
 //	plan.go       the input of a plan: a part of the allocations or all

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/agent/store"
-	"github.com/nusa-scheduler/nusa/internal/lease"
 	"github.com/nusa-scheduler/nusa/internal/notify"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -77,7 +77,7 @@ type Engine struct {
 	// The loop's goroutine owns the fields below.
 	host      reconcile.Host
 	allocs    map[string]*alloc
-	lease     lease.Holder
+	leases    lease.Holder
 	planner   planner
 	runner    *runner
 	checks    *checks
@@ -152,6 +152,7 @@ func (e *Engine) begin(ctx context.Context) {
 		started:   func(id driver.ID, at time.Time) { e.post(func() { e.runStarted(id, at) }) },
 		ended:     func(id driver.ID, end runEnd) { e.post(func() { e.runEnded(id, end) }) },
 		uncertain: func(id driver.ID, why string) { e.post(func() { e.runUncertain(id, why) }) },
+		deadline:  e.deadline,
 	}}
 	e.checks = newChecks(e.ctx, e.cfg.Metrics, func(id driver.ID, s healthState) { e.post(func() { e.checkReported(id, s) }) })
 	e.retention = &retention{log: e.log, ctx: e.ctx, group: e.group, setup: e.cfg.Node.Setup, maxBytes: e.cfg.MaxRetainedBytes, maxFolders: e.cfg.MaxRetainedFolders,
@@ -198,9 +199,9 @@ func (e *Engine) post(f func()) {
 // Wake makes the loop plan and publish again, after the store became writable.
 func (e *Engine) Wake(ctx context.Context) { e.do(ctx, func() {}) }
 
-// SetDrivers replaces the known problems of the drivers. The problem of a healthy driver is "".
-func (e *Engine) SetDrivers(ctx context.Context, problems map[string]string) bool {
-	return e.do(ctx, func() { e.host.Drivers = problems })
+// SetDrivers replaces the known state of the drivers.
+func (e *Engine) SetDrivers(ctx context.Context, drivers map[string]reconcile.Driver) bool {
+	return e.do(ctx, func() { e.host.Drivers = drivers })
 }
 
 // publish gives changed records to the store's writer, then changed reports to the sessions. An
@@ -221,7 +222,7 @@ func (e *Engine) publish() {
 		if a.act.End != nil && before != a.act.Reached && !a.unstored {
 			ended[id] = before
 		}
-		changed[id] = makeReport(a.order, a.act, a.details)
+		changed[id] = makeReport(a.order, a.act, a.details, e.verdict(a))
 		e.cfg.Writer.PutRecord(id, a.act, changed[id])
 	}
 	if len(changed) == 0 {
@@ -238,7 +239,7 @@ func (e *Engine) publish() {
 	}
 	for id, rep := range changed {
 		a := e.allocs[id]
-		if a.act.Accepted || a.act.End != nil {
+		if a.act.Accepted || a.act.End != nil || rep.GetReason() != 0 {
 			e.cfg.Reports.Put(id, rep, a.repeat)
 		}
 		a.dirty, a.repeat = false, false

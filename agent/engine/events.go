@@ -18,6 +18,9 @@ func (e *Engine) runStarted(id driver.ID, at time.Time) {
 	a := e.allocs[id.Alloc]
 	if a != nil && a.runStarted(id.Task, id.Run, at, e.cfg.Timeline.Of(at)) {
 		e.beginChecks(a, id.Task)
+		if a.spec.Binding != lease.None {
+			e.renewAlloc(a) // a renewal may have missed the run while it began
+		}
 	}
 }
 
@@ -34,6 +37,9 @@ func (e *Engine) runEnded(id driver.ID, r runEnd) {
 		return
 	}
 	e.checks.end(id)
+	if v := e.verdict(a); r.end.Reason == reconcile.ReasonLeaseExpired && !v.MayStart {
+		r.end.Reason = reconcile.Reason(v.Reason) // the supervisor does not know whose lease ended
+	}
 	a.runEnded(id.Task, r.end, e.cfg.Timeline.Of(r.end.Finished))
 	end := a.act.Tasks[id.Task]
 	e.log.Info("task ended", "alloc", id.Alloc, "task", id.Task, "run", id.Run, "exit_code", end.ExitCode, "signal", end.Signal, "reason", end.Reason)
@@ -89,42 +95,74 @@ func (e *Engine) checkReported(id driver.ID, s healthState) {
 	e.log.Info("task is "+s.Phase.String(), "run", id, "message", message)
 }
 
-// RequestLease records that the lease is requested now. It returns the request's id
+// RequestLease records that the leases are requested now. It returns the request's id
 // and the time until the next request. False: ctx ended earlier.
 func (e *Engine) RequestLease(ctx context.Context, fallback time.Duration) (id uint64, next time.Duration, ok bool) {
 	ok = e.do(ctx, func() {
-		id = e.lease.Request(e.cfg.Clock())
-		next = e.lease.Renewal(fallback)
+		id = e.leases.Request(e.cfg.Clock())
+		regionBinds := false
+		for _, a := range e.allocs {
+			regionBinds = regionBinds || a.spec.Binding&lease.Region != 0 && a.act.End == nil
+		}
+		next = e.leases.Renewal(fallback, regionBinds)
 	})
 	return id, next, ok
 }
 
-// LeaseGranted records the answer to a lease request and passes the new deadline to
-// the supervisors. False: ctx ended earlier.
-func (e *Engine) LeaseGranted(ctx context.Context, id uint64, d time.Duration) bool {
+// LeaseGranted records the answer to a request and passes the new deadlines to the supervisors.
+// node is the length of the node's lease, region what is left of the region's. False: ctx ended
+// earlier.
+func (e *Engine) LeaseGranted(ctx context.Context, id uint64, node, region time.Duration) bool {
 	return e.do(ctx, func() {
-		if e.lease.Granted(id, d) {
-			e.renew(e.lease.At(e.cfg.Clock()).Deadline)
+		if e.leases.Granted(id, node, region) {
+			e.renew()
 		}
 	})
 }
 
-// renew passes a new lease deadline to the supervisors of the runs that depend on it.
-func (e *Engine) renew(deadline time.Duration) {
+// renew passes the present deadlines to the supervisors of the runs that depend on them.
+func (e *Engine) renew() {
 	for _, a := range e.allocs {
-		if a.spec.Lease != lease.Stop {
-			continue
-		}
-		for name, t := range a.act.Tasks {
-			if t.Phase != reconcile.Up {
-				continue
-			}
-			id := driver.ID{Alloc: a.spec.ID, Task: name, Run: t.Run}
-			drv := e.cfg.Drivers[a.tasks[name].driver]
-			e.group.Go(func() error {
-				e.runner.renew(drv, id, deadline)
-				return nil
-			})
+		if a.spec.Binding != lease.None && a.act.End == nil {
+			e.renewAlloc(a)
 		}
 	}
+}
+
+// renewAlloc passes the present deadline of an allocation to its supervisors, also to those that
+// are about to begin their command. If no lease is held, they keep the deadline that they have.
+func (e *Engine) renewAlloc(a *alloc) {
+	d, held := e.leases.Deadline(a.spec.Binding, e.cfg.Clock())
+	if !held {
+		return
+	}
+	for name, t := range a.act.Tasks {
+		drv := e.cfg.Drivers[a.tasks[name].driver]
+		if drv == nil || t.Phase != reconcile.Up && t.Phase != reconcile.Launching {
+			continue
+		}
+		id := driver.ID{Alloc: a.spec.ID, Task: name, Run: t.Run}
+		e.group.Go(func() error {
+			e.runner.renew(drv, id, d)
+			return nil
+		})
+	}
+}
+
+// deadline returns the present deadline of an allocation. False: its leases have ended, or ctx.
+func (e *Engine) deadline(ctx context.Context, id string) (d lease.Deadline, held bool) {
+	e.do(ctx, func() {
+		if a := e.allocs[id]; a != nil {
+			d, held = e.leases.Deadline(a.spec.Binding, e.cfg.Clock())
+		}
+	})
+	return d, held
+}
+
+// verdict returns what an allocation may do under its leases.
+func (e *Engine) verdict(a *alloc) lease.Verdict {
+	if a.spec.Binding == lease.None {
+		return lease.Verdict{MayStart: true}
+	}
+	return lease.Evaluate(a.spec.Binding, e.leases.At(e.cfg.Clock()))
 }

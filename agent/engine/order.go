@@ -106,9 +106,8 @@ func (o *order) readGroup(node Node) error {
 		return fmt.Errorf("the order's group cannot be decoded: %w", err)
 	}
 	a := o.wire.GetAllocation()
-	if g.GetDisconnect().GetNode().GetRunning() == nusav1.Running_RUNNING_STOP || g.GetSingleton() {
-		o.spec.Lease = lease.Stop
-	}
+	o.spec.Binding = bindingOf(o.wire.GetBinding(), &g)
+	o.spec.Ask.Fenced = o.spec.Binding != lease.None
 	o.spec.MaxRuntime = g.GetMaxRuntime().AsDuration()
 	bad := cmp.Or(o.readAsk(a, &g), checkVolumes(&g))
 	if len(g.GetTasks()) == 0 {
@@ -136,6 +135,25 @@ func (o *order) readGroup(node Node) error {
 		}
 	}
 	return bad
+}
+
+// bindingOf returns which leases bind an allocation. A master of an earlier version leaves
+// that to the group's policy for its node.
+func bindingOf(b nusav1.LeaseBinding, g *nusav1.Group) lease.Binding {
+	switch b {
+	case nusav1.LeaseBinding_LEASE_BINDING_NONE:
+		return lease.None
+	case nusav1.LeaseBinding_LEASE_BINDING_NODE:
+		return lease.Node
+	case nusav1.LeaseBinding_LEASE_BINDING_REGION:
+		return lease.Region
+	case nusav1.LeaseBinding_LEASE_BINDING_BOTH:
+		return lease.Both
+	}
+	if g.GetDisconnect().GetNode().GetRunning() == nusav1.Running_RUNNING_STOP || g.GetSingleton() {
+		return lease.Node
+	}
+	return lease.None
 }
 
 // admit returns why this node cannot run a task, or why its operator does not allow the task.

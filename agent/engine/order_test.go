@@ -45,7 +45,7 @@ func TestUnreadableTaskIsNotBegun(t *testing.T) {
 	wire := ordertest.New("aaaa", 1, "mock", nil, func(_ *nusav1.AllocOrder, g *nusav1.Group) {
 		g.Tasks["main"].Env = map[string]string{"X": "${NUSA_OF_TOMORROW}"}
 	})
-	_, err := r.start(drv, readOrder(wire, Node{}, false).tasks["main"])
+	_, err := r.start(drv, launch{order: readOrder(wire, Node{}, false).tasks["main"]})
 	if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "NUSA_OF_TOMORROW") || len(drv.Running()) != 0 {
 		t.Errorf("%v, running %v", err, drv.Running())
 	}

@@ -147,7 +147,11 @@ func (e *Engine) setOrder(wire *nusav1.AllocOrder) {
 	id := wire.GetAllocation().GetId()
 	o := readOrder(wire, e.cfg.Node, false)
 	if a := e.allocs[id]; a != nil {
+		rebound := a.spec.Binding != o.spec.Binding
 		a.order, a.dirty = o, true
+		if rebound {
+			e.renewAlloc(a)
+		}
 		return
 	}
 	e.allocs[id] = newAlloc(o)

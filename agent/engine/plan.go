@@ -16,7 +16,7 @@ const maxPlanRounds = 8
 // planBasis holds what all plans depend on, besides the allocation itself and the time.
 type planBasis struct {
 	planned          bool // false: before the first plan
-	fenced           lease.Verdict
+	fenced           [len(lease.Bindings)]lease.Verdict
 	leaving, pausing bool
 }
 
@@ -31,7 +31,7 @@ type planner struct {
 // view is the input of a plan.
 type view struct {
 	now    time.Time
-	lease  lease.State
+	leases lease.Leases
 	host   reconcile.Host
 	allocs map[string]*alloc
 	// portsInUse and diskProblem are called only if an allocation is undecided.
@@ -44,12 +44,18 @@ type view struct {
 // does not grow with the number of allocations. All are planned when one is undecided, when
 // the lease or the end of the agent changed for all, and when time may have changed a plan.
 func (p *planner) input(v view) (in reconcile.Input, whole bool) {
-	basis := planBasis{true, lease.Evaluate(lease.Stop, v.lease), v.host.Leaving, v.host.Pausing}
+	basis := planBasis{planned: true, leaving: v.host.Leaving, pausing: v.host.Pausing}
+	for i, b := range lease.Bindings {
+		basis.fenced[i] = lease.Evaluate(b, v.leases)
+	}
+	leases := p.basis.planned && basis.fenced != p.basis.fenced
 	whole = basis != p.basis || !p.wake.IsZero() && !v.now.Before(p.wake)
 	p.basis = basis
 	var part []string
 	undecided := false
 	for id, a := range v.allocs {
+		// The report says what an allocation waits for.
+		a.dirty = a.dirty || leases && a.spec.Binding != lease.None
 		if a.dirty {
 			part = append(part, id)
 			undecided = undecided || a.undecided()
@@ -60,7 +66,7 @@ func (p *planner) input(v view) (in reconcile.Input, whole bool) {
 		part = slices.AppendSeq(make([]string, 0, len(v.allocs)), maps.Keys(v.allocs))
 	}
 	slices.Sort(part)
-	in = reconcile.Input{Now: v.now, Lease: v.lease, Host: v.host,
+	in = reconcile.Input{Now: v.now, Leases: v.leases, Host: v.host,
 		Allocs: make([]reconcile.Alloc, 0, len(part)), Actual: make(map[string]reconcile.Actual, len(part))}
 	var ports []int
 	for _, id := range part {

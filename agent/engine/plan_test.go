@@ -7,7 +7,6 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
-	nodelease "github.com/nusa-scheduler/nusa/internal/lease"
 )
 
 // TestPlanCoversChangedAllocations: a change of one allocation plans only this allocation. A
@@ -17,7 +16,7 @@ func TestPlanCoversChangedAllocations(t *testing.T) {
 	type world struct {
 		allocs  map[string]*alloc
 		planner planner
-		lease   nodelease.Holder
+		leases  lease.Holder
 		host    reconcile.Host
 		clock   time.Duration
 	}
@@ -25,26 +24,27 @@ func TestPlanCoversChangedAllocations(t *testing.T) {
 		happens func(w *world)
 		want    string
 	}{
-		"nothing":        {func(*world) {}, "[]"},
-		"a task":         {func(w *world) { w.allocs["bbbb"].setTask("main", reconcile.TaskActual{}) }, some},
-		"a new one":      {func(w *world) { w.allocs["bbbb"].act, w.allocs["bbbb"].dirty = reconcile.Actual{}, true }, all},
-		"time":           {func(w *world) { w.clock += time.Second }, "[]"},
-		"its time":       {func(w *world) { w.clock += 2 * time.Second }, all},
-		"the lease ends": {func(w *world) { w.planner.wake, w.clock = time.Time{}, w.clock+time.Minute }, all},
-		"a longer lease": {func(w *world) { w.lease.Granted(w.lease.Request(w.clock), time.Hour) }, "[]"},
-		"it leaves":      {func(w *world) { w.host.Leaving = true }, all},
-		"it pauses":      {func(w *world) { w.host.Pausing = true }, all},
+		"nothing":                 {func(*world) {}, "[]"},
+		"a task":                  {func(w *world) { w.allocs["bbbb"].setTask("main", reconcile.TaskActual{}) }, some},
+		"a new one":               {func(w *world) { w.allocs["bbbb"].act, w.allocs["bbbb"].dirty = reconcile.Actual{}, true }, all},
+		"time":                    {func(w *world) { w.clock += time.Second }, "[]"},
+		"its time":                {func(w *world) { w.clock += 2 * time.Second }, all},
+		"the region's lease ends": {func(w *world) { w.planner.wake, w.clock = time.Time{}, w.clock+40*time.Second }, all},
+		"the lease ends":          {func(w *world) { w.planner.wake, w.clock = time.Time{}, w.clock+time.Minute }, all},
+		"a longer lease":          {func(w *world) { w.leases.Granted(w.leases.Request(w.clock), time.Hour, 0) }, "[]"},
+		"it leaves":               {func(w *world) { w.host.Leaving = true }, all},
+		"it pauses":               {func(w *world) { w.host.Pausing = true }, all},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{clock: time.Hour, allocs: map[string]*alloc{}}
 			now := func() time.Time { return time.Unix(0, 0).Add(w.clock) }
 			input := func() (reconcile.Input, bool) {
-				return w.planner.input(view{now: now(), lease: w.lease.At(w.clock), host: w.host, allocs: w.allocs,
+				return w.planner.input(view{now: now(), leases: w.leases.At(w.clock), host: w.host, allocs: w.allocs,
 					diskProblem: func() string { return "" }, portsInUse: func([]int) map[int]bool { return nil }})
 			}
-			w.lease.Granted(w.lease.Request(w.clock), time.Minute)
+			w.leases.Granted(w.leases.Request(w.clock), time.Minute, 30*time.Second)
 			for _, id := range []string{"aaaa", "bbbb", "cccc"} {
-				o := &order{spec: reconcile.Alloc{ID: id, Lease: lease.Stop}}
+				o := &order{spec: reconcile.Alloc{ID: id, Binding: lease.Both}}
 				w.allocs[id] = &alloc{order: o, act: reconcile.Actual{Accepted: true}}
 			}
 			if _, whole := input(); !whole {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -39,8 +40,9 @@ var statesToProto = map[reconcile.State]nusav1.AllocState{
 	reconcile.Stopped:  nusav1.AllocState_ALLOC_STATE_STOPPED,
 }
 
-// makeReport returns the report of an allocation. details are by task.
-func makeReport(o *order, act reconcile.Actual, details map[string]*nusav1.TaskState) *nusav1.AllocReport {
+// makeReport returns the report of an allocation. details are by task. v says what it may do
+// under its leases.
+func makeReport(o *order, act reconcile.Actual, details map[string]*nusav1.TaskState, v lease.Verdict) *nusav1.AllocReport {
 	r := &nusav1.AllocReport{
 		Id: o.spec.ID, State: statesToProto[reconcile.StateOf(o.spec, act)],
 		Incarnation: o.wire.GetIncarnation(), Index: o.wire.GetIndex(),
@@ -52,6 +54,8 @@ func makeReport(o *order, act reconcile.Actual, details map[string]*nusav1.TaskS
 	}
 	if outcome != nil {
 		r.Declined, r.Reason, r.Message = outcome.Declined, reasonToProto(outcome.Reason), Clip(outcome.Message)
+	} else if !v.MayStart && reconcile.AwaitsLease(o.spec, act) {
+		r.Reason, r.Message = reasonToProto(reconcile.Reason(v.Reason)), v.Message()
 	} else if check := awaitedCheck(o, act, details); check != "" {
 		r.Reason, r.Message = reasonToProto(reconcile.ReasonNotHealthyYet), check
 	}
@@ -83,7 +87,7 @@ func setEnd(d *nusav1.TaskState, t reconcile.TaskActual, done bool) {
 	switch {
 	case done:
 		d.State = nusav1.AllocState_ALLOC_STATE_COMPLETE
-	case t.Reason == reconcile.StoppedByAgent:
+	case t.Reason == reconcile.StoppedByAgent || t.Lapsed():
 		d.State = nusav1.AllocState_ALLOC_STATE_STOPPED
 	}
 	d.ExitCode, d.Signal = int32(t.ExitCode), int32(t.Signal)
@@ -98,7 +102,7 @@ func endOf(run int, restarts []time.Time, st driver.Status) runEnd {
 	switch st.Cause {
 	case driver.CauseStopped:
 		t.Reason = reconcile.StoppedByAgent
-	case driver.CauseLeaseExpired:
+	case driver.CauseLeaseExpired, driver.CauseLateStart:
 		t.Reason = reconcile.ReasonLeaseExpired
 	case driver.CauseStartFailed:
 		t.Reason = reconcile.ReasonStartFailed
@@ -107,5 +111,5 @@ func endOf(run int, restarts []time.Time, st driver.Status) runEnd {
 	case driver.CauseRebooted:
 		t.Reason = reconcile.ReasonHostRebooted
 	}
-	return runEnd{end: t, ran: st.Cause != driver.CauseStartFailed, started: st.Started}
+	return runEnd{end: t, ran: st.Cause != driver.CauseStartFailed && st.Cause != driver.CauseLateStart, started: st.Started}
 }

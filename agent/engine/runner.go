@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/agent/retry"
 	"github.com/nusa-scheduler/nusa/agent/setup"
@@ -45,6 +46,9 @@ type runEvents struct {
 	ended   func(id driver.ID, end runEnd)
 	// uncertain: the run may still begin or go on.
 	uncertain func(id driver.ID, why string)
+	// deadline returns the present deadline of an allocation. False: its leases have ended, or
+	// the engine has.
+	deadline func(ctx context.Context, alloc string) (lease.Deadline, bool)
 }
 
 // runEnd is the end of a run.
@@ -55,9 +59,14 @@ type runEnd struct {
 	started time.Time
 }
 
+// errNoLease: a lease that binds a task ended while the task was prepared.
+var errNoLease = errors.New("its lease ended before the command was started")
+
 // launch is a run that must start.
 type launch struct {
 	order taskOrder
+	// binding is the allocation's when the start was decided.
+	binding lease.Binding
 	// previousKnown: the driver knows the run before this one.
 	previousKnown bool
 	// uncertain: an earlier agent may have asked the driver for the run. So the run may
@@ -77,7 +86,7 @@ func (r *runner) launch(l launch) error {
 	if id.Run > 1 && !r.replace(drv, id, l.previousKnown) {
 		return nil
 	}
-	asked, err := r.start(drv, l.order)
+	asked, err := r.start(drv, l)
 	switch {
 	case r.ctx.Err() != nil: // the next agent adopts the run
 	case err != nil:
@@ -109,8 +118,10 @@ func (r *runner) replace(drv driver.Driver, id driver.ID, previousKnown bool) bo
 	return true
 }
 
-// start prepares a task and asks its driver to start it. asked: the driver was asked.
-func (r *runner) start(drv driver.Driver, to taskOrder) (asked bool, err error) {
+// start prepares a task and asks its driver to start it. asked: the driver was asked. The
+// preparation may take longer than a lease, so the deadline is read after it.
+func (r *runner) start(drv driver.Driver, l launch) (asked bool, err error) {
+	to := l.order
 	ctx, cancel := context.WithTimeout(r.ctx, startLimit)
 	defer cancel()
 	if to.bad != nil {
@@ -123,6 +134,13 @@ func (r *runner) start(drv driver.Driver, to taskOrder) (asked bool, err error) 
 	to.task.Volumes = volumes
 	if err := r.setup.Prepare(ctx, to.setup); err != nil {
 		return false, err
+	}
+	if l.binding != lease.None {
+		d, held := r.events.deadline(ctx, to.task.ID.Alloc)
+		if !held {
+			return false, errNoLease
+		}
+		to.task.Lease = d
 	}
 	return true, drv.Start(ctx, to.task)
 }
@@ -180,11 +198,12 @@ func (r *runner) askUntilConclusive(drv driver.Driver, id driver.ID, err error) 
 	return found, true
 }
 
-// renew passes a lease deadline to the supervisor of a run.
-func (r *runner) renew(drv driver.Driver, id driver.ID, deadline time.Duration) {
+// renew passes a lease deadline to the supervisor of a run. The driver need not know a run that
+// is being prepared.
+func (r *runner) renew(drv driver.Driver, id driver.ID, d lease.Deadline) {
 	ctx, cancel := context.WithTimeout(r.ctx, StatusLimit)
 	defer cancel()
-	if err := drv.Renew(ctx, id, deadline); err != nil && r.ctx.Err() == nil {
+	if err := drv.Renew(ctx, id, d); err != nil && r.ctx.Err() == nil && !errors.Is(err, driver.ErrNotFound) {
 		r.log.Error("lease not passed to the supervisor", "run", id, "error", err)
 	}
 }

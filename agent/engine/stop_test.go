@@ -172,7 +172,7 @@ func live(t *testing.T, dir string, drv driver.Driver, onWrite write) *life {
 	}, log, func(ctx context.Context) { e.Wake(ctx) })
 	e, err = New(Config{Log: log, Clock: clock, Timeline: line, Drivers: map[string]driver.Driver{"mock": detached{drv, ctx}}, Writer: w, Reports: noReports{},
 		Metrics: NewMetrics(), Node: Node{ID: st.NodeID, Region: "test", AllocsDir: allocs, Setup: prepare},
-		Host:         reconcile.Host{CPUMilli: 4000, MemoryBytes: 4 << 30, DiskBytes: 1 << 40, Drivers: map[string]string{"mock": ""}},
+		Host:         reconcile.Host{CPUMilli: 4000, MemoryBytes: 4 << 30, DiskBytes: 1 << 40, Drivers: map[string]reconcile.Driver{"mock": {Fencing: true}}},
 		TasksChanged: func(int) {}, PortsInUse: func([]int) map[int]bool { return nil },
 		MaxRetainedBytes: DefaultRetainedBytes, MaxRetainedFolders: DefaultRetainedFolders}, contents)
 	if err != nil {

@@ -71,7 +71,7 @@ func (e *Engine) Get(ctx context.Context, prefix string) (out *nusav1.Allocation
 // show returns an allocation with its state on this node.
 func (e *Engine) show(a *alloc) *nusav1.Allocation {
 	out := proto.CloneOf(a.wire.GetAllocation())
-	rep := makeReport(a.order, a.act, a.details)
+	rep := makeReport(a.order, a.act, a.details, e.verdict(a))
 	for name, d := range rep.GetTasks() {
 		id := driver.ID{Alloc: a.spec.ID, Task: name, Run: a.act.Tasks[name].Run}
 		if s, ok := e.checks.state(id); ok {

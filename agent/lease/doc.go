@@ -1,6 +1,7 @@
-// Package lease decides what may run while the master does not renew the lease. The input is
-// the state of the node's lease and the policy of a group for the lease's end. It is pure.
-// The arithmetic of the lease is in internal/lease.
+// Package lease decides what may run under the leases of a node and of its region. It is pure.
+// The arithmetic of one lease is in internal/lease.
 //
-//	lease.go  the verdict of a group's policy
+//	lease.go   which leases bind an allocation, and what it may do
+//	holder.go  the agent's view of both leases, and the numbers of its renewals
+//	guard.go   the life of one command under its deadline: fork, renewal, stop, kill
 package lease

@@ -7,24 +7,112 @@ import (
 
 const s = time.Second
 
-func TestLeaseDecidesWhatMayRun(t *testing.T) {
-	none, good, over := State{}, State{Held: true, Left: s}, State{Held: true, Left: 0}
+func TestLeasesDecideWhatMayRun(t *testing.T) {
+	none, good, over, older := State{}, State{Held: true, Deadline: 11 * s, Left: s}, State{Held: true, Deadline: 10 * s}, State{Held: true, Deadline: 9 * s, Left: -s}
 	for _, c := range []struct {
-		name        string
-		policy      Policy
-		state       State
-		start, stop bool
+		name         string
+		binding      Binding
+		node, region State
+		start, stop  bool
+		reason       Reason
 	}{
-		{"keep, no lease yet", Keep, none, true, false},
-		{"keep, held", Keep, good, true, false},
-		{"keep, expired", Keep, over, true, false},
-		{"stop, no lease yet", Stop, none, false, false},
-		{"stop, held", Stop, good, true, false},
-		{"stop, expired", Stop, over, false, true},
+		{"none, no lease", None, none, none, true, false, ""},
+		{"none, both expired", None, over, over, true, false, ""},
+		{"node, no lease yet", Node, none, good, false, false, ReasonExpired},
+		{"node, held", Node, good, over, true, false, ""},
+		{"node, expired", Node, over, good, false, true, ReasonExpired},
+		{"region, no lease yet", Region, good, none, false, false, ReasonRegion},
+		{"region, held", Region, over, good, true, false, ""},
+		{"region, expired", Region, good, over, false, true, ReasonRegion},
+		{"both, no lease yet", Both, none, none, false, false, ReasonExpired},
+		{"both, only the node's", Both, good, none, false, false, ReasonRegion},
+		{"both, only the region's", Both, none, good, false, false, ReasonExpired},
+		{"both, held", Both, good, good, true, false, ""},
+		{"both, the node's expired", Both, over, good, false, true, ReasonExpired},
+		{"both, the region's expired", Both, good, over, false, true, ReasonRegion},
+		{"both expired, the region's first", Both, over, older, false, true, ReasonRegion},
+		{"both expired, the node's first", Both, older, over, false, true, ReasonExpired},
+		{"both, one expired, one not held", Both, none, over, false, true, ReasonRegion},
 	} {
-		v := Evaluate(c.policy, c.state)
-		if v.MayStart != c.start || v.MustStop != c.stop || (v.Reason == "") != c.start {
+		v := Evaluate(c.binding, Leases{Node: c.node, Region: c.region})
+		if v.MayStart != c.start || v.MustStop != c.stop || v.Reason != c.reason || (v.Message() == "") != c.start {
 			t.Errorf("%s: %+v", c.name, v)
+		}
+	}
+}
+
+// TestEarlierLeaseCounts: under both leases a run ends with the earlier one.
+func TestEarlierLeaseCounts(t *testing.T) {
+	var h Holder
+	if _, ok := h.Deadline(Both, 0); ok {
+		t.Error("a deadline without a lease")
+	}
+	id := h.Request(10 * s)
+	if !h.Granted(id, 15*s, 6*s) {
+		t.Fatal("not granted")
+	}
+	for b, want := range map[Binding]time.Duration{None: 0, Node: 25 * s, Region: 16 * s, Both: 16 * s} {
+		if d, ok := h.Deadline(b, 12*s); !ok || d.At != want {
+			t.Errorf("%s: %v, %t, want %s", b, d, ok, want)
+		}
+	}
+	// The region lost its lease. What was granted before counts until its end.
+	id = h.Request(13 * s)
+	if !h.Granted(id, 15*s, 0) {
+		t.Fatal("not granted")
+	}
+	if l := h.At(13 * s); l.Node.Deadline != 28*s || l.Region.Deadline != 16*s {
+		t.Errorf("%+v", l)
+	}
+	// A remainder that shrinks moves no deadline back.
+	id = h.Request(13 * s)
+	if !h.Granted(id, 0, s) || h.At(13*s).Region.Deadline != 16*s {
+		t.Errorf("%+v", h.At(13*s))
+	}
+	if _, ok := h.Deadline(Both, 16*s); ok {
+		t.Error("a deadline after the end of the region's lease")
+	}
+	// The node's lease is refused, the region's is not.
+	id = h.Request(17 * s)
+	if !h.Granted(id, 0, 9*s) || h.At(17*s).Node.Deadline != 28*s || h.At(17*s).Region.Deadline != 26*s {
+		t.Errorf("%+v", h.At(17*s))
+	}
+	id = h.Request(18 * s)
+	if h.Granted(id, 0, 0) {
+		t.Error("a grant of nothing")
+	}
+}
+
+func TestRenewalFollowsTheShorterLease(t *testing.T) {
+	var h Holder
+	if got := h.Renewal(5*s, true); got != 5*s {
+		t.Errorf("before the first grant %s", got)
+	}
+	for _, c := range []struct{ node, region, alone, both time.Duration }{
+		{15 * s, 0, 5 * s, 5 * s},
+		{15 * s, 9 * s, 5 * s, 3 * s},
+		{15 * s, 60 * s, 5 * s, 5 * s},
+		{15 * s, 30 * time.Millisecond, 5 * s, 500 * time.Millisecond},
+		{300 * time.Millisecond, 15 * s, 100 * time.Millisecond, 100 * time.Millisecond},
+	} {
+		h.Granted(h.Request(s), c.node, c.region)
+		if alone, both := h.Renewal(time.Hour, false), h.Renewal(time.Hour, true); alone != c.alone || both != c.both {
+			t.Errorf("node %s, region %s: %s and %s, want %s and %s", c.node, c.region, alone, both, c.alone, c.both)
+		}
+	}
+}
+
+// TestNumbersGrow: also over a restart of the agent, and while the clock stands still.
+func TestNumbersGrow(t *testing.T) {
+	var last uint64
+	for life := range 3 {
+		var h Holder
+		for range 3 {
+			d, _ := h.Deadline(Node, time.Duration(life+1)*s)
+			if d.Number <= last {
+				t.Errorf("number %d after %d", d.Number, last)
+			}
+			last = d.Number
 		}
 	}
 }

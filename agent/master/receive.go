@@ -104,7 +104,11 @@ func (s *session) standby(m *nusav1.Standby) error {
 }
 
 func (s *session) granted(g *nusav1.LeaseGrant) error {
-	if s.state == active && !s.cfg.Engine.LeaseGranted(s.ctx, g.GetId(), g.GetDuration().AsDuration()) {
+	if s.state != active {
+		return nil
+	}
+	s.latestGrant = g.GetId()
+	if !s.cfg.Engine.LeaseGranted(s.ctx, g.GetId(), g.GetDuration().AsDuration(), g.GetRegionLeft().AsDuration()) {
 		return context.Cause(s.ctx)
 	}
 	return nil

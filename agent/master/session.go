@@ -23,6 +23,8 @@ import (
 // Bounds and times of a session.
 const (
 	protocolVersion = 1
+	// featureLevel is AgentHello.feature_level: the agent enforces AllocOrder.binding.
+	featureLevel = 1
 	// noMasterLimit is how long a server may know no master while the agent has none. It is
 	// longer than an election. A server that is cut off, for example after its restart, may
 	// not know the master that another server knows.
@@ -101,6 +103,8 @@ type session struct {
 	cursor  *link.Cursor[*nusav1.AllocReport]
 	renewal *time.Timer
 	silence time.Duration
+	// latestGrant is the id of the latest grant of this session.
+	latestGrant uint64
 	// unsent statistics and the position of stored orders travel with the next message.
 	// measured: the master has received statistics.
 	unsent   sample
@@ -254,7 +258,7 @@ func (s *session) hello() error {
 		NodeId: s.cfg.NodeID, Name: s.cfg.Name, Region: s.cfg.Region, ClusterId: s.cfg.Cluster.ClusterID(),
 		Inventory: s.sentInventory, Orders: positionToProto(s.pool.storedPosition()),
 		Incarnation: newest.GetIncarnation(), Index: newest.GetIndex(),
-		StoreId: s.cfg.StoreID, Address: s.cfg.Inventory.Address(), Protocol: protocolVersion,
+		StoreId: s.cfg.StoreID, Address: s.cfg.Inventory.Address(), Protocol: protocolVersion, FeatureLevel: featureLevel,
 	}}})
 }
 
@@ -290,7 +294,7 @@ func (s *session) requestLease() error {
 		return context.Cause(s.ctx)
 	}
 	s.renewal.Reset(next)
-	return s.send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Lease{Lease: &nusav1.LeaseRequest{Id: id}}})
+	return s.send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Lease{Lease: &nusav1.LeaseRequest{Id: id, Granted: s.latestGrant}}})
 }
 
 // sendReports sends the reports that the master does not have.

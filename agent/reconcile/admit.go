@@ -12,6 +12,8 @@ type Ask struct {
 	GPUMilli                         int64
 	Ports                            []int    // host ports
 	Drivers                          []string // names
+	// Fenced: a lease binds the allocation, so that its drivers must enforce it.
+	Fenced bool
 	// Unsupported describes the first field that this agent cannot honour. "": none.
 	Unsupported string
 	// UnsupportedReason is the reason of Unsupported. "": ReasonUnsupported.
@@ -25,8 +27,8 @@ type Host struct {
 	Quota int
 	// MaxStarting bounds allocations that start at a time.
 	MaxStarting int
-	// Drivers: name → "" for a healthy driver, or the problem of an unhealthy one.
-	Drivers map[string]string
+	// Drivers by name.
+	Drivers map[string]Driver
 	// PortsInUse are those of the asked host ports that another program has open.
 	PortsInUse map[int]bool
 	// DiskProblem says why the host's disk can hold nothing new. "": no problem.
@@ -36,6 +38,14 @@ type Host struct {
 	// Pausing: all tasks are stopped and nothing else is decided. The agent's next start
 	// runs them again.
 	Pausing bool
+}
+
+// Driver is what a decision depends on of a driver.
+type Driver struct {
+	// Problem of an unhealthy driver. "": healthy.
+	Problem string
+	// Fencing: its supervisors end a task at the end of its lease.
+	Fencing bool
 }
 
 // capacity is the host's remaining capacity while a plan is made.
@@ -59,7 +69,7 @@ func newCapacity(in Input) *capacity {
 		for _, p := range a.Ask.Ports {
 			r.ports[p] = a.ID
 		}
-		if StateOf(a, act) != Starting || awaitsChecks(a, act) {
+		if StateOf(a, act) != Starting || awaitsOthers(a, act) {
 			r.starting--
 		}
 	}
@@ -94,12 +104,14 @@ func (r *capacity) declineReason(a Ask) (Reason, string) {
 	}
 	drivers := slices.Sorted(slices.Values(a.Drivers))
 	for _, d := range drivers {
-		problem, ok := r.host.Drivers[d]
-		if !ok {
+		of, ok := r.host.Drivers[d]
+		switch {
+		case !ok:
 			return ReasonDriverMissing, fmt.Sprintf("no driver %q on this node", d)
-		}
-		if problem != "" {
-			return ReasonDriverMissing, fmt.Sprintf("driver %s is not healthy: %s", d, problem)
+		case of.Problem != "":
+			return ReasonDriverMissing, fmt.Sprintf("driver %s is not healthy: %s", d, of.Problem)
+		case a.Fenced && !of.Fencing:
+			return ReasonCapabilityMissing, fmt.Sprintf("a lease binds the group, and driver %s cannot end its tasks at the end of a lease (no self_fencing)", d)
 		}
 	}
 	for _, c := range []struct {

@@ -24,17 +24,16 @@ var epoch = time.Unix(0, 0).UTC()
 
 // world is the state of a script.
 type world struct {
-	t        *testing.T
-	now      time.Duration
-	held     bool
-	deadline time.Duration
-	host     Host
-	allocs   map[string]*Alloc
-	actual   map[string]Actual
+	t      *testing.T
+	now    time.Duration
+	leases lease.Holder
+	host   Host
+	allocs map[string]*Alloc
+	actual map[string]Actual
 }
 
 func runScript(t *testing.T, script string) string {
-	w := &world{t: t, host: Host{CPUMilli: 1000, MemoryBytes: 1000, DiskBytes: 1000, MaxStarting: 3, Drivers: map[string]string{"process": ""}},
+	w := &world{t: t, host: Host{CPUMilli: 1000, MemoryBytes: 1000, DiskBytes: 1000, MaxStarting: 3, Drivers: map[string]Driver{"process": {Fencing: true}, "docker": {}}},
 		allocs: map[string]*Alloc{}, actual: map[string]Actual{}}
 	var out strings.Builder
 	for line := range strings.Lines(script) {
@@ -82,8 +81,7 @@ func (w *world) plan() string {
 }
 
 func (w *world) input() Input {
-	in := Input{Now: epoch.Add(w.now), Host: w.host, Actual: w.actual,
-		Lease: lease.State{Held: w.held, Deadline: w.deadline, Left: w.deadline - w.now}}
+	in := Input{Now: epoch.Add(w.now), Host: w.host, Actual: w.actual, Leases: w.leases.At(w.now)}
 	for _, id := range slices.Sorted(maps.Keys(w.allocs)) {
 		in.Allocs = append(in.Allocs, *w.allocs[id])
 	}
@@ -115,7 +113,7 @@ func (w *world) apply(a Action) {
 			}
 		})
 	case StopRun:
-		w.task(&act, a.Task, func(t *TaskActual) { *t = t.Stopping() })
+		w.task(&act, a.Task, func(t *TaskActual) { *t = t.Stopping(a.Reason) })
 	}
 	w.actual[a.Alloc] = act
 }
@@ -147,8 +145,10 @@ func (w *world) event(f []string) {
 		w.now = w.duration(f[1])
 	case "host":
 		w.setHost(args)
-	case "lease":
-		w.held, w.deadline = true, w.duration(f[1])
+	case "lease": // "lease 10s" is the node's lease until 10s
+		w.grant(w.duration(f[1])-w.now, 0)
+	case "region_lease":
+		w.grant(0, w.duration(f[1])-w.now)
 	case "alloc":
 		w.addAlloc(f[1], args)
 	case "stop", "forget":
@@ -184,6 +184,11 @@ func (w *world) duration(s string) time.Duration {
 	return d
 }
 
+// grant grants leases from now on. 0: none.
+func (w *world) grant(node, region time.Duration) {
+	w.leases.Granted(w.leases.Request(w.now), node, region)
+}
+
 func (w *world) number(s string) int64 {
 	w.t.Helper()
 	n, err := strconv.ParseInt(s, 10, 64)
@@ -203,7 +208,7 @@ func (w *world) setHost(args map[string]string) {
 		case "quota":
 			w.host.Quota = int(w.number(v))
 		case "driver_problem":
-			w.host.Drivers = map[string]string{"process": v}
+			w.host.Drivers = map[string]Driver{"process": {Problem: v}}
 		case "used":
 			w.host.PortsInUse = map[int]bool{int(w.number(v)): true}
 		default:
@@ -236,8 +241,12 @@ func (w *world) addAlloc(id string, args map[string]string) {
 			a.MaxRuntime = w.duration(v)
 		case "want":
 			a.Want, a.WantReason = Stop, Reason(v)
-		case "fenced":
-			a.Lease = lease.Stop
+		case "fenced", "node":
+			a.Binding = lease.Node
+		case "region":
+			a.Binding = lease.Region
+		case "both":
+			a.Binding = lease.Both
 		case "cpu":
 			a.Ask.CPUMilli = w.number(v)
 		case "memory":
@@ -252,6 +261,7 @@ func (w *world) addAlloc(id string, args map[string]string) {
 			w.t.Fatalf("alloc %s", k)
 		}
 	}
+	a.Ask.Fenced = a.Binding != lease.None
 	for _, n := range names {
 		a.Tasks = append(a.Tasks, Task{Name: n, KillTimeout: 10 * time.Second, Restart: restart, Checked: checked[n]})
 	}

@@ -12,6 +12,7 @@ type Reason string
 // The reasons an agent gives.
 const (
 	ReasonDriverMissing      Reason = "driver_missing"
+	ReasonCapabilityMissing  Reason = "capability_missing"
 	ReasonInsufficientCPU    Reason = "insufficient_cpu"
 	ReasonInsufficientMemory Reason = "insufficient_memory"
 	ReasonInsufficientDisk   Reason = "insufficient_disk"
@@ -26,6 +27,7 @@ const (
 	ReasonKilledBySignal     Reason = "killed_by_signal"
 	ReasonMaxRuntime         Reason = "max_runtime"
 	ReasonLeaseExpired       Reason = "lease_expired"
+	ReasonRegionLease        Reason = "region_lease"
 	ReasonRestartsExhausted  Reason = "restarts_exhausted"
 	ReasonNotAllowed         Reason = "not_allowed"
 	ReasonSecretMissing      Reason = "secret_missing"

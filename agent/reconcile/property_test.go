@@ -17,7 +17,7 @@ import (
 // and checks the rules of an agent after each step.
 func TestRulesHoldInRandomHistories(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w := &checked{rt: rt, world: world{t: t, host: Host{CPUMilli: 1000, MemoryBytes: 1000, MaxStarting: 4, Drivers: map[string]string{"process": ""}},
+		w := &checked{rt: rt, world: world{t: t, host: Host{CPUMilli: 1000, MemoryBytes: 1000, MaxStarting: 4, Drivers: map[string]Driver{"process": {Fencing: true}}},
 			allocs: map[string]*Alloc{}, actual: map[string]Actual{}}, started: map[string]bool{}, reached: map[string]State{}}
 		for range rapid.IntRange(1, 60).Draw(rt, "events") {
 			w.anything()
@@ -48,7 +48,7 @@ func (w *checked) anything() {
 	case "time":
 		w.now += time.Duration(rapid.IntRange(0, 5000).Draw(w.rt, "ms")) * time.Millisecond
 	case "lease":
-		w.held, w.deadline = true, max(w.deadline, w.now+time.Duration(rapid.IntRange(1, 10).Draw(w.rt, "s"))*time.Second)
+		w.grant(time.Duration(rapid.IntRange(0, 10).Draw(w.rt, "s"))*time.Second, time.Duration(rapid.IntRange(0, 10).Draw(w.rt, "region s"))*time.Second)
 	case "leave":
 		w.host.Leaving = rapid.IntRange(0, 20).Draw(w.rt, "leaves") == 0
 	case "want":
@@ -80,9 +80,7 @@ func (w *checked) add() {
 	w.n++
 	a := &Alloc{ID: fmt.Sprintf("a%03d", w.n), Batch: rapid.Bool().Draw(w.rt, "batch"),
 		Ask: Ask{CPUMilli: int64(rapid.IntRange(0, 600).Draw(w.rt, "cpu")), Drivers: []string{"process"}}}
-	if rapid.Bool().Draw(w.rt, "fenced") {
-		a.Lease = lease.Stop
-	}
+	a.Binding = rapid.SampledFrom([]lease.Binding{lease.None, lease.Node, lease.Region, lease.Both}).Draw(w.rt, "binding")
 	for i := range rapid.IntRange(1, 3).Draw(w.rt, "tasks") {
 		a.Tasks = append(a.Tasks, Task{Name: fmt.Sprintf("t%d", i), Checked: !a.Batch && rapid.Bool().Draw(w.rt, "checked"), Restart: Restart{
 			Attempts: rapid.IntRange(0, 2).Draw(w.rt, "attempts"), Window: time.Minute, Delay: time.Second}})
@@ -104,7 +102,9 @@ func (w *checked) progress(id string) {
 			}
 		case Up, Closing:
 			end := TaskActual{Phase: Ended, Run: t.Run, ExitCode: code, Finished: epoch.Add(w.now)}
-			if t.Phase == Closing {
+			if v := lease.Evaluate(w.allocs[id].Binding, w.leases.At(w.now)); v.MustStop && rapid.Bool().Draw(w.rt, "by its supervisor") {
+				end.Reason = Reason(v.Reason)
+			} else if t.Phase == Closing {
 				end.Reason = StoppedByAgent
 			}
 			*t = t.Finish(end)
@@ -227,7 +227,7 @@ func (w *checked) rule(a Action) {
 		if al.Want != Run || act.Closing != nil || act.End != nil || !act.Accepted || w.host.Leaving {
 			w.rt.Fatalf("%s: it may not start: %+v", a, act)
 		}
-		if al.Lease == lease.Stop && (!w.held || w.deadline <= w.now) {
+		if !lease.Evaluate(al.Binding, w.leases.At(w.now)).MayStart {
 			w.rt.Fatalf("%s: without a lease", a)
 		}
 		if act.Tasks[a.Task].StartUncertain && a.Run != act.Tasks[a.Task].Run {
@@ -248,8 +248,12 @@ func (w *checked) rule(a Action) {
 		if t := act.Tasks[a.Task]; t.Phase != Up && !t.startUncertain() {
 			w.rt.Fatalf("%s: it does not run", a)
 		}
-		if act.Closing == nil && act.Tasks[a.Task].Health != health.Unhealthy {
+		if act.Closing == nil && act.Tasks[a.Task].Health != health.Unhealthy && !lease.Evaluate(al.Binding, w.leases.At(w.now)).MustStop {
 			w.rt.Fatalf("%s: nothing asks the run to end", a)
+		}
+	case Close, End:
+		if al.Want == Run && ofLease(a.Reason) {
+			w.rt.Fatalf("%s: the end of a lease ends no allocation", a)
 		}
 	case Accept, Decline:
 		if act.Accepted || act.End != nil {

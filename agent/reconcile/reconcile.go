@@ -66,9 +66,10 @@ type Alloc struct {
 	// Batch: exit code 0 completes a task. In other jobs every exit is a failure.
 	Batch      bool
 	MaxRuntime time.Duration // 0 = unlimited
-	Lease      lease.Policy
-	Tasks      []Task // sorted by name
-	Ask        Ask
+	// Binding says which leases bind the allocation.
+	Binding lease.Binding
+	Tasks   []Task // sorted by name
+	Ask     Ask
 }
 
 // Task as ordered.
@@ -134,6 +135,8 @@ type TaskActual struct {
 	Health health.Phase `json:",omitempty"`
 	// UnhealthyReason says why Health is Unhealthy.
 	UnhealthyReason string `json:"Sick,omitempty"`
+	// Lapse is the reason why the agent stops the latest run at the end of a lease.
+	Lapse Reason `json:",omitempty"`
 	// RunsSinceHealthy counts the runs begun since a check last passed. 0: the
 	// latest run was healthy.
 	RunsSinceHealthy int `json:"Vain,omitempty"`
@@ -151,27 +154,38 @@ func (t TaskActual) live() bool {
 func (t TaskActual) startUncertain() bool { return t.Phase == Waiting && t.StartUncertain }
 
 // Finish returns the task after the end of its latest run. A stop because of
-// failed checks counts as a failure of the run, like an exit.
+// failed checks counts as a failure of the run, like an exit. An end by a lease counts as
+// no failure, so its run is not counted.
 func (t TaskActual) Finish(end TaskActual) TaskActual {
-	if t.Health == health.Unhealthy && end.Reason == StoppedByAgent {
+	switch {
+	case end.Reason != StoppedByAgent:
+	case t.Lapse != "":
+		end.Reason = t.Lapse
+	case t.Health == health.Unhealthy:
 		end.Reason, end.Message = ReasonUnhealthy, t.UnhealthyReason
 	}
 	end.Restarts, end.RunsSinceHealthy = t.Restarts, t.RunsSinceHealthy
+	if end.Lapsed() {
+		end.RunsSinceHealthy = max(0, t.RunsSinceHealthy-1)
+	}
 	return end
 }
 
 // Started returns the task at the start of a run.
 func (t TaskActual) Started(task Task, run int) TaskActual {
-	t.Phase, t.Run, t.Health, t.UnhealthyReason, t.StartUncertain = Launching, run, health.Waiting, "", false
+	t.Phase, t.Run, t.Health, t.UnhealthyReason, t.Lapse, t.StartUncertain = Launching, run, health.Waiting, "", "", false
 	if task.Checked {
 		t.RunsSinceHealthy++
 	}
 	return t
 }
 
-// Stopping returns the task after its run was asked to end. A run whose start is
+// Stopping returns the task after its run was asked to end for a reason. A run whose start is
 // uncertain stays Launching, because it was never seen running.
-func (t TaskActual) Stopping() TaskActual {
+func (t TaskActual) Stopping(why Reason) TaskActual {
+	if ofLease(why) {
+		t.Lapse = why
+	}
 	if t.startUncertain() {
 		t.Phase = Launching
 	} else {
@@ -206,7 +220,7 @@ func (t TaskActual) AwaitsCheck(task Task) bool {
 // Input is everything a plan depends on.
 type Input struct {
 	Now    time.Time
-	Lease  lease.State
+	Leases lease.Leases
 	Host   Host
 	Allocs []Alloc // sorted by ID: all, or any subset of the accepted ones
 	Actual map[string]Actual
@@ -264,7 +278,7 @@ func (p *Plan) alloc(in Input, a Alloc, act Actual, room *capacity) {
 		p.continueClose(a, act, *closing)
 		return
 	}
-	p.run(in, a, act)
+	p.underLease(in, a, act)
 }
 
 // beginClose records the outcome of an allocation and begins to stop it.
@@ -313,7 +327,7 @@ func (p *Plan) admit(in Input, a Alloc, act Actual, room *capacity) {
 		p.add(Action{Kind: End, Alloc: a.ID, State: Stopped, Reason: a.WantReason, Message: "never started here"})
 		return
 	}
-	if v := lease.Evaluate(a.Lease, in.Lease); !v.MayStart {
+	if !lease.Evaluate(a.Binding, in.Leases).MayStart {
 		return // wait for a lease before the decision
 	}
 	reason, message := room.declineReason(a.Ask)
@@ -328,7 +342,7 @@ func (p *Plan) admit(in Input, a Alloc, act Actual, room *capacity) {
 	room.charge(a.Ask)
 	p.add(Action{Kind: Accept, Alloc: a.ID, State: Starting, Message: "it fits"})
 	act.Accepted = true
-	p.run(in, a, act)
+	p.underLease(in, a, act)
 }
 
 // outcome returns how an accepted allocation ends, or nil if it goes on.
@@ -345,11 +359,6 @@ func (p *Plan) outcome(in Input, a Alloc, act Actual) *Outcome {
 	if in.Host.Leaving {
 		return &Outcome{State: Stopped, Reason: ReasonAgentLeaving, Message: "the agent leaves"}
 	}
-	if v := lease.Evaluate(a.Lease, in.Lease); v.MustStop {
-		return &Outcome{State: Failed, Reason: Reason(v.Reason), Message: "no master renewed the lease, and the group does not run without a lease"}
-	} else if a.Lease == lease.Stop && in.Lease.Held {
-		p.wakeAt(in.Now.Add(in.Lease.Left))
-	}
 	if a.MaxRuntime > 0 && !act.Started.IsZero() {
 		end := act.Started.Add(a.MaxRuntime)
 		if !in.Now.Before(end) {
@@ -358,6 +367,25 @@ func (p *Plan) outcome(in Input, a Alloc, act Actual) *Outcome {
 		p.wakeAt(end)
 	}
 	return nil
+}
+
+// underLease lets an allocation go on while the leases that bind it are held, and stops its
+// tasks when one of them has ended.
+func (p *Plan) underLease(in Input, a Alloc, act Actual) {
+	v := lease.Evaluate(a.Binding, in.Leases)
+	switch {
+	case v.MayStart:
+		if a.Binding != lease.None {
+			p.wakeAt(in.Now.Add(in.Leases.Of(a.Binding).Left))
+		}
+		p.run(in, a, act)
+	case v.MustStop:
+		for _, t := range a.Tasks {
+			if ta := act.Tasks[t.Name]; ta.Phase == Up || ta.startUncertain() {
+				p.add(Action{Kind: StopRun, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Reason: Reason(v.Reason), Message: v.Message()})
+			}
+		}
+	}
 }
 
 // continueClose stops the running tasks and ends the allocation once nothing runs.
@@ -382,12 +410,13 @@ func (p *Plan) cleanUp(a Alloc, act Actual) {
 	}
 }
 
+// lapsedPause is the least time between an end by a lease and the next run, so that a driver
+// whose starts come too late is not asked all the time.
+const lapsedPause = time.Second
+
 // run starts the tasks that should run and stops the unhealthy ones. The restart
 // policy then decides about another run.
 func (p *Plan) run(in Input, a Alloc, act Actual) {
-	if !lease.Evaluate(a.Lease, in.Lease).MayStart {
-		return
-	}
 	for _, t := range a.Tasks {
 		ta := act.Tasks[t.Name]
 		switch {
@@ -396,6 +425,12 @@ func (p *Plan) run(in Input, a Alloc, act Actual) {
 		case ta.Phase == Waiting:
 			// The driver does not know the recorded run, so it was never begun.
 			p.add(Action{Kind: Start, Alloc: a.ID, Task: t.Name, Run: max(1, ta.Run), Message: "not running yet"})
+		case ta.Lapsed():
+			if at := ta.Finished.Add(lapsedPause); in.Now.Before(at) {
+				p.wakeAt(at)
+			} else {
+				p.add(Action{Kind: Start, Alloc: a.ID, Task: t.Name, Run: ta.Run + 1, Reason: ta.Reason, Message: "the lease is back"})
+			}
 		case ta.Phase == Ended && !done(a, ta):
 			if at := ta.Finished.Add(t.Restart.Delay); in.Now.Before(at) {
 				p.wakeAt(at)

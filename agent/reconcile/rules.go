@@ -21,14 +21,31 @@ func completed(a Alloc, act Actual) bool {
 	return true
 }
 
+// ofLease reports whether a reason is that of an end by a lease.
+func ofLease(r Reason) bool { return r == ReasonLeaseExpired || r == ReasonRegionLease }
+
+// Lapsed reports whether a lease ended the latest run, or ended before the run could begin.
+// That is no failure of the task: the task starts again when the lease is back.
+func (t TaskActual) Lapsed() bool { return t.Phase == Ended && ofLease(t.Reason) }
+
+// AwaitsLease reports whether a task of the allocation cannot begin, or was ended by a lease.
+func AwaitsLease(a Alloc, act Actual) bool {
+	for _, t := range a.Tasks {
+		if ta := act.Tasks[t.Name]; ta.Lapsed() || ta.Phase == Waiting {
+			return true
+		}
+	}
+	return false
+}
+
 // failure returns the outcome if a task has failed for good, else nil.
 func failure(a Alloc, act Actual) *Outcome {
 	for _, t := range a.Tasks {
 		ta := act.Tasks[t.Name]
-		if ta.Phase != Ended || done(a, ta) {
+		if ta.Phase != Ended || done(a, ta) || ta.Lapsed() {
 			continue
 		}
-		if ta.Final || ta.Reason == ReasonUnsupported || ta.Reason == ReasonLeaseExpired {
+		if ta.Final || ta.Reason == ReasonUnsupported {
 			return &Outcome{State: Failed, Reason: ta.Reason, Message: fmt.Sprintf("task %s %s", t.Name, describe(ta))}
 		}
 		if n := attemptsUsed(t.Restart, ta); n >= t.Restart.Attempts {
@@ -88,8 +105,6 @@ func describe(t TaskActual) string {
 		return "did not start: " + strings.TrimPrefix(t.Message, "task did not start: ") // the driver's error begins with this text
 	case t.Reason == ReasonUnsupported:
 		return "cannot run: " + strings.TrimPrefix(t.Message, "task cannot run: ") // the driver's error begins with this text
-	case t.Reason == ReasonLeaseExpired:
-		return "was stopped at the end of its lease"
 	case t.Reason == ReasonHostRebooted:
 		return "ended when the host restarted"
 	case t.Reason == ReasonUnhealthy:
@@ -142,11 +157,11 @@ func StateOf(a Alloc, act Actual) State {
 	return max(act.Reached, Starting)
 }
 
-// awaitsChecks reports whether all tasks run and only checks have to pass. Such an allocation
-// does not count as starting: the agent has nothing left to do.
-func awaitsChecks(a Alloc, act Actual) bool {
+// awaitsOthers reports whether all tasks run and only checks have to pass, or a lease has to
+// return. Such an allocation does not count as starting: the agent has nothing left to do.
+func awaitsOthers(a Alloc, act Actual) bool {
 	for _, t := range a.Tasks {
-		if ta := act.Tasks[t.Name]; !ta.serving(t) && !ta.AwaitsCheck(t) {
+		if ta := act.Tasks[t.Name]; !ta.serving(t) && !ta.AwaitsCheck(t) && !ta.Lapsed() {
 			return false
 		}
 	}

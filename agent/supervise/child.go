@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
 // supervisor runs one command.
@@ -30,8 +31,12 @@ type supervisor struct {
 	// credential of the command's user. nil: the agent's.
 	credential *syscall.Credential
 
+	// guard decides when the command may be forked and when it ends. Only the goroutine of run
+	// uses it.
+	guard lease.Guard
+
 	stops   chan stopRequest
-	renews  chan time.Duration
+	renews  chan lease.Deadline
 	updates chan updateRequest
 	// ended is closed when the final record is written.
 	ended   chan struct{}
@@ -59,7 +64,7 @@ func newSupervisor(spec Spec, rec record) *supervisor {
 		spec: spec, rec: rec,
 		copied:  make(chan struct{}, 2),
 		stops:   make(chan stopRequest),
-		renews:  make(chan time.Duration),
+		renews:  make(chan lease.Deadline),
 		updates: make(chan updateRequest),
 		ended:   make(chan struct{}),
 		grown:   newBroadcast(),
@@ -69,7 +74,11 @@ func newSupervisor(spec Spec, rec record) *supervisor {
 
 // start begins the command in its own process group and cgroup, with its output in
 // pipes. The command dies with this process.
-func (s *supervisor) start() error {
+func (s *supervisor) start() (err error) {
+	s.guard, err = newGuard(s.spec)
+	if err != nil {
+		return err
+	}
 	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Ptrace: len(s.spec.Ulimits) > 0}
 	if err := s.become(attr); err != nil {
 		return err
@@ -154,39 +163,57 @@ func (s *supervisor) fork(path string, attr *os.ProcAttr) (*os.Process, error) {
 	if err := os.Chdir(s.spec.Dir); err != nil {
 		return nil, fmt.Errorf("config.dir: %w", err)
 	}
+	if !s.guard.MayFork(Boottime()) {
+		return nil, errors.Join(errLate, home.Chdir())
+	}
 	p, err := os.StartProcess(path, s.spec.Argv, attr)
-	if err != nil {
+	switch {
+	case err != nil:
 		err = fmt.Errorf("config.command: %w", err)
-	} else if err = limitTraced(p.Pid, s.spec.Ulimits, s.credential); err != nil {
-		_, _ = p.Wait()
+	case s.guard.Forked(Boottime()) == lease.Kill:
+		err = errLate
+		s.killLate(p)
+	default:
+		err = limitTraced(p.Pid, s.spec.Ulimits, s.credential)
+		if err != nil {
+			_, _ = p.Wait()
+		}
 	}
 	return p, errors.Join(err, home.Chdir())
+}
+
+// killLate kills a command that was forked while the host was suspended over its deadline.
+func (s *supervisor) killLate(p *os.Process) {
+	_ = unix.Kill(-p.Pid, unix.SIGKILL)
+	s.cgroup.kill()
+	_, _ = p.Wait()
+	endMatching(func(st stat) bool { return st.parent == os.Getpid() || st.session == s.rec.Session })
 }
 
 // supervise returns once nothing of the command is left and the final record is
 // written.
 func (s *supervisor) supervise(sock net.Listener) error {
 	go s.serve(sock)
-	lease, err := newAlarm()
+	wake, err := newAlarm()
 	if err != nil {
 		return err
 	}
-	defer lease.close()
-	lease.set(s.spec.LeaseDeadline)
+	defer wake.close()
 	exited, alone := s.reap()
-	end := s.untilExit(exited, lease)
+	status := s.untilExit(exited, wake)
 	s.sweep(alone)
 	s.extras.group.Wait()
 	s.drain()
+	cause, message := s.commandEnd()
 	if s.cgroup.outOfMemory() {
-		end.message = driver.OutOfMemory(s.spec.Limits.MemoryBytes)
+		message = driver.OutOfMemory(s.spec.Limits.MemoryBytes)
 	}
 	s.cgroup.remove()
 	s.rec.Status = driver.Status{
 		State: driver.Ended, PID: s.rec.PID, Started: s.rec.Started, Finished: time.Now(),
-		Cause: end.cause, Message: end.message,
+		Cause: cause, Message: message,
 	}
-	code := exitStatus(end.status)
+	code := exitStatus(status)
 	s.rec.ExitCode, s.rec.Signal = code.Code, code.Signal
 	s.writeEnd()
 	close(s.ended)
@@ -196,43 +223,26 @@ func (s *supervisor) supervise(sock net.Listener) error {
 	return nil
 }
 
-// commandEnd says how and why the command ended.
-type commandEnd struct {
-	status  syscall.WaitStatus
-	cause   driver.Cause
-	message string
-}
-
-// untilExit serves stops, renewals, updates and the lease until the command has ended. The
-// first cause of the end counts.
-func (s *supervisor) untilExit(exited <-chan syscall.WaitStatus, lease *alarm) commandEnd {
-	end := commandEnd{cause: driver.CauseExited}
-	var kill <-chan time.Time
+// untilExit serves stops, renewals, updates and the time until the command has ended.
+func (s *supervisor) untilExit(exited <-chan syscall.WaitStatus, wake *alarm) syscall.WaitStatus {
 	for {
+		wake.set(s.guard.Wake())
 		select {
-		case end.status = <-exited:
-			return end
+		case status := <-exited:
+			s.guard.Exited()
+			return status
 		case r := <-s.stops:
-			if end.cause == driver.CauseExited {
-				end.cause, end.message = driver.CauseStopped, "stopped by the agent"
-			}
-			kill = s.terminate(kill, r.grace)
-		case at := <-s.renews:
-			lease.set(at)
+			s.effect(s.guard.Stop(Boottime(), r.grace))
+		case d := <-s.renews:
+			s.guard.Renew(d)
 		case u := <-s.updates:
 			err := s.cgroup.limit(s.spec.Limits, u.limits)
 			if err == nil {
 				s.spec.Limits = u.limits
 			}
 			u.done <- err
-		case <-lease.fired:
-			if end.cause == driver.CauseExited {
-				end.cause, end.message = driver.CauseLeaseExpired, "no renewal came before the lease ended"
-			}
-			kill = s.terminate(kill, s.spec.StopGrace)
-		case <-kill:
-			_ = unix.Kill(-s.rec.Group, unix.SIGKILL)
-			kill = nil
+		case <-wake.fired:
+			s.effect(s.guard.Tick(Boottime()))
 		}
 	}
 }
@@ -264,20 +274,6 @@ func (s *supervisor) sayGoodbye() {
 	case <-answered:
 	case <-time.After(pipeWait):
 	}
-}
-
-// terminate asks the command to end and sets the time of the kill. A second request
-// changes nothing, unless its grace is 0.
-func (s *supervisor) terminate(armed <-chan time.Time, grace time.Duration) <-chan time.Time {
-	if grace <= 0 {
-		_ = unix.Kill(-s.rec.Group, unix.SIGKILL)
-		return nil
-	}
-	if armed != nil {
-		return armed
-	}
-	_ = unix.Kill(-s.rec.Group, unix.SIGTERM)
-	return time.After(grace)
 }
 
 // reap collects every child, orphans included. The first channel delivers how the

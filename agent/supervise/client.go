@@ -129,12 +129,6 @@ func Stop(ctx context.Context, dir string, grace time.Duration) (driver.Status, 
 	return ask(ctx, dir, request{Op: "stop", Grace: grace})
 }
 
-// Renew moves the lease deadline. It returns nil for a run that has ended.
-func Renew(ctx context.Context, dir string, deadline time.Duration) error {
-	_, err := ask(ctx, dir, request{Op: "renew", Deadline: deadline})
-	return err
-}
-
 // ask sends a request. If the supervisor has ended, the record has the answer.
 func ask(ctx context.Context, dir string, req request) (driver.Status, error) {
 	for pace := (Pace{}); ; {

@@ -4,6 +4,7 @@
 //
 //	supervise.go  the supervisor's main function, and the lock of a run
 //	child.go      the command: start, end, kill, reaping
+//	lease.go      the deadline of the command: fork, renewals, end
 //	server.go     requests to the supervisor
 //	client.go     the driver's requests, and the end of a run without a supervisor
 //	spawn.go      starting supervisors, with a spare one

@@ -168,7 +168,7 @@ func newAlarm() (*alarm, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &alarm{file: os.NewFile(uintptr(fd), "lease"), fired: make(chan struct{}, 1)}
+	a := &alarm{file: os.NewFile(uintptr(fd), "alarm"), fired: make(chan struct{}, 1)}
 	go func() {
 		buf := make([]byte, 8)
 		for {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
 // request is one line on the run's socket. A connection carries one request.
@@ -25,7 +26,9 @@ type request struct {
 	Op       string        `json:"op"`
 	Grace    time.Duration `json:"grace,omitempty"`
 	Deadline time.Duration `json:"deadline,omitempty"`
-	Limits   Limits        `json:"limits,omitzero"`
+	// Number of Deadline. The deadline of the greatest number counts.
+	Number uint64 `json:"number,omitempty"`
+	Limits Limits `json:"limits,omitzero"`
 	// Argv of a further command. Its standard input, output and errors come as
 	// descriptors. With TTY all three are one terminal, which becomes the command's
 	// controlling terminal.
@@ -98,7 +101,7 @@ func (s *supervisor) handle(conn *net.UnixConn) {
 		s.handleWait(conn)
 	case "renew":
 		select {
-		case s.renews <- req.Deadline:
+		case s.renews <- lease.Deadline{At: req.Deadline, Number: req.Number}:
 			respond(conn, reply{})
 		case <-s.ended:
 			s.handleWait(conn)

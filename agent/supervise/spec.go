@@ -51,8 +51,10 @@ type Spec struct {
 	LogSizeBytes int64 `json:"log_size_bytes"`
 	// LeaseDeadline on CLOCK_BOOTTIME. 0: none. The kill follows StopGrace later.
 	LeaseDeadline time.Duration `json:"lease_deadline,omitempty"`
-	StopGrace     time.Duration `json:"stop_grace"`
-	Limits        Limits        `json:"limits"`
+	// LeaseNumber is the number of the deadline.
+	LeaseNumber uint64        `json:"lease_number,omitempty"`
+	StopGrace   time.Duration `json:"stop_grace"`
+	Limits      Limits        `json:"limits"`
 	// Ulimits by their names in the ulimit command.
 	Ulimits map[string]Ulimit `json:"ulimits,omitempty"`
 	// View of the host's files. nil: all files, like the agent.

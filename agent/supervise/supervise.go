@@ -152,6 +152,9 @@ func run(dir string, ready *os.File) error {
 	s := newSupervisor(spec, rec)
 	if err := s.start(); err != nil {
 		rec.Status = driver.Status{State: driver.Ended, Started: rec.Started, Finished: time.Now(), ExitCode: 127, Cause: driver.CauseStartFailed, Message: err.Error()}
+		if errors.Is(err, errLate) {
+			rec.Cause = driver.CauseLateStart
+		}
 		if err := writeRecord(".", rec); err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/drivertest/leftover"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
 func TestMain(m *testing.M) {
@@ -381,13 +382,13 @@ func TestLongPath(t *testing.T) {
 func TestLeaseIsEnforcedWithoutAgent(t *testing.T) {
 	var r *subject
 	var deadline time.Duration
-	for lease := time.Second; ; lease *= 2 { // repeat until the machine is fast enough to renew the lease in time
-		first := Boottime() + lease
+	for length := time.Second; ; length *= 2 { // repeat until the machine is fast enough to renew the lease in time
+		first := Boottime() + length
 		r = start(t, spec(`trap "" TERM; echo up; while :; do sleep 0.01; done`, func(s *Spec) {
 			s.LeaseDeadline, s.StopGrace = first, 50*time.Millisecond
 		}))
 		deadline = first + 500*time.Millisecond
-		if err := Renew(r.ctx, r.dir, deadline); err != nil {
+		if err := Renew(r.ctx, r.dir, lease.Deadline{At: deadline}); err != nil {
 			t.Fatal(err)
 		}
 		if Boottime() < first {
@@ -398,7 +399,7 @@ func TestLeaseIsEnforcedWithoutAgent(t *testing.T) {
 	if st.Cause != driver.CauseLeaseExpired || st.Signal != 9 || Boottime() < deadline {
 		t.Errorf("%+v at %s, deadline %s", st, Boottime(), deadline)
 	}
-	if err := Renew(r.ctx, r.dir, deadline); err != nil {
+	if err := Renew(r.ctx, r.dir, lease.Deadline{At: deadline}); err != nil {
 		t.Errorf("renewal after the end: %v", err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
 // DefaultHost is the engine's default address.
@@ -277,7 +278,7 @@ func (d *Driver) untilStopped(ctx context.Context, container string) error {
 }
 
 // Renew returns an error: this driver has no self-fencing.
-func (d *Driver) Renew(_ context.Context, id driver.ID, _ time.Duration) error {
+func (d *Driver) Renew(_ context.Context, id driver.ID, _ lease.Deadline) error {
 	return fmt.Errorf("%w: run %s: a container has no lease", driver.ErrInvalid, id)
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
 // Subject is a driver under test, with task configurations for the suite.
@@ -66,6 +67,7 @@ func Run(t *testing.T, s Subject) {
 		{"missed exit", (*suite).missedExit},
 		{"lease ends it", (*suite).leaseEnds},
 		{"renewed lease", (*suite).leaseRenewed},
+		{"late start", (*suite).lateStart},
 		{"follow ends with the run", (*suite).follow},
 		{"tail", (*suite).tail},
 		{"remove", (*suite).remove},
@@ -315,16 +317,17 @@ func (s *suite) fencing() bool {
 func (s *suite) leaseEnds() {
 	t := s.task(s.Sleeper)
 	if !s.fencing() {
-		if err := s.Driver.Renew(s.ctx, s.start(t).ID, s.Clock()); !errors.Is(err, driver.ErrInvalid) {
+		if err := s.Driver.Renew(s.ctx, s.start(t).ID, lease.Deadline{At: s.Clock()}); !errors.Is(err, driver.ErrInvalid) {
 			s.t.Fatalf("renew without the capability: %v", err)
 		}
 		return
 	}
-	t.LeaseDeadline = s.Clock() + 150*time.Millisecond
+	t.Lease.At = s.Clock() + 150*time.Millisecond
 	s.start(t)
 	st := s.wait(t.ID)
-	if st.Cause != driver.CauseLeaseExpired || s.Clock() < t.LeaseDeadline {
-		s.t.Fatalf("ended as %+v at %s, the lease was up to %s", st, s.Clock(), t.LeaseDeadline)
+	// A slow engine may be late: then the command was never started.
+	if st.Cause != driver.CauseLeaseExpired && st.Cause != driver.CauseLateStart || s.Clock() < t.Lease.At {
+		s.t.Fatalf("ended as %+v at %s, the lease was up to %s", st, s.Clock(), t.Lease.At)
 	}
 }
 
@@ -334,20 +337,39 @@ func (s *suite) leaseRenewed() {
 	}
 	var t driver.Task
 	var renewed time.Duration
-	for lease := time.Second; ; lease *= 2 { // repeat until the engine is fast enough to renew the lease in time
+	for length := time.Second; ; length *= 2 { // repeat until the engine is fast enough to renew the lease in time
 		t = s.task(s.Sleeper)
-		t.LeaseDeadline = s.Clock() + lease
+		t.Lease = lease.Deadline{At: s.Clock() + length, Number: 7}
 		s.start(t)
-		renewed = t.LeaseDeadline + 500*time.Millisecond
-		if err := s.Driver.Renew(s.ctx, t.ID, renewed); err != nil {
-			s.t.Fatal(err)
+		renewed = t.Lease.At + 500*time.Millisecond
+		// The last two are older than the first one, and arrive after it.
+		for _, d := range []lease.Deadline{{At: renewed, Number: 9}, {At: renewed + time.Hour, Number: 8}, {At: 1, Number: 8}} {
+			if err := s.Driver.Renew(s.ctx, t.ID, d); err != nil {
+				s.t.Fatal(err)
+			}
 		}
-		if s.Clock() < t.LeaseDeadline {
+		if s.Clock() < t.Lease.At {
 			break
 		}
 	}
 	if st := s.wait(t.ID); st.Cause != driver.CauseLeaseExpired || s.Clock() < renewed {
 		s.t.Fatalf("ended as %+v at %s, the lease was up to %s", st, s.Clock(), renewed)
+	}
+}
+
+// lateStart: a command is not started after its deadline. That is no error of the start.
+func (s *suite) lateStart() {
+	if !s.fencing() {
+		return // leaseEnds covers this case
+	}
+	t := s.task(s.Exiter(0, "it runs", ""))
+	t.Lease = lease.Deadline{At: s.Clock() - time.Millisecond, Number: 1}
+	s.start(t)
+	if st := s.wait(t.ID); st.Cause != driver.CauseLateStart || st.Message == "" {
+		s.t.Fatalf("ended as %+v", st)
+	}
+	if out, _ := s.logs(t.ID, driver.LogOptions{Stdout: true}); out != "" {
+		s.t.Fatalf("it ran and printed %q", out)
 	}
 }
 

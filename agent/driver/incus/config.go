@@ -112,7 +112,7 @@ func (c *config) check(t driver.Task) error {
 		return errors.New("config.user: without config.command the image's own init runs")
 	case c.command != "" && c.kind == typeVM:
 		return errors.New("config.command: a virtual machine runs its image's own init")
-	case !c.supervised() && t.LeaseDeadline != 0:
+	case !c.supervised() && t.Lease.At != 0:
 		return errors.New("config.command: required in a group that stops on lost contact: only a supervised command keeps a lease")
 	case c.kind == typeVM && len(t.Ports) > 0:
 		return errors.New("ports: a virtual machine has a network of its own: use config.devices")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
@@ -384,13 +385,13 @@ func (d *Driver) stopPlain(ctx context.Context, id driver.ID, rec record, grace 
 }
 
 // Renew: see driver.Driver.
-func (d *Driver) Renew(ctx context.Context, id driver.ID, deadline time.Duration) error {
+func (d *Driver) Renew(ctx context.Context, id driver.ID, l lease.Deadline) error {
 	rec, err := d.read(id)
 	if err == nil && !rec.Supervised {
 		err = fmt.Errorf("%w: without config.command nothing keeps a lease", driver.ErrInvalid)
 	}
 	if err == nil && rec.Final == nil {
-		err = supervise.Renew(ctx, d.box(id), deadline)
+		err = supervise.Renew(ctx, d.box(id), l)
 	}
 	if err != nil {
 		return fmt.Errorf("renew %s: %w", id, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/lxc/incus/v6/shared/api"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
 // pretender answers like a daemon that has one image, and records the requests to
@@ -119,7 +120,7 @@ func TestMachineStart(t *testing.T) {
 			if rec, err := d.read(task.ID); err != nil || rec.Supervised || rec.Started.IsZero() || rec.Instance != p.post.Name {
 				t.Errorf("%+v, %v", rec, err)
 			}
-			if err := d.Renew(t.Context(), task.ID, 1); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "config.command") {
+			if err := d.Renew(t.Context(), task.ID, lease.Deadline{At: 1}); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "config.command") {
 				t.Errorf("renewed: %v", err)
 			}
 			p.query = "none"
@@ -141,7 +142,7 @@ func TestMachineRefused(t *testing.T) {
 		{api.Image{Type: typeContainer, Architecture: "x86_64"}, func(*driver.Task) {}, "config.type: image debian-12 is of a container"},
 		{api.Image{}, func(x *driver.Task) { x.Config["image"] = "none" }, "config.image: none: not found"},
 		{api.Image{}, func(x *driver.Task) { x.Config["command"] = "httpd" }, "config.command: a virtual machine runs its image's own init"},
-		{api.Image{}, func(x *driver.Task) { x.LeaseDeadline = 1 }, "config.command: required in a group that stops on lost contact"},
+		{api.Image{}, func(x *driver.Task) { x.Lease.At = 1 }, "config.command: required in a group that stops on lost contact"},
 		{api.Image{}, func(x *driver.Task) { x.Ports = []driver.Port{{Label: "http", Host: 1, To: 1}} }, "ports: a virtual machine has a network of its own"},
 		{api.Image{}, func(x *driver.Task) { x.Config["config"] = map[string]any{"raw.qemu": "-x"} }, `config.config["raw.qemu"]: not allowed on this node`},
 		{api.Image{}, func(x *driver.Task) { x.Config["config"] = map[string]any{"limits.memory": "1GiB"} }, `config.config["limits.memory"]: comes from the task's resources`},

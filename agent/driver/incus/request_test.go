@@ -93,7 +93,7 @@ func TestConfig(t *testing.T) {
 		}
 	}
 	for field, change := range map[string]func(*driver.Task){
-		"config.command: required in a group": func(t *driver.Task) { t.LeaseDeadline = time.Hour },
+		"config.command: required in a group": func(t *driver.Task) { t.Lease.At = time.Hour },
 		"resources.memory: 1024 bytes": func(t *driver.Task) {
 			t.Config["command"], t.Resources.MemoryBytes = "x", 1024
 		},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
 // maxOutput bounds the retained output of a run, in bytes.
@@ -49,7 +50,9 @@ type run struct {
 	started   chan struct{}
 	ended     chan struct{}
 	timers    []*time.Timer
-	lease     *time.Timer
+	// guard decides under the lease, and wake is the time of its next decision.
+	guard lease.Guard
+	wake  *time.Timer
 }
 
 // behaviour is a task's `config`.
@@ -163,11 +166,11 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	d.mu.Lock()
 	r, begun := d.runs[t.ID]
 	if !begun {
-		r = &run{behaviour: b, started: make(chan struct{}), ended: make(chan struct{}),
+		r = &run{behaviour: b, started: make(chan struct{}), ended: make(chan struct{}), guard: lease.NewGuard(t.Lease, 0),
 			status: driver.Status{State: driver.Starting, Started: time.Now()}}
 		d.runs[t.ID] = r
 		d.starts[t.ID]++
-		r.timers = append(r.timers, time.AfterFunc(b.startDelay, func() { d.begin(t, r) }))
+		r.timers = append(r.timers, time.AfterFunc(b.startDelay, func() { d.begin(r) }))
 	}
 	d.mu.Unlock()
 	select {
@@ -184,7 +187,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 }
 
 // begin changes a starting run to a running one.
-func (d *Driver) begin(t driver.Task, r *run) {
+func (d *Driver) begin(r *run) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if r.status.State != driver.Starting {
@@ -194,18 +197,36 @@ func (d *Driver) begin(t driver.Task, r *run) {
 		r.end(driver.CauseStartFailed, 127, r.behaviour.startError)
 		return
 	}
+	if d.cfg.Clock != nil && !r.guard.MayFork(d.cfg.Clock()) {
+		r.end(driver.CauseLateStart, 127, "its lease ended before the command was started")
+		return
+	}
 	r.status.State, r.status.Started = driver.Running, time.Now()
 	close(r.started)
 	if r.behaviour.runTime > 0 {
 		r.after(d, r.behaviour.runTime, driver.CauseExited, r.behaviour.exitCode, "")
 	}
-	if t.LeaseDeadline != 0 && d.cfg.Clock != nil {
-		r.lease = time.AfterFunc(t.LeaseDeadline-d.cfg.Clock(), func() {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			r.end(driver.CauseLeaseExpired, 143, "no renewal came before the lease ended")
-		})
+	d.watch(r)
+}
+
+// watch sets the time of the guard's next decision. The caller holds Driver.mu.
+func (d *Driver) watch(r *run) {
+	if r.wake != nil {
+		r.wake.Stop()
 	}
+	at := r.guard.Wake()
+	if at == 0 || d.cfg.Clock == nil || r.status.State != driver.Running {
+		return
+	}
+	r.wake = time.AfterFunc(at-d.cfg.Clock(), func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if r.guard.Tick(d.cfg.Clock()) == lease.Nothing {
+			d.watch(r)
+			return
+		}
+		r.end(driver.CauseLeaseExpired, 143, "no renewal came before the lease ended")
+	})
 }
 
 // after ends the run after a delay. The caller holds Driver.mu.
@@ -230,8 +251,8 @@ func (r *run) end(cause driver.Cause, code int, message string) {
 	for _, t := range r.timers {
 		t.Stop()
 	}
-	if r.lease != nil {
-		r.lease.Stop()
+	if r.wake != nil {
+		r.wake.Stop()
 	}
 	close(r.ended)
 }
@@ -300,7 +321,7 @@ func (d *Driver) Exit(id driver.ID, code int) error {
 }
 
 // Renew: see driver.Driver.
-func (d *Driver) Renew(_ context.Context, id driver.ID, deadline time.Duration) error {
+func (d *Driver) Renew(_ context.Context, id driver.ID, l lease.Deadline) error {
 	r, err := d.find(id)
 	if err != nil {
 		return err
@@ -310,9 +331,8 @@ func (d *Driver) Renew(_ context.Context, id driver.ID, deadline time.Duration) 
 	if d.cfg.Clock == nil {
 		return fmt.Errorf("renew the lease of run %s: %w", id, driver.ErrInvalid)
 	}
-	if r.lease != nil && r.status.State != driver.Ended {
-		r.lease.Reset(deadline - d.cfg.Clock())
-	}
+	r.guard.Renew(l)
+	d.watch(r)
 	return nil
 }
 
@@ -326,6 +346,9 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	case <-r.started:
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+	if st, err := d.Status(ctx, id); err != nil || st.Cause == driver.CauseLateStart {
+		return err
 	}
 	send := func(wanted, stderr bool, s string) error {
 		if o.TailBytes > 0 && int64(len(s)) > o.TailBytes {

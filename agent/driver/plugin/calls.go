@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -180,9 +181,9 @@ func known(err error) error {
 }
 
 // Renew: see driver.Driver.
-func (d *Driver) Renew(ctx context.Context, id driver.ID, deadline time.Duration) error {
+func (d *Driver) Renew(ctx context.Context, id driver.ID, l lease.Deadline) error {
 	_, err := call(ctx, d, verb{"Renew", d.limits.quick, false},
-		&nusav1.RenewRunRequest{Id: idToProto(id), Deadline: durationpb.New(deadline)}, nusav1.DriverClient.Renew)
+		&nusav1.RenewRunRequest{Id: idToProto(id), Deadline: durationpb.New(l.At), Number: l.Number}, nusav1.DriverClient.Renew)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -64,7 +65,7 @@ func taskToProto(t driver.Task) (*nusav1.StartRunRequest, error) {
 	out := &nusav1.StartRunRequest{
 		Id: idToProto(t.ID), Config: config, Env: t.Env, Dir: t.Dir, AllocDir: t.AllocDir, SecretsDir: t.SecretsDir, Limits: limitsToProto(t.Resources),
 		LogFiles: int32(t.Logs.Files), LogSizeBytes: t.Logs.SizeBytes,
-		LeaseDeadline: durationToProto(t.LeaseDeadline), StopGrace: durationToProto(t.StopGrace),
+		LeaseDeadline: durationToProto(t.Lease.At), LeaseNumber: t.Lease.Number, StopGrace: durationToProto(t.StopGrace),
 	}
 	for _, p := range t.Ports {
 		out.Ports = append(out.Ports, &nusav1.RunPort{Label: p.Label, Host: int32(p.Host), To: int32(p.To)})
@@ -78,8 +79,8 @@ func taskToProto(t driver.Task) (*nusav1.StartRunRequest, error) {
 func taskFromProto(t *nusav1.StartRunRequest) driver.Task {
 	out := driver.Task{
 		ID: idFromProto(t.GetId()), Config: t.GetConfig().AsMap(), Env: t.GetEnv(), Dir: t.GetDir(), AllocDir: t.GetAllocDir(), SecretsDir: t.GetSecretsDir(), Resources: limitsFromProto(t.GetLimits()),
-		Logs:          driver.LogBounds{Files: int(t.GetLogFiles()), SizeBytes: t.GetLogSizeBytes()},
-		LeaseDeadline: t.GetLeaseDeadline().AsDuration(), StopGrace: t.GetStopGrace().AsDuration(),
+		Logs:  driver.LogBounds{Files: int(t.GetLogFiles()), SizeBytes: t.GetLogSizeBytes()},
+		Lease: lease.Deadline{At: t.GetLeaseDeadline().AsDuration(), Number: t.GetLeaseNumber()}, StopGrace: t.GetStopGrace().AsDuration(),
 	}
 	for _, p := range t.GetPorts() {
 		out.Ports = append(out.Ports, driver.Port{Label: p.GetLabel(), Host: int(p.GetHost()), To: int(p.GetTo())})
@@ -100,6 +101,7 @@ var wireCauses = map[driver.Cause]nusav1.RunCause{
 	driver.CauseExited:       nusav1.RunCause_RUN_CAUSE_UNSPECIFIED,
 	driver.CauseStopped:      nusav1.RunCause_RUN_CAUSE_STOPPED,
 	driver.CauseLeaseExpired: nusav1.RunCause_RUN_CAUSE_LEASE_EXPIRED,
+	driver.CauseLateStart:    nusav1.RunCause_RUN_CAUSE_LATE_START,
 	driver.CauseStartFailed:  nusav1.RunCause_RUN_CAUSE_START_FAILED,
 	driver.CauseLost:         nusav1.RunCause_RUN_CAUSE_LOST,
 }

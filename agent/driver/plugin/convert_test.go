@@ -33,6 +33,8 @@ func fill(v reflect.Value, n *int64) {
 		v.SetString(strings.Repeat("x", int(*n)))
 	case reflect.Bool:
 		v.SetBool(true)
+	case reflect.Uint64:
+		v.SetUint(uint64(*n))
 	default:
 		v.SetInt(*n)
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -192,7 +193,7 @@ func TestClaims(t *testing.T) {
 	if _, err := d.Exec(t.Context(), driver.ID{Task: "x"}, driver.Exec{Command: []string{"x"}}); !errors.Is(err, driver.ErrUnsupported) {
 		t.Error(err)
 	}
-	if err := d.Renew(t.Context(), driver.ID{Task: "x"}, time.Second); !errors.Is(err, driver.ErrInvalid) {
+	if err := d.Renew(t.Context(), driver.ID{Task: "x"}, lease.Deadline{At: time.Second}); !errors.Is(err, driver.ErrInvalid) {
 		t.Error(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -105,7 +106,7 @@ func (s *server) Stop(ctx context.Context, r *nusav1.StopRunRequest) (*nusav1.Dr
 }
 
 func (s *server) Renew(ctx context.Context, r *nusav1.RenewRunRequest) (*nusav1.DriverDone, error) {
-	return done(s.d.Renew(ctx, idFromProto(r.GetId()), r.GetDeadline().AsDuration()))
+	return done(s.d.Renew(ctx, idFromProto(r.GetId()), lease.Deadline{At: r.GetDeadline().AsDuration(), Number: r.GetNumber()}))
 }
 
 func (s *server) Logs(r *nusav1.RunLogsRequest, out nusav1.Driver_LogsServer) error {

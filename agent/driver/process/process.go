@@ -18,6 +18,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
@@ -151,7 +152,7 @@ func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 	s := supervise.Spec{
 		Argv: append([]string{c.command}, c.args...), Dir: c.dir, User: c.user, Own: t.Dir, Ulimits: c.ulimits,
 		LogFiles: t.Logs.Files, LogSizeBytes: t.Logs.SizeBytes,
-		LeaseDeadline: t.LeaseDeadline, StopGrace: t.StopGrace,
+		LeaseDeadline: t.Lease.At, LeaseNumber: t.Lease.Number, StopGrace: t.StopGrace,
 	}
 	for _, k := range slices.Sorted(maps.Keys(t.Env)) {
 		s.Env = append(s.Env, k+"="+t.Env[k])
@@ -232,8 +233,8 @@ func (d *Driver) collect(id driver.ID) {
 }
 
 // Renew: see driver.Driver.
-func (d *Driver) Renew(ctx context.Context, id driver.ID, deadline time.Duration) error {
-	_, err := named(id)(driver.Status{}, supervise.Renew(ctx, d.runDir(id), deadline))
+func (d *Driver) Renew(ctx context.Context, id driver.ID, l lease.Deadline) error {
+	_, err := named(id)(driver.Status{}, supervise.Renew(ctx, d.runDir(id), l))
 	return err
 }
 

@@ -1,0 +1,59 @@
+package lease
+
+import (
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/lease"
+)
+
+// minRenewal bounds the pause between two requests that the region's lease asks for: near its
+// end that lease may be short.
+const minRenewal = 500 * time.Millisecond
+
+// Holder is an agent's view of the leases of its node and of its region. One request asks for
+// both, and both count from its sending. The zero value holds none. Not safe for concurrent use.
+type Holder struct {
+	node, region lease.Holder
+	number       uint64
+}
+
+// Request records that a request is sent now and returns its id, from 1.
+func (h *Holder) Request(now time.Duration) uint64 {
+	h.region.Request(now)
+	return h.node.Request(now)
+}
+
+// Granted records the answer to a request: the length of the node's lease and what is left of
+// the region's; 0 for a lease that is not granted. No deadline moves back, because an earlier
+// grant was valid until its end. False: nothing was granted.
+func (h *Holder) Granted(id uint64, node, region time.Duration) bool {
+	nodeGranted, regionGranted := h.node.Granted(id, node), h.region.Granted(id, region)
+	return nodeGranted || regionGranted
+}
+
+// At returns the leases at a time.
+func (h *Holder) At(now time.Duration) Leases {
+	return Leases{Node: h.node.At(now), Region: h.region.At(now)}
+}
+
+// Renewal returns the pause between two requests: a third of the node's lease, or of the
+// region's if that binds an allocation and is shorter. Before the first grant it is the fallback.
+func (h *Holder) Renewal(fallback time.Duration, regionBinds bool) time.Duration {
+	next := h.node.Renewal(fallback)
+	if regionBinds {
+		next = min(next, max(minRenewal, h.region.Renewal(next)))
+	}
+	return next
+}
+
+// Deadline returns the present deadline under a binding, with a greater number than every
+// earlier one. The numbers also grow over restarts of the agent, because they are at least the
+// time since the host's start. False: a lease that binds is not held or has ended.
+func (h *Holder) Deadline(b Binding, now time.Duration) (Deadline, bool) {
+	h.number = max(h.number+1, uint64(now))
+	if b == None {
+		return Deadline{Number: h.number}, true
+	}
+	s := h.At(now).Of(b)
+	return Deadline{At: s.Deadline, Number: h.number}, s.Held && s.Left > 0
+}

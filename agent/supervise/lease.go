@@ -1,0 +1,133 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/lease"
+)
+
+// leaseFile holds the latest deadline of a run that has not begun yet. A run may begin
+// minutes after its spec was written, for example after an image was fetched.
+const leaseFile = "lease.json"
+
+// earlyRenewals guards the lease files of this process, so that an older deadline does not
+// replace a newer one.
+var earlyRenewals sync.Mutex
+
+// Renew moves the lease deadline. It returns nil for a run that has ended, and ErrNotFound if the
+// run has no folder. The deadline of a run that has not begun is put into a file, which the
+// supervisor reads after it wrote its first record. So a deadline that comes before the record
+// is in the file, and a later one comes over the socket.
+func Renew(ctx context.Context, dir string, d lease.Deadline) error {
+	for range 2 {
+		_, err := ask(ctx, dir, request{Op: "renew", Deadline: d.At, Number: d.Number})
+		if !errors.Is(err, driver.ErrNotFound) {
+			return err
+		}
+		if err := renewEarly(dir, d); err != nil {
+			return err
+		}
+		if _, err := Query(dir); errors.Is(err, driver.ErrNotFound) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// renewEarly puts the deadline of a run that has not begun into its file.
+func renewEarly(dir string, d lease.Deadline) error {
+	earlyRenewals.Lock()
+	defer earlyRenewals.Unlock()
+	before, err := readLease(dir)
+	switch {
+	case err != nil:
+		return err
+	case lease.Newer(before, d) == before:
+		return nil
+	}
+	err = writeJSON(filepath.Join(dir, leaseFile), d)
+	if missing(err) {
+		return driver.ErrNotFound
+	}
+	return err
+}
+
+// readLease returns the deadline in the lease file, or the zero value if there is none.
+func readLease(dir string) (d lease.Deadline, err error) {
+	err = readJSON(filepath.Join(dir, leaseFile), &d)
+	if missing(err) {
+		return d, nil
+	}
+	return d, err
+}
+
+// errLate: the run's lease ended before its command was started.
+var errLate = errors.New("its lease ended before the command was started")
+
+// newGuard returns the guard of a run whose first record is written.
+func newGuard(spec Spec) (lease.Guard, error) {
+	g := lease.NewGuard(lease.Deadline{At: spec.LeaseDeadline, Number: spec.LeaseNumber}, spec.StopGrace)
+	if spec.LeaseDeadline == 0 {
+		return g, nil
+	}
+	if err := sameClock(); err != nil {
+		return g, err
+	}
+	d, err := readLease(".")
+	if err != nil {
+		return g, err
+	}
+	g.Renew(d)
+	return g, nil
+}
+
+// sameClock checks that CLOCK_BOOTTIME of this process is the host's, on which deadlines are
+// counted. A container may have a time namespace with another one.
+func sameClock() error {
+	data, err := os.ReadFile("/proc/self/timens_offsets")
+	if missing(err) {
+		return nil // a kernel without time namespaces
+	}
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(data)) {
+		if f := strings.Fields(line); len(f) == 3 && (f[0] == "boottime" || f[0] == "7") && (f[1] != "0" || f[2] != "0") {
+			return fmt.Errorf("lease: the clock of the container differs from the host's by %s s: remove its time namespace", f[1])
+		}
+	}
+	return nil
+}
+
+// effect carries out what the guard decided.
+func (s *supervisor) effect(e lease.Effect) {
+	switch e {
+	case lease.Term:
+		_ = unix.Kill(-s.rec.Group, unix.SIGTERM)
+	case lease.Kill:
+		_ = unix.Kill(-s.rec.Group, unix.SIGKILL)
+	}
+	if s.guard.Cause() == lease.Expired {
+		s.extras.close() // nothing is forked after the deadline
+	}
+}
+
+// commandEnd says why the command ended.
+func (s *supervisor) commandEnd() (driver.Cause, string) {
+	switch s.guard.Cause() {
+	case lease.Stopped:
+		return driver.CauseStopped, "stopped by the agent"
+	case lease.Expired:
+		return driver.CauseLeaseExpired, "no renewal came before the lease ended"
+	}
+	return driver.CauseExited, ""
+}
