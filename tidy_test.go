@@ -31,7 +31,7 @@ const (
 var cores = map[string][]string{
 	"global/region":          {"topology", "internal/lease"},
 	"global/place":           {"topology", "global/region", "internal/lease"},
-	"global/failover":        {"internal/lease"},
+	"global/failover":        {},
 	"regional/state":         {"topology", "internal/folder", "regional/state/persist"},
 	"regional/state/persist": {},
 	"regional/sched":         {"topology", "regional/state"},

@@ -3,8 +3,6 @@ package failover
 import (
 	"fmt"
 	"time"
-
-	"github.com/nusa-scheduler/nusa/internal/lease"
 )
 
 // Decide makes the plan. Its cost grows with the silent and lost regions and their slots.
@@ -93,15 +91,17 @@ func (s Snapshot) slotDue(r *Region, slot Slot) SlotDue {
 		why = fmt.Sprintf("a loss is noticed after %s", s.notice())
 	}
 	if slot.Stop || slot.Bound {
-		wait := lease.Over(s.LeaseMax, slot.StopTime)
-		if bound := wait - r.SinceGrant; bound > left {
-			left, why = bound, fmt.Sprintf("its lease and its stop time are over %s after the last grant", wait.Round(time.Millisecond))
+		if slot.BoundFor > left {
+			left, why = slot.BoundFor, "until then it may run under the lease of "+r.Name
 		}
 	}
 	if calm := s.Lease - s.Calm; s.Calm < s.Active && calm > max(left, 0) {
 		left, why = calm, "a mass loss ended just now"
 	}
-	return SlotDue{Slot: slot, Moves: true, In: max(0, left), Message: why}
+	if left <= 0 {
+		left, why = 0, "it is due"
+	}
+	return SlotDue{Slot: slot, Moves: true, In: left, Message: why}
 }
 
 // joinSets lets colocated groups of a region be due together: when the last of them is, or

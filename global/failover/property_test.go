@@ -73,8 +73,7 @@ func oracleDue(s Snapshot, r *Region, slot Slot) (time.Duration, bool) {
 		}
 		in = max(in, o.After-r.Silent, s.Quiet()+2*time.Second-r.Silent)
 		if o.Stop || o.Bound {
-			wait := (s.LeaseMax+o.StopTime)/99*101 + time.Second // all lengths are multiples of 99 ns
-			in = max(in, wait-r.SinceGrant)
+			in = max(in, o.BoundFor)
 		}
 		if s.Calm < s.Active {
 			in = max(in, s.Lease-s.Calm)
@@ -117,16 +116,15 @@ func oraclePaused(s Snapshot) bool {
 
 func drawSnapshot(t *rapid.T) Snapshot {
 	second := func(name string, most int) time.Duration {
-		return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * 99 * 10_101_010
+		return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Second
 	}
 	s := Snapshot{Lease: second("lease", 30) + time.Second, Active: second("active", 200), OtherServers: rapid.IntRange(0, 2).Draw(t, "others")}
-	s.LeaseMax = 99 * 10_101_010 * time.Duration(rapid.IntRange(31, 60).Draw(t, "longest"))
+	s.LeaseMax = s.Lease + second("longest", 30)
 	s.Calm = min(s.Active, second("calm", 200))
 	s.Resigned = rapid.Bool().Draw(t, "resigned")
 	for i := range rapid.IntRange(1, 9).Draw(t, "regions") {
 		r := Region{Name: fmt.Sprintf("r%d", i), Seen: rapid.Bool().Draw(t, "seen")}
 		r.Silent = min(s.Active, second("silent", 90))
-		r.SinceGrant = min(s.Active, second("grant", 90))
 		switch rapid.SampledFrom([]string{"connected", "cut", "cut", "lost", "nothing", "never"}).Draw(t, "kind") {
 		case "connected":
 			r.Connected, r.Seen = true, true
@@ -141,7 +139,7 @@ func drawSnapshot(t *rapid.T) Snapshot {
 			r.Slots = append(r.Slots, Slot{
 				Namespace: "default", Job: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "job"), Group: "g", From: k, To: k + 1,
 				After: second("after", 90), Replace: rapid.IntRange(0, 5).Draw(t, "replace") > 0, Stop: rapid.Bool().Draw(t, "stop"),
-				Bound: rapid.Bool().Draw(t, "bound"), StopTime: second("stop time", 60), Unbound: rapid.IntRange(0, 3).Draw(t, "unbound") == 0,
+				Bound: rapid.Bool().Draw(t, "bound"), BoundFor: second("bound for", 90), Unbound: rapid.IntRange(0, 3).Draw(t, "unbound") == 0,
 				Set:  rapid.SampledFrom([]string{"", "", "x", "y"}).Draw(t, "set"),
 				Done: rapid.IntRange(0, 7).Draw(t, "done") == 0, System: rapid.IntRange(0, 9).Draw(t, "system") == 0,
 				Stopping: rapid.IntRange(0, 7).Draw(t, "stopping") == 0,

@@ -16,9 +16,9 @@ import (
 // then the plan up to an empty line. Commands:
 //
 //	server [lease=DUR] [max=DUR] [active=DUR] [calm=DUR] [others=N] [resigned=yes|no]
-//	region NAME [silent=DUR] [grant=DUR] [connected] [never] [unseen] [lost] [back] [nothing]   (again = changes it)
+//	region NAME [silent=DUR] [connected] [never] [unseen] [lost] [back] [nothing]   (again = changes it)
 //	regions N          (r1 … rN, connected)
-//	slot REGION JOB/GROUP FROM-TO [after=DUR] [keep] [stop] [replace=no] [bound=DUR] [unbound=yes|no]
+//	slot REGION JOB/GROUP FROM-TO [after=DUR] [keep] [stop] [replace=no] [bound=DUR (BoundFor)] [unbound=yes|no]
 //	     [set=NAME] [done] [system] [stopping]           (again = changes it)
 //	wait DUR           (all silences and times go on)
 //	decide
@@ -78,7 +78,9 @@ func (s *Snapshot) play(words []string) error {
 		for i := range s.Regions {
 			if r := &s.Regions[i]; !r.Connected {
 				r.Silent += d
-				r.SinceGrant += d
+				for k := range r.Slots {
+					r.Slots[k].BoundFor -= d
+				}
 			}
 		}
 		return err
@@ -113,7 +115,7 @@ func (s *Snapshot) server(args []string) error {
 func (s *Snapshot) find(name string) *Region {
 	i := slices.IndexFunc(s.Regions, func(r Region) bool { return r.Name == name })
 	if i < 0 {
-		s.Regions = append(s.Regions, Region{Name: name, Connected: true, Seen: true, SinceGrant: time.Second})
+		s.Regions = append(s.Regions, Region{Name: name, Connected: true, Seen: true})
 		slices.SortFunc(s.Regions, func(a, b Region) int { return cmp.Compare(a.Name, b.Name) })
 		return s.find(name)
 	}
@@ -126,9 +128,7 @@ func (r *Region) change(args []string) error {
 		d, _ := time.ParseDuration(value)
 		switch key {
 		case "silent":
-			r.Silent, r.SinceGrant, r.Connected = d, d, false
-		case "grant":
-			r.SinceGrant = d
+			r.Silent, r.Connected = d, false
 		case "connected":
 			r.Connected = true
 		case "never":
@@ -138,7 +138,7 @@ func (r *Region) change(args []string) error {
 		case "lost":
 			r.Lost, r.Connected = true, false
 		case "back":
-			r.Connected, r.Seen, r.Lost, r.NothingRuns, r.Silent, r.SinceGrant = true, true, false, false, 0, 0
+			r.Connected, r.Seen, r.Lost, r.NothingRuns, r.Silent = true, true, false, false, 0
 		case "nothing":
 			r.Lost, r.NothingRuns, r.Connected = true, true, false
 		default:
@@ -177,7 +177,7 @@ func (r *Region) slot(args []string) error {
 		case "replace":
 			s.Replace = value != "no"
 		case "bound":
-			s.Bound, s.StopTime = true, d
+			s.Bound, s.BoundFor = true, d
 		case "unbound":
 			s.Unbound = value == "yes"
 		case "set":

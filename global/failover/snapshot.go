@@ -34,9 +34,9 @@ type Region struct {
 	// Lost: the region was declared lost and has not connected since. NothingRuns: an
 	// operator states that nothing runs there any more.
 	Lost, NothingRuns bool
-	// Silent is the time since the last message that does not show that the grants get
-	// lost, SinceGrant the time since the last lease was granted.
-	Silent, SinceGrant time.Duration
+	// Silent is the time since the last message that does not show that nothing arrives at
+	// the region.
+	Silent time.Duration
 	// Slots that the region owns, in the order of their keys. Read only for regions that
 	// are lost or have been silent for Snapshot.Quiet.
 	Slots []Slot
@@ -53,10 +53,11 @@ type Slot struct {
 	Replace bool
 	// Stop: the lease of the region binds the present version of the group.
 	Stop bool
-	// Bound: the owner may run a version that the lease binds; StopTime is the longest
-	// time between the stop signal and the kill.
+	// Bound: the owner may run a version that the lease binds. BoundFor is how long
+	// something of these versions may still run: until every lease that the region was
+	// granted is over, stop time included. ≤ 0: nothing of them runs.
 	Bound    bool
-	StopTime time.Duration
+	BoundFor time.Duration
 	// Unbound: the owner may run a version that the lease does not bind.
 	Unbound bool
 	// Set names the groups of the job that share their regions; empty for none.
