@@ -13,16 +13,17 @@
 //
 //	planner.go       MakePlan: the order in which jobs are decided
 //	job.go           what the slots of a job need: update, stop, revoke
-//	rollout_stage.go in which order regions get a new version, and which wait
+//	rollout.go       in which order regions get a new version, which wait, and
+//	                 whether a version is kept or reverted
 //
 // The values that the planner works with:
 //
 //	evaluate.go      the evaluator: how every region suits one group
-//	filter.go        its hard filters, and the text of each refusal
+//	filter.go        its hard filters, the text of each refusal, and its memory of
+//	                 rejected and returned work
 //	score.go         its score
-//	returns.go       its memory of rejected and returned work
 //	ledger.go        its account of capacity that is assumed to be taken
-//	near.go          its distances for near clauses
+//	near.go          its distances for near clauses, and how one region meets each
 //	work.go          one group in the making, and its candidate regions
 //	placer.go        the placer: offers instances to the best candidates, and asks
 //	                 a region to hold an instance that fits nowhere
@@ -31,12 +32,11 @@
 //	mover.go         the mover: moves instances because of latency
 //	reclaim.go       the reclaimer: revokes instances of disconnected nodes
 //	reserve.go       keeps room for what was revoked, and places it
+//	takeover.go      the taker: moves slots of lost regions to their new owners
 //	explain.go       the explainer: why each region was taken or refused
 //
 // Decisions beside the plan, over the same snapshot:
 //
 //	breach.go        whether instances keep their required latency bounds
-//	near_result.go   how one region meets each near clause
 //	probe_demand.go  which pairs of regions should be probed more often
-//	rollout.go       whether a new version is kept or reverted (its order: rollout_stage.go)
 package place

@@ -127,15 +127,15 @@ func (ev *evaluator) sort(w *work) {
 func (ev *evaluator) rank(c *candidate) int {
 	neverConnected := ev.regions[c.index].NeverConnected
 	switch {
-	case c.reason == ReasonNotAllowed:
+	case c.reason == ReasonNotAllowed, c.reason == ReasonFeatureLevel:
 		return 7
 	case c.reason == ReasonLost, c.reason == ReasonDisconnected && neverConnected:
 		return 6
 	case c.reason == c.nearReason && c.nearReason != "", c.nearReason == ReasonRTTTooHigh:
 		return 5
-	case c.reason == ReasonDisconnected:
+	case c.reason == ReasonDisconnected, c.reason == ReasonNoCommit:
 		return 4
-	case c.reason == ReasonCordoned:
+	case c.reason == ReasonCordoned, c.reason == ReasonDraining:
 		return 3
 	case c.reason == ReasonNoReport:
 		return 2

@@ -1,6 +1,7 @@
 package place
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,9 @@ import (
 
 	"github.com/nusa-scheduler/nusa/topology"
 )
+
+// boundLevel is the feature level from which on the leases of regions bind.
+const boundLevel = 1
 
 // filter applies the hard filters in their order and stores the first reason.
 func (ev *evaluator) filter(w *work, c *candidate) {
@@ -23,6 +27,12 @@ func (ev *evaluator) filter(w *work, c *candidate) {
 		c.reason = ReasonLost
 	case !r.Connected:
 		c.reason = ReasonDisconnected
+	case r.Draining:
+		c.reason = ReasonDraining
+	case r.CommitBlocked > 0:
+		c.reason = ReasonNoCommit
+	case g.Bound && r.FeatureLevel < boundLevel:
+		c.reason = ReasonFeatureLevel
 	case !r.HasReport:
 		c.reason = ReasonNoReport
 	}
@@ -167,12 +177,18 @@ func (ev *evaluator) message(g *Group, c *candidate) string {
 	case ReasonCordoned:
 		return "an operator cordoned it"
 	case ReasonLost:
-		return "declared lost; its work has other owners"
+		return "declared lost"
 	case ReasonDisconnected:
 		if r.NeverConnected {
 			return "never connected"
 		}
 		return "no session for " + r.DisconnectedFor.Round(time.Second).String()
+	case ReasonDraining:
+		return "an operator moves its work away"
+	case ReasonNoCommit:
+		return "it has not been able to commit to its log for " + r.CommitBlocked.Round(time.Second).String()
+	case ReasonFeatureLevel:
+		return fmt.Sprintf("no lease binds instances in a region of feature level %d, level %d is needed", r.FeatureLevel, boundLevel)
 	case ReasonNoReport:
 		return "connected, no report of its capacity yet"
 	case ReasonRTTTooHigh, ReasonRTTUnknown, ReasonRTTStale:
@@ -202,4 +218,66 @@ func (ev *evaluator) message(g *Group, c *candidate) string {
 		return "none of its nodes seems to have room for one more, by their unreserved cpu, memory and disk"
 	}
 	return ""
+}
+
+// returnIndex indexes rejected and returned work by key.
+type returnIndex struct {
+	byAsk    map[askIn]*Returned
+	backoffs map[groupIn]*Returned
+	last     map[groupIn]*Returned
+}
+
+type askIn struct {
+	ask    uint64
+	region string
+}
+
+type groupIn struct{ namespace, job, group, region string }
+
+func newReturnIndex(all []Returned) returnIndex {
+	return returnIndex{byAsk: lastReturnsByAsk(all), backoffs: backoffs(all), last: lastReturns(all)}
+}
+
+// lastReturnsByAsk indexes the latest return of each ask by each region.
+func lastReturnsByAsk(all []Returned) map[askIn]*Returned {
+	out := make(map[askIn]*Returned, len(all))
+	for i := range all {
+		r := &all[i]
+		k := askIn{r.Ask, r.Region}
+		if old := out[k]; old == nil || r.ReportSequence > old.ReportSequence {
+			out[k] = r
+		}
+	}
+	return out
+}
+
+// backoffs indexes the longest backoff of each group in each region.
+func backoffs(all []Returned) map[groupIn]*Returned {
+	out := map[groupIn]*Returned{}
+	for i := range all {
+		r := &all[i]
+		k := groupIn{r.Namespace, r.Job, r.Group, r.Region}
+		if old := out[k]; r.Backoff > 0 && (old == nil || r.Backoff > old.Backoff) {
+			out[k] = r
+		}
+	}
+	return out
+}
+
+// lastReturns indexes the latest return of each group by each region.
+func lastReturns(all []Returned) map[groupIn]*Returned {
+	out := make(map[groupIn]*Returned, len(all))
+	for i := range all {
+		r := &all[i]
+		k := groupIn{r.Namespace, r.Job, r.Group, r.Region}
+		if old := out[k]; old == nil || r.ReportSequence >= old.ReportSequence {
+			out[k] = r
+		}
+	}
+	return out
+}
+
+// reasonText returns the region's own text, or the reason in words.
+func (r *Returned) reasonText() string {
+	return cmp.Or(r.ReasonText, r.Message, strings.ReplaceAll(r.Reason, "_", " "), "no reason given")
 }

@@ -27,7 +27,7 @@ func (j *Job) quiet() bool {
 	if j.Stopped {
 		return true
 	}
-	if len(j.Disconnected) > 0 || slices.ContainsFunc(j.Slots, func(s region.Slot) bool { return s.Desired == region.DesiredRevoke }) {
+	if len(j.Disconnected)+len(j.Movable) > 0 || slices.ContainsFunc(j.Slots, func(s region.Slot) bool { return s.Desired == region.DesiredRevoke }) {
 		return false
 	}
 	if slices.ContainsFunc(j.Breaches, func(b Breach) bool { return b.State == topology.Sustained }) {

@@ -78,7 +78,7 @@ func (pl *placer) offer(w *work, c *candidate, from, to int) {
 	pl.plan.Actions = append(pl.plan.Actions, Action{
 		Kind: Offer, Namespace: w.job.Namespace, Job: w.job.Name, Group: w.group.Name, From: from, To: to,
 		Region: pl.eval.regions[c.index].Name, JobVersion: w.job.Version, Run: w.job.Run, System: w.job.Type == System,
-		Why: c.why(),
+		Bound: w.group.Bound, StopTime: w.group.StopTime, Why: c.why(),
 	})
 }
 

@@ -23,6 +23,8 @@ const (
 	// Revoke sets desired revoke: the instances are placed elsewhere after the
 	// region confirmed.
 	Revoke Kind = "revoke"
+	// Takeover gives a slot of a lost region, or parts of it, to other regions.
+	Takeover Kind = "takeover"
 )
 
 // Action is one step of a plan. Changes returns its writes.
@@ -40,6 +42,20 @@ type Action struct {
 	Slot region.Slot
 	// System marks the slot of a system job.
 	System bool
+	// Bound and StopTime of an Offer, an Update or a Takeover: see region.Slot.
+	Bound    bool
+	StopTime time.Duration
+	// Parts of a Takeover, ascending. From, To and Region are those of the slot.
+	Parts []Part
+	// Fence and NothingRuns of a Takeover: see Movable. The write compares the fence with
+	// the region's record.
+	Fence       uint64
+	NothingRuns bool
+	// Set of a Takeover names actions of one job that are written together or not at all;
+	// empty: alone.
+	Set string
+	// Moved is set by the caller before Changes: the time of a takeover.
+	Moved time.Time
 	// Hold of an Offer: see region.Slot.
 	Hold time.Duration
 	// UnlessConnected of a Revoke: see region.Slot.
@@ -49,22 +65,32 @@ type Action struct {
 	Reason, Why string
 }
 
+// Part is a part of a slot that a takeover gives to a region.
+type Part struct {
+	From, To int
+	Region   string
+	Why      string
+}
+
 // Changes returns the writes of the action, for one transaction with the compares
 // that region.Change describes. The actions of a plan change distinct slots.
 func (a Action) Changes() []region.Change {
 	switch a.Kind {
 	case Offer:
-		return []region.Change{{Slot: region.Slot{
+		s := region.Slot{
 			Namespace: a.Namespace, Job: a.Job, Group: a.Group, From: a.From, To: a.To,
 			Region: a.Region, System: a.System, State: region.Offered, Desired: region.DesiredRun,
 			JobVersion: a.JobVersion, Run: a.Run, Hold: a.Hold, PlacedBecause: a.Why,
-		}}}
+		}
+		s.Bind(a.Bound, a.StopTime)
+		return []region.Change{{Slot: s}}
 	case Update:
 		changes := region.StopPart(a.Slot, a.To, a.Slot.To, region.DesiredStop)
 		kept := a.Slot
 		kept.To, kept.State, kept.Generation, kept.JobVersion = a.To, region.Offered, 0, a.JobVersion
 		kept.Run, kept.Hold = a.Run, 0
 		kept.Reason, kept.Message = "", ""
+		kept.Bind(a.Bound, a.StopTime)
 		if len(changes) == 0 {
 			return []region.Change{{Slot: kept}}
 		}
@@ -77,6 +103,15 @@ func (a Action) Changes() []region.Change {
 			return region.RevokeUnlessConnected(a.Slot, a.From, a.To)
 		}
 		return region.StopPart(a.Slot, a.From, a.To, region.DesiredRevoke)
+	case Takeover:
+		parts := make([]region.Takeover, 0, len(a.Parts))
+		for _, p := range a.Parts {
+			parts = append(parts, region.Takeover{
+				From: p.From, To: p.To, Region: p.Region, JobVersion: a.JobVersion, Run: a.Run, Bound: a.Bound, StopTime: a.StopTime,
+				Because: a.Why + ": " + p.Why, Fence: a.Fence, NothingRuns: a.NothingRuns, Moved: a.Moved,
+			})
+		}
+		return region.TakeOver(a.Slot, parts...)
 	}
 	return nil
 }
@@ -91,6 +126,8 @@ type Plan struct {
 	Groups []GroupExplanation
 	// Moves say how the plan reacts to each sustained breach.
 	Moves []Move
+	// Stays are the slots of lost regions that are due and find no other region.
+	Stays []Stay
 	// RolloutStages are the regions that wait with a new version, and why.
 	RolloutStages []RolloutStage
 }
@@ -149,6 +186,9 @@ const (
 	ReasonCordoned         = "region_cordoned"
 	ReasonDisconnected     = "region_disconnected"
 	ReasonLost             = "region_lost"
+	ReasonDraining         = "region_draining"
+	ReasonNoCommit         = "region_no_commit"
+	ReasonFeatureLevel     = "feature_level"
 	ReasonNoReport         = "region_no_report"
 	ReasonRTTTooHigh       = "rtt_too_high"
 	ReasonRTTUnknown       = "rtt_unknown"
@@ -174,6 +214,9 @@ func (p Plan) String() string {
 	for _, a := range p.Actions {
 		fmt.Fprintln(&b, a)
 	}
+	for _, s := range p.Stays {
+		fmt.Fprintln(&b, s)
+	}
 	for _, s := range p.RolloutStages {
 		fmt.Fprintln(&b, s)
 	}
@@ -191,6 +234,13 @@ func (a Action) String() string {
 	slot := fmt.Sprintf("%s/%s/%s%s", a.Namespace, a.Job, a.Group, region.FormatRange(a.From, a.To))
 	if a.Kind == Offer {
 		return fmt.Sprintf("%s %s v%d to %s: %s", a.Kind, slot, a.JobVersion, a.Region, a.Why)
+	}
+	if a.Kind == Takeover {
+		out := fmt.Sprintf("%s %s from %s: %s", a.Kind, slot, a.Region, a.Why)
+		for _, p := range a.Parts {
+			out += fmt.Sprintf("; %s to %s: %s", region.FormatRange(p.From, p.To), p.Region, p.Why)
+		}
+		return out
 	}
 	why := a.Why
 	if a.Reason != "" {

@@ -16,6 +16,7 @@ type planner struct {
 	place   *placer
 	move    *mover
 	reclaim *reclaimer
+	take    *taker
 	explain *explainer
 	plan    *Plan
 }
@@ -26,11 +27,11 @@ func newPlanner(s Snapshot) *planner {
 	place := &placer{eval: eval, plan: plan}
 	move := &mover{eval: eval, plan: plan}
 	explain := &explainer{eval: eval, plan: plan}
-	return &planner{
-		snap: s, eval: eval, place: place, move: move, explain: explain, plan: plan,
-		reclaim: &reclaimer{eval: eval, place: place, move: move, explain: explain, plan: plan,
-			reserved: map[*Job][][]*work{}, decided: map[*Job][][]*work{}},
-	}
+	reclaim := &reclaimer{eval: eval, place: place, move: move, explain: explain, plan: plan,
+		reserved: map[*Job][][]*work{}, decided: map[*Job][][]*work{}}
+	take := &taker{eval: eval, place: place, reclaim: reclaim, explain: explain, plan: plan,
+		took: map[*Job]bool{}, refused: map[*Job][]*work{}}
+	return &planner{snap: s, eval: eval, place: place, move: move, reclaim: reclaim, take: take, explain: explain, plan: plan}
 }
 
 // MakePlan decides. Its cost grows with the jobs that need work times the
@@ -40,10 +41,23 @@ func MakePlan(s Snapshot) Plan {
 	p.assume()
 	jobs := jobsWithWork(s.Jobs)
 	for _, j := range jobs {
-		p.reclaim.reserveReclaimed(j)
+		if len(j.Movable) == 0 {
+			p.reclaim.reserveReclaimed(j)
+		}
 	}
 	for _, j := range jobs {
-		p.decide(j)
+		if len(j.Movable) > 0 {
+			p.take.takeOver(j)
+		}
+		if len(j.Movable) > 0 && !p.take.took[j] {
+			p.reclaim.reserveReclaimed(j)
+		}
+	}
+	for _, j := range jobs {
+		if !p.take.took[j] {
+			p.decide(j)
+		}
+		p.take.explainRefused(j)
 	}
 	for _, j := range jobs {
 		p.reclaim.reclaim(j)
@@ -172,7 +186,8 @@ func (p *planner) act(j *Job, s *region.Slot, waits bool) {
 	case kind == "":
 		return
 	case kind == Update:
-		a.JobVersion = j.Version
+		g := j.group(s.Group)
+		a.JobVersion, a.Bound, a.StopTime = j.Version, g.Bound, g.StopTime
 		if outside {
 			a.To = j.group(s.Group).Count
 			a.Why += fmt.Sprintf(", and stop %s: count is %d", region.FormatRange(a.To, s.To), a.To)

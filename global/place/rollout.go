@@ -1,6 +1,246 @@
 package place
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+)
+
+// Summary is a region's last report about its part of a job.
+type Summary struct {
+	Region string
+	// Version and Run that the counts are about: the oldest ones that the region
+	// holds. Both 0: the region's software is too old to report them, and the
+	// counts are taken as current.
+	Version, Run int64
+	Groups       map[string]GroupCounts
+}
+
+// GroupCounts counts a group's instances in a region.
+type GroupCounts struct {
+	// Live counts the instances in any state. Pending, Failed and Busy (starting,
+	// or of an earlier version) are parts of it.
+	Live, Pending, Failed, Busy int
+}
+
+// RolloutStage is a region whose slots wait with a new version while slots of
+// other regions are rewritten.
+type RolloutStage struct {
+	Namespace, Job, Region string
+	Why                    string
+}
+
+// String prints "wait default/api at osaka: version 3 waits for region nagoya to be done".
+func (s RolloutStage) String() string {
+	return fmt.Sprintf("wait %s/%s at %s: %s", s.Namespace, s.Job, s.Region, s.Why)
+}
+
+// rollingRegion is a region that takes part in a rollout.
+type rollingRegion struct {
+	*Region
+	// n counts the instances with desired state run, by restarting group. held
+	// counts those of them that are in slots with a Hold and wait for room.
+	n, held map[string]int
+	// old are the groups with slots here that the version restarts.
+	old map[string]bool
+	// begun: the region has slots of the new version. oldest is the earliest
+	// version of its slots.
+	begun   bool
+	oldest  int64
+	summary *Summary
+}
+
+// rolloutStages returns the regions whose slots of a job wait, sorted by name.
+// max_parallel bounds the whole group, not each region. A new version that
+// restarts instances goes to a region only if no more than max_parallel
+// instances of any group can be down, counted over all regions that are updated at
+// the time. A single region never takes down more than max_parallel instances.
+// Everything is computed from the slots and the regions' summaries, so a new active
+// server continues where the previous one stopped.
+// Regions with instances that do not run go first: the version takes least down
+// there, and may be the fix. Then come regions that have begun with the version,
+// then the others by name.
+func rolloutStages(all regionList, j *Job) (stages []RolloutStage) {
+	regions := rollingRegions(all, j)
+	if len(regions) == 0 {
+		return nil
+	}
+	patience := time.Duration(0)
+	for i := range j.Groups {
+		patience = max(patience, j.Groups[i].OnDisconnect.After)
+	}
+	busy, charged, failed := map[string][]string{}, map[string]int{}, ""
+	charge := func(r *rollingRegion) {
+		for g, n := range r.n {
+			busy[g] = append(busy[g], r.Name)
+			charged[g] += min(n, j.group(g).parallel())
+		}
+	}
+	var pending []*rollingRegion
+	for _, r := range regions {
+		if len(r.old) > 0 {
+			pending = append(pending, r)
+		}
+		// A disconnected region may still be updating, even to an earlier version.
+		silent := r.Lost || !r.Connected && r.DisconnectedFor > patience
+		if !silent && !r.converged(j) && (len(r.old) == 0 || !r.Connected) {
+			charge(r)
+			if failed == "" && len(r.old) == 0 && r.failed() {
+				failed = r.Name
+			}
+		}
+	}
+	slices.SortStableFunc(pending, func(a, b *rollingRegion) int { return cmp.Compare(a.rank(j), b.rank(j)) })
+	wait := func(r *rollingRegion, why string) {
+		stages = append(stages, RolloutStage{Namespace: j.Namespace, Job: j.Name, Region: r.Name, Why: why})
+	}
+	for _, r := range pending {
+		group := r.crowded(j, charged)
+		switch {
+		case !r.Connected:
+			wait(r, fmt.Sprintf("version %d waits until the region reconnects", j.Version))
+		case failed != "":
+			wait(r, fmt.Sprintf("version %d failed in region %s: it goes no further", j.Version, failed))
+		case group != "":
+			wait(r, fmt.Sprintf("version %d waits for %s to be done", j.Version, regionsNamed(busy[group])))
+		default:
+			charge(r)
+		}
+	}
+	slices.SortFunc(stages, func(a, b RolloutStage) int { return cmp.Compare(a.Region, b.Region) })
+	return stages
+}
+
+// rollingRegions returns the regions with slots of groups that the present
+// version restarts, sorted by name; none if no slot is left to rewrite.
+func rollingRegions(all regionList, j *Job) (out []*rollingRegion) {
+	restarting := map[string]bool{}
+	for i := range j.Slots {
+		if s := &j.Slots[i]; all.of(s) != nil && j.restarts(s, all.of(s)) {
+			restarting[s.Group] = true
+		}
+	}
+	if len(restarting) == 0 {
+		return nil
+	}
+	byName := map[string]*rollingRegion{}
+	for i := range j.Slots {
+		s := &j.Slots[i]
+		at := all.of(s)
+		if kind, _, _ := j.correct(s, at); at == nil || !restarting[s.Group] || s.Desired != region.DesiredRun || kind == Stop && s.From >= j.group(s.Group).Count && !s.System || kind == Revoke {
+			continue
+		}
+		r := byName[s.Region]
+		if r == nil {
+			r = &rollingRegion{Region: at, n: map[string]int{}, held: map[string]int{}, old: map[string]bool{}, oldest: s.JobVersion, summary: j.summaryOf(s.Region)}
+			byName[s.Region] = r
+		}
+		n := s.Count()
+		if s.System && r.summary != nil {
+			n = max(1, r.summary.Groups[s.Group].Live)
+		}
+		r.n[s.Group] += n
+		if s.Hold > 0 {
+			r.held[s.Group] += n
+		}
+		r.oldest = min(r.oldest, s.JobVersion)
+		if j.restarts(s, at) {
+			r.old[s.Group] = true
+		} else {
+			r.begun = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		out = append(out, byName[name])
+	}
+	return out
+}
+
+// restarts reports whether the present version rewrites the slot, restarts its
+// instances, and has to wait for its turn.
+func (j *Job) restarts(s *region.Slot, r *Region) bool {
+	kind, _, _ := j.correct(s, r)
+	g := j.group(s.Group)
+	return kind == Update && j.Type != Batch && s.JobVersion < g.UnchangedSince && s.OfRun(j.Run) && (g.MaxParallel > 0 || j.Type != System)
+}
+
+func (g *Group) parallel() int { return max(1, g.MaxParallel) }
+
+func (j *Job) summaryOf(name string) *Summary {
+	i, ok := slices.BinarySearchFunc(j.Summaries, name, func(t Summary, name string) int { return cmp.Compare(t.Region, name) })
+	if !ok {
+		return nil
+	}
+	return &j.Summaries[i]
+}
+
+// converged reports whether the region's summary is about its present slots and
+// everything runs. Instances that are missing from the summary or pending count
+// as converged up to the number that wait for room in slots with a Hold.
+func (r *rollingRegion) converged(j *Job) bool {
+	if r.summary == nil || (r.summary.Version != 0 || r.summary.Run != 0) && (r.summary.Version < r.oldest || r.summary.Run != 0 && r.summary.Run != j.Run && j.Run != 0) {
+		return false
+	}
+	for g, n := range r.n {
+		t := r.summary.Groups[g]
+		missing := max(0, n-t.Live)
+		if t.Failed+t.Busy > 0 || t.Pending+missing > r.held[g] {
+			return false
+		}
+	}
+	return true
+}
+
+// failed reports whether instances of the slots' present version failed for
+// good.
+func (r *rollingRegion) failed() bool {
+	if r.summary == nil || r.summary.Version < r.oldest {
+		return false
+	}
+	for g := range r.n {
+		if r.summary.Groups[g].Failed > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *rollingRegion) rank(j *Job) int {
+	switch {
+	case !r.converged(j):
+		return 0
+	case r.begun:
+		return 1
+	}
+	return 2
+}
+
+// crowded returns the first group that could have more than max_parallel instances
+// down if the region was updated now; empty if there is none.
+func (r *rollingRegion) crowded(j *Job, charged map[string]int) string {
+	for _, g := range slices.Sorted(maps.Keys(r.old)) {
+		if most := j.group(g).parallel(); charged[g] > 0 && charged[g]+min(r.n[g], most) > most {
+			return g
+		}
+	}
+	return ""
+}
+
+// regionsNamed returns "region nagoya", or the names of the first few regions.
+func regionsNamed(names []string) string {
+	switch {
+	case len(names) == 1:
+		return "region " + names[0]
+	case len(names) > maxNamed:
+		return "regions " + strings.Join(names[:maxNamed], ", ") + " and others"
+	}
+	return "regions " + strings.Join(names, ", ")
+}
 
 // Rollout describes a job's present version, to decide whether to revert it.
 type Rollout struct {

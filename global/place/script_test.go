@@ -20,21 +20,24 @@ import (
 //
 //	region NAME [fits=N] [fits.GROUP=N] [bins=NODESxCPU/MEM[@POOL],…] [labels=k:v,…]
 //	       [drivers=NAME,…] [free=CPU/MEM] [capacity=CPU/MEM] [nodes=N] [age=DUR] [seq=N] [slots=REV]
-//	       [cordoned] [lost] [noreport] [disconnected=DUR] [neverconnected] [gone]   (again = changes it)
+//	       [cordoned] [draining] [blocked=DUR] [level=N] [lost[=no]] [noreport] [disconnected=DUR] [neverconnected] [gone]   (again = changes it)
 //	rtt A B [DUR] [stale|unreachable|none] [age=DUR]    (both directions)
 //	locate NAME LAT LON
 //	origins DOMAIN REGION…
 //	job NAME [type=…] [v=N] [run=N] [prio=N] [rev=N] [stopped] [explain]   (again = changes it)
 //	group JOB/NAME [count=N] [cpu=N] [mem=N] [ports=…] [allow=SEL;…] [prefer=SEL*N;…]
 //	      [near=SEL|@LAT/LON|domain=NAME,DUR[,required][,pN][,UNKNOWN][,wN];…] [spread=MIN-MAX] [divide=…] [none]
-//	      [parallel=N] [patience=DUR] [down=N] [driver=NAME]
+//	      [parallel=N] [patience=DUR] [down=N] [driver=NAME] [stop=DUR|no] (stop: the lease binds)
 //	colocate JOB GROUP,GROUP
 //	answer JOB/GROUP FROM-TO REGION STATE [reason]
 //	disconnected JOB/GROUP FROM-TO REGION NODE | reconnected JOB
 //	summary JOB/GROUP REGION [v=N] [live=N] [pending=N] [failed=N] [busy=N]   (v and live as in the slots)
+//	movable JOB/GROUP REGION [fence=N] [nothing]   (all its slots there) | movable JOB none
+//	held JOB/GROUP REGION         (the region holds what it lost of the group)
+//	returnto JOB/GROUP REGION     (the slots being revoked return there)
 //	backoff DUR                   (of the latest refusal)
 //	plan | plan terse | apply     (apply applies the latest plan)
-//	slots | wait DUR | breaches JOB   (wait lets time pass for the bounds)
+//	slots [long] | wait DUR | breaches JOB   (wait lets time pass for the bounds)
 func TestScripts(t *testing.T) {
 	golden.Scripts(t, "testdata/*.txt", 10, runScript)
 }
@@ -115,6 +118,8 @@ func (w *world) run(words []string, out *strings.Builder) error {
 		return w.answer(args)
 	case "disconnected":
 		w.disconnected(args)
+	case "movable", "held", "returnto":
+		w.failover(words[0], args)
 	case "reconnected":
 		w.find(args[0]).Disconnected = nil
 	case "summary":
@@ -137,7 +142,14 @@ func (w *world) run(words []string, out *strings.Builder) error {
 	case "slots":
 		for _, j := range w.jobs {
 			for _, s := range j.Slots {
-				fmt.Fprintln(out, s)
+				fmt.Fprint(out, s)
+				if len(args) > 0 && args[0] == "long" {
+					fmt.Fprintf(out, ": bound %v stop time %s unbound %v home %q return to %q", s.Bound, s.StopTime, s.Unbound, s.Home, s.ReturnTo)
+					for _, f := range s.Former {
+						fmt.Fprintf(out, ", former %s g%d fence %d hold %v may run %v", f.Region, f.Generation, f.Fence, f.Hold, f.MayRun)
+					}
+				}
+				fmt.Fprintln(out)
 			}
 		}
 	default:
@@ -195,7 +207,13 @@ func (w *world) region(name string, args []string) error {
 		case key == "cordoned":
 			r.Cordoned = value != "no"
 		case key == "lost":
-			r.Lost = true
+			r.Lost = value != "no"
+		case key == "draining":
+			r.Draining = value != "no"
+		case key == "blocked":
+			r.CommitBlocked = dur
+		case key == "level":
+			r.FeatureLevel = number
 		case key == "noreport":
 			r.HasReport = false
 		case key == "neverconnected":
@@ -314,6 +332,9 @@ func (w *world) group(path string, args []string) error {
 			g.MaxParallel = n
 		case "patience":
 			g.OnDisconnect.After, _ = time.ParseDuration(value)
+		case "stop": // kill_timeout of a bound group
+			g.Bound = value != "no"
+			g.StopTime, _ = time.ParseDuration(value)
 		case "waited":
 			g.WaitedFor, _ = time.ParseDuration(value)
 		case "attempts": // sea*5m;jpe*1h
@@ -449,6 +470,39 @@ func (w *world) answer(args []string) error {
 		w.returned = append(w.returned, r)
 	}
 	return nil
+}
+
+// failover changes slots and due slots as the failover of a lost region does.
+func (w *world) failover(command string, args []string) {
+	job, group, _ := strings.Cut(args[0], "/")
+	j := w.find(job)
+	if args[1] == "none" {
+		j.Movable = nil
+		return
+	}
+	for i := range j.Slots {
+		s := &j.Slots[i]
+		switch {
+		case s.Group != group:
+		case command == "held":
+			for k := range s.Former {
+				s.Former[k].Hold = s.Former[k].Hold || s.Former[k].Region == args[1]
+			}
+		case command == "returnto" && s.Desired == region.DesiredRevoke:
+			s.ReturnTo = args[1]
+		case command == "movable" && s.Region == args[1]:
+			m := Movable{Group: group, Region: s.Region, From: s.From, To: s.To, Generation: s.Generation, Fence: 2}
+			for _, a := range args[2:] {
+				key, value, _ := strings.Cut(a, "=")
+				fence, _ := strconv.ParseUint(value, 10, 64)
+				if key == "fence" {
+					m.Fence = fence
+				}
+				m.NothingRuns = m.NothingRuns || key == "nothing"
+			}
+			j.Movable = append(j.Movable, m)
+		}
+	}
 }
 
 // apply applies a plan as the placer's caller does: one transaction for each

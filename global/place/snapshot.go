@@ -33,12 +33,18 @@ type Snapshot struct {
 type Region struct {
 	Name   string
 	Labels map[string]string
-	// Cordoned regions get no new slots.
-	Cordoned bool
+	// Cordoned regions get no new slots, and no more do Draining ones, whose work an
+	// operator moves away.
+	Cordoned, Draining bool
 	// Connected: a live session exists.
 	Connected bool
 	// Lost: the region was declared lost, and its work has other owners.
 	Lost bool
+	// CommitBlocked is for how long the region has been unable to commit to its log; 0 =
+	// it can.
+	CommitBlocked time.Duration
+	// FeatureLevel of the region. From 1 on leases of regions bind.
+	FeatureLevel int
 	// NeverConnected: no cluster has ever connected under this name.
 	NeverConnected bool
 	// DisconnectedFor is how long there has been no session.
@@ -144,6 +150,8 @@ type Job struct {
 	// Disconnected are owned instances that no node of their region takes and
 	// that may still run on a disconnected node; see Disconnected.
 	Disconnected []Disconnected
+	// Movable are slots of lost regions that may move now; see Movable.
+	Movable []Movable
 	// Breaches are the required bounds that are not kept, see BoundTracker.
 	Breaches []Breach
 	// Down counts, by group, owned instances that should run and do not, as far
@@ -178,7 +186,11 @@ type Group struct {
 	// plan has placed since. They are placed before other unowned instances,
 	// whatever the priority. Instances that have an owner are ignored.
 	Released []Released
-	// OnDisconnect is carried for the failover of lost regions.
+	// Bound: the lease of the region binds the instances. StopTime is the longest time
+	// between the stop signal and the kill.
+	Bound    bool
+	StopTime time.Duration
+	// OnDisconnect is the policy for a region that is disconnected or lost.
 	OnDisconnect OnDisconnect
 }
 
@@ -189,10 +201,10 @@ type Released struct {
 	From, To int
 }
 
-// OnDisconnect is the group's policy for a disconnected region.
+// OnDisconnect is the group's policy for a disconnected region: how long to wait, and
+// whether to start a replacement elsewhere then.
 type OnDisconnect struct {
 	After   time.Duration
-	Stop    bool
 	Replace bool
 }
 

@@ -6,6 +6,7 @@
 //	slot.go      the stored slot, the answer and the change
 //	answer.go    what an answer changes; stop and revoke of a part of a slot
 //	former.go    former owners: their orders and answers, and who gets a slot next
+//	takeover.go  the slot of a lost region at its new owner
 //	session.go   the step function of streams and leases
 //	refuse.go    which streams are not accepted
 //	effect.go    what the caller has to do after a step

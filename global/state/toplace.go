@@ -28,9 +28,9 @@ func JobToPlace(rec *nusav1.JobRecord, revision int64) place.Job {
 		out.Groups = append(out.Groups, place.Group{
 			Name: name, UnchangedSince: rec.GetSince()[name], Count: int(g.GetCount()), Ask: askToPlace(g), Regions: regionsToPlace(job.RegionsOf(spec, name)),
 			MaxParallel: int(g.GetUpdate().GetMaxParallel()),
+			Bound:       boundByRegion(g), StopTime: stopTime(g),
 			OnDisconnect: place.OnDisconnect{
 				After:   g.GetDisconnect().GetRegion().GetAfter().AsDuration(),
-				Stop:    g.GetDisconnect().GetRegion().GetRunning() == nusav1.Running_RUNNING_STOP,
 				Replace: g.GetDisconnect().GetRegion().GetReplace(),
 			},
 		})
@@ -39,6 +39,26 @@ func JobToPlace(rec *nusav1.JobRecord, revision int64) place.Job {
 		out.Colocate = append(out.Colocate, c.GetGroups())
 	}
 	return out
+}
+
+// boundByRegion says whether the lease of the region binds the instances of a group.
+func boundByRegion(g *nusav1.Group) bool {
+	switch g.GetDisconnect().GetRegion().GetRunning() {
+	case nusav1.Running_RUNNING_STOP:
+		return true
+	case nusav1.Running_RUNNING_KEEP:
+		return false
+	}
+	return g.GetSingleton()
+}
+
+// stopTime returns the longest kill_timeout of the tasks of a group.
+func stopTime(g *nusav1.Group) time.Duration {
+	longest := time.Duration(0)
+	for _, t := range g.GetTasks() {
+		longest = max(longest, t.GetKillTimeout().AsDuration())
+	}
+	return longest
 }
 
 func askToPlace(g *nusav1.Group) place.Ask {

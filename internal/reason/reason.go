@@ -11,7 +11,7 @@ var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_REGION_NOT_ALLOWED:  "regions.allow of the job excludes it",
 	nusav1.Reason_REASON_REGION_CORDONED:     "an operator cordoned it",
 	nusav1.Reason_REASON_REGION_DISCONNECTED: "it is not connected",
-	nusav1.Reason_REASON_REGION_LOST:         "it was declared lost, and other regions own its work",
+	nusav1.Reason_REASON_REGION_LOST:         "it was declared lost",
 	nusav1.Reason_REASON_REGION_NO_REPORT:    "no report of its capacity yet",
 	nusav1.Reason_REASON_RTT_TOO_HIGH:        "round-trip time too high",
 	nusav1.Reason_REASON_RTT_UNKNOWN:         "round-trip time not known well enough",
@@ -22,6 +22,9 @@ var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_COLOCATION:          "a group that must share its region does not fit there",
 	nusav1.Reason_REASON_RETURNED_RECENTLY:   "it returned this work a moment ago",
 	nusav1.Reason_REASON_LOWER_SCORE:         "others come first",
+	nusav1.Reason_REASON_REGION_DRAINING:     "an operator moves its work away",
+	nusav1.Reason_REASON_REGION_NO_COMMIT:    "it cannot commit to its log",
+	nusav1.Reason_REASON_FEATURE_LEVEL:       "its version is too old for what the job asks",
 
 	nusav1.Reason_REASON_NODE_LOST:           "the node has lost contact",
 	nusav1.Reason_REASON_NODE_DRAINING:       "the node is being drained",
@@ -69,6 +72,8 @@ var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_OVERRIDDEN:      "an operator's override in its region applies to it",
 	nusav1.Reason_REASON_RESCHEDULED:     "another attempt replaced it",
 	nusav1.Reason_REASON_BACKOFF:         "it waits before the next attempt",
+	nusav1.Reason_REASON_REGION_LEASE:    "the region's lease ended",
+	nusav1.Reason_REASON_FAILBACK:        "it returns to the region from which a loss moved it",
 }
 
 // Text returns a reason in words; empty for REASON_UNSPECIFIED.

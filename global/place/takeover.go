@@ -1,0 +1,323 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+)
+
+// Movable is a slot of a lost region that may move now (package failover decides when). A
+// plan takes it over in place if another region has room, and only then. Colocated groups
+// move together or not at all. An entry about a slot that has changed is ignored.
+type Movable struct {
+	Group, Region string
+	From, To      int
+	Generation    int64
+	// Fence of the region when it was declared lost. NothingRuns: an operator stated that
+	// nothing runs there any more.
+	Fence       uint64
+	NothingRuns bool
+}
+
+// Stay is a slot that could move and does not.
+type Stay struct {
+	Namespace, Job string
+	// Slot at the lost region.
+	Slot region.Slot
+	// Why in one line. Pending counts the reasons of the regions; empty when it does not
+	// wait for a region.
+	Why     string
+	Pending []region.CountedReason
+}
+
+// String prints "stay default/api/web[0-3] at sea: …".
+func (s Stay) String() string {
+	out := fmt.Sprintf("stay %s/%s/%s%s at %s: %s", s.Namespace, s.Job, s.Slot.Group, region.FormatRange(s.Slot.From, s.Slot.To), s.Slot.Region, s.Why)
+	for _, c := range s.Pending {
+		out += fmt.Sprintf("; %s %d %s", c.Reason, c.Count, c.What)
+		if c.Message != "" {
+			out += " (" + c.Message + ")"
+		}
+	}
+	return out
+}
+
+// taker takes over slots of lost regions.
+type taker struct {
+	eval    *evaluator
+	place   *placer
+	reclaim *reclaimer
+	explain *explainer
+	plan    *Plan
+	// took are the jobs with slots that the plan takes over. The rest of such a job is
+	// planned next, because its slots have new owners then.
+	took map[*Job]bool
+	// refused are groups of slots that find no region, by job.
+	refused map[*Job][]*work
+}
+
+// due is a slot that may move.
+type due struct {
+	Movable
+	slot *region.Slot
+}
+
+// takeOver takes over the slots of a job that are due, as far as there is room.
+func (tk *taker) takeOver(j *Job) {
+	if j.Stopped || j.Type == System {
+		return
+	}
+	for _, set := range j.sets() {
+		all := tk.due(j, set)
+		if len(set) == 1 {
+			tk.takeSet(j, set, all)
+			continue
+		}
+		// Colocated groups leave one lost region at a time, since the next one has to see
+		// where they are then.
+		for _, name := range regionsOf(all) {
+			from := slices.DeleteFunc(slices.Clone(all), func(d due) bool { return d.Region != name })
+			if tk.together(j, set, name, from) && tk.takeSet(j, set, from) {
+				break
+			}
+		}
+	}
+}
+
+// due returns the slots of a set that may move, in the order of Job.Slots.
+func (tk *taker) due(j *Job, set []*Group) (out []due) {
+	for _, g := range set {
+		slots := j.slotsOf(g.Name)
+		for i := range slots {
+			s := &slots[i]
+			at := slices.IndexFunc(j.Movable, func(m Movable) bool {
+				return m.Group == s.Group && m.Region == s.Region && m.From == s.From && m.To == s.To && m.Generation == s.Generation
+			})
+			if at < 0 || !movable(s) || s.To > g.Count {
+				continue // what is out of range is stopped first
+			}
+			if kind, _, _ := j.correct(s, tk.eval.regions.of(s)); kind == Stop {
+				continue
+			}
+			out = append(out, due{j.Movable[at], s})
+		}
+	}
+	return out
+}
+
+// movable says whether a slot is still wanted.
+func movable(s *region.Slot) bool {
+	return !s.System && s.State != region.Done && s.Desired != region.DesiredStop
+}
+
+func regionsOf(all []due) []string {
+	names := map[string]bool{}
+	for _, d := range all {
+		names[d.Region] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// together says whether all slots that colocated groups have in a lost region are due, and
+// nothing else of the groups is on the move.
+func (tk *taker) together(j *Job, set []*Group, name string, from []due) bool {
+	for _, g := range set {
+		slots := j.slotsOf(g.Name)
+		for i := range slots {
+			s := &slots[i]
+			if s.Region != name || !movable(s) || s.From >= g.Count {
+				continue
+			}
+			if !slices.ContainsFunc(from, func(d due) bool { return d.slot == s }) {
+				tk.stay(j, from, fmt.Sprintf("colocated with %s%s, which does not move yet", s.Group, region.FormatRange(s.From, s.To)), nil)
+				return false
+			}
+		}
+	}
+	if s := tk.reclaim.pendingRevoke(tk.eval.newWorks(j, set)); s != nil {
+		tk.stay(j, from, fmt.Sprintf("colocated with %s%s, which %s gives up now", s.Group, region.FormatRange(s.From, s.To), s.Region), nil)
+		return false
+	}
+	return true
+}
+
+// takeSet takes over the slots of one group, or all slots of colocated groups in one lost
+// region. It returns whether it did.
+func (tk *taker) takeSet(j *Job, set []*Group, slots []due) bool {
+	if len(slots) == 0 {
+		return false
+	}
+	if tk.returnToHolder(j, slots, len(set) > 1) {
+		return true
+	}
+	works := tk.eval.newWorks(j, set)
+	free, from, want := map[*work][][2]int{}, map[*work]map[string]bool{}, 0
+	for _, w := range works {
+		from[w] = map[string]bool{}
+		for _, d := range slots {
+			if d.Group != w.group.Name {
+				continue
+			}
+			free[w] = append(free[w], [2]int{d.From, d.To})
+			from[w][d.Region] = true
+			want += d.To - d.From
+			for _, f := range d.slot.Former { // a region gets no new order before it has confirmed the last one
+				from[w][f.Region] = true
+			}
+		}
+	}
+	before := tk.eval.ledger
+	if len(set) > 1 {
+		tk.eval.ledger = before.clone()
+	}
+	offers, tried := tk.place.tryPlacement(works, free, from)
+	placed := 0
+	for _, o := range offers {
+		placed += o.To - o.From
+	}
+	if len(set) > 1 && (placed < want || tk.reclaim.separates(tried)) {
+		offers, tk.eval.ledger = nil, before
+	}
+	tk.assign(j, slots, offers, tried, len(set) > 1)
+	return len(offers) > 0
+}
+
+// returnToHolder gives slots back to the region that still runs their instances: it is back
+// and holds them, and the region that replaced them is lost now. No other room is needed.
+func (tk *taker) returnToHolder(j *Job, slots []due, together bool) bool {
+	to := make([]string, len(slots))
+	found := false
+	for i, d := range slots {
+		to[i] = tk.holder(d.slot)
+		if together && to[i] != to[0] {
+			return false
+		}
+		found = found || to[i] != ""
+	}
+	if !found {
+		return false
+	}
+	for i, d := range slots {
+		if to[i] != "" {
+			why := "it holds the instances since it returned"
+			tk.add(j, d, []Part{{From: d.From, To: d.To, Region: to[i], Why: why}}, together)
+		}
+	}
+	return true
+}
+
+// holder returns the region that holds the instances of a slot; empty if there is none.
+func (tk *taker) holder(s *region.Slot) string {
+	connected := func(name string) bool {
+		i := tk.eval.regions.index(name)
+		return i >= 0 && tk.eval.regions[i].Connected && !tk.eval.regions[i].Lost
+	}
+	if s.ReturnTo != "" && connected(s.ReturnTo) {
+		return s.ReturnTo
+	}
+	for _, f := range slices.Backward(s.Former) {
+		if f.Hold && connected(f.Region) {
+			return f.Region
+		}
+	}
+	return ""
+}
+
+// assign gives the offered room to the slots of each group: as few parts as possible, and
+// the last indices first, so that what stays keeps its key.
+func (tk *taker) assign(j *Job, slots []due, offers []Action, tried []*work, together bool) {
+	type room struct {
+		region, why string
+		n           int
+	}
+	rooms := map[string][]room{}
+	for _, o := range offers {
+		all := rooms[o.Group]
+		i := slices.IndexFunc(all, func(r room) bool { return r.region == o.Region })
+		if i < 0 {
+			all, i = append(all, room{region: o.Region, why: o.Why}), len(all)
+		}
+		all[i].n += o.To - o.From
+		rooms[o.Group] = all
+	}
+	for _, d := range slots {
+		all, left := rooms[d.Group], d.To-d.From
+		var parts []Part
+		for left > 0 {
+			// The region with most room, but one that takes the whole rest if there is one.
+			best := -1
+			for i, r := range all {
+				if r.n > 0 && (best < 0 || all[best].n < left && r.n > all[best].n) {
+					best = i
+				}
+			}
+			if best < 0 {
+				break
+			}
+			n := min(left, all[best].n)
+			all[best].n -= n
+			parts = append([]Part{{From: d.From + left - n, To: d.From + left, Region: all[best].region, Why: all[best].why}}, parts...)
+			left -= n
+		}
+		if len(parts) > 0 {
+			tk.add(j, d, parts, together)
+		}
+		if left > 0 {
+			w := tried[slices.IndexFunc(tried, func(w *work) bool { return w.group.Name == d.Group })]
+			why := "no other region has room for " + fmt.Sprint(left) + " of it"
+			if left == d.To-d.From {
+				why = "no other region takes it"
+			}
+			if together {
+				why = "no other region takes all of the colocated groups"
+			}
+			lost := func(c region.CountedReason) bool { return c.Reason == ReasonLost }
+			tk.stay(j, []due{d}, why, slices.DeleteFunc(tk.explain.pending(w), lost))
+			tk.refused[j] = append(tk.refused[j], w)
+		}
+	}
+}
+
+// add adds the takeover of a slot to the plan.
+func (tk *taker) add(j *Job, d due, parts []Part, together bool) {
+	g := j.group(d.Group)
+	a := Action{
+		Kind: Takeover, Namespace: j.Namespace, Job: j.Name, Group: d.Group, From: d.From, To: d.To, Region: d.Region,
+		JobVersion: j.Version, Run: j.Run, Slot: *d.slot, Bound: g.Bound, StopTime: g.StopTime, Parts: parts,
+		Fence: d.Fence, NothingRuns: d.NothingRuns, Why: "region " + d.Region + " is lost",
+	}
+	if together {
+		a.Set = d.Region + " " + j.sets()[setOf(j, d.Group)][0].Name
+	}
+	tk.plan.Actions = append(tk.plan.Actions, a)
+	tk.took[j] = true
+}
+
+// setOf returns the index of the set that has a group.
+func setOf(j *Job, group string) int {
+	return slices.IndexFunc(j.sets(), func(set []*Group) bool {
+		return slices.ContainsFunc(set, func(g *Group) bool { return g.Name == group })
+	})
+}
+
+func (tk *taker) stay(j *Job, slots []due, why string, pending []region.CountedReason) {
+	for _, d := range slots {
+		tk.plan.Stays = append(tk.plan.Stays, Stay{Namespace: j.Namespace, Job: j.Name, Slot: *d.slot, Why: why, Pending: pending})
+	}
+}
+
+// explainRefused explains the groups of slots that find no region, unless the plan explains
+// the group anyway.
+func (tk *taker) explainRefused(j *Job) {
+	slices.SortFunc(tk.refused[j], func(a, b *work) int { return cmp.Compare(a.group.Name, b.group.Name) })
+	for _, w := range tk.refused[j] {
+		if !slices.ContainsFunc(tk.plan.Groups, func(g GroupExplanation) bool {
+			return g.Namespace == j.Namespace && g.Job == j.Name && g.Group == w.group.Name
+		}) {
+			tk.explain.explainDisconnected(w)
+		}
+	}
+}

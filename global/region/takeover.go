@@ -1,0 +1,80 @@
+package region
+
+import (
+	"slices"
+	"time"
+)
+
+// Takeover gives indices of a slot to another region without an answer of the owner,
+// which a verdict or an operator declared lost.
+type Takeover struct {
+	// From and To: the indices From ≤ i < To of the slot.
+	From, To int
+	// Region is the new owner.
+	Region string
+	// JobVersion and Run of the new offer. Bound says that the new owner's lease binds
+	// the version; StopTime then is the version's.
+	JobVersion, Run int64
+	Bound           bool
+	StopTime        time.Duration
+	// Because says in one line why that region was chosen.
+	Because string
+	// Fence of the verdict. NothingRuns: an operator stated that nothing of the former
+	// owner runs, so it has nothing to confirm.
+	Fence       uint64
+	NothingRuns bool
+	// Moved is the time by the wall clock, for people.
+	Moved time.Time
+}
+
+// Bind notes that the owner may get a version of the job.
+func (s *Slot) Bind(bound bool, stop time.Duration) {
+	if !bound {
+		s.Unbound = true
+		return
+	}
+	s.Bound, s.StopTime = true, max(s.StopTime, stop)
+}
+
+// TakeOver returns the changes for parts of a slot, which are in ascending order and do
+// not overlap. Indices outside the parts stay with the owner. The parts are new offers.
+// They remember the former owner until it confirms, unless nothing runs there.
+func TakeOver(s Slot, parts ...Takeover) []Change {
+	var changes []Change
+	rest := s // what is left of the slot, from the last part taken to the first
+	for _, p := range slices.Backward(parts) {
+		next := p.slot(s)
+		cut := replace(rest, p.From, p.To, &next)
+		if p.From == rest.From {
+			return append(cut, changes...)
+		}
+		// The first change keeps the key of the slot and is cut again by the next part.
+		changes = append(cut[1:], changes...)
+		rest = cut[0].Slot
+	}
+	return append([]Change{{Slot: rest}}, changes...)
+}
+
+// slot returns the slot at the new owner.
+func (p Takeover) slot(s Slot) Slot {
+	next := s
+	next.Region, next.State, next.Desired, next.Generation = p.Region, Offered, DesiredRun, 0
+	next.JobVersion, next.Run, next.Hold, next.UnlessConnected = p.JobVersion, p.Run, 0, false
+	next.Reason, next.Message, next.PlacedBecause, next.ReturnTo = "", "", p.Because, ""
+	next.Bound, next.StopTime, next.Unbound = false, 0, false
+	next.Bind(p.Bound, p.StopTime)
+	next.Former = slices.Clip(s.without(p.Region)) // it may be the owner again
+	if !p.NothingRuns {
+		next.Former = append(next.Former, FormerOwner{
+			Region: s.Region, Generation: s.Generation, Moved: p.Moved, Fence: p.Fence, MayRun: s.Unbound,
+		})
+		next.Former = next.Former[max(0, len(next.Former)-MaxFormer):]
+	}
+	if next.Home == "" {
+		next.Home = s.Region
+	}
+	if next.Home == p.Region {
+		next.Home = ""
+	}
+	return next
+}

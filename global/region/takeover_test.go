@@ -1,0 +1,137 @@
+package region
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func lostSlot() Slot {
+	return Slot{
+		Namespace: "default", Job: "api", Group: "web", From: 2, To: 8, Region: "jakarta", State: Accepted, Desired: DesiredRevoke,
+		Generation: 10, Revision: 12, JobVersion: 1, Run: 1, Hold: time.Minute, UnlessConnected: true, Reason: "r", Message: "m",
+		ReturnTo: "tokyo", Bound: true, StopTime: time.Minute, Unbound: true,
+		Former: []FormerOwner{{Region: "tokyo", Generation: 4, Fence: 1}},
+	}
+}
+
+// TestTakeOverIsANewOffer: a whole slot moves under its key, and remembers from where.
+func TestTakeOverIsANewOffer(t *testing.T) {
+	s, moved := lostSlot(), time.Unix(100, 0)
+	take := Takeover{From: 2, To: 8, Region: "seoul", JobVersion: 3, Run: 1, Bound: true, StopTime: 5 * time.Second, Because: "b", Fence: 2, Moved: moved}
+	want := Slot{
+		Namespace: "default", Job: "api", Group: "web", From: 2, To: 8, Region: "seoul", State: Offered, Desired: DesiredRun,
+		Revision: 12, JobVersion: 3, Run: 1, PlacedBecause: "b", Bound: true, StopTime: 5 * time.Second, Home: "jakarta",
+		Former: []FormerOwner{{Region: "tokyo", Generation: 4, Fence: 1}, {Region: "jakarta", Generation: 10, Moved: moved, Fence: 2, MayRun: true}},
+	}
+	if got := TakeOver(s, take); !reflect.DeepEqual(got, []Change{{Slot: want}}) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	take.NothingRuns = true
+	if got := TakeOver(s, take); len(got[0].Slot.Former) != 1 || got[0].Slot.Home != "jakarta" {
+		t.Errorf("nothing runs there: %+v", got[0].Slot)
+	}
+	take.Region, take.NothingRuns, s.Home = "tokyo", false, "tokyo"
+	if got := TakeOver(s, take)[0].Slot; len(got.Former) != 1 || got.Former[0].Region != "jakarta" || got.Home != "" {
+		t.Errorf("back at its first region: %+v", got)
+	}
+	s.Former = make([]FormerOwner, MaxFormer)
+	if got := TakeOver(s, take)[0].Slot.Former; len(got) != MaxFormer || got[MaxFormer-1].Region != "jakarta" || s.Former[0].Region != "" {
+		t.Errorf("too many former owners: %+v", got)
+	}
+}
+
+// TestLateAnswersAboutMovedSlotsChangeNothing: the former owner's answers move nothing,
+// neither while another region owns the slot, nor after the slot has returned.
+func TestLateAnswersAboutMovedSlotsChangeNothing(t *testing.T) {
+	s := lostSlot()
+	for _, to := range []string{"seoul", "jakarta"} {
+		next := TakeOver(s, Takeover{From: 2, To: 8, Region: to, JobVersion: 1, Run: 1})[0].Slot
+		next.Generation, next.Revision = s.Generation+10, s.Generation+10
+		for _, state := range []SlotState{Accepted, Done, Rejected, Returned, Revoked, Stopped, Kept} {
+			late := Answer{Namespace: "default", Job: "api", Group: "web", From: 2, To: 8, Generation: 10, State: state}
+			want := next
+			if to == "seoul" && (state == Revoked || state == Stopped) {
+				want.Former = nil // nothing of it runs there any more
+			}
+			out := ApplyAnswer([]Slot{next}, "jakarta", late)
+			if len(out.Released) > 0 || len(out.Changes) > 1 || len(out.Changes) == 1 && !sameOffer(out.Changes[0], want) {
+				t.Errorf("moved to %s: %s changes %v", to, late, out.Changes)
+			}
+		}
+		s = next
+	}
+}
+
+// sameOffer says whether a change leaves everything about an offer but its former owners.
+func sameOffer(c Change, s Slot) bool {
+	if len(c.Slot.Former) >= len(s.Former) && s.Former != nil {
+		return false
+	}
+	c.Slot.Former, s.Former = nil, nil
+	return !c.Delete && reflect.DeepEqual(c.Slot, s)
+}
+
+// TestTakeOverOfParts: every index has one owner before and after, parts that do not move
+// stay the same offer where they keep the key, and no record is written twice.
+func TestTakeOverOfParts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := lostSlot()
+		s.To = s.From + rapid.IntRange(1, 8).Draw(t, "count")
+		owner := map[int]string{}
+		var parts []Takeover
+		for at := s.From; at < s.To; {
+			n := rapid.IntRange(1, s.To-at).Draw(t, "part")
+			to := rapid.SampledFrom([]string{"", "seoul", "tokyo"}).Draw(t, "to")
+			for i := at; i < at+n; i++ {
+				owner[i] = to
+			}
+			if to != "" {
+				parts = append(parts, Takeover{From: at, To: at + n, Region: to, JobVersion: 2, Run: 1})
+			}
+			at += n
+		}
+		seen := map[int]int{}
+		var keys []string
+		for _, c := range TakeOver(s, parts...) {
+			p := c.Slot
+			if c.Delete || slices.Contains(keys, p.Key()) {
+				t.Fatalf("%s after %v", c, keys)
+			}
+			keys = append(keys, p.Key())
+			if (p.Key() == s.Key()) != (p.Revision == s.Revision) || p.Key() != s.Key() && (p.Revision != 0 || p.Generation != 0) {
+				t.Fatalf("%s is compared with revision %d", c, p.Revision)
+			}
+			for i := p.From; i < p.To; i++ {
+				seen[i]++
+				if want := owner[i]; want == "" && (p.Region != s.Region || p.State != s.State || p.Desired != s.Desired) ||
+					want != "" && (p.Region != want || p.State != Offered || p.Generation != 0) {
+					t.Fatalf("index %d: %s, want owner %q", i, c, want)
+				}
+			}
+		}
+		for i := s.From; i < s.To; i++ {
+			if seen[i] != 1 {
+				t.Fatalf("index %d has %d owners", i, seen[i])
+			}
+		}
+	})
+}
+
+// TestBindRemembersBoth: after an update the owner may run versions of both kinds, and the
+// longest stop time counts.
+func TestBindRemembersBoth(t *testing.T) {
+	var s Slot
+	s.Bind(true, 5*time.Second)
+	s.Bind(true, 2*time.Second)
+	if !s.Bound || s.Unbound || s.StopTime != 5*time.Second {
+		t.Errorf("two bound versions: %+v", s)
+	}
+	s.Bind(false, time.Hour)
+	if !s.Bound || !s.Unbound || s.StopTime != 5*time.Second {
+		t.Errorf("then an unbound one: %+v", s)
+	}
+}
