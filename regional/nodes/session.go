@@ -180,7 +180,7 @@ func (ss *session) register(ctx context.Context) error {
 	ss.hello.Inventory = nil // the state has the inventory; a second copy would double the memory
 	old, known := cfg.FSM.View().Node(n.ID)
 	if known && old.Status == state.NodeReady && old.Name == n.Name && old.Address == n.Address && bytes.Equal(old.Inventory, n.Inventory) &&
-		old.VolumesReported == n.VolumesReported { // an earlier version stored the bytes without reading the volumes
+		old.VolumesReported == n.VolumesReported && old.BindsLeases() == n.BindsLeases() { // an earlier version stored the bytes without reading these
 		return nil
 	}
 	if _, err := cfg.Log.CommitQueued(ctx, state.Command{UpsertNode: &state.UpsertNode{Node: n}}); err != nil {

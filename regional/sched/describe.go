@@ -68,6 +68,9 @@ func describeDrivers(f *filter, n *node) string {
 		}
 		for _, need := range d.Capabilities {
 			if !slices.Contains(n.Drivers[at].Capabilities, need) {
+				if need == state.LeaseBinding {
+					return "its agent is too old to end tasks when a region's lease ends: upgrade it"
+				}
 				return "driver " + d.Name + " lacks " + need
 			}
 		}

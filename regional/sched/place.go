@@ -17,7 +17,7 @@ const (
 
 // place finds nodes for pending instances of the present slot.
 func (d *decision) place(all []pending) {
-	if len(all) == 0 {
+	if len(all) == 0 || d.awaitLeases(all) {
 		return
 	}
 	in, cache := &d.p.in, d.p.cache
@@ -78,6 +78,18 @@ func (d *decision) place(all []pending) {
 		d.refused(r, none.Ranges, nil, "")
 	}
 	pk.done()
+}
+
+// awaitLeases reports whether a lease of before the region's recovery may bind the
+// instances: a node that has not been seen since then may run them.
+func (d *decision) awaitLeases(all []pending) bool {
+	if !d.p.in.View.Cluster().Recovered || d.spec.Binding(d.g.Key.Local) == state.BindNone {
+		return false
+	}
+	for p := range eachPending(all) {
+		d.out.wait(p.index, state.ReasonRegionLease, 0)
+	}
+	return true
 }
 
 // refused adds instances that no node takes.

@@ -47,6 +47,7 @@ const (
 	ReasonRevoked              Reason = "revoked"
 	ReasonRescheduled          Reason = "rescheduled"
 	ReasonBackoff              Reason = "backoff"
+	ReasonRegionLease          Reason = "region_lease"
 )
 
 // JobType says when the instances of a job are done. Numbers are those of the wire.

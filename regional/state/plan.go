@@ -106,6 +106,9 @@ func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reas
 	if job.Type == System && c.Index != int32(n.Num) {
 		return ReasonStaleOrder, fmt.Errorf("index %d of a system job is not of node %s", c.Index, n.Name)
 	}
+	if t.cluster.Recovered && spec.Binding(g.key.Local) != BindNone {
+		return ReasonRegionLease, fmt.Errorf("leases of before the region's recovery may not be over yet")
+	}
 	if reason := nodeRefusal(t, n, g.key.JobKey(), spec, c); reason != "" {
 		return reason, fmt.Errorf("node %s: %s", n.Name, reason)
 	}

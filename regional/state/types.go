@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -81,6 +82,10 @@ type GPU struct {
 	MemoryBytes int64
 }
 
+// LeaseBinding is a capability of the drivers of a node whose agent ends tasks when one of
+// the leases that bind them ends, that of the region too.
+const LeaseBinding = "lease_binding"
+
 // Facts are what constraint expressions can ask about the machine.
 type Facts struct {
 	Hostname        string
@@ -138,6 +143,11 @@ type Node struct {
 // the agent's report.
 func (n *Node) Allows(path string) bool {
 	return !n.VolumesReported || folder.Allowed(path, n.VolumesAllow)
+}
+
+// BindsLeases reports whether the node's agent ends tasks when the region's lease ends.
+func (n *Node) BindsLeases() bool {
+	return slices.ContainsFunc(n.Drivers, func(d Driver) bool { return slices.Contains(d.Capabilities, LeaseBinding) })
 }
 
 // Eligible reports whether the status of the node lets it take new work.

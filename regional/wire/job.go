@@ -30,6 +30,7 @@ func JobFromProto(spec *nusav1.JobSpec, raw []byte, local bool, version int64) *
 	}
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
 		g := groupFromProto(name, spec.GetGroups()[name])
+		needLeaseBinding(&g, local)
 		if encoded, err := EncodedGroup(raw, name); err == nil {
 			g.Hash = job.EncodedGroupHash(encoded) // avoids encoding the group again
 		} else {
@@ -38,6 +39,20 @@ func JobFromProto(spec *nusav1.JobSpec, raw []byte, local bool, version int64) *
 		j.Groups = append(j.Groups, g)
 	}
 	return j
+}
+
+// needLeaseBinding adds the capability that the group needs of its drivers, if the
+// agents of an earlier version cannot do what a lease asks for. They know the lease of
+// their node.
+func needLeaseBinding(g *state.Group, local bool) {
+	if b := g.Binding(local); !g.Singleton && b != state.BindRegion && b != state.BindBoth {
+		return
+	}
+	for i := range g.Ask.Drivers {
+		d := &g.Ask.Drivers[i]
+		d.Capabilities = append(slices.Clone(d.Capabilities), state.LeaseBinding)
+		slices.Sort(d.Capabilities)
+	}
 }
 
 func groupFromProto(name string, g *nusav1.Group) state.Group {
@@ -160,7 +175,11 @@ func NodeFromProto(hello *nusav1.AgentHello) state.Node {
 		Status:          state.NodeReady,
 	}
 	for _, d := range inv.GetDrivers() {
-		n.Drivers = append(n.Drivers, state.Driver{Name: d.GetName(), Healthy: d.GetHealthy(), Capabilities: d.GetCapabilities()})
+		have := state.Driver{Name: d.GetName(), Healthy: d.GetHealthy(), Capabilities: d.GetCapabilities()}
+		if hello.GetFeatureLevel() >= 1 {
+			have.Capabilities = append(slices.Clone(have.Capabilities), state.LeaseBinding)
+		}
+		n.Drivers = append(n.Drivers, have)
 	}
 	for _, g := range inv.GetGpus() {
 		n.GPUs = append(n.GPUs, state.GPU{ID: g.GetId(), Model: g.GetModel(), MemoryBytes: g.GetMemoryBytes()})

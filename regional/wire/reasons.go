@@ -21,9 +21,10 @@ const (
 
 // waitMessages explain why instances are placed only later.
 var waitMessages = map[state.Reason]string{
-	state.ReasonBackoff:  "it failed and waits before the next attempt",
-	state.ReasonNodeLost: "its node is silent, and it is not to be replaced yet",
-	state.ReasonDeclined: "its node declined it and is asked again soon",
+	state.ReasonBackoff:     "it failed and waits before the next attempt",
+	state.ReasonNodeLost:    "its node is silent, and it is not to be replaced yet",
+	state.ReasonRegionLease: "the region was recovered, and leases of before that may not be over yet",
+	state.ReasonDeclined:    "its node declined it and is asked again soon",
 }
 
 // PlanReasons returns, for each group, why instances have no node after the
