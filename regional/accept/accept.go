@@ -160,9 +160,15 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 			}
 		case s.State != state.SlotDone && complete && done(view, g, s):
 			out = append(out, doneAnswers(view, s)...)
-		case s.State != state.SlotAccepted && s.State != state.SlotDone:
+		case s.State != state.SlotDone:
+			binds := (s.Unbound || s.State != state.SlotAccepted) && bound(view, s)
+			if s.State == state.SlotAccepted && !binds {
+				continue // the answer has arrived
+			}
 			for _, r := range s.Ranges() {
-				out = append(out, answer(s, r[0], r[1], state.SlotAccepted))
+				a := answer(s, r[0], r[1], state.SlotAccepted)
+				a.Bound = binds
+				out = append(out, a)
 			}
 		}
 	}

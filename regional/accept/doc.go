@@ -7,6 +7,7 @@
 // until the order that the region holds has changed accordingly.
 //
 //   - accept.go: which instances are given back, and the answers about slots
+//   - bound.go: whether the region's lease binds all that may run for a slot
 //   - hold.go: the answers about slots that another region owns now
 //   - disconnected.go: instances that may still run on a lost node and are not given
 //     back

@@ -1,0 +1,50 @@
+package accept
+
+import (
+	"testing"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// TestBoundOnceNothingUnboundIsLeft: the global tier takes a slot from a cut-off region by
+// its lease only once the region has answered that the lease binds all that may run.
+func TestBoundOnceNothingUnboundIsLeft(t *testing.T) {
+	r := newRegion(t, state.Service)
+	order := func(version int64, stop, unbound bool, st state.SlotState) {
+		t.Helper()
+		r.do(state.Command{ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{
+			Slot: state.Slot{
+				Namespace: "default", Job: "api", Group: "web", To: 2, Generation: 5, Revision: int64(r.index) + 100,
+				JobVersion: version, Desired: state.Run, State: st, Unbound: unbound,
+			},
+			Job: &state.Job{Version: version, Type: state.Service, Spec: []byte{byte(version)}, Groups: []state.Group{{
+				Name: "web", Hash: uint64(version), Ask: state.Ask{Resources: state.Resources{CPUMilli: 500}},
+				Disconnect: state.Disconnect{StopInRegion: stop},
+			}}},
+		}}}})
+	}
+	expect := func(what string, answered, bound bool) {
+		t.Helper()
+		got := Answers(r.Snapshot())
+		if (len(got) == 1) != answered || answered && (got[0].Bound != bound || got[0].State != state.SlotAccepted) {
+			t.Errorf("%s: answers %+v", what, got)
+		}
+	}
+	order(1, false, true, state.SlotOffered)
+	expect("offered, and the job keeps running", true, false)
+	order(1, false, true, state.SlotAccepted)
+	expect("accepted", false, false)
+	r.place(0)
+	order(2, true, true, state.SlotOffered)
+	expect("the new version stops, an instance of the earlier one is left", true, false)
+	order(2, true, true, state.SlotAccepted)
+	expect("the same, accepted", false, false)
+	r.lost(state.NodeLost)
+	r.do(state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{ID: "a0", Reason: state.ReasonNodeLost, GiveUp: true}}}})
+	expect("given up, and its node has not confirmed the end", false, false)
+	r.lost(state.NodeReady)
+	r.do(state.Command{AgentReports: &state.AgentReports{NodeID: "n1", Full: true}})
+	expect("nothing of it is left", true, true)
+	order(2, true, false, state.SlotAccepted)
+	expect("the global tier knows", false, false)
+}
