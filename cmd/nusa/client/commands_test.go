@@ -87,7 +87,7 @@ func TestCommands(t *testing.T) {
 		o = lasts.ReplaceAllString(elapsed.ReplaceAllString(o, "    0s $1"), "for 0s")
 		fmt.Fprintf(&out, "\n%s\n", line)
 		out.WriteString(build.ReplaceAllString(clock.ReplaceAllString(after.ReplaceAllString(names.Replace(silence.ReplaceAllString(o, "$1 0s")), "after 0s"), "00:00:00"), "(BUILD)"))
-		for _, l := range strings.Split(strings.TrimSuffix(names.Replace(silence.ReplaceAllString(e, "$1 0s")), "\n"), "\n") {
+		for _, l := range strings.Split(strings.TrimSuffix(names.Replace(reconnected.ReplaceAllString(silence.ReplaceAllString(e, "$1 0s"), "reconnected after 0s")), "\n"), "\n") {
 			if l != "" {
 				out.WriteString("2> " + l + "\n")
 			}

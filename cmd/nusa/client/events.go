@@ -2,6 +2,7 @@ package client
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -25,7 +26,7 @@ after the last event, and says when events are missing:
   slot      instances offered to a region, accepted, returned, stopped, done
   instance  given up after its last attempt, or lost with its node
   node      silent or back, cordoned, drained, removed
-  region    defined, connected, disconnected, cordoned, removed
+  region    defined, connected, disconnected, silent, back, lost, cordoned, removed
 
 --instances adds what each attempt of an instance does: running, restarted, complete,
 failed, declined, stopped. --region shows the events of that region's master, which
@@ -33,7 +34,14 @@ include its own jobs and nodes. --token continues after an earlier event (-o jso
 tokens), and says when that event is too old; events of instances in other regions
 begin now.`,
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
-			return cli.Follow(c, func(answered func()) error {
+			r := &cli.Resumed{Session: c, Missed: "a gap shows where events are missing"}
+			if req.GetRegion() != "" {
+				r.Probe = func(ctx context.Context) error {
+					_, err := c.Nodes().Get(ctx, &nusav1.GetNodeRequest{Region: req.GetRegion(), Id: "-"})
+					return err // NOT_FOUND: the region answers
+				}
+			}
+			return r.Follow(c.Ctx, func(answered func()) error {
 				defer func() { req.Token = cmp.Or(req.GetToken(), foreignToken) }()
 				return followEvents(c, req, answered)
 			})

@@ -78,6 +78,9 @@ func (f allocServer) Stop(ctx context.Context, r *nusav1.GetAllocationRequest) (
 
 func (f allocServer) Logs(r *nusav1.LogsRequest, s grpc.ServerStreamingServer[nusav1.LogChunk]) error {
 	f.note(r)
+	if f.logs != nil {
+		return f.logs(r, s)
+	}
 	if f.readers != nil {
 		f.readers.Done()
 		f.readers.Wait()
@@ -104,6 +107,12 @@ func (f allocServer) Exec(s grpc.BidiStreamingServer[nusav1.ExecRequest, nusav1.
 	words := first.GetStart().GetCommand()
 	if words[0] == "gone" {
 		return status.Error(codes.FailedPrecondition, "exec: task server does not run")
+	}
+	if f.execEnds != nil {
+		if err := s.Send(&nusav1.ExecResponse{Stdout: []byte("began\n")}); err != nil {
+			return err
+		}
+		return f.execEnds()
 	}
 	for m := first; !m.GetStdinClose(); {
 		m, err = s.Recv()
@@ -154,7 +163,7 @@ func (f regionServer) Define(_ context.Context, r *nusav1.DefineRegionRequest) (
 
 func (f regionServer) List(_ context.Context, r *nusav1.ListRegionsRequest) (*nusav1.ListRegionsResponse, error) {
 	if len(r.GetLabels()) > 0 {
-		return &nusav1.ListRegionsResponse{}, nil
+		return &nusav1.ListRegionsResponse{}, f.refuse
 	}
 	return &nusav1.ListRegionsResponse{Regions: sample.Regions()}, nil
 }
@@ -257,6 +266,9 @@ type eventServer struct {
 
 func (f eventServer) Watch(r *nusav1.WatchEventsRequest, s grpc.ServerStreamingServer[nusav1.Event]) error {
 	f.note(r)
+	if f.events != nil {
+		return f.events(r, s)
+	}
 	switch r.GetRegion() + r.GetToken() {
 	case "quiet": // the master ends before an event happens
 		return status.Error(codes.Unavailable, "this server stops")

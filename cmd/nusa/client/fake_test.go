@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"testing"
@@ -28,6 +29,7 @@ type fake struct {
 	breaks  int             // submits of the job "flaky" whose connection is lost
 	stored  *nusav1.JobSpec // spec of the job "stored"
 	drop    func()          // breaks every connection
+	die     func()          // breaks every connection and accepts no more
 	island  string          // the region of this fake server
 }
 
@@ -38,6 +40,11 @@ type notes struct {
 	federation *nusav1.MatrixResponse // returned in pages of 100 rows, if not nil
 	asRegion   bool                   // answers as a region's server if possible
 	readers    *sync.WaitGroup        // if not nil, Logs answers once all these readers have come
+	logs       func(*nusav1.LogsRequest, grpc.ServerStreamingServer[nusav1.LogChunk]) error
+	events     func(*nusav1.WatchEventsRequest, grpc.ServerStreamingServer[nusav1.Event]) error
+	watch      func(*nusav1.GetJobRequest, grpc.ServerStreamingServer[nusav1.Job]) error
+	execEnds   func() error // how exec ends after its first output
+	refuse     error        // what a list of regions returns
 	requests   []proto.Message
 }
 
@@ -66,6 +73,7 @@ func newFake(t *testing.T) *fake {
 	f := &fake{notes: &notes{addr: l.Addr().String()}}
 	conns := &connections{Listener: l}
 	f.drop = conns.drop
+	f.die = func() { conns.Close(); conns.drop() }
 	s := grpc.NewServer(grpc.WaitForHandlers(true))
 	nusav1.RegisterJobsServer(s, f)
 	nusav1.RegisterAllocationsServer(s, allocServer{notes: f.notes})
@@ -79,7 +87,7 @@ func newFake(t *testing.T) *fake {
 	go func() { ended <- s.Serve(conns) }()
 	t.Cleanup(func() {
 		s.Stop()
-		if err := <-ended; err != nil {
+		if err := <-ended; err != nil && !errors.Is(err, net.ErrClosed) {
 			t.Errorf("the fake server: %v", err)
 		}
 	})
@@ -179,6 +187,9 @@ func jobIn(name string, version int64, state nusav1.JobState, c *nusav1.Instance
 }
 
 func (f *fake) Watch(r *nusav1.GetJobRequest, s grpc.ServerStreamingServer[nusav1.Job]) error {
+	if f.watch != nil {
+		return f.watch(r, s)
+	}
 	name := r.GetJob().GetName()
 	old := jobIn(name, 1, nusav1.JobState_JOB_STATE_RUNNING, &nusav1.InstanceCounts{Running: 2})
 	waiting := jobIn(name, 2, nusav1.JobState_JOB_STATE_PENDING, &nusav1.InstanceCounts{Pending: 2})

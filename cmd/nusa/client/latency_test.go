@@ -98,7 +98,7 @@ func TestCSVIsReadBack(t *testing.T) {
 func TestBrokenWatchResumesFromItsToken(t *testing.T) {
 	f := newFake(t)
 	out, errOut, code := f.run(context.Background(), "", "latency", "--watch", "--addr", f.addr)
-	if code != 0 || !strings.Contains(errOut, "no longer active: it continues when") || strings.Count(errOut, "\n") != 1 {
+	if code != 0 || !strings.Contains(errOut, "no longer active: it continues when") || !reconnected.MatchString(errOut) || strings.Count(errOut, "\n") != 2 {
 		t.Errorf("exit code %d, %s", code, errOut)
 	}
 	if !strings.Contains(out, "eastus 170 ms") || !strings.Contains(out, "eastus 180 ms") {
@@ -120,7 +120,9 @@ func TestBrokenWatchResumesFromItsToken(t *testing.T) {
 func TestBrokenEventsResumeOrReportAGap(t *testing.T) {
 	f := newFake(t)
 	out, errOut, code := f.run(context.Background(), "", "events", "--region", "quiet", "--addr", f.addr)
-	if code != 0 || errOut != "nusa: this server stops: it continues when that is over\nnusa: this server is no longer the master: it continues when that is over\n" {
+	const back = "nusa: reconnected after 0s; a gap shows where events are missing\n"
+	errOut = reconnected.ReplaceAllString(errOut, "reconnected after 0s")
+	if code != 0 || errOut != "nusa: this server stops: it continues when that is over\n"+back+"nusa: this server is no longer the master: it continues when that is over\n"+back {
 		t.Errorf("exit code %d, %s", code, errOut)
 	}
 	if !strings.HasPrefix(out, "(a gap: ") || !strings.Contains(out, "job.submitted") {

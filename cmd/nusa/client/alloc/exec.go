@@ -17,6 +17,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -24,6 +25,8 @@ const (
 	// exitExecError is the exit code of `alloc exec` for an error of Nusa
 	// itself. Other codes are those of the command.
 	exitExecError = 255
+	// exitExecLost is the exit code when the connection is lost while the command runs.
+	exitExecLost = 254
 	// exitInterrupted is the exit code that shells use after Ctrl-C.
 	exitInterrupted = 128 + int(syscall.SIGINT)
 	// maxExecInput bounds the standard input in one message, in bytes.
@@ -37,7 +40,8 @@ func execCommand(s *cli.Settings) *cobra.Command {
 		Use: "exec ID|JOB -- COMMAND…", Short: "Run a command where a task runs",
 		Long: `Runs a command with a task's user, folder and environment, and ends with the exit
 code of the command. 127 means that the command was not found, 126 that it cannot
-be executed, 255 an error of Nusa itself. The command and everything that it
+be executed, 255 an error of Nusa itself, 254 that the connection was lost, also by
+an election of the servers: exec cannot continue. The command and everything that it
 started is killed when the connection is lost or alloc exec is interrupted.
 
 ` + instanceHelp,
@@ -126,14 +130,13 @@ func runExec(c *cli.Session, start *nusav1.ExecRequest_Start, input bool) error 
 // receiveExec prints output until the command ends. An exit code other than 0
 // is returned as an ExitError.
 func receiveExec(c *cli.Session, stream nusav1.Allocations_ExecClient) error {
+	answered := false
 	for {
 		m, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			return errors.New("the connection ended before the command did")
-		case err != nil:
-			return err
+		if err != nil {
+			return execFailure(c, err, answered)
 		}
+		answered = true
 		if _, err := c.Out.Write(m.GetStdout()); err != nil {
 			return err
 		}
@@ -147,6 +150,21 @@ func receiveExec(c *cli.Session, stream nusav1.Allocations_ExecClient) error {
 			return &cli.ExitError{Code: int(m.GetExitCode())}
 		}
 	}
+}
+
+// execFailure returns the error of a stream that ended before the command did. answered means
+// that output of the command had arrived.
+func execFailure(c *cli.Session, err error, answered bool) error {
+	began := answered || cli.ConnectionLost(err) || rpcerr.Is(err, rpcerr.ReasonSessionEnded)
+	switch {
+	case errors.Is(err, io.EOF):
+		err = errors.New("the stream ended before the command did")
+	case !cli.MayPass(err) || !began:
+		return err
+	}
+	why := strings.Join(cli.ErrorLines(c.Explain(err)), "; ")
+	why = strings.TrimSuffix(strings.TrimSuffix(why, ": try again in a few seconds"), ": try again")
+	return &cli.ExitError{Code: exitExecLost, Err: fmt.Errorf("%s: exec cannot continue; the command is killed, and its exit code is not known", why)}
 }
 
 // copyInput sends everything from in, and then the end of the input.

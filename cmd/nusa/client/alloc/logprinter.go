@@ -5,15 +5,41 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/job/doc"
 )
 
+const (
+	// resumeBytes is how much of the end of a stream is read again after a broken connection,
+	// to find where the printed output ended. It fits in one chunk.
+	resumeBytes = 16 << 10
+	// seenBytes is how much of the printed output is compared.
+	seenBytes = 256
+	// sameBreak is the time within which equal lines about the connection are one.
+	sameBreak = 2 * time.Second
+)
+
 // logPrinter writes whole lines of several streams.
 type logPrinter struct {
 	*cli.Session
-	mu sync.Mutex
+	mu   sync.Mutex
+	said map[string]time.Time // when a line about the connection was printed
+}
+
+// tellOnce prints a line about the connection, once for all tasks that break together.
+func (p *logPrinter) tellOnce(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at, said := p.said[text]; said && time.Since(at) < sameBreak {
+		return
+	}
+	if p.said == nil {
+		p.said = map[string]time.Time{}
+	}
+	p.said[text] = time.Now()
+	p.Warn("%s", text)
 }
 
 // to returns the writers of a task's two streams. They write bytes as they arrive, or whole
@@ -87,4 +113,32 @@ func (w *lineWriter) flush() {
 		_ = w.emit(w.rest) // an error: the reader has gone
 		w.rest = nil
 	}
+}
+
+// seenOutput writes output, and remembers its end. After resume it leaves out what it wrote
+// before.
+type seenOutput struct {
+	to       io.Writer
+	tail     []byte
+	resuming bool
+}
+
+// resume says that the next bytes come from a new stream, which repeats some output.
+func (w *seenOutput) resume() { w.resuming = true }
+
+func (w *seenOutput) Write(p []byte) (int, error) {
+	fresh := p
+	if w.resuming && len(p) > 0 {
+		w.resuming = false
+		if i := bytes.LastIndex(p, w.tail); i >= 0 && len(w.tail) > 0 {
+			fresh = p[i+len(w.tail):]
+		}
+	}
+	w.tail = append(w.tail, fresh...)
+	w.tail = w.tail[max(0, len(w.tail)-seenBytes):]
+	if len(fresh) == 0 {
+		return len(p), nil
+	}
+	_, err := w.to.Write(fresh)
+	return len(p), err
 }

@@ -58,7 +58,8 @@ func logsCommand(s *cli.Settings, use, arg, examples string) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: "Show what tasks wrote to stdout and stderr", Args: cli.Positional(arg),
 		Long: `Writes a task's stdout to standard output and its stderr to standard error. -f
-continues until the task ends. The lines of several tasks begin with the names of
+continues until the task ends, also after a broken connection and after an election of
+the servers: a line on standard error says so. The lines of several tasks begin with the names of
 the tasks; without -f the tasks are shown one after the other. With -o json or yaml
 every line is a record.
 
@@ -120,7 +121,7 @@ func showLogs(c *cli.Session, arg string, o logOptions, bounded bool) error {
 	}
 	p := &logPrinter{Session: c}
 	if len(tasks) == 1 {
-		return copyLogs(c.Ctx, c, tasks[0], o, p.to(tasks[0], "", nil))
+		return copyLogs(c.Ctx, c, tasks[0], o, p.to(tasks[0], "", nil), nil)
 	}
 	if o.follow && len(tasks) > maxLogged {
 		return fmt.Errorf("%s has %d tasks, and at most %d are followed at once: say which, %s", n, len(tasks), maxLogged, nameAllocs(c, all))
@@ -152,7 +153,7 @@ func showLogsOfAll(c *cli.Session, tasks []logged, o logOptions, p *logPrinter) 
 				defer close(next)
 				defer func() { <-mine }() // a task without output waits for its turn, too
 			}
-			if err := copyLogs(c.Ctx, c, t, o, out); err != nil {
+			if err := copyLogs(c.Ctx, c, t, o, out, p.tellOnce); err != nil {
 				<-mine
 				p.mu.Lock()
 				defer p.mu.Unlock()
@@ -195,16 +196,9 @@ func headsOf(tasks []logged) []string {
 	return out
 }
 
-// copyLogs writes the output of one task.
-func copyLogs(ctx context.Context, c *cli.Session, t logged, o logOptions, to [2]io.Writer) error {
-	both := o.onlyOut == o.onlyErr
-	stream, err := c.Allocs().Logs(ctx, &nusav1.LogsRequest{
-		Allocation: t.alloc.GetId(), Task: t.task, Follow: o.follow,
-		Stdout: both || o.onlyOut, Stderr: both || o.onlyErr, TailLines: o.lines, TailBytes: o.bytes,
-	})
-	if err != nil {
-		return err
-	}
+// copyLogs writes the output of one task. With --follow it continues after a broken
+// connection and after an election.
+func copyLogs(ctx context.Context, c *cli.Session, t logged, o logOptions, to [2]io.Writer, tell func(string)) error {
 	defer func() {
 		for _, w := range to {
 			if l, ok := w.(*lineWriter); ok {
@@ -212,16 +206,51 @@ func copyLogs(ctx context.Context, c *cli.Session, t logged, o logOptions, to [2
 			}
 		}
 	}()
+	both := o.onlyOut == o.onlyErr
+	req := &nusav1.LogsRequest{
+		Allocation: t.alloc.GetId(), Task: t.task, Follow: o.follow,
+		Stdout: both || o.onlyOut, Stderr: both || o.onlyErr, TailLines: o.lines, TailBytes: o.bytes,
+	}
+	if !o.follow {
+		err := copyLogStream(ctx, c, req, to, func() {})
+		if errors.Is(err, io.EOF) || c.Interrupted() {
+			return nil
+		}
+		return err
+	}
+	var seen [2]*seenOutput
+	var resumed [2]io.Writer
+	for i := range to {
+		seen[i] = &seenOutput{to: to[i]}
+		resumed[i] = seen[i]
+	}
+	r := &cli.Resumed{Session: c, Reached: true, Missed: "lines in between may be missing", Tell: tell, Probe: func(ctx context.Context) error {
+		_, err := c.Allocs().Get(ctx, &nusav1.GetAllocationRequest{Id: t.alloc.GetId()})
+		return err
+	}}
+	return r.Follow(ctx, func(answered func()) error {
+		if len(seen[0].tail)+len(seen[1].tail) > 0 {
+			req.TailLines, req.TailBytes = 0, resumeBytes
+			seen[0].resume()
+			seen[1].resume()
+		}
+		return copyLogStream(ctx, c, req, resumed, answered)
+	})
+}
+
+// copyLogStream writes one stream until it ends. The error is io.EOF when the stream ended
+// by itself.
+func copyLogStream(ctx context.Context, c *cli.Session, req *nusav1.LogsRequest, to [2]io.Writer, answered func()) error {
+	stream, err := c.Allocs().Logs(ctx, req)
+	if err != nil {
+		return err
+	}
 	for {
 		chunk, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil && c.Interrupted():
-			return nil
-		case err != nil:
+		if err != nil {
 			return err
 		}
+		answered()
 		w := to[0]
 		if chunk.GetStderr() {
 			w = to[1]

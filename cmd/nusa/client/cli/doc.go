@@ -12,5 +12,6 @@
 //   - exit.go: exit codes
 //   - errors.go: errors of calls as lines that say what to do
 //   - hint.go: suggests a name that is similar to a mistyped one
+//   - servers.go: the servers of --addr
 //   - resume.go: streams that continue after a broken connection
 package cli

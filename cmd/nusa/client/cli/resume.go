@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"io"
 	"time"
@@ -9,36 +10,122 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// RetryPause is the pause before a broken stream or a lost submit is tried again.
-const RetryPause = 300 * time.Millisecond
+const (
+	// RetryPause is the pause before a broken stream or a lost submit is tried again.
+	RetryPause = 300 * time.Millisecond
+	// probeTimeout bounds the question whether a server serves again.
+	probeTimeout = 5 * time.Second
+	// steady is for how long a stream without a message must last to count as open.
+	steady = 5 * time.Second
+	// patience is how many times in a row a server may refuse before the next one is asked.
+	patience = 3
+)
 
-// Follow calls follow repeatedly, until a stream ends by itself or the user interrupts. After
-// a broken connection it calls follow again. follow continues where the previous stream ended,
-// and calls answered at each message. It is an error if no server was ever reached.
-func Follow(c *Session, follow func(answered func()) error) error {
-	reached, warned := false, false
+// Resumed is a stream that is opened again after a broken connection or an election. It
+// prints when the stream breaks, and when it continues.
+type Resumed struct {
+	*Session
+	// Missed says what may be missing after a break; "" means nothing.
+	Missed string
+	// Probe asks whether the stream can be opened now. By default any call that the active
+	// server answers will do.
+	Probe func(context.Context) error
+	// Reached says that a server has answered before. Until then it is an error that none can
+	// be reached.
+	Reached bool
+	// Tell prints a line; by default to standard error.
+	Tell func(text string)
+
+	lost      time.Time // when the present break began; zero for none
+	opened    time.Time // when the stream was opened last
+	announced bool      // the return was printed, and no message came since
+	refusals  int
+}
+
+// Follow calls follow repeatedly, until a stream ends by itself or the user interrupts.
+// follow continues where the previous stream ended, and calls answered at each message.
+func (r *Resumed) Follow(ctx context.Context, follow func(answered func()) error) error {
 	for {
-		err := follow(func() { warned = false })
-		failure := rpcerr.TransportFailure(err)
-		reached = reached || failure != rpcerr.NotConnected
-		switch {
-		case errors.Is(err, io.EOF), c.Interrupted():
-			return nil
-		case !MayPass(err) || !reached:
+		r.opened = time.Now()
+		err := follow(func() { r.Reached, r.announced = true, false })
+		if again, err := r.again(ctx, err); !again {
 			return err
-		case warned:
-		case failure != rpcerr.NoFailure:
-			c.Warn("the connection to %s was lost: it continues when the server is back", c.Addr)
-		default:
-			c.Warn("%s: it continues when that is over", term.OneLine(status.Convert(err).Message()))
-		}
-		warned = true
-		select {
-		case <-c.Ctx.Done():
-			return nil
-		case <-time.After(RetryPause):
 		}
 	}
 }
+
+// again waits after the end of a stream until the stream can be opened again. It returns false
+// and the error to return when the stream is over.
+func (r *Resumed) again(ctx context.Context, err error) (bool, error) {
+	failure := rpcerr.TransportFailure(err)
+	r.Reached = r.Reached || failure != rpcerr.NotConnected
+	switch {
+	case errors.Is(err, io.EOF), r.Interrupted(), ctx.Err() != nil:
+		return false, nil
+	case !MayPass(err) || !r.Reached:
+		return false, err
+	}
+	if time.Since(r.opened) > steady {
+		r.announced = false
+	}
+	if !r.announced {
+		r.lost = time.Now()
+		r.tell(r.breakText(err))
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case <-time.After(RetryPause):
+		}
+		err := r.probe(ctx)
+		if err == nil || !MayPass(err) {
+			break
+		}
+		if r.refusals++; r.refusals%patience == 0 && rpcerr.TransportFailure(err) == rpcerr.NoFailure {
+			r.servers.next()
+		}
+	}
+	if !r.announced {
+		text := "reconnected after " + term.Duration(time.Since(r.lost))
+		if r.Missed != "" {
+			text += "; " + r.Missed
+		}
+		r.tell(text)
+	}
+	r.announced = true
+	return true, nil
+}
+
+// breakText says why a stream broke.
+func (r *Resumed) breakText(err error) string {
+	if rpcerr.TransportFailure(err) != rpcerr.NoFailure {
+		return "the connection to " + r.Addr + " was lost: it continues when the server is back"
+	}
+	return term.OneLine(status.Convert(err).Message()) + ": it continues when that is over"
+}
+
+func (r *Resumed) tell(text string) {
+	if r.Tell != nil {
+		r.Tell(text)
+		return
+	}
+	r.Warn("%s", text)
+}
+
+func (r *Resumed) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	if r.Probe != nil {
+		return r.Probe(ctx)
+	}
+	// A server that is not active forwards the call.
+	_, err := r.Regions().List(ctx, &nusav1.ListRegionsRequest{Labels: map[string]string{noLabel: ""}})
+	return err
+}
+
+// noLabel is a label that no region has, so that a list is empty.
+const noLabel = "nusa-probe"

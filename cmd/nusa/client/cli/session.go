@@ -36,18 +36,23 @@ type Session struct {
 	// suggests a similar name.
 	WantedJob *nusav1.JobRef
 	// dialer knows why there is no connection.
-	dialer *rpcerr.Dialer
+	dialer  *rpcerr.Dialer
+	servers *servers
 }
 
-// Connect connects the session to the server at addr. Nothing is sent before
-// the first call.
+// Connect connects the session to the server at addr, or to the first that can be reached of
+// several, separated by commas. Nothing is sent before the first call.
 func (c *Session) Connect(addr string) (closeConn func(), err error) {
 	if scheme, rest, found := strings.Cut(addr, "://"); found {
 		return nil, fmt.Errorf("--addr %s (or NUSA_ADDR): give host[:port], %s, without %s://", addr, strings.TrimRight(rest, "/"), scheme)
 	}
-	c.Addr = withDefaultPort(addr)
-	c.dialer = &rpcerr.Dialer{Dial: network.Host().Dial}
-	conn, err := serve.Dial(network.Host(), c.Addr, grpc.WithContextDialer(c.dialer.DialContext))
+	c.servers, err = parseServers(addr)
+	if err != nil {
+		return nil, fmt.Errorf("--addr %s: %w", addr, err)
+	}
+	c.Addr = c.servers.String()
+	c.dialer = &rpcerr.Dialer{Dial: c.servers.dial}
+	conn, err := serve.Dial(network.Host(), c.servers.addrs[0], grpc.WithContextDialer(c.dialer.DialContext))
 	if err != nil {
 		return nil, fmt.Errorf("--addr %s: %w", addr, err)
 	}

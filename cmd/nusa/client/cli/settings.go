@@ -40,7 +40,7 @@ type Settings struct {
 func (s *Settings) Bind(cmd *cobra.Command, more ...string) {
 	formats := append([]string{"table", "json", "yaml"}, more...)
 	f := cmd.PersistentFlags()
-	f.StringVar(&s.Addr, "addr", envOr("NUSA_ADDR", DefaultAddr), fmt.Sprintf("server to talk to, host[:port], port %d unless given (NUSA_ADDR)", defaultPort))
+	f.StringVar(&s.Addr, "addr", envOr("NUSA_ADDR", DefaultAddr), fmt.Sprintf("server to talk to, host[:port], port %d unless given; or several, host,host (NUSA_ADDR)", defaultPort))
 	f.DurationVar(&s.Timeout, "timeout", DefaultTimeout, "how long to wait for an answer")
 	f.StringVarP(&s.Output, "output", "o", "table", strings.Join(formats[:len(formats)-1], ", ")+" or "+formats[len(formats)-1])
 	cmd.PersistentPreRunE = func(*cobra.Command, []string) error {

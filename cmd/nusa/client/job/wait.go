@@ -48,10 +48,12 @@ type waiter struct {
 	shown        string // the last printed line, without a terminal
 }
 
-// watchUpdate is one message of a watch, or the error that ended the watch.
+// watchUpdate is one message of a watch, the error that ended the watch, or a line about the
+// connection.
 type watchUpdate struct {
-	job *nusav1.Job
-	err error
+	job  *nusav1.Job
+	err  error
+	note string
 }
 
 func (f *waiter) wait() error {
@@ -69,9 +71,14 @@ func (f *waiter) wait() error {
 	for {
 		select {
 		case u := <-updates:
-			if u.err != nil {
+			switch {
+			case u.err != nil:
 				f.endLine()
 				return f.failed(u.err)
+			case u.note != "":
+				f.endLine()
+				f.Warn("%s", u.note)
+				continue
 			}
 			if u.job.GetVersion() < f.version || u.job.GetRevision() < f.since {
 				continue // the status is older than the submit
@@ -133,24 +140,31 @@ func (f *waiter) watch(ctx context.Context, to chan<- watchUpdate) {
 			return false
 		}
 	}
-	for {
+	r := &cli.Resumed{Session: f.Session, Reached: true, Tell: func(text string) { send(watchUpdate{note: text}) }}
+	err := r.Follow(ctx, func(answered func()) error {
 		stream, err := f.Jobs().Watch(ctx, &nusav1.GetJobRequest{Job: f.ref})
-		for err == nil {
-			var j *nusav1.Job
-			j, err = stream.Recv()
-			if err == nil && !send(watchUpdate{job: j}) {
-				return
+		if err != nil {
+			return err
+		}
+		for {
+			j, err := stream.Recv()
+			switch {
+			case errors.Is(err, io.EOF): // the job was purged, or the server ends
+				if _, err := f.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: f.ref}); err != nil {
+					return err
+				}
+				return status.Error(codes.Unavailable, "the server ended the stream")
+			case err != nil:
+				return err
+			}
+			answered()
+			if !send(watchUpdate{job: j}) {
+				return ctx.Err()
 			}
 		}
-		if !cli.MayPass(err) && !errors.Is(err, io.EOF) {
-			send(watchUpdate{err: err})
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(cli.RetryPause):
-		}
+	})
+	if err != nil {
+		send(watchUpdate{err: err})
 	}
 }
 

@@ -24,7 +24,8 @@ type matrixWatch struct {
 // matrix, else it prints the changed edges.
 func watchMatrix(c *cli.Session, req *nusav1.MatrixRequest, o latencyOptions) error {
 	m := &matrixWatch{whole: &nusav1.MatrixResponse{}, at: map[[2]string]int{}}
-	return cli.Follow(c, func(answered func()) error {
+	r := &cli.Resumed{Session: c}
+	return r.Follow(c.Ctx, func(answered func()) error {
 		req.Token = m.token
 		return followMatrix(c, req, o, m, answered)
 	})
