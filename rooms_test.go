@@ -21,7 +21,7 @@ const (
 // of its role that stand before it. The role's own folder comes last.
 var layers = map[string][]string{
 	"global":   {"store", "region", "failover", "place", "latency", "state", "uplink", "placer", "api"},
-	"regional": {"state/persist", "state", "sched", "accept", "regionlease", "gossip", "quorum", "wire", "raftlog", "metrics", "nodes", "peers", "uplink", "api", "master"},
+	"regional": {"state/persist", "state", "presence", "sched", "accept", "regionlease", "gossip", "quorum", "wire", "raftlog", "metrics", "nodes", "peers", "uplink", "api", "master"},
 	"agent": {
 		"lease", "health", "reconcile", "retry", "facts", "driver", "driver/mounts", "supervise/slim", "supervise", "setup",
 		"driver/docker", "driver/incus", "driver/process", "driver/plugin", "driver/mock", "driver/drivertest",

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
@@ -59,7 +60,12 @@ func TestHeldSlotsWantNothing(t *testing.T) {
 	r.place(0)
 	r.report(0, state.Running)
 	r.order(0, 2, 5, state.Hold, state.SlotAccepted)
-	plan := func() *sched.Plan { return sched.Make(sched.Input{View: r.Snapshot(), NowUnixNano: r.now}) }
+	lostAt := int64(0)
+	plan := func() *sched.Plan {
+		return sched.Make(sched.Input{View: r.Snapshot(), NowUnixNano: r.now, Absence: func(string) presence.Absence {
+			return presence.Absence{Silent: time.Duration(r.now - lostAt)}
+		}})
+	}
 	if p := plan(); !p.Empty() || len(p.Unplaced) > 0 || p.Wake != 0 {
 		t.Errorf("a held slot: %+v", p)
 	}
@@ -75,6 +81,7 @@ func TestHeldSlotsWantNothing(t *testing.T) {
 
 	r.order(0, 2, 9, state.Hold, state.SlotAccepted)
 	r.lost(state.NodeLost)
+	lostAt = r.now
 	if p := plan(); !p.Empty() || p.Wake != 30*time.Second {
 		t.Errorf("a held slot on a lost node: %+v", p)
 	}

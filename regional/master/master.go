@@ -16,6 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/metrics"
 	"github.com/nusa-scheduler/nusa/regional/nodes"
 	"github.com/nusa-scheduler/nusa/regional/peers"
+	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/uplink"
@@ -104,6 +105,7 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 	m.Events = eventlog.New(epoch)
 	m.Planner = newPlanner(plannerConfig{
 		nodeLease: cfg.NodeLease, exprs: newExprs(region),
+		absences:       func(view *state.View) func(string) presence.Absence { return m.Agents.Absences(view) },
 		connected:      func() bool { return m.Uplink.Connected() },
 		reasonsChanged: func(groups map[state.GroupKey]struct{}) { m.Uplink.ReasonsChanged(groups) },
 	})

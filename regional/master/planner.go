@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/nusa-scheduler/nusa/regional/accept"
+	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -33,7 +34,9 @@ const (
 // plannerConfig holds the dependencies of a Planner.
 type plannerConfig struct {
 	nodeLease time.Duration
-	exprs     *exprs
+	// absences returns how long nodes of a view have been absent.
+	absences func(*state.View) func(nodeID string) presence.Absence
+	exprs    *exprs
 	// connected reports whether a session with the global tier exists.
 	connected func() bool
 	// reasonsChanged is called with the groups that the newest plan has reasons for.
@@ -67,7 +70,9 @@ func newPlanner(cfg plannerConfig) *Planner { return &Planner{cfg: cfg, planner:
 
 // Input returns the input of a plan over a view.
 func (p *Planner) Input(view *state.View) sched.Input {
-	return sched.Input{View: view, NowUnixNano: time.Now().UnixNano(), NodeLease: p.cfg.nodeLease, Funcs: p.cfg.exprs.funcs()}
+	return sched.Input{
+		View: view, NowUnixNano: time.Now().UnixNano(), NodeLease: p.cfg.nodeLease, Absence: p.cfg.absences(view), Funcs: p.cfg.exprs.funcs(),
+	}
 }
 
 // decide makes a plan, and returns slots to the global tier that fit nowhere. The

@@ -16,6 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
@@ -91,7 +92,7 @@ func (a *Agents) ensure(id string) *node {
 func (a *Agents) ensureLocked(id string) *node {
 	n := a.nodes[id]
 	if n == nil {
-		n = &node{id: id, lastSeen: a.cfg.Elected, dirty: true}
+		n = &node{id: id, contact: presence.New(a.cfg.Elected), dirty: true}
 		a.nodes[id] = n
 	}
 	return n

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -59,22 +60,21 @@ func (a *Agents) claimName(h *nusav1.AgentHello) error {
 		return nil
 	}
 	taken := &nameTakenError{name: h.GetName(), holder: id, address: "an address not known yet", lease: a.cfg.NodeLease}
-	free := false
-	lastSeen := a.cfg.Elected
+	contact := presence.New(a.cfg.Elected)
 	if holder := a.nodes[id]; holder != nil {
 		holder.mu.Lock()
-		free = holder.left
-		lastSeen = holder.lastSeen
+		contact = holder.contact
 		holder.mu.Unlock()
 	}
-	taken.silent = now - lastSeen
+	free := contact.HasLeft()
+	taken.silent = now - contact.Seen()
 	holder, known := view.Node(id)
 	switch {
 	case known:
 		free = free || holder.Status != state.NodeReady || holder.Name != h.GetName()
 		taken.address = holder.Address
 	default: // the holder is being registered, or was forgotten
-		free = free || taken.silent > taken.lease
+		free = free || contact.SilentFor(taken.lease, now)
 	}
 	if !free {
 		return taken

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
@@ -25,15 +26,10 @@ type node struct {
 	id string
 
 	mu sync.Mutex
-	// lastSeen is when the node last sent anything, on Config.Clock.
-	lastSeen time.Duration
-	// clockReadAt is when lastSeen was read from the clock.
+	// contact is when the node was last seen and got its lease, on Config.Clock.
+	contact presence.Node
+	// clockReadAt is when that clock was read for the latest message.
 	clockReadAt time.Time
-	// handling counts the node's messages that are being handled: at most one a
-	// session.
-	handling int
-	// left: the agent said goodbye. Its silence is intended until its next hello.
-	left bool
 	// stats were measured at statsAt, if hasStats. The next statistics overwrite
 	// them.
 	hasStats bool
@@ -56,8 +52,8 @@ type node struct {
 func (n *node) beginMessage(clock func() time.Duration) {
 	now := time.Now()
 	n.mu.Lock()
-	n.lastSeen, n.clockReadAt = clock(), now
-	n.handling++
+	n.clockReadAt = now
+	n.contact.Arrived(clock())
 	n.mu.Unlock()
 }
 
@@ -66,11 +62,23 @@ func (n *node) beginMessage(clock func() time.Duration) {
 func (n *node) endMessage(clock func() time.Duration) {
 	now := time.Now()
 	n.mu.Lock()
+	at := n.contact.Seen()
 	if now.Sub(n.clockReadAt) > 10*time.Millisecond {
-		n.lastSeen, n.clockReadAt = clock(), now
+		at, n.clockReadAt = clock(), now
 	}
-	n.handling--
+	n.contact.Handled(at)
 	n.mu.Unlock()
+}
+
+// sessionState returns the state of the node's session. n.mu is held.
+func (n *node) sessionState() presence.Session {
+	switch {
+	case n.session == nil:
+		return presence.None
+	case n.session.inPhase(resyncing):
+		return presence.Resyncing
+	}
+	return presence.Current
 }
 
 // addOrders adds committed orders to an outbox that has all earlier ones. n.mu

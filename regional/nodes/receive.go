@@ -94,6 +94,9 @@ func (ss *session) grant(raw []byte) error {
 	if err != nil {
 		return err
 	}
+	ss.node.mu.Lock()
+	ss.node.contact.Grant()
+	ss.node.mu.Unlock()
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if len(ss.grants) >= maxGrants {
@@ -110,7 +113,7 @@ func (ss *session) storeStats(raw []byte) error {
 	if err := n.stats.Read(raw); err != nil {
 		return err
 	}
-	n.hasStats, n.statsAt = true, n.lastSeen-n.stats.Age
+	n.hasStats, n.statsAt = true, n.contact.Seen()-n.stats.Age
 	return nil
 }
 
@@ -133,7 +136,7 @@ func (ss *session) handleGoodbye(ctx context.Context, raw []byte) error {
 		return err
 	}
 	ss.node.mu.Lock()
-	ss.node.left = true
+	ss.node.contact.Leave()
 	ss.node.mu.Unlock()
 	cfg := &ss.agents.cfg
 	cfg.Logger.Info("node leaves", "node", ss.hello.GetName(), "id", ss.node.id, "message", g.GetMessage())

@@ -83,8 +83,16 @@ func (ss *session) send() error {
 	}
 	ss.mu.Lock()
 	grants, ack, tunnels, servers := ss.grants, ss.nextAck(), ss.tunnels, ss.servers
+	ordersFirst := ss.ordersFirst && len(grants) > 0
 	ss.grants, ss.tunnels, ss.servers = nil, nil, false
+	ss.ordersFirst = ss.ordersFirst && !ordersFirst
 	ss.mu.Unlock()
+	if ordersFirst {
+		// The node was lost. It must know what it lost before it has a lease again.
+		if err := ss.sendOrders(); err != nil {
+			return err
+		}
+	}
 	var out []*nusav1.MasterMessage
 	if len(grants) > 0 {
 		length, region := regionlease.NodeLease(cfg.FSM.View().Cluster(), cfg.NodeLease), cfg.RegionLease()
@@ -106,6 +114,11 @@ func (ss *session) send() error {
 			return err
 		}
 	}
+	return ss.sendOrders()
+}
+
+// sendOrders sends all orders that are due.
+func (ss *session) sendOrders() error {
 	e := wire.GetOrderEncoder()
 	defer e.Release()
 	for {

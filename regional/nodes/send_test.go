@@ -3,6 +3,7 @@ package nodes
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -89,5 +90,57 @@ func TestGrantsAndTunnelsAreNotDelayed(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// listedStream lists what it sent.
+type listedStream struct {
+	timedStream
+	sent []string
+}
+
+func (f *listedStream) Send(*nusav1.MasterMessage) error {
+	f.sent = append(f.sent, "grant")
+	return nil
+}
+
+func (f *listedStream) SendMsg(any) error {
+	f.sent = append(f.sent, "orders")
+	return nil
+}
+
+// TestReturnedNodeKnowsWhatItLostBeforeItsLease: a node was lost, and what it ran may run
+// elsewhere now. Its first lease is granted after all orders are sent; later ones do not
+// wait for orders.
+func TestReturnedNodeKnowsWhatItLostBeforeItsLease(t *testing.T) {
+	for _, was := range []phase{current, resyncing} {
+		a := New(t.Context(), Config{
+			NodeLease: time.Second, Epoch: "e", FSM: raftlog.NewFSM(), Logger: slog.New(slog.DiscardHandler), Clock: func() time.Duration { return 0 },
+			RegionLease: func() time.Duration { return 0 },
+		})
+		st := &listedStream{}
+		ss := &session{agents: a, node: a.ensure("n"), stream: st, hello: &nusav1.AgentHello{NodeId: "n"}, sending: sendActive, phase: was}
+		ss.attach()
+		if err := ss.finishResync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i := range uint64(2) {
+			ss.node.mu.Lock()
+			ss.node.outbox.PutAt(i+1, "a", i+1)
+			ss.node.mu.Unlock()
+			if err := ss.grant(nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := ss.send(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := []string{"grant", "orders", "grant", "orders"}
+		if was == resyncing {
+			want = []string{"orders", "grant", "orders"}
+		}
+		if got := slices.Compact(st.sent); !slices.Equal(got, want) {
+			t.Errorf("phase %d: sent %v, want %v", was, got, want)
+		}
 	}
 }

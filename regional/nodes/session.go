@@ -66,6 +66,8 @@ type session struct {
 	mu      sync.Mutex
 	phase   phase
 	sending sendState
+	// ordersFirst: the next lease must not be granted before all orders are sent.
+	ordersFirst bool
 	// ackDue is the position of the agent's latest reports that are not acknowledged
 	// yet: they are committed, or soon will be. acknowledged is the last position sent.
 	ackDue, acknowledged state.Position
@@ -202,7 +204,7 @@ func (ss *session) finishResync(ctx context.Context) error {
 	ss.mu.Lock()
 	was := ss.phase
 	if was == resyncing {
-		ss.phase = current
+		ss.phase, ss.ordersFirst = current, true
 	}
 	ss.mu.Unlock()
 	if was != resyncing {
@@ -221,11 +223,11 @@ func (ss *session) inPhase(p phase) bool {
 func (ss *session) attach() {
 	n := ss.agents.lockNode(ss)
 	defer n.mu.Unlock()
-	n.lastSeen = ss.agents.cfg.Clock()
+	n.contact.Attached(ss.agents.cfg.Clock())
 	if old := n.session; old != nil {
 		old.supersede()
 	}
-	n.session, n.left = ss, false
+	n.session = ss
 	n.fill(ss.agents.cfg.FSM.View(), ss.agents.cfg.Epoch)
 	ss.cursor = n.outbox.Cursor(link.Position(wire.PositionFromProto(ss.hello.GetOrders())))
 }

@@ -8,13 +8,10 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
-
-// noticedSilence divides the node lease: after half the lease without a message, a
-// node with a session is shown as silent. A healthy agent sends at each third.
-const noticedSilence = 2
 
 // Watch commits which nodes are lost and which are ready again, until ctx ends.
 func (a *Agents) Watch(ctx context.Context) error {
@@ -76,53 +73,56 @@ func (a *Agents) updateStatuses(ctx context.Context) error {
 // been silent.
 func (a *Agents) statusOf(n *state.Node, now time.Duration) (state.NodeStatus, time.Duration) {
 	if n.Status == state.NodeLeft {
-		return n.Status, 0 // the node stays so until its next hello
+		return n.Status, 0 // it is not among the known nodes before its next hello
 	}
 	known := a.ensure(n.ID)
 	known.mu.Lock()
 	defer known.mu.Unlock()
-	silent := now - known.lastSeen
-	switch {
-	case known.left:
-		return n.Status, silent // its goodbye is being committed
-	case n.Status == state.NodeLost && (known.session == nil || known.session.inPhase(resyncing)):
-		return n.Status, silent // the node stays so until the reports of its absence are committed
-	case known.handling > 0:
-		// This server is slow, for example because of the disks of the log: a message of
-		// the node waits here.
-		return state.NodeReady, 0
-	case silent > a.cfg.NodeLease:
-		return state.NodeLost, silent
-	case known.session != nil:
-		return state.NodeReady, silent
-	}
-	return n.Status, silent
+	return known.contact.Status(n.Status, known.sessionState(), a.cfg.NodeLease, now)
 }
 
 // Silence returns how long, at least, a node that should send messages has sent
 // none; nil while it sends. The node's committed status shows its silence only
 // when its lease has ended.
 func (a *Agents) Silence(n *state.Node) *durationpb.Duration {
-	if n.Status == state.NodeLeft {
-		return nil // the node left on purpose
-	}
-	lastSeen := a.cfg.Elected // for nodes that have not been seen in this term
-	connected := false
+	contact, with := presence.New(a.cfg.Elected), presence.None
 	if known := a.find(n.ID); known != nil {
 		known.mu.Lock()
-		defer known.mu.Unlock()
-		if known.handling > 0 {
-			return nil // one of the node's messages waits here
-		}
-		lastSeen, connected = known.lastSeen, known.session != nil
+		contact, with = known.contact, known.sessionState()
+		known.mu.Unlock()
 	}
-	silent := max(a.cfg.Clock()-lastSeen, 0)
-	if n.Status == state.NodeLost { // the node may be lost since an earlier term
-		silent = max(silent, time.Since(time.Unix(0, n.StatusUnixNano)))
-	} else if connected && silent <= a.cfg.NodeLease/noticedSilence {
+	silent, is := contact.Silence(n.Status, with, a.cfg.NodeLease, time.Since(time.Unix(0, n.StatusUnixNano)), a.cfg.Clock())
+	if !is {
 		return nil
 	}
 	return durationpb.New(silent)
+}
+
+// Absences returns a function that says how long nodes of a view have been absent, as
+// they are now: it answers the same for a node each time. For one goroutine.
+func (a *Agents) Absences(view *state.View) func(nodeID string) presence.Absence {
+	now := a.cfg.Clock()
+	var answered map[string]presence.Absence // made when first needed: mostly no node is lost
+	return func(id string) presence.Absence {
+		if absent, again := answered[id]; again {
+			return absent
+		}
+		contact := presence.New(a.cfg.Elected)
+		if known := a.find(id); known != nil {
+			known.mu.Lock()
+			contact = known.contact
+			known.mu.Unlock()
+		}
+		stored := state.NodeLost
+		if n, ok := view.Node(id); ok {
+			stored = n.Status
+		}
+		if answered == nil {
+			answered = map[string]presence.Absence{}
+		}
+		answered[id] = contact.Absence(stored, now)
+		return answered[id]
+	}
 }
 
 // dropUnregistered forgets the nodes that are no longer registered and have no

@@ -11,11 +11,11 @@ import (
 func TestNodeWithUnhandledMessageIsNotLost(t *testing.T) {
 	a := New(t.Context(), Config{NodeLease: time.Second})
 	n := &state.Node{ID: "n", Status: state.NodeReady}
-	a.ensure("n").handling = 1
+	a.ensure("n").contact.Arrived(0)
 	if s, _ := a.statusOf(n, time.Minute); s != state.NodeReady {
 		t.Errorf("%s while its message is being committed", s)
 	}
-	a.ensure("n").handling = 0
+	a.ensure("n").contact.Handled(0)
 	if s, _ := a.statusOf(n, time.Minute); s != state.NodeLost {
 		t.Errorf("%s after a minute of silence", s)
 	}

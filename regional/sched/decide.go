@@ -13,6 +13,8 @@ type decision struct {
 	out  output
 	g    *state.GroupView
 	live []*state.Alloc // by index, then Seq
+	// unconfirmed were given up, and their nodes have not confirmed their ends.
+	unconfirmed []*state.Alloc
 	// system says that the group's instances are nodes.
 	system bool
 	// slot is the present slot, with its job and group.
@@ -39,15 +41,18 @@ type decision struct {
 func (d *decision) reset(p *planner, g *state.GroupView) {
 	*d = decision{
 		p: p, g: g, out: output{key: g.Key, plan: p.plan, wakeAt: &p.wakeAt},
-		live: d.live[:0], insts: d.insts[:0], pending: d.pending[:0], slots: d.slots[:0], placed: d.placed[:0],
+		live: d.live[:0], unconfirmed: d.unconfirmed[:0], insts: d.insts[:0], pending: d.pending[:0], slots: d.slots[:0], placed: d.placed[:0],
 	}
 	// Grown at once, because doubling would copy thousands of entries again.
 	c := &g.Counts
 	d.live = slices.Grow(d.live, int(max(0, c.Pending+c.Starting+c.Running+c.Lost-g.Unplaced)))
 	d.insts = slices.Grow(d.insts, int(max(0, g.Wanted-g.Unplaced)))
 	for a := range p.in.View.AllocsIn(g) {
-		if a.Live() {
+		switch {
+		case a.Live():
 			d.live = append(d.live, a)
+		case a.State == state.Lost && a.Charged:
+			d.unconfirmed = append(d.unconfirmed, a)
 		}
 	}
 	for in := range p.in.View.InstancesIn(g) {
@@ -195,6 +200,9 @@ func (d *decision) index(p pending, live []*state.Alloc) {
 		d.checkAttempt(stays)
 		return
 	case len(live) > 0 && !d.mayReplace(live):
+		return
+	case len(d.unconfirmed) > 0 && d.mayRunUnbound(inst.Index):
+		d.out.wait(inst.Index, state.ReasonNodeLost, 0)
 		return
 	}
 	if inst.NotBeforeUnixNano > d.p.in.NowUnixNano {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -23,10 +24,14 @@ type Input struct {
 	// NowUnixNano is the time on the master's clock. It is compared with the times
 	// that the master's commands brought into the state.
 	NowUnixNano int64
-	// NodeLease is the agents' lease. An instance that must not run twice is
-	// replaced only after NodeLease × 1.02 and its kill timeout.
+	// NodeLease is the agents' lease. A longer one that may be outstanding is in the
+	// view.
 	NodeLease time.Duration
-	Funcs     Funcs
+	// Absence returns how long a node has been absent, by the clock of the present
+	// master, which nobody sets. It returns the same during one plan. nil: every node was
+	// seen just now.
+	Absence func(nodeID string) presence.Absence
+	Funcs   Funcs
 	// MaxPlaces is the number of placements at which no further group is begun. One
 	// group may have eight times as many, or an eighth of its instances if that is
 	// more: placements of one group are the cheapest. 0 = 10,000. Plan.More says
@@ -55,8 +60,9 @@ func (in *Input) mayReserve(g *state.GroupView) bool {
 }
 
 // replacementDue returns the time from which an allocation on a lost node counts as
-// gone, and whether there is such a time before the node is back. spec is nil if the
-// group is no longer known.
+// gone, and whether there is such a time before the node is back. spec is what the group
+// should be like now; nil if the group is no longer known. The node follows the version of
+// the allocation, which may be an earlier one.
 func (in *Input) replacementDue(spec *state.Group, a *state.Alloc, system bool) (at int64, ever bool) {
 	n, ok := in.View.Node(a.NodeID)
 	if !ok || spec == nil {
@@ -69,12 +75,39 @@ func (in *Input) replacementDue(spec *state.Group, a *state.Alloc, system bool) 
 	if n.Status == state.NodeLeft {
 		after = 0
 	}
-	if spec.Singleton || spec.Disconnect.StopRunning {
-		// The clocks of the holder and of the master may drift by 1 % each.
-		after = max(after, in.NodeLease+in.NodeLease/50+spec.KillTimeout)
+	var absent presence.Absence
+	if in.Absence != nil {
+		absent = in.Absence(a.NodeID)
 	}
-	return n.StatusUnixNano + int64(after), true
+	left := absent.Left(after)
+	ordered := in.orderedGroup(a, spec)
+	switch {
+	case bound(ordered):
+		left = max(left, absent.LeaseLeft(in.longestLease(), ordered.KillTimeout))
+	case bound(spec):
+		return 0, false // no lease ends what the node was ordered to run
+	}
+	return in.NowUnixNano + int64(left), true
 }
+
+// orderedGroup returns the group as an allocation's node knows it, or otherwise if that
+// version is not stored.
+func (in *Input) orderedGroup(a *state.Alloc, otherwise *state.Group) *state.Group {
+	if job, ok := in.View.Job(a.Key().JobKey(), a.JobVersion); ok {
+		if g := job.Group(a.Group); g != nil {
+			return g
+		}
+	}
+	return otherwise
+}
+
+// longestLease returns the longest lease that a node may hold.
+func (in *Input) longestLease() time.Duration {
+	return max(in.NodeLease, in.View.Cluster().NodeLeaseMax)
+}
+
+// bound reports whether a lease binds the instances of a group.
+func bound(g *state.Group) bool { return g.Singleton || g.Disconnect.StopRunning }
 
 // nodeStatus returns the status of an allocation's node in a word.
 func (in *Input) nodeStatus(a *state.Alloc) string {
@@ -89,7 +122,7 @@ func (in *Input) nodeStatus(a *state.Alloc) string {
 // returns "" if it runs nowhere.
 func (in *Input) stillRunning(a *state.Alloc, spec *state.Group) string {
 	n, ok := in.View.Node(a.NodeID)
-	if !ok || n.Status != state.NodeLost || spec == nil || spec.Singleton || spec.Disconnect.StopRunning {
+	if !ok || n.Status != state.NodeLost || spec == nil || bound(spec) {
 		return ""
 	}
 	return "; " + a.NodeName + " is silent and may run it until it is back"

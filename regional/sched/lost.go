@@ -24,7 +24,7 @@ func (d *decision) mayReplace(lost []*state.Alloc) bool {
 		}
 	}
 	for _, a := range lost {
-		if d.spec.Singleton || d.spec.Disconnect.StopRunning || a.Desired == state.Stop {
+		if bound(in.orderedGroup(a, d.spec)) || a.Desired == state.Stop {
 			d.out.giveUp(a, state.ReasonNodeLost, "its node is "+in.nodeStatus(a))
 		}
 	}
@@ -43,11 +43,11 @@ func (d *decision) stopUnwanted() {
 			d.out.stop(a, reason, message)
 			continue
 		}
-		var spec *state.Group
-		if job, ok := in.View.Job(d.g.Key.JobKey(), a.JobVersion); ok {
-			spec = job.Group(d.g.Key.Group)
-		}
+		spec := in.orderedGroup(a, nil)
 		due, ever := in.replacementDue(spec, a, d.system)
+		if ever && spec != nil && !bound(spec) && d.boundNow(a.Index) {
+			ever = false // the slot's next owner would run it a second time
+		}
 		switch {
 		case ever && due <= in.NowUnixNano:
 			d.out.giveUp(a, reason, message+in.stillRunning(a, spec))
@@ -61,6 +61,28 @@ func (d *decision) stopUnwanted() {
 			d.out.stop(a, reason, message)
 		}
 	}
+}
+
+// boundNow reports whether a lease binds an index in the version that its slot names.
+func (d *decision) boundNow(index int32) bool {
+	s := state.SlotOf(d.g.Slots, index)
+	if s == nil {
+		return false
+	}
+	job := d.jobOf(s)
+	if job == nil {
+		return false
+	}
+	g := job.Group(d.g.Key.Group)
+	return g != nil && bound(g)
+}
+
+// mayRunUnbound reports whether a given-up attempt of an instance that a lease binds now
+// may still run: on a lost node that has the order of an earlier version, which no lease binds.
+func (d *decision) mayRunUnbound(index int32) bool {
+	return bound(d.spec) && slices.ContainsFunc(d.unconfirmed, func(a *state.Alloc) bool {
+		return a.Index == index && !bound(d.p.in.orderedGroup(a, d.spec))
+	})
 }
 
 // mayStay reports whether an index is held, or revoked only if its node does not return

@@ -123,9 +123,33 @@ func (j *planChecker) place(pl *sched.Place) {
 	case chosen < best-1e-9 || math.IsInf(best, -1) || math.Abs(pl.Score-chosen) > 1e-9:
 		j.Fatalf("%s[%d] on %s scores %v (the plan says %v), the best %v of %d\n%s", pl.Key, pl.Index, pl.NodeName, chosen, pl.Score, best, choices, j.plan)
 	}
+	j.runsNowhere(job.Group(pl.Key.Group), pl)
 	one := sched.Plan{Places: []sched.Place{*pl}}
 	for _, c := range one.Commands(func() string { return fmt.Sprint("check", j.index) }, 1) {
 		j.apply(c)
+	}
+}
+
+// runsNowhere checks that no earlier attempt of an instance can run any more if a lease
+// binds the instance: its end is confirmed, or its order said that a lease binds it, and
+// that lease and the stop time are over.
+func (j *planChecker) runsNowhere(spec *state.Group, pl *sched.Place) {
+	if !spec.Singleton && !spec.Disconnect.StopRunning {
+		return
+	}
+	for a := range j.in.View.InstanceAllocs(pl.Key, pl.Index) {
+		if !a.Charged {
+			continue // its node, or an operator who removed the node, confirmed the end
+		}
+		job, _ := j.in.View.Job(pl.Key.JobKey(), a.JobVersion)
+		ordered, n := job.Group(pl.Key.Group), j.in.Absence(a.NodeID)
+		longest := max(j.in.NodeLease, j.in.View.Cluster().NodeLeaseMax) + ordered.KillTimeout
+		switch {
+		case !ordered.Singleton && !ordered.Disconnect.StopRunning:
+			j.Fatalf("%s[%d] may still run as %s on %s, which no lease binds\n%s", pl.Key, pl.Index, a.ID, a.NodeName, j.plan)
+		case a.Live() && n.Unleased < longest*101/99+time.Second:
+			j.Fatalf("%s[%d] may still run as %s on %s: its lease was granted %s ago\n%s", pl.Key, pl.Index, a.ID, a.NodeName, n.Unleased, j.plan)
+		}
 	}
 }
 
@@ -244,14 +268,18 @@ func (j *planChecker) gone(spec *state.Group, key state.GroupKey, index int32) i
 		if !ok || !a.Live() {
 			continue
 		}
-		after := spec.Disconnect.After
+		absent := j.in.Absence(n.ID)
+		wait := spec.Disconnect.After - absent.Silent
 		if n.Status == state.NodeLeft {
-			after = 0
+			wait = -absent.Silent
 		}
-		if spec.Singleton || spec.Disconnect.StopRunning {
-			after = max(after, j.in.NodeLease*102/100+spec.KillTimeout)
+		job, _ := j.in.View.Job(key.JobKey(), a.JobVersion)
+		if ordered := job.Group(key.Group); ordered.Singleton || ordered.Disconnect.StopRunning {
+			longest := max(j.in.NodeLease, j.in.View.Cluster().NodeLeaseMax) + ordered.KillTimeout
+			over := time.Duration(math.Ceil(float64(longest)*101/99)) + time.Second
+			wait = max(wait, over-absent.Unleased)
 		}
-		gone = max(gone, n.StatusUnixNano+int64(after))
+		gone = max(gone, j.in.NowUnixNano+int64(wait))
 	}
 	return gone
 }

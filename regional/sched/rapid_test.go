@@ -69,7 +69,7 @@ func drawGroup(t *rapid.T, name, group string, version int) string {
 		pick("dedicated", "", "", "", "dedicated=yes"),
 		pick("apart", "", "", "", "", "apart=x", "apart=y,x", "apart=y,z"),
 		pick("volumes", "", "", "", "", "", "volumes=/srv/a", "volumes=/srv/b,/mnt"),
-		pick("disconnect", "", "", "replace=no", "running=stop", "reconcile=replacement", "singleton=yes"),
+		pick("disconnect", "", "after=1s", "replace=no", "running=stop after=1s", "reconcile=replacement", "singleton=yes after=1s"),
 		pick("update", "", "parallel=3", "attempts=1"))
 }
 
@@ -182,7 +182,11 @@ func (w *world) must(t *rapid.T, line string) {
 
 func (w *world) randomStep(t *rapid.T, nodes, jobs int) int {
 	node := fmt.Sprint("n", rapid.IntRange(0, nodes-1).Draw(t, "node"))
-	switch op := rapid.IntRange(0, 22).Draw(t, "op"); op {
+	switch op := rapid.IntRange(0, 24).Draw(t, "op"); op {
+	case 23:
+		w.must(t, "clock by="+rapid.SampledFrom([]string{"3s", "1h"}).Draw(t, "clock"))
+	case 24:
+		w.must(t, "election")
 	case 0:
 		w.must(t, "status "+node+" lost")
 	case 1:
@@ -374,12 +378,12 @@ func (w *world) quiesce(t *rapid.T) {
 			}
 		}
 		if p.Wake > 0 && p.Wake <= 24*time.Hour { // another node may be reserved later
-			w.now += int64(p.Wake)
+			w.pass(p.Wake)
 			continue
 		}
 		if p.Empty() {
 			w.must(t, "converge")
-			w.now += int64(24 * time.Hour)
+			w.pass(24 * time.Hour)
 			p = sched.Make(w.input())
 			if !p.Empty() {
 				t.Fatalf("the plan of a quiet view:\n%s", p)

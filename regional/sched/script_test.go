@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/golden"
 
 	"github.com/nusa-scheduler/nusa/regional/accept"
+	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
@@ -74,18 +75,21 @@ func runScript(t *testing.T, file string) {
 type world struct {
 	st    *state.State
 	index uint64
-	now   int64
+	now   int64         // of the wall clock
+	boot  time.Duration // of the clock that nobody sets
 	jobs  map[string]*state.Job
-	ids   int
-	gen   int64
-	link  bool
-	out   strings.Builder
+	// contacts of the nodes with the present master, by id.
+	contacts map[string]*presence.Node
+	ids      int
+	gen      int64
+	link     bool
+	out      strings.Builder
 	// shadow gets the same commands and may have been restored in between.
 	shadow *state.State
 }
 
 func newWorld() *world {
-	w := &world{st: state.New(), now: int64(time.Hour), jobs: map[string]*state.Job{}, link: true}
+	w := &world{st: state.New(), now: int64(time.Hour), jobs: map[string]*state.Job{}, contacts: map[string]*presence.Node{}, link: true}
 	w.apply(state.Command{Bootstrap: &state.Bootstrap{ClusterID: "c", Region: "r"}})
 	return w
 }
@@ -100,7 +104,43 @@ func (w *world) apply(c state.Command) state.Result {
 }
 
 func (w *world) input() sched.Input {
-	return sched.Input{View: w.st.Snapshot(), NowUnixNano: w.now, NodeLease: 10 * time.Second, Funcs: testFuncs}
+	view, boot := w.st.Snapshot(), w.boot
+	contacts := map[string]presence.Node{}
+	for id, c := range w.contacts {
+		contacts[id] = *c
+	}
+	return sched.Input{View: view, NowUnixNano: w.now, NodeLease: testLease, Funcs: testFuncs, Absence: func(id string) presence.Absence {
+		n, _ := view.Node(id)
+		c := contacts[id]
+		return c.Absence(n.Status, boot)
+	}}
+}
+
+// testLease is the lease of the nodes.
+const testLease = 10 * time.Second
+
+// beat lets each ready node send a message and get a lease.
+func (w *world) beat() {
+	for n := range w.st.Nodes() {
+		c := w.contacts[n.ID]
+		if c == nil {
+			c = new(presence.New(w.boot))
+			w.contacts[n.ID] = c
+		}
+		if n.Status == state.NodeReady {
+			c.Arrived(w.boot)
+			c.Grant()
+			c.Handled(w.boot)
+			c.Status(n.Status, presence.Current, testLease, w.boot)
+		}
+	}
+}
+
+// pass lets time pass by both clocks.
+func (w *world) pass(d time.Duration) {
+	w.beat()
+	w.now += int64(d)
+	w.boot += d
 }
 
 // testFuncs evaluate "key=value" and "key!=value" over labels, and "error".
@@ -184,6 +224,7 @@ func (w *world) run(t *testing.T, where, line string) {
 	case "node":
 		res = w.apply(state.Command{UpsertNode: &state.UpsertNode{Node: parseNode(a)}})
 	case "status":
+		w.beat()
 		st := map[string]state.NodeStatus{"ready": state.NodeReady, "lost": state.NodeLost, "left": state.NodeLeft}[a.word(2)]
 		res = w.apply(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: a.word(1), Status: st}})
 	case "leaving":
@@ -222,7 +263,15 @@ func (w *world) run(t *testing.T, where, line string) {
 		if err != nil {
 			t.Fatalf("%s: %v", where, err)
 		}
-		w.now += int64(d)
+		w.pass(d)
+	case "clock": // the wall clock is set
+		w.now += int64(a.duration("by", 0))
+	case "election": // another master counts from now on
+		for id := range w.contacts {
+			*w.contacts[id] = presence.New(w.boot)
+		}
+	case "lease": // an earlier master granted this length
+		res = w.apply(state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1, NodeLease: a.duration("max", 0)}})
 	case "link":
 		w.link = a.word(1) == "up"
 	case "report":
