@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/freeport"
 	"github.com/nusa-scheduler/nusa/internal/network"
@@ -180,4 +181,29 @@ func TestThreeMembers(t *testing.T) {
 	again.waitSlot("default/api/web/0", accepted)
 	other.submit(testJob("more", 1))
 	again.waitSlot("default/more/web/0", accepted)
+}
+
+// TestEtcdCandidacyRemoved: a server whose election key was removed, as by another process
+// of its name, is not the active one any more, even if it writes nothing and its etcd
+// lease lives on.
+func TestEtcdCandidacyRemoved(t *testing.T) {
+	t.Parallel()
+	member := openMember(t, t.TempDir(), "127.0.0.1:0")
+	f := newFederation()
+	s := f.start(t, "g1", f.overEtcd("", Etcd{Endpoints: []string{member.ClientAddr()}}), func(c *Config) { c.CheckpointInterval = time.Hour })
+	r := s.joined("alpha")
+	kv, ok, err := member.Leader(t.Context(), state.ElectionPrefix)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if _, err := member.Txn(t.Context(), nil, []store.Op{store.Delete(kv.Key)}); err != nil {
+		t.Fatal(err)
+	}
+	r.wait("end of the session", func() bool { return r.err != nil })
+	term := r.welcome.GetLeadershipTerm().GetNumber()
+	waitInfo(t, s, "active in the next term", func(i *nusav1.InfoResponse) bool {
+		kv, _, _, err := member.Get(t.Context(), "/nusa/v1/leadership")
+		rec := new(nusav1.LeadershipRecord)
+		return i.GetLeader() && err == nil && state.Decode(kv, rec) == nil && rec.GetTerm().GetNumber() == term+1
+	})
 }

@@ -219,6 +219,7 @@ type fakeRegion struct {
 	acked    *nusav1.Position
 	tunnels  []string
 	bare     bool // it has no ready node
+	noAck    bool // it acknowledges no orders
 	sequence uint64
 	// script answers an order; nil = accept offers, confirm stops.
 	script func(*nusav1.Slot) []*nusav1.SlotAnswer
@@ -355,7 +356,10 @@ func (r *fakeRegion) applyOrders(o *nusav1.SlotOrders) []*nusav1.RegionMessage {
 		answers = append(answers, script(s)...)
 	}
 	r.position = o.GetPosition()
-	out := []*nusav1.RegionMessage{{Kind: &nusav1.RegionMessage_OrdersAck{OrdersAck: o.GetPosition()}}}
+	var out []*nusav1.RegionMessage
+	if !r.noAck {
+		out = append(out, &nusav1.RegionMessage{Kind: &nusav1.RegionMessage_OrdersAck{OrdersAck: o.GetPosition()}})
+	}
 	if len(answers) > 0 {
 		out = append(out, &nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Answers{Answers: &nusav1.SlotAnswers{Answers: answers}}})
 	}

@@ -44,7 +44,9 @@ func (s *server) campaign(ctx context.Context) error {
 
 // removeFormerCandidacy removes the candidacy of this server's former process, if
 // that process was killed, so that no election waits for the key to expire. This
-// process has the address now, so the key cannot belong to another server.
+// process has the address now, so the key cannot belong to another server. The former
+// process may still live behind a partition: it grants leases until its candidacy would
+// have ended, which every successor takes into account.
 func (s *server) removeFormerCandidacy(ctx context.Context) error {
 	var former []store.KV
 	_, err := s.store.List(ctx, state.ElectionPrefix, func(kv store.KV) error {

@@ -207,8 +207,8 @@ func (t *leadershipTerm) retire() {
 }
 
 // renewLoop extends the time until which no other server can be elected. A failure
-// does not end the term, since the election does that. But without renewals the
-// time runs out, and then no lease is granted.
+// does not end the term, since the election does that, unless the candidacy is gone. But
+// without renewals the time runs out, and then no lease is granted.
 func (t *leadershipTerm) renewLoop(ctx context.Context) error {
 	tick := time.NewTicker(t.cfg.ElectionTTL / 3)
 	defer tick.Stop()
@@ -218,7 +218,10 @@ func (t *leadershipTerm) renewLoop(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		if err := t.confirm(ctx); err != nil {
+		switch err := t.confirm(ctx); {
+		case errors.Is(err, store.ErrCompareFailed):
+			return err // another process removed the candidacy
+		case err != nil:
 			t.cfg.Logger.Debug("no proof of being the active server", "error", err)
 		}
 	}

@@ -182,6 +182,9 @@ type Tick struct{}
 // silence counts from now.
 type Resumed struct{}
 
+// Stored: the region's record is stored now.
+type Stored struct{ Record Record }
+
 // Declare: the region is lost. The caller has decided it (package failover), or an
 // operator states it.
 type Declare struct {
@@ -197,6 +200,7 @@ func (LeaseRequested) event() {}
 func (StreamEnded) event()    {}
 func (Tick) event()           {}
 func (Resumed) event()        {}
+func (Stored) event()         {}
 func (Declare) event()        {}
 
 // Step advances the state by one event. Events of streams that are not the live
@@ -218,6 +222,8 @@ func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
 		if s.live(e.Stream) {
 			return s.disconnect("its stream ended")
 		}
+	case Stored:
+		return s.stored(e.Record)
 	case Declare:
 		return s.declare(e)
 	case Resumed:
@@ -298,17 +304,24 @@ func (s State) disconnect(why string) (State, []Effect) {
 	return s, []Effect{{Kind: Disconnected, Stream: was, Message: why}}
 }
 
-// declare raises the fence. A live stream ends: the region must come back and learn
-// what it lost.
-func (s State) declare(d Declare) (State, []Effect) {
-	was := s.Stream
-	s.Fence, s.Lost, s.Stream = s.Fence+1, true, 0
-	s.NothingRuns = s.NothingRuns || d.NothingRuns
-	effects := []Effect{{Kind: Persist, Record: s.Record, Message: d.Why}}
-	if was != 0 {
-		effects = append(effects, Effect{Kind: End, Stream: was, Message: d.Why})
+// stored takes a record. When it declares the region lost, a live stream ends: the region
+// must come back and learn what it lost.
+func (s State) stored(r Record) (State, []Effect) {
+	declared := r.Lost && !s.Lost
+	s.Record = r
+	if !declared || !s.Connected() {
+		return s, nil
 	}
-	return s, effects
+	return s.end("the region was declared lost", "declared lost")
+}
+
+// declare raises the fence. Storing the record ends a live stream.
+func (s State) declare(d Declare) (State, []Effect) {
+	r := s.Record
+	r.Fence, r.Lost, r.NothingRuns = r.Fence+1, true, r.NothingRuns || d.NothingRuns
+	effects := []Effect{{Kind: Persist, Record: r, Message: d.Why}}
+	s, ends := s.stored(r)
+	return s, append(effects, ends...)
 }
 
 // hello decides whether a stream becomes the region's live stream. It must come

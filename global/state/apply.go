@@ -252,7 +252,10 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 	}
 	changed := r.Record.GetCordoned() != rec.GetCordoned() || r.Record.GetDraining() != rec.GetDraining() ||
 		r.Record.GetClusterId() != rec.GetClusterId() || !proto.Equal(r.Record.GetDefinition(), rec.GetDefinition())
-	r.Record, r.Revision, r.Life.Record = rec, revision, recordOf(name, rec)
+	r.Record, r.Revision = rec, revision
+	var effects []region.Effect
+	r.Life, effects = region.Step(st.SessionConfig(), r.Life, st.Clock(), region.Stored{Record: recordOf(name, rec)})
+	r.EndStream(effects)
 	r.Stamp = st.Notify()
 	if changed {
 		st.RegionsChanged()

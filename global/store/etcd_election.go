@@ -128,12 +128,20 @@ func (l *etcdElection) Guard() Compare { return l.guard }
 // Lost implements Election.
 func (l *etcdElection) Lost() <-chan struct{} { return l.session.Done() }
 
-// Renew implements Election.
+// Renew implements Election. The lease alone is no proof: another process may have
+// removed the key, and then another candidate may be elected while the lease lives on.
 func (l *etcdElection) Renew(ctx context.Context) error {
 	ctx, cancel := l.e.op(ctx)
 	defer cancel()
 	if _, err := l.e.client.KeepAliveOnce(ctx, l.session.Lease()); err != nil {
 		return fmt.Errorf("renew the candidacy: %w", l.e.typed(err))
+	}
+	resp, err := l.e.client.Get(ctx, l.guard.Key, clientv3.WithKeysOnly())
+	switch {
+	case err != nil:
+		return fmt.Errorf("renew the candidacy: %w", l.e.typed(err))
+	case len(resp.Kvs) == 0 || resp.Kvs[0].CreateRevision != l.guard.Revision:
+		return fmt.Errorf("renew the candidacy: %w: %s was removed", ErrCompareFailed, l.guard.Key)
 	}
 	return nil
 }

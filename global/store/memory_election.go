@@ -103,7 +103,7 @@ func (e *memoryElection) renew() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	k := m.keys[e.key]
-	return k != nil && k.expiry.Reset(e.ttl)
+	return k != nil && k.CreateRevision == e.rev && k.expiry != nil && k.expiry.Reset(e.ttl)
 }
 
 // withdraw removes the key if the store can be reached; it expires otherwise.
@@ -119,7 +119,9 @@ func (e *memoryElection) withdraw() {
 	m := e.c.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.apply([]Op{Delete(e.key)})
+	if k := m.keys[e.key]; k != nil && k.CreateRevision == e.rev {
+		m.apply([]Op{Delete(e.key)})
+	}
 }
 
 // Guard implements Election.

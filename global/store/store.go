@@ -137,9 +137,9 @@ type Election interface {
 	// Lost is closed when leadership is lost or cannot be verified any more.
 	Lost() <-chan struct{}
 	// Renew verifies the leadership: if it succeeds, no other candidate is
-	// elected until the ttl has passed since the call began. The candidate's
-	// key is renewed without this call; Renew is for callers that must know
-	// until when they lead.
+	// elected until the ttl has passed since the call began, unless another process
+	// removes the candidate's key. The key is renewed without this call; Renew is for
+	// callers that must know until when they lead. ErrCompareFailed: the key is gone.
 	Renew(ctx context.Context) error
 	// Resign gives up leadership at once, so that a successor does not have to
 	// wait for the ttl.

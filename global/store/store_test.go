@@ -99,6 +99,7 @@ func contract(t *testing.T, open func(t *testing.T) backend) {
 		{"compacted", testCompacted},
 		{"election", testElection},
 		{"election lost", testElectionLost},
+		{"election key removed", testElectionKeyRemoved},
 		{"deadline", testDeadline},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, b, s) })
@@ -377,6 +378,35 @@ func testElectionLost(t *testing.T, b backend, s store.Store) {
 	}
 	if _, _, _, err := other.Get(t.Context(), "/x"); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("a closed store returned %v", err)
+	}
+}
+
+// testElectionKeyRemoved: a candidate whose key was removed, as a restarted server removes
+// the key of its former process, cannot renew. Its lease lives on.
+func testElectionKeyRemoved(t *testing.T, b backend, s store.Store) {
+	ctx, other := t.Context(), b.client(t)
+	one := must(s.Campaign(ctx, "/elect3/", "one", 10*time.Second))(t)
+	if err := one.Renew(ctx); err != nil {
+		t.Fatal(err)
+	}
+	must(other.Txn(ctx, nil, []store.Op{store.Delete(one.Guard().Key)}))(t)
+	if err := one.Renew(ctx); !errors.Is(err, store.ErrCompareFailed) {
+		t.Errorf("a candidate without a key renews: %v, want ErrCompareFailed", err)
+	}
+	two := must(other.Campaign(ctx, "/elect3/", "two", 10*time.Second))(t)
+	// The same key again does not make the first candidate the elected one.
+	must(other.Txn(ctx, nil, []store.Op{store.Put(one.Guard().Key, []byte("forged"))}))(t)
+	if err := one.Renew(ctx); !errors.Is(err, store.ErrCompareFailed) {
+		t.Errorf("a candidate renews a key that another one wrote: %v, want ErrCompareFailed", err)
+	}
+	must(other.Txn(ctx, nil, []store.Op{store.Delete(one.Guard().Key)}))(t)
+	if err := two.Renew(ctx); err != nil {
+		t.Errorf("the elected candidate cannot renew: %v", err)
+	}
+	for _, e := range []store.Election{one, two} {
+		if err := e.Resign(ctx); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -1,0 +1,155 @@
+package uplink
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/store"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// committing returns a server with a committer that does not run yet, and its start.
+func committing(t *testing.T) (s *Server, run func()) {
+	t.Helper()
+	mem := store.NewMemory().Client()
+	t.Cleanup(func() { mem.Close() })
+	e, err := mem.Campaign(t.Context(), state.ElectionPrefix, "me", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := state.New(state.Beginning{Epoch: "e", Sessions: region.Config{
+		Lease: time.Hour, ActiveUntil: 1 << 62, Federation: "fed", Term: region.Term{Number: 1, Nonce: "n"},
+	}}, func() time.Duration { return 0 })
+	commit := state.NewCommitter(st, mem, e.Guard())
+	ctx, cancel := context.WithCancel(context.Background())
+	var done chan struct{}
+	t.Cleanup(func() {
+		cancel()
+		if done != nil {
+			<-done
+		}
+		if err := e.Resign(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	s = New(Config{Context: ctx, State: st, Commit: commit, Log: slog.New(slog.DiscardHandler), WakePlacer: func() {}})
+	return s, func() {
+		done = make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = commit.Run(ctx)
+		}()
+	}
+}
+
+// declare queues a verdict.
+func declare(s *Server, name string) (wait func(context.Context) (int64, error)) {
+	return s.Commit.Begin(func(t *state.Tx) error {
+		old, _ := t.Region(name)
+		next := proto.CloneOf(old)
+		next.Fence++
+		next.Lost = &nusav1.LostRegion{Fence: next.Fence}
+		return t.PutRegion(name, next)
+	})
+}
+
+// TestVerdictBetweenHelloAndTransaction: a hello that waits for its transaction while a
+// verdict is written does not undo the verdict's fence.
+func TestVerdictBetweenHelloAndTransaction(t *testing.T) {
+	synctest.Test(t, verdictBetweenHelloAndTransaction)
+}
+
+func verdictBetweenHelloAndTransaction(t *testing.T) {
+	s, run := committing(t)
+	define := s.Commit.Begin(func(t *state.Tx) error {
+		return t.PutRegion("alpha", &nusav1.Region{
+			Definition: &nusav1.RegionDefinition{Name: "alpha"}, ClusterId: "c", Incarnation: 1, Term: 1, Fence: 4,
+		})
+	})
+	verdict := declare(s, "alpha")
+	hello := make(chan error, 1)
+	go func() {
+		hello <- s.register(t.Context(), s.newSession(func(error) {}), &nusav1.RegionHello{
+			Definition: &nusav1.RegionDefinition{Name: "alpha"}, ClusterId: "c", Incarnation: 1, Term: 2, Fence: 4,
+		})
+	}()
+	synctest.Wait() // the hello has read the state, or reads it within its transaction
+	run()
+	for _, wait := range []func(context.Context) (int64, error){define, verdict} {
+		if _, err := wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-hello; err != nil {
+		t.Fatal(err)
+	}
+	s.st.Lock()
+	defer s.st.Unlock()
+	r := s.st.Regions["alpha"]
+	if r.Record.GetFence() != 5 || r.Life.Fence != 5 || r.Record.GetTerm() != 2 || r.Record.GetLost() != nil {
+		t.Errorf("after the hello the record is %v, the session has fence %d", r.Record, r.Life.Fence)
+	}
+}
+
+// TestVerdictBetweenTransactionAndWelcome: a hello whose region was declared lost since it
+// was registered is registered again before the welcome.
+func TestVerdictBetweenTransactionAndWelcome(t *testing.T) {
+	s, run := committing(t)
+	run()
+	h := &nusav1.RegionHello{Definition: &nusav1.RegionDefinition{Name: "alpha"}, ClusterId: "c", Incarnation: 1, Term: 2}
+	c := s.newSession(func(error) {})
+	c.region = "alpha"
+	if err := s.register(t.Context(), c, h); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := declare(s, "alpha")(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if welcomed, err := s.welcome(c, h); welcomed || err != nil {
+		t.Fatalf("welcomed as lost: %t, %v", welcomed, err)
+	}
+	if err := s.register(t.Context(), c, h); err != nil {
+		t.Fatal(err)
+	}
+	if welcomed, err := s.welcome(c, h); !welcomed || err != nil {
+		t.Fatalf("not welcomed: %v", err)
+	}
+	w := (<-c.out).GetWelcome()
+	if w.GetFence() != 1 || w.GetFederationId() != "fed" || w.GetLeadershipTerm().GetNumber() != 1 {
+		t.Errorf("welcome %v", w)
+	}
+	// A verdict that comes while the session lives ends it: nothing more is granted or
+	// ordered on this stream.
+	ended := false
+	c.shared.Refuse = func(string) { ended = true }
+	if _, err := declare(s, "alpha")(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range len(c.out) {
+		<-c.out
+	}
+	s.ackOrders(c, &nusav1.Position{Epoch: "e", Sequence: 1 << 40})
+	s.requestLease(c, &nusav1.LeaseRequest{Id: 1})
+	if len(c.out) > 0 || c.next() != nil || !ended {
+		t.Errorf("after the verdict %d messages are sent; the session has ended: %t", len(c.out), ended)
+	}
+}
+
+// TestProtocols: the neighbours of the protocol version are understood.
+func TestProtocols(t *testing.T) {
+	for version, understood := range map[int32]bool{protocol - 2: false, protocol - 1: true, protocol: true, protocol + 1: true, protocol + 2: false} {
+		err := checkHello(&nusav1.RegionHello{Definition: &nusav1.RegionDefinition{Name: "alpha"}, ClusterId: "c", Protocol: version})
+		var refused *refusal
+		if got := err == nil; got != understood || !got && !errors.As(err, &refused) {
+			t.Errorf("protocol %d: %v", version, err)
+		}
+	}
+}
