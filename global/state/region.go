@@ -166,8 +166,9 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 		AppliedIndex: r.Record.GetAppliedIndex(), FeatureLevel: r.Record.GetFeatureLevel(),
 		Lost: r.Record.GetLost(), LostAt: r.Record.GetLostAt(), Draining: r.Record.GetDraining(),
 	}
+	silent, cut := see.cutOff(r.Name)
 	switch {
-	case r.Session != nil:
+	case r.Session != nil && !cut:
 		out.State = nusav1.RegionState_REGION_STATE_CONNECTED
 	case r.Record.GetClusterId() == "":
 		out.State = nusav1.RegionState_REGION_STATE_DEFINED
@@ -176,7 +177,7 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 	default:
 		out.State = nusav1.RegionState_REGION_STATE_DISCONNECTED
 	}
-	if silent, cut := see.cutOff(r.Name); cut || r.Session == nil && r.Record.GetClusterId() != "" {
+	if cut || r.Session == nil && r.Record.GetClusterId() != "" {
 		out.Silent = durationpb.New(silent)
 		out.FailoverMessage = see.st.FailoverPaused
 	}

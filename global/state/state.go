@@ -1,6 +1,7 @@
 package state
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -194,6 +195,10 @@ func (st *State) Alarms() (out []string) {
 	defer st.Unlock()
 	if st.FailoverPaused != "" {
 		out = append(out, st.FailoverPaused)
+	}
+	if c := st.Leadership.GetConflict(); c != nil {
+		out = append(out, fmt.Sprintf("region %s knows more than the store (revision %d of %d): the store was restored from an old copy, and nothing is placed, ordered or granted before `nusa server recover`",
+			c.GetRegion(), c.GetKnown(), c.GetStored()))
 	}
 	return out
 }
