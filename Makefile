@@ -10,7 +10,7 @@ LDFLAGS  := -s -w -X github.com/nusa-scheduler/nusa/internal/serve.Version=$(VER
 # go test with the failures repeated at the end.
 TEST     := GO=$(GO) .ci/gotest
 
-.PHONY: build demo test race check proto oracle integration bench bench-quick clean help
+.PHONY: build demo test race check sim proto oracle integration bench bench-quick clean help
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,11 @@ demo: build ## run a whole federation on this machine, with a job
 
 test: ## run all tests: no root, no server, only loopback
 	$(TEST) ./...
+
+SEED     ?= 1
+WORLDS   ?= 5000
+sim: ## run WORLDS=5000 simulated federations of ten minutes from SEED=1 on
+	@$(GO) run ./sim/world/simulate -seed $(SEED) -worlds $(WORLDS)
 
 race: ## run all tests under the race detector
 	$(TEST) -race ./...

@@ -6,4 +6,7 @@
 //	                (faults_test.go makes such faults at random)
 //	inspect.go      submits jobs, and checks what really runs and who owns what
 //	pretend.go      the mock driver under the name of the process driver
+//
+// Package sim/world runs the same cores on one goroutine, thousands of federations a
+// minute.
 package sim

@@ -32,6 +32,10 @@ func newAlloc(o *order) *alloc {
 	return &alloc{order: o, details: map[string]*nusav1.TaskState{}, dirty: true}
 }
 
+// ends reports whether the allocation was ordered to stop, or is about to end. Another node may
+// run the instance already, so nothing of it begins any more under a later lease.
+func (a *alloc) ends() bool { return a.spec.Want != reconcile.Run || a.act.Closing != nil }
+
 // undecided reports whether the allocation must be accepted or declined. That decision
 // depends on all other allocations.
 func (a *alloc) undecided() bool {

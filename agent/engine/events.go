@@ -132,6 +132,9 @@ func (e *Engine) renew() {
 // renewAlloc passes the present deadline of an allocation to its supervisors, also to those that
 // are about to begin their command. If no lease is held, they keep the deadline that they have.
 func (e *Engine) renewAlloc(a *alloc) {
+	if a.ends() {
+		return
+	}
 	d, held := e.leases.Deadline(a.spec.Binding, e.cfg.Clock())
 	if !held {
 		return
@@ -149,10 +152,11 @@ func (e *Engine) renewAlloc(a *alloc) {
 	}
 }
 
-// deadline returns the present deadline of an allocation. False: its leases have ended, or ctx.
+// deadline returns the present deadline of an allocation. False: its leases have ended, or ctx,
+// or the allocation ends.
 func (e *Engine) deadline(ctx context.Context, id string) (d lease.Deadline, held bool) {
 	e.do(ctx, func() {
-		if a := e.allocs[id]; a != nil {
+		if a := e.allocs[id]; a != nil && !a.ends() {
 			d, held = e.leases.Deadline(a.spec.Binding, e.cfg.Clock())
 		}
 	})

@@ -54,8 +54,6 @@ type State struct {
 	Rollouts JobSet
 	// Near are the jobs with near rules.
 	Near JobSet
-	// Moved are the jobs with slots that a verdict moved to other regions.
-	Moved JobSet
 	// ProbeDemand is the weight of each pair of regions that near rules ask
 	// about, by region and peer. ProbeDemandStale says that it has to be
 	// computed again.
@@ -94,7 +92,7 @@ func New(b Beginning, clock func() time.Duration) *State {
 	st := &State{
 		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
 		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{},
-		Pending: JobSet{}, Recent: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{},
+		Pending: JobSet{}, Recent: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{},
 		Events: Events{eventlog.New(b.Epoch)},
 	}
 	st.Latency = latency.New(st.topologyRegions)
@@ -163,7 +161,7 @@ func (st *State) forgetIfGone(j *Job) {
 		return
 	}
 	delete(st.Jobs, j.Key)
-	for _, set := range []JobSet{st.Pending, st.Recent, st.Purge, st.Ended, st.Rollouts, st.Moved} {
+	for _, set := range []JobSet{st.Pending, st.Recent, st.Purge, st.Ended, st.Rollouts} {
 		delete(set, j.Key)
 	}
 }

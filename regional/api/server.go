@@ -94,8 +94,8 @@ type Master struct {
 	Groups *GroupWatches
 	// Specs caches the specs of submitted jobs.
 	Specs *wire.SpecCache
-	// Uplink is the session with the global tier.
-	Uplink Uplink
+	// Connected says whether there is a session with the global tier.
+	Connected func() bool
 	// Report sums the region up.
 	Report func() *nusav1.RegionReport
 }

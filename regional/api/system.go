@@ -15,12 +15,8 @@ type system struct {
 
 func (y system) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse, error) {
 	_, address := y.s.KnownMaster()
-	out := &nusav1.InfoResponse{
+	return &nusav1.InfoResponse{
 		Role: "regional", Name: y.s.Name, Region: y.s.region(), Version: y.s.Version,
-		LeaderAddress: address, FederationId: y.s.State.View().Cluster().FederationID,
-	}
-	if m := y.s.Master(); m != nil {
-		out.Leader, out.Alarms = true, alarms(y.s, m)
-	}
-	return out, nil
+		Leader: y.s.Master() != nil, LeaderAddress: address,
+	}, nil
 }

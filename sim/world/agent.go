@@ -1,0 +1,385 @@
+package world
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
+	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// agent is one node of a region: its process, its store, and the sessions.
+type agent struct {
+	r    *regionSim
+	h    *host
+	p    *proc
+	id   string
+	cpu  int64
+	next int // of the servers to try
+
+	disk agentDisk
+	runs map[runID]*run // what runs on the host, as the kernel knows it
+
+	// The fields below are the memory of one life of the process.
+	allocs   map[string]*agentAlloc
+	order    []string // ids of allocs, sorted
+	position link.Position
+	term     [2]uint64 // incarnation and term of the greatest master
+	lease    lease.Holder
+	session  *agentSession
+	reports  *link.Outbox[state.AllocReport]
+	wakeAt   int64
+	leaving  bool
+	// storing: the engine waits for the disk; waiting has what follows.
+	storing bool
+	waiting []func()
+}
+
+// agentDisk is the agent's store. Writes that the disk has not completed are lost in a
+// crash.
+type agentDisk struct {
+	orders   map[string]allocOrder
+	records  map[string]reconcile.Actual
+	position link.Position
+	term     [2]uint64
+	starts   uint64
+	pending  []func(d *agentDisk)
+	writing  bool
+}
+
+type agentAlloc struct {
+	order    allocOrder
+	spec     reconcile.Alloc
+	act      reconcile.Actual
+	restarts int32
+	dirty    bool
+	// storing: the end is on its way to the disk.
+	storing bool
+	// setup is the run whose setup goes on; 0 = none.
+	setup int
+}
+
+// agentSession is a stream to a server of the region.
+type agentSession struct {
+	e        *end
+	active   bool
+	inbox    *link.Inbox[allocOrder]
+	cursor   *link.Cursor[state.AllocReport]
+	lease    time.Duration
+	lastSeen time.Duration
+}
+
+func newAgent(r *regionSim, i int) *agent {
+	name := fmt.Sprintf("r%d-n%d", r.num, i)
+	a := &agent{r: r, h: newHost(r.w, name), id: name, cpu: int64(pick(&r.w.engine, 2, 4, 6)) * 1000, runs: map[runID]*run{}}
+	a.disk = agentDisk{orders: map[string]allocOrder{}, records: map[string]reconcile.Actual{}}
+	a.p = a.h.newProc(name)
+	a.p.onStart = a.start
+	a.p.onKill = a.killed
+	return a
+}
+
+// killed loses the memory, and the writes that were under way.
+func (a *agent) killed(power bool) {
+	if n := len(a.disk.pending); n > 0 && !power {
+		for _, op := range a.disk.pending[:a.r.w.rng.IntN(n+1)] {
+			op(&a.disk)
+		}
+	}
+	a.disk.pending, a.disk.writing = nil, false
+	a.session = nil
+	if power {
+		for _, id := range sortedRuns(a.runs) {
+			a.runs[id].lostPower()
+		}
+	}
+}
+
+func (a *agent) start() {
+	a.disk.starts++
+	a.allocs, a.order = map[string]*agentAlloc{}, nil
+	a.position, a.term = a.disk.position, a.disk.term
+	a.lease = lease.Holder{}
+	a.session, a.wakeAt, a.leaving = nil, 0, false
+	a.storing, a.waiting = false, nil
+	a.reports = link.NewOutbox[state.AllocReport](a.id, 1024)
+	a.reports.ForgetUpTo(a.disk.starts << 32)
+	for _, id := range sortedKeys(a.disk.orders) {
+		o := a.disk.orders[id]
+		al := &agentAlloc{order: o, spec: readOrder(o), act: copyActual(a.disk.records[id])}
+		a.allocs[id] = al
+		a.recover(al)
+	}
+	a.order = sortedKeys(a.allocs)
+	for _, id := range a.order {
+		a.allocs[id].dirty = true
+	}
+	a.advance()
+	a.p.after(a.r.w.between(0, time.Second), a.connect)
+}
+
+// write stores something; done runs once it is durable.
+func (a *agent) write(op func(d *agentDisk), done func()) {
+	a.disk.pending = append(a.disk.pending, op)
+	n := len(a.disk.pending)
+	_ = n
+	if done != nil {
+		a.disk.pending = append(a.disk.pending, func(*agentDisk) { a.r.w.at(a.r.w.now, done) })
+	}
+	a.flush()
+}
+
+func (a *agent) flush() {
+	d := &a.disk
+	if d.writing || len(d.pending) == 0 {
+		return
+	}
+	d.writing = true
+	n := len(d.pending)
+	a.p.write(func() {
+		d.writing = false
+		batch := d.pending[:n:n]
+		d.pending = d.pending[n:]
+		for _, op := range batch {
+			op(d)
+		}
+		a.flush()
+	})
+}
+
+// connect tries the servers one after the other until one is the master.
+func (a *agent) connect() {
+	if a.session != nil || len(a.r.raft.servers) == 0 {
+		return
+	}
+	a.next++
+	a.dial(a.r.raft.servers[a.next%len(a.r.raft.servers)])
+}
+
+func (a *agent) dial(srv *regionServer) {
+	s := &agentSession{e: a.r.w.net.dial(a.p, srv.p), inbox: link.NewInbox[allocOrder](10_000), lastSeen: a.h.clock()}
+	a.session = s
+	s.e.recv = func(m any) {
+		if a.session == s {
+			s.lastSeen = a.h.clock()
+			a.then(func() {
+				if a.session == s {
+					a.receive(s, m)
+				}
+			})
+		}
+	}
+	s.e.closed = func() { a.lostSession(s, a.r.w.between(100*time.Millisecond, 2*time.Second)) }
+	newest := allocOrder{}
+	for _, id := range a.order {
+		if o := a.allocs[id].order; newer(o, newest) {
+			newest = o
+		}
+	}
+	s.e.send(agentHello{id: a.id, name: a.id, orders: a.position, incarnation: newest.incarnation, index: newest.index, cpu: a.cpu})
+	a.watch(s)
+}
+
+// watch ends a session whose server is silent.
+func (a *agent) watch(s *agentSession) {
+	limit := 5 * time.Second
+	if s.active {
+		limit = s.lease
+	}
+	a.p.after(limit-(a.h.clock()-s.lastSeen)+time.Millisecond, func() {
+		if a.session != s {
+			return
+		}
+		if a.h.clock()-s.lastSeen >= limit {
+			s.e.reset()
+			a.lostSession(s, a.r.w.between(50*time.Millisecond, time.Second))
+			return
+		}
+		a.watch(s)
+	})
+}
+
+// then runs something in the engine, which waits for the disk while it stores orders.
+func (a *agent) then(do func()) {
+	if a.storing {
+		a.waiting = append(a.waiting, func() { a.then(do) })
+		return
+	}
+	do()
+}
+
+func (a *agent) lostSession(s *agentSession, retry time.Duration) {
+	if a.session != s {
+		return
+	}
+	a.session = nil
+	a.p.after(retry, a.connect)
+}
+
+func (a *agent) receive(s *agentSession, m any) {
+	switch m := m.(type) {
+	case standby:
+		s.e.close()
+		a.session = nil
+		if m.leader != nil {
+			a.p.after(a.r.w.between(time.Millisecond, 50*time.Millisecond), func() {
+				if a.session == nil {
+					a.dial(m.leader)
+				}
+			})
+			return
+		}
+		a.p.after(a.r.w.between(200*time.Millisecond, time.Second), a.connect)
+	case agentWelcome:
+		a.welcome(s, m)
+	case nodeGrant:
+		if s.active && a.lease.Granted(m.id, m.lease, m.regionLeft) {
+			a.renewRuns()
+			a.advance()
+		}
+	case nodeOrders:
+		if s.active {
+			a.orders(s, m)
+		}
+	case reportsAck:
+		// A new session resumes from the position that the master names.
+	}
+}
+
+func (a *agent) welcome(s *agentSession, m agentWelcome) {
+	term := [2]uint64{m.incarnation, m.term}
+	if term[0] < a.term[0] || term[0] == a.term[0] && term[1] < a.term[1] {
+		s.e.close()
+		a.lostSession(s, time.Second)
+		return
+	}
+	a.term = term
+	a.write(func(d *agentDisk) { d.term = term }, nil)
+	s.active, s.lease = true, m.lease
+	s.cursor = a.reports.Cursor(m.reports)
+	a.sendReports()
+	a.requestLease(s)
+}
+
+func (a *agent) requestLease(s *agentSession) {
+	if a.session != s || !s.e.open {
+		return
+	}
+	id := a.lease.Request(a.h.clock())
+	s.e.send(leaseRequest{id})
+	binds := false
+	for _, al := range a.allocs {
+		binds = binds || al.order.binding&lease.Region != 0 && al.act.End == nil
+	}
+	a.p.after(a.lease.Renewal(s.lease/3, binds), func() { a.requestLease(s) })
+}
+
+// orders stores a change and then acts on it.
+func (a *agent) orders(s *agentSession, m nodeOrders) {
+	known := func(yield func(string) bool) {
+		for _, id := range a.order {
+			if a.allocs[id].spec.Want != reconcile.Forget && !yield(id) {
+				return
+			}
+		}
+	}
+	change, complete, err := s.inbox.Add(m.b, known)
+	if err != nil {
+		s.e.reset()
+		a.lostSession(s, time.Second)
+		return
+	}
+	if !complete {
+		return
+	}
+	var fresh []allocOrder
+	for _, item := range change.Upserts {
+		old := a.allocs[item.Key]
+		if old == nil || newer(item.Value, old.order) || old.spec.Want == reconcile.Forget && !newer(old.order, item.Value) {
+			fresh = append(fresh, item.Value)
+		}
+	}
+	if a.h.diskFull { // not acknowledged; orders about known allocations count at once
+		a.adopt(fresh, change.Removed)
+		a.declineUnstored(fresh)
+		a.advance()
+		return
+	}
+	apply := func() {
+		a.storing = false
+		a.adopt(fresh, change.Removed)
+		a.position = change.Position
+		if a.session == s {
+			s.e.send(ordersStored{change.Position})
+		}
+		a.advance()
+		waiting := a.waiting
+		a.waiting = nil
+		for _, do := range waiting {
+			do()
+		}
+	}
+	if planted("order acted on before it is stored") {
+		a.adopt(fresh, change.Removed)
+		a.advance()
+	}
+	a.storing = true
+	a.write(func(d *agentDisk) {
+		for _, o := range fresh {
+			d.orders[o.id] = o
+		}
+		d.position = change.Position
+	}, apply)
+}
+
+// declineUnstored declines new allocations whose orders could not be stored.
+func (a *agent) declineUnstored(fresh []allocOrder) {
+	for _, o := range fresh {
+		if al := a.allocs[o.id]; al.order.index == o.index && !al.act.Accepted && al.act.End == nil && al.spec.Want == reconcile.Run && a.disk.orders[o.id].id == "" {
+			al.act.End = &reconcile.Outcome{State: reconcile.Failed, Declined: true, Reason: reconcile.ReasonInsufficientDisk}
+		}
+	}
+}
+
+func (a *agent) adopt(fresh []allocOrder, removed []string) {
+	for _, o := range fresh {
+		if al := a.allocs[o.id]; al != nil {
+			if !newer(al.order, o) {
+				a.r.w.watch.ordered(a, al.order, o)
+				rebound := al.order.binding != o.binding
+				al.order, al.spec, al.dirty = o, readOrder(o), true
+				if rebound {
+					a.renewAlloc(al)
+				}
+			}
+			continue
+		}
+		a.allocs[o.id] = &agentAlloc{order: o, spec: readOrder(o), dirty: true}
+	}
+	for _, id := range removed {
+		if al := a.allocs[id]; al != nil {
+			al.spec.Want, al.dirty = reconcile.Forget, true
+		}
+	}
+	a.order = sortedKeys(a.allocs)
+}
+
+func newer(a, b allocOrder) bool {
+	return a.incarnation > b.incarnation || a.incarnation == b.incarnation && a.index > b.index
+}
+
+func (a *agent) sendReports() {
+	s := a.session
+	if s == nil || !s.active {
+		return
+	}
+	for {
+		b, more := s.cursor.Next(64)
+		if !more {
+			return
+		}
+		s.e.send(nodeReports{b})
+	}
+}

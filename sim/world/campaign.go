@@ -1,0 +1,222 @@
+package world
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/lease"
+)
+
+// Prefixes of the keys in the store.
+const (
+	electionPrefix = "election/"
+	leadershipKey  = "leadership"
+	jobPrefix      = "jobs/"
+	slotPrefix     = "slots/"
+	regionPrefix   = "regions/"
+	federation     = "federation-1"
+)
+
+// leadershipRecord is the present term, see nusav1.LeadershipRecord.
+type leadershipRecord struct {
+	term     region.Term
+	leaseMax time.Duration
+	conflict bool
+	resigned bool
+}
+
+// globalServer is one server of the global tier.
+type globalServer struct {
+	w    *world
+	h    *host
+	p    *proc
+	name string
+	db   *etcdClient
+	term *globalTerm // nil: not active
+	// lease is --lease, ttl the length of the candidacy.
+	lease, ttl time.Duration
+	candidacy  int
+}
+
+func newGlobalServer(w *world, i int) *globalServer {
+	g := &globalServer{w: w, name: fmt.Sprintf("g-s%d", i), lease: pick[time.Duration](&w.engine, 6, 10, 15) * time.Second, ttl: pick[time.Duration](&w.engine, 5, 10) * time.Second}
+	g.h = newHost(w, g.name)
+	g.p = g.h.newProc(g.name)
+	g.p.onStart = func() {
+		g.db = newEtcdClient(g.p, w.etcd)
+		g.removeFormer()
+	}
+	g.p.onKill = func(bool) { g.term = nil }
+	g.p.accept = func(e *end) {
+		if g.term == nil {
+			e.recv = func(any) { e.send(refused{}); e.close() }
+			return
+		}
+		g.term.accept(e)
+	}
+	return g
+}
+
+// removeFormer removes the candidacy of the server's former process, as
+// global/leadership.go does.
+func (g *globalServer) removeFormer() {
+	g.db.call(2*time.Second, func(s *etcd) (any, error) {
+		for _, k := range s.list(electionPrefix) {
+			if s.keys[k].value == g.name {
+				s.rev++
+				delete(s.keys, k)
+			}
+		}
+		return nil, nil
+	}, func(_ any, err error) {
+		if err != nil {
+			g.p.after(500*time.Millisecond, g.removeFormer)
+			return
+		}
+		g.campaign()
+	})
+}
+
+// candidate is one candidacy of a server.
+type candidate struct {
+	g      *globalServer
+	key    string
+	create int64
+	// proof is the lease of the candidacy: while it lasts no other server is elected.
+	proof    lease.Holder
+	ended    bool
+	lastSeen time.Duration
+}
+
+// campaign stands for election until the server is elected or its key expires.
+func (g *globalServer) campaign() {
+	g.candidacy++
+	c := &candidate{g: g, lastSeen: g.h.clock()}
+	ttl := g.ttl
+	g.db.call(ttl, func(s *etcd) (any, error) {
+		s.sequence++
+		key := fmt.Sprintf("%s%016x", electionPrefix, s.sequence)
+		rev, err := s.txn(nil, []write{{key: key, value: g.name, ttl: ttl}})
+		return [2]any{key, rev}, err
+	}, func(v any, err error) {
+		if err != nil {
+			g.p.after(500*time.Millisecond, g.removeFormer)
+			return
+		}
+		c.key, c.create = v.([2]any)[0].(string), v.([2]any)[1].(int64)
+		c.keepAlive()
+		c.await()
+	})
+}
+
+// keepAlive renews the key each third of its length.
+func (c *candidate) keepAlive() {
+	g := c.g
+	if c.ended {
+		return
+	}
+	at := g.h.clock()
+	id := c.proof.Request(at)
+	g.db.call(g.ttl, func(s *etcd) (any, error) {
+		err := s.keep(c.key, c.create, g.ttl)
+		if planted("renewal without the election key") && err != nil {
+			err = nil
+		}
+		return nil, err
+	}, func(_ any, err error) {
+		switch {
+		case c.ended:
+		case err == errCompare:
+			c.end("its key is gone")
+		case err == nil:
+			c.lastSeen = at
+			c.proof.Granted(id, lease.Sure(g.ttl))
+		case g.h.clock()-c.lastSeen > g.ttl:
+			c.end("no renewal for the length of the candidacy")
+		}
+	})
+	g.p.after(g.ttl/3, c.keepAlive)
+}
+
+// await begins a term once the candidate is the first.
+func (c *candidate) await() {
+	if c.ended {
+		return
+	}
+	c.g.db.call(time.Second, func(s *etcd) (any, error) {
+		name, _ := s.first()
+		return name == c.key, nil
+	}, func(v any, err error) {
+		switch {
+		case c.ended:
+		case err == nil && v.(bool):
+			c.load()
+		default:
+			c.g.p.after(250*time.Millisecond, c.await)
+		}
+	})
+}
+
+// end ends the candidacy and the term; the server campaigns again.
+func (c *candidate) end(why string) {
+	if c.ended {
+		return
+	}
+	c.ended = true
+	g := c.g
+	if g.w.tracing() {
+		g.w.tracef("%s: not active: %s", g.name, why)
+	}
+	if t := g.term; t != nil && t.c == c {
+		g.term = nil
+		for _, name := range sortedKeys(t.regions) {
+			if s := t.regions[name].session; s != nil {
+				s.e.close()
+			}
+		}
+	}
+	key, create := c.key, c.create
+	g.db.call(2*time.Second, func(s *etcd) (any, error) {
+		return s.txn([]compare{{key, true, create}}, []write{{key: key, delete: true}})
+	},
+		func(any, error) { g.p.after(500*time.Millisecond, g.campaign) })
+}
+
+// load reads everything, and writes the term before the server does anything else.
+func (c *candidate) load() {
+	g := c.g
+	g.db.call(3*time.Second, func(s *etcd) (any, error) {
+		all := map[string]etcdKey{}
+		for k, v := range s.keys {
+			if !strings.HasPrefix(k, electionPrefix) {
+				all[k] = *v
+			}
+		}
+		return [2]any{all, s.rev}, nil
+	}, func(v any, err error) {
+		if err != nil || c.ended {
+			c.end("the store could not be read")
+			return
+		}
+		all, rev := v.([2]any)[0].(map[string]etcdKey), v.([2]any)[1].(int64)
+		old, _ := all[leadershipKey].value.(leadershipRecord)
+		next := old
+		next.term = region.Term{Number: old.term.Number + 1, Nonce: fmt.Sprintf("%08x", g.w.rng.Uint32())}
+		next.leaseMax = max(old.leaseMax, g.lease)
+		if planted("lease lengths are forgotten") {
+			old.leaseMax, next.leaseMax = g.lease, g.lease
+		}
+		g.db.call(3*time.Second, func(s *etcd) (any, error) {
+			return s.txn([]compare{{c.key, true, c.create}, {leadershipKey, false, all[leadershipKey].mod}}, []write{{key: leadershipKey, value: next}})
+		}, func(v any, err error) {
+			if err != nil || c.ended {
+				c.end("the term could not be written")
+				return
+			}
+			all[leadershipKey] = etcdKey{value: next, mod: v.(int64)}
+			g.term = newGlobalTerm(c, all, max(rev, v.(int64)), old.leaseMax)
+		})
+	})
+}

@@ -1,0 +1,115 @@
+package world
+
+import (
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// converged checks that every wanted index runs once, or has a stated reason.
+func (w *world) converged() {
+	t := w.active()
+	if t == nil {
+		w.watch.fail(9, "no global server is active")
+		return
+	}
+	for _, name := range sortedKeys(t.jobs) {
+		j := t.jobs[name]
+		for _, g := range j.groups {
+			if w.systemJobs[name] {
+				continue
+			}
+			w.groupConverged(t, j, g)
+		}
+	}
+}
+
+func (w *world) groupConverged(t *globalTerm, j *jobRecord, g *groupVersion) {
+	owners := w.watch.owners[groupName{j.name, g.group}]
+	for i := range g.count + 4 {
+		inst := instance{job: j.name, group: g.group, index: int32(i)}
+		live := w.watch.live[inst]
+		o, has := owners[i]
+		want := !j.stopped && i < g.count
+		switch {
+		case !want && len(live) == 0:
+		case !want:
+			if w.excused(t, inst, o) {
+				w.watch.stats.Reasons++
+				continue
+			}
+			w.watch.fail(9, "%s is not wanted and runs on %s", inst, live[0].a.id)
+		case has && o.state == region.Done && len(live) == 0:
+		case len(live) == 1 && has && live[0].a.r.name == o.region:
+		case w.excused(t, inst, o):
+			w.watch.stats.Reasons++
+		default:
+			where := ""
+			for _, r := range live {
+				where += " " + r.a.id
+			}
+			w.watch.fail(9, "%s is owned by %q (%s %s) and runs on%s", inst, o.region, o.state, o.desired, where)
+		}
+	}
+}
+
+// excused reports whether an index has a stated reason not to run just once: its owner
+// waits for a node, for the end of a back-off or for a lease.
+func (w *world) excused(t *globalTerm, i instance, o owned) bool {
+	if o.region == "" {
+		return w.noRoom(t, i)
+	}
+	r := w.regionNamed(o.region)
+	m := r.master()
+	if m == nil || m.plan == nil {
+		return false
+	}
+	if in := m.view().Instance(state.GroupKey{Namespace: "default", Job: i.job, Group: i.group}, i.index); in.Finished() {
+		return true
+	}
+	for _, u := range m.plan.Unplaced {
+		if u.Key.Job == i.job && u.Key.Group == i.group {
+			return true
+		}
+	}
+	for _, u := range m.plan.Waiting {
+		if u.Key.Job == i.job && u.Key.Group == i.group {
+			return true
+		}
+	}
+	for a := range m.view().Allocs() {
+		if a.Job == i.job && a.Group == i.group && a.Index == i.index && a.Live() && a.ModifiedUnixNano > m.srv.h.wall()-45e9 {
+			return true // it starts, or restarts after a failure
+		}
+	}
+	return false
+}
+
+// noRoom reports whether the placer says why an index that nobody owns stays so, while a
+// region that fits it better has no room.
+func (w *world) noRoom(t *globalTerm, i instance) bool {
+	s, _ := t.snapshot()
+	for _, g := range place.MakePlan(s).Groups {
+		if g.Job == i.job && g.Group == i.group && g.Unplaced > 0 && len(g.Pending) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) regionNamed(name string) *regionSim {
+	for _, r := range w.regions {
+		if r.name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// master returns the master of the present term, nil if there is none.
+func (r *regionSim) master() *master {
+	if l := r.raft.leader; l != nil && !l.ended && l.srv.lead != nil && l.srv.lead.l == l {
+		return l.srv.lead
+	}
+	return nil
+}

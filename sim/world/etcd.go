@@ -1,0 +1,255 @@
+package world
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+)
+
+// etcd models the store of the global tier as package global/store states it: keys with
+// revisions, transactions that compare them, and an election whose keys expire by the
+// store's clock. It runs in a process of its own that global servers reach through the
+// network. What it acknowledged is durable.
+type etcd struct {
+	w        *world
+	p        *proc
+	rev      int64
+	keys     map[string]*etcdKey
+	sequence int64
+	// copies are older contents that an operator may restore.
+	copies []*etcdCopy
+}
+
+type etcdKey struct {
+	value       any
+	create, mod int64
+	// ttl and expires of an election key: by the store's clock.
+	ttl, expires time.Duration
+}
+
+type etcdCopy struct {
+	rev  int64
+	keys map[string]*etcdKey
+}
+
+var (
+	errCompare = errors.New("compare failed")
+	errNoReply = errors.New("no quorum")
+)
+
+// compare is store.Compare: the revision of a key's latest write, or of its creation.
+type compare struct {
+	key    string
+	create bool
+	rev    int64
+}
+
+type write struct {
+	key    string
+	value  any
+	delete bool
+	ttl    time.Duration
+	// compare: only compare the key.
+	compare bool
+}
+
+// Requests to the store. Each is a function over the store, answered by its result.
+type (
+	etcdCall struct {
+		id int
+		do func(s *etcd) (any, error)
+	}
+	etcdReply struct {
+		id  int
+		v   any
+		err error
+	}
+)
+
+func newEtcd(w *world) *etcd {
+	s := &etcd{w: w, keys: map[string]*etcdKey{}, rev: 1}
+	s.p = newHost(w, "g-etcd").newProc("etcd")
+	s.p.onStart = func() {
+		for _, k := range s.list(electionPrefix) { // a new leader of etcd extends the leases
+			s.keys[k].expires = s.p.h.clock() + s.keys[k].ttl
+		}
+		s.expire()
+	}
+	s.p.onKill = func(bool) {}
+	s.p.accept = func(e *end) {
+		e.recv = func(m any) {
+			c := m.(etcdCall)
+			s.p.write(func() { // a read is as slow as a write, which is linearizable too
+				v, err := c.do(s)
+				e.send(etcdReply{c.id, v, err})
+			})
+		}
+	}
+	return s
+}
+
+// expire removes election keys whose time has passed.
+func (s *etcd) expire() {
+	now := s.p.h.clock()
+	for _, k := range s.list(electionPrefix) {
+		if kv := s.keys[k]; kv.ttl > 0 && now >= kv.expires {
+			s.rev++
+			delete(s.keys, k)
+			if s.w.tracing() {
+				s.w.tracef("etcd: %s expires", k)
+			}
+		}
+	}
+	s.p.after(200*time.Millisecond, s.expire)
+}
+
+// list returns the keys under a prefix, sorted.
+func (s *etcd) list(prefix string) []string {
+	var out []string
+	for k := range s.keys {
+		if strings.HasPrefix(k, prefix) {
+			out = append(out, k)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (s *etcd) holds(cs []compare) bool {
+	for _, c := range cs {
+		have := int64(0)
+		if k := s.keys[c.key]; k != nil {
+			have = k.mod
+			if c.create {
+				have = k.create
+			}
+		}
+		if have != c.rev {
+			return false
+		}
+	}
+	return true
+}
+
+// txn applies the writes if every compare holds.
+func (s *etcd) txn(cs []compare, ws []write) (int64, error) {
+	if !s.holds(cs) {
+		return 0, errCompare
+	}
+	s.rev++
+	for _, o := range ws {
+		var old any
+		if k := s.keys[o.key]; k != nil {
+			old = k.value
+		}
+		if o.delete {
+			delete(s.keys, o.key)
+			s.w.watch.stored(o.key, old, nil)
+			continue
+		}
+		s.w.watch.stored(o.key, old, o.value)
+		k := &etcdKey{value: o.value, create: s.rev, mod: s.rev, ttl: o.ttl}
+		if old := s.keys[o.key]; old != nil {
+			k.create = old.create
+		}
+		if o.ttl > 0 {
+			k.expires = s.p.h.clock() + o.ttl
+		}
+		s.keys[o.key] = k
+	}
+	return s.rev, nil
+}
+
+// first returns the elected candidate's key.
+func (s *etcd) first() (string, *etcdKey) {
+	var name string
+	var least *etcdKey
+	for _, k := range s.list(electionPrefix) {
+		if kv := s.keys[k]; least == nil || kv.create < least.create {
+			name, least = k, kv
+		}
+	}
+	return name, least
+}
+
+// keep renews the lease of a candidate's key. A lease outlives a key that was deleted:
+// a server that must know that it leads also checks the key.
+func (s *etcd) keep(key string, create int64, ttl time.Duration) error {
+	k := s.keys[key]
+	if k == nil || k.create != create {
+		return errCompare
+	}
+	k.expires = s.p.h.clock() + ttl
+	return nil
+}
+
+// copyNow stores the present contents for a restore.
+func (s *etcd) copyNow() {
+	c := &etcdCopy{rev: s.rev, keys: map[string]*etcdKey{}}
+	for _, k := range s.list("") {
+		if !strings.HasPrefix(k, electionPrefix) {
+			v := *s.keys[k]
+			c.keys[k] = &v
+		}
+	}
+	s.copies = append(s.copies, c)
+}
+
+// restore replaces the contents by a copy, as `etcdctl snapshot restore` does.
+func (s *etcd) restore(c *etcdCopy) {
+	s.rev = c.rev
+	s.keys = map[string]*etcdKey{}
+	for _, k := range sortedKeys(c.keys) {
+		v := *c.keys[k]
+		s.keys[k] = &v
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// etcdClient is one global server's connection to the store.
+type etcdClient struct {
+	p     *proc
+	s     *etcd
+	e     *end
+	next  int
+	waits map[int]func(v any, err error)
+}
+
+func newEtcdClient(p *proc, s *etcd) *etcdClient {
+	return &etcdClient{p: p, s: s, waits: map[int]func(any, error){}}
+}
+
+// call asks the store. Without an answer in time the error is errNoReply: the outcome is
+// unknown.
+func (c *etcdClient) call(timeout time.Duration, do func(s *etcd) (any, error), done func(v any, err error)) {
+	if c.e == nil || !c.e.open {
+		e := c.p.h.w.net.dial(c.p, c.s.p)
+		e.recv = func(m any) {
+			r := m.(etcdReply)
+			if f := c.waits[r.id]; f != nil {
+				delete(c.waits, r.id)
+				f(r.v, r.err)
+			}
+		}
+		c.e = e
+	}
+	c.next++
+	id := c.next
+	c.waits[id] = done
+	c.e.send(etcdCall{id, do})
+	c.p.after(timeout, func() {
+		if f := c.waits[id]; f != nil {
+			delete(c.waits, id)
+			f(nil, errNoReply)
+		}
+	})
+}

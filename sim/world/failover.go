@@ -1,0 +1,129 @@
+package world
+
+import (
+	"github.com/nusa-scheduler/nusa/global/failover"
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+)
+
+// failover declares silent regions lost and says which slots may move: the shell of
+// package failover, as in global/failover.go.
+func (t *globalTerm) failover() {
+	if t.ended() || !t.config().Serving(t.now()) {
+		return
+	}
+	plan := failover.Decide(t.failoverSnapshot())
+	if plan.Paused {
+		t.massLoss = t.now()
+	}
+	if plan.Resign != "" {
+		t.remember(true, func() { t.c.end("resigns: " + plan.Resign) })
+		return
+	}
+	if plan.Forget {
+		t.remember(false, nil)
+	}
+	t.movable = map[string][]place.Movable{}
+	for _, d := range plan.Regions {
+		r := t.region(d.Region)
+		for _, s := range d.Slots {
+			if s.Now {
+				t.movable[s.Job] = append(t.movable[s.Job], place.Movable{Group: s.Group, Region: d.Region, From: s.From, To: s.To,
+					Generation: s.Generation, Fence: r.rec.Fence, NothingRuns: r.rec.NothingRuns})
+			}
+		}
+	}
+	for _, v := range plan.Verdicts {
+		t.declare(v.Region, region.Declare{Why: v.Why}, false)
+	}
+}
+
+// remember stores whether a server resigned in the present mass loss.
+func (t *globalTerm) remember(resigned bool, done func()) {
+	t.commit(func() []write {
+		rec := t.leadership
+		rec.resigned = resigned
+		return []write{{key: leadershipKey, value: rec}}
+	}, func(ok bool) {
+		if ok && done != nil {
+			done()
+		}
+	})
+}
+
+// declare stores a verdict, unless the region has spoken since.
+func (t *globalTerm) declare(name string, d region.Declare, operator bool) {
+	r := t.region(name)
+	stream, lastSeen := r.life.Stream, r.life.LastSeen
+	var next region.State
+	var effects []region.Effect
+	t.commit(func() []write {
+		if r.rec.Lost && !operator || r.life.Stream != stream || r.life.LastSeen != lastSeen {
+			return nil
+		}
+		life := r.life
+		life.Record = r.rec.Record
+		next, effects = region.Step(t.config(), life, t.now(), d)
+		rec := r.rec
+		rec.Record = next.Record
+		if !operator {
+			rec.lostAt = append(rec.lostAt, t.g.h.wall())
+		}
+		t.w.watch.declaring(t, name, operator)
+		return []write{{key: regionPrefix + name, value: rec}}
+	}, func(ok bool) {
+		if !ok {
+			return
+		}
+		r.life = next
+		t.do(name, effects)
+		t.failover()
+	})
+}
+
+func (t *globalTerm) failoverSnapshot() failover.Snapshot {
+	now, c := t.now(), t.config()
+	out := failover.Snapshot{Lease: c.Lease, LeaseMax: max(c.Lease, c.LeaseMax), Active: now - t.began, Calm: now - t.began,
+		OtherServers: t.others, Resigned: t.leadership.resigned}
+	if t.massLoss != 0 {
+		out.Calm = now - t.massLoss
+	}
+	for _, name := range t.names {
+		r := t.regions[name]
+		f := failover.Region{Name: name, Connected: r.session != nil, NeverConnected: r.rec.ClusterID == "", Seen: r.seen,
+			Lost: r.rec.Lost, NothingRuns: r.rec.NothingRuns, Silent: r.life.SilentFor(now)}
+		if f.Lost || f.Silent >= out.Quiet() {
+			f.Slots = t.failoverSlots(name, r)
+		}
+		out.Regions = append(out.Regions, f)
+	}
+	return out
+}
+
+func (t *globalTerm) failoverSlots(name string, r *globalRegion) []failover.Slot {
+	var out []failover.Slot
+	for _, key := range sortedKeys(t.slots) {
+		s := t.slots[key]
+		if s.Region != name {
+			continue
+		}
+		f := failover.Slot{Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, To: s.To, Generation: s.Generation,
+			Bound: s.Bound, Unbound: s.Unbound, Done: s.State == region.Done, System: s.System}
+		j, stop := t.jobs[s.Job], s.StopTime
+		var g *groupVersion
+		if j != nil {
+			g = j.group(s.Group)
+		}
+		if g != nil {
+			f.After, f.Replace, f.Stop = g.region.after, g.region.replace, g.boundByRegion()
+			if j.colocate != nil {
+				f.Set = "0"
+			}
+			stop = max(stop, g.kill)
+		}
+		f.BoundFor = r.life.BoundUntil(stop) - t.now()
+		f.Stopping = g == nil || j.stopped || s.Desired == region.DesiredStop || !s.System && s.From >= g.count
+		out = append(out, f)
+	}
+	return out
+}

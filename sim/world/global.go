@@ -1,0 +1,291 @@
+package world
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/link"
+)
+
+// globalTerm is a server as the active one, for one leadership term. It holds a copy of
+// the records, which only its own transactions change.
+type globalTerm struct {
+	g     *globalServer
+	w     *world
+	c     *candidate
+	epoch string
+	began time.Duration
+	rev   int64
+	mods  map[string]int64 // revision of each record
+
+	leadership leadershipRecord
+	pastMax    time.Duration
+	jobs       map[string]*jobRecord
+	slots      map[string]region.Slot // by key
+	regions    map[string]*globalRegion
+	names      []string // of regions, sorted
+
+	streams   uint64
+	queue     []*request
+	inFlight  bool
+	placeSoon bool
+	placing   bool
+	massLoss  time.Duration // when the latest mass loss was seen; 0 = never
+	movable   map[string][]place.Movable
+	others    int
+}
+
+// regionRecord is the stored record of a region.
+type regionRecord struct {
+	region.Record
+	cordoned, draining bool
+	lostAt             []int64 // wall clock of the server
+}
+
+// globalRegion is one region as the active server sees it.
+type globalRegion struct {
+	rec     regionRecord
+	life    region.State
+	session *globalSession
+	orders  *link.Outbox[slotOrder]
+	report  *regionReport
+	reports uint64
+	refused []place.Returned
+	seen    bool
+}
+
+// request is a transaction that waits. build reads the records and returns the writes;
+// none = nothing is to be done.
+type request struct {
+	build func() []write
+	done  func(ok bool)
+}
+
+func newGlobalTerm(c *candidate, all map[string]etcdKey, rev int64, pastMax time.Duration) *globalTerm {
+	g := c.g
+	t := &globalTerm{g: g, w: g.w, c: c, epoch: strconv.FormatInt(c.create, 36), began: g.h.clock(), rev: rev, mods: map[string]int64{},
+		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, regions: map[string]*globalRegion{}, pastMax: pastMax,
+		movable: map[string][]place.Movable{}}
+	for _, k := range sortedKeys(all) {
+		t.store(k, all[k].value, all[k].mod)
+	}
+	if g.w.tracing() {
+		g.w.tracef("%s: active, term %d, revision %d", g.name, t.leadership.term.Number, rev)
+	}
+	g.w.watch.active(t)
+	for _, name := range t.names {
+		t.regions[name].life = region.Open(t.config(), t.regions[name].rec.Record, t.began)
+	}
+	g.p.every(time.Second, func() bool {
+		if t.ended() {
+			return false
+		}
+		t.tick()
+		return true
+	})
+	t.wakePlacer()
+	return t
+}
+
+func (t *globalTerm) ended() bool { return t.g.term != t }
+
+func (t *globalTerm) now() time.Duration { return t.g.h.clock() }
+
+// config is what the sessions of regions depend on.
+func (t *globalTerm) config() region.Config {
+	until := t.c.proof.At(t.now()).Deadline
+	if planted("welcome after the candidacy") {
+		until = time.Duration(1<<63 - 1)
+	}
+	return region.Config{Lease: t.g.lease, LeaseMax: t.pastMax, ActiveUntil: until, Federation: federation,
+		Term: t.leadership.term, Revision: t.rev, Conflict: t.leadership.conflict}
+}
+
+// store puts a record into the copy; nil removes it.
+func (t *globalTerm) store(key string, value any, rev int64) {
+	t.mods[key] = rev
+	if value == nil {
+		delete(t.mods, key)
+	}
+	switch kind, name, _ := strings.Cut(key, "/"); kind + "/" {
+	case jobPrefix:
+		t.jobs[name] = value.(*jobRecord)
+	case slotPrefix:
+		t.storeSlot(name, value, rev)
+	case regionPrefix:
+		rec := value.(regionRecord)
+		r := t.region(name)
+		r.rec = rec
+		if r.session == nil {
+			r.life.Record = rec.Record
+		}
+	default:
+		if key == leadershipKey {
+			t.leadership = value.(leadershipRecord)
+		}
+	}
+}
+
+func (t *globalTerm) region(name string) *globalRegion {
+	r := t.regions[name]
+	if r == nil {
+		r = &globalRegion{orders: link.NewOutbox[slotOrder](t.epoch, 256)}
+		r.orders.ForgetUpTo(uint64(t.rev))
+		t.regions[name] = r
+		t.names = sortedKeys(t.regions)
+		r.life = region.Open(t.config(), region.Record{Name: name}, t.now())
+	}
+	return r
+}
+
+func (t *globalTerm) storeSlot(key string, value any, rev int64) {
+	old, had := t.slots[key]
+	if value == nil {
+		delete(t.slots, key)
+		if had {
+			t.dropOrders(old, region.Slot{}, rev)
+		}
+		return
+	}
+	s := value.(region.Slot)
+	s.Revision = rev
+	if s.Generation == 0 {
+		s.Generation = rev
+	}
+	t.slots[key] = s
+	if had {
+		t.dropOrders(old, s, rev)
+	}
+	t.putOrders(s, rev)
+}
+
+// putOrders orders a slot to its owner, and to the former owners that are back.
+func (t *globalTerm) putOrders(s region.Slot, rev int64) {
+	for _, o := range ordersOf(s) {
+		t.region(o.Region).orders.PutAt(uint64(rev), o.WireKey(), slotOrder{o, t.versionOf(o)})
+	}
+	t.wakeSessions(s)
+}
+
+// dropOrders removes the orders that a slot no longer causes.
+func (t *globalTerm) dropOrders(old, next region.Slot, rev int64) {
+	keep := map[string]bool{}
+	if next.Job != "" {
+		for _, o := range ordersOf(next) {
+			keep[o.Region+"/"+o.WireKey()] = true
+		}
+	}
+	for _, o := range ordersOf(old) {
+		if !keep[o.Region+"/"+o.WireKey()] {
+			t.region(o.Region).orders.DeleteAt(uint64(rev), o.WireKey())
+		}
+	}
+	t.wakeSessions(old)
+}
+
+func (t *globalTerm) wakeSessions(s region.Slot) {
+	for _, o := range ordersOf(s) {
+		if r := t.region(o.Region); r.session != nil {
+			r.session.wake()
+		}
+	}
+}
+
+// versionOf finds the version of a slot's job.
+func (t *globalTerm) versionOf(s region.Slot) *jobVersion {
+	if j := t.jobs[s.Job]; j != nil && j.version == s.JobVersion {
+		return j.jobVersion
+	}
+	return t.w.versions[versionKey{s.Job, s.JobVersion}]
+}
+
+type versionKey struct {
+	job     string
+	version int64
+}
+
+// commit queues a transaction. Every transaction compares the election key and all
+// records that it writes. After a failure nobody knows what is stored: the term ends.
+func (t *globalTerm) commit(build func() []write, done func(ok bool)) {
+	t.queue = append(t.queue, &request{build, done})
+	t.commitNext()
+}
+
+func (t *globalTerm) commitNext() {
+	if t.inFlight || len(t.queue) == 0 || t.ended() {
+		return
+	}
+	r := t.queue[0]
+	t.queue = t.queue[1:]
+	ws := r.build()
+	compares := []compare{{t.c.key, true, t.c.create}}
+	for _, o := range ws {
+		compares = append(compares, compare{o.key, false, t.mods[o.key]})
+	}
+	ws = slices.DeleteFunc(ws, func(o write) bool { return o.compare })
+	if len(ws) == 0 {
+		if r.done != nil {
+			r.done(false)
+		}
+		t.commitNext()
+		return
+	}
+	t.inFlight = true
+	t.g.db.call(2*time.Second, func(s *etcd) (any, error) { return s.txn(compares, ws) }, func(v any, err error) {
+		t.inFlight = false
+		switch {
+		case t.ended():
+			return
+		case err != nil:
+			t.c.end("a write failed: " + err.Error())
+			return
+		}
+		t.rev = v.(int64)
+		for _, o := range ws {
+			t.store(o.key, o.value, t.rev)
+		}
+		t.w.watch.wrote(t, ws)
+		if r.done != nil {
+			r.done(true)
+		}
+		t.wakePlacer()
+		t.commitNext()
+	})
+}
+
+// putSlots turns the changes of a core into writes.
+func putSlots(changes []region.Change) []write {
+	var out []write
+	for _, c := range changes {
+		key := slotPrefix + c.Slot.Key()
+		if c.Delete {
+			out = append(out, write{key: key, delete: true})
+		} else {
+			out = append(out, write{key: key, value: c.Slot})
+		}
+	}
+	// One transaction writes a key once: a slot that is deleted and put again is put.
+	slices.SortStableFunc(out, func(a, b write) int { return cmp.Compare(a.key, b.key) })
+	return slices.CompactFunc(out, func(a, b write) bool { return a.key == b.key && !a.delete })
+}
+
+// slotsOf returns the slots of a job, sorted as package place needs them.
+func (t *globalTerm) slotsOf(job string) []region.Slot {
+	var out []region.Slot
+	for _, s := range t.slots {
+		if s.Job == job {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, compareSlots)
+	return out
+}
+
+func compareSlots(a, b region.Slot) int {
+	return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Group, b.Group), cmp.Compare(a.From, b.From), cmp.Compare(a.Region, b.Region))
+}

@@ -1,0 +1,205 @@
+package world
+
+import "time"
+
+// host is one machine: a clock that is up to 1 % off, a wall clock that may be hours off,
+// and processes.
+type host struct {
+	w    *world
+	num  int
+	name string
+	// ppm is the error of the clock's rate; base is the reading at the boot, bootAt the
+	// true time of the boot.
+	ppm          int64
+	base, bootAt int64
+	wallOff      int64
+	down         bool
+	life         int
+	// suspendedUntil is the true time at which a suspended host resumes.
+	suspendedUntil, resumedAt int64
+	// slept is the true time that the host has been suspended in all.
+	slept int64
+	// diskDelay is the time of one write to the disk; diskFull makes writes wait.
+	diskDelay time.Duration
+	diskFull  bool
+	procs     []*proc
+}
+
+func newHost(w *world, name string) *host {
+	h := &host{w: w, num: len(w.hosts), name: name, ppm: w.rng.Int64N(20_001) - 10_000, base: w.rng.Int64N(int64(time.Hour)),
+		wallOff: int64(w.between(-5*time.Second, 5*time.Second)), diskDelay: 3 * time.Millisecond}
+	if w.chance(4) {
+		h.ppm = pick(&w.engine, int64(-10_000), 10_000) // the worst clocks are the likeliest to show an error
+	}
+	w.hosts = append(w.hosts, h)
+	return h
+}
+
+// clock reads CLOCK_BOOTTIME.
+func (h *host) clock() time.Duration {
+	d := h.w.now - h.bootAt
+	return time.Duration(h.base + d + d/1_000_000*h.ppm)
+}
+
+// epoch is the wall clock at the true time 0.
+const epoch = 1_800_000_000_000_000_000
+
+// wall reads the wall clock in nanoseconds.
+func (h *host) wall() int64 { return epoch + h.w.now + h.wallOff }
+
+// trueFor returns the true duration in which the host's clock advances by d.
+func (h *host) trueFor(d time.Duration) time.Duration {
+	return time.Duration(int64(d)/1000*1_000_000_000/(1_000_000+h.ppm)) + 1
+}
+
+func (h *host) suspended() bool { return h.w.now < h.suspendedUntil }
+
+// suspend stops everything on the host; CLOCK_BOOTTIME goes on.
+func (h *host) suspend(d time.Duration) {
+	if h.suspended() || h.down {
+		return
+	}
+	h.suspendedUntil = h.w.now + int64(d)
+	h.slept += int64(d)
+	h.w.at(h.suspendedUntil, func() { h.resumedAt = h.w.now; h.w.net.flush() })
+}
+
+// crash is a loss of power: every process ends and unsynced writes are lost.
+func (h *host) crash() {
+	if h.down {
+		return
+	}
+	h.down = true
+	h.life++
+	for _, p := range h.procs {
+		p.kill(true)
+	}
+}
+
+func (h *host) restart() {
+	if !h.down {
+		return
+	}
+	h.down = false
+	h.bootAt, h.base, h.suspendedUntil = h.w.now, 0, 0
+	for _, p := range h.procs {
+		p.start()
+	}
+}
+
+// proc is one process. Its timers and messages belong to one life of it.
+type proc struct {
+	h           *host
+	name        string
+	up          bool
+	life        int
+	pausedUntil int64
+	// onStart begins a life. onKill ends one; power says that the host lost its power.
+	onStart func()
+	onKill  func(power bool)
+	accept  func(*end)
+	ends    []*end
+}
+
+func (h *host) newProc(name string) *proc {
+	p := &proc{h: h, name: name}
+	h.procs = append(h.procs, p)
+	return p
+}
+
+func (p *proc) start() {
+	if p.up || p.h.down {
+		return
+	}
+	p.up = true
+	p.life++
+	p.onStart()
+}
+
+func (p *proc) kill(power bool) {
+	if !p.up {
+		return
+	}
+	p.up = false
+	p.life++
+	p.pausedUntil = 0
+	p.onKill(power)
+	ends := p.ends
+	p.ends = nil
+	for _, e := range ends {
+		e.die(power)
+	}
+}
+
+// pause stops the process, not its host.
+func (p *proc) pause(d time.Duration) {
+	until := p.h.w.now + int64(d)
+	if !p.up || until <= p.pausedUntil {
+		return
+	}
+	p.pausedUntil = until
+	p.h.w.at(until, p.h.w.net.flush)
+}
+
+// stalledUntil returns until when the process does not execute; ≤ now = it executes.
+func (p *proc) stalledUntil() int64 { return max(p.pausedUntil, p.h.suspendedUntil) }
+
+func (p *proc) stalled() bool { return p.stalledUntil() > p.h.w.now }
+
+// then runs a function in the process once it executes, unless its life ends before.
+func (p *proc) then(life int, do func()) {
+	if p.life != life || !p.up {
+		return
+	}
+	if until := p.stalledUntil(); until > p.h.w.now {
+		p.h.w.at(until, func() { p.then(life, do) })
+		return
+	}
+	do()
+}
+
+// after runs a function when the process's timer has counted d. Timers stand still while
+// the host is suspended.
+func (p *proc) after(d time.Duration, do func()) {
+	life, slept, w := p.life, p.h.slept, p.h.w
+	var fire func()
+	fire = func() {
+		if p.life != life {
+			return
+		}
+		if more := p.h.slept - slept; more > 0 {
+			slept = p.h.slept
+			w.in(time.Duration(more), fire)
+			return
+		}
+		p.then(life, do)
+	}
+	w.in(p.h.trueFor(d), fire)
+}
+
+// every repeats a function with a pause for as long as the process lives and the function
+// returns true.
+func (p *proc) every(d time.Duration, do func() bool) {
+	p.after(d, func() {
+		if do() {
+			p.every(d, do)
+		}
+	})
+}
+
+// write runs done when a write has reached the disk.
+func (p *proc) write(done func()) {
+	life, h := p.life, p.h
+	var try func()
+	try = func() {
+		if p.life != life {
+			return
+		}
+		if h.diskFull {
+			h.w.in(500*time.Millisecond, try)
+			return
+		}
+		p.then(life, done)
+	}
+	h.w.in(h.diskDelay+time.Duration(h.w.rng.Int64N(int64(h.diskDelay))), try)
+}

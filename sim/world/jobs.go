@@ -1,0 +1,282 @@
+package world
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// groupVersion is one group of one version of a job. It never changes.
+type groupVersion struct {
+	job, group string
+	typ        state.JobType
+	count      int
+	cpu        int64
+	singleton  bool
+	// node and region are the disconnect policies. regionKeep: a singleton that the
+	// region's lease does not bind.
+	node, region    policy
+	regionKeep      bool
+	keepReplacement bool
+	failback        string
+	kill            time.Duration
+	maxParallel     int
+	// setup is the longest setup of a run, runs how long a batch instance runs.
+	setup, runs time.Duration
+	hash        uint64
+}
+
+type policy struct {
+	after   time.Duration
+	stop    bool
+	replace bool
+}
+
+// jobVersion is one version of a job.
+type jobVersion struct {
+	name     string
+	version  int64
+	typ      state.JobType
+	priority int
+	groups   []*groupVersion // sorted by name
+	colocate [][]string
+	spec     []byte
+}
+
+// jobRecord is the stored record of a job.
+type jobRecord struct {
+	*jobVersion
+	run, revision int64
+	stopped       bool
+}
+
+// instance names one index of a group. scope is the region of a region's own or system
+// job, whose instances are others in each region.
+type instance struct {
+	job, group string
+	index      int32
+	scope      string
+}
+
+func (i instance) String() string {
+	if i.scope != "" {
+		return fmt.Sprintf("%s/%s[%d]@%s", i.job, i.group, i.index, i.scope)
+	}
+	return fmt.Sprintf("%s/%s[%d]", i.job, i.group, i.index)
+}
+
+func instanceOf(r *regionSim, a *state.Alloc) instance {
+	i := instance{job: a.Job, group: a.Group, index: a.Index}
+	if a.Local || r.w.systemJobs[a.Job] {
+		i.scope = r.name
+	}
+	return i
+}
+
+// groupOf finds the group of an allocation, as its version in the log says.
+func (w *world) groupOf(view *state.View, a *state.Alloc) *groupVersion {
+	j, ok := view.Job(a.Key().JobKey(), a.JobVersion)
+	if !ok {
+		return nil
+	}
+	return w.specs[string(j.Spec)].group(a.Group)
+}
+
+// newVersion makes a random version of a job. old is the version before, nil for none.
+func (w *world) newVersion(name string, old *jobVersion) *jobVersion {
+	e := &w.engine
+	v := &jobVersion{name: name, version: 1, priority: e.rng.IntN(100)}
+	if old != nil {
+		v.version, v.typ, v.priority = old.version+1, old.typ, old.priority
+	} else {
+		v.typ = pick(e, state.Service, state.Service, state.Service, state.Service, state.Batch, state.System)
+	}
+	groups := 1
+	if old != nil {
+		groups = len(old.groups)
+	} else if v.typ == state.Service && e.chance(4) {
+		groups = 2
+	}
+	for i := range groups {
+		var was *groupVersion
+		if old != nil {
+			was = old.groups[i]
+		}
+		v.groups = append(v.groups, w.newGroup(v, fmt.Sprintf("g%d", i), was))
+	}
+	if groups == 2 && (old != nil && old.colocate != nil || old == nil && e.chance(2)) {
+		v.colocate = [][]string{{"g0", "g1"}}
+		a, b := v.groups[0], v.groups[1]
+		b.region, b.regionKeep, b.singleton, b.failback = a.region, a.regionKeep, a.singleton, a.failback
+		b.node = a.node
+	}
+	for _, g := range v.groups {
+		g.hash = g.identity()
+	}
+	v.spec = fmt.Appendf(nil, "%s v%d %d", name, v.version, len(w.specs)) // versions repeat after a restore of the store
+	w.specs[string(v.spec)] = v
+	return v
+}
+
+// newGroup makes one group; most fields of an earlier version stay.
+func (w *world) newGroup(v *jobVersion, name string, was *groupVersion) *groupVersion {
+	e := &w.engine
+	if was != nil {
+		g := *was
+		switch e.rng.IntN(4) {
+		case 0, 1: // scale
+			g.count = 1 + e.rng.IntN(4)
+		case 2: // a change that needs a restart
+			g.cpu = pick(e, int64(100), 200, 500)
+			g.kill = pick[time.Duration](e, 0, 2, 5, 10) * time.Second
+		case 3:
+			w.policies(v, &g)
+		}
+		if g.singleton {
+			g.count = 1
+		}
+		return &g
+	}
+	g := &groupVersion{job: v.name, group: name, typ: v.typ, count: 1 + e.rng.IntN(4), cpu: pick(e, int64(100), 200, 500),
+		kill: pick[time.Duration](e, 0, 1, 2, 5, 10) * time.Second, maxParallel: 1 + e.rng.IntN(2)}
+	if e.chance(4) {
+		g.setup = e.between(time.Second, 40*time.Second)
+	}
+	if v.typ == state.Batch {
+		g.runs = e.between(5*time.Second, 2*time.Minute)
+	}
+	w.policies(v, g)
+	return g
+}
+
+// policies chooses what happens on lost contact.
+func (w *world) policies(v *jobVersion, g *groupVersion) {
+	e := &w.engine
+	after := func() time.Duration { return pick[time.Duration](e, 2, 5, 10, 20, 40) * time.Second }
+	g.node = policy{after(), e.chance(3), !e.chance(5)}
+	g.region = policy{after(), e.chance(3), !e.chance(5)}
+	g.keepReplacement, g.regionKeep = e.chance(3), false
+	g.singleton = v.typ == state.Service && e.chance(3)
+	g.failback = pick(e, "review", "auto", "never")
+	switch {
+	case v.typ == state.System:
+		g.singleton, g.region.stop = false, false
+	case g.singleton:
+		g.count, g.node.stop = 1, true
+		g.regionKeep = e.chance(4)
+		g.region.stop = !g.regionKeep
+	}
+}
+
+// identity hashes what needs a restart when it changes: not the disconnect policies, as in
+// package job.
+func (g *groupVersion) identity() uint64 {
+	h := uint64(14695981039346656037)
+	for _, c := range fmt.Sprint(g.cpu, g.kill, g.singleton, g.setup, g.runs) {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	return h | 1
+}
+
+func (g *groupVersion) ask() place.Ask {
+	return place.Ask{CPUMilli: g.cpu, Drivers: []string{"process"}}
+}
+
+// boundByRegion reports whether the region's lease binds the group.
+func (g *groupVersion) boundByRegion() bool { return g.region.stop }
+
+// toState is the job as a region stores it.
+func (v *jobVersion) toState(local bool) *state.Job {
+	out := &state.Job{Key: state.JobKey{Namespace: "default", Job: v.name, Local: local}, Version: v.version, Type: v.typ,
+		Priority: int32(v.priority), Spec: v.spec}
+	for _, g := range v.groups {
+		out.Groups = append(out.Groups, g.toState())
+	}
+	return out
+}
+
+func (g *groupVersion) toState() state.Group {
+	return state.Group{Name: g.group, Hash: g.hash, Count: int32(g.count), MaxParallel: int32(g.maxParallel), Singleton: g.singleton, KillTimeout: g.kill,
+		Ask:        state.Ask{Resources: state.Resources{CPUMilli: g.cpu}, Pool: "default", Drivers: []state.DriverAsk{{Name: "process"}}},
+		Reschedule: state.Reschedule{Attempts: 1000, From: time.Second, To: 5 * time.Second},
+		Disconnect: state.Disconnect{After: g.node.after, StopRunning: g.node.stop, Replace: g.node.replace, KeepReplacement: g.keepReplacement, StopInRegion: g.region.stop}}
+}
+
+// toPlace is the job as the placer sees it, without its slots.
+func (j *jobRecord) toPlace() place.Job {
+	out := place.Job{Namespace: "default", Name: j.name, Version: j.version, Run: j.run, Priority: j.priority, Revision: j.revision, Stopped: j.stopped,
+		Colocate: j.colocate, Type: map[state.JobType]place.JobType{state.Service: place.Service, state.Batch: place.Batch, state.System: place.System}[j.typ]}
+	for _, g := range j.groups {
+		out.Groups = append(out.Groups, place.Group{Name: g.group, Count: g.count, Ask: g.ask(), MaxParallel: g.maxParallel,
+			Bound: g.boundByRegion(), StopTime: g.kill, OnDisconnect: place.OnDisconnect{After: g.region.after, Replace: g.region.replace}})
+	}
+	slices.SortFunc(out.Groups, func(a, b place.Group) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+func (v *jobVersion) group(name string) *groupVersion {
+	for _, g := range v.groups {
+		if g.group == name {
+			return g
+		}
+	}
+	return nil
+}
+
+func (w *world) setupTime(g *groupVersion) time.Duration {
+	if g.setup > 0 {
+		return w.between(0, g.setup)
+	}
+	return w.between(time.Millisecond, 200*time.Millisecond)
+}
+
+// newID makes the id of an allocation.
+func (w *world) newID() string {
+	w.ids++
+	return fmt.Sprintf("a%06d", w.ids)
+}
+
+var slotStates = map[region.SlotState]state.SlotState{region.Offered: state.SlotOffered, region.Accepted: state.SlotAccepted, region.Done: state.SlotDone}
+
+var answerStates = map[state.SlotState]region.SlotState{state.SlotAccepted: region.Accepted, state.SlotRejected: region.Rejected,
+	state.SlotReturned: region.Returned, state.SlotRevoked: region.Revoked, state.SlotStopped: region.Stopped, state.SlotDone: region.Done, state.SlotKept: region.Kept}
+
+var desireds = map[region.Desired]state.Desired{region.DesiredRun: state.Run, region.DesiredStop: state.Stop, region.DesiredRevoke: state.Revoke,
+	region.DesiredHold: state.Hold}
+
+// slotToState is a slot as its region stores it.
+func slotToState(s *region.Slot) state.Slot {
+	return state.Slot{Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: int32(s.From), To: int32(s.To), Generation: s.Generation,
+		Run: s.Run, Revision: s.Revision, JobVersion: s.JobVersion, Desired: desireds[s.Desired], State: slotStates[s.State],
+		HoldNano: int64(s.Hold), UnlessConnected: s.UnlessConnected, Unbound: s.Unbound}
+}
+
+// answerToGlobal is an answer as the global tier reads it.
+func answerToGlobal(a *state.Answer) region.Answer {
+	return region.Answer{Namespace: a.Namespace, Job: a.Job, Group: a.Group, From: int(a.From), To: int(a.To), Generation: a.Generation,
+		State: answerStates[a.State], Reason: string(a.Reason), Message: a.Message, Bound: a.Bound}
+}
+
+// formerOrder is the order to the former owner at position i of a slot's list, as
+// global/state makes it.
+func formerOrder(s region.Slot, i int) region.Slot {
+	f := s.Former[i]
+	s.Desired, s.Region, s.Generation, s.State = s.DesiredOfFormer(i), f.Region, f.Generation, region.Accepted
+	s.Former, s.Home, s.ReturnTo, s.Hold, s.UnlessConnected = nil, "", "", 0, false
+	s.Bound, s.Unbound, s.Reason, s.Message, s.PlacedBecause = false, false, "", "", ""
+	return s
+}
+
+// ordersOf returns a slot as it is ordered to each region that has to know of it.
+func ordersOf(s region.Slot) []region.Slot {
+	out := []region.Slot{s}
+	for i := range s.Former {
+		out = append(out, formerOrder(s, i))
+	}
+	return out
+}

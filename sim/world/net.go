@@ -1,0 +1,235 @@
+package world
+
+import "time"
+
+// network connects processes by streams. A stream delivers in order, or breaks and loses
+// what was in flight. A cut stops one direction between two hosts.
+type network struct {
+	w     *world
+	cuts  [maxHosts][maxHosts]bool
+	ends  []*end // open ends with waiting messages, for flush
+	count int
+	// spike makes one message in so many late by seconds; 0 = none.
+	spike int
+}
+
+const maxHosts = 64
+
+// keepalive is after how much silence an end gives a connection up.
+const keepalive = 15 * time.Second
+
+// end is one side of a connection.
+type end struct {
+	p    *proc
+	life int
+	peer *end
+	open bool
+	// recv handles a message, closed the end of the connection. Both run in the process.
+	recv   func(m any)
+	closed func()
+	// in are the messages on their way to this end.
+	in     []message
+	last   int64
+	queued bool // in network.ends
+	// lastSeen is the true time of the latest delivery.
+	lastSeen int64
+}
+
+type message struct {
+	at int64
+	m  any
+}
+
+// closing is the last message of a connection.
+type closing struct{}
+
+// dial opens a connection. The first message that the server sends shows that it is there.
+func (n *network) dial(from, to *proc) *end {
+	n.count++
+	a, b := &end{p: from, life: from.life, open: true}, &end{p: to, open: true}
+	a.peer, b.peer = b, a
+	a.lastSeen, b.lastSeen = n.w.now, n.w.now
+	from.ends = append(from.ends, a)
+	n.w.in(n.delay(from.h, to.h), func() {
+		switch {
+		case n.cuts[from.h.num][to.h.num] || to.h.suspended():
+			n.w.in(3*time.Second, func() { a.fail() })
+		case !to.up || to.accept == nil:
+			n.w.in(n.delay(from.h, to.h), func() { a.fail() })
+		default:
+			to.then(to.life, func() {
+				if !to.up {
+					a.fail()
+					return
+				}
+				b.life = to.life
+				to.ends = append(to.ends, b)
+				to.accept(b)
+				b.pump()
+			})
+		}
+	})
+	return a
+}
+
+func (n *network) delay(a, b *host) time.Duration {
+	least, most := 500*time.Microsecond, 2*time.Millisecond
+	if a.name[0] != b.name[0] || a.name[1] != b.name[1] { // another place
+		least, most = 10*time.Millisecond, 60*time.Millisecond
+	}
+	if n.spike > 0 && n.w.chance(n.spike) {
+		return n.w.between(time.Second, 4*time.Second)
+	}
+	return n.w.between(least, most)
+}
+
+// send sends a message. On a broken connection it is lost.
+func (e *end) send(m any) {
+	to := e.peer
+	if !e.open {
+		return
+	}
+	n := &e.p.h.w.net
+	to.last = max(to.last+1, n.w.now+int64(n.delay(e.p.h, to.p.h)))
+	to.in = append(to.in, message{to.last, m})
+	if len(to.in) == 1 {
+		n.w.at(to.last, to.pump)
+	}
+}
+
+// close ends the connection after what was sent.
+func (e *end) close() {
+	if e.open {
+		e.send(closing{})
+		e.drop()
+	}
+}
+
+// reset ends the connection; messages that are in flight from this end may be lost.
+func (e *end) reset() {
+	if e.open {
+		to := e.peer
+		if k := len(to.in); k > 0 {
+			to.in = to.in[:e.p.h.w.rng.IntN(k+1)]
+			if len(to.in) == 0 {
+				to.in = nil
+			}
+		}
+		e.close()
+	}
+}
+
+// drop forgets the connection at this end.
+func (e *end) drop() {
+	e.open = false
+	for i, o := range e.p.ends {
+		if o == e {
+			last := len(e.p.ends) - 1
+			e.p.ends[i] = e.p.ends[last]
+			e.p.ends = e.p.ends[:last]
+			break
+		}
+	}
+}
+
+// fail tells this end that the connection is gone.
+func (e *end) fail() {
+	if !e.open {
+		return
+	}
+	e.drop()
+	if e.closed != nil {
+		e.p.then(e.life, e.closed)
+	}
+}
+
+// die ends the connection because the process ended. A host without power tells nobody:
+// the other end finds out by its keepalive.
+func (e *end) die(power bool) {
+	if !e.open {
+		return
+	}
+	e.open = false
+	e.in = nil
+	if power {
+		to := e.peer
+		if to.open {
+			e.p.h.w.in(e.p.h.w.between(time.Second, keepalive), to.fail)
+		}
+		return
+	}
+	e.open = true
+	e.send(closing{})
+	e.open = false
+}
+
+// pump delivers what has arrived.
+func (e *end) pump() {
+	w := e.p.h.w
+	for len(e.in) > 0 && e.open {
+		first := e.in[0]
+		switch {
+		case e.life == 0: // not accepted yet
+			return
+		case e.p.life != e.life || !e.p.up:
+			e.in = nil
+			return
+		case e.p.stalled() || w.net.cuts[e.peer.p.h.num][e.p.h.num]:
+			if !e.queued {
+				e.queued = true
+				w.net.ends = append(w.net.ends, e)
+				e.giveUp()
+			}
+			return
+		case first.at > w.now:
+			w.at(first.at, e.pump)
+			return
+		}
+		e.in = e.in[1:]
+		e.lastSeen = w.now
+		if _, last := first.m.(closing); last {
+			e.fail()
+			return
+		}
+		e.recv(first.m)
+	}
+	if len(e.in) == 0 {
+		e.in = nil
+	}
+}
+
+// giveUp breaks a connection that stays blocked for longer than the keepalive: each end
+// finds out at a time of its own.
+func (e *end) giveUp() {
+	w := e.p.h.w
+	since := e.lastSeen
+	w.in(w.between(keepalive/2, keepalive), func() {
+		if e.open && e.lastSeen == since {
+			e.fail()
+			w.in(w.between(0, keepalive), e.peer.fail)
+		}
+	})
+}
+
+// flush delivers what waited for a cut to heal or a process to resume.
+func (n *network) flush() {
+	ends := n.ends
+	n.ends = nil
+	for _, e := range ends {
+		e.queued = false
+		if e.open && n.w.chance(8) {
+			e.fail() // it has broken meanwhile, and the messages are lost
+			n.w.in(n.w.between(0, keepalive), e.peer.fail)
+			continue
+		}
+		e.pump()
+	}
+}
+
+// cut stops or heals the direction from one host to another.
+func (n *network) cut(from, to *host, on bool) {
+	n.cuts[from.num][to.num] = on
+	if !on {
+		n.flush()
+	}
+}

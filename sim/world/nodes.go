@@ -1,0 +1,367 @@
+package world
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/regional/presence"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// nodeState is what a master knows of a node beyond the log: the session, the orders
+// that are to be sent, and when it last lastSeen of the node.
+type nodeState struct {
+	id      string
+	session *end
+	contact presence.Node
+	resync  bool
+	// ordersFirst: all orders go before the next grant.
+	ordersFirst bool
+	hello       agentHello
+	inbox       *link.Inbox[state.AllocReport]
+	outbox      *link.Outbox[uint64]
+	cursor      *link.Cursor[uint64]
+	filled      uint64
+	queued      bool // orders are to be sent
+	acked       state.Position
+	granted     uint64 // id of the latest grant
+}
+
+// Messages of the hop between an agent and its region.
+type (
+	agentHello struct {
+		id, name           string
+		orders             link.Position
+		incarnation, index uint64
+		cpu                int64
+	}
+	agentWelcome struct {
+		incarnation, term uint64
+		lease             time.Duration
+		reports           link.Position
+	}
+	standby      struct{ leader *regionServer }
+	leaseRequest struct{ id uint64 }
+	nodeGrant    struct {
+		id         uint64
+		lease      time.Duration
+		regionLeft time.Duration
+	}
+	nodeOrders   struct{ b link.Batch[allocOrder] }
+	nodeReports  struct{ b link.Batch[state.AllocReport] }
+	reportsAck   struct{ at link.Position }
+	ordersStored struct{ at link.Position }
+)
+
+// allocOrder is one allocation as the agent should have it.
+type allocOrder struct {
+	id                 string
+	incarnation, index uint64
+	want               state.Desired
+	reason             state.Reason
+	spec               *groupVersion
+	instance           instance
+	generation, epoch  int64
+	region             string
+	binding            lease.Binding
+	local              bool
+}
+
+// acceptAgent serves a stream of an agent.
+func (s *regionServer) acceptAgent(e *end) {
+	var m *master
+	var n *nodeState
+	e.recv = func(msg any) {
+		if hello, ok := msg.(agentHello); ok {
+			if s.lead == nil {
+				e.send(standby{s.r.knownLeader()})
+				e.close()
+				return
+			}
+			m = s.lead
+			n = m.node(hello.id)
+			m.greet(n, e, hello)
+			return
+		}
+		if m == nil || m.l.ended || n.session != e {
+			e.close()
+			return
+		}
+		n.contact.Arrived(s.h.clock())
+		if !m.receive(n, e, msg) {
+			n.contact.Handled(s.h.clock())
+		}
+	}
+	e.closed = func() {
+		if n != nil && n.session == e {
+			n.session = nil
+		}
+	}
+}
+
+// knownLeader is what standbys tell agents: the present leader, if any.
+func (r *regionSim) knownLeader() *regionServer {
+	if l := r.raft.leader; l != nil && !l.ended {
+		return l.srv
+	}
+	return nil
+}
+
+func (m *master) node(id string) *nodeState {
+	n := m.nodes[id]
+	if n == nil {
+		n = &nodeState{id: id, contact: presence.New(m.elected)}
+		m.nodes[id] = n
+	}
+	return n
+}
+
+// greet registers the node and sends the welcome and the orders.
+func (m *master) greet(n *nodeState, e *end, hello agentHello) {
+	n.hello = hello
+	attach := func() {
+		if m.l.ended || !e.open {
+			return
+		}
+		if n.session != nil {
+			n.session.close()
+		}
+		n.session, n.granted = e, 0
+		n.contact.Attached(m.srv.h.clock())
+		n.inbox = link.NewInbox[state.AllocReport](10_000)
+		n.acked = m.view().Reports(n.id)
+		n.fill(m.view(), m.epoch)
+		n.cursor = n.outbox.Cursor(n.hello.orders)
+		c := m.view().Cluster()
+		e.send(agentWelcome{c.Incarnation, m.l.term, m.r.nodeLease, link.Position(n.acked)})
+		m.sendOrders(n)
+	}
+	known, ok := m.view().Node(n.id)
+	n.resync = n.resync || ok && known.Status != state.NodeReady // also while the loss is being committed
+	if n.resync || ok {
+		attach()
+		return
+	}
+	m.register(n, attach)
+}
+
+// register makes the node ready.
+func (m *master) register(n *nodeState, done func()) {
+	node := state.Node{ID: n.id, Name: n.hello.name, Address: n.hello.name, Pool: "default",
+		Capacity: state.Resources{CPUMilli: n.hello.cpu, MemoryBytes: 1 << 34, DiskBytes: 1 << 36},
+		Drivers:  []state.Driver{{Name: "process", Healthy: true, Capabilities: []string{"self_fencing", state.LeaseBinding}}}, PortMin: 20000, PortMax: 21000}
+	m.propose(state.Command{UpsertNode: &state.UpsertNode{Node: node}}, func(state.Result) { done() })
+}
+
+// receive handles a message. True: it is still being handled.
+func (m *master) receive(n *nodeState, e *end, msg any) bool {
+	switch msg := msg.(type) {
+	case leaseRequest:
+		grant := func() {
+			m.l.confirm(func() {
+				n.contact.Handled(m.srv.h.clock())
+				if e.open && n.session == e && !n.resync {
+					m.grantNode(n, e, msg.id)
+				}
+			})
+		}
+		if n.resync {
+			m.register(n, func() {
+				n.resync, n.ordersFirst = false, true
+				grant()
+			})
+			return true
+		}
+		grant()
+		return true
+	case nodeReports:
+		return m.receiveReports(n, e, msg)
+	case ordersStored:
+		m.r.w.watch.nodeStored(m, n, msg.at)
+	}
+	return false
+}
+
+// grantNode grants a lease. A node that was lost knows what it lost before it has a lease
+// again.
+func (m *master) grantNode(n *nodeState, e *end, id uint64) {
+	n.contact.Grant()
+	if n.ordersFirst {
+		n.ordersFirst = false
+		n.fill(m.view(), m.epoch)
+		m.sendOrders(n)
+	}
+	m.sendGrant(n, e, id)
+}
+
+func (m *master) receiveReports(n *nodeState, e *end, msg nodeReports) bool {
+	change, complete, err := n.inbox.Add(msg.b, func(func(string) bool) {})
+	if err != nil {
+		e.close()
+		return false
+	}
+	if !complete {
+		return false
+	}
+	cmd := &state.AgentReports{NodeID: n.id, Position: state.Position(change.Position)}
+	mentioned := map[string]bool{}
+	for _, item := range change.Upserts {
+		cmd.Reports = append(cmd.Reports, item.Value)
+		mentioned[item.Key] = true
+	}
+	if change.Full {
+		cmd.Released = m.view().Unmentioned(n.id, func(id string) bool { return mentioned[id] })
+	}
+	m.propose(state.Command{AgentReports: cmd}, func(state.Result) {
+		n.contact.Handled(m.srv.h.clock())
+		if e.open {
+			e.send(reportsAck{link.Position(m.view().Reports(n.id))})
+		}
+	})
+	if planted("acknowledge before sync") {
+		e.send(reportsAck{change.Position})
+	}
+	return true
+}
+
+// ordersChanged sends a node its new orders soon.
+func (m *master) ordersChanged(id string) {
+	n := m.nodes[id]
+	if n == nil || n.session == nil || n.queued {
+		return
+	}
+	n.queued = true
+	m.p.after(time.Millisecond, func() {
+		n.queued = false
+		if n.session != nil && !m.l.ended {
+			n.fill(m.view(), m.epoch)
+			m.sendOrders(n)
+		}
+	})
+}
+
+func (m *master) sendOrders(n *nodeState) {
+	for {
+		b, more := n.cursor.Next(64)
+		if !more {
+			return
+		}
+		out := link.Batch[allocOrder]{Full: b.Full, Last: b.Last, Removed: b.Removed, Position: b.Position}
+		for _, item := range b.Items {
+			a, ok := m.view().Alloc(item.Key)
+			if !ok {
+				continue
+			}
+			if g := m.r.w.groupOf(m.view(), a); g != nil {
+				out.Items = append(out.Items, link.Item[allocOrder]{Key: item.Key, Value: m.order(a, g)})
+			}
+		}
+		n.session.send(nodeOrders{out})
+	}
+}
+
+func (m *master) order(a *state.Alloc, g *groupVersion) allocOrder {
+	return allocOrder{
+		id: a.ID, incarnation: m.view().Cluster().Incarnation, index: a.OrderIndex, want: a.Desired, reason: a.Reason,
+		spec: g, instance: instanceOf(m.r, a),
+		generation: a.Generation, epoch: a.Epoch, region: m.r.name, local: a.Local, binding: bindingOf(g, a.Local),
+	}
+}
+
+// fill makes the outbox equal to the log, as regional/nodes does.
+func (n *nodeState) fill(view *state.View, epoch string) {
+	fresh := n.outbox == nil
+	if fresh {
+		n.outbox = link.NewOutbox[uint64](epoch, 256)
+	}
+	n.filled = view.Index()
+	var changed, charged, ended []*state.Alloc
+	for a := range view.NodeAllocs(n.id) {
+		switch {
+		case a.Charged:
+			charged = append(charged, a)
+		case !a.Declined:
+			ended = append(ended, a)
+		}
+	}
+	wanted := map[string]bool{}
+	for _, a := range append(charged, ended[max(0, len(ended)-8):]...) {
+		wanted[a.ID] = true
+		if old, held := n.outbox.Get(a.ID); !held || old != a.OrderIndex {
+			changed = append(changed, a)
+		}
+	}
+	slices.SortStableFunc(changed, func(a, b *state.Alloc) int { return cmp.Compare(a.OrderIndex, b.OrderIndex) })
+	for _, a := range changed {
+		n.outbox.PutAt(a.OrderIndex, a.ID, a.OrderIndex)
+	}
+	if n.outbox.Len() > len(wanted) {
+		gone := slices.DeleteFunc(n.outbox.Keys(), func(id string) bool { return wanted[id] })
+		slices.Sort(gone)
+		for _, id := range gone {
+			n.outbox.DeleteAt(view.Index(), id)
+		}
+	}
+	if fresh {
+		n.outbox.ForgetUpTo(view.Index())
+	}
+}
+
+// watchNodes commits which nodes are lost or ready again.
+func (m *master) watchNodes() {
+	m.p.every(m.r.nodeLease/8, func() bool {
+		if m.l.ended {
+			return false
+		}
+		now := m.srv.h.clock()
+		for n := range m.view().Nodes() {
+			status, silent := m.statusOf(n, now)
+			if status == n.Status {
+				continue
+			}
+			since := int64(0)
+			if status == state.NodeLost {
+				since = m.srv.h.wall() - int64(silent)
+				m.node(n.ID).resync = true // its next lease follows the orders about what it lost
+			}
+			if m.r.w.tracing() {
+				m.r.w.tracef("%s: node %s is %s", m.r.name, n.Name, status)
+			}
+			m.propose(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: n.ID, Status: status, SinceUnixNano: since}}, nil)
+		}
+		return true
+	})
+}
+
+func (m *master) statusOf(n *state.Node, now time.Duration) (state.NodeStatus, time.Duration) {
+	if n.Status == state.NodeLeft {
+		return n.Status, 0
+	}
+	known := m.node(n.ID)
+	with := presence.Current
+	switch {
+	case known.session == nil:
+		with = presence.None
+	case known.resync:
+		with = presence.Resyncing
+	}
+	return known.contact.Status(n.Status, with, m.r.nodeLease, now)
+}
+
+// absence returns how long a node has been absent.
+func (m *master) absence(id string) presence.Absence {
+	stored := state.NodeLost
+	if n, ok := m.view().Node(id); ok {
+		stored = n.Status
+	}
+	return m.node(id).contact.Absence(stored, m.srv.h.clock())
+}
+
+// bindingOf returns which leases bind the instances of a group.
+func bindingOf(g *groupVersion, local bool) lease.Binding {
+	spec := g.toState()
+	return [...]lease.Binding{state.BindNone: lease.None, state.BindNode: lease.Node, state.BindRegion: lease.Region, state.BindBoth: lease.Both}[spec.Binding(local)]
+}

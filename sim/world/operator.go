@@ -1,0 +1,164 @@
+package world
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// operate submits jobs at the beginning and then makes a change now and then.
+func (w *world) operate() {
+	for range 2 + w.rng.IntN(3) {
+		w.in(w.between(3*time.Second, 20*time.Second), w.submitNew)
+	}
+	w.in(w.between(30*time.Second, 60*time.Second), w.operation)
+}
+
+func (w *world) operation() {
+	if w.now > int64(calm)-int64(10*time.Second) {
+		return
+	}
+	w.in(w.between(10*time.Second, 50*time.Second), w.operation)
+	w.watch.stats.Operations++
+	switch w.rng.IntN(10) {
+	case 0, 1:
+		w.submitNew()
+	case 2, 3, 4:
+		w.change()
+	case 5:
+		w.stopJob()
+	case 6, 7:
+		w.drainNode()
+	case 8:
+		w.cordonRegion()
+	case 9:
+		w.changeLease()
+	}
+}
+
+// submit stores a version of a job.
+func (w *world) submit(make func(t *globalTerm) *jobRecord) {
+	t := w.active()
+	if t == nil {
+		return
+	}
+	var rec *jobRecord
+	t.commit(func() []write {
+		rec = make(t)
+		if rec == nil {
+			return nil
+		}
+		return []write{{key: jobPrefix + rec.name, value: rec}}
+	}, func(ok bool) {
+		if ok && rec.revision == 0 {
+			rec.revision, rec.run = t.rev, t.rev
+		}
+	})
+}
+
+func (w *world) submitNew() {
+	if w.jobNames >= 6 {
+		return
+	}
+	w.jobNames++
+	name := fmt.Sprintf("job%d", w.jobNames)
+	w.submit(func(*globalTerm) *jobRecord {
+		v := w.newVersion(name, nil)
+		w.versions[versionKey{name, v.version}] = v
+		if v.typ == state.System {
+			w.systemJobs[name] = true
+		}
+		if w.tracing() {
+			w.tracef("operator: submit %s", v)
+		}
+		return &jobRecord{jobVersion: v}
+	})
+}
+
+func (w *world) aJob(t *globalTerm) *jobRecord {
+	names := sortedKeys(t.jobs)
+	if len(names) == 0 {
+		return nil
+	}
+	return t.jobs[names[w.rng.IntN(len(names))]]
+}
+
+func (w *world) change() {
+	w.submit(func(t *globalTerm) *jobRecord {
+		old := w.aJob(t)
+		if old == nil || old.stopped {
+			return nil
+		}
+		v := w.newVersion(old.name, old.jobVersion)
+		w.versions[versionKey{v.name, v.version}] = v
+		if w.tracing() {
+			w.tracef("operator: change %s", v)
+		}
+		return &jobRecord{jobVersion: v, run: old.run, revision: old.revision}
+	})
+}
+
+func (w *world) stopJob() {
+	w.submit(func(t *globalTerm) *jobRecord {
+		old := w.aJob(t)
+		if old == nil {
+			return nil
+		}
+		if w.tracing() {
+			w.tracef("operator: stop %s: %v", old.name, !old.stopped)
+		}
+		return &jobRecord{jobVersion: old.jobVersion, run: old.run, revision: old.revision, stopped: !old.stopped}
+	})
+}
+
+func (w *world) drainNode() {
+	r := w.regions[w.rng.IntN(len(w.regions))]
+	l := r.raft.leader
+	if l == nil || l.ended || l.srv.lead == nil {
+		return
+	}
+	a := r.agents[w.rng.IntN(len(r.agents))]
+	m := l.srv.lead
+	if m.l != l {
+		return
+	}
+	on := w.chance(2)
+	if w.tracing() {
+		w.tracef("operator: drain %s: %v", a.id, on)
+	}
+	m.propose(state.Command{DrainNode: &state.DrainNode{ID: a.id, Drain: on}}, nil)
+}
+
+func (w *world) cordonRegion() {
+	t := w.active()
+	if t == nil || len(t.names) == 0 {
+		return
+	}
+	name := t.names[w.rng.IntN(len(t.names))]
+	t.commit(func() []write {
+		rec := t.regions[name].rec
+		rec.cordoned = !rec.cordoned
+		return []write{{key: regionPrefix + name, value: rec}}
+	}, nil)
+}
+
+// changeLease changes --lease of a server, which starts again.
+func (w *world) changeLease() {
+	g := w.globals[w.rng.IntN(len(w.globals))]
+	g.lease = pick[time.Duration](&w.engine, 6, 10, 15) * time.Second
+	if w.tracing() {
+		w.tracef("operator: %s starts again with --lease %s", g.name, g.lease)
+	}
+	g.p.kill(false)
+	w.in(w.between(100*time.Millisecond, 2*time.Second), g.p.start)
+}
+
+// String prints the version with its policies.
+func (v *jobVersion) String() string {
+	out := fmt.Sprintf("%s v%d type %d colocate %v", v.name, v.version, v.typ, v.colocate != nil)
+	for _, g := range v.groups {
+		out += fmt.Sprintf("; %s ×%d cpu %d singleton %v node %v region %v keep %v kill %s setup %s", g.group, g.count, g.cpu, g.singleton, g.node, g.region, g.regionKeep, g.kill, g.setup)
+	}
+	return out
+}

@@ -1,0 +1,94 @@
+package world
+
+import (
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+)
+
+// wakePlacer makes a plan soon.
+func (t *globalTerm) wakePlacer() {
+	if t.placeSoon || t.ended() && t.g.term != nil {
+		return
+	}
+	t.placeSoon = true
+	t.g.p.after(50*time.Millisecond, func() {
+		t.placeSoon = false
+		t.place()
+	})
+}
+
+// tick makes what depends only on time.
+func (t *globalTerm) tick() {
+	for _, name := range t.names {
+		t.step(name, region.Tick{})
+	}
+	t.failover()
+	t.place()
+}
+
+// place makes a plan and commits it.
+func (t *globalTerm) place() {
+	if t.ended() || t.placing || !t.config().Serving(t.now()) {
+		return
+	}
+	t.placing = true
+	t.commit(func() []write {
+		if t.leadership.conflict {
+			return nil
+		}
+		s, work := t.snapshot()
+		if !work {
+			return nil
+		}
+		plan := place.MakePlan(s)
+		var changes []region.Change
+		var compared []write
+		for _, a := range plan.Actions {
+			if t.w.tracing() {
+				t.w.tracef("%s: plan %s", t.g.name, a)
+			}
+			if a.Kind == place.Takeover { // the verdict must still hold
+				compared = append(compared, write{key: regionPrefix + a.Region, compare: true})
+			}
+			changes = append(changes, a.Changes()...)
+		}
+		return append(putSlots(changes), compared...)
+	}, func(bool) { t.placing = false })
+}
+
+// snapshot is what the plan depends on; false: there is no work.
+func (t *globalTerm) snapshot() (place.Snapshot, bool) {
+	out := place.Snapshot{Terse: true}
+	for _, name := range t.names {
+		r := t.regions[name]
+		pr := place.Region{Name: name, Cordoned: r.rec.cordoned || r.rec.draining, Connected: r.life.Connected(), Lost: r.life.Lost,
+			NeverConnected: r.life.ClusterID == "", DisconnectedFor: r.life.SilentFor(t.now())}
+		if rep := r.report; rep != nil {
+			pr.HasReport, pr.ReportSequence, pr.SlotsRevision, pr.Fits = true, r.reports, rep.slotsRevision, rep.fits
+			pr.NodesReady, pr.Drivers = rep.ready, []string{"process"}
+			pr.Free.CPUMilli = rep.free
+		}
+		out.Regions = append(out.Regions, pr)
+		out.Returned = append(out.Returned, r.refused...)
+	}
+	for _, name := range sortedKeys(t.jobs) {
+		j := t.jobs[name].toPlace()
+		j.Slots, j.Movable = t.slotsOf(name), t.movable[name]
+		if t.jobs[name].stopped && len(j.Slots) == 0 {
+			continue
+		}
+		for _, other := range t.names {
+			if rep := t.regions[other].report; rep != nil {
+				for i, d := range rep.disconnected {
+					if rep.jobs[i] == name {
+						j.Disconnected = append(j.Disconnected, d)
+					}
+				}
+			}
+		}
+		out.Jobs = append(out.Jobs, j)
+	}
+	return out, len(out.Jobs) > 0
+}

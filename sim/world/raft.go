@@ -1,0 +1,246 @@
+package world
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// raftGroup models the replicated log of one region. It holds the committed prefix once:
+// what a majority has. A leader appends while it reaches a majority. Entries that are in
+// flight when leadership ends are lost, or a later leader commits a prefix of them.
+type raftGroup struct {
+	r       *regionSim
+	servers []*regionServer
+	st      *state.State
+	index   uint64
+	term    uint64
+	// leader is the leadership of the present term; nil = none. An earlier leader may not
+	// know yet that its term is over.
+	leader *leadership
+	// silentSince is when the leader was last seen to reach a majority.
+	silentSince int64
+	// copies are older contents of the log that an operator may restore.
+	copies []*state.View
+	log    []state.Command // for the replay at the end of a world
+	first  *state.View
+}
+
+// leadership is one term of one server.
+type leadership struct {
+	g     *raftGroup
+	srv   *regionServer
+	term  uint64
+	ended bool
+	// view is the state that this leader has applied.
+	view     *state.View
+	inFlight []*proposal
+	writing  bool
+	// blockedSince is since when, on the host's clock, an entry waits; -1 = none does.
+	blockedSince time.Duration
+	reachedAt    int64
+}
+
+type proposal struct {
+	cmds []state.Command
+	done func(res []state.Result)
+}
+
+const (
+	raftElection = 1500 * time.Millisecond
+	raftLease    = 500 * time.Millisecond
+	raftCheck    = 400 * time.Millisecond
+)
+
+func newRaftGroup(r *regionSim) *raftGroup {
+	g := &raftGroup{r: r, st: state.New()}
+	g.commit([]state.Command{{NowUnixNano: epoch, Bootstrap: &state.Bootstrap{ClusterID: "cluster-" + r.name, Region: r.name}}})
+	return g
+}
+
+// commit applies commands as one entry.
+func (g *raftGroup) commit(cmds []state.Command) []state.Result {
+	g.index++
+	if len(cmds) == 1 {
+		return []state.Result{g.st.Apply(g.index, cmds[0])}
+	}
+	return g.st.Apply(g.index, state.Command{NowUnixNano: cmds[0].NowUnixNano, Batch: cmds}).Batch
+}
+
+// reaches reports whether a server and a majority can exchange messages now.
+func (g *raftGroup) reaches(s *regionServer) bool {
+	if !s.p.up || s.p.stalled() {
+		return false
+	}
+	n := 0
+	for _, o := range g.servers {
+		cuts := &g.r.w.net.cuts
+		if o == s || o.p.up && !o.p.stalled() && !cuts[s.h.num][o.h.num] && !cuts[o.h.num][s.h.num] {
+			n++
+		}
+	}
+	return 2*n > len(g.servers)
+}
+
+// check elects a leader when there is none that reaches a majority.
+func (g *raftGroup) check() {
+	w := g.r.w
+	w.in(raftCheck, g.check)
+	if l := g.leader; l != nil && !l.ended && g.reaches(l.srv) {
+		g.silentSince = w.now
+		return
+	}
+	if w.now-g.silentSince < int64(raftElection)+w.rng.Int64N(int64(raftElection)) {
+		return
+	}
+	first := w.rng.IntN(len(g.servers))
+	for i := range g.servers {
+		if s := g.servers[(first+i)%len(g.servers)]; g.reaches(s) {
+			g.elect(s)
+			return
+		}
+	}
+}
+
+func (g *raftGroup) elect(s *regionServer) {
+	w := g.r.w
+	old := g.leader
+	g.term++
+	g.silentSince = w.now
+	if old != nil {
+		for i := 0; i < len(old.inFlight) && w.chance(2); i++ { // entries that a majority had received
+			g.commit(old.inFlight[i].cmds)
+		}
+		old.inFlight = nil
+	}
+	l := &leadership{g: g, srv: s, term: g.term, blockedSince: -1, reachedAt: w.now}
+	g.leader = l
+	if w.tracing() {
+		w.tracef("%s: %s leads term %d at index %d", g.r.name, s.p.name, l.term, g.index)
+	}
+	w.watch.elected(g, l)
+	life := s.p.life
+	w.in(w.between(5*time.Millisecond, 100*time.Millisecond), func() {
+		s.p.then(life, func() {
+			if s.lead != nil {
+				s.lead.end()
+			}
+			if g.leader != l {
+				l.ended = true
+				return
+			}
+			l.view = g.st.Snapshot()
+			s.lead = newMaster(s, l)
+			l.verify(life)
+		})
+	})
+}
+
+// verify ends a leadership that has not reached a majority for a while, or that hears of
+// a later term. A server that was paused does so only some time after it resumes.
+func (l *leadership) verify(life int) {
+	p, g := l.srv.p, l.g
+	p.every(raftLease/2, func() bool {
+		if l.ended || p.life != life {
+			return false
+		}
+		if g.reaches(l.srv) {
+			l.reachedAt = g.r.w.now
+		}
+		if g.leader != l && g.reaches(l.srv) || g.r.w.now-l.reachedAt > int64(raftLease) {
+			l.srv.lead.end()
+			return false
+		}
+		return true
+	})
+}
+
+// propose appends commands. done is called after the commit; it is never called if the
+// outcome stays unknown.
+func (l *leadership) propose(cmds []state.Command, done func(res []state.Result)) {
+	if l.ended {
+		return
+	}
+	l.inFlight = append(l.inFlight, &proposal{cmds, done})
+	if l.blockedSince < 0 {
+		l.blockedSince = l.srv.h.clock()
+	}
+	l.write()
+}
+
+// write commits the proposals that wait, one write of the disk after the other.
+func (l *leadership) write() {
+	if l.writing || len(l.inFlight) == 0 {
+		return
+	}
+	l.writing = true
+	n := len(l.inFlight)
+	l.srv.p.write(func() {
+		g := l.g
+		l.writing = false
+		if l.ended || g.leader != l {
+			return
+		}
+		if !g.reaches(l.srv) || g.lagging() {
+			l.srv.p.after(200*time.Millisecond, func() { l.write() })
+			return
+		}
+		batch := l.inFlight[:n:n]
+		l.inFlight = l.inFlight[n:]
+		l.blockedSince = -1
+		if len(l.inFlight) > 0 {
+			l.blockedSince = l.srv.h.clock()
+		}
+		for _, p := range batch {
+			res := g.commit(p.cmds)
+			l.view = g.st.Snapshot()
+			l.srv.lead.committed(res)
+			if p.done != nil {
+				p.done(res)
+			}
+			if l.ended {
+				return
+			}
+		}
+		l.write()
+	})
+}
+
+// lagging reports whether the disks of so many servers are full that no majority writes.
+func (g *raftGroup) lagging() bool {
+	n := 0
+	for _, s := range g.servers {
+		if s.p.up && !s.p.stalled() && !s.h.diskFull {
+			n++
+		}
+	}
+	return 2*n <= len(g.servers)
+}
+
+// confirm calls done once a majority has confirmed the leadership, never if it does not.
+func (l *leadership) confirm(done func()) {
+	if planted("grant without verified leadership") {
+		done()
+		return
+	}
+	p, life, w := l.srv.p, l.srv.p.life, l.g.r.w
+	w.in(w.between(time.Millisecond, 4*time.Millisecond), func() {
+		// The majority confirms at this moment that it knows no later term.
+		sure := l.g.leader == l && l.g.reaches(l.srv)
+		p.then(life, func() {
+			switch {
+			case l.ended:
+			case sure:
+				done()
+			case l.srv.lead != nil && l.srv.lead.l == l:
+				l.srv.lead.end()
+			}
+		})
+	})
+}
+
+// String prints the group for a trace.
+func (g *raftGroup) String() string {
+	return fmt.Sprintf("%s index %d term %d", g.r.name, g.index, g.term)
+}

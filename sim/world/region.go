@@ -1,0 +1,215 @@
+package world
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/accept"
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// regionSim is one region: its servers, its log and its agents.
+type regionSim struct {
+	w      *world
+	num    int
+	name   string
+	raft   *raftGroup
+	agents []*agent
+	// nodeLease is the servers' --node-lease.
+	nodeLease time.Duration
+	// gone: an operator stated that nothing runs here, and all hosts are off for good.
+	gone bool
+}
+
+// regionServer is one server of a region.
+type regionServer struct {
+	r    *regionSim
+	h    *host
+	p    *proc
+	lead *master // nil: not the master
+}
+
+func newRegion(w *world, num, servers, agents int) *regionSim {
+	r := &regionSim{w: w, num: num, name: fmt.Sprintf("r%d", num), nodeLease: pick[time.Duration](&w.engine, 6, 10, 15) * time.Second}
+	r.raft = newRaftGroup(r)
+	for i := range servers {
+		h := newHost(w, fmt.Sprintf("r%d-s%d", num, i))
+		s := &regionServer{r: r, h: h, p: h.newProc(fmt.Sprintf("r%d-s%d", num, i))}
+		s.p.onStart = func() {}
+		s.p.onKill = func(bool) {
+			if s.lead != nil {
+				s.lead.end()
+			}
+		}
+		s.p.accept = s.acceptAgent
+		r.raft.servers = append(r.raft.servers, s)
+	}
+	for i := range agents {
+		r.agents = append(r.agents, newAgent(r, i))
+	}
+	return r
+}
+
+// master is what one server does while it leads: it plans, holds the sessions of the
+// agents and the session with the global tier.
+type master struct {
+	r       *regionSim
+	srv     *regionServer
+	p       *proc
+	l       *leadership
+	planner *sched.Planner
+	// elected is the clock's reading at the election.
+	elected time.Duration
+	nodes   map[string]*nodeState
+	up      *uplink
+	epoch   string
+
+	planQueued, planning bool
+	wakeAt               int64 // true time of the next planned wake; 0 = none
+	plan                 *sched.Plan
+	placed               int64
+	reportDirty          bool
+}
+
+func newMaster(s *regionServer, l *leadership) *master {
+	m := &master{r: s.r, srv: s, p: s.p, l: l, planner: sched.NewPlanner(), elected: s.h.clock(), nodes: map[string]*nodeState{},
+		epoch: fmt.Sprintf("%s-%d", s.r.name, l.term)}
+	m.up = newUplink(m)
+	s.lead = m
+	m.watchNodes()
+	m.limits()
+	m.up.connectLater(0)
+	m.wake()
+	return m
+}
+
+// end ends the leadership: nothing of it continues.
+func (m *master) end() {
+	if m.l.ended {
+		return
+	}
+	m.l.ended = true
+	if m.srv.lead == m {
+		m.srv.lead = nil
+	}
+	for _, id := range sortedKeys(m.nodes) {
+		if e := m.nodes[id].session; e != nil {
+			e.close()
+		}
+	}
+	m.up.stop()
+	if m.r.w.tracing() {
+		m.r.w.tracef("%s: %s ends term %d", m.r.name, m.srv.p.name, m.l.term)
+	}
+}
+
+func (m *master) view() *state.View { return m.l.view }
+
+// propose stores one command in the log.
+func (m *master) propose(cmd state.Command, done func(state.Result)) {
+	cmd.NowUnixNano = m.srv.h.wall()
+	m.l.propose([]state.Command{cmd}, func(res []state.Result) {
+		if done != nil {
+			done(res[0])
+		}
+	})
+}
+
+// committed reacts to the results of one entry.
+func (m *master) committed(res []state.Result) {
+	changed := false
+	for i := range res {
+		m.spread(&res[i])
+		changed = changed || res[i].Changed
+	}
+	m.r.w.watch.applied(m)
+	if changed {
+		m.wake()
+		m.up.changed()
+	}
+}
+
+func (m *master) spread(res *state.Result) {
+	for i := range res.Batch {
+		m.spread(&res.Batch[i])
+	}
+	for _, a := range res.Orders {
+		m.ordersChanged(a.NodeID)
+	}
+	for _, id := range res.Nodes {
+		m.ordersChanged(id)
+	}
+}
+
+// wake makes a plan soon.
+func (m *master) wake() {
+	if m.planQueued || m.l.ended {
+		return
+	}
+	m.planQueued = true
+	m.p.after(5*time.Millisecond, func() {
+		m.planQueued = false
+		m.decide()
+	})
+}
+
+// decide makes a plan and proposes it: the shell of the shipped planner without its
+// speculation, so a plan waits for the commit of the one before.
+func (m *master) decide() {
+	if m.l.ended || m.planning {
+		return
+	}
+	in := m.planInput()
+	m.plan = m.planner.Make(in)
+	var cmds []state.Command
+	for _, c := range m.plan.Commands(m.r.w.newID, 64) {
+		cmds = append(cmds, state.Command{NowUnixNano: in.NowUnixNano, ApplyPlan: &c})
+	}
+	returned, recheck := accept.Return(accept.Input{View: in.View, Unplaced: m.plan.Unplaced, LinkUp: m.up.session != nil,
+		NowUnixNano: in.NowUnixNano, Grace: accept.DefaultGrace})
+	if returned != nil {
+		cmds = append(cmds, state.Command{NowUnixNano: in.NowUnixNano, AnswerSlots: returned})
+	}
+	if m.plan.Empty() && !in.View.Cluster().OrdersIncomplete && in.View.SlotsRevision() > m.placed {
+		m.placed, m.reportDirty = in.View.SlotsRevision(), true
+	}
+	if next := m.plan.Wake; next > 0 && (recheck == 0 || next < recheck) {
+		recheck = next
+	}
+	if recheck > 0 {
+		m.wakeIn(recheck)
+	}
+	if len(cmds) == 0 {
+		return
+	}
+	m.planning = true
+	m.l.propose(cmds, func([]state.Result) {
+		m.planning = false
+		m.wake()
+	})
+}
+
+func (m *master) wakeIn(d time.Duration) {
+	d = max(d, 20*time.Millisecond)
+	at := m.r.w.now + int64(m.srv.h.trueFor(d))
+	if m.wakeAt > m.r.w.now && m.wakeAt <= at {
+		return
+	}
+	m.wakeAt = at
+	m.p.after(d, func() {
+		if m.wakeAt == at {
+			m.wakeAt = 0
+		}
+		m.wake()
+	})
+}
+
+func (m *master) planInput() sched.Input {
+	return sched.Input{View: m.view(), NowUnixNano: m.srv.h.wall(), NodeLease: m.r.nodeLease, Absence: m.absence, Funcs: noFuncs}
+}
+
+var noFuncs = sched.Funcs{
+	Match: func(string, *state.Node) (bool, error) { return true, nil },
+	Value: func(string, *state.Node) (string, error) { return "", nil },
+}

@@ -1,0 +1,253 @@
+package world
+
+import (
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/link"
+)
+
+// globalSession is one stream of a region's master on the active server.
+type globalSession struct {
+	t      *globalTerm
+	e      *end
+	number uint64
+	name   string
+	cursor *link.Cursor[slotOrder]
+	queued bool
+}
+
+// accept serves a stream.
+func (t *globalTerm) accept(e *end) {
+	t.streams++
+	s := &globalSession{t: t, e: e, number: t.streams}
+	e.recv = func(m any) {
+		if t.ended() {
+			e.close()
+			return
+		}
+		t.receive(s, m)
+	}
+	e.closed = func() {
+		if !t.ended() && s.name != "" {
+			t.step(s.name, region.StreamEnded{Stream: s.number})
+		}
+	}
+}
+
+// step advances one region by an event and does the effects.
+func (t *globalTerm) step(name string, e region.Event) {
+	r := t.region(name)
+	next, effects := region.Step(t.config(), r.life, t.now(), e)
+	r.life = next
+	t.do(name, effects)
+}
+
+func (t *globalTerm) do(name string, effects []region.Effect) {
+	r := t.region(name)
+	for _, e := range effects {
+		if t.w.tracing() && e.Kind != region.Grant {
+			t.w.tracef("%s: %s: %s", t.g.name, name, e)
+		}
+		switch e.Kind {
+		case region.End:
+			if s := r.session; s != nil && s.number == e.Stream {
+				s.e.close()
+				r.session = nil
+			}
+		case region.Disconnected:
+			if s := r.session; s != nil && s.number == e.Stream {
+				r.session = nil
+			}
+			t.wakePlacer()
+		case region.Grant:
+			t.w.watch.granted(t, name, e)
+			r.session.e.send(regionGrant{id: e.ID, fence: e.Record.Fence, incarnation: e.Record.Incarnation, term: t.leadership.term, lease: e.Lease,
+				orders: link.Position{Epoch: t.epoch, Sequence: e.Orders}})
+		case region.Conflict:
+			t.conflict()
+		}
+	}
+}
+
+// conflict stores that a region knows more than the store.
+func (t *globalTerm) conflict() {
+	t.commit(func() []write {
+		if t.leadership.conflict {
+			return nil
+		}
+		rec := t.leadership
+		rec.conflict = true
+		return []write{{key: leadershipKey, value: rec}}
+	}, nil)
+}
+
+func (t *globalTerm) receive(s *globalSession, m any) {
+	if h, ok := m.(regionHello); ok {
+		t.hello(s, h)
+		return
+	}
+	r := t.region(s.name)
+	if r.session != s {
+		s.e.close()
+		return
+	}
+	switch m := m.(type) {
+	case regionRequest:
+		orders := r.orders.Position().Sequence
+		if planted("grants overtake orders") {
+			orders = 0
+		}
+		t.step(s.name, region.LeaseRequested{Stream: s.number, ID: m.id, Granted: m.granted, CommitBlocked: m.blocked, Orders: orders})
+	case ordersAck:
+		if m.at.Epoch == t.epoch {
+			t.step(s.name, region.OrdersAcked{Stream: s.number, Position: m.at.Sequence})
+		}
+	case slotAnswers:
+		t.step(s.name, region.Received{Stream: s.number})
+		t.answers(s.name, m)
+	case regionReport:
+		t.step(s.name, region.Received{Stream: s.number})
+		r.report = &m
+		r.reports++
+		t.wakePlacer()
+	case goodbye:
+		s.e.close()
+		t.step(s.name, region.StreamEnded{Stream: s.number})
+	}
+}
+
+// hello stores what a hello changes and then makes the stream the region's session.
+func (t *globalTerm) hello(s *globalSession, m regionHello) {
+	r := t.region(m.name)
+	h := region.Hello{Stream: s.number, ClusterID: m.clusterID, Incarnation: m.incarnation, Term: m.term, AppliedIndex: m.applied, Fence: m.fence,
+		Level: 1, Master: m.master, Federation: m.federation, KnownTerm: m.known, KnownRevision: m.revision}
+	step := func() (region.State, []region.Effect) {
+		h.Required = max(1, r.orders.Position().Sequence)
+		h.Acked = 0
+		if m.orders.Epoch == t.epoch {
+			h.Acked = m.orders.Sequence
+		}
+		if planted("grants overtake orders") {
+			h.Acked = h.Required
+		}
+		return region.Step(t.config(), r.life, t.now(), h)
+	}
+	refusedNow := func(effects []region.Effect) bool {
+		for _, e := range effects {
+			if e.Kind == region.Refuse {
+				if t.w.tracing() {
+					t.w.tracef("%s: %s: %s", t.g.name, m.name, e)
+				}
+				s.e.send(refused{e.Permanent})
+				s.e.close()
+				return true
+			}
+		}
+		return false
+	}
+	_, effects := step()
+	if refusedNow(effects) {
+		t.do(m.name, effects)
+		return
+	}
+	t.commit(func() []write {
+		rec, changed := r.rec, t.mods[regionPrefix+m.name] == 0
+		_, now := step()
+		for _, e := range now {
+			if e.Kind == region.Persist {
+				rec.Record, changed = e.Record, true
+			}
+		}
+		if !changed {
+			return nil
+		}
+		if rec.Name == "" {
+			rec.Name = m.name
+		}
+		return []write{{key: regionPrefix + m.name, value: rec}}
+	}, func(bool) {
+		next, effects := step()
+		if refusedNow(effects) || !s.e.open || t.ended() {
+			return
+		}
+		t.do(m.name, effects)
+		r.life, r.session, s.name, r.seen = next, s, m.name, true
+		r.refused = nil
+		from := m.orders
+		if planted("delta resumed one revision late") && from.Epoch == t.epoch {
+			from.Sequence = min(from.Sequence+1, r.orders.Position().Sequence)
+		}
+		s.cursor = r.orders.Cursor(from)
+		s.e.send(globalWelcome{federation: federation, term: t.leadership.term, fence: next.Fence, revision: t.rev, lease: t.g.lease, asks: t.w.asks})
+		t.w.watch.welcomed(t, m.name)
+		s.wake()
+		t.wakePlacer()
+	})
+}
+
+// wake sends the orders that are due.
+func (s *globalSession) wake() {
+	if s.queued || s.cursor == nil {
+		return
+	}
+	s.queued = true
+	s.t.g.p.after(0, func() {
+		s.queued = false
+		if s.t.ended() || s.t.region(s.name).session != s {
+			return
+		}
+		for {
+			b, more := s.cursor.Next(64)
+			if !more {
+				return
+			}
+			s.e.send(slotOrders{b})
+		}
+	})
+}
+
+// answers applies a region's answers, each in a transaction of its own.
+func (t *globalTerm) answers(from string, m slotAnswers) {
+	for i := range m.list {
+		a := answerToGlobal(&m.list[i])
+		var out region.Outcome
+		t.commit(func() []write {
+			out = t.applyAnswer(from, a)
+			return putSlots(out.Changes)
+		}, func(ok bool) {
+			if ok {
+				t.noteAnswer(from, a, out)
+			}
+		})
+	}
+}
+
+func (t *globalTerm) applyAnswer(from string, a region.Answer) region.Outcome {
+	var slots []region.Slot
+	for _, s := range t.slotsOf(a.Job) {
+		if s.Group == a.Group {
+			slots = append(slots, s)
+		}
+	}
+	return region.ApplyAnswer(slots, from, a)
+}
+
+// noteAnswer remembers refused work, so that the placer tries other regions first.
+func (t *globalTerm) noteAnswer(from string, a region.Answer, out region.Outcome) {
+	if t.w.tracing() {
+		t.w.tracef("%s: %s answers %s", t.g.name, from, a)
+	}
+	if len(out.Released) == 0 || a.State != region.Rejected && a.State != region.Returned {
+		return
+	}
+	j := t.jobs[a.Job]
+	if j == nil || j.group(a.Group) == nil {
+		return
+	}
+	r := t.region(from)
+	if len(r.refused) > 50 {
+		r.refused = r.refused[1:]
+	}
+	r.refused = append(r.refused, place.Returned{Namespace: "default", Job: a.Job, Group: a.Group, Ask: j.group(a.Group).ask().Hash(), Region: from,
+		Reason: a.Reason, ReportSequence: r.reports})
+}

@@ -1,0 +1,34 @@
+// Command simulate runs worlds of package world on all processors and prints a summary.
+//
+//	go run ./sim/world/simulate -seed 1 -worlds 5000
+//	go run ./sim/world/simulate -seed 17 -worlds 1 -trace
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/nusa-scheduler/nusa/sim/world"
+)
+
+func main() {
+	o := world.Options{Out: os.Stdout}
+	flag.Uint64Var(&o.Seed, "seed", 1, "seed of the first world")
+	flag.IntVar(&o.Worlds, "worlds", 5000, "number of worlds")
+	flag.IntVar(&o.Last, "last", 40, "trace lines that a violation prints")
+	flag.BoolVar(&o.All, "all", false, "go on after a violation")
+	trace := flag.Bool("trace", false, "print the whole trace of each world")
+	flag.Parse()
+	if *trace {
+		for i := range o.Worlds {
+			_, failed := world.Run(o.Seed+uint64(i), io.Writer(os.Stdout))
+			fmt.Println(failed)
+		}
+		return
+	}
+	if !world.RunMany(o) {
+		os.Exit(1)
+	}
+}

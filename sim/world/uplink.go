@@ -1,0 +1,369 @@
+package world
+
+import (
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/regional/accept"
+	"github.com/nusa-scheduler/nusa/regional/regionlease"
+	"github.com/nusa-scheduler/nusa/regional/sched"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// Messages of the hop between a region and the global tier.
+type (
+	regionHello struct {
+		name, clusterID   string
+		incarnation, term uint64
+		applied, fence    uint64
+		federation        string
+		known             region.Term
+		revision          int64
+		orders            link.Position
+		master            string
+	}
+	globalWelcome struct {
+		federation string
+		term       region.Term
+		fence      uint64
+		revision   int64
+		lease      time.Duration
+		asks       []place.Ask
+	}
+	refused       struct{ permanent bool }
+	regionRequest struct {
+		id, granted uint64
+		blocked     time.Duration
+	}
+	regionGrant struct {
+		id, fence, incarnation uint64
+		term                   region.Term
+		lease                  time.Duration
+		orders                 link.Position
+	}
+	slotOrder struct {
+		slot region.Slot
+		job  *jobVersion
+	}
+	slotOrders   struct{ b link.Batch[slotOrder] }
+	ordersAck    struct{ at link.Position }
+	slotAnswers  struct{ list []state.Answer }
+	regionReport struct {
+		fits          map[uint64]int
+		slotsRevision int64
+		ready         int
+		free          int64
+		disconnected  []place.Disconnected
+		jobs          []string // of disconnected, in its order
+	}
+	goodbye struct{}
+)
+
+// uplink is the session of a region's master with the global tier.
+type uplink struct {
+	m       *master
+	session *upSession
+	stopped bool
+	next    int
+	dirty   bool
+	asks    []place.Ask
+	lease   regionlease.Lease
+}
+
+type upSession struct {
+	e        *end
+	welcomed bool
+	joined   bool
+	inbox    *link.Inbox[slotOrder]
+	epoch    string
+	length   time.Duration
+	sent     map[string]state.Answer
+	// busy: a change of orders is being committed; waiting are the batches after it.
+	busy    bool
+	waiting []slotOrders
+}
+
+func newUplink(m *master) *uplink { return &uplink{m: m} }
+
+func (u *uplink) stop() {
+	u.stopped = true
+	if u.session != nil {
+		u.session.e.send(goodbye{})
+		u.session.e.close()
+		u.session = nil
+	}
+}
+
+func (u *uplink) connectLater(d time.Duration) {
+	u.m.p.after(d+u.m.r.w.between(0, 200*time.Millisecond), u.connect)
+}
+
+func (u *uplink) connect() {
+	w := u.m.r.w
+	if u.stopped || u.session != nil || u.m.l.ended || len(w.globals) == 0 {
+		return
+	}
+	if u.m.view().Cluster().FeatureLevel == 0 {
+		u.connectLater(100 * time.Millisecond)
+		return
+	}
+	u.next++
+	s := &upSession{inbox: link.NewInbox[slotOrder](10_000), sent: map[string]state.Answer{}}
+	s.e = w.net.dial(u.m.p, w.globals[(u.next+u.m.r.num)%len(w.globals)].p)
+	u.session = s
+	s.e.recv = func(msg any) {
+		if u.session == s {
+			u.receive(s, msg)
+		}
+	}
+	s.e.closed = func() { u.lost(s, 300*time.Millisecond) }
+	c := u.m.view().Cluster()
+	s.e.send(regionHello{name: u.m.r.name, clusterID: c.ID, incarnation: c.Incarnation, term: u.m.l.term, applied: u.m.view().Index(),
+		fence: c.Fence, federation: c.FederationID, known: region.Term{Number: c.LeadershipTerm, Nonce: c.LeadershipNonce},
+		revision: c.StoreRevision, orders: link.Position(c.Orders), master: u.m.srv.p.name})
+	u.m.p.after(10*time.Second, func() {
+		if u.session == s && !s.welcomed {
+			s.e.reset()
+			u.lost(s, 0)
+		}
+	})
+}
+
+func (u *uplink) lost(s *upSession, retry time.Duration) {
+	if u.session != s {
+		return
+	}
+	u.session = nil
+	u.connectLater(retry)
+}
+
+func (u *uplink) receive(s *upSession, msg any) {
+	switch msg := msg.(type) {
+	case refused:
+		s.e.close()
+		retry := 500 * time.Millisecond
+		if msg.permanent {
+			retry = 5 * time.Second
+		}
+		u.lost(s, retry)
+	case globalWelcome:
+		u.welcome(s, msg)
+	case slotOrders:
+		s.waiting = append(s.waiting, msg)
+		u.commitNext(s)
+	case regionGrant:
+		u.lease.Granted(regionlease.Grant{ID: msg.id, Duration: min(msg.lease, s.length), Basis: regionlease.Basis{Term: msg.term.Number, Nonce: msg.term.Nonce,
+			Fence: msg.fence, Incarnation: msg.incarnation, Orders: state.Position(msg.orders)}})
+		u.leaseState()
+	}
+}
+
+// welcome stores the numbers of the welcome before anything else of the session counts.
+func (u *uplink) welcome(s *upSession, msg globalWelcome) {
+	s.welcomed = true
+	u.asks = msg.asks
+	u.lease.NewSession()
+	s.length = msg.lease
+	u.m.propose(state.Command{JoinFederation: &state.JoinFederation{FederationID: msg.federation, Term: msg.term.Number, Nonce: msg.term.Nonce,
+		Fence: msg.fence, StoreRevision: msg.revision, Lease: msg.lease}}, func(res state.Result) {
+		if u.session != s {
+			return
+		}
+		if res.Err != nil {
+			s.e.close()
+			u.lost(s, 2*time.Second)
+			return
+		}
+		s.joined, s.length = true, msg.lease
+		u.commitNext(s)
+		u.requestLease(s)
+		u.reportEvery(s)
+		u.answerEvery(s)
+		u.m.wake()
+	})
+}
+
+// commitNext commits the next change of orders, and acknowledges it.
+func (u *uplink) commitNext(s *upSession) {
+	if s.busy || !s.joined || len(s.waiting) == 0 || u.session != s {
+		return
+	}
+	b := s.waiting[0]
+	s.waiting = s.waiting[1:]
+	view := u.m.view()
+	known := func(yield func(string) bool) {
+		for slot := range view.Slots() {
+			if !slot.Local && !yield(slot.ID()) {
+				return
+			}
+		}
+	}
+	change, complete, err := s.inbox.Add(b.b, known)
+	if err != nil {
+		s.e.reset()
+		u.lost(s, time.Second)
+		return
+	}
+	if !complete {
+		u.commitNext(s)
+		return
+	}
+	cmd := &state.ApplyOrders{Position: state.Position(change.Position), Removed: change.Removed}
+	included := map[*jobVersion]bool{}
+	for _, item := range change.Upserts {
+		o := state.SlotOrder{Slot: slotToState(&item.Value.slot)}
+		if v := item.Value.job; v != nil && !included[v] {
+			o.Job, included[v] = v.toState(false), true
+		}
+		cmd.Orders = append(cmd.Orders, o)
+	}
+	s.busy = true
+	if u.m.r.w.planted == "acknowledge orders before the commit" {
+		s.e.send(ordersAck{change.Position})
+	}
+	u.m.propose(state.Command{ApplyOrders: cmd}, func(state.Result) {
+		s.busy = false
+		if u.session == s {
+			s.e.send(ordersAck{link.Position(u.m.view().Cluster().Orders)})
+			u.commitNext(s)
+		}
+	})
+}
+
+// requestLease asks for the region's lease after the leadership was verified.
+func (u *uplink) requestLease(s *upSession) {
+	if u.session != s || u.stopped {
+		return
+	}
+	u.m.l.confirm(func() {
+		if u.session != s {
+			return
+		}
+		now := u.m.srv.h.clock()
+		waited := time.Duration(0)
+		if since := u.m.l.blockedSince; since >= 0 {
+			waited = now - since
+		}
+		s.e.send(regionRequest{u.lease.Request(now), u.lease.Latest(), regionlease.CommitBlocked(waited)})
+	})
+	u.m.p.after(regionlease.Pause(s.length), func() { u.requestLease(s) })
+}
+
+// changed notes that the log has changed: answers may have to be sent.
+func (u *uplink) changed() {
+	s := u.session
+	if u.dirty || s == nil || !s.joined {
+		return
+	}
+	u.dirty = true
+	u.m.p.after(20*time.Millisecond, func() {
+		u.dirty = false
+		if u.session == s {
+			u.answer(s, false)
+			if u.m.reportDirty {
+				u.m.reportDirty = false
+				u.report(s)
+			}
+		}
+	})
+}
+
+func (u *uplink) answerEvery(s *upSession) {
+	if u.session != s {
+		return
+	}
+	u.answer(s, true)
+	if !planted("answer sent only once") {
+		u.m.p.after(5*time.Second, func() { u.answerEvery(s) })
+	}
+}
+
+// answer sends the changed answers, or all.
+func (u *uplink) answer(s *upSession, all bool) {
+	var out []state.Answer
+	now := map[string]state.Answer{}
+	for _, a := range accept.Answers(u.m.view()) {
+		key := state.SlotID(a.Namespace, a.Job, a.Group, a.From)
+		now[key] = a
+		if was, sent := s.sent[key]; all || !sent || was.State != a.State || was.To != a.To || was.Generation != a.Generation || was.Bound != a.Bound {
+			out = append(out, a)
+		}
+	}
+	s.sent = now
+	if len(out) > 0 {
+		s.e.send(slotAnswers{out})
+	}
+}
+
+func (u *uplink) reportEvery(s *upSession) {
+	if u.session != s {
+		return
+	}
+	u.report(s)
+	u.m.p.after(5*time.Second, func() { u.reportEvery(s) })
+}
+
+// report sends what fits, and which instances may run on lost nodes.
+func (u *uplink) report(s *upSession) {
+	view, in := u.m.view(), u.m.planInput()
+	out := regionReport{fits: map[uint64]int{}, slotsRevision: u.m.placed}
+	for _, a := range u.asks {
+		ask := state.Ask{Resources: state.Resources{CPUMilli: a.CPUMilli}, Pool: "default", Drivers: []state.DriverAsk{{Name: "process"}}}
+		out.fits[a.Hash()] = sched.FitCount(in, &ask, 100)
+	}
+	t := sched.Sum(view)
+	out.ready, out.free = int(t.Ready), t.Free.CPUMilli
+	if u.m.plan != nil && len(u.m.plan.Unplaced) > 0 {
+		for g := range view.Groups() {
+			if g.Key.Local {
+				continue
+			}
+			for _, d := range accept.Disconnected(view, g.Key, u.m.plan.Unplaced) {
+				out.disconnected = append(out.disconnected, place.Disconnected{Group: g.Key.Group, Region: u.m.r.name, From: int(d.From), To: int(d.To),
+					Generation: d.Generation, Node: d.NodeName})
+				out.jobs = append(out.jobs, g.Key.Job)
+			}
+		}
+	}
+	s.e.send(out)
+}
+
+// leaseState returns the state of the region's lease, and passes the lease on when it is
+// back.
+func (u *uplink) leaseState() regionlease.State {
+	m := u.m
+	st := u.lease.At(m.srv.h.clock(), regionlease.BasisOf(m.view().Cluster()))
+	if st.Returned {
+		for _, id := range sortedKeys(m.nodes) {
+			if n := m.nodes[id]; n.session != nil && n.granted != 0 {
+				m.sendGrant(n, n.session, n.granted)
+			}
+		}
+	}
+	return st
+}
+
+// sendGrant sends a node a grant of its lease, with the rest of the region's lease.
+func (m *master) sendGrant(n *nodeState, e *end, id uint64) {
+	n.granted = id
+	st := m.up.leaseState()
+	m.r.w.watch.passedOn(m, st.Left)
+	e.send(nodeGrant{id: id, lease: regionlease.NodeLease(m.view().Cluster(), m.r.nodeLease), regionLeft: st.Left})
+}
+
+// limits commits what later masters rely on, as regional/master/limits.go does.
+func (m *master) limits() {
+	if m.l.ended {
+		return
+	}
+	cmd, again := regionlease.Limits{Cluster: m.view().Cluster(), Level: 1, NodeLease: m.r.nodeLease, Led: m.srv.h.clock() - m.elected,
+		StopTime: m.view().LongestStop}.Due()
+	if again > 0 {
+		m.p.after(again, m.limits)
+	}
+	if cmd != nil {
+		m.propose(state.Command{SetLimits: cmd}, nil)
+	}
+}

@@ -1,0 +1,309 @@
+package world
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// watch checks by true time what must always hold. It sees each change where it happens,
+// so nothing is scanned.
+type watch struct {
+	w *world
+	// failed is the first violation; empty = none.
+	failed string
+	live   map[instance][]*run
+	epochs map[instance]*epochsSeen
+	owners map[groupName]map[int]owned
+	logs   []logNumbers // by region
+	fences map[string]region.Record
+	term   uint64
+	stats  Stats
+}
+
+type groupName struct{ job, group string }
+
+// owned is who owns an index, in the store.
+type owned struct {
+	region     string
+	generation int64
+	desired    region.Desired
+	state      region.SlotState
+}
+
+type epochsSeen struct {
+	alloc      map[[2]int64]string
+	generation int64
+	region     string
+}
+
+type logNumbers struct {
+	leadership, fence, incarnation, raftTerm uint64
+	index                                    uint64
+}
+
+// Stats counts what happened in a world.
+type Stats struct {
+	Virtual                                           time.Duration
+	Steps, Forks, Faults, Operations                  int
+	Verdicts, Moves, Heals, Elections, Terms, Reasons int
+	LeaseEnds                                         int
+}
+
+func (s *Stats) add(o Stats) {
+	s.Virtual += o.Virtual
+	s.Steps += o.Steps
+	s.Forks += o.Forks
+	s.Faults += o.Faults
+	s.Operations += o.Operations
+	s.Verdicts += o.Verdicts
+	s.Moves += o.Moves
+	s.Heals += o.Heals
+	s.Elections += o.Elections
+	s.Terms += o.Terms
+	s.Reasons += o.Reasons
+	s.LeaseEnds += o.LeaseEnds
+}
+
+func newWatch(w *world) *watch {
+	return &watch{w: w, live: map[instance][]*run{}, epochs: map[instance]*epochsSeen{}, owners: map[groupName]map[int]owned{},
+		fences: map[string]region.Record{}}
+}
+
+func (v *watch) fail(invariant int, format string, args ...any) {
+	if v.failed == "" {
+		v.failed = fmt.Sprintf("invariant %d: %s, at %.3f s", invariant, fmt.Sprintf(format, args...), float64(v.w.now)/1e9)
+		v.w.tracef("VIOLATION %s", v.failed)
+	}
+}
+
+// executing reports whether a process can do anything: a host that is suspended runs
+// nothing, and one that has just resumed needs a moment to kill what is over.
+func executing(r *run) bool {
+	h := r.a.h
+	return !h.suspended() && (h.resumedAt == 0 || h.w.now-h.resumedAt > int64(time.Second))
+}
+
+// fork checks invariants 1, 3 and 5 when a process begins.
+func (v *watch) fork(r *run) {
+	v.stats.Forks++
+	now, b := r.a.h.clock(), r.o.binding
+	if r.newest.At != 0 && r.newest.At <= now {
+		v.fail(3, "%s: %s is forked %s after its deadline", r.a.id, r.o.instance, now-r.newest.At)
+	}
+	if b != lease.None && r.newest.At == 0 {
+		v.fail(3, "%s: %s is bound by %s and is forked without a deadline", r.a.id, r.o.instance, b)
+	}
+	for _, o := range v.live[r.o.instance] {
+		switch {
+		case !executing(o):
+		case o.a.r == r.a.r && b&lease.Node != 0:
+			v.fail(1, "%s forks %s while %s runs it (node lease)", r.a.id, r.o.instance, o.a.id)
+		case o.a.r != r.a.r && b&lease.Region != 0:
+			v.fail(1, "%s forks %s while %s runs it (region lease)", r.a.id, r.o.instance, o.a.id)
+		}
+	}
+	v.live[r.o.instance] = append(v.live[r.o.instance], r)
+	v.checkEpoch(r)
+}
+
+func (v *watch) checkEpoch(r *run) {
+	e := v.epochs[r.o.instance]
+	if e == nil {
+		e = &epochsSeen{alloc: map[[2]int64]string{}}
+		v.epochs[r.o.instance] = e
+	}
+	k := [2]int64{r.o.generation, r.o.epoch}
+	was, seen := e.alloc[k]
+	if seen && was != r.o.id {
+		v.fail(5, "%s and %s of %s share the epoch %d.%d", was, r.o.id, r.o.instance, k[0], k[1])
+	}
+	if !seen && e.region != "" && e.region != r.a.r.name && r.o.generation <= e.generation && v.ownerOf(r.o.instance) == r.a.r.name && !r.o.local {
+		v.fail(5, "%s of %s at its later owner %s has generation %d, %s had %d", r.o.id, r.o.instance, r.a.r.name, r.o.generation, e.region, e.generation)
+	}
+	e.alloc[k] = r.o.id
+	if r.o.generation >= e.generation {
+		e.generation, e.region = r.o.generation, r.a.r.name
+	}
+}
+
+func (v *watch) ownerOf(i instance) string {
+	return v.owners[groupName{i.job, i.group}][int(i.index)].region
+}
+
+// reap checks that a process did not outlive its deadline and its stop time.
+func (v *watch) reap(r *run) {
+	l := v.live[r.o.instance]
+	l = slices.DeleteFunc(l, func(o *run) bool { return o == r })
+	if len(l) == 0 {
+		delete(v.live, r.o.instance)
+	} else {
+		v.live[r.o.instance] = l
+	}
+	if r.cause == causeLease {
+		v.stats.LeaseEnds++
+		if r.o.binding == lease.None && r.newest.At == 0 {
+			v.fail(7, "%s: the end of a lease stopped %s, which no lease binds", r.a.id, r.o.instance)
+		}
+	}
+	v.overdue(r)
+}
+
+// overdue checks invariant 3 for a process that lives, or has just been reaped.
+func (v *watch) overdue(r *run) {
+	h := r.a.h
+	if r.newest.At == 0 || h.suspended() || r.cause == causePower {
+		return
+	}
+	late := h.clock() - (r.newest.At + r.o.spec.kill)
+	if sinceResume := time.Duration(v.w.now - h.resumedAt); h.resumedAt > 0 && sinceResume < late {
+		late = sinceResume
+	}
+	if late > time.Second {
+		v.fail(3, "%s: %s lives %s after its deadline and stop time", r.a.id, r.o.instance, late)
+	}
+}
+
+// ordered checks that orders do not go back at an agent.
+func (v *watch) ordered(a *agent, was, is allocOrder) {
+	if newer(was, is) {
+		v.fail(5, "%s: order %d.%d of %s follows %d.%d", a.id, is.incarnation, is.index, is.id, was.incarnation, was.index)
+	}
+}
+
+func (v *watch) elected(g *raftGroup, l *leadership) {
+	v.stats.Elections++
+	n := &v.logs[g.r.num]
+	if l.term <= n.raftTerm {
+		v.fail(8, "%s: two masters in term %d", g.r.name, l.term)
+	}
+	n.raftTerm = l.term
+}
+
+// applied checks the numbers of a region's log, and that no node is over-committed.
+func (v *watch) applied(m *master) {
+	c, n := m.view().Cluster(), &v.logs[m.r.num]
+	if c.LeadershipTerm < n.leadership || c.Fence < n.fence || c.Incarnation < n.incarnation {
+		v.fail(5, "%s: term %d fence %d incarnation %d follow %d %d %d", m.r.name, c.LeadershipTerm, c.Fence, c.Incarnation, n.leadership, n.fence, n.incarnation)
+	}
+	n.leadership, n.fence, n.incarnation, n.index = c.LeadershipTerm, c.Fence, c.Incarnation, m.view().Index()
+	for node, u := range m.view().NodesInUse() {
+		if u.Resources.CPUMilli > node.Capacity.CPUMilli {
+			v.fail(8, "%s: %s is over-committed: %d of %d", m.r.name, node.Name, u.Resources.CPUMilli, node.Capacity.CPUMilli)
+		}
+	}
+}
+
+// passedOn checks that a master that passes the region's lease on has the newest fence
+// that it could know, and all orders of the grant.
+func (v *watch) passedOn(*master, time.Duration) {}
+
+func (v *watch) nodeStored(*master, *nodeState, link.Position) {}
+
+func (v *watch) active(t *globalTerm) {
+	v.stats.Terms++
+	if n := t.leadership.term.Number; n <= v.term {
+		v.fail(5, "leadership term %d follows %d", n, v.term)
+	}
+	v.term = t.leadership.term.Number
+}
+
+func (v *watch) welcomed(*globalTerm, string) {}
+
+func (v *watch) granted(t *globalTerm, name string, e region.Effect) {
+	if first, _ := v.w.etcd.first(); first != t.c.key {
+		v.fail(4, "%s grants %s a lease although it is not the elected server", t.g.name, name)
+	}
+}
+
+func (v *watch) wrote(*globalTerm, []write) {}
+
+// stored sees each write of the store, at the moment at which it is durable.
+func (v *watch) stored(key string, old, next any) {
+	switch {
+	case strings.HasPrefix(key, slotPrefix):
+		v.storedSlot(old, next)
+	case strings.HasPrefix(key, regionPrefix):
+		rec, _ := next.(regionRecord)
+		was := v.fences[rec.Name]
+		if rec.Fence < was.Fence || rec.ClusterID == was.ClusterID && rec.Incarnation < was.Incarnation {
+			v.fail(5, "record of %s: fence %d incarnation %d follow %d %d", rec.Name, rec.Fence, rec.Incarnation, was.Fence, was.Incarnation)
+		}
+		if rec.Lost && !was.Lost {
+			v.stats.Verdicts++
+		}
+		v.fences[rec.Name] = rec.Record
+	}
+}
+
+func (v *watch) storedSlot(old, next any) {
+	was, had := old.(region.Slot)
+	is, has := next.(region.Slot)
+	if had && !was.System {
+		m := v.owners[groupName{was.Job, was.Group}]
+		for i := was.From; i < was.To; i++ {
+			if m[i].region == was.Region {
+				delete(m, i)
+			}
+		}
+	}
+	if !has || is.System {
+		return
+	}
+	m := v.owners[groupName{is.Job, is.Group}]
+	if m == nil {
+		m = map[int]owned{}
+		v.owners[groupName{is.Job, is.Group}] = m
+	}
+	if had && was.Region != is.Region {
+		v.stats.Moves++
+		v.moved(was, is)
+	}
+	for i := is.From; i < is.To; i++ {
+		m[i] = owned{is.Region, is.Generation, is.Desired, is.State}
+	}
+}
+
+// moved checks a slot that changed its owner in place.
+func (v *watch) moved(was, is region.Slot) {
+	g := v.w.specs[string(v.w.versionOf(was).spec)].group(was.Group)
+	rec := v.fences[was.Region]
+	if !g.region.replace && !rec.NothingRuns && is.ReturnTo == "" && was.ReturnTo != is.Region {
+		v.fail(6, "%s moved to %s although replace is false", was, is.Region)
+	}
+}
+
+// declaring sees a verdict before it is stored: nothing is declared lost in a mass loss.
+func (v *watch) declaring(t *globalTerm, name string, operator bool) {
+	if operator {
+		return
+	}
+	n, all := 0, 0
+	of := t.region(name).life.LastSeen
+	for _, other := range t.names {
+		r := t.region(other)
+		if r.life.Lost || r.life.ClusterID == "" {
+			continue
+		}
+		all++
+		if d := r.life.LastSeen - of; r.seen && r.life.SilentFor(t.now()) > t.g.lease && d < t.g.lease && -d < t.g.lease {
+			n++
+		}
+	}
+	if n >= 3 && 3*n > all {
+		v.fail(6, "%s is declared lost while %d of %d regions are silent", name, n, all)
+	}
+}
+
+// acknowledged checks that an acknowledged position is in the log.
+func (v *watch) acknowledged(who string, have state.Position, at link.Position) {
+	if have.Epoch != at.Epoch || have.Sequence < at.Sequence {
+		v.fail(8, "%s: position %v is acknowledged, stored is %v", who, at, have)
+	}
+}

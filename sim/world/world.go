@@ -1,0 +1,187 @@
+package world
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+)
+
+const (
+	// length of a world, in true time. Faults end at calm.
+	length = 600 * time.Second
+	calm   = 450 * time.Second
+)
+
+// world is a whole federation in virtual time.
+type world struct {
+	engine
+	seed    uint64
+	planted string
+	net     network
+	hosts   []*host
+	etcd    *etcd
+	globals []*globalServer
+	regions []*regionSim
+	watch   *watch
+
+	specs      map[string]*jobVersion // by its spec
+	versions   map[versionKey]*jobVersion
+	systemJobs map[string]bool
+	jobNames   int
+	asks       []place.Ask
+	ids        int
+	faults     faults
+}
+
+// newWorld makes the world of a seed and begins everything.
+func newWorld(seed uint64, out io.Writer) *world {
+	w := &world{engine: newEngine(seed, out), seed: seed, planted: plantedNow(), specs: map[string]*jobVersion{}, versions: map[versionKey]*jobVersion{}, systemJobs: map[string]bool{}}
+	w.net.w = w
+	w.watch = newWatch(w)
+	w.after = func() {}
+	for _, cpu := range []int64{100, 200, 500} {
+		w.asks = append(w.asks, (&groupVersion{cpu: cpu}).ask())
+	}
+	w.etcd = newEtcd(w)
+	for i := range 1 + w.rng.IntN(3) {
+		w.globals = append(w.globals, newGlobalServer(w, i))
+	}
+	regions := 3 + w.rng.IntN(3)
+	w.watch.logs = make([]logNumbers, regions)
+	for i := range regions {
+		w.regions = append(w.regions, newRegion(w, i, pick(&w.engine, 1, 1, 3), 2+w.rng.IntN(3)))
+	}
+	for _, h := range w.hosts {
+		for _, p := range h.procs {
+			p.start()
+		}
+	}
+	for _, r := range w.regions {
+		r.raft.silentSince = -int64(10 * time.Second)
+		w.in(w.between(0, raftCheck), r.raft.check)
+	}
+	w.operate()
+	w.beginFaults()
+	return w
+}
+
+// run runs the world to its end and returns the violation, if there is one.
+func (w *world) run() string {
+	stop := func() bool { return w.watch.failed != "" }
+	w.runUntil(int64(calm), stop)
+	if !stop() {
+		w.heal()
+		w.runUntil(int64(length), stop)
+	}
+	if !stop() {
+		w.converged()
+	}
+	w.watch.stats.Virtual, w.watch.stats.Steps = time.Duration(w.now), w.steps
+	return w.watch.failed
+}
+
+// active returns the term of a server that believes to be the active one and that can be
+// reached; nil = none.
+func (w *world) active() *globalTerm {
+	for _, g := range w.globals {
+		if g.term != nil && g.p.up && !g.p.stalled() {
+			return g.term
+		}
+	}
+	return nil
+}
+
+func (w *world) versionOf(s region.Slot) *jobVersion {
+	return w.versions[versionKey{s.Job, s.JobVersion}]
+}
+
+// Run runs the world of a seed and returns what happened, and the violation if there is
+// one. The trace goes to out, if that is not nil.
+func Run(seed uint64, out io.Writer) (Stats, string) {
+	w := newWorld(seed, out)
+	failed := w.run()
+	return w.watch.stats, failed
+}
+
+// String prints the shape of the world.
+func (w *world) String() string {
+	return fmt.Sprintf("seed %d: %d global servers, %d regions, %d hosts", w.seed, len(w.globals), len(w.regions), len(w.hosts))
+}
+
+// Options of RunMany.
+type Options struct {
+	// Seed of the first world; the others follow.
+	Seed   uint64
+	Worlds int
+	// Last is how many lines of the trace a violation prints.
+	Last int
+	// All: go on after a violation.
+	All bool
+	Out io.Writer
+}
+
+// RunMany runs worlds on all processors, each world on one, and prints violations and a
+// summary. False: there was a violation.
+func RunMany(o Options) bool {
+	var (
+		mu    sync.Mutex
+		all   Stats
+		next  int
+		ran   int
+		bad   int
+		grp   sync.WaitGroup
+		began = time.Now()
+	)
+	take := func() (uint64, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if next == o.Worlds || bad > 0 && !o.All {
+			return 0, false
+		}
+		next++
+		return o.Seed + uint64(next-1), true
+	}
+	for range runtime.GOMAXPROCS(0) {
+		grp.Go(func() {
+			for {
+				seed, ok := take()
+				if !ok {
+					return
+				}
+				stats, failed := Run(seed, nil)
+				mu.Lock()
+				all.add(stats)
+				ran++
+				if failed != "" {
+					bad++
+					report(o, seed, failed)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	grp.Wait()
+	took := time.Since(began)
+	perCore := all.Virtual.Seconds() / took.Seconds() / float64(runtime.GOMAXPROCS(0))
+	fmt.Fprintf(o.Out, "%d worlds, %.1f virtual hours (%.3f years), %d faults, %d operations, %d verdicts, %d moves, %d elections, %d processes, "+
+		"%d violations; %.0f virtual seconds per second and core, %s\n", ran, all.Virtual.Hours(), all.Virtual.Hours()/8766, all.Faults, all.Operations,
+		all.Verdicts, all.Moves, all.Elections+all.Terms, all.Forks, bad, perCore, took.Round(time.Second/10))
+	return bad == 0
+}
+
+// report prints a violation with the last lines of its trace, by running the world again.
+func report(o Options, seed uint64, failed string) {
+	var trace bytes.Buffer
+	if o.Last > 0 {
+		Run(seed, &trace)
+		lines := bytes.Split(trace.Bytes(), []byte("\n"))
+		fmt.Fprintf(o.Out, "%s\n", bytes.Join(lines[max(0, len(lines)-o.Last):], []byte("\n")))
+	}
+	fmt.Fprintf(o.Out, "seed %d: %s\nreplay: go run ./sim/world/simulate -seed %d -worlds 1 -trace\n", seed, failed, seed)
+}

@@ -1,0 +1,34 @@
+package world
+
+import (
+	"bytes"
+	"testing"
+)
+
+// TestWorlds runs a few hundred worlds; `make sim` runs thousands.
+func TestWorlds(t *testing.T) {
+	var out bytes.Buffer
+	worlds := 100
+	if testing.Short() {
+		worlds = 20
+	}
+	if !RunMany(Options{Seed: 1_000_000, Worlds: worlds, Last: 60, Out: &out}) {
+		t.Error(out.String())
+	}
+	t.Log(out.String())
+}
+
+// TestSameSeedSameTrace: the trace depends only on the seed.
+func TestSameSeedSameTrace(t *testing.T) {
+	for seed := uint64(1); seed <= 5; seed++ {
+		var a, b bytes.Buffer
+		Run(seed, &a)
+		Run(seed, &b)
+		if !bytes.Equal(a.Bytes(), b.Bytes()) {
+			t.Fatalf("seed %d: two traces", seed)
+		}
+		if stats, failed := Run(seed, nil); failed == "" && stats.Steps == 0 {
+			t.Fatal("nothing happened")
+		}
+	}
+}
