@@ -181,11 +181,17 @@ func (d *lastDecisions) update(g *nusav1.GroupExplanation) {
 		g.Unplaced = s.GetCounts().GetPending()
 		for r := range owned {
 			c := s.GetRegions()[r]
-			owned[r] = counts.Live(c) - c.GetPending()
+			owned[r] = counts.Live(c) - c.GetPending() + c.GetUnknown()
 		}
 	}
 	for _, r := range g.GetRegions() {
 		r.Taken = owned[r.GetRegion()]
+		for _, u := range s.GetUnknown() {
+			if u.GetRegion() == r.GetRegion() && !u.GetFormer() {
+				r.Reason, r.Message = nusav1.Reason_REASON_REGION_DISCONNECTED, "cut off since "+jobstatus.Span(u.GetSilent().AsDuration())
+				break
+			}
+		}
 		addRolloutWait(r, d.waits)
 	}
 }

@@ -226,7 +226,7 @@ func (st *State) NoticeSilence() {
 		if cut {
 			since := see.now - silent
 			r.cutSince = &since
-			st.Events.Add("region.silent", name, "no message for %s: what its instances of %d jobs do is unknown", jobstatus.Span(silent), jobs)
+			st.Events.Add("region.silent", name, "no message for %s: what its instances do is unknown (jobs: %d)", jobstatus.Span(silent), jobs)
 			continue
 		}
 		st.Events.Add("region.back", name, "after %s of silence", jobstatus.Span(see.now-*r.cutSince))

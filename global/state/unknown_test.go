@@ -171,7 +171,7 @@ func TestSilenceIsNoticedOnce(t *testing.T) {
 		want   []string
 	}{
 		{"just lost", time.Second, nil},
-		{"for long", 6 * time.Second, []string{"region.silent tokyo: no message for 6s: what its instances of 1 jobs do is unknown"}},
+		{"for long", 6 * time.Second, []string{"region.silent tokyo: no message for 6s: what its instances do is unknown (jobs: 1)"}},
 		{"longer", 60 * time.Second, nil},
 		{"back", 0, []string{"region.back tokyo: after 1m of silence"}},
 		{"still there", 0, nil},

@@ -71,5 +71,6 @@ func writeJobs(w *term.Screen, jobs []*nusav1.Job, none string) {
 			fmt.Sprint(j.GetVersion()), w.Since(j.GetSubmitted()), term.OneLine(j.GetStatus().GetMessage()))
 	}
 	t.DropEmpty("MESSAGE")
+	t.Narrow(w.Width, "AGE", "VERSION", "TYPE", "REGIONS")
 	t.Write(w)
 }

@@ -43,6 +43,11 @@ func TestRendering(t *testing.T) {
 			fmt.Fprintln(w, progressLine(w, aged(sample.CutOff(), 90*time.Second)))
 		}),
 		sample.Of("job list, regions are cut off", func(w *term.Screen) { writeJobs(w, []*nusav1.Job{sample.CutOff()}, "") }),
+		sample.Of("in 80 columns, regions are cut off", func(w *term.Screen) {
+			w.Width = 80
+			writeStatus(w, sample.CutOff())
+			writeJobs(w, []*nusav1.Job{sample.CutOff(), sample.Job()}, "")
+		}),
 		sample.Of("job explain", func(w *term.Screen) { writeExplanation(w, sample.Explanation()) }),
 	})
 }

@@ -44,6 +44,7 @@ func writeUnknown(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 		return
 	}
 	t.DropEmpty("LAST REPORT")
+	t.Narrow(w.Width, "LAST REPORT")
 	fmt.Fprintln(w)
 	t.Write(w)
 }

@@ -71,6 +71,7 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 		t.Row(append(row, masterOf(r), term.Age(r.GetReportAge()), r.GetDefinition().GetLocation().GetName(), cli.WithProgram(strings.Join(notes(w, r), "; "), w.Program))...)
 	}
 	t.DropEmpty("QUEUE", "LOCATION", "NOTE")
+	t.Narrow(w.Width, "LOCATION", "MASTER", "MEMORY UNRESERVED", "CPU UNRESERVED", "QUEUE", "CPU USED", "ALLOCS")
 	t.Write(w)
 }
 

@@ -45,16 +45,44 @@ func (t *Table) Row(cells ...string) { t.Rows = append(t.Rows, cells) }
 // DropEmpty removes each of the given columns that holds only blanks, zeros and dashes.
 func (t *Table) DropEmpty(heads ...string) {
 	for _, h := range heads {
-		for i := range t.heads {
-			if headText(t.heads[i]) == h && t.empty(i) {
-				t.heads = append(t.heads[:i:i], t.heads[i+1:]...)
-				for r := range t.Rows {
-					t.Rows[r] = append(t.Rows[r][:i:i], t.Rows[r][i+1:]...)
-				}
-				break
-			}
+		if i := t.column(h); i >= 0 && t.empty(i) {
+			t.drop(i)
 		}
 	}
+}
+
+// column returns the position of a head, -1 if there is none.
+func (t *Table) column(head string) int {
+	return slices.IndexFunc(t.heads, func(h string) bool { return headText(h) == head })
+}
+
+func (t *Table) drop(i int) {
+	t.heads = append(t.heads[:i:i], t.heads[i+1:]...)
+	for r := range t.Rows {
+		t.Rows[r] = append(t.Rows[r][:i:i], t.Rows[r][i+1:]...)
+	}
+}
+
+// Narrow removes columns, in the given order, until the table fits a terminal of width
+// columns; 0 is unlimited. Messages take no room, because Write moves them below the table.
+func (t *Table) Narrow(width int, heads ...string) {
+	for _, h := range heads {
+		if i := t.column(h); i >= 0 && width > 0 && t.leastWidth() >= width {
+			t.drop(i)
+		}
+	}
+}
+
+// leastWidth returns the width of the longest line when messages are footnotes.
+func (t *Table) leastWidth() int {
+	sum := -len(Gap)
+	for i, n := range t.widths() {
+		if strings.HasPrefix(t.heads[i], "#") {
+			n = min(n, max(len(headText(t.heads[i])), shortMessage/4))
+		}
+		sum += n + len(Gap)
+	}
+	return sum
 }
 
 // DropBlank removes a column if it has no text. A 0 counts as text.

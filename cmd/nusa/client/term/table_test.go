@@ -77,3 +77,20 @@ func TestEverythingFits80Columns(t *testing.T) {
 		}
 	}
 }
+
+// TestNarrowTablesLoseColumns: columns go in the given order, and only as many as needed.
+func TestNarrowTablesLoseColumns(t *testing.T) {
+	for width, want := range map[int]string{
+		0: "NAME STATE MASTER PLACE NOTE", 38: "NAME STATE MASTER PLACE NOTE", 37: "NAME STATE MASTER NOTE", 28: "NAME STATE NOTE", 5: "NAME STATE NOTE",
+	} {
+		table := term.NewTable("NAME", "STATE", "MASTER", "PLACE", "#NOTE")
+		table.Row("tokyo", "lost", "tokyo-1", "Tokyo", strings.Repeat("long ", 20))
+		table.Narrow(width, "PLACE", "MASTER")
+		var b strings.Builder
+		table.Write(&term.Screen{Writer: &b})
+		head, _, _ := strings.Cut(b.String(), "\n")
+		if got := strings.Join(strings.Fields(head), " "); got != want {
+			t.Errorf("width %d: %s, want %s", width, got, want)
+		}
+	}
+}
