@@ -81,10 +81,10 @@ func (in *Input) replacementDue(spec *state.Group, a *state.Alloc, system bool) 
 	}
 	left := absent.Left(after)
 	ordered := in.orderedGroup(a, spec)
-	switch {
-	case bound(ordered):
-		left = max(left, absent.LeaseLeft(in.longestLease(), ordered.KillTimeout))
-	case bound(spec):
+	switch binding := ordered.Binding(a.Local); {
+	case binding != state.BindNone:
+		left = max(left, absent.LeaseLeft(in.longestLease(binding), ordered.KillTimeout))
+	case bound(spec, a.Local):
 		return 0, false // no lease ends what the node was ordered to run
 	}
 	return in.NowUnixNano + int64(left), true
@@ -101,13 +101,18 @@ func (in *Input) orderedGroup(a *state.Alloc, otherwise *state.Group) *state.Gro
 	return otherwise
 }
 
-// longestLease returns the longest lease that a node may hold.
-func (in *Input) longestLease() time.Duration {
-	return max(in.NodeLease, in.View.Cluster().NodeLeaseMax)
+// longestLease returns the longest lease that may bind what a node runs. A node has its
+// region's lease from its master, so that lease ends there, too.
+func (in *Input) longestLease(binding state.Binding) time.Duration {
+	cluster := in.View.Cluster()
+	if binding == state.BindRegion {
+		return cluster.RegionLeaseMax
+	}
+	return max(in.NodeLease, cluster.NodeLeaseMax)
 }
 
 // bound reports whether a lease binds the instances of a group.
-func bound(g *state.Group) bool { return g.Singleton || g.Disconnect.StopRunning }
+func bound(g *state.Group, local bool) bool { return g.Binding(local) != state.BindNone }
 
 // nodeStatus returns the status of an allocation's node in a word.
 func (in *Input) nodeStatus(a *state.Alloc) string {
@@ -122,7 +127,7 @@ func (in *Input) nodeStatus(a *state.Alloc) string {
 // returns "" if it runs nowhere.
 func (in *Input) stillRunning(a *state.Alloc, spec *state.Group) string {
 	n, ok := in.View.Node(a.NodeID)
-	if !ok || n.Status != state.NodeLost || spec == nil || bound(spec) {
+	if !ok || n.Status != state.NodeLost || spec == nil || bound(spec, a.Local) {
 		return ""
 	}
 	return "; " + a.NodeName + " is silent and may run it until it is back"

@@ -24,7 +24,7 @@ func (d *decision) mayReplace(lost []*state.Alloc) bool {
 		}
 	}
 	for _, a := range lost {
-		if bound(in.orderedGroup(a, d.spec)) || a.Desired == state.Stop {
+		if bound(in.orderedGroup(a, d.spec), a.Local) || a.Desired == state.Stop {
 			d.out.giveUp(a, state.ReasonNodeLost, "its node is "+in.nodeStatus(a))
 		}
 	}
@@ -45,7 +45,7 @@ func (d *decision) stopUnwanted() {
 		}
 		spec := in.orderedGroup(a, nil)
 		due, ever := in.replacementDue(spec, a, d.system)
-		if ever && spec != nil && !bound(spec) && d.boundNow(a.Index) {
+		if ever && spec != nil && !bound(spec, a.Local) && d.boundNow(a.Index) {
 			ever = false // the slot's next owner would run it a second time
 		}
 		switch {
@@ -74,14 +74,14 @@ func (d *decision) boundNow(index int32) bool {
 		return false
 	}
 	g := job.Group(d.g.Key.Group)
-	return g != nil && bound(g)
+	return g != nil && bound(g, d.g.Key.Local)
 }
 
 // mayRunUnbound reports whether a given-up attempt of an instance that a lease binds now
 // may still run: on a lost node that has the order of an earlier version, which no lease binds.
 func (d *decision) mayRunUnbound(index int32) bool {
-	return bound(d.spec) && slices.ContainsFunc(d.unconfirmed, func(a *state.Alloc) bool {
-		return a.Index == index && !bound(d.p.in.orderedGroup(a, d.spec))
+	return bound(d.spec, d.g.Key.Local) && slices.ContainsFunc(d.unconfirmed, func(a *state.Alloc) bool {
+		return a.Index == index && !bound(d.p.in.orderedGroup(a, d.spec), a.Local)
 	})
 }
 

@@ -83,7 +83,7 @@ func (d *decision) place(all []pending) {
 // awaitLeases reports whether a lease of before the region's recovery may bind the
 // instances: a node that has not been seen since then may run them.
 func (d *decision) awaitLeases(all []pending) bool {
-	if !d.p.in.View.Cluster().Recovered || d.spec.Binding(d.g.Key.Local) == state.BindNone {
+	if !d.p.in.View.Cluster().Recovered || !bound(d.spec, d.g.Key.Local) {
 		return false
 	}
 	for p := range eachPending(all) {

@@ -134,7 +134,7 @@ func (j *planChecker) place(pl *sched.Place) {
 // binds the instance: its end is confirmed, or its order said that a lease binds it, and
 // that lease and the stop time are over.
 func (j *planChecker) runsNowhere(spec *state.Group, pl *sched.Place) {
-	if !spec.Singleton && !spec.Disconnect.StopRunning {
+	if !spec.Singleton && !spec.Disconnect.StopRunning && !(spec.Disconnect.StopInRegion && !pl.Key.Local) {
 		return
 	}
 	for a := range j.in.View.InstanceAllocs(pl.Key, pl.Index) {
@@ -143,14 +143,27 @@ func (j *planChecker) runsNowhere(spec *state.Group, pl *sched.Place) {
 		}
 		job, _ := j.in.View.Job(pl.Key.JobKey(), a.JobVersion)
 		ordered, n := job.Group(pl.Key.Group), j.in.Absence(a.NodeID)
-		longest := max(j.in.NodeLease, j.in.View.Cluster().NodeLeaseMax) + ordered.KillTimeout
+		longest, none := j.longest(ordered, a.Local)
 		switch {
-		case !ordered.Singleton && !ordered.Disconnect.StopRunning:
+		case none:
 			j.Fatalf("%s[%d] may still run as %s on %s, which no lease binds\n%s", pl.Key, pl.Index, a.ID, a.NodeName, j.plan)
 		case a.Live() && n.Unleased < longest*101/99+time.Second:
 			j.Fatalf("%s[%d] may still run as %s on %s: its lease was granted %s ago\n%s", pl.Key, pl.Index, a.ID, a.NodeName, n.Unleased, j.plan)
 		}
 	}
+}
+
+// longest returns the longest time that an instance runs on its node after the last
+// grant, by the node's clock; none says that no lease binds it.
+func (j *planChecker) longest(g *state.Group, local bool) (d time.Duration, none bool) {
+	c := j.in.View.Cluster()
+	switch {
+	case g.Singleton || g.Disconnect.StopRunning:
+		return max(j.in.NodeLease, c.NodeLeaseMax) + g.KillTimeout, false
+	case g.Disconnect.StopInRegion && !local:
+		return c.RegionLeaseMax + g.KillTimeout, false
+	}
+	return 0, true
 }
 
 // unplaced instances must fit nowhere at the end of their group, except on reserved
@@ -274,8 +287,7 @@ func (j *planChecker) gone(spec *state.Group, key state.GroupKey, index int32) i
 			wait = -absent.Silent
 		}
 		job, _ := j.in.View.Job(key.JobKey(), a.JobVersion)
-		if ordered := job.Group(key.Group); ordered.Singleton || ordered.Disconnect.StopRunning {
-			longest := max(j.in.NodeLease, j.in.View.Cluster().NodeLeaseMax) + ordered.KillTimeout
+		if longest, none := j.longest(job.Group(key.Group), a.Local); !none {
 			over := time.Duration(math.Ceil(float64(longest)*101/99)) + time.Second
 			wait = max(wait, over-absent.Unleased)
 		}

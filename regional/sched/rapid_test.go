@@ -69,7 +69,7 @@ func drawGroup(t *rapid.T, name, group string, version int) string {
 		pick("dedicated", "", "", "", "dedicated=yes"),
 		pick("apart", "", "", "", "", "apart=x", "apart=y,x", "apart=y,z"),
 		pick("volumes", "", "", "", "", "", "volumes=/srv/a", "volumes=/srv/b,/mnt"),
-		pick("disconnect", "", "after=1s", "replace=no", "running=stop after=1s", "reconcile=replacement", "singleton=yes after=1s"),
+		pick("disconnect", "", "after=1s", "replace=no", "running=stop after=1s", "reconcile=replacement", "singleton=yes after=1s", "region=stop after=1s"),
 		pick("update", "", "parallel=3", "attempts=1"))
 }
 

@@ -270,8 +270,11 @@ func (w *world) run(t *testing.T, where, line string) {
 		for id := range w.contacts {
 			*w.contacts[id] = presence.New(w.boot)
 		}
-	case "lease": // an earlier master granted this length
+	case "lease": // lengths that may be outstanding: of an earlier master, and of the region
 		res = w.apply(state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1, NodeLease: a.duration("max", 0)}})
+		if d := a.duration("region", 0); d > 0 && res.Err == nil {
+			res = w.apply(state.Command{JoinFederation: &state.JoinFederation{FederationID: "f", Term: 1, Nonce: "n", Fence: 1, Lease: d}})
+		}
 	case "link":
 		w.link = a.word(1) == "up"
 	case "report":
@@ -382,7 +385,7 @@ func (w *world) define(a args) {
 	spec := state.Group{
 		Name: a.word(2), Ask: ask, Hash: uint64(a.int("hash", a.int("v", 1))),
 		Reschedule:  state.Reschedule{Attempts: int32(a.int("attempts", 5)), From: a.duration("from", 5*time.Second), To: a.duration("to", 10*time.Minute)},
-		Disconnect:  state.Disconnect{After: a.duration("after", 30*time.Second), Replace: a.keys["replace"] != "no", StopRunning: a.keys["running"] == "stop", KeepReplacement: a.keys["reconcile"] == "replacement"},
+		Disconnect:  state.Disconnect{After: a.duration("after", 30*time.Second), Replace: a.keys["replace"] != "no", StopRunning: a.keys["running"] == "stop", StopInRegion: a.keys["region"] == "stop", KeepReplacement: a.keys["reconcile"] == "replacement"},
 		MaxParallel: int32(a.int("parallel", 1)), Singleton: a.keys["singleton"] != "", KillTimeout: 5 * time.Second,
 	}
 	if old := w.jobs[a.word(1)]; a.keys["more"] != "" {
