@@ -203,12 +203,13 @@ func answer(s *state.Slot, from, to int32, st state.SlotState) state.Answer {
 	}
 }
 
-// livesIn reports whether an allocation of the slot has not ended.
+// livesIn reports whether an allocation of the slot has not ended, or may run where no
+// lease ends it although one binds the slot.
 func livesIn(view *state.View, s *state.Slot) bool {
 	job, ok := view.Job(s.Key().JobKey(), s.JobVersion)
 	system := ok && job.Type == state.System
 	for a := range view.GroupAllocs(s.Key()) {
-		if a.Live() && (system || a.Index >= s.From && a.Index < s.To) {
+		if (system || a.Index >= s.From && a.Index < s.To) && (a.Live() || leftUnbound(view, s, a)) {
 			return true
 		}
 	}

@@ -19,17 +19,27 @@ func bound(view *state.View, s *state.Slot) bool {
 	return true
 }
 
+// leftUnbound reports whether an attempt that was given up may still run for an index, and
+// a lease binds the slot but not that attempt: its node has the order of a version
+// without a lease, and has not confirmed the end.
+func leftUnbound(view *state.View, s *state.Slot, a *state.Alloc) bool {
+	return !a.Live() && a.Charged && a.JobVersion != s.JobVersion &&
+		binding(view, s.Key(), a.JobVersion) == state.BindNone && binding(view, s.Key(), s.JobVersion) != state.BindNone
+}
+
 // binds reports whether the region's lease binds a group in a version of its job. An agent
 // follows the version that it was ordered to run.
 func binds(view *state.View, key state.GroupKey, version int64) bool {
-	job, ok := view.Job(key.JobKey(), version)
-	if !ok {
-		return false
-	}
-	spec := job.Group(key.Group)
-	if spec == nil {
-		return false
-	}
-	b := spec.Binding(key.Local)
+	b := binding(view, key, version)
 	return b == state.BindRegion || b == state.BindBoth
+}
+
+// binding returns the leases that bind a group in a version of its job.
+func binding(view *state.View, key state.GroupKey, version int64) state.Binding {
+	if job, ok := view.Job(key.JobKey(), version); ok {
+		if spec := job.Group(key.Group); spec != nil {
+			return spec.Binding(key.Local)
+		}
+	}
+	return state.BindNone
 }

@@ -43,6 +43,8 @@ func heldState(view *state.View, s *state.Slot, in *state.Instance) state.SlotSt
 	ends := false
 	for a := range view.InstanceAllocs(s.Key(), in.Index) {
 		switch {
+		case leftUnbound(view, s, a):
+			ends = true
 		case !a.Live():
 		case a.State == state.Running && a.Desired == state.Run && !a.Disconnected:
 			return state.SlotKept

@@ -61,7 +61,7 @@ func TestBoundInstancesRunOnce(t *testing.T) {
 		w.submit(true)
 		for range rapid.IntRange(5, 60).Draw(t, "steps") {
 			w.step()
-			w.settle()
+			w.decide()
 		}
 	})
 }
@@ -107,7 +107,7 @@ func (w *truth) step() {
 			w.beat()
 			w.now += int64(time.Second)
 			w.boot += time.Second
-			w.settle()
+			w.decide()
 		}
 	}
 }
@@ -131,8 +131,8 @@ func (w *truth) beat() {
 	}
 }
 
-// settle lets the master decide, and the agents follow, until nothing changes.
-func (w *truth) settle() {
+// decide lets the master decide, and the agents follow, until nothing changes.
+func (w *truth) decide() {
 	for range 10 {
 		w.expire()
 		w.watch()
