@@ -7,9 +7,10 @@
 //	leadership.go  the election, whose key guards every write (state/committer.go)
 //	tracker.go     which server is active, and the connection to it
 //	term.go        leadershipTerm: the active server for one leadership term
+//	failover.go    the loop that declares regions lost and says what may move
 //	metrics.go     metrics
 //
-// Rooms, from the leaves upward: store and the pure cores place and region;
+// Rooms, from the leaves upward: store and the pure cores place, region and failover;
 // latency (round trips), state (everything known, and its writer); placer and
 // uplink (regions' streams); api (gRPC services).
 package global

@@ -17,12 +17,14 @@ type metrics struct {
 	writes   prometheus.Counter
 	plans    prometheus.Histogram
 	slots    *prometheus.CounterVec
+	verdicts prometheus.Counter
 	active   *atomic.Pointer[leadershipTerm]
 	isActive *prometheus.Desc
 	jobs     *prometheus.Desc
 	pending  *prometheus.Desc
 	regions  *prometheus.Desc
 	queue    *prometheus.Desc
+	paused   *prometheus.Desc
 }
 
 func newMetrics(current *atomic.Pointer[leadershipTerm]) *metrics {
@@ -37,6 +39,9 @@ func newMetrics(current *atomic.Pointer[leadershipTerm]) *metrics {
 			Name: "nusa_global_plan_seconds", Help: "Duration of placement decisions.", Buckets: buckets}),
 		slots: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nusa_global_slot_actions_total", Help: "Slot actions applied, by kind."}, []string{"kind"}),
+		verdicts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nusa_global_verdicts_total", Help: "Regions that were declared lost."}),
+		paused:   prometheus.NewDesc("nusa_global_failover_paused", "1 while nothing moves because many regions fell silent together.", nil, nil),
 		isActive: prometheus.NewDesc("nusa_global_active", "1 on the active server.", nil, nil),
 		jobs:     prometheus.NewDesc("nusa_global_jobs", "Stored jobs.", nil, nil),
 		pending:  prometheus.NewDesc("nusa_global_jobs_pending", "Jobs that the placer has to plan.", nil, nil),
@@ -58,19 +63,21 @@ func (m *metrics) observeActions(actions []place.Action) {
 	}
 }
 
+func (m *metrics) observeVerdicts(n int) { m.verdicts.Add(float64(n)) }
+
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots} {
+	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots, m.verdicts} {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{m.isActive, m.jobs, m.pending, m.regions, m.queue} {
+	for _, d := range []*prometheus.Desc{m.isActive, m.jobs, m.pending, m.regions, m.queue, m.paused} {
 		ch <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots} {
+	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots, m.verdicts} {
 		c.Collect(ch)
 	}
 	gauge := func(d *prometheus.Desc, v int, labels ...string) {
@@ -95,4 +102,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.regions, connected, "true")
 	gauge(m.regions, len(term.state.Regions)-connected, "false")
 	gauge(m.queue, term.commit.Waiting())
+	paused := 0
+	if term.state.FailoverPaused != "" {
+		paused = 1
+	}
+	gauge(m.paused, paused)
 }

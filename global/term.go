@@ -41,6 +41,8 @@ type leadershipTerm struct {
 	// state's lock guards election.
 	renew    func(context.Context) error
 	election lease.Holder
+	// observeVerdicts gets the number of regions that were declared lost.
+	observeVerdicts func(int)
 	// candidates returns the servers that stand for election.
 	candidates func(context.Context) ([]*nusav1.GlobalServer, error)
 }
@@ -57,7 +59,7 @@ func newTerm(
 	if err != nil {
 		return nil, err
 	}
-	t := &leadershipTerm{cfg: cfg, renew: election.Renew, candidates: servers, state: state.New(begin, cfg.Clock)}
+	t := &leadershipTerm{cfg: cfg, renew: election.Renew, candidates: servers, observeVerdicts: m.observeVerdicts, state: state.New(begin, cfg.Clock)}
 	t.ctx, t.end = context.WithCancelCause(ctx)
 	t.commit = state.NewCommitter(t.state, s, guard)
 	t.placer = placer.New(placer.Config{
@@ -91,7 +93,10 @@ func (t *leadershipTerm) run() error {
 	predictor := latency.Predictor{
 		View: t.view, Set: t.setPredictor, ReportInterval: t.cfg.ReportInterval, Clock: t.cfg.Clock, Log: t.cfg.Logger,
 	}
-	for _, loop := range []func(context.Context) error{t.commit.Run, t.placer.Run, checkpoints.Run, t.tickLoop, t.secondLoop, t.renewLoop, predictor.Run} {
+	lost := failoverLoop{
+		state: t.state, commit: t.commit, wake: t.placer.Wake, resign: t.resign, log: t.cfg.Logger, observe: t.observeVerdicts,
+	}
+	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.placer.Run, checkpoints.Run, t.tickLoop, t.secondLoop, t.renewLoop, predictor.Run} {
 		g.Go(func() error { return loop(ctx) })
 	}
 	t.placer.Wake()

@@ -71,6 +71,23 @@ func (j *Job) correct(s *region.Slot, r *Region) (kind Kind, reason, why string)
 	return "", "", ""
 }
 
+// Group returns the group with a name, nil if there is none.
+func (j *Job) Group(name string) *Group { return j.group(name) }
+
+// SetOf names the groups that share their regions with a group: the first of them. It
+// returns "" for a group that shares its regions with no other.
+func (j *Job) SetOf(group string) string {
+	if len(j.Colocate) == 0 {
+		return ""
+	}
+	for _, set := range j.sets() {
+		if len(set) > 1 && slices.ContainsFunc(set, func(g *Group) bool { return g.Name == group }) {
+			return set[0].Name
+		}
+	}
+	return ""
+}
+
 func (j *Job) group(name string) *Group {
 	i, ok := slices.BinarySearchFunc(j.Groups, name, func(g Group, name string) int { return cmp.Compare(g.Name, name) })
 	if !ok {

@@ -296,7 +296,9 @@ func checkSpread(t *rapid.T, s Snapshot, plan Plan) {
 		for _, v := range e.Regions {
 			placed += v.New
 			taken += v.Taken
-			if v.Taken > 0 {
+			// What a lost region has left follows when there is room.
+			lost := slices.ContainsFunc(s.Regions, func(r Region) bool { return r.Name == v.Region && r.Lost })
+			if v.Taken > 0 && !lost {
 				used++
 			}
 			opened = opened || v.New > 0 && v.New == v.Taken

@@ -99,7 +99,8 @@ func (tk *taker) due(j *Job, set []*Group) (out []due) {
 			if at < 0 || !movable(s) || s.To > g.Count {
 				continue // what is out of range is stopped first
 			}
-			if kind, _, _ := j.correct(s, tk.eval.regions.of(s)); kind == Stop {
+			r := tk.eval.regions.of(s)
+			if kind, _, _ := j.correct(s, r); kind == Stop || r == nil || !r.Lost {
 				continue
 			}
 			out = append(out, due{j.Movable[at], s})
@@ -290,17 +291,10 @@ func (tk *taker) add(j *Job, d due, parts []Part, together bool) {
 		Fence: d.Fence, NothingRuns: d.NothingRuns, Why: "region " + d.Region + " is lost",
 	}
 	if together {
-		a.Set = d.Region + " " + j.sets()[setOf(j, d.Group)][0].Name
+		a.Set = d.Region + " " + j.SetOf(d.Group)
 	}
 	tk.plan.Actions = append(tk.plan.Actions, a)
 	tk.took[j] = true
-}
-
-// setOf returns the index of the set that has a group.
-func setOf(j *Job, group string) int {
-	return slices.IndexFunc(j.sets(), func(set []*Group) bool {
-		return slices.ContainsFunc(set, func(g *Group) bool { return g.Name == group })
-	})
 }
 
 func (tk *taker) stay(j *Job, slots []due, why string, pending []region.CountedReason) {

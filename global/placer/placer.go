@@ -22,9 +22,8 @@ const (
 	// fullPlanJobs is the greatest number of jobs for which a plan explains every
 	// region. With more jobs an explanation is made when a caller asks.
 	fullPlanJobs = 64
-	// actionsPerCommit keeps the writes of a request (three for a split) within
-	// one transaction.
-	actionsPerCommit = 40
+	// writesPerCommit keeps the writes of a request within one transaction.
+	writesPerCommit = 120
 	// explanationsRetained bounds the jobs whose full explanation is retained.
 	explanationsRetained = 4096
 )
@@ -139,12 +138,38 @@ func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey) error {
 	p.st.Lock()
 	p.record(plan, jobs, !snapshot.Terse)
 	p.st.Unlock()
-	for batch := range slices.Chunk(plan.Actions, actionsPerCommit) {
+	for _, batch := range batches(plan.Actions) {
 		if err := p.apply(ctx, batch, jobs); err != nil {
 			return fmt.Errorf("apply the plan: %w", err)
 		}
 	}
 	return nil
+}
+
+// batches returns the actions as lists that fit into one transaction each. Actions that
+// are written together or not at all stay together, unless they alone do not fit.
+func batches(actions []place.Action) (out [][]place.Action) {
+	start, writes := 0, 0
+	for at := 0; at < len(actions); {
+		end, n := at+1, len(actions[at].Changes())
+		for end < len(actions) && sameSet(actions[at], actions[end]) && n+len(actions[end].Changes()) <= writesPerCommit {
+			n += len(actions[end].Changes())
+			end++
+		}
+		if writes+n > writesPerCommit && at > start {
+			out, start, writes = append(out, actions[start:at]), at, 0
+		}
+		writes, at = writes+n, end
+	}
+	if start < len(actions) {
+		out = append(out, actions[start:])
+	}
+	return out
+}
+
+// sameSet says whether two actions are written together or not at all.
+func sameSet(a, b place.Action) bool {
+	return a.Set != "" && a.Set == b.Set && a.Job == b.Job && a.Namespace == b.Namespace
 }
 
 // byUrgency orders jobs by priority, then age. The lock is held.
@@ -167,21 +192,29 @@ func (p *Placer) byUrgency(a, b state.JobKey) int {
 // an offer are still free: only the placer gives indices to regions.
 func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[state.JobKey]seen) error {
 	var done []place.Action
+	now := time.Now()
 	revision, err := p.Commit.Do(ctx, func(t *state.Tx) error {
 		done = done[:0]
-		for _, act := range actions {
-			k := state.JobKey{Namespace: act.Namespace, Name: act.Job}
-			changes := act.Changes()
-			if rec, rev := t.Job(k); rec == nil || rev != jobs[k].revision || t.Stale(changes) {
+		for i := 0; i < len(actions); {
+			end := i + 1
+			for end < len(actions) && sameSet(actions[i], actions[end]) {
+				end++
+			}
+			set := actions[i:end]
+			i = end
+			if slices.ContainsFunc(set, func(a place.Action) bool { return outdated(t, a, jobs) }) {
 				continue
 			}
-			if at, _ := t.Region(act.Region); at == nil && act.Kind == place.Offer {
-				continue
+			for _, act := range set {
+				act.Moved = now
+				if act.Kind == place.Takeover {
+					t.ExpectRegion(act.Region)
+				}
+				if err := t.ChangeSlots(act.Changes()); err != nil {
+					return err
+				}
+				done = append(done, act)
 			}
-			if err := t.ChangeSlots(changes); err != nil {
-				return err
-			}
-			done = append(done, act)
 		}
 		return nil
 	})
@@ -191,12 +224,48 @@ func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[sta
 	p.st.Lock()
 	defer p.st.Unlock()
 	for _, act := range done {
+		if act.Kind == place.Takeover {
+			p.addMoved(act)
+			continue
+		}
 		p.st.Events.Add("slot."+pastTense(act.Kind), act.Namespace+"/"+act.Job, "%s%s to %s: %s",
 			act.Group, region.FormatRange(act.From, act.To), act.Region, act.Why)
 	}
 	p.ObserveActions(done)
 	p.Log.Debug("plan applied", "actions", len(done), "left", len(actions)-len(done), "revision", revision)
 	return nil
+}
+
+// outdated says whether an action must not be written any more: its job or its slot has
+// changed since the plan, its region is gone, or the loss of the slot's owner is over.
+func outdated(t *state.Tx, act place.Action, jobs map[state.JobKey]seen) bool {
+	k := state.JobKey{Namespace: act.Namespace, Name: act.Job}
+	if rec, rev := t.Job(k); rec == nil || rev != jobs[k].revision || t.Stale(act.Changes()) {
+		return true
+	}
+	at, _ := t.Region(act.Region)
+	switch act.Kind {
+	case place.Offer:
+		return at == nil
+	case place.Takeover:
+		// A region that has connected since keeps its slots: it may hold a lease again.
+		if at.GetLost() == nil || at.GetFence() != act.Fence {
+			return true
+		}
+		return slices.ContainsFunc(act.Parts, func(part place.Part) bool {
+			to, _ := t.Region(part.Region)
+			return to == nil || to.GetLost() != nil
+		})
+	}
+	return false
+}
+
+// addMoved adds the events of a takeover. The lock is held.
+func (p *Placer) addMoved(act place.Action) {
+	for _, part := range act.Parts {
+		p.st.Events.Add("slot.moved", act.Namespace+"/"+act.Job, "%s%s from %s to %s: %s",
+			act.Group, region.FormatRange(part.From, part.To), act.Region, part.Region, act.Why)
+	}
 }
 
 func pastTense(k place.Kind) string {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/reason"
 )
 
 // record stores the decisions of a plan about the jobs that it was made for, and
@@ -19,6 +20,9 @@ func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) 
 	}
 	p.recordMoves(plan, jobs, now)
 	for k := range p.recordRolloutWaits(plan, jobs) {
+		unfinished[k] = true
+	}
+	for k := range p.recordStays(plan, jobs) {
 		unfinished[k] = true
 	}
 	recordUnplaced(st, plan, now)
@@ -94,6 +98,30 @@ func (p *Placer) recordMoves(plan place.Plan, jobs map[state.JobKey]seen, now ti
 			p.st.Jobs[k].Moves = append(p.st.Jobs[k].Moves, m)
 		}
 	}
+}
+
+// recordStays stores why slots of lost regions that are due have not moved. It returns
+// them by job and slot. The lock is held.
+func (p *Placer) recordStays(plan place.Plan, jobs map[state.JobKey]seen) map[state.JobKey]map[string]string {
+	stays := map[state.JobKey]map[string]string{}
+	for _, s := range plan.Stays {
+		k := state.JobKey{Namespace: s.Namespace, Name: s.Job}
+		if stays[k] == nil {
+			stays[k] = map[string]string{}
+		}
+		text := "due to move, but " + s.Why
+		for i, c := range s.Pending {
+			text += [...]string{": ", "; "}[min(i, 1)] + reason.WithMessage(state.ReasonToProto(c.Reason), c.Message)
+		}
+		stays[k][s.Slot.Key()] = text
+	}
+	for k := range jobs {
+		if j := p.st.Jobs[k]; j != nil && !maps.Equal(j.Stays, stays[k]) {
+			j.Stays = stays[k]
+			j.Stamp = p.st.Notify()
+		}
+	}
+	return stays
 }
 
 // recordRolloutWaits stores which regions wait with a new version. It returns them

@@ -43,7 +43,7 @@ func snapshotOf(st *state.State, keys []state.JobKey) (place.Snapshot, map[state
 		}
 		jobs[k] = seen{j.Changes, j.Revision}
 		job := j.ToPlace(st.Sight())
-		job.Groups, job.Disconnected = j.Groups(st.Clock()), st.DisconnectedOf(j)
+		job.Groups, job.Disconnected, job.Movable = j.Groups(st.Clock()), st.DisconnectedOf(j), st.Movable[k]
 		out.Jobs = append(out.Jobs, job)
 	}
 	if len(jobs) == 0 {

@@ -246,7 +246,7 @@ func (c *Committer) write(ctx context.Context, t *Tx) (int64, error) {
 		defer c.st.Unlock()
 		return c.st.Revision, nil
 	}
-	compares := make([]store.Compare, 0, len(t.changes)+1)
+	compares := make([]store.Compare, 0, len(t.changes)+len(t.expected)+1)
 	compares = append(compares, c.guard)
 	ops := make([]store.Op, 0, len(t.changes))
 	for _, ch := range t.changes {
@@ -254,6 +254,9 @@ func (c *Committer) write(ctx context.Context, t *Tx) (int64, error) {
 			compares = append(compares, store.Mod(ch.key, ch.known))
 		}
 		ops = append(ops, store.Op{Key: ch.key, Value: ch.value, Delete: ch.msg == nil, TTL: ch.ttl})
+	}
+	for _, e := range t.expected {
+		compares = append(compares, store.Mod(e.key, e.known))
 	}
 	start := time.Now()
 	// The result of a transaction that was sent is waited for even when

@@ -1,6 +1,15 @@
 package state
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/failover"
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+)
 
 // Failover says what is going to happen to the slots of a region that is silent or lost.
 // The failover loop of the term replaces it about once a second; nil while the region is
@@ -18,7 +27,189 @@ type SlotFailover struct {
 	// region has room.
 	Moves bool
 	Due   time.Duration
-	// Message says in one line what happens, or why nothing does: "would move unless
-	// jakarta returns", "stays: disconnect.region.replace is false".
+	// Message says in one line what happens, or why nothing does; empty when Moves says
+	// everything.
 	Message string
+}
+
+// FailoverSnapshot returns what the failover of regions depends on now. Only silent and
+// lost regions have slots in it. The lock is held.
+func (st *State) FailoverSnapshot() failover.Snapshot {
+	now, c := st.Clock(), st.SessionConfig()
+	out := failover.Snapshot{
+		Lease: c.Lease, LeaseMax: max(c.Lease, c.LeaseMax), Active: now - st.began, Calm: now - st.began,
+		OtherServers: st.Candidates - 1, Resigned: st.Leadership.GetResigned() != "",
+		Regions: make([]failover.Region, 0, len(st.Regions)),
+	}
+	if st.massLossAt != 0 {
+		out.Calm = now - st.massLossAt
+	}
+	for _, name := range st.RegionNames() {
+		r := st.Regions[name]
+		f := failover.Region{
+			Name: name, Connected: r.Session != nil, NeverConnected: r.Record.GetClusterId() == "", Seen: r.Seen,
+			Lost: r.Record.GetLost() != nil, NothingRuns: r.Record.GetLost().GetNothingRuns(), Silent: r.Life.SilentFor(now),
+		}
+		if f.Lost || f.Silent >= out.Quiet() {
+			f.Slots = st.failoverSlots(r, now)
+		}
+		out.Regions = append(out.Regions, f)
+	}
+	return out
+}
+
+// slotsOf returns the slots that a region owns and those that it owned before a verdict,
+// each in the order of their jobs, groups and indices. The lock is held.
+func (st *State) slotsOf(r *Region) (owned, former []region.Slot) {
+	for _, key := range r.Orders.Keys() {
+		parts := strings.SplitN(key, "/", 3)
+		j := st.Jobs[JobKey{parts[0], parts[1]}]
+		if j == nil {
+			continue
+		}
+		s, ok := j.Slots[key]
+		if own, system := j.Slots[key+"@"+r.Name]; system {
+			s, ok = own, true
+		}
+		switch {
+		case !ok:
+		case s.Region == r.Name:
+			owned = append(owned, s)
+		case formerOf(s, r.Name) >= 0:
+			former = append(former, s)
+		}
+	}
+	byKey := func(a, b region.Slot) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job), cmp.Compare(a.Group, b.Group), cmp.Compare(a.From, b.From))
+	}
+	slices.SortFunc(owned, byKey)
+	slices.SortFunc(former, byKey)
+	return owned, former
+}
+
+// failoverSlots returns the slots of a region as its failover needs them. The lock is held.
+func (st *State) failoverSlots(r *Region, now time.Duration) []failover.Slot {
+	owned, _ := st.slotsOf(r)
+	out := make([]failover.Slot, 0, len(owned))
+	for _, s := range owned {
+		j := st.Jobs[jobOfSlot(s)]
+		f := failover.Slot{
+			Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, To: s.To, Generation: s.Generation,
+			Bound: s.Bound, Unbound: s.Unbound, Done: s.State == region.Done, System: s.System,
+		}
+		stop := s.StopTime
+		g := j.PlaceJob.Group(s.Group)
+		if g != nil {
+			f.After, f.Replace, f.Stop, f.Set = g.OnDisconnect.After, g.OnDisconnect.Replace, g.Bound, j.PlaceJob.SetOf(s.Group)
+			stop = max(stop, g.StopTime)
+		}
+		f.BoundFor = r.Life.BoundUntil(stop) - now
+		f.Stopping = g == nil || j.Record == nil || j.Record.GetJob().GetStopped() || s.Desired == region.DesiredStop || !s.System && s.From >= g.Count
+		out = append(out, f)
+	}
+	return out
+}
+
+// SetFailover stores what a plan says about the regions, and which slots may move now. It
+// makes the jobs pending whose slots these are. The lock is held.
+func (st *State) SetFailover(p failover.Plan) {
+	now := st.Clock()
+	paused := p.Alarm
+	if p.Paused {
+		st.massLossAt = now
+	}
+	st.notePaused(paused)
+	movable := map[JobKey][]place.Movable{}
+	silent := map[string]bool{}
+	for _, d := range p.Regions {
+		r := st.Regions[d.Region]
+		silent[d.Region] = true
+		withheld := p.Paused && !r.Record.GetLost().GetNothingRuns()
+		next := &Failover{SlotFailover: dueOf(d.Moves, withheld, now+d.In, d.Message), Slots: make(map[string]SlotFailover, len(d.Slots))}
+		for _, s := range d.Slots {
+			k := JobKey{s.Namespace, s.Job}
+			key := region.Slot{Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, Region: d.Region, System: s.System}.Key()
+			due := dueOf(s.Moves, withheld, now+s.In, s.Message)
+			if due.Moves && s.In == 0 {
+				due.Message = st.Jobs[k].Stays[key]
+			}
+			next.Slots[key] = due
+			if s.Now {
+				movable[k] = append(movable[k], place.Movable{
+					Group: s.Group, Region: d.Region, From: s.From, To: s.To, Generation: s.Generation,
+					Fence: r.Record.GetFence(), NothingRuns: r.Record.GetLost().GetNothingRuns(),
+				})
+			}
+		}
+		if r.Failover == nil || r.Failover.SlotFailover != next.SlotFailover {
+			r.Stamp = st.Notify()
+		}
+		r.Failover = next
+	}
+	for name, r := range st.Regions {
+		if r.Failover != nil && !silent[name] {
+			r.Failover, r.Stamp = nil, st.Notify()
+		}
+	}
+	for k, due := range movable {
+		if !slices.Equal(due, st.Movable[k]) {
+			st.Pending[k] = struct{}{}
+		}
+	}
+	st.Movable = movable
+}
+
+// dueOf returns what people see: nothing moves in a mass loss, and a message that only
+// repeats the time is left out.
+func dueOf(moves, withheld bool, due time.Duration, message string) SlotFailover {
+	switch {
+	case !moves, withheld:
+		return SlotFailover{Message: message}
+	}
+	return SlotFailover{Moves: true, Due: due}
+}
+
+// notePaused adds an event when a mass loss begins or ends to hold moves back.
+func (st *State) notePaused(why string) {
+	switch was := st.FailoverPaused; {
+	case why != "" && was == "":
+		st.Events.Add("failover.paused", "", "%s", why)
+	case why == "" && was != "":
+		st.Events.Add("failover.resumed", "", "regions are declared lost again when their work is due")
+	}
+	if (why == "") != (st.FailoverPaused == "") {
+		for _, r := range st.Regions {
+			r.Stamp = st.Notify()
+		}
+	}
+	st.FailoverPaused = why
+}
+
+// EndLost ends the stream of a region that a transaction declared lost, if it is the
+// stream that lived then. The region says hello again and learns what it lost. The lock is
+// held.
+func (st *State) EndLost(name string, stream uint64, why string) {
+	if r := st.Regions[name]; r != nil && r.Session != nil && r.Session.Number == stream {
+		r.Session.Refuse("the region was declared lost: " + why)
+	}
+}
+
+// Dropped returns the changes that follow from an operator's statement that nothing runs in
+// a region: slots that only had to stop are dropped, and the region has nothing to confirm
+// as a former owner. The lock is held.
+func (st *State) Dropped(name string) (out []region.Change) {
+	r := st.Regions[name]
+	if r == nil || !r.Record.GetLost().GetNothingRuns() {
+		return nil
+	}
+	owned, former := st.slotsOf(r)
+	for i, f := range st.failoverSlots(r, 0) {
+		if f.Stopping || f.System {
+			out = append(out, region.Change{Delete: true, Slot: owned[i]})
+		}
+	}
+	for _, s := range former {
+		out = append(out, region.ForgetFormer(s, name))
+	}
+	return out
 }

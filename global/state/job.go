@@ -40,6 +40,9 @@ type Job struct {
 	unplaced map[string]*unplacedGroup
 	// released are the instances that regions gave up lately, oldest first.
 	released []releasedInstances
+	// Stays says why slots of lost regions that are due have not moved, by Slot.Key, as the
+	// latest plan said.
+	Stays map[string]string
 	// RolloutWaits says why a new version has not reached a region, by region,
 	// as the latest plan said.
 	RolloutWaits map[string]string

@@ -2,10 +2,13 @@ package state
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -151,6 +154,17 @@ func (t *Tx) Region(name string) (*nusav1.Region, int64) {
 	return nil, 0
 }
 
+// ExpectRegion makes the store refuse the transaction if the record of a region is not the
+// one that the transaction has read.
+func (t *Tx) ExpectRegion(name string) {
+	key := regionKey(name)
+	known := t.State.Regions[name]
+	if known == nil || slices.ContainsFunc(t.expected, func(e txChange) bool { return e.key == key }) {
+		return
+	}
+	t.expected = append(t.expected, txChange{key: key, known: known.Revision})
+}
+
 // Session returns a region's session state with the record as the transaction leaves it; a
 // new state if the region is unknown.
 func (t *Tx) Session(name string) region.State {
@@ -197,6 +211,44 @@ func (t *Tx) PutRegion(name string, r *nusav1.Region) error {
 		ch.known = known.Revision
 	}
 	return t.set(ch)
+}
+
+// Loss is the statement that a region is lost.
+type Loss struct {
+	// Why in one line. By says who states it; empty for the active server's own verdict.
+	Why, By string
+	// NothingRuns: everything may move at once, and another cluster may take the name.
+	NothingRuns bool
+}
+
+// maxLostAt bounds the remembered times of verdicts.
+const maxLostAt = 8
+
+// DeclareLost raises a region's fence and marks the region lost. EndLost ends the stream
+// afterwards.
+func (t *Tx) DeclareLost(name string, l Loss, now time.Time) error {
+	old, _ := t.Region(name)
+	if old == nil {
+		return status.Errorf(codes.NotFound, "region %q does not exist", name)
+	}
+	next, _ := region.Step(t.State.SessionConfig(), t.Session(name), t.State.Clock(), region.Declare{Why: l.Why, NothingRuns: l.NothingRuns})
+	rec := proto.CloneOf(old)
+	SetSession(rec, next.Record)
+	rec.Lost = &nusav1.LostRegion{
+		At: timestamppb.New(now), Fence: next.Fence, By: l.By, Why: l.Why, NothingRuns: next.NothingRuns,
+	}
+	if l.By == "" {
+		rec.LostAt = append(rec.LostAt, timestamppb.New(now))
+		rec.LostAt = rec.LostAt[max(0, len(rec.LostAt)-maxLostAt):]
+	}
+	message := l.Why
+	if l.By != "" {
+		message = "by " + l.By + ": " + l.Why
+	}
+	if err := t.Audit("region.lost", name, message); err != nil {
+		return err
+	}
+	return t.PutRegion(name, rec)
 }
 
 // DeleteRegion forgets a region and its checkpoint.

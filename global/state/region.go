@@ -55,6 +55,8 @@ type Region struct {
 	Stamp         uint64
 	// Refusals are the region's latest refusals of groups, oldest first.
 	Refusals []Refusal
+	// Seen: the region was connected in this term.
+	Seen bool
 	// Failover is set while the region is silent or lost.
 	Failover *Failover
 	// Disconnected are the instances of jobs that may still run on lost nodes

@@ -64,6 +64,9 @@ type State struct {
 	Events  Events
 	// Clock returns the time since some fixed moment.
 	Clock func() time.Duration
+	// Movable are the slots of lost regions that may move now, as the failover loop found
+	// last.
+	Movable map[JobKey][]place.Movable
 	// FailoverPaused says why nothing moves to other regions in a mass loss; "" = there is
 	// none.
 	FailoverPaused string
@@ -80,6 +83,10 @@ type State struct {
 
 	leadershipRevision int64
 
+	// began is when this server became the active one, massLossAt when the failover loop
+	// last saw a mass loss; 0 = it saw none.
+	began, massLossAt time.Duration
+
 	stamp   uint64 // number of the latest change
 	answers recentKeys
 	loading bool
@@ -93,7 +100,7 @@ func New(b Beginning, clock func() time.Duration) *State {
 		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
 		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{},
 		Pending: JobSet{}, Recent: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{},
-		Events: Events{eventlog.New(b.Epoch)},
+		Events: Events{eventlog.New(b.Epoch)}, began: clock(),
 	}
 	st.Latency = latency.New(st.topologyRegions)
 	return st

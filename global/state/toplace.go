@@ -128,7 +128,8 @@ func (r *Region) ToPlace(now time.Duration) place.Region {
 	out := place.Region{
 		Name: r.Name, Labels: r.Record.GetDefinition().GetLabels(), Cordoned: r.Record.GetCordoned(),
 		Connected: r.Session != nil, NeverConnected: r.Record.GetClusterId() == "", DisconnectedFor: r.disconnectedFor(now),
-		ReportSequence: r.Reports,
+		ReportSequence: r.Reports, Lost: r.Record.GetLost() != nil, Draining: r.Record.GetDraining(),
+		CommitBlocked: r.Life.CommitBlocked, FeatureLevel: int(r.Record.GetFeatureLevel()),
 	}
 	rep := r.Report
 	if rep == nil {

@@ -27,19 +27,26 @@ type Tx struct {
 	size    int
 	undo    []txChange // previous versions of overwritten changes
 	undoAt  []int
+	// expected are records that the store compares and that are not written. expectedAt
+	// is where those of the present request begin.
+	expected   []txChange
+	expectedAt int
 }
 
 // NewTx returns an empty transaction. A dry run discards it afterwards.
 func NewTx(st *State) *Tx { return &Tx{State: st} }
 
 // mark remembers where a request's changes begin.
-func (t *Tx) mark() int { t.undo, t.undoAt = nil, nil; return len(t.changes) }
+func (t *Tx) mark() int {
+	t.undo, t.undoAt, t.expectedAt = nil, nil, len(t.expected)
+	return len(t.changes)
+}
 
 func (t *Tx) rollback(mark int) {
 	for i := len(t.undo) - 1; i >= 0; i-- {
 		t.changes[t.undoAt[i]] = t.undo[i]
 	}
-	t.changes = t.changes[:mark]
+	t.changes, t.expected = t.changes[:mark], t.expected[:t.expectedAt]
 	t.size = 0
 	for _, ch := range t.changes {
 		t.size += len(ch.key) + len(ch.value) + 64
@@ -47,7 +54,7 @@ func (t *Tx) rollback(mark int) {
 }
 
 func (t *Tx) checkSize() error {
-	if len(t.changes) > commitOps || t.size > commitBytes {
+	if len(t.changes)+len(t.expected) > commitOps || t.size > commitBytes {
 		return fmt.Errorf("%w: %d writes of %d bytes", errTxFull, len(t.changes), t.size)
 	}
 	return nil

@@ -1,0 +1,76 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Bounds of what is stored about an operator's statement, in bytes.
+const (
+	maxWhy = 256
+	maxBy  = 128
+)
+
+// Lose implements nusav1.RegionsServer: an operator states that nothing runs in a region
+// any more.
+func (g *regionsAPI) Lose(ctx context.Context, req *nusav1.LoseRegionRequest) (*nusav1.Region, error) {
+	term, err := g.s.term()
+	if err != nil {
+		return nil, err
+	}
+	name := req.GetName()
+	if _, err := term.region(name); err != nil {
+		return nil, err
+	}
+	loss, err := lossOf(req)
+	if err != nil {
+		return nil, err
+	}
+	_, err = term.Commit.Do(ctx, func(t *state.Tx) error {
+		rec, _ := t.Region(name)
+		r := t.State.Regions[name]
+		switch {
+		case rec == nil || r == nil:
+			return status.Errorf(codes.NotFound, "region %q does not exist", name)
+		case rec.GetClusterId() == "":
+			return status.Errorf(codes.FailedPrecondition, "region %s never connected, so nothing runs there; `nusa region remove %s` removes it", name, name)
+		case r.Session != nil:
+			return status.Errorf(codes.FailedPrecondition, "region %s is connected, so its work may run: `nusa region drain %s` moves the work away in order; "+
+				"if the region is really gone, stop its servers first", name, name)
+		}
+		return t.DeclareLost(name, loss, time.Now())
+	})
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	term.State.Events.Add("region.lost", name, "by %s, who states that nothing runs there any more: %s", loss.By, loss.Why)
+	term.Log.Warn("region declared lost by an operator", "region", name, "by", loss.By, "why", loss.Why)
+	return term.region(name)
+}
+
+// lossOf checks a request to lose a region.
+func lossOf(req *nusav1.LoseRegionRequest) (state.Loss, error) {
+	loss := state.Loss{Why: strings.TrimSpace(req.GetWhy()), By: strings.TrimSpace(req.GetBy()), NothingRuns: true}
+	switch {
+	case req.GetConfirm() != req.GetName():
+		return loss, invalid("confirm", fmt.Sprintf("must be the name of the region, %s: everything that it ran may start elsewhere at once", req.GetName()))
+	case len(loss.Why) > maxWhy:
+		return loss, invalid("why", fmt.Sprintf("has %d bytes, at most %d are taken", len(loss.Why), maxWhy))
+	case len(loss.By) > maxBy:
+		return loss, invalid("by", fmt.Sprintf("has %d bytes, at most %d are taken", len(loss.By), maxBy))
+	case strings.ContainsAny(loss.Why+loss.By, "\r\n"):
+		return loss, invalid("why", "must be one line")
+	}
+	if loss.By == "" {
+		loss.By = "an operator"
+	}
+	return loss, nil
+}

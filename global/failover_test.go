@@ -1,0 +1,369 @@
+package global
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// cutter lets regions ask for leases, until they are cut off.
+type cutter struct {
+	s       *testServer
+	regions map[string]*fakeRegion
+	cut     map[string]bool
+	granted uint64
+
+	mu  sync.Mutex
+	all []*nusav1.Event
+}
+
+// newCutter starts a server with a lease of 10 s, and regions that all fit everything. The
+// caller runs in a bubble.
+func newCutter(t *testing.T, names ...string) *cutter {
+	t.Helper()
+	c := &cutter{regions: map[string]*fakeRegion{}, cut: map[string]bool{}}
+	start := time.Now()
+	c.s = newFederation().start(t, "g1", func(cfg *Config) {
+		cfg.Clock, cfg.Lease = func() time.Duration { return time.Since(start) }, 10*time.Second
+		cfg.ReportInterval, cfg.CheckpointInterval, cfg.ElectionTTL = 0, 0, 0
+	})
+	c.watch()
+	for _, name := range names {
+		c.join(name, 1)
+	}
+	synctest.Wait()
+	return c
+}
+
+// join connects a region that confirms what it is ordered.
+func (c *cutter) join(name string, term uint64) {
+	hello := helloOf(name, term)
+	hello.FeatureLevel = 1
+	r := c.s.join(hello, func(r *fakeRegion) { r.script = confirmEverything })
+	r.wait("welcome", func() bool { return r.welcome != nil })
+	c.regions[name] = r
+	delete(c.cut, name)
+}
+
+// confirmEverything is the script of a region that has nothing left of what it has to give
+// up.
+func confirmEverything(s *nusav1.Slot) []*nusav1.SlotAnswer {
+	if s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_REVOKE {
+		return []*nusav1.SlotAnswer{answerTo(s, nusav1.SlotState_SLOT_STATE_REVOKED)}
+	}
+	return agree(s)
+}
+
+// pass lets time pass. Regions that are not cut off ask for leases each second.
+func (c *cutter) pass(d time.Duration) {
+	for range d / time.Second {
+		time.Sleep(time.Second)
+		c.granted++
+		for name, r := range c.regions {
+			if !c.cut[name] {
+				r.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{Lease: &nusav1.LeaseRequest{Id: c.granted, Granted: c.granted - 1}}})
+			}
+		}
+	}
+	synctest.Wait()
+}
+
+// owners returns the ranges of a group by region.
+func (c *cutter) owners(job string) map[string]string {
+	c.s.t.Helper()
+	j, err := c.s.jobs().Get(c.s.t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: job}})
+	if err != nil {
+		c.s.t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, g := range j.GetStatus().GetGroups() {
+		for _, s := range g.GetSlots() {
+			out[s.GetRegion()] += fmt.Sprintf("[%d,%d)", s.GetFrom(), s.GetTo())
+		}
+	}
+	return out
+}
+
+func (c *cutter) region(name string) *nusav1.Region {
+	c.s.t.Helper()
+	r, err := nusav1.NewRegionsClient(c.s.conn).Get(c.s.t.Context(), &nusav1.GetRegionRequest{Name: name})
+	if err != nil {
+		c.s.t.Fatal(err)
+	}
+	return r
+}
+
+// watch collects the events of the server from now on.
+func (c *cutter) watch() {
+	c.s.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	stream, err := nusav1.NewEventsClient(c.s.conn).Watch(ctx, &nusav1.WatchEventsRequest{})
+	if err != nil {
+		c.s.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			e, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			c.mu.Lock()
+			c.all = append(c.all, e)
+			c.mu.Unlock()
+		}
+	}()
+	c.s.t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+// events returns the events with a type, as "subject: message".
+func (c *cutter) events(kind string) (out []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.all {
+		if e.GetType() == kind {
+			out = append(out, e.GetSubject()+": "+e.GetMessage())
+		}
+	}
+	return out
+}
+
+// inJakarta prefers jakarta, and says what happens when a region is cut off.
+func inJakarta(after time.Duration) func(*nusav1.JobSpec) {
+	return func(j *nusav1.JobSpec) {
+		j.Regions = &nusav1.RegionsSpec{Prefer: []*nusav1.Preference{{Selector: &nusav1.RegionSelector{Name: "jakarta"}, Weight: 100}}}
+		j.Groups["web"].Disconnect = &nusav1.Disconnect{Region: &nusav1.DisconnectLevel{After: durationpb.New(after)}}
+	}
+}
+
+// TestLostRegionsWorkMoves: a region is cut off without a reset of its stream. Once its
+// work is due the region is declared lost and the work has another owner. The region hears
+// so when it returns.
+func TestLostRegionsWorkMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCutter(t, "jakarta", "seoul", "tokyo")
+		c.s.submit(testJob("api", 6, inJakarta(20*time.Second)))
+		c.s.submit(testJob("slow", 2, inJakarta(40*time.Second)))
+		c.pass(30 * time.Second)
+		if got := c.owners("api"); got["jakarta"] != "[0,6)" {
+			t.Fatalf("before the cut: %v", got)
+		}
+		c.cut["jakarta"] = true
+		c.pass(19 * time.Second)
+		if r := c.region("jakarta"); c.owners("api")["jakarta"] == "" || r.GetLost() != nil || r.GetMoveDue().AsDuration() > 2*time.Second {
+			t.Fatalf("before it is due: %v, %v", c.owners("api"), r)
+		}
+		c.pass(3 * time.Second)
+		r := c.region("jakarta")
+		if got := c.owners("api"); got["jakarta"] != "" || r.GetLost() == nil || r.GetFence() != 1 || len(r.GetLostAt()) != 1 {
+			t.Fatalf("when it is due: %v, %v, events %q", got, r, c.events("region.lost"))
+		}
+		if moved := c.events("slot.moved"); len(moved) != 1 || !strings.Contains(moved[0], "web[0-5] from jakarta to ") {
+			t.Errorf("events: %q", moved)
+		}
+		if got := c.owners("slow"); got["jakarta"] != "[0,2)" {
+			t.Errorf("the slow job moves when it is due itself: %v", got)
+		}
+		c.pass(20 * time.Second)
+		if got := c.owners("slow"); got["jakarta"] != "" || c.region("jakarta").GetFence() != 1 {
+			t.Errorf("the slow job: %v", got)
+		}
+		c.regions["jakarta"].leave()
+		c.join("jakarta", 2)
+		jakarta := c.regions["jakarta"]
+		c.pass(3 * time.Second)
+		if r := c.region("jakarta"); r.GetLost() != nil || jakarta.welcome.GetFence() != 1 || len(jakarta.grants) == 0 {
+			t.Errorf("back: %v, welcome %v, %d grants", r, jakarta.welcome, len(jakarta.grants))
+		}
+	})
+}
+
+// TestReturningRegionKeepsItsWork: nothing moves when a region returns in time.
+func TestReturningRegionKeepsItsWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCutter(t, "jakarta", "seoul")
+		c.s.submit(testJob("api", 6, inJakarta(20*time.Second)))
+		c.pass(5 * time.Second)
+		for range 3 {
+			c.cut["jakarta"] = true
+			c.pass(15 * time.Second)
+			c.regions["jakarta"].leave()
+			c.join("jakarta", 1)
+			c.pass(10 * time.Second)
+		}
+		if got := c.owners("api"); got["jakarta"] != "[0,6)" || len(c.events("region.lost")) > 0 {
+			t.Errorf("owners %v, events %q", got, c.events("region.lost"))
+		}
+	})
+}
+
+// TestNoRoomForLostWork: what finds no room stays with the lost region, which keeps the
+// work if it returns. The status says why.
+func TestNoRoomForLostWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCutter(t, "jakarta", "seoul")
+		c.regions["seoul"].fits = 0
+		c.regions["seoul"].send(c.regions["seoul"].report())
+		c.s.submit(testJob("api", 6, inJakarta(20*time.Second)))
+		c.pass(5 * time.Second)
+		c.cut["jakarta"] = true
+		c.pass(30 * time.Second)
+		j, err := c.s.jobs().Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "api"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		unknown := j.GetStatus().GetGroups()["web"].GetUnknown()
+		if got := c.owners("api"); got["jakarta"] != "[0,6)" || len(unknown) != 1 || !strings.Contains(unknown[0].GetMessage(), "no other region takes it") {
+			t.Fatalf("owners %v, unknown %v", got, unknown)
+		}
+		c.regions["seoul"].fits = 100
+		c.regions["seoul"].send(c.regions["seoul"].report())
+		c.pass(time.Second)
+		if got := c.owners("api"); got["seoul"] != "[0,6)" {
+			t.Errorf("with room: %v", got)
+		}
+	})
+}
+
+// TestMassLossMovesNothing: three of five regions fall silent together.
+func TestMassLossMovesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCutter(t, "jakarta", "osaka", "pusan", "seoul", "tokyo")
+		c.s.submit(testJob("api", 6, inJakarta(20*time.Second)))
+		c.pass(5 * time.Second)
+		for _, name := range []string{"jakarta", "osaka", "pusan"} {
+			c.cut[name] = true
+			c.pass(2 * time.Second)
+		}
+		c.pass(5 * time.Minute)
+		if got := c.owners("api"); got["jakarta"] != "[0,6)" || len(c.events("region.lost")) > 0 || len(c.events("failover.paused")) != 1 {
+			t.Fatalf("owners %v, events %q %q", got, c.events("region.lost"), c.events("failover.paused"))
+		}
+		if r := c.region("jakarta"); !strings.Contains(r.GetFailoverMessage(), "mass loss") {
+			t.Errorf("jakarta: %v", r)
+		}
+		c.regions["pusan"].leave()
+		c.join("pusan", 1)
+		c.pass(5 * time.Second)
+		if got := c.owners("api"); got["jakarta"] != "[0,6)" || len(c.events("failover.resumed")) != 1 {
+			t.Errorf("when one is back: %v", got)
+		}
+		c.pass(15 * time.Second)
+		if got := c.owners("api"); got["jakarta"] != "" {
+			t.Errorf("a lease later: %v", got)
+		}
+	})
+}
+
+// TestLoseRegion: an operator states that nothing runs in a region any more.
+func TestLoseRegion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCutter(t, "jakarta", "seoul", "tokyo")
+		regions := nusav1.NewRegionsClient(c.s.conn)
+		c.s.submit(testJob("api", 6, inJakarta(time.Hour), func(j *nusav1.JobSpec) {
+			j.Groups["web"].Disconnect.Region.Replace = proto.Bool(false)
+		}))
+		c.s.submit(testJob("old", 3, inJakarta(time.Hour)))
+		c.pass(5 * time.Second)
+		if got := c.owners("api"); got["jakarta"] != "[0,6)" {
+			t.Fatalf("before: %v", got)
+		}
+		for _, bad := range []struct {
+			req  *nusav1.LoseRegionRequest
+			code codes.Code
+			says string
+		}{
+			{&nusav1.LoseRegionRequest{Name: "mars", Confirm: "mars"}, codes.NotFound, "mars"},
+			{&nusav1.LoseRegionRequest{Name: "jakarta"}, codes.InvalidArgument, "must be the name of the region"},
+			{&nusav1.LoseRegionRequest{Name: "jakarta", Confirm: "jakarta", Why: strings.Repeat("x", 257)}, codes.InvalidArgument, "at most 256"},
+			{&nusav1.LoseRegionRequest{Name: "jakarta", Confirm: "jakarta"}, codes.FailedPrecondition, "is connected"},
+		} {
+			if _, err := regions.Lose(t.Context(), bad.req); status.Code(err) != bad.code || !strings.Contains(err.Error(), bad.says) {
+				t.Errorf("%v: %v", bad.req, err)
+			}
+		}
+		c.regions["jakarta"].leave()
+		delete(c.regions, "jakarta")
+		c.pass(time.Minute)
+		if got := c.owners("api"); got["jakarta"] != "[0,6)" {
+			t.Fatalf("without a statement: %v", got)
+		}
+		if _, err := c.s.jobs().Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "old"}}); err != nil {
+			t.Fatal(err)
+		}
+		c.pass(2 * time.Second)
+		if got := c.owners("old"); got["jakarta"] != "[0,3)" {
+			t.Errorf("a stopped job waits for the region: %v", got)
+		}
+		r, err := regions.Lose(t.Context(), &nusav1.LoseRegionRequest{Name: "jakarta", Confirm: "jakarta", By: "ayu", Why: "burnt down"})
+		if err != nil || r.GetLost().GetBy() != "ayu" || r.GetLost().GetWhy() != "burnt down" || !r.GetLost().GetNothingRuns() || r.GetFence() != 1 || len(r.GetLostAt()) > 0 {
+			t.Fatalf("%v, %v", r, err)
+		}
+		c.pass(2 * time.Second)
+		if got := c.owners("api"); got["jakarta"] != "" {
+			t.Errorf("after: %v", got)
+		}
+		if got := c.owners("old"); len(got) > 0 {
+			t.Errorf("the stopped job: %v", got)
+		}
+		if lost := c.events("region.lost"); len(lost) != 1 || !strings.Contains(lost[0], "by ayu, who states that nothing runs there any more: burnt down") {
+			t.Errorf("events %q", lost)
+		}
+		// Another cluster takes the name. The fence stays.
+		hello := helloOf("jakarta", 1)
+		hello.ClusterId = "cluster-new"
+		fresh := c.s.join(hello)
+		fresh.wait("welcome", func() bool { return fresh.welcome != nil })
+		if r := c.region("jakarta"); r.GetLost() != nil || r.GetClusterId() != "cluster-new" || fresh.welcome.GetFence() != 1 || len(fresh.slots) > 0 {
+			t.Errorf("the new cluster: %v, %v", r, fresh.welcome)
+		}
+	})
+}
+
+// TestElectionCountsSilenceAgain: a new active server does not know when the region was
+// last seen, and counts from its own beginning.
+func TestElectionCountsSilenceAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation()
+		start := time.Now()
+		change := func(cfg *Config) {
+			cfg.Clock, cfg.Lease = func() time.Duration { return time.Since(start) }, 10*time.Second
+			cfg.ReportInterval, cfg.CheckpointInterval, cfg.ElectionTTL = 0, 0, 0
+		}
+		c := &cutter{regions: map[string]*fakeRegion{}, cut: map[string]bool{}, s: f.start(t, "g1", change)}
+		c.join("jakarta", 1)
+		c.join("seoul", 1)
+		c.s.submit(testJob("api", 6, inJakarta(20*time.Second)))
+		c.pass(5 * time.Second)
+		second := f.start(t, "g2", change)
+		c.cut["jakarta"] = true
+		c.pass(15 * time.Second)
+		c.s.stop()
+		c.s = second
+		waitActive(t, second)
+		c.join("seoul", 2)
+		c.pass(18 * time.Second)
+		if got := c.owners("api"); got["jakarta"] != "[0,6)" {
+			t.Errorf("33 s after the cut, 18 s after the election: %v", got)
+		}
+		c.pass(4 * time.Second)
+		if got := c.owners("api"); got["seoul"] != "[0,6)" {
+			t.Errorf("22 s after the election: %v", got)
+		}
+	})
+}
