@@ -1,9 +1,14 @@
 package regional_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -142,4 +147,72 @@ func TestOlderLeadershipIsRefused(t *testing.T) {
 		g.locked(func() { g.term = &nusav1.LeadershipTerm{Number: 3, Nonce: "n3"} })
 		w.eventually("a later one is obeyed", func() bool { return len(w.allocs(1, false)) == 0 })
 	})
+}
+
+// TestForeignFederationIsRefused: the global tier lost its store, and begins with an empty
+// one. The region goes on until an operator lets it join that federation.
+func TestForeignFederationIsRefused(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		g := w.startGlobal()
+		defer g.stop()
+		w.server(1)
+		w.master(1)
+		w.agent("n1", runs)
+		g.offer(spec("api", 2), 0, 2)
+		w.submit(1, spec("own", 1))
+		w.eventually("all run", func() bool { return w.running(1)["n1"] == 3 })
+		rebind := func(id string) error {
+			ctx, cancel := callCtx()
+			defer cancel()
+			_, err := nusav1.NewRegionsClient(w.conn(1)).Rebind(ctx, &nusav1.RebindRegionRequest{FederationId: id})
+			return err
+		}
+		if err := rebind("empty"); status.Code(err) != codes.FailedPrecondition {
+			t.Errorf("rebind of a connected region: %v", err)
+		}
+		g.srv.Stop()
+		g.update(func() {
+			g.federation = "empty"
+			g.revision = 0
+			g.orders = link.NewOutbox[*nusav1.SlotOrder]("empty", 64)
+		})
+		g.serve()
+		w.eventually("the region says what is wrong", func() bool {
+			alarms := w.info(1).GetAlarms()
+			return len(alarms) == 1 && strings.Contains(alarms[0], "belongs to federation fed, the global server to empty") &&
+				strings.Contains(alarms[0], "nusa region rebind --federation empty")
+		})
+		time.Sleep(time.Minute)
+		if n := w.running(1)["n1"]; n != 3 {
+			t.Fatalf("%d run beside an empty federation, want 3", n)
+		}
+		if own := w.region(1); own.GetState() != nusav1.RegionState_REGION_STATE_ISLAND || own.GetFailoverMessage() == "" {
+			t.Errorf("the region: %v", own)
+		}
+		for id, want := range map[string]codes.Code{"": codes.InvalidArgument, strings.Repeat("x", 200): codes.InvalidArgument, "third": codes.OK, "empty": codes.OK} {
+			if err := rebind(id); status.Code(err) != want {
+				t.Errorf("rebind to %q: %v", id, err)
+			}
+		}
+		if err := rebind("empty"); err != nil {
+			t.Error(err)
+		}
+		w.eventually("only the region's own job runs", func() bool { return w.running(1)["n1"] == 1 && len(w.allocs(1, false)) == 1 })
+		g.offer(spec("new", 1), 0, 1)
+		w.eventually("the other federation's job runs", func() bool { return w.running(1)["n1"] == 2 })
+		if info := w.info(1); info.GetFederationId() != "empty" || len(info.GetAlarms()) != 0 {
+			t.Errorf("info %v", info)
+		}
+	})
+}
+
+// region returns the region as server i describes it.
+func (w *world) region(i int) *nusav1.Region {
+	ctx, cancel := callCtx()
+	defer cancel()
+	r, err := nusav1.NewRegionsClient(w.conn(i)).Get(ctx, &nusav1.GetRegionRequest{Name: regionName})
+	if err != nil {
+		w.t.Error(err)
+	}
+	return r
 }

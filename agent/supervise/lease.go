@@ -79,29 +79,21 @@ func newGuard(spec Spec) (lease.Guard, error) {
 	if spec.LeaseDeadline == 0 {
 		return g, nil
 	}
-	if err := sameClock(); err != nil {
+	offsets, err := os.ReadFile("/proc/self/timens_offsets")
+	if err != nil && !missing(err) { // a kernel may have no time namespaces
 		return g, err
 	}
-	d, err := readLease(".")
-	if err != nil {
-		return g, err
-	}
+	d, readErr := readLease(".")
 	g.Renew(d)
-	return g, nil
+	return g, errors.Join(sameClock(string(offsets)), readErr)
 }
 
-// sameClock checks that CLOCK_BOOTTIME of this process is the host's, on which deadlines are
-// counted. A container may have a time namespace with another one.
-func sameClock() error {
-	data, err := os.ReadFile("/proc/self/timens_offsets")
-	if missing(err) {
-		return nil // a kernel without time namespaces
-	}
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(string(data)) {
-		if f := strings.Fields(line); len(f) == 3 && (f[0] == "boottime" || f[0] == "7") && (f[1] != "0" || f[2] != "0") {
+// sameClock checks that CLOCK_BOOTTIME of a process is the host's, on which deadlines are
+// counted. A container may have a time namespace with another one. offsets are its
+// timens_offsets (time_namespaces(7)).
+func sameClock(offsets string) error {
+	for line := range strings.Lines(offsets) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == "boottime" && (f[1] != "0" || f[2] != "0") {
 			return fmt.Errorf("lease: the clock of the container differs from the host's by %s s: remove its time namespace", f[1])
 		}
 	}
@@ -110,14 +102,14 @@ func sameClock() error {
 
 // effect carries out what the guard decided.
 func (s *supervisor) effect(e lease.Effect) {
+	if s.guard.Cause() == lease.Expired {
+		s.extras.close() // nothing is forked after the deadline
+	}
 	switch e {
 	case lease.Term:
 		_ = unix.Kill(-s.rec.Group, unix.SIGTERM)
 	case lease.Kill:
 		_ = unix.Kill(-s.rec.Group, unix.SIGKILL)
-	}
-	if s.guard.Cause() == lease.Expired {
-		s.extras.close() // nothing is forked after the deadline
 	}
 }
 

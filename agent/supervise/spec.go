@@ -90,8 +90,14 @@ type record struct {
 // mark returns the beginning of the values of markExec that the run's supervisor gives.
 func (r record) mark() string { return fmt.Sprintf("%d.%d.", r.Session, r.SessionTicks) }
 
-// WriteSpec puts the spec into an existing folder.
-func WriteSpec(dir string, s Spec) error { return writeJSON(filepath.Join(dir, specFile), s) }
+// WriteSpec puts the spec into an existing folder. A deadline that an earlier start left there
+// does not count, because the host may have been restarted since.
+func WriteSpec(dir string, s Spec) error {
+	if err := os.Remove(filepath.Join(dir, leaseFile)); err != nil && !missing(err) {
+		return err
+	}
+	return writeJSON(filepath.Join(dir, specFile), s)
+}
 
 func readSpec(dir string) (Spec, error) {
 	var s Spec

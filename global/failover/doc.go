@@ -6,6 +6,7 @@
 //
 //	snapshot.go   the snapshot: regions, and the slots of silent and lost ones
 //	decide.go     Decide: verdicts, due slots, and why the others stay
+//	heal.go       what a region that returns may keep
 //	massloss.go   too many regions fall silent together: no verdict, an alarm
 //	plan.go       the plan and its text
 //

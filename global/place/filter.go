@@ -134,6 +134,9 @@ func (n *Near) deciding(t targets) target {
 	return t.nearest
 }
 
+// Allows reports whether the group's regions.allow matches a region.
+func (r RegionsSpec) Allows(at *Region) bool { return allowed(r.Allow, at) }
+
 // allowed reports whether a region matches one of the selectors. An empty list
 // allows every region.
 func allowed(allow []Selector, r *Region) bool {

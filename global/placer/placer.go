@@ -78,7 +78,7 @@ func (p *Placer) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-p.woken:
 		}
-		for _, work := range []func(context.Context) error{p.place, p.purge, p.storeResults, p.evaluateRollouts} {
+		for _, work := range []func(context.Context) error{p.forget, p.place, p.purge, p.storeResults, p.evaluateRollouts} {
 			switch err := work(ctx); {
 			case err == nil:
 			case errors.Is(err, state.ErrQueueFull):
@@ -90,6 +90,9 @@ func (p *Placer) Run(ctx context.Context) error {
 		p.subscribe()
 	}
 }
+
+// forget drops what earlier verdicts left behind.
+func (p *Placer) forget(ctx context.Context) error { return forgetFormer(ctx, p) }
 
 // Tick makes the changes that depend only on time. It is called once in each report
 // interval.
@@ -106,7 +109,7 @@ func (p *Placer) Tick() {
 	for _, r := range p.st.Regions {
 		expired = r.ExpireRefusals(p.st.Pending, now) || expired
 	}
-	if expired || len(p.st.Pending) > 0 {
+	if expired || len(p.st.Pending)+len(p.st.Moved) > 0 {
 		p.Wake()
 	}
 }

@@ -130,8 +130,15 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 		st.Ended[k] = struct{}{}
 	}
 	st.Rollouts[k] = struct{}{}
+	if IsMoved(s) {
+		st.Moved[k] = struct{}{}
+	}
 	st.putOrders(j, old, s, revision)
 }
+
+// IsMoved reports whether a verdict moved a slot: the slot has former owners, or is away
+// from its home.
+func IsMoved(s region.Slot) bool { return s.Home != "" || len(s.Former) > 0 || s.ReturnTo != "" }
 
 // putOrders tells the owner and the former owners of a slot how they should have it. old
 // is the slot as it was before, zero if there was none. The lock is held.
@@ -150,7 +157,19 @@ func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
 	}
 	out := SlotToProto(s)
 	out.Former, out.Home = nil, "" // no region needs them
+	out.Unbound = s.Bound && s.Unbound
 	st.putOrder(s.Region, s.WireKey(), &nusav1.SlotOrder{Slot: out, Spec: spec, Revision: revision})
+}
+
+// putFormerOrders tells a region that was removed and is back what it lost before.
+func (st *State) putFormerOrders(name string, revision int64) {
+	for k := range st.Moved {
+		for _, s := range st.Jobs[k].Slots {
+			if i := formerOf(s, name); i >= 0 {
+				st.putOrder(name, s.WireKey(), &nusav1.SlotOrder{Slot: formerOrder(s, i), Revision: revision})
+			}
+		}
+	}
 }
 
 // orderedSpec returns the spec for the owner of a slot. A slot of an older version keeps
@@ -246,6 +265,7 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 		r.Orders.ForgetUpTo(uint64(revision))
 		r.Life = region.Open(st.SessionConfig(), recordOf(name, rec), st.Clock())
 		st.Regions[name] = r
+		st.putFormerOrders(name, revision)
 	}
 	if was := r.Life.ClusterID; was != "" && was != rec.GetClusterId() {
 		st.forgetSummaries(r) // the numbers of another cluster start from 1

@@ -54,6 +54,8 @@ type State struct {
 	Rollouts JobSet
 	// Near are the jobs with near rules.
 	Near JobSet
+	// Moved are the jobs with slots that a verdict moved to other regions.
+	Moved JobSet
 	// ProbeDemand is the weight of each pair of regions that near rules ask
 	// about, by region and peer. ProbeDemandStale says that it has to be
 	// computed again.
@@ -99,7 +101,7 @@ func New(b Beginning, clock func() time.Duration) *State {
 	st := &State{
 		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
 		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{},
-		Pending: JobSet{}, Recent: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{},
+		Pending: JobSet{}, Recent: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{},
 		Events: Events{eventlog.New(b.Epoch)}, began: clock(),
 	}
 	st.Latency = latency.New(st.topologyRegions)
@@ -168,7 +170,7 @@ func (st *State) forgetIfGone(j *Job) {
 		return
 	}
 	delete(st.Jobs, j.Key)
-	for _, set := range []JobSet{st.Pending, st.Recent, st.Purge, st.Ended, st.Rollouts} {
+	for _, set := range []JobSet{st.Pending, st.Recent, st.Purge, st.Ended, st.Rollouts, st.Moved} {
 		delete(set, j.Key)
 	}
 }

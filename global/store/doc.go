@@ -4,6 +4,7 @@
 //
 //	store.go            the interface, its values, errors and limits
 //	etcd.go             the implementation on etcd
+//	revisions.go        revisions that only grow, over a restore from an old copy
 //	etcd_election.go    its election
 //	member.go           the embedded etcd member, and etcd's log
 //	memory.go           the implementation in memory, for tests and simulations

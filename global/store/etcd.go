@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,6 +55,9 @@ type Etcd struct {
 	// closing silences etcd's log.
 	closing atomic.Bool
 
+	// revisions maps etcd's own revisions to those that callers see.
+	revisions atomic.Pointer[revisions]
+
 	mu     sync.Mutex
 	leases map[time.Duration]sharedLease
 }
@@ -70,6 +74,7 @@ type sharedLease struct {
 func OpenEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 	e := &Etcd{leases: map[time.Duration]sharedLease{}}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.revisions.Store(&revisions{})
 	var err error
 	log := slogCore{cfg.Logger, &e.closing}
 	if len(cfg.Endpoints) == 0 {
@@ -81,7 +86,7 @@ func OpenEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 		e.cancel()
 		return nil, err
 	}
-	if _, err := e.client.Get(ctx, "/", clientv3.WithCountOnly()); err != nil {
+	if err := e.loadRevisions(ctx); err != nil {
 		e.Close()
 		return nil, fmt.Errorf("etcd at %v does not respond: %w", cfg.Endpoints, e.typed(err))
 	}
@@ -158,8 +163,41 @@ func (e *Etcd) typed(err error) error {
 	return err
 }
 
-func fromEtcd(kv *mvccpb.KeyValue) KV {
-	return KV{Key: string(kv.Key), Value: kv.Value, CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision}
+// loadRevisions reads how revisions were raised.
+func (e *Etcd) loadRevisions(ctx context.Context) error {
+	resp, err := e.client.Get(ctx, raisedKey)
+	if err != nil || len(resp.Kvs) == 0 {
+		return err
+	}
+	return e.setRevisions(string(resp.Kvs[0].Value), resp.Kvs[0].ModRevision)
+}
+
+func (e *Etcd) setRevisions(text string, written int64) error {
+	r, err := parseRevisions(text, written)
+	if err == nil {
+		e.revisions.Store(&r)
+	}
+	return err
+}
+
+// seen returns the revision that callers see for one of etcd's own.
+func (e *Etcd) seen(own int64) int64 { return e.revisions.Load().seen(own) }
+
+func (e *Etcd) kv(kv *mvccpb.KeyValue) KV {
+	return KV{Key: string(kv.Key), Value: kv.Value, CreateRevision: e.seen(kv.CreateRevision), ModRevision: e.seen(kv.ModRevision)}
+}
+
+// compare returns a compare as etcd takes it. A revision that no write can have never
+// holds.
+func (e *Etcd) compare(c Compare) clientv3.Cmp {
+	own, exact := e.revisions.Load().own(c.Revision)
+	if !exact {
+		own = -1
+	}
+	if c.Target == TargetCreate {
+		return clientv3.Compare(clientv3.CreateRevision(c.Key), "=", own)
+	}
+	return clientv3.Compare(clientv3.ModRevision(c.Key), "=", own)
 }
 
 // Get implements Store.
@@ -171,9 +209,9 @@ func (e *Etcd) Get(ctx context.Context, key string) (KV, bool, int64, error) {
 		return KV{}, false, 0, fmt.Errorf("read %s: %w", key, e.typed(err))
 	}
 	if len(resp.Kvs) == 0 {
-		return KV{}, false, resp.Header.Revision, nil
+		return KV{}, false, e.seen(resp.Header.Revision), nil
 	}
-	return fromEtcd(resp.Kvs[0]), true, resp.Header.Revision, nil
+	return e.kv(resp.Kvs[0]), true, e.seen(resp.Header.Revision), nil
 }
 
 // List implements Store.
@@ -186,18 +224,18 @@ func (e *Etcd) List(ctx context.Context, prefix string, visit func(KV) error) (i
 		resp, err := e.client.Get(opctx, from, opts...)
 		cancel()
 		if err != nil {
-			return revision, fmt.Errorf("list %s: %w", prefix, e.typed(err))
+			return e.seen(revision), fmt.Errorf("list %s: %w", prefix, e.typed(err))
 		}
 		if revision == 0 {
 			revision = resp.Header.Revision
 		}
 		for _, kv := range resp.Kvs {
-			if err := visit(fromEtcd(kv)); err != nil {
-				return revision, err
+			if err := visit(e.kv(kv)); err != nil {
+				return e.seen(revision), err
 			}
 		}
 		if !resp.More || len(resp.Kvs) == 0 {
-			return revision, nil
+			return e.seen(revision), nil
 		}
 		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 	}
@@ -210,13 +248,20 @@ func (e *Etcd) Txn(ctx context.Context, compares []Compare, ops []Op) (int64, er
 	}
 	ctx, cancel := e.op(ctx)
 	defer cancel()
+	resp, err := e.txn(ctx, compares, ops)
+	if err != nil {
+		return 0, err
+	}
+	if !resp.Succeeded {
+		return e.seen(resp.Header.Revision), fmt.Errorf("%w: one of %d keys", ErrCompareFailed, len(compares))
+	}
+	return e.seen(resp.Header.Revision), nil
+}
+
+func (e *Etcd) txn(ctx context.Context, compares []Compare, ops []Op) (*clientv3.TxnResponse, error) {
 	cmps := make([]clientv3.Cmp, len(compares))
 	for i, c := range compares {
-		if c.Target == TargetCreate {
-			cmps[i] = clientv3.Compare(clientv3.CreateRevision(c.Key), "=", c.Revision)
-		} else {
-			cmps[i] = clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.Revision)
-		}
+		cmps[i] = e.compare(c)
 	}
 	puts := make([]clientv3.Op, len(ops))
 	for i, op := range ops {
@@ -226,7 +271,7 @@ func (e *Etcd) Txn(ctx context.Context, compares []Compare, ops []Op) (int64, er
 		case op.TTL > 0:
 			lease, err := e.lease(ctx, op.TTL)
 			if err != nil {
-				return 0, fmt.Errorf("lease of %s: %w", op.Key, e.typed(err))
+				return nil, fmt.Errorf("lease of %s: %w", op.Key, e.typed(err))
 			}
 			puts[i] = clientv3.OpPut(op.Key, string(op.Value), clientv3.WithLease(lease))
 		default:
@@ -235,12 +280,43 @@ func (e *Etcd) Txn(ctx context.Context, compares []Compare, ops []Op) (int64, er
 	}
 	resp, err := e.client.Txn(ctx).If(cmps...).Then(puts...).Commit()
 	if err != nil {
-		return 0, fmt.Errorf("write %d keys: %w", len(ops), e.typed(err))
+		return nil, fmt.Errorf("write %d keys: %w", len(ops), e.typed(err))
 	}
-	if !resp.Succeeded {
-		return resp.Header.Revision, fmt.Errorf("%w: one of %d keys", ErrCompareFailed, len(compares))
+	return resp, nil
+}
+
+// Raise implements Store. The write that stores the offset has a greater revision than
+// the read before, so its own revision with the offset is greater than above.
+func (e *Etcd) Raise(ctx context.Context, above int64, compares []Compare, ops []Op) (int64, error) {
+	ctx, cancel := e.op(ctx)
+	defer cancel()
+	got, err := e.client.Get(ctx, raisedKey)
+	if err != nil {
+		return 0, fmt.Errorf("raise the revisions: %w", e.typed(err))
 	}
-	return resp.Header.Revision, nil
+	known := Mod(raisedKey, 0)
+	if len(got.Kvs) > 0 {
+		if err := e.setRevisions(string(got.Kvs[0].Value), got.Kvs[0].ModRevision); err != nil {
+			return 0, err
+		}
+		known.Revision = e.seen(got.Kvs[0].ModRevision)
+	}
+	next := e.revisions.Load().above(above, got.Header.Revision).String()
+	compares, ops = append(slices.Clone(compares), known), append(slices.Clone(ops), Put(raisedKey, []byte(next)))
+	if err := checkTxn(compares, ops); err != nil {
+		return 0, err
+	}
+	resp, err := e.txn(ctx, compares, ops)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("raise the revisions: %w", err)
+	case !resp.Succeeded:
+		return e.seen(resp.Header.Revision), fmt.Errorf("raise the revisions: %w", ErrCompareFailed)
+	}
+	if err := e.setRevisions(next, resp.Header.Revision); err != nil {
+		return 0, err
+	}
+	return e.seen(resp.Header.Revision), nil
 }
 
 // lease returns the shared lease of a TTL. A lease older than a twelfth of the TTL
@@ -269,13 +345,14 @@ func (e *Etcd) Watch(ctx context.Context, prefix string, after int64, send func(
 	defer cancel()
 	stop := context.AfterFunc(e.ctx, cancel)
 	defer stop()
-	for resp := range e.client.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithRev(after+1)) {
+	own, _ := e.revisions.Load().own(after)
+	for resp := range e.client.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithRev(own+1)) {
 		if err := resp.Err(); err != nil {
 			return fmt.Errorf("watch %s: %w", prefix, e.typed(err))
 		}
 		events := make([]Event, len(resp.Events))
 		for i, ev := range resp.Events {
-			events[i] = Event{KV: fromEtcd(ev.Kv), Deleted: ev.Type == clientv3.EventTypeDelete}
+			events[i] = Event{KV: e.kv(ev.Kv), Deleted: ev.Type == clientv3.EventTypeDelete}
 		}
 		if len(events) == 0 {
 			continue
@@ -301,7 +378,7 @@ func (e *Etcd) Leader(ctx context.Context, prefix string) (KV, bool, error) {
 	if len(resp.Kvs) == 0 {
 		return KV{}, false, nil
 	}
-	return fromEtcd(resp.Kvs[0]), true, nil
+	return e.kv(resp.Kvs[0]), true, nil
 }
 
 // Close implements Store. An embedded member stops with it.

@@ -22,7 +22,8 @@ const resignTimeout = time.Second
 type etcdElection struct {
 	e       *Etcd
 	session *concurrency.Session
-	guard   Compare
+	// guard has etcd's own revision.
+	guard Compare
 }
 
 // Campaign implements Store.
@@ -55,6 +56,9 @@ func (e *Etcd) Campaign(ctx context.Context, prefix, value string, ttl time.Dura
 	l.guard.Revision, err = l.stand(opctx, value)
 	if err == nil {
 		err = l.await(ctx, prefix)
+	}
+	if err == nil {
+		err = e.loadRevisions(ctx) // a predecessor may have raised them
 	}
 	if err != nil {
 		_ = l.withdraw(ctx) // if this fails the key expires
@@ -123,7 +127,7 @@ func (l *etcdElection) withdraw(ctx context.Context) error {
 }
 
 // Guard implements Election.
-func (l *etcdElection) Guard() Compare { return l.guard }
+func (l *etcdElection) Guard() Compare { return Create(l.guard.Key, l.e.seen(l.guard.Revision)) }
 
 // Lost implements Election.
 func (l *etcdElection) Lost() <-chan struct{} { return l.session.Done() }

@@ -234,6 +234,26 @@ func (c *MemoryClient) Txn(ctx context.Context, compares []Compare, ops []Op) (i
 	return c.m.apply(ops), nil
 }
 
+// Raise implements Store.
+func (c *MemoryClient) Raise(ctx context.Context, above int64, compares []Compare, ops []Op) (int64, error) {
+	ops = append(slices.Clone(ops), Put(raisedKey, nil))
+	if err := checkTxn(compares, ops); err != nil {
+		return 0, err
+	}
+	if err := c.connected(ctx); err != nil {
+		return 0, err
+	}
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	for _, cmp := range compares {
+		if !c.m.holds(cmp) {
+			return c.m.revision, fmt.Errorf("raise the revisions: %w: %s", ErrCompareFailed, cmp.Key)
+		}
+	}
+	c.m.revision = max(c.m.revision, above)
+	return c.m.apply(ops), nil
+}
+
 // Watch implements Store.
 func (c *MemoryClient) Watch(ctx context.Context, prefix string, after int64, send func([]Event) error) error {
 	for {

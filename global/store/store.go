@@ -113,6 +113,11 @@ type Store interface {
 	// Txn applies every op if every compare holds, otherwise it returns
 	// ErrCompareFailed. The revision is that of the write.
 	Txn(ctx context.Context, compares []Compare, ops []Op) (revision int64, err error)
+	// Raise is a Txn whose revision, and that of every later write, is greater than
+	// above. Keys that were written before keep their revisions. It is for a store that
+	// was restored from an old copy, which would use later revisions twice. Another
+	// client knows of it at the latest when it is elected.
+	Raise(ctx context.Context, above int64, compares []Compare, ops []Op) (revision int64, err error)
 	// Watch sends the changes under a prefix after a revision, in order. One
 	// slice has all changes of one or several store revisions. Watch runs until
 	// ctx ends or an error occurs (ErrCompacted, ErrClosed), which it returns.

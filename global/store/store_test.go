@@ -97,6 +97,7 @@ func contract(t *testing.T, open func(t *testing.T) backend) {
 		{"expiry", testExpiry},
 		{"watch", testWatch},
 		{"compacted", testCompacted},
+		{"raise", testRaise},
 		{"election", testElection},
 		{"election lost", testElectionLost},
 		{"election key removed", testElectionKeyRemoved},

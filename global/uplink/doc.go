@@ -4,6 +4,7 @@
 //	uplink.go   Server: the sessions of one leadership term, leases, the tick
 //	session.go  session: one stream, its sender and its receiver
 //	hello.go    how a stream becomes a region's session
+//	heal.go     what a region that returns may keep of the slots that it lost
 //	receive.go  messages from a region: answers, reports, rows, summaries
 //	send.go     messages to a region: orders, peers, shapes, origins
 //	matrix.go   the matrix of round trips as regions get it

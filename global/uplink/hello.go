@@ -162,7 +162,7 @@ func (s *Server) register(ctx context.Context, c *session, h *nusav1.RegionHello
 	if added {
 		s.st.Events.Add("region.registered", name, "the region connected for the first time, cluster %s", h.GetClusterId())
 	}
-	return nil
+	return heal(ctx, s, name, h)
 }
 
 // storeConflict stores that a region knows more than the store. From then on nothing is
@@ -216,6 +216,9 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 		return false, state.ErrNotActive // endSession was called already and is called only once
 	case r == nil:
 		return false, &refusal{message: "the region was removed meanwhile"}
+	}
+	if len(returns(st, c.region, h)) > 0 {
+		return false, nil
 	}
 	next, effects := region.Step(st.SessionConfig(), r.Life, st.Clock(), helloEvent(st, c, h))
 	for _, e := range effects {

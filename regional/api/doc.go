@@ -15,6 +15,7 @@
 //	allocations.go  Allocations: list, get, stop, and calls passed on to agents
 //	nodes.go        Nodes
 //	regions.go      Regions, and the comparison of the servers' states
+//	federation.go   Regions: another federation; what an operator has to know
 //	topology.go     Topology: matrix, paths, distances
 //	history.go      Topology: what was measured over time
 //	origins.go      Origins

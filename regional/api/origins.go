@@ -39,7 +39,7 @@ func (o originRecords) table() (*origins.Table, *durationpb.Duration, error) {
 	if !received {
 		return nil, nil, status.Errorf(codes.FailedPrecondition, "region %q has received no origin records from the global tier yet", o.s.region())
 	}
-	if m.Connected() {
+	if m.Uplink.Connected() {
 		age = 0
 	}
 	return table, durationpb.New(age), nil

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/internal/serve"
@@ -39,14 +41,21 @@ func (regions) Remove(context.Context, *nusav1.GetRegionRequest) (*nusav1.Remove
 // ownRegion describes this region.
 func ownRegion(s *Server, m *Master) *nusav1.Region {
 	name, address := s.KnownMaster()
+	view := s.State.View()
+	c := view.Cluster()
 	out := &nusav1.Region{
 		Definition: s.Region, State: nusav1.RegionState_REGION_STATE_ISLAND,
 		ClusterId: m.Cluster.ID, Incarnation: m.Cluster.Incarnation, Term: m.Term,
 		Master: name, MasterAddress: address, Servers: s.Servers(),
 		Report: m.Report(),
+		Fence:  c.Fence, AppliedIndex: view.Index(), FeatureLevel: c.FeatureLevel,
+		FailoverMessage: cmp.Or(m.Uplink.Refused(), m.Uplink.LeaseMissing()),
 	}
-	if m.Connected() {
+	if m.Uplink.Connected() {
 		out.State = nusav1.RegionState_REGION_STATE_CONNECTED
+	}
+	if blocked := m.Uplink.CommitBlocked(); blocked > 0 {
+		out.CommitBlocked = durationpb.New(blocked)
 	}
 	return out
 }

@@ -94,8 +94,8 @@ type Master struct {
 	Groups *GroupWatches
 	// Specs caches the specs of submitted jobs.
 	Specs *wire.SpecCache
-	// Connected says whether there is a session with the global tier.
-	Connected func() bool
+	// Uplink is the session with the global tier.
+	Uplink Uplink
 	// Report sums the region up.
 	Report func() *nusav1.RegionReport
 }

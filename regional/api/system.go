@@ -15,8 +15,12 @@ type system struct {
 
 func (y system) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse, error) {
 	_, address := y.s.KnownMaster()
-	return &nusav1.InfoResponse{
+	out := &nusav1.InfoResponse{
 		Role: "regional", Name: y.s.Name, Region: y.s.region(), Version: y.s.Version,
-		Leader: y.s.Master() != nil, LeaderAddress: address,
-	}, nil
+		LeaderAddress: address, FederationId: y.s.State.View().Cluster().FederationID,
+	}
+	if m := y.s.Master(); m != nil {
+		out.Leader, out.Alarms = true, alarms(y.s, m)
+	}
+	return out, nil
 }

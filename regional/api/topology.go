@@ -76,7 +76,7 @@ func (t topologies) checkRegions(v *topology.View, names []string) error {
 func (t topologies) seenBy(m *Master) (region string, alone *durationpb.Duration) {
 	silence, received := t.s.Federation.Silence()
 	switch {
-	case m.Connected():
+	case m.Uplink.Connected():
 		alone = durationpb.New(0)
 	case received:
 		alone = durationpb.New(silence)

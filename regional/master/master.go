@@ -154,7 +154,7 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 	purge := &purger{log: m.Log, fsm: cfg.FSM, events: m.Events, logger: m.log}
 	m.run = []func(context.Context) error{
 		m.Log.Run, verifier.Run, m.Agents.Watch, m.Agents.Deliver, m.Uplink.Run, m.Prober.Run, poller.Run, recorder.Run,
-		m.limits.run, purge.run, cfg.MaintainMembers,
+		m.limits.run, m.watchCommits, purge.run, cfg.MaintainMembers,
 	}
 	return m, nil
 }

@@ -393,8 +393,8 @@ type Slot struct {
 	// UnlessConnected goes with desired Revoke: instances on connected nodes stay, see
 	// View.ExemptFromRevoke.
 	UnlessConnected bool `codec:"UnlessHeard"`
-	// Unbound: as far as the global tier knows, the region may run a version of the
-	// slot that its lease does not bind.
+	// Unbound: the global tier waits for the answer that the region's lease binds
+	// everything that may run, see Answer.Bound.
 	Unbound bool
 }
 

@@ -54,6 +54,7 @@ func (u *Uplink) newSession() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.lease.NewSession()
+	u.refused = ""
 }
 
 // LeaseLeft returns the remaining time of the region's lease; 0: the region holds none.

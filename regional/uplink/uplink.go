@@ -104,6 +104,8 @@ type Uplink struct {
 
 	mu            sync.Mutex
 	subscriptions []Subscription
+	// refused says why there is no session until an operator acts; empty otherwise.
+	refused string
 	// lease is the region's lease, over all sessions of this master.
 	lease regionlease.Lease
 }
@@ -183,6 +185,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		u.updateSummaries()
 		needsOperator := errors.Is(err, errRefused) || errors.Is(err, errForeign)
 		if needsOperator {
+			u.setRefused(err)
 			level, backoff = slog.LevelError, retryTo
 		}
 		now := time.Now()
@@ -209,6 +212,20 @@ func (u *Uplink) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// Refused says why the region stays without a session until an operator acts; empty
+// when nothing is known to be wrong.
+func (u *Uplink) Refused() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.refused
+}
+
+func (u *Uplink) setRefused(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.refused = err.Error()
 }
 
 // whatToCheck is the advice of a warning.

@@ -5,5 +5,6 @@
 //   - define.go: region define
 //   - list.go: region list, and the state of a region in words
 //   - status.go: region status
+//   - rebind.go: region rebind
 //   - verify.go: region verify
 package region

@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/driver"
+	"github.com/nusa-scheduler/nusa/agent/driver/mock"
+	"github.com/nusa-scheduler/nusa/agent/supervise"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// punctual is a driver that checks that each start has a deadline that is not over.
+type punctual struct {
+	*mock.Driver
+	t *testing.T
+
+	mu     sync.Mutex
+	starts int
+}
+
+func (p *punctual) Start(ctx context.Context, task driver.Task) error {
+	p.mu.Lock()
+	p.starts++
+	p.mu.Unlock()
+	if now := supervise.Boottime(); task.Lease.At <= now {
+		p.t.Errorf("%s starts at %s, after its deadline %s", task.ID, now, task.Lease.At)
+	}
+	return p.Driver.Start(ctx, task)
+}
+
+func (p *punctual) asked() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.starts
+}
+
+const artifact = "data"
+
+// gate is a server of an artifact that answers when it is opened.
+type gate struct {
+	url     string
+	reached chan struct{}
+	open    chan struct{}
+}
+
+func newGate(t *testing.T) *gate {
+	t.Helper()
+	g := &gate{reached: make(chan struct{}), open: make(chan struct{})}
+	var once sync.Once
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		once.Do(func() { close(g.reached) })
+		select {
+		case <-g.open:
+			fmt.Fprint(w, artifact)
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(srv.Close)
+	g.url = srv.URL + "/data"
+	return g
+}
+
+// slowOrder orders a task that a lease binds and whose preparation waits for the gate.
+func slowOrder(g *gate, binding nusav1.LeaseBinding) *nusav1.AllocOrder {
+	return testOrder("slow", 1, "mock", nil, func(o *nusav1.AllocOrder, group *nusav1.Group) {
+		o.Binding = binding
+		group.Tasks["main"].Artifacts = []*nusav1.Artifact{{Source: g.url, To: "data", Checksum: fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(artifact)))}}
+	})
+}
+
+func untilClosed(t *testing.T, what string, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(patience):
+		t.Fatal("waited for " + what)
+	}
+}
+
+// TestSetupLongerThanTheLease: a task whose preparation takes longer than its lease starts, because
+// renewals go on meanwhile and the newest deadline counts.
+func TestSetupLongerThanTheLease(t *testing.T) {
+	for _, b := range []nusav1.LeaseBinding{nusav1.LeaseBinding_LEASE_BINDING_NODE, nusav1.LeaseBinding_LEASE_BINDING_REGION, nusav1.LeaseBinding_LEASE_BINDING_BOTH} {
+		t.Run(b.String(), func(t *testing.T) {
+			m, drv, g := newMaster(t), &punctual{Driver: newMock(), t: t}, newGate(t)
+			m.lease, m.regionLeft = time.Second, time.Second
+			m.order(slowOrder(g, b))
+			c := testConfig(t, t.TempDir(), drv, m.addr)
+			c.ArtifactsAllow = []string{"127.0.0.1/32"}
+			runAgent(t, c)
+			untilClosed(t, "the preparation", g.reached)
+			began := supervise.Boottime()
+			polled(t, "the leases to pass", func() bool { return supervise.Boottime() > began+5*time.Second/2 })
+			close(g.open)
+			if task := m.untilState("slow", running).GetTasks()["main"]; task.GetRun() != 1 {
+				t.Errorf("reported as %v", task)
+			}
+		})
+	}
+}
+
+// TestLeaseEndsDuringSetup: a task whose lease ended while the task was prepared is not started.
+// That is no failure: the task starts when the lease is back.
+func TestLeaseEndsDuringSetup(t *testing.T) {
+	m, drv, g := newMaster(t), &punctual{Driver: newMock(), t: t}, newGate(t)
+	m.lease, m.regionLeft = 3*time.Second, 500*time.Millisecond
+	m.order(slowOrder(g, nusav1.LeaseBinding_LEASE_BINDING_BOTH))
+	c := testConfig(t, t.TempDir(), drv, m.addr)
+	c.ArtifactsAllow = []string{"127.0.0.1/32"}
+	runAgent(t, c)
+	untilClosed(t, "the preparation", g.reached)
+	m.set(func() { m.regionLeft = 0 })
+	began := supervise.Boottime()
+	polled(t, "the lease to end", func() bool { return supervise.Boottime() > began+time.Second })
+	close(g.open)
+	m.until("a reason", func() bool { return m.reports["slow"].GetReason() == nusav1.Reason_REASON_REGION_LEASE })
+	if n := drv.asked(); n != 0 {
+		t.Errorf("asked to start %d times without a lease", n)
+	}
+	m.set(func() { m.regionLeft = 10 * time.Second })
+	if task := m.untilState("slow", running).GetTasks()["main"]; task.GetRestarts() != 0 || drv.asked() != 1 {
+		t.Errorf("asked %d times, reported as %v", drv.asked(), task)
+	}
+}

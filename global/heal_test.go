@@ -1,0 +1,163 @@
+package global
+
+import (
+	"cmp"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/store"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	toHold   = nusav1.SlotDesired_SLOT_DESIRED_HOLD
+	toRun    = nusav1.SlotDesired_SLOT_DESIRED_RUN
+	toRevoke = nusav1.SlotDesired_SLOT_DESIRED_REVOKE
+)
+
+func desired(want nusav1.SlotDesired) func(*nusav1.Slot) bool {
+	return func(s *nusav1.Slot) bool { return s.GetDesired() == want }
+}
+
+// moveSlots changes the records of the slots of job api as a verdict about jakarta does, while
+// no server runs.
+func (f *federation) moveSlots(t *testing.T, change func(*nusav1.Slot)) {
+	t.Helper()
+	c := f.mem.Client()
+	defer c.Close()
+	var ops []store.Op
+	if _, err := c.List(t.Context(), "", func(kv store.KV) error {
+		var s nusav1.Slot
+		if state.Decode(kv, &s) != nil || s.GetJob() != "api" || s.GetRegion() != "jakarta" {
+			return nil
+		}
+		s.Former = []*nusav1.FormerOwner{{
+			Region: "jakarta", Generation: cmp.Or(s.GetGeneration(), kv.ModRevision), Moved: timestamppb.Now(), Fence: 1, MayRun: true,
+		}}
+		s.Region, s.Home, s.State, s.Generation = "seoul", "jakarta", nusav1.SlotState_SLOT_STATE_OFFERED, 0
+		if change != nil {
+			change(&s)
+		}
+		value, err := state.Encode(&s)
+		if err != nil {
+			return err
+		}
+		ops = append(ops, store.Put(kv.Key, value))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Txn(t.Context(), nil, ops); err != nil || len(ops) == 0 {
+		t.Fatalf("%d slots: %v", len(ops), err)
+	}
+}
+
+// lostJakarta returns a server that has moved job api, with 4 instances, from jakarta to
+// seoul; jakarta is not connected.
+func lostJakarta(t *testing.T, spec func(*nusav1.JobSpec), change func(*nusav1.Slot)) (s *testServer, seoul *fakeRegion, generation int64) {
+	f := newFederation()
+	first := f.start(t, "g1")
+	first.joined("seoul").leave()
+	jakarta := first.joined("jakarta")
+	job := testJob("api", 4)
+	if spec != nil {
+		spec(job)
+	}
+	first.submit(job)
+	generation = jakarta.waitSlot("default/api/web/0", accepted).GetGeneration()
+	jakarta.leave()
+	first.stop()
+	f.moveSlots(t, change)
+	s = f.start(t, "g2")
+	seoul = s.joined("seoul")
+	seoul.waitSlot("default/api/web/0", accepted)
+	return s, seoul, generation
+}
+
+// returnOfJakarta connects jakarta again. Its log supports holding.
+func (s *testServer) returnOfJakarta() *fakeRegion {
+	hello := helloOf("jakarta", 2)
+	hello.FeatureLevel, hello.AppliedIndex = 1, 10
+	r := s.join(hello)
+	r.wait("full set", func() bool { return r.fullSets == 1 })
+	return r
+}
+
+// TestRegionThatReturnsGetsItsInstancesBack: the first set of a region that returns says what
+// it holds. What runs there returns to it after the replacement was revoked, in a new offer;
+// what does not stays at the new owner.
+func TestRegionThatReturnsGetsItsInstancesBack(t *testing.T) {
+	s, seoul, generation := lostJakarta(t, nil, nil)
+	jakarta := s.returnOfJakarta()
+	jakarta.mu.Lock()
+	first := proto.CloneOf(jakarta.slots["default/api/web/0"].GetSlot())
+	jakarta.mu.Unlock()
+	if first.GetDesired() != toHold || first.GetTo() != 4 || first.GetGeneration() != generation {
+		t.Fatalf("the first set has %v", first)
+	}
+	part := func(from, to int32, state nusav1.SlotState) *nusav1.SlotAnswer {
+		a := answerTo(first, state)
+		a.From, a.To = from, to
+		return a
+	}
+	jakarta.answer(part(0, 3, nusav1.SlotState_SLOT_STATE_KEPT), part(3, 4, nusav1.SlotState_SLOT_STATE_REVOKED))
+	back := seoul.waitSlot("default/api/web/0", desired(toRevoke))
+	if back.GetTo() != 3 || back.GetReturnTo() != "jakarta" {
+		t.Errorf("seoul is ordered %v", back)
+	}
+	jakarta.wait("nothing of instance 3", func() bool { return jakarta.slots["default/api/web/3"] == nil })
+	jakarta.waitSlot("default/api/web/0", func(s *nusav1.Slot) bool { return s.GetDesired() == toHold && s.GetTo() == 3 })
+	seoul.answer(answerTo(back, nusav1.SlotState_SLOT_STATE_REVOKED))
+	got := jakarta.waitSlot("default/api/web/0", desired(toRun))
+	if got.GetTo() != 3 || got.GetGeneration() <= back.GetGeneration() {
+		t.Errorf("jakarta owns %v", got)
+	}
+	jakarta.waitSlot("default/api/web/0", accepted)
+	seoul.wait("only instance 3", func() bool {
+		return len(seoul.slots) == 1 && seoul.slots["default/api/web/3"].GetSlot().GetDesired() == toRun
+	})
+}
+
+// TestRegionThatReturnsEndsWhatStaysElsewhere: it is ordered to give the slot up, and is a
+// former owner until it has confirmed.
+func TestRegionThatReturnsEndsWhatStaysElsewhere(t *testing.T) {
+	s, seoul, generation := lostJakarta(t, func(j *nusav1.JobSpec) {
+		j.Groups["web"].Disconnect = &nusav1.Disconnect{Reconcile: nusav1.Reconcile_RECONCILE_KEEP_REPLACEMENT}
+	}, nil)
+	jakarta := s.returnOfJakarta()
+	order := jakarta.waitSlot("default/api/web/0", desired(toRevoke))
+	if order.GetGeneration() != generation {
+		t.Errorf("ordered %v", order)
+	}
+	former := func() []*nusav1.FormerOwner {
+		j, err := s.jobs().Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "api"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j.GetStatus().GetGroups()["web"].GetSlots()[0].GetFormer()
+	}
+	if f := former(); len(f) != 1 || f[0].GetRegion() != "jakarta" || f[0].GetHold() {
+		t.Errorf("former owners %v", f)
+	}
+	jakarta.answer(answerTo(order, nusav1.SlotState_SLOT_STATE_REVOKED))
+	jakarta.wait("no slot", func() bool { return len(jakarta.slots) == 0 })
+	if f := former(); len(f) != 0 {
+		t.Errorf("former owners %v after the confirmation", f)
+	}
+	seoul.waitSlot("default/api/web/0", func(s *nusav1.Slot) bool { return s.GetDesired() == toRun && s.GetTo() == 4 })
+}
+
+// TestHoldIsDecidedAgainAtEachReturn: an earlier return says nothing.
+func TestHoldIsDecidedAgainAtEachReturn(t *testing.T) {
+	s, _, _ := lostJakarta(t, nil, nil)
+	jakarta := s.returnOfJakarta()
+	jakarta.waitSlot("default/api/web/0", desired(toHold))
+	jakarta.leave()
+	hello := helloOf("jakarta", 3) // a server of it is replaced by one of an earlier version
+	hello.AppliedIndex = 20
+	jakarta = s.join(hello)
+	jakarta.waitSlot("default/api/web/0", desired(toRevoke))
+}

@@ -1,0 +1,69 @@
+package placer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/state"
+)
+
+// formerPerCommit keeps the writes of a request within one transaction.
+const formerPerCommit = 100
+
+// forgetFormer drops the former owners of slots that do not exist any more, or of which an
+// operator stated that nothing runs there.
+func forgetFormer(ctx context.Context, p *Placer) error {
+	p.st.Lock()
+	changes := gone(p.st)
+	p.st.Unlock()
+	for batch := range slices.Chunk(changes, formerPerCommit) {
+		_, err := p.Commit.Do(ctx, func(t *state.Tx) error {
+			for _, c := range batch {
+				one := []region.Change{c}
+				if t.Stale(one) {
+					continue // the change has asked for the next plan
+				}
+				if err := t.ChangeSlots(one); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("forget former owners: %w", err)
+		}
+	}
+	return nil
+}
+
+// gone returns the slots without the former owners that have nothing to confirm. It also
+// forgets the jobs without moved slots. The lock is held.
+func gone(st *state.State) (out []region.Change) {
+	isGone := func(name string) bool {
+		r := st.Regions[name]
+		return r == nil || r.Record.GetLost().GetNothingRuns()
+	}
+	for k := range st.Moved {
+		moved := false
+		for _, s := range st.Jobs[k].Slots {
+			moved = moved || state.IsMoved(s)
+			kept := slices.DeleteFunc(slices.Clone(s.Former), func(f region.FormerOwner) bool { return isGone(f.Region) })
+			back := s.ReturnTo
+			if back != "" && isGone(back) {
+				back = ""
+			}
+			if len(kept) < len(s.Former) || back != s.ReturnTo {
+				s.Former, s.ReturnTo = kept, back
+				out = append(out, region.Change{Slot: s})
+			}
+		}
+		if !moved {
+			delete(st.Moved, k)
+		}
+	}
+	slices.SortFunc(out, func(a, b region.Change) int { return cmp.Compare(a.Slot.Key(), b.Slot.Key()) })
+	return out
+}

@@ -1,0 +1,113 @@
+package uplink
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/failover"
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/job"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// holdLevel is the feature level from which on regions understand the order to hold.
+const holdLevel = 1
+
+// changesPerCommit keeps the writes of a request within one transaction.
+const changesPerCommit = 100
+
+// heal stores what a region that returns may keep of the slots that it lost, before its
+// welcome: the first set of orders has to say so, since the region ends what no order
+// names.
+func heal(ctx context.Context, s *Server, name string, h *nusav1.RegionHello) error {
+	st := s.st
+	st.Lock()
+	changes := returns(st, name, h)
+	st.Unlock()
+	for batch := range slices.Chunk(changes, changesPerCommit) {
+		if err := change(ctx, s, batch); err != nil {
+			return state.RPCErrors.Err(fmt.Errorf("return of region %s: %w", name, err))
+		}
+	}
+	if len(changes) > 0 {
+		s.Log.Info("region returns", "region", name, "slots", len(changes))
+	}
+	return nil
+}
+
+// change writes changes of slots, except those that have changed meanwhile.
+func change(ctx context.Context, s *Server, changes []region.Change) error {
+	_, err := s.Commit.Do(ctx, func(t *state.Tx) error {
+		for _, c := range changes {
+			one := []region.Change{c}
+			if t.Stale(one) {
+				continue
+			}
+			if err := t.ChangeSlots(one); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// returns says which slots a region that returns has to hold, and which it must not hold
+// any more. The lock is held.
+func returns(st *state.State, name string, h *nusav1.RegionHello) (out []region.Change) {
+	r := st.Regions[name]
+	if r == nil {
+		return nil
+	}
+	var ago []time.Duration
+	for _, at := range r.Record.GetLostAt() {
+		ago = append(ago, time.Since(at.AsTime()))
+	}
+	with := failover.Return{
+		Unsteady: failover.Unsteady(ago), Holds: h.GetFeatureLevel() >= holdLevel, Draining: r.Record.GetDraining(),
+	}
+	at := place.Region{Name: name, Labels: r.Record.GetDefinition().GetLabels()}
+	for k := range st.Moved {
+		j := st.Jobs[k]
+		for _, s := range j.Slots {
+			i := slices.IndexFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == name })
+			if i < 0 {
+				continue
+			}
+			keep, _ := returnOf(with, j, s, &at).Keep()
+			if keep == s.Former[i].Hold {
+				continue
+			}
+			s.Former = slices.Clone(s.Former)
+			s.Former[i].Hold = keep
+			out = append(out, region.Change{Slot: s})
+		}
+	}
+	slices.SortFunc(out, func(a, b region.Change) int { return cmp.Compare(a.Slot.Key(), b.Slot.Key()) })
+	return out
+}
+
+// returnOf adds to what decides on the return of a region what the job and a slot of it say.
+func returnOf(with failover.Return, j *state.Job, s region.Slot, at *place.Region) failover.Return {
+	with.Home, with.Done = s.Home == "", s.State == region.Done
+	spec := j.Record.GetJob().GetSpec()
+	g := spec.GetGroups()[s.Group]
+	if g == nil || j.Record.GetJob().GetStopped() || s.Desired == region.DesiredStop || s.From >= int(g.GetCount()) {
+		with.Stopping = true
+		return with
+	}
+	b := job.BindingOf(g, false)
+	with.Stop = b == nusav1.LeaseBinding_LEASE_BINDING_REGION || b == nusav1.LeaseBinding_LEASE_BINDING_BOTH
+	with.KeepReplacement = g.GetDisconnect().GetReconcile() == nusav1.Reconcile_RECONCILE_KEEP_REPLACEMENT
+	for i := range j.PlaceJob.Groups {
+		if pg := &j.PlaceJob.Groups[i]; pg.Name == s.Group {
+			with.Allowed = pg.Regions.Allows(at)
+		}
+	}
+	return with
+}

@@ -1,0 +1,69 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// maxFederationID bounds the id of a federation, in bytes.
+const maxFederationID = 128
+
+// Uplink is the region's session with the global tier: *uplink.Uplink.
+type Uplink interface {
+	// Connected says whether there is a session.
+	Connected() bool
+	// Refused says why the region stays without a session until an operator acts;
+	// empty when nothing is known to be wrong.
+	Refused() string
+	// LeaseMissing says why the region holds no lease; empty when it holds one, or when
+	// leases do not count.
+	LeaseMissing() string
+	// CommitBlocked returns for how long the region has been unable to commit to its log;
+	// 0 while it can.
+	CommitBlocked() time.Duration
+}
+
+// Rebind allows the region to join another federation.
+func (r regions) Rebind(ctx context.Context, req *nusav1.RebindRegionRequest) (*nusav1.RebindRegionResponse, error) {
+	m, err := r.s.master()
+	if err != nil {
+		return nil, err
+	}
+	id, c := req.GetFederationId(), r.s.State.View().Cluster()
+	switch {
+	case id == "" || len(id) > maxFederationID:
+		return nil, status.Errorf(codes.InvalidArgument, "federation_id has %d bytes, must have 1..%d: a global server of the federation prints its id", len(id), maxFederationID)
+	case m.Uplink.Connected():
+		return nil, status.Errorf(codes.FailedPrecondition, "region %s is connected to federation %s: end that session first, for instance by a restart of its servers without --global", c.Region, c.FederationID)
+	case c.FeatureLevel == 0:
+		return nil, status.Errorf(codes.FailedPrecondition, "a server of region %s is of an earlier version: upgrade it first", c.Region)
+	}
+	if _, err := m.Log.Commit(ctx, state.Command{RebindFederation: &state.RebindFederation{FederationID: id}}); err != nil {
+		return nil, raftlog.StatusError(err)
+	}
+	m.Events.Add("region.rebound", c.Region, "from federation %q to %q", c.FederationID, id)
+	return &nusav1.RebindRegionResponse{}, nil
+}
+
+// alarms returns what an operator has to know, one line each.
+func alarms(s *Server, m *Master) []string {
+	var out []string
+	if blocked := m.Uplink.CommitBlocked(); blocked > 0 {
+		out = append(out, fmt.Sprintf("the region has been unable to commit to its log for %s: look at the disks of its servers", blocked.Round(time.Second)))
+	}
+	if why := m.Uplink.Refused(); why != "" {
+		out = append(out, why)
+	}
+	if s.State.View().Cluster().Recovered {
+		out = append(out, "the region was recovered: nothing that a lease binds starts before every earlier lease is over")
+	}
+	return out
+}

@@ -1,0 +1,32 @@
+package master
+
+import (
+	"context"
+	"time"
+)
+
+// watchCommits says when the region is unable to commit, and when it can again, until ctx
+// ends.
+func (m *Master) watchCommits(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	was := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		waited := m.Uplink.CommitBlocked()
+		if blocked := waited > 0; blocked != was {
+			was = blocked
+			if blocked {
+				m.log.Warn("the region is unable to commit to its log, and takes no new work", "for", waited.Round(time.Millisecond), "check", "the disks of its servers")
+				m.Events.Add("region.commit_blocked", m.cfg.Region.GetName(), "a command waits for its commit: look at the disks of the region's servers")
+			} else {
+				m.log.Info("the region commits to its log again")
+				m.Events.Add("region.commits", m.cfg.Region.GetName(), "it commits to its log again")
+			}
+		}
+	}
+}
