@@ -7,6 +7,7 @@
 //	clock         the default clock, which runs through suspend
 //	open          opens a server's data directory, addresses and services
 //	run           starts the parts of a server and stops them in order
+//	restore       continues a region from an old copy of a data directory
 //	identity      a server's id
 //	knownservers  the gossip addresses of the region's servers, on disk
 //	servers       the region's servers, its master, and connections to the master

@@ -38,13 +38,18 @@ func readIdentity(path, fresh, name string) (string, error) {
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("identity of server %s: %w", name, err)
 	}
+	return fresh, writeIdentity(path, fresh)
+}
+
+// writeIdentity stores a server's id, durably.
+func writeIdentity(path, id string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return "", fmt.Errorf("identity of server %s: %w", name, err)
+		return fmt.Errorf("identity of server %s: %w", id, err)
 	}
-	_, err = f.WriteString(fresh + "\n")
+	_, err = f.WriteString(id + "\n")
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return "", fmt.Errorf("identity of server %s: %w", name, err)
+		return fmt.Errorf("identity of server %s: %w", id, err)
 	}
-	return fresh, nil
+	return nil
 }

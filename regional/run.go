@@ -39,7 +39,7 @@ func (s *server) run(ctx context.Context) error {
 		LeaderLease: s.cfg.Raft.LeaderLease, Commit: s.cfg.Raft.Commit,
 		ReplaceAfter: 5 * s.cfg.Raft.Heartbeat, DeadAfter: s.cfg.DeadServerAfter,
 		Gossip: s.gossip, FSM: s.fsm, Logger: serve.QuietAfter(ctx, s.cfg.Logger),
-		Cluster: func() string { return s.fsm.View().Cluster().ID },
+		Cluster: s.group,
 	})
 	if err != nil {
 		s.close()
@@ -152,12 +152,22 @@ func (s *server) serveTunnels() error {
 	return nil
 }
 
+// group identifies the Raft group in gossip: servers of an earlier incarnation belong to
+// another group.
+func (s *server) group() string {
+	c := s.fsm.View().Cluster()
+	if c.Incarnation > 1 {
+		return fmt.Sprintf("%s/%d", c.ID, c.Incarnation)
+	}
+	return c.ID
+}
+
 // meta returns what this server gossips about itself.
 func (s *server) meta() gossip.Meta {
 	return gossip.Meta{
 		ID: s.id, Name: s.cfg.Name, GRPC: s.addrs.GRPC, Raft: s.addrs.Raft, Probe: s.addrs.Probe,
 		Expect: s.cfg.BootstrapExpect, Bootstrapped: s.quorum.Existing(),
-		Cluster: s.fsm.View().Cluster().ID, Started: time.Now().UnixMilli(), Version: s.cfg.Version,
+		Cluster: s.group(), Started: time.Now().UnixMilli(), Version: s.cfg.Version,
 		Level: state.FeatureLevel,
 	}
 }

@@ -84,14 +84,17 @@ func cliText(root *cobra.Command) string {
 	return b.String()
 }
 
-// commandsBelow returns the commands without sub-commands, in the order of the
-// help.
+// commandsBelow returns the commands without sub-commands, in the order of the help,
+// and the roles.
 func commandsBelow(cmd *cobra.Command) []*cobra.Command {
 	var out []*cobra.Command
 	for _, c := range cmd.Commands() {
 		switch {
 		case c.Hidden || c.Name() == "help" || c.Name() == "completion":
 		case c.HasSubCommands():
+			if c.GroupID == rolesGroup && c.Name() != "config" {
+				out = append(out, c)
+			}
 			out = append(out, commandsBelow(c)...)
 		default:
 			out = append(out, c)

@@ -5,6 +5,7 @@
 //   - main.go: the command tree
 //   - roles.go: nusa global, regional and agent, with their flags
 //   - role.go: settings from flags, environment and file, and nusa config
+//   - restore.go: nusa regional restore
 //   - bind.go: --bind, and the warning about servers that only listen on loopback
 //   - check.go: checks of flags before a role starts
 //   - devcmd.go: nusa dev and nusa demo

@@ -36,7 +36,9 @@ func main() {
 func newRoot() *cobra.Command {
 	root := client.Root()
 	root.AddCommand(client.Commands()...)
-	root.AddCommand(globalCommand(), regionalCommand(), agentCommand(), devCommand(), demoCommand(), configCommand())
+	server := regionalCommand()
+	server.AddCommand(restoreCommand())
+	root.AddCommand(globalCommand(), server, agentCommand(), devCommand(), demoCommand(), configCommand())
 	root.AddCommand(bench.Command(func(ctx context.Context, args []string) int { return client.ExecuteArgs(ctx, newRoot(), args) }))
 	return root
 }

@@ -4,6 +4,7 @@
 // means is decided by the FSM.
 //
 //   - quorum.go: Group: opens Raft, forms the group, reports leader changes
+//   - restore.go: a new group that begins with the state of a former one
 //   - members.go: the leader's loop that applies the membership plan
 //   - plan.go: the membership plan and the formation of a new group, both pure
 //   - waiting.go: warnings of a server that waits for others

@@ -61,6 +61,13 @@ func (w *entryWriter) add(cmd *state.Command) bool {
 	return true
 }
 
+// Entry returns a log entry with one command.
+func Entry(cmd *state.Command) []byte {
+	var w entryWriter
+	w.add(cmd)
+	return w.finish()
+}
+
 // finish returns the entry, nil when it is empty, and begins the next one.
 func (w *entryWriter) finish() []byte {
 	if len(w.entry) == 0 {

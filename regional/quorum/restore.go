@@ -1,0 +1,113 @@
+package quorum
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+
+	"github.com/hashicorp/raft"
+)
+
+// skippedIndexes is how many indices of the log a restored group leaves out: more than
+// the lost part of its log can have had, so that no index is used twice.
+const skippedIndexes = math.MaxUint32 + 1
+
+// Restored describes the directory of a server whose group cannot go on: its files are an
+// old copy, or most servers of the group are lost.
+type Restored struct {
+	Dir string
+	// Log is the kind of log that the directory gets; empty: it stays what it is.
+	Log LogKind
+	// ID is the server's new id, so that no server of the former group takes it for a
+	// member.
+	ID  string
+	FSM raft.FSM
+	// Begin changes the FSM, which has everything of the former log, at the first index
+	// of the new group.
+	Begin  func(index uint64) error
+	Logger *slog.Logger
+}
+
+// Restore makes the server of a directory the only member of a new group that begins
+// with the state of the former one. With an error nothing has changed.
+func Restore(r Restored) (err error) {
+	log := newLogger(r.Logger)
+	have, err := layout{r.Dir, log}.marked()
+	if err != nil {
+		return fmt.Errorf("look for Raft's log in %s: %w", r.Dir, err)
+	}
+	st, err := openStores(r.Dir, cmp.Or(r.Log, have, WAL), log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.close()) }()
+	last, err := lastIndex(st)
+	if err != nil {
+		return fmt.Errorf("read Raft's log in %s: %w", r.Dir, err)
+	}
+	first := last + skippedIndexes
+	c := raft.DefaultConfig()
+	c.LocalID, c.Logger, c.NoLegacyTelemetry = raft.ServerID(r.ID), log, true
+	members := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: c.LocalID, Address: "unknown"}}} // gossip has the address
+	_, trans := raft.NewInmemTransport("")
+	fsm := &restoredFSM{FSM: r.FSM, begin: func() error { return r.Begin(first) }}
+	err = raft.RecoverCluster(c, fsm, st.log, st.stable, restoredSnapshots{st.snapshots, first}, trans, members)
+	if fsm.err != nil {
+		err = fsm.err // Raft's error has only its text
+	}
+	if err != nil {
+		return fmt.Errorf("restore Raft's log in %s: %w", r.Dir, err)
+	}
+	return nil
+}
+
+// lastIndex returns the last index of a log and its snapshots.
+func lastIndex(st stores) (uint64, error) {
+	last, err := st.log.LastIndex()
+	if err != nil {
+		return 0, err
+	}
+	snapshots, err := st.snapshots.List()
+	for _, s := range snapshots {
+		last = max(last, s.Index)
+	}
+	return last, err
+}
+
+// restoredFSM reads a former log, and changes the result once before its snapshot.
+type restoredFSM struct {
+	raft.FSM
+	begin func() error
+	err   error // the first of Apply and begin
+}
+
+func (f *restoredFSM) Apply(l *raft.Log) any {
+	r := f.FSM.Apply(l)
+	if err, failed := r.(error); failed && f.err == nil {
+		f.err = err
+	}
+	return r
+}
+
+func (f *restoredFSM) Snapshot() (raft.FSMSnapshot, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	f.err = f.begin()
+	if f.err != nil {
+		return nil, f.err
+	}
+	return f.FSM.Snapshot()
+}
+
+// restoredSnapshots stores a snapshot at the first index of the new group.
+type restoredSnapshots struct {
+	raft.SnapshotStore
+	first uint64
+}
+
+func (s restoredSnapshots) Create(version raft.SnapshotVersion, _, term uint64, c raft.Configuration, _ uint64, t raft.Transport) (raft.SnapshotSink, error) {
+	return s.SnapshotStore.Create(version, s.first, term, c, s.first, t)
+}
