@@ -286,6 +286,8 @@ type fakeAgent struct {
 	acked     *nusav1.Position
 	fullSets  int
 	tunnelIDs []string
+	silent    bool   // its stream stays open and carries nothing
+	onGrant   func() // called at each grant; nil: nothing
 }
 
 // runs reports every wanted allocation as running and every other as stopped.
@@ -428,7 +430,11 @@ func (a *fakeAgent) receive(stream grpc.BidiStreamingClient[nusav1.AgentMessage,
 		case *nusav1.MasterMessage_Standby:
 			return k.Standby.GetMasterAddress()
 		case *nusav1.MasterMessage_Lease:
-			a.locked(func(a *fakeAgent) { a.grants, a.latest = a.grants+1, k.Lease })
+			var onGrant func()
+			a.locked(func(a *fakeAgent) { a.grants, a.latest, onGrant = a.grants+1, k.Lease, a.onGrant })
+			if onGrant != nil {
+				onGrant()
+			}
 		case *nusav1.MasterMessage_ReportsAck:
 			a.locked(func(a *fakeAgent) { a.acked = k.ReportsAck })
 		case *nusav1.MasterMessage_Tunnel:
@@ -527,6 +533,11 @@ func (a *fakeAgent) sendLoop(ctx context.Context, stream grpc.BidiStreamingClien
 				return
 			}
 		case <-lease.C:
+			silent := false
+			a.locked(func(a *fakeAgent) { silent = a.silent })
+			if silent {
+				continue
+			}
 			m := &nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Lease{Lease: &nusav1.LeaseRequest{Id: id}}}
 			a.locked(func(a *fakeAgent) {
 				if a.stats != nil {

@@ -86,6 +86,36 @@ func TestNodeIsSilentSinceTheElection(t *testing.T) {
 	})
 }
 
+// TestSilentNodeIsReadyBeforeItsNextLease: a node is silent on its open stream until it is lost.
+// Its return is in the log before it has a lease again: what is replaced later than that is
+// refused, and what was replaced before has its order to stop.
+func TestSilentNodeIsReadyBeforeItsNextLease(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.server(1)
+		w.master(1)
+		n1 := w.agent("n1", runs)
+		w.eventually("it has a lease", func() bool { ok := false; n1.locked(func(a *fakeAgent) { ok = a.grants > 0 }); return ok })
+		for range 3 {
+			n1.locked(func(a *fakeAgent) { a.silent = true })
+			w.eventually("it is lost", func() bool { return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_LOST })
+			granted := make(chan nusav1.NodeState, 100)
+			n1.locked(func(a *fakeAgent) {
+				a.silent = false
+				a.onGrant = func() { granted <- w.node(1, "n1").GetState() }
+			})
+			if st := <-granted; st != nusav1.NodeState_NODE_STATE_READY {
+				t.Errorf("granted while it is %v", st)
+			}
+			n1.locked(func(a *fakeAgent) {
+				a.onGrant = nil
+				if a.welcomes != 1 {
+					t.Errorf("%d sessions", a.welcomes)
+				}
+			})
+		}
+	})
+}
+
 // TestDrainCountsWhatFitsNowhere: the response to a drain counts the instances
 // that are still on the node, and says why they cannot move.
 func TestDrainCountsWhatFitsNowhere(t *testing.T) {

@@ -139,7 +139,7 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 		Definition: cfg.Region, Global: cfg.Global, Net: cfg.Net, Server: cfg.Server, Address: cfg.Address,
 		Version: cfg.Version, ReportInterval: cfg.ReportInterval, Clock: cfg.Clock,
 		Cluster: cfg.Cluster, Term: cfg.Term, Epoch: epoch, Log: m.Log, FSM: cfg.FSM, Reporter: m.Reporter,
-		Verifier: verifier, LeaseReturned: m.Agents.RepeatGrants,
+		Verifier: verifier, LeaseReturned: m.Agents.RepeatGrants, Planned: m.Planner.plannedOrders,
 		Federation: cfg.Federation, Prober: m.Prober, Tunnels: cfg.Tunnels, Servers: cfg.Servers, Logger: m.log,
 	})
 	poller := &peers.Poller{Prober: m.Prober, Connected: m.Uplink.Connected, Net: cfg.Net, Log: m.log}

@@ -64,6 +64,9 @@ type Planner struct {
 	// placed is the greatest revision of slots that are placed as far as possible:
 	// the slots that a report includes.
 	placed int64
+	// planned is the position of the slot orders that the committed plans follow: what no slot
+	// wants has its order to stop.
+	planned state.Position
 }
 
 func newPlanner(cfg plannerConfig) *Planner { return &Planner{cfg: cfg, planner: sched.NewPlanner()} }
@@ -120,12 +123,16 @@ func earliest(a, b time.Duration) time.Duration {
 func (p *Planner) record(in sched.Input, plan *sched.Plan) {
 	view := in.View
 	placed := int64(0)
+	whole := !plan.More && !view.Cluster().OrdersIncomplete
 	if plan.Empty() && !view.Cluster().OrdersIncomplete {
 		placed = view.SlotsRevision()
 	}
 	p.mu.Lock()
 	p.last, p.lastUnixNano, p.reasons, p.unplaced = plan, in.NowUnixNano, nil, nil
 	p.placed = max(p.placed, placed)
+	if whole {
+		p.planned = view.Cluster().Orders
+	}
 	p.mu.Unlock()
 	groups := map[state.GroupKey]struct{}{}
 	for _, u := range plan.Unplaced {
@@ -135,6 +142,14 @@ func (p *Planner) record(in sched.Input, plan *sched.Plan) {
 		groups[w.Key] = struct{}{}
 	}
 	p.cfg.reasonsChanged(groups)
+}
+
+// plannedOrders returns the position of the slot orders that the committed plans follow; zero
+// before the first plan.
+func (p *Planner) plannedOrders() state.Position {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.planned
 }
 
 // Latest returns the newest plan and the time it was made for; nil before the

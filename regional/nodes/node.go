@@ -28,6 +28,9 @@ type node struct {
 	mu sync.Mutex
 	// contact is when the node was last seen and got its lease, on Config.Clock.
 	contact presence.Node
+	// declaredLost: the loss of the node was proposed. The node gets no lease before its return
+	// is in the log, so that nothing that was replaced before starts again.
+	declaredLost bool
 	// clockReadAt is when that clock was read for the latest message.
 	clockReadAt time.Time
 	// stats were measured at statsAt, if hasStats. The next statistics overwrite

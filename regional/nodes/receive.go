@@ -3,6 +3,7 @@ package nodes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"google.golang.org/grpc/codes"
@@ -71,6 +72,9 @@ func (ss *session) handle(ctx context.Context, m wire.AgentMessage) (sendNow boo
 		if err := ss.finishResync(ctx); err != nil { // the agent sends missing reports before its first lease request
 			return false, err
 		}
+		if err := ss.reinstate(ctx); err != nil {
+			return false, err
+		}
 		// Only a server that certainly leads grants leases: see raftlog.Verifier.
 		if err := ss.agents.cfg.Verifier.Wait(ctx); err != nil {
 			return false, err
@@ -86,6 +90,34 @@ func (ss *session) handle(ctx context.Context, m wire.AgentMessage) (sendNow boo
 		return false, status.Error(codes.FailedPrecondition, "a second hello on a stream")
 	}
 	return false, nil // only statistics, or a kind of a newer protocol
+}
+
+// reinstate commits that a node is ready again which was declared lost while this session was
+// silent. What was replaced before that commit has its order to stop, which is sent before the
+// lease. What was not is no longer replaced.
+func (ss *session) reinstate(ctx context.Context) error {
+	n := ss.node
+	n.mu.Lock()
+	lost := n.declaredLost
+	n.mu.Unlock()
+	if !lost {
+		return nil
+	}
+	ready := state.Command{SetNodeStatus: &state.SetNodeStatus{ID: n.id, Status: state.NodeReady}}
+	err := onNewStack(func() error {
+		_, err := ss.agents.cfg.Log.CommitQueued(ctx, ready)
+		return err
+	})
+	if err != nil && !errors.Is(err, state.ErrUnknownNode) {
+		return fmt.Errorf("commit that node %s is back: %w", n.id, err)
+	}
+	n.mu.Lock()
+	n.declaredLost = false
+	n.mu.Unlock()
+	ss.mu.Lock()
+	ss.ordersFirst = true
+	ss.mu.Unlock()
+	return nil
 }
 
 // grant queues the grant of a lease.

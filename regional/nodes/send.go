@@ -87,18 +87,9 @@ func (ss *session) send() error {
 	ss.grants, ss.tunnels, ss.servers = nil, nil, false
 	ss.ordersFirst = ss.ordersFirst && !ordersFirst
 	ss.mu.Unlock()
-	if ordersFirst {
-		// The node was lost. It must know what it lost before it has a lease again.
-		if err := ss.sendOrders(); err != nil {
-			return err
-		}
-	}
-	var out []*nusav1.MasterMessage
-	if len(grants) > 0 {
-		length, region := regionlease.NodeLease(cfg.FSM.View().Cluster(), cfg.NodeLease), cfg.RegionLease()
-		for _, id := range grants {
-			out = append(out, grantMessage(id, length, region))
-		}
+	out, err := ss.grantMessages(grants, ordersFirst)
+	if err != nil {
+		return err
 	}
 	if ack != nil {
 		out = append(out, &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_ReportsAck{ReportsAck: ack}})
@@ -115,6 +106,27 @@ func (ss *session) send() error {
 		}
 	}
 	return ss.sendOrders()
+}
+
+// grantMessages returns the grants of leases. The node must know what it lost before a lease
+// lets its tasks start again: after the node was lost, and when the region's lease is the
+// first one after none, all orders are sent before.
+func (ss *session) grantMessages(ids []uint64, ordersFirst bool) (out []*nusav1.MasterMessage, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	cfg := &ss.agents.cfg
+	length, region := regionlease.NodeLease(cfg.FSM.View().Cluster(), cfg.NodeLease), cfg.RegionLease()
+	if ordersFirst || region > 0 && !ss.regionLease {
+		if err := ss.sendOrders(); err != nil {
+			return nil, err
+		}
+	}
+	ss.regionLease = region > 0
+	for _, id := range ids {
+		out = append(out, grantMessage(id, length, region))
+	}
+	return out, nil
 }
 
 // sendOrders sends all orders that are due.

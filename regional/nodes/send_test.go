@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -141,6 +142,37 @@ func TestReturnedNodeKnowsWhatItLostBeforeItsLease(t *testing.T) {
 		}
 		if got := slices.Compact(st.sent); !slices.Equal(got, want) {
 			t.Errorf("phase %d: sent %v, want %v", was, got, want)
+		}
+	}
+}
+
+// TestOrdersComeBeforeTheReturningRegionLease: the region had no lease, and tasks wait for it. The
+// agent knows which of them it lost before they start again. Later grants do not wait for orders.
+func TestOrdersComeBeforeTheReturningRegionLease(t *testing.T) {
+	left := time.Duration(0)
+	a := New(t.Context(), Config{
+		NodeLease: time.Second, Epoch: "e", FSM: raftlog.NewFSM(), Logger: slog.New(slog.DiscardHandler), Clock: func() time.Duration { return 0 },
+		RegionLease: func() time.Duration { return left },
+	})
+	st := &listedStream{}
+	ss := &session{agents: a, node: a.ensure("n"), stream: st, hello: &nusav1.AgentHello{NodeId: "n"}, sending: sendActive}
+	ss.attach()
+	for i, c := range []struct {
+		left time.Duration
+		want string
+	}{{0, "grant orders"}, {time.Second, "orders grant"}, {time.Second, "grant orders"}, {0, "grant orders"}, {time.Second, "orders grant"}} {
+		left, st.sent = c.left, nil
+		ss.node.mu.Lock()
+		ss.node.outbox.PutAt(uint64(i+1), "a", uint64(i+1))
+		ss.node.mu.Unlock()
+		if err := ss.grant(nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := ss.send(); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(slices.Compact(st.sent), " "); got != c.want {
+			t.Errorf("grant %d with %s left: sent %s, want %s", i+1, left, got, c.want)
 		}
 	}
 }

@@ -68,6 +68,9 @@ type session struct {
 	sending sendState
 	// ordersFirst: the next lease must not be granted before all orders are sent.
 	ordersFirst bool
+	// regionLease: the latest grant had a part of the region's lease. Only the goroutine that
+	// sends uses it.
+	regionLease bool
 	// ackDue is the position of the agent's latest reports that are not acknowledged
 	// yet: they are committed, or soon will be. acknowledged is the last position sent.
 	ackDue, acknowledged state.Position
@@ -210,7 +213,13 @@ func (ss *session) finishResync(ctx context.Context) error {
 	if was != resyncing {
 		return nil
 	}
-	return onNewStack(func() error { return ss.register(ctx) })
+	err := onNewStack(func() error { return ss.register(ctx) })
+	if err == nil {
+		ss.node.mu.Lock()
+		ss.node.declaredLost = false // the log has its return
+		ss.node.mu.Unlock()
+	}
+	return err
 }
 
 func (ss *session) inPhase(p phase) bool {

@@ -36,27 +36,16 @@ func (a *Agents) updateStatuses(ctx context.Context) error {
 	now := a.cfg.Clock()
 	var waiting []*raftlog.Proposal
 	for n := range a.cfg.FSM.View().Nodes() {
-		status, silent := a.statusOf(n, now)
-		if status == n.Status {
-			continue
+		p, err := a.proposeStatus(n, now)
+		if errors.Is(err, raftlog.ErrQueueFull) {
+			break // the next round continues
 		}
-		since := int64(0)
-		if status == state.NodeLost {
-			since = time.Now().Add(-silent).UnixNano()
-			a.cfg.Events.Add("node.lost", n.Name, "silent for %v", silent.Round(time.Millisecond))
-			a.cfg.Logger.Warn("node is lost", "node", n.Name, "id", n.ID, "silent", silent.Round(time.Millisecond))
-		}
-		if status == state.NodeReady {
-			a.cfg.Events.Add("node.ready", n.Name, "its agent is connected again")
-		}
-		p, err := a.cfg.Log.Propose(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: n.ID, Status: status, SinceUnixNano: since}})
 		if err != nil {
-			if errors.Is(err, raftlog.ErrQueueFull) {
-				break // the next round continues
-			}
 			return err
 		}
-		waiting = append(waiting, p)
+		if p != nil {
+			waiting = append(waiting, p)
+		}
 	}
 	for _, p := range waiting {
 		if _, err := p.Wait(ctx); err != nil && !errors.Is(err, state.ErrUnknownNode) {
@@ -69,16 +58,37 @@ func (a *Agents) updateStatuses(ctx context.Context) error {
 	return nil
 }
 
-// statusOf returns the status that a node should have now, and how long it has
-// been silent.
-func (a *Agents) statusOf(n *state.Node, now time.Duration) (state.NodeStatus, time.Duration) {
+// proposeStatus proposes the status of a node if it should have another one; nil if not. A
+// request of the node for a lease comes before the decision, which then counts it, or after
+// the proposal: see session.reinstate.
+func (a *Agents) proposeStatus(n *state.Node, now time.Duration) (*raftlog.Proposal, error) {
 	if n.Status == state.NodeLeft {
-		return n.Status, 0 // it is not among the known nodes before its next hello
+		return nil, nil // it is not among the known nodes before its next hello
 	}
 	known := a.ensure(n.ID)
 	known.mu.Lock()
 	defer known.mu.Unlock()
-	return known.contact.Status(n.Status, known.sessionState(), a.cfg.NodeLease, now)
+	status, silent := known.contact.Status(n.Status, known.sessionState(), a.cfg.NodeLease, now)
+	if status == n.Status {
+		return nil, nil
+	}
+	since := int64(0)
+	if status == state.NodeLost {
+		since = time.Now().Add(-silent).UnixNano()
+	}
+	p, err := a.cfg.Log.Propose(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: n.ID, Status: status, SinceUnixNano: since}})
+	if err != nil {
+		return nil, err
+	}
+	switch status {
+	case state.NodeLost:
+		known.declaredLost = true
+		a.cfg.Events.Add("node.lost", n.Name, "silent for %v", silent.Round(time.Millisecond))
+		a.cfg.Logger.Warn("node is lost", "node", n.Name, "id", n.ID, "silent", silent.Round(time.Millisecond))
+	case state.NodeReady:
+		a.cfg.Events.Add("node.ready", n.Name, "its agent is connected again")
+	}
+	return p, nil
 }
 
 // Silence returns how long, at least, a node that should send messages has sent

@@ -10,13 +10,13 @@ import (
 // A node whose message is being handled is not silent: this server is slow.
 func TestNodeWithUnhandledMessageIsNotLost(t *testing.T) {
 	a := New(t.Context(), Config{NodeLease: time.Second})
-	n := &state.Node{ID: "n", Status: state.NodeReady}
-	a.ensure("n").contact.Arrived(0)
-	if s, _ := a.statusOf(n, time.Minute); s != state.NodeReady {
+	n := a.ensure("n")
+	n.contact.Arrived(0)
+	if s, _ := n.contact.Status(state.NodeReady, n.sessionState(), a.cfg.NodeLease, time.Minute); s != state.NodeReady {
 		t.Errorf("%s while its message is being committed", s)
 	}
-	a.ensure("n").contact.Handled(0)
-	if s, _ := a.statusOf(n, time.Minute); s != state.NodeLost {
+	n.contact.Handled(0)
+	if s, _ := n.contact.Status(state.NodeReady, n.sessionState(), a.cfg.NodeLease, time.Minute); s != state.NodeLost {
 		t.Errorf("%s after a minute of silence", s)
 	}
 }

@@ -29,6 +29,9 @@ type Basis struct {
 	Incarnation uint64
 	// Orders is the position of the slot orders that the log has.
 	Orders state.Position
+	// Planned is up to where the agents' orders follow the slot orders: nothing is left on
+	// its way that stops what no slot wants. Only of the log. Zero: up to Orders.
+	Planned state.Position
 }
 
 // BasisOf returns the basis that a log has.
@@ -89,6 +92,10 @@ func (l *Lease) At(now time.Duration, log Basis) State {
 		l.holder.Forget()
 	}
 	had := l.holder.At(now).Left > 0
+	if !had && log.Planned != (state.Position{}) {
+		// Tasks wait for the lease to start again. Those that the region lost are stopped first.
+		log.Orders.Sequence = min(log.Orders.Sequence, log.planned())
+	}
 	why := "no grant has arrived"
 	waiting := l.pending[:0]
 	for _, g := range l.pending {
@@ -112,6 +119,14 @@ func (l *Lease) At(now time.Duration, log Basis) State {
 		why = "it ended " + (-st.Left).Round(time.Millisecond).String() + " ago: " + why + " since then"
 	}
 	return State{Why: why}
+}
+
+// planned returns the sequence of Planned, 0 in another epoch than that of Orders.
+func (b Basis) planned() uint64 {
+	if b.Planned.Epoch != b.Orders.Epoch {
+		return 0
+	}
+	return b.Planned.Sequence
 }
 
 // lacks returns what the log lacks of the basis of a grant, empty for nothing. ever is

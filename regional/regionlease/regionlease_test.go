@@ -49,6 +49,29 @@ func TestWhatAGrantRestsOn(t *testing.T) {
 	}
 }
 
+// TestReturningLeaseWaitsForThePlan: a region that comes back stops what it lost before tasks
+// start again. A lease that is held goes on while later orders are planned.
+func TestReturningLeaseWaitsForThePlan(t *testing.T) {
+	var l Lease
+	planned := func(epoch string, n uint64) Basis {
+		return with(log5, func(b *Basis) { b.Planned = state.Position{Epoch: epoch, Sequence: n} })
+	}
+	l.Granted(Grant{ID: l.Request(0), Duration: 15 * s, Basis: log5})
+	for _, log := range []Basis{planned("e", 0), planned("e", 9), planned("other", 99)} {
+		if st := l.At(s, log); st.Left != 0 || !strings.Contains(st.Why, "waits for slot orders up to 10") {
+			t.Errorf("planned %v: %+v", log.Planned, st)
+		}
+	}
+	if st := l.At(2*s, planned("e", 10)); st.Left != 13*s || !st.Returned {
+		t.Errorf("planned: %+v", st)
+	}
+	more := with(planned("e", 10), func(b *Basis) { b.Orders.Sequence = 20 })
+	l.Granted(Grant{ID: l.Request(5 * s), Duration: 15 * s, Basis: with(log5, func(b *Basis) { b.Orders.Sequence = 20 })})
+	if st := l.At(6*s, more); st.Left != 14*s || st.Returned {
+		t.Errorf("while it is held: %+v", st)
+	}
+}
+
 func TestGrantCountsOnceTheLogHasTheOrders(t *testing.T) {
 	var l Lease
 	ahead := with(log5, func(b *Basis) { b.Orders.Sequence = 12 })

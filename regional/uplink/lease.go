@@ -72,6 +72,10 @@ func (u *Uplink) LeaseMissing() string {
 // leaseState returns the state of the lease, and passes it on when the lease is back.
 func (u *Uplink) leaseState() regionlease.State {
 	now, log := u.cfg.Clock(), regionlease.BasisOf(u.cfg.FSM.View().Cluster())
+	log.Planned = u.cfg.Planned()
+	if log.Planned == (state.Position{}) {
+		log.Planned.Epoch = log.Orders.Epoch // nothing is planned yet
+	}
 	u.mu.Lock()
 	st := u.lease.At(now, log)
 	u.mu.Unlock()

@@ -79,6 +79,9 @@ type Config struct {
 
 	// LeaseReturned is called when the region has a lease again after it had none.
 	LeaseReturned func()
+	// Planned returns the position of the slot orders that the committed plans follow; zero
+	// before the first plan.
+	Planned func() state.Position
 
 	Log        *raftlog.Sequencer
 	Verifier   *raftlog.Verifier
