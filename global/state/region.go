@@ -65,9 +65,11 @@ type Region struct {
 
 	// cutSince is the beginning of the silence that an event has reported; nil while the
 	// region is not cut off.
-	cutSince   *time.Duration
-	checkpoint []*nusav1.CheckpointRecord // only while loading
-	chunks     int                        // records of the stored checkpoint
+	cutSince *time.Duration
+	// shownFailover is the part of Failover that watches have.
+	shownFailover SlotFailover
+	checkpoint    []*nusav1.CheckpointRecord // only while loading
+	chunks        int                        // records of the stored checkpoint
 }
 
 // Session is a region's live stream, as the rest of the active server sees it.

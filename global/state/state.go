@@ -213,7 +213,8 @@ func (st *State) Alarms() (out []string) {
 }
 
 // NoticeSilence adds an event for each region that counts as cut off from now on, or no
-// longer, and wakes the watches of the region and of the jobs that it owns a part of.
+// longer. It wakes the watches of these regions and of the jobs that they own a part of, also
+// when it has become known what happens to that part.
 func (st *State) NoticeSilence() {
 	st.Lock()
 	defer st.Unlock()
@@ -221,26 +222,38 @@ func (st *State) NoticeSilence() {
 	for _, name := range st.RegionNames() {
 		r := st.Regions[name]
 		silent, cut := see.cutOff(name)
-		if cut == (r.cutSince != nil) {
+		outlook := SlotFailover{}
+		if f := r.Failover; f != nil {
+			outlook = SlotFailover{Moves: f.Moves, Due: f.Due}
+		}
+		if cut == (r.cutSince != nil) && outlook == r.shownFailover {
 			continue
 		}
-		r.Stamp = st.Notify()
-		jobs := 0
-		for _, j := range st.Jobs {
-			if j.Touches(name) {
-				jobs++
-				j.Stamp = r.Stamp
-			}
-		}
-		if cut {
+		r.shownFailover = outlook
+		jobs := st.wakeWatchesOf(r)
+		switch {
+		case cut && r.cutSince == nil:
 			since := see.now - silent
 			r.cutSince = &since
 			st.Events.Add("region.silent", name, "no message for %s: what its instances do is unknown (jobs: %d)", jobstatus.Span(silent), jobs)
-			continue
+		case !cut && r.cutSince != nil:
+			st.Events.Add("region.back", name, "after %s of silence", jobstatus.Span(see.now-*r.cutSince))
+			r.cutSince = nil
 		}
-		st.Events.Add("region.back", name, "after %s of silence", jobstatus.Span(see.now-*r.cutSince))
-		r.cutSince = nil
 	}
+}
+
+// wakeWatchesOf wakes the watches of a region, and of the jobs that the region owns a part
+// of, whose number it returns.
+func (st *State) wakeWatchesOf(r *Region) (jobs int) {
+	r.Stamp = st.Notify()
+	for _, j := range st.Jobs {
+		if j.Touches(r.Name) {
+			jobs++
+			j.Stamp = r.Stamp
+		}
+	}
+	return jobs
 }
 
 // ForgetAnswer removes an idempotency key whose record the store has dropped, so

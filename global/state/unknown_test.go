@@ -173,6 +173,7 @@ func TestSilenceIsNoticedOnce(t *testing.T) {
 		{"just lost", time.Second, nil},
 		{"for long", 6 * time.Second, []string{"region.silent tokyo: no message for 6s: what its instances do is unknown (jobs: 1)"}},
 		{"longer", 60 * time.Second, nil},
+		{"due", 61 * time.Second, []string{}},
 		{"back", 0, []string{"region.back tokyo: after 1m of silence"}},
 		{"still there", 0, nil},
 	} {
@@ -185,8 +186,11 @@ func TestSilenceIsNoticedOnce(t *testing.T) {
 		}
 		alpha := st.Regions["alpha"]
 		alpha.Life, _ = region.Step(st.SessionConfig(), alpha.Life, now, region.Received{Stream: 1})
+		if step.name == "due" {
+			tokyo.Failover = &Failover{SlotFailover: SlotFailover{Moves: true, Due: now + time.Minute}}
+		}
 		events, woken := notice()
-		if !slices.Equal(events, step.want) || woken != (len(step.want) > 0) {
+		if !slices.Equal(events, step.want) || woken != (step.want != nil) {
 			t.Errorf("%s: events %q, watches woken %v, want %q", step.name, events, woken, step.want)
 		}
 	}
