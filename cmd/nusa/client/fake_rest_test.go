@@ -191,6 +191,15 @@ func (f regionServer) Cordon(ctx context.Context, r *nusav1.CordonRegionRequest)
 	return region, err
 }
 
+func (f regionServer) Lose(ctx context.Context, r *nusav1.LoseRegionRequest) (*nusav1.Region, error) {
+	f.note(r)
+	region, err := f.Get(ctx, &nusav1.GetRegionRequest{Name: r.GetName()})
+	if err == nil && r.GetName() == "japaneast" {
+		err = status.Error(codes.FailedPrecondition, "region japaneast is connected, so its work may run")
+	}
+	return region, err
+}
+
 func (f regionServer) Remove(_ context.Context, r *nusav1.GetRegionRequest) (*nusav1.RemoveRegionResponse, error) {
 	if r.GetName() == "japaneast" {
 		return nil, status.Error(codes.FailedPrecondition, "region japaneast owns 3 slots: stop or move them first")

@@ -13,7 +13,10 @@ import (
 // Command returns the command nusa region.
 func Command() *cobra.Command {
 	s := &cli.Settings{}
-	c := cli.Noun("region", "Define regions, see what they can fit", defineCommand(s), listCommand(s), statusCommand(s), verifyCommand(s), rebindCommand(s), cordonCommand(s, true), cordonCommand(s, false), removeCommand(s))
+	c := cli.Noun("region", "Define regions, see what they can fit",
+		defineCommand(s), listCommand(s), statusCommand(s), verifyCommand(s), rebindCommand(s),
+		cordonCommand(s, true), cordonCommand(s, false), loseCommand(s), removeCommand(s),
+	)
 	s.Bind(c)
 	return c
 }

@@ -3,6 +3,7 @@
 //
 //   - command.go: the noun, region cordon, uncordon and remove
 //   - define.go: region define
+//   - lose.go: region lose
 //   - list.go: region list, and the state of a region in words
 //   - status.go: region status
 //   - rebind.go: region rebind
