@@ -90,7 +90,7 @@ func (s *server) lead(ctx context.Context) error {
 		}
 	}()
 	start := time.Now()
-	term, err := newTerm(ctx, &s.cfg, s.store, election, s.servers, s.hub, s.metrics)
+	term, err := newTerm(ctx, s, election)
 	if err != nil {
 		return err
 	}

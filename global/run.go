@@ -35,6 +35,8 @@ type server struct {
 	leader *leaderTracker
 	// active is nil while the server is not the active one.
 	active atomic.Pointer[leadershipTerm]
+	// federation is the id of the federation.
+	federation string
 	// member delivers the fatal error of the embedded etcd.
 	member  <-chan error
 	metrics *metrics
@@ -149,9 +151,14 @@ func (s *server) openStore(ctx context.Context, dir *serve.DataDir) (Addresses, 
 			}
 		}
 	}
-	id, err := federationID(ctx, s.store)
+	known := ""
+	if dir != nil {
+		known = dir.ClusterID()
+	}
+	var err error
+	s.federation, err = federationID(ctx, s.store, known)
 	if err == nil && dir != nil {
-		err = dir.SetCluster(id)
+		err = dir.SetCluster(s.federation)
 	}
 	if err != nil {
 		closeStore()
@@ -175,8 +182,8 @@ func (s *server) openEtcd(ctx context.Context, dir *serve.DataDir) (*store.Etcd,
 }
 
 // federationID returns the identity of the federation, which the first server of
-// all stored.
-func federationID(ctx context.Context, s store.Store) (string, error) {
+// all stored. A server that knows an identity does not give a new one to an empty store.
+func federationID(ctx context.Context, s store.Store, known string) (string, error) {
 	for {
 		kv, ok, _, err := s.Get(ctx, state.ClusterKey)
 		if err != nil {
@@ -184,6 +191,10 @@ func federationID(ctx context.Context, s store.Store) (string, error) {
 		}
 		if ok {
 			return string(kv.Value), nil
+		}
+		if known != "" {
+			return "", fmt.Errorf("%w: this server belongs to federation %s, and the store is empty: restore its data, or start with a new data directory to begin another federation, which no region of the old one joins by itself",
+				state.ErrForeignStore, known)
 		}
 		_, err = s.Txn(ctx, []store.Compare{store.Mod(state.ClusterKey, 0)}, []store.Op{store.Put(state.ClusterKey, []byte(rand.Text()))})
 		if err != nil && !errors.Is(err, store.ErrCompareFailed) {
@@ -213,7 +224,7 @@ func (s *server) services() *api.Services {
 			leader, _ := s.leader.get()
 			return &nusav1.InfoResponse{
 				Role: "global", Name: s.cfg.Name, Region: s.cfg.Region, Version: s.cfg.Version,
-				Leader: s.active.Load() != nil, LeaderAddress: leader.GetAddress(),
+				Leader: s.active.Load() != nil, LeaderAddress: leader.GetAddress(), FederationId: s.federation,
 			}
 		},
 	}

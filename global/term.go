@@ -17,7 +17,6 @@ import (
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/global/uplink"
 	"github.com/nusa-scheduler/nusa/internal/lease"
-	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -51,30 +50,30 @@ type leadershipTerm struct {
 const silenceCheck = time.Second
 
 // newTerm begins a term with the records as they are at the election.
-func newTerm(
-	ctx context.Context, cfg *Config, s store.Store, election store.Election, servers func(context.Context) ([]*nusav1.GlobalServer, error), hub *tunnel.Hub, m *metrics,
-) (*leadershipTerm, error) {
-	guard := election.Guard()
-	begin, err := state.BeginTerm(ctx, s, guard, cfg.Lease, cfg.ElectionTTL, cfg.Clock())
+func newTerm(ctx context.Context, s *server, election store.Election) (*leadershipTerm, error) {
+	cfg, m, guard := &s.cfg, s.metrics, election.Guard()
+	begin, err := state.BeginTerm(ctx, s.store, state.Elected{
+		At: cfg.Clock(), Guard: guard, Federation: s.federation, Lease: cfg.Lease, Candidacy: cfg.ElectionTTL,
+	})
 	if err != nil {
 		return nil, err
 	}
-	t := &leadershipTerm{cfg: cfg, renew: election.Renew, candidates: servers, observeVerdicts: m.observeVerdicts, state: state.New(begin, cfg.Clock)}
+	t := &leadershipTerm{cfg: cfg, renew: election.Renew, candidates: s.servers, observeVerdicts: m.observeVerdicts, state: state.New(begin, cfg.Clock)}
 	t.ctx, t.end = context.WithCancelCause(ctx)
-	t.commit = state.NewCommitter(t.state, s, guard)
+	t.commit = state.NewCommitter(t.state, s.store, guard)
 	t.placer = placer.New(placer.Config{
 		State: t.state, Commit: t.commit, DemandInterval: cfg.CheckpointInterval, Log: cfg.Logger,
 		ObservePlan: m.observePlan, ObserveActions: m.observeActions,
 	})
 	t.commit.Committed, t.commit.Observe = t.placer.Wake, m.observeCommit
 	t.uplink = uplink.New(uplink.Config{
-		Context: t.ctx, State: t.state, Commit: t.commit, Hub: hub, Log: cfg.Logger,
+		Context: t.ctx, State: t.state, Commit: t.commit, Hub: s.hub, Log: cfg.Logger,
 		ReportInterval: cfg.ReportInterval, PeersInterval: cfg.CheckpointInterval, WakePlacer: t.placer.Wake,
 	})
 	t.api = api.NewTerm(api.TermConfig{
-		Context: t.ctx, State: t.state, Commit: t.commit, Store: s, ServeRegion: t.uplink.Serve, Log: cfg.Logger,
+		Context: t.ctx, State: t.state, Commit: t.commit, Store: s.store, ServeRegion: t.uplink.Serve, Renew: t.end, Log: cfg.Logger,
 	})
-	err = t.state.Load(ctx, s)
+	err = t.state.Load(ctx, s.store)
 	if err == nil {
 		err = t.countCandidates(ctx)
 	}

@@ -2,8 +2,13 @@ package api
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/uplink"
@@ -65,8 +70,8 @@ func (f *federationAPI) Tunnel(stream grpc.BidiStreamingServer[nusav1.TunnelFram
 	return f.s.Hub.Serve(stream)
 }
 
-// systemAPI describes the server that the client is connected to; its calls are
-// never forwarded.
+// systemAPI describes the server that the client is connected to: Info is never
+// forwarded.
 type systemAPI struct {
 	nusav1.UnimplementedSystemServer
 	s *Services
@@ -79,4 +84,36 @@ func (i *systemAPI) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResp
 		out.Alarms = t.State.Alarms()
 	}
 	return out, nil
+}
+
+// recoverPause is the time between the response to a recovery and the end of the term.
+const recoverPause = 500 * time.Millisecond
+
+// errRecovered ends a term: the next one loads the recovered store.
+var errRecovered = errors.New("the store was recovered")
+
+// Recover implements nusav1.SystemServer.
+func (i *systemAPI) Recover(ctx context.Context, req *nusav1.RecoverRequest) (*nusav1.RecoverResponse, error) {
+	term, err := i.s.term()
+	if err != nil {
+		return nil, err
+	}
+	term.State.Lock()
+	federation, level := term.State.Sessions.Federation, term.State.GlobalLevel
+	term.State.Unlock()
+	switch {
+	case req.GetFederationId() != federation:
+		return nil, invalid("federation_id", fmt.Sprintf("%q is not this federation, %s", req.GetFederationId(), federation))
+	case level == 0:
+		return nil, status.Error(codes.FailedPrecondition, "a global server of an earlier version stands for election and would not know of the recovery: upgrade or stop it first")
+	}
+	revision, err := term.Commit.Do(ctx, (*state.Tx).Recover)
+	if err != nil {
+		return nil, rpcError(err)
+	}
+	term.State.Events.Add("store.recovered", federation, "revisions continue at %d", revision)
+	term.Log.Info("the store was recovered", "revision", revision)
+	// The caller gets the response before the term ends, also through another server.
+	time.AfterFunc(recoverPause, func() { term.Renew(errRecovered) })
+	return &nusav1.RecoverResponse{Revision: revision}, nil
 }

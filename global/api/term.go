@@ -23,6 +23,8 @@ type TermConfig struct {
 	State   *state.State
 	Commit  *state.Committer
 	Store   store.Store
+	// Renew ends the term, so that the next one begins.
+	Renew func(why error)
 	// ServeRegion serves the stream of a region's master.
 	ServeRegion func(uplink.Stream) error
 	Log         *slog.Logger

@@ -78,11 +78,15 @@ func (p *Placer) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-p.woken:
 		}
+		if p.paused() {
+			continue
+		}
 		for _, work := range []func(context.Context) error{p.forget, p.place, p.purge, p.storeResults, p.evaluateRollouts} {
 			switch err := work(ctx); {
 			case err == nil:
 			case errors.Is(err, state.ErrQueueFull):
 				p.Wake() // try again: the queue empties meanwhile
+			case errors.Is(err, state.ErrConflict): // a new term begins after the recovery
 			default:
 				return err
 			}
@@ -93,6 +97,13 @@ func (p *Placer) Run(ctx context.Context) error {
 
 // forget drops what earlier verdicts left behind.
 func (p *Placer) forget(ctx context.Context) error { return forgetFormer(ctx, p) }
+
+// paused reports whether the store has to be recovered before anything is placed.
+func (p *Placer) paused() bool {
+	p.st.Lock()
+	defer p.st.Unlock()
+	return p.st.Leadership.GetConflict() != nil
+}
 
 // Tick makes the changes that depend only on time. It is called once in each report
 // interval.

@@ -30,6 +30,9 @@ var (
 	ErrQueueFull = errors.New("too many writes are waiting")
 	// ErrNotActive says that this server is not, or no longer, the active one.
 	ErrNotActive = errors.New("this server is no longer the active one")
+	// ErrConflict says that the store was restored from an old copy and has to be
+	// recovered: a write would use its revision a second time.
+	ErrConflict = errors.New("a region knows more than the store, which was restored from an old copy: nothing is stored before an operator runs `nusa server recover`")
 	// errTxFull says that a request does not fit into the rest of a shared
 	// transaction; the request goes first into the next one.
 	errTxFull = errors.New("transaction is full")
@@ -48,6 +51,8 @@ var RPCErrors = rpcerr.Table{
 	{Target: store.ErrNoQuorum, Code: codes.Unavailable, RetryAfter: RetryAfter},
 	{Target: store.ErrCompareFailed, Code: codes.Unavailable, RetryAfter: RetryAfter},
 	{Target: store.ErrClosed, Code: codes.Unavailable, RetryAfter: RetryAfter},
+	{Target: ErrNoConflict, Code: codes.FailedPrecondition},
+	{Target: ErrConflict, Code: codes.FailedPrecondition},
 	{Target: ErrNotActive, Code: codes.Unavailable, RetryAfter: RetryAfter},
 	{Target: context.DeadlineExceeded, Code: codes.DeadlineExceeded},
 	{Target: context.Canceled, Code: codes.Canceled},
@@ -188,6 +193,9 @@ func (b *batch) add(req commitRequest) {
 	mark := b.tx.mark()
 	err := req.prepare(b.tx)
 	if err == nil {
+		err = b.tx.checkConflict(mark)
+	}
+	if err == nil {
 		err = b.tx.checkSize()
 	}
 	if err == nil {
@@ -261,7 +269,7 @@ func (c *Committer) write(ctx context.Context, t *Tx) (int64, error) {
 	start := time.Now()
 	// The result of a transaction that was sent is waited for even when
 	// leadership ends, so that its callers learn whether it is stored.
-	revision, err := c.store.Txn(context.WithoutCancel(ctx), compares, ops)
+	revision, err := c.send(context.WithoutCancel(ctx), t, compares, ops)
 	if err != nil {
 		return 0, err
 	}
@@ -274,4 +282,11 @@ func (c *Committer) write(ctx context.Context, t *Tx) (int64, error) {
 	c.st.Unlock()
 	c.Committed()
 	return revision, nil
+}
+
+func (c *Committer) send(ctx context.Context, t *Tx, compares []store.Compare, ops []store.Op) (int64, error) {
+	if t.raise > 0 {
+		return c.store.Raise(ctx, t.raise, compares, ops)
+	}
+	return c.store.Txn(ctx, compares, ops)
 }

@@ -3,6 +3,7 @@ package state
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -18,6 +19,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
+// ErrForeignStore says that the store is not, or no longer, that of the server's federation.
+var ErrForeignStore = errors.New("store of another federation")
+
 // Beginning is how a leadership term begins.
 type Beginning struct {
 	// Epoch identifies the term. It differs from that of every other term, also of one
@@ -27,14 +31,27 @@ type Beginning struct {
 	Sessions region.Config
 }
 
+// Elected is what a server knows when it has been elected.
+type Elected struct {
+	// At is a time after the election.
+	At time.Duration
+	// Guard compares the election key.
+	Guard store.Compare
+	// Federation that the server belongs to.
+	Federation string
+	// Lease is the region's lease that it grants. Candidacy is for how long it may still
+	// grant leases after it has lost its election key.
+	Lease, Candidacy time.Duration
+}
+
 // BeginTerm stores the number of a new leadership term before anything is served in it.
-// guard is the election key, length the region's lease that the term grants, candidacy
-// for how long this server may grant leases after it has lost its key. elected is a time
-// after the election.
-func BeginTerm(ctx context.Context, s store.Store, guard store.Compare, length, candidacy, elected time.Duration) (Beginning, error) {
+func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error) {
 	id, ok, _, err := s.Get(ctx, ClusterKey)
-	if err != nil || !ok {
-		return Beginning{}, fmt.Errorf("identity of the federation: found %t, %w", ok, err)
+	switch {
+	case err != nil:
+		return Beginning{}, fmt.Errorf("identity of the federation: %w", err)
+	case !ok || string(id.Value) != e.Federation:
+		return Beginning{}, fmt.Errorf("%w: this server belongs to federation %s, the store to %q: restore the store's data, or restart the server to see what to do", ErrForeignStore, e.Federation, id.Value)
 	}
 	kv, _, _, err := s.Get(ctx, leadershipKey)
 	if err != nil {
@@ -46,25 +63,28 @@ func BeginTerm(ctx context.Context, s store.Store, guard store.Compare, length, 
 			return Beginning{}, err
 		}
 	}
-	former := candidacy
+	former := e.Candidacy
 	if rec.GetCandidacy() != nil {
 		former = rec.GetCandidacy().AsDuration()
 	}
-	longest := max(length, rec.GetLeaseMax().AsDuration())
+	if rec.GetConflict().GetRecovered() {
+		rec.Conflict = nil
+	}
+	longest := max(e.Lease, rec.GetLeaseMax().AsDuration())
 	term := region.Term{Number: rec.GetTerm().GetNumber() + 1, Nonce: strings.ToLower(rand.Text()[:12])}
 	rec.Term = &nusav1.LeadershipTerm{Number: term.Number, Nonce: term.Nonce}
-	rec.LeaseMax, rec.Candidacy = durationpb.New(longest), durationpb.New(candidacy)
+	rec.LeaseMax, rec.Candidacy = durationpb.New(longest), durationpb.New(e.Candidacy)
 	value, err := Encode(rec)
 	if err != nil {
 		return Beginning{}, err
 	}
-	if _, err := s.Txn(ctx, []store.Compare{guard, store.Mod(leadershipKey, kv.ModRevision)}, []store.Op{store.Put(leadershipKey, value)}); err != nil {
+	if _, err := s.Txn(ctx, []store.Compare{e.Guard, store.Mod(leadershipKey, kv.ModRevision)}, []store.Op{store.Put(leadershipKey, value)}); err != nil {
 		return Beginning{}, fmt.Errorf("begin leadership term %d: %w", term.Number, err)
 	}
 	return Beginning{
 		Epoch: strconv.FormatUint(term.Number, 36) + term.Nonce,
 		Sessions: region.Config{
-			Lease: length, LeaseMax: longest, PredecessorUntil: elected + former, Federation: string(id.Value), Term: term,
+			Lease: e.Lease, LeaseMax: longest, PredecessorUntil: e.At + former, Federation: e.Federation, Term: term,
 		},
 	}, nil
 }

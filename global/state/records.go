@@ -1,6 +1,7 @@
 package state
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -192,6 +193,27 @@ func (t *Tx) PutLeadership(change func(*nusav1.LeadershipRecord)) error {
 		return nil
 	}
 	return t.set(txChange{key: leadershipKey, msg: next, known: t.State.leadershipRevision})
+}
+
+// ErrNoConflict says that there is nothing to recover.
+var ErrNoConflict = errors.New("no region knows more than the store: there is nothing to recover")
+
+// Recover makes all later revisions and leadership terms greater than those that the
+// regions know. It is for a store that was restored from an old copy. The conflict ends
+// with the present term.
+func (t *Tx) Recover() error {
+	c := t.State.Leadership.GetConflict()
+	if c == nil || c.GetRecovered() {
+		return ErrNoConflict
+	}
+	t.raise = max(t.raise, c.GetKnown(), t.State.Revision)
+	if err := t.Audit("store.recovered", c.GetRegion(), fmt.Sprintf("revision %d was known, %d was stored", c.GetKnown(), c.GetStored())); err != nil {
+		return err
+	}
+	return t.PutLeadership(func(rec *nusav1.LeadershipRecord) {
+		rec.Term.Number = max(rec.GetTerm().GetNumber(), c.GetKnownTerm())
+		rec.Conflict.Recovered = true
+	})
 }
 
 // maxRegions bounds the regions of a federation: those that an operator defined

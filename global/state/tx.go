@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -31,6 +32,8 @@ type Tx struct {
 	// is where those of the present request begin.
 	expected   []txChange
 	expectedAt int
+	// raise > 0: the transaction's revision, and all later ones, are greater than raise.
+	raise int64
 }
 
 // NewTx returns an empty transaction. A dry run discards it afterwards.
@@ -56,6 +59,20 @@ func (t *Tx) rollback(mark int) {
 func (t *Tx) checkSize() error {
 	if len(t.changes)+len(t.expected) > commitOps || t.size > commitBytes {
 		return fmt.Errorf("%w: %d writes of %d bytes", errTxFull, len(t.changes), t.size)
+	}
+	return nil
+}
+
+// checkConflict refuses changes while the store has to be recovered, other than those of
+// the recovery. mark is where the request's changes begin.
+func (t *Tx) checkConflict(mark int) error {
+	if t.State.Leadership.GetConflict() == nil {
+		return nil
+	}
+	for _, ch := range t.changes[mark:] {
+		if ch.key != leadershipKey && !strings.HasPrefix(ch.key, AuditPrefix) {
+			return ErrConflict
+		}
 	}
 	return nil
 }

@@ -178,8 +178,10 @@ func (s *Server) storeConflict(ctx context.Context, name string, e region.Effect
 			if first {
 				c = &nusav1.RevisionConflict{Region: name, Stored: t.State.Revision}
 			}
+			more := e.Known > c.GetKnown() || e.KnownTerm > c.GetKnownTerm()
 			rec.Conflict = &nusav1.RevisionConflict{
 				Region: c.GetRegion(), Stored: c.GetStored(), Known: max(c.GetKnown(), e.Known), KnownTerm: max(c.GetKnownTerm(), e.KnownTerm),
+				Recovered: c.GetRecovered() && !more,
 			}
 		})
 	})

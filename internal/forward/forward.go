@@ -37,13 +37,13 @@ type Forwarder struct {
 
 // New returns a forwarder. exempt has full methods ("/nusa.v1.Dispatch/Session") and
 // whole services ("/nusa.v1.System/") that every server serves itself, beside
-// health, reflection and System.
+// health, reflection and System.Info.
 func New(leader Leader, exempt ...string) *Forwarder {
 	always := []string{
 		"/grpc.health.v1.Health/",
 		"/grpc.reflection.v1.ServerReflection/",
 		"/grpc.reflection.v1alpha.ServerReflection/",
-		"/nusa.v1.System/",
+		"/nusa.v1.System/Info",
 	}
 	return &Forwarder{leader: leader, exempt: slices.Concat(always, exempt)}
 }

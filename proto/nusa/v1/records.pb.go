@@ -190,7 +190,9 @@ type RevisionConflict struct {
 	Known  int64 `protobuf:"varint,2,opt,name=known,proto3" json:"known,omitempty"`
 	Stored int64 `protobuf:"varint,3,opt,name=stored,proto3" json:"stored,omitempty"`
 	// Number of the greatest leadership term that a region's log knows.
-	KnownTerm     uint64 `protobuf:"varint,4,opt,name=known_term,json=knownTerm,proto3" json:"known_term,omitempty"`
+	KnownTerm uint64 `protobuf:"varint,4,opt,name=known_term,json=knownTerm,proto3" json:"known_term,omitempty"`
+	// An operator has recovered the store: the next term begins without a conflict.
+	Recovered     bool `protobuf:"varint,5,opt,name=recovered,proto3" json:"recovered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -251,6 +253,13 @@ func (x *RevisionConflict) GetKnownTerm() uint64 {
 		return x.KnownTerm
 	}
 	return 0
+}
+
+func (x *RevisionConflict) GetRecovered() bool {
+	if x != nil {
+		return x.Recovered
+	}
+	return false
 }
 
 // IdempotencyRecord remembers the response to an idempotency key. Key:
@@ -464,13 +473,14 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\tlease_max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bleaseMax\x125\n" +
 	"\bconflict\x18\x03 \x01(\v2\x19.nusa.v1.RevisionConflictR\bconflict\x127\n" +
 	"\tcandidacy\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tcandidacy\x12\x1a\n" +
-	"\bresigned\x18\x05 \x01(\tR\bresigned\"w\n" +
+	"\bresigned\x18\x05 \x01(\tR\bresigned\"\x95\x01\n" +
 	"\x10RevisionConflict\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05known\x18\x02 \x01(\x03R\x05known\x12\x16\n" +
 	"\x06stored\x18\x03 \x01(\x03R\x06stored\x12\x1d\n" +
 	"\n" +
-	"known_term\x18\x04 \x01(\x04R\tknownTerm\"j\n" +
+	"known_term\x18\x04 \x01(\x04R\tknownTerm\x12\x1c\n" +
+	"\trecovered\x18\x05 \x01(\bR\trecovered\"j\n" +
 	"\x11IdempotencyRecord\x12 \n" +
 	"\vfingerprint\x18\x01 \x01(\fR\vfingerprint\x123\n" +
 	"\bresponse\x18\x02 \x01(\v2\x17.nusa.v1.SubmitResponseR\bresponse\"f\n" +
