@@ -270,6 +270,7 @@ type fakeAgent struct {
 	stats        func() *nusav1.NodeStats // with each heartbeat; nil: none
 	leaves       bool                     // send a goodbye at the next wake-up
 	capabilities []string                 // of its driver
+	level        uint32                   // its feature level
 	cancel       context.CancelFunc
 	done         chan struct{}
 
@@ -408,7 +409,7 @@ func (a *fakeAgent) hello() *nusav1.AgentHello {
 		newest = max(newest, o.GetIndex())
 	}
 	return &nusav1.AgentHello{
-		NodeId: a.id, Name: a.name, Region: regionName, ClusterId: a.cluster, Address: a.ip, Protocol: 1,
+		NodeId: a.id, Name: a.name, Region: regionName, ClusterId: a.cluster, Address: a.ip, Protocol: 1, FeatureLevel: a.level,
 		Orders: a.position, Index: newest, StoreId: "store-" + a.name,
 		Inventory: &nusav1.NodeInventory{
 			Capacity: &nusav1.Resources{CpuMilli: 4000, MemoryBytes: 4 << 30, DiskBytes: 10 << 30}, Pool: "default",

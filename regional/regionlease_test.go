@@ -206,6 +206,57 @@ func TestForeignFederationIsRefused(t *testing.T) {
 	})
 }
 
+// TestBoundWorkNeedsAgentsThatEndIt: an agent of an earlier version does not know the
+// region's lease. It is upgraded, and gets the instance with what binds it.
+func TestBoundWorkNeedsAgentsThatEndIt(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		g := w.startGlobal()
+		defer g.stop()
+		w.server(1)
+		w.master(1)
+		a := w.agent("n1", runs)
+		stops := spec("stops", 1)
+		stops.Groups["web"].Disconnect = &nusav1.Disconnect{Region: &nusav1.DisconnectLevel{Running: nusav1.Running_RUNNING_STOP}}
+		w.eventually("the node is ready", func() bool { return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_READY })
+		g.offer(stops, 0, 1)
+		w.eventually("the slot is returned", func() bool {
+			found := false
+			g.locked(func() {
+				for _, x := range g.answers {
+					found = found || x.GetState() == nusav1.SlotState_SLOT_STATE_RETURNED && strings.Contains(x.GetMessage(), "too old")
+				}
+			})
+			return found
+		})
+		a.stop()
+		a.level = 1
+		a.start()
+		w.eventually("the agent is registered again", func() bool {
+			n := 0
+			a.locked(func(a *fakeAgent) { n = a.welcomes })
+			return n == 2
+		})
+		g.offer(stops, 0, 1)
+		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 1 })
+		a.locked(func(a *fakeAgent) {
+			for _, o := range a.orders {
+				if o.GetBinding() != nusav1.LeaseBinding_LEASE_BINDING_REGION {
+					t.Errorf("the order says %v", o.GetBinding())
+				}
+			}
+		})
+		w.eventually("the region answers that its lease binds it", func() bool {
+			found := false
+			g.locked(func() {
+				for _, x := range g.answers {
+					found = found || x.GetState() == nusav1.SlotState_SLOT_STATE_ACCEPTED && x.GetBound()
+				}
+			})
+			return found
+		})
+	})
+}
+
 // region returns the region as server i describes it.
 func (w *world) region(i int) *nusav1.Region {
 	ctx, cancel := callCtx()

@@ -291,3 +291,33 @@ func TestDecisionWithoutEffectIsRetriedAfterAPause(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitedIsTheAgeOfTheOldestEntry: a region whose disks stall is unable to commit, and
+// must say so while its master still leads.
+func TestWaitedIsTheAgeOfTheOldestEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newPendingTest(t, nil)
+		if w := x.q.Waited(); w != 0 {
+			t.Errorf("nothing is proposed, and waited for %s", w)
+		}
+		x.start(sample("a"))
+		first, _ := x.next()
+		time.Sleep(3 * time.Second)
+		x.start(sample("b"))
+		second, _ := x.next()
+		time.Sleep(time.Second)
+		if w := x.q.Waited(); w != 4*time.Second {
+			t.Errorf("the oldest entry has waited for 4s, not %s", w)
+		}
+		first.commit(false)
+		synctest.Wait()
+		if w := x.q.Waited(); w != time.Second {
+			t.Errorf("the next entry has waited for 1s, not %s", w)
+		}
+		second.commit(false)
+		synctest.Wait()
+		if w := x.q.Waited(); w != 0 {
+			t.Errorf("all entries are committed, and waited for %s", w)
+		}
+	})
+}

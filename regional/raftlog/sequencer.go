@@ -100,7 +100,7 @@ type Sequencer struct {
 	inFlight     atomic.Int32
 	entryDone    chan struct{}
 	// oldest is when the oldest entry without an outcome was proposed, in nanoseconds
-	// after began; 0 = every entry has its outcome.
+	// after began, plus one; 0 = every entry has its outcome.
 	began  time.Time
 	oldest atomic.Int64
 
@@ -151,7 +151,7 @@ func NewSequencer(log Log, f *FSM, decide func(*state.View) Decision, committed 
 // every entry has its outcome.
 func (q *Sequencer) Waited() time.Duration {
 	if at := q.oldest.Load(); at != 0 {
-		return time.Since(q.began) - time.Duration(at)
+		return time.Since(q.began) - time.Duration(at-1)
 	}
 	return 0
 }
@@ -270,7 +270,7 @@ func (q *Sequencer) Run(ctx context.Context) error {
 			if first != nil {
 				e.onCommitted = nil // the decision is about a state that is not committed
 			}
-			q.oldest.Store(int64(e.proposed))
+			q.oldest.Store(int64(e.proposed) + 1)
 			err := q.finish(e)
 			q.oldest.Store(0)
 			if err != nil && first == nil {
@@ -426,7 +426,7 @@ func (q *Sequencer) submit(e *entry, inFlight chan<- entry) {
 		return
 	}
 	q.inFlight.Add(1)
-	e.proposed = max(time.Since(q.began), 1)
+	e.proposed = time.Since(q.began)
 	inFlight <- *e // the reader receives until the channel is closed
 }
 
