@@ -235,6 +235,7 @@ func address(f dev.Federation) string {
 func demoCommand() *cobra.Command {
 	var d devRun
 	var file string
+	var failover bool
 	cmd := &cobra.Command{
 		Use:     "demo",
 		Short:   "Show a federation at work: start one, run a job, explain it",
@@ -242,10 +243,15 @@ func demoCommand() *cobra.Command {
 		Long: `Starts what 'nusa dev' starts, with a temporary data directory, runs a job in it
 and shows its state from several sides, each with the command that shows it.
 On a terminal the federation then stays until Ctrl-C.
+
+With --failover the demo cuts a region off, shows its instances running elsewhere,
+connects the region again, and shows that its instances never stopped.
 ` + wanHelp,
 	}
 	d.bind(cmd)
 	cmd.Flags().StringVar(&file, "file", "", "job file to run (default "+helloFile+", or a simple job when that file or its regions are missing)")
+	cmd.Flags().BoolVar(&failover, "failover", false, "cut a region off and show its work running elsewhere")
+	cmd.MarkFlagsMutuallyExclusive("failover", "file")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if d.list {
 			return d.run(cmd.Context(), cmd)
@@ -267,6 +273,9 @@ On a terminal the federation then stays until Ctrl-C.
 			announce(cmd, f, term.IsTerminal(os.Stdout))
 			show.Go(func() error {
 				defer cancel()
+				if failover {
+					return demonstrateFailover(ctx, cmd, f)
+				}
 				if name != "" {
 					return demonstrate(ctx, cmd, f, file, name)
 				}
@@ -310,7 +319,7 @@ func jobName(file string) (string, error) {
 // demonstrate runs the commands of a typical operator. On a terminal it then
 // waits for the end of ctx.
 func demonstrate(ctx context.Context, cmd *cobra.Command, f dev.Federation, file, name string) error {
-	w, first, nusa := cmd.OutOrStdout(), f.Names[0], program(cmd)
+	first, nusa := f.Names[0], program(cmd)
 	steps := []struct {
 		why  string
 		args []string
@@ -322,22 +331,53 @@ func demonstrate(ctx context.Context, cmd *cobra.Command, f dev.Federation, file
 		{"The measured round trips", []string{"latency"}},
 	}
 	for _, s := range steps {
-		line := nusa + " " + strings.Join(s.args, " ")
-		fmt.Fprintf(w, "\n# %s\n$ %s\n", s.why, line)
-		root := newRoot()
-		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: nusa}
-		if code := client.ExecuteArgs(ctx, root, append(s.args, "--addr", f.Addr)); code != 0 {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("%s ended with exit code %d", line, code)
+		if err := show(ctx, cmd, f, s.why, s.args...); err != nil {
+			return ignoreEnd(ctx, err)
 		}
 	}
-	if !term.IsTerminal(os.Stdout) {
-		fmt.Fprintf(w, "\nThe federation ends, because standard output is no terminal. %s dev starts one that stays.\n", nusa)
+	return stay(ctx, cmd, tryNext(f, nusa, name))
+}
+
+// demonstrateFailover runs the steps of `nusa demo --failover`.
+func demonstrateFailover(ctx context.Context, cmd *cobra.Command, f dev.Federation) error {
+	d := failoverDemo{w: cmd.OutOrStdout(), f: f, show: func(ctx context.Context, why string, args ...string) error {
+		return show(ctx, cmd, f, why, args...)
+	}}
+	if err := d.run(ctx); err != nil {
+		return ignoreEnd(ctx, err)
+	}
+	return stay(ctx, cmd, tryNext(f, program(cmd), failoverName))
+}
+
+// show prints a comment and a command line, and runs the command in this process.
+func show(ctx context.Context, cmd *cobra.Command, f dev.Federation, why string, args ...string) error {
+	nusa := program(cmd)
+	line := nusa + " " + strings.Join(args, " ")
+	fmt.Fprintf(cmd.OutOrStdout(), "\n# %s\n$ %s\n", why, line)
+	root := newRoot()
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: nusa}
+	if code := client.ExecuteArgs(ctx, root, append(args, "--addr", f.Addr)); code != 0 {
+		return fmt.Errorf("%s ended with exit code %d", line, code)
+	}
+	return nil
+}
+
+// ignoreEnd returns nil when the error only says that the user ended the demo.
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
 		return nil
 	}
-	fmt.Fprint(w, tryNext(f, nusa, name))
+	return err
+}
+
+// stay keeps the federation until ctx ends, on a terminal.
+func stay(ctx context.Context, cmd *cobra.Command, next string) error {
+	w := cmd.OutOrStdout()
+	if !term.IsTerminal(os.Stdout) {
+		fmt.Fprintf(w, "\nThe federation ends, because standard output is no terminal. %s dev starts one that stays.\n", program(cmd))
+		return nil
+	}
+	fmt.Fprint(w, next)
 	fmt.Fprintln(w, "\nThe federation stays up. Ctrl-C stops everything.")
 	<-ctx.Done()
 	return nil

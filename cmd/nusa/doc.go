@@ -9,5 +9,6 @@
 //   - bind.go: --bind, and the warning about servers that only listen on loopback
 //   - check.go: checks of flags before a role starts
 //   - devcmd.go: nusa dev and nusa demo
+//   - demo_failover.go: nusa demo --failover
 //   - output.go: the end of nusa dev when nothing reads its output
 package main

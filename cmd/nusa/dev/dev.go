@@ -86,6 +86,9 @@ type Federation struct {
 	// WAN names the table of round trips.
 	WAN     string
 	Started time.Duration
+	// Cut cuts a region from all others, and from the global server unless that is beside the
+	// region; Heal connects the region again. Both are nil without an emulated network.
+	Cut, Heal func(region string)
 }
 
 func (o Options) withDefaults() Options {
@@ -164,13 +167,14 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err := o.saveShape(); err != nil {
 		return err
 	}
-	sockets, change, end := emulate(table)
-	defer end()
+	net := emulate(table)
+	defer net.end()
 	if file.read != nil {
 		file.regions, file.table = o.Regions, table
-		defer file.start(ctx, change, o.Changed)()
+		defer file.start(ctx, net.change, o.Changed)()
 	}
-	f := &federation{Options: o, temporary: temporary, net: sockets, begin: time.Now(), waiting: newWaiting(o.Regions, o.Agents)}
+	f := &federation{Options: o, temporary: temporary, net: net.sockets, begin: time.Now(), waiting: newWaiting(o.Regions, o.Agents)}
+	f.cut, f.heal = net.cutter(o.Regions)
 	return f.run(ctx)
 }
 
@@ -179,6 +183,8 @@ type federation struct {
 	// temporary: the data directory is deleted at the end.
 	temporary bool
 	net       func(region string) network.Net
+	// cut and heal are those of Federation.
+	cut, heal func(region string)
 	begin     time.Time
 	// waiting is reported by a goroutine. stopWaiting ends that goroutine and waits for it.
 	waiting     *waiting

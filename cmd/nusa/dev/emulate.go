@@ -9,14 +9,55 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/wan"
 )
 
-// emulate returns the sockets of each region, a function that changes the round trips, and a
-// function that ends the emulation. Without a table the sockets are those of the host.
-func emulate(table *topology.Table) (sockets func(region string) network.Net, change func(*topology.Table), end func()) {
+// emulation is the network of a federation. Without a table of round trips it is that of the
+// host, and wan is nil.
+type emulation struct{ wan *wan.WAN }
+
+func emulate(table *topology.Table) emulation {
 	if table == nil {
-		return func(string) network.Net { return network.Host() }, func(*topology.Table) {}, func() {}
+		return emulation{}
 	}
-	w := wan.New(wan.Config{Table: table})
-	return w.Net, w.SetTable, w.Close
+	return emulation{wan.New(wan.Config{Table: table})}
+}
+
+// sockets returns the sockets of a region.
+func (e emulation) sockets(region string) network.Net {
+	if e.wan == nil {
+		return network.Host()
+	}
+	return e.wan.Net(region)
+}
+
+// change replaces the round trips.
+func (e emulation) change(table *topology.Table) {
+	if e.wan != nil {
+		e.wan.SetTable(table)
+	}
+}
+
+// cutter returns functions that cut a region from all others and connect it again; nil on
+// the host's network, which cannot be cut.
+func (e emulation) cutter(regions []string) (cut, heal func(region string)) {
+	if e.wan == nil {
+		return nil, nil
+	}
+	each := func(change func(a, b string)) func(string) {
+		return func(region string) {
+			for _, other := range regions {
+				if other != region {
+					change(region, other)
+				}
+			}
+		}
+	}
+	return each(e.wan.Cut), each(e.wan.Heal)
+}
+
+// end ends the emulation.
+func (e emulation) end() {
+	if e.wan != nil {
+		e.wan.Close()
+	}
 }
 
 // definition returns the region's own definition: Azure regions have a location and

@@ -43,6 +43,7 @@ func (f *federation) awaitReady(ctx context.Context, addr global.Addresses) erro
 	f.stopWaiting()
 	if f.Ready != nil {
 		fed := Federation{
+			Cut: f.cut, Heal: f.heal,
 			Addr: addr.GRPC, HTTP: addr.HTTP, DataDir: f.DataDir, WAN: f.WAN,
 			Servers: len(f.Options.Regions) * f.Servers, Agents: len(f.Options.Regions) * f.Agents,
 			Regions: map[string]string{}, Names: f.Options.Regions, Started: time.Since(f.begin),
