@@ -17,7 +17,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// failoverJob is the job of `nusa demo --failover`. Its instances move after five seconds
+// failoverJob is the job of `nusa demo --failover`. Its instances move after eight seconds
 // without contact.
 //
 //go:embed demo_failover.yaml
@@ -58,7 +58,7 @@ func (d *failoverDemo) run(ctx context.Context) error {
 	if err := os.WriteFile(file, failoverJob, 0o600); err != nil {
 		return err
 	}
-	if err := d.show(ctx, "A job that may move 5 s after its region is cut off", "job", "run", file); err != nil {
+	if err := d.show(ctx, "A job that may move 8 s after its region is cut off", "job", "run", file); err != nil {
 		return err
 	}
 	lost, err := d.victim(ctx)
