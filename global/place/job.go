@@ -88,6 +88,21 @@ func (j *Job) SetOf(group string) string {
 	return ""
 }
 
+// awaited returns a former owner of a slot for which the present version waits; empty if
+// there is none. The region's lease binds the version, so it must not run beside what the
+// former owner may run of a version without that bound.
+func (j *Job) awaited(s *region.Slot) string {
+	if g := j.group(s.Group); g == nil || !g.Bound || s.System {
+		return ""
+	}
+	for _, f := range s.Former {
+		if f.MayRun {
+			return f.Region
+		}
+	}
+	return ""
+}
+
 func (j *Job) group(name string) *Group {
 	i, ok := slices.BinarySearchFunc(j.Groups, name, func(g Group, name string) int { return cmp.Compare(g.Name, name) })
 	if !ok {

@@ -174,6 +174,14 @@ func (p *planner) act(j *Job, s *region.Slot, waits bool) {
 			kind, reason, why = Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", j.group(s.Group).Count)
 		}
 	}
+	if former := j.awaited(s); kind == Update && former != "" {
+		p.plan.RolloutStages = append(p.plan.RolloutStages, RolloutStage{Namespace: j.Namespace, Job: j.Name, Region: s.Region, Why: fmt.Sprintf(
+			"version %d must not run beside another one, and %s may still run %s%s", j.Version, former, s.Group, region.FormatRange(s.From, s.To))})
+		kind = ""
+		if s.To > j.group(s.Group).Count {
+			kind, reason, why = Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", j.group(s.Group).Count)
+		}
+	}
 	a := Action{
 		Kind: kind, Namespace: j.Namespace, Job: j.Name, Group: s.Group, From: s.From, To: s.To,
 		Region: s.Region, JobVersion: s.JobVersion, Run: j.Run, Slot: *s, System: s.System, Reason: reason, Why: why,

@@ -33,8 +33,9 @@ type agent struct {
 	wakeAt   int64
 	leaving  bool
 	// storing: the engine waits for the disk; waiting has what follows.
-	storing bool
-	waiting []func()
+	storing   bool
+	waiting   []func()
+	advancing bool
 }
 
 // agentDisk is the agent's store. Writes that the disk has not completed are lost in a

@@ -63,17 +63,20 @@ func newGlobalServer(w *world, i int) *globalServer {
 // global/leadership.go does.
 func (g *globalServer) removeFormer() {
 	g.db.call(2*time.Second, func(s *etcd) (any, error) {
+		var former []write
 		for _, k := range s.list(electionPrefix) {
 			if s.keys[k].value == g.name {
-				s.rev++
-				delete(s.keys, k)
+				former = append(former, write{key: k, delete: true, rev: s.keys[k].mod})
 			}
 		}
-		return nil, nil
-	}, func(_ any, err error) {
+		return former, nil
+	}, func(v any, err error) {
 		if err != nil {
 			g.p.after(500*time.Millisecond, g.removeFormer)
 			return
+		}
+		for _, k := range v.([]write) {
+			g.db.call(2*time.Second, func(s *etcd) (any, error) { return s.txn([]compare{{k.key, false, k.rev}}, []write{k}) }, func(any, error) {})
 		}
 		g.campaign()
 	})

@@ -19,6 +19,8 @@ type etcd struct {
 	sequence int64
 	// copies are older contents that an operator may restore.
 	copies []*etcdCopy
+	// removed is the true time at which candidacies were removed.
+	removed map[string]int64
 }
 
 type etcdKey struct {
@@ -52,6 +54,7 @@ type write struct {
 	ttl    time.Duration
 	// compare: only compare the key.
 	compare bool
+	rev     int64
 }
 
 // Requests to the store. Each is a function over the store, answered by its result.
@@ -68,7 +71,7 @@ type (
 )
 
 func newEtcd(w *world) *etcd {
-	s := &etcd{w: w, keys: map[string]*etcdKey{}, rev: 1}
+	s := &etcd{w: w, keys: map[string]*etcdKey{}, rev: 1, removed: map[string]int64{}}
 	s.p = newHost(w, "g-etcd").newProc("etcd")
 	s.p.onStart = func() {
 		for _, k := range s.list(electionPrefix) { // a new leader of etcd extends the leases
@@ -95,13 +98,21 @@ func (s *etcd) expire() {
 	for _, k := range s.list(electionPrefix) {
 		if kv := s.keys[k]; kv.ttl > 0 && now >= kv.expires {
 			s.rev++
-			delete(s.keys, k)
+			s.remove(k)
 			if s.w.tracing() {
 				s.w.tracef("etcd: %s expires", k)
 			}
 		}
 	}
 	s.p.after(200*time.Millisecond, s.expire)
+}
+
+// remove removes a key; the watch wants to know since when a candidacy is gone.
+func (s *etcd) remove(key string) {
+	if strings.HasPrefix(key, electionPrefix) {
+		s.removed[key] = s.w.now
+	}
+	delete(s.keys, key)
 }
 
 // list returns the keys under a prefix, sorted.
@@ -144,7 +155,7 @@ func (s *etcd) txn(cs []compare, ws []write) (int64, error) {
 			old = k.value
 		}
 		if o.delete {
-			delete(s.keys, o.key)
+			s.remove(o.key)
 			s.w.watch.stored(o.key, old, nil)
 			continue
 		}

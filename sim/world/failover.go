@@ -1,6 +1,9 @@
 package world
 
 import (
+	"slices"
+	"time"
+
 	"github.com/nusa-scheduler/nusa/global/failover"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
@@ -126,4 +129,71 @@ func (t *globalTerm) failoverSlots(name string, r *globalRegion) []failover.Slot
 		out = append(out, f)
 	}
 	return out
+}
+
+// heal returns what a region that returns may keep of the slots that it lost, as
+// global/uplink/heal.go does before the welcome.
+func (t *globalTerm) heal(name string) (out []region.Change) {
+	rec := t.region(name).rec
+	var ago []time.Duration
+	for _, at := range rec.lostAt {
+		ago = append(ago, time.Duration(t.g.h.wall()-at))
+	}
+	for _, key := range sortedKeys(t.slots) {
+		s := t.slots[key]
+		i := slices.IndexFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == name })
+		if i < 0 {
+			continue
+		}
+		with := failover.Return{Unsteady: failover.Unsteady(ago), Holds: true, Draining: rec.draining, Allowed: true,
+			Home: s.Home == "", Done: s.State == region.Done}
+		j := t.jobs[s.Job]
+		var g *groupVersion
+		if j != nil {
+			g = j.group(s.Group)
+		}
+		if g == nil || j.stopped || s.Desired == region.DesiredStop || s.From >= g.count {
+			with.Stopping = true
+		} else {
+			with.Stop, with.KeepReplacement = g.boundByRegion(), g.keepReplacement
+		}
+		keep, _ := with.Keep()
+		if keep == s.Former[i].Hold {
+			continue
+		}
+		s.Former = slices.Clone(s.Former)
+		s.Former[i].Hold = keep
+		out = append(out, region.Change{Slot: s})
+	}
+	return out
+}
+
+// forget drops former owners of which an operator stated that nothing runs there, and what
+// such a statement makes void, as global/placer/former.go and global/failover.go do.
+func (t *globalTerm) forget() {
+	gone := func(name string) bool { return t.region(name).rec.NothingRuns && t.region(name).rec.Lost }
+	if !slices.ContainsFunc(t.names, gone) {
+		return
+	}
+	t.commit(func() []write {
+		var changes []region.Change
+		for _, key := range sortedKeys(t.slots) {
+			s := t.slots[key]
+			j := t.jobs[s.Job]
+			if gone(s.Region) && (s.System || j == nil || j.stopped || s.Desired == region.DesiredStop || j.group(s.Group) == nil || s.From >= j.group(s.Group).count) {
+				changes = append(changes, region.Change{Delete: true, Slot: s})
+				continue
+			}
+			kept := slices.DeleteFunc(slices.Clone(s.Former), func(f region.FormerOwner) bool { return gone(f.Region) })
+			back := s.ReturnTo
+			if back != "" && gone(back) {
+				back = ""
+			}
+			if len(kept) < len(s.Former) || back != s.ReturnTo {
+				s.Former, s.ReturnTo = kept, back
+				changes = append(changes, region.Change{Slot: s})
+			}
+		}
+		return putSlots(changes)
+	}, nil)
 }

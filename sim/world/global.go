@@ -38,6 +38,7 @@ type globalTerm struct {
 	massLoss  time.Duration // when the latest mass loss was seen; 0 = never
 	movable   map[string][]place.Movable
 	others    int
+	seconds   int
 }
 
 // regionRecord is the stored record of a region.

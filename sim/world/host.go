@@ -14,7 +14,9 @@ type host struct {
 	base, bootAt int64
 	wallOff      int64
 	down         bool
-	life         int
+	// off: an operator has switched it off.
+	off  bool
+	life int
 	// suspendedUntil is the true time at which a suspended host resumes.
 	suspendedUntil, resumedAt int64
 	// slept is the true time that the host has been suspended in all.
@@ -77,7 +79,7 @@ func (h *host) crash() {
 }
 
 func (h *host) restart() {
-	if !h.down {
+	if !h.down || h.off {
 		return
 	}
 	h.down = false

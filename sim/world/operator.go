@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -21,7 +22,7 @@ func (w *world) operation() {
 	}
 	w.in(w.between(10*time.Second, 50*time.Second), w.operation)
 	w.watch.stats.Operations++
-	switch w.rng.IntN(10) {
+	switch w.rng.IntN(11) {
 	case 0, 1:
 		w.submitNew()
 	case 2, 3, 4:
@@ -34,6 +35,8 @@ func (w *world) operation() {
 		w.cordonRegion()
 	case 9:
 		w.changeLease()
+	case 10:
+		w.loseRegion()
 	}
 }
 
@@ -141,6 +144,41 @@ func (w *world) cordonRegion() {
 		rec.cordoned = !rec.cordoned
 		return []write{{key: regionPrefix + name, value: rec}}
 	}, nil)
+}
+
+// loseRegion switches every host of a region off and states that nothing runs there. Mostly
+// the hosts are switched on again later.
+func (w *world) loseRegion() {
+	r := w.regions[w.rng.IntN(len(w.regions))]
+	if !w.chance(3) {
+		return
+	}
+	if w.tracing() {
+		w.tracef("operator: switch off and lose %s", r.name)
+	}
+	var hosts []*host
+	for _, s := range r.raft.servers {
+		hosts = append(hosts, s.h)
+	}
+	for _, a := range r.agents {
+		hosts = append(hosts, a.h)
+	}
+	for _, h := range hosts {
+		h.crash()
+		h.off = true
+	}
+	on := w.between(40*time.Second, 120*time.Second)
+	w.in(min(on, calm-time.Duration(w.now)), func() {
+		for _, h := range hosts {
+			h.off = false
+			h.restart()
+		}
+	})
+	w.in(w.between(2*time.Second, 35*time.Second), func() {
+		if t := w.active(); t != nil && hosts[0].off && t.regions[r.name] != nil && !t.regions[r.name].life.Connected() && t.config().Serving(t.now()) {
+			t.declare(r.name, region.Declare{Why: "lost by an operator", NothingRuns: true}, true)
+		}
+	})
 }
 
 // changeLease changes --lease of a server, which starts again.

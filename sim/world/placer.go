@@ -25,7 +25,11 @@ func (t *globalTerm) tick() {
 		t.step(name, region.Tick{})
 	}
 	t.failover()
-	t.place()
+	t.forget()
+	t.seconds++
+	if len(t.movable) > 0 || t.seconds%5 == 0 {
+		t.place()
+	}
 }
 
 // place makes a plan and commits it.

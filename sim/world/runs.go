@@ -79,6 +79,11 @@ func (a *agent) advance() {
 		a.waiting = append(a.waiting, a.advance)
 		return
 	}
+	if a.advancing {
+		return // the loop below goes on
+	}
+	a.advancing = true
+	defer func() { a.advancing = false }()
 	for range 10 {
 		plan := reconcile.Make(a.planInput())
 		if len(plan.Actions) == 0 {

@@ -165,7 +165,14 @@ func (t *globalTerm) hello(s *globalSession, m regionHello) {
 			rec.Name = m.name
 		}
 		return []write{{key: regionPrefix + m.name, value: rec}}
-	}, func(bool) {
+	}, func(bool) { t.welcome(s, m, step, refusedNow) })
+}
+
+// welcome makes the stream the region's session, once the store has what the region may
+// hold of the slots that it lost.
+func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (region.State, []region.Effect), refusedNow func([]region.Effect) bool) {
+	r := t.region(m.name)
+	t.commit(func() []write { return putSlots(t.heal(m.name)) }, func(bool) {
 		next, effects := step()
 		if refusedNow(effects) || !s.e.open || t.ended() {
 			return

@@ -21,10 +21,12 @@ type watch struct {
 	live   map[instance][]*run
 	epochs map[instance]*epochsSeen
 	owners map[groupName]map[int]owned
-	logs   []logNumbers // by region
-	fences map[string]region.Record
-	term   uint64
-	stats  Stats
+	// greatest has the offer with the greatest generation of each index.
+	greatest map[groupName]map[int]owned
+	logs     []logNumbers // by region
+	fences   map[string]region.Record
+	term     uint64
+	stats    Stats
 }
 
 type groupName struct{ job, group string }
@@ -38,9 +40,7 @@ type owned struct {
 }
 
 type epochsSeen struct {
-	alloc      map[[2]int64]string
-	generation int64
-	region     string
+	alloc map[[2]int64]string
 }
 
 type logNumbers struct {
@@ -72,7 +72,7 @@ func (s *Stats) add(o Stats) {
 }
 
 func newWatch(w *world) *watch {
-	return &watch{w: w, live: map[instance][]*run{}, epochs: map[instance]*epochsSeen{}, owners: map[groupName]map[int]owned{},
+	return &watch{w: w, live: map[instance][]*run{}, epochs: map[instance]*epochsSeen{}, owners: map[groupName]map[int]owned{}, greatest: map[groupName]map[int]owned{},
 		fences: map[string]region.Record{}}
 }
 
@@ -124,17 +124,7 @@ func (v *watch) checkEpoch(r *run) {
 	if seen && was != r.o.id {
 		v.fail(5, "%s and %s of %s share the epoch %d.%d", was, r.o.id, r.o.instance, k[0], k[1])
 	}
-	if !seen && e.region != "" && e.region != r.a.r.name && r.o.generation <= e.generation && v.ownerOf(r.o.instance) == r.a.r.name && !r.o.local {
-		v.fail(5, "%s of %s at its later owner %s has generation %d, %s had %d", r.o.id, r.o.instance, r.a.r.name, r.o.generation, e.region, e.generation)
-	}
 	e.alloc[k] = r.o.id
-	if r.o.generation >= e.generation {
-		e.generation, e.region = r.o.generation, r.a.r.name
-	}
-}
-
-func (v *watch) ownerOf(i instance) string {
-	return v.owners[groupName{i.job, i.group}][int(i.index)].region
 }
 
 // reap checks that a process did not outlive its deadline and its stop time.
@@ -217,8 +207,9 @@ func (v *watch) active(t *globalTerm) {
 func (v *watch) welcomed(*globalTerm, string) {}
 
 func (v *watch) granted(t *globalTerm, name string, e region.Effect) {
-	if first, _ := v.w.etcd.first(); first != t.c.key {
-		v.fail(4, "%s grants %s a lease although it is not the elected server", t.g.name, name)
+	// A server cannot know at once that its key is gone, but its proof ends within the ttl.
+	if gone, is := v.w.etcd.removed[t.c.key]; is && time.Duration(v.w.now-gone) > t.g.ttl+t.g.ttl/33 {
+		v.fail(4, "%s grants %s a lease although its candidacy is gone for %s", t.g.name, name, time.Duration(v.w.now-gone))
 	}
 }
 
@@ -237,6 +228,9 @@ func (v *watch) stored(key string, old, next any) {
 		}
 		if rec.Lost && !was.Lost {
 			v.stats.Verdicts++
+		}
+		if !rec.Lost && was.Lost {
+			v.stats.Heals++
 		}
 		v.fences[rec.Name] = rec.Record
 	}
@@ -265,7 +259,20 @@ func (v *watch) storedSlot(old, next any) {
 		v.stats.Moves++
 		v.moved(was, is)
 	}
+	g := v.greatest[groupName{is.Job, is.Group}]
+	if g == nil {
+		g = map[int]owned{}
+		v.greatest[groupName{is.Job, is.Group}] = g
+	}
+	generation := is.Generation
+	if generation == 0 {
+		generation = v.w.etcd.rev
+	}
 	for i := is.From; i < is.To; i++ {
+		if o := g[i]; o.generation > generation || o.generation == generation && o.region != is.Region {
+			v.fail(5, "%s: the offer of index %d follows generation %d at %s", is, i, o.generation, o.region)
+		}
+		g[i] = owned{region: is.Region, generation: generation}
 		m[i] = owned{is.Region, is.Generation, is.Desired, is.State}
 	}
 }

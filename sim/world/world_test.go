@@ -8,7 +8,7 @@ import (
 // TestWorlds runs a few hundred worlds; `make sim` runs thousands.
 func TestWorlds(t *testing.T) {
 	var out bytes.Buffer
-	worlds := 100
+	worlds := 200
 	if testing.Short() {
 		worlds = 20
 	}
