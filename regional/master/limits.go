@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
@@ -21,9 +22,13 @@ type limiter struct {
 	elected   time.Duration
 	nodeLease time.Duration
 	// level returns the least feature level of the region's servers.
-	level  func() uint32
-	wake   chan struct{} // room for one
-	logger *slog.Logger
+	level func() uint32
+	// committed is called after each commit.
+	committed func()
+	wake      chan struct{} // room for one
+	logger    *slog.Logger
+	// first is closed after the first pass.
+	first chan struct{}
 }
 
 // levelChanged notes that the region's servers changed.
@@ -38,6 +43,7 @@ func (l *limiter) levelChanged() {
 func (l *limiter) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var passed sync.Once
 	for {
 		select {
 		case <-ctx.Done():
@@ -45,21 +51,48 @@ func (l *limiter) run(ctx context.Context) error {
 		case <-l.wake:
 		case <-timer.C:
 		}
-		view := l.fsm.View()
-		cmd, again := regionlease.Limits{
-			Cluster: view.Cluster(), Level: l.level(), NodeLease: l.nodeLease, Led: l.clock() - l.elected, StopTime: view.LongestStop,
-		}.Due()
-		if cmd != nil {
-			if _, err := l.log.CommitQueued(ctx, state.Command{SetLimits: cmd}); err != nil {
-				if ctx.Err() != nil {
-					return nil // the error only says that ctx ended
-				}
-				return fmt.Errorf("commit the limits of leases: %w", err)
-			}
-			l.logger.Info("limits of leases", "feature_level", cmd.FeatureLevel, "node_lease", cmd.NodeLease, "leases_over", cmd.LeasesOver)
+		again, err := l.commit(ctx)
+		if err != nil {
+			return err
 		}
+		passed.Do(func() { close(l.first) })
 		if again > 0 {
 			timer.Reset(again)
 		}
+	}
+}
+
+// commit commits the limits that are due, and returns when others may be due.
+func (l *limiter) commit(ctx context.Context) (again time.Duration, err error) {
+	view := l.fsm.View()
+	cmd, again := regionlease.Limits{
+		Cluster: view.Cluster(), Level: l.level(), NodeLease: l.nodeLease, Led: l.clock() - l.elected, StopTime: view.LongestStop,
+	}.Due()
+	if cmd == nil {
+		return again, nil
+	}
+	if _, err := l.log.CommitQueued(ctx, state.Command{SetLimits: cmd}); err != nil {
+		if ctx.Err() != nil {
+			return 0, nil // the error only says that ctx ended
+		}
+		return 0, fmt.Errorf("commit the limits of leases: %w", err)
+	}
+	l.logger.Info("limits of leases", "feature_level", cmd.FeatureLevel, "node_lease", cmd.NodeLease, "leases_over", cmd.LeasesOver)
+	l.committed()
+	return again, nil
+}
+
+// before returns f, which starts once the first limits are committed, or after a second
+// in which they could not be.
+func (l *limiter) before(f func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		slow := time.NewTimer(time.Second)
+		defer slow.Stop()
+		select {
+		case <-l.first:
+		case <-slow.C:
+		case <-ctx.Done():
+		}
+		return f(ctx)
 	}
 }

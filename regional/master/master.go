@@ -150,10 +150,11 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 	m.limits = &limiter{
 		log: m.Log, fsm: cfg.FSM, clock: cfg.Clock, elected: cfg.Elected, nodeLease: cfg.NodeLease,
 		level: cfg.FeatureLevel, wake: make(chan struct{}, 1), logger: m.log,
+		first: make(chan struct{}), committed: m.Uplink.LevelChanged,
 	}
 	purge := &purger{log: m.Log, fsm: cfg.FSM, events: m.Events, logger: m.log}
 	m.run = []func(context.Context) error{
-		m.Log.Run, verifier.Run, m.Agents.Watch, m.Agents.Deliver, m.Uplink.Run, m.Prober.Run, poller.Run, recorder.Run,
+		m.Log.Run, verifier.Run, m.Agents.Watch, m.Agents.Deliver, m.limits.before(m.Uplink.Run), m.Prober.Run, poller.Run, recorder.Run,
 		m.limits.run, m.watchCommits, purge.run, cfg.MaintainMembers,
 	}
 	return m, nil

@@ -21,7 +21,7 @@ const leaseLevel = 1
 // joinOf returns the command that stores what a welcome says; nil while a server of
 // the region or of the global tier is of an earlier version. Error: the region must not
 // act on anything of the session.
-func (u *Uplink) joinOf(w *nusav1.GlobalWelcome) (*state.JoinFederation, error) {
+func (u *Uplink) joinOf(hello *nusav1.RegionHello, w *nusav1.GlobalWelcome) (*state.JoinFederation, error) {
 	c := u.cfg.FSM.View().Cluster()
 	if w.GetFederationId() == "" || w.GetFeatureLevel() < leaseLevel {
 		if c.FederationID != "" {
@@ -30,7 +30,7 @@ func (u *Uplink) joinOf(w *nusav1.GlobalWelcome) (*state.JoinFederation, error) 
 		}
 		return nil, nil
 	}
-	if c.FeatureLevel < leaseLevel {
+	if hello.GetFeatureLevel() < leaseLevel {
 		return nil, nil
 	}
 	join := &state.JoinFederation{
@@ -106,6 +106,14 @@ func (ss *session) join() error {
 	cfg.Log.Wake() // slots that fit nowhere may be returned now
 	ss.wakeSender()
 	return nil
+}
+
+// checkLevel ends the session when the region's feature level has risen since the hello.
+func (ss *session) checkLevel(time.Time) (time.Time, error) {
+	if ss.u.cfg.FSM.View().Cluster().FeatureLevel > ss.level {
+		return time.Time{}, errLevel
+	}
+	return time.Time{}, nil
 }
 
 // verifyEach verifies this server's leadership before each request for the region's

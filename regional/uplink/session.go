@@ -36,6 +36,8 @@ type session struct {
 	// on.
 	welcome *state.JoinFederation
 	joined  atomic.Bool
+	// level is the feature level that the hello named.
+	level uint32
 	// lease is the duration of the region's lease; 0: the global tier grants none.
 	lease time.Duration
 	// reportInterval is the longest pause between two reports.
@@ -73,13 +75,13 @@ type sentEdge struct {
 	at   time.Time
 }
 
-func newSession(u *Uplink, stream globalStream, client nusav1.FederationClient, w *nusav1.GlobalWelcome, join *state.JoinFederation) *session {
+func newSession(u *Uplink, stream globalStream, client nusav1.FederationClient, w *nusav1.GlobalWelcome, join *state.JoinFederation, level uint32) *session {
 	interval := w.GetReportInterval().AsDuration()
 	if interval <= 0 || interval > u.cfg.ReportInterval {
 		interval = u.cfg.ReportInterval
 	}
 	return &session{
-		u: u, stream: stream, client: client, wake: make(chan struct{}, 1), welcome: join,
+		u: u, stream: stream, client: client, wake: make(chan struct{}, 1), welcome: join, level: level,
 		inbox: link.NewInbox[*nusav1.SlotOrder](maxSlots),
 		lease: w.GetLease().AsDuration(), reportInterval: interval,
 		answersDirty: true, reportNow: true, latencyDirty: true,

@@ -48,6 +48,9 @@ const (
 	maxSubscriptions = 256
 )
 
+// errLevel ends a session whose hello named a lower feature level.
+var errLevel = errors.New("the region supports more since all its servers are upgraded: another session begins")
+
 // These errors need an operator: the global tier does not accept this region, or it is
 // another federation than that of the region's log.
 var (
@@ -156,6 +159,13 @@ func (u *Uplink) EdgeChanged() {
 	}
 }
 
+// LevelChanged notes that the region's feature level has risen.
+func (u *Uplink) LevelChanged() {
+	if ss := u.session.Load(); ss != nil {
+		ss.wakeSender()
+	}
+}
+
 // ServersChanged notes that the region's servers changed.
 func (u *Uplink) ServersChanged() {
 	if ss := u.session.Load(); ss != nil {
@@ -255,7 +265,8 @@ func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err e
 	if err != nil {
 		return false, fmt.Errorf("open a session: %w", err)
 	}
-	if err := stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Hello{Hello: u.hello()}}); err != nil {
+	hello := u.hello()
+	if err := stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Hello{Hello: hello}}); err != nil {
 		return false, streamError(stream, err)
 	}
 	first, err := stream.Recv()
@@ -271,11 +282,11 @@ func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err e
 	if first.GetWelcome() == nil {
 		return false, errors.New("the first message was no welcome")
 	}
-	join, err := u.joinOf(first.GetWelcome())
+	join, err := u.joinOf(hello, first.GetWelcome())
 	if err != nil {
 		return false, err
 	}
-	ss := newSession(u, stream, client, first.GetWelcome(), join)
+	ss := newSession(u, stream, client, first.GetWelcome(), join, hello.GetFeatureLevel())
 	u.newSession()
 	u.session.Store(ss)
 	defer u.session.CompareAndSwap(ss, nil)

@@ -1,0 +1,80 @@
+package uplink
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// committed applies commands to a log.
+func committed(t *testing.T, fsm *raftlog.FSM, cmds ...state.Command) {
+	t.Helper()
+	for i := range cmds {
+		l := &raft.Log{Index: fsm.View().Index() + 1, Type: raft.LogCommand, Data: raftlog.Entry(&cmds[i])}
+		if err, failed := fsm.Apply(l).(error); failed {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestWhatAWelcomeBinds: the log is bound to a federation once every server of the region
+// and of the global tier knows how.
+func TestWhatAWelcomeBinds(t *testing.T) {
+	level := state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1, NodeLease: time.Second}}
+	joined := state.Command{JoinFederation: &state.JoinFederation{FederationID: "fed", Term: 5, Nonce: "n5"}}
+	welcome := func(id string, term uint64, level uint32) *nusav1.GlobalWelcome {
+		return &nusav1.GlobalWelcome{FederationId: id, LeadershipTerm: &nusav1.LeadershipTerm{Number: term, Nonce: "n5"}, FeatureLevel: level}
+	}
+	for _, c := range []struct {
+		name    string
+		log     []state.Command
+		welcome *nusav1.GlobalWelcome
+		binds   bool
+		fails   bool
+	}{
+		{"the first welcome", []state.Command{level}, welcome("fed", 5, 1), true, false},
+		{"a server of the region is old", nil, welcome("fed", 5, 1), false, false},
+		{"a global server is old", []state.Command{level}, welcome("", 0, 0), false, false},
+		{"one of the global servers is old", []state.Command{level}, welcome("fed", 5, 0), false, false},
+		{"bound, and a global server is old", []state.Command{level, joined}, welcome("", 0, 0), false, true},
+		{"bound, and a later leadership", []state.Command{level, joined}, welcome("fed", 6, 1), true, false},
+		{"bound, and an earlier leadership", []state.Command{level, joined}, welcome("fed", 4, 1), false, true},
+		{"bound, and another federation", []state.Command{level, joined}, welcome("other", 9, 1), false, true},
+	} {
+		fsm := raftlog.NewFSM()
+		committed(t, fsm, c.log...)
+		u := New(Config{FSM: fsm, Servers: func() []*nusav1.RegionalServer { return nil }})
+		join, err := u.joinOf(u.hello(), c.welcome)
+		if (err != nil) != c.fails || err == nil && (join != nil) != c.binds {
+			t.Errorf("%s: %v, %v", c.name, join, err)
+		}
+		if foreign := errors.Is(err, errForeign); foreign != (c.welcome.GetFederationId() == "other") {
+			t.Errorf("%s: needs an operator: %v", c.name, foreign)
+		}
+	}
+}
+
+// TestSessionEndsWhenTheLevelRises: the last old server of the region was upgraded. The
+// next hello says so.
+func TestSessionEndsWhenTheLevelRises(t *testing.T) {
+	fsm := raftlog.NewFSM()
+	u := New(Config{FSM: fsm, Servers: func() []*nusav1.RegionalServer { return nil }})
+	ss := &session{u: u, level: u.hello().GetFeatureLevel()}
+	if _, err := ss.checkLevel(time.Time{}); err != nil {
+		t.Error(err)
+	}
+	committed(t, fsm, state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1}})
+	if _, err := ss.checkLevel(time.Time{}); !errors.Is(err, errLevel) {
+		t.Errorf("after the upgrade: %v", err)
+	}
+	ss.level = u.hello().GetFeatureLevel()
+	if _, err := ss.checkLevel(time.Time{}); err != nil {
+		t.Errorf("in the next session: %v", err)
+	}
+}
