@@ -24,7 +24,16 @@ type failoverLoop struct {
 	log    *slog.Logger
 	// observe gets the number of verdicts.
 	observe func(verdicts int)
+
+	// plan was made for mark, and stays the same until the given time. Only the goroutine
+	// of run uses them.
+	plan  failover.Plan
+	mark  *state.FailoverMark
+	until time.Duration
 }
+
+// unchangedFor bounds how long a plan is used again.
+const unchangedFor = time.Minute
 
 // dropsPerCommit keeps the writes of a request within one transaction.
 const dropsPerCommit = 100
@@ -40,7 +49,10 @@ func (f *failoverLoop) run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		next, err := f.step(ctx)
-		if err != nil && !errors.Is(err, state.ErrQueueFull) { // the next step tries again
+		switch {
+		case errors.Is(err, state.ErrQueueFull):
+			f.mark = nil // the next step decides and tries again
+		case err != nil:
 			return fmt.Errorf("failover: %w", err)
 		}
 		timer.Reset(next)
@@ -87,7 +99,8 @@ func (f *failoverLoop) step(ctx context.Context) (time.Duration, error) {
 	return silenceCheck, nil
 }
 
-// decide makes the plan and stores what it says. streams are the live streams of the
+// decide makes the plan and stores what it says. A plan for which nothing has changed is not
+// made again: then there is nothing to do. streams are the live streams of the
 // regions that the plan declares lost. It decides nothing while this server may not be
 // the active one, or the store is an old copy.
 func (f *failoverLoop) decide() (plan failover.Plan, streams map[string]liveStream, serving bool) {
@@ -97,7 +110,21 @@ func (f *failoverLoop) decide() (plan failover.Plan, streams map[string]liveStre
 	if !st.Serving() {
 		return failover.Plan{}, nil, false
 	}
+	now, mark := st.Clock(), st.FailoverMark()
+	if f.mark != nil && f.mark.Equal(mark) && now < f.until && !mark.Resigned() {
+		if f.plan.Paused {
+			st.MassLossGoesOn()
+		}
+		return failover.Plan{Next: f.until - now}, nil, true
+	}
 	plan = failover.Decide(st.FailoverSnapshot())
+	f.plan, f.mark, f.until = plan, mark, now+unchangedFor
+	if plan.Next > 0 {
+		f.until = min(f.until, now+plan.Next)
+	}
+	if len(plan.Verdicts) > 0 {
+		f.until = now // they have to be committed
+	}
 	if plan.Alarm != "" && st.FailoverPaused == "" {
 		f.log.Error("failover is paused", "why", plan.Alarm)
 	}

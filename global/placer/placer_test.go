@@ -16,11 +16,11 @@ import (
 )
 
 // newPlacer returns a placer over an empty store.
-func newPlacer(t *testing.T) *Placer {
+func newPlacer(t testing.TB) *Placer {
 	t.Helper()
 	mem := store.NewMemory().Client()
 	t.Cleanup(func() { mem.Close() })
-	e, err := mem.Campaign(t.Context(), state.ElectionPrefix, "me", time.Minute)
+	e, err := mem.Campaign(context.Background(), state.ElectionPrefix, "me", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

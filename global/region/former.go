@@ -28,12 +28,6 @@ func (s Slot) DesiredOfFormer(i int) Desired {
 	return DesiredRevoke
 }
 
-// ForgetFormer returns the change that takes a region from the former owners of a slot.
-func ForgetFormer(s Slot, region string) Change {
-	s.Former = s.without(region)
-	return Change{Slot: s}
-}
-
 // applyFormer applies an answer of a former owner about from ≤ i < to, which lies
 // inside s. An instance that the region was ordered to hold, and that runs or has
 // completed there, returns: the present owner is revoked, and the region gets the slot

@@ -63,6 +63,7 @@ func (st *State) jobForRecord(k JobKey, put bool) *Job {
 func (st *State) applyJob(k JobKey, rec *nusav1.JobRecord, revision int64) {
 	j := st.job(k)
 	j.Changes++
+	st.jobChanges++
 	if j.Record != nil {
 		for _, r := range st.Regions {
 			r.forgetRefusals(k)

@@ -58,9 +58,64 @@ func (st *State) FailoverSnapshot() failover.Snapshot {
 	return out
 }
 
-// slotsOf returns the slots that a region owns and those that it owned before a verdict,
-// each in the order of their jobs, groups and indices. The lock is held.
-func (st *State) slotsOf(r *Region) (owned, former []region.Slot) {
+// FailoverMark is what a plan of the failover depends on besides the passing of time. Equal
+// marks give equal plans until something is due.
+type FailoverMark struct {
+	regions        []regionMark
+	jobs, stays    uint64
+	candidates     int
+	resigned       bool
+	lease, longest time.Duration
+}
+
+// regionMark is the part of one region. Of a region that is neither silent nor lost only
+// its presence counts.
+type regionMark struct {
+	name                           string
+	silent, overdue, lost, nothing bool
+	connected, seen, never         bool
+	lastSeen, boundUntil           time.Duration
+	orders, fence                  uint64
+}
+
+// Equal says whether two marks are the same.
+func (m *FailoverMark) Equal(o *FailoverMark) bool {
+	return m.jobs == o.jobs && m.stays == o.stays && m.candidates == o.candidates && m.resigned == o.resigned &&
+		m.lease == o.lease && m.longest == o.longest && slices.Equal(m.regions, o.regions)
+}
+
+// Resigned says whether a server has resigned because of a mass loss.
+func (m *FailoverMark) Resigned() bool { return m.resigned }
+
+// FailoverMark returns the present mark. The lock is held.
+func (st *State) FailoverMark() *FailoverMark {
+	now, c := st.Clock(), st.SessionConfig()
+	out := &FailoverMark{
+		regions: make([]regionMark, 0, len(st.Regions)), jobs: st.jobChanges, stays: st.StayChanges, candidates: st.Candidates,
+		resigned: st.Leadership.GetResigned() != "", lease: c.Lease, longest: max(c.Lease, c.LeaseMax),
+	}
+	quiet := failover.Snapshot{Lease: c.Lease}.Quiet()
+	for _, name := range st.RegionNames() {
+		r := st.Regions[name]
+		silent := r.Life.SilentFor(now)
+		m := regionMark{
+			name: name, silent: silent >= quiet, overdue: silent >= c.Lease, lost: r.Record.GetLost() != nil, nothing: r.Record.GetLost().GetNothingRuns(),
+			connected: r.Session != nil, seen: r.Seen, never: r.Record.GetClusterId() == "",
+		}
+		if m.silent || m.lost {
+			m.lastSeen, m.boundUntil, m.orders, m.fence = r.Life.LastSeen, r.Life.BoundUntil(0), r.Orders.Position().Sequence, r.Record.GetFence()
+		}
+		out.regions = append(out.regions, m)
+	}
+	return out
+}
+
+// MassLossGoesOn notes that the mass loss of the latest plan is not over. The lock is held.
+func (st *State) MassLossGoesOn() { st.massLossAt = st.Clock() }
+
+// slotsOf returns the slots that a region owns, in the order of their jobs, groups and
+// indices. The lock is held.
+func (st *State) slotsOf(r *Region) (owned []region.Slot) {
 	for _, key := range r.Orders.Keys() {
 		parts := strings.SplitN(key, "/", 3)
 		j := st.Jobs[JobKey{parts[0], parts[1]}]
@@ -71,25 +126,19 @@ func (st *State) slotsOf(r *Region) (owned, former []region.Slot) {
 		if own, system := j.Slots[key+"@"+r.Name]; system {
 			s, ok = own, true
 		}
-		switch {
-		case !ok:
-		case s.Region == r.Name:
+		if ok && s.Region == r.Name {
 			owned = append(owned, s)
-		case formerOf(s, r.Name) >= 0:
-			former = append(former, s)
 		}
 	}
-	byKey := func(a, b region.Slot) int {
+	slices.SortFunc(owned, func(a, b region.Slot) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job), cmp.Compare(a.Group, b.Group), cmp.Compare(a.From, b.From))
-	}
-	slices.SortFunc(owned, byKey)
-	slices.SortFunc(former, byKey)
-	return owned, former
+	})
+	return owned
 }
 
 // failoverSlots returns the slots of a region as its failover needs them. The lock is held.
 func (st *State) failoverSlots(r *Region, now time.Duration) []failover.Slot {
-	owned, _ := st.slotsOf(r)
+	owned := st.slotsOf(r)
 	out := make([]failover.Slot, 0, len(owned))
 	for _, s := range owned {
 		j := st.Jobs[jobOfSlot(s)]
@@ -194,22 +243,18 @@ func (st *State) EndLost(name string, stream uint64, why string) {
 	}
 }
 
-// Dropped returns the changes that follow from an operator's statement that nothing runs in
-// a region: slots that only had to stop are dropped, and the region has nothing to confirm
-// as a former owner. The lock is held.
+// Dropped returns the slots that an operator's statement makes void that nothing runs in a
+// region: those that only had to stop, and those of system jobs. The lock is held.
 func (st *State) Dropped(name string) (out []region.Change) {
 	r := st.Regions[name]
 	if r == nil || !r.Record.GetLost().GetNothingRuns() {
 		return nil
 	}
-	owned, former := st.slotsOf(r)
+	owned := st.slotsOf(r)
 	for i, f := range st.failoverSlots(r, 0) {
 		if f.Stopping || f.System {
 			out = append(out, region.Change{Delete: true, Slot: owned[i]})
 		}
-	}
-	for _, s := range former {
-		out = append(out, region.ForgetFormer(s, name))
 	}
 	return out
 }

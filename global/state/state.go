@@ -69,6 +69,8 @@ type State struct {
 	// Movable are the slots of lost regions that may move now, as the failover loop found
 	// last.
 	Movable map[JobKey][]place.Movable
+	// StayChanges counts the changes of Job.Stays.
+	StayChanges uint64
 	// FailoverPaused says why nothing moves to other regions in a mass loss; "" = there is
 	// none.
 	FailoverPaused string
@@ -88,6 +90,8 @@ type State struct {
 	// began is when this server became the active one, massLossAt when the failover loop
 	// last saw a mass loss; 0 = it saw none.
 	began, massLossAt time.Duration
+	// jobChanges counts the changes of job records.
+	jobChanges uint64
 
 	stamp   uint64 // number of the latest change
 	answers recentKeys
