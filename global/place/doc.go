@@ -32,6 +32,8 @@
 //	mover.go         the mover: moves instances because of latency
 //	reclaim.go       the reclaimer: revokes instances of disconnected nodes
 //	reserve.go       keeps room for what was revoked, and places it
+//	drain.go         the drainer: moves instances out of draining regions
+//	failback.go      the returner: lets slots return to where a verdict took them
 //	takeover.go      the taker: moves slots of lost regions to their new owners
 //	explain.go       the explainer: why each region was taken or refused
 //

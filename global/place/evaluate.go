@@ -79,6 +79,11 @@ func (ev *evaluator) newWork(j *Job, g *Group) *work {
 	if j.Type != System {
 		w.addFree(next, g.Count)
 	}
+	for name := range w.owned {
+		if i := ev.regions.index(name); i >= 0 && ev.regions[i].Draining {
+			w.leaving[name] = true
+		}
+	}
 	return w
 }
 

@@ -39,6 +39,19 @@ func (j *Job) quiet() bool {
 	return covered == 0 // slots never overlap
 }
 
+// leaves reports whether slots have to leave a draining region, or may return to the region
+// from which a verdict moved them.
+func (j *Job) leaves(regions regionList) bool {
+	return !j.Stopped && slices.ContainsFunc(j.Slots, func(s region.Slot) bool {
+		if !movable(&s) || s.Desired != region.DesiredRun {
+			return false
+		}
+		home := regions.index(s.Home)
+		at := regions.of(&s)
+		return at != nil && at.Draining || s.Home != "" && home >= 0 && regions[home].Connected
+	})
+}
+
 // correct returns the action that an existing slot needs, and why; kind "" is
 // none. r is the slot's region, nil if unknown: with it, a slot of a new version
 // may also have to leave a region that the version does not allow.
@@ -54,6 +67,8 @@ func (j *Job) correct(s *region.Slot, r *Region) (kind Kind, reason, why string)
 		return Stop, ReasonSuperseded, fmt.Sprintf("version %d has no group %s", j.Version, s.Group)
 	case s.System != (j.Type == System):
 		return Stop, ReasonSuperseded, fmt.Sprintf("version %d is a %s job", j.Version, j.Type)
+	case s.System && r != nil && r.Draining:
+		return Stop, ReasonDraining, "an operator drains the region"
 	case !s.System && s.From >= g.Count:
 		return Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", g.Count)
 	case s.JobVersion != j.Version && (s.State != region.Done || s.JobVersion < g.UnchangedSince), !s.OfRun(j.Run):

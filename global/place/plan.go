@@ -58,8 +58,9 @@ type Action struct {
 	Moved time.Time
 	// Hold of an Offer: see region.Slot.
 	Hold time.Duration
-	// UnlessConnected of a Revoke: see region.Slot.
+	// UnlessConnected and ReturnTo of a Revoke: see region.Slot.
 	UnlessConnected bool
+	ReturnTo        string
 	// Reason is a typed reason, empty for offers and updates. Why is one line
 	// of text.
 	Reason, Why string
@@ -99,8 +100,11 @@ func (a Action) Changes() []region.Change {
 	case Stop:
 		return region.StopPart(a.Slot, a.From, a.To, region.DesiredStop)
 	case Revoke:
-		if a.UnlessConnected {
+		switch {
+		case a.UnlessConnected:
 			return region.RevokeUnlessConnected(a.Slot, a.From, a.To)
+		case a.ReturnTo != "":
+			return region.ReturnPart(a.Slot, a.From, a.To, a.ReturnTo)
 		}
 		return region.StopPart(a.Slot, a.From, a.To, region.DesiredRevoke)
 	case Takeover:
@@ -128,6 +132,10 @@ type Plan struct {
 	Moves []Move
 	// Stays are the slots of lost regions that are due and find no other region.
 	Stays []Stay
+	// Leaves are the groups that have instances in draining regions, and how they go on.
+	Leaves []Leave
+	// Returns are slots that return to the region from which a verdict moved them.
+	Returns []Return
 	// RolloutStages are the regions that wait with a new version, and why.
 	RolloutStages []RolloutStage
 }
@@ -187,6 +195,7 @@ const (
 	ReasonDisconnected     = "region_disconnected"
 	ReasonLost             = "region_lost"
 	ReasonDraining         = "region_draining"
+	ReasonFailback         = "failback"
 	ReasonNoCommit         = "region_no_commit"
 	ReasonFeatureLevel     = "feature_level"
 	ReasonNoReport         = "region_no_report"
@@ -216,6 +225,12 @@ func (p Plan) String() string {
 	}
 	for _, s := range p.Stays {
 		fmt.Fprintln(&b, s)
+	}
+	for _, l := range p.Leaves {
+		fmt.Fprintln(&b, l)
+	}
+	for _, r := range p.Returns {
+		fmt.Fprintln(&b, r)
 	}
 	for _, s := range p.RolloutStages {
 		fmt.Fprintln(&b, s)

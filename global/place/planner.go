@@ -17,8 +17,11 @@ type planner struct {
 	move    *mover
 	reclaim *reclaimer
 	take    *taker
+	drain   *drainer
+	back    *returner
 	explain *explainer
 	plan    *Plan
+	so      *soFar
 }
 
 func newPlanner(s Snapshot) *planner {
@@ -31,7 +34,11 @@ func newPlanner(s Snapshot) *planner {
 		reserved: map[*Job][][]*work{}, decided: map[*Job][][]*work{}}
 	take := &taker{eval: eval, place: place, reclaim: reclaim, explain: explain, plan: plan,
 		took: map[*Job]bool{}, refused: map[*Job][]*work{}}
-	return &planner{snap: s, eval: eval, place: place, move: move, reclaim: reclaim, take: take, explain: explain, plan: plan}
+	so := &soFar{plan: plan}
+	return &planner{
+		snap: s, eval: eval, place: place, move: move, reclaim: reclaim, take: take, explain: explain, plan: plan, so: so,
+		drain: &drainer{eval: eval, place: place, reclaim: reclaim, plan: plan, so: so}, back: &returner{eval: eval, plan: plan, so: so},
+	}
 }
 
 // MakePlan decides. Its cost grows with the jobs that need work times the
@@ -39,7 +46,7 @@ func newPlanner(s Snapshot) *planner {
 func MakePlan(s Snapshot) Plan {
 	p := newPlanner(s)
 	p.assume()
-	jobs := jobsWithWork(s.Jobs)
+	jobs := jobsWithWork(s.Jobs, p.eval.regions)
 	for _, j := range jobs {
 		if len(j.Movable) == 0 {
 			p.reclaim.reserveReclaimed(j)
@@ -65,11 +72,16 @@ func MakePlan(s Snapshot) Plan {
 	return *p.plan
 }
 
-// assume charges regions for slots that their reports do not include yet.
+// assume charges regions for slots that their reports do not include yet, and for those
+// that are going to return to them.
 func (p *planner) assume() {
 	for i := range p.snap.Jobs {
 		j := &p.snap.Jobs[i]
 		for _, s := range j.Slots {
+			if home := p.eval.regions.index(s.ReturnTo); s.ReturnTo != "" && home >= 0 && !returnsHeld(&s) && j.group(s.Group) != nil {
+				ask := j.group(s.Group).Ask
+				p.eval.ledger.charge(home, ask, ask.Hash(), s.Count())
+			}
 			r := p.eval.regions.index(s.Region)
 			if r < 0 || s.Generation <= p.eval.regions[r].SlotsRevision || s.State == region.Done {
 				continue
@@ -88,10 +100,10 @@ func (p *planner) assume() {
 }
 
 // jobsWithWork returns the jobs that are not quiet, the most urgent first.
-func jobsWithWork(jobs []Job) []*Job {
+func jobsWithWork(jobs []Job, regions regionList) []*Job {
 	var out []*Job
 	for i := range jobs {
-		if jobs[i].Explain || !jobs[i].quiet() {
+		if jobs[i].Explain || !jobs[i].quiet() || jobs[i].leaves(regions) {
 			out = append(out, &jobs[i])
 		}
 	}
@@ -104,6 +116,7 @@ func jobsWithWork(jobs []Job) []*Job {
 
 // decide plans one job: first its existing slots, then its unowned instances.
 func (p *planner) decide(j *Job) {
+	p.so.first = len(p.plan.Actions)
 	stages := rolloutStages(p.eval.regions, j)
 	p.plan.RolloutStages = append(p.plan.RolloutStages, stages...)
 	for i := range j.Slots {
@@ -119,6 +132,10 @@ func (p *planner) decide(j *Job) {
 			works = p.eval.newWorks(j, set)
 		}
 		p.placeWorks(j, works)
+		if j.Type != System {
+			p.drain.drain(j, works)
+			p.back.failback(j, works)
+		}
 		for _, w := range works {
 			if w.n > 0 || len(w.given) > 0 || j.Explain {
 				p.explain.explain(w)

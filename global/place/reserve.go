@@ -87,7 +87,7 @@ func (rc *reclaimer) reserveRoom(works []*work) {
 			from[w] = w.releasedBy()
 		}
 		for _, s := range w.job.slotsOf(w.group.Name) {
-			if to := min(s.To, w.group.Count); s.Desired == region.DesiredRevoke && s.From < to && !s.System {
+			if to := min(s.To, w.group.Count); s.Desired == region.DesiredRevoke && s.ReturnTo == "" && s.From < to && !s.System {
 				free[w] = append(free[w], [2]int{s.From, to})
 				from[w][s.Region] = true
 			}

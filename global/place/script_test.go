@@ -20,14 +20,14 @@ import (
 //
 //	region NAME [fits=N] [fits.GROUP=N] [bins=NODESxCPU/MEM[@POOL],…] [labels=k:v,…]
 //	       [drivers=NAME,…] [free=CPU/MEM] [capacity=CPU/MEM] [nodes=N] [age=DUR] [seq=N] [slots=REV]
-//	       [cordoned] [draining] [blocked=DUR] [level=N] [lost[=no]] [noreport] [disconnected=DUR] [neverconnected] [gone]   (again = changes it)
+//	       [cordoned] [draining[=no]] [healthy=DUR] [unsteady] [returning[=no]] [blocked=DUR] [level=N] [lost[=no]] [noreport] [disconnected=DUR] [neverconnected] [gone]   (again = changes it)
 //	rtt A B [DUR] [stale|unreachable|none] [age=DUR]    (both directions)
 //	locate NAME LAT LON
 //	origins DOMAIN REGION…
 //	job NAME [type=…] [v=N] [run=N] [prio=N] [rev=N] [stopped] [explain]   (again = changes it)
 //	group JOB/NAME [count=N] [cpu=N] [mem=N] [ports=…] [allow=SEL;…] [prefer=SEL*N;…]
 //	      [near=SEL|@LAT/LON|domain=NAME,DUR[,required][,pN][,UNKNOWN][,wN];…] [spread=MIN-MAX] [divide=…] [none]
-//	      [parallel=N] [patience=DUR] [down=N] [driver=NAME] [stop=DUR|no] (stop: the lease binds)
+//	      [parallel=N] [patience=DUR] [down=N] [driver=NAME] [stop=DUR|no] (stop: the lease binds) [failback=MODE[*DUR]]
 //	colocate JOB GROUP,GROUP
 //	answer JOB/GROUP FROM-TO REGION STATE [reason]
 //	disconnected JOB/GROUP FROM-TO REGION NODE | reconnected JOB
@@ -36,7 +36,7 @@ import (
 //	held JOB/GROUP REGION         (the region holds what it lost of the group)
 //	returnto JOB/GROUP REGION     (the slots being revoked return there)
 //	backoff DUR                   (of the latest refusal)
-//	plan | plan terse | apply     (apply applies the latest plan)
+//	plan | plan terse | apply     (apply applies the latest plan) | returns REGION
 //	slots [long] | wait DUR | breaches JOB   (wait lets time pass for the bounds)
 func TestScripts(t *testing.T) {
 	golden.Scripts(t, "testdata/*.txt", 10, runScript)
@@ -135,6 +135,10 @@ func (w *world) run(words []string, out *strings.Builder) error {
 		s.Terse = len(args) > 0 && args[0] == "terse"
 		w.last = MakePlan(s)
 		out.WriteString(w.last.String())
+	case "returns":
+		for _, r := range Returns(w.snapshot(), args[0]) {
+			fmt.Fprintln(out, r)
+		}
 	case "apply":
 		w.apply(w.last)
 	case "wait", "breaches":
@@ -210,6 +214,12 @@ func (w *world) region(name string, args []string) error {
 			r.Lost = value != "no"
 		case key == "draining":
 			r.Draining = value != "no"
+		case key == "healthy":
+			r.HealthyFor = dur
+		case key == "unsteady":
+			r.Unsteady = value != "no"
+		case key == "returning":
+			r.Returning = value != "no"
 		case key == "blocked":
 			r.CommitBlocked = dur
 		case key == "level":
@@ -332,6 +342,10 @@ func (w *world) group(path string, args []string) error {
 			g.MaxParallel = n
 		case "patience":
 			g.OnDisconnect.After, _ = time.ParseDuration(value)
+		case "failback":
+			mode, after, _ := strings.Cut(value, "*")
+			g.OnDisconnect.Failback.Mode = FailbackMode(mode)
+			g.OnDisconnect.Failback.After, _ = time.ParseDuration(after)
 		case "stop": // kill_timeout of a bound group
 			g.Bound = value != "no"
 			g.StopTime, _ = time.ParseDuration(value)
@@ -446,6 +460,11 @@ func (w *world) answer(args []string) error {
 	for _, s := range j.Slots {
 		if s.Group == group && s.Region == args[2] && s.From <= from && from < s.To {
 			a.Generation = s.Generation
+		}
+		for _, f := range s.Former {
+			if s.Group == group && f.Region == args[2] && s.From <= from && from < s.To {
+				a.Generation = f.Generation
+			}
 		}
 	}
 	out := region.ApplyAnswer(j.slotsOf(group), args[2], a)

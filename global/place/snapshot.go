@@ -40,6 +40,11 @@ type Region struct {
 	Connected bool
 	// Lost: the region was declared lost, and its work has other owners.
 	Lost bool
+	// HealthyFor is for how long the region has been connected without a break.
+	// Unsteady: it was lost so often that it gets no work back by itself. Returning: an
+	// operator lets the work return that verdicts moved away from it.
+	HealthyFor          time.Duration
+	Unsteady, Returning bool
 	// CommitBlocked is for how long the region has been unable to commit to its log; 0 =
 	// it can.
 	CommitBlocked time.Duration
@@ -204,8 +209,16 @@ type Released struct {
 // OnDisconnect is the group's policy for a disconnected region: how long to wait, and
 // whether to start a replacement elsewhere then.
 type OnDisconnect struct {
-	After   time.Duration
-	Replace bool
+	After    time.Duration
+	Replace  bool
+	Failback Failback
+}
+
+// Failback says how replacements return to the region of the originals, and after how much
+// time of its unbroken health.
+type Failback struct {
+	Mode  FailbackMode
+	After time.Duration
 }
 
 // Divide says how instances are divided among regions; the wire enum is DIVIDE_

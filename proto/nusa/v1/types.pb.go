@@ -892,6 +892,9 @@ type Region struct {
 	// Time for which the region has been unable to commit to its log; unset while it
 	// can.
 	CommitBlocked *durationpb.Duration `protobuf:"bytes,23,opt,name=commit_blocked,json=commitBlocked,proto3" json:"commit_blocked,omitempty"`
+	// An operator lets the work return that verdicts moved away from the region. Ends
+	// when everything that may return is back, and with the next loss.
+	Returning     bool `protobuf:"varint,24,opt,name=returning,proto3" json:"returning,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1085,6 +1088,13 @@ func (x *Region) GetCommitBlocked() *durationpb.Duration {
 		return x.CommitBlocked
 	}
 	return nil
+}
+
+func (x *Region) GetReturning() bool {
+	if x != nil {
+		return x.Returning
+	}
+	return false
 }
 
 // LostRegion says since when and why a region is lost.
@@ -3645,7 +3655,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\vdescription\x18\x04 \x01(\tR\vdescription\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd5\a\n" +
 	"\x06Region\x129\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +
@@ -3674,7 +3684,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x06silent\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\x06silent\x124\n" +
 	"\bmove_due\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\amoveDue\x12)\n" +
 	"\x10failover_message\x18\x16 \x01(\tR\x0ffailoverMessage\x12@\n" +
-	"\x0ecommit_blocked\x18\x17 \x01(\v2\x19.google.protobuf.DurationR\rcommitBlocked\"\x93\x01\n" +
+	"\x0ecommit_blocked\x18\x17 \x01(\v2\x19.google.protobuf.DurationR\rcommitBlocked\x12\x1c\n" +
+	"\treturning\x18\x18 \x01(\bR\treturning\"\x93\x01\n" +
 	"\n" +
 	"LostRegion\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +

@@ -1,0 +1,237 @@
+package place
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+)
+
+// Leave says how a plan goes on with the instances of a group in a region that an operator
+// drains.
+type Leave struct {
+	Namespace, Job, Group string
+	// Region is draining.
+	Region string
+	// Count of instances that the plan revokes, to be placed elsewhere; Left is how many
+	// the region keeps for now.
+	Count, Left int
+	// Why the others stay for now; empty if none do.
+	Why string
+}
+
+// String prints "leave 2 of default/api/web from sea, 4 stay: …".
+func (l Leave) String() string {
+	out := fmt.Sprintf("leave %d of %s/%s/%s from %s", l.Count, l.Namespace, l.Job, l.Group, l.Region)
+	if l.Left > 0 {
+		out += fmt.Sprintf(", %d stay: %s", l.Left, l.Why)
+	}
+	return out
+}
+
+// drainer moves instances out of draining regions: no more than max_parallel of a group at a
+// time, and only as many as other regions have room for. Colocated groups leave a region
+// together.
+type drainer struct {
+	eval    *evaluator
+	place   *placer
+	reclaim *reclaimer
+	plan    *Plan
+	so      *soFar
+}
+
+// drain decides for groups that are placed together.
+func (dr *drainer) drain(j *Job, works []*work) {
+	var names []string
+	for _, w := range works {
+		for _, s := range dr.staying(w, "") {
+			if !slices.Contains(names, s.Region) {
+				names = append(names, s.Region)
+			}
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if len(works) == 1 {
+			dr.some(works[0], name)
+		} else {
+			dr.together(j, works, name)
+		}
+	}
+}
+
+// staying returns the slots that a group still has in draining regions (name "" = in all),
+// the last indices first, and that no other action of the plan changes.
+func (dr *drainer) staying(w *work, name string) (out []*region.Slot) {
+	slots := w.job.slotsOf(w.group.Name)
+	for i := range slices.Backward(slots) {
+		s := &slots[i]
+		at := dr.eval.regions.of(s)
+		if at == nil || !at.Draining || name != "" && s.Region != name || !movable(s) || s.Desired != region.DesiredRun {
+			continue
+		}
+		if kind, _, _ := w.job.correct(s, at); kind == "" && !dr.so.changes(s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// some revokes as many instances of one group as may be down now and fit elsewhere.
+func (dr *drainer) some(w *work, name string) {
+	slots := dr.staying(w, name)
+	total := 0
+	for _, s := range slots {
+		total += s.Count()
+	}
+	at := dr.eval.regions.index(name)
+	if !dr.eval.regions[at].Connected {
+		dr.leave(w, name, 0, total, "it is not connected, and cannot confirm that it stopped them")
+		return
+	}
+	may := max(1, w.group.MaxParallel) - dr.so.down(w)
+	if may <= 0 {
+		dr.leave(w, name, 0, total, "they follow when the instances that do not run now run again")
+		return
+	}
+	var ranges [][2]int
+	want := 0
+	for _, s := range slots {
+		n := min(may-want, s.Count())
+		if n > 0 {
+			ranges = append(ranges, [2]int{s.To - n, s.To})
+			want += n
+		}
+	}
+	offers, _ := dr.place.tryPlacement([]*work{w}, map[*work][][2]int{w: ranges}, map[*work]map[string]bool{w: {name: true}})
+	room, to := roomOf(offers)
+	left := room
+	for _, s := range slots {
+		n := min(left, s.Count())
+		if n == 0 {
+			break
+		}
+		dr.revoke(w, s, s.To-n, to)
+		left -= n
+	}
+	why := "they follow when those run elsewhere"
+	if room < want {
+		why = "no other region has room for more"
+	}
+	dr.leave(w, name, room, total-room, why)
+}
+
+// together revokes everything that colocated groups have in a region, if there is room for
+// all of it elsewhere.
+func (dr *drainer) together(j *Job, works []*work, name string) {
+	free, from := map[*work][][2]int{}, map[*work]map[string]bool{}
+	totals := map[*work]int{}
+	want, waits := 0, ""
+	if s := dr.reclaim.pendingRevoke(works); s != nil {
+		waits = fmt.Sprintf("they follow when %s has given up %s%s", s.Region, s.Group, region.FormatRange(s.From, s.To))
+	}
+	for _, w := range works {
+		from[w] = map[string]bool{name: true}
+		for _, s := range dr.staying(w, name) {
+			free[w] = append(free[w], [2]int{s.From, s.To})
+			totals[w] += s.Count()
+		}
+		want += totals[w]
+		if waits == "" && dr.so.down(w) > 0 {
+			waits = "they follow when the instances that do not run now run again"
+		}
+	}
+	if at := dr.eval.regions.index(name); !dr.eval.regions[at].Connected {
+		waits = "it is not connected, and cannot confirm that it stopped them"
+	}
+	room, to := 0, ""
+	if waits == "" {
+		before := dr.eval.ledger
+		dr.eval.ledger = before.clone()
+		offers, tried := dr.place.tryPlacement(works, free, from)
+		if room, to = roomOf(offers); room < want || dr.reclaim.separates(tried) {
+			dr.eval.ledger, waits = before, "no other region has room for all of the colocated groups"
+		}
+	}
+	for _, w := range works {
+		if totals[w] == 0 {
+			continue
+		}
+		if waits != "" {
+			dr.leave(w, name, 0, totals[w], waits)
+			continue
+		}
+		for _, s := range dr.staying(w, name) {
+			dr.revoke(w, s, s.From, to)
+		}
+		dr.leave(w, name, totals[w], 0, "")
+	}
+}
+
+// roomOf returns how many instances offers place, and where.
+func roomOf(offers []Action) (n int, names string) {
+	var to []string
+	for _, o := range offers {
+		n += o.To - o.From
+		if !slices.Contains(to, o.Region) {
+			to = append(to, o.Region)
+		}
+	}
+	return n, strings.Join(to, ", ")
+}
+
+func (dr *drainer) revoke(w *work, s *region.Slot, from int, to string) {
+	dr.plan.Actions = append(dr.plan.Actions, Action{
+		Kind: Revoke, Namespace: w.job.Namespace, Job: w.job.Name, Group: s.Group, From: from, To: s.To, Region: s.Region,
+		JobVersion: s.JobVersion, Run: w.job.Run, Slot: *s, Reason: ReasonDraining,
+		Why: "an operator drains the region, and there is room at " + to,
+	})
+}
+
+func (dr *drainer) leave(w *work, name string, n, left int, why string) {
+	l := Leave{Namespace: w.job.Namespace, Job: w.job.Name, Group: w.group.Name, Region: name, Count: n, Left: left}
+	if left > 0 {
+		l.Why = why
+	}
+	dr.plan.Leaves = append(dr.plan.Leaves, l)
+}
+
+// soFar is what the plan does to the job that is being decided.
+type soFar struct {
+	plan *Plan
+	// first is the number of actions before the job.
+	first int
+}
+
+// changes reports whether an action changes a stored slot of the job.
+func (so *soFar) changes(s *region.Slot) bool {
+	return slices.ContainsFunc(so.plan.Actions[so.first:], func(a Action) bool {
+		return a.Kind != Offer && a.Slot.Group == s.Group && a.Slot.From == s.From && a.Slot.Region == s.Region
+	})
+}
+
+// down counts the instances of a group that do not run: those without an owner, those that
+// are being revoked, and those that their owners have not started.
+func (so *soFar) down(w *work) int {
+	n := w.n + w.job.Down[w.group.Name]
+	for _, k := range w.given {
+		n += k
+	}
+	for _, s := range w.job.slotsOf(w.group.Name) {
+		if s.Desired == region.DesiredRevoke && !returnsHeld(&s) {
+			n += s.Count()
+		}
+	}
+	for _, a := range so.plan.Actions[so.first:] {
+		if a.Kind == Revoke && a.Group == w.group.Name {
+			n += a.To - a.From
+		}
+	}
+	return n
+}
+
+// returnsHeld reports whether a slot returns to a region in which its instances run.
+func returnsHeld(s *region.Slot) bool {
+	return s.ReturnTo != "" && slices.ContainsFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == s.ReturnTo && f.Hold })
+}

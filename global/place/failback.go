@@ -1,0 +1,248 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+)
+
+// FailbackMode says who decides on the return of slots to the region from which a verdict
+// moved them; the wire enum is FAILBACK_MODE_ + upper case.
+type FailbackMode string
+
+const (
+	FailbackReview FailbackMode = "review"
+	FailbackAuto   FailbackMode = "auto"
+	FailbackNever  FailbackMode = "never"
+)
+
+// Return is a slot, or a part of one, that may return to the region from which a verdict
+// moved it.
+type Return struct {
+	Namespace, Job, Group string
+	From, To              int
+	// Owner has the instances now, Home had them.
+	Owner, Home string
+	// Returns: the plan revokes them now, or they follow when max_parallel allows.
+	Returns bool
+	// Why they stay, or why they wait; empty if they return now.
+	Why string
+}
+
+// String prints "return default/api/web[0-1] from eu to sea" with the reason.
+func (r Return) String() string {
+	verb := "return"
+	if !r.Returns {
+		verb = "keep"
+	}
+	out := fmt.Sprintf("%s %s/%s/%s%s from %s to %s", verb, r.Namespace, r.Job, r.Group, region.FormatRange(r.From, r.To), r.Owner, r.Home)
+	if r.Why != "" {
+		out += ": " + r.Why
+	}
+	return out
+}
+
+// returner lets slots return to their home: no more than max_parallel instances of a group
+// at a time, and only as many as the home has room for. Colocated groups return together.
+type returner struct {
+	eval *evaluator
+	plan *Plan
+	so   *soFar
+	// all plans every return, whatever max_parallel says, and ignores what only an
+	// operator decides: the plan that an operator sees.
+	all bool
+}
+
+// failback decides for groups that are placed together.
+func (rt *returner) failback(j *Job, works []*work) {
+	var away []*region.Slot
+	for _, w := range works {
+		slots := j.slotsOf(w.group.Name)
+		for i := range slots {
+			if s := &slots[i]; s.Home != "" && s.ReturnTo == "" && movable(s) && s.From < w.group.Count {
+				away = append(away, s)
+			}
+		}
+	}
+	if len(away) == 0 {
+		return
+	}
+	if len(works) > 1 {
+		rt.together(j, works, away)
+		return
+	}
+	w := works[0]
+	may := max(1, w.group.MaxParallel)
+	if !rt.all {
+		may -= rt.so.down(w)
+	}
+	for _, s := range slices.Backward(away) {
+		ready, why := rt.ready(j, s)
+		if !ready {
+			rt.note(s, s.From, s.To, false, why)
+			continue
+		}
+		home := rt.eval.regions.index(s.Home)
+		n, why := rt.room(w, home, s.Count())
+		if n < s.Count() {
+			rt.note(s, s.From, s.To-n, false, why)
+		}
+		if n == 0 {
+			continue
+		}
+		now := max(0, min(n, may))
+		if rt.all {
+			now = n
+		}
+		rt.eval.ledger.charge(home, w.group.Ask, w.hash, n)
+		if now < n {
+			rt.note(s, s.To-n, s.To-now, true, "follows when the instances that do not run now run again")
+		}
+		if now > 0 {
+			rt.revoke(j, s, s.To-now)
+			may -= now
+		}
+	}
+}
+
+// ready reports whether a slot may return to its home now, apart from room; otherwise why
+// not.
+func (rt *returner) ready(j *Job, s *region.Slot) (bool, string) {
+	g := j.group(s.Group)
+	i := rt.eval.regions.index(s.Home)
+	if i < 0 {
+		return false, "there is no region " + s.Home
+	}
+	home := &rt.eval.regions[i]
+	kind, _, _ := j.correct(s, rt.eval.regions.of(s))
+	unconfirmed := slices.ContainsFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == s.Home })
+	owner := rt.eval.regions.of(s)
+	back := g.OnDisconnect.Failback
+	switch {
+	case !home.Connected || home.Lost:
+		return false, s.Home + " is not connected"
+	case unconfirmed:
+		return false, s.Home + " has not confirmed yet what it still runs of it"
+	case owner == nil || !owner.Connected:
+		return false, s.Region + " is not connected, and cannot confirm that it stopped them"
+	case kind != "" || s.Desired != region.DesiredRun || rt.so.changes(s):
+		return false, "waits for another change of the slot"
+	case j.Type == Batch:
+		return false, "a batch instance would lose its work"
+	case back.Mode == FailbackNever:
+		return false, "failback.mode is never"
+	case home.Returning || rt.all:
+		return true, ""
+	case home.Unsteady:
+		return false, s.Home + " was lost three times within an hour: only an operator returns it"
+	case back.Mode != FailbackAuto:
+		return false, fmt.Sprintf("failback.mode is review: `nusa region failback %s --apply` returns it", s.Home)
+	case home.HealthyFor < back.After:
+		return false, fmt.Sprintf("returns in %s, if %s stays healthy", (back.After - home.HealthyFor).Round(time.Second), s.Home)
+	}
+	return true, ""
+}
+
+// room returns how many of n instances the home takes, and why not all.
+func (rt *returner) room(w *work, home, n int) (int, string) {
+	c := candidate{index: home}
+	rt.eval.filter(w, &c)
+	if c.reason != "" && c.reason != ReasonNoCapacity && c.reason != ReasonReturnedRecently {
+		return 0, rt.eval.message(w.group, &c)
+	}
+	if c.reason != "" || c.fits < n {
+		return max(0, min(c.fits, n)), rt.eval.regions[home].Name + " has no room for it"
+	}
+	return n, ""
+}
+
+// together returns everything that colocated groups have away from one home and at one
+// owner, or nothing.
+func (rt *returner) together(j *Job, works []*work, away []*region.Slot) {
+	type route struct{ owner, home string }
+	routes := map[route][]*region.Slot{}
+	var order []route
+	for _, s := range away {
+		r := route{s.Region, s.Home}
+		if routes[r] == nil {
+			order = append(order, r)
+		}
+		routes[r] = append(routes[r], s)
+	}
+	slices.SortFunc(order, func(a, b route) int { return cmp.Or(cmp.Compare(a.home, b.home), cmp.Compare(a.owner, b.owner)) })
+	for _, r := range order {
+		why := ""
+		var parts []part
+		home := rt.eval.regions.index(r.home)
+		for _, s := range routes[r] {
+			ready, because := rt.ready(j, s)
+			w := works[slices.IndexFunc(works, func(w *work) bool { return w.group.Name == s.Group })]
+			switch {
+			case why != "":
+			case !ready:
+				why = because
+			case !rt.all && rt.so.down(w) > 0:
+				why = "follows when the instances that do not run now run again"
+			default:
+				_, why = rt.room(w, home, s.Count())
+			}
+			parts = append(parts, part{ask: w.group.Ask, hash: w.hash, n: s.Count()})
+		}
+		if why == "" && !rt.eval.ledger.fitsTogether(home, parts) {
+			why = r.home + " has no room for all of the colocated groups"
+		}
+		for i, s := range routes[r] {
+			if why != "" {
+				rt.note(s, s.From, s.To, false, why)
+				continue
+			}
+			rt.eval.ledger.charge(home, parts[i].ask, parts[i].hash, parts[i].n)
+			rt.revoke(j, s, s.From)
+		}
+	}
+}
+
+// note adds to the plan what happens to a part of a slot. That it stays is said only to an
+// operator who asks.
+func (rt *returner) note(s *region.Slot, from, to int, returns bool, why string) {
+	if !returns && !rt.all {
+		return
+	}
+	rt.plan.Returns = append(rt.plan.Returns, Return{
+		Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: from, To: to, Owner: s.Region, Home: s.Home, Returns: returns, Why: why,
+	})
+}
+
+func (rt *returner) revoke(j *Job, s *region.Slot, from int) {
+	rt.note(s, from, s.To, true, "")
+	rt.plan.Actions = append(rt.plan.Actions, Action{
+		Kind: Revoke, Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: from, To: s.To, Region: s.Region, ReturnTo: s.Home,
+		JobVersion: s.JobVersion, Run: j.Run, Slot: *s, Reason: ReasonFailback, Why: "it returns to " + s.Home,
+	})
+}
+
+// Returns says which slots with the named home an operator can let return, and why others
+// stay.
+func Returns(s Snapshot, home string) []Return {
+	p := newPlanner(s)
+	p.assume()
+	p.back.all = true
+	for i := range s.Jobs {
+		j := &s.Jobs[i]
+		p.so.first = len(p.plan.Actions)
+		if j.Stopped || j.Type == System {
+			continue
+		}
+		for _, set := range j.sets() {
+			p.back.failback(j, p.eval.newWorks(j, set))
+		}
+	}
+	out := slices.DeleteFunc(p.plan.Returns, func(r Return) bool { return r.Home != home })
+	slices.SortFunc(out, func(a, b Return) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job), cmp.Compare(a.Group, b.Group), cmp.Compare(a.From, b.From))
+	})
+	return out
+}
