@@ -13,6 +13,7 @@
 //	allocations.go  Allocations
 //	nodes.go        Nodes
 //	regions.go      Regions
+//	moves.go        Regions: Drain, Failback
 //	lose.go         Regions: Lose
 //	topology.go     Topology
 //	origins.go      Origins

@@ -7,6 +7,7 @@
 //	record.go    what is remembered of a plan: decisions, moves, rollout waits
 //	breach.go    near rules over time: breaches, and which round trips to probe
 //	rollout.go   auto_revert: healthy versions and reverts
+//	drain.go     which jobs leave draining regions or return, and how far that is
 //	former.go    former owners of slots that have nothing to confirm
 //	end.go       purges of stopped jobs and results of jobs that ended
 //	dryrun.go    a plan for a job that is not stored; questions to regions

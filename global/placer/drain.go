@@ -1,6 +1,7 @@
 package placer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -42,10 +43,12 @@ func mayReturn(st *state.State, j *state.Job, s region.Slot, now time.Duration) 
 }
 
 // followMoves makes the jobs pending that have to leave a region or may return to one, and
-// says how far each drain is. It is called once in each report interval. The lock is held.
-func followMoves(st *state.State) {
+// says how far each drain is. It returns whether an operator moves anything. It is called
+// once in each report interval. The lock is held.
+func followMoves(st *state.State) (moving bool) {
 	draining := map[string]*drainProgress{}
 	for name, r := range st.Regions {
+		moving = moving || r.Record.GetDraining() || r.Record.GetReturning()
 		if r.Record.GetDraining() {
 			draining[name] = &drainProgress{}
 		} else {
@@ -78,6 +81,7 @@ func followMoves(st *state.State) {
 			st.Regions[name].Drain, st.Regions[name].Stamp = text, st.Notify()
 		}
 	}
+	return moving
 }
 
 // drainProgress counts what is left in a draining region.
@@ -178,4 +182,21 @@ func returning(st *state.State, name string) bool {
 		}
 	}
 	return false
+}
+
+// Returns says which slots an operator can let return to a region, and why others stay.
+func Returns(st *state.State, name string) []place.Return {
+	st.Lock()
+	snapshot := regionsSnapshot(st)
+	for k := range st.Moved {
+		if j := st.Jobs[k]; j != nil && j.Record != nil {
+			snapshot.Jobs = append(snapshot.Jobs, j.ToPlace(st.Sight()))
+		}
+	}
+	slices.SortFunc(snapshot.Jobs, func(a, b place.Job) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.Name, b.Name))
+	})
+	snapshot.Terse, snapshot.Origins = true, st.Origins.Serving(snapshot.Jobs)
+	st.Unlock()
+	return place.Returns(snapshot, name)
 }

@@ -54,6 +54,8 @@ type Placer struct {
 	explained  []state.JobKey
 	breachesAt time.Duration
 	demandAt   time.Duration
+	// forgetDue says that a tick has passed since forget.
+	forgetDue bool
 }
 
 // New returns a Placer that does nothing before Run.
@@ -96,7 +98,19 @@ func (p *Placer) Run(ctx context.Context) error {
 }
 
 // forget drops what earlier verdicts left behind.
-func (p *Placer) forget(ctx context.Context) error { return forgetFormer(ctx, p) }
+func (p *Placer) forget(ctx context.Context) error {
+	p.st.Lock()
+	due := p.forgetDue
+	p.forgetDue = false
+	p.st.Unlock()
+	if !due {
+		return nil
+	}
+	if err := forgetFormer(ctx, p); err != nil {
+		return err
+	}
+	return endReturns(ctx, p)
+}
 
 // paused reports whether the store has to be recovered before anything is placed.
 func (p *Placer) paused() bool {
@@ -116,11 +130,13 @@ func (p *Placer) Tick() {
 		p.updateProbeDemand()
 	}
 	p.followBreaches(now)
+	moving := followMoves(p.st)
+	p.forgetDue = true
 	expired := false
 	for _, r := range p.st.Regions {
 		expired = r.ExpireRefusals(p.st.Pending, now) || expired
 	}
-	if expired || len(p.st.Pending)+len(p.st.Moved) > 0 {
+	if expired || moving || len(p.st.Pending)+len(p.st.Moved) > 0 {
 		p.Wake()
 	}
 }

@@ -19,6 +19,7 @@ func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) 
 		unfinished[state.JobKey{Namespace: act.Namespace, Name: act.Job}] = true
 	}
 	p.recordMoves(plan, jobs, now)
+	recordLeaves(st, plan, jobs)
 	for k := range p.recordRolloutWaits(plan, jobs) {
 		unfinished[k] = true
 	}

@@ -234,6 +234,15 @@ func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
 	return s, nil
 }
 
+// ConnectedFor returns how long the present session has lasted; 0 without a session, and
+// while the region is lost.
+func (s State) ConnectedFor(now time.Duration) time.Duration {
+	if !s.Connected() || s.Lost {
+		return 0
+	}
+	return max(0, now-s.welcomedAt)
+}
+
 func (s State) live(stream uint64) bool { return stream != 0 && stream == s.Stream }
 
 // received notes a message. A lost region whose hello did not count has to say hello

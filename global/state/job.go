@@ -50,6 +50,8 @@ type Job struct {
 	// breaches that are sustained.
 	Moves   []place.Move
 	MovesAt time.Duration
+	// Leaves say how the latest plan moves instances out of draining regions.
+	Leaves []place.Leave
 
 	asks []uint64 // hashes of the groups' asks
 }

@@ -59,6 +59,8 @@ type Region struct {
 	Seen bool
 	// Failover is set while the region is silent or lost.
 	Failover *Failover
+	// Drain says in one line how far the drain of the region is.
+	Drain string
 	// Disconnected are the instances of jobs that may still run on lost nodes
 	// and fit on no other, as reported in the present session.
 	Disconnected map[JobKey][]*nusav1.DisconnectedInstances
@@ -192,6 +194,10 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 			out.MoveDue = durationpb.New(outlook.Due)
 		}
 	}
+	if out.FailoverMessage == "" {
+		out.FailoverMessage = r.Drain
+	}
+	out.Returning = r.Record.GetReturning()
 	if r.Life.CommitBlocked > 0 {
 		out.CommitBlocked = durationpb.New(r.Life.CommitBlocked)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/failover"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/reason"
@@ -30,13 +31,23 @@ func JobToPlace(rec *nusav1.JobRecord, revision int64) place.Job {
 			MaxParallel: int(g.GetUpdate().GetMaxParallel()),
 			Bound:       boundByRegion(g), StopTime: stopTime(g),
 			OnDisconnect: place.OnDisconnect{
-				After:   g.GetDisconnect().GetRegion().GetAfter().AsDuration(),
-				Replace: g.GetDisconnect().GetRegion().GetReplace(),
+				After:    g.GetDisconnect().GetRegion().GetAfter().AsDuration(),
+				Replace:  g.GetDisconnect().GetRegion().GetReplace(),
+				Failback: failbackToPlace(g.GetDisconnect().GetRegion().GetFailback()),
 			},
 		})
 	}
 	for _, c := range spec.GetColocate() {
 		out.Colocate = append(out.Colocate, c.GetGroups())
+	}
+	return out
+}
+
+// failbackToPlace returns the failback of a group. Jobs of an earlier version have none.
+func failbackToPlace(f *nusav1.Failback) place.Failback {
+	out := place.Failback{Mode: place.FailbackReview, After: f.GetAfter().AsDuration()}
+	if f.GetMode() != nusav1.FailbackMode_FAILBACK_MODE_UNSPECIFIED {
+		out.Mode = place.FailbackMode(EnumWord(f.GetMode().String(), "FAILBACK_MODE_"))
 	}
 	return out
 }
@@ -123,6 +134,16 @@ func (r *Region) disconnectedFor(now time.Duration) time.Duration {
 	return r.Life.SilentFor(now)
 }
 
+// Unsteady reports whether the region was lost so often that it gets no work back by
+// itself. The lock is held.
+func (r *Region) Unsteady() bool {
+	var ago []time.Duration
+	for _, at := range r.Record.GetLostAt() {
+		ago = append(ago, time.Since(at.AsTime()))
+	}
+	return failover.Unsteady(ago)
+}
+
 // ToPlace returns the region as the placer sees it. The lock is held.
 func (r *Region) ToPlace(now time.Duration) place.Region {
 	out := place.Region{
@@ -130,6 +151,7 @@ func (r *Region) ToPlace(now time.Duration) place.Region {
 		Connected: r.Session != nil, NeverConnected: r.Record.GetClusterId() == "", DisconnectedFor: r.disconnectedFor(now),
 		ReportSequence: r.Reports, Lost: r.Record.GetLost() != nil, Draining: r.Record.GetDraining(),
 		CommitBlocked: r.Life.CommitBlocked, FeatureLevel: int(r.Record.GetFeatureLevel()),
+		HealthyFor: r.Life.ConnectedFor(now), Unsteady: r.Unsteady(), Returning: r.Record.GetReturning(),
 	}
 	rep := r.Report
 	if rep == nil {
@@ -173,14 +195,14 @@ func (j *Job) ToPlace(see Sight) place.Job {
 	out.Breaches = j.Breaches
 	out.Summaries = j.Reported(j.Record)
 	if Sustained(j.Breaches) {
-		out.Down = j.notRunning(see)
+		out.Down = j.NotRunning(see)
 	}
 	return out
 }
 
-// notRunning counts, by group, the instances that have a region and should run, but
+// NotRunning counts, by group, the instances that have a region and should run, but
 // do not run. Instances that are being revoked do not count.
-func (j *Job) notRunning(see Sight) map[string]int {
+func (j *Job) NotRunning(see Sight) map[string]int {
 	out := map[string]int{}
 	for name, g := range j.Status(see).GetGroups() {
 		owned := g.GetDesired() - g.GetUnowned()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/nusa-scheduler/nusa/global/failover"
 	"github.com/nusa-scheduler/nusa/global/place"
@@ -64,12 +63,8 @@ func returns(st *state.State, name string, h *nusav1.RegionHello) (out []region.
 	if r == nil {
 		return nil
 	}
-	var ago []time.Duration
-	for _, at := range r.Record.GetLostAt() {
-		ago = append(ago, time.Since(at.AsTime()))
-	}
 	with := failover.Return{
-		Unsteady: failover.Unsteady(ago), Holds: h.GetFeatureLevel() >= holdLevel, Draining: r.Record.GetDraining(),
+		Unsteady: r.Unsteady(), Holds: h.GetFeatureLevel() >= holdLevel, Draining: r.Record.GetDraining(),
 	}
 	at := place.Region{Name: name, Labels: r.Record.GetDefinition().GetLabels()}
 	for k := range st.Moved {
@@ -110,4 +105,18 @@ func returnOf(with failover.Return, j *state.Job, s region.Slot, at *place.Regio
 		}
 	}
 	return with
+}
+
+// reachable returns slots without planned returns to regions that are not connected now:
+// their indices get the next best region. What such a region still runs returns to it all
+// the same. The lock is held.
+func reachable(st *state.State, slots []region.Slot) []region.Slot {
+	for i := range slots {
+		s := &slots[i]
+		held := slices.ContainsFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == s.ReturnTo })
+		if r := st.Regions[s.ReturnTo]; s.ReturnTo != "" && !held && (r == nil || r.Session == nil) {
+			s.ReturnTo = ""
+		}
+	}
+	return slots
 }

@@ -80,7 +80,7 @@ func (s *Server) applyAnswers(ctx context.Context, from string, in []*nusav1.Slo
 			for _, p := range batch {
 				answer := state.AnswerFromProto(p)
 				k := state.JobKey{Namespace: answer.Namespace, Name: answer.Job}
-				out := region.ApplyAnswer(t.Slots(k, answer.Group), from, answer)
+				out := region.ApplyAnswer(reachable(t.State, t.Slots(k, answer.Group)), from, answer)
 				if err := t.ChangeSlots(out.Changes); err != nil {
 					return err
 				}

@@ -1,0 +1,116 @@
+package api
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/placer"
+	"github.com/nusa-scheduler/nusa/global/state"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// maxReturns bounds the moves of a FailbackResponse.
+const maxReturns = 10_000
+
+// changeRegion changes a region's record. change returns false if there is nothing to do.
+func (t *Term) changeRegion(ctx context.Context, name, audit, detail string, change func(*nusav1.Region) (bool, error)) (changed bool, err error) {
+	_, err = t.Commit.Do(ctx, func(tx *state.Tx) error {
+		changed = false
+		old, _ := tx.Region(name)
+		if old == nil {
+			return status.Errorf(codes.NotFound, "region %q does not exist", name)
+		}
+		next := proto.CloneOf(old)
+		again, err := change(next)
+		if err != nil || !again {
+			return err
+		}
+		changed = true
+		if err := tx.Audit(audit, name, detail); err != nil {
+			return err
+		}
+		return tx.PutRegion(name, next)
+	})
+	return changed, rpcError(err)
+}
+
+// Drain implements nusav1.RegionsServer. The placer moves the work.
+func (g *regionsAPI) Drain(ctx context.Context, req *nusav1.DrainRegionRequest) (*nusav1.Region, error) {
+	term, err := g.s.term()
+	if err != nil {
+		return nil, err
+	}
+	name := req.GetName()
+	changed, err := term.changeRegion(ctx, name, "region.drained", fmt.Sprint(req.GetDrain()), func(r *nusav1.Region) (bool, error) {
+		if r.GetDraining() == req.GetDrain() {
+			return false, nil
+		}
+		r.Draining = req.GetDrain()
+		r.Returning = r.GetReturning() && !req.GetDrain()
+		return true, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if changed {
+		term.State.Events.Add("region."+eventKind(req.GetDrain(), "draining", "undrained"), name, "by an operator")
+	}
+	return term.region(name)
+}
+
+// Failback implements nusav1.RegionsServer: the plan, and the order to carry it out.
+func (g *regionsAPI) Failback(ctx context.Context, req *nusav1.FailbackRequest) (*nusav1.FailbackResponse, error) {
+	term, err := g.s.term()
+	if err != nil {
+		return nil, err
+	}
+	name := req.GetName()
+	at, err := term.region(name)
+	if err != nil {
+		return nil, err
+	}
+	if at.GetState() != nusav1.RegionState_REGION_STATE_CONNECTED {
+		return nil, status.Errorf(codes.FailedPrecondition, "region %s is not connected: nothing can return to it", name)
+	}
+	if at.GetDraining() {
+		return nil, status.Errorf(codes.FailedPrecondition, "region %s is draining: end the drain first (nusa region drain %s --off)", name, name)
+	}
+	all := placer.Returns(term.State, name)
+	some := false
+	out := &nusav1.FailbackResponse{More: int32(max(0, len(all)-maxReturns))}
+	for i, r := range all {
+		some = some || r.Returns
+		if i < maxReturns {
+			out.Moves = append(out.Moves, moveToProto(r))
+		}
+	}
+	if !req.GetApply() || !some {
+		return out, nil
+	}
+	changed, err := term.changeRegion(ctx, name, "region.failback", "", func(r *nusav1.Region) (bool, error) {
+		if r.GetReturning() {
+			return false, nil
+		}
+		r.Returning = true
+		return true, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if changed {
+		term.State.Events.Add("region.failback", name, "begun by an operator")
+	}
+	return out, nil
+}
+
+func moveToProto(r place.Return) *nusav1.FailbackMove {
+	return &nusav1.FailbackMove{
+		Namespace: r.Namespace, Job: r.Job, Group: r.Group, From: int32(r.From), To: int32(r.To),
+		Owner: r.Owner, Returns: r.Returns, Message: r.Why,
+	}
+}
