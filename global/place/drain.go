@@ -150,7 +150,8 @@ func (dr *drainer) together(j *Job, works []*work, name string) {
 		before := dr.eval.ledger
 		dr.eval.ledger = before.clone()
 		offers, tried := dr.place.tryPlacement(works, free, from)
-		if room, to = roomOf(offers); room < want || dr.reclaim.separates(tried) {
+		room, to = roomOf(offers)
+		if room < want || dr.reclaim.separates(tried) {
 			dr.eval.ledger, waits = before, "no other region has room for all of the colocated groups"
 		}
 	}

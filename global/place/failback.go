@@ -58,20 +58,20 @@ type returner struct {
 
 // failback decides for groups that are placed together.
 func (rt *returner) failback(j *Job, works []*work) {
-	var away []*region.Slot
+	var moved []*region.Slot
 	for _, w := range works {
 		slots := j.slotsOf(w.group.Name)
 		for i := range slots {
 			if s := &slots[i]; s.Home != "" && s.ReturnTo == "" && movable(s) && s.From < w.group.Count {
-				away = append(away, s)
+				moved = append(moved, s)
 			}
 		}
 	}
-	if len(away) == 0 {
+	if len(moved) == 0 {
 		return
 	}
 	if len(works) > 1 {
-		rt.together(j, works, away)
+		rt.together(j, works, moved)
 		return
 	}
 	w := works[0]
@@ -79,7 +79,7 @@ func (rt *returner) failback(j *Job, works []*work) {
 	if !rt.all {
 		may -= rt.so.down(w)
 	}
-	for _, s := range slices.Backward(away) {
+	for _, s := range slices.Backward(moved) {
 		ready, why := rt.ready(j, s)
 		if !ready {
 			rt.note(s, s.From, s.To, false, why)
@@ -161,11 +161,11 @@ func (rt *returner) room(w *work, home, n int) (int, string) {
 
 // together returns everything that colocated groups have away from one home and at one
 // owner, or nothing.
-func (rt *returner) together(j *Job, works []*work, away []*region.Slot) {
+func (rt *returner) together(j *Job, works []*work, moved []*region.Slot) {
 	type route struct{ owner, home string }
 	routes := map[route][]*region.Slot{}
 	var order []route
-	for _, s := range away {
+	for _, s := range moved {
 		r := route{s.Region, s.Home}
 		if routes[r] == nil {
 			order = append(order, r)

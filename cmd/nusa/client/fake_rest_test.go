@@ -200,6 +200,20 @@ func (f regionServer) Lose(ctx context.Context, r *nusav1.LoseRegionRequest) (*n
 	return region, err
 }
 
+func (f regionServer) Drain(ctx context.Context, r *nusav1.DrainRegionRequest) (*nusav1.Region, error) {
+	f.note(r)
+	region, err := f.Get(ctx, &nusav1.GetRegionRequest{Name: r.GetName()})
+	if err == nil {
+		region.Draining = r.GetDrain()
+	}
+	return region, err
+}
+
+func (f regionServer) Failback(_ context.Context, r *nusav1.FailbackRequest) (*nusav1.FailbackResponse, error) {
+	f.note(r)
+	return &nusav1.FailbackResponse{}, nil
+}
+
 func (f regionServer) Remove(_ context.Context, r *nusav1.GetRegionRequest) (*nusav1.RemoveRegionResponse, error) {
 	if r.GetName() == "japaneast" {
 		return nil, status.Error(codes.FailedPrecondition, "region japaneast owns 3 slots: stop or move them first")

@@ -1,7 +1,9 @@
 package region
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +17,7 @@ func Command() *cobra.Command {
 	s := &cli.Settings{}
 	c := cli.Noun("region", "Define regions, see what they can fit",
 		defineCommand(s), listCommand(s), statusCommand(s), verifyCommand(s), rebindCommand(s),
-		cordonCommand(s, true), cordonCommand(s, false), loseCommand(s), removeCommand(s),
+		cordonCommand(s, true), cordonCommand(s, false), drainCommand(s), failbackCommand(s), loseCommand(s), removeCommand(s),
 	)
 	s.Bind(c)
 	return c
@@ -58,6 +60,9 @@ func cordonCommand(s *cli.Settings, cordon bool) *cobra.Command {
 // workText says which work a region accepts.
 func workText(r *nusav1.Region, nusa string) string {
 	switch {
+	case r.GetDraining():
+		_, left, _ := strings.Cut(term.OneLine(r.GetFailoverMessage()), ": ") // "drains: 4 instances are left; …"
+		return fmt.Sprintf("is draining: %s (%s region drain %s --off ends that)", cmp.Or(left, "its work moves to other regions"), nusa, r.GetDefinition().GetName())
 	case r.GetCordoned():
 		return fmt.Sprintf("takes no new work (%s region uncordon %s ends that); its instances keep running", nusa, r.GetDefinition().GetName())
 	case Disconnected(r):

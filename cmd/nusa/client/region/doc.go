@@ -2,6 +2,8 @@
 // cordon and remove them.
 //
 //   - command.go: the noun, region cordon, uncordon and remove
+//   - drain.go: region drain
+//   - failback.go: region failback
 //   - define.go: region define
 //   - lose.go: region lose
 //   - list.go: region list, and the state of a region in words

@@ -40,9 +40,9 @@ func writeFailback(w *term.Screen, name string, resp *nusav1.FailbackResponse, a
 	t := term.NewTable("JOB", "GROUP", ">INSTANCES", "NOW AT", "RETURNS", "#WHY")
 	returns := int32(0)
 	for _, m := range resp.GetMoves() {
-		answer := w.Warn("no")
+		answer := w.Wait("no")
 		if m.GetReturns() {
-			answer, returns = w.Good("yes"), returns+m.GetTo()-m.GetFrom()
+			answer, returns = "yes", returns+m.GetTo()-m.GetFrom()
 		}
 		t.Row(m.GetNamespace()+"/"+m.GetJob(), m.GetGroup(), indices(m), m.GetOwner(), answer, cli.WithProgram(term.OneLine(m.GetMessage()), w.Program))
 	}

@@ -85,7 +85,7 @@ func State(w *term.Screen, r *nusav1.Region) string {
 		is   bool
 		text string
 	}{
-		{r.GetSilent() != nil, "silent " + jobstatus.Span(r.GetSilent().AsDuration())}, {r.GetDraining(), "draining"}, {r.GetCordoned(), "cordoned"},
+		{r.GetSilent() != nil, "silent " + jobstatus.Span(r.GetSilent().AsDuration())}, {r.GetDraining(), "draining"}, {r.GetReturning(), "work returns"}, {r.GetCordoned(), "cordoned"},
 		{r.GetCommitBlocked() != nil, "cannot commit"},
 	} {
 		if p.is {

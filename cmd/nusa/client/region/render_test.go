@@ -1,6 +1,7 @@
 package region
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/sample"
@@ -23,9 +24,26 @@ func TestRendering(t *testing.T) {
 				writeRegion(w, r)
 			}
 		}),
+		sample.Of("region failback", func(w *term.Screen) { writeFailback(w, "tokyo", failback(), false) }),
+		sample.Of("region failback, applied", func(w *term.Screen) { writeFailback(w, "tokyo", failback(), true) }),
+		sample.Of("region failback of nothing", func(w *term.Screen) { writeFailback(w, "tokyo", &nusav1.FailbackResponse{}, false) }),
+		sample.Of("region drain", func(w *term.Screen) {
+			fmt.Fprintln(w, workText(&nusav1.Region{
+				Definition: &nusav1.RegionDefinition{Name: "tokyo"}, Draining: true,
+				FailoverMessage: "drains: 4 instances are left; default/api/web: no other region has room for more",
+			}, w.Program))
+		}),
 		sample.Of("region status without a report", func(w *term.Screen) { writeRegion(w, sample.Regions()[1]) }),
 		sample.Of("region status, as another region knows it", func(w *term.Screen) {
 			writeRegion(w, &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: "jakarta"}, Servers: []*nusav1.RegionalServer{{ProbeAddress: "10.2.0.1:7613"}}})
 		}),
 	})
+}
+
+func failback() *nusav1.FailbackResponse {
+	return &nusav1.FailbackResponse{More: 2, Moves: []*nusav1.FailbackMove{
+		{Namespace: "default", Job: "api", Group: "web", From: 0, To: 4, Owner: "seoul", Returns: true},
+		{Namespace: "default", Job: "api", Group: "web", From: 4, To: 5, Owner: "jakarta", Returns: true, Message: "follows when the instances that do not run now run again"},
+		{Namespace: "shop", Job: "cart", Group: "db", From: 0, To: 1, Owner: "seoul", Message: "failback.mode is never"},
+	}}
 }
