@@ -16,6 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/network"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/node"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/region"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/server"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
@@ -56,12 +57,12 @@ version was reverted. job plan: 0 no change, 1 changes, 255 error.`,
 // Commands returns the commands of the client, which are added to Root.
 func Commands() []*cobra.Command {
 	all := []*cobra.Command{
-		job.Command(), alloc.Command(), region.Command(), node.Command(), network.OriginCommand(),
+		job.Command(), alloc.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(),
 		network.LatencyCommand(), network.TopologyCommand(), eventsCommand(), versionCommand(),
 	}
 	for i, c := range all {
 		c.GroupID = groupWork
-		if i >= 5 {
+		if i >= 6 {
 			c.GroupID = groupLook
 		}
 	}

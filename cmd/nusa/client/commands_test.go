@@ -144,6 +144,7 @@ func TestFlagsReachTheRequest(t *testing.T) {
 		{"region failback eastus --apply", &nusav1.FailbackRequest{Name: "eastus", Apply: true}},
 		{"node cordon n1", &nusav1.CordonNodeRequest{Id: "n1", Cordon: true}},
 		{"node uncordon n1", &nusav1.CordonNodeRequest{Id: "n1"}},
+		{"server recover --federation fed", &nusav1.RecoverRequest{FederationId: "fed"}},
 		{"region lose jakarta --confirm jakarta --why burnt --by ayu", &nusav1.LoseRegionRequest{Name: "jakarta", Confirm: "jakarta", Why: "burnt", By: "ayu"}},
 		{"topology path a b -k 5 --relays 0 -p 90", &nusav1.PathRequest{From: "a", To: "b", K: 5, MaxRelays: -1, Percentile: 90}},
 		{"topology path a b --cpu-weight 5ms", &nusav1.PathRequest{From: "a", To: "b", K: 3, MaxRelays: 2, Percentile: 50, Weights: &nusav1.PathWeights{Cpu: sample.Lasting(5 * time.Millisecond), Queue: sample.Lasting(0)}}},

@@ -400,7 +400,15 @@ func (f *fake) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse,
 	if f.island != "" {
 		return &nusav1.InfoResponse{Role: "regional", Name: "s1", Region: f.island}, nil
 	}
-	return &nusav1.InfoResponse{Role: "global", Name: "g1", Version: "1.2.3"}, nil
+	return &nusav1.InfoResponse{Role: "global", Name: "g1", Version: "1.2.3", FederationId: "fed"}, nil
+}
+
+func (f *fake) Recover(_ context.Context, req *nusav1.RecoverRequest) (*nusav1.RecoverResponse, error) {
+	f.note(req)
+	if req.GetFederationId() != "fed" {
+		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "federation_id", Message: `"` + req.GetFederationId() + `" is not this federation, fed`})
+	}
+	return &nusav1.RecoverResponse{Revision: 1_000_001}, nil
 }
 
 // Defaults of the client.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -106,6 +107,27 @@ func PrintWarnings(c *Session, all []string) {
 	for _, w := range all {
 		fmt.Fprintln(c.Cmd.ErrOrStderr(), c.Style.Wait("warning: ")+WithProgram(term.OneLine(w), c.Program))
 	}
+}
+
+// PrintAlarms prints to standard error what an operator has to act on, as far as the server
+// knows.
+func (c *Session) PrintAlarms(ctx context.Context) {
+	info, err := nusav1.NewSystemClient(c.Conn).Info(ctx, &nusav1.InfoRequest{})
+	if err != nil {
+		return // the command prints its output all the same
+	}
+	for _, a := range info.GetAlarms() {
+		fmt.Fprintln(c.Cmd.ErrOrStderr(), c.Style.Bad("alarm: ")+WithProgram(term.OneLine(a), c.Program))
+	}
+}
+
+// ReadLine returns the first line of standard input; false if nothing is typed.
+func (c *Session) ReadLine() (line string, typed bool) {
+	in := bufio.NewScanner(c.Cmd.InOrStdin())
+	if in.Scan() {
+		line = strings.TrimSpace(in.Text())
+	}
+	return line, line != ""
 }
 
 // NamespaceFlag returns the flag for suggested commands, if this command was given the flag.

@@ -1,7 +1,6 @@
 package region
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -24,7 +23,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			printAlarms(ctx, c)
+			c.PrintAlarms(ctx)
 			return c.Print(resp, func(w *term.Screen) {
 				if len(resp.GetRegions()) == 0 && len(labels) > 0 {
 					fmt.Fprintf(w, "no regions with the labels %s; %s region list shows all\n", term.LabelText(labels), c.Program)
@@ -36,18 +35,6 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	}
 	c.Flags().StringToStringVarP(&labels, "label", "l", nil, "only regions with this label, KEY=VALUE")
 	return c
-}
-
-// printAlarms prints to standard error what an operator has to act on, as far as the server
-// knows.
-func printAlarms(ctx context.Context, c *cli.Session) {
-	info, err := nusav1.NewSystemClient(c.Conn).Info(ctx, &nusav1.InfoRequest{})
-	if err != nil {
-		return // the regions are listed all the same
-	}
-	for _, a := range info.GetAlarms() {
-		fmt.Fprintln(c.Cmd.ErrOrStderr(), c.Style.Bad("alarm: ")+cli.WithProgram(term.OneLine(a), c.Program))
-	}
 }
 
 // NoneText says that there are no regions, and how to define one.

@@ -1,11 +1,9 @@
 package region
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"os/user"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -67,11 +65,11 @@ func typedName(c *cli.Session, name string) (string, error) {
 	}
 	c.Warn("region %s is %s. If anything still runs there, it is going to run twice.", name, term.Word(r.GetState()))
 	c.Warn("Type the name of the region to state that nothing runs there:")
-	line := bufio.NewScanner(c.Cmd.InOrStdin())
-	if !line.Scan() || strings.TrimSpace(line.Text()) == "" {
+	line, typed := c.ReadLine()
+	if !typed {
 		return "", fmt.Errorf("nothing was typed, and nothing has changed: type the name of the region, or give --confirm %s", name)
 	}
-	return strings.TrimSpace(line.Text()), nil
+	return line, nil
 }
 
 // caller returns the user and the host, for the record.

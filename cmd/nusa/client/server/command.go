@@ -1,0 +1,50 @@
+package server
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Command returns the command nusa server.
+func Command() *cobra.Command {
+	s := &cli.Settings{}
+	c := cli.Noun("server", "See the global servers, recover their store", listCommand(s), recoverCommand(s))
+	s.Bind(c)
+	return c
+}
+
+func listCommand(s *cli.Settings) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List the global servers, and what an operator has to act on", Args: cli.Positional(),
+		RunE: s.Run(func(c *cli.Session, _ []string) error {
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			tree, err := nusav1.NewTopologyClient(c.Conn).Get(ctx, &nusav1.GetTopologyRequest{})
+			if err != nil {
+				return err
+			}
+			c.PrintAlarms(ctx)
+			out := &nusav1.TopologyTree{Servers: tree.GetServers()}
+			return c.Print(out, func(w *term.Screen) {
+				if len(out.GetServers()) == 0 {
+					fmt.Fprintln(w, "this server knows no global server")
+					return
+				}
+				t := term.NewTable("NAME", "ADDRESS", "STATE", "VERSION")
+				for _, srv := range out.GetServers() {
+					state := "standby"
+					if srv.GetActive() {
+						state = "active"
+					}
+					t.Row(srv.GetName(), srv.GetAddress(), state, srv.GetVersion())
+				}
+				t.Write(w)
+			})
+		}),
+	}
+}

@@ -1,0 +1,65 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
+	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+func recoverCommand(s *cli.Settings) *cobra.Command {
+	var federation string
+	c := &cobra.Command{
+		Use: "recover", Short: "Continue after the store was restored from an old copy", Args: cli.Positional(),
+		Long: `Continues after the etcd of the federation was restored from an old copy. A region
+that knows a later revision has shown that, and nothing is placed, ordered or stored
+since. The recovery makes all later revisions greater than those that the regions have
+shown, so that no work is taken for another. Let all regions connect first: an alarm
+names what they know. After the recovery the regions run what the restored store says:
+work that was submitted after the copy was made is stopped. The command is
+confirmed with the id of the federation: typed at the prompt, or with --federation.`,
+		Example: "  nusa server recover",
+		RunE: s.Run(func(c *cli.Session, _ []string) error {
+			if federation == "" {
+				var err error
+				federation, err = typedFederation(c)
+				if err != nil {
+					return err
+				}
+			}
+			ctx, cancel := c.WithTimeout()
+			defer cancel()
+			resp, err := nusav1.NewSystemClient(c.Conn).Recover(ctx, &nusav1.RecoverRequest{FederationId: federation})
+			if err != nil {
+				return err
+			}
+			return c.Print(resp, func(w *term.Screen) {
+				fmt.Fprintf(w, "the store is recovered: revisions continue at %d, and the regions connect again\n", resp.GetRevision())
+			})
+		}),
+	}
+	c.Flags().StringVar(&federation, "federation", "", "id of the federation, instead of the prompt")
+	return c
+}
+
+// typedFederation shows what there is to recover and reads the id of the federation.
+func typedFederation(c *cli.Session) (string, error) {
+	ctx, cancel := c.WithTimeout()
+	defer cancel()
+	info, err := nusav1.NewSystemClient(c.Conn).Info(ctx, &nusav1.InfoRequest{})
+	if err != nil {
+		return "", err
+	}
+	c.PrintAlarms(ctx)
+	c.Warn("Work that was submitted after the copy was made is going to be stopped.")
+	c.Warn("Type the id of the federation, %s, to continue with the restored store:", info.GetFederationId())
+	line, typed := c.ReadLine()
+	if !typed {
+		return "", errors.New("nothing was typed, and nothing has changed: type the id of the federation, or give it with --federation")
+	}
+	return line, nil
+}
