@@ -54,7 +54,7 @@ func Remaining(c *nusav1.InstanceCounts) int32 { return c.GetStarting() + c.GetR
 // Outlook says what happens to the instances of a region that is cut off.
 type Outlook struct {
 	// Moves: the instances move elsewhere in Due unless the region returns; 0 = they
-	// are due. Otherwise Why says why they do not move.
+	// are due. Why says why then, or why they do not move.
 	Moves bool
 	Due   time.Duration
 	Why   string
@@ -66,7 +66,9 @@ func (o Outlook) Text(region string) string {
 	case !o.Moves:
 		return o.Why
 	case o.Due > 0:
-		return fmt.Sprintf("would move in %s unless %s returns", Span(o.Due), region)
+		unless := fmt.Sprintf("unless %s returns", region)
+		_, because, _ := strings.Cut(o.Why, unless)
+		return fmt.Sprintf("would move in %s %s%s", Span(o.Due), unless, because)
 	}
 	return cmp.Or(o.Why, "due to move, unless "+region+" returns first")
 }

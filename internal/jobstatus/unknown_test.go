@@ -53,6 +53,7 @@ func TestUnknownText(t *testing.T) {
 		{UnknownText(nil), ""},
 		{UnreachableText(Cuts(false, web)), "2 cannot be reached: tokyo is cut off since 20s; they stop when it returns, or `nusa region lose tokyo` if it is gone for good"},
 		{Outlook{Moves: true, Due: 250 * time.Second}.Text("jakarta"), "would move in 4m10s unless jakarta returns"},
+		{Outlook{Moves: true, Due: time.Second, Why: "would move unless jakarta returns: its lease ends"}.Text("jakarta"), "would move in 1s unless jakarta returns: its lease ends"},
 		{Outlook{Moves: true, Why: "due: no region has room"}.Text("jakarta"), "due: no region has room"},
 		{Outlook{Moves: true}.Text("jakarta"), "due to move, unless jakarta returns first"},
 		{Outlook{Why: "stays: replace is false"}.Text("jakarta"), "stays: replace is false"},

@@ -52,7 +52,7 @@ func writeUnknown(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 // follows says what happens to unknown instances.
 func follows(u *nusav1.UnknownInstances) string {
 	if u.GetMoveDue().AsDuration() > 0 {
-		return jobstatus.Outlook{Moves: true, Due: u.GetMoveDue().AsDuration()}.Text(u.GetRegion())
+		return jobstatus.Outlook{Moves: true, Due: u.GetMoveDue().AsDuration(), Why: u.GetMessage()}.Text(u.GetRegion())
 	}
 	return u.GetMessage()
 }
@@ -107,8 +107,11 @@ func aged(j *nusav1.Job, passed time.Duration) *nusav1.Job {
 				u.Silent = durationpb.New(u.GetSilent().AsDuration() + passed)
 			}
 			if due := u.GetMoveDue().AsDuration(); due > 0 {
-				u.MoveDue = durationpb.New(max(0, due-passed))
-				u.Message = jobstatus.Outlook{Moves: true, Due: max(0, due-passed)}.Text(u.GetRegion())
+				left := jobstatus.Outlook{Moves: true, Due: max(0, due-passed)}
+				if left.Due > 0 {
+					left.Why = u.GetMessage()
+				}
+				u.MoveDue, u.Message = durationpb.New(left.Due), left.Text(u.GetRegion())
 			}
 		}
 	}

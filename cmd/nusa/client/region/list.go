@@ -103,7 +103,7 @@ func notes(w *term.Screen, r *nusav1.Region) (out []string) {
 	}
 	switch due := r.GetMoveDue().AsDuration(); {
 	case due > 0:
-		out = append(out, jobstatus.Outlook{Moves: true, Due: due}.Text(r.GetDefinition().GetName()))
+		out = append(out, jobstatus.Outlook{Moves: true, Due: due, Why: r.GetFailoverMessage()}.Text(r.GetDefinition().GetName()))
 	case r.GetFailoverMessage() != "":
 		out = append(out, term.OneLine(r.GetFailoverMessage()))
 	}
