@@ -96,6 +96,8 @@ type lastDecisions struct {
 	bounds   map[string][]*nusav1.NearBound
 	waits    map[string]string   // Job.RolloutWaits
 	near     *place.BoundTracker // nil for a job without near rules
+	// cutOff says for how long regions that are cut off have been silent.
+	cutOff map[string]time.Duration
 }
 
 func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
@@ -105,9 +107,15 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 	if j == nil || j.Record == nil {
 		return lastDecisions{}, false
 	}
-	out := lastDecisions{held: map[string]state.Decision{}, status: j.Status(st.Sight()), bounds: bounds(j), job: j.PlaceJob, waits: maps.Clone(j.RolloutWaits)}
+	out := lastDecisions{held: map[string]state.Decision{}, status: j.Status(st.Sight()), bounds: bounds(j), job: j.PlaceJob, waits: maps.Clone(j.RolloutWaits), cutOff: map[string]time.Duration{}}
 	if state.HasNear(j.PlaceJob) {
 		out.near = place.NewBoundTracker(nearSnapshot(st, j.PlaceJob))
+	}
+	see := st.Sight()
+	for name := range st.Regions {
+		if silent, cut := see.CutOff(name); cut {
+			out.cutOff[name] = silent
+		}
 	}
 	for name, d := range j.Decisions {
 		if d.Full {
@@ -186,11 +194,8 @@ func (d *lastDecisions) update(g *nusav1.GroupExplanation) {
 	}
 	for _, r := range g.GetRegions() {
 		r.Taken = owned[r.GetRegion()]
-		for _, u := range s.GetUnknown() {
-			if u.GetRegion() == r.GetRegion() && !u.GetFormer() {
-				r.Reason, r.Message = nusav1.Reason_REASON_REGION_DISCONNECTED, "cut off since "+jobstatus.Span(u.GetSilent().AsDuration())
-				break
-			}
+		if silent, cut := d.cutOff[r.GetRegion()]; cut {
+			r.Reason, r.Message = nusav1.Reason_REASON_REGION_DISCONNECTED, "cut off since "+jobstatus.Span(silent)
 		}
 		addRolloutWait(r, d.waits)
 	}

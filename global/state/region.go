@@ -122,9 +122,9 @@ type Sight struct {
 	now time.Duration
 }
 
-// cutOff returns for how long a region has been silent, and whether it counts as cut
-// off.
-func (v Sight) cutOff(name string) (silent time.Duration, cut bool) {
+// CutOff returns for how long a region has been silent, and whether it counts as cut
+// off. The lock is held.
+func (v Sight) CutOff(name string) (silent time.Duration, cut bool) {
 	if v.st == nil || v.st.Regions[name] == nil {
 		return 0, false
 	}
@@ -172,7 +172,7 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 		AppliedIndex: r.Record.GetAppliedIndex(), FeatureLevel: r.Record.GetFeatureLevel(),
 		Lost: r.Record.GetLost(), LostAt: r.Record.GetLostAt(), Draining: r.Record.GetDraining(),
 	}
-	silent, cut := see.cutOff(r.Name)
+	silent, cut := see.CutOff(r.Name)
 	switch {
 	case r.Session != nil && !cut:
 		out.State = nusav1.RegionState_REGION_STATE_CONNECTED

@@ -225,12 +225,14 @@ func (st *State) NoticeSilence() {
 	see := st.Sight()
 	for _, name := range st.RegionNames() {
 		r := st.Regions[name]
-		silent, cut := see.cutOff(name)
+		silent, cut := see.CutOff(name)
 		outlook := SlotFailover{}
 		if f := r.Failover; f != nil {
 			outlook = SlotFailover{Moves: f.Moves, Due: f.Due}
 		}
-		if cut == (r.cutSince != nil) && outlook == r.shownFailover {
+		// The failover loop computes the time again and again, each time a bit off.
+		same := outlook.Moves == r.shownFailover.Moves && (outlook.Due-r.shownFailover.Due).Abs() < time.Second
+		if cut == (r.cutSince != nil) && same {
 			continue
 		}
 		r.shownFailover = outlook

@@ -119,7 +119,7 @@ func (j *Job) groupStatus(name string, g *nusav1.Group, see Sight) *groupStatus 
 	for _, r := range slices.Sorted(maps.Keys(owners)) {
 		o := owners[r]
 		total += o.instances
-		if silent, cut := see.cutOff(r); cut {
+		if silent, cut := see.CutOff(r); cut {
 			j.addCutOff(out, name, r, o, silent, see)
 			continue
 		}
@@ -230,7 +230,7 @@ func (j *Job) addFormer(out *nusav1.GroupStatus, group string, see Sight) {
 		if !slices.ContainsFunc(out.Unknown, func(owned *nusav1.UnknownInstances) bool { return owned.GetRegion() == name }) {
 			u.Last = j.Summaries[name].GetGroups()[group]
 		}
-		silent, cut := see.cutOff(name)
+		silent, cut := see.CutOff(name)
 		switch {
 		case cut:
 			u.Silent = durationpb.New(silent)
@@ -412,7 +412,7 @@ func (j *Job) stopping(groups map[string]*nusav1.GroupStatus, see Sight) string 
 	for _, s := range j.SortedSlots() {
 		if s.Desired != region.DesiredRun || stopped {
 			is := ""
-			if silent, cut := see.cutOff(s.Region); cut {
+			if silent, cut := see.CutOff(s.Region); cut {
 				is = ", cut off since " + jobstatus.Span(silent) + ","
 			}
 			return "region " + s.Region + is + " has not confirmed yet that its instances have stopped"

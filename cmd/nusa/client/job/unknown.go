@@ -118,6 +118,22 @@ func aged(j *nusav1.Job, passed time.Duration) *nusav1.Job {
 	return j
 }
 
+// ageless returns a job without the ages that grow with each status.
+func ageless(j *nusav1.Job) *nusav1.Job {
+	j = proto.CloneOf(j)
+	for _, list := range unknownOf(j.GetStatus()) {
+		for _, u := range list {
+			if u.GetSilent() != nil {
+				u.Silent = durationpb.New(0)
+			}
+			if u.GetMoveDue() != nil {
+				u.MoveDue, u.Message = nil, ""
+			}
+		}
+	}
+	return j
+}
+
 // unreachable says which instances a stop does not reach now, "" for none.
 func unreachable(s *nusav1.JobStatus, program string) string {
 	return cli.WithProgram(jobstatus.UnreachableText(jobstatus.Cuts(false, unknownOf(s)...)), program)

@@ -45,7 +45,7 @@ type waiter struct {
 	latestAt     time.Time
 	already      bool   // the job had ended when the watch began
 	driverHinted bool   // the hint about a missing driver was shown
-	shown        string // the last printed line, without a terminal
+	shown        string // the last printed line without ages, without a terminal
 }
 
 // watchUpdate is one message of a watch, the error that ended the watch, or a line about the
@@ -324,8 +324,8 @@ func (f *waiter) draw() {
 		f.Printf("\r\x1b[K%s", line)
 		return
 	}
-	if line != f.shown {
-		f.shown = line
+	if same := progressLine(f.Screen(), ageless(f.latest)); same != f.shown {
+		f.shown = same
 		f.Printf("%6s %s\n", elapsed, line)
 	}
 }
