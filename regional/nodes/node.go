@@ -28,9 +28,6 @@ type node struct {
 	mu sync.Mutex
 	// contact is when the node was last seen and got its lease, on Config.Clock.
 	contact presence.Node
-	// declaredLost: the loss of the node was proposed. The node gets no lease before its return
-	// is in the log, so that nothing that was replaced before starts again.
-	declaredLost bool
 	// clockReadAt is when that clock was read for the latest message.
 	clockReadAt time.Time
 	// stats were measured at statsAt, if hasStats. The next statistics overwrite
@@ -71,6 +68,13 @@ func (n *node) endMessage(clock func() time.Duration) {
 	}
 	n.contact.Handled(at)
 	n.mu.Unlock()
+}
+
+// isDeaf reports whether grants do not reach the node.
+func (n *node) isDeaf() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.contact.Deaf()
 }
 
 // sessionState returns the state of the node's session. n.mu is held.

@@ -15,6 +15,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
+// confirmsGrants is the feature level of agents that confirm their grants.
+const confirmsGrants = 1
+
 // maxGrants bounds the granted leases that wait to be sent to an agent.
 const maxGrants = 16
 
@@ -72,14 +75,11 @@ func (ss *session) handle(ctx context.Context, m wire.AgentMessage) (sendNow boo
 		if err := ss.finishResync(ctx); err != nil { // the agent sends missing reports before its first lease request
 			return false, err
 		}
-		if err := ss.reinstate(ctx); err != nil {
-			return false, err
-		}
 		// Only a server that certainly leads grants leases: see raftlog.Verifier.
 		if err := ss.agents.cfg.Verifier.Wait(ctx); err != nil {
 			return false, err
 		}
-		return true, ss.grant(m.Body)
+		return true, ss.grant(ctx, m.Body)
 	case wire.KindReports:
 		return ss.handleReports(ctx, m.Body)
 	case wire.KindInventory:
@@ -96,39 +96,45 @@ func (ss *session) handle(ctx context.Context, m wire.AgentMessage) (sendNow boo
 // silent. What was replaced before that commit has its order to stop, which is sent before the
 // lease. What was not is no longer replaced.
 func (ss *session) reinstate(ctx context.Context) error {
-	n := ss.node
-	n.mu.Lock()
-	lost := n.declaredLost
-	n.mu.Unlock()
-	if !lost {
-		return nil
+	if ss.node.isDeaf() {
+		return status.Error(codes.Unavailable, "leases that are granted to this node do not reach it")
 	}
-	ready := state.Command{SetNodeStatus: &state.SetNodeStatus{ID: n.id, Status: state.NodeReady}}
+	ready := state.Command{SetNodeStatus: &state.SetNodeStatus{ID: ss.node.id, Status: state.NodeReady}}
 	err := onNewStack(func() error {
 		_, err := ss.agents.cfg.Log.CommitQueued(ctx, ready)
 		return err
 	})
 	if err != nil && !errors.Is(err, state.ErrUnknownNode) {
-		return fmt.Errorf("commit that node %s is back: %w", n.id, err)
+		return fmt.Errorf("commit that node %s is back: %w", ss.node.id, err)
 	}
-	n.mu.Lock()
-	n.declaredLost = false
-	n.mu.Unlock()
 	ss.mu.Lock()
 	ss.ordersFirst = true
 	ss.mu.Unlock()
+	ss.returned()
 	return nil
 }
 
 // grant queues the grant of a lease.
-func (ss *session) grant(raw []byte) error {
-	id, err := wire.ReadLeaseRequest(raw)
+func (ss *session) grant(ctx context.Context, raw []byte) error {
+	id, confirmed, err := wire.ReadLeaseRequest(raw)
 	if err != nil {
 		return err
 	}
-	ss.node.mu.Lock()
-	ss.node.contact.Grant()
-	ss.node.mu.Unlock()
+	n := ss.node
+	n.mu.Lock()
+	if ss.hello.GetFeatureLevel() >= confirmsGrants {
+		n.contact.Requested(confirmed, ss.agents.cfg.NodeLease)
+	}
+	granted := n.contact.Grant(id)
+	n.mu.Unlock()
+	for !granted {
+		if err := ss.reinstate(ctx); err != nil {
+			return err
+		}
+		n.mu.Lock()
+		granted = n.contact.Grant(id)
+		n.mu.Unlock()
+	}
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if len(ss.grants) >= maxGrants {

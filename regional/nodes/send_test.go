@@ -72,7 +72,7 @@ func TestGrantsAndTunnelsAreNotDelayed(t *testing.T) {
 				n.mu.Unlock()
 				if what == "lease" {
 					ss.requestSend() // an order for the node was committed
-					if err := ss.grant(nil); err != nil {
+					if err := ss.grant(ctx, nil); err != nil {
 						t.Fatal(err)
 					}
 					if ss.startSend() { // as the receiver does after a lease request
@@ -129,7 +129,7 @@ func TestReturnedNodeKnowsWhatItLostBeforeItsLease(t *testing.T) {
 			ss.node.mu.Lock()
 			ss.node.outbox.PutAt(i+1, "a", i+1)
 			ss.node.mu.Unlock()
-			if err := ss.grant(nil); err != nil {
+			if err := ss.grant(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
 			if err := ss.send(); err != nil {
@@ -165,7 +165,7 @@ func TestOrdersComeBeforeTheReturningRegionLease(t *testing.T) {
 		ss.node.mu.Lock()
 		ss.node.outbox.PutAt(uint64(i+1), "a", uint64(i+1))
 		ss.node.mu.Unlock()
-		if err := ss.grant(nil); err != nil {
+		if err := ss.grant(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := ss.send(); err != nil {

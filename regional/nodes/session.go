@@ -215,11 +215,16 @@ func (ss *session) finishResync(ctx context.Context) error {
 	}
 	err := onNewStack(func() error { return ss.register(ctx) })
 	if err == nil {
-		ss.node.mu.Lock()
-		ss.node.declaredLost = false // the log has its return
-		ss.node.mu.Unlock()
+		ss.returned()
 	}
 	return err
+}
+
+// returned notes that the log says that the session's node is ready.
+func (ss *session) returned() {
+	ss.node.mu.Lock()
+	ss.node.contact.Returned()
+	ss.node.mu.Unlock()
 }
 
 func (ss *session) inPhase(p phase) bool {

@@ -60,7 +60,7 @@ func (a *Agents) updateStatuses(ctx context.Context) error {
 
 // proposeStatus proposes the status of a node if it should have another one; nil if not. A
 // request of the node for a lease comes before the decision, which then counts it, or after
-// the proposal: see session.reinstate.
+// the proposal: see presence.Node.Grant.
 func (a *Agents) proposeStatus(n *state.Node, now time.Duration) (*raftlog.Proposal, error) {
 	if n.Status == state.NodeLeft {
 		return nil, nil // it is not among the known nodes before its next hello
@@ -82,7 +82,6 @@ func (a *Agents) proposeStatus(n *state.Node, now time.Duration) (*raftlog.Propo
 	}
 	switch status {
 	case state.NodeLost:
-		known.declaredLost = true
 		a.cfg.Events.Add("node.lost", n.Name, "silent for %v", silent.Round(time.Millisecond))
 		a.cfg.Logger.Warn("node is lost", "node", n.Name, "id", n.ID, "silent", silent.Round(time.Millisecond))
 	case state.NodeReady:

@@ -25,9 +25,9 @@ const (
 
 // Node is the contact of one node with a master. Not safe for concurrent use.
 type Node struct {
-	// seen is when the node last sent anything, granted when it sent the latest request
-	// of a lease that was granted, at the latest.
-	seen, granted time.Duration
+	// seen is when the node last sent anything while grants reached it, arrived when
+	// anything arrived, granted when the latest request that was granted arrived.
+	seen, arrived, granted time.Duration
 	// absent follows seen while the node is ready, and stays after that: a node that
 	// returns is absent until it is ready again.
 	absent time.Duration
@@ -35,11 +35,19 @@ type Node struct {
 	handling int
 	// left: the agent said goodbye. Its silence is intended until its next hello.
 	left bool
+	// lost: the node is declared lost, and has no lease before Returned.
+	lost bool
+	// unanswered is when the earliest grant was made that the agent has not confirmed, and
+	// first its id; latest is the id of the latest grant of the session, 0 for none.
+	unanswered    time.Duration
+	first, latest uint64
+	// deaf: grants do not reach the node. What it sends does not count.
+	deaf bool
 }
 
 // New returns a node that has not been seen in the term, which began at elected.
 func New(elected time.Duration) Node {
-	return Node{seen: elected, granted: elected, absent: elected}
+	return Node{seen: elected, arrived: elected, granted: elected, absent: elected}
 }
 
 // Seen returns when the node last sent anything, or the beginning of the term.
@@ -50,25 +58,65 @@ func (n *Node) HasLeft() bool { return n.left }
 
 // Arrived records that a message of the node arrived and is being handled.
 func (n *Node) Arrived(now time.Duration) {
-	n.seen = max(n.seen, now)
+	n.receive(now)
 	n.handling++
 }
 
 // Handled records that a message is handled. Later messages of the node waited until now.
 func (n *Node) Handled(now time.Duration) {
-	n.seen = max(n.seen, now)
+	n.receive(now)
 	n.handling--
 }
 
-// Attached records a new session at a time.
-func (n *Node) Attached(now time.Duration) {
-	n.seen = max(n.seen, now)
-	n.left = false
+func (n *Node) receive(now time.Duration) {
+	n.arrived = max(n.arrived, now)
+	if !n.deaf {
+		n.seen = n.arrived
+	}
 }
 
-// Grant records that a lease is granted to the request that is being handled. The node
-// counts the lease from the sending of the request, which was before its arrival.
-func (n *Node) Grant() { n.granted = n.seen }
+// Attached records a new session at a time. The hello is an answer to this server.
+func (n *Node) Attached(now time.Duration) {
+	n.left, n.deaf, n.first, n.latest = false, false, 0, 0
+	n.receive(now)
+}
+
+// Requested records a request of a lease whose sender confirms its grants: the latest
+// that it received in this session is confirmed, 0 for none. A node that has missed
+// grants for half a lease is deaf.
+func (n *Node) Requested(confirmed uint64, lease time.Duration) {
+	switch {
+	case n.latest == 0 || confirmed >= n.latest:
+		n.first, n.deaf = 0, false
+		n.receive(n.arrived)
+	case confirmed >= n.first:
+		n.first, n.unanswered = confirmed+1, n.arrived
+	default:
+		n.deaf = n.arrived-n.unanswered > lease/2
+	}
+}
+
+// Grant records that a lease is granted to the request that is being handled, and returns
+// true. The node counts the lease from the sending of the request, which was before its
+// arrival. False: the node is declared lost. Its instances may be given up at this
+// moment, so it must be ready again, and know what it lost, before it has a lease.
+func (n *Node) Grant(id uint64) bool {
+	if n.lost {
+		return false
+	}
+	n.granted = n.arrived
+	if n.first == 0 {
+		n.first, n.unanswered = id, n.arrived
+	}
+	n.latest = id
+	return true
+}
+
+// Deaf reports whether grants do not reach the node.
+func (n *Node) Deaf() bool { return n.deaf }
+
+// Returned records that the log says that the node is ready, after it was declared lost.
+func (n *Node) Returned() { n.lost = false }
 
 // Leave records the goodbye of the agent.
 func (n *Node) Leave() { n.left, n.absent = true, n.seen }
@@ -89,11 +137,12 @@ func (n *Node) Status(stored state.NodeStatus, with Session, lease, now time.Dur
 		return stored, silent // its goodbye is being committed
 	case stored == state.NodeLost && with != Current:
 		return stored, silent // the node stays so until the reports of its absence are committed
-	case n.handling > 0:
+	case n.handling > 0 && !n.deaf:
 		// The master is slow, for example because of the disks of the log: a message of
 		// the node waits there.
 		return state.NodeReady, 0
 	case silent > lease:
+		n.lost = true
 		return state.NodeLost, silent
 	case with != None:
 		return state.NodeReady, silent
@@ -107,7 +156,7 @@ func (n *Node) Status(stored state.NodeStatus, with Session, lease, now time.Dur
 func (n *Node) Silence(stored state.NodeStatus, with Session, lease, recorded, now time.Duration) (time.Duration, bool) {
 	silent := max(now-n.seen, 0)
 	switch {
-	case stored == state.NodeLeft, n.handling > 0:
+	case stored == state.NodeLeft, n.handling > 0 && !n.deaf:
 		return 0, false
 	case stored == state.NodeLost:
 		return max(silent, recorded), true

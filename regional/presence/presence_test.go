@@ -67,7 +67,7 @@ func TestAbsence(t *testing.T) {
 	beat := func(at time.Duration, granted bool) {
 		n.Arrived(at)
 		if granted {
-			n.Grant()
+			n.Grant(0)
 		}
 		n.Handled(at)
 	}
@@ -82,6 +82,7 @@ func TestAbsence(t *testing.T) {
 	beat(132*s, false)
 	n.Status(state.NodeLost, Resyncing, length, 132*s)
 	see("back", state.NodeLost, 133*s)
+	n.Returned()
 	see("ready again", state.NodeReady, 133*s)
 	beat(134*s, true)
 	see("leased again", state.NodeReady, 134*s)
@@ -94,6 +95,65 @@ ready again: silent 1s, unleased 23s, 19s until 20s, -1.596s until the lease is 
 leased again: silent 0s, unleased 0s, 20s until 20s, 21.404s until the lease is over`)
 	if text := strings.Join(got, "\n"); text != want {
 		t.Errorf("got:\n%s\nwant:\n%s", text, want)
+	}
+}
+
+// TestNodeThatMissesGrantsIsSilent: requests arrive, and nothing reaches their sender.
+func TestNodeThatMissesGrantsIsSilent(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		missed map[uint64]bool // ids of grants
+		lost   time.Duration   // when the node is lost; 0 = never
+	}{
+		{"healthy", nil, 0},
+		{"one is lost", map[uint64]bool{3: true}, 0},
+		{"two are lost, and the next arrives", map[uint64]bool{3: true, 4: true}, 0},
+		{"all from the third on", map[uint64]bool{3: true, 4: true, 5: true, 6: true, 7: true, 8: true, 9: true, 10: true}, 31 * s},
+	} {
+		n := New(0)
+		n.Attached(0)
+		var lost time.Duration
+		confirmed := uint64(0)
+		for at := time.Duration(0); at < 50*s; at += s {
+			if at%(5*s) == 0 {
+				id := uint64(at/(5*s)) + 1
+				n.Arrived(at)
+				n.Requested(confirmed, length)
+				if n.Grant(id) && !c.missed[id] {
+					confirmed = id
+				}
+				n.Handled(at)
+			}
+			if status, _ := n.Status(state.NodeReady, Current, length, at+s/2); status == state.NodeLost && lost == 0 {
+				lost = at
+			}
+		}
+		if want := max(c.lost, 0); lost != want && !(want > 0 && lost > want-2*s && lost < want+10*s) {
+			t.Errorf("%s: lost at %s, want %s", c.what, lost, want)
+		}
+	}
+}
+
+// TestLostNodeHasNoLease: a node that is declared lost gets no lease, whatever it sends,
+// until the log says that it is ready.
+func TestLostNodeHasNoLease(t *testing.T) {
+	n := New(0)
+	if !n.Grant(1) {
+		t.Error("a ready node gets no lease")
+	}
+	if status, _ := n.Status(state.NodeReady, Current, length, length+1); status != state.NodeLost {
+		t.Fatalf("after a lease of silence: %s", status)
+	}
+	n.Arrived(length + 2)
+	if n.Grant(2) {
+		t.Error("its instances may be given up at this moment")
+	}
+	if left := n.Absence(state.NodeLost, length+3).LeaseLeft(length, 0); left != lease.Over(length, 0)-length-3 {
+		t.Errorf("the refused request prolongs the wait: %s are left", left)
+	}
+	n.Returned()
+	if !n.Grant(2) {
+		t.Error("it is ready again and gets no lease")
 	}
 }
 
@@ -155,7 +215,7 @@ func TestNothingRunsWhenTheLeaseIsOver(t *testing.T) {
 				now += time.Duration(rapid.IntRange(0, 10_000).Draw(t, "delay")) * time.Millisecond
 				at := by(masterRate, now)
 				master.Arrived(at)
-				master.Grant()
+				master.Grant(0)
 				master.Handled(at)
 				now += time.Duration(rapid.IntRange(0, 10_000).Draw(t, "delay")) * time.Millisecond
 				if rapid.Bool().Draw(t, "arrives") {

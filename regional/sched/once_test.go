@@ -122,8 +122,7 @@ func (w *truth) beat() {
 		}
 		if n, _ := w.st.Snapshot().Node(id); !h.cut {
 			c.Arrived(w.boot)
-			if n.Status == state.NodeReady {
-				c.Grant()
+			if n.Status == state.NodeReady && c.Grant(0) {
 				h.granted = w.boot
 			}
 			c.Handled(w.boot)
@@ -178,6 +177,9 @@ func (w *truth) watch() {
 		}
 		if status != n.Status {
 			w.apply(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: id, Status: status}})
+			if status == state.NodeReady {
+				w.contacts[id].Returned()
+			}
 		}
 	}
 }

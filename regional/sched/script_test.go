@@ -129,7 +129,8 @@ func (w *world) beat() {
 		}
 		if n.Status == state.NodeReady {
 			c.Arrived(w.boot)
-			c.Grant()
+			c.Returned()
+			c.Grant(0)
 			c.Handled(w.boot)
 			c.Status(n.Status, presence.Current, testLease, w.boot)
 		}

@@ -26,13 +26,17 @@ func ReadAgentMessage(raw []byte) (AgentMessage, error) {
 	return out, s.err
 }
 
-// ReadLeaseRequest returns the id of an encoded LeaseRequest.
-func ReadLeaseRequest(raw []byte) (id uint64, err error) {
+// ReadLeaseRequest returns the id of an encoded LeaseRequest, and that of the latest grant
+// that the agent received; 0 for none, or from an agent that does not say so.
+func ReadLeaseRequest(raw []byte) (id, granted uint64, err error) {
 	s := fieldScanner{rest: raw}
 	for s.next() {
-		if s.num == leaseRequestID {
+		switch s.num {
+		case leaseRequestID:
 			id = s.v
+		case leaseRequestGot:
+			granted = s.v
 		}
 	}
-	return id, s.err
+	return id, granted, s.err
 }

@@ -15,6 +15,7 @@ const (
 	KindInventory    protowire.Number = 6
 	KindGoodbye      protowire.Number = 7
 	leaseRequestID   protowire.Number = 1
+	leaseRequestGot  protowire.Number = 2
 	positionEpoch    protowire.Number = 1
 	positionSequence protowire.Number = 2
 )

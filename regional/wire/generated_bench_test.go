@@ -124,7 +124,7 @@ func BenchmarkReadLeaseRequest(b *testing.B) {
 		if err != nil {
 			return err
 		}
-		_, err = ReadLeaseRequest(m.Body)
+		_, _, err = ReadLeaseRequest(m.Body)
 		return err
 	}, func() error {
 		var m nusav1.AgentMessage

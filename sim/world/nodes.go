@@ -171,6 +171,7 @@ func (m *master) receive(n *nodeState, e *end, msg any) bool {
 		if n.resync {
 			m.register(n, func() {
 				n.resync, n.ordersFirst = false, true
+				n.contact.Returned()
 				grant()
 			})
 			return true
@@ -188,7 +189,16 @@ func (m *master) receive(n *nodeState, e *end, msg any) bool {
 // grantNode grants a lease. A node that was lost knows what it lost before it has a lease
 // again.
 func (m *master) grantNode(n *nodeState, e *end, id uint64) {
-	n.contact.Grant()
+	if !n.contact.Grant(id) { // it is declared lost: first its return is in the log
+		m.propose(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: n.id, Status: state.NodeReady}}, func(state.Result) {
+			n.contact.Returned()
+			n.ordersFirst = true
+			if e.open && n.session == e && !n.resync {
+				m.grantNode(n, e, id)
+			}
+		})
+		return
+	}
 	if n.ordersFirst {
 		n.ordersFirst = false
 		n.fill(m.view(), m.epoch)
