@@ -116,6 +116,51 @@ func TestSilentNodeIsReadyBeforeItsNextLease(t *testing.T) {
 	})
 }
 
+// TestEndOfALeaseIsNoFailure: the tasks of an instance wait on their node for a lease. The instance
+// counts as starting with that reason, no attempt is used, and nothing replaces it: it runs
+// again in place.
+func TestEndOfALeaseIsNoFailure(t *testing.T) {
+	for _, reason := range []nusav1.Reason{nusav1.Reason_REASON_LEASE_EXPIRED, nusav1.Reason_REASON_REGION_LEASE} {
+		oneNode(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
+			w.submit(1, spec("web", 2))
+			w.eventually("it runs", func() bool { return w.running(1)["n1"] == 2 })
+			id := w.allocs(1, false)[0].GetId()
+			report := func(up bool) {
+				w.agents[0].locked(func(a *fakeAgent) {
+					r := runs(a.orders[id])
+					task := &nusav1.TaskState{State: nusav1.AllocState_ALLOC_STATE_RUNNING, Run: 2}
+					if !up {
+						r.Reason, r.Message = reason, "no lease"
+						task = &nusav1.TaskState{State: nusav1.AllocState_ALLOC_STATE_STOPPED, Reason: reason, Run: 1}
+					}
+					r.Tasks = map[string]*nusav1.TaskState{"main": task}
+					a.reports.Put(id, r)
+				})
+				w.agents[0].wakeSender()
+			}
+			group := func() *nusav1.GroupStatus {
+				st, err := jobs.Get(ctx, &nusav1.GetJobRequest{Job: ref("web")})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return st.GetStatus().GetGroups()["web"]
+			}
+			report(false)
+			w.eventually("it waits", func() bool { return group().GetCounts().GetStarting() == 1 })
+			time.Sleep(time.Minute)
+			g := group()
+			if g.GetCounts().GetRunning() != 1 || len(g.GetPending()) != 1 || g.GetPending()[0].GetReason() != reason || g.GetPending()[0].GetMessage() != "no lease" {
+				t.Errorf("%v: shown as %v", reason, g)
+			}
+			report(true)
+			w.eventually("it runs again", func() bool { return group().GetCounts().GetRunning() == 2 })
+			if all := w.allocs(1, true); len(all) != 2 {
+				t.Errorf("%v: allocations %v", reason, all)
+			}
+		})
+	}
+}
+
 // TestDrainCountsWhatFitsNowhere: the response to a drain counts the instances
 // that are still on the node, and says why they cannot move.
 func TestDrainCountsWhatFitsNowhere(t *testing.T) {

@@ -100,24 +100,31 @@ func (e *Engine) checkReported(id driver.ID, s healthState) {
 func (e *Engine) RequestLease(ctx context.Context, fallback time.Duration) (id uint64, next time.Duration, ok bool) {
 	ok = e.do(ctx, func() {
 		id = e.leases.Request(e.cfg.Clock())
-		regionBinds := false
-		for _, a := range e.allocs {
-			regionBinds = regionBinds || a.spec.Binding&lease.Region != 0 && a.act.End == nil
-		}
-		next = e.leases.Renewal(fallback, regionBinds)
+		next = e.renewal(fallback)
 	})
 	return id, next, ok
 }
 
+// renewal returns the time until the next request.
+func (e *Engine) renewal(fallback time.Duration) time.Duration {
+	regionBinds := false
+	for _, a := range e.allocs {
+		regionBinds = regionBinds || a.spec.Binding&lease.Region != 0 && a.act.End == nil
+	}
+	return e.leases.Renewal(e.cfg.Clock(), fallback, regionBinds)
+}
+
 // LeaseGranted records the answer to a request and passes the new deadlines to the supervisors.
-// node is the length of the node's lease, region what is left of the region's. False: ctx ended
-// earlier.
-func (e *Engine) LeaseGranted(ctx context.Context, id uint64, node, region time.Duration) bool {
-	return e.do(ctx, func() {
+// node is the length of the node's lease, region what is left of the region's. next is the time
+// until the next request. False: ctx ended earlier.
+func (e *Engine) LeaseGranted(ctx context.Context, id uint64, node, region, fallback time.Duration) (next time.Duration, ok bool) {
+	ok = e.do(ctx, func() {
 		if e.leases.Granted(id, node, region) {
 			e.renew()
 		}
+		next = e.renewal(fallback)
 	})
+	return next, ok
 }
 
 // renew passes the present deadlines to the supervisors of the runs that depend on them.

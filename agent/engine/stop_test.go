@@ -144,8 +144,6 @@ func live(t *testing.T, dir string, drv driver.Driver, onWrite write) *life {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-	clock := func() time.Duration { return time.Since(start) + time.Hour }
 	line, err := st.Timeline("boot", clock, contents)
 	if err != nil {
 		t.Fatal(err)
@@ -189,6 +187,11 @@ func live(t *testing.T, dir string, drv driver.Driver, onWrite write) *life {
 			t.Error(err)
 		}
 	}}
+}
+
+// clock is the clock of a bubble.
+func clock() time.Duration {
+	return time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)) + time.Hour
 }
 
 // always is the write function of a store that works.

@@ -14,11 +14,14 @@ const minRenewal = 500 * time.Millisecond
 // both, and both count from its sending. The zero value holds none. Not safe for concurrent use.
 type Holder struct {
 	node, region lease.Holder
-	number       uint64
+	// sent is when the latest request was sent.
+	sent   time.Duration
+	number uint64
 }
 
 // Request records that a request is sent now and returns its id, from 1.
 func (h *Holder) Request(now time.Duration) uint64 {
+	h.sent = now
 	h.region.Request(now)
 	return h.node.Request(now)
 }
@@ -36,14 +39,15 @@ func (h *Holder) At(now time.Duration) Leases {
 	return Leases{Node: h.node.At(now), Region: h.region.At(now)}
 }
 
-// Renewal returns the pause between two requests: a third of the node's lease, or of the
-// region's if that binds an allocation and is shorter. Before the first grant it is the fallback.
-func (h *Holder) Renewal(fallback time.Duration, regionBinds bool) time.Duration {
+// Renewal returns the time from now until the next request: a third of the node's lease after the
+// latest one, or of the region's if that binds an allocation and is shorter. Before the first
+// grant it is the fallback. A grant may bring it forward.
+func (h *Holder) Renewal(now, fallback time.Duration, regionBinds bool) time.Duration {
 	next := h.node.Renewal(fallback)
 	if regionBinds {
 		next = min(next, max(minRenewal, h.region.Renewal(next)))
 	}
-	return next
+	return max(0, h.sent+next-now)
 }
 
 // Deadline returns the present deadline under a binding, with a greater number than every

@@ -85,7 +85,7 @@ func TestEarlierLeaseCounts(t *testing.T) {
 
 func TestRenewalFollowsTheShorterLease(t *testing.T) {
 	var h Holder
-	if got := h.Renewal(5*s, true); got != 5*s {
+	if got := h.Renewal(0, 5*s, true); got != 5*s {
 		t.Errorf("before the first grant %s", got)
 	}
 	for _, c := range []struct{ node, region, alone, both time.Duration }{
@@ -96,9 +96,30 @@ func TestRenewalFollowsTheShorterLease(t *testing.T) {
 		{300 * time.Millisecond, 15 * s, 100 * time.Millisecond, 100 * time.Millisecond},
 	} {
 		h.Granted(h.Request(s), c.node, c.region)
-		if alone, both := h.Renewal(time.Hour, false), h.Renewal(time.Hour, true); alone != c.alone || both != c.both {
+		if alone, both := h.Renewal(s, time.Hour, false), h.Renewal(s, time.Hour, true); alone != c.alone || both != c.both {
 			t.Errorf("node %s, region %s: %s and %s, want %s and %s", c.node, c.region, alone, both, c.alone, c.both)
 		}
+	}
+}
+
+// TestGrantBringsTheNextRequestForward: the region has a lease again, and the master repeats an old
+// grant with it. The lease counts from the old request, so the agent asks again in time.
+func TestGrantBringsTheNextRequestForward(t *testing.T) {
+	var h Holder
+	id := h.Request(10 * s)
+	h.Granted(id, 60*s, 0)
+	if got := h.Renewal(10*s, 0, true); got != 20*s {
+		t.Errorf("without the region's lease after %s", got)
+	}
+	h.Granted(id, 60*s, 15*s)
+	for now, want := range map[time.Duration]time.Duration{12 * s: 3 * s, 15 * s: 0, 29 * s: 0} {
+		if got := h.Renewal(now, 0, true); got != want {
+			t.Errorf("at %s after %s, want %s", now, got, want)
+		}
+	}
+	h.Request(29 * s)
+	if got := h.Renewal(29*s, 0, true); got != 5*s {
+		t.Errorf("after the request %s", got)
 	}
 }
 

@@ -108,9 +108,11 @@ func (s *session) granted(g *nusav1.LeaseGrant) error {
 		return nil
 	}
 	s.latestGrant = g.GetId()
-	if !s.cfg.Engine.LeaseGranted(s.ctx, g.GetId(), g.GetDuration().AsDuration(), g.GetRegionLeft().AsDuration()) {
+	next, ok := s.cfg.Engine.LeaseGranted(s.ctx, g.GetId(), g.GetDuration().AsDuration(), g.GetRegionLeft().AsDuration(), s.silence/3)
+	if !ok {
 		return context.Cause(s.ctx)
 	}
+	s.renewal.Reset(next)
 	return nil
 }
 

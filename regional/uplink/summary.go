@@ -64,7 +64,7 @@ func wantedVersion(view *state.View, k state.JobKey) (version, run int64) {
 // have failed.
 func (r *Reporter) Reasons(view *state.View, g *state.GroupView) []*nusav1.CountedReason {
 	out := append(r.Disconnected(view, g.Key), wire.CountedReasonsToProto(r.Plan.Reasons(g.Key))...)
-	out = append(out, awaitingChecks(view, g)...)
+	out = append(out, waiting(view, g)...)
 	backoff := slices.IndexFunc(out, func(c *nusav1.CountedReason) bool { return c.GetReason() == nusav1.Reason_REASON_BACKOFF })
 	if backoff >= 0 {
 		out[backoff].Message = ""
@@ -96,21 +96,25 @@ func (r *Reporter) Reasons(view *state.View, g *state.GroupView) []*nusav1.Count
 	return out
 }
 
-// awaitingChecks counts the instances that run and wait for a health check, with
-// the message of one of them.
-func awaitingChecks(view *state.View, g *state.GroupView) []*nusav1.CountedReason {
-	if g.Counts.Starting == 0 {
+// awaited are the reasons for which an instance with a node waits there.
+var awaited = []state.Reason{state.ReasonNotHealthyYet, state.ReasonLeaseExpired, state.ReasonRegionLease}
+
+// waiting counts the instances that wait on their nodes for a health check or for a lease,
+// with the message of one of them.
+func waiting(view *state.View, g *state.GroupView) []*nusav1.CountedReason {
+	if g.Counts.Starting == 0 && g.Counts.Pending <= g.Unplaced {
 		return nil
 	}
-	out := &nusav1.CountedReason{Reason: nusav1.Reason_REASON_NOT_HEALTHY_YET, What: "instance"}
+	counts := make([]*nusav1.CountedReason, len(awaited))
 	for a := range view.GroupAllocs(g.Key) {
-		if a.Live() && !a.Disconnected && a.Desired == state.Run && a.Reason == state.ReasonNotHealthyYet {
-			out.Count++
-			out.Message = cmp.Or(out.Message, a.Message)
+		i := slices.Index(awaited, a.Reason)
+		if i < 0 || !a.Live() || a.Disconnected || a.Desired != state.Run {
+			continue
 		}
+		if counts[i] == nil {
+			counts[i] = &nusav1.CountedReason{Reason: wire.ReasonToProto(a.Reason), What: "instance", Message: a.Message}
+		}
+		counts[i].Count++
 	}
-	if out.Count == 0 {
-		return nil
-	}
-	return []*nusav1.CountedReason{out}
+	return slices.DeleteFunc(counts, func(c *nusav1.CountedReason) bool { return c == nil })
 }

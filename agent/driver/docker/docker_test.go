@@ -12,6 +12,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/mounts"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
 // TestConfig: every mistake names its field, without a request to the engine.
@@ -43,6 +44,24 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%v: %v, want %q", config, err, field)
 		}
 		d.Close()
+	}
+}
+
+// TestNoTaskUnderALease: nothing in a container ends it at a deadline, so the driver starts no task
+// that has one.
+func TestNoTaskUnderALease(t *testing.T) {
+	d, err := New(Config{Dir: t.TempDir(), Host: "unix:///no/such/socket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	id := driver.ID{Alloc: "a", Task: "t", Run: 1}
+	err = d.Start(t.Context(), driver.Task{ID: id, Config: map[string]any{"image": "x"}, Lease: lease.Deadline{At: time.Hour}})
+	if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "a lease binds the group") {
+		t.Errorf("%v", err)
+	}
+	if err := d.Renew(t.Context(), id, lease.Deadline{At: time.Hour}); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("renewed: %v", err)
 	}
 }
 

@@ -22,11 +22,17 @@ const (
 	killAgain = 10 * time.Second
 )
 
+// errNoFencing: nothing in a container of the engine ends it at a deadline.
+var errNoFencing = errors.New("a lease binds the group, and a Docker container does not end with its lease: use the driver process or incus")
+
 // Start: see driver.Driver.
 func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	c, err := parse(t)
 	if err == nil {
 		err = d.allowed(c)
+	}
+	if err == nil && t.Lease.At != 0 {
+		err = errNoFencing
 	}
 	if err != nil {
 		return fmt.Errorf("%w: task %s: %w", driver.ErrInvalid, t.ID.Task, err)

@@ -320,6 +320,11 @@ func (s *suite) leaseEnds() {
 		if err := s.Driver.Renew(s.ctx, s.start(t).ID, lease.Deadline{At: s.Clock()}); !errors.Is(err, driver.ErrInvalid) {
 			s.t.Fatalf("renew without the capability: %v", err)
 		}
+		t = s.task(s.Sleeper)
+		t.Lease.At = s.Clock() + time.Hour
+		if err := s.Driver.Start(s.ctx, t); !errors.Is(err, driver.ErrInvalid) {
+			s.t.Fatalf("start with a deadline without the capability: %v", err)
+		}
 		return
 	}
 	t.Lease.At = s.Clock() + 150*time.Millisecond
