@@ -274,7 +274,7 @@ func (a *agent) requestLease(s *agentSession) {
 	for _, al := range a.allocs {
 		binds = binds || al.order.binding&lease.Region != 0 && al.act.End == nil
 	}
-	a.p.after(a.lease.Renewal(s.lease/3, binds), func() { a.requestLease(s) })
+	a.p.after(a.lease.Renewal(a.h.clock(), s.lease/3, binds), func() { a.requestLease(s) })
 }
 
 // orders stores a change and then acts on it.
