@@ -3,6 +3,7 @@ package global
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -67,7 +68,7 @@ func newFailoverLoop(t testing.TB, regions, jobs int, clock func() time.Duration
 			Namespace: "default", Job: spec.GetName(), Group: "web", To: 1, Region: "r0000", State: region.Accepted, Desired: region.DesiredRun, JobVersion: 1, Run: 1, Unbound: true,
 		}}})
 	})
-	return &failoverLoop{state: st, commit: commit, wake: func() {}, observe: func(int) {}}
+	return &failoverLoop{state: st, commit: commit, wake: func() {}, observe: func(int) {}, log: slog.New(slog.DiscardHandler)}
 }
 
 // BenchmarkFailoverSecond is what the loop costs each second: with 1,000 connected regions,

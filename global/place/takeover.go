@@ -103,7 +103,16 @@ func (tk *taker) due(j *Job, set []*Group) (out []due) {
 			if kind, _, _ := j.correct(s, r); kind == Stop || r == nil || !r.Lost {
 				continue
 			}
-			out = append(out, due{j.Movable[at], s})
+			d := due{j.Movable[at], s}
+			if former := j.awaited(s); former != "" {
+				tk.stay(j, []due{d}, fmt.Sprintf("version %d must not run beside another one, and %s may still run it", j.Version, former), nil)
+				continue
+			}
+			if s.Crowded() && !d.NothingRuns {
+				tk.stay(j, []due{d}, fmt.Sprintf("%d regions may still run it", len(s.Former)), nil)
+				continue
+			}
+			out = append(out, d)
 		}
 	}
 	return out

@@ -18,7 +18,9 @@ func regionsSnapshot(st *state.State) place.Snapshot {
 	out := place.Snapshot{Topology: st.TopologyView()}
 	for _, name := range st.RegionNames() {
 		r := st.Regions[name]
-		out.Regions = append(out.Regions, r.ToPlace(now))
+		at := r.ToPlace(now)
+		at.FeatureLevel = min(at.FeatureLevel, int(st.GlobalLevel)) // a region's lease is granted by this tier
+		out.Regions = append(out.Regions, at)
 		for _, refusal := range r.Refusals {
 			out.Returned = append(out.Returned, refusal.ToPlace(now))
 		}

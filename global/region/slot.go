@@ -116,7 +116,7 @@ type Slot struct {
 	Unbound bool
 }
 
-// MaxFormer bounds Slot.Former. The oldest owner is dropped first.
+// MaxFormer bounds Slot.Former. The oldest owner that cannot run the slot is dropped first.
 const MaxFormer = 4
 
 // FormerOwner is a region that a verdict took a slot from.

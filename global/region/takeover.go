@@ -36,6 +36,12 @@ func (s *Slot) Bind(bound bool, stop time.Duration) {
 	s.Bound, s.StopTime = true, max(s.StopTime, stop)
 }
 
+// Crowded says whether one more former owner would make the slot forget one that may still
+// run it.
+func (s Slot) Crowded() bool {
+	return len(s.Former) >= MaxFormer && !slices.ContainsFunc(s.Former, func(f FormerOwner) bool { return !f.MayRun })
+}
+
 // TakeOver returns the changes for parts of a slot, which are in ascending order and do
 // not overlap. Indices outside the parts stay with the owner. The parts are new offers.
 // They remember the former owner until it confirms, unless nothing runs there.
@@ -68,7 +74,10 @@ func (p Takeover) slot(s Slot) Slot {
 		next.Former = append(next.Former, FormerOwner{
 			Region: s.Region, Generation: s.Generation, Moved: p.Moved, Fence: p.Fence, MayRun: s.Unbound,
 		})
-		next.Former = next.Former[max(0, len(next.Former)-MaxFormer):]
+		if len(next.Former) > MaxFormer {
+			oldest := max(0, slices.IndexFunc(next.Former, func(f FormerOwner) bool { return !f.MayRun }))
+			next.Former = slices.Delete(next.Former, oldest, oldest+1)
+		}
 	}
 	if next.Home == "" {
 		next.Home = s.Region

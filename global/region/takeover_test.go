@@ -38,9 +38,14 @@ func TestTakeOverIsANewOffer(t *testing.T) {
 	if got := TakeOver(s, take)[0].Slot; len(got.Former) != 1 || got.Former[0].Region != "jakarta" || got.Home != "" {
 		t.Errorf("back at its first region: %+v", got)
 	}
-	s.Former = make([]FormerOwner, MaxFormer)
-	if got := TakeOver(s, take)[0].Slot.Former; len(got) != MaxFormer || got[MaxFormer-1].Region != "jakarta" || s.Former[0].Region != "" {
+	s.Former = []FormerOwner{{Region: "a", MayRun: true}, {Region: "b"}, {Region: "c", MayRun: true}, {Region: "d"}}
+	got := TakeOver(s, take)[0].Slot.Former
+	if len(got) != MaxFormer || got[0].Region != "a" || got[1].Region != "c" || got[MaxFormer-1].Region != "jakarta" || s.Former[1].Region != "b" || s.Crowded() {
 		t.Errorf("too many former owners: %+v", got)
+	}
+	s.Former[1].MayRun, s.Former[3].MayRun = true, true
+	if !s.Crowded() {
+		t.Error("four former owners may run the slot, and a fifth one is not too many")
 	}
 }
 
