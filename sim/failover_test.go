@@ -1,0 +1,218 @@
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/sim"
+)
+
+// movable returns a job that is placed at alpha, and at beta after a loss of alpha.
+func movable(name, kind string, count int, disconnect string) string {
+	return fmt.Sprintf(`
+name: %s
+type: %s
+regions: {prefer: [{name: alpha, weight: 100}]}
+groups:
+  web:
+    count: %d
+    disconnect: {%s}
+    tasks:
+      main: {driver: process, config: {command: serve}, resources: {cpu: 200m, memory: 64MiB}}
+`, name, kind, count, disconnect)
+}
+
+// awaitOwner waits until all instances of a group belong to a region.
+func awaitOwner(f *sim.Federation, within time.Duration, name string, count int32, region string) {
+	f.Eventually(within, fmt.Sprintf("%s belongs to %s", name, region), func(ctx context.Context) error {
+		owners, err := f.Owners(ctx, name, "web")
+		if err != nil {
+			return err
+		}
+		for i := range count {
+			if owners[i] != region {
+				return fmt.Errorf("%d belongs to %q", i, owners[i])
+			}
+		}
+		return nil
+	})
+}
+
+// allocsAt returns the allocations that run in a region, by instance.
+func allocsAt(t *testing.T, f *sim.Federation, region string) map[sim.Instance]string {
+	t.Helper()
+	runs, err := f.Runs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[sim.Instance]string{}
+	for i, all := range runs {
+		for _, r := range all {
+			if r.Region == region {
+				out[i] = r.Alloc
+			}
+		}
+	}
+	return out
+}
+
+// TestCutOffRegionReturns: a verdict moves the work of a region that is cut off. When the region
+// is back, its instances never stopped and own their slots again (keep_original), or the new
+// owner's instances go on (keep_replacement). Everything runs once in the end, as the allocation that reconcile names.
+func TestCutOffRegionReturns(t *testing.T) {
+	for _, c := range []struct {
+		name, disconnect string
+		stays            string // region of the instances in the end
+	}{
+		{"keep_original", "region: {after: 20s}", "alpha"},
+		{"keep_replacement", "region: {after: 20s}, reconcile: keep_replacement", "beta"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
+				f.Submit(movable("api", "service", 4, c.disconnect))
+				awaitRunsOnce(f, 10*time.Second, "api", 4)
+				original := allocsAt(t, f, "alpha")
+				if len(original) != 4 {
+					t.Fatalf("%d instances run at alpha", len(original))
+				}
+				heal := f.Cut(f.GlobalIPs(), f.RegionIPs("alpha"))
+				awaitOwner(f, 2*time.Minute, "api", 4, "beta")
+				f.Eventually(time.Minute, "the replacements run", func(context.Context) error {
+					if n := len(allocsAt(t, f, "beta")); n != 4 {
+						return fmt.Errorf("%d run", n)
+					}
+					return nil
+				})
+				replacements := allocsAt(t, f, "beta")
+				time.Sleep(time.Minute)
+				heal()
+				f.AwaitRegions()
+				awaitOwner(f, time.Minute, "api", 4, c.stays)
+				awaitRunsOnce(f, time.Minute, "api", 4)
+				want := original
+				if c.stays == "beta" {
+					want = replacements
+				}
+				for i, alloc := range allocsAt(t, f, c.stays) {
+					if alloc != want[i] {
+						t.Errorf("%v runs as %s, and ran as %s before", i, alloc, want[i])
+					}
+				}
+				time.Sleep(2 * time.Minute)
+				if err := f.RunsOnce(t.Context(), "api", "web", 4); err != nil {
+					t.Error(err)
+				}
+				f.Eventually(time.Minute, "no former owner is left", func(ctx context.Context) error {
+					j, err := f.Job(ctx, "api")
+					for _, s := range j.GetStatus().GetGroups()["web"].GetSlots() {
+						if len(s.GetFormer()) > 0 {
+							return fmt.Errorf("slot %v", s)
+						}
+					}
+					return err
+				})
+			})
+		})
+	}
+}
+
+// TestBatchInstanceCompletesInTheLostRegion: it is done once the region is back. What replaced
+// it is stopped, and nothing begins a third time.
+func TestBatchInstanceCompletesInTheLostRegion(t *testing.T) {
+	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
+		job := movable("sums", "batch", 2, "region: {after: 20s}")
+		f.Submit(strings.Replace(job, "config: {command: serve}", "config: {command: sum}, env: {SIM_RUN_TIME: 2m}", 1))
+		awaitRunsOnce(f, 10*time.Second, "sums", 2)
+		heal := f.Cut(f.GlobalIPs(), f.RegionIPs("alpha"))
+		awaitOwner(f, time.Minute, "sums", 2, "beta")
+		time.Sleep(100 * time.Second) // those of alpha complete, those of beta do not yet
+		if n := len(allocsAt(t, f, "alpha")); n != 0 {
+			t.Fatalf("%d instances run at alpha", n)
+		}
+		heal()
+		f.AwaitRegions()
+		f.Eventually(time.Minute, "sums is complete", func(ctx context.Context) error {
+			j, err := f.Job(ctx, "sums")
+			if s := j.GetStatus(); err == nil && (s.GetState() != nusav1.JobState_JOB_STATE_COMPLETE || s.GetGroups()["web"].GetCounts().GetComplete() != 2) {
+				err = fmt.Errorf("job is %v: %v", s.GetState(), s.GetGroups()["web"])
+			}
+			return err
+		})
+		awaitOwner(f, time.Minute, "sums", 2, "alpha")
+		time.Sleep(5 * time.Minute)
+		if runs, err := f.Runs(t.Context()); err != nil || len(runs) != 0 {
+			t.Errorf("after its end %v run, %v", runs, err)
+		}
+		for i, n := range f.Begun() {
+			if n != 2 {
+				t.Errorf("%v began %d times", i, n)
+			}
+		}
+	})
+}
+
+// TestCutOffRegionIsLostOften: after three losses within an hour the region gets nothing back
+// by itself.
+func TestCutOffRegionIsLostOften(t *testing.T) {
+	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
+		f.Submit(movable("api", "service", 2, "region: {after: 20s}"))
+		awaitRunsOnce(f, 10*time.Second, "api", 2)
+		for _, owner := range []string{"alpha", "alpha", "beta"} {
+			heal := f.Cut(f.GlobalIPs(), f.RegionIPs("alpha"))
+			awaitOwner(f, 2*time.Minute, "api", 2, "beta")
+			time.Sleep(30 * time.Second)
+			heal()
+			f.AwaitRegions()
+			time.Sleep(time.Minute)
+			awaitOwner(f, time.Minute, "api", 2, owner)
+			awaitRunsOnce(f, time.Minute, "api", 2)
+		}
+		out, err := nusav1.NewRegionsClient(f.Global(1)).Failback(t.Context(), &nusav1.FailbackRequest{Name: "alpha", Apply: true})
+		if err != nil || len(out.GetMoves()) != 1 || !out.GetMoves()[0].GetReturns() {
+			t.Errorf("an operator's failback: %v, %v", out, err)
+		}
+		awaitOwner(f, time.Minute, "api", 2, "alpha")
+		awaitRunsOnce(f, time.Minute, "api", 2)
+	})
+}
+
+// TestRegionIsDrained: everything moves, one instance after the other, and nothing runs twice
+// meanwhile.
+func TestRegionIsDrained(t *testing.T) {
+	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
+		f.Submit(movable("api", "service", 3, "region: {after: 20s}"))
+		awaitRunsOnce(f, 10*time.Second, "api", 3)
+		regions := nusav1.NewRegionsClient(f.Global(1))
+		if _, err := regions.Drain(t.Context(), &nusav1.DrainRegionRequest{Name: "alpha", Drain: true}); err != nil {
+			t.Fatal(err)
+		}
+		for range 600 {
+			runs, err := f.Runs(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			down := 0
+			for i := range int32(3) {
+				all := runs[sim.Instance{Job: "api", Group: "web", Index: i}]
+				if len(all) > 1 {
+					t.Fatalf("instance %d runs as %v", i, all)
+				}
+				down += 1 - len(all)
+			}
+			if down > 1 {
+				t.Fatalf("%d instances are down", down)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		awaitOwner(f, time.Minute, "api", 3, "beta")
+		awaitRunsOnce(f, time.Minute, "api", 3)
+		r, err := regions.Get(t.Context(), &nusav1.GetRegionRequest{Name: "alpha"})
+		if err != nil || r.GetFailoverMessage() != "drained: nothing is left" {
+			t.Errorf("alpha: %q, %v", r.GetFailoverMessage(), err)
+		}
+	})
+}
