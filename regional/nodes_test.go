@@ -67,6 +67,29 @@ func TestSilentNodeIsShownBeforeItIsLost(t *testing.T) {
 	})
 }
 
+// TestNodeIsRemovedWhenItsLeaseIsOver: an operator cannot remove a lost node while it may
+// run what a lease binds: it would be replaced at once.
+func TestNodeIsRemovedWhenItsLeaseIsOver(t *testing.T) {
+	oneNode(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
+		nodes := nusav1.NewNodesClient(w.conn(1))
+		s := spec("web", 1)
+		for _, g := range s.Groups {
+			g.Disconnect = &nusav1.Disconnect{Node: &nusav1.DisconnectLevel{Running: nusav1.Running_RUNNING_STOP}}
+		}
+		w.submit(1, s)
+		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 1 })
+		w.agents[0].stop()
+		w.eventually("it is lost", func() bool { return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_LOST })
+		if _, err := nodes.Remove(ctx, &nusav1.RemoveNodeRequest{Id: "n1"}); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "must not run twice") {
+			t.Errorf("removed while its lease may last: %v", err)
+		}
+		time.Sleep(15 * time.Second) // the lease is 3 s, the kill timeout 10 s
+		if _, err := nodes.Remove(ctx, &nusav1.RemoveNodeRequest{Id: "n1"}); err != nil {
+			t.Errorf("its lease is over: %v", err)
+		}
+	})
+}
+
 // TestNodeIsSilentSinceTheElection: a new master shows a node that has not
 // connected yet as silent, although its committed status is ready.
 func TestNodeIsSilentSinceTheElection(t *testing.T) {

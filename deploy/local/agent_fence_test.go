@@ -17,8 +17,8 @@ import (
 )
 
 // fenceLease is the lease of the nodes, fenceStop the time that tasks may take to stop. The
-// master adds 2 % of the lease to its wait. In this test the supervisors may be late by that
-// much.
+// master waits for lease.Over of both. In this test the supervisors may be late by the
+// difference.
 const fenceLease, fenceStop = 15 * time.Second, time.Second
 
 // Each attempt writes when it starts and then every 20 ms. The polite one also writes that it was

@@ -172,6 +172,10 @@ func (n nodes) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*nusa
 		return nil, err
 	}
 	removed := n.node(m, view, x)
+	if left := sched.BoundLeft(m.Planner.Input(view), x.ID); left > 0 && x.Status != state.NodeReady {
+		return nil, status.Errorf(codes.FailedPrecondition, "node %s may still run instances that must not run twice, until its lease is certainly over: remove it in %v",
+			x.Name, left.Round(time.Second)+time.Second)
+	}
 	_, err = m.Log.Commit(ctx, state.Command{RemoveNode: &state.RemoveNode{ID: x.ID}})
 	switch {
 	case errors.Is(err, state.ErrNodeReady):

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -131,13 +132,8 @@ nodes:
 }
 
 // mustNotReplace reports whether only the node itself, or an operator, may end an
-// allocation of a lost node: its group says `replace: false`. A system job wants
-// no instance where there is no node.
+// allocation of a lost node. A system job wants no instance where there is no node.
 func mustNotReplace(view *state.View, a *state.Alloc) bool {
 	job, ok := view.Job(a.Key().JobKey(), a.JobVersion)
-	if !ok || job.Type == state.System {
-		return false
-	}
-	g := job.Group(a.Key().Group)
-	return g != nil && !g.Disconnect.Replace
+	return ok && job.Type != state.System && sched.MustWait(view, a)
 }

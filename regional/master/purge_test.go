@@ -20,18 +20,23 @@ func TestNodesGoneForDaysAreRemovable(t *testing.T) {
 			t.Fatalf("%v, skipped %v", r.Err, r.Skipped)
 		}
 	}
-	for _, id := range []string{"disconnected", "cordoned", "gone", "late", "ready", "needed"} {
+	for _, id := range []string{"disconnected", "cordoned", "gone", "late", "ready", "needed", "unbound"} {
 		do(0, state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: id}}})
 	}
 	do(0, state.Command{CordonNode: &state.CordonNode{ID: "cordoned", Cordon: true}})
-	for node, replace := range map[string]bool{"disconnected": true, "needed": false} {
+	for node, replace := range map[string]bool{"disconnected": true, "needed": false, "unbound": true} {
 		do(0, state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: state.Job{
 			Key: state.JobKey{Namespace: "default", Job: node, Local: true}, Type: state.Service,
 			Groups: []state.Group{{Name: "g", Count: 1, Disconnect: state.Disconnect{Replace: replace}}}}}})
 		do(0, state.Command{ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{{
 			Key: state.GroupKey{Namespace: "default", Job: node, Group: "g", Local: true}, JobVersion: 1, Allocs: []state.PlaceAlloc{{ID: node, NodeID: node}}}}}})
 	}
-	for id, at := range map[string]time.Duration{"disconnected": 1, "cordoned": 1, "gone": 1, "late": time.Hour, "needed": 1} {
+	// No lease ends what the node runs, and a new version must not run twice.
+	do(0, state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1}})
+	do(0, state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: state.Job{
+		Key: state.JobKey{Namespace: "default", Job: "unbound", Local: true}, Type: state.Service, Spec: []byte{2},
+		Groups: []state.Group{{Name: "g", Count: 1, Singleton: true, Hash: 2, Disconnect: state.Disconnect{Replace: true}}}}}})
+	for id, at := range map[string]time.Duration{"disconnected": 1, "cordoned": 1, "gone": 1, "late": time.Hour, "needed": 1, "unbound": 1} {
 		do(at, state.Command{SetNodeStatus: &state.SetNodeStatus{ID: id, Status: state.NodeLost}})
 	}
 	var got []string

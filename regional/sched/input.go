@@ -75,10 +75,7 @@ func (in *Input) replacementDue(spec *state.Group, a *state.Alloc, system bool) 
 	if n.Status == state.NodeLeft {
 		after = 0
 	}
-	var absent presence.Absence
-	if in.Absence != nil {
-		absent = in.Absence(a.NodeID)
-	}
+	absent := in.absence(a.NodeID)
 	left := absent.Left(after)
 	ordered := in.orderedGroup(a, spec)
 	switch binding := ordered.Binding(a.Local); {
@@ -88,6 +85,13 @@ func (in *Input) replacementDue(spec *state.Group, a *state.Alloc, system bool) 
 		return 0, false // no lease ends what the node was ordered to run
 	}
 	return in.NowUnixNano + int64(left), true
+}
+
+func (in *Input) absence(nodeID string) presence.Absence {
+	if in.Absence == nil {
+		return presence.Absence{}
+	}
+	return in.Absence(nodeID)
 }
 
 // orderedGroup returns the group as an allocation's node knows it, or otherwise if that

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
@@ -61,6 +62,44 @@ func (d *decision) stopUnwanted() {
 			d.out.stop(a, reason, message)
 		}
 	}
+}
+
+// BoundLeft returns how long to wait until nothing that a lease binds can run on a node
+// that is not ready, ≤ 0 if that is certain.
+func BoundLeft(in Input, nodeID string) time.Duration {
+	left := time.Duration(0)
+	for a := range in.View.NodeAllocs(nodeID) {
+		g := in.orderedGroup(a, nil)
+		if !a.Live() || g == nil || !bound(g, a.Local) {
+			continue
+		}
+		left = max(left, in.absence(nodeID).LeaseLeft(in.longestLease(g.Binding(a.Local)), g.KillTimeout))
+	}
+	return left
+}
+
+// MustWait reports whether only the node itself, or an operator, may end a live allocation
+// of a lost node: its group is not to be replaced, or must not run twice and no lease ends
+// what the node was ordered to run.
+func MustWait(view *state.View, a *state.Alloc) bool {
+	in := Input{View: view}
+	ordered := in.orderedGroup(a, nil)
+	if ordered == nil {
+		return false
+	}
+	if !ordered.Disconnect.Replace {
+		return true
+	}
+	g, ok := view.Group(a.Key())
+	if !ok || bound(ordered, a.Local) {
+		return false
+	}
+	s := state.SlotOf(g.Slots, a.Index)
+	if s == nil {
+		return false
+	}
+	job, ok := view.Job(a.Key().JobKey(), s.JobVersion)
+	return ok && job.Group(a.Group) != nil && bound(job.Group(a.Group), a.Local)
 }
 
 // boundNow reports whether a lease binds an index in the version that its slot names.
