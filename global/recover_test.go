@@ -1,12 +1,16 @@
 package global
 
 import (
+	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/store"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -17,6 +21,75 @@ func TestEtcdRecover(t *testing.T) {
 	f := newFederation()
 	member := openMember(t, t.TempDir(), "127.0.0.1:0")
 	testRecover(t, f, f.overEtcd("", Etcd{Endpoints: []string{member.ClientAddr()}}))
+}
+
+// TestServerKnowsMoreThanTheStore: a server that starts with a store that was restored from
+// an old copy notices that before a region has shown it.
+func TestServerKnowsMoreThanTheStore(t *testing.T) {
+	f := newFederation()
+	dir := t.TempDir()
+	here := func(c *Config) { c.DataDir = dir }
+	s := f.start(t, "g1", here)
+	s.submit(testJob("api", 1))
+	c := f.mem.Client()
+	defer c.Close()
+	_, _, before, err := c.Get(t.Context(), state.ClusterKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := f.identity(t)
+	s.stop()
+	// The copy has the identity of the federation and little else.
+	f.mem = store.NewMemory()
+	restored := f.mem.Client()
+	defer restored.Close()
+	if _, err := restored.Txn(t.Context(), nil, []store.Op{store.Put(state.ClusterKey, []byte(id))}); err != nil {
+		t.Fatal(err)
+	}
+	s = f.start(t, "g1", here)
+	waitInfo(t, s, "active with an alarm", func(i *nusav1.InfoResponse) bool { return i.GetLeader() && len(i.GetAlarms()) == 1 })
+	resp, err := nusav1.NewSystemClient(s.conn).Recover(t.Context(), &nusav1.RecoverRequest{FederationId: id})
+	if err != nil || resp.GetRevision() <= before {
+		t.Fatalf("recovery: %v, %v; the server knew revision %d", resp, err, before)
+	}
+	waitInfo(t, s, "active without an alarm", func(i *nusav1.InfoResponse) bool { return i.GetLeader() && len(i.GetAlarms()) == 0 })
+	s.stop()
+	s = f.start(t, "g1", here)
+	waitInfo(t, s, "active without an alarm", func(i *nusav1.InfoResponse) bool { return i.GetLeader() && len(i.GetAlarms()) == 0 })
+}
+
+// TestEmptiedStore: a server does not give an emptied store a new identity: its regions
+// would get empty sets and stop all work.
+func TestEmptiedStore(t *testing.T) {
+	f := newFederation()
+	dir := t.TempDir()
+	s := f.start(t, "g1", func(c *Config) { c.DataDir = dir })
+	id, _ := f.identity(t)
+	s.stop()
+	f.mem = store.NewMemory()
+	client := f.mem.Client()
+	defer client.Close()
+	err := Run(t.Context(), Config{
+		Name: "g1", GRPCAddr: "g1:7600", HTTPAddr: "-", DataDir: dir, Store: client, Net: f.pipes.net(), Logger: slog.New(slog.DiscardHandler),
+	})
+	if !errors.Is(err, state.ErrForeignStore) || !strings.Contains(err.Error(), id) {
+		t.Errorf("started with an emptied store: %v", err)
+	}
+	if _, known := f.identity(t); known {
+		t.Error("the emptied store has an identity now")
+	}
+}
+
+// identity returns the id of the federation in the store.
+func (f *federation) identity(t *testing.T) (id string, known bool) {
+	t.Helper()
+	c := f.mem.Client()
+	defer c.Close()
+	kv, ok, _, err := c.Get(t.Context(), state.ClusterKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(kv.Value), ok
 }
 
 // testRecover: a region that knows a later revision than the store shows that the store was

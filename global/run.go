@@ -35,6 +35,8 @@ type server struct {
 	leader *leaderTracker
 	// active is nil while the server is not the active one.
 	active atomic.Pointer[leadershipTerm]
+	// known is the greatest revision of the store that this server has seen.
+	known *knownRevision
 	// federation is the id of the federation.
 	federation string
 	// member delivers the fatal error of the embedded etcd.
@@ -159,6 +161,9 @@ func (s *server) openStore(ctx context.Context, dir *serve.DataDir) (Addresses, 
 	s.federation, err = federationID(ctx, s.store, known)
 	if err == nil && dir != nil {
 		err = dir.SetCluster(s.federation)
+	}
+	if err == nil {
+		s.known, err = openKnownRevision(dir)
 	}
 	if err != nil {
 		closeStore()

@@ -42,6 +42,8 @@ type leadershipTerm struct {
 	election lease.Holder
 	// observeVerdicts gets the number of regions that were declared lost.
 	observeVerdicts func(int)
+	// known is the greatest revision that this server has seen.
+	known *knownRevision
 	// candidates returns the servers that stand for election.
 	candidates func(context.Context) ([]*nusav1.GlobalServer, error)
 }
@@ -53,12 +55,12 @@ const silenceCheck = time.Second
 func newTerm(ctx context.Context, s *server, election store.Election) (*leadershipTerm, error) {
 	cfg, m, guard := &s.cfg, s.metrics, election.Guard()
 	begin, err := state.BeginTerm(ctx, s.store, state.Elected{
-		At: cfg.Clock(), Guard: guard, Federation: s.federation, Lease: cfg.Lease, Candidacy: cfg.ElectionTTL,
+		At: cfg.Clock(), Guard: guard, Federation: s.federation, Known: s.known.get(), Lease: cfg.Lease, Candidacy: cfg.ElectionTTL,
 	})
 	if err != nil {
 		return nil, err
 	}
-	t := &leadershipTerm{cfg: cfg, renew: election.Renew, candidates: s.servers, observeVerdicts: m.observeVerdicts, state: state.New(begin, cfg.Clock)}
+	t := &leadershipTerm{cfg: cfg, known: s.known, renew: election.Renew, candidates: s.servers, observeVerdicts: m.observeVerdicts, state: state.New(begin, cfg.Clock)}
 	t.ctx, t.end = context.WithCancelCause(ctx)
 	t.commit = state.NewCommitter(t.state, s.store, guard)
 	t.placer = placer.New(placer.Config{
@@ -129,6 +131,7 @@ func (t *leadershipTerm) tickLoop(ctx context.Context) error {
 			t.placer.Tick()
 			t.uplink.SendMatrix()
 			t.api.Tick()
+			t.noteRevision()
 			if err := t.updateLimits(ctx); err != nil {
 				return err
 			}
@@ -202,8 +205,19 @@ func (t *leadershipTerm) resign(ctx context.Context, why string) error {
 	return nil
 }
 
+// noteRevision remembers how far the store has come.
+func (t *leadershipTerm) noteRevision() {
+	t.state.Lock()
+	revision := t.state.Revision
+	t.state.Unlock()
+	if err := t.known.note(revision); err != nil {
+		t.cfg.Logger.Warn("the revision of the store is not remembered over a restart", "error", err)
+	}
+}
+
 // retire ends the term. No lease is granted after it.
 func (t *leadershipTerm) retire() {
+	t.noteRevision()
 	t.end(state.ErrNotActive)
 	t.state.Lock()
 	defer t.state.Unlock()

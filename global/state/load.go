@@ -39,6 +39,8 @@ type Elected struct {
 	Guard store.Compare
 	// Federation that the server belongs to.
 	Federation string
+	// Known is the greatest revision of the store that the server has ever seen.
+	Known int64
 	// Lease is the region's lease that it grants. Candidacy is for how long it may still
 	// grant leases after it has lost its election key.
 	Lease, Candidacy time.Duration
@@ -53,7 +55,7 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 	case !ok || string(id.Value) != e.Federation:
 		return Beginning{}, fmt.Errorf("%w: this server belongs to federation %s, the store to %q: restore the store's data, or restart the server to see what to do", ErrForeignStore, e.Federation, id.Value)
 	}
-	kv, _, _, err := s.Get(ctx, leadershipKey)
+	kv, _, revision, err := s.Get(ctx, leadershipKey)
 	if err != nil {
 		return Beginning{}, fmt.Errorf("begin a leadership term: %w", err)
 	}
@@ -69,6 +71,9 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 	}
 	if rec.GetConflict().GetRecovered() {
 		rec.Conflict = nil
+	}
+	if e.Known > revision {
+		rec.Conflict = mergeConflict(rec.GetConflict(), &nusav1.RevisionConflict{Known: e.Known, Stored: revision})
 	}
 	longest := max(e.Lease, rec.GetLeaseMax().AsDuration())
 	term := region.Term{Number: rec.GetTerm().GetNumber() + 1, Nonce: strings.ToLower(rand.Text()[:12])}

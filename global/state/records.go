@@ -195,6 +195,28 @@ func (t *Tx) PutLeadership(change func(*nusav1.LeadershipRecord)) error {
 	return t.set(txChange{key: leadershipKey, msg: next, known: t.State.leadershipRevision})
 }
 
+// PutConflict stores that a region knows a greater revision or leadership term than the
+// store.
+func (t *Tx) PutConflict(c *nusav1.RevisionConflict) error {
+	return t.PutLeadership(func(rec *nusav1.LeadershipRecord) {
+		c.Stored = t.State.Revision
+		rec.Conflict = mergeConflict(rec.GetConflict(), c)
+	})
+}
+
+// mergeConflict returns a conflict with what more shows. The first one says who showed it.
+// One that shows more than was recovered has to be recovered again.
+func mergeConflict(c, more *nusav1.RevisionConflict) *nusav1.RevisionConflict {
+	if c == nil {
+		return more
+	}
+	known, term := max(c.GetKnown(), more.GetKnown()), max(c.GetKnownTerm(), more.GetKnownTerm())
+	return &nusav1.RevisionConflict{
+		Region: c.GetRegion(), Stored: c.GetStored(), Known: known, KnownTerm: term,
+		Recovered: c.GetRecovered() && known == c.GetKnown() && term == c.GetKnownTerm(),
+	}
+}
+
 // ErrNoConflict says that there is nothing to recover.
 var ErrNoConflict = errors.New("no region knows more than the store: there is nothing to recover")
 

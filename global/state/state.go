@@ -210,8 +210,12 @@ func (st *State) Alarms() (out []string) {
 		out = append(out, st.FailoverPaused)
 	}
 	if c := st.Leadership.GetConflict(); c != nil {
-		out = append(out, fmt.Sprintf("region %s knows more than the store (revision %d of %d): the store was restored from an old copy, and nothing is placed, ordered or granted before `nusa server recover`",
-			c.GetRegion(), c.GetKnown(), c.GetStored()))
+		who := "region " + c.GetRegion()
+		if c.GetRegion() == "" {
+			who = "a global server"
+		}
+		out = append(out, fmt.Sprintf("%s knows more than the store (revision %d of %d): the store was restored from an old copy, and nothing is placed, ordered or granted before `nusa server recover`",
+			who, c.GetKnown(), c.GetStored()))
 	}
 	return out
 }

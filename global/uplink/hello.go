@@ -172,18 +172,8 @@ func (s *Server) register(ctx context.Context, c *session, h *nusav1.RegionHello
 func (s *Server) storeConflict(ctx context.Context, name string, e region.Effect) {
 	first := false
 	_, err := s.Commit.Do(ctx, func(t *state.Tx) error {
-		return t.PutLeadership(func(rec *nusav1.LeadershipRecord) {
-			c := rec.GetConflict()
-			first = c == nil
-			if first {
-				c = &nusav1.RevisionConflict{Region: name, Stored: t.State.Revision}
-			}
-			more := e.Known > c.GetKnown() || e.KnownTerm > c.GetKnownTerm()
-			rec.Conflict = &nusav1.RevisionConflict{
-				Region: c.GetRegion(), Stored: c.GetStored(), Known: max(c.GetKnown(), e.Known), KnownTerm: max(c.GetKnownTerm(), e.KnownTerm),
-				Recovered: c.GetRecovered() && !more,
-			}
-		})
+		first = t.State.Leadership.GetConflict() == nil
+		return t.PutConflict(&nusav1.RevisionConflict{Region: name, Known: e.Known, KnownTerm: e.KnownTerm})
 	})
 	switch {
 	case err != nil:

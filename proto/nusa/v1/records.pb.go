@@ -184,8 +184,9 @@ func (x *LeadershipRecord) GetResigned() string {
 
 // RevisionConflict says which region knows more than the store.
 type RevisionConflict struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: the active server itself, from its data directory.
+	Region string `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
 	// Revision that the region's log knows, and the store's revision at its hello.
 	Known  int64 `protobuf:"varint,2,opt,name=known,proto3" json:"known,omitempty"`
 	Stored int64 `protobuf:"varint,3,opt,name=stored,proto3" json:"stored,omitempty"`

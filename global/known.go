@@ -1,0 +1,63 @@
+package global
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nusa-scheduler/nusa/internal/serve"
+)
+
+// knownRevision is the greatest revision of the store that this server has seen. With a
+// data directory it outlives the process. A store with a lower revision was restored from
+// an old copy. Safe for concurrent use.
+type knownRevision struct {
+	path string // empty: no data directory
+
+	mu       sync.Mutex
+	revision int64
+}
+
+// openKnownRevision reads the stored revision; 0 without one. dir may be nil.
+func openKnownRevision(dir *serve.DataDir) (*knownRevision, error) {
+	k := &knownRevision{}
+	if dir == nil {
+		return k, nil
+	}
+	k.path = dir.Path("revision")
+	text, err := os.ReadFile(k.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return k, nil
+	}
+	if err == nil {
+		k.revision, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the latest known revision: %w; remove %s if it is damaged", err, k.path)
+	}
+	return k, nil
+}
+
+func (k *knownRevision) get() int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.revision
+}
+
+// note remembers a revision.
+func (k *knownRevision) note(revision int64) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if revision <= k.revision {
+		return nil
+	}
+	k.revision = revision
+	if k.path == "" {
+		return nil
+	}
+	return serve.ReplaceFile(k.path, []byte(strconv.FormatInt(revision, 10)+"\n"))
+}
