@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -49,10 +48,13 @@ func ownRegion(s *Server, m *Master) *nusav1.Region {
 		Master: name, MasterAddress: address, Servers: s.Servers(),
 		Report: m.Report(),
 		Fence:  c.Fence, AppliedIndex: view.Index(), FeatureLevel: c.FeatureLevel,
-		FailoverMessage: cmp.Or(m.Uplink.Refused(), m.Uplink.LeaseMissing()),
+		FailoverMessage: m.Uplink.Refused(),
 	}
 	if m.Uplink.Connected() {
 		out.State = nusav1.RegionState_REGION_STATE_CONNECTED
+	}
+	if why := m.Uplink.LeaseMissing(); why != "" && out.FailoverMessage == "" {
+		out.FailoverMessage = "the region holds no lease from the global tier, and what that lease binds does not run: " + why
 	}
 	if blocked := m.Uplink.CommitBlocked(); blocked > 0 {
 		out.CommitBlocked = durationpb.New(blocked)
