@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -63,12 +64,15 @@ func (j *jobsAPI) Get(ctx context.Context, req *nusav1.GetJobRequest) (*nusav1.J
 		return client.Get(ctx, req)
 	}
 	term.State.Lock()
-	defer term.State.Unlock()
 	found := term.State.Jobs[k]
 	if found == nil || found.Record == nil {
+		term.State.Unlock()
 		return nil, jobNotFound(k)
 	}
-	return found.ToProto(term.State.Sight()), nil
+	out := found.ToProto(term.State.Sight())
+	term.State.Unlock()
+	placer.AddDestinations(term.State, k, out.GetStatus())
+	return out, nil
 }
 
 // Stop implements nusav1.JobsServer.

@@ -12,4 +12,5 @@
 //	end.go       purges of stopped jobs and results of jobs that ended
 //	dryrun.go    a plan for a job that is not stored; questions to regions
 //	explain.go   the latest decisions about a job, as Explain shows them
+//	outlook.go   where the instances of regions that are cut off would move
 package placer

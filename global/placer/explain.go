@@ -34,6 +34,7 @@ func Explain(st *state.State, k state.JobKey, group string) (*nusav1.Explanation
 	if !ok {
 		return nil, false
 	}
+	AddDestinations(st, k, last.status)
 	out := &nusav1.Explanation{}
 	if len(last.snapshot.Jobs) > 0 {
 		for _, g := range place.MakePlan(last.snapshot).Groups {

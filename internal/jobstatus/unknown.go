@@ -3,6 +3,7 @@ package jobstatus
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -57,7 +58,9 @@ type Outlook struct {
 	// are due. Why says why then, or why they do not move.
 	Moves bool
 	Due   time.Duration
-	Why   string
+	// To names the regions where they would move, if that is known.
+	To  string
+	Why string
 }
 
 // Text returns the outlook of a region's instances as one line.
@@ -68,9 +71,24 @@ func (o Outlook) Text(region string) string {
 	case o.Due > 0:
 		unless := fmt.Sprintf("unless %s returns", region)
 		_, because, _ := strings.Cut(o.Why, unless)
-		return fmt.Sprintf("would move in %s %s%s", Span(o.Due), unless, because)
+		to := ""
+		if o.To != "" {
+			to = " to " + o.To
+		}
+		return fmt.Sprintf("would move%s in %s %s%s", to, Span(o.Due), unless, because)
 	}
 	return cmp.Or(o.Why, "due to move, unless "+region+" returns first")
+}
+
+// inSpan matches the time in the text of an outlook.
+var inSpan = regexp.MustCompile(`^(would move.*? in )\S+( unless )`)
+
+// Later returns the text of an outlook at a later time, when due is left.
+func Later(text, region string, due time.Duration) string {
+	if due <= 0 {
+		return Outlook{Moves: true}.Text(region)
+	}
+	return inSpan.ReplaceAllString(text, "${1}"+Span(due)+"${2}")
 }
 
 // WhenItReturns says when the instances stop that a region which is cut off has to

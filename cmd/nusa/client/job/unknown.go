@@ -37,7 +37,7 @@ func writeUnknown(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 			if u.GetSilent() != nil {
 				silent = jobstatus.Span(u.GetSilent().AsDuration())
 			}
-			t.Row(name, term.Count(u.GetCount()), u.GetRegion(), w.Wait(silent), last, cli.WithProgram(term.OneLine(follows(u)), w.Program))
+			t.Row(name, term.Count(u.GetCount()), u.GetRegion(), w.Wait(silent), last, cli.WithProgram(term.OneLine(u.GetMessage()), w.Program))
 		}
 	}
 	if len(t.Rows) == 0 {
@@ -47,14 +47,6 @@ func writeUnknown(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 	t.Narrow(w.Width, "LAST REPORT")
 	fmt.Fprintln(w)
 	t.Write(w)
-}
-
-// follows says what happens to unknown instances.
-func follows(u *nusav1.UnknownInstances) string {
-	if u.GetMoveDue().AsDuration() > 0 {
-		return jobstatus.Outlook{Moves: true, Due: u.GetMoveDue().AsDuration(), Why: u.GetMessage()}.Text(u.GetRegion())
-	}
-	return u.GetMessage()
 }
 
 // unknownText says which regions the job waits for and what follows, "" for none: "2 unknown
@@ -91,7 +83,7 @@ func soonest(region string, all [][]*nusav1.UnknownInstances) string {
 			}
 		}
 	}
-	return follows(first)
+	return first.GetMessage()
 }
 
 // aged returns a job as it is some time after the message: regions that are cut off have been
@@ -107,11 +99,8 @@ func aged(j *nusav1.Job, passed time.Duration) *nusav1.Job {
 				u.Silent = durationpb.New(u.GetSilent().AsDuration() + passed)
 			}
 			if due := u.GetMoveDue().AsDuration(); due > 0 {
-				left := jobstatus.Outlook{Moves: true, Due: max(0, due-passed)}
-				if left.Due > 0 {
-					left.Why = u.GetMessage()
-				}
-				u.MoveDue, u.Message = durationpb.New(left.Due), left.Text(u.GetRegion())
+				left := max(0, due-passed)
+				u.MoveDue, u.Message = durationpb.New(left), jobstatus.Later(u.GetMessage(), u.GetRegion(), left)
 			}
 		}
 	}

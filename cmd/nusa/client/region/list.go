@@ -101,10 +101,7 @@ func notes(w *term.Screen, r *nusav1.Region) (out []string) {
 		}
 		out = append(out, text)
 	}
-	switch due := r.GetMoveDue().AsDuration(); {
-	case due > 0:
-		out = append(out, jobstatus.Outlook{Moves: true, Due: due, Why: r.GetFailoverMessage()}.Text(r.GetDefinition().GetName()))
-	case r.GetFailoverMessage() != "":
+	if r.GetFailoverMessage() != "" {
 		out = append(out, term.OneLine(r.GetFailoverMessage()))
 	}
 	if b := r.GetCommitBlocked(); b != nil {

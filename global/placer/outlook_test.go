@@ -1,0 +1,47 @@
+package placer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+)
+
+// TestDestinationsOfACutOffRegion: a status names the region where instances would move, or
+// says why none takes them.
+func TestDestinationsOfACutOffRegion(t *testing.T) {
+	for name, c := range map[string]struct {
+		others []string
+		due    time.Duration
+		moves  bool
+		full   bool
+		want   string
+	}{
+		"later":           {[]string{"seoul"}, 40 * time.Second, true, false, "would move to seoul in 40s unless jakarta returns: disconnect.region.after is 100s"},
+		"now":             {[]string{"seoul"}, 0, true, false, "would move unless jakarta returns: disconnect.region.after is 100s"},
+		"no other region": {nil, 40 * time.Second, true, false, "would move in 40s unless jakarta returns: disconnect.region.after is 100s; now no other region takes it"},
+		"no room":         {[]string{"seoul"}, 40 * time.Second, true, true, "would move in 40s unless jakarta returns: disconnect.region.after is 100s; now no other region takes it, 1 region: no room for another instance: seoul"},
+		"never":           {[]string{"seoul"}, 0, false, false, "would move unless jakarta returns: disconnect.region.after is 100s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newLostJobs(t, 1, c.others...)
+			k := state.JobKey{Namespace: "default", Name: "job-00000"}
+			p.st.Lock()
+			if c.full {
+				p.st.Regions["seoul"].Report.Shape.Bins = nil
+			}
+			j, failover := p.st.Jobs[k], &state.Failover{Slots: map[string]state.SlotFailover{}}
+			for key := range j.Slots {
+				failover.Slots[key] = state.SlotFailover{Moves: c.moves, Due: p.clock + c.due, Message: "would move unless jakarta returns: disconnect.region.after is 100s"}
+			}
+			p.st.Regions["jakarta"].Failover = failover
+			status := j.Status(p.st.Sight())
+			p.st.Unlock()
+			AddDestinations(p.st, k, status)
+			unknown := status.GetGroups()["web"].GetUnknown()
+			if len(unknown) != 1 || unknown[0].GetMessage() != c.want {
+				t.Errorf("%v, want %q", unknown, c.want)
+			}
+		})
+	}
+}
