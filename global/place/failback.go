@@ -62,7 +62,7 @@ func (rt *returner) failback(j *Job, works []*work) {
 	for _, w := range works {
 		slots := j.slotsOf(w.group.Name)
 		for i := range slots {
-			if s := &slots[i]; s.Home != "" && s.ReturnTo == "" && movable(s) && s.From < w.group.Count {
+			if s := &slots[i]; s.Home != "" && s.ReturnTo == "" && s.Desired != region.DesiredStop && movable(s) && s.From < w.group.Count {
 				moved = append(moved, s)
 			}
 		}

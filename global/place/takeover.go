@@ -118,10 +118,9 @@ func (tk *taker) due(j *Job, set []*Group) (out []due) {
 	return out
 }
 
-// movable says whether a slot is still wanted.
-func movable(s *region.Slot) bool {
-	return !s.System && s.State != region.Done && s.Desired != region.DesiredStop
-}
+// movable says whether a slot may have another owner. So may a slot that had to stop, if it
+// is wanted again before its owner has confirmed.
+func movable(s *region.Slot) bool { return !s.System && s.State != region.Done }
 
 func regionsOf(all []due) []string {
 	names := map[string]bool{}

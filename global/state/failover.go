@@ -153,7 +153,7 @@ func (st *State) failoverSlots(r *Region, now time.Duration) []failover.Slot {
 			stop = max(stop, g.StopTime)
 		}
 		f.BoundFor = r.Life.BoundUntil(stop) - now
-		f.Stopping = g == nil || j.Record == nil || j.Record.GetJob().GetStopped() || s.Desired == region.DesiredStop || !s.System && s.From >= g.Count
+		f.Stopping = g == nil || j.Record == nil || j.Record.GetJob().GetStopped() || !s.System && s.From >= g.Count
 		out = append(out, f)
 	}
 	return out

@@ -38,7 +38,8 @@ func held(view *state.View, s *state.Slot) []state.Answer {
 	return out
 }
 
-// heldState returns the answer about one held instance, 0 for none yet.
+// heldState returns the answer about one held instance, 0 for none yet. What belongs to
+// another run of the job ends.
 func heldState(view *state.View, s *state.Slot, in *state.Instance) state.SlotState {
 	ends := false
 	for a := range view.InstanceAllocs(s.Key(), in.Index) {
@@ -46,7 +47,7 @@ func heldState(view *state.View, s *state.Slot, in *state.Instance) state.SlotSt
 		case leftUnbound(view, s, a):
 			ends = true
 		case !a.Live():
-		case a.State == state.Running && a.Desired == state.Run && !a.Disconnected:
+		case a.State == state.Running && a.Desired == state.Run && !a.Disconnected && s.OfRun(a.Run):
 			return state.SlotKept
 		default:
 			ends = true

@@ -93,3 +93,30 @@ func TestHeldSlotsWantNothing(t *testing.T) {
 	r.do(state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{ID: "a0", Reason: p.Stops[0].Reason, GiveUp: true}}}})
 	r.answers("0-2 g9 revoked")
 }
+
+// TestHeldInstancesAreOfTheSlotsRun: the job was stopped and runs again elsewhere. What belongs
+// to the run before ends.
+func TestHeldInstancesAreOfTheSlotsRun(t *testing.T) {
+	r := newRegion(t, state.Service)
+	ordered := func(run int64, desired state.Desired) {
+		r.do(state.Command{ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{
+			Slot: state.Slot{Namespace: "default", Job: "api", Group: "web", From: 0, To: 1, Generation: 5, Run: run,
+				Revision: int64(r.index) + 100, JobVersion: 1, Desired: desired, State: state.SlotAccepted},
+			Job: r.jobs[1],
+		}}}})
+	}
+	ordered(3, state.Run)
+	r.place(0)
+	r.report(0, state.Running)
+	ordered(3, state.Hold)
+	r.answers("0-1 g5 kept")
+	ordered(4, state.Hold)
+	r.answers()
+	p := sched.Make(sched.Input{View: r.Snapshot(), NowUnixNano: r.now})
+	if len(p.Stops) != 1 || p.Stops[0].GiveUp {
+		t.Fatalf("an instance of the run before: %+v", p)
+	}
+	r.do(state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{ID: "a0", Reason: p.Stops[0].Reason}}}})
+	r.report(0, state.Stopped)
+	r.answers("0-1 g5 revoked")
+}

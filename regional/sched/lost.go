@@ -155,7 +155,7 @@ func (d *decision) unwanted(a *state.Alloc) (state.Reason, string) {
 		return state.ReasonStoppedByUser, "the job was stopped or scaled down"
 	case covers != nil && view.ExemptFromRevoke(covers, a.Index):
 		return "", ""
-	case covers != nil && covers.Desired == state.Hold && !a.Disconnected:
+	case covers != nil && covers.Desired == state.Hold && !a.Disconnected && covers.OfRun(a.Run):
 		return "", ""
 	case covers != nil && covers.Desired == state.Hold:
 		return state.ReasonRevoked, "another region runs it"

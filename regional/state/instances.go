@@ -247,7 +247,7 @@ func (s *attempts) steady(in *Instance, slot *Slot, wanted bool) bool {
 	case s.disconnected:
 		return false
 	case slot != nil && slot.Desired == Hold:
-		return true
+		return s.run == 0 || slot.OfRun(in.Run)
 	case !wanted:
 		return s.run == 0
 	case in.Finished():

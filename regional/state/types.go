@@ -411,6 +411,9 @@ func SlotID(namespace, job, group string, from int32) string {
 	return namespace + "/" + job + "/" + group + "/" + strconv.Itoa(int(from))
 }
 
+// OfRun reports whether something of a run belongs to the run of the slot.
+func (s *Slot) OfRun(run int64) bool { return sameRun(s.Run, run) }
+
 // Wants reports whether index i of the slot must run here: desired run, inside the
 // range and not given back.
 func (s *Slot) Wants(i int32) bool {
