@@ -72,11 +72,17 @@ type Agents struct {
 	nameHolders map[string]string
 
 	turns turnQueue
+	// began is the index of the log at the beginning of the term.
+	began uint64
 }
 
 // New returns the agents of a term, which ends with ctx.
 func New(ctx context.Context, cfg Config) *Agents {
-	return &Agents{cfg: cfg, ctx: ctx, nodes: map[string]*node{}, turns: newTurnQueue()}
+	a := &Agents{cfg: cfg, ctx: ctx, nodes: map[string]*node{}, turns: newTurnQueue()}
+	if cfg.FSM != nil {
+		a.began = cfg.FSM.View().Index()
+	}
+	return a
 }
 
 // ensure finds or creates a node. A node not seen yet in this term counts as

@@ -42,6 +42,8 @@ type node struct {
 	// the state when it is sent: a copy here would be as large as the allocation in
 	// the state.
 	outbox *link.Outbox[uint64]
+	// newest is the greatest index of an order that was sent in this term.
+	newest uint64
 	// filled is the index of the state that fill last read.
 	filled uint64
 	// dirty: the outbox may hold orders that the committed state no longer has.

@@ -191,6 +191,9 @@ func (ss *session) nextOrders(e *wire.OrderEncoder) *wire.EncodedMessage {
 	if !more {
 		return nil
 	}
+	for i := range batch.Items {
+		n.newest = max(n.newest, batch.Items[i].Value)
+	}
 	return e.Batch(batch)
 }
 

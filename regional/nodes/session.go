@@ -156,7 +156,26 @@ func (a *Agents) refuse(h *nusav1.AgentHello) *nusav1.Refused {
 	case h.GetProtocol() < protocol-1 || h.GetProtocol() > protocol+1:
 		return permanent("protocol %d, this server speaks %d: upgrade the older one", h.GetProtocol(), protocol)
 	}
-	return nil
+	return a.refuseNewer(h)
+}
+
+// refuseNewer refuses an agent that knows more than the log: a master that has forgotten
+// orders would repeat epochs that exist. An order of this term is known, and all orders of
+// earlier terms are in the log from the beginning of this one.
+func (a *Agents) refuseNewer(h *nusav1.AgentHello) *nusav1.Refused {
+	ends := a.began
+	if n := a.find(h.GetNodeId()); n != nil {
+		n.mu.Lock()
+		ends = max(ends, n.newest)
+		n.mu.Unlock()
+	}
+	have := a.cfg.Cluster.Incarnation
+	if h.GetIncarnation() < have || h.GetIncarnation() == have && h.GetIndex() <= ends {
+		return nil
+	}
+	return &nusav1.Refused{Message: fmt.Sprintf("the log of region %q ended at index %d of incarnation %d, but the agent has an order of index %d of incarnation %d: "+
+		"the log is an old copy, restore it with `nusa regional restore`, which begins a new incarnation",
+		a.cfg.Region, ends, have, h.GetIndex(), h.GetIncarnation())}
 }
 
 func (a *Agents) welcome(nodeID string) *nusav1.MasterWelcome {

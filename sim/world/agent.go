@@ -70,6 +70,7 @@ type agentSession struct {
 	cursor   *link.Cursor[state.AllocReport]
 	lease    time.Duration
 	lastSeen time.Duration
+	granted  uint64 // the latest grant
 }
 
 func newAgent(r *regionSim, i int) *agent {
@@ -236,6 +237,7 @@ func (a *agent) receive(s *agentSession, m any) {
 	case agentWelcome:
 		a.welcome(s, m)
 	case nodeGrant:
+		s.granted = max(s.granted, m.id)
 		if s.active && a.lease.Granted(m.id, m.lease, m.regionLeft) {
 			a.renewRuns()
 			a.advance()
@@ -269,7 +271,7 @@ func (a *agent) requestLease(s *agentSession) {
 		return
 	}
 	id := a.lease.Request(a.h.clock())
-	s.e.send(leaseRequest{id})
+	s.e.send(leaseRequest{id, s.granted})
 	binds := false
 	for _, al := range a.allocs {
 		binds = binds || al.order.binding&lease.Region != 0 && al.act.End == nil

@@ -23,8 +23,12 @@ const (
 type leadershipRecord struct {
 	term     region.Term
 	leaseMax time.Duration
-	conflict bool
 	resigned bool
+	// conflict: a region knows the revision known and the term knownTerm, which the store
+	// does not have. recovered: an operator has raised the store above them.
+	conflict, recovered bool
+	known               int64
+	knownTerm           uint64
 }
 
 // globalServer is one server of the global tier.
@@ -208,6 +212,9 @@ func (c *candidate) load() {
 		next := old
 		next.term = region.Term{Number: old.term.Number + 1, Nonce: fmt.Sprintf("%08x", g.w.rng.Uint32())}
 		next.leaseMax = max(old.leaseMax, g.lease)
+		if old.recovered {
+			next.conflict, next.recovered, next.known, next.knownTerm = false, false, 0, 0
+		}
 		if planted("lease lengths are forgotten") {
 			old.leaseMax, next.leaseMax = g.lease, g.lease
 		}

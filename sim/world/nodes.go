@@ -18,16 +18,19 @@ type nodeState struct {
 	session *end
 	contact presence.Node
 	resync  bool
-	// ordersFirst: all orders go before the next grant.
-	ordersFirst bool
-	hello       agentHello
-	inbox       *link.Inbox[state.AllocReport]
-	outbox      *link.Outbox[uint64]
-	cursor      *link.Cursor[uint64]
-	filled      uint64
-	queued      bool // orders are to be sent
-	acked       state.Position
-	granted     uint64 // id of the latest grant
+	// ordersFirst: all orders go before the next grant. regionLease: the latest grant had a
+	// part of the region's lease.
+	ordersFirst, regionLease bool
+	hello                    agentHello
+	inbox                    *link.Inbox[state.AllocReport]
+	outbox                   *link.Outbox[uint64]
+	cursor                   *link.Cursor[uint64]
+	filled                   uint64
+	// newest is the greatest index of an order that was sent in this term.
+	newest  uint64
+	queued  bool // orders are to be sent
+	acked   state.Position
+	granted uint64 // id of the latest grant
 }
 
 // Messages of the hop between an agent and its region.
@@ -44,7 +47,7 @@ type (
 		reports           link.Position
 	}
 	standby      struct{ leader *regionServer }
-	leaseRequest struct{ id uint64 }
+	leaseRequest struct{ id, granted uint64 }
 	nodeGrant    struct {
 		id         uint64
 		lease      time.Duration
@@ -81,6 +84,10 @@ func (s *regionServer) acceptAgent(e *end) {
 				e.close()
 				return
 			}
+			if s.lead.knowsLess(hello) {
+				e.close() // the log is an old copy
+				return
+			}
 			m = s.lead
 			n = m.node(hello.id)
 			m.greet(n, e, hello)
@@ -110,6 +117,16 @@ func (r *regionSim) knownLeader() *regionServer {
 	return nil
 }
 
+// knowsLess reports whether an agent has orders that the log does not have, as
+// regional/nodes does.
+func (m *master) knowsLess(h agentHello) bool {
+	ends, have := m.began, m.view().Cluster().Incarnation
+	if n := m.nodes[h.id]; n != nil {
+		ends = max(ends, n.newest)
+	}
+	return h.incarnation > have || h.incarnation == have && h.index > ends
+}
+
 func (m *master) node(id string) *nodeState {
 	n := m.nodes[id]
 	if n == nil {
@@ -129,7 +146,7 @@ func (m *master) greet(n *nodeState, e *end, hello agentHello) {
 		if n.session != nil {
 			n.session.close()
 		}
-		n.session, n.granted = e, 0
+		n.session, n.granted, n.regionLease = e, 0, false
 		n.contact.Attached(m.srv.h.clock())
 		n.inbox = link.NewInbox[state.AllocReport](10_000)
 		n.acked = m.view().Reports(n.id)
@@ -140,7 +157,7 @@ func (m *master) greet(n *nodeState, e *end, hello agentHello) {
 		m.sendOrders(n)
 	}
 	known, ok := m.view().Node(n.id)
-	n.resync = n.resync || ok && known.Status != state.NodeReady // also while the loss is being committed
+	n.resync = ok && known.Status != state.NodeReady
 	if n.resync || ok {
 		attach()
 		return
@@ -160,6 +177,7 @@ func (m *master) register(n *nodeState, done func()) {
 func (m *master) receive(n *nodeState, e *end, msg any) bool {
 	switch msg := msg.(type) {
 	case leaseRequest:
+		n.contact.Requested(msg.granted, m.r.nodeLease)
 		grant := func() {
 			m.l.confirm(func() {
 				n.contact.Handled(m.srv.h.clock())
@@ -186,8 +204,7 @@ func (m *master) receive(n *nodeState, e *end, msg any) bool {
 	return false
 }
 
-// grantNode grants a lease. A node that was lost knows what it lost before it has a lease
-// again.
+// grantNode grants a lease.
 func (m *master) grantNode(n *nodeState, e *end, id uint64) {
 	if !n.contact.Grant(id) { // it is declared lost: first its return is in the log
 		m.propose(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: n.id, Status: state.NodeReady}}, func(state.Result) {
@@ -198,11 +215,6 @@ func (m *master) grantNode(n *nodeState, e *end, id uint64) {
 			}
 		})
 		return
-	}
-	if n.ordersFirst {
-		n.ordersFirst = false
-		n.fill(m.view(), m.epoch)
-		m.sendOrders(n)
 	}
 	m.sendGrant(n, e, id)
 }
@@ -267,6 +279,7 @@ func (m *master) sendOrders(n *nodeState) {
 			}
 			if g := m.r.w.groupOf(m.view(), a); g != nil {
 				out.Items = append(out.Items, link.Item[allocOrder]{Key: item.Key, Value: m.order(a, g)})
+				n.newest = max(n.newest, a.OrderIndex)
 			}
 		}
 		n.session.send(nodeOrders{out})
@@ -335,7 +348,6 @@ func (m *master) watchNodes() {
 			since := int64(0)
 			if status == state.NodeLost {
 				since = m.srv.h.wall() - int64(silent)
-				m.node(n.ID).resync = true // its next lease follows the orders about what it lost
 			}
 			if m.r.w.tracing() {
 				m.r.w.tracef("%s: node %s is %s", m.r.name, n.Name, status)

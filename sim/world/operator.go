@@ -14,6 +14,75 @@ func (w *world) operate() {
 		w.in(w.between(3*time.Second, 20*time.Second), w.submitNew)
 	}
 	w.in(w.between(30*time.Second, 60*time.Second), w.operation)
+	if w.chance(6) {
+		at := w.between(40*time.Second, 250*time.Second)
+		w.in(at, w.etcd.copyNow)
+		w.in(at+w.between(5*time.Second, 120*time.Second), w.restoreStore)
+	}
+	if w.chance(6) {
+		r, at := w.regions[w.rng.IntN(len(w.regions))], w.between(40*time.Second, 250*time.Second)
+		w.in(at, func() { r.raft.copies, r.raft.copiedTerm = append(r.raft.copies, r.raft.st.Snapshot()), r.raft.term })
+		w.in(at+w.between(5*time.Second, 120*time.Second), func() { w.restoreRegion(r) })
+	}
+}
+
+// restoreStore restores the store from an old copy, and recovers it once a conflict shows.
+func (w *world) restoreStore() {
+	if w.tracing() {
+		w.tracef("operator: restore the store to revision %d from %d", w.etcd.copies[0].rev, w.etcd.rev)
+	}
+	for _, g := range w.globals {
+		g.p.kill(false)
+	}
+	w.etcd.restore(w.etcd.copies[0])
+	w.watch.restored()
+	for _, g := range w.globals {
+		w.in(w.between(100*time.Millisecond, 5*time.Second), g.p.start)
+	}
+	w.in(5*time.Second, w.recoverStore)
+}
+
+func (w *world) recoverStore() {
+	w.in(w.between(5*time.Second, 20*time.Second), w.recoverStore)
+	if t := w.active(); t != nil && t.leadership.conflict {
+		if w.tracing() {
+			w.tracef("operator: recover the store")
+		}
+		t.recover()
+	}
+}
+
+// restoreRegion puts an old copy into the place of a region's log: first without the
+// command that begins a new incarnation, as a careless operator does, or with it.
+func (w *world) restoreRegion(r *regionSim) {
+	careless := w.chance(2)
+	put := func(v *state.View, bump bool) {
+		g := r.raft
+		for _, s := range g.servers {
+			s.p.kill(false)
+		}
+		if g.leader != nil {
+			g.leader.ended, g.leader.inFlight = true, nil
+		}
+		g.st, g.index = v.Fork(), v.Index()
+		if !bump { // the restored directory has its term, too; the command begins above it
+			g.term = g.copiedTerm
+		}
+		if bump {
+			g.commit([]state.Command{{NowUnixNano: epoch + w.now, BumpIncarnation: &state.BumpIncarnation{Incarnation: v.Cluster().Incarnation + 1}}})
+		}
+		if w.tracing() {
+			w.tracef("operator: restore %s to index %d, new incarnation %v", r.name, g.index, bump)
+		}
+		w.watch.restoredRegion(r)
+		for _, s := range g.servers {
+			w.in(w.between(100*time.Millisecond, 3*time.Second), s.p.start)
+		}
+	}
+	put(r.raft.copies[0], !careless)
+	if careless {
+		w.in(w.between(10*time.Second, 60*time.Second), func() { put(r.raft.copies[0], true) })
+	}
 }
 
 func (w *world) operation() {

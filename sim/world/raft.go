@@ -23,8 +23,10 @@ type raftGroup struct {
 	silentSince int64
 	// copies are older contents of the log that an operator may restore.
 	copies []*state.View
-	log    []state.Command // for the replay at the end of a world
-	first  *state.View
+	// copiedTerm is the term at the time of the copy.
+	copiedTerm uint64
+	log        []state.Command // for the replay at the end of a world
+	first      *state.View
 }
 
 // leadership is one term of one server.

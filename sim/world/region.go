@@ -61,19 +61,23 @@ type master struct {
 	planner *sched.Planner
 	// elected is the clock's reading at the election.
 	elected time.Duration
-	nodes   map[string]*nodeState
-	up      *uplink
-	epoch   string
+	// began is the index of the log at the election.
+	began uint64
+	nodes map[string]*nodeState
+	up    *uplink
+	epoch string
 
 	planQueued, planning bool
 	wakeAt               int64 // true time of the next planned wake; 0 = none
 	plan                 *sched.Plan
 	placed               int64
-	reportDirty          bool
+	// planned is the position of the slot orders that the committed plans follow.
+	planned     state.Position
+	reportDirty bool
 }
 
 func newMaster(s *regionServer, l *leadership) *master {
-	m := &master{r: s.r, srv: s, p: s.p, l: l, planner: sched.NewPlanner(), elected: s.h.clock(), nodes: map[string]*nodeState{},
+	m := &master{r: s.r, srv: s, p: s.p, l: l, planner: sched.NewPlanner(), elected: s.h.clock(), began: l.view.Index(), nodes: map[string]*nodeState{},
 		epoch: fmt.Sprintf("%s-%d", s.r.name, l.term)}
 	m.up = newUplink(m)
 	s.lead = m
@@ -180,12 +184,20 @@ func (m *master) decide() {
 	if recheck > 0 {
 		m.wakeIn(recheck)
 	}
+	follows := m.planned
+	if !m.plan.More && !in.View.Cluster().OrdersIncomplete {
+		follows = in.View.Cluster().Orders
+	}
 	if len(cmds) == 0 {
+		if follows != m.planned {
+			m.planned = follows
+			m.up.leaseState()
+		}
 		return
 	}
 	m.planning = true
 	m.l.propose(cmds, func([]state.Result) {
-		m.planning = false
+		m.planning, m.planned = false, follows
 		m.wake()
 	})
 }

@@ -1,6 +1,8 @@
 package world
 
 import (
+	"time"
+
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/link"
@@ -64,21 +66,45 @@ func (t *globalTerm) do(name string, effects []region.Effect) {
 			r.session.e.send(regionGrant{id: e.ID, fence: e.Record.Fence, incarnation: e.Record.Incarnation, term: t.leadership.term, lease: e.Lease,
 				orders: link.Position{Epoch: t.epoch, Sequence: e.Orders}})
 		case region.Conflict:
-			t.conflict()
+			t.conflict(e)
 		}
 	}
 }
 
 // conflict stores that a region knows more than the store.
-func (t *globalTerm) conflict() {
+func (t *globalTerm) conflict(e region.Effect) {
 	t.commit(func() []write {
-		if t.leadership.conflict {
+		rec := t.leadership
+		if rec.conflict && rec.known >= e.Known && rec.knownTerm >= e.KnownTerm {
 			return nil
 		}
-		rec := t.leadership
-		rec.conflict = true
+		rec.conflict, rec.known, rec.knownTerm = true, max(rec.known, e.Known), max(rec.knownTerm, e.KnownTerm)
 		return []write{{key: leadershipKey, value: rec}}
 	}, nil)
+}
+
+// recover is System.Recover: later revisions and terms are greater than all known ones.
+func (t *globalTerm) recover() {
+	rec := t.leadership
+	if !rec.conflict || rec.recovered {
+		return
+	}
+	rec.term.Number, rec.recovered = max(rec.term.Number, rec.knownTerm), true
+	key, create, mod := t.c.key, t.c.create, t.mods[leadershipKey]
+	t.g.db.call(3*time.Second, func(s *etcd) (any, error) {
+		raised := []compare{{key, true, create}, {leadershipKey, false, mod}}
+		if !s.holds(raised) {
+			return nil, errCompare
+		}
+		s.rev = max(s.rev, rec.known)
+		ws := []write{{key: leadershipKey, value: rec}}
+		for _, k := range s.list(slotPrefix) { // every slot is a new offer, which no region takes for an old one
+			slot := s.keys[k].value.(region.Slot)
+			slot.Generation = 0
+			ws = append(ws, write{key: k, value: slot})
+		}
+		return s.txn(raised, ws)
+	}, func(any, error) { t.c.end("an operator recovered the store") })
 }
 
 func (t *globalTerm) receive(s *globalSession, m any) {

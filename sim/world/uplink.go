@@ -334,7 +334,12 @@ func (u *uplink) report(s *upSession) {
 // back.
 func (u *uplink) leaseState() regionlease.State {
 	m := u.m
-	st := u.lease.At(m.srv.h.clock(), regionlease.BasisOf(m.view().Cluster()))
+	log := regionlease.BasisOf(m.view().Cluster())
+	log.Planned = m.planned
+	if log.Planned == (state.Position{}) {
+		log.Planned.Epoch = log.Orders.Epoch // nothing is planned yet
+	}
+	st := u.lease.At(m.srv.h.clock(), log)
 	if st.Returned {
 		for _, id := range sortedKeys(m.nodes) {
 			if n := m.nodes[id]; n.session != nil && n.granted != 0 {
@@ -349,6 +354,12 @@ func (u *uplink) leaseState() regionlease.State {
 func (m *master) sendGrant(n *nodeState, e *end, id uint64) {
 	n.granted = id
 	st := m.up.leaseState()
+	if n.ordersFirst || st.Left > 0 && !n.regionLease { // the node must know what it lost before a lease lets its tasks start again
+		n.ordersFirst = false
+		n.fill(m.view(), m.epoch)
+		m.sendOrders(n)
+	}
+	n.regionLease = st.Left > 0
 	m.r.w.watch.passedOn(m, st.Left)
 	e.send(nodeGrant{id: id, lease: regionlease.NodeLease(m.view().Cluster(), m.r.nodeLease), regionLeft: st.Left})
 }

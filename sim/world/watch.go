@@ -105,7 +105,7 @@ func (v *watch) fork(r *run) {
 		case !executing(o):
 		case o.a.r == r.a.r && b&lease.Node != 0:
 			v.fail(1, "%s forks %s while %s runs it (node lease)", r.a.id, r.o.instance, o.a.id)
-		case o.a.r != r.a.r && b&lease.Region != 0:
+		case o.a.r != r.a.r && b&lease.Region != 0 && v.boundNow(r.o.instance):
 			v.fail(1, "%s forks %s while %s runs it (region lease)", r.a.id, r.o.instance, o.a.id)
 		}
 	}
@@ -125,6 +125,17 @@ func (v *watch) checkEpoch(r *run) {
 		v.fail(5, "%s and %s of %s share the epoch %d.%d", was, r.o.id, r.o.instance, k[0], k[1])
 	}
 	e.alloc[k] = r.o.id
+}
+
+// boundNow reports whether the region's lease binds a group in the stored version of its
+// job. After a change to a version that it does not bind, two regions may run an index.
+func (v *watch) boundNow(i instance) bool {
+	rec, ok := v.w.etcd.keys[jobPrefix+i.job]
+	if !ok {
+		return true
+	}
+	g := rec.value.(*jobRecord).group(i.group)
+	return g == nil || g.boundByRegion()
 }
 
 // reap checks that a process did not outlive its deadline and its stop time.
@@ -281,9 +292,36 @@ func (v *watch) storedSlot(old, next any) {
 func (v *watch) moved(was, is region.Slot) {
 	g := v.w.specs[string(v.w.versionOf(was).spec)].group(was.Group)
 	rec := v.fences[was.Region]
-	if !g.region.replace && !rec.NothingRuns && is.ReturnTo == "" && was.ReturnTo != is.Region {
+	back := was.ReturnTo == is.Region || slices.ContainsFunc(was.Former, func(f region.FormerOwner) bool { return f.Region == is.Region })
+	if !g.region.replace && !rec.NothingRuns && !back {
 		v.fail(6, "%s moved to %s although replace is false", was, is.Region)
 	}
+}
+
+// restored takes the contents of a store that was restored from an old copy.
+func (v *watch) restored() {
+	v.owners, v.fences, v.term = map[groupName]map[int]owned{}, map[string]region.Record{}, 0
+	if rec, ok := v.w.etcd.keys[leadershipKey]; ok {
+		v.term = rec.value.(leadershipRecord).term.Number
+	}
+	v.greatest = map[groupName]map[int]owned{}
+	for _, key := range v.w.etcd.list(slotPrefix) {
+		s := v.w.etcd.keys[key].value.(region.Slot)
+		if s.Generation == 0 {
+			s.Generation = v.w.etcd.keys[key].mod
+		}
+		v.storedSlot(nil, s)
+	}
+	for _, key := range v.w.etcd.list(regionPrefix) {
+		rec := v.w.etcd.keys[key].value.(regionRecord)
+		v.fences[rec.Name] = rec.Record
+	}
+}
+
+// restoredRegion takes the numbers of a region's log that was restored from an old copy.
+func (v *watch) restoredRegion(r *regionSim) {
+	c, n := r.raft.st.Snapshot().Cluster(), &v.logs[r.num]
+	n.leadership, n.fence, n.incarnation, n.raftTerm = c.LeadershipTerm, c.Fence, c.Incarnation, r.raft.term
 }
 
 // declaring sees a verdict before it is stored: nothing is declared lost in a mass loss.
