@@ -157,6 +157,7 @@ func TestNoQuorum(t *testing.T) {
 			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no quorum") || rpcerr.From(err).RetryAfter <= 0 {
 				t.Errorf("a submit %s: %v", what, err)
 			}
+			synctest.Wait() // the term has ended
 		}
 		s.store.Cut(false)
 		waitActive(t, s)
