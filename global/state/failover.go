@@ -27,8 +27,8 @@ type SlotFailover struct {
 	// region has room.
 	Moves bool
 	Due   time.Duration
-	// Message says in one line what happens, or why nothing does; empty when Moves says
-	// everything.
+	// Message says in one line what happens, without the time, or why nothing does. It is
+	// empty for a slot that is due and has not been tried yet.
 	Message string
 }
 
@@ -208,14 +208,13 @@ func (st *State) SetFailover(p failover.Plan) {
 	st.Movable = movable
 }
 
-// dueOf returns what people see: nothing moves in a mass loss, and a message that only
-// repeats the time is left out.
+// dueOf returns what people see: nothing moves in a mass loss.
 func dueOf(moves, withheld bool, due time.Duration, message string) SlotFailover {
 	switch {
 	case !moves, withheld:
 		return SlotFailover{Message: message}
 	}
-	return SlotFailover{Moves: true, Due: due}
+	return SlotFailover{Moves: true, Due: due, Message: message}
 }
 
 // notePaused adds an event when a mass loss begins or ends to hold moves back.
