@@ -359,7 +359,7 @@ func (p *Plan) outcome(in Input, a Alloc, act Actual) *Outcome {
 	if in.Host.Leaving {
 		return &Outcome{State: Stopped, Reason: ReasonAgentLeaving, Message: "the agent leaves"}
 	}
-	if a.MaxRuntime > 0 && !act.Started.IsZero() {
+	if a.MaxRuntime > 0 && !act.Started.IsZero() && !lapsed(a, act) {
 		end := act.Started.Add(a.MaxRuntime)
 		if !in.Now.Before(end) {
 			return &Outcome{State: Failed, Reason: ReasonMaxRuntime, Message: "ran for max_runtime, " + a.MaxRuntime.String()}

@@ -38,6 +38,20 @@ func AwaitsLease(a Alloc, act Actual) bool {
 	return false
 }
 
+// lapsed reports whether a lease ended an allocation's tasks and none of them runs. max_runtime
+// does not include that time.
+func lapsed(a Alloc, act Actual) bool {
+	found := false
+	for _, t := range a.Tasks {
+		ta := act.Tasks[t.Name]
+		if ta.live() {
+			return false
+		}
+		found = found || ta.Lapsed()
+	}
+	return found
+}
+
 // failure returns the outcome if a task has failed for good, else nil.
 func failure(a Alloc, act Actual) *Outcome {
 	for _, t := range a.Tasks {
