@@ -200,7 +200,11 @@ func (j *Job) addCutOff(out *nusav1.GroupStatus, group, name string, o owned, si
 		}
 		add(wanted, u)
 	}
-	add(unwanted, &nusav1.UnknownInstances{Message: jobstatus.WhenItReturns(name)})
+	unreached := &nusav1.UnknownInstances{Message: jobstatus.WhenItReturns(name)}
+	if wanted == 0 {
+		unreached.Last = part.Last
+	}
+	add(unwanted, unreached)
 }
 
 // ownedSlots returns the slots of a group that a region owns and should run.
