@@ -80,7 +80,7 @@ func (rt *returner) failback(j *Job, works []*work) {
 		may -= rt.so.down(w)
 	}
 	for _, s := range slices.Backward(moved) {
-		ready, why := rt.ready(j, s)
+		ready, why := rt.ready(j, s, false)
 		if !ready {
 			rt.note(s, s.From, s.To, false, why)
 			continue
@@ -109,8 +109,8 @@ func (rt *returner) failback(j *Job, works []*work) {
 }
 
 // ready reports whether a slot may return to its home now, apart from room; otherwise why
-// not.
-func (rt *returner) ready(j *Job, s *region.Slot) (bool, string) {
+// not. must says that it cannot stay, whatever the group's failback is.
+func (rt *returner) ready(j *Job, s *region.Slot, must bool) (bool, string) {
 	g := j.group(s.Group)
 	i := rt.eval.regions.index(s.Home)
 	if i < 0 {
@@ -130,6 +130,8 @@ func (rt *returner) ready(j *Job, s *region.Slot) (bool, string) {
 		return false, s.Region + " is not connected, and cannot confirm that it stopped them"
 	case kind != "" || s.Desired != region.DesiredRun || rt.so.changes(s):
 		return false, "waits for another change of the slot"
+	case must:
+		return true, ""
 	case j.Type == Batch:
 		return false, "a batch instance would lose its work"
 	case back.Mode == FailbackNever:
@@ -160,7 +162,8 @@ func (rt *returner) room(w *work, home, n int) (int, string) {
 }
 
 // together returns everything that colocated groups have away from one home and at one
-// owner, or nothing.
+// owner, or nothing. What is left of one group where nothing is left of another one follows,
+// since the groups share their regions.
 func (rt *returner) together(j *Job, works []*work, moved []*region.Slot) {
 	type route struct{ owner, home string }
 	routes := map[route][]*region.Slot{}
@@ -177,14 +180,15 @@ func (rt *returner) together(j *Job, works []*work, moved []*region.Slot) {
 		why := ""
 		var parts []part
 		home := rt.eval.regions.index(r.home)
+		separated := slices.ContainsFunc(works, func(w *work) bool { return w.owned[r.owner] == 0 })
 		for _, s := range routes[r] {
-			ready, because := rt.ready(j, s)
+			ready, because := rt.ready(j, s, separated)
 			w := works[slices.IndexFunc(works, func(w *work) bool { return w.group.Name == s.Group })]
 			switch {
 			case why != "":
 			case !ready:
 				why = because
-			case !rt.all && rt.so.down(w) > 0:
+			case !rt.all && !separated && rt.so.down(w) > 0:
 				why = "follows when the instances that do not run now run again"
 			default:
 				_, why = rt.room(w, home, s.Count())

@@ -31,10 +31,18 @@ const (
 type Outcome struct {
 	// Changes to write in one transaction; none = nothing to do.
 	Changes []Change
-	// Released are the index ranges [from,to) that lost their owner, ascending.
+	// Released are the index ranges [from,to) that lost their owner, ascending. Moved are
+	// those that have another owner now.
 	Released [][2]int
+	Moved    []Moved
 	// Ignored is set when no part of the answer changed anything.
 	Ignored Ignored
+}
+
+// Moved is an index range [From,To) that has a new owner, by the former one's own answer.
+type Moved struct {
+	From, To int
+	Region   string
 }
 
 // ApplyAnswer applies an answer of the named region to the stored slots of the
@@ -57,10 +65,10 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 			continue
 		}
 		var changes []Change
-		var released bool
+		var gaveUp bool
 		var why Ignored
 		if s.Region == region {
-			changes, released, why = applyPart(s, from, to, a)
+			changes, gaveUp, why = applyPart(s, from, to, a)
 		} else {
 			changes, why = applyFormer(s, former, from, to, a)
 		}
@@ -72,15 +80,21 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 		}
 		out.Ignored = IgnoredNone
 		out.Changes = append(out.Changes, changes...)
-		if released {
+		if !gaveUp {
+			continue
+		}
+		if next := s.released(); next != nil {
+			out.Moved = append(out.Moved, Moved{from, to, next.Region})
+		} else {
 			out.Released = append(out.Released, [2]int{from, to})
 		}
 	}
 	return out
 }
 
-// applyPart applies an answer about from ≤ i < to, which lies inside s.
-func applyPart(s Slot, from, to int, a Answer) (changes []Change, released bool, why Ignored) {
+// applyPart applies an answer of the owner about from ≤ i < to, which lies inside s, and says
+// whether the owner gave that part up.
+func applyPart(s Slot, from, to int, a Answer) (changes []Change, gaveUp bool, why Ignored) {
 	if s.Generation != a.Generation {
 		return nil, false, IgnoredGeneration
 	}
@@ -121,8 +135,7 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, released bool,
 			return nil, false, IgnoredRepeated
 		}
 	}
-	next := s.released()
-	return replace(s, from, to, next), next == nil, IgnoredNone
+	return replace(s, from, to, s.released()), true, IgnoredNone
 }
 
 // replace puts middle (nil = nothing) in the place of from ≤ i < to of s. The

@@ -150,6 +150,9 @@ func (w *script) runSlot(words []string, out *strings.Builder) {
 		for _, f := range o.Released {
 			fmt.Fprintln(out, "released", region.FormatRange(f[0], f[1]))
 		}
+		for _, m := range o.Moved {
+			fmt.Fprintln(out, "moved", region.FormatRange(m.From, m.To), "to", m.Region)
+		}
 		if o.Ignored != "" {
 			fmt.Fprintln(out, "ignored:", o.Ignored)
 		}

@@ -74,9 +74,9 @@ func (s *Server) liveRegion(c *session) *state.Region {
 // Answers that change nothing (repeated, late) write nothing.
 func (s *Server) applyAnswers(ctx context.Context, from string, in []*nusav1.SlotAnswer) error {
 	for batch := range slices.Chunk(in, answersPerCommit) {
-		var applied []region.Answer
+		var done []applied
 		_, err := s.Commit.Do(ctx, func(t *state.Tx) error {
-			applied = applied[:0]
+			done = done[:0]
 			for _, p := range batch {
 				answer := state.AnswerFromProto(p)
 				k := state.JobKey{Namespace: answer.Namespace, Name: answer.Job}
@@ -85,8 +85,8 @@ func (s *Server) applyAnswers(ctx context.Context, from string, in []*nusav1.Slo
 					return err
 				}
 				if len(out.Changes) > 0 {
-					applied = append(applied, answer)
-					recordAnswer(t.State, from, answer, s.ReportInterval)
+					done = append(done, applied{answer, out.Moved})
+					recordAnswer(t.State, from, answer, out, s.ReportInterval)
 				}
 			}
 			return nil
@@ -94,14 +94,14 @@ func (s *Server) applyAnswers(ctx context.Context, from string, in []*nusav1.Slo
 		if err != nil {
 			return state.RPCErrors.Err(fmt.Errorf("answers of region %s: %w", from, err))
 		}
-		s.addAnswerEvents(from, applied)
+		s.addAnswerEvents(from, done)
 	}
 	return nil
 }
 
 // recordAnswer remembers an answer before the placer can give the indices to
 // another region. The lock is held.
-func recordAnswer(st *state.State, from string, answer region.Answer, interval time.Duration) {
+func recordAnswer(st *state.State, from string, answer region.Answer, out region.Outcome, interval time.Duration) {
 	r, j := st.Regions[from], st.Jobs[state.JobKey{Namespace: answer.Namespace, Name: answer.Job}]
 	if j == nil {
 		return
@@ -109,19 +109,30 @@ func recordAnswer(st *state.State, from string, answer region.Answer, interval t
 	if r != nil {
 		r.RecordRefusal(j, answer, st.Clock(), interval)
 	}
-	j.RecordReleased(from, answer, st.Clock())
+	if len(out.Released) > 0 {
+		j.RecordReleased(from, answer, st.Clock())
+	}
 }
 
-func (s *Server) addAnswerEvents(from string, applied []region.Answer) {
-	for _, answer := range applied {
+// applied is an answer that changed something, with the ranges that have a new owner.
+type applied struct {
+	region.Answer
+	moved []region.Moved
+}
+
+func (s *Server) addAnswerEvents(from string, all []applied) {
+	for _, answer := range all {
 		subject := answer.Namespace + "/" + answer.Job
 		where := answer.Group + region.FormatRange(answer.From, answer.To)
 		s.st.Events.Add("slot."+string(answer.State), subject, "%s by %s %s", where, from, reason.WithMessage(state.ReasonToProto(answer.Reason), answer.Message))
 		if answer.State == region.Rejected || answer.State == region.Returned {
 			s.Log.Info("slot refused", "job", subject, "slot", where, "region", from, "state", string(answer.State), "reason", answer.Reason)
 		}
+		for _, m := range answer.moved {
+			s.st.Events.Add("slot.moved", subject, "%s%s from %s to %s: it returns", answer.Group, region.FormatRange(m.From, m.To), from, m.Region)
+		}
 	}
-	if len(applied) > 0 {
+	if len(all) > 0 {
 		s.WakePlacer()
 	}
 }
