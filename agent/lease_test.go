@@ -3,9 +3,13 @@ package agent
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -128,4 +132,44 @@ func TestLeaseEndsDuringSetup(t *testing.T) {
 	if task := m.untilState("slow", running).GetTasks()["main"]; task.GetRestarts() != 0 || drv.asked() != 1 {
 		t.Errorf("asked %d times, reported as %v", drv.asked(), task)
 	}
+}
+
+// TestKilledAgentLeavesTheDeadline: an agent is killed, and its region's lease ends while no agent
+// runs. The supervisor ends the command at its deadline. The next agent holds no lease: it reports
+// that the task waits, and starts it again in place when the lease is back.
+func TestKilledAgentLeavesTheDeadline(t *testing.T) {
+	m, dir := newMaster(t), t.TempDir()
+	starts := filepath.Join(dir, "starts")
+	m.lease, m.regionLeft = 3*time.Second, 3*time.Second
+	m.order(testOrder("aaaa", 1, "process", sh("echo $$ >>"+starts+"; exec sleep 3600"), func(o *nusav1.AllocOrder, _ *nusav1.Group) {
+		o.Binding = nusav1.LeaseBinding_LEASE_BINDING_BOTH
+	}))
+	data := filepath.Join(dir, "data")
+	agent := startProcess(t, data, m.addr)
+	m.untilState("aaaa", running)
+	polled(t, "the command to begin", func() bool { return lines(starts) == 1 })
+	_ = agent.Process.Kill()
+	_ = agent.Wait()
+	m.until("the session to break", func() bool { return len(m.sessions) == 0 })
+	m.set(func() { m.regionLeft, m.reports = 0, map[string]*nusav1.AllocReport{} })
+	pid, err := os.ReadFile(starts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	polled(t, "the supervisor to end the command", func() bool {
+		_, err := os.Stat("/proc/" + strings.TrimSpace(string(pid)))
+		return errors.Is(err, os.ErrNotExist)
+	})
+	startProcess(t, data, m.addr)
+	var r *nusav1.AllocReport
+	m.until("the task to wait", func() bool { r = m.reports["aaaa"]; return r.GetReason() == nusav1.Reason_REASON_REGION_LEASE })
+	if task := r.GetTasks()["main"]; r.GetState() != running || task.GetState() != stopped {
+		t.Errorf("reported as %v", r)
+	}
+	m.set(func() { m.regionLeft = 10 * time.Second })
+	m.until("the task to run again", func() bool {
+		task := m.reports["aaaa"].GetTasks()["main"]
+		return m.reports["aaaa"].GetReason() == 0 && task.GetState() == running && task.GetRun() == 2 && task.GetRestarts() == 0
+	})
+	polled(t, "the second command", func() bool { return lines(starts) == 2 })
 }
