@@ -25,6 +25,8 @@ type metrics struct {
 	regions  *prometheus.Desc
 	queue    *prometheus.Desc
 	paused   *prometheus.Desc
+	alarms   *prometheus.Desc
+	term     *prometheus.Desc
 }
 
 func newMetrics(current *atomic.Pointer[leadershipTerm]) *metrics {
@@ -47,6 +49,8 @@ func newMetrics(current *atomic.Pointer[leadershipTerm]) *metrics {
 		pending:  prometheus.NewDesc("nusa_global_jobs_pending", "Jobs that the placer has to plan.", nil, nil),
 		regions:  prometheus.NewDesc("nusa_global_regions", "Regions, by connection.", []string{"connected"}, nil),
 		queue:    prometheus.NewDesc("nusa_global_commit_queue", "Writes that wait for a transaction.", nil, nil),
+		alarms:   prometheus.NewDesc("nusa_global_alarms", "What an operator has to act on; see nusa server list.", nil, nil),
+		term:     prometheus.NewDesc("nusa_global_leadership_term", "Number of the leadership term.", nil, nil),
 	}
 }
 
@@ -70,7 +74,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots, m.verdicts} {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{m.isActive, m.jobs, m.pending, m.regions, m.queue, m.paused} {
+	for _, d := range []*prometheus.Desc{m.isActive, m.jobs, m.pending, m.regions, m.queue, m.paused, m.alarms, m.term} {
 		ch <- d
 	}
 }
@@ -88,8 +92,10 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.isActive, 0)
 		return
 	}
+	gauge(m.alarms, len(term.state.Alarms()))
 	term.state.Lock()
 	defer term.state.Unlock()
+	gauge(m.term, int(term.state.Sessions.Term.Number))
 	connected := 0
 	for _, r := range term.state.Regions {
 		if r.Session != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/lease"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -76,4 +77,28 @@ func TestLeaseMaxIsStored(t *testing.T) {
 		stored(10*time.Second, "after its leases are over")
 		short.stop()
 	})
+}
+
+// TestLevelOfAllServers: the welcome names what all servers that stand for election
+// support, also those of an earlier version.
+func TestLevelOfAllServers(t *testing.T) {
+	f := newFederation()
+	older := f.mem.Client()
+	defer older.Close()
+	s := f.start(t, "g1")
+	value, err := state.Encode(&nusav1.GlobalServer{Name: "g0", Address: "g0:7600"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := older.Txn(t.Context(), nil, []store.Op{store.Put(state.ElectionPrefix+"zz", value)}); err != nil {
+		t.Fatal(err)
+	}
+	for term := uint64(1); ; term++ {
+		r := s.join(helloOf("alpha", term))
+		r.wait("welcome", func() bool { return r.welcome != nil })
+		if r.welcome.GetFeatureLevel() == 0 {
+			return // the active server has noticed
+		}
+		r.leave()
+	}
 }

@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nusa-scheduler/nusa/global"
 	"github.com/nusa-scheduler/nusa/internal/config"
 	"github.com/nusa-scheduler/nusa/job"
 )
@@ -56,6 +58,15 @@ func checkFlags(flags *pflag.FlagSet, required ...string) error {
 	return first
 }
 
+// regionLease refuses a lease of regions that is shorter than three renewals.
+func regionLease(value string) error {
+	length, err := time.ParseDuration(value)
+	if err != nil || length != 0 && length < global.MinLease {
+		return fmt.Errorf("--lease: %s is shorter than three renewals of a second each: give at least %s", value, global.MinLease)
+	}
+	return nil
+}
+
 func checkFlag(flags *pflag.FlagSet, f *pflag.Flag) error {
 	value := f.Value.String()
 	items, many := f.Value.(pflag.SliceValue)
@@ -68,6 +79,8 @@ func checkFlag(flags *pflag.FlagSet, f *pflag.Flag) error {
 		return hostPort(f.Name, value)
 	case strings.HasPrefix(value, "-") && (f.Value.Type() == "duration" || strings.HasPrefix(f.Value.Type(), "int")):
 		return fmt.Errorf("--%s: %s is negative", f.Name, value)
+	case f.Name == "lease":
+		return regionLease(value)
 	case many:
 		named, err := trimList(flags, f.Name, items.GetSlice())
 		if err != nil {

@@ -48,9 +48,6 @@ func globalCommand() *cobra.Command {
 	f.DurationVar(&cfg.Lease, "lease", 0, "lease of regions, at least 3s (default 15s)")
 	f.DurationVar(&cfg.ElectionTTL, "election-ttl", 0, "time after which another server replaces an active server that has died (default 5s)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if cfg.Lease != 0 && cfg.Lease < global.MinLease {
-			return fmt.Errorf("--lease: %s is shorter than three renewals; give at least %s", cfg.Lease, global.MinLease)
-		}
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
 		cfg.Ready = func(a global.Addresses) { r.logger.Info("ready", "grpc", a.GRPC, "http", a.HTTP) }
 		warnLoopback(r.logger, cmd.ErrOrStderr(), loopbackWarning(cmd.Flags()))
