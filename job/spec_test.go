@@ -60,8 +60,6 @@ func TestUnsupported(t *testing.T) {
 	spec := mustParse(t, string(data))
 	spec.Groups["cache"].Disconnect = &nusav1.Disconnect{Region: &nusav1.DisconnectLevel{Running: nusav1.Running_RUNNING_STOP}}
 	want := strings.TrimSpace(`
-groups.cache.disconnect.region.running: not supported yet: stop
-groups.web.singleton: not supported yet
 groups.web.update.canary: not supported yet
 groups.web.tasks.server.resources.gpu: not supported yet by driver process`)
 	got := Unsupported(spec)
@@ -98,15 +96,32 @@ groups:
   k:
     disconnect: {node: {after: 5s}}
     tasks: {t: {driver: process, config: {command: x}}}
+  l:
+    disconnect: {region: {after: 10s}}
+    tasks: {t: {driver: process, config: {command: x}}}
+  m:
+    disconnect: {node: {after: 5s, running: stop}, region: {after: 10s, running: stop}}
+    tasks: {t: {driver: process, config: {command: x}}}
+  n:
+    singleton: true
+    disconnect: {node: {after: 5s}, region: {after: 10s}}
+    tasks: {t: {driver: process, config: {command: x}}}
+  o:
+    disconnect: {node: {after: 5s}, region: {after: 10s, running: stop}}
+    tasks: {t: {driver: process, config: {command: x}}}
 `)
 	Default(spec)
 	want := `groups.g has a count of 0: nothing of it runs
-groups.k replaces instances of a node that is cut off for only 5s (disconnect.node.after), while they may still run there: a short network fault makes them run twice`
+groups.k replaces instances of a node that is cut off for only 5s (disconnect.node.after), while they may still run there: a short network fault makes them run twice
+groups.l replaces instances of a region that is cut off for only 10s (disconnect.region.after), while they may still run there: a short network fault makes them run twice
+groups.o keeps running on a node that is cut off (disconnect.node.running: keep), but only until the region's lease ends (disconnect.region.running: stop): a node gets that lease from its master, so it stops there, too`
 	if got := strings.Join(Warnings(spec), "\n"); got != want {
 		t.Errorf("warnings:\n%s\nwant:\n%s", got, want)
 	}
-	want = `groups.i, groups.j may run an instance twice while a node is cut off for more than 30s (disconnect: keep and replace)
-groups.k may run an instance twice while a node is cut off for more than 5s (disconnect: keep and replace)`
+	want = `groups.l may run an instance twice while a node is cut off for more than 30s, or a region is cut off for more than 10s (disconnect: keep and replace)
+groups.i, groups.j may run an instance twice while a node is cut off for more than 30s, or a region is cut off for more than 1m (disconnect: keep and replace)
+groups.k may run an instance twice while a node is cut off for more than 5s, or a region is cut off for more than 1m (disconnect: keep and replace)
+groups.h may run an instance twice while a region is cut off for more than 1m (disconnect: keep and replace)`
 	if got := strings.Join(Notes(spec), "\n"); got != want {
 		t.Errorf("notes:\n%s\nwant:\n%s", got, want)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/suggest"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -48,9 +49,6 @@ func (c *checker) supported(spec *nusav1.JobSpec) {
 	}
 	for _, k := range sorted(spec.GetGroups()) {
 		g, p := spec.GetGroups()[k], c.join("groups", k)
-		refuse(g.GetSingleton(), c.join(p, "singleton"), "")
-		stop := nusav1.Running_RUNNING_STOP
-		refuse(!g.GetSingleton() && g.GetDisconnect().GetRegion().GetRunning() == stop, c.under(p, ".disconnect.region.running"), ": stop")
 		refuse(g.GetUpdate().GetCanary() > 0, c.under(p, ".update.canary"), "")
 		for _, name := range sorted(g.GetTasks()) {
 			t, at := g.GetTasks()[name], c.join(c.join(p, "tasks"), name)
@@ -95,8 +93,10 @@ func Warnings(spec *nusav1.JobSpec) []string {
 		if g.Count != nil && g.GetCount() == 0 {
 			out = append(out, fmt.Sprintf("groups.%s has a count of 0: nothing of it runs", k))
 		}
-		if after := g.GetDisconnect().GetNode().GetAfter().AsDuration(); mayRunTwice(g) && after < defaultNodeAfter {
-			out = append(out, fmt.Sprintf("groups.%s replaces instances of a node that is cut off for only %s (disconnect.node.after), while they may still run there: a short network fault makes them run twice", k, FormatDuration(after)))
+		for _, l := range levelsOf(g) {
+			if after := l.GetAfter().AsDuration(); mayRunTwice(g, l) && after < l.least {
+				out = append(out, fmt.Sprintf("groups.%s replaces instances of a %s that is cut off for only %s (disconnect.%s.after), while they may still run there: a short network fault makes them run twice", k, l.name, FormatDuration(after), l.name))
+			}
 		}
 		if stopsAnyway(g) {
 			out = append(out, fmt.Sprintf("groups.%s keeps running on a node that is cut off (disconnect.node.running: keep), but only until the region's lease ends (disconnect.region.running: stop): a node gets that lease from its master, so it stops there, too", k))
@@ -115,26 +115,44 @@ func Warnings(spec *nusav1.JobSpec) []string {
 // Notes returns facts about a valid, defaulted spec that need no action, since they are
 // true of most jobs. They are shown on request only.
 func Notes(spec *nusav1.JobSpec) []string {
-	twice := map[string][]string{} // disconnect.node.after → groups
+	twice := map[string][]string{} // what is cut off, and for how long → groups
 	for _, k := range sorted(spec.GetGroups()) {
-		if g := spec.GetGroups()[k]; mayRunTwice(g) {
-			after := FormatDuration(g.GetDisconnect().GetNode().GetAfter().AsDuration())
-			twice[after] = append(twice[after], "groups."+k)
+		g := spec.GetGroups()[k]
+		var cut []string
+		for _, l := range levelsOf(g) {
+			if mayRunTwice(g, l) {
+				cut = append(cut, "a "+l.name+" is cut off for more than "+FormatDuration(l.GetAfter().AsDuration()))
+			}
+		}
+		if len(cut) > 0 {
+			when := strings.Join(cut, ", or ")
+			twice[when] = append(twice[when], "groups."+k)
 		}
 	}
 	var out []string
-	for _, after := range sorted(twice) {
-		out = append(out, fmt.Sprintf("%s may run an instance twice while a node is cut off for more than %s (disconnect: keep and replace)", strings.Join(twice[after], ", "), after))
+	for _, when := range sorted(twice) {
+		out = append(out, fmt.Sprintf("%s may run an instance twice while %s (disconnect: keep and replace)", strings.Join(twice[when], ", "), when))
 	}
 	return out
 }
 
-// mayRunTwice reports whether instances of a group continue to run when their node is cut
-// off, and are replaced elsewhere as well. Only the node level counts: the instances of a
-// region that is cut off are not replaced yet.
-func mayRunTwice(g *nusav1.Group) bool {
-	n := g.GetDisconnect().GetNode()
-	return g.GetCount() > 0 && n.GetRunning() == nusav1.Running_RUNNING_KEEP && n.GetReplace()
+// level is one level of the policy for lost contact. A time of less than least is risky.
+type level struct {
+	*nusav1.DisconnectLevel
+	name  string
+	least time.Duration
+}
+
+func levelsOf(g *nusav1.Group) [2]level {
+	d := g.GetDisconnect()
+	return [2]level{{d.GetNode(), "node", defaultNodeAfter}, {d.GetRegion(), "region", defaultRegionAfter}}
+}
+
+// mayRunTwice reports whether instances of a group continue to run when a node or region
+// is cut off, and are replaced elsewhere as well.
+func mayRunTwice(g *nusav1.Group, l level) bool {
+	lease := l.name == "node" && stopsAnyway(g) // ends them before they are replaced
+	return g.GetCount() > 0 && l.GetRunning() == keepRunning && l.GetReplace() && !lease
 }
 
 // UnknownRegions returns a problem for every region that the spec names and that is not

@@ -216,3 +216,42 @@ func TestRegionIsDrained(t *testing.T) {
 		}
 	})
 }
+
+// TestBoundWorkMovesWithoutOverlap: what the region's lease binds stops in the region that is cut
+// off, and starts elsewhere when that is certain. No instance runs twice, also when the region
+// returns. What keeps running there is not moved.
+func TestBoundWorkMovesWithoutOverlap(t *testing.T) {
+	for _, c := range []struct {
+		name, disconnect string
+		singleton, moves bool
+	}{
+		{"singleton", "region: {after: 20s}", true, true},
+		{"stop", "region: {after: 20s, running: stop}", false, true},
+		{"a singleton that keeps running", "region: {after: 20s, running: keep, replace: false}", true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
+				f.Submit(strings.Replace(movable("api", "service", 2, c.disconnect), "    count:", fmt.Sprintf("    singleton: %v\n    count:", c.singleton), 1))
+				awaitRunsOnce(f, 10*time.Second, "api", 2)
+				owner := "alpha"
+				heal := f.Cut(f.GlobalIPs(), f.RegionIPs("alpha"))
+				if twice := watchTwice(t, f, 2*time.Minute); twice > 0 {
+					t.Errorf("cut off: an instance ran twice for %v", twice)
+				}
+				if c.moves {
+					owner = "beta"
+				}
+				if n := len(allocsAt(t, f, owner)); n != 2 {
+					t.Errorf("cut off: %d instances run at %s", n, owner)
+				}
+				heal()
+				f.AwaitRegions()
+				if twice := watchTwice(t, f, 2*time.Minute); twice > 0 {
+					t.Errorf("back: an instance ran twice for %v", twice)
+				}
+				awaitOwner(f, time.Minute, "api", 2, owner)
+				awaitRunsOnce(f, time.Minute, "api", 2)
+			})
+		})
+	}
+}
