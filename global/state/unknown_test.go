@@ -196,3 +196,17 @@ func TestSilenceIsNoticedOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestAlarms: a mass loss and a store that was restored from an old copy are alarms.
+func TestAlarms(t *testing.T) {
+	st := cutOffState()
+	if all := st.Alarms(); len(all) != 0 {
+		t.Errorf("alarms without a cause: %q", all)
+	}
+	st.FailoverPaused = "2 of 4 regions fell silent"
+	st.Leadership = &nusav1.LeadershipRecord{Conflict: &nusav1.RevisionConflict{Region: "tokyo", Known: 90, Stored: 70}}
+	all := st.Alarms()
+	if len(all) != 2 || all[0] != st.FailoverPaused || !strings.Contains(all[1], "tokyo") || !strings.Contains(all[1], "`nusa server recover`") {
+		t.Errorf("alarms: %q", all)
+	}
+}

@@ -31,6 +31,7 @@ type fake struct {
 	drop    func()          // breaks every connection
 	die     func()          // breaks every connection and accepts no more
 	island  string          // the region of this fake server
+	info    *nusav1.InfoResponse
 }
 
 // notes holds the state that all services of the fake share.
@@ -397,6 +398,9 @@ func (f *fake) Adopt(_ context.Context, r *nusav1.AdoptRequest) (*nusav1.SubmitR
 }
 
 func (f *fake) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResponse, error) {
+	if f.info != nil {
+		return f.info, nil
+	}
 	if f.island != "" {
 		return &nusav1.InfoResponse{Role: "regional", Name: "s1", Region: f.island}, nil
 	}

@@ -182,3 +182,21 @@ func TestTheNextServerIsAskedWhenOneRefuses(t *testing.T) {
 	checkResumed(t, addr, clock.ReplaceAllString(out, "00:00:00"), errOut, code, "00:00:00  region.back           tokyo\n",
 		"nusa: no leader known: it continues when that is over\nnusa: reconnected after 0s; a gap shows where events are missing\n", 0)
 }
+
+// TestAlarmsOfTheActiveServer: region list and version print the alarms of the active server,
+// also when another server is asked.
+func TestAlarmsOfTheActiveServer(t *testing.T) {
+	const paused = "2 of 5 regions fell silent: nothing moves until some of them return"
+	active, standby := newFake(t), newFake(t)
+	active.info = &nusav1.InfoResponse{Role: "global", Leader: true, FederationId: "F1", Alarms: []string{paused}}
+	standby.info = &nusav1.InfoResponse{Role: "global", LeaderAddress: active.addr}
+	for _, f := range []*fake{active, standby} {
+		if _, errOut, code := f.run(context.Background(), "", "region", "list", "--addr", f.addr); errOut != "alarm: "+paused+"\n" || code != 0 {
+			t.Errorf("exit code %d, %q", code, errOut)
+		}
+	}
+	out, _, code := active.run(context.Background(), "", "version", "--server", "--addr", active.addr)
+	if !strings.HasSuffix(out, "federation F1\nalarm: "+paused+"\n") || code != 0 {
+		t.Errorf("exit code %d, %q", code, out)
+	}
+}

@@ -92,6 +92,17 @@ func (c *Session) WithTimeout() (context.Context, context.CancelFunc) {
 // Interrupted reports whether the user ended the command.
 func (c *Session) Interrupted() bool { return errors.Is(c.Ctx.Err(), context.Canceled) }
 
+func infoOf(ctx context.Context, addr string) (*nusav1.InfoResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, alarmWait)
+	defer cancel()
+	conn, err := serve.Dial(network.Host(), addr)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return nusav1.NewSystemClient(conn).Info(ctx, &nusav1.InfoRequest{})
+}
+
 // RegionOf returns the region of a regional server, whose own jobs are named NAME@REGION. It
 // returns "" for a global server, and when the server does not answer.
 func (c *Session) RegionOf(ctx context.Context) string {
@@ -109,12 +120,18 @@ func PrintWarnings(c *Session, all []string) {
 	}
 }
 
-// PrintAlarms prints to standard error what an operator has to act on, as far as the server
-// knows.
+// alarmWait bounds the question to the active server.
+const alarmWait = 2 * time.Second
+
+// PrintAlarms prints to standard error what an operator has to act on. Only the active server
+// knows it; another one knows the address of the active one.
 func (c *Session) PrintAlarms(ctx context.Context) {
 	info, err := nusav1.NewSystemClient(c.Conn).Info(ctx, &nusav1.InfoRequest{})
+	if err == nil && info.GetRole() == "global" && !info.GetLeader() && info.GetLeaderAddress() != "" {
+		info, err = infoOf(ctx, info.GetLeaderAddress())
+	}
 	if err != nil {
-		return // the command prints its output all the same
+		return // the command answers all the same
 	}
 	for _, a := range info.GetAlarms() {
 		fmt.Fprintln(c.Cmd.ErrOrStderr(), c.Style.Bad("alarm: ")+WithProgram(term.OneLine(a), c.Program))
