@@ -73,6 +73,10 @@ type State struct {
 	// grantedAt and granted are the time and the length of the grant whose lease ends
 	// last. At first that is a predecessor's.
 	grantedAt, granted time.Duration
+	// welcomed is the store's revision at the session's welcome. known is the greatest
+	// that the region's log of this incarnation has for certain: before its log has what
+	// a welcome said, a region sends only requests for its lease.
+	welcomed, known int64
 	// required is the position of the orders at the welcome, acked the position that the
 	// region has acknowledged. No lease is granted while acked < required.
 	required, acked uint64
@@ -215,9 +219,9 @@ func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
 		if s.live(e.Stream) {
 			s.acked = max(s.acked, e.Position)
 		}
-		return s.received(c, now, e.Stream)
+		return s.joined(e.Stream).received(c, now, e.Stream)
 	case Received:
-		return s.received(c, now, e.Stream)
+		return s.joined(e.Stream).received(c, now, e.Stream)
 	case StreamEnded:
 		if s.live(e.Stream) {
 			return s.disconnect("its stream ended")
@@ -244,6 +248,14 @@ func (s State) ConnectedFor(now time.Duration) time.Duration {
 }
 
 func (s State) live(stream uint64) bool { return stream != 0 && stream == s.Stream }
+
+// joined notes that the region's log has what the welcome of the live stream said.
+func (s State) joined(stream uint64) State {
+	if s.live(stream) && s.Level > 0 {
+		s.known = max(s.known, s.welcomed)
+	}
+	return s
+}
 
 // received notes a message. A lost region whose hello did not count has to say hello
 // again, because only a hello ends the loss.
@@ -343,7 +355,7 @@ func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
 	}
 	before, old := s.Record, s.Stream
 	if h.ClusterID != s.ClusterID || h.Incarnation != s.Incarnation {
-		s.AppliedIndex = 0
+		s.AppliedIndex, s.known = 0, 0
 	}
 	s.ClusterID, s.Incarnation, s.Term, s.Level = h.ClusterID, h.Incarnation, h.Term, h.Level
 	s.AppliedIndex, s.Fence = max(s.AppliedIndex, h.AppliedIndex), max(s.Fence, h.Fence)
@@ -352,6 +364,7 @@ func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
 	}
 	s.Stream, s.welcomedAt, s.answered, s.CommitBlocked = h.Stream, now, false, 0
 	s.required, s.acked, s.sent, s.confirmed = h.Required, h.Acked, 0, 0
+	s.welcomed, s.known = c.Revision, max(s.known, h.KnownRevision)
 	var effects []Effect
 	if s.Record != before {
 		effects = append(effects, Effect{Kind: Persist, Stream: h.Stream, Record: s.Record})
