@@ -91,7 +91,6 @@ func connect(f *failoverLoop, name string, last time.Duration) {
 	f.state.Lock()
 	defer f.state.Unlock()
 	r, c := f.state.Regions[name], f.state.SessionConfig()
-	r.Seen = true
 	for _, e := range []region.Event{
 		region.Hello{Stream: 1, ClusterID: name, Incarnation: 1, Term: 1, Level: 1, Acked: 1, Required: 1},
 		region.LeaseRequested{Stream: 1, ID: 1, Orders: 1},

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/global/state"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -272,6 +273,68 @@ func TestMassLossMovesNothing(t *testing.T) {
 			t.Errorf("a lease later: %v", got)
 		}
 	})
+}
+
+// TestMassLossResignsOnce: another server may reach the regions. When it does not either, it
+// stays active, and waits.
+func TestMassLossResignsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation()
+		start := time.Now()
+		change := func(cfg *Config) {
+			cfg.Clock, cfg.Lease = func() time.Duration { return time.Since(start) }, 10*time.Second
+			cfg.ReportInterval, cfg.CheckpointInterval, cfg.ElectionTTL = 0, 0, 0
+		}
+		first := f.start(t, "g1", change)
+		c := &cutter{regions: map[string]*fakeRegion{}, cut: map[string]bool{}, s: first}
+		names := []string{"jakarta", "osaka", "pusan", "seoul", "tokyo"}
+		for _, name := range names {
+			c.join(name, 1)
+		}
+		c.s.submit(testJob("api", 6, inJakarta(20*time.Second)))
+		c.pass(10 * time.Second)
+		second := f.start(t, "g2", change)
+		c.pass(10 * time.Second) // the active server has counted the candidates
+		for _, name := range names[:3] {
+			c.cut[name] = true
+		}
+		c.pass(15 * time.Second)
+		waitActive(t, second)
+		c.s = second
+		if got := c.resigned(f); !strings.Contains(got, "3 of 5 regions fell silent within 10s of one another") {
+			t.Errorf("recorded: %q", got)
+		}
+		c.join("seoul", 2)
+		c.join("tokyo", 2)
+		c.pass(3 * time.Minute)
+		waitActive(t, second)
+		if got := c.owners("api"); got["jakarta"] != "[0,6)" || c.resigned(f) == "" {
+			t.Errorf("owners %v, recorded %q", got, c.resigned(f))
+		}
+		for _, name := range names[:3] {
+			c.join(name, 2)
+		}
+		c.pass(5 * time.Second)
+		if got := c.resigned(f); got != "" {
+			t.Errorf("after the mass loss is recorded: %q", got)
+		}
+	})
+}
+
+// resigned returns why a server resigned, as it is stored.
+func (c *cutter) resigned(f *federation) string {
+	c.s.t.Helper()
+	mem := f.mem.Client()
+	defer mem.Close()
+	kv, _, _, err := mem.Get(c.s.t.Context(), "/nusa/v1/leadership")
+	rec := new(nusav1.LeadershipRecord)
+	if err == nil {
+		err = state.Decode(kv, rec)
+	}
+	if err != nil {
+		c.s.t.Fatal(err)
+	}
+	return rec.GetResigned()
 }
 
 // TestLoseRegion: an operator states that nothing runs in a region any more.

@@ -28,8 +28,8 @@ type quietRegion struct {
 }
 
 // massLoss finds the greatest number of regions that fell silent together. Regions that
-// never connected or are lost do not count. A region that this server has never seen
-// counts only if work of it could move: it may have been gone for long before the election.
+// never connected or are lost do not count. After an election the silence of all regions
+// begins together, so what is gone then counts as one loss.
 func (s Snapshot) massLoss(due []RegionDue) massLoss {
 	moves := map[string]bool{}
 	for _, d := range due {
@@ -42,12 +42,8 @@ func (s Snapshot) massLoss(due []RegionDue) massLoss {
 		if r.Lost || r.NeverConnected {
 			continue
 		}
-		silent := r.Silent >= s.Quiet()
-		if silent && !r.Seen && !moves[r.Name] {
-			continue
-		}
 		all++
-		if silent {
+		if r.Silent >= s.Quiet() {
 			quiet = append(quiet, quietRegion{r.Silent, moves[r.Name]})
 		}
 	}

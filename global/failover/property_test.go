@@ -92,7 +92,7 @@ func oraclePaused(s Snapshot) bool {
 	for i := range s.Regions {
 		r := &s.Regions[i]
 		quiet := r.Silent >= s.Quiet()
-		if r.Lost || r.NeverConnected || quiet && !r.Seen && !movable(r) {
+		if r.Lost || r.NeverConnected {
 			continue
 		}
 		all = append(all, r)
@@ -123,17 +123,17 @@ func drawSnapshot(t *rapid.T) Snapshot {
 	s.Calm = min(s.Active, second("calm", 200))
 	s.Resigned = rapid.Bool().Draw(t, "resigned")
 	for i := range rapid.IntRange(1, 9).Draw(t, "regions") {
-		r := Region{Name: fmt.Sprintf("r%d", i), Seen: rapid.Bool().Draw(t, "seen")}
+		r := Region{Name: fmt.Sprintf("r%d", i)}
 		r.Silent = min(s.Active, second("silent", 90))
 		switch rapid.SampledFrom([]string{"connected", "cut", "cut", "lost", "nothing", "never"}).Draw(t, "kind") {
 		case "connected":
-			r.Connected, r.Seen = true, true
+			r.Connected = true
 		case "lost":
 			r.Lost = true
 		case "nothing":
 			r.Lost, r.NothingRuns = true, true
 		case "never":
-			r.NeverConnected, r.Seen = true, false
+			r.NeverConnected = true
 		}
 		for k := range rapid.IntRange(0, 4).Draw(t, "slots") {
 			r.Slots = append(r.Slots, Slot{

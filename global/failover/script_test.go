@@ -16,7 +16,7 @@ import (
 // then the plan up to an empty line. Commands:
 //
 //	server [lease=DUR] [max=DUR] [active=DUR] [calm=DUR] [others=N] [resigned=yes|no]
-//	region NAME [silent=DUR] [connected] [never] [unseen] [lost] [back] [nothing]   (again = changes it)
+//	region NAME [silent=DUR] [connected] [never] [lost] [back] [nothing]   (again = changes it)
 //	regions N          (r1 … rN, connected)
 //	slot REGION JOB/GROUP FROM-TO [after=DUR] [keep] [stop] [replace=no] [bound=DUR (BoundFor)] [unbound=yes|no]
 //	     [set=NAME] [done] [system] [stopping]           (again = changes it)
@@ -115,7 +115,7 @@ func (s *Snapshot) server(args []string) error {
 func (s *Snapshot) find(name string) *Region {
 	i := slices.IndexFunc(s.Regions, func(r Region) bool { return r.Name == name })
 	if i < 0 {
-		s.Regions = append(s.Regions, Region{Name: name, Connected: true, Seen: true})
+		s.Regions = append(s.Regions, Region{Name: name, Connected: true})
 		slices.SortFunc(s.Regions, func(a, b Region) int { return cmp.Compare(a.Name, b.Name) })
 		return s.find(name)
 	}
@@ -132,13 +132,11 @@ func (r *Region) change(args []string) error {
 		case "connected":
 			r.Connected = true
 		case "never":
-			r.NeverConnected, r.Connected, r.Seen = true, false, false
-		case "unseen":
-			r.Seen = false
+			r.NeverConnected, r.Connected = true, false
 		case "lost":
 			r.Lost, r.Connected = true, false
 		case "back":
-			r.Connected, r.Seen, r.Lost, r.NothingRuns, r.Silent = true, true, false, false, 0
+			r.Connected, r.Lost, r.NothingRuns, r.Silent = true, false, false, 0
 		case "nothing":
 			r.Lost, r.NothingRuns, r.Connected = true, true, false
 		default:

@@ -29,8 +29,6 @@ type Region struct {
 	Connected bool
 	// NeverConnected: no cluster has ever connected under this name.
 	NeverConnected bool
-	// Seen: the region was connected in the life of the present active server.
-	Seen bool
 	// Lost: the region was declared lost and has not connected since. NothingRuns: an
 	// operator states that nothing runs there any more.
 	Lost, NothingRuns bool

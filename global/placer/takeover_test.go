@@ -51,7 +51,7 @@ func newLostJobs(t testing.TB, n int, others ...string) *lostJobs {
 	p.st.Lock()
 	for _, name := range others {
 		r := p.st.Regions[name]
-		r.Session, r.Seen = &state.Session{Wake: func() {}}, true
+		r.Session = &state.Session{Wake: func() {}}
 		r.Report = &nusav1.RegionReport{NodesReady: 3, SlotsRevision: p.st.Revision, Shape: &nusav1.RegionShape{Bins: []*nusav1.ShapeBin{
 			{Nodes: int32(n), Free: &nusav1.Resources{CpuMilli: 100_000, MemoryBytes: 1 << 40, DiskBytes: 1 << 40}, Pool: "default"}}}}
 	}

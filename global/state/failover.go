@@ -47,7 +47,7 @@ func (st *State) FailoverSnapshot() failover.Snapshot {
 	for _, name := range st.RegionNames() {
 		r := st.Regions[name]
 		f := failover.Region{
-			Name: name, Connected: r.Session != nil, NeverConnected: r.Record.GetClusterId() == "", Seen: r.Seen,
+			Name: name, Connected: r.Session != nil, NeverConnected: r.Record.GetClusterId() == "",
 			Lost: r.Record.GetLost() != nil, NothingRuns: r.Record.GetLost().GetNothingRuns(), Silent: r.Life.SilentFor(now),
 		}
 		if f.Lost || f.Silent >= out.Quiet() {
@@ -73,7 +73,7 @@ type FailoverMark struct {
 type regionMark struct {
 	name                           string
 	silent, overdue, lost, nothing bool
-	connected, seen, never         bool
+	connected, never               bool
 	lastSeen, boundUntil           time.Duration
 	orders, fence                  uint64
 }
@@ -100,7 +100,7 @@ func (st *State) FailoverMark() *FailoverMark {
 		silent := r.Life.SilentFor(now)
 		m := regionMark{
 			name: name, silent: silent >= quiet, overdue: silent >= c.Lease, lost: r.Record.GetLost() != nil, nothing: r.Record.GetLost().GetNothingRuns(),
-			connected: r.Session != nil, seen: r.Seen, never: r.Record.GetClusterId() == "",
+			connected: r.Session != nil, never: r.Record.GetClusterId() == "",
 		}
 		if m.silent || m.lost {
 			m.lastSeen, m.boundUntil, m.orders, m.fence = r.Life.LastSeen, r.Life.BoundUntil(0), r.Orders.Position().Sequence, r.Record.GetFence()

@@ -55,8 +55,6 @@ type Region struct {
 	Stamp         uint64
 	// Refusals are the region's latest refusals of groups, oldest first.
 	Refusals []Refusal
-	// Seen: the region was connected in this term.
-	Seen bool
 	// Failover is set while the region is silent or lost.
 	Failover *Failover
 	// Drain says in one line how far the drain of the region is.

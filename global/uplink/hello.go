@@ -222,7 +222,7 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 		}
 	}
 	r.EndStream(effects)
-	r.Life, r.Session, r.Seen, s.live[c.region] = next, &c.shared, true, c
+	r.Life, r.Session, s.live[c.region] = next, &c.shared, c
 	r.Master, r.MasterAddress, r.Servers, r.Version = h.GetMaster(), h.GetMasterAddress(), h.GetServers(), h.GetVersion()
 	// This is a new session. Earlier refused work may fit now, and nodes that were
 	// disconnected may be back.

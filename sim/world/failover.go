@@ -93,7 +93,7 @@ func (t *globalTerm) failoverSnapshot() failover.Snapshot {
 	}
 	for _, name := range t.names {
 		r := t.regions[name]
-		f := failover.Region{Name: name, Connected: r.session != nil, NeverConnected: r.rec.ClusterID == "", Seen: r.seen,
+		f := failover.Region{Name: name, Connected: r.session != nil, NeverConnected: r.rec.ClusterID == "",
 			Lost: r.rec.Lost, NothingRuns: r.rec.NothingRuns, Silent: r.life.SilentFor(now)}
 		if f.Lost || f.Silent >= out.Quiet() {
 			f.Slots = t.failoverSlots(name, r)

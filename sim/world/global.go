@@ -57,7 +57,6 @@ type globalRegion struct {
 	report  *regionReport
 	reports uint64
 	refused []place.Returned
-	seen    bool
 }
 
 // request is a transaction that waits. build reads the records and returns the writes;

@@ -204,7 +204,7 @@ func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (regio
 			return
 		}
 		t.do(m.name, effects)
-		r.life, r.session, s.name, r.seen = next, s, m.name, true
+		r.life, r.session, s.name = next, s, m.name
 		r.refused = nil
 		from := m.orders
 		if planted("delta resumed one revision late") && from.Epoch == t.epoch {

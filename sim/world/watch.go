@@ -337,7 +337,7 @@ func (v *watch) declaring(t *globalTerm, name string, operator bool) {
 			continue
 		}
 		all++
-		if d := r.life.LastSeen - of; r.seen && r.life.SilentFor(t.now()) > t.g.lease && d < t.g.lease && -d < t.g.lease {
+		if d := r.life.LastSeen - of; r.life.SilentFor(t.now()) > t.g.lease && d < t.g.lease && -d < t.g.lease {
 			n++
 		}
 	}
