@@ -94,7 +94,7 @@ func Since(old *nusav1.JobRecord, next *nusav1.Job) map[string]int64 {
 	was := old.GetJob().GetSpec()
 	for name, g := range next.GetSpec().GetGroups() {
 		before, version := was.GetGroups()[name], old.GetSince()[name]
-		if before == nil || was.GetType() != next.GetSpec().GetType() || job.GroupHash(before) != job.GroupHash(g) {
+		if before == nil || was.GetType() != next.GetSpec().GetType() || changesWork(before, g, was.GetType()) {
 			version = next.GetVersion()
 		}
 		if version != 0 {
@@ -102,6 +102,16 @@ func Since(old *nusav1.JobRecord, next *nusav1.Job) map[string]int64 {
 		}
 	}
 	return out
+}
+
+// changesWork reports whether running instances of a group must be replaced. Agents know
+// only the leases that bound an instance at its start, so other leases need another
+// attempt; what a batch instance has completed still counts.
+func changesWork(before, after *nusav1.Group, kind nusav1.JobType) bool {
+	if job.GroupHash(before) != job.GroupHash(after) {
+		return true
+	}
+	return kind != nusav1.JobType_JOB_TYPE_BATCH && job.BindingOf(before, false) != job.BindingOf(after, false)
 }
 
 // checkTypeChange refuses that a job becomes a system job or stops being one.

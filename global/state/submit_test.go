@@ -89,3 +89,25 @@ func TestChangeRepeatsDoneSlots(t *testing.T) {
 		t.Errorf("run %d since %v", RunOf(rec, 8), rec.GetSince())
 	}
 }
+
+// TestSinceFollowsTheLeases: a change of the leases that bind a group replaces its running
+// instances, and so it is rolled out. What a batch job has completed still counts.
+func TestSinceFollowsTheLeases(t *testing.T) {
+	spec := func(kind nusav1.JobType, node, region nusav1.Running) *nusav1.JobSpec {
+		return &nusav1.JobSpec{Type: kind, Groups: map[string]*nusav1.Group{"web": {Disconnect: &nusav1.Disconnect{
+			Node: &nusav1.DisconnectLevel{Running: node}, Region: &nusav1.DisconnectLevel{Running: region}}}}}
+	}
+	const keep, stop = nusav1.Running_RUNNING_KEEP, nusav1.Running_RUNNING_STOP
+	const service, batch = nusav1.JobType_JOB_TYPE_SERVICE, nusav1.JobType_JOB_TYPE_BATCH
+	for _, c := range []struct {
+		kind         nusav1.JobType
+		node, region nusav1.Running
+		want         int64
+	}{{service, keep, keep, 3}, {service, stop, keep, 7}, {service, keep, stop, 7}, {batch, stop, stop, 3}} {
+		old := &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec(c.kind, keep, keep)}, Since: map[string]int64{"web": 3}}
+		got := Since(old, &nusav1.Job{Version: 7, Spec: spec(c.kind, c.node, c.region)})
+		if got["web"] != c.want {
+			t.Errorf("%s, node %s, region %s: since version %d, want %d", c.kind, c.node, c.region, got["web"], c.want)
+		}
+	}
+}
