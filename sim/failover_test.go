@@ -123,8 +123,14 @@ func TestCutOffRegionReturns(t *testing.T) {
 // TestBatchInstanceCompletesInTheLostRegion: it is done once the region is back. What replaced
 // it is stopped, and nothing begins a third time.
 func TestBatchInstanceCompletesInTheLostRegion(t *testing.T) {
+	for _, reconcile := range []string{"keep_original", "keep_replacement"} {
+		t.Run(reconcile, func(t *testing.T) { completesInTheLostRegion(t, "region: {after: 20s}, reconcile: "+reconcile) })
+	}
+}
+
+func completesInTheLostRegion(t *testing.T, disconnect string) {
 	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
-		job := movable("sums", "batch", 2, "region: {after: 20s}")
+		job := movable("sums", "batch", 2, disconnect)
 		f.Submit(strings.Replace(job, "config: {command: serve}", "config: {command: sum}, env: {SIM_RUN_TIME: 2m}", 1))
 		awaitRunsOnce(f, 10*time.Second, "sums", 2)
 		heal := f.Cut(f.GlobalIPs(), f.RegionIPs("alpha"))

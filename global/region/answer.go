@@ -107,6 +107,11 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, gaveUp bool, w
 		}
 		if a.State.rank() > s.State.rank() {
 			middle.State, middle.Reason, middle.Message = a.State, a.Reason, a.Message
+			if a.State == Done && s.Desired == DesiredRevoke {
+				// It has completed, and must not run again elsewhere. An earlier answer to
+				// the revoke does not count.
+				middle.Desired, middle.UnlessConnected, middle.ReturnTo, middle.Generation = DesiredRun, false, "", 0
+			}
 		} else if !binds {
 			return nil, false, IgnoredRepeated
 		}

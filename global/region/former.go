@@ -29,9 +29,9 @@ func (s Slot) DesiredOfFormer(i int) Desired {
 }
 
 // applyFormer applies an answer of a former owner about from ≤ i < to, which lies
-// inside s. An instance that the region was ordered to hold, and that runs or has
-// completed there, returns: the present owner is revoked, and the region gets the slot
-// once that is confirmed. A region that has nothing left is forgotten. The owner of the
+// inside s. An instance that has completed there returns, and so does one that runs there, if
+// the region was ordered to hold it: the present owner is revoked, and the region gets the
+// slot once that is confirmed. A region that has nothing left is forgotten. The owner of the
 // slot does not change here.
 func applyFormer(s Slot, i, from, to int, a Answer) ([]Change, Ignored) {
 	f := s.Former[i]
@@ -42,7 +42,7 @@ func applyFormer(s Slot, i, from, to int, a Answer) ([]Change, Ignored) {
 	switch a.State {
 	case Kept, Done:
 		switch {
-		case s.DesiredOfFormer(i) != DesiredHold:
+		case s.Desired == DesiredStop, s.State == Done, s.DesiredOfFormer(i) != DesiredHold && (a.State == Kept || a.Fence == 0 || a.Fence < f.Fence):
 			return nil, IgnoredNotAsked
 		case s.ReturnTo != "":
 			return nil, IgnoredRepeated // it returns already, to this region or to another one
@@ -50,7 +50,7 @@ func applyFormer(s Slot, i, from, to int, a Answer) ([]Change, Ignored) {
 		middle.Desired, middle.ReturnTo, middle.UnlessConnected = DesiredRevoke, f.Region, false
 	case Revoked, Stopped:
 		middle.Former = s.without(f.Region)
-	default: // an answer from before the verdict
+	default: // an answer of a session before the verdict
 		return nil, IgnoredNotAsked
 	}
 	return replace(s, from, to, &middle), IgnoredNone

@@ -101,7 +101,11 @@ func (f *federation) ordersOf(name string) message {
 			m.slots = append(m.slots, s)
 		}
 		if i := slices.IndexFunc(s.Former, func(o region.FormerOwner) bool { return o.Region == name }); i >= 0 {
-			s.Desired, s.Generation, s.Region, s.State = s.DesiredOfFormer(i), s.Former[i].Generation, name, region.Accepted
+			state := region.Accepted
+			if s.State == region.Done || s.Desired == region.DesiredStop {
+				state = region.Done
+			}
+			s.Desired, s.Generation, s.Region, s.State = s.DesiredOfFormer(i), s.Former[i].Generation, name, state
 			m.slots = append(m.slots, s)
 		}
 	}

@@ -205,6 +205,9 @@ type Answer struct {
 	Counts          []CountedReason
 	// Bound: the region's lease binds everything that may run for the range.
 	Bound bool
+	// Fence of the region at the welcome of the session in which the answer came; 0 =
+	// unknown. An answer of an earlier session has a lower fence than a later verdict.
+	Fence uint64
 }
 
 // String prints "default/api/web[0-5] g12 accepted".

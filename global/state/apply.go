@@ -193,7 +193,11 @@ func (st *State) orderedSpec(j *Job, old, s region.Slot) []byte {
 // names the offer that the region had. Ending a slot does not need the job.
 func formerOrder(s region.Slot, i int) *nusav1.Slot {
 	f := s.Former[i]
-	s.Desired, s.Region, s.Generation, s.State = s.DesiredOfFormer(i), f.Region, f.Generation, region.Accepted
+	state := region.Accepted
+	if s.State == region.Done || s.Desired == region.DesiredStop {
+		state = region.Done // what has completed there need not be reported
+	}
+	s.Desired, s.Region, s.Generation, s.State = s.DesiredOfFormer(i), f.Region, f.Generation, state
 	s.Former, s.Home, s.ReturnTo, s.Hold, s.UnlessConnected = nil, "", "", 0, false
 	s.Bound, s.Unbound, s.Reason, s.Message, s.PlacedBecause = false, false, "", "", ""
 	return SlotToProto(s)

@@ -228,6 +228,7 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	// disconnected may be back.
 	r.KeepReasonsOnly()
 	r.Disconnected = nil
+	c.fence = next.Fence
 	c.cursor = r.Orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
 	c.shared.Unsent = state.Unsent{Shapes: true, Column: true, Origins: true}
 	c.columnAt, c.matrixAt = math.MinInt64/2, st.Clock()

@@ -44,7 +44,7 @@ func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage
 	s.step(c, region.Received{Stream: c.shared.Number})
 	switch k := m.GetKind().(type) {
 	case *nusav1.RegionMessage_Answers:
-		return s.applyAnswers(ctx, c.region, k.Answers.GetAnswers())
+		return s.applyAnswers(ctx, c, k.Answers.GetAnswers())
 	case *nusav1.RegionMessage_Report:
 		s.setReport(c, k.Report)
 	case *nusav1.RegionMessage_Summaries:
@@ -72,13 +72,15 @@ func (s *Server) liveRegion(c *session) *state.Region {
 
 // applyAnswers applies a region's answers, each batch in one transaction.
 // Answers that change nothing (repeated, late) write nothing.
-func (s *Server) applyAnswers(ctx context.Context, from string, in []*nusav1.SlotAnswer) error {
+func (s *Server) applyAnswers(ctx context.Context, c *session, in []*nusav1.SlotAnswer) error {
+	from := c.region
 	for batch := range slices.Chunk(in, answersPerCommit) {
 		var done []applied
 		_, err := s.Commit.Do(ctx, func(t *state.Tx) error {
 			done = done[:0]
 			for _, p := range batch {
 				answer := state.AnswerFromProto(p)
+				answer.Fence = c.fence
 				k := state.JobKey{Namespace: answer.Namespace, Name: answer.Job}
 				out := region.ApplyAnswer(reachable(t.State, t.Slots(k, answer.Group)), from, answer)
 				if err := t.ChangeSlots(out.Changes); err != nil {

@@ -61,6 +61,8 @@ type session struct {
 
 	// The state's lock guards these. closed: the handler has returned.
 	closed bool
+	// fence of the region at the welcome.
+	fence  uint64
 	cursor *link.Cursor[*nusav1.SlotOrder]
 	// columnAt is when the latest column was sent. matrix is the compact matrix
 	// to send. matrixAt is when the latest matrix was set, or when the session opened

@@ -152,11 +152,7 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 				out = append(out, stay...)
 			}
 			if complete && len(stay) == 0 && !livesIn(view, s) {
-				ended := state.SlotStopped
-				if s.Desired == state.Revoke {
-					ended = state.SlotRevoked
-				}
-				out = append(out, answer(s, s.From, s.To, ended))
+				out = append(out, ended(view, s)...)
 			}
 		case s.State != state.SlotDone && complete && done(view, g, s):
 			out = append(out, doneAnswers(view, s)...)
@@ -171,6 +167,35 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 				out = append(out, a)
 			}
 		}
+	}
+	return out
+}
+
+// ended returns the answers about a slot that has to go and of which nothing lives. What has
+// completed here is done, and must not run again elsewhere; unless the global tier knows that
+// and revokes the slot all the same.
+func ended(view *state.View, s *state.Slot) []state.Answer {
+	if s.Desired != state.Revoke {
+		return []state.Answer{answer(s, s.From, s.To, state.SlotStopped)}
+	}
+	var out []state.Answer
+	from := s.From
+	for in := range view.Instances(s.Key()) {
+		if s.State == state.SlotDone || in.Index < s.From || in.Index >= s.To || !in.CompletedIn(s.Run) {
+			continue
+		}
+		if in.Index > from {
+			out = append(out, answer(s, from, in.Index, state.SlotRevoked))
+		}
+		from = in.Index + 1
+		if k := len(out) - 1; k >= 0 && out[k].State == state.SlotDone && out[k].To == in.Index {
+			out[k].To = from
+			continue
+		}
+		out = append(out, answer(s, in.Index, from, state.SlotDone))
+	}
+	if from < s.To {
+		out = append(out, answer(s, from, s.To, state.SlotRevoked))
 	}
 	return out
 }

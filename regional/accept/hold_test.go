@@ -120,3 +120,23 @@ func TestHeldInstancesAreOfTheSlotsRun(t *testing.T) {
 	r.report(0, state.Stopped)
 	r.answers("0-1 g5 revoked")
 }
+
+// TestRevokedBatchInstancesThatCompletedAreDone: they must not run again elsewhere, unless the
+// global tier revokes them although it knows that they are done.
+func TestRevokedBatchInstancesThatCompletedAreDone(t *testing.T) {
+	r := newRegion(t, state.Batch)
+	r.do(state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n1", Name: "n1", Capacity: state.Resources{CPUMilli: 3000}}}})
+	r.order(0, 6, 5, state.Run, state.SlotAccepted)
+	for _, i := range []int32{1, 2, 4} {
+		r.place(i)
+		r.report(i, state.Running)
+	}
+	r.report(1, state.Complete)
+	r.report(2, state.Complete)
+	r.order(0, 6, 5, state.Revoke, state.SlotAccepted)
+	r.answers()
+	r.report(4, state.Complete)
+	r.answers("0-1 g5 revoked", "1-3 g5 done", "3-4 g5 revoked", "4-5 g5 done", "5-6 g5 revoked")
+	r.order(0, 6, 5, state.Revoke, state.SlotDone)
+	r.answers("0-6 g5 revoked")
+}
