@@ -60,9 +60,27 @@ func allocsAt(t *testing.T, f *sim.Federation, region string) map[sim.Instance]s
 	return out
 }
 
+// neverTwice checks for some time that no instance of a job runs twice.
+func neverTwice(t *testing.T, f *sim.Federation, name string, during time.Duration) {
+	t.Helper()
+	for range during / (100 * time.Millisecond) {
+		runs, err := f.Runs(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, all := range runs {
+			if i.Job == name && len(all) > 1 {
+				t.Fatalf("%v runs as %v", i, all)
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
 // TestCutOffRegionReturns: a verdict moves the work of a region that is cut off. When the region
 // is back, its instances never stopped and own their slots again (keep_original), or the new
-// owner's instances go on (keep_replacement). Everything runs once in the end, as the allocation that reconcile names.
+// owner's instances go on (keep_replacement, and what the region's lease binds). Everything runs
+// once in the end, as the allocation that reconcile names.
 func TestCutOffRegionReturns(t *testing.T) {
 	for _, c := range []struct {
 		name, disconnect string
@@ -70,6 +88,7 @@ func TestCutOffRegionReturns(t *testing.T) {
 	}{
 		{"keep_original", "region: {after: 20s}", "alpha"},
 		{"keep_replacement", "region: {after: 20s}, reconcile: keep_replacement", "beta"},
+		{"stop", "region: {after: 20s, running: stop}", "beta"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
@@ -80,6 +99,9 @@ func TestCutOffRegionReturns(t *testing.T) {
 					t.Fatalf("%d instances run at alpha", len(original))
 				}
 				heal := f.Cut(f.GlobalIPs(), f.RegionIPs("alpha"))
+				if strings.Contains(c.disconnect, "stop") {
+					neverTwice(t, f, "api", 2*time.Minute)
+				}
 				awaitOwner(f, 2*time.Minute, "api", 4, "beta")
 				f.Eventually(time.Minute, "the replacements run", func(context.Context) error {
 					if n := len(allocsAt(t, f, "beta")); n != 4 {
@@ -90,6 +112,9 @@ func TestCutOffRegionReturns(t *testing.T) {
 				replacements := allocsAt(t, f, "beta")
 				time.Sleep(time.Minute)
 				heal()
+				if strings.Contains(c.disconnect, "stop") {
+					neverTwice(t, f, "api", time.Minute)
+				}
 				f.AwaitRegions()
 				awaitOwner(f, time.Minute, "api", 4, c.stays)
 				awaitRunsOnce(f, time.Minute, "api", 4)
@@ -186,12 +211,14 @@ func TestCutOffRegionIsLostOften(t *testing.T) {
 	})
 }
 
-// TestRegionIsDrained: everything moves, one instance after the other, and nothing runs twice
-// meanwhile.
+// TestRegionIsDrained: everything moves, one instance after the other and singletons too, and
+// nothing runs twice meanwhile.
 func TestRegionIsDrained(t *testing.T) {
 	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
 		f.Submit(movable("api", "service", 3, "region: {after: 20s}"))
+		f.Submit(strings.Replace(movable("one", "service", 1, "region: {after: 20s}"), "    count: 1", "    count: 1\n    singleton: true", 1))
 		awaitRunsOnce(f, 10*time.Second, "api", 3)
+		awaitRunsOnce(f, time.Minute, "one", 1)
 		regions := nusav1.NewRegionsClient(f.Global(1))
 		if _, err := regions.Drain(t.Context(), &nusav1.DrainRegionRequest{Name: "alpha", Drain: true}); err != nil {
 			t.Fatal(err)
@@ -209,12 +236,17 @@ func TestRegionIsDrained(t *testing.T) {
 				}
 				down += 1 - len(all)
 			}
+			if all := runs[sim.Instance{Job: "one", Group: "web"}]; len(all) > 1 {
+				t.Fatalf("the singleton runs as %v", all)
+			}
 			if down > 1 {
 				t.Fatalf("%d instances are down", down)
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
 		awaitOwner(f, time.Minute, "api", 3, "beta")
+		awaitOwner(f, time.Minute, "one", 1, "beta")
+		awaitRunsOnce(f, time.Minute, "one", 1)
 		awaitRunsOnce(f, time.Minute, "api", 3)
 		r, err := regions.Get(t.Context(), &nusav1.GetRegionRequest{Name: "alpha"})
 		if err != nil || r.GetFailoverMessage() != "drained: nothing is left" {
