@@ -99,15 +99,21 @@ func (j *Job) RunsAt(group, name string) bool {
 	return false
 }
 
-// Touches says whether a region owns a slot of the job, or may still run one as its
-// former owner.
-func (j *Job) Touches(name string) bool {
-	for _, s := range j.Slots {
-		if s.Region == name || slices.ContainsFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == name }) {
-			return true
+// touches returns the regions that own a slot of the job, or may still run one as its former
+// owner, each once.
+func (j *Job) touches() (names []string) {
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
-	return false
+	for _, s := range j.Slots {
+		add(s.Region)
+		for _, f := range s.Former {
+			add(f.Region)
+		}
+	}
+	return names
 }
 
 // SortedSlots returns the slots in order of group, first index and region.

@@ -227,25 +227,32 @@ func (st *State) NoticeSilence() {
 	st.Lock()
 	defer st.Unlock()
 	see := st.Sight()
-	for _, name := range st.RegionNames() {
-		r := st.Regions[name]
-		silent, cut := see.CutOff(name)
+	changed := map[string]int{}
+	for name, r := range st.Regions {
 		outlook := SlotFailover{}
 		if f := r.Failover; f != nil {
 			outlook = SlotFailover{Moves: f.Moves, Due: f.Due}
 		}
+		_, cut := see.CutOff(name)
 		// The failover loop computes the time again and again, each time a bit off.
 		same := outlook.Moves == r.shownFailover.Moves && (outlook.Due-r.shownFailover.Due).Abs() < time.Second
-		if cut == (r.cutSince != nil) && same {
-			continue
+		if cut != (r.cutSince != nil) || !same {
+			r.shownFailover = outlook
+			changed[name] = 0
 		}
-		r.shownFailover = outlook
-		jobs := st.wakeWatchesOf(r)
+	}
+	if len(changed) == 0 {
+		return
+	}
+	st.wakeWatchesOf(changed)
+	for _, name := range slices.Sorted(maps.Keys(changed)) {
+		r := st.Regions[name]
+		silent, cut := see.CutOff(name)
 		switch {
 		case cut && r.cutSince == nil:
 			since := see.now - silent
 			r.cutSince = &since
-			st.Events.Add("region.silent", name, "no message for %s: what its instances do is unknown (jobs: %d)", jobstatus.Span(silent), jobs)
+			st.Events.Add("region.silent", name, "no message for %s: what its instances do is unknown (jobs: %d)", jobstatus.Span(silent), changed[name])
 		case !cut && r.cutSince != nil:
 			st.Events.Add("region.back", name, "after %s of silence", jobstatus.Span(see.now-*r.cutSince))
 			r.cutSince = nil
@@ -253,17 +260,21 @@ func (st *State) NoticeSilence() {
 	}
 }
 
-// wakeWatchesOf wakes the watches of a region, and of the jobs that the region owns a part
-// of, whose number it returns.
-func (st *State) wakeWatchesOf(r *Region) (jobs int) {
-	r.Stamp = st.Notify()
+// wakeWatchesOf wakes the watches of regions, and of the jobs that they own a part of. It sets
+// the number of these jobs for each region.
+func (st *State) wakeWatchesOf(regions map[string]int) {
+	stamp := st.Notify()
+	for name := range regions {
+		st.Regions[name].Stamp = stamp
+	}
 	for _, j := range st.Jobs {
-		if j.Touches(r.Name) {
-			jobs++
-			j.Stamp = r.Stamp
+		for _, name := range j.touches() {
+			if n, among := regions[name]; among {
+				regions[name] = n + 1
+				j.Stamp = stamp
+			}
 		}
 	}
-	return jobs
 }
 
 // ForgetAnswer removes an idempotency key whose record the store has dropped, so
