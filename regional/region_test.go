@@ -301,18 +301,22 @@ func TestEndsAreAcknowledgedAtOnce(t *testing.T) {
 		w.master(1)
 		a := w.agent("n1", runs)
 		w.eventually("the empty set is acknowledged", func() bool { return w.acked(a) })
+		grant := func() {
+			var before int
+			a.locked(func(a *fakeAgent) { before = a.grants })
+			w.eventually("a lease is granted", func() bool {
+				granted := false
+				a.locked(func(a *fakeAgent) { granted = a.grants > before })
+				return granted
+			})
+		}
+		grant() // the next grant is a third of the lease away: it does not come while the job starts
 		w.submit(1, spec("web", 1))
 		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 1 })
-		var grants int
-		a.locked(func(a *fakeAgent) { grants = a.grants })
 		if w.acked(a) {
 			t.Error("the running allocation was acknowledged in a message of its own")
 		}
-		w.eventually("a lease is granted", func() bool {
-			granted := false
-			a.locked(func(a *fakeAgent) { granted = a.grants > grants })
-			return granted
-		})
+		grant()
 		synctest.Wait()
 		if !w.acked(a) {
 			t.Error("the running allocation was not acknowledged with the next grant")
