@@ -420,15 +420,17 @@ func TestElectionCountsSilenceAgain(t *testing.T) {
 		second := f.start(t, "g2", change)
 		c.cut["jakarta"] = true
 		c.pass(15 * time.Second)
+		before := time.Now() // the stop may take seconds after the election
 		c.s.stop()
 		c.s = second
 		waitActive(t, second)
+		active := time.Now()
 		c.join("seoul", 2)
-		c.pass(18 * time.Second)
+		c.pass(18*time.Second - time.Since(before))
 		if got := c.owners("api"); got["jakarta"] != "[0,6)" {
 			t.Errorf("33 s after the cut, 18 s after the election: %v", got)
 		}
-		c.pass(4 * time.Second)
+		c.pass(23*time.Second - time.Since(active))
 		if got := c.owners("api"); got["seoul"] != "[0,6)" {
 			t.Errorf("22 s after the election: %v", got)
 		}
