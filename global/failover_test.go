@@ -198,6 +198,36 @@ func TestLostRegionsWorkMoves(t *testing.T) {
 	})
 }
 
+// TestBoundWorkMovesLater: work that the region's lease binds moves when the lease and the
+// stop time are over, and its new owner's lease binds it from the start.
+func TestBoundWorkMovesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCutter(t, "jakarta", "seoul", "tokyo")
+		c.s.submit(testJob("db", 1, inJakarta(10*time.Second), func(j *nusav1.JobSpec) {
+			j.Groups["web"].Disconnect.Region.Running = nusav1.Running_RUNNING_STOP
+			j.Groups["web"].Tasks["server"].KillTimeout = durationpb.New(5 * time.Second)
+		}))
+		c.pass(5 * time.Second)
+		c.cut["jakarta"] = true
+		c.pass(16 * time.Second)
+		if got := c.owners("db"); got["jakarta"] != "[0,1)" || c.region("jakarta").GetLost() != nil {
+			t.Fatalf("16 s after the last lease: %v, %v", got, c.region("jakarta"))
+		}
+		c.pass(2 * time.Second)
+		if got := c.owners("db"); got["jakarta"] != "" || len(got) != 1 {
+			t.Fatalf("18 s after the last lease: %v", got)
+		}
+		j, err := c.s.jobs().Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "db"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot := j.GetStatus().GetGroups()["web"].GetSlots()[0]
+		if slot.GetUnbound() || slot.GetStopTime().AsDuration() != 5*time.Second || len(slot.GetFormer()) != 1 || slot.GetFormer()[0].GetMayRun() || slot.GetHome() != "jakarta" {
+			t.Errorf("the moved slot: %v", slot)
+		}
+	})
+}
+
 // TestReturningRegionKeepsItsWork: nothing moves when a region returns in time.
 func TestReturningRegionKeepsItsWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
