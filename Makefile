@@ -10,7 +10,7 @@ LDFLAGS  := -s -w -X github.com/nusa-scheduler/nusa/internal/serve.Version=$(VER
 # go test with the failures repeated at the end.
 TEST     := GO=$(GO) .ci/gotest
 
-.PHONY: build demo test race check sim proto oracle integration bench bench-quick clean help
+.PHONY: build demo test race check sim sim-planted proto oracle integration bench bench-quick clean help
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ SEED     ?= 1
 WORLDS   ?= 5000
 sim: ## run WORLDS=5000 simulated federations of ten minutes from SEED=1 on
 	@$(GO) run ./sim/world/simulate -seed $(SEED) -worlds $(WORLDS)
+
+sim-planted: ## plant known bugs one by one: the simulation must find each
+	@GOFLAGS='-buildvcs=false -tags=$(TAGS),planted' $(GO) run ./sim/world/simulate -seed $(SEED) -worlds 2000 -planted
 
 race: ## run all tests under the race detector
 	$(TEST) -race ./...

@@ -1,6 +1,10 @@
 package lease
 
-import "time"
+import (
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/plant"
+)
 
 // Deadline is the time at which a run must be asked to end.
 type Deadline struct {
@@ -15,6 +19,8 @@ type Deadline struct {
 // if it is later.
 func Newer(a, b Deadline) Deadline {
 	switch {
+	case plant.Is(plant.OlderRenewal):
+		return b
 	case b.Number == 0 && b.At > a.At:
 		return Deadline{At: b.At, Number: a.Number}
 	case b.Number > a.Number:
@@ -88,7 +94,7 @@ func NewGuard(d Deadline, grace time.Duration) Guard {
 
 // MayFork reports whether the command may be forked now. If not, it never may.
 func (g *Guard) MayFork(now time.Duration) bool {
-	if g.lease.passed(now) && g.phase != over {
+	if g.lease.passed(now) && g.phase != over && !plant.Is(plant.LateStart) {
 		g.phase, g.cause = over, Late
 	}
 	return g.phase != over
@@ -97,7 +103,7 @@ func (g *Guard) MayFork(now time.Duration) bool {
 // Forked takes the fork of the command. The effect is Kill if the host was suspended between
 // MayFork and the fork.
 func (g *Guard) Forked(now time.Duration) Effect {
-	if !g.lease.passed(now) {
+	if !g.lease.passed(now) || plant.Is(plant.LateStart) {
 		return Nothing
 	}
 	g.phase, g.cause = over, Late

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
 // refuse returns the effects of a hello that is not accepted, nil for another one.
@@ -13,7 +15,7 @@ func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
 	}
 	sameCluster := s.ClusterID == h.ClusterID
 	switch {
-	case now >= c.ActiveUntil:
+	case now >= c.ActiveUntil && !plant.Is(plant.DeposedServes):
 		return refuse(false, "this server may not be the active one any more")
 	case h.ClusterID == "":
 		return refuse(true, "region %s: no cluster id was given", s.Name)
@@ -34,7 +36,7 @@ func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
 	case sameCluster && cmp.Or(cmp.Compare(h.Incarnation, s.Incarnation), cmp.Compare(h.Term, s.Term)) < 0:
 		return refuse(false, "region %s: incarnation %d term %d is older than %d, %d: there is a later master",
 			s.Name, h.Incarnation, h.Term, s.Incarnation, s.Term)
-	case sameCluster && h.Incarnation == s.Incarnation && h.AppliedIndex != 0 && h.AppliedIndex < s.AppliedIndex:
+	case sameCluster && h.Incarnation == s.Incarnation && h.AppliedIndex != 0 && h.AppliedIndex < s.AppliedIndex && !plant.Is(plant.OldLog):
 		return refuse(true, "region %s: its log ends at index %d, but index %d was known before: the log is an old copy, "+
 			"restore it with `nusa regional restore`, which begins a new incarnation", s.Name, h.AppliedIndex, s.AppliedIndex)
 	case sameCluster && h.Incarnation == s.Incarnation && h.KnownRevision != 0 && h.KnownRevision < s.known:
@@ -50,6 +52,8 @@ func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
 func (s State) knowsMore(c Config, h Hello) string {
 	const advice = "the store was restored from an old copy, run `nusa server recover`"
 	switch {
+	case plant.Is(plant.OldStore):
+		return ""
 	case h.KnownRevision > c.Revision:
 		return fmt.Sprintf("region %s knows revision %d, the store has %d: %s", s.Name, h.KnownRevision, c.Revision, advice)
 	case h.KnownTerm.Number > c.Term.Number:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/lease"
+	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
 // Config is what a step depends on besides the region's state. It may change from one
@@ -34,14 +35,21 @@ type Config struct {
 }
 
 // Serving reports whether this server may welcome, order and grant.
-func (c Config) Serving(now time.Duration) bool { return now < c.ActiveUntil && !c.Conflict }
+func (c Config) Serving(now time.Duration) bool {
+	return (now < c.ActiveUntil || plant.Is(plant.DeposedServes)) && !c.Conflict
+}
 
 // PredecessorsOver reports whether every lease that a predecessor may have granted is over.
 func (c Config) PredecessorsOver(now time.Duration) bool {
 	return now >= c.PredecessorUntil+lease.Over(c.longest(), 0)
 }
 
-func (c Config) longest() time.Duration { return max(c.Lease, c.LeaseMax) }
+func (c Config) longest() time.Duration {
+	if plant.Is(plant.LeaseForgotten) {
+		return c.Lease
+	}
+	return max(c.Lease, c.LeaseMax)
+}
 
 // Term numbers the terms of active global servers. Number grows with each election.
 // Two terms with one number and different nonces come from different histories of the
@@ -306,7 +314,7 @@ func (s State) request(c Config, now time.Duration, e LeaseRequested) (State, []
 	}
 	s.CommitBlocked = e.CommitBlocked
 	s, effects := s.received(c, now, e.Stream)
-	if !s.Connected() || !c.Serving(now) || s.acked < s.required || s.grantsMissing(c, now) || e.ID <= s.sent {
+	if !s.Connected() || !c.Serving(now) || s.acked < s.required && !plant.Is(plant.GrantBeforeOrders) || s.grantsMissing(c, now) || e.ID <= s.sent {
 		return s, effects
 	}
 	if s.sent == s.confirmed {

@@ -3,6 +3,8 @@ package region
 import (
 	"slices"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
 // Takeover gives indices of a slot to another region without an answer of the owner,
@@ -29,6 +31,10 @@ type Takeover struct {
 
 // Bind notes that the owner may get a version of the job.
 func (s *Slot) Bind(bound bool, stop time.Duration) {
+	if plant.Is(plant.NewestOnly) {
+		s.Bound, s.Unbound, s.StopTime = bound, !bound, stop
+		return
+	}
 	if !bound {
 		s.Unbound = true
 		return

@@ -1,6 +1,10 @@
 package link
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/nusa-scheduler/nusa/internal/plant"
+)
 
 // Cursor is one receiver's position in an Outbox. It reads the present values, so a key
 // that changes twice between two reads is sent once. Make a new cursor for each
@@ -31,6 +35,9 @@ func (o *Outbox[V]) Cursor(from Position) *Cursor[V] {
 	}
 	// A forgotten removal is not in the log that orderAt searches.
 	c.order, c.sequence = max(o.orderAt(from.Sequence), o.floorOrder), from.Sequence
+	if plant.Is(plant.DeltaLate) {
+		c.order = min(c.order+1, o.order)
+	}
 	return c
 }
 

@@ -3,6 +3,7 @@ package presence
 import (
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -47,6 +48,9 @@ type Node struct {
 
 // New returns a node that has not been seen in the term, which began at elected.
 func New(elected time.Duration) Node {
+	if plant.Is(plant.LostAtElection) {
+		elected -= time.Hour
+	}
 	return Node{seen: elected, arrived: elected, granted: elected, absent: elected}
 }
 

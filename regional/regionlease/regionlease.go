@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/lease"
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -139,7 +140,7 @@ func lacks(log, g Basis) (missing string, ever bool) {
 		return fmt.Sprintf("a grant of fence %d came, the log has %d", g.Fence, log.Fence), false
 	case g.Incarnation != log.Incarnation:
 		return fmt.Sprintf("a grant of incarnation %d came, the log has %d", g.Incarnation, log.Incarnation), false
-	case g.Orders.Epoch != log.Orders.Epoch || g.Orders.Sequence > log.Orders.Sequence:
+	case (g.Orders.Epoch != log.Orders.Epoch || g.Orders.Sequence > log.Orders.Sequence) && !plant.Is(plant.GrantBeforeOrders):
 		return fmt.Sprintf("a grant waits for slot orders up to %d, the log has %d", g.Orders.Sequence, log.Orders.Sequence), true
 	}
 	return "", true

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
@@ -78,6 +79,9 @@ func (in *Input) replacementDue(spec *state.Group, a *state.Alloc, system bool) 
 	absent := in.absence(a.NodeID)
 	left := absent.Left(after)
 	ordered := in.orderedGroup(a, spec)
+	if plant.Is(plant.WallClock) {
+		return n.StatusUnixNano + int64(max(after, in.longestLease(state.BindNode)+ordered.KillTimeout)), true
+	}
 	switch binding := ordered.Binding(a.Local); {
 	case binding != state.BindNone:
 		left = max(left, absent.LeaseLeft(in.longestLease(binding), ordered.KillTimeout))

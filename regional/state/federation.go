@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
 // FeatureLevel is the greatest Cluster.FeatureLevel that this build supports.
@@ -46,7 +48,7 @@ func (c Cluster) Joined(j *JoinFederation) (Cluster, error) {
 	case c.FederationID != "" && c.FederationID != j.FederationID:
 		return c, fmt.Errorf("%w: region %s belongs to federation %s, the global server to %s; `nusa region rebind --federation %s`, sent to a server of the region, lets the region join it",
 			ErrOtherFederation, c.Region, c.FederationID, j.FederationID, j.FederationID)
-	case j.Term < c.LeadershipTerm:
+	case j.Term < c.LeadershipTerm && !plant.Is(plant.DeposedServes) && !plant.Is(plant.OldStore):
 		return c, fmt.Errorf("%w: it is %d, region %s knows %d", ErrOldLeadership, j.Term, c.Region, c.LeadershipTerm)
 	case j.Term == c.LeadershipTerm && c.LeadershipNonce != "" && j.Nonce != c.LeadershipNonce:
 		return c, fmt.Errorf("%w: region %s knows another term %d: the federation's store was restored from an old copy", ErrOldLeadership, c.Region, j.Term)

@@ -7,6 +7,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -248,6 +249,7 @@ func (a *agent) receive(s *agentSession, m any) {
 		}
 	case reportsAck:
 		// A new session resumes from the position that the master names.
+		a.r.w.watch.acknowledged(a.id, a.r, a.r.raft.st.Snapshot().Reports(a.id), m.at)
 	}
 }
 
@@ -324,7 +326,7 @@ func (a *agent) orders(s *agentSession, m nodeOrders) {
 			do()
 		}
 	}
-	if planted("order acted on before it is stored") {
+	if plant.Is(plant.ActBeforeStore) {
 		a.adopt(fresh, change.Removed)
 		a.advance()
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/lease"
+	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
 // Prefixes of the keys in the store.
@@ -24,6 +25,8 @@ type leadershipRecord struct {
 	term     region.Term
 	leaseMax time.Duration
 	resigned bool
+	// candidacy is the length of the election key.
+	candidacy time.Duration
 	// conflict: a region knows the revision known and the term knownTerm, which the store
 	// does not have. recovered: an operator has raised the store above them.
 	conflict, recovered bool
@@ -128,7 +131,7 @@ func (c *candidate) keepAlive() {
 	id := c.proof.Request(at)
 	g.db.call(g.ttl, func(s *etcd) (any, error) {
 		err := s.keep(c.key, c.create, g.ttl)
-		if planted("renewal without the election key") && err != nil {
+		if plant.Is(plant.RenewWithoutKey) && err != nil {
 			err = nil
 		}
 		return nil, err
@@ -212,10 +215,14 @@ func (c *candidate) load() {
 		next := old
 		next.term = region.Term{Number: old.term.Number + 1, Nonce: fmt.Sprintf("%08x", g.w.rng.Uint32())}
 		next.leaseMax = max(old.leaseMax, g.lease)
+		if old.candidacy == 0 {
+			old.candidacy = g.ttl
+		}
+		next.candidacy = g.ttl
 		if old.recovered {
 			next.conflict, next.recovered, next.known, next.knownTerm = false, false, 0, 0
 		}
-		if planted("lease lengths are forgotten") {
+		if plant.Is(plant.LeaseForgotten) {
 			old.leaseMax, next.leaseMax = g.lease, g.lease
 		}
 		g.db.call(3*time.Second, func(s *etcd) (any, error) {
@@ -226,7 +233,7 @@ func (c *candidate) load() {
 				return
 			}
 			all[leadershipKey] = etcdKey{value: next, mod: v.(int64)}
-			g.term = newGlobalTerm(c, all, max(rev, v.(int64)), old.leaseMax)
+			g.term = newGlobalTerm(c, all, max(rev, v.(int64)), old)
 		})
 	})
 }

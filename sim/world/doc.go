@@ -36,7 +36,7 @@
 //
 //	operator.go  operations
 //	faults.go    faults
+//	planted.go   planted bugs (internal/plant), each of which the worlds must find
 //	watch.go     what must always hold, and the counts
 //	converge.go  what must hold at the end
-//	plant.go     planted bugs
 package world

@@ -91,6 +91,13 @@ func (w *world) cutRegion(r *regionSim, d time.Duration) {
 		down = false
 	}
 	w.note("cut %s off the global tier for %s up %v down %v", r.name, d, up, down)
+	w.meanwhile(d)
+	if w.chance(3) { // a region whose disks are slow when it returns stores its orders late
+		for _, s := range r.raft.servers {
+			s.h.diskDelay = pick[time.Duration](&w.engine, 100, 300, 800) * time.Millisecond
+			w.in(min(d+10*time.Second, calm-time.Duration(w.now)), func() { s.h.diskDelay = 3 * time.Millisecond })
+		}
+	}
 	for _, s := range r.raft.servers {
 		for _, g := range w.globals {
 			if up {
@@ -100,6 +107,22 @@ func (w *world) cutRegion(r *regionSim, d time.Duration) {
 				w.cutFor(g.h, s.h, d)
 			}
 		}
+	}
+}
+
+// meanwhile makes what is dangerous while a region is cut off: a change of its jobs, a
+// successor with another lease, a slow store at the return.
+func (w *world) meanwhile(d time.Duration) {
+	soon := func(do func()) { w.in(min(w.between(200*time.Millisecond, 4*time.Second), d), do) }
+	switch w.rng.IntN(6) {
+	case 0, 1:
+		soon(w.change)
+	case 2:
+		soon(w.changeLease)
+	case 3:
+		disk := w.etcd.p.h
+		w.in(max(0, d-2*time.Second), func() { disk.diskDelay = time.Second })
+		w.in(min(d+4*time.Second, calm-time.Duration(w.now)), func() { disk.diskDelay = 3 * time.Millisecond })
 	}
 }
 

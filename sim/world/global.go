@@ -25,6 +25,7 @@ type globalTerm struct {
 
 	leadership leadershipRecord
 	pastMax    time.Duration
+	formerTTL  time.Duration // length of the predecessor's candidacy
 	jobs       map[string]*jobRecord
 	slots      map[string]region.Slot // by key
 	regions    map[string]*globalRegion
@@ -66,10 +67,10 @@ type request struct {
 	done  func(ok bool)
 }
 
-func newGlobalTerm(c *candidate, all map[string]etcdKey, rev int64, pastMax time.Duration) *globalTerm {
+func newGlobalTerm(c *candidate, all map[string]etcdKey, rev int64, former leadershipRecord) *globalTerm {
 	g := c.g
 	t := &globalTerm{g: g, w: g.w, c: c, epoch: strconv.FormatInt(c.create, 36), began: g.h.clock(), rev: rev, mods: map[string]int64{},
-		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, regions: map[string]*globalRegion{}, pastMax: pastMax,
+		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, regions: map[string]*globalRegion{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
 		movable: map[string][]place.Movable{}}
 	for _, k := range sortedKeys(all) {
 		t.store(k, all[k].value, all[k].mod)
@@ -99,10 +100,7 @@ func (t *globalTerm) now() time.Duration { return t.g.h.clock() }
 // config is what the sessions of regions depend on.
 func (t *globalTerm) config() region.Config {
 	until := t.c.proof.At(t.now()).Deadline
-	if planted("welcome after the candidacy") {
-		until = time.Duration(1<<63 - 1)
-	}
-	return region.Config{Lease: t.g.lease, LeaseMax: t.pastMax, ActiveUntil: until, Federation: federation,
+	return region.Config{Lease: t.g.lease, LeaseMax: t.pastMax, PredecessorUntil: t.began + t.formerTTL, ActiveUntil: until, Federation: federation,
 		Term: t.leadership.term, Revision: t.rev, Conflict: t.leadership.conflict}
 }
 

@@ -159,7 +159,7 @@ func (w *world) policies(v *jobVersion, g *groupVersion) {
 	e := &w.engine
 	after := func() time.Duration { return pick[time.Duration](e, 2, 5, 10, 20, 40) * time.Second }
 	g.node = policy{after(), e.chance(3), !e.chance(5)}
-	g.region = policy{after(), e.chance(3), !e.chance(5)}
+	g.region = policy{after(), e.chance(2), !e.chance(5)}
 	g.keepReplacement, g.regionKeep = e.chance(3), false
 	g.singleton = v.typ == state.Service && e.chance(3)
 	g.failback = pick(e, "review", "auto", "never")

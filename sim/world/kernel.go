@@ -5,6 +5,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
+	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
 // run is one run of a task: its supervisor with the shipped guard, and the command that
@@ -42,7 +43,7 @@ func (a *agent) launch(al *agentAlloc, id runID, captured lease.Deadline) {
 	o := al.order
 	r := &run{a: a, id: id, o: o, follower: a.p.life}
 	d, held := a.lease.Deadline(o.binding, a.h.clock())
-	if planted("late start") && captured.At != 0 {
+	if plant.Is(plant.LateStart) && captured.At != 0 {
 		d, held = captured, true
 	}
 	a.runs[id] = r
@@ -56,7 +57,7 @@ func (a *agent) launch(al *agentAlloc, id runID, captured lease.Deadline) {
 	r.newest = d
 	r.guard = lease.NewGuard(d, o.spec.kill)
 	r.p.after(w.between(time.Millisecond, 5*time.Millisecond), func() {
-		if !r.guard.MayFork(a.h.clock()) && !planted("late start") {
+		if !r.guard.MayFork(a.h.clock()) {
 			r.finish(causeLease, -1)
 			return
 		}
@@ -143,6 +144,10 @@ func (r *run) term() {
 func (r *run) alarm(at time.Duration, do func()) {
 	h, w := r.a.h, r.a.r.w
 	life := r.p.life
+	if plant.Is(plant.SuspendedKill) && r.asked {
+		r.p.after(at-h.clock(), do)
+		return
+	}
 	w.in(max(0, h.trueFor(at-h.clock())), func() { r.p.then(life, do) })
 }
 
@@ -231,7 +236,11 @@ func (a *agent) renewAlloc(al *agentAlloc) {
 	}
 	b := al.order.binding
 	// Connections to the supervisor are not ordered: an older renewal may arrive later.
-	r.p.after(a.r.w.between(100*time.Microsecond, 3*time.Millisecond), func() { r.renew(d, b) })
+	late := a.r.w.between(100*time.Microsecond, 3*time.Millisecond)
+	if a.r.w.chance(20) {
+		late = a.r.w.between(0, 8*time.Second)
+	}
+	r.p.after(late, func() { r.renew(d, b) })
 }
 
 // verdict returns what an allocation may do under its leases.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
@@ -120,6 +121,9 @@ func (r *regionSim) knownLeader() *regionServer {
 // knowsLess reports whether an agent has orders that the log does not have, as
 // regional/nodes does.
 func (m *master) knowsLess(h agentHello) bool {
+	if plant.Is(plant.OldLog) {
+		return false
+	}
 	ends, have := m.began, m.view().Cluster().Incarnation
 	if n := m.nodes[h.id]; n != nil {
 		ends = max(ends, n.newest)
@@ -243,7 +247,7 @@ func (m *master) receiveReports(n *nodeState, e *end, msg nodeReports) bool {
 			e.send(reportsAck{link.Position(m.view().Reports(n.id))})
 		}
 	})
-	if planted("acknowledge before sync") {
+	if plant.Is(plant.AckBeforeSync) {
 		e.send(reportsAck{change.Position})
 	}
 	return true

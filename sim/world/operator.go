@@ -65,6 +65,7 @@ func (w *world) restoreRegion(r *regionSim) {
 			g.leader.ended, g.leader.inFlight = true, nil
 		}
 		g.st, g.index = v.Fork(), v.Index()
+		r.careless = r.careless || !bump
 		if !bump { // the restored directory has its term, too; the command begins above it
 			g.term = g.copiedTerm
 		}
@@ -253,6 +254,9 @@ func (w *world) loseRegion() {
 // changeLease changes --lease of a server, which starts again.
 func (w *world) changeLease() {
 	g := w.globals[w.rng.IntN(len(w.globals))]
+	if t := w.active(); t != nil && w.chance(2) {
+		g = t.g
+	}
 	g.lease = pick[time.Duration](&w.engine, 6, 10, 15) * time.Second
 	if w.tracing() {
 		w.tracef("operator: %s starts again with --lease %s", g.name, g.lease)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -222,7 +223,7 @@ func (g *raftGroup) lagging() bool {
 
 // confirm calls done once a majority has confirmed the leadership, never if it does not.
 func (l *leadership) confirm(done func()) {
-	if planted("grant without verified leadership") {
+	if plant.Is(plant.Unverified) {
 		done()
 		return
 	}

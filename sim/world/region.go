@@ -18,8 +18,9 @@ type regionSim struct {
 	agents []*agent
 	// nodeLease is the servers' --node-lease.
 	nodeLease time.Duration
-	// gone: an operator stated that nothing runs here, and all hosts are off for good.
-	gone bool
+	// careless: the log was restored from an old copy without the command that begins a new
+	// incarnation. Nodes that know no later order accept attempts whose epochs exist.
+	careless bool
 }
 
 // regionServer is one server of a region.

@@ -6,6 +6,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
 // globalSession is one stream of a region's master on the active server.
@@ -120,11 +121,9 @@ func (t *globalTerm) receive(s *globalSession, m any) {
 	switch m := m.(type) {
 	case regionRequest:
 		orders := r.orders.Position().Sequence
-		if planted("grants overtake orders") {
-			orders = 0
-		}
 		t.step(s.name, region.LeaseRequested{Stream: s.number, ID: m.id, Granted: m.granted, CommitBlocked: m.blocked, Orders: orders})
 	case ordersAck:
+		t.w.watch.acknowledged(s.name, t.w.regionNamed(s.name), t.w.regionNamed(s.name).raft.st.Snapshot().Cluster().Orders, m.at)
 		if m.at.Epoch == t.epoch {
 			t.step(s.name, region.OrdersAcked{Stream: s.number, Position: m.at.Sequence})
 		}
@@ -145,6 +144,7 @@ func (t *globalTerm) receive(s *globalSession, m any) {
 // hello stores what a hello changes and then makes the stream the region's session.
 func (t *globalTerm) hello(s *globalSession, m regionHello) {
 	r := t.region(m.name)
+	fence := r.life.Fence
 	h := region.Hello{Stream: s.number, ClusterID: m.clusterID, Incarnation: m.incarnation, Term: m.term, AppliedIndex: m.applied, Fence: m.fence,
 		Level: 1, Master: m.master, Federation: m.federation, KnownTerm: m.known, KnownRevision: m.revision}
 	step := func() (region.State, []region.Effect) {
@@ -152,9 +152,6 @@ func (t *globalTerm) hello(s *globalSession, m regionHello) {
 		h.Acked = 0
 		if m.orders.Epoch == t.epoch {
 			h.Acked = m.orders.Sequence
-		}
-		if planted("grants overtake orders") {
-			h.Acked = h.Required
 		}
 		return region.Step(t.config(), r.life, t.now(), h)
 	}
@@ -184,6 +181,9 @@ func (t *globalTerm) hello(s *globalSession, m regionHello) {
 				rec.Record, changed = e.Record, true
 			}
 		}
+		if plant.Is(plant.FenceBack) {
+			rec.Fence, rec.Lost = fence, false
+		}
 		if !changed {
 			return nil
 		}
@@ -206,11 +206,7 @@ func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (regio
 		t.do(m.name, effects)
 		r.life, r.session, s.name = next, s, m.name
 		r.refused = nil
-		from := m.orders
-		if planted("delta resumed one revision late") && from.Epoch == t.epoch {
-			from.Sequence = min(from.Sequence+1, r.orders.Position().Sequence)
-		}
-		s.cursor = r.orders.Cursor(from)
+		s.cursor = r.orders.Cursor(m.orders)
 		s.e.send(globalWelcome{federation: federation, term: t.leadership.term, fence: next.Fence, revision: t.rev, lease: t.g.lease, asks: t.w.asks})
 		t.w.watch.welcomed(t, m.name)
 		s.wake()

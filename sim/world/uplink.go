@@ -6,6 +6,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/regional/accept"
 	"github.com/nusa-scheduler/nusa/regional/regionlease"
 	"github.com/nusa-scheduler/nusa/regional/sched"
@@ -70,6 +71,7 @@ type uplink struct {
 	dirty   bool
 	asks    []place.Ask
 	lease   regionlease.Lease
+	once    map[string]state.Answer // of a planted bug
 }
 
 type upSession struct {
@@ -220,7 +222,7 @@ func (u *uplink) commitNext(s *upSession) {
 		cmd.Orders = append(cmd.Orders, o)
 	}
 	s.busy = true
-	if u.m.r.w.planted == "acknowledge orders before the commit" {
+	if plant.Is(plant.AckBeforeSync) {
 		s.e.send(ordersAck{change.Position})
 	}
 	u.m.propose(state.Command{ApplyOrders: cmd}, func(state.Result) {
@@ -275,7 +277,7 @@ func (u *uplink) answerEvery(s *upSession) {
 		return
 	}
 	u.answer(s, true)
-	if !planted("answer sent only once") {
+	if !plant.Is(plant.AnswerOnce) {
 		u.m.p.after(5*time.Second, func() { u.answerEvery(s) })
 	}
 }
@@ -284,6 +286,12 @@ func (u *uplink) answerEvery(s *upSession) {
 func (u *uplink) answer(s *upSession, all bool) {
 	var out []state.Answer
 	now := map[string]state.Answer{}
+	if plant.Is(plant.AnswerOnce) {
+		if u.once == nil {
+			u.once = map[string]state.Answer{}
+		}
+		s.sent, all = u.once, false
+	}
 	for _, a := range accept.Answers(u.m.view()) {
 		key := state.SlotID(a.Namespace, a.Job, a.Group, a.From)
 		now[key] = a
@@ -291,7 +299,7 @@ func (u *uplink) answer(s *upSession, all bool) {
 			out = append(out, a)
 		}
 	}
-	s.sent = now
+	s.sent, u.once = now, now
 	if len(out) > 0 {
 		s.e.send(slotAnswers{out})
 	}

@@ -121,7 +121,7 @@ func (v *watch) checkEpoch(r *run) {
 	}
 	k := [2]int64{r.o.generation, r.o.epoch}
 	was, seen := e.alloc[k]
-	if seen && was != r.o.id {
+	if seen && was != r.o.id && !r.a.r.careless {
 		v.fail(5, "%s and %s of %s share the epoch %d.%d", was, r.o.id, r.o.instance, k[0], k[1])
 	}
 	e.alloc[k] = r.o.id
@@ -292,6 +292,9 @@ func (v *watch) storedSlot(old, next any) {
 func (v *watch) moved(was, is region.Slot) {
 	g := v.w.specs[string(v.w.versionOf(was).spec)].group(was.Group)
 	rec := v.fences[was.Region]
+	if j, ok := v.w.etcd.keys[jobPrefix+was.Job]; ok && j.value.(*jobRecord).group(was.Group) != nil {
+		g = j.value.(*jobRecord).group(was.Group) // the present policy counts
+	}
 	back := was.ReturnTo == is.Region || slices.ContainsFunc(was.Former, func(f region.FormerOwner) bool { return f.Region == is.Region })
 	if !g.region.replace && !rec.NothingRuns && !back {
 		v.fail(6, "%s moved to %s although replace is false", was, is.Region)
@@ -346,9 +349,10 @@ func (v *watch) declaring(t *globalTerm, name string, operator bool) {
 	}
 }
 
-// acknowledged checks that an acknowledged position is in the log.
-func (v *watch) acknowledged(who string, have state.Position, at link.Position) {
-	if have.Epoch != at.Epoch || have.Sequence < at.Sequence {
+// acknowledged checks that an acknowledged position is in the log. Another numbering, or a
+// log that was restored from an old copy, shows nothing.
+func (v *watch) acknowledged(who string, r *regionSim, have state.Position, at link.Position) {
+	if len(r.raft.copies) == 0 && have.Epoch == at.Epoch && have.Sequence < at.Sequence {
 		v.fail(8, "%s: position %v is acknowledged, stored is %v", who, at, have)
 	}
 }

@@ -24,7 +24,6 @@ const (
 type world struct {
 	engine
 	seed    uint64
-	planted string
 	net     network
 	hosts   []*host
 	etcd    *etcd
@@ -43,7 +42,7 @@ type world struct {
 
 // newWorld makes the world of a seed and begins everything.
 func newWorld(seed uint64, out io.Writer) *world {
-	w := &world{engine: newEngine(seed, out), seed: seed, planted: plantedNow(), specs: map[string]*jobVersion{}, versions: map[versionKey]*jobVersion{}, systemJobs: map[string]bool{}}
+	w := &world{engine: newEngine(seed, out), seed: seed, specs: map[string]*jobVersion{}, versions: map[versionKey]*jobVersion{}, systemJobs: map[string]bool{}}
 	w.net.w = w
 	w.watch = newWatch(w)
 	w.after = func() {}
@@ -123,20 +122,39 @@ type Options struct {
 	Worlds int
 	// Last is how many lines of the trace a violation prints.
 	Last int
-	// All: go on after a violation.
-	All bool
+	// All: go on after a violation. Quiet: print none.
+	All, Quiet bool
+	// Bug is the only bug that RunPlanted plants; empty = all.
+	Bug string
 	Out io.Writer
+}
+
+// Summary is the result of many worlds.
+type Summary struct {
+	Stats
+	Worlds, Violations int
+	// Seed and First are those of the violation that was found first.
+	Seed  uint64
+	First string
+	// CPU is the processor time, Took the time that passed.
+	CPU, Took time.Duration
 }
 
 // RunMany runs worlds on all processors, each world on one, and prints violations and a
 // summary. False: there was a violation.
 func RunMany(o Options) bool {
+	s := runAll(o)
+	fmt.Fprintf(o.Out, "%d worlds, %.1f virtual hours (%.3f years), %d faults, %d operations, %d verdicts, %d moves, %d elections, %d processes, "+
+		"%d violations; %.0f virtual seconds a CPU second, %s\n", s.Worlds, s.Virtual.Hours(), s.Virtual.Hours()/8766, s.Faults, s.Operations,
+		s.Verdicts, s.Moves, s.Elections+s.Terms, s.Forks, s.Violations, s.Virtual.Seconds()/max(0.001, s.CPU.Seconds()), s.Took.Round(time.Second/10))
+	return s.Violations == 0
+}
+
+func runAll(o Options) Summary {
 	var (
 		mu    sync.Mutex
-		all   Stats
+		sum   Summary
 		next  int
-		ran   int
-		bad   int
 		grp   sync.WaitGroup
 		began = time.Now()
 		used  = cpuTime()
@@ -145,7 +163,7 @@ func RunMany(o Options) bool {
 	take := func() (uint64, bool) {
 		mu.Lock()
 		defer mu.Unlock()
-		if next == o.Worlds || bad > 0 && !o.All {
+		if next == o.Worlds || sum.Violations > 0 && !o.All {
 			return 0, false
 		}
 		next++
@@ -160,23 +178,24 @@ func RunMany(o Options) bool {
 				}
 				stats, failed := Run(seed, nil)
 				mu.Lock()
-				all.add(stats)
-				ran++
+				sum.Stats.add(stats)
+				sum.Worlds++
 				if failed != "" {
-					bad++
-					report(o, seed, failed)
+					sum.Violations++
+					if sum.First == "" {
+						sum.Seed, sum.First = seed, failed
+					}
+					if !o.Quiet {
+						report(o, seed, failed)
+					}
 				}
 				mu.Unlock()
 			}
 		})
 	}
 	grp.Wait()
-	took := time.Since(began)
-	perCore := all.Virtual.Seconds() / max(0.001, (cpuTime()-used).Seconds())
-	fmt.Fprintf(o.Out, "%d worlds, %.1f virtual hours (%.3f years), %d faults, %d operations, %d verdicts, %d moves, %d elections, %d processes, "+
-		"%d violations; %.0f virtual seconds a CPU second, %s\n", ran, all.Virtual.Hours(), all.Virtual.Hours()/8766, all.Faults, all.Operations,
-		all.Verdicts, all.Moves, all.Elections+all.Terms, all.Forks, bad, perCore, took.Round(time.Second/10))
-	return bad == 0
+	sum.CPU, sum.Took = cpuTime()-used, time.Since(began)
+	return sum
 }
 
 // report prints a violation with the last lines of its trace, by running the world again.

@@ -2,6 +2,7 @@
 //
 //	go run ./sim/world/simulate -seed 1 -worlds 5000
 //	go run ./sim/world/simulate -seed 17 -worlds 1 -trace
+//	go run -tags planted ./sim/world/simulate -worlds 2000 -planted
 package main
 
 import (
@@ -19,12 +20,20 @@ func main() {
 	flag.IntVar(&o.Worlds, "worlds", 5000, "number of worlds")
 	flag.IntVar(&o.Last, "last", 40, "trace lines that a violation prints")
 	flag.BoolVar(&o.All, "all", false, "go on after a violation")
+	planted := flag.Bool("planted", false, "plant one bug after the other, and fail if one is not found (build tag planted)")
+	flag.StringVar(&o.Bug, "bug", "", "plant only this bug")
 	trace := flag.Bool("trace", false, "print the whole trace of each world")
 	flag.Parse()
 	if *trace {
 		for i := range o.Worlds {
 			_, failed := world.Run(o.Seed+uint64(i), io.Writer(os.Stdout))
 			fmt.Println(failed)
+		}
+		return
+	}
+	if *planted {
+		if !world.RunPlanted(o) {
+			os.Exit(1)
 		}
 		return
 	}

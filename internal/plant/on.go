@@ -1,0 +1,11 @@
+//go:build planted
+
+package plant
+
+var now Bug
+
+// Is reports whether a bug is planted.
+func Is(b Bug) bool { return now == b }
+
+// Set plants a bug; empty = none. Call it before anything runs.
+func Set(b Bug) { now = b }
