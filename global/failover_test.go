@@ -53,6 +53,7 @@ func (c *cutter) join(name string, term uint64) {
 	hello.FeatureLevel = 1
 	r := c.s.join(hello, func(r *fakeRegion) { r.script = confirmEverything })
 	r.wait("welcome", func() bool { return r.welcome != nil })
+	synctest.Wait() // the server has the region's report
 	c.regions[name] = r
 	delete(c.cut, name)
 }
