@@ -71,16 +71,18 @@ type Agents struct {
 	// the first claim.
 	nameHolders map[string]string
 
+	// ordered is the index of the log at the beginning of the term, or a greater one of an
+	// order that a node got in the term and that was removed since.
+	ordered uint64
+
 	turns turnQueue
-	// began is the index of the log at the beginning of the term.
-	began uint64
 }
 
 // New returns the agents of a term, which ends with ctx.
 func New(ctx context.Context, cfg Config) *Agents {
 	a := &Agents{cfg: cfg, ctx: ctx, nodes: map[string]*node{}, turns: newTurnQueue()}
 	if cfg.FSM != nil {
-		a.began = cfg.FSM.View().Index()
+		a.ordered = cfg.FSM.View().Index()
 	}
 	return a
 }

@@ -26,3 +26,25 @@ func TestAgentThatKnowsMoreThanTheLogIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestAgentOfARemovedNodeReturns: a node got orders in this term and was removed while it was
+// away. Its agent still has the orders, which does not show that the log went back.
+func TestAgentOfARemovedNodeReturns(t *testing.T) {
+	a := New(t.Context(), Config{Region: "sea", FSM: raftlog.NewFSM()})
+	hello := &nusav1.AgentHello{NodeId: "n", Name: "n", Region: "sea", Inventory: &nusav1.NodeInventory{}, Protocol: protocol, Index: 7}
+	a.ensure("n").newest = 7
+	if r := a.refuse(hello); r != nil {
+		t.Errorf("of a known node: %v", r)
+	}
+	a.dropUnregistered()
+	if a.find("n") != nil {
+		t.Fatal("the removed node is still known")
+	}
+	if r := a.refuse(hello); r != nil {
+		t.Errorf("after the node was removed: %v", r)
+	}
+	hello.Index = 8
+	if a.refuse(hello) == nil {
+		t.Error("an order that nobody sent is accepted")
+	}
+}

@@ -163,8 +163,10 @@ func (a *Agents) refuse(h *nusav1.AgentHello) *nusav1.Refused {
 // orders would repeat epochs that exist. An order of this term is known, and all orders of
 // earlier terms are in the log from the beginning of this one.
 func (a *Agents) refuseNewer(h *nusav1.AgentHello) *nusav1.Refused {
-	ends := a.began
-	if n := a.find(h.GetNodeId()); n != nil {
+	a.mu.Lock()
+	ends, n := a.ordered, a.nodes[h.GetNodeId()]
+	a.mu.Unlock()
+	if n != nil {
 		n.mu.Lock()
 		ends = max(ends, n.newest)
 		n.mu.Unlock()

@@ -146,6 +146,7 @@ func (a *Agents) dropUnregistered() {
 	for id, n := range a.nodes {
 		n.mu.Lock()
 		if _, registered := view.Node(id); !registered && n.session == nil {
+			a.ordered = max(a.ordered, n.newest) // its agent may come back with that order
 			delete(a.nodes, id)
 		}
 		n.mu.Unlock()
