@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/api"
 	"github.com/nusa-scheduler/nusa/global/latency"
@@ -154,21 +152,20 @@ func (t *leadershipTerm) secondLoop(ctx context.Context) error {
 	}
 }
 
-// updateLimits counts the candidates and lowers the length of leases that a successor has
-// to wait for, once no longer ones of a predecessor can be outstanding.
+// updateLimits counts the candidates and lowers the lengths that a successor has to wait for,
+// once no longer leases of a predecessor can be outstanding.
 func (t *leadershipTerm) updateLimits(ctx context.Context) error {
 	if err := t.countCandidates(ctx); err != nil {
 		t.cfg.Logger.Debug("count the candidates", "error", err)
 	}
 	t.state.Lock()
-	own := durationpb.New(t.cfg.Lease)
-	lower := !proto.Equal(t.state.Leadership.GetLeaseMax(), own) && t.state.SessionConfig().PredecessorsOver(t.cfg.Clock())
+	change, lower := t.state.LowerLimits(t.cfg.Lease, t.cfg.ElectionTTL)
 	t.state.Unlock()
 	if !lower {
 		return nil
 	}
 	_, err := t.commit.Do(ctx, func(tx *state.Tx) error {
-		return tx.PutLeadership(func(rec *nusav1.LeadershipRecord) { rec.LeaseMax = own })
+		return tx.PutLeadership(change)
 	})
 	if errors.Is(err, state.ErrQueueFull) {
 		return nil // the next tick tries again

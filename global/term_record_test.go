@@ -79,6 +79,38 @@ func TestLeaseMaxIsStored(t *testing.T) {
 	})
 }
 
+// TestCandidacyIsStored: a server whose election key was removed may grant until its
+// candidacy is over. A successor with a shorter one does not hide that from the next server.
+func TestCandidacyIsStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation()
+		start := time.Now()
+		with := func(candidacy time.Duration) func(*Config) {
+			return func(c *Config) {
+				c.Clock, c.Lease, c.ElectionTTL = func() time.Duration { return time.Since(start) }, 10*time.Second, candidacy
+			}
+		}
+		check := func(want time.Duration, when string) {
+			t.Helper()
+			synctest.Wait()
+			if got := f.leadership(t).GetCandidacy().AsDuration(); got != want {
+				t.Errorf("%s: a predecessor may grant for %s, want %s", when, got, want)
+			}
+		}
+		long := f.start(t, "g1", with(time.Minute))
+		check(time.Minute, "before anything is granted")
+		long.stop()
+		short := f.start(t, "g2", with(5*time.Second))
+		check(time.Minute, "after the takeover")
+		over := time.Minute + lease.Over(10*time.Second, 0)
+		time.Sleep(over - time.Second)
+		check(time.Minute, "before the leases of the predecessor are over")
+		time.Sleep(2 * time.Second)
+		check(5*time.Second, "after they are over")
+		short.stop()
+	})
+}
+
 // TestLevelOfAllServers: the welcome names what all servers that stand for election
 // support, also those of an earlier version.
 func TestLevelOfAllServers(t *testing.T) {

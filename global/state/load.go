@@ -65,7 +65,7 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 			return Beginning{}, err
 		}
 	}
-	former := e.Candidacy
+	former := e.Candidacy // that of a predecessor that stored none
 	if rec.GetCandidacy() != nil {
 		former = rec.GetCandidacy().AsDuration()
 	}
@@ -78,7 +78,8 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 	longest := max(e.Lease, rec.GetLeaseMax().AsDuration())
 	term := region.Term{Number: rec.GetTerm().GetNumber() + 1, Nonce: strings.ToLower(rand.Text()[:12])}
 	rec.Term = &nusav1.LeadershipTerm{Number: term.Number, Nonce: term.Nonce}
-	rec.LeaseMax, rec.Candidacy = durationpb.New(longest), durationpb.New(e.Candidacy)
+	// Either may be longer at a predecessor that still grants: see LowerLimits.
+	rec.LeaseMax, rec.Candidacy = durationpb.New(longest), durationpb.New(max(former, e.Candidacy))
 	value, err := Encode(rec)
 	if err != nil {
 		return Beginning{}, err
@@ -92,6 +93,17 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 			Lease: e.Lease, LeaseMax: longest, PredecessorUntil: e.At + former, Federation: e.Federation, Term: term,
 		},
 	}, nil
+}
+
+// LowerLimits stores the lengths that a successor has to wait for once every lease that a
+// predecessor may have granted is over. due is false if there is nothing to store yet. The
+// lock is held.
+func (st *State) LowerLimits(lease, candidacy time.Duration) (change func(*nusav1.LeadershipRecord), due bool) {
+	rec := st.Leadership
+	same := rec.GetLeaseMax().AsDuration() == lease && rec.GetCandidacy().AsDuration() == candidacy
+	return func(rec *nusav1.LeadershipRecord) {
+		rec.LeaseMax, rec.Candidacy = durationpb.New(lease), durationpb.New(candidacy)
+	}, !same && st.SessionConfig().PredecessorsOver(st.Clock())
 }
 
 // Load reads every record from the store. Only the elected server writes the
