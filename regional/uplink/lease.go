@@ -18,19 +18,19 @@ import (
 // the region's log is bound to its federation and the region's lease counts.
 const leaseLevel = 1
 
-// joinOf returns the command that stores what a welcome says; nil while a server of
-// the region or of the global tier is of an earlier version. Error: the region must not
-// act on anything of the session.
+// joinOf returns the command that stores what a welcome says; nil while the log is not
+// bound to a federation and a server of the region or of the global tier is of an earlier
+// version. A bound log goes on with each active server that names its federation, also
+// while a server of an earlier version stands for election. Error: the region must not act on
+// anything of the session.
 func (u *Uplink) joinOf(hello *nusav1.RegionHello, w *nusav1.GlobalWelcome) (*state.JoinFederation, error) {
 	c := u.cfg.FSM.View().Cluster()
-	if w.GetFederationId() == "" || w.GetFeatureLevel() < leaseLevel {
-		if c.FederationID != "" {
-			return nil, fmt.Errorf("not now: region %s belongs to federation %s, and the global server, or one of its group, is of a version that does not name its federation: upgrade it",
-				c.Region, c.FederationID)
-		}
-		return nil, nil
-	}
-	if hello.GetFeatureLevel() < leaseLevel {
+	bound := c.FederationID != ""
+	switch {
+	case bound && w.GetFederationId() == "":
+		return nil, fmt.Errorf("not now: region %s belongs to federation %s, and the active global server is of a version that does not name its federation: upgrade it",
+			c.Region, c.FederationID)
+	case !bound && (w.GetFederationId() == "" || w.GetFeatureLevel() < leaseLevel || hello.GetFeatureLevel() < leaseLevel):
 		return nil, nil
 	}
 	join := &state.JoinFederation{

@@ -43,6 +43,7 @@ func TestWhatAWelcomeBinds(t *testing.T) {
 		{"a global server is old", []state.Command{level}, welcome("", 0, 0), false, false},
 		{"one of the global servers is old", []state.Command{level}, welcome("fed", 5, 0), false, false},
 		{"bound, and a global server is old", []state.Command{level, joined}, welcome("", 0, 0), false, true},
+		{"bound, and a global server that is not the active one is old", []state.Command{level, joined}, welcome("fed", 6, 0), true, false},
 		{"bound, and a later leadership", []state.Command{level, joined}, welcome("fed", 6, 1), true, false},
 		{"bound, and an earlier leadership", []state.Command{level, joined}, welcome("fed", 4, 1), false, true},
 		{"bound, and another federation", []state.Command{level, joined}, welcome("other", 9, 1), false, true},
