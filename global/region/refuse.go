@@ -39,7 +39,7 @@ func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
 	case sameCluster && h.Incarnation == s.Incarnation && h.AppliedIndex != 0 && h.AppliedIndex < s.AppliedIndex && !plant.Is(plant.OldLog):
 		return refuse(true, "region %s: its log ends at index %d, but index %d was known before: the log is an old copy, "+
 			"restore it with `nusa regional restore`, which begins a new incarnation", s.Name, h.AppliedIndex, s.AppliedIndex)
-	case sameCluster && h.Incarnation == s.Incarnation && h.KnownRevision != 0 && h.KnownRevision < s.known:
+	case sameCluster && h.Incarnation == s.knownBy && h.KnownRevision != 0 && h.KnownRevision < s.known:
 		// An old copy of the log may have grown since, so its index is no proof.
 		return refuse(true, "region %s: its log knows revision %d, but it had revision %d before: the log is an old copy, "+
 			"restore it with `nusa regional restore`, which begins a new incarnation", s.Name, h.KnownRevision, s.known)

@@ -85,6 +85,9 @@ type State struct {
 	// that the region's log of this incarnation has for certain: before its log has what
 	// a welcome said, a region sends only requests for its lease.
 	welcomed, known int64
+	// knownBy is the incarnation that known belongs to. The record may have the next one
+	// already: it is stored before its welcome.
+	knownBy uint64
 	// required is the position of the orders at the welcome, acked the position that the
 	// region has acknowledged. No lease is granted while acked < required.
 	required, acked uint64
@@ -364,6 +367,9 @@ func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
 	before, old := s.Record, s.Stream
 	if h.ClusterID != s.ClusterID || h.Incarnation != s.Incarnation {
 		s.AppliedIndex, s.known = 0, 0
+	}
+	if h.Incarnation != s.knownBy {
+		s.known, s.knownBy = 0, h.Incarnation
 	}
 	s.ClusterID, s.Incarnation, s.Term, s.Level = h.ClusterID, h.Incarnation, h.Term, h.Level
 	s.AppliedIndex, s.Fence = max(s.AppliedIndex, h.AppliedIndex), max(s.Fence, h.Fence)

@@ -119,9 +119,9 @@ func (t *globalTerm) store(key string, value any, rev int64) {
 		rec := value.(regionRecord)
 		r := t.region(name)
 		r.rec = rec
-		if r.session == nil {
-			r.life.Record = rec.Record
-		}
+		var effects []region.Effect
+		r.life, effects = region.Step(t.config(), r.life, t.now(), region.Stored{Record: rec.Record})
+		t.do(name, effects)
 	default:
 		if key == leadershipKey {
 			t.leadership = value.(leadershipRecord)
