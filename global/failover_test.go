@@ -229,6 +229,36 @@ func TestBoundWorkMovesLater(t *testing.T) {
 	})
 }
 
+// TestRemoveRegionThatMayRunMovedWork: the name of a lost region is free only after an operator
+// has stated that nothing runs there.
+func TestRemoveRegionThatMayRunMovedWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCutter(t, "jakarta", "seoul", "tokyo")
+		regions := nusav1.NewRegionsClient(c.s.conn)
+		c.s.submit(testJob("api", 6, inJakarta(15*time.Second)))
+		c.pass(5 * time.Second)
+		c.regions["jakarta"].leave()
+		delete(c.regions, "jakarta")
+		c.pass(20 * time.Second)
+		if got := c.owners("api"); got["jakarta"] != "" || len(got) == 0 {
+			t.Fatalf("after the loss: %v", got)
+		}
+		remove := func() error {
+			_, err := regions.Remove(t.Context(), &nusav1.GetRegionRequest{Name: "jakarta"})
+			return err
+		}
+		if err := remove(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "nusa region lose jakarta") {
+			t.Errorf("before the statement: %v", err)
+		}
+		if _, err := regions.Lose(t.Context(), &nusav1.LoseRegionRequest{Name: "jakarta", Confirm: "jakarta"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := remove(); err != nil {
+			t.Errorf("after the statement: %v", err)
+		}
+	})
+}
+
 // TestReturningRegionKeepsItsWork: nothing moves when a region returns in time.
 func TestReturningRegionKeepsItsWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -142,6 +142,12 @@ func (g *regionsAPI) Remove(ctx context.Context, req *nusav1.GetRegionRequest) (
 		if r := t.State.Regions[name]; r != nil && r.Session != nil {
 			return status.Errorf(codes.FailedPrecondition, "region %s is connected and would register again; stop its servers first", name)
 		}
+		if former := t.CountFormer(name); former > 0 {
+			if rec, _ := t.Region(name); !rec.GetLost().GetNothingRuns() {
+				return status.Errorf(codes.FailedPrecondition, "region %s may still run what other regions own now, slots: %d; connect it so that it confirms, "+
+					"or state with `nusa region lose %s` that nothing runs there", name, former, name)
+			}
+		}
 		if err := t.Audit("region.removed", name, ""); err != nil {
 			return err
 		}

@@ -142,6 +142,20 @@ func (t *Tx) CountSlots(region string) int {
 	return n
 }
 
+// CountFormer returns the number of slots that a region may still run although another one
+// owns them.
+func (t *Tx) CountFormer(region string) int {
+	n := 0
+	for k := range t.State.Moved {
+		for _, s := range t.Slots(k, "") {
+			if formerOf(s, region) >= 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // Region returns a region's record as the transaction leaves it, with the revision
 // of the stored one; see Job.
 func (t *Tx) Region(name string) (*nusav1.Region, int64) {
