@@ -90,6 +90,15 @@ func (s Slot) released() *Slot {
 	return &next
 }
 
+// GiveUp returns the change of a slot of which nothing is left at its owner. A former owner
+// that may still run it owns it again.
+func GiveUp(s Slot) Change {
+	if next := s.released(); next != nil {
+		return Change{Slot: *next}
+	}
+	return Change{Delete: true, Slot: s}
+}
+
 // ReturnPart returns the changes that revoke the indices from ≤ i < to of a slot, which
 // go to a region once the owner has confirmed. There are no changes if the slot returns
 // already, is done or is being stopped.
