@@ -32,6 +32,17 @@ type SlotFailover struct {
 	Message string
 }
 
+// dueAt returns the time at which something is due in a time from now. What is due stays due
+// since the time that was shown before. Each plan computes the others a bit off, which is no
+// change either: it would wake the watches of all jobs of a region.
+func (f SlotFailover) dueAt(now, in time.Duration) time.Duration {
+	due := now + in
+	if f.Moves && (f.Due <= now && in == 0 || (due-f.Due).Abs() < time.Second) {
+		return f.Due
+	}
+	return due
+}
+
 // FailoverSnapshot returns what the failover of regions depends on now. Only silent and
 // lost regions have slots in it. The lock is held.
 func (st *State) FailoverSnapshot() failover.Snapshot {
@@ -174,11 +185,17 @@ func (st *State) SetFailover(p failover.Plan) {
 		r := st.Regions[d.Region]
 		silent[d.Region] = true
 		withheld := p.Paused && !r.Record.GetLost().GetNothingRuns()
-		next := &Failover{SlotFailover: dueOf(d.Moves, withheld, now+d.In, d.Message), Slots: make(map[string]SlotFailover, len(d.Slots))}
+		was := Failover{}
+		if r.Failover != nil {
+			was = *r.Failover
+		}
+		next := &Failover{
+			SlotFailover: dueOf(d.Moves, withheld, was.dueAt(now, d.In), d.Message), Slots: make(map[string]SlotFailover, len(d.Slots)),
+		}
 		for _, s := range d.Slots {
 			k := JobKey{s.Namespace, s.Job}
 			key := region.Slot{Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, Region: d.Region, System: s.System}.Key()
-			due := dueOf(s.Moves, withheld, now+s.In, s.Message)
+			due := dueOf(s.Moves, withheld, was.Slots[key].dueAt(now, s.In), s.Message)
 			if due.Moves && s.In == 0 {
 				due.Message = st.Jobs[k].Stays[key]
 			}

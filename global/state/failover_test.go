@@ -5,9 +5,40 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/failover"
 	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
+
+// TestPlanThatSaysTheSameWakesNobody: a plan is made again when anything changes. The watches
+// of a lost region and of its jobs do not hear of a plan that says what the last one said.
+func TestPlanThatSaysTheSameWakesNobody(t *testing.T) {
+	now := time.Minute
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return now })
+	st.apply(regionPrefix+"jakarta", &nusav1.Region{ClusterId: "j", Lost: &nusav1.LostRegion{}}, 1)
+	st.apply(jobPrefix+"default/api", &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 6), Version: 1}}, 2)
+	slot := failover.Slot{Namespace: "default", Job: "api", Group: "web", To: 6}
+	for _, c := range []struct {
+		pass, in time.Duration
+		wakes    bool
+	}{
+		{0, 30 * time.Second, true}, {5 * time.Second, 25*time.Second + time.Millisecond, false}, {5 * time.Second, 40 * time.Second, true},
+		{time.Minute, 0, false}, {5 * time.Second, 0, false}, {5 * time.Second, 10 * time.Second, true}, {time.Second, 0, true}, {9 * time.Second, 0, false},
+	} {
+		now += c.pass
+		before := st.Regions["jakarta"].Stamp
+		due := failover.SlotDue{Slot: slot, Moves: true, In: c.in, Message: "it is due"}
+		st.SetFailover(failover.Plan{Regions: []failover.RegionDue{{Region: "jakarta", Lost: true, Moves: true, In: c.in, Slots: []failover.SlotDue{due}}}})
+		st.NoticeSilence()
+		if wakes := st.Regions["jakarta"].Stamp != before; wakes != c.wakes {
+			t.Errorf("at %s, due in %s: woken: %t", now, c.in, wakes)
+		}
+		shown := st.Regions["jakarta"].Failover
+		if of := shown.Slots["default/api/web/0"]; of.Due != shown.Due || (max(0, of.Due-now)-c.in).Abs() >= time.Second {
+			t.Errorf("at %s, due in %s: shown %s and %s", now, c.in, of.Due, shown.Due)
+		}
+	}
+}
 
 // TestDroppedSlotThatAFormerOwnerMayRun: an operator states that nothing runs in seoul. A
 // stopped job that seoul took over from jakarta, which is cut off, may still run there.
