@@ -17,6 +17,8 @@ type Holder struct {
 	// sent is when the latest request was sent.
 	sent   time.Duration
 	number uint64
+	// ofRegion: the latest grant had a part of the region's lease.
+	ofRegion bool
 }
 
 // Request records that a request is sent now and returns its id, from 1.
@@ -31,6 +33,9 @@ func (h *Holder) Request(now time.Duration) uint64 {
 // grant was valid until its end. False: nothing was granted.
 func (h *Holder) Granted(id uint64, node, region time.Duration) bool {
 	nodeGranted, regionGranted := h.node.Granted(id, node), h.region.Granted(id, region)
+	if nodeGranted || regionGranted {
+		h.ofRegion = region > 0
+	}
 	return nodeGranted || regionGranted
 }
 
@@ -40,11 +45,12 @@ func (h *Holder) At(now time.Duration) Leases {
 }
 
 // Renewal returns the time from now until the next request: a third of the node's lease after the
-// latest one, or of the region's if that binds an allocation and is shorter. Before the first
-// grant it is the fallback. A grant may bring it forward.
+// latest one, or of the region's if that binds an allocation and is shorter. While the region
+// holds no lease, the master tells when it is back. Before the first grant it is the fallback. A
+// grant may bring it forward.
 func (h *Holder) Renewal(now, fallback time.Duration, regionBinds bool) time.Duration {
 	next := h.node.Renewal(fallback)
-	if regionBinds {
+	if regionBinds && h.ofRegion {
 		next = min(next, max(minRenewal, h.region.Renewal(next)))
 	}
 	return max(0, h.sent+next-now)

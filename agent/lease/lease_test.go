@@ -93,6 +93,7 @@ func TestRenewalFollowsTheShorterLease(t *testing.T) {
 		{15 * s, 9 * s, 5 * s, 3 * s},
 		{15 * s, 60 * s, 5 * s, 5 * s},
 		{15 * s, 30 * time.Millisecond, 5 * s, 500 * time.Millisecond},
+		{15 * s, 0, 5 * s, 5 * s}, // the region's lease is over: its agents do not ask all the time
 		{300 * time.Millisecond, 15 * s, 100 * time.Millisecond, 100 * time.Millisecond},
 	} {
 		h.Granted(h.Request(s), c.node, c.region)
