@@ -91,7 +91,7 @@ func (w *world) cutRegion(r *regionSim, d time.Duration) {
 		down = false
 	}
 	w.note("cut %s off the global tier for %s up %v down %v", r.name, d, up, down)
-	w.meanwhile(d)
+	w.meanwhile(r, d)
 	if w.chance(3) { // a region whose disks are slow when it returns stores its orders late
 		for _, s := range r.raft.servers {
 			s.h.diskDelay = pick[time.Duration](&w.engine, 100, 300, 800) * time.Millisecond
@@ -112,11 +112,11 @@ func (w *world) cutRegion(r *regionSim, d time.Duration) {
 
 // meanwhile makes what is dangerous while a region is cut off: a change of its jobs, a
 // successor with another lease, a slow store at the return.
-func (w *world) meanwhile(d time.Duration) {
+func (w *world) meanwhile(r *regionSim, d time.Duration) {
 	soon := func(do func()) { w.in(min(w.between(200*time.Millisecond, 4*time.Second), d), do) }
 	switch w.rng.IntN(6) {
 	case 0, 1:
-		soon(w.change)
+		soon(func() { w.changePolicy(r) })
 	case 2:
 		soon(w.changeLease)
 	case 3:

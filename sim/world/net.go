@@ -57,6 +57,11 @@ func (n *network) dial(from, to *proc) *end {
 		case !to.up || to.accept == nil:
 			n.w.in(n.delay(from.h, to.h), func() { a.fail() })
 		default:
+			n.w.in(keepalive, func() { // the process may end before it accepts
+				if b.life == 0 {
+					a.fail()
+				}
+			})
 			to.then(to.life, func() {
 				if !to.up {
 					a.fail()

@@ -182,10 +182,12 @@ func (m *master) receive(n *nodeState, e *end, msg any) bool {
 	switch msg := msg.(type) {
 	case leaseRequest:
 		n.contact.Requested(msg.granted, m.r.nodeLease)
+		arrived := m.r.w.now
 		grant := func() {
 			m.l.confirm(func() {
 				n.contact.Handled(m.srv.h.clock())
 				if e.open && n.session == e && !n.resync {
+					m.r.w.watch.grants(m, arrived)
 					m.grantNode(n, e, msg.id)
 				}
 			})

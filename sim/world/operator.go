@@ -172,6 +172,35 @@ func (w *world) change() {
 	})
 }
 
+// changePolicy changes what a job with instances in a region does on lost contact.
+func (w *world) changePolicy(r *regionSim) {
+	w.submit(func(t *globalTerm) *jobRecord {
+		for _, key := range sortedKeys(t.slots) {
+			s := t.slots[key]
+			old := t.jobs[s.Job]
+			if s.Region != r.name || s.System || old == nil || old.stopped || old.colocate != nil || w.chance(2) {
+				continue
+			}
+			v := *old.jobVersion
+			v.version++
+			v.groups = nil
+			for _, g := range old.groups {
+				next := *g
+				w.policies(&v, &next)
+				next.hash = next.identity()
+				v.groups = append(v.groups, &next)
+			}
+			v.spec = fmt.Appendf(nil, "%s v%d %d", v.name, v.version, len(w.specs))
+			w.specs[string(v.spec)], w.versions[versionKey{v.name, v.version}] = &v, &v
+			if w.tracing() {
+				w.tracef("operator: change %s", &v)
+			}
+			return &jobRecord{jobVersion: &v, run: old.run, revision: old.revision}
+		}
+		return nil
+	})
+}
+
 func (w *world) stopJob() {
 	w.submit(func(t *globalTerm) *jobRecord {
 		old := w.aJob(t)

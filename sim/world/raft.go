@@ -43,6 +43,8 @@ type leadership struct {
 	// blockedSince is since when, on the host's clock, an entry waits; -1 = none does.
 	blockedSince time.Duration
 	reachedAt    int64
+	// deposedAt is the true time at which a later leader was elected; 0 = not yet.
+	deposedAt int64
 }
 
 type proposal struct {
@@ -112,6 +114,7 @@ func (g *raftGroup) elect(s *regionServer) {
 	g.term++
 	g.silentSince = w.now
 	if old != nil {
+		old.deposedAt = w.now
 		for i := 0; i < len(old.inFlight) && w.chance(2); i++ { // entries that a majority had received
 			g.commit(old.inFlight[i].cmds)
 		}

@@ -226,6 +226,13 @@ func (v *watch) granted(t *globalTerm, name string, e region.Effect) {
 
 func (v *watch) wrote(*globalTerm, []write) {}
 
+// grants checks that a master that grants led after the request had arrived.
+func (v *watch) grants(m *master, arrived int64) {
+	if at := m.l.deposedAt; at != 0 && at < arrived {
+		v.fail(4, "%s grants for %s, which has had a later master for %s", m.srv.p.name, m.r.name, time.Duration(v.w.now-at))
+	}
+}
+
 // stored sees each write of the store, at the moment at which it is durable.
 func (v *watch) stored(key string, old, next any) {
 	switch {

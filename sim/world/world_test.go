@@ -8,7 +8,7 @@ import (
 // TestWorlds runs a few hundred worlds; `make sim` runs thousands.
 func TestWorlds(t *testing.T) {
 	var out bytes.Buffer
-	worlds := 200
+	worlds := 150
 	if testing.Short() {
 		worlds = 20
 	}
