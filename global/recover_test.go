@@ -58,6 +58,74 @@ func TestServerKnowsMoreThanTheStore(t *testing.T) {
 	waitInfo(t, s, "active without an alarm", func(i *nusav1.InfoResponse) bool { return i.GetLeader() && len(i.GetAlarms()) == 0 })
 }
 
+// TestRecoverOffersSlotsThatMovedAgain: a slot moved after the copy was made. The region that
+// owns the slot by the copy gets an order that is later than all that any region has seen, so
+// that no region skips the order and the epochs of its instances are the greatest.
+func TestRecoverOffersSlotsThatMovedAgain(t *testing.T) {
+	const key = "default/api/web/0"
+	f := newFederation()
+	s := f.start(t, "g1")
+	s.joined("seoul").leave()
+	jakarta := s.joined("jakarta")
+	s.submit(testJob("api", 4))
+	jakarta.waitSlot(key, accepted)
+	jakarta.leave()
+	s.stop()
+	old := f.copied(t)
+	f.moveSlots(t, nil)
+	s = f.start(t, "g1")
+	seoul := s.joined("seoul")
+	moved := seoul.waitSlot(key, accepted)
+	seoul.mu.Lock()
+	revision, id, term := seoul.slots[key].GetRevision(), seoul.welcome.GetFederationId(), seoul.welcome.GetLeadershipTerm()
+	seoul.mu.Unlock()
+	seoul.leave()
+	s.stop()
+
+	f.mem = old
+	s = f.start(t, "g1")
+	hello := func(name string) *nusav1.RegionHello {
+		h := helloOf(name, 2)
+		h.FederationId, h.StoreRevision, h.LeadershipTerm = id, revision, term
+		return h
+	}
+	refused := s.join(hello("seoul"))
+	refused.wait("refusal", func() bool { return refused.refused != nil })
+	if _, err := nusav1.NewSystemClient(s.conn).Recover(t.Context(), &nusav1.RecoverRequest{FederationId: id}); err != nil {
+		t.Fatal(err)
+	}
+	waitInfo(t, s, "active without an alarm", func(i *nusav1.InfoResponse) bool { return i.GetLeader() && len(i.GetAlarms()) == 0 })
+	jakarta = s.join(hello("jakarta"))
+	got := jakarta.waitSlot(key, accepted)
+	jakarta.mu.Lock()
+	again := jakarta.slots[key].GetRevision()
+	jakarta.mu.Unlock()
+	if got.GetGeneration() <= moved.GetGeneration() || got.GetGeneration() <= revision || again <= revision || got.GetTo() != 4 {
+		t.Errorf("jakarta is ordered %v, revision %d; seoul knows %v, revision %d", got, again, moved, revision)
+	}
+	seoul = s.join(hello("seoul"))
+	seoul.wait("set without slots", func() bool { return seoul.fullSets == 1 && len(seoul.slots) == 0 })
+}
+
+// copied returns a store with the records of the federation, which is at a lower revision.
+func (f *federation) copied(t *testing.T) *store.Memory {
+	t.Helper()
+	c, out := f.mem.Client(), store.NewMemory()
+	defer c.Close()
+	to := out.Client()
+	defer to.Close()
+	if _, err := c.List(t.Context(), "", func(kv store.KV) error {
+		if strings.HasPrefix(kv.Key, state.ElectionPrefix) {
+			return nil
+		}
+		_, err := to.Txn(t.Context(), nil, []store.Op{store.Put(kv.Key, kv.Value)})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 // TestEmptiedStore: a server does not give an emptied store a new identity: its regions
 // would get empty sets and stop all work.
 func TestEmptiedStore(t *testing.T) {
@@ -94,8 +162,8 @@ func (f *federation) identity(t *testing.T) (id string, known bool) {
 
 // testRecover: a region that knows a later revision than the store shows that the store was
 // restored from an old copy. Nothing is ordered or stored then, also by the next active
-// server, until an operator has recovered the store. Later generations are greater than
-// those that the region knows.
+// server, until an operator has recovered the store. All generations are then greater than
+// those that the region knows, also of slots that were offered before.
 func testRecover(t *testing.T, f *federation, change ...func(*Config)) {
 	const known, knownTerm = 1 << 30, 70
 	first := f.start(t, "g1", change...)
@@ -143,8 +211,8 @@ func testRecover(t *testing.T, f *federation, change ...func(*Config)) {
 	active := standby // the other one resigns
 	waitInfo(t, active, "active without an alarm", func(i *nusav1.InfoResponse) bool { return i.GetLeader() && len(i.GetAlarms()) == 0 })
 	again := active.joined("alpha")
-	if got := again.waitSlot("default/api/web/0", accepted); got.GetGeneration() != slot.GetGeneration() {
-		t.Errorf("slot %v became %v", slot, got)
+	if got := again.waitSlot("default/api/web/0", accepted); got.GetGeneration() <= known || got.GetTo() != slot.GetTo() {
+		t.Errorf("slot %v became %v: its generation is not greater than revision %d", slot, got, known)
 	}
 	active.submit(testJob("more", 1))
 	if got := again.waitSlot("default/more/web/0", accepted); got.GetGeneration() <= known {

@@ -70,6 +70,9 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 		former = rec.GetCandidacy().AsDuration()
 	}
 	if rec.GetConflict().GetRecovered() {
+		if err := offerAgain(ctx, s, e.Guard); err != nil {
+			return Beginning{}, fmt.Errorf("offer every slot again: %w", err)
+		}
 		rec.Conflict = nil
 	}
 	if e.Known > revision {
@@ -93,6 +96,49 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 			Lease: e.Lease, LeaseMax: longest, PredecessorUntil: e.At + former, Federation: e.Federation, Term: term,
 		},
 	}, nil
+}
+
+// offerAgain writes every slot with a new generation, after a recovery and before the
+// conflict ends. The regions' logs may have later generations and revisions of a slot than
+// the copy that the store was restored from: they would skip the orders of the old ones. A
+// term that ends in the middle leaves the rest to the next one, which begins again.
+func offerAgain(ctx context.Context, s store.Store, guard store.Compare) error {
+	compares, ops, size := []store.Compare{guard}, []store.Op(nil), 0
+	write := func() error {
+		if len(ops) == 0 {
+			return nil
+		}
+		_, err := s.Txn(ctx, compares, ops)
+		compares, ops, size = compares[:1], ops[:0], 0
+		return err
+	}
+	var slots []store.KV
+	if _, err := s.List(ctx, slotPrefix, func(kv store.KV) error {
+		slots = append(slots, kv)
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, kv := range slots {
+		slot := new(nusav1.Slot)
+		if err := Decode(kv, slot); err != nil {
+			return err
+		}
+		slot.Generation = 0 // the revision of this write
+		value, err := Encode(slot)
+		if err != nil {
+			return err
+		}
+		each := 2*len(kv.Key) + len(value) + 64 // the key is compared and written
+		if len(ops) == commitOps || size+each > commitBytes {
+			if err := write(); err != nil {
+				return err
+			}
+		}
+		size += each
+		compares, ops = append(compares, store.Mod(kv.Key, kv.ModRevision)), append(ops, store.Put(kv.Key, value))
+	}
+	return write()
 }
 
 // LowerLimits stores the lengths that a successor has to wait for once every lease that a

@@ -236,7 +236,7 @@ var ErrNoConflict = errors.New("no region knows more than the store: there is no
 
 // Recover makes all later revisions and leadership terms greater than those that the
 // regions know. It is for a store that was restored from an old copy. The conflict ends
-// with the present term.
+// with the present term, after every slot was offered again: see offerAgain.
 func (t *Tx) Recover() error {
 	c := t.State.Leadership.GetConflict()
 	if c == nil || c.GetRecovered() {

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"reflect"
 	"testing"
 	"time"
 )
@@ -136,6 +137,64 @@ func TestEpochsDoNotRepeatAfterARecovery(t *testing.T) {
 	old.ok(Command{SetLimits: &SetLimits{LeasesOver: true}})
 	if old.Cluster().Recovered {
 		t.Error("the leases of the old incarnation are over, the log says otherwise")
+	}
+}
+
+// TestAnOfferAfterARecoveryOfTheStore: the log has a later generation than the copy that the
+// store was restored from. The recovery offers the slot again. What runs goes on as it is, and
+// the next attempt has the greatest epoch.
+func TestAnOfferAfterARecoveryOfTheStore(t *testing.T) {
+	l := running(t, func(g *Group) { g.Singleton = true })
+	l.ok(Command{SetLimits: &SetLimits{FeatureLevel: 1}})
+	l.ok(join("fed", 1, "n", 1, 11))
+	job, _ := l.Job(webKey.JobKey(), 1)
+	l.ok(testOrder(0, 2, 40, job, nil)) // after the copy was made
+	l.skipped(testOrder(0, 2, 10, job, nil), ReasonStaleOrder)
+	l.ok(testPlace("b1", 1, "n2", 1))
+	l.ok(testReport("n2", AllocReport{ID: "b1", State: Running}))
+	before := map[string]*Alloc{}
+	for _, id := range []string{"a1", "b1"} {
+		before[id], _ = l.Alloc(id)
+	}
+	l.ok(testOrder(0, 2, 100, job, func(s *Slot) { s.State = SlotAccepted }))
+	if g, _ := l.Group(webKey); len(g.Slots) != 1 || g.Slots[0].Generation != 100 {
+		t.Errorf("the log has %+v", g.Slots)
+	}
+	for id, was := range before {
+		if a, _ := l.Alloc(id); !reflect.DeepEqual(a, was) {
+			t.Errorf("%+v became %+v", was, a)
+		}
+	}
+	l.ok(testReport("n2", AllocReport{ID: "b1", State: Failed}))
+	l.ok(testPlace("b2", 1, "n2", 1))
+	if next, _ := l.Alloc("b2"); next.Generation != 100 || next.Generation <= before["b1"].Generation {
+		t.Errorf("the next attempt has epoch %d.%d after %d.%d", next.Generation, next.Epoch, before["b1"].Generation, before["b1"].Epoch)
+	}
+}
+
+// TestAHeldSlotAfterARecoveryOfTheStore: a former owner is ordered to hold with the generation
+// of the copy and a new revision. Its log has a later generation; what runs there goes on, and
+// when the slot returns, the next attempt has the greatest epoch.
+func TestAHeldSlotAfterARecoveryOfTheStore(t *testing.T) {
+	l := running(t, nil)
+	l.ok(Command{SetLimits: &SetLimits{FeatureLevel: 1}})
+	job, _ := l.Job(webKey.JobKey(), 1)
+	l.ok(testOrder(0, 2, 40, job, nil)) // after the copy was made
+	l.ok(testOrder(0, 2, 10, job, func(s *Slot) { s.Desired, s.Revision = Hold, 100 }))
+	if g, _ := l.Group(webKey); g.Slots[0].Desired != Hold || g.Slots[0].Generation != 10 {
+		t.Errorf("the log has %+v", g.Slots[0])
+	}
+	if a, _ := l.Alloc("a1"); !a.Live() || a.Desired != Run {
+		t.Errorf("the held instance is %+v", a)
+	}
+	l.ok(testOrder(0, 2, 110, job, nil)) // it returned
+	if a, _ := l.Alloc("a1"); !a.Live() || a.Desired != Run {
+		t.Errorf("the instance that returned is %+v", a)
+	}
+	l.ok(testReport("n1", AllocReport{ID: "a1", State: Failed}))
+	l.ok(testPlace("a2", 0, "n1", 1))
+	if next, _ := l.Alloc("a2"); next.Generation != 110 {
+		t.Errorf("the next attempt has generation %d", next.Generation)
 	}
 }
 
