@@ -2,11 +2,6 @@ package world
 
 import "time"
 
-// faults are the faults that last and have to be healed at the end.
-type faults struct {
-	cuts [][2]*host
-}
-
 func (w *world) beginFaults() { w.in(w.between(20*time.Second, 60*time.Second), w.fault) }
 
 // fault makes one random fault and waits for the next.

@@ -26,8 +26,6 @@ type raftGroup struct {
 	copies []*state.View
 	// copiedTerm is the term at the time of the copy.
 	copiedTerm uint64
-	log        []state.Command // for the replay at the end of a world
-	first      *state.View
 }
 
 // leadership is one term of one server.

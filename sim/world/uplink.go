@@ -79,7 +79,6 @@ type upSession struct {
 	welcomed bool
 	joined   bool
 	inbox    *link.Inbox[slotOrder]
-	epoch    string
 	length   time.Duration
 	sent     map[string]state.Answer
 	// busy: a change of orders is being committed; waiting are the batches after it.

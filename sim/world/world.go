@@ -37,7 +37,6 @@ type world struct {
 	jobNames   int
 	asks       []place.Ask
 	ids        int
-	faults     faults
 }
 
 // newWorld makes the world of a seed and begins everything.
