@@ -238,7 +238,7 @@ func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
 			return s.disconnect("its stream ended")
 		}
 	case Stored:
-		return s.stored(e.Record)
+		return s.stored(now, e.Record)
 	case Declare:
 		return s.declare(e)
 	case Resumed:
@@ -337,9 +337,14 @@ func (s State) disconnect(why string) (State, []Effect) {
 }
 
 // stored takes a record. When it declares the region lost, a live stream ends: the region
-// must come back and learn what it lost.
-func (s State) stored(r Record) (State, []Effect) {
+// must come back and learn what it lost. A record ends the loss only because the region has
+// said hello. What it may keep is stored before its welcome, which can take seconds, and it
+// must not be declared lost again meanwhile.
+func (s State) stored(now time.Duration, r Record) (State, []Effect) {
 	declared := r.Lost && !s.Lost
+	if s.Lost && !r.Lost && s.answered {
+		s.LastSeen = max(s.LastSeen, now)
+	}
 	s.Record = r
 	if !declared || !s.Connected() {
 		return s, nil
@@ -352,7 +357,7 @@ func (s State) declare(d Declare) (State, []Effect) {
 	r := s.Record
 	r.Fence, r.Lost, r.NothingRuns = r.Fence+1, true, r.NothingRuns || d.NothingRuns
 	effects := []Effect{{Kind: Persist, Record: r, Message: d.Why}}
-	s, ends := s.stored(r)
+	s, ends := s.stored(0, r)
 	return s, append(effects, ends...)
 }
 
