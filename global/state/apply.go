@@ -174,7 +174,9 @@ func (st *State) putFormerOrders(name string, revision int64) {
 }
 
 // orderedSpec returns the spec for the owner of a slot. A slot of an older version keeps
-// its spec until the placer rewrites it, also when it gets another owner.
+// its spec until the placer rewrites it, also when it gets another owner. After an election
+// only the owner's log has that spec, and the order has none: under the number of the older
+// version the present spec would begin before its turn.
 func (st *State) orderedSpec(j *Job, old, s region.Slot) []byte {
 	for _, name := range []string{s.Region, old.Region} {
 		r := st.Regions[name]
@@ -185,6 +187,9 @@ func (st *State) orderedSpec(j *Job, old, s region.Slot) []byte {
 		if held && prev.GetSlot().GetJobVersion() == s.JobVersion && len(prev.GetSpec()) > 0 {
 			return prev.GetSpec()
 		}
+	}
+	if j.Record != nil && s.JobVersion != j.Record.GetJob().GetVersion() {
+		return nil
 	}
 	return j.encodedSpec
 }

@@ -60,3 +60,22 @@ func TestDroppedSlotThatAFormerOwnerMayRun(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
+
+// TestOrderOfAnEarlierVersion: after an election a slot waits with an earlier version, for
+// example for a region that may still run it. Its owner must not get the present spec.
+func TestOrderOfAnEarlierVersion(t *testing.T) {
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	st.apply(regionPrefix+"seoul", &nusav1.Region{ClusterId: "s"}, 1)
+	st.apply(jobPrefix+"default/api", &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 6), Version: 2}}, 2)
+	for version := range int64(3) {
+		s := region.Slot{
+			Namespace: "default", Job: "api", Group: "web", From: int(version), To: int(version) + 1, Region: "seoul",
+			State: region.Accepted, Desired: region.DesiredRun, Generation: 3, JobVersion: version,
+		}
+		st.apply(slotPrefix+s.Key(), SlotToProto(s), 3)
+		order, ordered := st.Regions["seoul"].Orders.Get(s.WireKey())
+		if has := len(order.GetSpec()) > 0; !ordered || has != (version == 2) {
+			t.Errorf("slot of version %d, the job has 2: ordered %t with a spec: %t", version, ordered, has)
+		}
+	}
+}
