@@ -204,7 +204,8 @@ func formerOrder(s region.Slot, i int) *nusav1.Slot {
 	}
 	s.Desired, s.Region, s.Generation, s.State = s.DesiredOfFormer(i), f.Region, f.Generation, state
 	s.Former, s.Home, s.ReturnTo, s.Hold, s.UnlessConnected = nil, "", "", 0, false
-	s.Bound, s.Unbound, s.Reason, s.Message, s.PlacedBecause = false, false, "", "", ""
+	// A version that a lease binds waits until nothing runs there, see place.Job.awaited.
+	s.Bound, s.Unbound, s.Reason, s.Message, s.PlacedBecause = false, f.MayRun, "", "", ""
 	return SlotToProto(s)
 }
 

@@ -79,3 +79,15 @@ func TestOrderOfAnEarlierVersion(t *testing.T) {
 		}
 	}
 }
+
+// TestOrderToAFormerOwnerSaysWhatIsAwaited: while a former owner may run a slot that no lease binds,
+// its answer that nothing runs waits for its lost nodes.
+func TestOrderToAFormerOwnerSaysWhatIsAwaited(t *testing.T) {
+	for _, mayRun := range []bool{true, false} {
+		s := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 2, Region: "seoul", State: region.Accepted, Desired: region.DesiredRun,
+			Bound: !mayRun, Unbound: mayRun, Former: []region.FormerOwner{{Region: "jakarta", Generation: 2, MayRun: mayRun}}}
+		if o := formerOrder(s, 0); o.GetUnbound() != mayRun || o.GetDesired() != nusav1.SlotDesired_SLOT_DESIRED_REVOKE {
+			t.Errorf("may run %v: %v", mayRun, o)
+		}
+	}
+}

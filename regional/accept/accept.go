@@ -229,7 +229,7 @@ func answer(s *state.Slot, from, to int32, st state.SlotState) state.Answer {
 }
 
 // livesIn reports whether an allocation of the slot has not ended, or may run where no
-// lease ends it although one binds the slot.
+// lease ends it: see leftUnbound.
 func livesIn(view *state.View, s *state.Slot) bool {
 	job, ok := view.Job(s.Key().JobKey(), s.JobVersion)
 	system := ok && job.Type == state.System

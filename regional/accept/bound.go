@@ -19,12 +19,12 @@ func bound(view *state.View, s *state.Slot) bool {
 	return true
 }
 
-// leftUnbound reports whether an attempt that was given up may still run for an index, and
-// a lease binds the slot but not that attempt: its node has the order of a version
-// without a lease, and has not confirmed the end.
+// leftUnbound reports whether an attempt that was given up may still run for an index
+// although nothing else may run there: no lease binds the attempt, and its node has not
+// confirmed the end. A lease binds the slot, or the global tier waits for that end.
 func leftUnbound(view *state.View, s *state.Slot, a *state.Alloc) bool {
-	return !a.Live() && a.Charged && a.JobVersion != s.JobVersion &&
-		binding(view, s.Key(), a.JobVersion) == state.BindNone && binding(view, s.Key(), s.JobVersion) != state.BindNone
+	return !a.Live() && a.Charged && binding(view, s.Key(), a.JobVersion) == state.BindNone &&
+		(s.Unbound || binding(view, s.Key(), s.JobVersion) != state.BindNone)
 }
 
 // binds reports whether the region's lease binds a group in a version of its job. An agent

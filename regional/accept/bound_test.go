@@ -48,3 +48,33 @@ func TestBoundOnceNothingUnboundIsLeft(t *testing.T) {
 	order(2, true, false, state.SlotAccepted)
 	expect("the global tier knows", false, false)
 }
+
+// TestFormerOwnerAnswersOnceNothingUnboundIsLeft: the global tier took a slot that no lease
+// binds, and waits for its former owner. An attempt on a lost node that the region has
+// given up may run until the node confirms. Another owner does not wait for that node.
+func TestFormerOwnerAnswersOnceNothingUnboundIsLeft(t *testing.T) {
+	for _, c := range []struct {
+		desired state.Desired
+		unbound bool
+		first   []string
+	}{
+		{state.Revoke, true, nil},
+		{state.Hold, true, []string{"1-2 g5 revoked"}},
+		{state.Revoke, false, []string{"0-2 g5 revoked"}},
+	} {
+		r := newRegion(t, state.Service)
+		r.order(0, 2, 5, state.Run, state.SlotAccepted)
+		r.place(0)
+		r.report(0, state.Running)
+		r.lost(state.NodeLost)
+		r.do(state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{ID: "a0", Reason: state.ReasonRevoked, GiveUp: true}}}})
+		r.do(state.Command{ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{Slot: state.Slot{
+			Namespace: "default", Job: "api", Group: "web", To: 2, Generation: 5, Revision: 900, JobVersion: 1,
+			Desired: c.desired, State: state.SlotAccepted, Unbound: c.unbound,
+		}}}}})
+		r.answers(c.first...)
+		r.lost(state.NodeReady)
+		r.do(state.Command{AgentReports: &state.AgentReports{NodeID: "n1", Full: true, Released: []string{"a0"}}})
+		r.answers("0-2 g5 revoked")
+	}
+}

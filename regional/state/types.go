@@ -394,7 +394,8 @@ type Slot struct {
 	// View.ExemptFromRevoke.
 	UnlessConnected bool `codec:"UnlessHeard"`
 	// Unbound: the global tier waits for the answer that the region's lease binds
-	// everything that may run, see Answer.Bound.
+	// everything that may run, see Answer.Bound. With desired Hold or Revoke the answer that
+	// nothing runs waits for what no lease binds, on lost nodes, too.
 	Unbound bool
 }
 

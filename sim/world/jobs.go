@@ -268,7 +268,7 @@ func formerOrder(s region.Slot, i int) region.Slot {
 	f := s.Former[i]
 	s.Desired, s.Region, s.Generation, s.State = s.DesiredOfFormer(i), f.Region, f.Generation, region.Accepted
 	s.Former, s.Home, s.ReturnTo, s.Hold, s.UnlessConnected = nil, "", "", 0, false
-	s.Bound, s.Unbound, s.Reason, s.Message, s.PlacedBecause = false, false, "", "", ""
+	s.Bound, s.Unbound, s.Reason, s.Message, s.PlacedBecause = false, f.MayRun, "", "", ""
 	return s
 }
 
