@@ -25,7 +25,7 @@ type watch struct {
 	greatest map[groupName]map[int]owned
 	logs     []logNumbers // by region
 	fences   map[string]region.Record
-	term     uint64
+	term     region.Term // of the store
 	stats    Stats
 }
 
@@ -207,12 +207,8 @@ func (v *watch) passedOn(*master, time.Duration) {}
 
 func (v *watch) nodeStored(*master, *nodeState, link.Position) {}
 
-func (v *watch) active(t *globalTerm) {
+func (v *watch) active(*globalTerm) {
 	v.stats.Terms++
-	if n := t.leadership.term.Number; n <= v.term {
-		v.fail(5, "leadership term %d follows %d", n, v.term)
-	}
-	v.term = t.leadership.term.Number
 }
 
 func (v *watch) welcomed(*globalTerm, string) {}
@@ -236,6 +232,8 @@ func (v *watch) grants(m *master, arrived int64) {
 // stored sees each write of the store, at the moment at which it is durable.
 func (v *watch) stored(key string, old, next any) {
 	switch {
+	case key == leadershipKey:
+		v.storedTerm(next)
 	case strings.HasPrefix(key, slotPrefix):
 		v.storedSlot(old, next)
 	case strings.HasPrefix(key, regionPrefix):
@@ -252,6 +250,16 @@ func (v *watch) stored(key string, old, next any) {
 		}
 		v.fences[rec.Name] = rec.Record
 	}
+}
+
+// storedTerm sees terms in the order of the store: a server that is suspended between the
+// write and its answer begins its term late, and grants nothing in it.
+func (v *watch) storedTerm(next any) {
+	rec, _ := next.(leadershipRecord)
+	if rec.term.Number < v.term.Number || rec.term.Number == v.term.Number && rec.term.Nonce != v.term.Nonce {
+		v.fail(5, "leadership term %d follows %d", rec.term.Number, v.term.Number)
+	}
+	v.term = rec.term
 }
 
 func (v *watch) storedSlot(old, next any) {
@@ -310,9 +318,9 @@ func (v *watch) moved(was, is region.Slot) {
 
 // restored takes the contents of a store that was restored from an old copy.
 func (v *watch) restored() {
-	v.owners, v.fences, v.term = map[groupName]map[int]owned{}, map[string]region.Record{}, 0
+	v.owners, v.fences, v.term = map[groupName]map[int]owned{}, map[string]region.Record{}, region.Term{}
 	if rec, ok := v.w.etcd.keys[leadershipKey]; ok {
-		v.term = rec.value.(leadershipRecord).term.Number
+		v.term = rec.value.(leadershipRecord).term
 	}
 	v.greatest = map[groupName]map[int]owned{}
 	for _, key := range v.w.etcd.list(slotPrefix) {
