@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
@@ -57,6 +58,9 @@ func (w *world) recoverStore() {
 func (w *world) restoreRegion(r *regionSim) {
 	careless := w.chance(2)
 	put := func(v *state.View, bump bool) {
+		if r.clusters > 0 {
+			return // the copy is of a cluster that is gone
+		}
 		g := r.raft
 		for _, s := range g.servers {
 			s.p.kill(false)
@@ -266,8 +270,12 @@ func (w *world) loseRegion() {
 		h.crash()
 		h.off = true
 	}
+	declared := false
 	on := w.between(40*time.Second, 120*time.Second)
 	w.in(min(on, calm-time.Duration(w.now)), func() {
+		if declared {
+			r.empty()
+		}
 		for _, h := range hosts {
 			h.off = false
 			h.restart()
@@ -275,9 +283,27 @@ func (w *world) loseRegion() {
 	})
 	w.in(w.between(2*time.Second, 35*time.Second), func() {
 		if t := w.active(); t != nil && hosts[0].off && t.regions[r.name] != nil && !t.regions[r.name].life.Connected() && t.config().Serving(t.now()) {
+			declared = true
 			t.declare(r.name, region.Declare{Why: "lost by an operator", NothingRuns: true}, true)
 		}
 	})
+}
+
+// empty takes the disks of a region's machines away: the statement that nothing runs there
+// stays true, and another cluster gets the name.
+func (r *regionSim) empty() {
+	g := r.raft
+	if g.leader != nil {
+		g.leader.ended, g.leader.inFlight = true, nil
+	}
+	g.st, g.index = state.New(), 0
+	r.clusters++
+	g.commit([]state.Command{{NowUnixNano: epoch + r.w.now, Bootstrap: &state.Bootstrap{ClusterID: fmt.Sprintf("cluster-%s-%d", r.name, r.clusters), Region: r.name}}})
+	r.w.watch.restoredRegion(r)
+	for _, a := range r.agents {
+		a.disk = agentDisk{orders: map[string]allocOrder{}, records: map[string]reconcile.Actual{}, starts: a.disk.starts}
+		clear(a.runs)
+	}
 }
 
 // changeLease changes --lease of a server, which starts again.

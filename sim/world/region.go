@@ -21,6 +21,7 @@ type regionSim struct {
 	// careless: the log was restored from an old copy without the command that begins a new
 	// incarnation. Nodes that know no later order accept attempts whose epochs exist.
 	careless bool
+	clusters int // that had the name before
 }
 
 // regionServer is one server of a region.

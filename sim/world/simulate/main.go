@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/sim/world"
 )
 
@@ -25,6 +26,9 @@ func main() {
 	trace := flag.Bool("trace", false, "print the whole trace of each world")
 	flag.Parse()
 	if *trace {
+		if o.Bug != "" {
+			plant.Set(plant.Bug(o.Bug))
+		}
 		for i := range o.Worlds {
 			_, failed := world.Run(o.Seed+uint64(i), io.Writer(os.Stdout))
 			fmt.Println(failed)
