@@ -30,7 +30,9 @@ type Restored struct {
 }
 
 // Restore begins a new incarnation of a region's log. The server of the data directory is
-// then its only one. It returns the new incarnation. With an error nothing has changed.
+// then its only one. It returns the new incarnation. An error that asks to run the command
+// again comes after the log was written; the next run begins one more incarnation. After any
+// other error nothing has changed.
 func Restore(r Restored) (uint64, error) {
 	if _, err := os.Stat(filepath.Join(r.DataDir, "raft")); err != nil {
 		return 0, fmt.Errorf("%w: data_dir: %s holds no log of a regional server (%v)", ErrConfig, r.DataDir, err)
@@ -56,9 +58,12 @@ func Restore(r Restored) (uint64, error) {
 	}
 	// The other servers of the former group are not asked to join.
 	if err := os.Remove(dir.Path("gossip-peers")); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return 0, fmt.Errorf("forget the former servers: %w", err)
+		return 0, fmt.Errorf("forget the former servers: %w; run the command again", err)
 	}
-	return fsm.View().Cluster().Incarnation, writeIdentity(dir.Path("server-id"), id)
+	if err := writeIdentity(dir.Path("server-id"), id); err != nil {
+		return 0, fmt.Errorf("store the identity of the server: %w; run the command again", err)
+	}
+	return fsm.View().Cluster().Incarnation, nil
 }
 
 // begin changes the state to the first one of the new incarnation.
