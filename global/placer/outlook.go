@@ -94,6 +94,9 @@ func addDestination(plan place.Plan, k state.JobKey, group string, u *nusav1.Unk
 	}
 	due := u.GetMoveDue().AsDuration()
 	u.Message = jobstatus.Outlook{Moves: true, Due: due, To: strings.Join(to, ", "), Why: u.GetMessage()}.Text(u.GetRegion())
+	if strings.HasPrefix(u.GetMessage(), dueBut) {
+		return // the reason is there
+	}
 	for _, s := range plan.Stays {
 		if s.Namespace == k.Namespace && s.Job == k.Name && s.Slot.Group == group && s.Slot.Region == u.GetRegion() {
 			u.Message += "; now " + stayText(s)

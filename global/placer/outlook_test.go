@@ -15,13 +15,15 @@ func TestDestinationsOfACutOffRegion(t *testing.T) {
 		due    time.Duration
 		moves  bool
 		full   bool
+		stays  string
 		want   string
 	}{
-		"later":           {[]string{"seoul"}, 40 * time.Second, true, false, "would move to seoul in 40s unless jakarta returns: disconnect.region.after is 100s"},
-		"now":             {[]string{"seoul"}, 0, true, false, "would move unless jakarta returns: disconnect.region.after is 100s"},
-		"no other region": {nil, 40 * time.Second, true, false, "would move in 40s unless jakarta returns: disconnect.region.after is 100s; now no other region takes it"},
-		"no room":         {[]string{"seoul"}, 40 * time.Second, true, true, "would move in 40s unless jakarta returns: disconnect.region.after is 100s; now no other region takes it, 1 region: no room for another instance: seoul"},
-		"never":           {[]string{"seoul"}, 0, false, false, "would move unless jakarta returns: disconnect.region.after is 100s"},
+		"later":           {[]string{"seoul"}, 40 * time.Second, true, false, "", "would move to seoul in 40s unless jakarta returns: disconnect.region.after is 100s"},
+		"now":             {[]string{"seoul"}, 0, true, false, "", "would move unless jakarta returns: disconnect.region.after is 100s"},
+		"no other region": {nil, 40 * time.Second, true, false, "", "would move in 40s unless jakarta returns: disconnect.region.after is 100s; now no other region takes it"},
+		"no room":         {[]string{"seoul"}, 40 * time.Second, true, true, "", "would move in 40s unless jakarta returns: disconnect.region.after is 100s; now no other region takes it, 1 region: no room for another instance: seoul"},
+		"due":             {nil, 0, true, false, "due to move, but no other region takes it", "due to move, but no other region takes it"},
+		"never":           {[]string{"seoul"}, 0, false, false, "", "would move unless jakarta returns: disconnect.region.after is 100s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newLostJobs(t, 1, c.others...)
@@ -33,6 +35,12 @@ func TestDestinationsOfACutOffRegion(t *testing.T) {
 			j, failover := p.st.Jobs[k], &state.Failover{Slots: map[string]state.SlotFailover{}}
 			for key := range j.Slots {
 				failover.Slots[key] = state.SlotFailover{Moves: c.moves, Due: p.clock + c.due, Message: "would move unless jakarta returns: disconnect.region.after is 100s"}
+			}
+			if c.stays != "" {
+				for key, f := range failover.Slots {
+					f.Message = c.stays
+					failover.Slots[key] = f
+				}
 			}
 			p.st.Regions["jakarta"].Failover = failover
 			status := j.Status(p.st.Sight())

@@ -101,6 +101,9 @@ func (p *Placer) recordMoves(plan place.Plan, jobs map[state.JobKey]seen, now ti
 	}
 }
 
+// dueBut begins the reason why a slot that is due has not moved.
+const dueBut = "due to move, but "
+
 // recordStays stores why slots of lost regions that are due have not moved. It returns
 // them by job and slot. The lock is held.
 func (p *Placer) recordStays(plan place.Plan, jobs map[state.JobKey]seen) map[state.JobKey]map[string]string {
@@ -110,7 +113,7 @@ func (p *Placer) recordStays(plan place.Plan, jobs map[state.JobKey]seen) map[st
 		if stays[k] == nil {
 			stays[k] = map[string]string{}
 		}
-		text := "due to move, but " + s.Why
+		text := dueBut + s.Why
 		for i, c := range s.Pending {
 			text += [...]string{": ", "; "}[min(i, 1)] + reason.WithMessage(state.ReasonToProto(c.Reason), c.Message)
 		}

@@ -19,7 +19,7 @@ func rebindCommand(s *cli.Settings) *cobra.Command {
 			"A region refuses every federation but its own, since an empty or foreign one would stop its work:\n" +
 			"after the rebind the region runs what that federation orders, and stops its former federation's jobs.\n" +
 			"The region's own jobs (NAME@REGION) go on.",
-		Example: "  nusa region rebind --federation 6a0e1c9e-53f4-4d0e-9b39-0a7f6cf0e4a1 --addr 10.0.0.2:7610",
+		Example: "  nusa region rebind --federation 2VIP6IXGENHFRLURL3E6LPWTHP --addr 10.0.0.2:7610",
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			if federation == "" {
 				return errors.New("--federation is missing: give the id of the federation that the region may join; its global servers and the region's refusal name it")
