@@ -39,6 +39,8 @@ type plannerConfig struct {
 	exprs    *exprs
 	// connected reports whether a session with the global tier exists.
 	connected func() bool
+	// logIsOld reports whether a node has an order that the log does not have.
+	logIsOld func() bool
 	// reasonsChanged is called with the groups that the newest plan has reasons for.
 	reasonsChanged func(map[state.GroupKey]struct{})
 }
@@ -81,6 +83,9 @@ func (p *Planner) Input(view *state.View) sched.Input {
 // decide makes a plan, and returns slots to the global tier that fit nowhere. The
 // sequencer calls it.
 func (p *Planner) decide(view *state.View) raftlog.Decision {
+	if p.cfg.logIsOld() {
+		return raftlog.Decision{RecheckAfter: maxRest} // the log has forgotten what runs
+	}
 	began := time.Now()
 	in := p.Input(view)
 	in.MaxPlaces = maxPlaces

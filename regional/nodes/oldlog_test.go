@@ -18,6 +18,9 @@ func TestAgentThatKnowsMoreThanTheLogIsRefused(t *testing.T) {
 	}{{0, 0, false}, {0, 7, true}, {2, 0, true}} {
 		r := a.refuse(&nusav1.AgentHello{NodeId: "n", Name: "n", Region: "sea", Inventory: &nusav1.NodeInventory{}, Protocol: protocol,
 			Incarnation: c.incarnation, Index: c.index})
+		if a.LogIsOld() != c.refused {
+			t.Errorf("%+v: the log is old: %v", c, a.LogIsOld())
+		}
 		switch {
 		case (r != nil) != c.refused:
 			t.Errorf("%+v: %v", c, r)

@@ -172,12 +172,29 @@ func (a *Agents) refuseNewer(h *nusav1.AgentHello) *nusav1.Refused {
 		n.mu.Unlock()
 	}
 	have := a.cfg.Cluster.Incarnation
-	if h.GetIncarnation() < have || h.GetIncarnation() == have && h.GetIndex() <= ends {
+	newer := h.GetIncarnation() > have || h.GetIncarnation() == have && h.GetIndex() > ends
+	a.mu.Lock()
+	switch {
+	case newer:
+		a.knowsMore = h.GetNodeId()
+	case a.knowsMore == h.GetNodeId():
+		a.knowsMore = ""
+	}
+	a.mu.Unlock()
+	if !newer {
 		return nil
 	}
 	return &nusav1.Refused{Message: fmt.Sprintf("the log of region %q ended at index %d of incarnation %d, but the agent has an order of index %d of incarnation %d: "+
 		"the log is an old copy, restore it with `nusa regional restore`, which begins a new incarnation",
 		a.cfg.Region, ends, have, h.GetIndex(), h.GetIncarnation())}
+}
+
+// LogIsOld reports whether an agent has an order that the log does not have. Such a log has
+// forgotten what runs, so nothing may be placed by it.
+func (a *Agents) LogIsOld() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.knowsMore != ""
 }
 
 func (a *Agents) welcome(nodeID string) *nusav1.MasterWelcome {

@@ -128,7 +128,14 @@ func (m *master) knowsLess(h agentHello) bool {
 	if n := m.nodes[h.id]; n != nil {
 		ends = max(ends, n.newest)
 	}
-	return h.incarnation > have || h.incarnation == have && h.index > ends
+	newer := h.incarnation > have || h.incarnation == have && h.index > ends
+	switch {
+	case newer:
+		m.knowsMore = h.id
+	case m.knowsMore == h.id:
+		m.knowsMore = ""
+	}
+	return newer
 }
 
 func (m *master) node(id string) *nodeState {

@@ -76,6 +76,8 @@ type master struct {
 	// planned is the position of the slot orders that the committed plans follow.
 	planned     state.Position
 	reportDirty bool
+	// knowsMore is the id of the agent that was refused last because the log is an old copy.
+	knowsMore string
 }
 
 func newMaster(s *regionServer, l *leadership) *master {
@@ -164,6 +166,10 @@ func (m *master) wake() {
 // speculation, so a plan waits for the commit of the one before.
 func (m *master) decide() {
 	if m.l.ended || m.planning {
+		return
+	}
+	if m.knowsMore != "" { // as regional/master does
+		m.wakeIn(time.Second)
 		return
 	}
 	in := m.planInput()
