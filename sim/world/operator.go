@@ -273,7 +273,7 @@ func (w *world) loseRegion() {
 	declared := false
 	on := w.between(40*time.Second, 120*time.Second)
 	w.in(min(on, calm-time.Duration(w.now)), func() {
-		if declared {
+		if declared && hosts[0].off { // an earlier loss may have switched them on
 			r.empty()
 		}
 		for _, h := range hosts {
