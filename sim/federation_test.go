@@ -301,7 +301,7 @@ groups:
 		f.Submit(fmt.Sprintf(big, "first", 2))
 		awaitRunsOnce(f, 10*time.Second, "first", 2)
 		f.Submit(fmt.Sprintf(big, "second", 1))
-		time.Sleep(time.Minute)
+		time.Sleep(50 * time.Second) // after a minute a region is asked to hold the instance
 		j, err := f.Job(t.Context(), "second")
 		if err != nil {
 			t.Fatal(err)
