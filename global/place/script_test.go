@@ -318,7 +318,7 @@ func (w *world) group(path string, args []string) error {
 	job, name, _ := strings.Cut(path, "/")
 	j := w.find(job)
 	if j.group(name) == nil {
-		j.Groups = append(j.Groups, Group{Name: name, Count: 1, Ask: Ask{CPUMilli: 1000, MemoryBytes: 1 << 30}})
+		j.Groups = append(j.Groups, Group{Name: name, Count: 1, Ask: Ask{CPUMilli: 1000, MemoryBytes: 1 << 30}, OnDisconnect: OnDisconnect{Replace: true}})
 		slices.SortFunc(j.Groups, func(a, b Group) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	g := j.group(name)

@@ -103,6 +103,9 @@ func (tk *taker) due(j *Job, set []*Group) (out []due) {
 			if kind, _, _ := j.correct(s, r); kind == Stop || r == nil || !r.Lost {
 				continue
 			}
+			if !g.OnDisconnect.Replace && !j.Movable[at].NothingRuns {
+				continue // the job has changed since it was decided that the slot may move
+			}
 			d := due{j.Movable[at], s}
 			if former := j.awaited(s); former != "" {
 				tk.stay(j, []due{d}, fmt.Sprintf("version %d must not run beside another one, and %s may still run it", j.Version, former), nil)
