@@ -16,8 +16,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// newFailoverLoop returns a loop over regions, the first of which owns jobs of one instance
-// each. All but the first are connected.
+// newFailoverLoop returns a loop over regions. The first region owns jobs of one instance
+// each. All other regions are connected.
 func newFailoverLoop(t testing.TB, regions, jobs int, clock func() time.Duration) *failoverLoop {
 	t.Helper()
 	mem := store.NewMemory().Client()

@@ -44,7 +44,7 @@ func stopsAnyway(g *nusav1.Group) bool {
 	return BindingOf(g, false) == nusav1.LeaseBinding_LEASE_BINDING_REGION
 }
 
-// bindingSetting returns the setting of a bound group because of which a lease binds it.
+// bindingSetting returns the setting that makes a lease bind the group.
 func bindingSetting(g *nusav1.Group) string {
 	switch {
 	case g.GetSingleton():

@@ -161,9 +161,9 @@ func TestNewBindingReachesTheRun(t *testing.T) {
 	})
 }
 
-// TestNoDeadlineForWhatMustStop: the setup of a run may take longer than its node was cut
-// off. Another node may run the instance by then, and the stop is ordered before the lease
-// is granted again: the run must not begin under the new lease.
+// TestNoDeadlineForWhatMustStop: a node is cut off and returns while the setup of a run still
+// goes on. Meanwhile another node may have started the instance. The stop is ordered before the
+// lease is granted again, so the run must not begin under the new lease.
 func TestNoDeadlineForWhatMustStop(t *testing.T) {
 	a := newAlloc(&order{spec: reconcile.Alloc{ID: "a", Binding: lease.Node}})
 	e := &Engine{cfg: Config{Clock: func() time.Duration { return time.Second }}, events: make(chan func()), allocs: map[string]*alloc{"a": a}}

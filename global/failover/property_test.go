@@ -82,8 +82,8 @@ func oracleDue(s Snapshot, r *Region, slot Slot) (time.Duration, bool) {
 	return in, true
 }
 
-// oraclePaused says whether some region is one of at least three, and of more than a
-// third, that fell silent within one lease, one of which has something to move.
+// oraclePaused says whether at least three regions, and more than a third of all, fell
+// silent within one lease, and at least one of them has something to move.
 func oraclePaused(s Snapshot) bool {
 	movable := func(r *Region) bool {
 		return slices.ContainsFunc(r.Slots, func(slot Slot) bool { _, moves := oracleDue(s, r, slot); return moves })

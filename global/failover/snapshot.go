@@ -87,9 +87,9 @@ const (
 // Quiet is how long a region must have sent nothing to count as silent.
 func (s Snapshot) Quiet() time.Duration { return min(s.Lease/3, maxPause) + time.Second }
 
-// notice is the least silence for a verdict, whatever the job says: regions that fell
-// silent at the same moment count as silent by then, although their last messages did not
-// arrive at the same moment.
+// notice is the least silence for a verdict, whatever the job says. The last messages of
+// regions that are cut off at one moment arrive at different times. After this silence all of
+// these regions count as silent, so that a mass loss is seen before the first verdict.
 func (s Snapshot) notice() time.Duration { return s.Quiet() + 2*time.Second }
 
 // Unsteady says whether a region was lost so often that it gets no work back by itself.

@@ -13,8 +13,8 @@ import (
 // formerPerCommit keeps the writes of a request within one transaction.
 const formerPerCommit = 100
 
-// forgetFormer drops the former owners of slots that do not exist any more, or of which an
-// operator stated that nothing runs there.
+// forgetFormer drops two kinds of former owners from the slots: regions that do not exist any
+// more, and regions where nothing runs, as an operator stated.
 func forgetFormer(ctx context.Context, p *Placer) error {
 	p.st.Lock()
 	changes := gone(p.st)

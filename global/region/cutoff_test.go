@@ -60,8 +60,8 @@ func (f *federation) stepCutOff(d *rand.Rand, name string) {
 	}
 }
 
-// verdict moves some slots of a cut-off region to another one. A lease that binds the job
-// is over by then.
+// verdict moves some slots of a cut-off region to another one. It first ends a lease that
+// binds the job.
 func (f *federation) verdict(d *rand.Rand, name string) {
 	if f.binds {
 		f.revision++

@@ -90,8 +90,8 @@ func (s Slot) released() *Slot {
 	return &next
 }
 
-// GiveUp returns the change of a slot of which nothing is left at its owner. A former owner
-// that may still run it owns it again.
+// GiveUp returns the change of a slot whose owner runs nothing of it any more. A former
+// owner that may still run the slot owns it again.
 func GiveUp(s Slot) Change {
 	if next := s.released(); next != nil {
 		return Change{Slot: *next}

@@ -171,9 +171,9 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 	return out
 }
 
-// ended returns the answers about a slot that has to go and of which nothing lives. What has
-// completed here is done, and must not run again elsewhere; unless the global tier knows that
-// and revokes the slot all the same.
+// ended returns the answers about a slot that has to go and has no live allocation. Completed
+// instances are answered as done, so that they do not run again elsewhere. If the global tier
+// knows that they are done and revokes the slot all the same, they are answered as revoked.
 func ended(view *state.View, s *state.Slot) []state.Answer {
 	if s.Desired != state.Revoke {
 		return []state.Answer{answer(s, s.From, s.To, state.SlotStopped)}

@@ -291,7 +291,8 @@ func (v *View) refersTo(j *Job) bool {
 const epochsPerIncarnation = 1 << 32
 
 // NextEpoch returns the epoch of an instance's next attempt. The epochs of an incarnation
-// are above all of earlier ones, of which a recovered log may lack the latest.
+// are greater than all epochs of earlier incarnations. A recovered log may lack the latest of
+// the earlier epochs.
 func (v *View) NextEpoch(in *Instance) int64 {
 	base := int64(0)
 	if n := v.cluster.Incarnation; n > 1 {

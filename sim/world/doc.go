@@ -36,7 +36,7 @@
 //
 //	operator.go  operations
 //	faults.go    faults
-//	planted.go   planted bugs (internal/plant), each of which the worlds must find
+//	planted.go   planted bugs (internal/plant); the worlds must find each of them
 //	watch.go     what must always hold, and the counts
 //	converge.go  what must hold at the end
 package world

@@ -168,8 +168,8 @@ func (t *globalTerm) heal(name string) (out []region.Change) {
 	return out
 }
 
-// forget drops former owners of which an operator stated that nothing runs there, and what
-// such a statement makes void, as global/placer/former.go and global/failover.go do.
+// forget drops former owners where nothing runs, as an operator stated. It also drops the slots
+// that such a statement makes void. It copies global/placer/former.go and global/failover.go.
 func (t *globalTerm) forget() {
 	gone := func(name string) bool { return t.region(name).rec.NothingRuns && t.region(name).rec.Lost }
 	if !slices.ContainsFunc(t.names, gone) {
