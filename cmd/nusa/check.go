@@ -61,7 +61,7 @@ func checkFlags(flags *pflag.FlagSet, required ...string) error {
 // regionLease refuses a lease of regions that is shorter than three renewals.
 func regionLease(value string) error {
 	length, err := time.ParseDuration(value)
-	if err != nil || length != 0 && length < global.MinLease {
+	if err != nil || length < global.MinLease {
 		return fmt.Errorf("--lease: %s is shorter than three renewals of a second each: give at least %s", value, global.MinLease)
 	}
 	return nil
@@ -79,7 +79,7 @@ func checkFlag(flags *pflag.FlagSet, f *pflag.Flag) error {
 		return hostPort(f.Name, value)
 	case strings.HasPrefix(value, "-") && (f.Value.Type() == "duration" || strings.HasPrefix(f.Value.Type(), "int")):
 		return fmt.Errorf("--%s: %s is negative", f.Name, value)
-	case f.Name == "lease":
+	case f.Name == "lease" && f.Changed: // 0 without the flag means the default
 		return regionLease(value)
 	case many:
 		named, err := trimList(flags, f.Name, items.GetSlice())
