@@ -40,8 +40,12 @@ func (w *world) restoreStore() {
 	for _, g := range w.globals {
 		w.in(w.between(100*time.Millisecond, 5*time.Second), g.p.start)
 	}
-	w.in(5*time.Second, w.recoverStore)
+	w.in(recoverAfter, w.recoverStore)
 }
+
+// recoverAfter is how long an operator waits before a recovery of the store, as
+// docs/operating.md says: longer than every lease with its stop time.
+const recoverAfter = 28 * time.Second
 
 func (w *world) recoverStore() {
 	w.in(w.between(5*time.Second, 20*time.Second), w.recoverStore)

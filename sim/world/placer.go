@@ -67,8 +67,9 @@ func (t *globalTerm) snapshot() (place.Snapshot, bool) {
 	out := place.Snapshot{Terse: true}
 	for _, name := range t.names {
 		r := t.regions[name]
-		pr := place.Region{Name: name, Cordoned: r.rec.cordoned || r.rec.draining, Connected: r.life.Connected(), Lost: r.life.Lost,
-			NeverConnected: r.life.ClusterID == "", DisconnectedFor: r.life.SilentFor(t.now())}
+		pr := place.Region{Name: name, Cordoned: r.rec.cordoned, Draining: r.rec.draining, Connected: r.life.Connected(), Lost: r.life.Lost,
+			NeverConnected: r.life.ClusterID == "", DisconnectedFor: r.life.SilentFor(t.now()), CommitBlocked: r.life.CommitBlocked,
+			FeatureLevel: int(r.rec.Level)}
 		if rep := r.report; rep != nil {
 			pr.HasReport, pr.ReportSequence, pr.SlotsRevision, pr.Fits = true, r.reports, rep.slotsRevision, rep.fits
 			pr.NodesReady, pr.Drivers = rep.ready, []string{"process"}
