@@ -89,6 +89,45 @@ func TestLogsWaitForTheirRegion(t *testing.T) {
 		"nusa: the session of region tokyo has ended: it continues when that is over\nnusa: reconnected after 0s; lines in between may be missing\n", 0)
 }
 
+// TestLogsOfOneRegionWaitAlone: while logs -f waits for a region that is cut off, the streams of
+// other regions go on, over the same connection. One line says that a region is away, and one
+// that it is back.
+func TestLogsOfOneRegionWaitAlone(t *testing.T) {
+	first, second, addr := twoServers(t)
+	back := make(chan struct{})
+	asked, opened := 0, 0 // for eastus
+	first.get = func(id string) error {
+		if asked++; asked <= 7 {
+			return status.Error(codes.Unavailable, "no allocation has an id that begins with that; eastus is cut off since 20s")
+		}
+		return nil
+	}
+	first.logs = func(r *nusav1.LogsRequest, s grpc.ServerStreamingServer[nusav1.LogChunk]) error {
+		if strings.HasPrefix(r.GetAllocation(), "0000") { // in eastus
+			if opened++; opened == 1 {
+				return rpcerr.Error{Code: codes.Unavailable, Reason: rpcerr.ReasonSessionEnded, Message: "the session with region eastus has ended"}.Err()
+			}
+			close(back)
+			return s.Send(&nusav1.LogChunk{Data: []byte("here\n")})
+		}
+		if err := s.Send(&nusav1.LogChunk{Data: []byte("one\n")}); err != nil {
+			return err
+		}
+		select {
+		case <-back:
+		case <-s.Context().Done():
+			return s.Context().Err()
+		}
+		return s.Send(&nusav1.LogChunk{Data: []byte("two\n")})
+	}
+	_, errOut, code := first.run(context.Background(), "", "job", "logs", "-f", "watch", "--addr", addr)
+	checkResumed(t, addr, "", errOut, code, "",
+		"nusa: the session with region eastus has ended: it continues when that is over\nnusa: reconnected after 0s; lines in between may be missing\n", 0)
+	if n := len(second.taken()); n > 0 {
+		t.Errorf("the other server was asked %d times", n)
+	}
+}
+
 // TestEventsContinueOnTheNextServer: events continue after the last event, on another server.
 func TestEventsContinueOnTheNextServer(t *testing.T) {
 	first, second, addr := twoServers(t)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +18,7 @@ const (
 	resumeBytes = 16 << 10
 	// seenBytes is how much of the printed output is compared.
 	seenBytes = 256
-	// sameBreak is the time within which equal lines about the connection are one.
+	// sameBreak is the time within which lines about the connection that begin alike are one.
 	sameBreak = 2 * time.Second
 )
 
@@ -25,20 +26,21 @@ const (
 type logPrinter struct {
 	*cli.Session
 	mu   sync.Mutex
-	said map[string]time.Time // when a line about the connection was printed
+	said map[string]time.Time // when a line about the connection was printed, by its beginning
 }
 
 // tellOnce prints a line about the connection, once for all tasks that break together.
 func (p *logPrinter) tellOnce(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if at, said := p.said[text]; said && time.Since(at) < sameBreak {
+	what, _, _ := strings.Cut(text, " after ") // the tasks return a bit one after the other
+	if at, said := p.said[what]; said && time.Since(at) < sameBreak {
 		return
 	}
 	if p.said == nil {
 		p.said = map[string]time.Time{}
 	}
-	p.said[text] = time.Now()
+	p.said[what] = time.Now()
 	p.Warn("%s", text)
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -18,8 +19,9 @@ const (
 	RetryPause = 300 * time.Millisecond
 	// probeTimeout bounds the question whether a server serves again.
 	probeTimeout = 5 * time.Second
-	// steady is for how long a stream without a message must last to count as open.
-	steady = 5 * time.Second
+	// steady is for how long a stream without a message must last to count as open. A server
+	// takes up to 5 s to say that a region does not answer.
+	steady = 10 * time.Second
 	// patience is how many times in a row a server may refuse before the next one is asked.
 	patience = 3
 )
@@ -81,11 +83,14 @@ func (r *Resumed) again(ctx context.Context, err error) (bool, error) {
 			return false, nil
 		case <-time.After(RetryPause):
 		}
-		err := r.probe(ctx)
-		if err == nil || !MayPass(err) {
+		err := r.probe(ctx, r.Probe)
+		if ctx.Err() != nil {
+			return false, nil
+		}
+		if !unanswered(err) {
 			break
 		}
-		if r.refusals++; r.refusals%patience == 0 && rpcerr.TransportFailure(err) == rpcerr.NoFailure {
+		if r.refusals++; r.refusals%patience == 0 && r.serverRefuses(ctx, err) {
 			r.servers.next()
 		}
 	}
@@ -116,11 +121,25 @@ func (r *Resumed) tell(text string) {
 	r.Warn("%s", text)
 }
 
-func (r *Resumed) probe(ctx context.Context) error {
+// unanswered reports whether a probe says that the stream cannot be opened yet.
+func unanswered(err error) bool { return MayPass(err) || status.Code(err) == codes.DeadlineExceeded }
+
+// serverRefuses reports whether the server itself cannot serve. A stream that waits for one
+// region must not leave a server that serves: that would break the other streams of the
+// session, which share its connection.
+func (r *Resumed) serverRefuses(ctx context.Context, err error) bool {
+	if r.Probe != nil {
+		err = r.probe(ctx, nil)
+	}
+	return unanswered(err) && rpcerr.TransportFailure(err) == rpcerr.NoFailure
+}
+
+// probe asks, by default the server alone.
+func (r *Resumed) probe(ctx context.Context, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	if r.Probe != nil {
-		return r.Probe(ctx)
+	if ask != nil {
+		return ask(ctx)
 	}
 	// A server that is not active forwards the call.
 	_, err := r.Regions().List(ctx, &nusav1.ListRegionsRequest{Labels: map[string]string{noLabel: ""}})
