@@ -93,11 +93,6 @@ func (a *agent) killed(power bool) {
 	}
 	a.disk.pending, a.disk.writing = nil, false
 	a.session = nil
-	if power {
-		for _, id := range sortedRuns(a.runs) {
-			a.runs[id].lostPower()
-		}
-	}
 }
 
 func (a *agent) start() {

@@ -1,6 +1,9 @@
 package world
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // host is one machine: a clock that is up to 1 % off, a wall clock that may be hours off,
 // and processes.
@@ -73,7 +76,7 @@ func (h *host) crash() {
 	}
 	h.down = true
 	h.life++
-	for _, p := range h.procs {
+	for _, p := range slices.Clone(h.procs) { // a run removes its process
 		p.kill(true)
 	}
 }

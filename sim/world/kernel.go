@@ -48,7 +48,7 @@ func (a *agent) launch(al *agentAlloc, id runID, captured lease.Deadline) {
 	}
 	a.runs[id] = r
 	r.p = a.h.newProc("run")
-	r.p.onStart, r.p.onKill = func() {}, func(bool) {}
+	r.p.onStart, r.p.onKill = func() {}, func(bool) { r.lostPower() } // only the host ends it
 	r.p.up, r.p.life = true, 1
 	if o.binding != lease.None && (!held || al.ends()) {
 		r.finish(causeLease, -1)
@@ -237,7 +237,7 @@ func (a *agent) renewAlloc(al *agentAlloc) {
 	b := al.order.binding
 	// Connections to the supervisor are not ordered: an older renewal may arrive later.
 	late := a.r.w.between(100*time.Microsecond, 3*time.Millisecond)
-	if a.r.w.chance(20) {
+	if a.r.w.now < int64(calm) && a.r.w.chance(20) {
 		late = a.r.w.between(0, 8*time.Second)
 	}
 	r.p.after(late, func() { r.renew(d, b) })

@@ -1,9 +1,7 @@
 package world
 
 import (
-	"cmp"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/lease"
@@ -342,8 +340,4 @@ func allocState(s reconcile.State) state.AllocState {
 type runID struct {
 	alloc string
 	run   int
-}
-
-func sortedRuns(m map[runID]*run) []runID {
-	return slices.SortedFunc(maps.Keys(m), func(a, b runID) int { return cmp.Or(cmp.Compare(a.alloc, b.alloc), cmp.Compare(a.run, b.run)) })
 }
