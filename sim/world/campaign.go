@@ -45,6 +45,8 @@ type globalServer struct {
 	// lease is --lease, ttl the length of the candidacy.
 	lease, ttl time.Duration
 	candidacy  int
+	// known is the greatest revision of the store in the data directory.
+	known int64
 }
 
 func newGlobalServer(w *world, i int) *globalServer {
@@ -180,6 +182,7 @@ func (c *candidate) end(why string) {
 		g.w.tracef("%s: not active: %s", g.name, why)
 	}
 	if t := g.term; t != nil && t.c == c {
+		g.known = max(g.known, t.rev)
 		g.term = nil
 		for _, name := range sortedKeys(t.regions) {
 			if s := t.regions[name].session; s != nil {
@@ -221,6 +224,9 @@ func (c *candidate) load() {
 		next.candidacy = g.ttl
 		if old.recovered {
 			next.conflict, next.recovered, next.known, next.knownTerm = false, false, 0, 0
+		}
+		if g.known > rev && !plant.Is(plant.OldStore) {
+			next.conflict, next.known = true, max(next.known, g.known)
 		}
 		if plant.Is(plant.LeaseForgotten) {
 			old.leaseMax, next.leaseMax = g.lease, g.lease

@@ -69,7 +69,8 @@ type request struct {
 
 func newGlobalTerm(c *candidate, all map[string]etcdKey, rev int64, former leadershipRecord) *globalTerm {
 	g := c.g
-	t := &globalTerm{g: g, w: g.w, c: c, epoch: strconv.FormatInt(c.create, 36), began: g.h.clock(), rev: rev, mods: map[string]int64{},
+	term := all[leadershipKey].value.(leadershipRecord).term
+	t := &globalTerm{g: g, w: g.w, c: c, epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, began: g.h.clock(), rev: rev, mods: map[string]int64{},
 		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, regions: map[string]*globalRegion{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
 		movable: map[string][]place.Movable{}}
 	for _, k := range sortedKeys(all) {

@@ -27,6 +27,9 @@ func (t *globalTerm) tick() {
 	t.failover()
 	t.forget()
 	t.seconds++
+	if t.seconds%5 == 0 {
+		t.g.known = max(t.g.known, t.rev)
+	}
 	if len(t.movable) > 0 || t.seconds%5 == 0 {
 		t.place()
 	}
