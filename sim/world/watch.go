@@ -342,13 +342,15 @@ func (v *watch) restoredRegion(r *regionSim) {
 	n.leadership, n.fence, n.incarnation, n.raftTerm = c.LeadershipTerm, c.Fence, c.Incarnation, r.raft.term
 }
 
-// declaring sees a verdict before it is stored: nothing is declared lost in a mass loss.
+// declaring sees a verdict before it is stored: nothing is declared lost in a mass loss, which
+// is that more than a third of the regions fell silent within one lease of one another.
 func (v *watch) declaring(t *globalTerm, name string, operator bool) {
 	if operator {
 		return
 	}
-	n, all := 0, 0
+	all := 0
 	of := t.region(name).life.LastSeen
+	var near []time.Duration // the last messages of the regions that fell silent with this one
 	for _, other := range t.names {
 		r := t.region(other)
 		if r.life.Lost || r.life.ClusterID == "" {
@@ -356,11 +358,20 @@ func (v *watch) declaring(t *globalTerm, name string, operator bool) {
 		}
 		all++
 		if d := r.life.LastSeen - of; r.life.SilentFor(t.now()) > t.g.lease && d < t.g.lease && -d < t.g.lease {
-			n++
+			near = append(near, r.life.LastSeen)
 		}
 	}
-	if n >= 3 && 3*n > all {
-		v.fail(6, "%s is declared lost while %d of %d regions are silent", name, n, all)
+	slices.Sort(near)
+	for i := range near {
+		n := 0
+		for _, at := range near[i:] {
+			if at-near[i] < t.g.lease {
+				n++
+			}
+		}
+		if n >= 3 && 3*n > all && near[i] <= of && of-near[i] < t.g.lease {
+			v.fail(6, "%s is declared lost while %d of %d regions are silent", name, n, all)
+		}
 	}
 }
 
