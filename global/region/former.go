@@ -80,9 +80,7 @@ func (s Slot) released() *Slot {
 	if next.Region == "" {
 		return nil
 	}
-	if i := s.former(next.Region); i >= 0 && s.Former[i].MayRun {
-		next.Unbound = true // what it runs may be of an earlier version
-	}
+	next.bindFormer(s) // what it runs may be of an earlier version
 	next.Former = s.without(next.Region)
 	if next.Region == s.Home {
 		next.Home = ""

@@ -133,6 +133,9 @@ type FormerOwner struct {
 	// MayRun: the policy of the group lets the region run its instances while it is cut
 	// off.
 	MayRun bool
+	// Bound and StopTime as in Slot, of the slot that the region owned.
+	Bound    bool
+	StopTime time.Duration
 }
 
 // Key names the stored record: "namespace/job/group/from", and for system

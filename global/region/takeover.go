@@ -42,6 +42,18 @@ func (s *Slot) Bind(bound bool, stop time.Duration) {
 	s.Bound, s.StopTime = true, max(s.StopTime, stop)
 }
 
+// bindFormer notes what the owner may still run since it was a former owner of the slot was.
+func (s *Slot) bindFormer(was Slot) {
+	i := was.former(s.Region)
+	if i < 0 {
+		return
+	}
+	if f := was.Former[i]; f.Bound {
+		s.Bind(true, f.StopTime)
+	}
+	s.Unbound = s.Unbound || was.Former[i].MayRun
+}
+
 // Crowded says whether one more former owner would make the slot forget one that may still
 // run it.
 func (s Slot) Crowded() bool {
@@ -75,10 +87,12 @@ func (p Takeover) slot(s Slot) Slot {
 	next.Reason, next.Message, next.PlacedBecause, next.ReturnTo = "", "", p.Because, ""
 	next.Bound, next.StopTime, next.Unbound = false, 0, false
 	next.Bind(p.Bound, p.StopTime)
+	next.bindFormer(s)
 	next.Former = slices.Clip(s.without(p.Region)) // it may be the owner again
 	if !p.NothingRuns {
 		next.Former = append(next.Former, FormerOwner{
 			Region: s.Region, Generation: s.Generation, Moved: p.Moved, Fence: p.Fence, MayRun: s.Unbound,
+			Bound: s.Bound, StopTime: s.StopTime,
 		})
 		if len(next.Former) > MaxFormer {
 			oldest := max(0, slices.IndexFunc(next.Former, func(f FormerOwner) bool { return !f.MayRun }))

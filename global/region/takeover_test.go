@@ -25,7 +25,7 @@ func TestTakeOverIsANewOffer(t *testing.T) {
 	want := Slot{
 		Namespace: "default", Job: "api", Group: "web", From: 2, To: 8, Region: "seoul", State: Offered, Desired: DesiredRun,
 		Revision: 12, JobVersion: 3, Run: 1, PlacedBecause: "b", Bound: true, StopTime: 5 * time.Second, Home: "jakarta",
-		Former: []FormerOwner{{Region: "tokyo", Generation: 4, Fence: 1}, {Region: "jakarta", Generation: 10, Moved: moved, Fence: 2, MayRun: true}},
+		Former: []FormerOwner{{Region: "tokyo", Generation: 4, Fence: 1}, {Region: "jakarta", Generation: 10, Moved: moved, Fence: 2, MayRun: true, Bound: true, StopTime: time.Minute}},
 	}
 	if got := TakeOver(s, take); !reflect.DeepEqual(got, []Change{{Slot: want}}) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -46,6 +46,24 @@ func TestTakeOverIsANewOffer(t *testing.T) {
 	s.Former[1].MayRun, s.Former[3].MayRun = true, true
 	if !s.Crowded() {
 		t.Error("four former owners may run the slot, and a fifth one is not too many")
+	}
+}
+
+// TestFormerOwnerGetsBackWhatBindsIt: a region that may run an earlier version with a longer
+// stop time owns the slot again, by the present owner's answer or in a takeover. A verdict
+// about it has to wait for that version.
+func TestFormerOwnerGetsBackWhatBindsIt(t *testing.T) {
+	s := lostSlot()
+	s.Former, s.ReturnTo = nil, ""
+	s = TakeOver(s, Takeover{From: 2, To: 8, Region: "seoul", JobVersion: 2, Run: 1})[0].Slot
+	s.Former[0].Hold = true
+	for name, next := range map[string]Slot{
+		"answer":   *s.released(),
+		"takeover": TakeOver(s, Takeover{From: 2, To: 8, Region: "jakarta", JobVersion: 2, Run: 1})[0].Slot,
+	} {
+		if next.Region != "jakarta" || !next.Bound || next.StopTime != time.Minute || !next.Unbound {
+			t.Errorf("%s: %+v", name, next)
+		}
 	}
 }
 

@@ -40,7 +40,7 @@ func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 	for _, f := range s.GetFormer() {
 		out.Former = append(out.Former, region.FormerOwner{
 			Region: f.GetRegion(), Generation: f.GetGeneration(), Moved: f.GetMoved().AsTime(), Fence: f.GetFence(),
-			Hold: f.GetHold(), MayRun: f.GetMayRun(),
+			Hold: f.GetHold(), MayRun: f.GetMayRun(), Bound: f.GetStopTime() != nil, StopTime: f.GetStopTime().AsDuration(),
 		})
 	}
 	return out
@@ -64,9 +64,13 @@ func SlotToProto(s region.Slot) *nusav1.Slot {
 		out.StopTime = durationpb.New(s.StopTime)
 	}
 	for _, f := range s.Former {
-		out.Former = append(out.Former, &nusav1.FormerOwner{
+		former := &nusav1.FormerOwner{
 			Region: f.Region, Generation: f.Generation, Moved: timestamppb.New(f.Moved), Fence: f.Fence, Hold: f.Hold, MayRun: f.MayRun,
-		})
+		}
+		if f.Bound {
+			former.StopTime = durationpb.New(f.StopTime)
+		}
+		out.Former = append(out.Former, former)
 	}
 	return out
 }

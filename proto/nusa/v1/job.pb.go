@@ -2775,7 +2775,9 @@ type FormerOwner struct {
 	// The region is back: it is ordered to hold the slot, see SLOT_DESIRED_HOLD.
 	Hold bool `protobuf:"varint,5,opt,name=hold,proto3" json:"hold,omitempty"`
 	// The policy of the group lets the region run its instances while it is cut off.
-	MayRun        bool `protobuf:"varint,6,opt,name=may_run,json=mayRun,proto3" json:"may_run,omitempty"`
+	MayRun bool `protobuf:"varint,6,opt,name=may_run,json=mayRun,proto3" json:"may_run,omitempty"`
+	// As Slot.stop_time, of the slot that the region owned.
+	StopTime      *durationpb.Duration `protobuf:"bytes,7,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2850,6 +2852,13 @@ func (x *FormerOwner) GetMayRun() bool {
 		return x.MayRun
 	}
 	return false
+}
+
+func (x *FormerOwner) GetStopTime() *durationpb.Duration {
+	if x != nil {
+		return x.StopTime
+	}
+	return nil
 }
 
 // Job is a stored job with its live status.
@@ -3713,7 +3722,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\treturn_to\x18\x12 \x01(\tR\breturnTo\x12\x12\n" +
 	"\x04home\x18\x13 \x01(\tR\x04home\x126\n" +
 	"\tstop_time\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\bstopTime\x12\x18\n" +
-	"\aunbound\x18\x15 \x01(\bR\aunbound\"\xba\x01\n" +
+	"\aunbound\x18\x15 \x01(\bR\aunbound\"\xf2\x01\n" +
 	"\vFormerOwner\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1e\n" +
 	"\n" +
@@ -3722,7 +3731,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x05moved\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05moved\x12\x14\n" +
 	"\x05fence\x18\x04 \x01(\x04R\x05fence\x12\x12\n" +
 	"\x04hold\x18\x05 \x01(\bR\x04hold\x12\x17\n" +
-	"\amay_run\x18\x06 \x01(\bR\x06mayRun\"\xba\x02\n" +
+	"\amay_run\x18\x06 \x01(\bR\x06mayRun\x126\n" +
+	"\tstop_time\x18\a \x01(\v2\x19.google.protobuf.DurationR\bstopTime\"\xba\x02\n" +
 	"\x03Job\x12$\n" +
 	"\x04spec\x18\x01 \x01(\v2\x10.nusa.v1.JobSpecR\x04spec\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1a\n" +
@@ -3973,32 +3983,33 @@ var file_nusa_v1_job_proto_depIdxs = []int32{
 	37, // 58: nusa.v1.Slot.former:type_name -> nusa.v1.FormerOwner
 	55, // 59: nusa.v1.Slot.stop_time:type_name -> google.protobuf.Duration
 	59, // 60: nusa.v1.FormerOwner.moved:type_name -> google.protobuf.Timestamp
-	9,  // 61: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
-	59, // 62: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	40, // 63: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
-	39, // 64: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
-	8,  // 65: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
-	52, // 66: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
-	43, // 67: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
-	53, // 68: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
-	44, // 69: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
-	36, // 70: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
-	42, // 71: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
-	55, // 72: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
-	43, // 73: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
-	55, // 74: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
-	58, // 75: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
-	16, // 76: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
-	22, // 77: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
-	23, // 78: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
-	24, // 79: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
-	41, // 80: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
-	43, // 81: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
-	82, // [82:82] is the sub-list for method output_type
-	82, // [82:82] is the sub-list for method input_type
-	82, // [82:82] is the sub-list for extension type_name
-	82, // [82:82] is the sub-list for extension extendee
-	0,  // [0:82] is the sub-list for field type_name
+	55, // 61: nusa.v1.FormerOwner.stop_time:type_name -> google.protobuf.Duration
+	9,  // 62: nusa.v1.Job.spec:type_name -> nusa.v1.JobSpec
+	59, // 63: nusa.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	40, // 64: nusa.v1.Job.status:type_name -> nusa.v1.JobStatus
+	39, // 65: nusa.v1.Job.reverted:type_name -> nusa.v1.Reverted
+	8,  // 66: nusa.v1.JobStatus.state:type_name -> nusa.v1.JobState
+	52, // 67: nusa.v1.JobStatus.groups:type_name -> nusa.v1.JobStatus.GroupsEntry
+	43, // 68: nusa.v1.GroupStatus.counts:type_name -> nusa.v1.InstanceCounts
+	53, // 69: nusa.v1.GroupStatus.regions:type_name -> nusa.v1.GroupStatus.RegionsEntry
+	44, // 70: nusa.v1.GroupStatus.pending:type_name -> nusa.v1.CountedReason
+	36, // 71: nusa.v1.GroupStatus.slots:type_name -> nusa.v1.Slot
+	42, // 72: nusa.v1.GroupStatus.unknown:type_name -> nusa.v1.UnknownInstances
+	55, // 73: nusa.v1.UnknownInstances.silent:type_name -> google.protobuf.Duration
+	43, // 74: nusa.v1.UnknownInstances.last:type_name -> nusa.v1.InstanceCounts
+	55, // 75: nusa.v1.UnknownInstances.move_due:type_name -> google.protobuf.Duration
+	58, // 76: nusa.v1.CountedReason.reason:type_name -> nusa.v1.Reason
+	16, // 77: nusa.v1.JobSpec.GroupsEntry.value:type_name -> nusa.v1.Group
+	22, // 78: nusa.v1.Group.PortsEntry.value:type_name -> nusa.v1.Port
+	23, // 79: nusa.v1.Group.VolumesEntry.value:type_name -> nusa.v1.Volume
+	24, // 80: nusa.v1.Group.TasksEntry.value:type_name -> nusa.v1.Task
+	41, // 81: nusa.v1.JobStatus.GroupsEntry.value:type_name -> nusa.v1.GroupStatus
+	43, // 82: nusa.v1.GroupStatus.RegionsEntry.value:type_name -> nusa.v1.InstanceCounts
+	83, // [83:83] is the sub-list for method output_type
+	83, // [83:83] is the sub-list for method input_type
+	83, // [83:83] is the sub-list for extension type_name
+	83, // [83:83] is the sub-list for extension extendee
+	0,  // [0:83] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_job_proto_init() }
