@@ -56,7 +56,9 @@ func (a Ask) Hash() uint64 {
 	var b []byte
 	number := func(n int64) { b = binary.BigEndian.AppendUint64(b, uint64(n)) }
 	set := func(words []string) {
-		words = slices.Compact(slices.Sorted(slices.Values(words)))
+		if len(words) > 1 {
+			words = slices.Compact(slices.Sorted(slices.Values(words)))
+		}
 		number(int64(len(words)))
 		for _, w := range words {
 			number(int64(len(w)))

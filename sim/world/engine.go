@@ -35,15 +35,18 @@ func newEngine(seed uint64, out io.Writer) engine {
 // at runs a function at a true time.
 func (e *engine) at(t int64, do func()) {
 	e.seq++
-	e.heap = append(e.heap, event{max(t, e.now), e.seq, do})
-	for i := len(e.heap) - 1; i > 0; {
+	ev := event{max(t, e.now), e.seq, do}
+	e.heap = append(e.heap, ev)
+	i := len(e.heap) - 1
+	for i > 0 {
 		up := (i - 1) / 4
-		if !e.heap[i].before(&e.heap[up]) {
+		if !ev.before(&e.heap[up]) {
 			break
 		}
-		e.heap[i], e.heap[up] = e.heap[up], e.heap[i]
+		e.heap[i] = e.heap[up]
 		i = up
 	}
+	e.heap[i] = ev
 }
 
 // in runs a function after a true duration.
@@ -52,21 +55,24 @@ func (e *engine) in(d time.Duration, do func()) { e.at(e.now+int64(d), do) }
 func (e *engine) pop() event {
 	top := e.heap[0]
 	n := len(e.heap) - 1
-	e.heap[0], e.heap[n] = e.heap[n], event{}
+	last := e.heap[n]
+	e.heap[n].do = nil
 	e.heap = e.heap[:n]
-	for i := 0; ; {
-		least := i
-		for c := 4*i + 1; c <= 4*i+4 && c < n; c++ {
-			if e.heap[c].before(&e.heap[least]) {
-				least = c
+	for i := 0; n > 0; {
+		least, end := &last, min(4*i+5, n)
+		next := i
+		for c := 4*i + 1; c < end; c++ {
+			if e.heap[c].before(least) {
+				least, next = &e.heap[c], c
 			}
 		}
-		if least == i {
-			return top
+		e.heap[i] = *least
+		if next == i {
+			break
 		}
-		e.heap[i], e.heap[least] = e.heap[least], e.heap[i]
-		i = least
+		i = next
 	}
+	return top
 }
 
 // runUntil runs all events up to a true time, or until stop returns true.

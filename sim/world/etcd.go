@@ -17,6 +17,8 @@ type etcd struct {
 	rev      int64
 	keys     map[string]*etcdKey
 	sequence int64
+	// candidates are the keys of the election, sorted.
+	candidates []string
 	// copies are older contents that an operator may restore.
 	copies []*etcdCopy
 	// removed is the true time at which candidacies were removed.
@@ -111,12 +113,16 @@ func (s *etcd) expire() {
 func (s *etcd) remove(key string) {
 	if strings.HasPrefix(key, electionPrefix) {
 		s.removed[key] = s.w.now
+		s.candidates = slices.DeleteFunc(s.candidates, func(k string) bool { return k == key })
 	}
 	delete(s.keys, key)
 }
 
 // list returns the keys under a prefix, sorted.
 func (s *etcd) list(prefix string) []string {
+	if prefix == electionPrefix {
+		return slices.Clone(s.candidates)
+	}
 	var out []string
 	for k := range s.keys {
 		if strings.HasPrefix(k, prefix) {
@@ -163,6 +169,9 @@ func (s *etcd) txn(cs []compare, ws []write) (int64, error) {
 		k := &etcdKey{value: o.value, create: s.rev, mod: s.rev, ttl: o.ttl}
 		if old := s.keys[o.key]; old != nil {
 			k.create = old.create
+		} else if strings.HasPrefix(o.key, electionPrefix) {
+			s.candidates = append(s.candidates, o.key)
+			slices.Sort(s.candidates)
 		}
 		if o.ttl > 0 {
 			k.expires = s.p.h.clock() + o.ttl
@@ -210,7 +219,7 @@ func (s *etcd) copyNow() {
 // restore replaces the contents by a copy, as `etcdctl snapshot restore` does.
 func (s *etcd) restore(c *etcdCopy) {
 	s.rev = c.rev
-	s.keys = map[string]*etcdKey{}
+	s.keys, s.candidates = map[string]*etcdKey{}, nil // a copy has no candidates
 	for _, k := range sortedKeys(c.keys) {
 		v := *c.keys[k]
 		s.keys[k] = &v

@@ -132,6 +132,9 @@ func (t *globalTerm) receive(s *globalSession, m any) {
 		t.answers(s.name, m)
 	case regionReport:
 		t.step(s.name, region.Received{Stream: s.number})
+		if r.report == nil || !r.report.equal(&m) {
+			r.changes++
+		}
 		r.report = &m
 		r.reports++
 		t.wakePlacer()

@@ -18,9 +18,11 @@ type watch struct {
 	w *world
 	// failed is the first violation; empty = none.
 	failed string
-	live   map[instance][]*run
-	epochs map[instance]*epochsSeen
-	owners map[groupName]map[int]owned
+	// invariant is the number of what it violates.
+	invariant int
+	live      map[instance][]*run
+	epochs    map[instance]*epochsSeen
+	owners    map[groupName]map[int]owned
 	// greatest has the offer with the greatest generation of each index.
 	greatest map[groupName]map[int]owned
 	logs     []logNumbers // by region
@@ -78,6 +80,7 @@ func newWatch(w *world) *watch {
 
 func (v *watch) fail(invariant int, format string, args ...any) {
 	if v.failed == "" {
+		v.invariant = invariant
 		v.failed = fmt.Sprintf("invariant %d: %s, at %.3f s", invariant, fmt.Sprintf(format, args...), float64(v.w.now)/1e9)
 		v.w.tracef("VIOLATION %s", v.failed)
 	}

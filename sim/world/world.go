@@ -2,10 +2,12 @@ package world
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -104,9 +106,21 @@ func (w *world) versionOf(s region.Slot) *jobVersion {
 // Run runs the world of a seed and returns what happened, and the violation if there is
 // one. The trace goes to out, if that is not nil.
 func Run(seed uint64, out io.Writer) (Stats, string) {
+	stats, v := runWorld(seed, out)
+	return stats, v.What
+}
+
+// Violation is what a world showed. What is empty = nothing.
+type Violation struct {
+	Seed      uint64
+	Invariant int
+	What      string
+}
+
+func runWorld(seed uint64, out io.Writer) (Stats, Violation) {
 	w := newWorld(seed, out)
 	failed := w.run()
-	return w.watch.stats, failed
+	return w.watch.stats, Violation{seed, w.watch.invariant, failed}
 }
 
 // String prints the shape of the world.
@@ -132,9 +146,8 @@ type Options struct {
 type Summary struct {
 	Stats
 	Worlds, Violations int
-	// Seed and First are those of the violation that was found first.
-	Seed  uint64
-	First string
+	// Found are the violations, sorted by their seeds.
+	Found []Violation
 	// CPU is the processor time, Took the time that passed.
 	CPU, Took time.Duration
 }
@@ -158,7 +171,7 @@ func runAll(o Options) Summary {
 		began = time.Now()
 		used  = cpuTime()
 	)
-	defer debug.SetGCPercent(debug.SetGCPercent(800)) // worlds are small and short
+	defer debug.SetGCPercent(debug.SetGCPercent(2000)) // worlds are small and short
 	take := func() (uint64, bool) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -175,17 +188,15 @@ func runAll(o Options) Summary {
 				if !ok {
 					return
 				}
-				stats, failed := Run(seed, nil)
+				stats, v := runWorld(seed, nil)
 				mu.Lock()
 				sum.Stats.add(stats)
 				sum.Worlds++
-				if failed != "" {
+				if v.What != "" {
 					sum.Violations++
-					if sum.First == "" {
-						sum.Seed, sum.First = seed, failed
-					}
+					sum.Found = append(sum.Found, v)
 					if !o.Quiet {
-						report(o, seed, failed)
+						report(o, seed, v.What)
 					}
 				}
 				mu.Unlock()
@@ -193,6 +204,7 @@ func runAll(o Options) Summary {
 		})
 	}
 	grp.Wait()
+	slices.SortFunc(sum.Found, func(a, b Violation) int { return cmp.Compare(a.Seed, b.Seed) })
 	sum.CPU, sum.Took = cpuTime()-used, time.Since(began)
 	return sum
 }

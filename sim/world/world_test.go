@@ -22,13 +22,17 @@ func TestWorlds(t *testing.T) {
 func TestSameSeedSameTrace(t *testing.T) {
 	for seed := uint64(1); seed <= 5; seed++ {
 		var a, b bytes.Buffer
-		Run(seed, &a)
+		traced, _ := Run(seed, &a)
 		Run(seed, &b)
 		if !bytes.Equal(a.Bytes(), b.Bytes()) {
 			t.Fatalf("seed %d: two traces", seed)
 		}
-		if stats, failed := Run(seed, nil); failed == "" && stats.Steps == 0 {
+		stats, failed := Run(seed, nil)
+		if failed == "" && stats.Steps == 0 {
 			t.Fatal("nothing happened")
+		}
+		if stats != traced { // without a trace, plans that would change nothing are left out
+			t.Fatalf("seed %d: with a trace %+v, without %+v", seed, traced, stats)
 		}
 	}
 }

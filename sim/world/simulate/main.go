@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/pprof"
 
 	"github.com/nusa-scheduler/nusa/internal/plant"
 	"github.com/nusa-scheduler/nusa/sim/world"
@@ -24,7 +25,19 @@ func main() {
 	planted := flag.Bool("planted", false, "plant one bug after the other, and fail if one is not found (build tag planted)")
 	flag.StringVar(&o.Bug, "bug", "", "plant only this bug")
 	trace := flag.Bool("trace", false, "print the whole trace of each world")
+	profile := flag.String("cpuprofile", "", "write a profile of the processor time to this file")
 	flag.Parse()
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err == nil {
+			err = pprof.StartCPUProfile(f)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "simulate: no profile:", err)
+			os.Exit(1)
+		}
+		defer pprof.StopCPUProfile()
+	}
 	if *trace {
 		if o.Bug != "" {
 			plant.Set(plant.Bug(o.Bug))
