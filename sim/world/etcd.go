@@ -133,6 +133,14 @@ func (s *etcd) list(prefix string) []string {
 	return out
 }
 
+// value returns the present value of a key, nil without one.
+func (s *etcd) value(key string) any {
+	if k := s.keys[key]; k != nil {
+		return k.value
+	}
+	return nil
+}
+
 func (s *etcd) holds(cs []compare) bool {
 	for _, c := range cs {
 		have := int64(0)

@@ -274,10 +274,10 @@ func (w *world) loseRegion() {
 		h.crash()
 		h.off = true
 	}
-	declared := false
 	on := w.between(40*time.Second, 120*time.Second)
 	w.in(min(on, calm-time.Duration(w.now)), func() {
-		if declared && hosts[0].off { // an earlier loss may have switched them on
+		rec, _ := w.etcd.value(regionPrefix + r.name).(regionRecord)
+		if rec.NothingRuns && hosts[0].off { // an earlier loss may have switched them on
 			r.empty()
 		}
 		for _, h := range hosts {
@@ -286,11 +286,31 @@ func (w *world) loseRegion() {
 		}
 	})
 	w.in(w.between(2*time.Second, 35*time.Second), func() {
-		if t := w.active(); t != nil && hosts[0].off && t.regions[r.name] != nil && !t.regions[r.name].life.Connected() && t.config().Serving(t.now()) {
-			declared = true
-			t.declare(r.name, region.Declare{Why: "lost by an operator", NothingRuns: true}, true)
+		if t := w.active(); t != nil && hosts[0].off {
+			t.nothingRuns(r.name)
 		}
 	})
+}
+
+// nothingRuns states that a region is lost and that nothing runs there.
+func (t *globalTerm) nothingRuns(name string) {
+	if r := t.regions[name]; r != nil && !r.life.Connected() && t.config().Serving(t.now()) {
+		t.declare(name, region.Declare{Why: "lost by an operator", NothingRuns: true}, true)
+	}
+}
+
+// nothingRunsAgain repeats the statement while the new cluster of a region is refused: the
+// store was restored from a copy that does not have the statement.
+func (r *regionSim) nothingRunsAgain() {
+	w := r.w
+	w.in(w.between(5*time.Second, 20*time.Second), r.nothingRunsAgain)
+	t, have := w.active(), r.raft.st.Snapshot().Cluster().ID
+	if t == nil || t.leadership.conflict || t.regions[r.name] == nil {
+		return
+	}
+	if rec := t.regions[r.name].rec; rec.ClusterID != "" && rec.ClusterID != have && !rec.NothingRuns {
+		t.nothingRuns(r.name)
+	}
 }
 
 // empty takes the disks of a region's machines away: the statement that nothing runs there
@@ -302,6 +322,9 @@ func (r *regionSim) empty() {
 	}
 	g.st, g.index = state.New(), 0
 	r.clusters++
+	if r.clusters == 1 {
+		r.nothingRunsAgain()
+	}
 	g.commit([]state.Command{{NowUnixNano: epoch + r.w.now, Bootstrap: &state.Bootstrap{ClusterID: fmt.Sprintf("cluster-%s-%d", r.name, r.clusters), Region: r.name}}})
 	r.w.watch.restoredRegion(r)
 	for _, a := range r.agents {
