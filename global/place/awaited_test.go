@@ -46,31 +46,34 @@ func TestBoundVersionWaitsForFormerOwner(t *testing.T) {
 	}
 }
 
-// TestSlotStaysWhenTheJobNoLongerReplaces: the decision that a slot may move was made before
-// a new version said replace: false. Only an operator's statement still moves the slot.
-func TestSlotStaysWhenTheJobNoLongerReplaces(t *testing.T) {
+// TestSlotStaysWhenTheJobHasChanged: the decision that a slot may move was made before a new
+// version said replace: false, or that it must not run beside the one that no lease stops.
+// Only an operator's statement still moves the slot.
+func TestSlotStaysWhenTheJobHasChanged(t *testing.T) {
 	ask := place.Ask{CPUMilli: 100}
 	for _, c := range []struct {
-		name                 string
-		replace, nothingRuns bool
-		moves                bool
+		name                        string
+		replace, bound, nothingRuns bool
+		moves                       bool
 	}{
-		{"replace", true, false, true},
-		{"replace: false", false, false, false},
-		{"replace: false, and nothing runs there", false, true, true},
+		{"replace", true, false, false, true},
+		{"replace: false", false, false, false, false},
+		{"replace: false, and nothing runs there", false, false, true, true},
+		{"bound", true, true, false, false},
+		{"bound, and nothing runs there", true, true, true, true},
 	} {
 		s := region.Slot{
 			Namespace: "default", Job: "api", Group: "web", To: 1, Region: "weu", State: region.Accepted, Desired: region.DesiredRun,
-			Generation: 9, Revision: 9, JobVersion: 1,
+			Generation: 9, Revision: 9, JobVersion: 1, Unbound: true,
 		}
 		plan := place.MakePlan(place.Snapshot{
 			Regions: []place.Region{
-				{Name: "sea", Connected: true, HasReport: true, SlotsRevision: 9, NodesReady: 1, Fits: map[uint64]int{ask.Hash(): 9}},
+				{Name: "sea", Connected: true, HasReport: true, SlotsRevision: 9, NodesReady: 1, FeatureLevel: 1, Fits: map[uint64]int{ask.Hash(): 9}},
 				{Name: "weu", Lost: true},
 			},
 			Jobs: []place.Job{{Namespace: "default", Name: "api", Version: 1, Type: place.Service, Slots: []region.Slot{s},
 				Movable: []place.Movable{{Group: "web", Region: "weu", To: 1, Generation: 9, Fence: 1, NothingRuns: c.nothingRuns}},
-				Groups:  []place.Group{{Name: "web", Count: 1, Ask: ask, OnDisconnect: place.OnDisconnect{Replace: c.replace}}}}},
+				Groups:  []place.Group{{Name: "web", Count: 1, Ask: ask, Bound: c.bound, OnDisconnect: place.OnDisconnect{Replace: c.replace}}}}},
 		})
 		moves := len(plan.Actions) == 1 && plan.Actions[0].Kind == place.Takeover
 		if moves != c.moves {

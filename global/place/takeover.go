@@ -103,7 +103,7 @@ func (tk *taker) due(j *Job, set []*Group) (out []due) {
 			if kind, _, _ := j.correct(s, r); kind == Stop || r == nil || !r.Lost {
 				continue
 			}
-			if !g.OnDisconnect.Replace && !j.Movable[at].NothingRuns {
+			if stays := !g.OnDisconnect.Replace || g.Bound && s.Unbound; stays && !j.Movable[at].NothingRuns {
 				continue // the job has changed since it was decided that the slot may move
 			}
 			d := due{j.Movable[at], s}
