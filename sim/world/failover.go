@@ -58,15 +58,13 @@ func (t *globalTerm) remember(resigned bool, done func()) {
 func (t *globalTerm) declare(name string, d region.Declare, operator bool) {
 	r := t.region(name)
 	stream, lastSeen := r.life.Stream, r.life.LastSeen
-	var next region.State
-	var effects []region.Effect
 	t.commit(func() []write {
 		if r.rec.Lost && !operator || r.life.Stream != stream || r.life.LastSeen != lastSeen {
 			return nil
 		}
 		life := r.life
 		life.Record = r.rec.Record
-		next, effects = region.Step(t.config(), life, t.now(), d)
+		next, _ := region.Step(t.config(), life, t.now(), d)
 		rec := r.rec
 		rec.Record = next.Record
 		if !operator {
@@ -75,12 +73,9 @@ func (t *globalTerm) declare(name string, d region.Declare, operator bool) {
 		t.w.watch.declaring(t, name, operator)
 		return []write{{key: regionPrefix + name, value: rec}}
 	}, func(ok bool) {
-		if !ok {
-			return
+		if ok { // storing the record has ended the stream; leases that were granted meanwhile count
+			t.failover()
 		}
-		r.life = next
-		t.do(name, effects)
-		t.failover()
 	})
 }
 
