@@ -100,8 +100,10 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 
 // offerAgain writes every slot with a new generation, after a recovery and before the
 // conflict ends. The regions' logs may have later generations and revisions of a slot than
-// the copy that the store was restored from: they would skip the orders of the old ones. A
-// term that ends in the middle leaves the rest to the next one, which begins again.
+// the copy that the store was restored from: they would skip the orders of the old ones. An
+// owner may run a version that the copy does not have, so a slot that a lease binds moves only
+// once the owner has answered that the lease binds what it runs. A term that ends in the
+// middle leaves the rest to the next one, which begins again.
 func offerAgain(ctx context.Context, s store.Store, guard store.Compare) error {
 	compares, ops, size := []store.Compare{guard}, []store.Op(nil), 0
 	write := func() error {
@@ -125,6 +127,7 @@ func offerAgain(ctx context.Context, s store.Store, guard store.Compare) error {
 			return err
 		}
 		slot.Generation = 0 // the revision of this write
+		slot.Unbound = true // what the owner runs may be of a version that the copy does not have
 		value, err := Encode(slot)
 		if err != nil {
 			return err

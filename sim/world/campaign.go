@@ -144,7 +144,12 @@ func (c *candidate) keepAlive() {
 			c.end("its key is gone")
 		case err == nil:
 			c.lastSeen = at
+			t := g.term
+			uncertain := t != nil && t.c == c && !t.config().Serving(g.h.clock())
 			c.proof.Granted(id, lease.Sure(g.ttl))
+			if uncertain {
+				t.resumed()
+			}
 		case g.h.clock()-c.lastSeen > g.ttl:
 			c.end("no renewal for the length of the candidacy")
 		}

@@ -34,7 +34,8 @@
 //
 // What happens to it:
 //
-//	operator.go  operations
+//	operator.go  operations on jobs, nodes and copies
+//	regions.go   operations on regions: drain, failback
 //	faults.go    faults
 //	planted.go   planted bugs (internal/plant); the worlds must find each of them
 //	watch.go     what must always hold, and the counts

@@ -68,7 +68,8 @@ func (t *globalTerm) declare(name string, d region.Declare, operator bool) {
 		rec := r.rec
 		rec.Record = next.Record
 		if !operator {
-			rec.lostAt = append(rec.lostAt, t.g.h.wall())
+			rec.lostAt = append(slices.Clone(rec.lostAt), t.g.h.wall())
+			rec.lostAt = rec.lostAt[max(0, len(rec.lostAt)-8):]
 		}
 		t.w.watch.declaring(t, name, operator)
 		return []write{{key: regionPrefix + name, value: rec}}
@@ -130,17 +131,13 @@ func (t *globalTerm) failoverSlots(name string, r *globalRegion) []failover.Slot
 // global/uplink/heal.go does before the welcome.
 func (t *globalTerm) heal(name string) (out []region.Change) {
 	rec := t.region(name).rec
-	var ago []time.Duration
-	for _, at := range rec.lostAt {
-		ago = append(ago, time.Duration(t.g.h.wall()-at))
-	}
 	for _, key := range sortedKeys(t.slots) {
 		s := t.slots[key]
 		i := slices.IndexFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == name })
 		if i < 0 {
 			continue
 		}
-		with := failover.Return{Unsteady: failover.Unsteady(ago), Holds: true, Draining: rec.draining, Allowed: true,
+		with := failover.Return{Unsteady: t.unsteady(rec), Holds: true, Draining: rec.draining, Allowed: true,
 			Home: s.Home == "", Done: s.State == region.Done}
 		j := t.jobs[s.Job]
 		var g *groupVersion
@@ -161,6 +158,15 @@ func (t *globalTerm) heal(name string) (out []region.Change) {
 		out = append(out, region.Change{Slot: s})
 	}
 	return out
+}
+
+// unsteady reports whether a region was lost so often that it gets nothing back by itself.
+func (t *globalTerm) unsteady(rec regionRecord) bool {
+	var ago []time.Duration
+	for _, at := range rec.lostAt {
+		ago = append(ago, time.Duration(t.g.h.wall()-at))
+	}
+	return failover.Unsteady(ago)
 }
 
 // forget drops former owners where nothing runs, as an operator stated. It also drops the slots

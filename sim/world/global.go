@@ -50,6 +50,7 @@ type globalTerm struct {
 type regionRecord struct {
 	region.Record
 	cordoned, draining bool
+	returning          bool    // an operator lets slots return
 	lostAt             []int64 // wall clock of the server
 }
 

@@ -23,7 +23,8 @@ type groupVersion struct {
 	node, region    policy
 	regionKeep      bool
 	keepReplacement bool
-	failback        string
+	failback        place.FailbackMode
+	failbackAfter   time.Duration
 	kill            time.Duration
 	maxParallel     int
 	// setup is the longest setup of a run, runs how long a batch instance runs.
@@ -112,7 +113,7 @@ func (w *world) newVersion(name string, old *jobVersion) *jobVersion {
 	if groups == 2 && (old != nil && old.colocate != nil || old == nil && e.chance(2)) {
 		v.colocate = [][]string{{"g0", "g1"}}
 		a, b := v.groups[0], v.groups[1]
-		b.region, b.regionKeep, b.singleton, b.failback = a.region, a.regionKeep, a.singleton, a.failback
+		b.region, b.regionKeep, b.singleton, b.failback, b.failbackAfter = a.region, a.regionKeep, a.singleton, a.failback, a.failbackAfter
 		b.node = a.node
 	}
 	for _, g := range v.groups {
@@ -162,7 +163,7 @@ func (w *world) policies(v *jobVersion, g *groupVersion) {
 	g.region = policy{after(), e.chance(2), !e.chance(5)}
 	g.keepReplacement, g.regionKeep = e.chance(3), false
 	g.singleton = v.typ == state.Service && e.chance(3)
-	g.failback = pick(e, "review", "auto", "never")
+	g.failback, g.failbackAfter = pick(e, place.FailbackReview, place.FailbackAuto, place.FailbackNever), after()
 	switch {
 	case v.typ == state.System:
 		g.singleton, g.region.stop = false, false
@@ -213,7 +214,8 @@ func (j *jobRecord) toPlace() place.Job {
 		Colocate: j.colocate, Type: map[state.JobType]place.JobType{state.Service: place.Service, state.Batch: place.Batch, state.System: place.System}[j.typ]}
 	for _, g := range j.groups {
 		out.Groups = append(out.Groups, place.Group{Name: g.group, Count: g.count, Ask: g.ask(), MaxParallel: g.maxParallel,
-			Bound: g.boundByRegion(), StopTime: g.kill, OnDisconnect: place.OnDisconnect{After: g.region.after, Replace: g.region.replace}})
+			Bound: g.boundByRegion(), StopTime: g.kill, OnDisconnect: place.OnDisconnect{After: g.region.after, Replace: g.region.replace,
+				Failback: place.Failback{Mode: g.failback, After: g.failbackAfter}}})
 	}
 	slices.SortFunc(out.Groups, func(a, b place.Group) int { return cmp.Compare(a.Name, b.Name) })
 	return out
@@ -274,7 +276,9 @@ func formerOrder(s region.Slot, i int) region.Slot {
 
 // ordersOf returns a slot as it is ordered to each region that has to know of it.
 func ordersOf(s region.Slot) []region.Slot {
-	out := []region.Slot{s}
+	owned := s
+	owned.Unbound = s.Bound && s.Unbound
+	out := []region.Slot{owned}
 	for i := range s.Former {
 		out = append(out, formerOrder(s, i))
 	}

@@ -100,7 +100,7 @@ func (w *world) operation() {
 	}
 	w.in(w.between(10*time.Second, 50*time.Second), w.operation)
 	w.watch.stats.Operations++
-	switch w.rng.IntN(11) {
+	switch w.rng.IntN(15) {
 	case 0, 1:
 		w.submitNew()
 	case 2, 3, 4:
@@ -115,6 +115,10 @@ func (w *world) operation() {
 		w.changeLease()
 	case 10:
 		w.loseRegion()
+	case 11, 12:
+		operator{w}.drainRegion()
+	case 13, 14:
+		operator{w}.failback()
 	}
 }
 

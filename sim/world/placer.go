@@ -7,6 +7,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
 // wakePlacer makes a plan soon.
@@ -23,17 +24,28 @@ func (t *globalTerm) wakePlacer() {
 
 // tick makes what depends only on time.
 func (t *globalTerm) tick() {
-	for _, name := range t.names {
-		t.step(name, region.Tick{})
+	if t.config().Serving(t.now()) {
+		for _, name := range t.names {
+			t.step(name, region.Tick{})
+		}
 	}
 	t.failover()
 	t.forget()
+	t.endReturns()
 	t.seconds++
 	if t.seconds%5 == 0 {
 		t.g.known = max(t.g.known, t.rev)
 	}
 	if len(t.movable) > 0 || t.seconds%5 == 0 {
 		t.place()
+	}
+}
+
+// resumed counts the silence of all regions from now: it may have been this server that was
+// cut off.
+func (t *globalTerm) resumed() {
+	for _, name := range t.names {
+		t.step(name, region.Resumed{})
 	}
 }
 
@@ -117,7 +129,7 @@ func (t *globalTerm) snapshot() (place.Snapshot, bool) {
 		r := t.regions[name]
 		pr := place.Region{Name: name, Cordoned: r.rec.cordoned, Draining: r.rec.draining, Connected: r.life.Connected(), Lost: r.life.Lost,
 			NeverConnected: r.life.ClusterID == "", DisconnectedFor: r.life.SilentFor(t.now()), CommitBlocked: r.life.CommitBlocked,
-			FeatureLevel: int(r.rec.Level)}
+			FeatureLevel: int(r.rec.Level), HealthyFor: r.life.ConnectedFor(t.now()), Unsteady: t.unsteady(r.rec), Returning: r.rec.returning}
 		if rep := r.report; rep != nil {
 			pr.HasReport, pr.ReportSequence, pr.SlotsRevision, pr.Fits = true, r.reports, rep.slotsRevision, rep.fits
 			pr.NodesReady, pr.Drivers = rep.ready, []string{"process"}
@@ -129,6 +141,7 @@ func (t *globalTerm) snapshot() (place.Snapshot, bool) {
 	for _, name := range sortedKeys(t.jobs) {
 		j := t.jobs[name].toPlace()
 		j.Slots, j.Movable = t.slotsOf(name), t.movable[name]
+		j.Down = t.down(&j)
 		if t.jobs[name].stopped && len(j.Slots) == 0 {
 			continue
 		}
@@ -144,4 +157,58 @@ func (t *globalTerm) snapshot() (place.Snapshot, bool) {
 		out.Jobs = append(out.Jobs, j)
 	}
 	return out, len(out.Jobs) > 0
+}
+
+// down counts, by group, the instances that have an owner and should run, and that no region
+// reports as running.
+func (t *globalTerm) down(j *place.Job) map[string]int {
+	out := map[string]int{}
+	for _, s := range j.Slots {
+		if s.Desired == region.DesiredRun && s.State != region.Done {
+			out[s.Group] += s.Count()
+		}
+	}
+	for group := range out {
+		for _, name := range t.names {
+			if rep := t.regions[name].report; rep != nil {
+				out[group] -= rep.running[groupName{j.Name, group}]
+			}
+		}
+		out[group] = max(0, out[group])
+	}
+	return out
+}
+
+// returning reports whether slots return to a region, or may do so, as global/placer/drain.go
+// does.
+func (t *globalTerm) returning(name string) bool {
+	for _, s := range t.slots {
+		j := t.jobs[s.Job]
+		if j == nil || j.stopped {
+			continue
+		}
+		g := j.group(s.Group)
+		may := g != nil && j.typ != state.Batch && g.failback != place.FailbackNever
+		if s.ReturnTo == name || s.Home == name && may && s.State != region.Done && s.Desired != region.DesiredStop {
+			return true
+		}
+	}
+	return false
+}
+
+// endReturns ends the failbacks that operators began, once nothing is left that may return,
+// and when the region is lost again.
+func (t *globalTerm) endReturns() {
+	for _, name := range t.names {
+		if rec := t.regions[name].rec; rec.returning && (rec.Lost || !t.returning(name)) {
+			t.commit(func() []write {
+				rec := t.regions[name].rec
+				if !rec.returning {
+					return nil
+				}
+				rec.returning = false
+				return []write{{key: regionPrefix + name, value: rec}}
+			}, nil)
+		}
+	}
 }

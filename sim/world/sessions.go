@@ -1,6 +1,7 @@
 package world
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place"
@@ -15,6 +16,7 @@ type globalSession struct {
 	e      *end
 	number uint64
 	name   string
+	fence  uint64 // of the region at the welcome
 	cursor *link.Cursor[slotOrder]
 	queued bool
 }
@@ -101,7 +103,7 @@ func (t *globalTerm) recover() {
 		ws := []write{{key: leadershipKey, value: rec}}
 		for _, k := range s.list(slotPrefix) { // every slot is a new offer, which no region takes for an old one
 			slot := s.keys[k].value.(region.Slot)
-			slot.Generation = 0
+			slot.Generation, slot.Unbound = 0, true
 			ws = append(ws, write{key: k, value: slot})
 		}
 		return s.txn(raised, ws)
@@ -129,7 +131,7 @@ func (t *globalTerm) receive(s *globalSession, m any) {
 		}
 	case slotAnswers:
 		t.step(s.name, region.Received{Stream: s.number})
-		t.answers(s.name, m)
+		t.answers(s, m)
 	case regionReport:
 		t.step(s.name, region.Received{Stream: s.number})
 		if r.report == nil || !r.report.equal(&m) {
@@ -207,7 +209,7 @@ func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (regio
 			return
 		}
 		t.do(m.name, effects)
-		r.life, r.session, s.name = next, s, m.name
+		r.life, r.session, s.name, s.fence = next, s, m.name, next.Fence
 		r.refused = nil
 		s.cursor = r.orders.Cursor(m.orders)
 		s.e.send(globalWelcome{federation: federation, term: t.leadership.term, fence: next.Fence, revision: t.rev, lease: t.g.lease, asks: t.w.asks})
@@ -239,9 +241,11 @@ func (s *globalSession) wake() {
 }
 
 // answers applies a region's answers, each in a transaction of its own.
-func (t *globalTerm) answers(from string, m slotAnswers) {
+func (t *globalTerm) answers(s *globalSession, m slotAnswers) {
+	from := s.name
 	for i := range m.list {
 		a := answerToGlobal(&m.list[i])
+		a.Fence = s.fence
 		var out region.Outcome
 		t.commit(func() []write {
 			out = t.applyAnswer(from, a)
@@ -258,10 +262,20 @@ func (t *globalTerm) applyAnswer(from string, a region.Answer) region.Outcome {
 	var slots []region.Slot
 	for _, s := range t.slotsOf(a.Job) {
 		if s.Group == a.Group {
-			slots = append(slots, s)
+			slots = append(slots, t.reachable(s))
 		}
 	}
 	return region.ApplyAnswer(slots, from, a)
+}
+
+// reachable returns a slot without a planned return to a region that is not connected, as
+// global/uplink/heal.go does.
+func (t *globalTerm) reachable(s region.Slot) region.Slot {
+	held := slices.ContainsFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == s.ReturnTo })
+	if s.ReturnTo != "" && !held && t.region(s.ReturnTo).session == nil {
+		s.ReturnTo = ""
+	}
+	return s
 }
 
 // noteAnswer remembers refused work, so that the placer tries other regions first.

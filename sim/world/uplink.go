@@ -56,6 +56,7 @@ type (
 		slotsRevision int64
 		ready         int
 		free          int64
+		running       map[groupName]int
 		disconnected  []place.Disconnected
 		jobs          []string // of disconnected, in its order
 	}
@@ -315,7 +316,12 @@ func (u *uplink) reportEvery(s *upSession) {
 // report sends what fits, and which instances may run on lost nodes.
 func (u *uplink) report(s *upSession) {
 	view, in := u.m.view(), u.m.planInput()
-	out := regionReport{fits: map[uint64]int{}, slotsRevision: u.m.placed}
+	out := regionReport{fits: map[uint64]int{}, slotsRevision: u.m.placed, running: map[groupName]int{}}
+	for a := range view.Allocs() {
+		if a.State == state.Running && !a.Local {
+			out.running[groupName{a.Job, a.Group}]++
+		}
+	}
 	for _, a := range u.asks {
 		ask := state.Ask{Resources: state.Resources{CPUMilli: a.CPUMilli}, Pool: "default", Drivers: []state.DriverAsk{{Name: "process"}}}
 		out.fits[a.Hash()] = sched.FitCount(in, &ask, 100)

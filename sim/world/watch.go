@@ -55,7 +55,7 @@ type Stats struct {
 	Virtual                                           time.Duration
 	Steps, Forks, Faults, Operations                  int
 	Verdicts, Moves, Heals, Elections, Terms, Reasons int
-	LeaseEnds                                         int
+	LeaseEnds, Failbacks                              int
 }
 
 func (s *Stats) add(o Stats) {
@@ -71,6 +71,7 @@ func (s *Stats) add(o Stats) {
 	s.Terms += o.Terms
 	s.Reasons += o.Reasons
 	s.LeaseEnds += o.LeaseEnds
+	s.Failbacks += o.Failbacks
 }
 
 func newWatch(w *world) *watch {
