@@ -22,7 +22,8 @@
 //	filter.go        its hard filters, the text of each refusal, and its memory of
 //	                 rejected and returned work
 //	score.go         its score
-//	ledger.go        its account of capacity that is assumed to be taken
+//	ledger.go        its account of capacity that is assumed to be taken, also from
+//	                 plan to plan
 //	near.go          its distances for near clauses, and how one region meets each
 //	work.go          one group in the making, and its candidate regions
 //	placer.go        the placer: offers instances to the best candidates, and asks

@@ -53,7 +53,7 @@ func (ev *evaluator) newWorks(j *Job, set []*Group) []*work {
 // newWork returns the work of a group, from the slots as they are now. Slots that
 // this plan stops or revokes do not count as owned.
 func (ev *evaluator) newWork(j *Job, g *Group) *work {
-	w := &work{job: j, group: g, hash: g.Ask.Hash(), given: map[int]int{}, placedAs: map[int]candidate{}, owned: map[string]int{},
+	w := &work{job: j, group: g, hash: g.hash(), given: map[int]int{}, placedAs: map[int]candidate{}, owned: map[string]int{},
 		breached: j.sustained(g), leaving: map[string]bool{}}
 	for i := range g.Regions.Near {
 		w.near = append(w.near, ev.distances.of(&g.Regions.Near[i]))

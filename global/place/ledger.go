@@ -1,6 +1,12 @@
 package place
 
-import "maps"
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+)
 
 // ledger holds, per region, the capacity that is assumed to be taken beyond the
 // region's report: slots that the report does not include yet, and the offers
@@ -8,6 +14,9 @@ import "maps"
 type ledger struct {
 	regions []Region
 	charged []charges
+	// shared says that the charges of a region belong to the snapshot: they are copied
+	// before they change.
+	shared []bool
 }
 
 // charges of one region, by pool: asks of different pools never share a node.
@@ -31,7 +40,11 @@ type askCharge struct {
 const whole = 1_000_000_000
 
 func newLedger(regions []Region) *ledger {
-	return &ledger{regions: regions, charged: make([]charges, len(regions))}
+	l := &ledger{regions: regions, charged: make([]charges, len(regions)), shared: make([]bool, len(regions))}
+	for i := range regions {
+		l.charged[i], l.shared[i] = regions[i].Charged.charges, true
+	}
+	return l
 }
 
 // charge takes room for n instances of a region.
@@ -39,37 +52,50 @@ func (l *ledger) charge(r int, a Ask, hash uint64, n int) {
 	if n <= 0 {
 		return
 	}
-	if l.charged[r] == nil {
-		l.charged[r] = charges{}
+	if l.shared[r] || l.charged[r] == nil {
+		l.charged[r], l.shared[r] = l.charged[r].clone(), false
 	}
-	pool := l.charged[r][a.pool()]
+	l.charged[r].add(&l.regions[r], a, hash, n)
+}
+
+// add charges n instances, or releases them if n is negative.
+func (c charges) add(r *Region, a Ask, hash uint64, n int) {
+	pool := c[a.pool()]
 	if pool.byAsk == nil {
 		pool.byAsk = map[uint64]askCharge{}
 	}
-	c := pool.byAsk[hash]
-	pool.used -= c.share
-	c.n += n
-	c.share = whole
-	if fits, _ := l.reported(r, a, hash); fits > c.n {
-		c.share = whole / int64(fits) * int64(c.n)
+	ask := pool.byAsk[hash]
+	pool.used -= ask.share
+	ask.n += n
+	ask.share = whole
+	if fits, _ := r.reported(a, hash); fits > ask.n {
+		ask.share = whole / int64(fits) * int64(ask.n)
 	}
-	pool.used += c.share
-	pool.byAsk[hash] = c
 	pool.total = pool.total.plus(a.Resources(), n)
-	l.charged[r][a.pool()] = pool
+	if ask.n > 0 {
+		pool.used += ask.share
+		pool.byAsk[hash] = ask
+	} else {
+		delete(pool.byAsk, hash)
+	}
+	if len(pool.byAsk) > 0 {
+		c[a.pool()] = pool
+	} else {
+		delete(c, a.pool())
+	}
 }
 
 // reported returns how many instances fit according to the region's report alone,
 // and whether the number is an exact count.
-func (l *ledger) reported(r int, a Ask, hash uint64) (n int, exact bool) {
-	n, exact = l.regions[r].Fits[hash]
+func (r *Region) reported(a Ask, hash uint64) (n int, exact bool) {
+	n, exact = r.Fits[hash]
 	if exact {
 		return max(0, n), true
 	}
-	if l.regions[r].missingDriver(a) != "" {
+	if r.missingDriver(a) != "" {
 		return 0, false
 	}
-	return a.fitsBins(l.regions[r].Bins), false
+	return a.fitsBins(r.Bins), false
 }
 
 // fits returns how many instances a region can take now, and whether the number
@@ -80,7 +106,7 @@ func (l *ledger) reported(r int, a Ask, hash uint64) (n int, exact bool) {
 // instances as have the summed resources of the other asks, densely packed. If
 // both estimates are too high, the region returns the instances that do not fit.
 func (l *ledger) fits(r int, a Ask, hash uint64) (n int, exact bool) {
-	n, exact = l.reported(r, a, hash)
+	n, exact = l.regions[r].reported(a, hash)
 	pool, ok := l.charged[r][a.pool()]
 	if !ok {
 		return n, exact
@@ -117,7 +143,7 @@ type part struct {
 
 // fitsTogether reports whether a region holds all parts at once.
 func (l *ledger) fitsTogether(r int, parts []part) bool {
-	trial := &ledger{regions: l.regions[r : r+1], charged: []charges{l.charged[r].clone()}}
+	trial := &ledger{regions: l.regions[r : r+1], charged: []charges{l.charged[r]}, shared: []bool{true}}
 	for _, p := range parts {
 		if n, _ := trial.fits(0, p.ask, p.hash); n < p.n {
 			return false
@@ -127,22 +153,142 @@ func (l *ledger) fitsTogether(r int, parts []part) bool {
 	return true
 }
 
+// clone returns a copy. The charges of both are shared until one of them changes.
 func (l *ledger) clone() *ledger {
-	out := &ledger{regions: l.regions, charged: make([]charges, len(l.charged))}
-	for i, c := range l.charged {
-		out.charged[i] = c.clone()
+	for i := range l.shared {
+		l.shared[i] = true
 	}
-	return out
+	return &ledger{regions: l.regions, charged: slices.Clone(l.charged), shared: slices.Clone(l.shared)}
 }
 
 func (c charges) clone() charges {
-	if c == nil {
-		return nil
-	}
 	out := make(charges, len(c))
 	for pool, p := range c {
 		p.byAsk = maps.Clone(p.byAsk)
 		out[pool] = p
 	}
 	return out
+}
+
+// Charge is room that a slot takes, or is going to take, in a region.
+type Charge struct {
+	Region string
+	// Key identifies the charge in the region's account.
+	Key string
+	// Generation: reports that include it, or a later one, include the charge.
+	Generation int64
+	Ask        Ask
+	Hash       uint64
+	// Count of instances. System charges take one on each ready node instead.
+	Count  int
+	System bool
+}
+
+// ChargesOf returns the charges of a slot: of its owner, and of the region to which the slot
+// is going to return.
+func ChargesOf(j *Job, s *region.Slot) (out []Charge) {
+	g := j.group(s.Group)
+	if g == nil {
+		return nil
+	}
+	c := Charge{Ask: g.Ask, Hash: g.hash(), Count: s.Count(), System: s.System}
+	if s.ReturnTo != "" && !returnsHeld(s) {
+		c.Region, c.Key, c.Generation = s.ReturnTo, s.Key()+" returns", math.MaxInt64
+		out = append(out, c)
+	}
+	if s.State != region.Done {
+		c.Region, c.Key, c.Generation = s.Region, s.Key(), s.Generation
+		out = append(out, c)
+	}
+	return out
+}
+
+// counts says whether the region's report does not include the charge.
+func (c *Charge) counts(r *Region) bool { return c.Generation > r.SlotsRevision }
+
+func (c *Charge) size(r *Region) int {
+	if c.System {
+		return r.NodesReady
+	}
+	return c.Count
+}
+
+// Charges is the sum of the charges of a region, as a plan takes it. The zero value is none.
+type Charges struct{ charges charges }
+
+// Account is the account of one region over time: what it was given since its latest
+// report. Its cost grows with the changes, not with the slots of the region. The zero value
+// is an empty account.
+type Account struct {
+	entries map[string]entry
+	sum     charges
+	// shared: a plan may read sum, so the sum is copied before it changes.
+	shared bool
+}
+
+// entry is a charge with the number of instances that the sum has.
+type entry struct {
+	Charge
+	n int
+}
+
+// Put adds a charge, or replaces the one with its key. r is the region with its latest
+// report.
+func (a *Account) Put(r *Region, c Charge) {
+	a.Remove(r, c.Key)
+	if !c.counts(r) {
+		return
+	}
+	if a.entries == nil {
+		a.entries = map[string]entry{}
+	}
+	n := c.size(r)
+	a.entries[c.Key] = entry{c, n}
+	a.change().add(r, c.Ask, c.Hash, n)
+}
+
+// Remove removes a charge, if there is one with the key.
+func (a *Account) Remove(r *Region, key string) {
+	if e, ok := a.entries[key]; ok {
+		delete(a.entries, key)
+		a.change().add(r, e.Ask, e.Hash, -e.n)
+	}
+}
+
+// Reported drops the charges that a new report includes.
+func (a *Account) Reported(r *Region) {
+	a.sum, a.shared = charges{}, false
+	for key, e := range a.entries {
+		if !e.counts(r) {
+			delete(a.entries, key)
+			continue
+		}
+		e.n = e.size(r)
+		a.entries[key] = e
+		a.sum.add(r, e.Ask, e.Hash, e.n)
+	}
+}
+
+// Charges returns the sum of the account now.
+func (a *Account) Charges() Charges {
+	a.shared = true
+	return Charges{a.sum}
+}
+
+// Without returns the sum of the account without some of its charges.
+func (a *Account) Without(r *Region, some []Charge) Charges {
+	sum := a.sum.clone()
+	for _, c := range some {
+		if e, ok := a.entries[c.Key]; ok && c.Region == r.Name {
+			sum.add(r, e.Ask, e.Hash, -e.n)
+		}
+	}
+	return Charges{sum}
+}
+
+func (a *Account) change() charges {
+	if a.shared || a.sum == nil {
+		a.sum, a.shared = a.sum.clone(), false
+	}
+	return a.sum
 }

@@ -75,26 +75,18 @@ func MakePlan(s Snapshot) Plan {
 // assume charges regions for slots that their reports do not include yet, and for those
 // that are going to return to them.
 func (p *planner) assume() {
+	if p.snap.Charged {
+		return
+	}
 	for i := range p.snap.Jobs {
 		j := &p.snap.Jobs[i]
-		for _, s := range j.Slots {
-			if home := p.eval.regions.index(s.ReturnTo); s.ReturnTo != "" && home >= 0 && !returnsHeld(&s) && j.group(s.Group) != nil {
-				ask := j.group(s.Group).Ask
-				p.eval.ledger.charge(home, ask, ask.Hash(), s.Count())
+		for k := range j.Slots {
+			s := &j.Slots[k]
+			for _, c := range ChargesOf(j, s) {
+				if r := p.eval.regions.index(c.Region); r >= 0 && c.counts(&p.eval.regions[r]) {
+					p.eval.ledger.charge(r, c.Ask, c.Hash, c.size(&p.eval.regions[r]))
+				}
 			}
-			r := p.eval.regions.index(s.Region)
-			if r < 0 || s.Generation <= p.eval.regions[r].SlotsRevision || s.State == region.Done {
-				continue
-			}
-			g := j.group(s.Group)
-			if g == nil {
-				continue
-			}
-			n := s.Count()
-			if s.System {
-				n = p.eval.regions[r].NodesReady // a system job takes one instance on each node that fits
-			}
-			p.eval.ledger.charge(r, g.Ask, g.Ask.Hash(), n)
 		}
 	}
 }

@@ -24,6 +24,9 @@ type Snapshot struct {
 	// Origins are the regions that serve a domain, for Near.Domain. Regions
 	// that do not exist are ignored.
 	Origins map[string][]string
+	// Charged says that Region.Charged has all slots that the reports do not include.
+	// Otherwise the plan charges the slots of Jobs.
+	Charged bool
 	// Terse leaves out the explanation of each region
 	// (GroupExplanation.Regions) for jobs without Explain.
 	Terse bool
@@ -64,6 +67,8 @@ type Region struct {
 	// SlotsRevision: the report does not include slots with a later generation.
 	// The plan charges those itself.
 	SlotsRevision int64
+	// Charged are the slots that the report does not include, see Snapshot.Charged.
+	Charged Charges
 	// Fits are exact counts by Ask.Hash for subscribed asks.
 	Fits map[uint64]int
 	// NoFitReasons says why asks fit nowhere, by Ask.Hash, as reported by the
@@ -177,8 +182,10 @@ type Group struct {
 	// that of the run's first version.
 	UnchangedSince int64
 	// Count is not used for system jobs.
-	Count   int
-	Ask     Ask
+	Count int
+	Ask   Ask
+	// AskHash is Ask.Hash if the caller has computed it, else 0.
+	AskHash uint64
 	Regions RegionsSpec
 	// MaxParallel is how many instances may be down at a time for a move or a
 	// new version. 0 means 1, but for a system job every region at once.
@@ -197,6 +204,14 @@ type Group struct {
 	StopTime time.Duration
 	// OnDisconnect is the policy for a region that is disconnected or lost.
 	OnDisconnect OnDisconnect
+}
+
+// hash returns the hash of the group's ask.
+func (g *Group) hash() uint64 {
+	if g.AskHash != 0 {
+		return g.AskHash
+	}
+	return g.Ask.Hash()
 }
 
 // Released are instances From ≤ i < To that a region gave up after a revoke.

@@ -3,6 +3,7 @@ package placer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -90,7 +91,7 @@ func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav
 	if j := st.Jobs[k]; j != nil {
 		dry.Summaries = j.Reported(rec)
 	}
-	return explainSnapshot(st, k, dry), slots, nil
+	return explainSnapshot(st, dry), slots, nil
 }
 
 // unknownWarnings says which instances of a job a new version does not reach now.
@@ -168,7 +169,7 @@ func planWithAnswers(ctx context.Context, st *state.State, k state.JobKey, spec 
 	for _, j := range snapshot.Jobs {
 		if j.Namespace == k.Namespace && j.Name == k.Name && j.Type != place.System {
 			for _, g := range j.Groups {
-				a.hashes[g.Name] = g.Ask.Hash()
+				a.hashes[g.Name] = g.AskHash
 			}
 		}
 	}
@@ -250,6 +251,7 @@ func (a *regionAnswers) takeAnswer(r *place.Region, answer *nusav1.Explanation) 
 			continue
 		}
 		v := g.GetRegions()[0]
+		r.Fits, r.NoFitReasons = maps.Clone(r.Fits), maps.Clone(r.NoFitReasons) // the state's own
 		r.Fits[hash] = int(v.GetFits())
 		if v.GetFits() == 0 && v.GetReason() != nusav1.Reason_REASON_UNSPECIFIED {
 			if r.NoFitReasons == nil {

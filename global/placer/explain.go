@@ -74,7 +74,7 @@ func AddRemedies(ctx context.Context, st *state.State, k state.JobKey, out *nusa
 		return
 	}
 	spec := proto.CloneOf(j.Record.GetJob().GetSpec())
-	snapshot := explainSnapshot(st, k, j.ToPlace(st.Sight()))
+	snapshot := explainSnapshot(st, j.ToPlace(st.Sight()))
 	st.Unlock()
 	plan, answers := planWithAnswers(ctx, st, k, spec, snapshot)
 	for _, g := range out.GetGroups() {
@@ -128,7 +128,7 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 	case out.unsatisfied():
 		job := j.ToPlace(st.Sight())
 		job.Disconnected = st.DisconnectedOf(j)
-		out.snapshot = explainSnapshot(st, k, job)
+		out.snapshot = explainSnapshot(st, job)
 	default:
 		out.snapshot, out.note = snapshotWithout(st, j), asIfNew
 	}
@@ -152,12 +152,14 @@ func (d *lastDecisions) unsatisfied() bool {
 func snapshotWithout(st *state.State, j *state.Job) place.Snapshot {
 	dry := j.PlaceJob
 	dry.Stopped = false
-	out := explainSnapshot(st, j.Key, dry)
-	for _, g := range j.PlaceJob.Groups {
-		for _, r := range out.Regions {
+	out := explainSnapshot(st, dry)
+	for i := range out.Regions {
+		r := &out.Regions[i]
+		r.Charged, r.Fits = st.Regions[r.Name].Without(j), maps.Clone(r.Fits)
+		for _, g := range j.PlaceJob.Groups {
 			c := j.Summaries[r.Name].GetGroups()[g.Name]
-			if n, exact := r.Fits[g.Ask.Hash()]; exact {
-				r.Fits[g.Ask.Hash()] = n + int(c.GetStarting()+c.GetRunning())
+			if n, exact := r.Fits[g.AskHash]; exact {
+				r.Fits[g.AskHash] = n + int(c.GetStarting()+c.GetRunning())
 			}
 		}
 	}

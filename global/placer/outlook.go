@@ -69,7 +69,7 @@ func asIfLost(st *state.State, k state.JobKey) (place.Snapshot, bool) {
 	if len(lost) == 0 {
 		return place.Snapshot{}, false
 	}
-	out := explainSnapshot(st, k, job)
+	out := explainSnapshot(st, job)
 	for i, r := range out.Regions {
 		out.Regions[i].Lost = r.Lost || lost[r.Name]
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/state"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // TestDestinationsOfACutOffRegion: a status names the region where instances would move, or
@@ -30,7 +31,7 @@ func TestDestinationsOfACutOffRegion(t *testing.T) {
 			k := state.JobKey{Namespace: "default", Name: "job-00000"}
 			p.st.Lock()
 			if c.full {
-				p.st.Regions["seoul"].Report.Shape.Bins = nil
+				p.st.Regions["seoul"].SetReport(&nusav1.RegionReport{NodesReady: 3, SlotsRevision: p.st.Revision}, 0, false)
 			}
 			j, failover := p.st.Jobs[k], &state.Failover{Slots: map[string]state.SlotFailover{}}
 			for key := range j.Slots {

@@ -15,7 +15,7 @@ type seen struct {
 // The lock is held.
 func regionsSnapshot(st *state.State) place.Snapshot {
 	now := st.Clock()
-	out := place.Snapshot{Topology: st.TopologyView()}
+	out := place.Snapshot{Topology: st.TopologyView(), Charged: true}
 	for _, name := range st.RegionNames() {
 		r := st.Regions[name]
 		at := r.ToPlace(now)
@@ -28,9 +28,8 @@ func regionsSnapshot(st *state.State) place.Snapshot {
 	return out
 }
 
-// snapshotOf returns what the next plan depends on: the listed jobs that are still
-// pending, and other jobs whose latest slots are not in the regions' reports yet.
-// The lock is held.
+// snapshotOf returns what the next plan depends on, with the listed jobs that are still
+// pending. The lock is held.
 func snapshotOf(st *state.State, keys []state.JobKey) (place.Snapshot, map[state.JobKey]seen) {
 	out := regionsSnapshot(st)
 	jobs := make(map[state.JobKey]seen, len(keys))
@@ -55,34 +54,16 @@ func snapshotOf(st *state.State, keys []state.JobKey) (place.Snapshot, map[state
 		return out, nil
 	}
 	out.Terse, out.Origins = len(jobs) > fullPlanJobs, st.Origins.Serving(out.Jobs)
-	for k := range st.Recent {
-		j := st.Jobs[k]
-		if _, also := jobs[k]; also || j == nil || j.Record == nil {
-			continue
-		}
-		if !j.Uncharged(st.Regions) {
-			delete(st.Recent, k)
-			continue
-		}
-		other := j.ToPlace(st.Sight())
-		other.Breaches = nil // moves are planned only when the job itself is pending
-		out.Jobs = append(out.Jobs, other)
-	}
 	return out, jobs
 }
 
 // explainSnapshot returns the present snapshot with one job, which is explained
-// in full, and the jobs whose slots no report charges yet. The lock is held.
-func explainSnapshot(st *state.State, k state.JobKey, j place.Job) place.Snapshot {
+// in full. The lock is held.
+func explainSnapshot(st *state.State, j place.Job) place.Snapshot {
 	j.Explain = true
 	out := regionsSnapshot(st)
 	out.Jobs, out.Terse = []place.Job{j}, true
 	out.Origins = st.Origins.Serving(out.Jobs)
-	for other := range st.Recent {
-		if o := st.Jobs[other]; other != k && o != nil && o.Record != nil && o.Uncharged(st.Regions) {
-			out.Jobs = append(out.Jobs, o.ToPlace(st.Sight()))
-		}
-	}
 	return out
 }
 

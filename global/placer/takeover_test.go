@@ -52,8 +52,8 @@ func newLostJobs(t testing.TB, n int, others ...string) *lostJobs {
 	for _, name := range others {
 		r := p.st.Regions[name]
 		r.Session = &state.Session{Wake: func() {}}
-		r.Report = &nusav1.RegionReport{NodesReady: 3, SlotsRevision: p.st.Revision, Shape: &nusav1.RegionShape{Bins: []*nusav1.ShapeBin{
-			{Nodes: int32(n), Free: &nusav1.Resources{CpuMilli: 100_000, MemoryBytes: 1 << 40, DiskBytes: 1 << 40}, Pool: "default"}}}}
+		r.SetReport(&nusav1.RegionReport{NodesReady: 3, SlotsRevision: p.st.Revision, Shape: &nusav1.RegionShape{Bins: []*nusav1.ShapeBin{
+			{Nodes: int32(n), Free: &nusav1.Resources{CpuMilli: 100_000, MemoryBytes: 1 << 40, DiskBytes: 1 << 40}, Pool: "default"}}}}, 0, false)
 	}
 	p.st.Unlock()
 	p.do(t, func(tx *state.Tx) error { return tx.DeclareLost("jakarta", state.Loss{Why: "test"}, time.Unix(0, 0)) })

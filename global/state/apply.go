@@ -77,6 +77,9 @@ func (st *State) applyJob(k JobKey, rec *nusav1.JobRecord, revision int64) {
 	j.forgetUnplaced(rec)
 	j.Stamp = st.Notify()
 	st.Pending[k] = struct{}{}
+	for _, s := range j.Slots {
+		st.release(&j.PlaceJob, &s) // the groups may ask for something else now
+	}
 	if rec == nil {
 		j.encodedSpec, j.PlaceJob = nil, place.Job{}
 		st.forgetIfGone(j)
@@ -84,6 +87,9 @@ func (st *State) applyJob(k JobKey, rec *nusav1.JobRecord, revision int64) {
 	}
 	j.encodedSpec, _ = encodeSpec(rec) // cannot fail: the record was just encoded or decoded
 	j.PlaceJob = JobToPlace(rec, revision)
+	for _, s := range j.Slots {
+		st.charge(&j.PlaceJob, &s)
+	}
 	if !rec.GetJob().GetStopped() {
 		st.Demand.add(j)
 		if HasNear(j.PlaceJob) {
@@ -111,6 +117,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	if msg == nil {
 		delete(j.Slots, key)
 		if had {
+			st.release(&j.PlaceJob, &old)
 			st.removeOrders(old, revision)
 			// The result or the rollout may have waited only for this slot.
 			st.Ended[k], st.Rollouts[k] = struct{}{}, struct{}{}
@@ -121,9 +128,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	}
 	s := slotFromProto(key, msg, revision)
 	j.Slots[key] = s
-	if s.State == region.Offered && s.Generation == revision || s.Desired == region.DesiredRevoke {
-		st.Recent[k] = struct{}{}
-	}
+	st.recharge(j, old, s)
 	if !had || old.From != s.From || old.To != s.To || j.needsPlacer(s) {
 		st.Pending[k] = struct{}{} // a split leaves indices without an owner
 	}
@@ -277,6 +282,7 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 		r.Life = region.Open(st.SessionConfig(), recordOf(name, rec), st.Clock())
 		st.Regions[name] = r
 		st.putFormerOrders(name, revision)
+		st.chargeAll(name)
 	}
 	if was := r.Life.ClusterID; was != "" && was != rec.GetClusterId() {
 		st.forgetSummaries(r) // the numbers of another cluster start from 1
@@ -319,6 +325,46 @@ func (st *State) applyOrigin(domain string, rec *nusav1.OriginRecord, revision i
 		if r.Session != nil {
 			r.Session.Unsent.Origins = true
 			r.Session.Wake()
+		}
+	}
+}
+
+// recharge brings the regions' accounts up to date with a slot that changed from old to s.
+// The zero slot stands for none. The lock is held.
+func (st *State) recharge(j *Job, old, s region.Slot) {
+	st.release(&j.PlaceJob, &old)
+	st.charge(&j.PlaceJob, &s)
+}
+
+func (st *State) charge(j *place.Job, s *region.Slot) {
+	if s.Region == "" {
+		return
+	}
+	for _, c := range place.ChargesOf(j, s) {
+		if r := st.Regions[c.Region]; r != nil {
+			r.account.Put(r.reported(), c)
+		}
+	}
+}
+
+func (st *State) release(j *place.Job, s *region.Slot) {
+	if s.Region == "" {
+		return
+	}
+	for _, c := range place.ChargesOf(j, s) {
+		if r := st.Regions[c.Region]; r != nil {
+			r.account.Remove(r.reported(), c.Key)
+		}
+	}
+}
+
+// chargeAll charges all slots of a region that was unknown before. The lock is held.
+func (st *State) chargeAll(name string) {
+	for _, j := range st.Jobs {
+		for _, s := range j.Slots {
+			if s.Region == name || s.ReturnTo == name {
+				st.charge(&j.PlaceJob, &s)
+			}
 		}
 	}
 }

@@ -206,7 +206,7 @@ func (st *State) restoreCheckpoint(r *Region) {
 			st.ApplySummary(r, sum)
 		}
 		if c.GetReport() != nil {
-			r.Report, r.ReportAt, r.ReportStale = c.GetReport(), st.Clock(), true
+			r.SetReport(c.GetReport(), st.Clock(), true)
 		}
 		complete = complete && proto.Equal(c.GetPosition(), r.checkpoint[0].GetPosition())
 	}

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/latency"
+	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/link"
@@ -66,6 +67,10 @@ type Region struct {
 	// cutSince is the beginning of the silence that an event has reported; nil while the
 	// region is not cut off.
 	cutSince *time.Duration
+	// fromReport is what the report says as the placer sees it, nil if it has to be made;
+	// account is what the region was given since.
+	fromReport *place.Region
+	account    place.Account
 	// shownFailover is the part of Failover that watches have.
 	shownFailover SlotFailover
 	checkpoint    []*nusav1.CheckpointRecord // only while loading
@@ -214,4 +219,21 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 		}
 	}
 	return out
+}
+
+// SetReport takes a region's report. stale says that the report comes from a checkpoint.
+// The lock is held.
+func (r *Region) SetReport(rep *nusav1.RegionReport, at time.Duration, stale bool) {
+	r.Report, r.ReportAt, r.ReportStale = rep, at, stale
+	r.fromReport = nil
+	r.account.Reported(r.reported())
+}
+
+// Without returns the region's charges without those of a job. The lock is held.
+func (r *Region) Without(j *Job) place.Charges {
+	var of []place.Charge
+	for _, s := range j.Slots {
+		of = append(of, place.ChargesOf(&j.PlaceJob, &s)...)
+	}
+	return r.account.Without(r.reported(), of)
 }

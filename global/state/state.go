@@ -43,9 +43,6 @@ type State struct {
 	Demand Demand
 	// Pending are the jobs that the placer has to plan.
 	Pending JobSet
-	// Recent are the jobs with slots that some region's report does not charge
-	// yet.
-	Recent JobSet
 	// Purge are the stopped jobs that an operator wants forgotten.
 	Purge JobSet
 	// Ended are the jobs that may have ended and have no stored result.
@@ -105,7 +102,7 @@ func New(b Beginning, clock func() time.Duration) *State {
 	st := &State{
 		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
 		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{},
-		Pending: JobSet{}, Recent: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{},
+		Pending: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{},
 		Events: Events{eventlog.New(b.Epoch)}, began: clock(),
 	}
 	st.Latency = latency.New(st.topologyRegions)
@@ -174,7 +171,7 @@ func (st *State) forgetIfGone(j *Job) {
 		return
 	}
 	delete(st.Jobs, j.Key)
-	for _, set := range []JobSet{st.Pending, st.Recent, st.Purge, st.Ended, st.Rollouts, st.Moved} {
+	for _, set := range []JobSet{st.Pending, st.Purge, st.Ended, st.Rollouts, st.Moved} {
 		delete(set, j.Key)
 	}
 }

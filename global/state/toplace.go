@@ -7,7 +7,6 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/failover"
 	"github.com/nusa-scheduler/nusa/global/place"
-	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
@@ -26,8 +25,9 @@ func JobToPlace(rec *nusav1.JobRecord, revision int64) place.Job {
 	}
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
 		g := spec.GetGroups()[name]
+		ask := askToPlace(g)
 		out.Groups = append(out.Groups, place.Group{
-			Name: name, UnchangedSince: rec.GetSince()[name], Count: int(g.GetCount()), Ask: askToPlace(g), Regions: regionsToPlace(job.RegionsOf(spec, name)),
+			Name: name, UnchangedSince: rec.GetSince()[name], Count: int(g.GetCount()), Ask: ask, AskHash: ask.Hash(), Regions: regionsToPlace(job.RegionsOf(spec, name)),
 			MaxParallel: int(g.GetUpdate().GetMaxParallel()),
 			Bound:       boundByRegion(g), StopTime: stopTime(g),
 			OnDisconnect: place.OnDisconnect{
@@ -153,12 +153,30 @@ func (r *Region) ToPlace(now time.Duration) place.Region {
 		CommitBlocked: r.Life.CommitBlocked, FeatureLevel: int(r.Record.GetFeatureLevel()),
 		HealthyFor: r.Life.ConnectedFor(now), Unsteady: r.Unsteady(), Returning: r.Record.GetReturning(),
 	}
-	rep := r.Report
-	if rep == nil {
+	if r.Report == nil {
 		return out
 	}
-	out.HasReport, out.ReportAge, out.SlotsRevision = true, now-r.ReportAt, rep.GetSlotsRevision()
-	out.Fits = make(map[uint64]int, len(rep.GetShape().GetFits()))
+	reported := r.reported()
+	out.HasReport, out.ReportAge, out.SlotsRevision = true, now-r.ReportAt, reported.SlotsRevision
+	out.Fits, out.NoFitReasons, out.Bins, out.Drivers = reported.Fits, reported.NoFitReasons, reported.Bins, reported.Drivers
+	out.Free, out.Capacity = reported.Free, reported.Capacity
+	out.CPUUtilisation, out.MemoryUtilisation = reported.CPUUtilisation, reported.MemoryUtilisation
+	out.NodesReady, out.QueueLength = reported.NodesReady, reported.QueueLength
+	out.Charged = r.account.Charges()
+	return out
+}
+
+// reported returns what the latest report says, as the placer sees it. It is made once for
+// each report; nobody changes its maps. The lock is held.
+func (r *Region) reported() *place.Region {
+	if r.fromReport == nil {
+		r.fromReport = reportToPlace(r.Name, r.Report)
+	}
+	return r.fromReport
+}
+
+func reportToPlace(name string, rep *nusav1.RegionReport) *place.Region {
+	out := &place.Region{Name: name, SlotsRevision: rep.GetSlotsRevision(), Fits: make(map[uint64]int, len(rep.GetShape().GetFits()))}
 	for _, f := range rep.GetShape().GetFits() {
 		out.Fits[f.GetAsk()] = int(f.GetCount())
 		if f.GetCount() == 0 && f.GetReason() != nusav1.Reason_REASON_UNSPECIFIED {
@@ -166,7 +184,7 @@ func (r *Region) ToPlace(now time.Duration) place.Region {
 				out.NoFitReasons = map[uint64]place.Returned{}
 			}
 			out.NoFitReasons[f.GetAsk()] = place.Returned{
-				Region: r.Name, Reason: ReasonFromProto(f.GetReason()), Message: f.GetMessage(), ReasonText: reason.WithMessage(f.GetReason(), f.GetMessage()),
+				Region: name, Reason: ReasonFromProto(f.GetReason()), Message: f.GetMessage(), ReasonText: reason.WithMessage(f.GetReason(), f.GetMessage()),
 			}
 		}
 	}
@@ -220,15 +238,4 @@ func Sustained(all []place.Breach) bool {
 // HasNear says whether a job's placement depends on round-trip times.
 func HasNear(j place.Job) bool {
 	return slices.ContainsFunc(j.Groups, func(g place.Group) bool { return len(g.Regions.Near) > 0 })
-}
-
-// Uncharged says whether a slot of the job is not in its region's report yet, or
-// will need room in another region. The lock is held.
-func (j *Job) Uncharged(regions map[string]*Region) bool {
-	for _, s := range j.Slots {
-		if r := regions[s.Region]; s.Desired == region.DesiredRevoke || r != nil && s.Generation > r.Report.GetSlotsRevision() {
-			return true
-		}
-	}
-	return false
 }

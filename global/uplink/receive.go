@@ -164,7 +164,7 @@ func (s *Server) setReport(c *session, rep *nusav1.RegionReport) {
 	}
 	st.Events.AddLostNodes(r.Name, r.Report, rep)
 	r.Load.Add(rep)
-	r.Report, r.ReportAt, r.ReportStale = rep, st.Clock(), false
+	r.SetReport(rep, st.Clock(), false)
 	r.Reports++
 	r.CheckpointDue = true
 	r.Stamp = st.Notify()
