@@ -91,6 +91,7 @@ func addLastReported(term *Term, req *nusav1.ListAllocationsRequest, errs []*nus
 	st := term.State
 	st.Lock()
 	defer st.Unlock()
+	see := st.Sight()
 	for _, e := range errs {
 		last := &nusav1.InstanceCounts{}
 		r := st.Regions[e.GetRegion()]
@@ -102,8 +103,12 @@ func addLastReported(term *Term, req *nusav1.ListAllocationsRequest, errs []*nus
 				counts.Add(last, c)
 			}
 		}
-		silent, _ := r.CutOff(st.SessionConfig(), st.Clock())
-		e.Message += fmt.Sprintf("; as last reported, %s ago: %s", jobstatus.Span(silent), jobstatus.LastText(last))
+		ago := "before the election"
+		if _, awaited := see.Awaited(r.Name); !awaited {
+			silent, _ := see.CutOff(r.Name)
+			ago = jobstatus.Span(silent) + " ago"
+		}
+		e.Message += fmt.Sprintf("; as last reported, %s: %s", ago, jobstatus.LastText(last))
 	}
 }
 

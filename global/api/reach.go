@@ -11,8 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/nusa-scheduler/nusa/global/state"
-	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -39,7 +37,7 @@ func (t *Term) dial(name string) (*grpc.ClientConn, error) {
 	case r == nil:
 		return nil, unknownRegion(t.State, "region", name)
 	case r.Session == nil:
-		return nil, status.Errorf(codes.Unavailable, "region %s is %s; ask one of its own servers", name, absence(t.State, r))
+		return nil, status.Errorf(codes.Unavailable, "region %s is %s; ask one of its own servers", name, t.State.Sight().Absence(name))
 	}
 	return r.Session.Conn, nil
 }
@@ -59,21 +57,12 @@ func (t *Term) reach(names []string) ([]regionConn, []*nusav1.PartialError) {
 		case r == nil || r.Record.GetClusterId() == "":
 			// No cluster ever had that name: there is nothing to ask.
 		case r.Session == nil:
-			errs = append(errs, &nusav1.PartialError{Region: name, Message: absence(t.State, r)})
+			errs = append(errs, &nusav1.PartialError{Region: name, Message: t.State.Sight().Absence(name)})
 		default:
 			conns = append(conns, regionConn{name, r.Session.Conn})
 		}
 	}
 	return conns, errs
-}
-
-// absence says in which state a region without a session is: "cut off since 20s". The lock
-// is held.
-func absence(st *state.State, r *state.Region) string {
-	if silent, cut := r.CutOff(st.SessionConfig(), st.Clock()); cut {
-		return "cut off since " + jobstatus.Span(silent)
-	}
-	return "not connected"
 }
 
 // askAll calls every region at once and returns the results within the

@@ -70,6 +70,8 @@ type State struct {
 	// not count: requests while grants are missing, and a hello after a session in which
 	// nothing followed the welcome.
 	LastSeen time.Duration
+	// Met: the region has said hello to this server, so LastSeen is not the election's time.
+	Met bool
 	// CommitBlocked is for how long, at its last request, the region had not been able to
 	// commit to its log; 0 = it can.
 	CommitBlocked time.Duration
@@ -381,7 +383,7 @@ func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
 	if s.answered {
 		s.LastSeen, s.Lost, s.NothingRuns = now, false, false
 	}
-	s.Stream, s.welcomedAt, s.answered, s.CommitBlocked = h.Stream, now, false, 0
+	s.Stream, s.Met, s.welcomedAt, s.answered, s.CommitBlocked = h.Stream, true, now, false, 0
 	s.required, s.acked, s.sent, s.confirmed = h.Required, h.Acked, 0, 0
 	s.welcomed, s.known = c.Revision, max(s.known, h.KnownRevision)
 	var effects []Effect

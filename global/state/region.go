@@ -71,6 +71,8 @@ type Region struct {
 	// account is what the region was given since.
 	fromReport *place.Region
 	account    place.Account
+	// shownAwaited is what watches have of Sight.Awaited.
+	shownAwaited bool
 	// shownFailover is the part of Failover that watches have.
 	shownFailover SlotFailover
 	checkpoint    []*nusav1.CheckpointRecord // only while loading
@@ -134,6 +136,34 @@ func (v Sight) CutOff(name string) (silent time.Duration, cut bool) {
 	return v.st.Regions[name].CutOff(v.st.SessionConfig(), v.now)
 }
 
+// Awaited returns the time since this server became the active one, and whether the region has
+// not connected since. The lock is held.
+func (v Sight) Awaited(name string) (since time.Duration, awaited bool) {
+	if v.st == nil || v.st.Regions[name] == nil {
+		return 0, false
+	}
+	r := v.st.Regions[name]
+	return v.now - v.st.began, r.Record.GetClusterId() != "" && !r.Life.Met
+}
+
+// Absence says in which state a region without a session is: "cut off since 20s". The lock is
+// held.
+func (v Sight) Absence(name string) string {
+	silent, cut := v.CutOff(name)
+	since, awaited := v.Awaited(name)
+	switch {
+	case v.st.Regions[name].Record.GetClusterId() == "":
+		return "defined, and has never connected"
+	case awaited && cut:
+		return "cut off since the election " + jobstatus.Span(since) + " ago, or for longer"
+	case awaited:
+		return "reconnecting since the election " + jobstatus.Span(since) + " ago"
+	case cut:
+		return "cut off since " + jobstatus.Span(silent)
+	}
+	return "reconnecting since " + jobstatus.Span(silent)
+}
+
 // outlook says what happens to slots of a region that is cut off: to the first of them
 // that moves, if one does.
 func (v Sight) outlook(slots []region.Slot, name string) jobstatus.Outlook {
@@ -186,9 +216,15 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 	default:
 		out.State = nusav1.RegionState_REGION_STATE_DISCONNECTED
 	}
+	since, awaited := see.Awaited(r.Name)
+	if awaited {
+		out.Awaited = durationpb.New(since)
+	}
 	if cut || r.Session == nil && r.Record.GetClusterId() != "" {
-		out.Silent = durationpb.New(silent)
 		out.FailoverMessage = see.st.FailoverPaused
+		if cut || !awaited {
+			out.Silent = durationpb.New(silent)
+		}
 	}
 	if f := r.Failover; f != nil {
 		outlook := see.outlookOf(f.SlotFailover)

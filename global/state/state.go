@@ -231,10 +231,11 @@ func (st *State) NoticeSilence() {
 			outlook = SlotFailover{Moves: f.Moves, Due: f.Due}
 		}
 		_, cut := see.CutOff(name)
+		_, awaited := see.Awaited(name)
 		// The failover loop computes the time again and again, each time a bit off.
 		same := outlook.Moves == r.shownFailover.Moves && (outlook.Due-r.shownFailover.Due).Abs() < time.Second
-		if cut != (r.cutSince != nil) || !same {
-			r.shownFailover = outlook
+		if cut != (r.cutSince != nil) || awaited != r.shownAwaited || !same {
+			r.shownFailover, r.shownAwaited = outlook, awaited
 			changed[name] = 0
 		}
 	}

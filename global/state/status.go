@@ -15,6 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/counts"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/reason"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -327,7 +328,7 @@ func (j *Job) summarize(groups map[string]*nusav1.GroupStatus, obstacles map[str
 		if system {
 			summary = nodesWithout(groups)
 		}
-		return phase.State(), withUnknown(summary, groups)
+		return phase.State(), j.withUnknown(summary, groups, see)
 	case jobstatus.Updating:
 		summary = j.withRolloutWait(summary)
 	case jobstatus.Pending:
@@ -335,14 +336,14 @@ func (j *Job) summarize(groups map[string]*nusav1.GroupStatus, obstacles map[str
 	case jobstatus.Stopped, jobstatus.Stopping, jobstatus.Complete:
 		return phase.State(), summary
 	case jobstatus.Unknown, jobstatus.Replacing:
-		return phase.State(), withUnknown(summary, groups)
+		return phase.State(), j.withUnknown(summary, groups, see)
 	}
-	return phase.State(), withUnknown(jobstatus.WithObstacle(summary, obstacles), groups)
+	return phase.State(), j.withUnknown(jobstatus.WithObstacle(summary, obstacles), groups, see)
 }
 
-// withUnknown adds to a summary which instances are unknown, and which may still run in
-// a region that does not own them any more.
-func withUnknown(summary string, groups map[string]*nusav1.GroupStatus) string {
+// withUnknown adds to a summary which instances are unknown, which may still run in a region
+// that does not own them any more, and whose counts are those of before an election.
+func (j *Job) withUnknown(summary string, groups map[string]*nusav1.GroupStatus, see Sight) string {
 	var all [][]*nusav1.UnknownInstances
 	for _, g := range groups {
 		all = append(all, g.GetUnknown())
@@ -350,7 +351,24 @@ func withUnknown(summary string, groups map[string]*nusav1.GroupStatus) string {
 	for _, former := range []bool{false, true} {
 		summary = joinText(summary, jobstatus.UnknownText(jobstatus.Cuts(former, all...)))
 	}
-	return summary
+	return joinText(summary, j.awaitedText(see))
+}
+
+// awaitedText names the regions of the job that are reconnecting after an election, "" for none.
+func (j *Job) awaitedText(see Sight) string {
+	var names []string
+	var since time.Duration
+	for _, name := range j.touches() {
+		ago, awaited := see.Awaited(name)
+		if _, cut := see.CutOff(name); awaited && !cut {
+			names, since = append(names, name), ago
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	slices.Sort(names)
+	return fmt.Sprintf("counts of before the election %s ago: %s", jobstatus.Span(since), topo.ListNames(names))
 }
 
 // joinText joins two texts that may be empty.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -156,6 +158,7 @@ func TestSilenceIsNoticedOnce(t *testing.T) {
 	s := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 2, Region: "tokyo"}
 	j.Slots[s.Key()] = s
 	tokyo := st.Regions["tokyo"]
+	tokyo.Life.Met = true
 	notice := func() (events []string, woken bool) {
 		next, stamp := st.Events.After(""), j.Stamp
 		st.NoticeSilence()
@@ -184,6 +187,7 @@ func TestSilenceIsNoticedOnce(t *testing.T) {
 			tokyo.Life, _ = region.Step(st.SessionConfig(), tokyo.Life, now, region.Hello{Stream: 2, ClusterID: "c-tokyo", Incarnation: 1, Term: 1})
 		} else {
 			tokyo.Life = region.Open(st.SessionConfig(), region.Record{Name: "tokyo", ClusterID: "c-tokyo"}, 2*time.Hour)
+			tokyo.Life.Met = true
 		}
 		alpha := st.Regions["alpha"]
 		alpha.Life, _ = region.Step(st.SessionConfig(), alpha.Life, now, region.Received{Stream: 1})
@@ -193,6 +197,58 @@ func TestSilenceIsNoticedOnce(t *testing.T) {
 		events, woken := notice()
 		if !slices.Equal(events, step.want) || woken != (step.want != nil) {
 			t.Errorf("%s: events %q, watches woken %v, want %q", step.name, events, woken, step.want)
+		}
+	}
+}
+
+// TestRegionAwaitedAfterAnElection: after an election a region is reconnecting, and its counts
+// are those of before the election, until the region is back or counts as cut off. Its silence
+// is not known.
+func TestRegionAwaitedAfterAnElection(t *testing.T) {
+	now := time.Hour
+	st := cutOffState()
+	st.Clock = func() time.Duration { return now }
+	tokyo := st.Regions["tokyo"]
+	tokyo.Life = region.Open(st.SessionConfig(), tokyo.Life.Record, now)
+	j := st.job(JobKey{"default", "api"})
+	j.Record = &nusav1.JobRecord{Job: &nusav1.Job{Spec: &nusav1.JobSpec{Name: "api", Type: nusav1.JobType_JOB_TYPE_SERVICE, Groups: map[string]*nusav1.Group{"web": {Count: proto.Int32(2)}}}}}
+	s := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 2, Region: "tokyo", Desired: region.DesiredRun, State: region.Accepted}
+	j.Slots[s.Key()] = s
+	j.Summaries["tokyo"] = &nusav1.JobSummary{Groups: map[string]*nusav1.InstanceCounts{"web": {Running: 2}}}
+	for _, c := range []struct {
+		after                    time.Duration
+		region, absence, message string
+	}{
+		{2 * time.Second, "awaited for 2s", "reconnecting since the election 2s ago", "counts of before the election 2s ago: tokyo"},
+		{7 * time.Second, "silent for 7s, awaited for 7s", "cut off since the election 7s ago, or for longer", "2 unknown since 7s: tokyo is cut off"},
+		{0, "", "reconnecting since 0s", ""},
+	} {
+		stamp := j.Stamp
+		now = time.Hour + c.after
+		if c.after == 0 {
+			now = time.Hour + 8*time.Second
+			tokyo.Life, _ = region.Step(st.SessionConfig(), tokyo.Life, now, region.Hello{Stream: 2, ClusterID: "c-tokyo", Incarnation: 1, Term: 1})
+		}
+		st.NoticeSilence()
+		var shown []string
+		r := tokyo.ToProto(st.Sight())
+		if r.GetSilent() != nil && !tokyo.Life.Connected() {
+			shown = append(shown, fmt.Sprintf("silent for %s", r.GetSilent().AsDuration()))
+		}
+		if r.GetAwaited() != nil {
+			shown = append(shown, fmt.Sprintf("awaited for %s", r.GetAwaited().AsDuration()))
+		}
+		if got := strings.Join(shown, ", "); got != c.region {
+			t.Errorf("after %s: region %q, want %q", c.after, got, c.region)
+		}
+		if got := st.Sight().Absence("tokyo"); got != c.absence {
+			t.Errorf("after %s: absence %q, want %q", c.after, got, c.absence)
+		}
+		if got := j.Status(st.Sight()).GetMessage(); got != c.message {
+			t.Errorf("after %s: job %q, want %q", c.after, got, c.message)
+		}
+		if j.Stamp == stamp {
+			t.Errorf("after %s: the watches of the job were not woken", c.after)
 		}
 	}
 }

@@ -881,7 +881,8 @@ type Region struct {
 	// An operator moves everything away; the region takes no new slots.
 	Draining bool `protobuf:"varint,19,opt,name=draining,proto3" json:"draining,omitempty"`
 	// Time since the last message of a region that is not connected, or whose grants
-	// do not arrive. Unset while it is connected.
+	// do not arrive; at most the time since the election of the active global server.
+	// Unset while the region is connected.
 	Silent *durationpb.Duration `protobuf:"bytes,20,opt,name=silent,proto3" json:"silent,omitempty"`
 	// Time until the first of its slots may move, unless the region returns. Unset
 	// when no slot is going to move.
@@ -894,7 +895,10 @@ type Region struct {
 	CommitBlocked *durationpb.Duration `protobuf:"bytes,23,opt,name=commit_blocked,json=commitBlocked,proto3" json:"commit_blocked,omitempty"`
 	// An operator lets the work return that verdicts moved away from the region. Ends
 	// when everything that may return is back, and with the next loss.
-	Returning     bool `protobuf:"varint,24,opt,name=returning,proto3" json:"returning,omitempty"`
+	Returning bool `protobuf:"varint,24,opt,name=returning,proto3" json:"returning,omitempty"`
+	// Time since the election of the active global server, while the region has not
+	// connected to that server. `silent` is unset as long as a reconnect may take.
+	Awaited       *durationpb.Duration `protobuf:"bytes,25,opt,name=awaited,proto3" json:"awaited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1095,6 +1099,13 @@ func (x *Region) GetReturning() bool {
 		return x.Returning
 	}
 	return false
+}
+
+func (x *Region) GetAwaited() *durationpb.Duration {
+	if x != nil {
+		return x.Awaited
+	}
+	return nil
 }
 
 // LostRegion says since when and why a region is lost.
@@ -3655,7 +3666,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\vdescription\x18\x04 \x01(\tR\vdescription\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd5\a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\b\n" +
 	"\x06Region\x129\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +
@@ -3685,7 +3696,8 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\bmove_due\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\amoveDue\x12)\n" +
 	"\x10failover_message\x18\x16 \x01(\tR\x0ffailoverMessage\x12@\n" +
 	"\x0ecommit_blocked\x18\x17 \x01(\v2\x19.google.protobuf.DurationR\rcommitBlocked\x12\x1c\n" +
-	"\treturning\x18\x18 \x01(\bR\treturning\"\x93\x01\n" +
+	"\treturning\x18\x18 \x01(\bR\treturning\x123\n" +
+	"\aawaited\x18\x19 \x01(\v2\x19.google.protobuf.DurationR\aawaited\"\x93\x01\n" +
 	"\n" +
 	"LostRegion\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
@@ -4111,66 +4123,67 @@ var file_nusa_v1_types_proto_depIdxs = []int32{
 	40, // 10: nusa.v1.Region.silent:type_name -> google.protobuf.Duration
 	40, // 11: nusa.v1.Region.move_due:type_name -> google.protobuf.Duration
 	40, // 12: nusa.v1.Region.commit_blocked:type_name -> google.protobuf.Duration
-	41, // 13: nusa.v1.LostRegion.at:type_name -> google.protobuf.Timestamp
-	6,  // 14: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
-	6,  // 15: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
-	14, // 16: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
-	15, // 17: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
-	36, // 18: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
-	6,  // 19: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
-	16, // 20: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
-	17, // 21: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
-	0,  // 22: nusa.v1.FitCount.reason:type_name -> nusa.v1.Reason
-	6,  // 23: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
-	2,  // 24: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
-	20, // 25: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
-	27, // 26: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
-	40, // 27: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
-	6,  // 28: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
-	41, // 29: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	40, // 30: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
-	19, // 31: nusa.v1.Node.leaving:type_name -> nusa.v1.LeavingGroup
-	0,  // 32: nusa.v1.LeavingGroup.reason:type_name -> nusa.v1.Reason
-	6,  // 33: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
-	37, // 34: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
-	22, // 35: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
-	23, // 36: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
-	24, // 37: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
-	21, // 38: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
-	25, // 39: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
-	26, // 40: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
-	41, // 41: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
-	28, // 42: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
-	29, // 43: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
-	40, // 44: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
-	40, // 45: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
-	4,  // 46: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
-	3,  // 47: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
-	0,  // 48: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
-	38, // 49: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
-	6,  // 50: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
-	39, // 51: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
-	41, // 52: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
-	41, // 53: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
-	40, // 54: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
-	3,  // 55: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
-	41, // 56: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
-	41, // 57: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
-	0,  // 58: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
-	33, // 59: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
-	32, // 60: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
-	5,  // 61: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
-	41, // 62: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
-	41, // 63: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
-	40, // 64: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
-	41, // 65: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
-	0,  // 66: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
-	31, // 67: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
-	68, // [68:68] is the sub-list for method output_type
-	68, // [68:68] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	40, // 13: nusa.v1.Region.awaited:type_name -> google.protobuf.Duration
+	41, // 14: nusa.v1.LostRegion.at:type_name -> google.protobuf.Timestamp
+	6,  // 15: nusa.v1.RegionReport.capacity:type_name -> nusa.v1.Resources
+	6,  // 16: nusa.v1.RegionReport.allocated:type_name -> nusa.v1.Resources
+	14, // 17: nusa.v1.RegionReport.utilisation:type_name -> nusa.v1.Utilisation
+	15, // 18: nusa.v1.RegionReport.shape:type_name -> nusa.v1.RegionShape
+	36, // 19: nusa.v1.RegionReport.allocations:type_name -> nusa.v1.RegionReport.AllocationsEntry
+	6,  // 20: nusa.v1.RegionReport.free:type_name -> nusa.v1.Resources
+	16, // 21: nusa.v1.RegionShape.fits:type_name -> nusa.v1.FitCount
+	17, // 22: nusa.v1.RegionShape.bins:type_name -> nusa.v1.ShapeBin
+	0,  // 23: nusa.v1.FitCount.reason:type_name -> nusa.v1.Reason
+	6,  // 24: nusa.v1.ShapeBin.free:type_name -> nusa.v1.Resources
+	2,  // 25: nusa.v1.Node.state:type_name -> nusa.v1.NodeState
+	20, // 26: nusa.v1.Node.inventory:type_name -> nusa.v1.NodeInventory
+	27, // 27: nusa.v1.Node.stats:type_name -> nusa.v1.NodeStats
+	40, // 28: nusa.v1.Node.stats_age:type_name -> google.protobuf.Duration
+	6,  // 29: nusa.v1.Node.allocated:type_name -> nusa.v1.Resources
+	41, // 30: nusa.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	40, // 31: nusa.v1.Node.silent:type_name -> google.protobuf.Duration
+	19, // 32: nusa.v1.Node.leaving:type_name -> nusa.v1.LeavingGroup
+	0,  // 33: nusa.v1.LeavingGroup.reason:type_name -> nusa.v1.Reason
+	6,  // 34: nusa.v1.NodeInventory.capacity:type_name -> nusa.v1.Resources
+	37, // 35: nusa.v1.NodeInventory.labels:type_name -> nusa.v1.NodeInventory.LabelsEntry
+	22, // 36: nusa.v1.NodeInventory.drivers:type_name -> nusa.v1.DriverInfo
+	23, // 37: nusa.v1.NodeInventory.gpus:type_name -> nusa.v1.GPUDevice
+	24, // 38: nusa.v1.NodeInventory.facts:type_name -> nusa.v1.HostFacts
+	21, // 39: nusa.v1.NodeInventory.volumes_allow:type_name -> nusa.v1.VolumesAllow
+	25, // 40: nusa.v1.HostFacts.disks:type_name -> nusa.v1.DiskFacts
+	26, // 41: nusa.v1.HostFacts.networks:type_name -> nusa.v1.NetworkFacts
+	41, // 42: nusa.v1.HostFacts.boot_time:type_name -> google.protobuf.Timestamp
+	28, // 43: nusa.v1.NodeStats.disks:type_name -> nusa.v1.DiskStats
+	29, // 44: nusa.v1.NodeStats.networks:type_name -> nusa.v1.NetworkStats
+	40, // 45: nusa.v1.NodeStats.uptime:type_name -> google.protobuf.Duration
+	40, // 46: nusa.v1.NodeStats.age:type_name -> google.protobuf.Duration
+	4,  // 47: nusa.v1.Allocation.desired:type_name -> nusa.v1.AllocDesired
+	3,  // 48: nusa.v1.Allocation.state:type_name -> nusa.v1.AllocState
+	0,  // 49: nusa.v1.Allocation.reason:type_name -> nusa.v1.Reason
+	38, // 50: nusa.v1.Allocation.tasks:type_name -> nusa.v1.Allocation.TasksEntry
+	6,  // 51: nusa.v1.Allocation.resources:type_name -> nusa.v1.Resources
+	39, // 52: nusa.v1.Allocation.ports:type_name -> nusa.v1.Allocation.PortsEntry
+	41, // 53: nusa.v1.Allocation.created:type_name -> google.protobuf.Timestamp
+	41, // 54: nusa.v1.Allocation.modified:type_name -> google.protobuf.Timestamp
+	40, // 55: nusa.v1.Allocation.node_silent:type_name -> google.protobuf.Duration
+	3,  // 56: nusa.v1.TaskState.state:type_name -> nusa.v1.AllocState
+	41, // 57: nusa.v1.TaskState.started:type_name -> google.protobuf.Timestamp
+	41, // 58: nusa.v1.TaskState.finished:type_name -> google.protobuf.Timestamp
+	0,  // 59: nusa.v1.TaskState.reason:type_name -> nusa.v1.Reason
+	33, // 60: nusa.v1.TaskState.events:type_name -> nusa.v1.TaskEvent
+	32, // 61: nusa.v1.TaskState.check:type_name -> nusa.v1.CheckState
+	5,  // 62: nusa.v1.CheckState.state:type_name -> nusa.v1.HealthState
+	41, // 63: nusa.v1.CheckState.since:type_name -> google.protobuf.Timestamp
+	41, // 64: nusa.v1.CheckState.at:type_name -> google.protobuf.Timestamp
+	40, // 65: nusa.v1.CheckState.late:type_name -> google.protobuf.Duration
+	41, // 66: nusa.v1.TaskEvent.time:type_name -> google.protobuf.Timestamp
+	0,  // 67: nusa.v1.Problem.reason:type_name -> nusa.v1.Reason
+	31, // 68: nusa.v1.Allocation.TasksEntry.value:type_name -> nusa.v1.TaskState
+	69, // [69:69] is the sub-list for method output_type
+	69, // [69:69] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_types_proto_init() }

@@ -1,8 +1,8 @@
 package region
 
 import (
+	"cmp"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -47,26 +47,44 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 		fmt.Fprintln(w, NoneText(w))
 		return
 	}
-	t := term.NewTable("REGION", "STATE", ">NODES", ">ALLOCS", ">CPU USED", ">CPU UNRESERVED", ">MEMORY UNRESERVED", ">QUEUE", "MASTER", ">REPORT", "LOCATION", "#NOTE")
+	t := term.NewTable("REGION", "STATE", ">NODES", ">ALLOCS", ">CPU USED", ">UNRESERVED", ">QUEUE", "MASTER", ">REPORT", "LOCATION")
 	for _, r := range regions {
 		rep := r.GetReport()
-		cells := []string{"-", "-", "-", "-", "-", "-"}
+		cells := []string{"-", "-", "-", "-", "-"}
 		if rep != nil {
-			cells = []string{nodesOf(rep), term.Count(liveAllocs(rep)), term.Percent(rep.GetUtilisation().GetCpu()), term.Cores(rep.GetFree().GetCpuMilli()), term.Size(rep.GetFree().GetMemoryBytes()), term.Count(rep.GetQueueLength())}
+			free := term.Cores(rep.GetFree().GetCpuMilli()) + " cpu, " + term.Size(rep.GetFree().GetMemoryBytes())
+			cells = []string{nodesOf(rep), term.Count(liveAllocs(rep)), term.Percent(rep.GetUtilisation().GetCpu()), free, term.Count(rep.GetQueueLength())}
 		}
 		row := append([]string{r.GetDefinition().GetName(), State(w, r)}, cells...)
-		t.Row(append(row, masterOf(r), term.Age(r.GetReportAge()), r.GetDefinition().GetLocation().GetName(), cli.WithProgram(strings.Join(notes(w, r), "; "), w.Program))...)
+		t.Row(append(row, masterOf(r), term.Age(r.GetReportAge()), r.GetDefinition().GetLocation().GetName())...)
 	}
-	t.DropEmpty("QUEUE", "LOCATION", "NOTE")
-	t.Narrow(w.Width, "LOCATION", "MASTER", "MEMORY UNRESERVED", "CPU UNRESERVED", "QUEUE", "CPU USED", "ALLOCS")
+	t.DropEmpty("QUEUE", "LOCATION")
+	t.Narrow(cmp.Or(w.Width, plainWidth), "LOCATION", "MASTER", "QUEUE", "CPU USED", "UNRESERVED", "ALLOCS")
 	t.Write(w)
+	first := true
+	for _, r := range regions {
+		for _, n := range notes(w, r) {
+			if first {
+				fmt.Fprintln(w)
+			}
+			first = false
+			w.Note(r.GetDefinition().GetName()+": ", cli.WithProgram(n, w.Program))
+		}
+	}
 }
+
+// plainWidth is the width of the list without a terminal. region status and -o json have the
+// columns that do not fit.
+const plainWidth = 80
 
 // State returns the state of a region: "connected, cordoned", "lost, silent 3m".
 func State(w *term.Screen, r *nusav1.Region) string {
 	state := w.State(term.Word(r.GetState()))
 	if state == "" {
 		state = w.Faint("not known here") // the server of one region was asked about another region
+	}
+	if r.GetAwaited() != nil && r.GetSilent() == nil {
+		state = w.Wait("reconnecting")
 	}
 	for _, p := range []struct {
 		is   bool
@@ -100,6 +118,13 @@ func notes(w *term.Screen, r *nusav1.Region) (out []string) {
 			text += ", nothing runs there"
 		}
 		out = append(out, text)
+	}
+	switch since := "since the election " + jobstatus.Span(r.GetAwaited().AsDuration()) + " ago"; {
+	case r.GetAwaited() == nil:
+	case r.GetSilent() == nil:
+		out = append(out, "reconnecting "+since)
+	default:
+		out = append(out, "not connected "+since+", or for longer")
 	}
 	if r.GetFailoverMessage() != "" {
 		out = append(out, term.OneLine(r.GetFailoverMessage()))

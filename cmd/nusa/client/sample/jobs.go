@@ -156,6 +156,18 @@ func Silent() []*nusav1.Region {
 	return []*nusav1.Region{tokyo, jakarta, lima}
 }
 
+// Elected returns two regions as a server shows them that was elected just now, and some seconds
+// later.
+func Elected() []*nusav1.Region {
+	out := Silent()[:2]
+	for _, r := range out {
+		r.State, r.Lost, r.Silent, r.MoveDue, r.ReportAge, r.FailoverMessage = nusav1.RegionState_REGION_STATE_DISCONNECTED, nil, nil, nil, nil, ""
+		r.Awaited = Lasting(2 * time.Second)
+	}
+	out[1].Awaited, out[1].Silent = Lasting(7*time.Second), Lasting(7*time.Second)
+	return out
+}
+
 func Plan() *nusav1.PlanResponse {
 	return &nusav1.PlanResponse{
 		Diff: []*nusav1.DiffLine{

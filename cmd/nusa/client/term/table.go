@@ -3,7 +3,6 @@ package term
 import (
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 
@@ -159,7 +158,12 @@ func (t *Table) Blocks(width int) []*Table {
 func (t *Table) Write(w *Screen) {
 	t, notes := t.footnotes(w.Width)
 	t.writeRows(w)
-	writeNotes(w, notes)
+	for i, text := range notes {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		w.Note(fmt.Sprintf("[%d] ", i+1), text)
+	}
 }
 
 const (
@@ -167,6 +171,9 @@ const (
 	longMessage = 56
 	// shortMessage is the width up to which a message always stays in its cell.
 	shortMessage = 24
+	// plainWidth is the width of a line without a terminal, beyond which long messages become
+	// footnotes.
+	plainWidth = 120
 )
 
 // footnotes moves messages out of the cells. It returns the table with numbers instead of
@@ -180,20 +187,20 @@ func (t *Table) footnotes(width int) (_ *Table, notes []string) {
 	for _, r := range t.Rows {
 		times[r[column]]++
 	}
-	room := math.MaxInt
-	if width > 0 {
-		room = width - 1
-		for i, w := range t.widths() {
-			if i != column {
-				room -= w + len(Gap)
-			}
+	room, least := width-1, shortMessage
+	if width == 0 {
+		room, least = plainWidth, longMessage
+	}
+	for i, w := range t.widths() {
+		if i != column {
+			room -= w + len(Gap)
 		}
 	}
 	out := &Table{heads: t.heads}
 	number := map[string]string{}
 	for _, r := range t.Rows {
 		message := r[column]
-		if n := lipgloss.Width(message); n > longMessage && times[message] > 1 || n > shortMessage && n > room {
+		if n := lipgloss.Width(message); n > longMessage && times[message] > 1 || n > least && n > room {
 			if number[message] == "" {
 				notes = append(notes, message)
 				number[message] = fmt.Sprintf("[%d]", len(notes))
@@ -206,18 +213,21 @@ func (t *Table) footnotes(width int) (_ *Table, notes []string) {
 	return out, notes
 }
 
-func writeNotes(w *Screen, notes []string) {
-	for i, text := range notes {
-		mark := fmt.Sprintf("[%d] ", i+1)
-		if w.Width > len(mark)+shortMessage {
-			text = strings.Join(wrap(text, w.Width-len(mark)-1), "\n"+strings.Repeat(" ", len(mark)))
+// Note writes a text after its mark. On a terminal a long text continues below its beginning.
+func (w *Screen) Note(mark, text string) {
+	indent := strings.Repeat(" ", min(lipgloss.Width(mark), maxIndent))
+	if width := w.Width - lipgloss.Width(mark) - 1; width > shortMessage {
+		lines := wrap(text, width)
+		text = lines[0]
+		if rest := strings.TrimSpace(strings.Join(lines[1:], " ")); rest != "" {
+			text += "\n" + indent + strings.Join(wrap(rest, w.Width-len(indent)-1), "\n"+indent)
 		}
-		if i == 0 {
-			fmt.Fprintln(w)
-		}
-		fmt.Fprintf(w, "%s%s\n", w.Faint(mark), text)
 	}
+	fmt.Fprintf(w, "%s%s\n", w.Faint(mark), text)
 }
+
+// maxIndent bounds the blanks before the second line of a note.
+const maxIndent = 4
 
 // wrap breaks a text between words, but not at hyphens, because names contain hyphens.
 func wrap(text string, width int) []string {

@@ -34,6 +34,13 @@ JOB        MESSAGE                                                    N
 default/a  not enough cpu: needs 64 cpu, the largest node, e1, has 4  7
 default/a  short                                                      7
 `},
+		{"one that makes a wide line in a pipe", 0, []string{noCPU + "; " + noDisk, "short"}, `
+JOB        MESSAGE  N
+default/a  [1]      7
+default/a  short    7
+
+[1] not enough cpu: needs 64 cpu, the largest node, e1, has 4; not enough disk: needs 64 GiB, the largest node, e1, has 4
+`},
 		{"repeated ones are written once", 0, []string{noCPU, noDisk, noCPU, "short", "short"}, `
 JOB        MESSAGE                                                     N
 default/a  [1]                                                         7
