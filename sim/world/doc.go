@@ -34,10 +34,10 @@
 //
 // What happens to it:
 //
-//	operator.go  operations on jobs, nodes and copies
-//	regions.go   operations on regions: drain, failback
+//	operator.go  operations
 //	faults.go    faults
 //	planted.go   planted bugs (internal/plant); the worlds must find each of them
 //	watch.go     what must always hold, and the counts
+//	checks.go    more of it: leases that are passed on, owners, states that advance
 //	converge.go  what must hold at the end
 package world

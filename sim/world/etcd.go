@@ -186,6 +186,7 @@ func (s *etcd) txn(cs []compare, ws []write) (int64, error) {
 		}
 		s.keys[o.key] = k
 	}
+	s.w.watch.movedOn()
 	return s.rev, nil
 }
 

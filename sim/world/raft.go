@@ -24,6 +24,9 @@ type raftGroup struct {
 	silentSince int64
 	// copies are older contents of the log that an operator may restore.
 	copies []*state.View
+	// copy is a second copy of the state, if one is followed.
+	copy     *state.State
+	followed bool
 	// copiedTerm is the term at the time of the copy.
 	copiedTerm uint64
 }
@@ -57,7 +60,7 @@ const (
 )
 
 func newRaftGroup(r *regionSim) *raftGroup {
-	g := &raftGroup{r: r, st: state.New()}
+	g := &raftGroup{r: r, st: state.New(), followed: r.num == 0 && r.w.seed%4 == 0}
 	g.commit([]state.Command{{NowUnixNano: epoch, Bootstrap: &state.Bootstrap{ClusterID: "cluster-" + r.name, Region: r.name}}})
 	return g
 }
@@ -65,10 +68,18 @@ func newRaftGroup(r *regionSim) *raftGroup {
 // commit applies commands as one entry.
 func (g *raftGroup) commit(cmds []state.Command) []state.Result {
 	g.index++
+	cmd := state.Command{NowUnixNano: cmds[0].NowUnixNano, Batch: cmds}
 	if len(cmds) == 1 {
-		return []state.Result{g.st.Apply(g.index, cmds[0])}
+		cmd = cmds[0]
 	}
-	return g.st.Apply(g.index, state.Command{NowUnixNano: cmds[0].NowUnixNano, Batch: cmds}).Batch
+	before := g.st.Snapshot()
+	res := g.st.Apply(g.index, cmd)
+	g.r.w.watch.reported(g, before, &cmd)
+	g.follow(cmd)
+	if len(cmds) == 1 {
+		return []state.Result{res}
+	}
+	return res.Batch
 }
 
 // reaches reports whether a server and a majority can exchange messages now.
@@ -247,4 +258,41 @@ func (l *leadership) confirm(done func()) {
 // String prints the group for a trace.
 func (g *raftGroup) String() string {
 	return fmt.Sprintf("%s index %d term %d", g.r.name, g.index, g.term)
+}
+
+// follow applies an entry to a second copy of one region's state, which begins again from a
+// snapshot now and then. It has the same hash at the same index.
+func (g *raftGroup) follow(cmd state.Command) {
+	if !g.followed {
+		return
+	}
+	if g.copy == nil || g.copy.Snapshot().Index()+1 != g.index {
+		g.copy = g.restored(g.st.Snapshot())
+		return
+	}
+	g.copy.Apply(g.index, cmd)
+	if g.index%32 != 0 {
+		return
+	}
+	is, has := g.st.Snapshot(), g.copy.Snapshot()
+	if a, b := is.Hash(), has.Hash(); a != b {
+		g.r.w.watch.fail(8, "%s: two states at index %d", g.r.name, g.index)
+	}
+	g.copy = g.restored(has)
+}
+
+// restored returns a state from the snapshot of another one.
+func (g *raftGroup) restored(v *state.View) *state.State {
+	st, err := state.Restore(func(yield func(state.Record, error) bool) {
+		for r := range v.Records() {
+			if !yield(r, nil) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		g.r.w.watch.fail(8, "%s: the snapshot at index %d cannot be restored: %s", g.r.name, v.Index(), err)
+		return nil
+	}
+	return st
 }

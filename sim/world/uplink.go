@@ -73,6 +73,7 @@ type uplink struct {
 	asks    []place.Ask
 	lease   regionlease.Lease
 	once    map[string]state.Answer // of a planted bug
+	seen    basis                   // of the watch
 }
 
 type upSession struct {
@@ -156,8 +157,10 @@ func (u *uplink) receive(s *upSession, msg any) {
 		s.waiting = append(s.waiting, msg)
 		u.commitNext(s)
 	case regionGrant:
-		u.lease.Granted(regionlease.Grant{ID: msg.id, Duration: min(msg.lease, s.length), Basis: regionlease.Basis{Term: msg.term.Number, Nonce: msg.term.Nonce,
-			Fence: msg.fence, Incarnation: msg.incarnation, Orders: state.Position(msg.orders)}})
+		g := regionlease.Grant{ID: msg.id, Duration: min(msg.lease, s.length), Basis: regionlease.Basis{Term: msg.term.Number, Nonce: msg.term.Nonce,
+			Fence: msg.fence, Incarnation: msg.incarnation, Orders: state.Position(msg.orders)}}
+		u.m.r.w.watch.received(u, g)
+		u.lease.Granted(g)
 		u.leaseState()
 	}
 }
@@ -248,7 +251,9 @@ func (u *uplink) requestLease(s *upSession) {
 		if since := u.m.l.blockedSince; since >= 0 {
 			waited = now - since
 		}
-		s.e.send(regionRequest{u.lease.Request(now), u.lease.Latest(), regionlease.CommitBlocked(waited)})
+		id := u.lease.Request(now)
+		u.m.r.w.watch.requested(u, id, now)
+		s.e.send(regionRequest{id, u.lease.Latest(), regionlease.CommitBlocked(waited)})
 	})
 	u.m.p.after(regionlease.Pause(s.length), func() { u.requestLease(s) })
 }

@@ -27,7 +27,8 @@ type watch struct {
 	greatest map[groupName]map[int]owned
 	logs     []logNumbers // by region
 	fences   map[string]region.Record
-	term     region.Term // of the store
+	term     region.Term   // of the store
+	written  []region.Slot // that the present transaction of the store changes
 	stats    Stats
 }
 
@@ -115,6 +116,7 @@ func (v *watch) fork(r *run) {
 	}
 	v.live[r.o.instance] = append(v.live[r.o.instance], r)
 	v.checkEpoch(r)
+	v.fits(r)
 }
 
 func (v *watch) checkEpoch(r *run) {
@@ -197,6 +199,7 @@ func (v *watch) applied(m *master) {
 	if c.LeadershipTerm < n.leadership || c.Fence < n.fence || c.Incarnation < n.incarnation {
 		v.fail(5, "%s: term %d fence %d incarnation %d follow %d %d %d", m.r.name, c.LeadershipTerm, c.Fence, c.Incarnation, n.leadership, n.fence, n.incarnation)
 	}
+	v.logged(m.up)
 	n.leadership, n.fence, n.incarnation, n.index = c.LeadershipTerm, c.Fence, c.Incarnation, m.view().Index()
 	for node, u := range m.view().NodesInUse() {
 		if u.Resources.CPUMilli > node.Capacity.CPUMilli {
@@ -204,12 +207,6 @@ func (v *watch) applied(m *master) {
 		}
 	}
 }
-
-// passedOn checks that a master that passes the region's lease on has the newest fence
-// that it could know, and all orders of the grant.
-func (v *watch) passedOn(*master, time.Duration) {}
-
-func (v *watch) nodeStored(*master, *nodeState, link.Position) {}
 
 func (v *watch) active(*globalTerm) {
 	v.stats.Terms++
@@ -270,6 +267,7 @@ func (v *watch) storedSlot(old, next any) {
 	was, had := old.(region.Slot)
 	is, has := next.(region.Slot)
 	if had && !was.System {
+		v.written = append(v.written, was)
 		m := v.owners[groupName{was.Job, was.Group}]
 		for i := was.From; i < was.To; i++ {
 			if m[i].region == was.Region {
@@ -288,6 +286,9 @@ func (v *watch) storedSlot(old, next any) {
 	if had && was.Region != is.Region {
 		v.stats.Moves++
 		v.moved(was, is)
+	}
+	if had {
+		v.advances(was, is)
 	}
 	g := v.greatest[groupName{is.Job, is.Group}]
 	if g == nil {

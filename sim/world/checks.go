@@ -1,0 +1,152 @@
+package world
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/regional/regionlease"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
+
+// basis is what the watch knows of the region's lease of one master, without the lease
+// itself: the grants that arrived, and whether the log has had what they rest on.
+type basis struct {
+	sent   map[uint64]time.Duration
+	grants []grantSeen
+}
+
+type grantSeen struct {
+	until  time.Duration
+	basis  regionlease.Basis
+	counts bool
+}
+
+// requested sees a request for a region's lease.
+func (v *watch) requested(u *uplink, id uint64, now time.Duration) {
+	if u.seen.sent == nil {
+		u.seen.sent = map[uint64]time.Duration{}
+	}
+	u.seen.sent[id] = now
+	delete(u.seen.sent, id-64)
+}
+
+// received sees a grant that arrived.
+func (v *watch) received(u *uplink, g regionlease.Grant) {
+	at, ok := u.seen.sent[g.ID]
+	if !ok {
+		v.fail(4, "%s: a grant of a lease that was not requested", u.m.r.name)
+		return
+	}
+	now := u.m.srv.h.clock()
+	u.seen.grants = slices.DeleteFunc(u.seen.grants, func(g grantSeen) bool { return g.until <= now })
+	u.seen.grants = append(u.seen.grants, grantSeen{until: at + g.Duration, basis: g.Basis})
+	v.logged(u)
+}
+
+// logged notes which grants have all in the log that they rest on.
+func (v *watch) logged(u *uplink) {
+	c := u.m.view().Cluster()
+	for i := range u.seen.grants {
+		g := &u.seen.grants[i]
+		b := g.basis
+		g.counts = g.counts || b.Term == c.LeadershipTerm && b.Nonce == c.LeadershipNonce && b.Fence == c.Fence && b.Incarnation == c.Incarnation &&
+			b.Orders.Epoch == c.Orders.Epoch && b.Orders.Sequence <= c.Orders.Sequence
+	}
+}
+
+// passedOn checks invariant 4: a master passes on no more than a grant gives whose orders
+// are all in its log, of the fence and the incarnation that the log has.
+func (v *watch) passedOn(m *master, left time.Duration) {
+	if left <= 0 {
+		return
+	}
+	v.logged(m.up)
+	c, until := m.view().Cluster(), m.srv.h.clock()+left
+	for _, g := range m.up.seen.grants {
+		if g.counts && g.until >= until && g.basis.Fence == c.Fence && g.basis.Incarnation == c.Incarnation {
+			return
+		}
+	}
+	v.fail(4, "%s passes on a lease for %s that rests on no grant whose orders its log has", m.r.name, left)
+}
+
+// nodeStored checks that an agent has the orders that it acknowledges.
+func (v *watch) nodeStored(m *master, n *nodeState, at link.Position) {
+	for _, a := range m.r.agents {
+		if have := a.disk.position; a.id == n.id && have.Epoch == at.Epoch && have.Sequence < at.Sequence {
+			v.fail(8, "%s: orders up to %v are acknowledged, stored is %v", n.id, at, have)
+		}
+	}
+}
+
+// fits checks that what runs on a host fits there.
+func (v *watch) fits(r *run) {
+	sum := int64(0)
+	for _, o := range r.a.runs {
+		if o.forked && !o.ended {
+			sum += o.o.spec.cpu
+		}
+	}
+	if sum > r.a.cpu && !r.a.r.careless && r.a.r.clusters == 0 {
+		v.fail(8, "%s: %s is forked, and %d of %d are in use", r.a.id, r.o.instance, sum, r.a.cpu)
+	}
+}
+
+// movedOn checks invariant 2 after a transaction: when an index has another owner or none,
+// nothing runs at the former one that a lease binds. Without a verdict the former owner
+// has answered that nothing runs, or that a node that holds no lease may run it.
+func (v *watch) movedOn() {
+	for _, was := range v.written {
+		r := v.w.regionNamed(was.Region)
+		if r == nil || r.careless || r.clusters > 0 {
+			continue
+		}
+		now, verdict := v.owners[groupName{was.Job, was.Group}], v.fences[was.Region].Lost
+		for i := was.From; i < was.To; i++ {
+			if now[i].region == was.Region {
+				continue
+			}
+			for _, o := range v.live[instance{job: was.Job, group: was.Group, index: int32(i)}] {
+				bound := o.o.binding&lease.Node != 0 && !verdict || o.o.binding&lease.Region != 0
+				if o.a.r == r && bound && executing(o) {
+					v.fail(2, "%s changes its owner while %s runs it (bound by %s, verdict %v)", was, o.a.id, o.o.binding, verdict)
+				}
+			}
+		}
+	}
+	v.written = v.written[:0]
+}
+
+// advances checks that the states of one offer only advance.
+func (v *watch) advances(was, is region.Slot) {
+	if was.Region != is.Region || is.Generation == 0 || was.Generation != 0 && was.Generation != is.Generation {
+		return
+	}
+	states := []region.SlotState{region.Offered, region.Accepted, region.Done}
+	desireds := []region.Desired{region.DesiredRun, region.DesiredRevoke, region.DesiredStop}
+	back := slices.Index(states, is.State) < slices.Index(states, was.State) && was.JobVersion == is.JobVersion && was.Run == is.Run
+	if back || slices.Index(desireds, is.Desired) < slices.Index(desireds, was.Desired) {
+		v.fail(8, "%s (%s %s) follows %s %s of the same offer", is, is.State, is.Desired, was.State, was.Desired)
+	}
+}
+
+// reported checks that the states of allocations only advance.
+func (v *watch) reported(g *raftGroup, before *state.View, cmd *state.Command) {
+	for i := range cmd.Batch {
+		v.reported(g, before, &cmd.Batch[i])
+	}
+	if cmd.AgentReports == nil {
+		return
+	}
+	after := g.st.Snapshot()
+	for _, rep := range cmd.AgentReports.Reports {
+		was, had := before.Alloc(rep.ID)
+		is, has := after.Alloc(rep.ID)
+		if had && has && (was.State >= state.Complete && was.State <= state.Stopped && is.State != was.State || was.State == state.Running && is.State == state.Pending) {
+			v.fail(8, "%s: allocation %s becomes %v after %v", g.r.name, rep.ID, is.State, was.State)
+		}
+	}
+}
