@@ -31,8 +31,9 @@ func (s Slot) DesiredOfFormer(i int) Desired {
 // applyFormer applies an answer of a former owner about from ≤ i < to, which lies
 // inside s. An instance that has completed there returns, and so does one that runs there, if
 // the region was ordered to hold it: the present owner is revoked, and the region gets the
-// slot once that is confirmed. A region that has nothing left is forgotten. The owner of the
-// slot does not change here.
+// slot once that is confirmed. A region that has nothing left is forgotten, also when it
+// completed what the present owner has completed too, or has to stop. The owner of the slot
+// does not change here.
 func applyFormer(s Slot, i, from, to int, a Answer) ([]Change, Ignored) {
 	f := s.Former[i]
 	if f.Generation != a.Generation {
@@ -42,8 +43,11 @@ func applyFormer(s Slot, i, from, to int, a Answer) ([]Change, Ignored) {
 	switch a.State {
 	case Kept, Done:
 		switch {
-		case s.Desired == DesiredStop, s.State == Done, s.DesiredOfFormer(i) != DesiredHold && (a.State == Kept || a.Fence == 0 || a.Fence < f.Fence):
+		case s.DesiredOfFormer(i) != DesiredHold && (a.State == Kept || a.Fence == 0 || a.Fence < f.Fence):
 			return nil, IgnoredNotAsked
+		case s.Desired == DesiredStop, s.State == Done: // nothing has to return, and nothing is left there
+			middle.Former = s.without(f.Region)
+			return replace(s, from, to, &middle), IgnoredNone
 		case s.ReturnTo != "":
 			return nil, IgnoredRepeated // it returns already, to this region or to another one
 		}
