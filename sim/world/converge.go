@@ -22,6 +22,26 @@ func (w *world) converged() {
 			w.groupConverged(t, j, g)
 		}
 	}
+	w.nothingWaits(t)
+}
+
+// nothingWaits checks that nothing is under way any more: every region is connected, every former
+// owner has confirmed, and no slot is given up.
+func (w *world) nothingWaits(t *globalTerm) {
+	for _, r := range w.regions {
+		if have := t.regions[r.name]; have == nil || !have.life.Connected() {
+			w.watch.fail(9, "%s is not connected", r.name)
+		}
+	}
+	for _, key := range sortedKeys(t.slots) {
+		s := t.slots[key]
+		if len(s.Former) > 0 {
+			w.watch.fail(9, "%s has former owners: %v", s, s.Former)
+		}
+		if s.Desired != region.DesiredRun || s.State == region.Offered {
+			w.watch.fail(9, "%s is %s %s", s, s.State, s.Desired)
+		}
+	}
 }
 
 func (w *world) groupConverged(t *globalTerm, j *jobRecord, g *groupVersion) {

@@ -155,6 +155,9 @@ func (v *watch) reap(r *run) {
 	}
 	if r.cause == causeLease {
 		v.stats.LeaseEnds++
+		if v.w.now > int64(calm+60*time.Second) {
+			v.fail(9, "%s: a lease ended %s, without a fault", r.a.id, r.o.instance)
+		}
 		if r.o.binding == lease.None && r.newest.At == 0 {
 			v.fail(7, "%s: the end of a lease stopped %s, which no lease binds", r.a.id, r.o.instance)
 		}
