@@ -74,6 +74,9 @@ const featureLevel = 1
 // each.
 const MinLease = 3 * time.Second
 
+// DefaultLease is the lease of regions without a flag.
+const DefaultLease = 15 * time.Second
+
 // Etcd says which etcd stores the records.
 type Etcd struct {
 	// Endpoints are client URLs or host:port of an external cluster or of
@@ -132,7 +135,7 @@ func (c Config) withDefaults() (Config, error) {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&c.Lease, 15 * time.Second}, {&c.ReportInterval, 5 * time.Second},
+		{&c.Lease, DefaultLease}, {&c.ReportInterval, 5 * time.Second},
 		{&c.CheckpointInterval, 30 * time.Second}, {&c.ElectionTTL, 5 * time.Second},
 	} {
 		if *d.field == 0 {

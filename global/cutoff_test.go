@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -196,4 +198,26 @@ func (s *testServer) regionEvents(t *testing.T) (types func() string, end func()
 		return strings.Join(all, " ")
 	}
 	return types, func() { cancel(); done.Wait() }
+}
+
+// TestListOfAnUnknownJob: a job that the federation does not have is not found, also while a
+// region is cut off: the region cannot have it. The region's own jobs are another matter.
+func TestListOfAnUnknownJob(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	s.joined("tokyo").leave()
+	s.waitRegion("tokyo", nusav1.RegionState_REGION_STATE_DISCONNECTED)
+	for _, c := range []struct {
+		req  *nusav1.ListAllocationsRequest
+		want codes.Code
+	}{
+		{&nusav1.ListAllocationsRequest{Job: &nusav1.JobRef{Name: "be7408e6"}}, codes.NotFound},
+		{&nusav1.ListAllocationsRequest{Job: &nusav1.JobRef{Name: "be7408e6"}, All: true}, codes.OK},
+		{&nusav1.ListAllocationsRequest{Job: &nusav1.JobRef{Name: "be7408e6", Region: "tokyo"}}, codes.OK},
+		{&nusav1.ListAllocationsRequest{}, codes.OK},
+	} {
+		list, err := nusav1.NewAllocationsClient(s.conn).List(t.Context(), c.req)
+		if status.Code(err) != c.want || err == nil && len(list.GetErrors()) != 1 {
+			t.Errorf("%v: %v, %v, want %v", c.req, list, err, c.want)
+		}
+	}
 }

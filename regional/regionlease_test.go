@@ -161,26 +161,27 @@ func TestForeignFederationIsRefused(t *testing.T) {
 		g.offer(spec("api", 2), 0, 2)
 		w.submit(1, spec("own", 1))
 		w.eventually("all run", func() bool { return w.running(1)["n1"] == 3 })
+		const empty, third = "EMPTY2EMPTY2EMPTY2EMPTY2EM", "THIRD2THIRD2THIRD2THIRD2TH"
 		rebind := func(id string) error {
 			ctx, cancel := callCtx()
 			defer cancel()
 			_, err := nusav1.NewRegionsClient(w.conn(1)).Rebind(ctx, &nusav1.RebindRegionRequest{FederationId: id})
 			return err
 		}
-		if err := rebind("empty"); status.Code(err) != codes.FailedPrecondition {
+		if err := rebind(empty); status.Code(err) != codes.FailedPrecondition {
 			t.Errorf("rebind of a connected region: %v", err)
 		}
 		g.srv.Stop()
 		g.update(func() {
-			g.federation = "empty"
+			g.federation = empty
 			g.revision = 0
 			g.orders = link.NewOutbox[*nusav1.SlotOrder]("empty", 64)
 		})
 		g.serve()
 		w.eventually("the region says what is wrong", func() bool {
 			alarms := w.info(1).GetAlarms()
-			return len(alarms) == 1 && strings.Contains(alarms[0], "belongs to federation fed, the global server to empty") &&
-				strings.Contains(alarms[0], "nusa region rebind --federation empty")
+			return len(alarms) == 1 && strings.Contains(alarms[0], "belongs to federation fed, the global server to "+empty) &&
+				strings.Contains(alarms[0], "nusa region rebind --federation "+empty)
 		})
 		time.Sleep(time.Minute)
 		if n := w.running(1)["n1"]; n != 3 {
@@ -189,18 +190,18 @@ func TestForeignFederationIsRefused(t *testing.T) {
 		if own := w.region(1); own.GetState() != nusav1.RegionState_REGION_STATE_ISLAND || own.GetFailoverMessage() == "" {
 			t.Errorf("the region: %v", own)
 		}
-		for id, want := range map[string]codes.Code{"": codes.InvalidArgument, strings.Repeat("x", 200): codes.InvalidArgument, "third": codes.OK, "empty": codes.OK} {
+		for id, want := range map[string]codes.Code{"": codes.InvalidArgument, "xyz": codes.InvalidArgument, strings.Repeat("X", 200): codes.InvalidArgument, third: codes.OK, empty: codes.OK} {
 			if err := rebind(id); status.Code(err) != want {
 				t.Errorf("rebind to %q: %v", id, err)
 			}
 		}
-		if err := rebind("empty"); err != nil {
+		if err := rebind(empty); err != nil {
 			t.Error(err)
 		}
 		w.eventually("only the region's own job runs", func() bool { return w.running(1)["n1"] == 1 && len(w.allocs(1, false)) == 1 })
 		g.offer(spec("new", 1), 0, 1)
 		w.eventually("the other federation's job runs", func() bool { return w.running(1)["n1"] == 2 })
-		if info := w.info(1); info.GetFederationId() != "empty" || len(info.GetAlarms()) != 0 {
+		if info := w.info(1); info.GetFederationId() != empty || len(info.GetAlarms()) != 0 {
 			t.Errorf("info %v", info)
 		}
 	})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -58,11 +59,29 @@ func checkFlags(flags *pflag.FlagSet, required ...string) error {
 	return first
 }
 
-// regionLease refuses a lease of regions that is shorter than three renewals.
-func regionLease(value string) error {
+// minNodeLease is the shortest lease of nodes that a flag may set: an agent renews it each third,
+// and a renewal may take a second.
+const minNodeLease = 3 * time.Second
+
+// leaseLength refuses a lease that is shorter than three renewals.
+func leaseLength(flag, value string, least time.Duration) error {
 	length, err := time.ParseDuration(value)
-	if err != nil || length < global.MinLease {
-		return fmt.Errorf("--lease: %s is shorter than three renewals of a second each: give at least %s", value, global.MinLease)
+	if err != nil || length < least {
+		return fmt.Errorf("--%s: %s is shorter than three renewals of a second each: give at least %s", flag, value, least)
+	}
+	return nil
+}
+
+// electionTime refuses a time to another election that is longer than the lease of regions: then
+// each death of the active server would stop what the lease binds.
+func electionTime(flags *pflag.FlagSet, value string) error {
+	ttl, err := time.ParseDuration(value)
+	switch lease, lerr := flags.GetDuration("lease"); {
+	case err != nil || lerr != nil || ttl < time.Second:
+		return fmt.Errorf("--election-ttl: %s is too short: give at least 1s", value)
+	case ttl > cmp.Or(lease, global.DefaultLease):
+		return fmt.Errorf("--election-ttl: %s is longer than the lease of regions (--lease, %s), so the death of a server would stop work that the lease binds: give less",
+			value, cmp.Or(lease, global.DefaultLease))
 	}
 	return nil
 }
@@ -80,7 +99,11 @@ func checkFlag(flags *pflag.FlagSet, f *pflag.Flag) error {
 	case strings.HasPrefix(value, "-") && (f.Value.Type() == "duration" || strings.HasPrefix(f.Value.Type(), "int")):
 		return fmt.Errorf("--%s: %s is negative", f.Name, value)
 	case f.Name == "lease" && f.Changed: // 0 without the flag means the default
-		return regionLease(value)
+		return leaseLength(f.Name, value, global.MinLease)
+	case f.Name == "node-lease" && f.Changed:
+		return leaseLength(f.Name, value, minNodeLease)
+	case f.Name == "election-ttl" && f.Changed:
+		return electionTime(flags, value)
 	case many:
 		named, err := trimList(flags, f.Name, items.GetSlice())
 		if err != nil {

@@ -46,7 +46,7 @@ func globalCommand() *cobra.Command {
 	f.StringVar(&cfg.Etcd.PeerAddr, "etcd-peer-addr", "127.0.0.1:7603", "peer address of the embedded etcd member")
 	f.StringSliceVar(&cfg.Etcd.InitialCluster, "etcd-initial-cluster", nil, "name=host:port of every embedded member's peer address, for three members")
 	f.DurationVar(&cfg.Lease, "lease", 0, "lease of regions, at least 3s (default 15s)")
-	f.DurationVar(&cfg.ElectionTTL, "election-ttl", 0, "time after which another server replaces an active server that has died (default 5s)")
+	f.DurationVar(&cfg.ElectionTTL, "election-ttl", 0, "time after which another server replaces an active server that has died, at most --lease (default 5s)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
 		cfg.Ready = func(a global.Addresses) { r.logger.Info("ready", "grpc", a.GRPC, "http", a.HTTP) }
@@ -86,7 +86,7 @@ func regionalCommand() *cobra.Command {
 	f.StringSliceVar(&cfg.Join, "join", nil, "gossip addresses of any servers of the region")
 	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "number of servers that must see one another before a new region forms")
 	f.StringSliceVar(&cfg.Global, "global", nil, "gRPC addresses of global servers; none: the region is an island")
-	f.DurationVar(&cfg.NodeLease, "node-lease", 0, "time without contact after which a node is lost (default 15s)")
+	f.DurationVar(&cfg.NodeLease, "node-lease", 0, "time without contact after which a node is lost, at least 3s (default 15s)")
 	f.IntVar(&cfg.ProbeRate, "probe-rate", 0, "most latency probes a second (default 100)")
 	f.IntVar(&cfg.HistorySeries, "history-series", 0, "most series of measured values to retain: edges, nodes, pools (default 20000)")
 	f.Int64Var(&historyMiB, "history-mib", 3<<10, "most MiB of measured values to retain, 4 or more; 0 = none")

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/internal/counts"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
@@ -103,6 +104,9 @@ func addLastReported(term *Term, req *nusav1.ListAllocationsRequest, errs []*nus
 				counts.Add(last, c)
 			}
 		}
+		if proto.Size(last) == 0 {
+			continue // the region reported nothing of it
+		}
 		ago := "before the election"
 		if _, awaited := see.Awaited(r.Name); !awaited {
 			silent, _ := see.CutOff(r.Name)
@@ -112,11 +116,14 @@ func addLastReported(term *Term, req *nusav1.ListAllocationsRequest, errs []*nus
 	}
 }
 
-// checkKnown returns NOT_FOUND when every region was asked and none knows the job
-// or the node that the request names. unsure says that some region did not
-// answer.
+// checkKnown returns NOT_FOUND when no region that was asked knows the job or the node that the
+// request names. unsure says that some region did not answer: it may know the node, or be the one
+// that has the job as its own, or has ended instances of a job that is forgotten. The other jobs
+// are those of the federation.
 func checkKnown(term *Term, req *nusav1.ListAllocationsRequest, lists []*nusav1.ListAllocationsResponse, unsure bool) error {
-	if unsure || len(lists) == 0 || slices.ContainsFunc(lists, func(l *nusav1.ListAllocationsResponse) bool { return l != nil }) {
+	known := slices.ContainsFunc(lists, func(l *nusav1.ListAllocationsResponse) bool { return l != nil })
+	elsewhere := req.GetNodeId() != "" || req.GetJob().GetRegion() != "" || req.GetJob().GetName() == ""
+	if known || unsure && (elsewhere || req.GetAll()) || len(lists) == 0 && !unsure {
 		return nil
 	}
 	if id := req.GetNodeId(); id != "" {
@@ -128,7 +135,7 @@ func checkKnown(term *Term, req *nusav1.ListAllocationsRequest, lists []*nusav1.
 	}
 	term.State.Lock()
 	defer term.State.Unlock()
-	if j := term.State.Jobs[k]; j != nil && j.Record != nil {
+	if j := term.State.Jobs[k]; j != nil && (j.Record != nil || len(j.Slots) > 0) {
 		return nil // the job has no instance yet, or none any more
 	}
 	return jobNotFound(k)

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -13,8 +14,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// maxFederationID bounds the id of a federation, in bytes.
-const maxFederationID = 128
+// federationID matches the id of a federation, which crypto/rand.Text made.
+var federationID = regexp.MustCompile(`^[A-Z2-7]{26,128}$`)
 
 // Uplink is the region's session with the global tier: *uplink.Uplink.
 type Uplink interface {
@@ -39,8 +40,8 @@ func (r regions) Rebind(ctx context.Context, req *nusav1.RebindRegionRequest) (*
 	}
 	id, c := req.GetFederationId(), r.s.State.View().Cluster()
 	switch {
-	case id == "" || len(id) > maxFederationID:
-		return nil, status.Errorf(codes.InvalidArgument, "federation_id has %d bytes, must have 1..%d: a global server of the federation prints its id", len(id), maxFederationID)
+	case !federationID.MatchString(id):
+		return nil, status.Errorf(codes.InvalidArgument, "%.40q is not the id of a federation, which has 26 letters A-Z and digits 2-7: `nusa version --server` at a global server of the federation prints it", id)
 	case m.Uplink.Connected():
 		return nil, status.Errorf(codes.FailedPrecondition, "region %s is connected to federation %s: end that session first, for instance by a restart of its servers without --global", c.Region, c.FederationID)
 	case c.FeatureLevel == 0:
