@@ -37,6 +37,9 @@ type agent struct {
 	storing   bool
 	waiting   []func()
 	advancing bool
+	// specs and actual are the buffers of the plan's input.
+	specs  []reconcile.Alloc
+	actual map[string]reconcile.Actual
 }
 
 // agentDisk is the agent's store. Writes that the disk has not completed are lost in a

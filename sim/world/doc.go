@@ -35,7 +35,7 @@
 // What happens to it:
 //
 //	operator.go  operations
-//	faults.go    faults
+//	faults.go    faults, and scenes that they seldom make in the right order
 //	planted.go   planted bugs (internal/plant); the worlds must find each of them
 //	watch.go     what must always hold, and the counts
 //	checks.go    more of it: leases that are passed on, owners, states that advance

@@ -1,6 +1,12 @@
 package world
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
 
 func (w *world) beginFaults() { w.in(w.between(20*time.Second, 60*time.Second), w.fault) }
 
@@ -156,4 +162,181 @@ func (w *world) heal() {
 		}
 	}
 	w.net.flush()
+}
+
+// director plays scenes in a world.
+type director struct{ *world }
+
+// scenes are sequences of faults and operations that random faults seldom make in the right
+// order. Half of the worlds play one of them now and then, on top of everything random.
+var scenes = [...]func(d director, r *regionSim){
+	director.version, director.lease, director.late, director.oldLog, director.verdict,
+}
+
+// begin plays the scene of the world now and then, if it has one.
+func (w director) begin() {
+	if n := w.seed % 8; n != 0 && n < 4 || n == 7 {
+		return
+	}
+	scene := scenes[w.seed/8%uint64(len(scenes))]
+	var next func()
+	next = func() {
+		if w.now > int64(calm-100*time.Second) {
+			return
+		}
+		w.in(w.between(80*time.Second, 120*time.Second), next)
+		if t := w.active(); t != nil {
+			if owners := w.owners(t); len(owners) > 0 {
+				scene(w, owners[w.rng.IntN(len(owners))])
+			}
+		}
+	}
+	w.in(w.between(50*time.Second, 70*time.Second), next)
+}
+
+// owners are the connected regions that own an instance of a service that bind can change.
+func (w director) owners(t *globalTerm) (out []*regionSim) {
+	for _, r := range w.regions {
+		for _, s := range t.slots {
+			if s.Region == r.name && t.regions[r.name].life.Connected() && w.changeable(t, s) {
+				out = append(out, r)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// changeable reports whether bind may change the job of a slot.
+func (director) changeable(t *globalTerm, s region.Slot) bool {
+	j := t.jobs[s.Job]
+	return !s.System && j != nil && !j.stopped && j.colocate == nil && j.typ == state.Service && s.Desired == region.DesiredRun
+}
+
+// version changes the jobs of a region that has just been cut off: it goes on with a
+// version that no lease binds, or that needs longer to stop.
+func (w director) version(r *regionSim) {
+	w.bind(r, func(g *groupVersion) {
+		g.region.stop, g.kill = !w.chance(3), 10*time.Second
+	})
+	w.in(w.between(15*time.Second, 20*time.Second), func() {
+		w.isolate(r, w.between(30*time.Second, 60*time.Second))
+		w.in(w.between(0, 2*time.Second), func() { w.bind(r, func(g *groupVersion) { g.region.stop, g.kill = true, 0 }) })
+	})
+}
+
+// lease shortens the lease while a region that holds a long one is cut off.
+func (w director) lease(r *regionSim) {
+	w.restartGlobals(30 * time.Second)
+	w.in(w.between(10*time.Second, 12*time.Second), func() { w.bind(r, func(g *groupVersion) { g.region.stop, g.kill = true, 0 }) })
+	w.in(w.between(25*time.Second, 30*time.Second), func() {
+		w.isolate(r, w.between(30*time.Second, 60*time.Second))
+		w.in(w.between(0, time.Second), func() { w.restartGlobals(6 * time.Second) })
+	})
+}
+
+// late lets a region return that has lost what a lease binds, and that stores its
+// orders late.
+func (w director) late(r *regionSim) {
+	w.bind(r, func(g *groupVersion) { g.region.stop, g.kill, g.setup = true, w.between(0, 2*time.Second), 0 })
+	w.in(w.between(15*time.Second, 20*time.Second), func() {
+		d := w.between(30*time.Second, 50*time.Second)
+		w.isolate(r, d)
+		for _, s := range r.raft.servers {
+			w.slowDisk(s.h, d-time.Second, 12*time.Second, time.Second)
+		}
+	})
+}
+
+// verdict lets a region return just when it is declared lost, while the store is slow.
+func (w director) verdict(r *regionSim) {
+	w.bind(r, func(g *groupVersion) { g.region.stop = false })
+	w.in(w.between(15*time.Second, 20*time.Second), func() {
+		d := w.between(4*time.Second, 8*time.Second)
+		w.isolate(r, d)
+		w.slowDisk(w.etcd.p.h, d-2*time.Second, 6*time.Second, 1500*time.Millisecond)
+	})
+}
+
+// oldLog restores a region's log from a copy that is older than a move of its
+// instances from node to node, and forgets the command that begins a new incarnation.
+func (w director) oldLog(r *regionSim) {
+	if len(r.raft.copies) > 0 {
+		return // once is enough
+	}
+	w.bind(r, func(g *groupVersion) { g.node = policy{2 * time.Second, true, true} })
+	w.in(15*time.Second, func() {
+		r.raft.copies, r.raft.copiedTerm = append(r.raft.copies, r.raft.st.Snapshot()), r.raft.term
+		for _, a := range r.agents {
+			if m := r.master(); m != nil && w.chance(2) {
+				m.propose(state.Command{DrainNode: &state.DrainNode{ID: a.id, Drain: true}}, nil)
+				w.in(10*time.Second, func() {
+					if m := r.master(); m != nil {
+						m.propose(state.Command{DrainNode: &state.DrainNode{ID: a.id, Drain: false}}, nil)
+					}
+				})
+			}
+		}
+	})
+	w.in(w.between(30*time.Second, 40*time.Second), func() { w.restoreRegion(r) })
+}
+
+// bind stores a new version of a job that a region owns. It is lost soon, and change says
+// what else is new.
+func (w director) bind(r *regionSim, change func(g *groupVersion)) {
+	w.submit(func(t *globalTerm) *jobRecord {
+		for _, key := range sortedKeys(t.slots) {
+			s := t.slots[key]
+			old := t.jobs[s.Job]
+			if s.Region != r.name || !w.changeable(t, s) {
+				continue
+			}
+			v := *old.jobVersion
+			v.version++
+			v.groups = nil
+			for _, g := range old.groups {
+				next := *g
+				next.region.after, next.region.replace = 2*time.Second, true
+				next.singleton, next.regionKeep = false, false
+				change(&next)
+				next.hash = next.identity()
+				v.groups = append(v.groups, &next)
+			}
+			v.spec = fmt.Appendf(nil, "%s v%d %d", v.name, v.version, len(w.specs))
+			w.specs[string(v.spec)], w.versions[versionKey{v.name, v.version}] = &v, &v
+			if w.tracing() {
+				w.tracef("operator: change %s", &v)
+			}
+			return &jobRecord{jobVersion: &v, run: old.run, revision: old.revision}
+		}
+		return nil
+	})
+}
+
+// isolate cuts a region off the global tier in both directions.
+func (w director) isolate(r *regionSim, d time.Duration) {
+	d = min(d, calm-time.Duration(w.now))
+	w.note("isolate %s for %s", r.name, d)
+	for _, s := range r.raft.servers {
+		for _, g := range w.globals {
+			w.cutFor(s.h, g.h, d)
+			w.cutFor(g.h, s.h, d)
+		}
+	}
+}
+
+// slowDisk makes a disk slow for a while.
+func (w director) slowDisk(h *host, from, d, delay time.Duration) {
+	w.in(from, func() { h.diskDelay = delay })
+	w.in(min(from+d, calm-time.Duration(w.now)), func() { h.diskDelay = 3 * time.Millisecond })
+}
+
+// restartGlobals starts every global server again with another --lease.
+func (w director) restartGlobals(lease time.Duration) {
+	for _, g := range w.globals {
+		g.lease = lease
+		g.p.kill(false)
+		w.in(w.between(100*time.Millisecond, time.Second), g.p.start)
+	}
+	w.note("all global servers start again with --lease %s", lease)
 }

@@ -39,11 +39,7 @@ type globalTerm struct {
 	massLoss  time.Duration // when the latest mass loss was seen; 0 = never
 	movable   map[string][]place.Movable
 	others    int
-	// stored counts the records that were put, atRest is what the latest plan that changed
-	// nothing followed.
-	stored  uint64
-	atRest  placeInputs
-	seconds int
+	seconds   int
 }
 
 // regionRecord is the stored record of a region.
@@ -62,8 +58,6 @@ type globalRegion struct {
 	orders  *link.Outbox[slotOrder]
 	report  *regionReport
 	reports uint64
-	// changes counts the reports that differ from the one before.
-	changes uint64
 	refused []place.Returned
 }
 
@@ -115,7 +109,6 @@ func (t *globalTerm) config() region.Config {
 // store puts a record into the copy; nil removes it.
 func (t *globalTerm) store(key string, value any, rev int64) {
 	t.mods[key] = rev
-	t.stored++
 	if value == nil {
 		delete(t.mods, key)
 	}

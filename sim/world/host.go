@@ -166,30 +166,44 @@ func (p *proc) then(life int, do func()) {
 // after runs a function when the process's timer has counted d. Timers stand still while
 // the host is suspended.
 func (p *proc) after(d time.Duration, do func()) {
-	life, slept, w := p.life, p.h.slept, p.h.w
-	var fire func()
-	fire = func() {
-		if p.life != life {
-			return
-		}
-		if more := p.h.slept - slept; more > 0 {
-			slept = p.h.slept
-			w.in(time.Duration(more), fire)
-			return
-		}
-		p.then(life, do)
+	t := &timer{p: p, life: p.life, slept: p.h.slept, do: do}
+	t.fire = t.due
+	p.h.w.in(p.h.trueFor(d), t.fire)
+}
+
+// timer is one timer of a process. slept is how long the host had been suspended when it
+// was set.
+type timer struct {
+	p        *proc
+	life     int
+	slept    int64
+	do, fire func()
+}
+
+// due runs the function, or waits on for as long as the host was suspended.
+func (t *timer) due() {
+	h := t.p.h
+	if t.p.life != t.life {
+		return
 	}
-	w.in(p.h.trueFor(d), fire)
+	if more := h.slept - t.slept; more > 0 {
+		t.slept = h.slept
+		h.w.in(time.Duration(more), t.fire)
+		return
+	}
+	t.p.then(t.life, t.do)
 }
 
 // every repeats a function with a pause for as long as the process lives and the function
 // returns true.
 func (p *proc) every(d time.Duration, do func() bool) {
-	p.after(d, func() {
+	var again func()
+	again = func() {
 		if do() {
-			p.every(d, do)
+			p.after(d, again)
 		}
-	})
+	}
+	p.after(d, again)
 }
 
 // write runs done when a write has reached the disk.

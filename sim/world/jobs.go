@@ -133,7 +133,7 @@ func (w *world) newGroup(v *jobVersion, name string, was *groupVersion) *groupVe
 		case 0, 1: // scale
 			g.count = 1 + e.rng.IntN(4)
 		case 2: // a change that needs a restart
-			g.cpu = pick(e, int64(100), 200, 500)
+			g.cpu = pick(e, amounts[:]...)
 			g.kill = pick[time.Duration](e, 0, 2, 5, 10) * time.Second
 		case 3:
 			w.policies(v, &g)
@@ -143,7 +143,7 @@ func (w *world) newGroup(v *jobVersion, name string, was *groupVersion) *groupVe
 		}
 		return &g
 	}
-	g := &groupVersion{job: v.name, group: name, typ: v.typ, count: 1 + e.rng.IntN(4), cpu: pick(e, int64(100), 200, 500),
+	g := &groupVersion{job: v.name, group: name, typ: v.typ, count: 1 + e.rng.IntN(4), cpu: pick(e, amounts[:]...),
 		kill: pick[time.Duration](e, 0, 1, 2, 5, 10) * time.Second, maxParallel: 1 + e.rng.IntN(2)}
 	if e.chance(4) {
 		g.setup = e.between(time.Second, 40*time.Second)
@@ -184,6 +184,18 @@ func (g *groupVersion) identity() uint64 {
 	return h | 1
 }
 
+// askHashes are the hashes of the asks by their amount of CPU.
+var askHashes = func() map[int64]uint64 {
+	out := map[int64]uint64{}
+	for _, cpu := range amounts {
+		out[cpu] = (&groupVersion{cpu: cpu}).ask().Hash()
+	}
+	return out
+}()
+
+// amounts of CPU that a group asks for.
+var amounts = [...]int64{100, 200, 500}
+
 func (g *groupVersion) ask() place.Ask {
 	return place.Ask{CPUMilli: g.cpu, Drivers: []string{"process"}}
 }
@@ -213,7 +225,7 @@ func (j *jobRecord) toPlace() place.Job {
 	out := place.Job{Namespace: "default", Name: j.name, Version: j.version, Run: j.run, Priority: j.priority, Revision: j.revision, Stopped: j.stopped,
 		Colocate: j.colocate, Type: map[state.JobType]place.JobType{state.Service: place.Service, state.Batch: place.Batch, state.System: place.System}[j.typ]}
 	for _, g := range j.groups {
-		out.Groups = append(out.Groups, place.Group{Name: g.group, Count: g.count, Ask: g.ask(), MaxParallel: g.maxParallel,
+		out.Groups = append(out.Groups, place.Group{Name: g.group, Count: g.count, Ask: g.ask(), AskHash: askHashes[g.cpu], MaxParallel: g.maxParallel,
 			Bound: g.boundByRegion(), StopTime: g.kill, OnDisconnect: place.OnDisconnect{After: g.region.after, Replace: g.region.replace,
 				Failback: place.Failback{Mode: g.failback, After: g.failbackAfter}}})
 	}

@@ -80,7 +80,8 @@ func (w *world) restoreRegion(r *regionSim) {
 			g.term = g.copiedTerm
 		}
 		if bump {
-			g.commit([]state.Command{{NowUnixNano: epoch + w.now, BumpIncarnation: &state.BumpIncarnation{Incarnation: v.Cluster().Incarnation + 1}}})
+			r.incarnation = max(r.incarnation, v.Cluster().Incarnation) + 1 // the second restore of a copy needs --incarnation
+			g.commit([]state.Command{{NowUnixNano: epoch + w.now, BumpIncarnation: &state.BumpIncarnation{Incarnation: r.incarnation}}})
 		}
 		if w.tracing() {
 			w.tracef("operator: restore %s to index %d, new incarnation %v", r.name, g.index, bump)

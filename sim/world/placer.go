@@ -1,8 +1,6 @@
 package world
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place"
@@ -59,10 +57,6 @@ func (t *globalTerm) place() {
 		if t.leadership.conflict {
 			return nil
 		}
-		inputs, known := t.placeInputs()
-		if known && inputs == t.atRest && !t.w.tracing() {
-			return nil
-		}
 		s, work := t.snapshot()
 		if !work {
 			return nil
@@ -79,47 +73,8 @@ func (t *globalTerm) place() {
 			}
 			changes = append(changes, a.Changes()...)
 		}
-		if known && len(changes) == 0 {
-			t.atRest = inputs
-		}
 		return append(putSlots(changes), compared...)
 	}, func(bool) { t.placing = false })
-}
-
-// placeInputs stands for all that a plan depends on. Plans that follow the same inputs are
-// equal, so the simulation makes only the first; with a trace it makes all, and a test
-// compares.
-type placeInputs struct {
-	stored  uint64
-	regions [maxRegions]struct {
-		changes         uint64
-		connected, lost bool
-	}
-}
-
-const maxRegions = 8
-
-// placeInputs returns the inputs of a plan; false: the plan depends on time, too.
-func (t *globalTerm) placeInputs() (placeInputs, bool) {
-	out := placeInputs{stored: t.stored}
-	if len(t.movable) > 0 || len(t.names) > maxRegions {
-		return out, false
-	}
-	for i, name := range t.names {
-		r := t.regions[name]
-		if len(r.refused) > 0 || !r.life.Connected() && r.life.ClusterID != "" {
-			return out, false
-		}
-		o := &out.regions[i]
-		o.changes, o.connected, o.lost = r.changes, r.life.Connected(), r.life.Lost
-	}
-	return out, true
-}
-
-// equal reports whether a report says the same as another.
-func (r *regionReport) equal(o *regionReport) bool {
-	return r.slotsRevision == o.slotsRevision && r.ready == o.ready && r.free == o.free && maps.Equal(r.fits, o.fits) &&
-		slices.Equal(r.jobs, o.jobs) && slices.Equal(r.disconnected, o.disconnected)
 }
 
 // snapshot is what the plan depends on; false: there is no work.

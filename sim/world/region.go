@@ -22,6 +22,8 @@ type regionSim struct {
 	// incarnation. Nodes that know no later order accept attempts whose epochs exist.
 	careless bool
 	clusters int // that had the name before
+	// incarnation is the greatest that a restore began.
+	incarnation uint64
 }
 
 // regionServer is one server of a region.

@@ -100,8 +100,12 @@ func (a *agent) advance() {
 var drivers = map[string]reconcile.Driver{"process": {Fencing: true}}
 
 func (a *agent) planInput() reconcile.Input {
+	if a.actual == nil {
+		a.actual = map[string]reconcile.Actual{}
+	}
+	clear(a.actual)
 	in := reconcile.Input{Now: a.timeline(), Host: reconcile.Host{CPUMilli: a.cpu, MemoryBytes: 1 << 40, DiskBytes: 1 << 40, MaxStarting: 256,
-		Drivers: drivers, Leaving: a.leaving}, Actual: make(map[string]reconcile.Actual, len(a.order))}
+		Drivers: drivers, Leaving: a.leaving}, Allocs: a.specs[:0], Actual: a.actual}
 	if a.h.diskFull {
 		in.Host.DiskProblem = "the disk is full"
 	}
@@ -112,6 +116,7 @@ func (a *agent) planInput() reconcile.Input {
 			in.Actual[id] = al.act
 		}
 	}
+	a.specs = in.Allocs
 	return in
 }
 

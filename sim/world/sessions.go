@@ -134,9 +134,6 @@ func (t *globalTerm) receive(s *globalSession, m any) {
 		t.answers(s, m)
 	case regionReport:
 		t.step(s.name, region.Received{Stream: s.number})
-		if r.report == nil || !r.report.equal(&m) {
-			r.changes++
-		}
 		r.report = &m
 		r.reports++
 		t.wakePlacer()
@@ -294,6 +291,6 @@ func (t *globalTerm) noteAnswer(from string, a region.Answer, out region.Outcome
 	if len(r.refused) > 50 {
 		r.refused = r.refused[1:]
 	}
-	r.refused = append(r.refused, place.Returned{Namespace: "default", Job: a.Job, Group: a.Group, Ask: j.group(a.Group).ask().Hash(), Region: from,
+	r.refused = append(r.refused, place.Returned{Namespace: "default", Job: a.Job, Group: a.Group, Ask: askHashes[j.group(a.Group).cpu], Region: from,
 		Reason: a.Reason, ReportSequence: r.reports})
 }

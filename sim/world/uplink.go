@@ -329,7 +329,7 @@ func (u *uplink) report(s *upSession) {
 	}
 	for _, a := range u.asks {
 		ask := state.Ask{Resources: state.Resources{CPUMilli: a.CPUMilli}, Pool: "default", Drivers: []state.DriverAsk{{Name: "process"}}}
-		out.fits[a.Hash()] = sched.FitCount(in, &ask, 100)
+		out.fits[askHashes[a.CPUMilli]] = sched.FitCount(in, &ask, 100)
 	}
 	t := sched.Sum(view)
 	out.ready, out.free = int(t.Ready), t.Free.CPUMilli

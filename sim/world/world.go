@@ -47,7 +47,7 @@ func newWorld(seed uint64, out io.Writer) *world {
 	w.net.w = w
 	w.watch = newWatch(w)
 	w.after = func() {}
-	for _, cpu := range []int64{100, 200, 500} {
+	for _, cpu := range amounts {
 		w.asks = append(w.asks, (&groupVersion{cpu: cpu}).ask())
 	}
 	w.etcd = newEtcd(w)
@@ -70,6 +70,7 @@ func newWorld(seed uint64, out io.Writer) *world {
 	}
 	w.operate()
 	w.beginFaults()
+	director{w}.begin()
 	return w
 }
 

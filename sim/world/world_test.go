@@ -31,7 +31,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 		if failed == "" && stats.Steps == 0 {
 			t.Fatal("nothing happened")
 		}
-		if stats != traced { // without a trace, plans that would change nothing are left out
+		if stats != traced {
 			t.Fatalf("seed %d: with a trace %+v, without %+v", seed, traced, stats)
 		}
 	}
