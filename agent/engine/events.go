@@ -127,6 +127,10 @@ func (e *Engine) LeaseGranted(ctx context.Context, id uint64, node, region, fall
 	return next, ok
 }
 
+// ForgetLeases ends the leases that an earlier incarnation of the region's log granted. Runs keep
+// their deadlines. False: ctx ended earlier.
+func (e *Engine) ForgetLeases(ctx context.Context) bool { return e.do(ctx, e.leases.Forget) }
+
 // renew passes the present deadlines to the supervisors of the runs that depend on them.
 func (e *Engine) renew() {
 	for _, a := range e.allocs {

@@ -39,6 +39,15 @@ func (h *Holder) Granted(id uint64, node, region time.Duration) bool {
 	return nodeGranted || regionGranted
 }
 
+// Forget ends both leases, and answers to earlier requests do not count: an incarnation of the
+// region's log has begun, and its orders may start nothing under a lease of the one before.
+// Supervisors keep the deadlines that they have.
+func (h *Holder) Forget() {
+	h.node.Reset()
+	h.region.Reset()
+	h.ofRegion = false
+}
+
 // At returns the leases at a time.
 func (h *Holder) At(now time.Duration) Leases {
 	return Leases{Node: h.node.At(now), Region: h.region.At(now)}

@@ -138,3 +138,27 @@ func TestNumbersGrow(t *testing.T) {
 		}
 	}
 }
+
+// TestLeasesOfAnEarlierIncarnationDoNotCount: what a restored log orders starts nothing under the
+// leases of before.
+func TestLeasesOfAnEarlierIncarnationDoNotCount(t *testing.T) {
+	var h Holder
+	h.Granted(h.Request(10*s), 15*s, 15*s)
+	late := h.Request(11 * s)
+	before, _ := h.Deadline(Both, 12*s)
+	h.Forget()
+	if h.Granted(late, 15*s, 15*s) {
+		t.Error("the answer of the earlier master counts")
+	}
+	for _, b := range Bindings {
+		if v := Evaluate(b, h.At(12*s)); v.MayStart || v.MustStop {
+			t.Errorf("%s: %+v, want no start, and no stop before the supervisor's deadline", b, v)
+		}
+	}
+	if !h.Granted(h.Request(13*s), 15*s, 15*s) {
+		t.Fatal("not granted")
+	}
+	if d, ok := h.Deadline(Both, 13*s); !ok || d.At != 28*s || d.Number <= before.Number {
+		t.Errorf("%+v, %t after %+v", d, ok, before)
+	}
+}

@@ -313,18 +313,19 @@ func (p *Pool) setMaster(l *slot, master string) bool {
 	return true
 }
 
-// activate makes s the session with the master, unless the agent knows a newer master.
-func (p *Pool) activate(s *session, w *nusav1.MasterWelcome) error {
+// activate makes s the session with the master, unless the agent knows a newer master. restored: the
+// master's log is another incarnation than that of the master before.
+func (p *Pool) activate(s *session, w *nusav1.MasterWelcome) (restored bool, err error) {
 	term := store.MasterTerm{Incarnation: w.GetIncarnation(), Term: w.GetTerm()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w.GetClusterId() != "" {
 		if err := p.cfg.Cluster.SetCluster(w.GetClusterId()); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if term.Before(p.term) {
-		return fmt.Errorf("%w: term %d of incarnation %d, known is term %d of incarnation %d",
+		return false, fmt.Errorf("%w: term %d of incarnation %d, known is term %d of incarnation %d",
 			errOldMaster, term.Term, term.Incarnation, p.term.Term, p.term.Incarnation)
 	}
 	if term != p.term {
@@ -334,6 +335,7 @@ func (p *Pool) activate(s *session, w *nusav1.MasterWelcome) error {
 		if b := store.MasterBatch(term); p.cfg.Writer.Write(b) != nil {
 			p.cfg.Writer.Enqueue(b)
 		}
+		restored = term.Incarnation != p.term.Incarnation
 		p.term = term
 	}
 	if p.active != nil && p.active != s {
@@ -350,7 +352,7 @@ func (p *Pool) activate(s *session, w *nusav1.MasterWelcome) error {
 		}
 	}
 	p.master = s.slot.addr
-	return nil
+	return restored, nil
 }
 
 // deactivate records that s is no longer the session with the master.

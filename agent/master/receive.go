@@ -50,8 +50,12 @@ func (s *session) handle(m *nusav1.MasterMessage) error {
 
 // welcome makes this the session with the master.
 func (s *session) welcome(w *nusav1.MasterWelcome) error {
-	if err := s.pool.activate(s, w); err != nil {
+	restored, err := s.pool.activate(s, w)
+	if err != nil {
 		return err
+	}
+	if restored && !s.cfg.Engine.ForgetLeases(s.ctx) {
+		return context.Cause(s.ctx)
 	}
 	s.pool.setServers(w.GetServers())
 	s.state = active

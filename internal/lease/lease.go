@@ -45,6 +45,12 @@ func (h *Holder) Granted(id uint64, duration time.Duration) bool {
 // Forget ends the lease. Requests stay remembered, so that a later grant counts.
 func (h *Holder) Forget() { h.held, h.deadline = false, 0 }
 
+// Reset ends the lease, and answers to earlier requests do not count.
+func (h *Holder) Reset() {
+	h.Forget()
+	h.sent = [maxPending]request{}
+}
+
 // State of the lease at one time.
 type State struct {
 	// Held is false until the first grant in the life of this process.

@@ -124,13 +124,16 @@ func Answers(view *state.View) []state.Answer {
 }
 
 // GroupAnswers returns the answers about one group of the view. While a change of slot
-// orders is incomplete, no answer says that a slot ended.
+// orders is incomplete, no answer says that a slot ended. After a restore of the log no answer
+// does before every earlier lease is over: a node that has not connected since may run what the
+// log does not have.
 func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 	if g.Key.Local {
 		return nil
 	}
 	var out []state.Answer
-	complete := !view.Cluster().OrdersIncomplete
+	recovered := view.Cluster().Recovered && view.Cluster().FeatureLevel > 0
+	complete := !view.Cluster().OrdersIncomplete && !recovered
 	for _, s := range g.Slots {
 		if s.Desired == state.Hold {
 			if complete {
@@ -141,7 +144,7 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 		for _, a := range s.Returned {
 			// A region that rejects a change of a slot still runs the instances from before the
 			// change.
-			if a.State != state.SlotRejected || !livesIn(view, s) {
+			if !recovered && (a.State != state.SlotRejected || !livesIn(view, s)) {
 				out = append(out, a)
 			}
 		}

@@ -273,3 +273,24 @@ func TestRejectedOnceNothingLives(t *testing.T) {
 		t.Errorf("answers %+v", got)
 	}
 }
+
+// TestNothingEndsInARestoredLogBeforeLeasesAreOver: a node that has not connected since the restore
+// may run what the log does not have.
+func TestNothingEndsInARestoredLogBeforeLeasesAreOver(t *testing.T) {
+	for _, desired := range []state.Desired{state.Revoke, state.Stop} {
+		r := newRegion(t, state.Service)
+		r.do(state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1}})
+		r.order(0, 1, 1, desired, state.SlotAccepted)
+		if got := Answers(r.Snapshot()); len(got) != 1 {
+			t.Fatalf("%d: %v", desired, got)
+		}
+		r.do(state.Command{BumpIncarnation: &state.BumpIncarnation{Incarnation: 2}})
+		if got := Answers(r.Snapshot()); len(got) != 0 {
+			t.Errorf("%d after a restore: %v", desired, got)
+		}
+		r.do(state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1, LeasesOver: true}})
+		if got := Answers(r.Snapshot()); len(got) != 1 {
+			t.Errorf("%d once all leases are over: %v", desired, got)
+		}
+	}
+}

@@ -117,6 +117,9 @@ func (ss *session) grantMessages(ids []uint64, ordersFirst bool) (out []*nusav1.
 	}
 	cfg := &ss.agents.cfg
 	length, region := regionlease.NodeLease(cfg.FSM.View().Cluster(), cfg.NodeLease), cfg.RegionLease()
+	if length == 0 {
+		region = 0
+	}
 	if ordersFirst || region > 0 && !ss.regionLease {
 		if err := ss.sendOrders(); err != nil {
 			return nil, err

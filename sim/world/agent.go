@@ -47,6 +47,7 @@ type agent struct {
 type agentDisk struct {
 	orders   map[string]allocOrder
 	records  map[string]reconcile.Actual
+	removed  map[string]bool // the region has forgotten it
 	position link.Position
 	term     [2]uint64
 	starts   uint64
@@ -80,7 +81,7 @@ type agentSession struct {
 func newAgent(r *regionSim, i int) *agent {
 	name := fmt.Sprintf("r%d-n%d", r.num, i)
 	a := &agent{r: r, h: newHost(r.w, name), id: name, cpu: int64(pick(&r.w.engine, 2, 4, 6)) * 1000, runs: map[runID]*run{}}
-	a.disk = agentDisk{orders: map[string]allocOrder{}, records: map[string]reconcile.Actual{}}
+	a.disk = agentDisk{orders: map[string]allocOrder{}, records: map[string]reconcile.Actual{}, removed: map[string]bool{}}
 	a.p = a.h.newProc(name)
 	a.p.onStart = a.start
 	a.p.onKill = a.killed
@@ -110,6 +111,9 @@ func (a *agent) start() {
 	for _, id := range sortedKeys(a.disk.orders) {
 		o := a.disk.orders[id]
 		al := &agentAlloc{order: o, spec: readOrder(o), act: copyActual(a.disk.records[id])}
+		if a.disk.removed[id] {
+			al.spec.Want = reconcile.Forget
+		}
 		a.allocs[id] = al
 		a.recover(al)
 	}
@@ -124,10 +128,9 @@ func (a *agent) start() {
 // write stores something; done runs once it is durable.
 func (a *agent) write(op func(d *agentDisk), done func()) {
 	a.disk.pending = append(a.disk.pending, op)
-	n := len(a.disk.pending)
-	_ = n
 	if done != nil {
-		a.disk.pending = append(a.disk.pending, func(*agentDisk) { a.r.w.at(a.r.w.now, done) })
+		life := a.p.life
+		a.disk.pending = append(a.disk.pending, func(*agentDisk) { a.r.w.at(a.r.w.now, func() { a.p.then(life, done) }) })
 	}
 	a.flush()
 }
@@ -258,6 +261,9 @@ func (a *agent) welcome(s *agentSession, m agentWelcome) {
 		a.lostSession(s, time.Second)
 		return
 	}
+	if term[0] != a.term[0] {
+		a.lease.Forget()
+	}
 	a.term = term
 	a.write(func(d *agentDisk) { d.term = term }, nil)
 	s.active, s.lease = true, m.lease
@@ -332,6 +338,10 @@ func (a *agent) orders(s *agentSession, m nodeOrders) {
 	a.write(func(d *agentDisk) {
 		for _, o := range fresh {
 			d.orders[o.id] = o
+			delete(d.removed, o.id)
+		}
+		for _, id := range change.Removed {
+			d.removed[id] = true
 		}
 		d.position = change.Position
 	}, apply)

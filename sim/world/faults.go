@@ -168,26 +168,25 @@ func (w *world) heal() {
 type director struct{ *world }
 
 // scenes are sequences of faults and operations that random faults seldom make in the right
-// order. Half of the worlds play one of them now and then, on top of everything random.
+// order. Half of the worlds play one now and then, on top of everything random.
 var scenes = [...]func(d director, r *regionSim){
-	director.version, director.lease, director.late, director.oldLog, director.verdict,
+	director.version, director.lease, director.late, director.verdict, director.oldLog, director.killed, director.rebound, director.clocks, director.deposed,
 }
 
-// begin plays the scene of the world now and then, if it has one.
+// begin plays scenes now and then, in half of the worlds.
 func (w director) begin() {
 	if n := w.seed % 8; n != 0 && n < 4 || n == 7 {
 		return
 	}
-	scene := scenes[w.seed/8%uint64(len(scenes))]
 	var next func()
 	next = func() {
 		if w.now > int64(calm-100*time.Second) {
 			return
 		}
-		w.in(w.between(80*time.Second, 120*time.Second), next)
+		w.in(w.between(60*time.Second, 90*time.Second), next)
 		if t := w.active(); t != nil {
 			if owners := w.owners(t); len(owners) > 0 {
-				scene(w, owners[w.rng.IntN(len(owners))])
+				scenes[w.rng.IntN(len(scenes))](w, owners[w.rng.IntN(len(owners))])
 			}
 		}
 	}
@@ -281,6 +280,69 @@ func (w director) oldLog(r *regionSim) {
 	w.in(w.between(30*time.Second, 40*time.Second), func() { w.restoreRegion(r) })
 }
 
+// killed kills the agents of a region while new orders are on their way to slow disks.
+func (w director) killed(r *regionSim) {
+	for _, a := range r.agents {
+		w.slowDisk(a.h, 0, 10*time.Second, 2*time.Second)
+	}
+	w.in(time.Second, func() {
+		w.bind(r, func(g *groupVersion) {
+			g.node, g.setup, g.cpu = policy{2 * time.Second, true, true}, 0, pick(&w.engine, amounts[:]...)
+		})
+	})
+	for _, a := range r.agents {
+		w.in(w.between(1500*time.Millisecond, 5*time.Second), func() {
+			w.note("kill %s", a.id)
+			a.p.kill(false)
+		})
+		w.in(w.between(20*time.Second, 30*time.Second), a.p.start)
+	}
+}
+
+// rebound binds instances that run, while renewals from before are late, and cuts their
+// region off.
+func (w director) rebound(r *regionSim) {
+	w.bind(r, func(g *groupVersion) { g.region.stop, g.node.stop, g.kill = false, false, 0 })
+	w.in(15*time.Second, func() { w.lateRenewals = 2 })
+	w.in(20*time.Second, func() {
+		w.bind(r, func(g *groupVersion) { g.region.stop, g.node = true, policy{2 * time.Second, true, true} })
+	})
+	w.in(w.between(21*time.Second, 26*time.Second), func() {
+		w.lateRenewals = 0
+		d := w.between(30*time.Second, 50*time.Second)
+		w.isolate(r, d)
+		for _, a := range r.agents {
+			for _, s := range r.raft.servers {
+				w.cutPair(a.h, s.h, d, true)
+			}
+		}
+	})
+}
+
+// clocks sets the wall clocks of a region's servers while nodes are cut off.
+func (w director) clocks(r *regionSim) {
+	w.bind(r, func(g *groupVersion) { g.node, g.kill = policy{2 * time.Second, true, true}, 10*time.Second })
+	w.in(w.between(15*time.Second, 20*time.Second), func() {
+		for _, a := range r.agents[1:] {
+			for _, s := range r.raft.servers {
+				w.cutPair(a.h, s.h, 40*time.Second, true)
+			}
+		}
+	})
+	w.in(w.between(20*time.Second, 35*time.Second), func() {
+		for _, s := range r.raft.servers {
+			s.h.wallOff += int64(w.between(-time.Hour, 5*time.Hour))
+		}
+	})
+}
+
+// deposed cuts the active server off the store. Regions still reach it.
+func (w director) deposed(*regionSim) {
+	if t := w.active(); t != nil {
+		w.cutPair(t.g.h, w.etcd.p.h, w.between(15*time.Second, 40*time.Second), true)
+	}
+}
+
 // bind stores a new version of a job that a region owns. It is lost soon, and change says
 // what else is new.
 func (w director) bind(r *regionSim, change func(g *groupVersion)) {
@@ -333,6 +395,7 @@ func (w director) slowDisk(h *host, from, d, delay time.Duration) {
 
 // restartGlobals starts every global server again with another --lease.
 func (w director) restartGlobals(lease time.Duration) {
+	w.longestLease = max(w.longestLease, lease)
 	for _, g := range w.globals {
 		g.lease = lease
 		g.p.kill(false)

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/lease"
@@ -21,6 +22,7 @@ type run struct {
 	// newest is the latest deadline that was sent to the supervisor, by the numbers of the
 	// renewals. The watch uses it without the guard.
 	newest lease.Deadline
+	at     int64 // true time of the fork
 
 	forked, ended, asked bool
 	cause                endCause
@@ -67,7 +69,7 @@ func (a *agent) launch(al *agentAlloc, id runID, captured lease.Deadline) {
 
 func (r *run) fork() {
 	w := r.a.r.w
-	r.forked = true
+	r.forked, r.at = true, w.now
 	w.watch.fork(r)
 	if w.tracing() {
 		w.tracef("%s: fork %s/%d %s", r.a.id, r.id.alloc, r.id.run, r.o.instance)
@@ -237,7 +239,7 @@ func (a *agent) renewAlloc(al *agentAlloc) {
 	b := al.order.binding
 	// Connections to the supervisor are not ordered: an older renewal may arrive later.
 	late := a.r.w.between(100*time.Microsecond, 3*time.Millisecond)
-	if a.r.w.now < int64(calm) && a.r.w.chance(20) {
+	if a.r.w.now < int64(calm) && a.r.w.chance(cmp.Or(a.r.w.lateRenewals, 20)) {
 		late = a.r.w.between(0, 8*time.Second)
 	}
 	r.p.after(late, func() { r.renew(d, b) })

@@ -8,6 +8,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/lease"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -42,7 +43,7 @@ func (w *world) restoreStore() {
 	for _, g := range w.globals {
 		w.in(w.between(100*time.Millisecond, 5*time.Second), g.p.start)
 	}
-	w.in(recoverAfter, w.recoverStore)
+	w.in(max(recoverAfter, lease.Over(w.longestLease, 10*time.Second)), w.recoverStore)
 }
 
 // recoverAfter is how long an operator waits before a recovery of the store, as
@@ -335,7 +336,7 @@ func (r *regionSim) empty() {
 	g.commit([]state.Command{{NowUnixNano: epoch + r.w.now, Bootstrap: &state.Bootstrap{ClusterID: fmt.Sprintf("cluster-%s-%d", r.name, r.clusters), Region: r.name}}})
 	r.w.watch.restoredRegion(r)
 	for _, a := range r.agents {
-		a.disk = agentDisk{orders: map[string]allocOrder{}, records: map[string]reconcile.Actual{}, starts: a.disk.starts}
+		a.disk = agentDisk{orders: map[string]allocOrder{}, records: map[string]reconcile.Actual{}, removed: map[string]bool{}, starts: a.disk.starts}
 		clear(a.runs)
 	}
 }

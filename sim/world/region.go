@@ -84,7 +84,7 @@ type master struct {
 
 func newMaster(s *regionServer, l *leadership) *master {
 	m := &master{r: s.r, srv: s, p: s.p, l: l, planner: sched.NewPlanner(), elected: s.h.clock(), began: l.view.Index(), nodes: map[string]*nodeState{},
-		epoch: fmt.Sprintf("%s-%d", s.r.name, l.term)}
+		epoch: fmt.Sprintf("%s/%d/%d", l.view.Cluster().ID, l.view.Cluster().Incarnation, l.term)}
 	m.up = newUplink(m)
 	s.lead = m
 	m.watchNodes()

@@ -167,7 +167,7 @@ func (a *agent) apply(al *agentAlloc, do reconcile.Action) {
 				delete(a.runs, runID{id, run})
 			}
 		}
-		a.write(func(d *agentDisk) { delete(d.orders, id); delete(d.records, id) }, nil)
+		a.write(func(d *agentDisk) { delete(d.orders, id); delete(d.records, id); delete(d.removed, id) }, nil)
 	}
 }
 

@@ -371,7 +371,10 @@ func (u *uplink) leaseState() regionlease.State {
 // sendGrant sends a node a grant of its lease, with the rest of the region's lease.
 func (m *master) sendGrant(n *nodeState, e *end, id uint64) {
 	n.granted = id
-	st := m.up.leaseState()
+	st, length := m.up.leaseState(), regionlease.NodeLease(m.view().Cluster(), m.r.nodeLease)
+	if length == 0 {
+		st.Left = 0
+	}
 	if n.ordersFirst || st.Left > 0 && !n.regionLease { // the node must know what it lost before a lease lets its tasks start again
 		n.ordersFirst = false
 		n.fill(m.view(), m.epoch)
@@ -379,7 +382,7 @@ func (m *master) sendGrant(n *nodeState, e *end, id uint64) {
 	}
 	n.regionLease = st.Left > 0
 	m.r.w.watch.passedOn(m, st.Left)
-	e.send(nodeGrant{id: id, lease: regionlease.NodeLease(m.view().Cluster(), m.r.nodeLease), regionLeft: st.Left})
+	e.send(nodeGrant{id: id, lease: length, regionLeft: st.Left})
 }
 
 // limits commits what later masters rely on, as regional/master/limits.go does.

@@ -27,9 +27,11 @@ type watch struct {
 	greatest map[groupName]map[int]owned
 	logs     []logNumbers // by region
 	fences   map[string]region.Record
-	term     region.Term   // of the store
-	written  []region.Slot // that the present transaction of the store changes
-	stats    Stats
+	term     region.Term // of the store
+	// restoredAt is when the store was restored from an old copy; 0 = never.
+	restoredAt int64
+	written    []region.Slot // that the present transaction of the store changes
+	stats      Stats
 }
 
 type groupName struct{ job, group string }
@@ -110,6 +112,8 @@ func (v *watch) fork(r *run) {
 		case !executing(o):
 		case o.a.r == r.a.r && b&lease.Node != 0:
 			v.fail(1, "%s forks %s while %s runs it (node lease)", r.a.id, r.o.instance, o.a.id)
+		case o.o.binding&lease.Region == 0 && (o.at < v.restoredAt || o.a.r.careless || o.a.r.incarnation > 0):
+			// A copy does not know that version any more, or brings an earlier one back.
 		case o.a.r != r.a.r && b&lease.Region != 0 && v.boundNow(r.o.instance):
 			v.fail(1, "%s forks %s while %s runs it (region lease)", r.a.id, r.o.instance, o.a.id)
 		}
@@ -326,6 +330,7 @@ func (v *watch) moved(was, is region.Slot) {
 
 // restored takes the contents of a store that was restored from an old copy.
 func (v *watch) restored() {
+	v.restoredAt = v.w.now
 	v.owners, v.fences, v.term = map[groupName]map[int]owned{}, map[string]region.Record{}, region.Term{}
 	if rec, ok := v.w.etcd.keys[leadershipKey]; ok {
 		v.term = rec.value.(leadershipRecord).term
