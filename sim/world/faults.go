@@ -186,7 +186,9 @@ func (w director) begin() {
 		w.in(w.between(60*time.Second, 90*time.Second), next)
 		if t := w.active(); t != nil {
 			if owners := w.owners(t); len(owners) > 0 {
-				scenes[w.rng.IntN(len(scenes))](w, owners[w.rng.IntN(len(owners))])
+				i, r := w.rng.IntN(len(scenes)), owners[w.rng.IntN(len(owners))]
+				w.note("scene %d in %s", i, r.name)
+				scenes[i](w, r)
 			}
 		}
 	}
@@ -267,54 +269,60 @@ func (w director) oldLog(r *regionSim) {
 	w.in(15*time.Second, func() {
 		r.raft.copies, r.raft.copiedTerm = append(r.raft.copies, r.raft.st.Snapshot()), r.raft.term
 		for _, a := range r.agents {
-			if m := r.master(); m != nil && w.chance(2) {
-				m.propose(state.Command{DrainNode: &state.DrainNode{ID: a.id, Drain: true}}, nil)
-				w.in(10*time.Second, func() {
-					if m := r.master(); m != nil {
-						m.propose(state.Command{DrainNode: &state.DrainNode{ID: a.id, Drain: false}}, nil)
-					}
-				})
+			if w.chance(2) {
+				w.drain(r, a.id, true)
+				w.in(10*time.Second, func() { w.drain(r, a.id, false) })
 			}
 		}
 	})
 	w.in(w.between(30*time.Second, 40*time.Second), func() { w.restoreRegion(r) })
 }
 
-// killed kills the agents of a region while new orders are on their way to slow disks.
+// killed kills the agents of a region while new orders are on their way to slow disks, and
+// withdraws the orders from some nodes.
 func (w director) killed(r *regionSim) {
-	for _, a := range r.agents {
-		w.slowDisk(a.h, 0, 10*time.Second, 2*time.Second)
-	}
-	w.in(time.Second, func() {
-		w.bind(r, func(g *groupVersion) {
-			g.node, g.setup, g.cpu = policy{2 * time.Second, true, true}, 0, pick(&w.engine, amounts[:]...)
-		})
+	w.bind(r, func(g *groupVersion) { g.node, g.kill, g.setup = policy{2 * time.Second, true, true}, 0, 0 })
+	w.in(15*time.Second, func() {
+		for _, a := range r.agents {
+			w.slowDisk(a.h, 0, 15*time.Second, 2*time.Second)
+		}
+		w.bind(r, func(g *groupVersion) { g.cpu = map[int64]int64{100: 200, 200: 100, 500: 200}[g.cpu] }) // they start again
 	})
 	for _, a := range r.agents {
-		w.in(w.between(1500*time.Millisecond, 5*time.Second), func() {
+		at := w.between(15500*time.Millisecond, 21*time.Second)
+		w.in(at, func() {
 			w.note("kill %s", a.id)
 			a.p.kill(false)
+			w.in(w.between(200*time.Millisecond, 2*time.Second), a.p.start)
 		})
-		w.in(w.between(20*time.Second, 30*time.Second), a.p.start)
+		if w.chance(2) {
+			w.in(at, func() { w.drain(r, a.id, true) })
+			w.in(at+20*time.Second, func() { w.drain(r, a.id, false) })
+		}
 	}
 }
 
-// rebound binds instances that run, while renewals from before are late, and cuts their
-// region off.
+// drain begins or ends the drain of a node, if its region has a master.
+func (w director) drain(r *regionSim, id string, on bool) {
+	if m := r.master(); m != nil {
+		m.propose(state.Command{DrainNode: &state.DrainNode{ID: id, Drain: on}}, nil)
+	}
+}
+
+// rebound binds instances by the region's lease, too, while renewals from before are late. Then
+// it cuts the region off and kills its agents, so that only the supervisors are left.
 func (w director) rebound(r *regionSim) {
-	w.bind(r, func(g *groupVersion) { g.region.stop, g.node.stop, g.kill = false, false, 0 })
+	fenced := policy{2 * time.Second, true, true}
+	w.bind(r, func(g *groupVersion) { g.region.stop, g.node, g.kill = false, fenced, 0 })
 	w.in(15*time.Second, func() { w.lateRenewals = 2 })
-	w.in(20*time.Second, func() {
-		w.bind(r, func(g *groupVersion) { g.region.stop, g.node = true, policy{2 * time.Second, true, true} })
-	})
-	w.in(w.between(21*time.Second, 26*time.Second), func() {
+	w.in(20*time.Second, func() { w.bind(r, func(g *groupVersion) { g.region.stop, g.node, g.kill = true, fenced, 0 }) })
+	w.in(w.between(20300*time.Millisecond, 22*time.Second), func() {
 		w.lateRenewals = 0
 		d := w.between(30*time.Second, 50*time.Second)
 		w.isolate(r, d)
 		for _, a := range r.agents {
-			for _, s := range r.raft.servers {
-				w.cutPair(a.h, s.h, d, true)
-			}
+			a.p.kill(false)
+			w.in(min(d, calm-time.Duration(w.now)), a.p.start)
 		}
 	})
 }

@@ -101,6 +101,7 @@ func (r *run) effect(e lease.Effect) {
 		r.finish(r.guardCause(), 137)
 		return
 	case lease.Term:
+		r.a.r.w.watch.asked(r)
 		r.term()
 	}
 	at := r.guard.Wake()

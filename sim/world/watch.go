@@ -107,6 +107,9 @@ func (v *watch) fork(r *run) {
 	if b != lease.None && r.newest.At == 0 {
 		v.fail(3, "%s: %s is bound by %s and is forked without a deadline", r.a.id, r.o.instance, b)
 	}
+	if _, stored := r.a.disk.orders[r.o.id]; !stored {
+		v.fail(8, "%s forks %s by an order that it has not stored", r.a.id, r.o.instance)
+	}
 	for _, o := range v.live[r.o.instance] {
 		switch {
 		case !executing(o):
@@ -146,6 +149,13 @@ func (v *watch) boundNow(i instance) bool {
 	}
 	g := rec.value.(*jobRecord).group(i.group)
 	return g == nil || g.boundByRegion()
+}
+
+// asked checks that a process is not asked to end by a deadline that a newer one replaced.
+func (v *watch) asked(r *run) {
+	if now := r.a.h.clock(); r.guard.Cause() == lease.Expired && (r.newest.At == 0 || now < r.newest.At) {
+		v.fail(3, "%s asks %s to end %s before its deadline", r.a.id, r.o.instance, r.newest.At-now)
+	}
 }
 
 // reap checks that a process did not outlive its deadline and its stop time.
