@@ -65,7 +65,7 @@ func searchPlanted(o Options, b plant.Bug) planted {
 	p := planted{bug: b}
 	for p.worlds < o.Worlds && p.found == nil {
 		part := o
-		part.Seed, part.Worlds, part.Quiet, part.All = o.Seed+uint64(p.worlds), min(50, o.Worlds-p.worlds), true, true
+		part.Seed, part.Worlds, part.Quiet, part.All = o.Seed+uint64(p.worlds), min(20, o.Worlds-p.worlds), true, true
 		plant.Set(b)
 		sum := runAll(part)
 		p.worlds += part.Worlds
