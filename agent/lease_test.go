@@ -16,6 +16,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
+	"github.com/nusa-scheduler/nusa/agent/store"
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -174,4 +175,30 @@ func TestKilledAgentLeavesTheDeadline(t *testing.T) {
 		return m.reports["aaaa"].GetReason() == 0 && task.GetState() == running && task.GetRun() == 2 && task.GetRestarts() == 0
 	})
 	polled(t, "the second command", func() bool { return lines(starts) == 2 })
+}
+
+// TestRestoredLogStartsNothingWithoutALease: the log of the region was restored, and its master
+// grants no lease before those of the earlier incarnation are over. What the log orders waits,
+// also while the earlier lease lasts. What runs goes on until its deadline.
+func TestRestoredLogStartsNothingWithoutALease(t *testing.T) {
+	m := newMaster(t)
+	m.lease, m.regionLeft = time.Minute, time.Minute
+	bound := func(id string, index uint64) *nusav1.AllocOrder {
+		return testOrder(id, index, "mock", nil, func(o *nusav1.AllocOrder, _ *nusav1.Group) { o.Binding = nusav1.LeaseBinding_LEASE_BINDING_BOTH })
+	}
+	m.order(bound("aaaa", 1))
+	runAgent(t, testConfig(t, t.TempDir(), newMock(), m.addr))
+	m.untilState("aaaa", running)
+	m.set(func() { m.mark, m.withhold = store.MasterTerm{Incarnation: 2, Term: 1}, true })
+	m.kick()
+	m.order(bound("bbbb", 2))
+	m.until("a reason", func() bool { return m.reports["bbbb"].GetReason() != 0 })
+	m.set(func() {
+		if a, b := m.reports["aaaa"], m.reports["bbbb"]; a.GetState() != running || b.GetState() == running {
+			t.Errorf("reported as %v and %v", a, b)
+		}
+		m.withhold = false
+	})
+	m.kick() // the next request comes at once
+	m.untilState("bbbb", running)
 }

@@ -37,11 +37,12 @@ type server struct {
 	changed notify.Signal
 	master  bool
 	// hint is the master's address that a standby sends.
-	hint    string
-	servers []string
-	mark    store.MasterTerm
-	lease   time.Duration
-	silent  bool // no lease is granted
+	hint     string
+	servers  []string
+	mark     store.MasterTerm
+	lease    time.Duration
+	silent   bool // no lease is granted
+	withhold bool // grants are empty
 	// regionLeft is what is left of the region's lease at each grant.
 	regionLeft time.Duration
 	cluster    string
@@ -242,6 +243,9 @@ func (s *server) take(m *nusav1.AgentMessage, inbox *link.Inbox[*nusav1.AllocRep
 	}
 	switch k := m.GetKind().(type) {
 	case *nusav1.AgentMessage_Lease:
+		if s.withhold {
+			return &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Lease{Lease: &nusav1.LeaseGrant{Id: k.Lease.GetId()}}}, nil
+		}
 		if !s.silent {
 			return &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Lease{Lease: &nusav1.LeaseGrant{
 				Id: k.Lease.GetId(), Duration: durationpb.New(s.lease), RegionLeft: durationpb.New(s.regionLeft)}}}, nil
