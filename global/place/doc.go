@@ -35,7 +35,7 @@
 //	reserve.go       keeps room for what was revoked, and places it
 //	drain.go         the drainer: moves instances out of draining regions
 //	failback.go      the returner: lets slots return to where a verdict took them
-//	takeover.go      the taker: moves slots of lost regions to their new owners
+//	takeover.go      the taker: moves slots of lost regions to their new owners; vacant slots
 //	explain.go       the explainer: why each region was taken or refused
 //
 // Decisions beside the plan, over the same snapshot:

@@ -220,7 +220,7 @@ func (so *soFar) down(w *work) int {
 		n += k
 	}
 	for _, s := range w.job.slotsOf(w.group.Name) {
-		if s.Desired == region.DesiredRevoke && !returnsHeld(&s) {
+		if (leaving(s) || s.Vacant && !w.job.free(&s)) && !returnsHeld(&s) {
 			n += s.Count()
 		}
 	}

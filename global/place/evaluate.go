@@ -62,6 +62,9 @@ func (ev *evaluator) newWork(j *Job, g *Group) *work {
 	slots := j.slotsOf(g.Name)
 	for i := range slots {
 		s := &slots[i]
+		if j.free(s) {
+			continue
+		}
 		kind, _, _ := j.correct(s, ev.regions.of(s))
 		stays := s.Desired == region.DesiredRun && kind != Revoke && (kind != Stop || !s.System)
 		if s.System || j.Type == System {

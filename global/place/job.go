@@ -17,7 +17,7 @@ func (j *Job) quiet() bool {
 	}
 	covered := 0
 	for i := range j.Slots {
-		if kind, _, _ := j.correct(&j.Slots[i], nil); kind != "" {
+		if kind, _, _ := j.correct(&j.Slots[i], nil); kind != "" || j.Slots[i].Vacant && !j.Stopped {
 			return false
 		}
 		if g := j.group(j.Slots[i].Group); g != nil && !j.Slots[i].System {

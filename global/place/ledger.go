@@ -196,7 +196,7 @@ func ChargesOf(j *Job, s *region.Slot) (out []Charge) {
 		c.Region, c.Key, c.Generation = s.ReturnTo, s.Key()+" returns", math.MaxInt64
 		out = append(out, c)
 	}
-	if s.State != region.Done {
+	if s.State != region.Done && !s.Vacant {
 		c.Region, c.Key, c.Generation = s.Region, s.Key(), s.Generation
 		out = append(out, c)
 	}

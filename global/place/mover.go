@@ -91,7 +91,7 @@ func (mv *mover) moveAway(w *work, better map[string][]int) {
 		down += n
 	}
 	for _, s := range w.job.slotsOf(w.group.Name) {
-		if s.Desired == region.DesiredRevoke {
+		if leaving(s) || s.Vacant && !w.job.free(&s) {
 			down += s.Count()
 		}
 	}

@@ -23,7 +23,7 @@ const (
 	// Revoke sets desired revoke: the instances are placed elsewhere after the
 	// region confirmed.
 	Revoke Kind = "revoke"
-	// Takeover gives a slot of a lost region, or parts of it, to other regions.
+	// Takeover gives a slot of a lost region or a vacant one, or parts of it, to regions.
 	Takeover Kind = "takeover"
 )
 
@@ -71,6 +71,8 @@ type Part struct {
 	From, To int
 	Region   string
 	Why      string
+	// Hold as in Action.
+	Hold time.Duration
 }
 
 // Changes returns the writes of the action, for one transaction with the compares
@@ -113,6 +115,7 @@ func (a Action) Changes() []region.Change {
 			parts = append(parts, region.Takeover{
 				From: p.From, To: p.To, Region: p.Region, JobVersion: a.JobVersion, Run: a.Run, Bound: a.Bound, StopTime: a.StopTime,
 				Because: a.Why + ": " + p.Why, Fence: a.Fence, NothingRuns: a.NothingRuns, Moved: a.Moved,
+				Hold: p.Hold,
 			})
 		}
 		return region.TakeOver(a.Slot, parts...)

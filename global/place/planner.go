@@ -69,6 +69,9 @@ func MakePlan(s Snapshot) Plan {
 	for _, j := range jobs {
 		p.reclaim.reclaim(j)
 	}
+	for _, j := range jobs {
+		p.plan.Actions = j.fillVacant(p.plan.Actions)
+	}
 	return *p.plan
 }
 
@@ -183,11 +186,12 @@ func (p *planner) act(j *Job, s *region.Slot, waits bool) {
 			kind, reason, why = Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", j.group(s.Group).Count)
 		}
 	}
-	if former := j.awaited(s); kind == Update && former != "" {
+	former := j.awaited(s)
+	if vacant := s.Vacant && !j.Stopped; former != "" && (kind == Update || vacant && s.From < j.group(s.Group).Count) {
 		p.plan.RolloutStages = append(p.plan.RolloutStages, RolloutStage{Namespace: j.Namespace, Job: j.Name, Region: s.Region, Why: fmt.Sprintf(
 			"version %d must not run beside another one, and %s may still run %s%s", j.Version, former, s.Group, region.FormatRange(s.From, s.To))})
 		kind = ""
-		if s.To > j.group(s.Group).Count {
+		if !s.Vacant && s.To > j.group(s.Group).Count {
 			kind, reason, why = Stop, ReasonOutOfRange, fmt.Sprintf("count is %d", j.group(s.Group).Count)
 		}
 	}

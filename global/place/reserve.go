@@ -14,7 +14,7 @@ import (
 // regions released after a revoke, and reserves room for instances whose revoke
 // is pending. Colocated groups are placed at once.
 func (rc *reclaimer) reserveReclaimed(j *Job) {
-	reclaimed := slices.ContainsFunc(j.Slots, func(s region.Slot) bool { return s.Desired == region.DesiredRevoke }) ||
+	reclaimed := slices.ContainsFunc(j.Slots, leaving) ||
 		slices.ContainsFunc(j.Groups, func(g Group) bool { return len(g.Released) > 0 })
 	if !reclaimed || j.Stopped || j.Type == System {
 		return
@@ -87,7 +87,7 @@ func (rc *reclaimer) reserveRoom(works []*work) {
 			from[w] = w.releasedBy()
 		}
 		for _, s := range w.job.slotsOf(w.group.Name) {
-			if to := min(s.To, w.group.Count); s.Desired == region.DesiredRevoke && s.ReturnTo == "" && s.From < to && !s.System {
+			if to := min(s.To, w.group.Count); leaving(s) && s.ReturnTo == "" && s.From < to && !s.System {
 				free[w] = append(free[w], [2]int{s.From, to})
 				from[w][s.Region] = true
 			}
@@ -114,7 +114,7 @@ func (rc *reclaimer) pendingRevoke(works []*work) *region.Slot {
 		slots := w.job.slotsOf(w.group.Name)
 		for i := range slots {
 			s := &slots[i]
-			if s.Desired != region.DesiredRevoke || s.System || s.From >= w.group.Count {
+			if !leaving(*s) || s.System || s.From >= w.group.Count {
 				continue
 			}
 			if r := rc.eval.regions.of(s); r != nil && r.Connected && !r.Lost {

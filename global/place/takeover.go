@@ -140,7 +140,7 @@ func (tk *taker) together(j *Job, set []*Group, name string, from []due) bool {
 		slots := j.slotsOf(g.Name)
 		for i := range slots {
 			s := &slots[i]
-			if s.Region != name || !movable(s) || s.From >= g.Count {
+			if s.Region != name || !movable(s) || s.Vacant || s.From >= g.Count {
 				continue
 			}
 			if !slices.ContainsFunc(from, func(d due) bool { return d.slot == s }) {
@@ -325,4 +325,59 @@ func (tk *taker) explainRefused(j *Job) {
 			tk.explain.explainDisconnected(w)
 		}
 	}
+}
+
+// leaving reports whether a slot is being revoked: its owner has not confirmed yet.
+func leaving(s region.Slot) bool { return s.Desired == region.DesiredRevoke && !s.Vacant }
+
+// free reports whether the indices of a slot are placed as if nobody owned them: the slot is
+// vacant, and the present version may run beside what a former owner may run.
+func (j *Job) free(s *region.Slot) bool { return s.Vacant && !s.System && j.awaited(s) == "" }
+
+// fillVacant returns actions in which offers of indices of vacant slots are takeovers of
+// those slots, so that the former owners stay on record.
+func (j *Job) fillVacant(actions []Action) []Action {
+	if !slices.ContainsFunc(j.Slots, func(s region.Slot) bool { return s.Vacant }) {
+		return actions
+	}
+	out := make([]Action, 0, len(actions))
+	at := map[string]int{} // position in out of the takeover of a slot, by its key
+	for _, a := range actions {
+		if a.Kind != Offer || a.Namespace != j.Namespace || a.Job != j.Name {
+			out = append(out, a)
+			continue
+		}
+		from := a.From
+		slots := j.slotsOf(a.Group)
+		for i := range slots {
+			s := &slots[i]
+			first, end := max(from, s.From), min(a.To, s.To)
+			if !s.Vacant || first >= end {
+				continue
+			}
+			out = a.appendPart(out, from, first)
+			k, has := at[s.Key()]
+			if !has {
+				k, at[s.Key()] = len(out), len(out)
+				out = append(out, Action{
+					Kind: Takeover, Namespace: a.Namespace, Job: a.Job, Group: a.Group, From: s.From, To: s.To, Region: s.Region,
+					JobVersion: a.JobVersion, Run: a.Run, Slot: *s, Bound: a.Bound, StopTime: a.StopTime, Why: s.Region + " has given it up",
+				})
+			}
+			out[k].Parts = append(out[k].Parts, Part{From: first, To: end, Region: a.Region, Why: a.Why, Hold: a.Hold})
+			slices.SortFunc(out[k].Parts, func(a, b Part) int { return cmp.Compare(a.From, b.From) })
+			from = end
+		}
+		out = a.appendPart(out, from, a.To)
+	}
+	return out
+}
+
+// appendPart appends the offer of a part of the indices, unless the part is empty.
+func (a Action) appendPart(out []Action, from, to int) []Action {
+	if from < to {
+		a.From, a.To = from, to
+		out = append(out, a)
+	}
+	return out
 }

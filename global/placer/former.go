@@ -50,14 +50,13 @@ func gone(st *state.State) (out []region.Change) {
 		moved := false
 		for _, s := range st.Jobs[k].Slots {
 			moved = moved || state.IsMoved(s)
-			kept := slices.DeleteFunc(slices.Clone(s.Former), func(f region.FormerOwner) bool { return isGone(f.Region) })
 			back := s.ReturnTo
 			if back != "" && isGone(back) {
-				back = ""
+				s.ReturnTo = ""
 			}
-			if len(kept) < len(s.Former) || back != s.ReturnTo {
-				s.Former, s.ReturnTo = kept, back
-				out = append(out, region.Change{Slot: s})
+			c := s.Without(func(f region.FormerOwner) bool { return isGone(f.Region) })
+			if c.Delete || len(c.Slot.Former) < len(s.Former) || back != s.ReturnTo {
+				out = append(out, c)
 			}
 		}
 		if !moved {

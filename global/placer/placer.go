@@ -237,7 +237,7 @@ func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[sta
 			}
 			for _, act := range set {
 				act.Moved = now
-				if act.Kind == place.Takeover {
+				if act.Kind == place.Takeover && !act.Slot.Vacant {
 					t.ExpectRegion(act.Region)
 				}
 				if err := t.ChangeSlots(act.Changes()); err != nil {
@@ -279,7 +279,7 @@ func outdated(t *state.Tx, act place.Action, jobs map[state.JobKey]seen) bool {
 		return at == nil
 	case place.Takeover:
 		// A region that has connected since keeps its slots: it may hold a lease again.
-		if at.GetLost() == nil || at.GetFence() != act.Fence {
+		if !act.Slot.Vacant && (at.GetLost() == nil || at.GetFence() != act.Fence) {
 			return true
 		}
 		return slices.ContainsFunc(act.Parts, func(part place.Part) bool {

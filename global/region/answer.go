@@ -31,8 +31,8 @@ const (
 type Outcome struct {
 	// Changes to write in one transaction; none = nothing to do.
 	Changes []Change
-	// Released are the index ranges [from,to) that lost their owner, ascending. Moved are
-	// those that have another owner now.
+	// Released are the index ranges [from,to) that lost their owner, ascending: nobody owns
+	// them, or their slot is vacant. Moved are those that have another owner now.
 	Released [][2]int
 	Moved    []Moved
 	// Ignored is set when no part of the answer changed anything.
@@ -49,8 +49,8 @@ type Moved struct {
 // answered group. The slots may be in any order; slots of other regions are
 // left alone. The answer's range may be a part of a slot, which is then split
 // (see Change), or cover several slots of one generation. Rejected, returned,
-// revoked and stopped indices lose their owner, or go to the next one: see
-// Slot.released. Accepted and done only advance the state. Kept indices get a new offer
+// revoked and stopped indices lose their owner, or go to the next one, or become vacant:
+// see Slot.released. Accepted and done only advance the state. Kept indices get a new offer
 // to the same region, so that earlier answers to the revoke are ignored. Former owners
 // answer for what they had, see applyFormer. Repeating an answer changes nothing.
 func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
@@ -83,7 +83,7 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 		if !gaveUp {
 			continue
 		}
-		if next := s.released(); next != nil {
+		if next := s.released(); next != nil && !next.Vacant {
 			out.Moved = append(out.Moved, Moved{from, to, next.Region})
 		} else {
 			out.Released = append(out.Released, [2]int{from, to})
@@ -97,6 +97,9 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 func applyPart(s Slot, from, to int, a Answer) (changes []Change, gaveUp bool, why Ignored) {
 	if s.Generation != a.Generation {
 		return nil, false, IgnoredGeneration
+	}
+	if s.Vacant {
+		return nil, false, IgnoredRepeated
 	}
 	switch a.State {
 	case Accepted, Done:

@@ -33,7 +33,7 @@ func (s Slot) DesiredOfFormer(i int) Desired {
 // the region was ordered to hold it: the present owner is revoked, and the region gets the
 // slot once that is confirmed. A region that has nothing left is forgotten, also when it
 // completed what the present owner has completed too, or has to stop. The owner of the slot
-// does not change here.
+// does not change here, unless the slot is vacant.
 func applyFormer(s Slot, i, from, to int, a Answer) ([]Change, Ignored) {
 	f := s.Former[i]
 	if f.Generation != a.Generation {
@@ -46,25 +46,35 @@ func applyFormer(s Slot, i, from, to int, a Answer) ([]Change, Ignored) {
 		case s.DesiredOfFormer(i) != DesiredHold && (a.State == Kept || a.Fence == 0 || a.Fence < f.Fence):
 			return nil, IgnoredNotAsked
 		case s.Desired == DesiredStop, s.State == Done: // nothing has to return, and nothing is left there
-			middle.Former = s.without(f.Region)
-			return replace(s, from, to, &middle), IgnoredNone
+			return replace(s, from, to, s.confirmed(f.Region)), IgnoredNone
 		case s.ReturnTo != "":
 			return nil, IgnoredRepeated // it returns already, to this region or to another one
 		}
 		middle.Desired, middle.ReturnTo, middle.UnlessConnected = DesiredRevoke, f.Region, false
+		if s.Vacant { // nobody has to confirm
+			return replace(s, from, to, middle.released()), IgnoredNone
+		}
 	case Revoked, Stopped:
-		middle.Former = s.without(f.Region)
+		return replace(s, from, to, s.confirmed(f.Region)), IgnoredNone
 	default: // an answer of a session before the verdict
 		return nil, IgnoredNotAsked
 	}
 	return replace(s, from, to, &middle), IgnoredNone
 }
 
-// released returns the slot after its owner has given it up: nil if nobody owns the
-// indices any more. A slot that is returning goes to the region that gets it. Otherwise a
-// former owner that holds the slot, or that may still run it, owns it again: so it stays
-// on record until it has confirmed what it is ordered, and nothing else starts what it
-// runs.
+// confirmed returns the slot after a former owner has confirmed that nothing of it runs there.
+func (s Slot) confirmed(former string) *Slot {
+	s.Former = s.without(former)
+	if s.Vacant {
+		return s.vacated()
+	}
+	return &s
+}
+
+// released returns the slot after its owner has given it up: nil if nothing is left to
+// remember. A slot that is returning goes to the region that gets it, otherwise to a former
+// owner that holds it. Without such a region, a slot that a former owner may still run
+// becomes vacant.
 func (s Slot) released() *Slot {
 	next := s
 	next.State, next.Generation, next.Hold = Offered, 0, 0
@@ -73,16 +83,14 @@ func (s Slot) released() *Slot {
 	if s.Desired != DesiredStop {
 		next.Desired = DesiredRun
 	}
-	next.Region = s.ReturnTo
-	for _, may := range []func(FormerOwner) bool{func(f FormerOwner) bool { return f.Hold }, func(f FormerOwner) bool { return f.MayRun }} {
-		for _, f := range slices.Backward(s.Former) {
-			if next.Region == "" && may(f) {
-				next.Region = f.Region
-			}
+	next.Region, next.Vacant = s.ReturnTo, false
+	for _, f := range slices.Backward(s.Former) {
+		if next.Region == "" && f.Hold {
+			next.Region = f.Region
 		}
 	}
 	if next.Region == "" {
-		return nil
+		return s.vacated()
 	}
 	next.bindFormer(s) // what it runs may be of an earlier version
 	next.Former = s.without(next.Region)
@@ -92,8 +100,48 @@ func (s Slot) released() *Slot {
 	return &next
 }
 
-// GiveUp returns the change of a slot whose owner runs nothing of it any more. A former
-// owner that may still run the slot owns it again.
+// Reachable returns the slot as it returns only to regions that are connected. A region that
+// says hello again is ordered again to hold it.
+func (s Slot) Reachable(connected func(name string) bool) Slot {
+	if s.ReturnTo != "" && !connected(s.ReturnTo) {
+		s.ReturnTo = ""
+	}
+	gone := func(f FormerOwner) bool { return f.Hold && !connected(f.Region) }
+	if slices.ContainsFunc(s.Former, gone) {
+		s.Former = slices.Clone(s.Former)
+		for i := range s.Former {
+			s.Former[i].Hold = s.Former[i].Hold && !gone(s.Former[i])
+		}
+	}
+	return s
+}
+
+// vacated returns the slot after its owner has confirmed that nothing of it runs there: nil
+// if nobody else may run it either.
+func (s Slot) vacated() *Slot {
+	if !slices.ContainsFunc(s.Former, func(f FormerOwner) bool { return f.MayRun }) {
+		return nil
+	}
+	s.Vacant, s.UnlessConnected, s.ReturnTo, s.Hold = true, false, "", 0
+	s.Bound, s.StopTime, s.Unbound = false, 0, false
+	if s.Desired == DesiredRun {
+		s.Desired = DesiredRevoke
+	}
+	return &s
+}
+
+// Without returns the change that drops former owners. A vacant slot that nobody may run any
+// more goes with them.
+func (s Slot) Without(gone func(FormerOwner) bool) Change {
+	old := s
+	s.Former = slices.DeleteFunc(slices.Clone(s.Former), gone)
+	if s.Vacant && s.vacated() == nil {
+		return Change{Delete: true, Slot: old}
+	}
+	return Change{Slot: s}
+}
+
+// GiveUp returns the change of a slot whose owner runs nothing of it any more.
 func GiveUp(s Slot) Change {
 	if next := s.released(); next != nil {
 		return Change{Slot: *next}
@@ -106,7 +154,7 @@ func GiveUp(s Slot) Change {
 // already, is done or is being stopped.
 func ReturnPart(s Slot, from, to int, region string) []Change {
 	from, to = max(from, s.From), min(to, s.To)
-	if from >= to || s.Desired == DesiredStop || s.State == Done || s.ReturnTo != "" || s.Region == region || s.System {
+	if from >= to || s.Desired == DesiredStop || s.State == Done || s.ReturnTo != "" || s.Region == region || s.System || s.Vacant {
 		return nil
 	}
 	middle := s

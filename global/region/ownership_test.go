@@ -97,7 +97,7 @@ func (f *federation) place(fits func(name string) int) place.Plan {
 func (f *federation) ordersOf(name string) message {
 	m := message{position: f.revision}
 	for _, s := range f.slots {
-		if s.Region == name {
+		if s.Region == name && !s.Vacant {
 			m.slots = append(m.slots, s)
 		}
 		if i := slices.IndexFunc(s.Former, func(o region.FormerOwner) bool { return o.Region == name }); i >= 0 {

@@ -114,6 +114,9 @@ type Slot struct {
 	// Unbound: the owner may run a version that the region's lease does not bind. Both
 	// are set after an update from one kind to the other.
 	Unbound bool
+	// Vacant: the owner has given the slot up. The record stays because a former owner may
+	// still run it. The placer gives its indices to a region as if nobody owned them.
+	Vacant bool
 }
 
 // MaxFormer bounds Slot.Former. The oldest owner that cannot run the slot is dropped first.
@@ -164,6 +167,9 @@ func (s Slot) Count() int { return s.To - s.From }
 func (s Slot) String() string {
 	out := fmt.Sprintf("%s/%s/%s%s at %s %s %s g%d v%d", s.Namespace, s.Job, s.Group,
 		FormatRange(s.From, s.To), s.Region, s.State, s.Desired, s.Generation, s.JobVersion)
+	if s.Vacant {
+		out += " vacant"
+	}
 	if s.ReturnTo != "" {
 		out += " return to " + s.ReturnTo
 	}

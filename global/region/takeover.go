@@ -7,8 +7,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
-// Takeover gives indices of a slot to another region without an answer of the owner,
-// which a verdict or an operator declared lost.
+// Takeover gives indices of a slot to another region: without an answer of the owner, which a
+// verdict or an operator declared lost, or because the slot is vacant.
 type Takeover struct {
 	// From and To: the indices From ≤ i < To of the slot.
 	From, To int
@@ -25,6 +25,8 @@ type Takeover struct {
 	// owner runs, so it has nothing to confirm.
 	Fence       uint64
 	NothingRuns bool
+	// Hold as in Slot.
+	Hold time.Duration
 	// Moved is the time by the wall clock, for people.
 	Moved time.Time
 }
@@ -83,13 +85,13 @@ func TakeOver(s Slot, parts ...Takeover) []Change {
 func (p Takeover) slot(s Slot) Slot {
 	next := s
 	next.Region, next.State, next.Desired, next.Generation = p.Region, Offered, DesiredRun, 0
-	next.JobVersion, next.Run, next.Hold, next.UnlessConnected = p.JobVersion, p.Run, 0, false
-	next.Reason, next.Message, next.PlacedBecause, next.ReturnTo = "", "", p.Because, ""
+	next.JobVersion, next.Run, next.Hold, next.UnlessConnected = p.JobVersion, p.Run, p.Hold, false
+	next.Reason, next.Message, next.PlacedBecause, next.ReturnTo, next.Vacant = "", "", p.Because, "", false
 	next.Bound, next.StopTime, next.Unbound = false, 0, false
 	next.Bind(p.Bound, p.StopTime)
 	next.bindFormer(s)
 	next.Former = slices.Clip(s.without(p.Region)) // it may be the owner again
-	if !p.NothingRuns {
+	if !p.NothingRuns && !s.Vacant {
 		next.Former = append(next.Former, FormerOwner{
 			Region: s.Region, Generation: s.Generation, Moved: p.Moved, Fence: p.Fence, MayRun: s.Unbound,
 			Bound: s.Bound, StopTime: s.StopTime,
@@ -99,7 +101,7 @@ func (p Takeover) slot(s Slot) Slot {
 			next.Former = slices.Delete(next.Former, oldest, oldest+1)
 		}
 	}
-	if next.Home == "" {
+	if next.Home == "" && !s.Vacant {
 		next.Home = s.Region
 	}
 	if next.Home == p.Region {

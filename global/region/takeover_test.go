@@ -67,6 +67,34 @@ func TestFormerOwnerGetsBackWhatBindsIt(t *testing.T) {
 	}
 }
 
+// TestReturnsOnlyToAConnectedRegion: the owner confirms a planned return, or gives up what a
+// former owner holds. The region that would get the slot is cut off meanwhile, and does not
+// get it.
+func TestReturnsOnlyToAConnectedRegion(t *testing.T) {
+	for _, connected := range []bool{true, false} {
+		for name, change := range map[string]func(*Slot){
+			"planned": func(s *Slot) { s.ReturnTo, s.Former = "jakarta", nil },
+			"held":    func(s *Slot) { s.Former[0].Hold = true },
+			"both":    func(s *Slot) { s.ReturnTo, s.Former[0].Hold = "jakarta", true },
+		} {
+			s := lostSlot()
+			s.Region, s.Former, s.ReturnTo = "seoul", []FormerOwner{{Region: "jakarta", Generation: 4, MayRun: true}}, ""
+			change(&s)
+			was := s.String()
+			next := s.Reachable(func(string) bool { return connected }).released()
+			switch {
+			case connected && (next == nil || next.Region != "jakarta" || next.Vacant):
+				t.Errorf("%s, connected: %v", name, next)
+			case !connected && next != nil && (!next.Vacant || next.Former[0].Region != "jakarta"), !connected && next == nil && name != "planned":
+				t.Errorf("%s, cut off: %v", name, next)
+			}
+			if s.String() != was {
+				t.Errorf("%s: changed in place: %s", name, s)
+			}
+		}
+	}
+}
+
 // TestLateAnswersAboutMovedSlotsChangeNothing: the former owner's answers move nothing,
 // neither while another region owns the slot, nor after the slot has returned.
 func TestLateAnswersAboutMovedSlotsChangeNothing(t *testing.T) {

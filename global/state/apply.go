@@ -129,7 +129,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	s := slotFromProto(key, msg, revision)
 	j.Slots[key] = s
 	st.recharge(j, old, s)
-	if !had || old.From != s.From || old.To != s.To || j.needsPlacer(s) {
+	if !had || s.Vacant || old.From != s.From || old.To != s.To || j.needsPlacer(s) {
 		st.Pending[k] = struct{}{} // a split leaves indices without an owner
 	}
 	if s.State == region.Done {
@@ -144,7 +144,9 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 
 // IsMoved reports whether a verdict moved a slot: the slot has former owners, or is away
 // from its home.
-func IsMoved(s region.Slot) bool { return s.Home != "" || len(s.Former) > 0 || s.ReturnTo != "" }
+func IsMoved(s region.Slot) bool {
+	return s.Home != "" || len(s.Former) > 0 || s.ReturnTo != "" || s.Vacant
+}
 
 // putOrders tells the owner and the former owners of a slot how they should have it. old
 // is the slot as it was before, zero if there was none. The lock is held.
@@ -160,6 +162,10 @@ func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
 	}
 	for i := range s.Former {
 		st.putOrder(s.Former[i].Region, s.WireKey(), &nusav1.SlotOrder{Slot: formerOrder(s, i), Revision: revision})
+	}
+	if s.Vacant {
+		st.removeOrder(s.Region, s, revision)
+		return
 	}
 	out := SlotToProto(s)
 	out.Former, out.Home = nil, "" // no region needs them

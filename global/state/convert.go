@@ -33,10 +33,10 @@ func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 		out.Generation = revision
 	}
 	out.Hold, out.UnlessConnected = s.GetHold().AsDuration(), s.GetUnlessHeard()
-	out.ReturnTo, out.Home = s.GetReturnTo(), s.GetHome()
+	out.ReturnTo, out.Home, out.Vacant = s.GetReturnTo(), s.GetHome(), s.GetVacant()
 	// A record of an earlier version has neither field; no lease bound anything then.
 	out.Bound, out.StopTime = s.GetStopTime() != nil, s.GetStopTime().AsDuration()
-	out.Unbound = s.GetUnbound() || !out.Bound
+	out.Unbound = s.GetUnbound() || !out.Bound && !out.Vacant
 	for _, f := range s.GetFormer() {
 		out.Former = append(out.Former, region.FormerOwner{
 			Region: f.GetRegion(), Generation: f.GetGeneration(), Moved: f.GetMoved().AsTime(), Fence: f.GetFence(),
@@ -55,7 +55,7 @@ func SlotToProto(s region.Slot) *nusav1.Slot {
 		Desired:    nusav1.SlotDesired(enumValue(nusav1.SlotDesired_value, "SLOT_DESIRED_", string(s.Desired))),
 		Generation: s.Generation, JobVersion: s.JobVersion, Run: s.Run,
 		Reason: ReasonToProto(s.Reason), Message: s.Message, PlacedBecause: s.PlacedBecause,
-		UnlessHeard: s.UnlessConnected, ReturnTo: s.ReturnTo, Home: s.Home, Unbound: s.Unbound,
+		UnlessHeard: s.UnlessConnected, ReturnTo: s.ReturnTo, Home: s.Home, Unbound: s.Unbound, Vacant: s.Vacant,
 	}
 	if s.Hold > 0 {
 		out.Hold = durationpb.New(s.Hold)

@@ -43,7 +43,7 @@ func TestSlotsAreStoredWhole(t *testing.T) {
 	want := region.Slot{
 		Namespace: "default", Job: "api", Group: "web", From: 2, To: 5, Region: "sea", State: region.Accepted, Desired: region.DesiredRevoke,
 		Generation: 7, Revision: 9, JobVersion: 3, Run: 2, Hold: time.Minute, UnlessConnected: true,
-		Reason: "rtt_too_high", Message: "m", PlacedBecause: "p", ReturnTo: "eu", Home: "jakarta", Bound: true, StopTime: 5 * time.Second, Unbound: true,
+		Reason: "rtt_too_high", Message: "m", PlacedBecause: "p", ReturnTo: "eu", Home: "jakarta", Bound: true, StopTime: 5 * time.Second, Unbound: true, Vacant: true,
 		Former: []region.FormerOwner{
 			{Region: "jakarta", Generation: 4, Moved: time.Unix(100, 0).UTC(), Fence: 2, Hold: true, MayRun: true, Bound: true, StopTime: 2 * time.Second},
 			{Region: "eu", Generation: 6, Moved: time.Unix(200, 0).UTC(), Fence: 1},

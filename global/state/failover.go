@@ -137,7 +137,7 @@ func (st *State) slotsOf(r *Region) (owned []region.Slot) {
 		if own, system := j.Slots[key+"@"+r.Name]; system {
 			s, ok = own, true
 		}
-		if ok && s.Region == r.Name {
+		if ok && s.Region == r.Name && !s.Vacant {
 			owned = append(owned, s)
 		}
 	}
@@ -260,8 +260,7 @@ func (st *State) EndLost(name string, stream uint64, why string) {
 }
 
 // Dropped returns the slots that an operator's statement makes void that nothing runs in a
-// region: those that only had to stop, and those of system jobs. A slot that a former owner
-// may still run goes there. The lock is held.
+// region: those that only had to stop, and those of system jobs. The lock is held.
 func (st *State) Dropped(name string) (out []region.Change) {
 	r := st.Regions[name]
 	if r == nil || !r.Record.GetLost().GetNothingRuns() {

@@ -41,7 +41,8 @@ func TestPlanThatSaysTheSameWakesNobody(t *testing.T) {
 }
 
 // TestDroppedSlotThatAFormerOwnerMayRun: an operator states that nothing runs in seoul. A
-// stopped job that seoul took over from jakarta, which is cut off, may still run there.
+// stopped job that seoul took over from jakarta, which is cut off, may still run there. That
+// stays on record, and is written once.
 func TestDroppedSlotThatAFormerOwnerMayRun(t *testing.T) {
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
 	st.apply(regionPrefix+"jakarta", &nusav1.Region{ClusterId: "j", Lost: &nusav1.LostRegion{}}, 1)
@@ -55,9 +56,19 @@ func TestDroppedSlotThatAFormerOwnerMayRun(t *testing.T) {
 		st.apply(slotPrefix+s.Key(), SlotToProto(s), int64(4+i))
 	}
 	got := fmt.Sprint(st.Dropped("seoul"))
-	want := "[put default/api/web[0-2] at jakarta offered stop g0 v0 delete default/api/web[3-5] at seoul accepted stop g4 v0, jakarta g2 revoke, home jakarta]"
+	want := "[put default/api/web[0-2] at seoul accepted stop g4 v0 vacant, jakarta g2 revoke, home jakarta delete default/api/web[3-5] at seoul accepted stop g4 v0, jakarta g2 revoke, home jakarta]"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	for i, c := range st.Dropped("seoul") {
+		if msg := SlotToProto(c.Slot); c.Delete {
+			st.apply(slotPrefix+c.Slot.Key(), nil, int64(10+i))
+		} else {
+			st.apply(slotPrefix+c.Slot.Key(), msg, int64(10+i))
+		}
+	}
+	if again := st.Dropped("seoul"); len(again) > 0 || NewTx(st).CountSlots("seoul") != 0 {
+		t.Errorf("again %v, slots at seoul: %d", again, NewTx(st).CountSlots("seoul"))
 	}
 }
 

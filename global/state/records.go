@@ -122,12 +122,12 @@ func (t *Tx) ChangeSlots(changes []region.Change) error {
 	return nil
 }
 
-// CountSlots counts a region's slots as the transaction leaves them.
+// CountSlots counts a region's slots as the transaction leaves them, without vacant ones.
 func (t *Tx) CountSlots(region string) int {
 	n := 0
 	for _, j := range t.State.Jobs {
 		for _, s := range j.Slots {
-			if s.Region == region {
+			if s.Region == region && !s.Vacant {
 				if _, changed := t.find(slotKey(s)); !changed {
 					n++
 				}
@@ -135,7 +135,7 @@ func (t *Tx) CountSlots(region string) int {
 		}
 	}
 	for _, ch := range t.changes {
-		if s, ok := ch.msg.(*nusav1.Slot); ok && s.GetRegion() == region {
+		if s, ok := ch.msg.(*nusav1.Slot); ok && s.GetRegion() == region && !s.GetVacant() {
 			n++
 		}
 	}

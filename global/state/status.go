@@ -258,6 +258,9 @@ func (j *Job) owners(name string, out *nusav1.GroupStatus) map[string]owned {
 			continue
 		}
 		out.Slots = append(out.Slots, SlotToProto(s))
+		if s.Vacant {
+			continue
+		}
 		o := owners[s.Region]
 		if s.Desired == region.DesiredRun {
 			again := obsolete(j.Record, s.JobVersion, s.Group)
@@ -432,7 +435,7 @@ func (j *Job) stopping(groups map[string]*nusav1.GroupStatus, see Sight) string 
 		return text
 	}
 	for _, s := range j.SortedSlots() {
-		if s.Desired != region.DesiredRun || stopped {
+		if !s.Vacant && (s.Desired != region.DesiredRun || stopped) {
 			is := ""
 			if silent, cut := see.CutOff(s.Region); cut {
 				is = ", cut off since " + jobstatus.Span(silent) + ","

@@ -107,16 +107,16 @@ func returnOf(with failover.Return, j *state.Job, s region.Slot, at *place.Regio
 	return with
 }
 
-// reachable returns slots without planned returns to regions that are not connected now:
-// their indices get the next best region. What such a region still runs returns to it all
-// the same. The lock is held.
+// reachable returns slots that do not go to regions that are not connected now: their
+// indices get the next best region. What such a region still runs returns to the region
+// all the same, once it is back and holds it. The lock is held.
 func reachable(st *state.State, slots []region.Slot) []region.Slot {
+	connected := func(name string) bool {
+		r := st.Regions[name]
+		return r != nil && r.Session != nil
+	}
 	for i := range slots {
-		s := &slots[i]
-		held := slices.ContainsFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == s.ReturnTo })
-		if r := st.Regions[s.ReturnTo]; s.ReturnTo != "" && !held && (r == nil || r.Session == nil) {
-			s.ReturnTo = ""
-		}
+		slots[i] = slots[i].Reachable(connected)
 	}
 	return slots
 }

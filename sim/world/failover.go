@@ -103,7 +103,7 @@ func (t *globalTerm) failoverSlots(name string, r *globalRegion) []failover.Slot
 	var out []failover.Slot
 	for _, key := range sortedKeys(t.slots) {
 		s := t.slots[key]
-		if s.Region != name {
+		if s.Region != name || s.Vacant {
 			continue
 		}
 		f := failover.Slot{Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, To: s.To, Generation: s.Generation,
@@ -181,18 +181,17 @@ func (t *globalTerm) forget() {
 		for _, key := range sortedKeys(t.slots) {
 			s := t.slots[key]
 			j := t.jobs[s.Job]
-			if gone(s.Region) && (s.System || j == nil || j.stopped || s.Desired == region.DesiredStop || j.group(s.Group) == nil || s.From >= j.group(s.Group).count) {
-				changes = append(changes, region.Change{Delete: true, Slot: s})
+			if gone(s.Region) && !s.Vacant && (s.System || j == nil || j.stopped || s.Desired == region.DesiredStop || j.group(s.Group) == nil || s.From >= j.group(s.Group).count) {
+				changes = append(changes, region.GiveUp(s))
 				continue
 			}
-			kept := slices.DeleteFunc(slices.Clone(s.Former), func(f region.FormerOwner) bool { return gone(f.Region) })
 			back := s.ReturnTo
 			if back != "" && gone(back) {
-				back = ""
+				s.ReturnTo = ""
 			}
-			if len(kept) < len(s.Former) || back != s.ReturnTo {
-				s.Former, s.ReturnTo = kept, back
-				changes = append(changes, region.Change{Slot: s})
+			c := s.Without(func(f region.FormerOwner) bool { return gone(f.Region) })
+			if c.Delete || len(c.Slot.Former) < len(s.Former) || back != s.ReturnTo {
+				changes = append(changes, c)
 			}
 		}
 		return putSlots(changes)

@@ -288,9 +288,12 @@ func formerOrder(s region.Slot, i int) region.Slot {
 
 // ordersOf returns a slot as it is ordered to each region that has to know of it.
 func ordersOf(s region.Slot) []region.Slot {
-	owned := s
-	owned.Unbound = s.Bound && s.Unbound
-	out := []region.Slot{owned}
+	var out []region.Slot
+	if !s.Vacant {
+		owned := s
+		owned.Unbound = s.Bound && s.Unbound
+		out = append(out, owned)
+	}
 	for i := range s.Former {
 		out = append(out, formerOrder(s, i))
 	}

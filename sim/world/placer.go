@@ -68,7 +68,7 @@ func (t *globalTerm) place() {
 			if t.w.tracing() {
 				t.w.tracef("%s: plan %s", t.g.name, a)
 			}
-			if a.Kind == place.Takeover { // the verdict must still hold
+			if a.Kind == place.Takeover && !a.Slot.Vacant { // the verdict must still hold
 				compared = append(compared, write{key: regionPrefix + a.Region, compare: true})
 			}
 			changes = append(changes, a.Changes()...)

@@ -1,7 +1,6 @@
 package world
 
 import (
-	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place"
@@ -259,20 +258,10 @@ func (t *globalTerm) applyAnswer(from string, a region.Answer) region.Outcome {
 	var slots []region.Slot
 	for _, s := range t.slotsOf(a.Job) {
 		if s.Group == a.Group {
-			slots = append(slots, t.reachable(s))
+			slots = append(slots, s.Reachable(func(name string) bool { return t.region(name).session != nil }))
 		}
 	}
 	return region.ApplyAnswer(slots, from, a)
-}
-
-// reachable returns a slot without a planned return to a region that is not connected, as
-// global/uplink/heal.go does.
-func (t *globalTerm) reachable(s region.Slot) region.Slot {
-	held := slices.ContainsFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == s.ReturnTo })
-	if s.ReturnTo != "" && !held && t.region(s.ReturnTo).session == nil {
-		s.ReturnTo = ""
-	}
-	return s
 }
 
 // noteAnswer remembers refused work, so that the placer tries other regions first.

@@ -333,7 +333,7 @@ func (v *watch) moved(was, is region.Slot) {
 		g = j.value.(*jobRecord).group(was.Group) // the present policy counts
 	}
 	back := was.ReturnTo == is.Region || slices.ContainsFunc(was.Former, func(f region.FormerOwner) bool { return f.Region == is.Region })
-	if !g.region.replace && !rec.NothingRuns && !back {
+	if !g.region.replace && !rec.NothingRuns && !back && !was.Vacant {
 		v.fail(6, "%s moved to %s although replace is false", was, is.Region)
 	}
 }

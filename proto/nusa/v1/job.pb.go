@@ -2580,7 +2580,10 @@ type Slot struct {
 	// lease binds; unset: the lease binds none of them.
 	StopTime *durationpb.Duration `protobuf:"bytes,20,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
 	// The owner may run a version that the region's lease does not bind.
-	Unbound       bool `protobuf:"varint,21,opt,name=unbound,proto3" json:"unbound,omitempty"`
+	Unbound bool `protobuf:"varint,21,opt,name=unbound,proto3" json:"unbound,omitempty"`
+	// The owner has given the slot up. The record stays because of those who may still run
+	// it. The next owner is chosen by the placer.
+	Vacant        bool `protobuf:"varint,22,opt,name=vacant,proto3" json:"vacant,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2758,6 +2761,13 @@ func (x *Slot) GetStopTime() *durationpb.Duration {
 func (x *Slot) GetUnbound() bool {
 	if x != nil {
 		return x.Unbound
+	}
+	return false
+}
+
+func (x *Slot) GetVacant() bool {
+	if x != nil {
+		return x.Vacant
 	}
 	return false
 }
@@ -3696,7 +3706,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\fmax_parallel\x18\x01 \x01(\x05R\vmaxParallel\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\x05R\x06canary\x12\x1f\n" +
 	"\vauto_revert\x18\x03 \x01(\bR\n" +
-	"autoRevert\"\xa2\x05\n" +
+	"autoRevert\"\xba\x05\n" +
 	"\x04Slot\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
@@ -3722,7 +3732,8 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\treturn_to\x18\x12 \x01(\tR\breturnTo\x12\x12\n" +
 	"\x04home\x18\x13 \x01(\tR\x04home\x126\n" +
 	"\tstop_time\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\bstopTime\x12\x18\n" +
-	"\aunbound\x18\x15 \x01(\bR\aunbound\"\xf2\x01\n" +
+	"\aunbound\x18\x15 \x01(\bR\aunbound\x12\x16\n" +
+	"\x06vacant\x18\x16 \x01(\bR\x06vacant\"\xf2\x01\n" +
 	"\vFormerOwner\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1e\n" +
 	"\n" +
