@@ -128,3 +128,41 @@ func TestVacantSlots(t *testing.T) {
 		}
 	}
 }
+
+// TestGivenUpBesideALostNode: a region gives up an instance that one of its lost nodes may still
+// run, as a drain asked. Another region gets the index. A version that must not run twice waits
+// until the first region has confirmed.
+func TestGivenUpBesideALostNode(t *testing.T) {
+	for _, bound := range []bool{false, true} {
+		s := vacantWorld(bound, map[string]int{"kor": 9})
+		j := &s.Jobs[0]
+		j.Slots[0].Former, j.Slots[0].Home, j.Slots[0].Desired = nil, "", region.DesiredRevoke
+		answer := func(mayRun bool) {
+			out := region.ApplyAnswer(j.Slots, "weu", region.Answer{
+				Namespace: "default", Job: "api", Group: "web", To: 4, Generation: 9, State: region.Revoked, MayRun: mayRun,
+			})
+			apply(&s, 11, out.Changes)
+		}
+		run := func() (owner string, waits bool) {
+			plan := place.MakePlan(s)
+			for _, a := range plan.Actions {
+				apply(&s, 12, a.Changes())
+			}
+			if len(j.Slots) == 1 && !j.Slots[0].Vacant {
+				owner = j.Slots[0].Region
+			}
+			return owner, len(plan.RolloutStages) > 0
+		}
+		answer(true)
+		if owner, waits := run(); waits != bound || (owner == "kor") == bound {
+			t.Errorf("bound %v: owner %q, waits %v", bound, owner, waits)
+		}
+		if f := j.Slots[0].Former; len(f) != 1 || f[0].Region != "weu" || !f[0].MayRun || j.Slots[0].Home != "" {
+			t.Errorf("bound %v: %s", bound, j.Slots[0])
+		}
+		answer(false)
+		if owner, waits := run(); owner != "kor" || waits || len(j.Slots[0].Former) > 0 {
+			t.Errorf("bound %v, confirmed: %v", bound, j.Slots)
+		}
+	}
+}

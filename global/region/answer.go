@@ -22,6 +22,9 @@ const (
 	IgnoredPartial Ignored = "partial"
 	// IgnoredNotAsked: stopped, revoked or kept, although the slot had no such order.
 	IgnoredNotAsked Ignored = "not_asked"
+	// IgnoredCrowded: so many former owners may run the slot that one more, who may run it too,
+	// cannot be remembered. The region repeats the answer.
+	IgnoredCrowded Ignored = "crowded"
 	// IgnoredMalformed: an empty range, no generation, or a state that is not
 	// an answer.
 	IgnoredMalformed Ignored = "malformed"
@@ -61,13 +64,13 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 	for _, s := range sorted(slots) {
 		from, to := max(s.From, a.From), min(s.To, a.To)
 		former := s.former(region)
-		if s.Region != region && former < 0 || s.Namespace != a.Namespace || s.Job != a.Job || s.Group != a.Group || from >= to {
+		if (s.Region != region || s.Vacant) && former < 0 || s.Namespace != a.Namespace || s.Job != a.Job || s.Group != a.Group || from >= to {
 			continue
 		}
 		var changes []Change
 		var gaveUp bool
 		var why Ignored
-		if s.Region == region {
+		if s.Region == region && !s.Vacant {
 			changes, gaveUp, why = applyPart(s, from, to, a)
 		} else {
 			changes, why = applyFormer(s, former, from, to, a)
@@ -83,7 +86,7 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 		if !gaveUp {
 			continue
 		}
-		if next := s.released(); next != nil && !next.Vacant {
+		if next := s.released(a); next != nil && !next.Vacant {
 			out.Moved = append(out.Moved, Moved{from, to, next.Region})
 		} else {
 			out.Released = append(out.Released, [2]int{from, to})
@@ -97,9 +100,6 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 func applyPart(s Slot, from, to int, a Answer) (changes []Change, gaveUp bool, why Ignored) {
 	if s.Generation != a.Generation {
 		return nil, false, IgnoredGeneration
-	}
-	if s.Vacant {
-		return nil, false, IgnoredRepeated
 	}
 	switch a.State {
 	case Accepted, Done:
@@ -143,7 +143,10 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, gaveUp bool, w
 			return nil, false, IgnoredRepeated
 		}
 	}
-	return replace(s, from, to, s.released()), true, IgnoredNone
+	if a.MayRun && s.Crowded() {
+		return nil, false, IgnoredCrowded
+	}
+	return replace(s, from, to, s.released(a)), true, IgnoredNone
 }
 
 // replace puts middle (nil = nothing) in the place of from ≤ i < to of s. The

@@ -52,13 +52,27 @@ func applyFormer(s Slot, i, from, to int, a Answer) ([]Change, Ignored) {
 		}
 		middle.Desired, middle.ReturnTo, middle.UnlessConnected = DesiredRevoke, f.Region, false
 		if s.Vacant { // nobody has to confirm
-			return replace(s, from, to, middle.released()), IgnoredNone
+			return replace(s, from, to, middle.released(Answer{})), IgnoredNone
 		}
 	case Revoked, Stopped:
+		if a.MayRun {
+			return mayRun(s, i, from, to)
+		}
 		return replace(s, from, to, s.confirmed(f.Region)), IgnoredNone
 	default: // an answer of a session before the verdict
 		return nil, IgnoredNotAsked
 	}
+	return replace(s, from, to, &middle), IgnoredNone
+}
+
+// mayRun notes that a former owner that has ended what it had may run the slot on a lost node.
+func mayRun(s Slot, i, from, to int) ([]Change, Ignored) {
+	if s.Former[i].MayRun {
+		return nil, IgnoredRepeated
+	}
+	middle := s
+	middle.Former = slices.Clone(s.Former)
+	middle.Former[i].MayRun = true
 	return replace(s, from, to, &middle), IgnoredNone
 }
 
@@ -74,8 +88,14 @@ func (s Slot) confirmed(former string) *Slot {
 // released returns the slot after its owner has given it up: nil if nothing is left to
 // remember. A slot that is returning goes to the region that gets it, otherwise to a former
 // owner that holds it. Without such a region, a slot that a former owner may still run
-// becomes vacant.
-func (s Slot) released() *Slot {
+// becomes vacant. An owner that may still run the slot is a former owner then.
+func (s Slot) released(a Answer) *Slot {
+	if a.MayRun {
+		s.Former = slices.Concat(s.Former, []FormerOwner{{Region: s.Region, Generation: s.Generation, Moved: a.At, MayRun: true}})
+		if len(s.Former) > MaxFormer {
+			s.Former = s.forgetOldest()
+		}
+	}
 	next := s
 	next.State, next.Generation, next.Hold = Offered, 0, 0
 	next.UnlessConnected, next.ReturnTo, next.Reason, next.Message = false, "", "", ""
@@ -143,7 +163,7 @@ func (s Slot) Without(gone func(FormerOwner) bool) Change {
 
 // GiveUp returns the change of a slot whose owner runs nothing of it any more.
 func GiveUp(s Slot) Change {
-	if next := s.released(); next != nil {
+	if next := s.released(Answer{}); next != nil {
 		return Change{Slot: *next}
 	}
 	return Change{Delete: true, Slot: s}

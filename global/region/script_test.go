@@ -18,7 +18,7 @@ import (
 //
 //	slot FROM-LAST REGION STATE DESIRED GENERATION [system] [bound] [unbound] [home=REGION]
 //	     [former=REGION:GENERATION[:hold][:run]]
-//	answer REGION FROM-LAST GENERATION STATE [reason | bound | now]    (applied)
+//	answer REGION FROM-LAST GENERATION STATE [reason | bound | left | now]    (applied)
 //	part FROM-LAST of FROM DESIRED [REGION | a condition]       (applied)
 //	slots
 //
@@ -141,7 +141,7 @@ func (w *script) runSlot(words []string, out *strings.Builder) {
 		from, to := bounds(args[1])
 		a := region.Answer{Namespace: "default", Job: "api", Group: "web", From: from, To: to, Generation: int64(number(2)), State: region.SlotState(args[3])}
 		if len(args) > 4 {
-			a.Reason, a.Bound = args[4], args[4] == "bound"
+			a.Reason, a.Bound, a.MayRun = args[4], args[4] == "bound", args[4] == "left"
 			if args[4] == "now" { // of a session after all verdicts
 				a.Reason, a.Fence = "", 1<<62
 			}

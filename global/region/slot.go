@@ -115,7 +115,8 @@ type Slot struct {
 	// are set after an update from one kind to the other.
 	Unbound bool
 	// Vacant: the owner has given the slot up. The record stays because a former owner may
-	// still run it. The placer gives its indices to a region as if nobody owned them.
+	// still run it, or the owner itself, which is a former owner then. The placer gives the
+	// indices to a region as if nobody owned them.
 	Vacant bool
 }
 
@@ -129,7 +130,7 @@ type FormerOwner struct {
 	Generation int64
 	// Moved is when the slot moved, by the wall clock, for people.
 	Moved time.Time
-	// Fence of the verdict.
+	// Fence of the verdict; 0: the region has given the slot up itself.
 	Fence uint64
 	// Hold: the region is back, and is ordered to hold the slot.
 	Hold bool
@@ -214,6 +215,10 @@ type Answer struct {
 	Counts          []CountedReason
 	// Bound: the region's lease binds everything that may run for the range.
 	Bound bool
+	// MayRun: the region gives the range up, but a node that it has lost may still run it. At
+	// is when that became known, by the wall clock, for people.
+	MayRun bool
+	At     time.Time
 	// Fence of the region at the welcome of the session in which the answer came; 0 =
 	// unknown. An answer of an earlier session has a lower fence than a later verdict.
 	Fence uint64

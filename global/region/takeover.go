@@ -62,6 +62,12 @@ func (s Slot) Crowded() bool {
 	return len(s.Former) >= MaxFormer && !slices.ContainsFunc(s.Former, func(f FormerOwner) bool { return !f.MayRun })
 }
 
+// forgetOldest returns the former owners without the oldest one that cannot run the slot.
+func (s Slot) forgetOldest() []FormerOwner {
+	oldest := max(0, slices.IndexFunc(s.Former, func(f FormerOwner) bool { return !f.MayRun }))
+	return slices.Delete(slices.Clone(s.Former), oldest, oldest+1)
+}
+
 // TakeOver returns the changes for parts of a slot, which are in ascending order and do
 // not overlap. Indices outside the parts stay with the owner. The parts are new offers.
 // They remember the former owner until it confirms, unless nothing runs there.
@@ -97,8 +103,7 @@ func (p Takeover) slot(s Slot) Slot {
 			Bound: s.Bound, StopTime: s.StopTime,
 		})
 		if len(next.Former) > MaxFormer {
-			oldest := max(0, slices.IndexFunc(next.Former, func(f FormerOwner) bool { return !f.MayRun }))
-			next.Former = slices.Delete(next.Former, oldest, oldest+1)
+			next.Former = next.forgetOldest()
 		}
 	}
 	if next.Home == "" && !s.Vacant {

@@ -58,7 +58,7 @@ func TestFormerOwnerGetsBackWhatBindsIt(t *testing.T) {
 	s = TakeOver(s, Takeover{From: 2, To: 8, Region: "seoul", JobVersion: 2, Run: 1})[0].Slot
 	s.Former[0].Hold = true
 	for name, next := range map[string]Slot{
-		"answer":   *s.released(),
+		"answer":   *s.released(Answer{}),
 		"takeover": TakeOver(s, Takeover{From: 2, To: 8, Region: "jakarta", JobVersion: 2, Run: 1})[0].Slot,
 	} {
 		if next.Region != "jakarta" || !next.Bound || next.StopTime != time.Minute || !next.Unbound {
@@ -81,7 +81,7 @@ func TestReturnsOnlyToAConnectedRegion(t *testing.T) {
 			s.Region, s.Former, s.ReturnTo = "seoul", []FormerOwner{{Region: "jakarta", Generation: 4, MayRun: true}}, ""
 			change(&s)
 			was := s.String()
-			next := s.Reachable(func(string) bool { return connected }).released()
+			next := s.Reachable(func(string) bool { return connected }).released(Answer{})
 			switch {
 			case connected && (next == nil || next.Region != "jakarta" || next.Vacant):
 				t.Errorf("%s, connected: %v", name, next)

@@ -164,7 +164,9 @@ func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
 		st.putOrder(s.Former[i].Region, s.WireKey(), &nusav1.SlotOrder{Slot: formerOrder(s, i), Revision: revision})
 	}
 	if s.Vacant {
-		st.removeOrder(s.Region, s, revision)
+		if formerOf(s, s.Region) < 0 {
+			st.removeOrder(s.Region, s, revision)
+		}
 		return
 	}
 	out := SlotToProto(s)
@@ -214,7 +216,7 @@ func formerOrder(s region.Slot, i int) *nusav1.Slot {
 		state = region.Done // what has completed there need not be reported
 	}
 	s.Desired, s.Region, s.Generation, s.State = s.DesiredOfFormer(i), f.Region, f.Generation, state
-	s.Former, s.Home, s.ReturnTo, s.Hold, s.UnlessConnected = nil, "", "", 0, false
+	s.Former, s.Home, s.ReturnTo, s.Hold, s.UnlessConnected, s.Vacant = nil, "", "", 0, false, false
 	// A version that a lease binds waits until nothing runs there, see place.Job.awaited.
 	s.Bound, s.Unbound, s.Reason, s.Message, s.PlacedBecause = false, f.MayRun, "", "", ""
 	return SlotToProto(s)

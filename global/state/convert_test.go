@@ -27,11 +27,11 @@ func TestAnswersAreBounded(t *testing.T) {
 func TestAnswersArriveWhole(t *testing.T) {
 	got := AnswerFromProto(&nusav1.SlotAnswer{
 		Namespace: "default", Job: "api", Group: "web", From: 2, To: 5, Generation: 7, State: nusav1.SlotState_SLOT_STATE_ACCEPTED,
-		Reason: nusav1.Reason_REASON_RTT_TOO_HIGH, Message: "m", Counts: []*nusav1.CountedReason{{Count: 3}}, Bound: true,
+		Reason: nusav1.Reason_REASON_RTT_TOO_HIGH, Message: "m", Counts: []*nusav1.CountedReason{{Count: 3}}, Bound: true, MayRun: true,
 	})
 	want := region.Answer{
 		Namespace: "default", Job: "api", Group: "web", From: 2, To: 5, Generation: 7, State: region.Accepted,
-		Reason: "rtt_too_high", Message: "m", Counts: []region.CountedReason{{Count: 3}}, Bound: true,
+		Reason: "rtt_too_high", Message: "m", Counts: []region.CountedReason{{Count: 3}}, Bound: true, MayRun: true,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

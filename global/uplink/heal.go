@@ -75,6 +75,7 @@ func returns(st *state.State, name string, h *nusav1.RegionHello) (out []region.
 				continue
 			}
 			keep, _ := returnOf(with, j, s, &at).Keep()
+			keep = keep && s.Former[i].Fence != 0 // otherwise the region has given the slot up itself
 			if keep == s.Former[i].Hold {
 				continue
 			}

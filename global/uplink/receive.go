@@ -76,11 +76,12 @@ func (s *Server) applyAnswers(ctx context.Context, c *session, in []*nusav1.Slot
 	from := c.region
 	for batch := range slices.Chunk(in, answersPerCommit) {
 		var done []applied
+		now := time.Now()
 		_, err := s.Commit.Do(ctx, func(t *state.Tx) error {
 			done = done[:0]
 			for _, p := range batch {
 				answer := state.AnswerFromProto(p)
-				answer.Fence = c.fence
+				answer.Fence, answer.At = c.fence, now
 				k := state.JobKey{Namespace: answer.Namespace, Name: answer.Job}
 				out := region.ApplyAnswer(reachable(t.State, t.Slots(k, answer.Group)), from, answer)
 				if err := t.ChangeSlots(out.Changes); err != nil {

@@ -145,7 +145,7 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 			// A region that rejects a change of a slot still runs the instances from before the
 			// change.
 			if !recovered && (a.State != state.SlotRejected || !livesIn(view, s)) {
-				out = append(out, a)
+				out = sayWhatMayRun(out, a, leftBehind(view, s))
 			}
 		}
 		switch {
@@ -155,7 +155,10 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 				out = append(out, stay...)
 			}
 			if complete && len(stay) == 0 && !livesIn(view, s) {
-				out = append(out, ended(view, s)...)
+				left := leftBehind(view, s)
+				for _, a := range ended(view, s) {
+					out = sayWhatMayRun(out, a, left)
+				}
 			}
 		case s.State != state.SlotDone && complete && done(view, g, s):
 			out = append(out, doneAnswers(view, s)...)

@@ -75,6 +75,9 @@ func (r *region) answers(want ...string) {
 	var got []string
 	for _, a := range Answers(r.Snapshot()) {
 		line := fmt.Sprintf("%d-%d g%d %s", a.From, a.To, a.Generation, a.State)
+		if a.MayRun {
+			line += " may run"
+		}
 		if a.Reason != "" {
 			line += " " + string(a.Reason)
 		}

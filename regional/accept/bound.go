@@ -27,6 +27,40 @@ func leftUnbound(view *state.View, s *state.Slot, a *state.Alloc) bool {
 		(s.Unbound || binding(view, s.Key(), s.JobVersion) != state.BindNone)
 }
 
+// leftBehind returns the indices of a slot of which a lost node may still run an attempt that
+// was given up and that no lease ends; nil for none.
+func leftBehind(view *state.View, s *state.Slot) (left map[int32]bool) {
+	if job, ok := view.Job(s.Key().JobKey(), s.JobVersion); ok && job.Type == state.System {
+		return nil // its instances are others in each region
+	}
+	for a := range view.GroupAllocs(s.Key()) {
+		if a.State == state.Lost && a.Charged && a.Index >= s.From && a.Index < s.To && binding(view, s.Key(), a.JobVersion) == state.BindNone {
+			if left == nil {
+				left = map[int32]bool{}
+			}
+			left[a.Index] = true
+		}
+	}
+	return left
+}
+
+// sayWhatMayRun adds an answer that gives instances up. Those that a lost node may still run are
+// answered apart.
+func sayWhatMayRun(out []state.Answer, a state.Answer, left map[int32]bool) []state.Answer {
+	if len(left) == 0 || a.State == state.SlotDone {
+		return append(out, a)
+	}
+	end := a.To
+	for from := a.From; from < end; from = a.To {
+		a.From, a.To, a.MayRun = from, from+1, left[from]
+		for a.To < end && left[a.To] == a.MayRun {
+			a.To++
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
 // binds reports whether the region's lease binds a group in a version of its job. An agent
 // follows the version that it was ordered to run.
 func binds(view *state.View, key state.GroupKey, version int64) bool {

@@ -51,7 +51,8 @@ func TestBoundOnceNothingUnboundIsLeft(t *testing.T) {
 
 // TestFormerOwnerAnswersOnceNothingUnboundIsLeft: the global tier took a slot that no lease
 // binds, and waits for its former owner. An attempt on a lost node that the region has
-// given up may run until the node confirms. Another owner does not wait for that node.
+// given up may run until the node confirms. Another owner does not wait for that node, and says
+// that the node may still run it.
 func TestFormerOwnerAnswersOnceNothingUnboundIsLeft(t *testing.T) {
 	for _, c := range []struct {
 		desired state.Desired
@@ -60,7 +61,8 @@ func TestFormerOwnerAnswersOnceNothingUnboundIsLeft(t *testing.T) {
 	}{
 		{state.Revoke, true, nil},
 		{state.Hold, true, []string{"1-2 g5 revoked"}},
-		{state.Revoke, false, []string{"0-2 g5 revoked"}},
+		{state.Revoke, false, []string{"0-1 g5 revoked may run", "1-2 g5 revoked"}},
+		{state.Stop, false, []string{"0-1 g5 stopped may run", "1-2 g5 stopped"}},
 	} {
 		r := newRegion(t, state.Service)
 		r.order(0, 2, 5, state.Run, state.SlotAccepted)
@@ -75,6 +77,25 @@ func TestFormerOwnerAnswersOnceNothingUnboundIsLeft(t *testing.T) {
 		r.answers(c.first...)
 		r.lost(state.NodeReady)
 		r.do(state.Command{AgentReports: &state.AgentReports{NodeID: "n1", Full: true, Released: []string{"a0"}}})
-		r.answers("0-2 g5 revoked")
+		word := "revoked"
+		if c.desired == state.Stop {
+			word = "stopped"
+		}
+		r.answers("0-2 g5 " + word)
 	}
+}
+
+// TestReturnedInstancesMayRun: a lost attempt was replaced, and no node takes the replacement any
+// more. The region gives the instance back, and says that the lost node may still run it.
+func TestReturnedInstancesMayRun(t *testing.T) {
+	r := newRegion(t, state.Service)
+	r.order(0, 2, 5, state.Run, state.SlotAccepted)
+	r.place(0)
+	r.report(0, state.Running)
+	r.lost(state.NodeLost)
+	r.do(state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{ID: "a0", Reason: state.ReasonNodeLost, GiveUp: true}}}})
+	r.do(state.Command{AnswerSlots: &state.AnswerSlots{Answers: []state.Answer{{
+		Namespace: "default", Job: "api", Group: "web", To: 2, Generation: 5, State: state.SlotReturned, Reason: state.ReasonInsufficientCPU,
+	}}}})
+	r.answers("0-1 g5 returned may run insufficient_cpu", "1-2 g5 returned insufficient_cpu")
 }

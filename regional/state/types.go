@@ -360,6 +360,8 @@ type Answer struct {
 	Counts     []Count // over the region's nodes
 	// Bound: the region's lease binds everything that may run for the part.
 	Bound bool
+	// MayRun: a lost node may still run an attempt that no lease ends.
+	MayRun bool
 }
 
 // Slot is a range From ≤ i < To of instances of a group, owned by this region;

@@ -82,7 +82,7 @@ func SlotAnswerToProto(a *state.Answer) *nusav1.SlotAnswer {
 	return &nusav1.SlotAnswer{
 		Namespace: a.Namespace, Job: a.Job, Group: a.Group, From: a.From, To: a.To,
 		Generation: a.Generation, State: nusav1.SlotState(a.State),
-		Reason: ReasonToProto(a.Reason), Message: a.Message, Counts: nodeCountsToProto(a.Counts), Bound: a.Bound,
+		Reason: ReasonToProto(a.Reason), Message: a.Message, Counts: nodeCountsToProto(a.Counts), Bound: a.Bound, MayRun: a.MayRun,
 	}
 }
 

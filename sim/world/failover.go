@@ -150,6 +150,7 @@ func (t *globalTerm) heal(name string) (out []region.Change) {
 			with.Stop, with.KeepReplacement = g.boundByRegion(), g.keepReplacement
 		}
 		keep, _ := with.Keep()
+		keep = keep && s.Former[i].Fence != 0
 		if keep == s.Former[i].Hold {
 			continue
 		}

@@ -273,7 +273,7 @@ func slotToState(s *region.Slot) state.Slot {
 // answerToGlobal is an answer as the global tier reads it.
 func answerToGlobal(a *state.Answer) region.Answer {
 	return region.Answer{Namespace: a.Namespace, Job: a.Job, Group: a.Group, From: int(a.From), To: int(a.To), Generation: a.Generation,
-		State: answerStates[a.State], Reason: string(a.Reason), Message: a.Message, Bound: a.Bound}
+		State: answerStates[a.State], Reason: string(a.Reason), Message: a.Message, Bound: a.Bound, MayRun: a.MayRun}
 }
 
 // formerOrder is the order to the former owner at position i of a slot's list, as
@@ -281,7 +281,7 @@ func answerToGlobal(a *state.Answer) region.Answer {
 func formerOrder(s region.Slot, i int) region.Slot {
 	f := s.Former[i]
 	s.Desired, s.Region, s.Generation, s.State = s.DesiredOfFormer(i), f.Region, f.Generation, region.Accepted
-	s.Former, s.Home, s.ReturnTo, s.Hold, s.UnlessConnected = nil, "", "", 0, false
+	s.Former, s.Home, s.ReturnTo, s.Hold, s.UnlessConnected, s.Vacant = nil, "", "", 0, false, false
 	s.Bound, s.Unbound, s.Reason, s.Message, s.PlacedBecause = false, f.MayRun, "", "", ""
 	return s
 }

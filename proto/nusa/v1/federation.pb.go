@@ -1149,7 +1149,10 @@ type SlotAnswer struct {
 	Counts []*CountedReason `protobuf:"bytes,10,rep,name=counts,proto3" json:"counts,omitempty"`
 	// Every process that may run for the answered indices is bound by the region's
 	// lease: none is left of a job version without that bound.
-	Bound         bool `protobuf:"varint,11,opt,name=bound,proto3" json:"bound,omitempty"`
+	Bound bool `protobuf:"varint,11,opt,name=bound,proto3" json:"bound,omitempty"`
+	// The region has given the instances up, but a lost node may still run an attempt that
+	// no lease ends. The region answers again once the node has confirmed.
+	MayRun        bool `protobuf:"varint,12,opt,name=may_run,json=mayRun,proto3" json:"may_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1257,6 +1260,13 @@ func (x *SlotAnswer) GetCounts() []*CountedReason {
 func (x *SlotAnswer) GetBound() bool {
 	if x != nil {
 		return x.Bound
+	}
+	return false
+}
+
+func (x *SlotAnswer) GetMayRun() bool {
+	if x != nil {
+		return x.MayRun
 	}
 	return false
 }
@@ -2909,7 +2919,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\vregion_left\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"regionLeft\"<\n" +
 	"\vSlotAnswers\x12-\n" +
-	"\aanswers\x18\x01 \x03(\v2\x13.nusa.v1.SlotAnswerR\aanswers\"\xc9\x02\n" +
+	"\aanswers\x18\x01 \x03(\v2\x13.nusa.v1.SlotAnswerR\aanswers\"\xe2\x02\n" +
 	"\n" +
 	"SlotAnswer\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
@@ -2925,7 +2935,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\amessage\x18\t \x01(\tR\amessage\x12.\n" +
 	"\x06counts\x18\n" +
 	" \x03(\v2\x16.nusa.v1.CountedReasonR\x06counts\x12\x14\n" +
-	"\x05bound\x18\v \x01(\bR\x05bound\"^\n" +
+	"\x05bound\x18\v \x01(\bR\x05bound\x12\x17\n" +
+	"\amay_run\x18\f \x01(\bR\x06mayRun\"^\n" +
 	"\tSlotOrder\x12!\n" +
 	"\x04slot\x18\x01 \x01(\v2\r.nusa.v1.SlotR\x04slot\x12\x12\n" +
 	"\x04spec\x18\x02 \x01(\fR\x04spec\x12\x1a\n" +
