@@ -23,6 +23,9 @@ func (f *federation) owners() map[int]string {
 	for _, s := range f.slots {
 		for i := s.From; i < s.To; i++ {
 			out[i] = s.Region
+			if s.Vacant {
+				out[i] = "nobody"
+			}
 		}
 	}
 	return out

@@ -43,7 +43,7 @@ func applyFormer(s Slot, i, from, to int, a Answer) ([]Change, Ignored) {
 	switch a.State {
 	case Kept, Done:
 		switch {
-		case s.DesiredOfFormer(i) != DesiredHold && (a.State == Kept || a.Fence == 0 || a.Fence < f.Fence):
+		case s.DesiredOfFormer(i) != DesiredHold && (a.State == Kept || a.Fence < f.Fence):
 			return nil, IgnoredNotAsked
 		case s.Desired == DesiredStop, s.State == Done: // nothing has to return, and nothing is left there
 			return replace(s, from, to, s.confirmed(f.Region)), IgnoredNone

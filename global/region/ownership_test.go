@@ -130,7 +130,7 @@ func (f *federation) receive(name string, a region.Answer) region.Outcome {
 	out := region.ApplyAnswer(f.slots, name, a)
 	f.write(out.Changes)
 	for i, owner := range f.owners() {
-		if was := owners[i]; was != owner && was != name {
+		if was := owners[i]; was != owner && was != name && was != "nobody" && owner != "nobody" {
 			panic(fmt.Sprintf("%s of %s moves %d from %s to %s", a, name, i, was, owner))
 		}
 	}

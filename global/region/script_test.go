@@ -195,7 +195,7 @@ func withWord(s region.Slot, word string) region.Slot {
 		parts := strings.Split(v, ":")
 		g, _ := strconv.Atoi(strings.TrimPrefix(parts[1], "g"))
 		s.Former = append(slices.Clip(s.Former), region.FormerOwner{
-			Region: parts[0], Generation: int64(g), Hold: slices.Contains(parts[2:], "hold"), MayRun: slices.Contains(parts[2:], "run"),
+			Region: parts[0], Generation: int64(g), Fence: 1, Hold: slices.Contains(parts[2:], "hold"), MayRun: slices.Contains(parts[2:], "run"),
 		})
 	}
 	return s

@@ -100,7 +100,7 @@ func TestReturnsOnlyToAConnectedRegion(t *testing.T) {
 func TestLateAnswersAboutMovedSlotsChangeNothing(t *testing.T) {
 	s := lostSlot()
 	for _, to := range []string{"seoul", "jakarta"} {
-		next := TakeOver(s, Takeover{From: 2, To: 8, Region: to, JobVersion: 1, Run: 1})[0].Slot
+		next := TakeOver(s, Takeover{From: 2, To: 8, Region: to, JobVersion: 1, Run: 1, Fence: 2})[0].Slot
 		next.Generation, next.Revision = s.Generation+10, s.Generation+10
 		for _, state := range []SlotState{Accepted, Done, Rejected, Returned, Revoked, Stopped, Kept} {
 			late := Answer{Namespace: "default", Job: "api", Group: "web", From: 2, To: 8, Generation: 10, State: state}
