@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -14,13 +15,16 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-func TestRecover(t *testing.T) { testRecover(t, newFederation()) }
+func TestRecover(t *testing.T) { testRecover(t, newFederation(), shortLeases) }
+
+// shortLeases shortens the wait after a recovery.
+func shortLeases(c *Config) { c.Lease = time.Second }
 
 func TestEtcdRecover(t *testing.T) {
 	t.Parallel()
 	f := newFederation()
 	member := openMember(t, t.TempDir(), "127.0.0.1:0")
-	testRecover(t, f, f.overEtcd("", Etcd{Endpoints: []string{member.ClientAddr()}}))
+	testRecover(t, f, shortLeases, f.overEtcd("", Etcd{Endpoints: []string{member.ClientAddr()}}))
 }
 
 // TestServerKnowsMoreThanTheStore: a server that starts with a store that was restored from
@@ -28,7 +32,7 @@ func TestEtcdRecover(t *testing.T) {
 func TestServerKnowsMoreThanTheStore(t *testing.T) {
 	f := newFederation()
 	dir := t.TempDir()
-	here := func(c *Config) { c.DataDir = dir }
+	here := func(c *Config) { c.DataDir, c.Lease = dir, time.Second }
 	s := f.start(t, "g1", here)
 	s.submit(testJob("api", 1))
 	c := f.mem.Client()
@@ -64,7 +68,7 @@ func TestServerKnowsMoreThanTheStore(t *testing.T) {
 func TestRecoverOffersSlotsThatMovedAgain(t *testing.T) {
 	const key = "default/api/web/0"
 	f := newFederation()
-	s := f.start(t, "g1")
+	s := f.start(t, "g1", shortLeases)
 	s.joined("seoul").leave()
 	jakarta := s.joined("jakarta")
 	s.submit(testJob("api", 4))
@@ -73,7 +77,7 @@ func TestRecoverOffersSlotsThatMovedAgain(t *testing.T) {
 	s.stop()
 	old := f.copied(t)
 	f.moveSlots(t, nil)
-	s = f.start(t, "g1")
+	s = f.start(t, "g1", shortLeases)
 	seoul := s.joined("seoul")
 	moved := seoul.waitSlot(key, accepted)
 	seoul.mu.Lock()
@@ -83,7 +87,7 @@ func TestRecoverOffersSlotsThatMovedAgain(t *testing.T) {
 	s.stop()
 
 	f.mem = old
-	s = f.start(t, "g1")
+	s = f.start(t, "g1", shortLeases)
 	hello := func(name string) *nusav1.RegionHello {
 		h := helloOf(name, 2)
 		h.FederationId, h.StoreRevision, h.LeadershipTerm = id, revision, term

@@ -243,7 +243,8 @@ func (t *leadershipTerm) renewLoop(ctx context.Context) error {
 }
 
 // confirm asks the store whether this server is still the elected one. A successor may
-// exist once the candidacy has ended by the clock of the store, which may be fast.
+// exist once the candidacy has ended by the clock of the store, which may be fast. Until regions
+// are welcomed after a recovery of the store, their silence does not count.
 func (t *leadershipTerm) confirm(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.ElectionTTL)
 	defer cancel()
@@ -255,7 +256,8 @@ func (t *leadershipTerm) confirm(ctx context.Context) error {
 	}
 	t.state.Lock()
 	defer t.state.Unlock()
-	uncertain := !t.state.Sessions.Serving(t.cfg.Clock())
+	now := t.cfg.Clock()
+	uncertain := !t.state.Sessions.Serving(now) || now < t.state.SessionConfig().ServesFrom
 	t.election.Granted(request, lease.Sure(t.cfg.ElectionTTL))
 	t.state.Sessions.ActiveUntil = t.election.At(0).Deadline
 	if uncertain {

@@ -17,6 +17,8 @@ func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
 	switch {
 	case now >= c.ActiveUntil && !plant.Is(plant.DeposedServes):
 		return refuse(false, "this server may not be the active one any more")
+	case now < c.ServesFrom:
+		return refuse(false, "the store was recovered: this server waits until every lease of before is over")
 	case h.ClusterID == "":
 		return refuse(true, "region %s: no cluster id was given", s.Name)
 	case s.ClusterID != "" && !sameCluster && !s.NothingRuns:

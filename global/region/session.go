@@ -29,6 +29,11 @@ type Config struct {
 	// Revision of the store. A region that knows a greater one shows that the store
 	// was restored from an old copy.
 	Revision int64
+	// After a recovery of the store: ServesFrom is when every lease of the time before is
+	// over. No stream is welcomed before, since a region that still holds such a lease would
+	// start what the recovered store orders. GrantsFrom is when everything has ended that such
+	// a lease binds. No lease is granted before. 0 = the store was not recovered.
+	ServesFrom, GrantsFrom time.Duration
 	// Conflict: the store was restored from an old copy, and no operator has recovered
 	// it yet. No stream is welcomed and no lease granted.
 	Conflict bool
@@ -36,12 +41,24 @@ type Config struct {
 
 // Serving reports whether this server may welcome, order and grant.
 func (c Config) Serving(now time.Duration) bool {
-	return (now < c.ActiveUntil || plant.Is(plant.DeposedServes)) && !c.Conflict
+	return (now < c.ActiveUntil || plant.Is(plant.DeposedServes)) && !c.Conflict && now >= c.ServesFrom
+}
+
+// AfterRecovery returns the configuration for a store that was recovered. stop is the longest
+// time between the stop signal and the kill, as far as a lease binds.
+func (c Config) AfterRecovery(stop time.Duration) Config {
+	c.ServesFrom, c.GrantsFrom = c.predecessorsEnd(0), c.predecessorsEnd(stop)
+	return c
 }
 
 // PredecessorsOver reports whether every lease that a predecessor may have granted is over.
 func (c Config) PredecessorsOver(now time.Duration) bool {
-	return now >= c.PredecessorUntil+lease.Over(c.longest(), 0)
+	return now >= c.predecessorsEnd(0)
+}
+
+// predecessorsEnd returns when everything has ended that a lease of a predecessor binds.
+func (c Config) predecessorsEnd(stop time.Duration) time.Duration {
+	return c.PredecessorUntil + lease.Over(c.longest(), stop)
 }
 
 func (c Config) longest() time.Duration {
@@ -319,7 +336,7 @@ func (s State) request(c Config, now time.Duration, e LeaseRequested) (State, []
 	}
 	s.CommitBlocked = e.CommitBlocked
 	s, effects := s.received(c, now, e.Stream)
-	if !s.Connected() || !c.Serving(now) || s.acked < s.required && !plant.Is(plant.GrantBeforeOrders) || s.grantsMissing(c, now) || e.ID <= s.sent {
+	if !s.Connected() || !c.Serving(now) || s.acked < s.required && !plant.Is(plant.GrantBeforeOrders) || s.grantsMissing(c, now) || e.ID <= s.sent || now < c.GrantsFrom {
 		return s, effects
 	}
 	if s.sent == s.confirmed {

@@ -47,6 +47,9 @@ func (w *script) setConfig(words []string) {
 		w.config.Revision = int64(o.number("revision"))
 	}
 	w.config.Conflict = o.has("conflict")
+	if o.has("recovered") {
+		w.config = w.config.AfterRecovery(o.duration("recovered"))
+	}
 }
 
 func (w *script) runSession(t *testing.T, words []string, out *strings.Builder) {

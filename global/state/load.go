@@ -144,15 +144,32 @@ func offerAgain(ctx context.Context, s store.Store, guard store.Compare) error {
 	return write()
 }
 
+// longestStop returns the longest kill_timeout of what the regions may run and their leases
+// bind, as far as the store knows. The lock is held.
+func (st *State) longestStop() (longest time.Duration) {
+	for _, j := range st.Jobs {
+		for _, g := range j.PlaceJob.Groups {
+			if g.Bound {
+				longest = max(longest, g.StopTime)
+			}
+		}
+		for _, s := range j.Slots {
+			longest = max(longest, s.StopTime)
+		}
+	}
+	return longest
+}
+
 // LowerLimits stores the lengths that a successor has to wait for once every lease that a
-// predecessor may have granted is over. due is false if there is nothing to store yet. The
-// lock is held.
+// predecessor may have granted is over, after a recovery of the store with what it binds. due
+// is false if there is nothing to store yet. The lock is held.
 func (st *State) LowerLimits(lease, candidacy time.Duration) (change func(*nusav1.LeadershipRecord), due bool) {
 	rec := st.Leadership
-	same := rec.GetLeaseMax().AsDuration() == lease && rec.GetCandidacy().AsDuration() == candidacy
+	same := rec.GetLeaseMax().AsDuration() == lease && rec.GetCandidacy().AsDuration() == candidacy && rec.GetRecovery() == nil
+	c, now := st.SessionConfig(), st.Clock()
 	return func(rec *nusav1.LeadershipRecord) {
-		rec.LeaseMax, rec.Candidacy = durationpb.New(lease), durationpb.New(candidacy)
-	}, !same && st.SessionConfig().PredecessorsOver(st.Clock())
+		rec.LeaseMax, rec.Candidacy, rec.Recovery = durationpb.New(lease), durationpb.New(candidacy), nil
+	}, !same && c.PredecessorsOver(now) && now >= c.GrantsFrom
 }
 
 // Load reads every record from the store. Only the elected server writes the

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/global/region"
@@ -228,6 +229,7 @@ func mergeConflict(c, more *nusav1.RevisionConflict) *nusav1.RevisionConflict {
 	return &nusav1.RevisionConflict{
 		Region: c.GetRegion(), Stored: c.GetStored(), Known: known, KnownTerm: term,
 		Recovered: c.GetRecovered() && known == c.GetKnown() && term == c.GetKnownTerm(),
+		LeaseMax:  longer(c.GetLeaseMax(), more.GetLeaseMax()), StopTime: longer(c.GetStopTime(), more.GetStopTime()),
 	}
 }
 
@@ -236,7 +238,9 @@ var ErrNoConflict = errors.New("no region knows more than the store: there is no
 
 // Recover makes all later revisions and leadership terms greater than those that the
 // regions know. It is for a store that was restored from an old copy. The conflict ends
-// with the present term, after every slot was offered again: see offerAgain.
+// with the present term, after every slot was offered again: see offerAgain. The next terms
+// grant no lease until what a lease of the lost history binds has ended: where that runs, no
+// record says.
 func (t *Tx) Recover() error {
 	c := t.State.Leadership.GetConflict()
 	if c == nil || c.GetRecovered() {
@@ -246,10 +250,34 @@ func (t *Tx) Recover() error {
 	if err := t.Audit("store.recovered", c.GetRegion(), fmt.Sprintf("revision %d was known, %d was stored", c.GetKnown(), c.GetStored())); err != nil {
 		return err
 	}
-	return t.PutLeadership(func(rec *nusav1.LeadershipRecord) {
+	err := t.PutLeadership(func(rec *nusav1.LeadershipRecord) {
 		rec.Term.Number = max(rec.GetTerm().GetNumber(), c.GetKnownTerm())
 		rec.Conflict.Recovered = true
+		rec.Recovery = &nusav1.Recovery{StopTime: durationpb.New(t.State.longestStop())}
 	})
+	if err != nil {
+		return err
+	}
+	return t.Outlasts(c.GetLeaseMax(), c.GetStopTime())
+}
+
+// Outlasts notes that a region may hold a lease of a length of the time before a recovery of
+// the store, and run what takes a time to stop. It changes nothing if no server waits for
+// the end of such leases.
+func (t *Tx) Outlasts(lease, stop *durationpb.Duration) error {
+	return t.PutLeadership(func(rec *nusav1.LeadershipRecord) {
+		if r := rec.GetRecovery(); r != nil {
+			rec.LeaseMax, r.StopTime = longer(rec.GetLeaseMax(), lease), longer(r.GetStopTime(), stop)
+		}
+	})
+}
+
+// longer returns the longer one of two durations; nil for two of length 0.
+func longer(a, b *durationpb.Duration) *durationpb.Duration {
+	if b.AsDuration() > a.AsDuration() {
+		return b
+	}
+	return a
 }
 
 // maxRegions bounds the regions of a federation: those that an operator defined

@@ -113,6 +113,10 @@ func New(b Beginning, clock func() time.Duration) *State {
 func (st *State) SessionConfig() region.Config {
 	c := st.Sessions
 	c.Revision, c.Conflict = st.Revision, st.Leadership.GetConflict() != nil
+	if r := st.Leadership.GetRecovery(); r != nil {
+		c.LeaseMax = max(c.LeaseMax, st.Leadership.GetLeaseMax().AsDuration())
+		c = c.AfterRecovery(r.GetStopTime().AsDuration())
+	}
 	return c
 }
 
@@ -213,6 +217,11 @@ func (st *State) Alarms() (out []string) {
 		}
 		out = append(out, fmt.Sprintf("%s knows more than the store (revision %d of %d): the store was restored from an old copy, and nothing is placed, ordered or granted before `nusa server recover`",
 			who, c.GetKnown(), c.GetStored()))
+	}
+	c, now := st.SessionConfig(), st.Clock()
+	if now < c.GrantsFrom && st.Leadership.GetConflict() == nil {
+		out = append(out, fmt.Sprintf("the store was recovered: every lease of before is over in %s, and everything that it bound has ended in %s; regions are welcomed then, and get leases then",
+			jobstatus.Span(max(0, c.ServesFrom-now)), jobstatus.Span(c.GrantsFrom-now)))
 	}
 	return out
 }

@@ -136,8 +136,8 @@ func (s *Server) register(ctx context.Context, c *session, h *nusav1.RegionHello
 				record = e.Record
 			}
 		}
-		if !persist {
-			return nil
+		if err := t.Outlasts(h.GetLeaseMax(), h.GetStopTime()); err != nil || !persist {
+			return err
 		}
 		added = old == nil
 		next := &nusav1.Region{Definition: h.GetDefinition()}
@@ -154,7 +154,7 @@ func (s *Server) register(ctx context.Context, c *session, h *nusav1.RegionHello
 		return state.RPCErrors.Err(fmt.Errorf("register region %s: %w", name, err))
 	}
 	if conflict.Kind != "" {
-		s.storeConflict(ctx, name, conflict)
+		s.storeConflict(ctx, h, conflict)
 	}
 	if refused != nil {
 		return &refusal{message: refused.Message, permanent: refused.Permanent}
@@ -169,11 +169,13 @@ func (s *Server) register(ctx context.Context, c *session, h *nusav1.RegionHello
 // placed, ordered or granted until an operator has recovered the store, so all sessions
 // end. Only the elected server can store a conflict. So a server that was deposed does not
 // take what its successor has written for one.
-func (s *Server) storeConflict(ctx context.Context, name string, e region.Effect) {
-	first := false
+func (s *Server) storeConflict(ctx context.Context, h *nusav1.RegionHello, e region.Effect) {
+	name, first := h.GetDefinition().GetName(), false
 	_, err := s.Commit.Do(ctx, func(t *state.Tx) error {
 		first = t.State.Leadership.GetConflict() == nil
-		return t.PutConflict(&nusav1.RevisionConflict{Region: name, Known: e.Known, KnownTerm: e.KnownTerm})
+		return t.PutConflict(&nusav1.RevisionConflict{
+			Region: name, Known: e.Known, KnownTerm: e.KnownTerm, LeaseMax: h.GetLeaseMax(), StopTime: h.GetStopTime(),
+		})
 	})
 	switch {
 	case err != nil:

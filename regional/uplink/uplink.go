@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/network"
@@ -318,6 +319,7 @@ func (u *Uplink) hello() *nusav1.RegionHello {
 		AppliedIndex: view.Index(), FeatureLevel: c.FeatureLevel,
 	}
 	if c.FederationID != "" {
+		hello.LeaseMax, hello.StopTime = durationpb.New(c.RegionLeaseMax), durationpb.New(view.LongestStop())
 		hello.LeadershipTerm = &nusav1.LeadershipTerm{Number: c.LeadershipTerm, Nonce: c.LeadershipNonce}
 	}
 	return hello

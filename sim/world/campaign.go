@@ -32,6 +32,10 @@ type leadershipRecord struct {
 	conflict, recovered bool
 	known               int64
 	knownTerm           uint64
+	// knownStop is the longest kill_timeout that such a region knows. recovery: nobody has
+	// waited since the recovery for what takes recoveryStop to stop.
+	knownStop, recoveryStop time.Duration
+	recovery                bool
 }
 
 // globalServer is one server of the global tier.
@@ -228,7 +232,7 @@ func (c *candidate) load() {
 		}
 		next.candidacy = g.ttl
 		if old.recovered {
-			next.conflict, next.recovered, next.known, next.knownTerm = false, false, 0, 0
+			next.conflict, next.recovered, next.known, next.knownTerm, next.knownStop = false, false, 0, 0, 0
 		}
 		if g.known > rev && !plant.Is(plant.OldStore) {
 			next.conflict, next.known = true, max(next.known, g.known)

@@ -15,6 +15,7 @@ func (t *globalTerm) failover() {
 	if t.ended() || !t.config().Serving(t.now()) {
 		return
 	}
+	t.outlasts(0, 0)
 	plan := failover.Decide(t.failoverSnapshot())
 	if plan.Paused {
 		t.massLoss = t.now()

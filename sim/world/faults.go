@@ -403,7 +403,6 @@ func (w director) slowDisk(h *host, from, d, delay time.Duration) {
 
 // restartGlobals starts every global server again with another --lease.
 func (w director) restartGlobals(lease time.Duration) {
-	w.longestLease = max(w.longestLease, lease)
 	for _, g := range w.globals {
 		g.lease = lease
 		g.p.kill(false)

@@ -102,8 +102,13 @@ func (t *globalTerm) now() time.Duration { return t.g.h.clock() }
 // config is what the sessions of regions depend on.
 func (t *globalTerm) config() region.Config {
 	until := t.c.proof.At(t.now()).Deadline
-	return region.Config{Lease: t.g.lease, LeaseMax: t.pastMax, PredecessorUntil: t.began + t.formerTTL, ActiveUntil: until, Federation: federation,
+	c := region.Config{Lease: t.g.lease, LeaseMax: t.pastMax, PredecessorUntil: t.began + t.formerTTL, ActiveUntil: until, Federation: federation,
 		Term: t.leadership.term, Revision: t.rev, Conflict: t.leadership.conflict}
+	if t.leadership.recovery {
+		c.LeaseMax = max(c.LeaseMax, t.leadership.leaseMax)
+		c = c.AfterRecovery(t.leadership.recoveryStop)
+	}
+	return c
 }
 
 // store puts a record into the copy; nil removes it.

@@ -8,7 +8,6 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
-	"github.com/nusa-scheduler/nusa/internal/lease"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
@@ -43,12 +42,8 @@ func (w *world) restoreStore() {
 	for _, g := range w.globals {
 		w.in(w.between(100*time.Millisecond, 5*time.Second), g.p.start)
 	}
-	w.in(max(recoverAfter, lease.Over(w.longestLease, 10*time.Second)), w.recoverStore)
+	w.in(time.Second, w.recoverStore)
 }
-
-// recoverAfter is how long an operator waits before a recovery of the store, as
-// docs/operating.md says: longer than every lease with its stop time.
-const recoverAfter = 28 * time.Second
 
 func (w *world) recoverStore() {
 	w.in(w.between(5*time.Second, 20*time.Second), w.recoverStore)

@@ -67,19 +67,18 @@ func (t *globalTerm) do(name string, effects []region.Effect) {
 			t.w.watch.granted(t, name, e)
 			r.session.e.send(regionGrant{id: e.ID, fence: e.Record.Fence, incarnation: e.Record.Incarnation, term: t.leadership.term, lease: e.Lease,
 				orders: link.Position{Epoch: t.epoch, Sequence: e.Orders}})
-		case region.Conflict:
-			t.conflict(e)
 		}
 	}
 }
 
 // conflict stores that a region knows more than the store.
-func (t *globalTerm) conflict(e region.Effect) {
+func (t *globalTerm) conflict(e region.Effect, m regionHello) {
 	t.commit(func() []write {
 		rec := t.leadership
-		if rec.conflict && rec.known >= e.Known && rec.knownTerm >= e.KnownTerm {
+		if rec.conflict && rec.known >= e.Known && rec.knownTerm >= e.KnownTerm && rec.knownStop >= m.stop && rec.leaseMax >= m.leaseMax {
 			return nil
 		}
+		rec.knownStop, rec.leaseMax = max(rec.knownStop, m.stop), max(rec.leaseMax, m.leaseMax)
 		rec.conflict, rec.known, rec.knownTerm = true, max(rec.known, e.Known), max(rec.knownTerm, e.KnownTerm)
 		return []write{{key: leadershipKey, value: rec}}
 	}, nil)
@@ -92,6 +91,7 @@ func (t *globalTerm) recover() {
 		return
 	}
 	rec.term.Number, rec.recovered = max(rec.term.Number, rec.knownTerm), true
+	rec.recovery, rec.recoveryStop = true, max(rec.knownStop, t.longestStop())
 	key, create, mod := t.c.key, t.c.create, t.mods[leadershipKey]
 	t.g.db.call(3*time.Second, func(s *etcd) (any, error) {
 		raised := []compare{{key, true, create}, {leadershipKey, false, mod}}
@@ -107,6 +107,36 @@ func (t *globalTerm) recover() {
 		}
 		return s.txn(raised, ws)
 	}, func(any, error) { t.c.end("an operator recovered the store") })
+}
+
+// longestStop returns the longest kill_timeout of what a region's lease binds, as far as the
+// store knows.
+func (t *globalTerm) longestStop() (longest time.Duration) {
+	for _, j := range t.jobs {
+		for _, g := range j.groups {
+			if g.boundByRegion() {
+				longest = max(longest, g.kill)
+			}
+		}
+	}
+	for _, s := range t.slots {
+		longest = max(longest, s.StopTime)
+	}
+	return longest
+}
+
+// outlasts notes that a region may hold a longer lease of the time before a recovery, or run
+// what takes longer to stop. Once all that is over, nothing waits any more.
+func (t *globalTerm) outlasts(stop, leaseMax time.Duration) {
+	t.commit(func() []write {
+		rec := t.leadership
+		over := t.now() >= t.config().GrantsFrom
+		if !rec.recovery || !over && rec.recoveryStop >= stop && rec.leaseMax >= leaseMax {
+			return nil
+		}
+		rec.recovery, rec.recoveryStop, rec.leaseMax = !over, max(rec.recoveryStop, stop), max(rec.leaseMax, leaseMax)
+		return []write{{key: leadershipKey, value: rec}}
+	}, nil)
 }
 
 func (t *globalTerm) receive(s *globalSession, m any) {
@@ -170,10 +200,16 @@ func (t *globalTerm) hello(s *globalSession, m regionHello) {
 		return false
 	}
 	_, effects := step()
+	for _, e := range effects {
+		if e.Kind == region.Conflict {
+			t.conflict(e, m)
+		}
+	}
 	if refusedNow(effects) {
 		t.do(m.name, effects)
 		return
 	}
+	t.outlasts(m.stop, m.leaseMax)
 	t.commit(func() []write {
 		rec, changed := r.rec, t.mods[regionPrefix+m.name] == 0
 		_, now := step()

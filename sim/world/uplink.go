@@ -24,6 +24,7 @@ type (
 		revision          int64
 		orders            link.Position
 		master            string
+		leaseMax, stop    time.Duration
 	}
 	globalWelcome struct {
 		federation string
@@ -125,7 +126,8 @@ func (u *uplink) connect() {
 	c := u.m.view().Cluster()
 	s.e.send(regionHello{name: u.m.r.name, clusterID: c.ID, incarnation: c.Incarnation, term: u.m.l.term, applied: u.m.view().Index(),
 		fence: c.Fence, federation: c.FederationID, known: region.Term{Number: c.LeadershipTerm, Nonce: c.LeadershipNonce},
-		revision: c.StoreRevision, orders: link.Position(c.Orders), master: u.m.srv.p.name})
+		revision: c.StoreRevision, orders: link.Position(c.Orders), master: u.m.srv.p.name,
+		leaseMax: c.RegionLeaseMax, stop: u.m.view().LongestStop()})
 	u.m.p.after(10*time.Second, func() {
 		if u.session == s && !s.welcomed {
 			s.e.reset()

@@ -39,8 +39,6 @@ type world struct {
 	jobNames   int
 	asks       []place.Ask
 	ids        int
-	// longestLease is the longest --lease that a scene chose.
-	longestLease time.Duration
 	// lateRenewals: one renewal in so many reaches its supervisor late; 0 = the usual.
 	lateRenewals int
 }

@@ -617,7 +617,11 @@ type RegionHello struct {
 	AppliedIndex uint64 `protobuf:"varint,15,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	// Feature level of the region: the least of its servers' levels. 0: before
 	// region leases bind. 1: region leases bind.
-	FeatureLevel  uint32 `protobuf:"varint,16,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	FeatureLevel uint32 `protobuf:"varint,16,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// Greatest length of the region's lease that may be outstanding, by the region's log.
+	LeaseMax *durationpb.Duration `protobuf:"bytes,17,opt,name=lease_max,json=leaseMax,proto3" json:"lease_max,omitempty"`
+	// Longest kill_timeout of what the region may run and its lease binds.
+	StopTime      *durationpb.Duration `protobuf:"bytes,18,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -762,6 +766,20 @@ func (x *RegionHello) GetFeatureLevel() uint32 {
 		return x.FeatureLevel
 	}
 	return 0
+}
+
+func (x *RegionHello) GetLeaseMax() *durationpb.Duration {
+	if x != nil {
+		return x.LeaseMax
+	}
+	return nil
+}
+
+func (x *RegionHello) GetStopTime() *durationpb.Duration {
+	if x != nil {
+		return x.StopTime
+	}
+	return nil
 }
 
 // LeadershipTerm numbers the terms of active global servers.
@@ -2875,7 +2893,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\alatency\x18\a \x01(\v2\x13.nusa.v1.LatencyRowH\x00R\alatency\x12/\n" +
 	"\x06update\x18\b \x01(\v2\x15.nusa.v1.RegionUpdateH\x00R\x06update\x12,\n" +
 	"\agoodbye\x18\t \x01(\v2\x10.nusa.v1.GoodbyeH\x00R\agoodbyeB\x06\n" +
-	"\x04kind\"\xde\x04\n" +
+	"\x04kind\"\xce\x05\n" +
 	"\vRegionHello\x129\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +
@@ -2896,7 +2914,9 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x05fence\x18\r \x01(\x04R\x05fence\x12%\n" +
 	"\x0estore_revision\x18\x0e \x01(\x03R\rstoreRevision\x12#\n" +
 	"\rapplied_index\x18\x0f \x01(\x04R\fappliedIndex\x12#\n" +
-	"\rfeature_level\x18\x10 \x01(\rR\ffeatureLevel\">\n" +
+	"\rfeature_level\x18\x10 \x01(\rR\ffeatureLevel\x126\n" +
+	"\tlease_max\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\bleaseMax\x126\n" +
+	"\tstop_time\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\bstopTime\">\n" +
 	"\x0eLeadershipTerm\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\tR\x05nonce\"A\n" +
@@ -3161,65 +3181,67 @@ var file_nusa_v1_federation_proto_depIdxs = []int32{
 	40, // 16: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
 	5,  // 17: nusa.v1.RegionHello.orders:type_name -> nusa.v1.Position
 	8,  // 18: nusa.v1.RegionHello.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	40, // 19: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
-	37, // 20: nusa.v1.LeaseRequest.commit_blocked:type_name -> google.protobuf.Duration
-	37, // 21: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
-	8,  // 22: nusa.v1.LeaseGrant.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	5,  // 23: nusa.v1.LeaseGrant.orders:type_name -> nusa.v1.Position
-	37, // 24: nusa.v1.LeaseGrant.region_left:type_name -> google.protobuf.Duration
-	14, // 25: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
-	41, // 26: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
-	42, // 27: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
-	43, // 28: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
-	44, // 29: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
-	15, // 30: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
-	5,  // 31: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
-	18, // 32: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
-	5,  // 33: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
-	34, // 34: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
-	35, // 35: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
-	19, // 36: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
-	43, // 37: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
-	45, // 38: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
-	22, // 39: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
-	26, // 40: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
-	27, // 41: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
-	12, // 42: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
-	16, // 43: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
-	5,  // 44: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
-	28, // 45: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
-	31, // 46: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
-	33, // 47: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	30, // 48: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
-	24, // 49: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
-	25, // 50: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
-	46, // 51: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
-	37, // 52: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
-	37, // 53: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
-	5,  // 54: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
-	8,  // 55: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	29, // 56: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
-	47, // 57: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
-	36, // 58: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
-	22, // 59: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
-	45, // 60: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
-	32, // 61: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
-	48, // 62: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
-	49, // 63: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
-	20, // 64: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
-	6,  // 65: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
-	4,  // 66: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
-	2,  // 67: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
-	0,  // 68: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
-	23, // 69: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
-	4,  // 70: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
-	3,  // 71: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
-	1,  // 72: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
-	69, // [69:73] is the sub-list for method output_type
-	65, // [65:69] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	37, // 19: nusa.v1.RegionHello.lease_max:type_name -> google.protobuf.Duration
+	37, // 20: nusa.v1.RegionHello.stop_time:type_name -> google.protobuf.Duration
+	40, // 21: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
+	37, // 22: nusa.v1.LeaseRequest.commit_blocked:type_name -> google.protobuf.Duration
+	37, // 23: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
+	8,  // 24: nusa.v1.LeaseGrant.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	5,  // 25: nusa.v1.LeaseGrant.orders:type_name -> nusa.v1.Position
+	37, // 26: nusa.v1.LeaseGrant.region_left:type_name -> google.protobuf.Duration
+	14, // 27: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
+	41, // 28: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
+	42, // 29: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
+	43, // 30: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
+	44, // 31: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
+	15, // 32: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
+	5,  // 33: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
+	18, // 34: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
+	5,  // 35: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
+	34, // 36: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
+	35, // 37: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
+	19, // 38: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
+	43, // 39: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
+	45, // 40: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
+	22, // 41: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
+	26, // 42: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
+	27, // 43: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
+	12, // 44: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
+	16, // 45: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
+	5,  // 46: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
+	28, // 47: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
+	31, // 48: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
+	33, // 49: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	30, // 50: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
+	24, // 51: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
+	25, // 52: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
+	46, // 53: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
+	37, // 54: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
+	37, // 55: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
+	5,  // 56: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
+	8,  // 57: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	29, // 58: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
+	47, // 59: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
+	36, // 60: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
+	22, // 61: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
+	45, // 62: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
+	32, // 63: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
+	48, // 64: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
+	49, // 65: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
+	20, // 66: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
+	6,  // 67: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
+	4,  // 68: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
+	2,  // 69: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
+	0,  // 70: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
+	23, // 71: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
+	4,  // 72: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
+	3,  // 73: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
+	1,  // 74: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
+	71, // [71:75] is the sub-list for method output_type
+	67, // [67:71] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_federation_proto_init() }

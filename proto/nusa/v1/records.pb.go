@@ -112,7 +112,10 @@ type LeadershipRecord struct {
 	Candidacy *durationpb.Duration `protobuf:"bytes,4,opt,name=candidacy,proto3" json:"candidacy,omitempty"`
 	// Why the server of the previous term resigned, so that its successor does not
 	// resign for the same reason. Empty for none.
-	Resigned      string `protobuf:"bytes,5,opt,name=resigned,proto3" json:"resigned,omitempty"`
+	Resigned string `protobuf:"bytes,5,opt,name=resigned,proto3" json:"resigned,omitempty"`
+	// The store was recovered, and no server has waited since then until everything had
+	// ended that a lease binds: no lease is granted before. Unset: nothing waits.
+	Recovery      *Recovery `protobuf:"bytes,6,opt,name=recovery,proto3" json:"recovery,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -182,6 +185,59 @@ func (x *LeadershipRecord) GetResigned() string {
 	return ""
 }
 
+func (x *LeadershipRecord) GetRecovery() *Recovery {
+	if x != nil {
+		return x.Recovery
+	}
+	return nil
+}
+
+// Recovery says what may still run of the time before a recovery of the store.
+type Recovery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Longest kill_timeout of what a region's lease binds.
+	StopTime      *durationpb.Duration `protobuf:"bytes,1,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Recovery) Reset() {
+	*x = Recovery{}
+	mi := &file_nusa_v1_records_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Recovery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Recovery) ProtoMessage() {}
+
+func (x *Recovery) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Recovery.ProtoReflect.Descriptor instead.
+func (*Recovery) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Recovery) GetStopTime() *durationpb.Duration {
+	if x != nil {
+		return x.StopTime
+	}
+	return nil
+}
+
 // RevisionConflict says which region knows more than the store.
 type RevisionConflict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -193,14 +249,18 @@ type RevisionConflict struct {
 	// Number of the greatest leadership term that a region's log knows.
 	KnownTerm uint64 `protobuf:"varint,4,opt,name=known_term,json=knownTerm,proto3" json:"known_term,omitempty"`
 	// An operator has recovered the store: the next term begins without a conflict.
-	Recovered     bool `protobuf:"varint,5,opt,name=recovered,proto3" json:"recovered,omitempty"`
+	Recovered bool `protobuf:"varint,5,opt,name=recovered,proto3" json:"recovered,omitempty"`
+	// The greatest RegionHello.lease_max and RegionHello.stop_time of the regions that
+	// know more than the store.
+	LeaseMax      *durationpb.Duration `protobuf:"bytes,6,opt,name=lease_max,json=leaseMax,proto3" json:"lease_max,omitempty"`
+	StopTime      *durationpb.Duration `protobuf:"bytes,7,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RevisionConflict) Reset() {
 	*x = RevisionConflict{}
-	mi := &file_nusa_v1_records_proto_msgTypes[2]
+	mi := &file_nusa_v1_records_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -212,7 +272,7 @@ func (x *RevisionConflict) String() string {
 func (*RevisionConflict) ProtoMessage() {}
 
 func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[2]
+	mi := &file_nusa_v1_records_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -225,7 +285,7 @@ func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevisionConflict.ProtoReflect.Descriptor instead.
 func (*RevisionConflict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{2}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RevisionConflict) GetRegion() string {
@@ -263,6 +323,20 @@ func (x *RevisionConflict) GetRecovered() bool {
 	return false
 }
 
+func (x *RevisionConflict) GetLeaseMax() *durationpb.Duration {
+	if x != nil {
+		return x.LeaseMax
+	}
+	return nil
+}
+
+func (x *RevisionConflict) GetStopTime() *durationpb.Duration {
+	if x != nil {
+		return x.StopTime
+	}
+	return nil
+}
+
 // IdempotencyRecord remembers the response to an idempotency key. Key:
 // idempotency/KEY. It expires.
 type IdempotencyRecord struct {
@@ -277,7 +351,7 @@ type IdempotencyRecord struct {
 
 func (x *IdempotencyRecord) Reset() {
 	*x = IdempotencyRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	mi := &file_nusa_v1_records_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -289,7 +363,7 @@ func (x *IdempotencyRecord) String() string {
 func (*IdempotencyRecord) ProtoMessage() {}
 
 func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	mi := &file_nusa_v1_records_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -302,7 +376,7 @@ func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyRecord.ProtoReflect.Descriptor instead.
 func (*IdempotencyRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{3}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *IdempotencyRecord) GetFingerprint() []byte {
@@ -334,7 +408,7 @@ type ResultRecord struct {
 
 func (x *ResultRecord) Reset() {
 	*x = ResultRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[4]
+	mi := &file_nusa_v1_records_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -346,7 +420,7 @@ func (x *ResultRecord) String() string {
 func (*ResultRecord) ProtoMessage() {}
 
 func (x *ResultRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[4]
+	mi := &file_nusa_v1_records_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -359,7 +433,7 @@ func (x *ResultRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultRecord.ProtoReflect.Descriptor instead.
 func (*ResultRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ResultRecord) GetVersion() int64 {
@@ -400,7 +474,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[5]
+	mi := &file_nusa_v1_records_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -412,7 +486,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[5]
+	mi := &file_nusa_v1_records_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -425,7 +499,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CheckpointRecord) GetPosition() *Position {
@@ -468,20 +542,25 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"SinceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x83\x02\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xb2\x02\n" +
 	"\x10LeadershipRecord\x12+\n" +
 	"\x04term\x18\x01 \x01(\v2\x17.nusa.v1.LeadershipTermR\x04term\x126\n" +
 	"\tlease_max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bleaseMax\x125\n" +
 	"\bconflict\x18\x03 \x01(\v2\x19.nusa.v1.RevisionConflictR\bconflict\x127\n" +
 	"\tcandidacy\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tcandidacy\x12\x1a\n" +
-	"\bresigned\x18\x05 \x01(\tR\bresigned\"\x95\x01\n" +
+	"\bresigned\x18\x05 \x01(\tR\bresigned\x12-\n" +
+	"\brecovery\x18\x06 \x01(\v2\x11.nusa.v1.RecoveryR\brecovery\"B\n" +
+	"\bRecovery\x126\n" +
+	"\tstop_time\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bstopTime\"\x85\x02\n" +
 	"\x10RevisionConflict\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05known\x18\x02 \x01(\x03R\x05known\x12\x16\n" +
 	"\x06stored\x18\x03 \x01(\x03R\x06stored\x12\x1d\n" +
 	"\n" +
 	"known_term\x18\x04 \x01(\x04R\tknownTerm\x12\x1c\n" +
-	"\trecovered\x18\x05 \x01(\bR\trecovered\"j\n" +
+	"\trecovered\x18\x05 \x01(\bR\trecovered\x126\n" +
+	"\tlease_max\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bleaseMax\x126\n" +
+	"\tstop_time\x18\a \x01(\v2\x19.google.protobuf.DurationR\bstopTime\"j\n" +
 	"\x11IdempotencyRecord\x12 \n" +
 	"\vfingerprint\x18\x01 \x01(\fR\vfingerprint\x123\n" +
 	"\bresponse\x18\x02 \x01(\v2\x17.nusa.v1.SubmitResponseR\bresponse\"f\n" +
@@ -507,41 +586,46 @@ func file_nusa_v1_records_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_records_proto_rawDescData
 }
 
-var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_nusa_v1_records_proto_goTypes = []any{
 	(*JobRecord)(nil),           // 0: nusa.v1.JobRecord
 	(*LeadershipRecord)(nil),    // 1: nusa.v1.LeadershipRecord
-	(*RevisionConflict)(nil),    // 2: nusa.v1.RevisionConflict
-	(*IdempotencyRecord)(nil),   // 3: nusa.v1.IdempotencyRecord
-	(*ResultRecord)(nil),        // 4: nusa.v1.ResultRecord
-	(*CheckpointRecord)(nil),    // 5: nusa.v1.CheckpointRecord
-	nil,                         // 6: nusa.v1.JobRecord.SinceEntry
-	(*Job)(nil),                 // 7: nusa.v1.Job
-	(*LeadershipTerm)(nil),      // 8: nusa.v1.LeadershipTerm
-	(*durationpb.Duration)(nil), // 9: google.protobuf.Duration
-	(*SubmitResponse)(nil),      // 10: nusa.v1.SubmitResponse
-	(*JobStatus)(nil),           // 11: nusa.v1.JobStatus
-	(*Position)(nil),            // 12: nusa.v1.Position
-	(*JobSummary)(nil),          // 13: nusa.v1.JobSummary
-	(*RegionReport)(nil),        // 14: nusa.v1.RegionReport
+	(*Recovery)(nil),            // 2: nusa.v1.Recovery
+	(*RevisionConflict)(nil),    // 3: nusa.v1.RevisionConflict
+	(*IdempotencyRecord)(nil),   // 4: nusa.v1.IdempotencyRecord
+	(*ResultRecord)(nil),        // 5: nusa.v1.ResultRecord
+	(*CheckpointRecord)(nil),    // 6: nusa.v1.CheckpointRecord
+	nil,                         // 7: nusa.v1.JobRecord.SinceEntry
+	(*Job)(nil),                 // 8: nusa.v1.Job
+	(*LeadershipTerm)(nil),      // 9: nusa.v1.LeadershipTerm
+	(*durationpb.Duration)(nil), // 10: google.protobuf.Duration
+	(*SubmitResponse)(nil),      // 11: nusa.v1.SubmitResponse
+	(*JobStatus)(nil),           // 12: nusa.v1.JobStatus
+	(*Position)(nil),            // 13: nusa.v1.Position
+	(*JobSummary)(nil),          // 14: nusa.v1.JobSummary
+	(*RegionReport)(nil),        // 15: nusa.v1.RegionReport
 }
 var file_nusa_v1_records_proto_depIdxs = []int32{
-	7,  // 0: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
-	6,  // 1: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
-	8,  // 2: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
-	9,  // 3: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
-	2,  // 4: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
-	9,  // 5: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
-	10, // 6: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
-	11, // 7: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
-	12, // 8: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
-	13, // 9: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
-	14, // 10: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	8,  // 0: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
+	7,  // 1: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
+	9,  // 2: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
+	10, // 3: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
+	3,  // 4: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
+	10, // 5: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
+	2,  // 6: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
+	10, // 7: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
+	10, // 8: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
+	10, // 9: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
+	11, // 10: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
+	12, // 11: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
+	13, // 12: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
+	14, // 13: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
+	15, // 14: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_records_proto_init() }
@@ -559,7 +643,7 @@ func file_nusa_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_records_proto_rawDesc), len(file_nusa_v1_records_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
