@@ -1,6 +1,7 @@
 package global
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,7 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
@@ -40,6 +43,30 @@ func openKnownRevision(dir *serve.DataDir) (*knownRevision, error) {
 		return nil, fmt.Errorf("read the latest known revision: %w; remove %s if it is damaged", err, k.path)
 	}
 	return k, nil
+}
+
+// noteRevisions remembers how far the store has come, also while this server stands by: it
+// may be the first one that is elected after the store was restored from an old copy.
+func (s *server) noteRevisions(ctx context.Context) error {
+	tick := time.NewTicker(s.cfg.ReportInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if s.active.Load() != nil {
+			continue // its term does so
+		}
+		_, _, revision, err := s.store.Get(ctx, state.ClusterKey)
+		if err == nil {
+			err = s.known.note(revision)
+		}
+		if err != nil {
+			s.log.Debug("the revision of the store is not remembered", "error", err)
+		}
+	}
 }
 
 func (k *knownRevision) get() int64 {

@@ -3,6 +3,9 @@ package global
 import (
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,12 +31,13 @@ func TestEtcdRecover(t *testing.T) {
 }
 
 // TestServerKnowsMoreThanTheStore: a server that starts with a store that was restored from
-// an old copy notices that before a region has shown it.
+// an old copy notices that before a region has shown it, also if it has only stood by.
 func TestServerKnowsMoreThanTheStore(t *testing.T) {
 	f := newFederation()
 	dir := t.TempDir()
 	here := func(c *Config) { c.DataDir, c.Lease = dir, time.Second }
-	s := f.start(t, "g1", here)
+	s := f.start(t, "g0")
+	standby := f.start(t, "g1", here)
 	s.submit(testJob("api", 1))
 	c := f.mem.Client()
 	defer c.Close()
@@ -42,6 +46,17 @@ func TestServerKnowsMoreThanTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, _ := f.identity(t)
+	noted := func() bool {
+		text, err := os.ReadFile(filepath.Join(dir, "revision"))
+		revision, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		return err == nil && revision >= before
+	}
+	for deadline := time.Now().Add(testWait); !noted(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the server that stands by has not noted the revision")
+		}
+	}
+	standby.stop()
 	s.stop()
 	// The copy has the identity of the federation and little else.
 	f.mem = store.NewMemory()

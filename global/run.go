@@ -85,6 +85,7 @@ func (s *server) run(ctx context.Context, addrs Addresses) error {
 	g.Go(func() error { return s.web.Run(gctx) })
 	g.Go(func() error { return s.leader.run(gctx) })
 	g.Go(func() error { return s.campaign(gctx) })
+	g.Go(func() error { return s.noteRevisions(gctx) })
 	g.Go(func() error {
 		select {
 		case <-gctx.Done():

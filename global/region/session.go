@@ -29,6 +29,9 @@ type Config struct {
 	// Revision of the store. A region that knows a greater one shows that the store
 	// was restored from an old copy.
 	Revision int64
+	// Began is the revision at which the record of Term was written. No earlier term wrote a
+	// later one. 0 = unknown.
+	Began int64
 	// After a recovery of the store: ServesFrom is when every lease of the time before is
 	// over. No stream is welcomed before, since a region that still holds such a lease would
 	// start what the recovered store orders. GrantsFrom is when everything has ended that such

@@ -46,7 +46,11 @@ func (w *script) setConfig(words []string) {
 	if o.has("revision") {
 		w.config.Revision = int64(o.number("revision"))
 	}
+	if o.has("began") {
+		w.config.Began = int64(o.number("began"))
+	}
 	w.config.Conflict = o.has("conflict")
+	w.config.ServesFrom, w.config.GrantsFrom = 0, 0
 	if o.has("recovered") {
 		w.config = w.config.AfterRecovery(o.duration("recovered"))
 	}

@@ -87,13 +87,14 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 	if err != nil {
 		return Beginning{}, err
 	}
-	if _, err := s.Txn(ctx, []store.Compare{e.Guard, store.Mod(leadershipKey, kv.ModRevision)}, []store.Op{store.Put(leadershipKey, value)}); err != nil {
+	began, err := s.Txn(ctx, []store.Compare{e.Guard, store.Mod(leadershipKey, kv.ModRevision)}, []store.Op{store.Put(leadershipKey, value)})
+	if err != nil {
 		return Beginning{}, fmt.Errorf("begin leadership term %d: %w", term.Number, err)
 	}
 	return Beginning{
 		Epoch: strconv.FormatUint(term.Number, 36) + term.Nonce,
 		Sessions: region.Config{
-			Lease: e.Lease, LeaseMax: longest, PredecessorUntil: e.At + former, Federation: e.Federation, Term: term,
+			Lease: e.Lease, LeaseMax: longest, PredecessorUntil: e.At + former, Federation: e.Federation, Term: term, Began: began,
 		},
 	}, nil
 }

@@ -24,6 +24,9 @@ func applyOrders(t *txn, c *ApplyOrders) error {
 	if t.cluster.OrdersIncomplete != c.More {
 		t.cluster.OrdersIncomplete, t.res.Changed = c.More, true
 	}
+	if !c.More {
+		noteRevision(t, int64(c.Position.Sequence)) // removals have no revision of their own
+	}
 	if !c.More && c.Position != have {
 		t.cluster.Orders, t.res.Changed = c.Position, true
 	}

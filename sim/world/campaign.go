@@ -51,6 +51,8 @@ type globalServer struct {
 	candidacy  int
 	// known is the greatest revision of the store in the data directory.
 	known int64
+	// notedAt is when a server that stands by last noted known.
+	notedAt time.Duration
 }
 
 func newGlobalServer(w *world, i int) *globalServer {
@@ -168,11 +170,14 @@ func (c *candidate) await() {
 	}
 	c.g.db.call(time.Second, func(s *etcd) (any, error) {
 		name, _ := s.first()
-		return name == c.key, nil
+		return [2]any{name == c.key, s.rev}, nil
 	}, func(v any, err error) {
+		if now := c.g.h.clock(); err == nil && !c.ended && now-c.g.notedAt >= 5*time.Second {
+			c.g.known, c.g.notedAt = max(c.g.known, v.([2]any)[1].(int64)), now
+		}
 		switch {
 		case c.ended:
-		case err == nil && v.(bool):
+		case err == nil && v.([2]any)[0].(bool):
 			c.load()
 		default:
 			c.g.p.after(250*time.Millisecond, c.await)

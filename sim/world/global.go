@@ -21,7 +21,9 @@ type globalTerm struct {
 	epoch string
 	began time.Duration
 	rev   int64
-	mods  map[string]int64 // revision of each record
+	// beganRev is the revision of the record of this term.
+	beganRev int64
+	mods     map[string]int64 // revision of each record
 
 	leadership leadershipRecord
 	pastMax    time.Duration
@@ -71,7 +73,7 @@ type request struct {
 func newGlobalTerm(c *candidate, all map[string]etcdKey, rev int64, former leadershipRecord) *globalTerm {
 	g := c.g
 	term := all[leadershipKey].value.(leadershipRecord).term
-	t := &globalTerm{g: g, w: g.w, c: c, epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, began: g.h.clock(), rev: rev, mods: map[string]int64{},
+	t := &globalTerm{g: g, w: g.w, c: c, epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, began: g.h.clock(), rev: rev, beganRev: all[leadershipKey].mod, mods: map[string]int64{},
 		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, regions: map[string]*globalRegion{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
 		movable: map[string][]place.Movable{}}
 	for _, k := range sortedKeys(all) {
@@ -103,7 +105,7 @@ func (t *globalTerm) now() time.Duration { return t.g.h.clock() }
 func (t *globalTerm) config() region.Config {
 	until := t.c.proof.At(t.now()).Deadline
 	c := region.Config{Lease: t.g.lease, LeaseMax: t.pastMax, PredecessorUntil: t.began + t.formerTTL, ActiveUntil: until, Federation: federation,
-		Term: t.leadership.term, Revision: t.rev, Conflict: t.leadership.conflict}
+		Term: t.leadership.term, Revision: t.rev, Began: t.beganRev, Conflict: t.leadership.conflict}
 	if t.leadership.recovery {
 		c.LeaseMax = max(c.LeaseMax, t.leadership.leaseMax)
 		c = c.AfterRecovery(t.leadership.recoveryStop)

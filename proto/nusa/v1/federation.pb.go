@@ -1364,7 +1364,7 @@ type SlotOrders struct {
 	Orders []*SlotOrder `protobuf:"bytes,3,rep,name=orders,proto3" json:"orders,omitempty"`
 	// Keys "namespace/job/group/from" of slots that the region no longer owns.
 	Removed []string `protobuf:"bytes,4,rep,name=removed,proto3" json:"removed,omitempty"`
-	// Position after this batch.
+	// Position after this batch. Its sequence is an etcd revision.
 	Position      *Position `protobuf:"bytes,5,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
