@@ -146,3 +146,17 @@ func SyncTimes(dir string) (Quantiles, error) {
 	}
 	return QuantilesOf(all), nil
 }
+
+// BytesWritten returns the bytes that a process has caused to be written to disks so far.
+func BytesWritten(pid int) (int64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if value, found := strings.CutPrefix(line, "write_bytes:"); found {
+			return strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("/proc/PID/io has no write_bytes")
+}

@@ -14,10 +14,11 @@ import (
 // profiled servers need it.
 func Command(execute func(ctx context.Context, args []string) int) *cobra.Command {
 	c := &cobra.Command{
-		Use: "bench", Short: "Measure a region, an agent, failover, and the prediction of round trips",
+		Use: "bench", Short: "Measure a region, a federation, an agent, failover, and the prediction of round trips",
 		GroupID: "roles", Args: cobra.NoArgs,
 	}
-	c.AddCommand(regionCommand(), agentCommand(), topologyCommand(), failoverCommand(), failoverTaskCommand(), profiledCommand(execute))
+	c.AddCommand(regionCommand(), agentCommand(), topologyCommand(), failoverCommand(), failoverTaskCommand(),
+		federationCommand(), federationEtcdCommand(), profiledCommand(execute))
 	return c
 }
 

@@ -1,0 +1,70 @@
+package emulate
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Kinds of GlobalMessage that an emulated region uses, by field number.
+var used = map[protowire.Number]bool{
+	1: true, // welcome
+	2: true, // refused
+	3: true, // lease
+	4: true, // orders
+	7: true, // shapes
+}
+
+// codec decodes a message only if an emulated region uses it. The lists of peers and the
+// matrix of a large federation have gigabytes, whose decoding would take the processors
+// from the measured server. codec sends a row of round trips as it was encoded.
+type codec struct{}
+
+// row is an encoded RegionMessage.
+type row []byte
+
+// Name implements encoding.CodecV2: on the wire the messages are ordinary ones.
+func (codec) Name() string { return "proto" }
+
+// Marshal implements encoding.CodecV2.
+func (codec) Marshal(v any) (mem.BufferSlice, error) {
+	if r, raw := v.(row); raw {
+		return mem.BufferSlice{mem.SliceBuffer(r)}, nil
+	}
+	return encoding.GetCodecV2("proto").Marshal(v)
+}
+
+// Unmarshal implements encoding.CodecV2.
+func (codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if m, ok := v.(*nusav1.GlobalMessage); ok {
+		kind, err := kindOf(data)
+		if err != nil {
+			return err
+		}
+		if !used[kind] {
+			m.Reset()
+			return nil
+		}
+	}
+	return encoding.GetCodecV2("proto").Unmarshal(data, v)
+}
+
+// kindOf returns the number of a message's first field; 0 for an empty message. A
+// GlobalMessage has one field.
+func kindOf(data mem.BufferSlice) (protowire.Number, error) {
+	for _, b := range data {
+		if b.Len() == 0 {
+			continue
+		}
+		kind, _, n := protowire.ConsumeTag(b.ReadOnlyData())
+		if n < 0 {
+			return 0, fmt.Errorf("message of the global tier: %w", protowire.ParseError(n))
+		}
+		return kind, nil
+	}
+	return 0, nil
+}

@@ -1,0 +1,162 @@
+package emulate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nusa-scheduler/nusa/internal/network"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// pollEvery is the interval between two looks at a number that has no notification.
+	pollEvery = 5 * time.Millisecond
+	// leaveWithin bounds the time for all regions to leave.
+	leaveWithin = 5 * time.Second
+)
+
+// Config says what a fleet emulates.
+type Config struct {
+	// Addr is the gRPC address of a global server.
+	Addr string
+	// Regions is their number; Prefix begins their names and makes their clusters unique.
+	Regions int
+	Prefix  string
+	// Labels of every region.
+	Labels map[string]string
+	// Nodes is the number of nodes of each region.
+	Nodes int
+	// Ask returns what an instance of a job reserves.
+	Ask func(job string) (cpuMilli, memoryBytes int64)
+	// Offered is called when a region receives a slot that it did not have, Accepted
+	// when it learns that the store has its acceptance. They must return at once. They
+	// may be nil.
+	Offered, Accepted func(s *nusav1.Slot, at time.Time)
+}
+
+// Fleet holds emulated regions. Safe for concurrent use.
+type Fleet struct {
+	cfg     Config
+	net     network.Net
+	traffic Traffic
+	began   time.Time
+	regions []*region
+	leaving chan struct{}
+
+	// connected counts the regions that hold a lease in their session, rows those whose
+	// full row the global tier has processed, ended the sessions that the other end ended.
+	connected, rows, ended atomic.Int64
+	// open counts the sessions that exist, with a lease or without one.
+	open atomic.Int64
+}
+
+// New returns a fleet whose regions do not run yet.
+func New(cfg Config) *Fleet {
+	f := &Fleet{cfg: cfg, began: time.Now(), leaving: make(chan struct{})}
+	f.net = f.traffic.over(network.Host())
+	places := Places(cfg.Prefix, cfg.Regions)
+	for i := range places {
+		f.regions = append(f.regions, newRegion(f, i, &places[i]))
+	}
+	return f
+}
+
+// Names returns the names of the regions, sorted.
+func (f *Fleet) Names() []string {
+	out := make([]string, len(f.regions))
+	for i, r := range f.regions {
+		out[i] = r.place.Name
+	}
+	return out
+}
+
+// Run keeps the regions in session until ctx ends, or until they have left. It returns
+// an error when the global tier refuses a region for good.
+func (f *Fleet) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, r := range f.regions {
+		g.Go(func() error { return r.run(ctx) })
+	}
+	return g.Wait()
+}
+
+// Leave makes all regions say goodbye, and waits until their sessions have ended. It is
+// called at most once.
+func (f *Fleet) Leave(ctx context.Context) error {
+	close(f.leaving)
+	for _, r := range f.regions {
+		r.wakeSender()
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, leaveWithin, errors.New("the emulated regions did not leave in time"))
+	defer cancel()
+	return f.await(ctx, func() bool { return f.open.Load() == 0 })
+}
+
+func (f *Fleet) isLeaving() bool {
+	select {
+	case <-f.leaving:
+		return true
+	default:
+		return false
+	}
+}
+
+// AwaitConnected waits until every region holds a lease. progress may be nil.
+func (f *Fleet) AwaitConnected(ctx context.Context, progress func(connected int)) error {
+	err := f.await(ctx, func() bool {
+		n := int(f.connected.Load())
+		if progress != nil {
+			progress(n)
+		}
+		return n == len(f.regions)
+	})
+	if err != nil {
+		return fmt.Errorf("%d of %d emulated regions hold a lease: %w", f.connected.Load(), len(f.regions), err)
+	}
+	return nil
+}
+
+// RefreshRows makes every region send the round trips that it has not sent, and waits
+// until the global tier has processed them.
+func (f *Fleet) RefreshRows(ctx context.Context) error {
+	f.rows.Store(0)
+	for _, r := range f.regions {
+		r.refreshRow()
+	}
+	err := f.await(ctx, func() bool { return int(f.rows.Load()) == len(f.regions) })
+	if err != nil {
+		return fmt.Errorf("the round trips of %d of %d emulated regions arrived: %w", f.rows.Load(), len(f.regions), err)
+	}
+	return nil
+}
+
+// await polls until done returns true, or ctx ends.
+func (f *Fleet) await(ctx context.Context, done func() bool) error {
+	poll := time.NewTicker(pollEvery)
+	defer poll.Stop()
+	for !done() {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-poll.C:
+		}
+	}
+	return nil
+}
+
+// Connected returns how many regions hold a lease in their session.
+func (f *Fleet) Connected() int { return int(f.connected.Load()) }
+
+// Ended returns how many sessions the other end has ended so far.
+func (f *Fleet) Ended() int { return int(f.ended.Load()) }
+
+// Bytes returns the bytes that the regions have received and sent so far.
+func (f *Fleet) Bytes() (down, up int64) { return f.traffic.Bytes() }
+
+// now is the time since the fleet was made.
+func (f *Fleet) now() time.Duration { return time.Since(f.began) }

@@ -1,0 +1,191 @@
+package emulate
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// protocol is the version of the wire protocol spoken with the global tier.
+	protocol = 1
+	// featureLevel: region leases bind, as in regions of the present version.
+	featureLevel = 1
+	// servers of each region.
+	servers = 3
+	// samples of each edge in its window, as after minutes of probing.
+	samples = 20
+)
+
+// A node of an emulated region.
+const (
+	nodeCPU    = 64_000
+	nodeMemory = 256 << 30
+	nodeDisk   = 4 << 40
+)
+
+// address returns a plausible address of a server: nothing dials it.
+func address(region, server, port int) string {
+	return fmt.Sprintf("10.%d.%d.%d:%d", 100+server, region>>8, region&255, port)
+}
+
+// hello presents the region. The caller holds r.mu.
+func (r *region) hello() *nusav1.RegionHello {
+	h := &nusav1.RegionHello{
+		Definition: &nusav1.RegionDefinition{Name: r.place.Name, Location: r.place.Location, Labels: r.f.cfg.Labels},
+		ClusterId:  r.epoch, Incarnation: 1, Term: 1, Master: r.place.Name + "-1", MasterAddress: address(r.n, 0, 7610),
+		Orders: position(r.position), Version: "emulated", Protocol: protocol,
+		FederationId: r.federation, LeadershipTerm: r.term, Fence: r.fence, StoreRevision: r.revision,
+		AppliedIndex: r.applied, FeatureLevel: featureLevel,
+	}
+	for s := range servers {
+		h.Servers = append(h.Servers, &nusav1.RegionalServer{
+			Id: fmt.Sprintf("%s-%d", r.place.Name, s+1), Address: address(r.n, s, 7610), ProbeAddress: address(r.n, s, 7613),
+			Leader: s == 0, Healthy: true, Version: "emulated",
+		})
+	}
+	return h
+}
+
+// report says what is free: the instances are spread evenly over equal nodes. The caller
+// holds r.mu.
+func (r *region) report() *nusav1.RegionReport {
+	nodes := int64(r.f.cfg.Nodes)
+	free := &nusav1.Resources{
+		CpuMilli: max(0, nodeCPU-r.cpu/nodes), MemoryBytes: max(0, nodeMemory-r.memory/nodes), DiskBytes: nodeDisk,
+	}
+	r.reports++
+	out := &nusav1.RegionReport{
+		Sequence: r.reports, NodesReady: int32(nodes),
+		Capacity:    &nusav1.Resources{CpuMilli: nodes * nodeCPU, MemoryBytes: nodes * nodeMemory, DiskBytes: nodes * nodeDisk},
+		Free:        &nusav1.Resources{CpuMilli: nodes * free.CpuMilli, MemoryBytes: nodes * free.MemoryBytes, DiskBytes: nodes * nodeDisk},
+		Allocated:   &nusav1.Resources{CpuMilli: r.cpu, MemoryBytes: r.memory},
+		Utilisation: &nusav1.Utilisation{Cpu: float64(r.cpu) / float64(nodes*nodeCPU), Memory: float64(r.memory) / float64(nodes*nodeMemory)},
+		Shape: &nusav1.RegionShape{Bins: []*nusav1.ShapeBin{
+			{Nodes: int32(nodes), Free: free},
+		}},
+		SlotsRevision: r.placed, Drivers: []string{"process"},
+	}
+	if r.instances > 0 {
+		out.Allocations = map[string]int32{"running": int32(r.instances)}
+	}
+	for _, a := range r.asks {
+		fit := &nusav1.FitCount{Ask: a.GetAsk(), Count: fits(a, free, nodes)}
+		if fit.Count == 0 {
+			fit.Reason, fit.Message = nusav1.Reason_REASON_INSUFFICIENT_CPU, "emulated nodes have less than that"
+		}
+		out.Shape.Fits = append(out.Shape.Fits, fit)
+	}
+	return out
+}
+
+// fits counts the instances of an ask that fit on equal nodes. An ask for anything but the
+// resources of a process fits nowhere.
+func fits(a *nusav1.ShapeSubscription, free *nusav1.Resources, nodes int64) int32 {
+	const most = 100_000
+	ask := a.GetResources()
+	if len(a.GetConstraints()) > 0 || ask.GetGpu() != nil || a.GetPool() != "" && a.GetPool() != "default" {
+		return 0
+	}
+	for _, d := range a.GetDrivers() {
+		if d != "process" {
+			return 0
+		}
+	}
+	each := int64(most)
+	for _, of := range [][2]int64{
+		{free.GetCpuMilli(), ask.GetCpuMilli()}, {free.GetMemoryBytes(), ask.GetMemoryBytes()}, {free.GetDiskBytes(), ask.GetDiskBytes()},
+	} {
+		if of[1] > 0 {
+			each = min(each, of[0]/of[1])
+		}
+	}
+	return int32(min(most, each*nodes))
+}
+
+// Field numbers of RegionMessage, LatencyRow, Edge, Coordinate and Duration.
+const (
+	messageLatency                                      = 7
+	rowFull, rowEdges, rowCoordinate                    = 1, 2, 3
+	edgeFrom, edgeTo, edgeState, edgeSource             = 1, 2, 3, 4
+	edgeP50, edgeP90, edgeP99, edgeMin, edgeJitter      = 5, 6, 7, 8, 9
+	edgeSamples, edgeAge, edgeMethod                    = 11, 12, 13
+	coordinateVector, coordinateError, coordinateHeight = 1, 2, 4
+	durationSeconds, durationNanos                      = 1, 2
+)
+
+// appendEdge encodes the edge from one place to another, measured an age ago.
+func appendEdge(out []byte, from, to *Place, age time.Duration) []byte {
+	rtt := from.RTT(to)
+	e := make([]byte, 0, 128)
+	e = protowire.AppendTag(e, edgeFrom, protowire.BytesType)
+	e = protowire.AppendString(e, from.Name)
+	e = protowire.AppendTag(e, edgeTo, protowire.BytesType)
+	e = protowire.AppendString(e, to.Name)
+	e = protowire.AppendTag(e, edgeState, protowire.VarintType)
+	e = protowire.AppendVarint(e, uint64(nusav1.EdgeState_EDGE_STATE_OK))
+	e = protowire.AppendTag(e, edgeSource, protowire.VarintType)
+	e = protowire.AppendVarint(e, uint64(nusav1.RTTSource_RTT_SOURCE_MEASURED))
+	e = appendDuration(e, edgeP50, rtt)
+	e = appendDuration(e, edgeP90, rtt+rtt/20)
+	e = appendDuration(e, edgeP99, rtt+rtt/5)
+	e = appendDuration(e, edgeMin, rtt-rtt/50)
+	e = appendDuration(e, edgeJitter, rtt/100)
+	e = protowire.AppendTag(e, edgeSamples, protowire.VarintType)
+	e = protowire.AppendVarint(e, samples)
+	e = appendDuration(e, edgeAge, age)
+	e = protowire.AppendTag(e, edgeMethod, protowire.BytesType)
+	e = protowire.AppendString(e, "udp")
+	out = protowire.AppendTag(out, rowEdges, protowire.BytesType)
+	return protowire.AppendBytes(out, e)
+}
+
+func appendDuration(out []byte, field protowire.Number, d time.Duration) []byte {
+	var b [2 * 11]byte
+	inner := b[:0]
+	if s := d / time.Second; s > 0 {
+		inner = protowire.AppendTag(inner, durationSeconds, protowire.VarintType)
+		inner = protowire.AppendVarint(inner, uint64(s))
+	}
+	if n := d % time.Second; n > 0 {
+		inner = protowire.AppendTag(inner, durationNanos, protowire.VarintType)
+		inner = protowire.AppendVarint(inner, uint64(n))
+	}
+	out = protowire.AppendTag(out, field, protowire.BytesType)
+	return protowire.AppendBytes(out, inner)
+}
+
+// appendCoordinate encodes a coordinate at the place, moved a little as coordinates are.
+func appendCoordinate(out []byte, p *Place, moved float64) []byte {
+	const (
+		dimensions  = 8
+		earth       = 0.07 // seconds: the greatest distance is about that of the table
+		uncertainty = 0.15
+		height      = 0.002
+	)
+	lat, lon := p.Location.GetLatitude()*math.Pi/180, p.Location.GetLongitude()*math.Pi/180
+	at := [dimensions]float64{math.Cos(lat) * math.Cos(lon), math.Cos(lat) * math.Sin(lon), math.Sin(lat)}
+	var vector, c []byte
+	for _, v := range at {
+		vector = protowire.AppendFixed64(vector, math.Float64bits(v*earth*(1+moved)))
+	}
+	c = protowire.AppendTag(c, coordinateVector, protowire.BytesType)
+	c = protowire.AppendBytes(c, vector)
+	c = protowire.AppendTag(c, coordinateError, protowire.Fixed64Type)
+	c = protowire.AppendFixed64(c, math.Float64bits(uncertainty))
+	c = protowire.AppendTag(c, coordinateHeight, protowire.Fixed64Type)
+	c = protowire.AppendFixed64(c, math.Float64bits(height))
+	out = protowire.AppendTag(out, rowCoordinate, protowire.BytesType)
+	return protowire.AppendBytes(out, c)
+}
+
+// encodeRow wraps an encoded LatencyRow as a RegionMessage.
+func encodeRow(latency []byte) row {
+	out := make([]byte, 0, len(latency)+8)
+	out = protowire.AppendTag(out, messageLatency, protowire.BytesType)
+	return protowire.AppendBytes(out, latency)
+}

@@ -1,0 +1,257 @@
+package emulate
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// The intervals are those of package regional/uplink, except coalesce.
+const (
+	// coalesce is how long answers and summaries wait for others when there are many,
+	// burst how many messages are sent at once after a quiet time. A region waits longer
+	// when it is busy: its own work is not what is measured.
+	coalesce = 10 * time.Millisecond
+	burst    = 5
+	// repeatAnswers is the time after which all answers are sent again that the orders do
+	// not show yet.
+	repeatAnswers = 5 * time.Second
+	// reportEvery is the pause between two reports unless the welcome has a shorter one,
+	// reportPause the least one.
+	reportEvery = 5 * time.Second
+	reportPause = 100 * time.Millisecond
+	// rowEvery is how often changed edges are sent. An unchanged edge is sent again after
+	// refreshEdge.
+	rowEvery    = 5 * time.Second
+	refreshEdge = 30 * time.Second
+	// Bounds of one message.
+	maxAnswers       = 256
+	maxSummaries     = 512
+	leastLeasePause  = 50 * time.Millisecond
+	longestLeaseWait = 2 * time.Second
+)
+
+// sender sends what one session has to send.
+type sender struct {
+	r      *region
+	stream globalStream
+	cursor *link.Cursor[*nusav1.JobSummary]
+
+	leaseEvery, reportEvery                            time.Duration
+	leaseAt, answersAt, reportAt, soonestReport, rowAt time.Time // when each is due
+	answerRate, summaryRate                            *rate.Limiter
+	// summarised is the position of the summaries up to which all are sent.
+	summarised uint64
+	// edgeAt is when the edge to each region is due, on the fleet's clock.
+	edgeAt []time.Duration
+	// sent says which edges were sent in this session.
+	sent []bool
+	// first: no row was sent.
+	first bool
+}
+
+func newSender(r *region, stream globalStream, w *nusav1.GlobalWelcome, cursor *link.Cursor[*nusav1.JobSummary]) *sender {
+	now := time.Now()
+	s := &sender{
+		r: r, stream: stream, cursor: cursor, first: true,
+		leaseEvery: longestLeaseWait, reportEvery: reportEvery,
+		leaseAt: now, reportAt: now, rowAt: now, answersAt: now.Add(repeatAnswers),
+		answerRate: rate.NewLimiter(rate.Every(coalesce), burst), summaryRate: rate.NewLimiter(rate.Every(coalesce), burst),
+		edgeAt: make([]time.Duration, len(r.f.regions)), sent: make([]bool, len(r.f.regions)),
+	}
+	if lease := w.GetLease().AsDuration(); lease > 0 {
+		s.leaseEvery = min(max(lease/3, leastLeasePause), longestLeaseWait)
+	}
+	if every := w.GetReportInterval().AsDuration(); every > 0 {
+		s.reportEvery = min(every, reportEvery)
+	}
+	return s
+}
+
+// run sends everything that is due until ctx ends, a send fails, or the region leaves.
+func (s *sender) run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.r.wake:
+		case <-timer.C:
+		}
+		if s.r.f.isLeaving() {
+			_ = s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Goodbye{Goodbye: &nusav1.Goodbye{Message: "the measurement has ended"}}})
+			return s.stream.CloseSend()
+		}
+		next := time.Now().Add(time.Hour)
+		for _, step := range []func(time.Time) (time.Time, error){s.lease, s.ack, s.answers, s.summaries, s.report, s.row} {
+			due, err := step(time.Now())
+			if err != nil {
+				return err
+			}
+			if !due.IsZero() && due.Before(next) {
+				next = due
+			}
+		}
+		timer.Reset(time.Until(next))
+	}
+}
+
+func (s *sender) send(m *nusav1.RegionMessage) error { return s.stream.Send(m) }
+
+// The following functions are the steps of run. Each returns when it is next due; the zero
+// time means at the next change.
+
+func (s *sender) lease(now time.Time) (time.Time, error) {
+	if now.Before(s.leaseAt) {
+		return s.leaseAt, nil
+	}
+	s.leaseAt = now.Add(s.leaseEvery)
+	return s.leaseAt, s.askLease()
+}
+
+// askLease asks for the lease.
+func (s *sender) askLease() error {
+	s.r.mu.Lock()
+	s.r.leaseID++
+	q := &nusav1.LeaseRequest{Id: s.r.leaseID, Granted: s.r.granted}
+	s.r.mu.Unlock()
+	return s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{Lease: q}})
+}
+
+// ack acknowledges orders.
+func (s *sender) ack(time.Time) (time.Time, error) {
+	s.r.mu.Lock()
+	due, at, waits := s.r.ackDue, s.r.position, s.r.granted == 0
+	s.r.ackDue = false
+	s.r.mu.Unlock()
+	if !due {
+		return time.Time{}, nil
+	}
+	if err := s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_OrdersAck{OrdersAck: position(at)}}); err != nil || !waits {
+		return time.Time{}, err
+	}
+	return time.Time{}, s.askLease() // no lease is granted before the first acknowledgement
+}
+
+func (s *sender) answers(now time.Time) (time.Time, error) {
+	repeat := !now.Before(s.answersAt)
+	s.r.mu.Lock()
+	fresh := len(s.r.fresh) > 0
+	s.r.mu.Unlock()
+	if !fresh && !repeat {
+		return s.answersAt, nil
+	}
+	if !repeat && !s.answerRate.Allow() {
+		return now.Add(coalesce / 4), nil
+	}
+	if repeat {
+		s.answersAt = now.Add(repeatAnswers)
+	}
+	s.r.mu.Lock()
+	all := s.r.answers(repeat)
+	s.r.mu.Unlock()
+	for part := range slices.Chunk(all, maxAnswers) {
+		if err := s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Answers{Answers: &nusav1.SlotAnswers{Answers: part}}}); err != nil {
+			return time.Time{}, err
+		}
+	}
+	return s.answersAt, nil
+}
+
+func (s *sender) summaries(now time.Time) (time.Time, error) {
+	s.r.mu.Lock()
+	last := s.r.summaries.Position().Sequence
+	dirty := s.cursor.Full() || last != s.summarised
+	s.r.mu.Unlock()
+	if !dirty {
+		return time.Time{}, nil
+	}
+	if !s.summaryRate.Allow() {
+		return now.Add(coalesce / 4), nil
+	}
+	for {
+		s.r.mu.Lock()
+		b, more := s.cursor.Next(maxSummaries)
+		s.r.mu.Unlock()
+		if !more {
+			s.summarised = last
+			return time.Time{}, nil
+		}
+		out := &nusav1.JobSummaries{Full: b.Full, Last: b.Last, Removed: b.Removed, Position: position(b.Position)}
+		for _, i := range b.Items {
+			out.Summaries = append(out.Summaries, i.Value)
+		}
+		if err := s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Summaries{Summaries: out}}); err != nil {
+			return time.Time{}, err
+		}
+	}
+}
+
+func (s *sender) report(now time.Time) (time.Time, error) {
+	s.r.mu.Lock()
+	at := s.reportAt
+	if s.r.reportDue && s.soonestReport.Before(at) {
+		at = s.soonestReport
+	}
+	if now.Before(at) {
+		s.r.mu.Unlock()
+		return at, nil
+	}
+	s.r.reportDue = false
+	m := s.r.report()
+	s.r.mu.Unlock()
+	s.reportAt, s.soonestReport = now.Add(s.reportEvery), now.Add(reportPause)
+	return s.reportAt, s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: m}})
+}
+
+// row sends the edges that were not sent, or were sent long ago.
+func (s *sender) row(now time.Time) (time.Time, error) {
+	s.r.mu.Lock()
+	due, awaited := s.r.rowDue || !now.Before(s.rowAt), s.r.rowFrom > 0
+	s.r.rowDue = false
+	s.r.mu.Unlock()
+	if !due {
+		return s.rowAt, nil
+	}
+	s.rowAt = now.Add(rowEvery)
+	if latency, any := s.edges(); any || s.first {
+		s.first = false
+		if err := s.stream.SendMsg(encodeRow(latency)); err != nil {
+			return time.Time{}, err
+		}
+	}
+	if !awaited {
+		return s.rowAt, nil
+	}
+	s.r.mu.Lock()
+	s.r.rowFrom = s.r.leaseID + 1
+	s.r.mu.Unlock()
+	return s.rowAt, s.askLease()
+}
+
+// edges encodes a LatencyRow with the edges that are due, and says whether there are any.
+func (s *sender) edges() (out []byte, any bool) {
+	const drift = 0.01
+	now := s.r.f.now()
+	if s.first {
+		out = append(out, rowFull<<3, 1)
+	}
+	for i, to := range s.r.f.regions {
+		if i == s.r.n || !to.known.Load() || now < s.edgeAt[i] {
+			continue
+		}
+		s.edgeAt[i], any = now+refreshEdge, true
+		if !s.sent[i] { // probes spread the later ones
+			s.edgeAt[i], s.sent[i] = now+rand.N(refreshEdge), true
+		}
+		out = appendEdge(out, s.r.place, to.place, rand.N(refreshEdge))
+	}
+	return appendCoordinate(out, s.r.place, drift*rand.Float64()), any
+}

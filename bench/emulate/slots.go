@@ -1,0 +1,196 @@
+package emulate
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// slot is a slot as the region has it.
+type slot struct {
+	namespace, job, group    string
+	from, to                 int32
+	generation, version, run int64
+	desired                  nusav1.SlotDesired
+	// accepted: the store has the acceptance of this generation.
+	accepted bool
+	// answer is what the region has to report until the order changes; unspecified for
+	// nothing.
+	answer nusav1.SlotState
+}
+
+func slotKey(s *nusav1.Slot) string {
+	return s.GetNamespace() + "/" + s.GetJob() + "/" + s.GetGroup() + "/" + strconv.Itoa(int(s.GetFrom()))
+}
+
+func (s *slot) jobKey() string { return s.namespace + "/" + s.job }
+
+func (s *slot) runs() bool { return s.desired == nusav1.SlotDesired_SLOT_DESIRED_RUN }
+
+func (s *slot) toProto() *nusav1.SlotAnswer {
+	return &nusav1.SlotAnswer{
+		Namespace: s.namespace, Job: s.job, Group: s.group, From: s.from, To: s.to, Generation: s.generation, State: s.answer,
+	}
+}
+
+// orders handles a batch. A change counts once it is whole.
+func (r *region) orders(m *nusav1.SlotOrders) error {
+	now := time.Now()
+	b := link.Batch[*nusav1.SlotOrder]{
+		Full: m.GetFull(), Last: m.GetLast(), Removed: m.GetRemoved(), Position: positionOf(m.GetPosition()),
+		Items: make([]link.Item[*nusav1.SlotOrder], 0, len(m.GetOrders())),
+	}
+	for _, o := range m.GetOrders() {
+		b.Items = append(b.Items, link.Item[*nusav1.SlotOrder]{Key: slotKey(o.GetSlot()), Value: o})
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change, whole, err := r.inbox.Add(b, maps.Keys(r.held))
+	if err != nil || !whole {
+		return err
+	}
+	changed := map[string]bool{}
+	for _, item := range change.Upserts {
+		r.put(item.Key, item.Value, now, changed)
+	}
+	for _, key := range change.Removed {
+		r.remove(key, changed)
+	}
+	for key := range changed {
+		r.summarise(key)
+	}
+	r.applied++
+	r.position, r.ackDue = change.Position, true
+	r.wakeSender()
+	return nil
+}
+
+// put applies one order. It notes the job whose summary changes. The caller holds r.mu.
+func (r *region) put(key string, o *nusav1.SlotOrder, now time.Time, changed map[string]bool) {
+	w := o.GetSlot()
+	r.placed, r.revision = max(r.placed, o.GetRevision()), max(r.revision, o.GetRevision())
+	next := &slot{
+		namespace: w.GetNamespace(), job: w.GetJob(), group: w.GetGroup(), from: w.GetFrom(), to: w.GetTo(),
+		generation: w.GetGeneration(), version: w.GetJobVersion(), run: w.GetRun(), desired: w.GetDesired(),
+	}
+	old := r.held[key]
+	same := old != nil && old.generation == next.generation
+	stored := w.GetState() == nusav1.SlotState_SLOT_STATE_ACCEPTED || w.GetState() == nusav1.SlotState_SLOT_STATE_DONE
+	next.accepted = stored || same && old.accepted
+	switch next.desired {
+	case nusav1.SlotDesired_SLOT_DESIRED_RUN:
+		if !stored {
+			next.answer = nusav1.SlotState_SLOT_STATE_ACCEPTED
+		}
+		if !same && r.f.cfg.Offered != nil {
+			r.f.cfg.Offered(w, now)
+		}
+	case nusav1.SlotDesired_SLOT_DESIRED_STOP:
+		next.answer = nusav1.SlotState_SLOT_STATE_STOPPED
+	case nusav1.SlotDesired_SLOT_DESIRED_REVOKE:
+		next.answer = nusav1.SlotState_SLOT_STATE_REVOKED
+	}
+	if next.accepted && !(same && old.accepted) && r.f.cfg.Accepted != nil {
+		r.f.cfg.Accepted(w, now)
+	}
+	if next.answer != nusav1.SlotState_SLOT_STATE_UNSPECIFIED && !(same && old.answer == next.answer) {
+		r.fresh = append(r.fresh, key)
+	}
+	if !same || old.desired != next.desired || old.version != next.version || old.run != next.run || old.to != next.to {
+		changed[next.jobKey()] = true
+	}
+	r.hold(key, next)
+}
+
+// hold makes next the slot of a key; nil removes the slot. The caller holds r.mu.
+func (r *region) hold(key string, next *slot) {
+	if old := r.held[key]; old != nil {
+		r.account(old, -1)
+		job := r.jobs[old.jobKey()]
+		i := slices.Index(job, old)
+		r.jobs[old.jobKey()] = slices.Delete(job, i, i+1)
+	}
+	delete(r.unanswered, key)
+	if next == nil {
+		delete(r.held, key)
+		return
+	}
+	r.held[key] = next
+	r.account(next, 1)
+	r.jobs[next.jobKey()] = append(r.jobs[next.jobKey()], next)
+	if next.answer != nusav1.SlotState_SLOT_STATE_UNSPECIFIED {
+		r.unanswered[key] = struct{}{}
+	}
+}
+
+// remove forgets a slot. The caller holds r.mu.
+func (r *region) remove(key string, changed map[string]bool) {
+	if old := r.held[key]; old != nil {
+		changed[old.jobKey()] = true
+		r.hold(key, nil)
+	}
+}
+
+// account adds what a slot reserves, times n. The caller holds r.mu.
+func (r *region) account(s *slot, n int64) {
+	if !s.runs() || r.f.cfg.Ask == nil {
+		return
+	}
+	cpu, memory := r.f.cfg.Ask(s.job)
+	n *= int64(s.to - s.from)
+	r.cpu, r.memory, r.instances = r.cpu+n*cpu, r.memory+n*memory, r.instances+n
+}
+
+// summarise puts the summary of a job into the outbox: all instances that are wanted
+// here run. The caller holds r.mu.
+func (r *region) summarise(key string) {
+	job := r.jobs[key]
+	if len(job) == 0 {
+		delete(r.jobs, key)
+		r.summaries.Delete(key)
+		return
+	}
+	s := &nusav1.JobSummary{
+		Namespace: job[0].namespace, Job: job[0].job, Groups: map[string]*nusav1.InstanceCounts{},
+		Incarnation: 1, Index: r.applied + 1, Version: -1, Run: -1,
+	}
+	for _, part := range job {
+		if !part.runs() {
+			continue
+		}
+		c := s.Groups[part.group]
+		if c == nil {
+			c = &nusav1.InstanceCounts{}
+			s.Groups[part.group] = c
+		}
+		c.Running += part.to - part.from
+		if s.Version < 0 || part.version < s.Version {
+			s.Version = part.version
+		}
+		if s.Run < 0 || part.run < s.Run {
+			s.Run = part.run
+		}
+	}
+	r.summaries.Put(key, s)
+}
+
+// answers returns the answers to send: the new ones, or with repeat all that the orders
+// do not show yet. The caller holds r.mu.
+func (r *region) answers(repeat bool) []*nusav1.SlotAnswer {
+	keys := r.fresh
+	r.fresh = nil
+	if repeat {
+		keys = slices.Sorted(maps.Keys(r.unanswered))
+	}
+	var out []*nusav1.SlotAnswer
+	for _, key := range keys {
+		if s := r.held[key]; s != nil && s.answer != nusav1.SlotState_SLOT_STATE_UNSPECIFIED {
+			out = append(out, s.toProto())
+		}
+	}
+	return out
+}

@@ -1,0 +1,104 @@
+package federation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// cleanWithin bounds the removal from a running federation.
+	cleanWithin = 2 * time.Minute
+	// removeAgain is the pause before a region is removed once more: it may still be
+	// connected, or own slots.
+	removeAgain = 100 * time.Millisecond
+)
+
+// clean removes the jobs and the regions from a running federation. The regions must be in
+// session: they report that the jobs have stopped.
+func (m *measurement) clean(ctx context.Context) error {
+	m.o.say("removing the jobs and regions of the measurement")
+	ctx, cancel := within(ctx, cleanWithin, fmt.Errorf("not all within %s", cleanWithin))
+	defer cancel()
+	err := m.eachJob(ctx, func(ctx context.Context, client nusav1.JobsClient, ref *nusav1.JobRef) error {
+		_, err := client.Stop(ctx, &nusav1.StopJobRequest{Job: ref, Purge: true})
+		return err
+	})
+	if err == nil {
+		err = m.eachJob(ctx, func(ctx context.Context, client nusav1.JobsClient, ref *nusav1.JobRef) error {
+			if _, err := client.Get(ctx, &nusav1.GetJobRequest{Job: ref}); err != nil {
+				return err
+			}
+			return errStopping
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("jobs %s-… are left: stop and purge them: %w", m.name, err)
+	}
+	left := m.fleet.Leave(ctx)
+	if err := m.forget(ctx); err != nil {
+		return errors.Join(left, fmt.Errorf("regions %s-… are left: remove them with `nusa region remove`: %w", m.name, err))
+	}
+	return left
+}
+
+// errStopping says that a job is not forgotten yet.
+var errStopping = status.Error(codes.Unavailable, "the job has not stopped yet")
+
+// eachJob calls a function for all submitted jobs, and again until the job is gone or the
+// call succeeds.
+func (m *measurement) eachJob(ctx context.Context, call func(context.Context, nusav1.JobsClient, *nusav1.JobRef) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(m.o.Concurrency)
+	for _, b := range []*table{m.warm, m.timed} {
+		for _, i := range b.sentJobs() {
+			g.Go(func() error {
+				ref := &nusav1.JobRef{Namespace: namespace, Name: b.name(i)}
+				return persist(ctx, func() error { return call(ctx, m.load.client(i), ref) })
+			})
+		}
+	}
+	return g.Wait()
+}
+
+// forget removes the regions.
+func (m *measurement) forget(ctx context.Context) error {
+	client := nusav1.NewRegionsClient(m.load.conns[0])
+	for _, name := range m.fleet.Names() {
+		err := persist(ctx, func() error {
+			_, err := client.Remove(ctx, &nusav1.GetRegionRequest{Name: name})
+			return err
+		}, codes.FailedPrecondition)
+		if err != nil {
+			return fmt.Errorf("region %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// persist repeats a call while the server is busy, or the call fails with one of the codes.
+// What is not found is removed already.
+func persist(ctx context.Context, call func() error, more ...codes.Code) error {
+	for {
+		err := call()
+		switch code := status.Code(err); {
+		case err == nil, code == codes.NotFound:
+			return nil
+		case ctx.Err() != nil:
+			return errors.Join(context.Cause(ctx), err)
+		case !again(err) && !slices.Contains(more, code):
+			return err
+		}
+		if pause(ctx, removeAgain) != nil {
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}

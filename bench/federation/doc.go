@@ -1,0 +1,15 @@
+// Package federation measures how fast the global tier decides in which regions jobs run:
+// `nusa bench federation`. The regions are emulated (package emulate).
+//
+//	federation.go   the measurement, step by step
+//	options.go      options and their bounds
+//	result.go       the result and its table
+//	server.go       the measured server, as a process
+//	load.go         callers that submit jobs
+//	jobs.go         the jobs: what they ask for
+//	table.go        when each job was sent, offered and accepted
+//	watch.go        watches of a sample of the jobs
+//	figures.go      connect, idle time, CPU, memory and restart
+//	etcd.go         etcd alone, as a process
+//	clean.go        removal of jobs and regions from a running federation
+package federation

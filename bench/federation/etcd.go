@@ -1,0 +1,165 @@
+package federation
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nusa-scheduler/nusa/bench/report"
+)
+
+const (
+	// etcdClients write at the same time.
+	etcdClients = 64
+	// jobsPerCall and jobsPerBatch are the jobs of a transaction, for unary submits and for
+	// those by stream: etcd takes 128 operations.
+	jobsPerCall, jobsPerBatch = 1, 31
+	// etcdStart is the time before the measured one; etcdWithin bounds the start.
+	etcdStart  = 300 * time.Millisecond
+	etcdWithin = 30 * time.Second
+)
+
+// jobKeys are the keys of one job with the bytes of their values: the job, its slot, the
+// slot once more when it is accepted, and an entry of the audit.
+var jobKeys = []struct {
+	key   string
+	bytes int
+}{{"jobs", 320}, {"slots", 200}, {"accepted", 200}, {"audit", 120}}
+
+// EtcdRate is the output of `nusa bench federation-etcd`.
+type EtcdRate struct {
+	JobsPerS float64 `json:"jobs_per_s"`
+}
+
+// etcdAlone measures etcd in a process of its own, on the disk of the server.
+func (m *measurement) etcdAlone(ctx context.Context) (float64, error) {
+	if m.o.Etcd == 0 {
+		return 0, nil
+	}
+	m.o.progress("measuring etcd alone")
+	dir, err := os.MkdirTemp(m.o.Dir, "nusa-bench-etcd-")
+	if err != nil {
+		return 0, fmt.Errorf("--dir: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	jobs := jobsPerCall
+	if m.o.Stream {
+		jobs = jobsPerBatch
+	}
+	cmd := process(m.exe, "bench", "federation-etcd", dir, "--jobs", fmt.Sprint(jobs), "--for", m.o.Etcd.String())
+	var out, why bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &why
+	if err := cmd.Start(); err != nil {
+		return 0, fmt.Errorf("start etcd alone: %w", err)
+	}
+	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
+	if err := cmd.Wait(); err != nil {
+		lines := strings.Split(strings.TrimSpace(why.String()), "\n")
+		return 0, cause(ctx, fmt.Errorf("etcd alone: %w: %s", err, lines[len(lines)-1]))
+	}
+	r := EtcdRate{}
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+		return 0, fmt.Errorf("etcd alone: its output is no result: %w", err)
+	}
+	return r.JobsPerS, nil
+}
+
+// EtcdAlone runs an etcd member in this process, with its data in a folder, and returns how
+// many jobs a second it stores. Each transaction compares a key, as those of the active
+// server do.
+func EtcdAlone(ctx context.Context, dir string, jobs int, d time.Duration) (EtcdRate, error) {
+	member, err := startMember(ctx, dir)
+	if err != nil {
+		return EtcdRate{}, err
+	}
+	defer member.Close()
+	client := v3client.New(member.Server)
+	defer client.Close()
+	put, err := client.Put(ctx, "leader", "1")
+	if err != nil {
+		return EtcdRate{}, err
+	}
+	guard := clientv3.Compare(clientv3.ModRevision("leader"), "=", put.Header.GetRevision())
+	var next, stored atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	begin := time.Now().Add(etcdStart)
+	for range etcdClients {
+		g.Go(func() error {
+			for time.Since(begin) < d {
+				var ops []clientv3.Op
+				for range jobs {
+					ops = append(ops, putJob(next.Add(1))...)
+				}
+				answer, err := client.Txn(ctx).If(guard).Then(ops...).Commit()
+				if err != nil {
+					return err
+				}
+				if !answer.Succeeded {
+					return errors.New("the compared key has changed")
+				}
+				if passed := time.Since(begin); passed > 0 && passed < d {
+					stored.Add(int64(jobs))
+				}
+			}
+			return nil
+		})
+	}
+	err = g.Wait()
+	return EtcdRate{JobsPerS: report.PerSecond(int(stored.Load()), d)}, err
+}
+
+func putJob(i int64) []clientv3.Op {
+	var out []clientv3.Op
+	for _, k := range jobKeys {
+		out = append(out, clientv3.OpPut(fmt.Sprintf("/bench/%s/default/job-%09d", k.key, i), strings.Repeat("x", k.bytes)))
+	}
+	return out
+}
+
+func startMember(ctx context.Context, dir string) (*embed.Etcd, error) {
+	ports, err := report.FreePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	at := func(i int) []url.URL {
+		return []url.URL{{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", ports[i])}}
+	}
+	cfg := embed.NewConfig()
+	cfg.Name, cfg.Dir = "alone", filepath.Join(dir, "etcd")
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = at(0), at(0)
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = at(1), at(1)
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.TickMs, cfg.ElectionMs = 20, 200 // as the member of a global server
+	member, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("start etcd: %w", err)
+	}
+	late := time.NewTimer(etcdWithin)
+	defer late.Stop()
+	select {
+	case <-member.Server.ReadyNotify():
+		return member, nil
+	case err = <-member.Err():
+	case <-late.C:
+		err = fmt.Errorf("not ready within %s", etcdWithin)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	member.Close()
+	return nil, fmt.Errorf("start etcd: %w", err)
+}

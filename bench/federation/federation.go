@@ -1,0 +1,320 @@
+package federation
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/bench/emulate"
+	"github.com/nusa-scheduler/nusa/bench/report"
+	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/serve"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+const (
+	// warmups is how many jobs are placed before the measured ones: each kind in each size.
+	warmups = 96
+	// infoWithin bounds the first call to a running server.
+	infoWithin = 5 * time.Second
+	// loadGC is this process' GOGC: the regions and callers must not take the processors
+	// from the measured server.
+	loadGC = 400
+)
+
+var errInterrupted = errors.New("interrupted")
+
+// measurement is one call of Measure.
+type measurement struct {
+	o    Options
+	r    *Result
+	exe  string
+	name string // of the measurement, in the names of its jobs
+	addr string
+	// server is nil with Against.
+	server *server
+	fleet  *emulate.Fleet
+	load   *load
+	// The jobs of the warm-up, of the measurement, and after the restart.
+	warm, timed, after *table
+	// begun: there are figures to print.
+	begun bool
+}
+
+// Measure measures a federation. A result beside an error holds the figures up to that
+// error.
+func Measure(ctx context.Context, o Options) (*Result, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(loadGC))
+	m := &measurement{o: o, exe: o.Executable, name: "bench-" + randomName(), r: &Result{
+		Regions: o.Regions, Jobs: o.Jobs, Concurrency: o.Concurrency, Stream: o.Stream, Rate: o.Rate,
+	}}
+	err := m.run(ctx)
+	if ctx.Err() != nil {
+		err = errInterrupted
+	}
+	m.r.Incomplete = err != nil
+	if !m.begun {
+		return nil, err
+	}
+	return m.r, err
+}
+
+func randomName() string {
+	b := make([]byte, 4)
+	for i := range b {
+		b[i] = byte(rand.IntN(256))
+	}
+	return hex.EncodeToString(b)
+}
+
+func (m *measurement) run(ctx context.Context) error {
+	if m.o.Against != "" {
+		m.addr = m.o.Against
+		if err := m.askServer(ctx); err != nil {
+			return err
+		}
+		return m.federate(ctx)
+	}
+	if m.exe == "" {
+		var err error
+		if m.exe, err = os.Executable(); err != nil {
+			return fmt.Errorf("find this program: %w", err)
+		}
+	}
+	var durable bool
+	var err error
+	if m.r.Filesystem, durable, err = report.Filesystem(m.o.Dir); err != nil {
+		return err
+	}
+	if !durable {
+		m.o.say("--dir: %s keeps files in memory, so fsync costs nothing", m.r.Filesystem)
+	}
+	before, err := m.etcdAlone(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.serve(ctx); err != nil {
+		return err
+	}
+	after, err := m.etcdAlone(ctx) // the machine's speed may have changed
+	if err == nil && m.o.Etcd > 0 {
+		mean := report.Round((before+after)/2, 1)
+		m.r.EtcdJobsPerS = &mean
+	}
+	return err
+}
+
+// serve starts a server and measures it.
+func (m *measurement) serve(ctx context.Context) error {
+	if m.o.Profile != "" {
+		if err := os.MkdirAll(m.o.Profile, 0o700); err != nil {
+			return fmt.Errorf("--profile: %w", err)
+		}
+	}
+	m.o.progress("starting the global server")
+	var err error
+	if m.server, err = startServer(m.o, m.exe); err != nil {
+		return err
+	}
+	defer m.server.close()
+	m.addr = m.server.addr
+	if err := m.server.awaitActive(ctx); err != nil {
+		return err
+	}
+	err = m.federate(ctx)
+	if died := m.server.died(); died != nil && ctx.Err() == nil {
+		return died // the cause of the error
+	}
+	return err
+}
+
+// askServer checks that a running server is the active global one.
+func (m *measurement) askServer(ctx context.Context) error {
+	conn, err := serve.Dial(network.Host(), m.addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, infoWithin)
+	defer cancel()
+	info, err := nusav1.NewSystemClient(conn).Info(ctx, &nusav1.InfoRequest{})
+	switch {
+	case err != nil:
+		why := status.Convert(err).Message()
+		return fmt.Errorf("--against %s: no global server answers there: %s", m.addr, strings.Trim(why[strings.LastIndex(why, ": ")+1:], " \""))
+	case info.GetRole() != "global":
+		return fmt.Errorf("--against %s: is a %s server, not a global one", m.addr, info.GetRole())
+	case !info.GetLeader():
+		return fmt.Errorf("--against %s: is not the active global server, name %s", m.addr, info.GetLeaderAddress())
+	}
+	return nil
+}
+
+// federate starts regions and callers, measures, and ends them.
+func (m *measurement) federate(ctx context.Context) error {
+	cfg := emulate.Config{
+		Addr: m.addr, Regions: m.o.Regions, Nodes: nodesFor(m.o.Jobs, m.o.Regions), Ask: m.ask,
+		Offered: func(s *nusav1.Slot, at time.Time) {
+			for _, b := range []*table{m.timed, m.warm, m.after} {
+				b.noteOffered(s, at)
+			}
+		},
+		Accepted: func(s *nusav1.Slot, at time.Time) {
+			for _, b := range []*table{m.timed, m.warm, m.after} {
+				b.noteAccepted(s, at)
+			}
+		},
+	}
+	only := ""
+	if m.o.Against != "" {
+		only, cfg.Prefix, cfg.Labels = m.name, m.name+"-", map[string]string{label: m.name}
+	}
+	m.fleet = emulate.New(cfg)
+	names := m.fleet.Names()
+	m.warm = newTable(newJobSet(m.name+"-w", names, only), min(warmups, m.o.Jobs))
+	m.timed = newTable(newJobSet(m.name+"-j", names, only), m.o.Jobs)
+	m.after = newTable(newJobSet(m.name+"-a", names, only), 1)
+	var err error
+	if m.load, err = newLoad(m.o, m.addr); err != nil {
+		return err
+	}
+	defer m.load.close()
+	// The regions outlive ctx: a removal needs them. A region that is refused for good
+	// ends the measurement.
+	regions, leave := context.WithCancel(context.WithoutCancel(ctx))
+	defer leave()
+	measuring, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var g errgroup.Group
+	g.Go(func() error {
+		err := m.fleet.Run(regions)
+		if err != nil {
+			fail(err)
+		}
+		return err
+	})
+	err = m.steps(measuring)
+	if m.o.Against != "" {
+		err = errors.Join(err, m.clean(regions))
+	}
+	leave()
+	if refused := g.Wait(); refused != nil {
+		return refused // it caused the later error
+	}
+	return err
+}
+
+// ask returns what an instance of one of the jobs reserves.
+func (m *measurement) ask(job string) (cpuMilli, memoryBytes int64) {
+	for _, b := range []*table{m.timed, m.warm, m.after} {
+		if i, ours := b.index(job); ours {
+			return ask(sizeOf(i))
+		}
+	}
+	return 0, 0
+}
+
+// steps runs the steps of the measurement.
+func (m *measurement) steps(ctx context.Context) error {
+	if err := m.connect(ctx); err != nil {
+		return err
+	}
+	m.o.progress("warming up")
+	if err := m.submit(ctx, &load{o: Options{Concurrency: m.o.Concurrency}, conns: m.load.conns, answered: func(int) {}}, m.warm); err != nil {
+		return fmt.Errorf("warm up: %w", err)
+	}
+	if err := m.measure(ctx); err != nil {
+		return err
+	}
+	if m.o.Idle > 0 {
+		if err := m.idle(ctx); err != nil {
+			return err
+		}
+	}
+	m.r.Ended = m.fleet.Ended()
+	if m.r.Ended > 0 {
+		m.o.say("the server ended sessions of regions: %d", m.r.Ended)
+	}
+	if m.server == nil {
+		return nil
+	}
+	return m.restart(ctx)
+}
+
+// measure runs the jobs whose figures are the result.
+func (m *measurement) measure(ctx context.Context) error {
+	ctx, cancel := within(ctx, m.o.Timeout, fmt.Errorf("not all within --timeout %s", m.o.Timeout))
+	defer cancel()
+	w := newWatches(ctx, m.timed, m.load.client)
+	m.load.answered = w.begin
+	m.signal(syscall.SIGUSR1)
+	before, err := m.mark()
+	if err != nil {
+		return err
+	}
+	own := report.OwnCPU()
+	m.begun = true
+	showing, shown := context.WithCancel(ctx)
+	var show errgroup.Group
+	show.Go(func() error { m.show(showing); return nil })
+	err = m.submit(ctx, m.load, m.timed)
+	if err != nil {
+		cancel() // the watches end too
+	}
+	err = errors.Join(err, w.wait())
+	shown()
+	_ = show.Wait()
+	m.signal(syscall.SIGUSR2)
+	m.r.LoadCPUSeconds = report.Seconds(report.OwnCPU() - own)
+	m.timed.fill(m.r)
+	m.r.Retries = int(m.load.retries.Load())
+	if err != nil {
+		return fmt.Errorf("%d of %d slots decided, %d accepted: %w", m.r.Decided, m.r.Slots, m.r.Accepted, err)
+	}
+	return m.resources(before)
+}
+
+// submit submits the jobs of a table and waits until all slots are offered and accepted.
+func (m *measurement) submit(ctx context.Context, l *load, b *table) error {
+	if err := l.submit(ctx, b); err != nil {
+		return cause(ctx, err)
+	}
+	for _, done := range []chan struct{}{b.offered, b.accepted} {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// cause returns the cause of ctx's end, or err while ctx has not ended.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// show prints progress until ctx ends.
+func (m *measurement) show(ctx context.Context) {
+	const every = 200 * time.Millisecond
+	for pause(ctx, every) == nil {
+		offered, accepted := m.timed.sums()
+		m.o.progress("%d slots decided, %d accepted of %d", offered, accepted, m.timed.slots)
+	}
+}

@@ -1,0 +1,163 @@
+package federation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/bench/report"
+)
+
+const (
+	// The traffic of connecting has ended when a region gets less than quietBytes on
+	// average during quietTime. quietWithin bounds the wait for that.
+	quietTime   = time.Second
+	quietBytes  = 20_000
+	quietWithin = time.Minute
+	// idleDelay is the pause before the idle time is measured.
+	idleDelay = time.Second
+	// idleUnit is the time that the bytes of an idle region are given for.
+	idleUnit = 5 * time.Second
+	// restartWithin bounds the restart.
+	restartWithin = 5 * time.Minute
+	mega          = 1e6
+)
+
+// connect connects all regions at once.
+func (m *measurement) connect(ctx context.Context) error {
+	ctx, cancel := within(ctx, m.o.Timeout, fmt.Errorf("not within --timeout %s", m.o.Timeout))
+	defer cancel()
+	start := time.Now()
+	err := m.fleet.AwaitConnected(ctx, func(n int) { m.o.progress("%d of %d regions connected", n, m.o.Regions) })
+	if err != nil {
+		return err
+	}
+	m.r.ConnectS = report.Seconds(time.Since(start))
+	m.o.progress("waiting for the regions' round trips")
+	if err := m.fleet.RefreshRows(ctx); err != nil {
+		return err
+	}
+	if err := m.quiet(ctx); err != nil {
+		return err
+	}
+	down, up := m.fleet.Bytes()
+	m.r.ConnectMB = Traffic{Down: report.Round(float64(down)/mega, 3), Up: report.Round(float64(up)/mega, 3)}
+	return nil
+}
+
+// quiet waits until the traffic of connecting has ended.
+func (m *measurement) quiet(ctx context.Context) error {
+	m.o.progress("waiting for the lists of regions")
+	for end := time.Now().Add(quietWithin); time.Now().Before(end); {
+		before, _ := m.fleet.Bytes()
+		if err := pause(ctx, quietTime); err != nil {
+			return err
+		}
+		if after, _ := m.fleet.Bytes(); after-before < quietBytes*int64(m.o.Regions) {
+			return nil
+		}
+	}
+	m.o.say("the traffic of connecting did not end within %s", quietWithin)
+	return nil
+}
+
+// mark is what the server's process has used so far.
+type mark struct {
+	cpu     time.Duration
+	written int64
+}
+
+// mark reads it; zero for a server that this process did not start.
+func (m *measurement) mark() (out mark, err error) {
+	if m.server == nil {
+		return out, nil
+	}
+	out.cpu, err = report.CPUTime(m.server.pid())
+	if err == nil {
+		out.written, err = report.BytesWritten(m.server.pid())
+	}
+	return out, errors.Join(err, m.server.died())
+}
+
+// resources sets the figures of the server's process since a mark.
+func (m *measurement) resources(before mark) error {
+	if m.server == nil {
+		return nil
+	}
+	after, err := m.mark()
+	if err != nil {
+		return err
+	}
+	peak, err := report.Memory(m.server.pid(), "status", "VmHWM:")
+	if err != nil {
+		return err
+	}
+	cpu := report.Round(float64((after.cpu-before.cpu).Microseconds())/float64(m.o.Jobs), 1)
+	written := report.Round(float64(after.written-before.written)/float64(m.o.Jobs), 0)
+	m.r.ServerCPUUSPerJob, m.r.BytesWrittenPerJob, m.r.ServerPeakRSSMB = &cpu, &written, &peak
+	return nil
+}
+
+// signal tells a profiled server to begin or end a profile.
+func (m *measurement) signal(s syscall.Signal) {
+	if m.server != nil && m.o.Profile != "" {
+		m.server.signal(s)
+	}
+}
+
+// idle measures a time without submits.
+func (m *measurement) idle(ctx context.Context) error {
+	m.o.progress("measuring %s without submits", m.o.Idle)
+	if err := pause(ctx, idleDelay); err != nil {
+		return err
+	}
+	before, err := m.mark()
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	down, up := m.fleet.Bytes()
+	if err := pause(ctx, m.o.Idle); err != nil {
+		return err
+	}
+	took := time.Since(start)
+	downTo, upTo := m.fleet.Bytes()
+	each := func(bytes int64) float64 {
+		return report.Round(float64(bytes)/float64(m.o.Regions)*idleUnit.Seconds()/took.Seconds(), 0)
+	}
+	m.r.Idle = &Idle{DownBytes: each(downTo - down), UpBytes: each(upTo - up)}
+	if m.server == nil {
+		return nil
+	}
+	after, err := m.mark()
+	if err != nil {
+		return err
+	}
+	cores := report.Round((after.cpu-before.cpu).Seconds()/took.Seconds(), 4)
+	m.r.Idle.Cores = &cores
+	return nil
+}
+
+// restart kills the server, starts it again, and waits until it decides.
+func (m *measurement) restart(ctx context.Context) error {
+	ctx, cancel := within(ctx, restartWithin, fmt.Errorf("not within %s", restartWithin))
+	defer cancel()
+	m.o.progress("restarting the global server")
+	m.server.kill()
+	start := time.Now()
+	if err := m.server.start(); err != nil {
+		return err
+	}
+	if err := m.server.awaitActive(ctx); err != nil {
+		return fmt.Errorf("restart: %w", err)
+	}
+	m.r.ServingS = report.Seconds(time.Since(start))
+	if err := m.submit(ctx, &load{o: Options{Concurrency: 1}, conns: m.load.conns, answered: func(int) {}}, m.after); err != nil {
+		return fmt.Errorf("first job after the restart: %w", err)
+	}
+	decided := report.Seconds(m.after.offeredTime().Sub(start))
+	m.r.RestartS = &decided
+	return nil
+}

@@ -1,0 +1,67 @@
+package federation
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/nusa-scheduler/nusa/global"
+)
+
+// TestMain is also the program that the tests start: with the arguments of `nusa global`
+// and of `nusa bench federation-etcd`.
+func TestMain(m *testing.M) {
+	var err error
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "global":
+		err = serveGlobal(os.Args[2:])
+	case len(os.Args) > 3 && os.Args[1] == "bench":
+		err = etcdAlone(os.Args[3], os.Args[4:])
+	default:
+		goleak.VerifyTestMain(m)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// serveGlobal serves `nusa global` with the flags that a measurement uses.
+func serveGlobal(args []string) error {
+	var level string
+	cfg := global.Config{ReportInterval: time.Second}
+	f := flag.NewFlagSet("global", flag.ContinueOnError)
+	f.StringVar(&cfg.Name, "name", "", "")
+	f.StringVar(&cfg.DataDir, "data-dir", "", "")
+	f.StringVar(&cfg.GRPCAddr, "grpc-addr", "", "")
+	f.StringVar(&cfg.HTTPAddr, "http-addr", "", "")
+	f.StringVar(&cfg.Etcd.ClientAddr, "etcd-client-addr", "", "")
+	f.StringVar(&cfg.Etcd.PeerAddr, "etcd-peer-addr", "", "")
+	f.StringVar(&level, "log-level", "", "")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	return global.Run(context.Background(), cfg)
+}
+
+func etcdAlone(dir string, args []string) error {
+	var jobs int
+	var d time.Duration
+	f := flag.NewFlagSet("federation-etcd", flag.ContinueOnError)
+	f.IntVar(&jobs, "jobs", 0, "")
+	f.DurationVar(&d, "for", 0, "")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	r, err := EtcdAlone(context.Background(), dir, jobs, d)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(r)
+}

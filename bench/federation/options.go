@@ -1,0 +1,99 @@
+package federation
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+)
+
+// Bounds of Options. Beyond them the figures would show the load generator.
+const (
+	maxRegions     = 10_000
+	maxJobs        = 1_000_000
+	maxConcurrency = 4_096
+	maxRate        = 100_000
+)
+
+// Options of a measurement.
+type Options struct {
+	// Regions is the number of emulated regions, Jobs the number of jobs.
+	Regions, Jobs int
+	// Concurrency is the number of callers, or of streams.
+	Concurrency int
+	// Stream submits by SubmitMany instead of unary calls.
+	Stream bool
+	// Rate is the submits a second, at fixed times; 0 = closed loop.
+	Rate float64
+	// Against is the address of a running global server; empty = start one.
+	Against string
+	// Idle is the measured time without submits; 0 = none.
+	Idle time.Duration
+	// Etcd is the time for which etcd alone is measured, before and after; 0 = not.
+	Etcd time.Duration
+	// Timeout bounds the time to connect, and the time from the first submit until all
+	// is accepted.
+	Timeout time.Duration
+	// Dir is the parent of the temporary folder.
+	Dir string
+	// Profile is the folder for the server's profiles; empty = none.
+	Profile string
+	// Executable serves `global …` and `bench federation-etcd …`; default: this program.
+	Executable string
+	// Progress shows a line of text; "" ends the line. It may be nil.
+	Progress func(string)
+	// Say prints a line that stays. It may be nil.
+	Say func(string)
+}
+
+// Validate returns an error that names the first wrong flag.
+func (o *Options) Validate() error {
+	for _, n := range []struct {
+		flag            string
+		value, from, to int
+	}{
+		{"--regions", o.Regions, 1, maxRegions}, {"--jobs", o.Jobs, 1, maxJobs}, {"--concurrency", o.Concurrency, 1, maxConcurrency},
+	} {
+		if n.value < n.from || n.value > n.to {
+			return fmt.Errorf("%s: %d is not %d..%d", n.flag, n.value, n.from, n.to)
+		}
+	}
+	if !(o.Rate >= 0 && o.Rate <= maxRate) { // also refuses NaN
+		return fmt.Errorf("--rate: %g is not 0..%d", o.Rate, maxRate)
+	}
+	switch {
+	case o.Rate > 0 && o.Stream:
+		return errors.New("--rate: is for unary calls, so it does not go with --stream")
+	case o.Idle < 0:
+		return fmt.Errorf("--idle: %s is less than 0", o.Idle)
+	case o.Etcd < 0:
+		return fmt.Errorf("--etcd: %s is less than 0", o.Etcd)
+	case o.Timeout <= 0:
+		return fmt.Errorf("--timeout: %s is not more than 0", o.Timeout)
+	}
+	if o.Against != "" {
+		if _, _, err := net.SplitHostPort(o.Against); err != nil {
+			return fmt.Errorf("--against: %q is not host:port", o.Against)
+		}
+		if o.Profile != "" {
+			return errors.New("--profile: needs a server on this machine, so it does not go with --against")
+		}
+	}
+	if s, err := os.Stat(o.Dir); err != nil || !s.IsDir() {
+		return fmt.Errorf("--dir: %q is not a folder", o.Dir)
+	}
+	return nil
+}
+
+func (o *Options) progress(format string, args ...any) {
+	if o.Progress != nil {
+		o.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+func (o *Options) say(format string, args ...any) {
+	if o.Say != nil {
+		o.Say(fmt.Sprintf(format, args...))
+	}
+}

@@ -1,0 +1,186 @@
+package federation
+
+import (
+	"sync"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/bench/report"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// table records when each job of a set was sent, answered, offered to regions, accepted by
+// them, and seen running. Safe for concurrent use.
+type table struct {
+	*jobSet
+	jobs, slots int
+	begin       time.Time
+	// offered and accepted are closed when every slot is.
+	offered, accepted chan struct{}
+
+	mu   sync.Mutex
+	rows []jobTimes
+	// Sums over slots, and when they grew last.
+	offeredSum, acceptedSum int
+	offeredAt, acceptedAt   time.Duration
+}
+
+// jobTimes are times since the table's begin; 0 = not yet.
+type jobTimes struct {
+	sent, answered, offered, running time.Duration
+	// Bits of the instances that regions have received and whose acceptance is stored.
+	offers, accepts uint8
+}
+
+func newTable(s *jobSet, jobs int) *table {
+	b := &table{
+		jobSet: s, jobs: jobs, begin: time.Now(), rows: make([]jobTimes, jobs),
+		offered: make(chan struct{}), accepted: make(chan struct{}),
+	}
+	for i := range jobs {
+		b.slots += s.count(i)
+	}
+	return b
+}
+
+// noteSent records the time at which a job was sent, or was due at a fixed rate.
+func (b *table) noteSent(i int, at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rows[i].sent = max(1, at.Sub(b.begin))
+}
+
+func (b *table) noteAnswered(i int) {
+	now := time.Since(b.begin)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rows[i].answered = now
+}
+
+func (b *table) noteRunning(i int) {
+	now := time.Since(b.begin)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rows[i].running = now
+}
+
+// noteOffered records that a region received a slot. It ignores other sets' slots.
+func (b *table) noteOffered(s *nusav1.Slot, at time.Time) {
+	i, ours := b.index(s.GetJob())
+	if !ours || i >= b.jobs {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	row, bits := &b.rows[i], bitsOf(s)
+	added := count(bits &^ row.offers)
+	if added == 0 {
+		return
+	}
+	row.offers |= bits
+	b.offeredSum, b.offeredAt = b.offeredSum+added, at.Sub(b.begin)
+	if count(row.offers) == b.count(i) {
+		row.offered = b.offeredAt
+	}
+	if b.offeredSum == b.slots {
+		close(b.offered)
+	}
+}
+
+// noteAccepted records that the acceptance of a slot is stored.
+func (b *table) noteAccepted(s *nusav1.Slot, at time.Time) {
+	i, ours := b.index(s.GetJob())
+	if !ours || i >= b.jobs {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	row, bits := &b.rows[i], bitsOf(s)
+	added := count(bits &^ row.accepts)
+	if added == 0 {
+		return
+	}
+	row.accepts |= bits
+	b.acceptedSum, b.acceptedAt = b.acceptedSum+added, at.Sub(b.begin)
+	if b.acceptedSum == b.slots {
+		close(b.accepted)
+	}
+}
+
+// bitsOf has a bit for each instance of a slot.
+func bitsOf(s *nusav1.Slot) uint8 {
+	var out uint8
+	for i := max(0, s.GetFrom()); i < min(8, s.GetTo()); i++ {
+		out |= 1 << i
+	}
+	return out
+}
+
+func count(bits uint8) int {
+	n := 0
+	for ; bits > 0; bits &= bits - 1 {
+		n++
+	}
+	return n
+}
+
+// sums returns how many slots were offered and accepted so far.
+func (b *table) sums() (offered, accepted int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.offeredSum, b.acceptedSum
+}
+
+// sentJobs returns the jobs that were sent or were due.
+func (b *table) sentJobs() (out []int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.rows {
+		if b.rows[i].sent > 0 {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// fill copies the recorded times into the result.
+func (b *table) fill(r *Result) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var offered, running, answered []time.Duration
+	first := time.Duration(0)
+	for i := range b.rows {
+		row := &b.rows[i]
+		if row.sent > 0 && (first == 0 || row.sent < first) {
+			first = row.sent
+		}
+		for _, t := range []struct {
+			at  time.Duration
+			out *[]time.Duration
+		}{{row.offered, &offered}, {row.running, &running}, {row.answered, &answered}} {
+			if t.at > 0 {
+				*t.out = append(*t.out, t.at-row.sent)
+			}
+		}
+	}
+	r.SubmitToOfferedMS, r.SubmitToRunningMS, r.SubmitMS = pairOf(offered), pairOf(running), pairOf(answered)
+	r.Slots, r.Decided, r.Accepted, r.Watched = b.slots, b.offeredSum, b.acceptedSum, len(running)
+	if b.offeredSum > 0 {
+		r.Seconds = report.Seconds(b.offeredAt - first)
+		r.DecidedPerS = report.PerSecond(b.offeredSum, b.offeredAt-first)
+	}
+	if b.acceptedSum > 0 {
+		r.AcceptedPerS = report.PerSecond(b.acceptedSum, b.acceptedAt-first)
+	}
+}
+
+func pairOf(all []time.Duration) Pair {
+	q := report.QuantilesOf(all)
+	return Pair{P50: q.P50, P99: q.P99}
+}
+
+// offeredTime returns when a region received the latest slot.
+func (b *table) offeredTime() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.begin.Add(b.offeredAt)
+}

@@ -1,0 +1,74 @@
+package federation
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Watches cost the server time: at most one job of leastStride is watched, and at most
+// about watched jobs.
+const leastStride, watched = 8, 500
+
+// watches follow a sample of the jobs until they run.
+type watches struct {
+	ctx    context.Context
+	b      *table
+	client func(i int) nusav1.JobsClient
+	stride int
+	group  errgroup.Group
+}
+
+func newWatches(ctx context.Context, b *table, client func(int) nusav1.JobsClient) *watches {
+	return &watches{ctx: ctx, b: b, client: client, stride: max(leastStride, (b.jobs+watched-1)/watched)}
+}
+
+// begin begins to watch a job that was stored, if it is in the sample.
+func (w *watches) begin(i int) {
+	if i%w.stride == 0 {
+		w.group.Go(func() error { return w.watch(i) })
+	}
+}
+
+// wait waits until every watched job runs.
+func (w *watches) wait() error { return w.group.Wait() }
+
+// watch follows one job, again and again if the watch ends.
+func (w *watches) watch(i int) error {
+	for {
+		err := w.follow(i)
+		switch {
+		case err == nil:
+			return nil
+		case w.ctx.Err() != nil:
+			return context.Cause(w.ctx)
+		case !again(err):
+			return fmt.Errorf("watch %s: %w", w.b.name(i), err)
+		}
+		if err := pause(w.ctx, retryAfter); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *watches) follow(i int) error {
+	ctx, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	stream, err := w.client(i).Watch(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: namespace, Name: w.b.name(i)}})
+	if err != nil {
+		return err
+	}
+	for {
+		job, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if int(job.GetStatus().GetGroups()[groupName].GetCounts().GetRunning()) == w.b.count(i) {
+			w.b.noteRunning(i)
+			return nil
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/charmbracelet/x/term"
+	"github.com/spf13/cobra"
+
+	"github.com/nusa-scheduler/nusa/bench/federation"
+	"github.com/nusa-scheduler/nusa/bench/report"
+)
+
+func federationCommand() *cobra.Command {
+	o := federation.Options{}
+	var out report.Output
+	cmd := &cobra.Command{
+		Use:   "federation",
+		Short: "Measure how fast the global tier decides in which regions jobs run",
+		Long: `Starts a global server as a process, with its etcd on disk in a temporary folder,
+and emulated regions over the real protocol. The regions connect at once. They accept
+each slot, report its instances as running, and report capacity and round trips as
+often as regions do. The round trips are those that Azure publishes. A third of the
+jobs are near a region, a sixth run in three regions.
+
+"decided" counts slots as regions receive them, "accepted" slots whose acceptance is
+stored. "running" is what a watch of a job shows, for a sample of the jobs. etcd alone
+is a process of its own on the same disk: 64 clients store jobs of four keys, one in a
+transaction, or 31 with --stream. Afterwards the server idles with all its regions; then
+the command kills the server, starts it again and waits for its first decision.
+
+--against measures a running federation, without figures of processes. The emulated
+regions join with a label of their own, which the jobs ask for. Jobs and regions are
+removed afterwards, also after Ctrl-C.`,
+		Example: "  nusa bench federation --regions 50 --jobs 20000 --concurrency 64\n" +
+			"  nusa bench federation --regions 5 --jobs 20000 --stream --concurrency 8 -o json\n" +
+			"  nusa bench federation --regions 200 --jobs 1000 --rate 50 --idle 0",
+		Args: cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.Regions, "regions", 5, "emulated regions")
+	f.IntVar(&o.Jobs, "jobs", 2000, "jobs to submit")
+	f.IntVar(&o.Concurrency, "concurrency", 64, "callers that submit at the same time; with --stream: streams")
+	f.BoolVar(&o.Stream, "stream", false, "submit by SubmitMany instead of unary calls; not with --rate")
+	f.Float64Var(&o.Rate, "rate", 0, "jobs a second, at fixed times; 0 = as fast as possible")
+	f.StringVar(&o.Against, "against", "", "host:port of the active server of a running federation to measure instead")
+	f.DurationVar(&o.Idle, "idle", 30*time.Second, "time without submits to measure afterwards; 0 = none")
+	f.DurationVar(&o.Etcd, "etcd", 2*time.Second, "time to measure etcd alone, before and after; 0 = not")
+	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "bound of connecting, and of the time from the first submit until all is accepted")
+	f.StringVar(&o.Dir, "dir", os.TempDir(), "parent of the temporary folder with the server's data")
+	f.StringVar(&o.Profile, "profile", "", "folder for the server's CPU and heap profiles of the measured time")
+	bindOutput(cmd, &out)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := out.Check(); err != nil {
+			return err
+		}
+		if err := o.Validate(); err != nil {
+			return err
+		}
+		if term.IsTerminal(os.Stderr.Fd()) {
+			o.Progress = progressLine(os.Stderr)
+		}
+		o.Say = func(s string) {
+			if o.Progress != nil {
+				o.Progress("")
+			}
+			fmt.Fprintln(cmd.ErrOrStderr(), "nusa: "+s)
+		}
+		r, err := federation.Measure(cmd.Context(), o)
+		if o.Progress != nil {
+			o.Progress("")
+		}
+		if r != nil { // the result may come with an error
+			err = errors.Join(out.Print(cmd.OutOrStdout(), r, r.Table), err)
+		}
+		return err
+	}
+	return cmd
+}
+
+// federationEtcdCommand measures etcd alone, for nusa bench federation.
+func federationEtcdCommand() *cobra.Command {
+	var jobs int
+	var d time.Duration
+	cmd := &cobra.Command{
+		Use: "federation-etcd FOLDER", Hidden: true, Args: cobra.ExactArgs(1),
+		Short: "Print how many jobs a second etcd alone stores",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := federation.EtcdAlone(cmd.Context(), args[0], jobs, d)
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(r)
+		},
+	}
+	cmd.Flags().IntVar(&jobs, "jobs", 1, "jobs of a transaction")
+	cmd.Flags().DurationVar(&d, "for", time.Second, "measured time")
+	return cmd
+}
