@@ -87,7 +87,7 @@ func TestRestoredRegionBeginsAnIncarnation(t *testing.T) {
 	}
 	retry(t, func(ctx context.Context) error {
 		r, err := nusav1.NewRegionsClient(s.conn).Get(ctx, &nusav1.GetRegionRequest{Name: regionName})
-		if err == nil && (r.GetIncarnation() != 3 || len(r.GetServers()) != 1) {
+		if err == nil && (r.GetIncarnation() != 3 || r.GetRestoreId() == "" || len(r.GetServers()) != 1) {
 			err = fmt.Errorf("the region: %v", r)
 		}
 		return err

@@ -68,6 +68,9 @@ func (e Effect) String() string {
 func (r Record) String() string {
 	out := fmt.Sprintf("%s cluster %s incarnation %d term %d index %d fence %d",
 		r.Name, r.ClusterID, r.Incarnation, r.Term, r.AppliedIndex, r.Fence)
+	if r.RestoreID != "" {
+		out += " restore " + r.RestoreID
+	}
 	if r.Lost {
 		out += " lost"
 	}

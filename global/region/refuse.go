@@ -1,7 +1,6 @@
 package region
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -35,9 +34,14 @@ func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
 		return append([]Effect{conflict}, refuse(false, "%s", conflict.Message)...)
 	case c.Conflict:
 		return refuse(false, "the store was restored from an old copy, and nothing is ordered before an operator runs `nusa server recover`")
-	case sameCluster && cmp.Or(cmp.Compare(h.Incarnation, s.Incarnation), cmp.Compare(h.Term, s.Term)) < 0:
-		return refuse(false, "region %s: incarnation %d term %d is older than %d, %d: there is a later master",
-			s.Name, h.Incarnation, h.Term, s.Incarnation, s.Term)
+	case sameCluster && h.Incarnation < s.Incarnation:
+		return refuse(true, "region %s: its log is of incarnation %d, but incarnation %d was known before: the log is an old copy, "+
+			"restore it with `nusa regional restore --incarnation %d`", s.Name, h.Incarnation, s.Incarnation, s.Incarnation+1)
+	case sameCluster && h.Incarnation == s.Incarnation && s.RestoreID != "" && h.RestoreID != s.RestoreID:
+		return refuse(true, "region %s: another restored log began incarnation %d before: the log is an older copy than that one, "+
+			"restore it with `nusa regional restore --incarnation %d`", s.Name, s.Incarnation, s.Incarnation+1)
+	case sameCluster && h.Incarnation == s.Incarnation && h.Term < s.Term:
+		return refuse(false, "region %s: term %d is older than %d: there is a later master", s.Name, h.Term, s.Term)
 	case sameCluster && h.Incarnation == s.Incarnation && h.AppliedIndex != 0 && h.AppliedIndex < s.AppliedIndex && !plant.Is(plant.OldLog):
 		return refuse(true, "region %s: its log ends at index %d, but index %d was known before: the log is an old copy, "+
 			"restore it with `nusa regional restore`, which begins a new incarnation", s.Name, h.AppliedIndex, s.AppliedIndex)

@@ -26,9 +26,9 @@ import (
 // the store has revision 100, the federation is fed:
 //
 //	config [lease=10s] [max=10s] [predecessor=0s] [until=1000s] [recovered=STOP] [revision=N] [began=N] [conflict]
-//	open AT [cluster=C] [inc=N] [term=N] [index=N] [fence=N] [level=N] [lost] [empty]
+//	open AT [cluster=C] [inc=N] [term=N] [index=N] [fence=N] [level=N] [restore=ID] [lost] [empty]
 //	hello AT STREAM CLUSTER INC TERM [index=N] [fence=N] [level=N] [acked=N] [required=N]
-//	      [bound=NAME] [federation=ID] [known=NUMBER,NONCE] [revision=N]
+//	      [bound=NAME] [restore=ID] [federation=ID] [known=NUMBER,NONCE] [revision=N]
 //	lease AT STREAM ID [granted=N] [orders=N] [blocked=D]
 //	acked AT STREAM POSITION | received AT STREAM | ended AT STREAM | tick AT
 //	declare AT WHY [empty]

@@ -129,6 +129,8 @@ type Record struct {
 	// AppliedIndex is the greatest index of the region's log that a hello of the
 	// incarnation named.
 	Incarnation, Term, AppliedIndex uint64
+	// RestoreID is that of the restore that began the incarnation; empty for none.
+	RestoreID string
 	// Fence grows each time the region is declared lost. Leases with an older
 	// fence are void.
 	Fence uint64
@@ -176,6 +178,7 @@ type Hello struct {
 	ClusterID                              string
 	Incarnation, Term, AppliedIndex, Fence uint64
 	Level                                  uint32
+	RestoreID                              string
 	Master                                 string
 	// BoundName is another region name that ClusterID is bound to already;
 	// empty = none. The caller looks it up.
@@ -398,7 +401,7 @@ func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
 	if h.Incarnation != s.knownBy {
 		s.known, s.knownBy = 0, h.Incarnation
 	}
-	s.ClusterID, s.Incarnation, s.Term, s.Level = h.ClusterID, h.Incarnation, h.Term, h.Level
+	s.ClusterID, s.Incarnation, s.RestoreID, s.Term, s.Level = h.ClusterID, h.Incarnation, h.RestoreID, h.Term, h.Level
 	s.AppliedIndex, s.Fence = max(s.AppliedIndex, h.AppliedIndex), max(s.Fence, h.Fence)
 	if s.answered {
 		s.LastSeen, s.Lost, s.NothingRuns = now, false, false

@@ -69,14 +69,14 @@ func (w *script) runSession(t *testing.T, words []string, out *strings.Builder) 
 		o := optionsOf(args)
 		w.state = region.Open(w.config, region.Record{
 			Name: "sea", ClusterID: o["cluster"], Incarnation: o.number("inc"), Term: o.number("term"), AppliedIndex: o.number("index"),
-			Fence: o.number("fence"), Level: uint32(o.number("level")), Lost: o.has("lost"), NothingRuns: o.has("empty"),
+			Fence: o.number("fence"), Level: uint32(o.number("level")), RestoreID: o["restore"], Lost: o.has("lost"), NothingRuns: o.has("empty"),
 		}, at)
 	case "hello":
 		o := optionsOf(args[4:])
 		term, nonce, _ := strings.Cut(o["known"], ",")
 		e = region.Hello{
 			Stream: number(0), ClusterID: strings.TrimPrefix(args[1], "none"), Incarnation: number(2), Term: number(3), Master: "m" + args[3],
-			AppliedIndex: o.number("index"), Fence: o.number("fence"), Level: uint32(o.number("level")), BoundName: o["bound"],
+			AppliedIndex: o.number("index"), Fence: o.number("fence"), Level: uint32(o.number("level")), BoundName: o["bound"], RestoreID: o["restore"],
 			Federation: o["federation"], KnownTerm: region.Term{Number: options{"": term}.number(""), Nonce: nonce},
 			KnownRevision: int64(o.number("revision")), Acked: o.number("acked"), Required: o.number("required"),
 		}

@@ -144,7 +144,7 @@ func CountsToProto(in []region.CountedReason) []*nusav1.CountedReason {
 // never goes back. Losses are recorded by the one who declares them.
 func SetSession(to *nusav1.Region, r region.Record) {
 	to.ClusterId, to.Incarnation, to.Term, to.AppliedIndex = r.ClusterID, r.Incarnation, r.Term, r.AppliedIndex
-	to.Fence, to.FeatureLevel = max(to.GetFence(), r.Fence), r.Level
+	to.Fence, to.FeatureLevel, to.RestoreId = max(to.GetFence(), r.Fence), r.Level, r.RestoreID
 	if !r.Lost {
 		to.Lost = nil
 	}
@@ -154,6 +154,6 @@ func SetSession(to *nusav1.Region, r region.Record) {
 func recordOf(name string, r *nusav1.Region) region.Record {
 	return region.Record{
 		Name: name, ClusterID: r.GetClusterId(), Incarnation: r.GetIncarnation(), Term: r.GetTerm(), AppliedIndex: r.GetAppliedIndex(),
-		Fence: r.GetFence(), Level: r.GetFeatureLevel(), Lost: r.GetLost() != nil, NothingRuns: r.GetLost().GetNothingRuns(),
+		Fence: r.GetFence(), Level: r.GetFeatureLevel(), RestoreID: r.GetRestoreId(), Lost: r.GetLost() != nil, NothingRuns: r.GetLost().GetNothingRuns(),
 	}
 }

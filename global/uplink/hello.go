@@ -95,7 +95,7 @@ func helloEvent(st *state.State, c *session, h *nusav1.RegionHello) region.Hello
 	name := h.GetDefinition().GetName()
 	out := region.Hello{
 		Stream: c.shared.Number, ClusterID: h.GetClusterId(), Incarnation: h.GetIncarnation(), Term: h.GetTerm(), Master: h.GetMaster(),
-		AppliedIndex: h.GetAppliedIndex(), Fence: h.GetFence(), Level: h.GetFeatureLevel(),
+		AppliedIndex: h.GetAppliedIndex(), Fence: h.GetFence(), Level: h.GetFeatureLevel(), RestoreID: h.GetRestoreId(),
 		BoundName: boundName(st, name, h.GetClusterId()), Federation: h.GetFederationId(),
 		KnownTerm:     region.Term{Number: h.GetLeadershipTerm().GetNumber(), Nonce: h.GetLeadershipTerm().GetNonce()},
 		KnownRevision: h.GetStoreRevision(), Required: 1,

@@ -47,7 +47,7 @@ func ownRegion(s *Server, m *Master) *nusav1.Region {
 		ClusterId: m.Cluster.ID, Incarnation: m.Cluster.Incarnation, Term: m.Term,
 		Master: name, MasterAddress: address, Servers: s.Servers(),
 		Report: m.Report(),
-		Fence:  c.Fence, AppliedIndex: view.Index(), FeatureLevel: c.FeatureLevel,
+		Fence:  c.Fence, AppliedIndex: view.Index(), FeatureLevel: c.FeatureLevel, RestoreId: c.RestoreID,
 		FailoverMessage: m.Uplink.Refused(),
 	}
 	if m.Uplink.Connected() {

@@ -125,7 +125,7 @@ func applyBootstrap(t *txn, c *Bootstrap) error {
 
 func applyBump(t *txn, c *BumpIncarnation) error {
 	if c.Incarnation > t.cluster.Incarnation {
-		t.cluster.Incarnation, t.cluster.Recovered = c.Incarnation, true
+		t.cluster.Incarnation, t.cluster.RestoreID, t.cluster.Recovered = c.Incarnation, c.RestoreID, true
 		t.res.Changed = true
 	}
 	return nil

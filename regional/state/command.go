@@ -95,6 +95,8 @@ type Bootstrap struct {
 // stored one: see Cluster.Recovered.
 type BumpIncarnation struct {
 	Incarnation uint64
+	// RestoreID replaces Cluster.RestoreID.
+	RestoreID string
 }
 
 // UpsertNode registers a node, or replaces its inventory, and makes it ready.

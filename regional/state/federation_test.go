@@ -119,8 +119,8 @@ func TestEpochsDoNotRepeatAfterARecovery(t *testing.T) {
 	lost, _ := l.Alloc("a2")
 
 	old := &log{t: t, State: copied, now: l.now, idx: copied.Index()}
-	old.ok(Command{BumpIncarnation: &BumpIncarnation{2}})
-	if c := old.Cluster(); c.Incarnation != 2 || !c.Recovered {
+	old.ok(Command{BumpIncarnation: &BumpIncarnation{Incarnation: 2, RestoreID: "x"}})
+	if c := old.Cluster(); c.Incarnation != 2 || c.RestoreID != "x" || !c.Recovered {
 		t.Fatalf("after the recovery: %+v", c)
 	}
 	old.ok(testReport("n1", AllocReport{ID: "a1", State: Failed}))

@@ -337,8 +337,8 @@ func TestNodes(t *testing.T) {
 	l.fails(Command{SetNodeStatus: &SetNodeStatus{ID: "n1", Status: 9}}, ErrInvalid)
 	l.fails(Command{Bootstrap: &Bootstrap{"c", "other"}}, ErrOtherCluster)
 	l.fails(Command{}, ErrUnknownCommand)
-	l.ok(Command{BumpIncarnation: &BumpIncarnation{7}})
-	if r := l.ok(Command{BumpIncarnation: &BumpIncarnation{3}}); r.Changed || r.Incarnation != 7 {
+	l.ok(Command{BumpIncarnation: &BumpIncarnation{Incarnation: 7}})
+	if r := l.ok(Command{BumpIncarnation: &BumpIncarnation{Incarnation: 3}}); r.Changed || r.Incarnation != 7 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -66,6 +66,8 @@ type Cluster struct {
 	// Recovered is true from the begin of an incarnation after a recovery until every
 	// lease of earlier incarnations is over: nothing that a lease binds may start.
 	Recovered bool
+	// RestoreID is random: it tells two restores apart that begin the same incarnation.
+	RestoreID string
 }
 
 // Driver is the report of a node's driver about itself.

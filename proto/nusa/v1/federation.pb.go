@@ -621,7 +621,9 @@ type RegionHello struct {
 	// Greatest length of the region's lease that may be outstanding, by the region's log.
 	LeaseMax *durationpb.Duration `protobuf:"bytes,17,opt,name=lease_max,json=leaseMax,proto3" json:"lease_max,omitempty"`
 	// Longest kill_timeout of what the region may run and its lease binds.
-	StopTime      *durationpb.Duration `protobuf:"bytes,18,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
+	StopTime *durationpb.Duration `protobuf:"bytes,18,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
+	// Random id of the restore that began the incarnation; empty for none.
+	RestoreId     string `protobuf:"bytes,19,opt,name=restore_id,json=restoreId,proto3" json:"restore_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -780,6 +782,13 @@ func (x *RegionHello) GetStopTime() *durationpb.Duration {
 		return x.StopTime
 	}
 	return nil
+}
+
+func (x *RegionHello) GetRestoreId() string {
+	if x != nil {
+		return x.RestoreId
+	}
+	return ""
 }
 
 // LeadershipTerm numbers the terms of active global servers.
@@ -2893,7 +2902,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\alatency\x18\a \x01(\v2\x13.nusa.v1.LatencyRowH\x00R\alatency\x12/\n" +
 	"\x06update\x18\b \x01(\v2\x15.nusa.v1.RegionUpdateH\x00R\x06update\x12,\n" +
 	"\agoodbye\x18\t \x01(\v2\x10.nusa.v1.GoodbyeH\x00R\agoodbyeB\x06\n" +
-	"\x04kind\"\xce\x05\n" +
+	"\x04kind\"\xed\x05\n" +
 	"\vRegionHello\x129\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +
@@ -2916,7 +2925,9 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\rapplied_index\x18\x0f \x01(\x04R\fappliedIndex\x12#\n" +
 	"\rfeature_level\x18\x10 \x01(\rR\ffeatureLevel\x126\n" +
 	"\tlease_max\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\bleaseMax\x126\n" +
-	"\tstop_time\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\bstopTime\">\n" +
+	"\tstop_time\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\bstopTime\x12\x1d\n" +
+	"\n" +
+	"restore_id\x18\x13 \x01(\tR\trestoreId\">\n" +
 	"\x0eLeadershipTerm\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\tR\x05nonce\"A\n" +

@@ -898,7 +898,9 @@ type Region struct {
 	Returning bool `protobuf:"varint,24,opt,name=returning,proto3" json:"returning,omitempty"`
 	// Time since the election of the active global server, while the region has not
 	// connected to that server. `silent` is unset as long as a reconnect may take.
-	Awaited       *durationpb.Duration `protobuf:"bytes,25,opt,name=awaited,proto3" json:"awaited,omitempty"`
+	Awaited *durationpb.Duration `protobuf:"bytes,25,opt,name=awaited,proto3" json:"awaited,omitempty"`
+	// As RegionHello.restore_id: two restores may choose the same incarnation.
+	RestoreId     string `protobuf:"bytes,26,opt,name=restore_id,json=restoreId,proto3" json:"restore_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1106,6 +1108,13 @@ func (x *Region) GetAwaited() *durationpb.Duration {
 		return x.Awaited
 	}
 	return nil
+}
+
+func (x *Region) GetRestoreId() string {
+	if x != nil {
+		return x.RestoreId
+	}
+	return ""
 }
 
 // LostRegion says since when and why a region is lost.
@@ -3666,7 +3675,7 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\vdescription\x18\x04 \x01(\tR\vdescription\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\b\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa9\b\n" +
 	"\x06Region\x129\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +
@@ -3697,7 +3706,9 @@ const file_nusa_v1_types_proto_rawDesc = "" +
 	"\x10failover_message\x18\x16 \x01(\tR\x0ffailoverMessage\x12@\n" +
 	"\x0ecommit_blocked\x18\x17 \x01(\v2\x19.google.protobuf.DurationR\rcommitBlocked\x12\x1c\n" +
 	"\treturning\x18\x18 \x01(\bR\treturning\x123\n" +
-	"\aawaited\x18\x19 \x01(\v2\x19.google.protobuf.DurationR\aawaited\"\x93\x01\n" +
+	"\aawaited\x18\x19 \x01(\v2\x19.google.protobuf.DurationR\aawaited\x12\x1d\n" +
+	"\n" +
+	"restore_id\x18\x1a \x01(\tR\trestoreId\"\x93\x01\n" +
 	"\n" +
 	"LostRegion\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
