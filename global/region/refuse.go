@@ -42,15 +42,23 @@ func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
 			"restore it with `nusa regional restore --incarnation %d`", s.Name, s.Incarnation, s.Incarnation+1)
 	case sameCluster && h.Incarnation == s.Incarnation && h.Term < s.Term:
 		return refuse(false, "region %s: term %d is older than %d: there is a later master", s.Name, h.Term, s.Term)
-	case sameCluster && h.Incarnation == s.Incarnation && h.AppliedIndex != 0 && h.AppliedIndex < s.AppliedIndex && !plant.Is(plant.OldLog):
+	case sameCluster && h.Incarnation == s.Incarnation && h.AppliedIndex != 0 && h.AppliedIndex < s.lastIndex(h) && !plant.Is(plant.OldLog):
 		return refuse(true, "region %s: its log ends at index %d, but index %d was known before: the log is an old copy, "+
-			"restore it with `nusa regional restore`, which begins a new incarnation", s.Name, h.AppliedIndex, s.AppliedIndex)
-	case sameCluster && h.Incarnation == s.knownBy && h.KnownRevision != 0 && h.KnownRevision < s.known:
+			"restore it with `nusa regional restore`, which begins a new incarnation", s.Name, h.AppliedIndex, s.lastIndex(h))
+	case s.knownBy == h.log() && (h.KnownRevision != 0 || h.Federation != "" || s.bound) && h.KnownRevision < s.known && !plant.Is(plant.OldLog):
 		// An old copy of the log may have grown since, so its index is no proof.
 		return refuse(true, "region %s: its log knows revision %d, but it had revision %d before: the log is an old copy, "+
 			"restore it with `nusa regional restore`, which begins a new incarnation", s.Name, h.KnownRevision, s.known)
 	}
 	return nil
+}
+
+// lastIndex returns the greatest known index of the region's log in the incarnation of a hello.
+func (s State) lastIndex(h Hello) uint64 {
+	if s.knownBy == h.log() {
+		return max(s.AppliedIndex, s.index)
+	}
+	return s.AppliedIndex
 }
 
 // knowsMore returns what a region knows that the store does not have, empty if there is

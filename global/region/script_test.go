@@ -29,8 +29,8 @@ import (
 //	open AT [cluster=C] [inc=N] [term=N] [index=N] [fence=N] [level=N] [restore=ID] [lost] [empty]
 //	hello AT STREAM CLUSTER INC TERM [index=N] [fence=N] [level=N] [acked=N] [required=N]
 //	      [bound=NAME] [restore=ID] [federation=ID] [known=NUMBER,NONCE] [revision=N]
-//	lease AT STREAM ID [granted=N] [orders=N] [blocked=D]
-//	acked AT STREAM POSITION | received AT STREAM | ended AT STREAM | tick AT
+//	lease AT STREAM ID [granted=N] [orders=N] [blocked=D] [index=N]
+//	acked AT STREAM POSITION [index=N] | received AT STREAM | ended AT STREAM | tick AT
 //	declare AT WHY [empty]
 //
 // After each the state is printed; "bound" is when nothing runs that the lease binds,

@@ -107,9 +107,13 @@ type State struct {
 	// that the region's log of this incarnation has for certain: before its log has what
 	// a welcome said, a region sends only requests for its lease.
 	welcomed, known int64
-	// knownBy is the incarnation that known belongs to. The record may have the next one
-	// already: it is stored before its welcome.
-	knownBy uint64
+	// index is the greatest index of the log that a message named. bound: a hello named this
+	// federation, so the log has revisions.
+	index uint64
+	bound bool
+	// knownBy is the log that known, index and bound belong to. The record may have the next
+	// one already: it is stored before its welcome.
+	knownBy logID
 	// required is the position of the orders at the welcome, acked the position that the
 	// region has acknowledged. No lease is granted while acked < required.
 	required, acked uint64
@@ -193,12 +197,24 @@ type Hello struct {
 	Acked, Required uint64
 }
 
+// logID names a region's log between two restores.
+type logID struct {
+	cluster     string
+	incarnation uint64
+}
+
+func (h Hello) log() logID { return logID{h.ClusterID, h.Incarnation} }
+
 // Received: a message other than the ones below arrived on the stream.
 type Received struct{ Stream uint64 }
 
 // OrdersAcked: the region's log has the orders up to a position of this server's
 // numbering.
-type OrdersAcked struct{ Stream, Position uint64 }
+type OrdersAcked struct {
+	Stream, Position uint64
+	// Index of the region's log that the master has applied; 0 = unknown.
+	Index uint64
+}
 
 // LeaseRequested: the stream's master asks for a lease.
 type LeaseRequested struct {
@@ -209,6 +225,8 @@ type LeaseRequested struct {
 	CommitBlocked time.Duration
 	// Orders is the position of the orders now: the grant rests on it.
 	Orders uint64
+	// Index as in OrdersAcked.
+	Index uint64
 }
 
 // StreamEnded: the stream ended, for whatever reason.
@@ -250,10 +268,13 @@ func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
 	case Hello:
 		return s.hello(c, now, e)
 	case LeaseRequested:
+		if s.live(e.Stream) {
+			s.index = max(s.index, e.Index)
+		}
 		return s.request(c, now, e)
 	case OrdersAcked:
 		if s.live(e.Stream) {
-			s.acked = max(s.acked, e.Position)
+			s.acked, s.index = max(s.acked, e.Position), max(s.index, e.Index)
 		}
 		return s.joined(e.Stream).received(c, now, e.Stream)
 	case Received:
@@ -398,8 +419,8 @@ func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
 	if h.ClusterID != s.ClusterID || h.Incarnation != s.Incarnation {
 		s.AppliedIndex, s.known = 0, 0
 	}
-	if h.Incarnation != s.knownBy {
-		s.known, s.knownBy = 0, h.Incarnation
+	if s.knownBy != h.log() {
+		s.known, s.index, s.bound, s.knownBy = 0, 0, false, h.log()
 	}
 	s.ClusterID, s.Incarnation, s.RestoreID, s.Term, s.Level = h.ClusterID, h.Incarnation, h.RestoreID, h.Term, h.Level
 	s.AppliedIndex, s.Fence = max(s.AppliedIndex, h.AppliedIndex), max(s.Fence, h.Fence)
@@ -409,6 +430,7 @@ func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
 	s.Stream, s.Met, s.welcomedAt, s.answered, s.CommitBlocked = h.Stream, true, now, false, 0
 	s.required, s.acked, s.sent, s.confirmed = h.Required, h.Acked, 0, 0
 	s.welcomed, s.known = c.Revision, max(s.known, h.KnownRevision)
+	s.index, s.bound = max(s.index, h.AppliedIndex), s.bound || h.Federation != ""
 	var effects []Effect
 	if s.Record != before {
 		effects = append(effects, Effect{Kind: Persist, Stream: h.Stream, Record: s.Record})

@@ -82,9 +82,9 @@ func (w *script) runSession(t *testing.T, words []string, out *strings.Builder) 
 		}
 	case "lease":
 		o := optionsOf(args[2:])
-		e = region.LeaseRequested{Stream: number(0), ID: number(1), Granted: o.number("granted"), Orders: o.number("orders"), CommitBlocked: o.duration("blocked")}
+		e = region.LeaseRequested{Stream: number(0), ID: number(1), Granted: o.number("granted"), Orders: o.number("orders"), CommitBlocked: o.duration("blocked"), Index: o.number("index")}
 	case "acked":
-		e = region.OrdersAcked{Stream: number(0), Position: number(1)}
+		e = region.OrdersAcked{Stream: number(0), Position: number(1), Index: optionsOf(args[2:]).number("index")}
 	case "received":
 		e = region.Received{Stream: number(0)}
 	case "ended":

@@ -136,8 +136,8 @@ func TestVerdictBetweenTransactionAndWelcome(t *testing.T) {
 	for range len(c.out) {
 		<-c.out
 	}
-	s.ackOrders(c, &nusav1.Position{Epoch: "e", Sequence: 1 << 40})
-	s.requestLease(c, &nusav1.LeaseRequest{Id: 1})
+	s.ackOrders(c, &nusav1.Position{Epoch: "e", Sequence: 1 << 40}, 0)
+	s.requestLease(c, &nusav1.LeaseRequest{Id: 1}, 0)
 	if len(c.out) > 0 || c.next() != nil || !ended {
 		t.Errorf("after the verdict %d messages are sent; the session has ended: %t", len(c.out), ended)
 	}

@@ -35,10 +35,10 @@ const (
 func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage) error {
 	switch k := m.GetKind().(type) {
 	case *nusav1.RegionMessage_Lease:
-		s.requestLease(c, k.Lease)
+		s.requestLease(c, k.Lease, m.GetAppliedIndex())
 		return nil
 	case *nusav1.RegionMessage_OrdersAck:
-		s.ackOrders(c, k.OrdersAck)
+		s.ackOrders(c, k.OrdersAck, m.GetAppliedIndex())
 		return nil
 	}
 	s.step(c, region.Received{Stream: c.shared.Number})

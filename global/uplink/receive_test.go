@@ -76,7 +76,7 @@ func TestNothingWithoutCertainLeadership(t *testing.T) {
 	r.Orders = link.NewOutbox[*nusav1.SlotOrder]("e", 10)
 	r.Orders.ForgetUpTo(7)
 	grant := func(id uint64) *nusav1.LeaseGrant {
-		s.requestLease(c, &nusav1.LeaseRequest{Id: id})
+		s.requestLease(c, &nusav1.LeaseRequest{Id: id}, 0)
 		select {
 		case m := <-c.out:
 			return m.GetLease()

@@ -148,7 +148,7 @@ func (s *Server) stepRegion(c *session, r *state.Region, e region.Event) {
 }
 
 // requestLease grants a requested lease if the region may have one.
-func (s *Server) requestLease(c *session, q *nusav1.LeaseRequest) {
+func (s *Server) requestLease(c *session, q *nusav1.LeaseRequest, index uint64) {
 	st := s.st
 	st.Lock()
 	defer st.Unlock()
@@ -159,7 +159,7 @@ func (s *Server) requestLease(c *session, q *nusav1.LeaseRequest) {
 	blocked := r.Life.CommitBlocked > 0
 	s.stepRegion(c, r, region.LeaseRequested{
 		Stream: c.shared.Number, ID: q.GetId(), Granted: q.GetGranted(), CommitBlocked: q.GetCommitBlocked().AsDuration(),
-		Orders: r.Orders.Position().Sequence,
+		Orders: r.Orders.Position().Sequence, Index: index,
 	})
 	if now := r.Life.CommitBlocked > 0; now != blocked {
 		s.noteCommits(r, now)
@@ -180,12 +180,12 @@ func (s *Server) noteCommits(r *state.Region, blocked bool) {
 }
 
 // ackOrders notes up to where the region's log has the orders.
-func (s *Server) ackOrders(c *session, p *nusav1.Position) {
+func (s *Server) ackOrders(c *session, p *nusav1.Position, index uint64) {
 	if p.GetEpoch() != s.st.Epoch {
 		s.step(c, region.Received{Stream: c.shared.Number})
 		return
 	}
-	s.step(c, region.OrdersAcked{Stream: c.shared.Number, Position: p.GetSequence()})
+	s.step(c, region.OrdersAcked{Stream: c.shared.Number, Position: p.GetSequence(), Index: index})
 }
 
 // endAll ends all sessions.

@@ -27,7 +27,8 @@ type JoinFederation struct {
 }
 
 // RebindFederation allows the region to join another federation: the numbers of
-// the former one no longer count.
+// the former one no longer count. They count again when the region returns, so that an old
+// copy of the log cannot pass for a log that has just been rebound.
 type RebindFederation struct {
 	FederationID string
 }
@@ -76,9 +77,7 @@ func applyRebind(t *txn, c *RebindFederation) error {
 	if t.cluster.FederationID == c.FederationID {
 		return nil
 	}
-	t.cluster.FederationID = c.FederationID
-	t.cluster.LeadershipTerm, t.cluster.LeadershipNonce, t.cluster.Fence, t.cluster.StoreRevision = 0, "", 0, 0
-	t.cluster.Orders = Position{}
+	t.cluster = t.cluster.rebound(c.FederationID)
 	t.slotsRevision = 0
 	t.res.Changed = true
 	var held []*group
@@ -97,6 +96,18 @@ func applyRebind(t *txn, c *RebindFederation) error {
 		t.touch(g).slots = slots
 	}
 	return nil
+}
+
+// rebound returns the cluster bound to another federation.
+func (c Cluster) rebound(federation string) Cluster {
+	next := FederationNumbers{FederationID: federation}
+	if c.Former.FederationID == federation {
+		next = c.Former
+	}
+	c.Former = FederationNumbers{c.FederationID, c.LeadershipTerm, c.LeadershipNonce, c.Fence, c.StoreRevision}
+	c.FederationID, c.LeadershipTerm, c.LeadershipNonce = next.FederationID, next.LeadershipTerm, next.LeadershipNonce
+	c.Fence, c.StoreRevision, c.Orders = next.Fence, next.StoreRevision, Position{}
+	return c
 }
 
 func applyLimits(t *txn, c *SetLimits) error {

@@ -92,6 +92,12 @@ func TestRebindForgetsTheFormerFederation(t *testing.T) {
 	if err != nil || restored.Snapshot().Hash() != l.Snapshot().Hash() {
 		t.Errorf("after a snapshot the state differs: %v", err)
 	}
+	// Back in the former federation the log knows what it knew, so that a copy of the log is
+	// older than what that federation sends from now on.
+	l.ok(Command{RebindFederation: &RebindFederation{"fed"}})
+	if got, want := l.numbers(), (numbers{"fed", 5, "n5", 3, 100}); got != want {
+		t.Errorf("back in the former federation the log has %+v, want %+v", got, want)
+	}
 }
 
 func TestLimits(t *testing.T) {

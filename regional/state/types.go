@@ -68,6 +68,18 @@ type Cluster struct {
 	Recovered bool
 	// RestoreID is random: it tells two restores apart that begin the same incarnation.
 	RestoreID string
+	// Former has the numbers of the federation that the log was bound to before the latest
+	// rebind: they count again when the region returns to that federation.
+	Former FederationNumbers
+}
+
+// FederationNumbers are the numbers that a log knows of a federation, as in Cluster.
+type FederationNumbers struct {
+	FederationID    string
+	LeadershipTerm  uint64
+	LeadershipNonce string
+	Fence           uint64
+	StoreRevision   int64
 }
 
 // Driver is the report of a node's driver about itself.

@@ -147,7 +147,9 @@ func (ss *session) sendLease(time.Time) (time.Time, error) {
 	if blocked := u.CommitBlocked(); blocked > 0 {
 		request.CommitBlocked = durationpb.New(blocked)
 	}
-	return time.Time{}, ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{Lease: request}})
+	return time.Time{}, ss.stream.Send(&nusav1.RegionMessage{
+		AppliedIndex: u.cfg.FSM.View().Index(), Kind: &nusav1.RegionMessage_Lease{Lease: request},
+	})
 }
 
 // leaseGranted records a grant. A grant of a global server of an earlier version rests

@@ -84,7 +84,9 @@ func (ss *session) sendAck(time.Time) (time.Time, error) {
 	if ack == nil {
 		return time.Time{}, nil
 	}
-	return time.Time{}, ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_OrdersAck{OrdersAck: ack}})
+	return time.Time{}, ss.stream.Send(&nusav1.RegionMessage{
+		AppliedIndex: ss.u.cfg.FSM.View().Index(), Kind: &nusav1.RegionMessage_OrdersAck{OrdersAck: ack},
+	})
 }
 
 func (ss *session) sendServers(time.Time) (time.Time, error) {

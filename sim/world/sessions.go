@@ -152,11 +152,11 @@ func (t *globalTerm) receive(s *globalSession, m any) {
 	switch m := m.(type) {
 	case regionRequest:
 		orders := r.orders.Position().Sequence
-		t.step(s.name, region.LeaseRequested{Stream: s.number, ID: m.id, Granted: m.granted, CommitBlocked: m.blocked, Orders: orders})
+		t.step(s.name, region.LeaseRequested{Stream: s.number, ID: m.id, Granted: m.granted, CommitBlocked: m.blocked, Orders: orders, Index: m.index})
 	case ordersAck:
 		t.w.watch.acknowledged(s.name, t.w.regionNamed(s.name), t.w.regionNamed(s.name).raft.st.Snapshot().Cluster().Orders, m.at)
 		if m.at.Epoch == t.epoch {
-			t.step(s.name, region.OrdersAcked{Stream: s.number, Position: m.at.Sequence})
+			t.step(s.name, region.OrdersAcked{Stream: s.number, Position: m.at.Sequence, Index: m.index})
 		}
 	case slotAnswers:
 		t.step(s.name, region.Received{Stream: s.number})

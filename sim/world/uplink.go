@@ -38,6 +38,7 @@ type (
 	regionRequest struct {
 		id, granted uint64
 		blocked     time.Duration
+		index       uint64
 	}
 	regionGrant struct {
 		id, fence, incarnation uint64
@@ -49,8 +50,11 @@ type (
 		slot region.Slot
 		job  *jobVersion
 	}
-	slotOrders   struct{ b link.Batch[slotOrder] }
-	ordersAck    struct{ at link.Position }
+	slotOrders struct{ b link.Batch[slotOrder] }
+	ordersAck  struct {
+		at    link.Position
+		index uint64
+	}
 	slotAnswers  struct{ list []state.Answer }
 	regionReport struct {
 		fits          map[uint64]int
@@ -228,12 +232,12 @@ func (u *uplink) commitNext(s *upSession) {
 	}
 	s.busy = true
 	if plant.Is(plant.AckBeforeSync) {
-		s.e.send(ordersAck{change.Position})
+		s.e.send(ordersAck{change.Position, u.m.view().Index()})
 	}
 	u.m.propose(state.Command{ApplyOrders: cmd}, func(state.Result) {
 		s.busy = false
 		if u.session == s {
-			s.e.send(ordersAck{link.Position(u.m.view().Cluster().Orders)})
+			s.e.send(ordersAck{link.Position(u.m.view().Cluster().Orders), u.m.view().Index()})
 			u.commitNext(s)
 		}
 	})
@@ -255,7 +259,7 @@ func (u *uplink) requestLease(s *upSession) {
 		}
 		id := u.lease.Request(now)
 		u.m.r.w.watch.requested(u, id, now)
-		s.e.send(regionRequest{id, u.lease.Latest(), regionlease.CommitBlocked(waited)})
+		s.e.send(regionRequest{id, u.lease.Latest(), regionlease.CommitBlocked(waited), u.m.view().Index()})
 	})
 	u.m.p.after(regionlease.Pause(s.length), func() { u.requestLease(s) })
 }

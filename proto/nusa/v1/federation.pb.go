@@ -397,7 +397,9 @@ type RegionMessage struct {
 	//	*RegionMessage_Latency
 	//	*RegionMessage_Update
 	//	*RegionMessage_Goodbye
-	Kind          isRegionMessage_Kind `protobuf_oneof:"kind"`
+	Kind isRegionMessage_Kind `protobuf_oneof:"kind"`
+	// With orders_ack and lease: index of the region's log that the master has applied.
+	AppliedIndex  uint64 `protobuf:"varint,10,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -518,6 +520,13 @@ func (x *RegionMessage) GetGoodbye() *Goodbye {
 		}
 	}
 	return nil
+}
+
+func (x *RegionMessage) GetAppliedIndex() uint64 {
+	if x != nil {
+		return x.AppliedIndex
+	}
+	return 0
 }
 
 type isRegionMessage_Kind interface {
@@ -2890,7 +2899,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x04data\x18\x02 \x01(\fR\x04data\"<\n" +
 	"\bPosition\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\xd2\x03\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\xf7\x03\n" +
 	"\rRegionMessage\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.nusa.v1.RegionHelloH\x00R\x05hello\x12-\n" +
 	"\x05lease\x18\x02 \x01(\v2\x15.nusa.v1.LeaseRequestH\x00R\x05lease\x122\n" +
@@ -2901,7 +2910,9 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\tsummaries\x18\x06 \x01(\v2\x15.nusa.v1.JobSummariesH\x00R\tsummaries\x12/\n" +
 	"\alatency\x18\a \x01(\v2\x13.nusa.v1.LatencyRowH\x00R\alatency\x12/\n" +
 	"\x06update\x18\b \x01(\v2\x15.nusa.v1.RegionUpdateH\x00R\x06update\x12,\n" +
-	"\agoodbye\x18\t \x01(\v2\x10.nusa.v1.GoodbyeH\x00R\agoodbyeB\x06\n" +
+	"\agoodbye\x18\t \x01(\v2\x10.nusa.v1.GoodbyeH\x00R\agoodbye\x12#\n" +
+	"\rapplied_index\x18\n" +
+	" \x01(\x04R\fappliedIndexB\x06\n" +
 	"\x04kind\"\xed\x05\n" +
 	"\vRegionHello\x129\n" +
 	"\n" +
