@@ -57,7 +57,7 @@ oracle: ## compare plans of 100,000 random regions with a brute-force oracle: so
 integration: build ## test real processes and engines: kill -9, recovery, Docker, Incus, the docs' commands
 	$(TEST) -p 1 -tags=$(TAGS),integration -count=1 -timeout 10m ./deploy/... ./agent/driver/docker ./agent/driver/incus
 
-bench: build ## run every benchmark, into bench/RESULTS.md: 15 minutes on a quiet machine
+bench: build ## run every benchmark, into bench/RESULTS.md: half an hour on a quiet machine
 	$(GO) run ./bench -out bench/RESULTS.md
 
 bench-quick: build ## check in a minute that every benchmark works; the figures mean nothing

@@ -110,15 +110,21 @@ func (o options) agentsOnly(ctx context.Context) error {
 	}
 	var section bytes.Buffer
 	printAgents(&section, all, fmt.Sprintf("Measured by itself on %s, with Nusa %s.\n", began.Format(time.DateOnly), machine.commit))
+	return o.replace(section.Bytes(), agentsHeading, "## Round trips predicted")
+}
+
+// replace puts a section into the existing page, before the heading next if the page does
+// not have the section.
+func (o options) replace(section []byte, heading, next string) error {
 	if o.out == "" {
-		_, err := io.Copy(os.Stdout, &section)
+		_, err := os.Stdout.Write(section)
 		return err
 	}
 	page, err := os.ReadFile(o.out)
 	if err != nil {
 		return err
 	}
-	page, err = replaceSection(page, section.Bytes(), agentsHeading, "## Round trips predicted")
+	page, err = replaceSection(page, section, heading, next)
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.out, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/bench/agent"
+	"github.com/nusa-scheduler/nusa/bench/federation"
 	"github.com/nusa-scheduler/nusa/bench/prediction"
 	"github.com/nusa-scheduler/nusa/bench/region"
 	"github.com/nusa-scheduler/nusa/bench/report"
@@ -33,6 +34,16 @@ PASS
 	}
 	rate := result(50)
 	rate.Rate, rate.Idle, rate.Restart = 50, nil, nil
+	of := func(v float64) *float64 { return &v }
+	fast := &federation.Result{
+		DecidedPerS: 12_345.6, AcceptedPerS: 12_000, EtcdJobsPerS: of(15_000), SubmitToOfferedMS: federation.Pair{P50: 3.21, P99: 9}, SubmitToRunningMS: federation.Pair{P50: 7, P99: 28},
+		ServerCPUUSPerJob: of(99.5), ServerPeakRSSMB: of(149), BytesWrittenPerJob: of(3019), ConnectS: 3.9, ConnectMB: federation.Traffic{Down: 19.8, Up: 88.123},
+		Idle: &federation.Idle{Cores: of(0.04), DownBytes: 499, UpBytes: 498}, RestartS: of(2.9),
+	}
+	missed, stream := *fast, &federation.Result{}
+	slow := &missed
+	slow.RestartS, *stream = of(26.9), *fast
+	stream.Idle = nil
 	p := page{
 		machine: machine{cpu: "EPYC", kernel: "6.12", goVersion: "go1.26", commit: "v1", cores: 2, memoryGB: 25.2},
 		began:   time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC), took: 61_400 * time.Millisecond, runs: 2,
@@ -50,6 +61,8 @@ PASS
 		questions: []coreLine{
 			{name: "ThousandRegions/paths/k=5,relays=2", ns: 263_502, alloc: 26}, {name: "ThousandRegions/relays", ns: 2.1e9}, {name: "Questions/board", ns: 45.9e6},
 		},
+		federations: []federationMeasured{{federationCases(false)[9], []*federation.Result{slow, fast}}, {federationCase{args: "--idle 0"}, []*federation.Result{stream}}},
+		plans:       []coreLine{{name: "Federation/pending=1/regions=5", ns: 12_345, alloc: 137}, {name: "Federation/pending=1000/regions=1000", ns: 26e6, alloc: 2_253_808}},
 		agents: []agentMeasured{{agentCase{args: "--tasks 2", goal: "≤ 9 ms", met: func(r *agent.Result) bool { return r.StartMS.P50 <= 9 }}, []*agent.Result{{
 			StartMS: report.Quantiles{P50: 5.78, P99: 11.1}, Idle: &agent.Idle{RSSMB: 28.6, CPUCores: 0.0012, SupervisorRSSMB: 4, SupervisorPSSMB: 1.04},
 			Rested:    &agent.Idle{RSSMB: 33.3, CPUCores: 0.001},

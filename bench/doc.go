@@ -4,6 +4,7 @@
 //	main.go       flags, and the run
 //	cases.go      the scenarios of a region, their goals, Nomad's figures
 //	agent.go      the section about one agent
+//	federation.go the section about a federation, and plans of the pure placer
 //	topology.go   the tables of predicted round trips, queries of a matrix
 //	ceiling.go    what the bare parts reach in the same run
 //	page.go       the written page

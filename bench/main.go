@@ -29,6 +29,7 @@ func main() {
 	flag.IntVar(&o.runs, "runs", 1, "runs of each measurement: figures become ranges")
 	flag.StringVar(&o.only, "only", "", "regular expression: only measurements of a region whose arguments match")
 	flag.BoolVar(&o.topologyOnly, "topology", false, "only predictions of round trips, and questions about them")
+	flag.BoolVar(&o.federationOnly, "federation", false, "only a federation: its section is replaced in the file that -out names")
 	flag.BoolVar(&o.agentOnly, "agent", false, "only an agent: its section is replaced in the file that -out names")
 	flag.Parse()
 	if err := run(ctx, o); err != nil {
@@ -42,6 +43,7 @@ type options struct {
 	quick           bool
 	topologyOnly    bool
 	agentOnly       bool
+	federationOnly  bool
 	runs            int
 }
 
@@ -66,6 +68,9 @@ func run(ctx context.Context, o options) error {
 	}
 	if o.agentOnly {
 		return o.agentsOnly(ctx)
+	}
+	if o.federationOnly {
+		return o.federationsOnly(ctx)
 	}
 	began := time.Now()
 	set := full()
@@ -105,6 +110,12 @@ func run(ctx context.Context, o options) error {
 		}
 	}
 	if o.only == "" && !o.topologyOnly {
+		if p.federations, err = o.federations(ctx); err != nil {
+			return err
+		}
+		if p.plans, err = federationPlans(ctx, o.quick); err != nil {
+			return err
+		}
 		if p.agents, err = o.agents(ctx); err != nil {
 			return err
 		}

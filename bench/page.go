@@ -33,6 +33,9 @@ type page struct {
 	predicted []predicted
 	questions []coreLine
 	agents    []agentMeasured
+	// federations, and plans of the pure placer
+	federations []federationMeasured
+	plans       []coreLine
 }
 
 // machine describes where the figures were measured.
@@ -166,6 +169,7 @@ func (p page) print(w io.Writer) {
 	p.printShares(w)
 	p.printAfter(w)
 	p.printCompared(w)
+	printFederations(w, p.federations, p.plans, "")
 	printAgents(w, p.agents, "")
 	printPredicted(w, p.predicted)
 	printQuestions(w, p.questions)

@@ -48,6 +48,32 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+func TestFederationFlags(t *testing.T) {
+	dir := t.TempDir()
+	for args, want := range map[string]string{
+		"--regions 0":                       "--regions: 0 is not 1..10000",
+		"--jobs 1000001":                    "--jobs: 1000001 is not 1..1000000",
+		"--concurrency 0":                   "--concurrency: 0 is not 1..4096",
+		"--rate -1":                         "--rate: -1 is not 0..100000",
+		"--rate 5 --stream":                 "--rate: is for unary calls, so it does not go with --stream",
+		"--timeout 0s":                      "--timeout: 0s is not more than 0",
+		"--idle -1s":                        "--idle: -1s is less than 0",
+		"--etcd -1s":                        "--etcd: -1s is less than 0",
+		"--dir " + dir + "/none":            `--dir: "` + dir + `/none" is not a folder`,
+		"--against here":                    `--against: "here" is not host:port`,
+		"--against 127.0.0.1:1 --profile x": "--profile: needs a server on this machine, so it does not go with --against",
+		"--against 127.0.0.1:1":             "--against 127.0.0.1:1: no global server answers there: connection refused",
+		"-o xml":                            `--output: "xml" is not one of table, json, yaml`,
+	} {
+		cmd := Command(nil)
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(append([]string{"federation"}, strings.Fields(args)...))
+		if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != want {
+			t.Errorf("%s:\n got %v\nwant %s", args, err, want)
+		}
+	}
+}
+
 func TestAgentFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"--tasks 0":    "--tasks: 0 is not 1..5000",

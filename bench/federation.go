@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/bench/federation"
+)
+
+// federationCase is one run of `nusa bench federation`.
+type federationCase struct {
+	args, goal string
+	met        func(*federation.Result) bool
+}
+
+// ofEtcd is the goal for decisions a second, as a share of the jobs that etcd alone stores.
+const ofEtcd = 0.6
+
+func federationCases(quick bool) []federationCase {
+	if quick {
+		return []federationCase{{args: "--regions 5 --jobs 2000 --concurrency 64 --idle 500ms --etcd 500ms"}}
+	}
+	var out []federationCase
+	for _, regions := range []int{5, 50, 200, 1000} {
+		size := fmt.Sprintf("--regions %d", regions)
+		rest, goal := func(*federation.Result) bool { return true }, ""
+		if regions == 1000 {
+			goal = ", connected in ≤ 4 s with ≤ 20 MB down, ≤ 150 MB of memory, idle ≤ 0.05 core and ≤ 500 bytes each way, restart ≤ 3 s"
+			rest = connectedWell
+		}
+		out = append(out, federationCase{
+			args: size + " --jobs 20000 --concurrency 64",
+			goal: "≥ 0.6 of etcd alone, offered ≤ 15 / 60 ms, ≤ 100 µs of CPU" + goal,
+			met: func(r *federation.Result) bool {
+				return r.DecidedPerS >= ofEtcd**r.EtcdJobsPerS && offered(r, 15, 60) && *r.ServerCPUUSPerJob <= 100 && rest(r)
+			},
+		}, federationCase{
+			args: size + " --jobs 20000 --concurrency 8 --stream --idle 0",
+			goal: "≥ 10,000 decided /s and ≥ 0.6 of etcd alone",
+			met:  func(r *federation.Result) bool { return r.DecidedPerS >= max(10_000, ofEtcd**r.EtcdJobsPerS) },
+		}, federationCase{
+			args: size + " --jobs 1000 --concurrency 1 --idle 0",
+			goal: "offered ≤ 3 / 10 ms, running ≤ 10 / 30 ms, ≤ 300 µs of CPU",
+			met: func(r *federation.Result) bool {
+				return offered(r, 3, 10) && r.SubmitToRunningMS.P50 <= 10 && r.SubmitToRunningMS.P99 <= 30 && *r.ServerCPUUSPerJob <= 300
+			},
+		})
+	}
+	return out
+}
+
+func offered(r *federation.Result, p50, p99 float64) bool {
+	return r.SubmitToOfferedMS.P50 <= p50 && r.SubmitToOfferedMS.P99 <= p99
+}
+
+// connectedWell says whether a federation of 1,000 regions reaches the goals besides those of
+// its load.
+func connectedWell(r *federation.Result) bool {
+	return r.ConnectS <= 4 && r.ConnectMB.Down <= 20 && *r.ServerPeakRSSMB <= 150 &&
+		*r.Idle.Cores <= 0.05 && r.Idle.DownBytes <= 500 && r.Idle.UpBytes <= 500 && *r.RestartS <= 3
+}
+
+// federationMeasured is a case and the results of its runs.
+type federationMeasured struct {
+	federationCase
+	results []*federation.Result
+}
+
+func (o options) federations(ctx context.Context) ([]federationMeasured, error) {
+	var out []federationMeasured
+	for _, c := range federationCases(o.quick) {
+		m := federationMeasured{federationCase: c}
+		for range o.runs {
+			fmt.Fprintf(os.Stderr, "nusa bench federation %s\n", c.args)
+			text, err := command(ctx, o.nusa, append([]string{"bench", "federation", "-o", "json"}, strings.Fields(c.args)...)...)
+			r := &federation.Result{}
+			if err == nil {
+				err = json.Unmarshal(text, r)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("nusa bench federation %s: %w", c.args, err)
+			}
+			fmt.Fprintf(os.Stderr, "  %.0f decided /s, etcd alone %.0f jobs/s\n", r.DecidedPerS, *r.EtcdJobsPerS)
+			m.results = append(m.results, r)
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// federationPlans runs the benchmarks of the pure placer.
+func federationPlans(ctx context.Context, quick bool) ([]coreLine, error) {
+	return goBenchmarks(ctx, quick, "^BenchmarkFederation$", "./global/place")
+}
+
+// federationHeading is the heading of the section.
+const federationHeading = "## A federation"
+
+// printFederations writes the section. measured names the machine and commit of the figures
+// if they differ from the machine and commit of the page.
+func printFederations(w io.Writer, all []federationMeasured, plans []coreLine, measured string) {
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprint(w, "\n"+federationHeading+"\n\n`nusa bench federation …`: emulated regions, one global server, its etcd on disk. A\nthird of the jobs are near a region, a sixth run in three. Decided counts slots as\nregions receive them; etcd alone stores jobs of four keys, 64 clients, one job in a\ntransaction or with --stream 31; share is decided by etcd's; memory is the peak\nbefore the restart.\n"+measured+"\n")
+	fmt.Fprint(w, "| arguments | decided /s | accepted /s | etcd alone jobs/s | share | submit → offered p50 / p99 ms | submit → running p50 / p99 ms | server CPU µs a job | peak MB | bytes written a job | goal | reached |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, m := range all {
+		for _, r := range m.results {
+			reached := ""
+			if m.met != nil {
+				reached = "no"
+				if m.met(r) {
+					reached = "yes"
+				}
+			}
+			fmt.Fprintf(w, "| `%s` | %s | %s | %s | %.2f | %s / %s | %s / %s | %s | %s | %s | %s | %s |\n", m.args,
+				number(r.DecidedPerS), number(r.AcceptedPerS), number(*r.EtcdJobsPerS), r.DecidedPerS / *r.EtcdJobsPerS,
+				short(r.SubmitToOfferedMS.P50), short(r.SubmitToOfferedMS.P99), short(r.SubmitToRunningMS.P50), short(r.SubmitToRunningMS.P99),
+				short(*r.ServerCPUUSPerJob), number(*r.ServerPeakRSSMB), number(*r.BytesWrittenPerJob), m.goal, reached)
+		}
+	}
+	fmt.Fprint(w, "\nAll regions connect at once; bytes are until the lists of regions have arrived. Idle\nbytes are of one region in five seconds. Restart is from the start of the process\nafter a SIGKILL to its first decision.\n\n| arguments | connected s | MB down / up | idle, cores | idle bytes down / up | restart s |\n|---|---|---|---|---|---|\n")
+	for _, m := range all {
+		for _, r := range m.results {
+			if r.Idle != nil {
+				fmt.Fprintf(w, "| `%s` | %s | %s / %s | %s | %s / %s | %s |\n", m.args, short(r.ConnectS), short(r.ConnectMB.Down), short(r.ConnectMB.Up),
+					short(*r.Idle.Cores), number(r.Idle.DownBytes), number(r.Idle.UpBytes), short(*r.RestartS))
+			}
+		}
+	}
+	printPlans(w, plans)
+}
+
+// printPlans writes the benchmarks of the pure placer.
+func printPlans(w io.Writer, plans []coreLine) {
+	const goal, goalMS, name = "≤ 25 ms", 25, "Federation/pending=1000/regions=1000"
+	if len(plans) == 0 {
+		return
+	}
+	fmt.Fprint(w, "\n`go test -bench Federation ./global/place`: one plan of such jobs, without a store.\n\n| benchmark | ms | allocations | goal | reached |\n|---|---|---|---|---|\n")
+	for _, c := range plans {
+		text, reached := "", ""
+		if c.name == name {
+			text, reached = goal, "no"
+			if c.ns <= goalMS*1e6 {
+				reached = "yes"
+			}
+		}
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", c.name, short(c.ns/1e6), number(c.alloc), text, reached)
+	}
+}
+
+// federationsOnly measures the federation alone and replaces its section of the existing
+// page.
+func (o options) federationsOnly(ctx context.Context) error {
+	began, machine := time.Now(), thisMachine(ctx)
+	all, err := o.federations(ctx)
+	if err != nil {
+		return err
+	}
+	plans, err := federationPlans(ctx, o.quick)
+	if err != nil {
+		return err
+	}
+	var section bytes.Buffer
+	printFederations(&section, all, plans, fmt.Sprintf("Measured by itself on %s, with Nusa %s.\n", began.Format(time.DateOnly), machine.commit))
+	return o.replace(section.Bytes(), federationHeading, agentsHeading)
+}
