@@ -36,8 +36,6 @@ var (
 type refusal struct {
 	message   string
 	permanent bool
-	// ofRegion as in region.Effect.
-	ofRegion bool
 }
 
 // Error implements error.
@@ -197,7 +195,6 @@ func (c *session) receive(ctx context.Context, stream Stream) error {
 		return err
 	}
 	if err := c.server.open(ctx, c, first.GetHello()); err != nil {
-		c.server.noteRefused(first.GetHello(), err)
 		return err
 	}
 	for {

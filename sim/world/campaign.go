@@ -17,7 +17,6 @@ const (
 	jobPrefix      = "jobs/"
 	slotPrefix     = "slots/"
 	regionPrefix   = "regions/"
-	federation     = "federation-1"
 )
 
 // leadershipRecord is the present term, see nusav1.LeadershipRecord.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/lease"
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/regional/regionlease"
@@ -147,6 +148,31 @@ func (v *watch) reported(g *raftGroup, before *state.View, cmd *state.Command) {
 		is, has := after.Alloc(rep.ID)
 		if had && has && (was.State >= state.Complete && was.State <= state.Stopped && is.State != was.State || was.State == state.Running && is.State == state.Pending) {
 			v.fail(8, "%s: allocation %s becomes %v after %v", g.r.name, rep.ID, is.State, was.State)
+		}
+	}
+}
+
+// ordersStored checks that a region stores no orders of another federation.
+func (v *watch) ordersStored(m *master, from string) {
+	if c := m.view().Cluster(); c.FederationID != from && m.up.session != nil {
+		v.fail(7, "%s of %s stores orders of %s", m.r.name, c.FederationID, from)
+	}
+}
+
+// stopping checks invariant 7 when an agent stops a task: the upper tier does not stop the
+// region's own jobs, and a slot that no lease binds is given up only by an order.
+func (v *watch) stopping(a *agent, al *agentAlloc, why reconcile.Reason) {
+	o := al.order
+	switch {
+	case why == reconcile.Reason(state.ReasonRegionLease) && o.binding&lease.Region == 0:
+		v.fail(7, "%s: %s stops because of a lease that does not bind it", a.id, o.instance)
+	case why != reconcile.Reason(state.ReasonRevoked):
+	case o.local:
+		v.fail(7, "%s: %s is revoked, and is the region's own", a.id, o.instance)
+	case o.binding == lease.None && o.instance.scope == "" && v.restoredAt == 0 && !a.r.careless && a.r.clusters == 0:
+		is := v.owners[groupName{o.instance.job, o.instance.group}][int(o.instance.index)]
+		if is.region == a.r.name && is.desired == region.DesiredRun && is.generation == o.generation {
+			v.fail(7, "%s: %s is revoked, and %s owns it by generation %d", a.id, o.instance, a.r.name, o.generation)
 		}
 	}
 }

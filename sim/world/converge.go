@@ -1,6 +1,8 @@
 package world
 
 import (
+	"slices"
+
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -23,6 +25,39 @@ func (w *world) converged() {
 		}
 	}
 	w.nothingWaits(t)
+	for _, r := range w.regions {
+		w.ownConverged(r)
+	}
+}
+
+// ownConverged checks the jobs of a region's own.
+func (w *world) ownConverged(r *regionSim) {
+	m := r.master()
+	if m == nil {
+		w.watch.fail(9, "%s has no master", r.name)
+		return
+	}
+	for g := range m.view().Groups() {
+		if !g.Key.Local || len(g.Slots) == 0 {
+			continue
+		}
+		j, ok := m.view().Job(g.Key.JobKey(), g.Slots[0].JobVersion)
+		if !ok || j.Type == state.System {
+			continue
+		}
+		for i := range int32(8) {
+			inst := instance{job: g.Key.Job, group: g.Key.Group, index: i, scope: r.name, own: true}
+			want := slices.ContainsFunc(g.Slots, func(s *state.Slot) bool { return s.Desired == state.Run && s.From <= i && i < s.To })
+			live := len(w.watch.live[inst])
+			switch {
+			case want && live == 1, !want && live == 0:
+			case w.excused(nil, inst, owned{region: r.name}):
+				w.watch.stats.Reasons++
+			default:
+				w.watch.fail(9, "%s runs %d times, wanted %v", inst, live, want)
+			}
+		}
+	}
 }
 
 // nothingWaits checks that nothing is under way any more: every region is connected, every former
@@ -84,21 +119,22 @@ func (w *world) excused(t *globalTerm, i instance, o owned) bool {
 	if m == nil || m.plan == nil {
 		return false
 	}
-	if in := m.view().Instance(state.GroupKey{Namespace: "default", Job: i.job, Group: i.group}, i.index); in.Finished() {
+	key := state.GroupKey{Namespace: "default", Job: i.job, Group: i.group, Local: i.own}
+	if in := m.view().Instance(key, i.index); in.Finished() {
 		return true
 	}
 	for _, u := range m.plan.Unplaced {
-		if u.Key.Job == i.job && u.Key.Group == i.group {
+		if u.Key == key {
 			return true
 		}
 	}
 	for _, u := range m.plan.Waiting {
-		if u.Key.Job == i.job && u.Key.Group == i.group {
+		if u.Key == key {
 			return true
 		}
 	}
 	for a := range m.view().Allocs() {
-		if a.Job == i.job && a.Group == i.group && a.Index == i.index && a.Live() && a.ModifiedUnixNano > m.srv.h.wall()-45e9 {
+		if a.Key() == key && a.Index == i.index && a.Live() && a.ModifiedUnixNano > m.srv.h.wall()-45e9 {
 			return true // it starts, or restarts after a failure
 		}
 	}

@@ -2,6 +2,7 @@ package world
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,8 @@ type etcd struct {
 	rev      int64
 	keys     map[string]*etcdKey
 	sequence int64
+	// federation is the id of the federation, which a wipe loses.
+	federation string
 	// candidates are the keys of the election, sorted.
 	candidates []string
 	// copies are older contents that an operator may restore.
@@ -33,8 +36,9 @@ type etcdKey struct {
 }
 
 type etcdCopy struct {
-	rev  int64
-	keys map[string]*etcdKey
+	rev        int64
+	federation string
+	keys       map[string]*etcdKey
 }
 
 var (
@@ -73,7 +77,7 @@ type (
 )
 
 func newEtcd(w *world) *etcd {
-	s := &etcd{w: w, keys: map[string]*etcdKey{}, rev: 1, removed: map[string]int64{}}
+	s := &etcd{w: w, keys: map[string]*etcdKey{}, rev: 1, federation: federation(1), removed: map[string]int64{}}
 	s.p = newHost(w, "g-etcd").newProc("etcd")
 	s.p.onStart = func() {
 		for _, k := range s.list(electionPrefix) { // a new leader of etcd extends the leases
@@ -215,7 +219,7 @@ func (s *etcd) keep(key string, create int64, ttl time.Duration) error {
 
 // copyNow stores the present contents for a restore.
 func (s *etcd) copyNow() {
-	c := &etcdCopy{rev: s.rev, keys: map[string]*etcdKey{}}
+	c := &etcdCopy{rev: s.rev, federation: s.federation, keys: map[string]*etcdKey{}}
 	for _, k := range s.list("") {
 		if !strings.HasPrefix(k, electionPrefix) {
 			v := *s.keys[k]
@@ -225,9 +229,12 @@ func (s *etcd) copyNow() {
 	s.copies = append(s.copies, c)
 }
 
+// federation names the federation of a store that was set up so many times.
+func federation(n int) string { return fmt.Sprintf("federation-%d", n) }
+
 // restore replaces the contents by a copy, as `etcdctl snapshot restore` does.
 func (s *etcd) restore(c *etcdCopy) {
-	s.rev = c.rev
+	s.rev, s.federation = c.rev, c.federation
 	s.keys, s.candidates = map[string]*etcdKey{}, nil // a copy has no candidates
 	for _, k := range sortedKeys(c.keys) {
 		v := *c.keys[k]

@@ -19,8 +19,10 @@ type globalTerm struct {
 	w     *world
 	c     *candidate
 	epoch string
-	began time.Duration
-	rev   int64
+	// federation is the store's.
+	federation string
+	began      time.Duration
+	rev        int64
 	// beganRev is the revision of the record of this term.
 	beganRev int64
 	mods     map[string]int64 // revision of each record
@@ -73,7 +75,7 @@ type request struct {
 func newGlobalTerm(c *candidate, all map[string]etcdKey, rev int64, former leadershipRecord) *globalTerm {
 	g := c.g
 	term := all[leadershipKey].value.(leadershipRecord).term
-	t := &globalTerm{g: g, w: g.w, c: c, epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, began: g.h.clock(), rev: rev, beganRev: all[leadershipKey].mod, mods: map[string]int64{},
+	t := &globalTerm{g: g, w: g.w, c: c, federation: g.w.etcd.federation, epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, began: g.h.clock(), rev: rev, beganRev: all[leadershipKey].mod, mods: map[string]int64{},
 		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, regions: map[string]*globalRegion{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
 		movable: map[string][]place.Movable{}}
 	for _, k := range sortedKeys(all) {
@@ -104,7 +106,7 @@ func (t *globalTerm) now() time.Duration { return t.g.h.clock() }
 // config is what the sessions of regions depend on.
 func (t *globalTerm) config() region.Config {
 	until := t.c.proof.At(t.now()).Deadline
-	c := region.Config{Lease: t.g.lease, LeaseMax: t.pastMax, PredecessorUntil: t.began + t.formerTTL, ActiveUntil: until, Federation: federation,
+	c := region.Config{Lease: t.g.lease, LeaseMax: t.pastMax, PredecessorUntil: t.began + t.formerTTL, ActiveUntil: until, Federation: t.federation,
 		Term: t.leadership.term, Revision: t.rev, Began: t.beganRev, Conflict: t.leadership.conflict}
 	if t.leadership.recovery {
 		c.LeaseMax = max(c.LeaseMax, t.leadership.leaseMax)

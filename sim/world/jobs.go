@@ -62,9 +62,13 @@ type instance struct {
 	job, group string
 	index      int32
 	scope      string
+	own        bool // of a region's own job
 }
 
 func (i instance) String() string {
+	if i.own {
+		return fmt.Sprintf("%s@%s/%s[%d]", i.job, i.scope, i.group, i.index)
+	}
 	if i.scope != "" {
 		return fmt.Sprintf("%s/%s[%d]@%s", i.job, i.group, i.index, i.scope)
 	}
@@ -72,7 +76,7 @@ func (i instance) String() string {
 }
 
 func instanceOf(r *regionSim, a *state.Alloc) instance {
-	i := instance{job: a.Job, group: a.Group, index: a.Index}
+	i := instance{job: a.Job, group: a.Group, index: a.Index, own: a.Local}
 	if a.Local || r.w.systemJobs[a.Job] {
 		i.scope = r.name
 	}
@@ -296,6 +300,15 @@ func ordersOf(s region.Slot) []region.Slot {
 	}
 	for i := range s.Former {
 		out = append(out, formerOrder(s, i))
+	}
+	return out
+}
+
+// String prints the version with its policies.
+func (v *jobVersion) String() string {
+	out := fmt.Sprintf("%s v%d type %d colocate %v", v.name, v.version, v.typ, v.colocate != nil)
+	for _, g := range v.groups {
+		out += fmt.Sprintf("; %s ×%d cpu %d singleton %v node %v region %v keep %v kill %s setup %s", g.group, g.count, g.cpu, g.singleton, g.node, g.region, g.regionKeep, g.kill, g.setup)
 	}
 	return out
 }

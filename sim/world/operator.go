@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -99,7 +98,7 @@ func (w *world) operation() {
 	}
 	w.in(w.between(10*time.Second, 50*time.Second), w.operation)
 	w.watch.stats.Operations++
-	switch w.rng.IntN(15) {
+	switch w.rng.IntN(17) {
 	case 0, 1:
 		w.submitNew()
 	case 2, 3, 4:
@@ -118,6 +117,8 @@ func (w *world) operation() {
 		operator{w}.drainRegion()
 	case 13, 14:
 		operator{w}.failback()
+	case 15, 16:
+		operator{w}.changeOwn()
 	}
 }
 
@@ -302,40 +303,6 @@ func (t *globalTerm) nothingRuns(name string) {
 	}
 }
 
-// nothingRunsAgain repeats the statement while the new cluster of a region is refused: the
-// store was restored from a copy that does not have the statement.
-func (r *regionSim) nothingRunsAgain() {
-	w := r.w
-	w.in(w.between(5*time.Second, 20*time.Second), r.nothingRunsAgain)
-	t, have := w.active(), r.raft.st.Snapshot().Cluster().ID
-	if t == nil || t.leadership.conflict || t.regions[r.name] == nil {
-		return
-	}
-	if rec := t.regions[r.name].rec; rec.ClusterID != "" && rec.ClusterID != have && !rec.NothingRuns {
-		t.nothingRuns(r.name)
-	}
-}
-
-// empty takes the disks of a region's machines away: the statement that nothing runs there
-// stays true, and another cluster gets the name.
-func (r *regionSim) empty() {
-	g := r.raft
-	if g.leader != nil {
-		g.leader.ended, g.leader.inFlight = true, nil
-	}
-	g.st, g.index = state.New(), 0
-	r.clusters++
-	if r.clusters == 1 {
-		r.nothingRunsAgain()
-	}
-	g.commit([]state.Command{{NowUnixNano: epoch + r.w.now, Bootstrap: &state.Bootstrap{ClusterID: fmt.Sprintf("cluster-%s-%d", r.name, r.clusters), Region: r.name}}})
-	r.w.watch.restoredRegion(r)
-	for _, a := range r.agents {
-		a.disk = agentDisk{orders: map[string]allocOrder{}, records: map[string]reconcile.Actual{}, removed: map[string]bool{}, starts: a.disk.starts}
-		clear(a.runs)
-	}
-}
-
 // operator maintains a world: regions and processes.
 type operator struct{ *world }
 
@@ -370,6 +337,32 @@ func (o operator) drainRegion() {
 	if on && !o.chance(4) {
 		o.in(min(o.between(10*time.Second, 100*time.Second), calm-time.Duration(o.now)), func() { o.setDraining(name, false) })
 	}
+}
+
+// changeOwn submits, changes or stops a job of a region's own. It may have the name of
+// another job.
+func (o operator) changeOwn() {
+	r := o.regions[o.rng.IntN(len(o.regions))]
+	m := r.master()
+	if m == nil {
+		return
+	}
+	name := fmt.Sprintf("job%d", 1+o.rng.IntN(2))
+	old := r.own[name]
+	if old != nil && o.chance(3) {
+		if o.tracing() {
+			o.tracef("operator: stop %s@%s", name, r.name)
+		}
+		m.propose(state.Command{StopLocalJob: &state.StopLocalJob{Namespace: "default", Name: name}}, nil)
+		return
+	}
+	v := o.newVersion(name, old)
+	v.colocate = nil
+	r.own[name] = v
+	if o.tracing() {
+		o.tracef("operator: submit to %s: %s", r.name, v)
+	}
+	m.propose(state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: *v.toState(true)}}, nil)
 }
 
 func (o operator) setDraining(name string, on bool) {
@@ -430,13 +423,4 @@ func (w *world) changeLease() {
 	}
 	g.p.kill(false)
 	w.in(w.between(100*time.Millisecond, 2*time.Second), g.p.start)
-}
-
-// String prints the version with its policies.
-func (v *jobVersion) String() string {
-	out := fmt.Sprintf("%s v%d type %d colocate %v", v.name, v.version, v.typ, v.colocate != nil)
-	for _, g := range v.groups {
-		out += fmt.Sprintf("; %s ×%d cpu %d singleton %v node %v region %v keep %v kill %s setup %s", g.group, g.count, g.cpu, g.singleton, g.node, g.region, g.regionKeep, g.kill, g.setup)
-	}
-	return out
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/regional/accept"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
@@ -24,6 +25,8 @@ type regionSim struct {
 	clusters int // that had the name before
 	// incarnation is the greatest that a restore began.
 	incarnation uint64
+	// own are the latest versions of the region's own jobs.
+	own map[string]*jobVersion
 }
 
 // regionServer is one server of a region.
@@ -35,7 +38,7 @@ type regionServer struct {
 }
 
 func newRegion(w *world, num, servers, agents int) *regionSim {
-	r := &regionSim{w: w, num: num, name: fmt.Sprintf("r%d", num), nodeLease: pick[time.Duration](&w.engine, 6, 10, 15) * time.Second}
+	r := &regionSim{w: w, num: num, own: map[string]*jobVersion{}, name: fmt.Sprintf("r%d", num), nodeLease: pick[time.Duration](&w.engine, 6, 10, 15) * time.Second}
 	r.raft = newRaftGroup(r)
 	for i := range servers {
 		h := newHost(w, fmt.Sprintf("r%d-s%d", num, i))
@@ -234,4 +237,39 @@ func (m *master) planInput() sched.Input {
 var noFuncs = sched.Funcs{
 	Match: func(string, *state.Node) (bool, error) { return true, nil },
 	Value: func(string, *state.Node) (string, error) { return "", nil },
+}
+
+// nothingRunsAgain repeats the statement while the new cluster of a region is refused: the
+// store was restored from a copy that does not have the statement.
+func (r *regionSim) nothingRunsAgain() {
+	w := r.w
+	w.in(w.between(5*time.Second, 20*time.Second), r.nothingRunsAgain)
+	t, have := w.active(), r.raft.st.Snapshot().Cluster().ID
+	if t == nil || t.leadership.conflict || t.regions[r.name] == nil {
+		return
+	}
+	if rec := t.regions[r.name].rec; rec.ClusterID != "" && rec.ClusterID != have && !rec.NothingRuns {
+		t.nothingRuns(r.name)
+	}
+}
+
+// empty takes the disks of a region's machines away: the statement that nothing runs there
+// stays true, and another cluster gets the name.
+func (r *regionSim) empty() {
+	g := r.raft
+	if g.leader != nil {
+		g.leader.ended, g.leader.inFlight = true, nil
+	}
+	g.st, g.index = state.New(), 0
+	r.clusters++
+	if r.clusters == 1 {
+		r.nothingRunsAgain()
+	}
+	g.commit([]state.Command{{NowUnixNano: epoch + r.w.now, Bootstrap: &state.Bootstrap{ClusterID: fmt.Sprintf("cluster-%s-%d", r.name, r.clusters), Region: r.name}}})
+	r.w.watch.restoredRegion(r)
+	clear(r.own)
+	for _, a := range r.agents {
+		a.disk = agentDisk{orders: map[string]allocOrder{}, records: map[string]reconcile.Actual{}, removed: map[string]bool{}, starts: a.disk.starts}
+		clear(a.runs)
+	}
 }

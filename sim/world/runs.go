@@ -153,6 +153,7 @@ func (a *agent) apply(al *agentAlloc, do reconcile.Action) {
 	case reconcile.Close:
 		al.act.Closing = &reconcile.Outcome{State: do.State, Reason: do.Reason, Message: do.Message}
 	case reconcile.StopRun:
+		a.r.w.watch.stopping(a, al, do.Reason)
 		t := al.act.Tasks[task]
 		al.setTask(t.Stopping(do.Reason))
 		a.stopRun(al, runID{id, do.Run}, do.Grace)

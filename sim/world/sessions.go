@@ -244,7 +244,7 @@ func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (regio
 		r.life, r.session, s.name, s.fence = next, s, m.name, next.Fence
 		r.refused = nil
 		s.cursor = r.orders.Cursor(m.orders)
-		s.e.send(globalWelcome{federation: federation, term: t.leadership.term, fence: next.Fence, revision: t.rev, lease: t.g.lease, asks: t.w.asks})
+		s.e.send(globalWelcome{federation: t.federation, term: t.leadership.term, fence: next.Fence, revision: t.rev, lease: t.g.lease, asks: t.w.asks})
 		t.w.watch.welcomed(t, m.name)
 		s.wake()
 		t.wakePlacer()

@@ -85,9 +85,11 @@ type upSession struct {
 	e        *end
 	welcomed bool
 	joined   bool
-	inbox    *link.Inbox[slotOrder]
-	length   time.Duration
-	sent     map[string]state.Answer
+	// federation of the welcome.
+	federation string
+	inbox      *link.Inbox[slotOrder]
+	length     time.Duration
+	sent       map[string]state.Answer
 	// busy: a change of orders is being committed; waiting are the batches after it.
 	busy    bool
 	waiting []slotOrders
@@ -173,7 +175,7 @@ func (u *uplink) receive(s *upSession, msg any) {
 
 // welcome stores the numbers of the welcome before anything else of the session counts.
 func (u *uplink) welcome(s *upSession, msg globalWelcome) {
-	s.welcomed = true
+	s.welcomed, s.federation = true, msg.federation
 	u.asks = msg.asks
 	u.lease.NewSession()
 	s.length = msg.lease
@@ -236,6 +238,7 @@ func (u *uplink) commitNext(s *upSession) {
 	}
 	u.m.propose(state.Command{ApplyOrders: cmd}, func(state.Result) {
 		s.busy = false
+		u.m.r.w.watch.ordersStored(u.m, s.federation)
 		if u.session == s {
 			s.e.send(ordersAck{link.Position(u.m.view().Cluster().Orders), u.m.view().Index()})
 			u.commitNext(s)

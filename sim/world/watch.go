@@ -51,6 +51,7 @@ type epochsSeen struct {
 type logNumbers struct {
 	leadership, fence, incarnation, raftTerm uint64
 	index                                    uint64
+	federation                               string
 }
 
 // Stats counts what happened in a world.
@@ -124,6 +125,9 @@ func (v *watch) fork(r *run) {
 	v.live[r.o.instance] = append(v.live[r.o.instance], r)
 	v.checkEpoch(r)
 	v.fits(r)
+	if r.o.local && b&lease.Region != 0 {
+		v.fail(7, "%s: the region's lease binds %s", r.a.id, r.o.instance)
+	}
 }
 
 func (v *watch) checkEpoch(r *run) {
@@ -213,10 +217,12 @@ func (v *watch) elected(g *raftGroup, l *leadership) {
 // applied checks the numbers of a region's log, and that no node is over-committed.
 func (v *watch) applied(m *master) {
 	c, n := m.view().Cluster(), &v.logs[m.r.num]
-	if c.LeadershipTerm < n.leadership || c.Fence < n.fence || c.Incarnation < n.incarnation {
+	rebound := c.FederationID != n.federation && n.federation != ""
+	if !rebound && (c.LeadershipTerm < n.leadership || c.Fence < n.fence) || c.Incarnation < n.incarnation {
 		v.fail(5, "%s: term %d fence %d incarnation %d follow %d %d %d", m.r.name, c.LeadershipTerm, c.Fence, c.Incarnation, n.leadership, n.fence, n.incarnation)
 	}
 	v.logged(m.up)
+	n.federation = c.FederationID
 	n.leadership, n.fence, n.incarnation, n.index = c.LeadershipTerm, c.Fence, c.Incarnation, m.view().Index()
 	for node, u := range m.view().NodesInUse() {
 		if u.Resources.CPUMilli > node.Capacity.CPUMilli {
@@ -362,6 +368,7 @@ func (v *watch) restored() {
 // restoredRegion takes the numbers of a region's log that was restored from an old copy.
 func (v *watch) restoredRegion(r *regionSim) {
 	c, n := r.raft.st.Snapshot().Cluster(), &v.logs[r.num]
+	n.federation = c.FederationID
 	n.leadership, n.fence, n.incarnation, n.raftTerm = c.LeadershipTerm, c.Fence, c.Incarnation, r.raft.term
 }
 
