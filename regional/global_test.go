@@ -52,10 +52,12 @@ type fakeGlobal struct {
 	// federation, term and fence are in the welcome and in grants. ahead: grants rest on
 	// that many orders that do not exist yet.
 	federation string
-	term       *nusav1.LeadershipTerm
-	fence      uint64
-	ahead      uint64
-	requests   []*nusav1.LeaseRequest
+	// refuse is the answer to a hello; nil: it is welcome.
+	refuse   *nusav1.Refused
+	term     *nusav1.LeadershipTerm
+	fence    uint64
+	ahead    uint64
+	requests []*nusav1.LeaseRequest
 	// cut returns whether the stream ends before a message is handled ("up") or sent
 	// ("down").
 	cut func(direction string) bool
@@ -218,10 +220,12 @@ func (g *fakeGlobal) Session(stream grpc.BidiStreamingServer[nusav1.RegionMessag
 	h := first.GetHello()
 	var cursor *link.Cursor[*nusav1.SlotOrder]
 	var known link.Position
+	var refuse *nusav1.Refused
 	welcome := &nusav1.GlobalWelcome{Session: "s", Lease: durationpb.New(regionLease), ReportInterval: durationpb.New(5 * time.Second), Protocol: 1}
 	g.locked(func() {
 		welcome.FederationId, welcome.LeadershipTerm, welcome.Fence, welcome.StoreRevision, welcome.FeatureLevel = g.federation, g.term, g.fence, g.revision, 1
 		g.sessions++
+		refuse = g.refuse
 		g.hellos = append(g.hellos, h)
 		cursor = g.orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
 		known = g.known
@@ -231,6 +235,9 @@ func (g *fakeGlobal) Session(stream grpc.BidiStreamingServer[nusav1.RegionMessag
 			return errCut
 		}
 		return stream.Send(m)
+	}
+	if refuse != nil {
+		return send(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Refused{Refused: refuse}})
 	}
 	welcome.Summaries = &nusav1.Position{Epoch: known.Epoch, Sequence: known.Sequence}
 	if err := send(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Welcome{Welcome: welcome}}); err != nil {

@@ -34,11 +34,12 @@ const (
 )
 
 // jobKeys are the keys of one job with the bytes of their values: the job, its slot, the
-// slot once more when it is accepted, and an entry of the audit.
+// slot once more when it is accepted, and an entry of the audit, as a global server stores
+// them.
 var jobKeys = []struct {
 	key   string
 	bytes int
-}{{"jobs", 320}, {"slots", 200}, {"accepted", 200}, {"audit", 120}}
+}{{"jobs", 290}, {"slots", 125}, {"accepted", 125}, {"audit", 75}}
 
 // EtcdRate is the output of `nusa bench federation-etcd`.
 type EtcdRate struct {

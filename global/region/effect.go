@@ -37,6 +37,8 @@ type Effect struct {
 	Record    Record
 	Message   string
 	Permanent bool
+	// OfRegion: the region is refused, and not only this stream at this time.
+	OfRegion  bool
 	ID        uint64
 	Lease     time.Duration
 	Orders    uint64

@@ -10,7 +10,7 @@ import (
 // refuse returns the effects of a hello that is not accepted, nil for another one.
 func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
 	refuse := func(permanent bool, format string, args ...any) []Effect {
-		return []Effect{{Kind: Refuse, Stream: h.Stream, Permanent: permanent, Message: fmt.Sprintf(format, args...)}}
+		return []Effect{{Kind: Refuse, Stream: h.Stream, Permanent: permanent, OfRegion: permanent, Message: fmt.Sprintf(format, args...)}}
 	}
 	sameCluster := s.ClusterID == h.ClusterID
 	switch {
@@ -41,7 +41,10 @@ func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
 		return refuse(true, "region %s: another restored log began incarnation %d before: the log is an older copy than that one, "+
 			"restore it with `nusa regional restore --incarnation %d`", s.Name, s.Incarnation, s.Incarnation+1)
 	case sameCluster && h.Incarnation == s.Incarnation && h.Term < s.Term:
-		return refuse(false, "region %s: term %d is older than %d: there is a later master", s.Name, h.Term, s.Term)
+		effects := refuse(false, "region %s: term %d is older than %d: there is a later master, or its log is an old copy, "+
+			"which `nusa regional restore` helps against", s.Name, h.Term, s.Term)
+		effects[0].OfRegion = true // while no later master is connected
+		return effects
 	case sameCluster && h.Incarnation == s.Incarnation && h.AppliedIndex != 0 && h.AppliedIndex < s.lastIndex(h) && !plant.Is(plant.OldLog):
 		return refuse(true, "region %s: its log ends at index %d, but index %d was known before: the log is an old copy, "+
 			"restore it with `nusa regional restore`, which begins a new incarnation", s.Name, h.AppliedIndex, s.lastIndex(h))

@@ -56,6 +56,8 @@ type Region struct {
 	Stamp         uint64
 	// Refusals are the region's latest refusals of groups, oldest first.
 	Refusals []Refusal
+	// Refused says why the latest hello was refused, until a session begins.
+	Refused string
 	// Failover is set while the region is silent or lost.
 	Failover *Failover
 	// Drain says in one line how far the drain of the region is.
@@ -235,6 +237,9 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 	}
 	if out.FailoverMessage == "" {
 		out.FailoverMessage = r.Drain
+	}
+	if r.Refused != "" {
+		out.FailoverMessage = r.Refused
 	}
 	out.Returning = r.Record.GetReturning()
 	if r.Life.CommitBlocked > 0 {

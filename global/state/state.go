@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/notify"
+	"github.com/nusa-scheduler/nusa/internal/reason"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -83,6 +84,8 @@ type State struct {
 	GlobalLevel uint32
 
 	leadershipRevision int64
+	// refusedUnknown is the latest refusal of a region that is not known.
+	refusedUnknown string
 
 	// began is when this server became the active one, massLossAt when the failover loop
 	// last saw a mass loss; 0 = it saw none.
@@ -218,12 +221,38 @@ func (st *State) Alarms() (out []string) {
 		out = append(out, fmt.Sprintf("%s knows more than the store (revision %d of %d): the store was restored from an old copy, and nothing is placed, ordered or granted before `nusa server recover`",
 			who, c.GetKnown(), c.GetStored()))
 	}
+	for _, name := range st.RegionNames() {
+		if why := st.Regions[name].Refused; why != "" {
+			out = append(out, why)
+		}
+	}
 	c, now := st.SessionConfig(), st.Clock()
 	if now < c.GrantsFrom && st.Leadership.GetConflict() == nil {
 		out = append(out, fmt.Sprintf("the store was recovered: every lease of before is over in %s, and everything that it bound has ended in %s; regions are welcomed then, and get leases then",
 			jobstatus.Span(max(0, c.ServesFrom-now)), jobstatus.Span(c.GrantsFrom-now)))
 	}
 	return out
+}
+
+// NoteRefused notes why a region is refused that has no session, and says whether that is
+// new: numbers in it may change each time. The lock is held.
+func (st *State) NoteRefused(name, why string) bool {
+	r := st.Regions[name]
+	why = "refused: " + why
+	switch {
+	case r == nil:
+		was := st.refusedUnknown
+		st.refusedUnknown = name + " " + why
+		return was != st.refusedUnknown
+	case r.Session != nil:
+		return false
+	}
+	known := reason.WithoutNumbers(r.Refused) == reason.WithoutNumbers(why)
+	r.Refused = why
+	if !known {
+		r.Stamp = st.Notify()
+	}
+	return !known
 }
 
 // NoticeSilence adds an event for each region that counts as cut off from now on, or no

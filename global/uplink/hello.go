@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -90,6 +91,23 @@ func (s *Server) open(ctx context.Context, c *session, h *nusav1.RegionHello) er
 	return &refusal{message: "the record of region " + name + " changes too often"}
 }
 
+// noteRefused shows that the region of a hello is refused: an alarm, an event and a line in
+// the log, once for each reason. While another stream speaks for the region it is not.
+func (s *Server) noteRefused(h *nusav1.RegionHello, err error) {
+	var refused *refusal
+	if !errors.As(err, &refused) || !refused.ofRegion && !refused.permanent {
+		return
+	}
+	name := h.GetDefinition().GetName()
+	s.st.Lock()
+	defer s.st.Unlock()
+	if !s.st.NoteRefused(name, refused.message) {
+		return
+	}
+	s.st.Events.Add("region.refused", name, "%s", refused.message)
+	s.Log.Error("a region is refused", "region", name, "why", refused.message, "servers", h.GetMasterAddress())
+}
+
 // helloEvent returns a hello as the session's core takes it. The lock is held.
 func helloEvent(st *state.State, c *session, h *nusav1.RegionHello) region.Hello {
 	name := h.GetDefinition().GetName()
@@ -157,7 +175,7 @@ func (s *Server) register(ctx context.Context, c *session, h *nusav1.RegionHello
 		s.storeConflict(ctx, h, conflict)
 	}
 	if refused != nil {
-		return &refusal{message: refused.Message, permanent: refused.Permanent}
+		return &refusal{message: refused.Message, permanent: refused.Permanent, ofRegion: refused.OfRegion}
 	}
 	if added {
 		s.st.Events.Add("region.registered", name, "the region connected for the first time, cluster %s", h.GetClusterId())
@@ -218,13 +236,13 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	for _, e := range effects {
 		switch e.Kind {
 		case region.Refuse:
-			return false, &refusal{message: e.Message, permanent: e.Permanent}
+			return false, &refusal{message: e.Message, permanent: e.Permanent, ofRegion: e.OfRegion}
 		case region.Persist:
 			return false, nil
 		}
 	}
 	r.EndStream(effects)
-	r.Life, r.Session, s.live[c.region] = next, &c.shared, c
+	r.Life, r.Session, s.live[c.region], r.Refused = next, &c.shared, c, ""
 	r.Master, r.MasterAddress, r.Servers, r.Version = h.GetMaster(), h.GetMasterAddress(), h.GetServers(), h.GetVersion()
 	// This is a new session. Earlier refused work may fit now, and nodes that were
 	// disconnected may be back.

@@ -36,6 +36,8 @@ var (
 type refusal struct {
 	message   string
 	permanent bool
+	// ofRegion as in region.Effect.
+	ofRegion bool
 }
 
 // Error implements error.
@@ -195,6 +197,7 @@ func (c *session) receive(ctx context.Context, stream Stream) error {
 		return err
 	}
 	if err := c.server.open(ctx, c, first.GetHello()); err != nil {
+		c.server.noteRefused(first.GetHello(), err)
 		return err
 	}
 	for {

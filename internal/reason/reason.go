@@ -97,3 +97,14 @@ func WithMessage(r nusav1.Reason, message string) string {
 		return t + ": " + message
 	}
 }
+
+// WithoutNumbers returns a text without its digits: two texts that differ only in numbers say
+// the same of something that goes on.
+func WithoutNumbers(text string) string {
+	return strings.Map(func(c rune) rune {
+		if c >= '0' && c <= '9' {
+			return -1
+		}
+		return c
+	}, text)
+}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/reason"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	"github.com/nusa-scheduler/nusa/internal/wait"
@@ -52,10 +53,11 @@ const (
 // errLevel ends a session whose hello named a lower feature level.
 var errLevel = errors.New("the region supports more since all its servers are upgraded: another session begins")
 
-// These errors need an operator: the global tier does not accept this region, or it is
-// another federation than that of the region's log.
+// Except for errNotNow these errors need an operator: the global tier does not accept this
+// region, or it is another federation than that of the region's log.
 var (
 	errRefused = errors.New("the global tier refuses this region")
+	errNotNow  = errors.New("the global tier refuses this region now")
 	errForeign = errors.New("the region stays an island")
 )
 
@@ -111,7 +113,7 @@ type Uplink struct {
 
 	mu            sync.Mutex
 	subscriptions []Subscription
-	// refused says why there is no session until an operator acts; empty otherwise.
+	// refused says why the global tier refuses this region, until a session begins.
 	refused string
 	// lease is the region's lease, over all sessions of this master.
 	lease regionlease.Lease
@@ -199,8 +201,13 @@ func (u *Uplink) Run(ctx context.Context) error {
 		u.updateSummaries()
 		needsOperator := errors.Is(err, errRefused) || errors.Is(err, errForeign)
 		if needsOperator {
-			u.setRefused(err)
-			level, backoff = slog.LevelError, retryTo
+			backoff = retryTo
+		}
+		if (needsOperator || errors.Is(err, errNotNow)) && u.setRefused(err) {
+			level = slog.LevelWarn
+			if needsOperator {
+				level = slog.LevelError
+			}
 		}
 		now := time.Now()
 		if welcomed {
@@ -228,7 +235,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 	return nil
 }
 
-// Refused says why the region stays without a session until an operator acts; empty
+// Refused says why the global tier refused this region last, until a session begins; empty
 // when nothing is known to be wrong.
 func (u *Uplink) Refused() string {
 	u.mu.Lock()
@@ -236,10 +243,13 @@ func (u *Uplink) Refused() string {
 	return u.refused
 }
 
-func (u *Uplink) setRefused(err error) {
+// setRefused notes a refusal, and says whether more than its numbers is new.
+func (u *Uplink) setRefused(err error) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	was := u.refused
 	u.refused = err.Error()
+	return reason.WithoutNumbers(was) != reason.WithoutNumbers(u.refused)
 }
 
 // whatToCheck is the advice of a warning.
@@ -278,7 +288,7 @@ func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err e
 	if r := first.GetRefused(); r.GetPermanent() {
 		return false, fmt.Errorf("%w: %s", errRefused, r.GetMessage())
 	} else if r != nil {
-		return false, fmt.Errorf("not now: %s", r.GetMessage())
+		return false, fmt.Errorf("%w: %s", errNotNow, r.GetMessage())
 	}
 	if first.GetWelcome() == nil {
 		return false, errors.New("the first message was no welcome")
