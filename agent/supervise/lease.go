@@ -73,18 +73,19 @@ func readLease(dir string) (d lease.Deadline, err error) {
 // errLate: the run's lease ended before its command was started.
 var errLate = errors.New("its lease ended before the command was started")
 
-// newGuard returns the guard of a run whose first record is written.
+// newGuard returns the guard of a run whose first record is written. The run may have got its
+// first deadline since its spec was written: by a version of the job that a lease binds.
 func newGuard(spec Spec) (lease.Guard, error) {
 	g := lease.NewGuard(lease.Deadline{At: spec.LeaseDeadline, Number: spec.LeaseNumber}, spec.StopGrace)
-	if spec.LeaseDeadline == 0 {
-		return g, nil
+	d, readErr := readLease(".")
+	g.Renew(d)
+	if spec.LeaseDeadline == 0 && d.At == 0 {
+		return g, readErr
 	}
 	offsets, err := os.ReadFile("/proc/self/timens_offsets")
 	if err != nil && !missing(err) { // a kernel may have no time namespaces
 		return g, err
 	}
-	d, readErr := readLease(".")
-	g.Renew(d)
 	return g, errors.Join(sameClock(string(offsets)), readErr)
 }
 

@@ -95,6 +95,25 @@ func TestRenewalBeforeTheStart(t *testing.T) {
 	}
 }
 
+// TestFirstDeadlineBeforeTheStart: a run gets its first deadline after its spec was written.
+func TestFirstDeadlineBeforeTheStart(t *testing.T) {
+	dir := t.TempDir()
+	if err := WriteSpec(dir, spec("sleep 5")); err != nil {
+		t.Fatal(err)
+	}
+	if err := Renew(t.Context(), dir, lease.Deadline{At: Boottime(), Number: 1}); err != nil {
+		t.Fatal(err)
+	}
+	p, st, err := newSpawner(t).Spawn(t.Context(), dir)
+	if err != nil || st.Cause != driver.CauseLateStart {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if st.State == driver.Running {
+		_ = p.Kill()
+	}
+	_, _ = p.Wait()
+}
+
 // TestRenewalOfAnotherStartIsForgotten: before the host's restart the clock and the numbers were
 // greater.
 func TestRenewalOfAnotherStartIsForgotten(t *testing.T) {
