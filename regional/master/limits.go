@@ -21,6 +21,8 @@ type limiter struct {
 	clock     func() time.Duration
 	elected   time.Duration
 	nodeLease time.Duration
+	// regionLease returns the length of the region's lease, and since when.
+	regionLease func() (length, since time.Duration)
 	// level returns the least feature level of the region's servers.
 	level func() uint32
 	// committed is called after each commit.
@@ -31,8 +33,8 @@ type limiter struct {
 	first chan struct{}
 }
 
-// levelChanged notes that the region's servers changed.
-func (l *limiter) levelChanged() {
+// changed notes that the region's servers, or the length of the region's lease, changed.
+func (l *limiter) changed() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -64,9 +66,12 @@ func (l *limiter) run(ctx context.Context) error {
 
 // commit commits the limits that are due, and returns when others may be due.
 func (l *limiter) commit(ctx context.Context) (again time.Duration, err error) {
-	view := l.fsm.View()
+	view := l.fsm.View() // before the length: a later session joins another term
+	length, since := l.regionLease()
+	now := l.clock()
 	cmd, again := regionlease.Limits{
-		Cluster: view.Cluster(), Level: l.level(), NodeLease: l.nodeLease, Led: l.clock() - l.elected, StopTime: view.LongestStop,
+		Cluster: view.Cluster(), Level: l.level(), NodeLease: l.nodeLease, Led: now - l.elected, StopTime: view.LongestStop,
+		RegionLease: length, RegionLeaseFor: now - since,
 	}.Due()
 	if cmd == nil {
 		return again, nil
@@ -77,7 +82,7 @@ func (l *limiter) commit(ctx context.Context) (again time.Duration, err error) {
 		}
 		return 0, fmt.Errorf("commit the limits of leases: %w", err)
 	}
-	l.logger.Info("limits of leases", "feature_level", cmd.FeatureLevel, "node_lease", cmd.NodeLease, "leases_over", cmd.LeasesOver)
+	l.logger.Info("limits of leases", "feature_level", cmd.FeatureLevel, "node_lease", cmd.NodeLease, "region_lease", cmd.RegionLease, "leases_over", cmd.LeasesOver)
 	l.committed()
 	return again, nil
 }

@@ -151,8 +151,9 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 	m.limits = &limiter{
 		log: m.Log, fsm: cfg.FSM, clock: cfg.Clock, elected: cfg.Elected, nodeLease: cfg.NodeLease,
 		level: cfg.FeatureLevel, wake: make(chan struct{}, 1), logger: m.log,
-		first: make(chan struct{}), committed: m.Uplink.LevelChanged,
+		first: make(chan struct{}), committed: m.Uplink.LevelChanged, regionLease: m.Uplink.LeaseLength,
 	}
+	m.Uplink.LengthChanged = m.limits.changed
 	purge := &purger{log: m.Log, fsm: cfg.FSM, events: m.Events, logger: m.log}
 	m.run = []func(context.Context) error{
 		m.Log.Run, verifier.Run, m.Agents.Watch, m.Agents.Deliver, m.limits.before(m.Uplink.Run), m.Prober.Run, poller.Run, recorder.Run,
@@ -189,7 +190,7 @@ func (m *Master) Run(begun, ended func()) error {
 func (m *Master) ServersChanged() {
 	m.Agents.ServersChanged()
 	m.Uplink.ServersChanged()
-	m.limits.levelChanged()
+	m.limits.changed()
 }
 
 // committed passes the results of a log entry to the parts that they concern. The

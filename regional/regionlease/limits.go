@@ -17,6 +17,10 @@ type Limits struct {
 	// Led is the time since this master's election. No earlier master grants anything
 	// since then.
 	Led time.Duration
+	// RegionLease is the length of the region's lease in the present session with the global
+	// tier, or in the last one; 0 = this master has had none. RegionLeaseFor is for how long
+	// no session of this master has had another length.
+	RegionLease, RegionLeaseFor time.Duration
 	// StopTime returns the longest kill_timeout of the groups in the log that a lease
 	// binds.
 	StopTime func() time.Duration
@@ -31,8 +35,8 @@ func (l Limits) Due() (*state.SetLimits, time.Duration) {
 		return nil, 0
 	}
 	again := time.Duration(0)
-	wait := func(until time.Duration) bool {
-		left := until - l.Led
+	wait := func(since, until time.Duration) bool {
+		left := until - since
 		if left > 0 && (again == 0 || left < again) {
 			again = left
 		}
@@ -41,12 +45,15 @@ func (l Limits) Due() (*state.SetLimits, time.Duration) {
 	switch {
 	case l.NodeLease > c.NodeLeaseMax:
 		cmd.NodeLease = l.NodeLease
-	case l.NodeLease < c.NodeLeaseMax && wait(lease.Over(c.NodeLeaseMax, l.StopTime())):
+	case l.NodeLease < c.NodeLeaseMax && wait(l.Led, lease.Over(c.NodeLeaseMax, l.StopTime())):
 		cmd.NodeLease = l.NodeLease
 	}
 	if c.Recovered {
 		longest := max(c.NodeLeaseMax, l.NodeLease, c.RegionLeaseMax)
-		cmd.LeasesOver = wait(lease.Over(longest, l.StopTime()))
+		cmd.LeasesOver = wait(l.Led, lease.Over(longest, l.StopTime()))
+	}
+	if l.RegionLease > 0 && l.RegionLease < c.RegionLeaseMax && wait(l.RegionLeaseFor, lease.Over(c.RegionLeaseMax, l.StopTime())) {
+		cmd.RegionLease, cmd.LeadershipNonce = l.RegionLease, c.LeadershipNonce
 	}
 	if cmd == (state.SetLimits{FeatureLevel: c.FeatureLevel}) {
 		return nil, again

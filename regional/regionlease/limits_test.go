@@ -11,6 +11,7 @@ import (
 func TestLimits(t *testing.T) {
 	const kill = 5 * s
 	over := lease.Over(60*s, kill)
+	shorter := state.Cluster{FeatureLevel: 1, NodeLeaseMax: 15 * s, RegionLeaseMax: 60 * s, LeadershipNonce: "n"}
 	for _, c := range []struct {
 		name  string
 		in    Limits
@@ -30,6 +31,11 @@ func TestLimits(t *testing.T) {
 			state.SetLimits{}, over - s},
 		{"recovered long ago", Limits{Cluster: state.Cluster{FeatureLevel: 1, NodeLeaseMax: 15 * s, RegionLeaseMax: 60 * s, Recovered: true}, Level: 1, NodeLease: 15 * s, Led: over},
 			state.SetLimits{FeatureLevel: 1, LeasesOver: true}, 0},
+		{"another length of the region's lease, and longer ones may be outstanding", Limits{Cluster: shorter, Level: 1, NodeLease: 15 * s, Led: over, RegionLease: 20 * s, RegionLeaseFor: 10 * s},
+			state.SetLimits{}, over - 10*s},
+		{"another length of the region's lease, and longer ones are over", Limits{Cluster: shorter, Level: 1, NodeLease: 15 * s, Led: over, RegionLease: 20 * s, RegionLeaseFor: over},
+			state.SetLimits{FeatureLevel: 1, RegionLease: 20 * s, LeadershipNonce: "n"}, 0},
+		{"no session yet", Limits{Cluster: shorter, Level: 1, NodeLease: 15 * s, Led: over, RegionLeaseFor: over}, state.SetLimits{}, 0},
 	} {
 		c.in.StopTime = func() time.Duration { return kill }
 		cmd, again := c.in.Due()

@@ -41,6 +41,10 @@ type SetLimits struct {
 	NodeLease time.Duration
 	// LeasesOver ends Cluster.Recovered.
 	LeasesOver bool
+	// RegionLease replaces a greater Cluster.RegionLeaseMax, unless the log has joined
+	// another leadership term than that of LeadershipNonce; 0 = it stays.
+	RegionLease     time.Duration
+	LeadershipNonce string
 }
 
 // Joined returns the cluster as JoinFederation changes it.
@@ -117,6 +121,9 @@ func applyLimits(t *txn, c *SetLimits) error {
 		next.NodeLeaseMax = c.NodeLease
 	}
 	next.Recovered = next.Recovered && !c.LeasesOver
+	if c.RegionLease > 0 && c.LeadershipNonce == next.LeadershipNonce {
+		next.RegionLeaseMax = min(next.RegionLeaseMax, c.RegionLease)
+	}
 	t.res.Changed = t.res.Changed || next != t.cluster
 	t.cluster = next
 	return nil

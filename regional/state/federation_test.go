@@ -110,6 +110,14 @@ func TestLimits(t *testing.T) {
 	if c := l.Cluster(); c.FeatureLevel != 1 || c.NodeLeaseMax != 10*time.Second {
 		t.Errorf("%+v", c)
 	}
+	l.ok(join("fed", 1, "n1", 1, 2))
+	longest := l.Cluster().RegionLeaseMax
+	if longest == 0 || set(SetLimits{RegionLease: longest / 2, LeadershipNonce: "n0"}) {
+		t.Error("the length of an earlier leadership term counts")
+	}
+	if !set(SetLimits{RegionLease: longest / 2, LeadershipNonce: "n1"}) || l.Cluster().RegionLeaseMax != longest/2 {
+		t.Errorf("%s, want half of %s", l.Cluster().RegionLeaseMax, longest)
+	}
 	if set(SetLimits{LeasesOver: true}) {
 		t.Error("nothing was recovered")
 	}

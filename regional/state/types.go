@@ -55,9 +55,8 @@ type Cluster struct {
 	// known etcd revision.
 	Fence         uint64
 	StoreRevision int64
-	// RegionLeaseMax is the greatest length of the region's lease so far. NodeLeaseMax
-	// is the greatest length of a node's lease that may be outstanding; 0 = no master has
-	// stored one.
+	// RegionLeaseMax and NodeLeaseMax are the greatest lengths of the region's lease and of a
+	// node's lease that may be outstanding; 0 = no master has stored one.
 	RegionLeaseMax time.Duration
 	NodeLeaseMax   time.Duration
 	// FeatureLevel says which commands the log may have, because every server of the

@@ -49,12 +49,27 @@ func joinError(err error) error {
 	return err
 }
 
-// newSession notes that a session begins.
-func (u *Uplink) newSession() {
+// newSession notes that a session begins in which a lease has a length.
+func (u *Uplink) newSession(length time.Duration) {
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	u.lease.NewSession()
 	u.refused = ""
+	changed := length != u.length
+	if changed {
+		u.length, u.lengthSince = length, u.cfg.Clock()
+	}
+	u.mu.Unlock()
+	if changed && u.LengthChanged != nil {
+		u.LengthChanged()
+	}
+}
+
+// LeaseLength returns the length of the region's lease in the latest session of this master,
+// and since when no session has had another one; 0 before the first session.
+func (u *Uplink) LeaseLength() (length, since time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.length, u.lengthSince
 }
 
 // LeaseLeft returns the remaining time of the region's lease; 0: the region holds none.

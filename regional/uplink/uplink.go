@@ -107,6 +107,9 @@ type Config struct {
 // use.
 type Uplink struct {
 	cfg Config
+	// LengthChanged is called when a session begins in which the region's lease has another
+	// length; set before Run.
+	LengthChanged func()
 	// session is nil while there is none.
 	session   atomic.Pointer[session]
 	summaries summaries
@@ -115,8 +118,10 @@ type Uplink struct {
 	subscriptions []Subscription
 	// refused says why the global tier refuses this region, until a session begins.
 	refused string
-	// lease is the region's lease, over all sessions of this master.
-	lease regionlease.Lease
+	// lease is the region's lease, over all sessions of this master. length is that of the
+	// latest session, as in all others since lengthSince.
+	lease               regionlease.Lease
+	length, lengthSince time.Duration
 }
 
 // New returns the uplink of a term.
@@ -298,7 +303,7 @@ func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err e
 		return false, err
 	}
 	ss := newSession(u, stream, client, first.GetWelcome(), join, hello.GetFeatureLevel())
-	u.newSession()
+	u.newSession(ss.lease)
 	u.session.Store(ss)
 	defer u.session.CompareAndSwap(ss, nil)
 	u.cfg.Logger.Info("session with the global tier", "server", addr, "session", first.GetWelcome().GetSession())

@@ -78,7 +78,9 @@ type uplink struct {
 	asks    []place.Ask
 	lease   regionlease.Lease
 	once    map[string]state.Answer // of a planted bug
-	seen    basis                   // of the watch
+	// length of the lease in the latest session, and in all others since lengthSince.
+	length, lengthSince time.Duration
+	seen                basis // of the watch
 }
 
 type upSession struct {
@@ -179,6 +181,10 @@ func (u *uplink) welcome(s *upSession, msg globalWelcome) {
 	u.asks = msg.asks
 	u.lease.NewSession()
 	s.length = msg.lease
+	if u.length != msg.lease {
+		u.length, u.lengthSince = msg.lease, u.m.srv.h.clock()
+		u.m.limits()
+	}
 	u.m.propose(state.Command{JoinFederation: &state.JoinFederation{FederationID: msg.federation, Term: msg.term.Number, Nonce: msg.term.Nonce,
 		Fence: msg.fence, StoreRevision: msg.revision, Lease: msg.lease}}, func(res state.Result) {
 		if u.session != s {
@@ -399,8 +405,9 @@ func (m *master) limits() {
 	if m.l.ended {
 		return
 	}
-	cmd, again := regionlease.Limits{Cluster: m.view().Cluster(), Level: 1, NodeLease: m.r.nodeLease, Led: m.srv.h.clock() - m.elected,
-		StopTime: m.view().LongestStop}.Due()
+	now := m.srv.h.clock()
+	cmd, again := regionlease.Limits{Cluster: m.view().Cluster(), Level: 1, NodeLease: m.r.nodeLease, Led: now - m.elected,
+		RegionLease: m.up.length, RegionLeaseFor: now - m.up.lengthSince, StopTime: m.view().LongestStop}.Due()
 	if again > 0 {
 		m.p.after(again, m.limits)
 	}
