@@ -68,7 +68,7 @@ func beginSubmit(ctx context.Context, term *Term, req *nusav1.SubmitRequest) (fi
 	}
 	k := state.KeyOf(spec)
 	var resp *nusav1.SubmitResponse
-	wait := term.Commit.Begin(func(t *state.Tx) error {
+	wait := term.Commit.Submit(func(t *state.Tx) error {
 		var err error
 		resp, err = t.Submit(k, req, encoded)
 		if err != nil || key == "" {
@@ -102,7 +102,7 @@ func noteSubmitted(term *Term, k state.JobKey, resp *nusav1.SubmitResponse, revi
 	}
 	if resp.GetChanged() {
 		term.State.Events.Add("job.submitted", k.String(), "version %d", resp.GetVersion())
-		term.Log.Info("job submitted", "job", k.String(), "version", resp.GetVersion(), "revision", revision)
+		term.Log.Debug("job submitted", "job", k.String(), "version", resp.GetVersion(), "revision", revision)
 	}
 }
 

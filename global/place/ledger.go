@@ -153,6 +153,25 @@ func (l *ledger) fitsTogether(r int, parts []part) bool {
 	return true
 }
 
+// Room tells how many instances of an ask fit into regions.
+type Room struct {
+	regions regionList
+	ledger  *ledger
+}
+
+// NewRoom returns the room of the regions of a snapshot.
+func NewRoom(s Snapshot) Room { return Room{s.Regions, newLedger(s.Regions)} }
+
+// Fits returns how many instances of an ask fit into a region.
+func (m Room) Fits(region string, a Ask) int {
+	i := m.regions.index(region)
+	if i < 0 {
+		return 0
+	}
+	n, _ := m.ledger.fits(i, a, a.Hash())
+	return n
+}
+
 // clone returns a copy. The charges of both are shared until one of them changes.
 func (l *ledger) clone() *ledger {
 	for i := range l.shared {

@@ -3,6 +3,7 @@
 // actions.
 //
 //	placer.go    Placer: the loop that plans whenever something changed
+//	submit.go    what is decided together with a submit, in one transaction
 //	snapshot.go  what a plan depends on
 //	record.go    what is remembered of a plan: decisions, moves, rollout waits
 //	breach.go    near rules over time: breaches, and which round trips to probe

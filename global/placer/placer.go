@@ -253,6 +253,13 @@ func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[sta
 	}
 	p.st.Lock()
 	defer p.st.Unlock()
+	p.stored(done)
+	p.Log.Debug("plan applied", "actions", len(done), "left", len(actions)-len(done), "revision", revision)
+	return nil
+}
+
+// stored adds the events of actions that are stored. The lock is held.
+func (p *Placer) stored(done []place.Action) {
 	for _, act := range done {
 		if act.Kind == place.Takeover {
 			p.addMoved(act)
@@ -262,8 +269,6 @@ func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[sta
 			act.Group, region.FormatRange(act.From, act.To), act.Region, act.Why)
 	}
 	p.ObserveActions(done)
-	p.Log.Debug("plan applied", "actions", len(done), "left", len(actions)-len(done), "revision", revision)
-	return nil
 }
 
 // outdated says whether an action must not be written any more: its job or its slot has

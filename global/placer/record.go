@@ -54,6 +54,21 @@ func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) 
 	st.Demand.CountWaiting(st.Pending, st.Jobs)
 }
 
+// decided records what was decided with the submits of a transaction. The lock is held.
+func (p *Placer) decided(plan place.Plan, done []place.Action, jobs map[state.JobKey]seen, full bool) {
+	for k := range maps.Clone(jobs) {
+		j := p.st.Jobs[k]
+		if j == nil {
+			delete(jobs, k)
+			continue
+		}
+		jobs[k] = seen{j.Changes, j.Revision}
+	}
+	plan.Actions = nil // they are stored
+	p.record(plan, jobs, full)
+	p.stored(done)
+}
+
 // recordUnplaced stores which groups have instances without a region after a plan,
 // and which regions the plan asks to hold instances. The lock is held.
 func recordUnplaced(st *state.State, plan place.Plan, now time.Duration) {

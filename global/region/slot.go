@@ -85,7 +85,8 @@ type Slot struct {
 	Revision   int64
 	JobVersion int64
 	// Run of the job that the slot belongs to: the etcd revision of the submit
-	// that began the run. 0 = written before runs existed.
+	// that began the run. 0 = written before runs existed. RunBegins in a Put means the
+	// revision of this transaction.
 	Run int64
 	// Hold is for how long the region keeps instances that fit nowhere before
 	// it returns them, counted from the arrival of the offer; 0 = about a
@@ -119,6 +120,9 @@ type Slot struct {
 	// indices to a region as if nobody owned them.
 	Vacant bool
 }
+
+// RunBegins is the run of a slot that is written together with the submit.
+const RunBegins = -1
 
 // MaxFormer bounds Slot.Former. The oldest owner that cannot run the slot is dropped first.
 const MaxFormer = 4

@@ -15,7 +15,8 @@ import (
 
 // Bounds of the committer.
 const (
-	// commitQueue bounds the requests that wait for a transaction.
+	// commitQueue bounds the submits that wait for a transaction, and apart from them the
+	// other requests.
 	commitQueue = 1024
 	// commitRequests bounds the requests that share a transaction.
 	commitRequests = 512
@@ -80,37 +81,55 @@ type Committer struct {
 	// Observe gets the number of writes and the duration of each transaction.
 	Observe func(writes int, took time.Duration)
 
+	// Decide adds slots of the jobs that a transaction submits (Tx.Fresh), nil = none. It
+	// runs under the state's lock, and so does the function that it returns, once the
+	// transaction is stored and applied.
+	Decide func(*Tx) (stored func())
+
 	st    *State
 	store store.Store
 	guard store.Compare
-	queue chan commitRequest
-	ended chan struct{} // closed when Run has returned
+	// submits of callers, and all other requests. The others go first: they are few, and
+	// the sessions of regions wait for them.
+	submits, others chan commitRequest
+	ended           chan struct{} // closed when Run has returned
 }
 
 // NewCommitter returns the writer of a state. Every transaction compares guard,
 // the election key.
 func NewCommitter(st *State, s store.Store, guard store.Compare) *Committer {
 	return &Committer{
-		st: st, store: s, guard: guard, queue: make(chan commitRequest, commitQueue), ended: make(chan struct{}),
+		st: st, store: s, guard: guard, ended: make(chan struct{}),
+		submits: make(chan commitRequest, commitQueue), others: make(chan commitRequest, commitQueue),
 		Committed: func() {}, Observe: func(int, time.Duration) {},
 	}
 }
 
 // Waiting returns how many requests wait for a transaction.
-func (c *Committer) Waiting() int { return len(c.queue) }
+func (c *Committer) Waiting() int { return len(c.submits) + len(c.others) }
 
-// Do waits until prepare's changes are durable and returns their revision. When
-// ctx ends first, it is unknown whether the changes will be durable.
+// Do waits until prepare's changes are durable and returns their revision. While the queue
+// is full it waits, too: only its own caller is slowed. When ctx ends first, it is unknown
+// whether the changes will be durable.
 func (c *Committer) Do(ctx context.Context, prepare func(*Tx) error) (int64, error) {
-	return c.Begin(prepare)(ctx)
-}
-
-// Begin queues a request and returns a function that waits for the result.
-// Requests are prepared in the order in which they began.
-func (c *Committer) Begin(prepare func(*Tx) error) (wait func(context.Context) (int64, error)) {
 	req := commitRequest{prepare: prepare, done: make(chan commitResult, 1)}
 	select {
-	case c.queue <- req:
+	case c.others <- req:
+		return c.wait(ctx, req)
+	case <-c.ended:
+		return 0, ErrNotActive
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// Submit queues a request of a caller and returns a function that waits for the result.
+// Requests are prepared in the order in which they began. While too many wait, the result
+// is ErrQueueFull.
+func (c *Committer) Submit(prepare func(*Tx) error) (wait func(context.Context) (int64, error)) {
+	req := commitRequest{prepare: prepare, done: make(chan commitResult, 1)}
+	select {
+	case c.submits <- req:
 		return func(ctx context.Context) (int64, error) { return c.wait(ctx, req) }
 	default:
 		return func(context.Context) (int64, error) { return 0, ErrQueueFull }
@@ -149,7 +168,8 @@ func (c *Committer) Run(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case first = <-c.queue:
+			case first = <-c.others:
+			case first = <-c.submits:
 			}
 		}
 		var err error
@@ -166,7 +186,9 @@ func (c *Committer) Run(ctx context.Context) error {
 func (c *Committer) refuseWaiting() {
 	for {
 		select {
-		case r := <-c.queue:
+		case r := <-c.others:
+			r.done <- commitResult{err: ErrNotActive}
+		case r := <-c.submits:
 			r.done <- commitResult{err: ErrNotActive}
 		default:
 			return
@@ -182,6 +204,8 @@ type batch struct {
 	refusals []error // one for each refused request
 	// carry is the first request that did not fit; it goes into the next batch.
 	carry *commitRequest
+	// stored is what Decide returned.
+	stored func()
 }
 
 func (b *batch) full() bool {
@@ -216,18 +240,36 @@ func (b *batch) add(req commitRequest) {
 // collect returns a batch of first and the waiting requests that fit.
 func (c *Committer) collect(first commitRequest) *batch {
 	b := &batch{tx: NewTx(c.st)}
+	b.tx.ops = c.store.MaxOps() - 1
 	c.st.Lock()
 	defer c.st.Unlock()
 	b.add(first)
 	for !b.full() {
-		select {
-		case next := <-c.queue:
-			b.add(next)
-		default:
-			return b
+		next, ok := c.next()
+		if !ok {
+			break
 		}
+		b.add(next)
+	}
+	if c.Decide != nil && len(b.tx.Fresh()) > 0 {
+		b.stored = c.Decide(b.tx)
 	}
 	return b
+}
+
+// next returns a waiting request, if there is one.
+func (c *Committer) next() (commitRequest, bool) {
+	select {
+	case r := <-c.others:
+		return r, true
+	default:
+	}
+	select {
+	case r := <-c.submits:
+		return r, true
+	default:
+		return commitRequest{}, false
+	}
 }
 
 // commitBatch commits one transaction: first and the waiting requests that fit.
@@ -237,7 +279,7 @@ func (c *Committer) commitBatch(ctx context.Context, first commitRequest) (carry
 	b := c.collect(first)
 	var revision int64
 	if len(b.members) > 0 {
-		revision, err = c.write(ctx, b.tx)
+		revision, err = c.write(ctx, b)
 	}
 	for _, m := range b.members {
 		m.done <- commitResult{revision: revision, err: err}
@@ -248,7 +290,8 @@ func (c *Committer) commitBatch(ctx context.Context, first commitRequest) (carry
 	return b.carry, err
 }
 
-func (c *Committer) write(ctx context.Context, t *Tx) (int64, error) {
+func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
+	t := b.tx
 	if len(t.changes) == 0 {
 		c.st.Lock()
 		defer c.st.Unlock()
@@ -278,6 +321,9 @@ func (c *Committer) write(ctx context.Context, t *Tx) (int64, error) {
 	c.st.Revision = max(c.st.Revision, revision)
 	for _, ch := range t.changes {
 		c.st.apply(ch.key, ch.msg, revision)
+	}
+	if b.stored != nil {
+		b.stored()
 	}
 	c.st.Unlock()
 	c.Committed()

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,11 +23,14 @@ import (
 type gatedStore struct {
 	store.Store
 	gate chan struct{}
+	// held counts the transactions that have come to the gate.
+	held atomic.Int32
 	mu   sync.Mutex
 	txns []int // number of writes in each
 }
 
 func (g *gatedStore) Txn(ctx context.Context, c []store.Compare, ops []store.Op) (int64, error) {
+	g.held.Add(1)
 	<-g.gate
 	g.mu.Lock()
 	g.txns = append(g.txns, len(ops))
@@ -71,10 +76,10 @@ func TestWaitingWritesShareATransaction(t *testing.T) {
 	c, g := committing(t)
 	var waits []func(context.Context) (int64, error)
 	for i := range 50 {
-		waits = append(waits, c.Begin(putRegion(fmt.Sprintf("r%d", i))))
+		waits = append(waits, c.Submit(putRegion(fmt.Sprintf("r%d", i))))
 	}
 	refused := errors.New("refused")
-	bad := c.Begin(func(t *Tx) error {
+	bad := c.Submit(func(t *Tx) error {
 		if err := putRegion("half")(t); err != nil {
 			return err
 		}
@@ -107,15 +112,15 @@ func TestTransactionsAreBounded(t *testing.T) {
 	const n = 3 * store.MaxTxnOps
 	var waits []func(context.Context) (int64, error)
 	for i := range n {
-		waits = append(waits, c.Begin(putRegion(fmt.Sprintf("r%d", i))))
+		waits = append(waits, c.Submit(putRegion(fmt.Sprintf("r%d", i))))
 	}
 	big := &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: "big", Description: strings.Repeat("x", 900*1024)}}
 	for i := range 4 {
-		waits = append(waits, c.Begin(func(t *Tx) error { return t.PutRegion(fmt.Sprintf("big%d", i), big) }))
+		waits = append(waits, c.Submit(func(t *Tx) error { return t.PutRegion(fmt.Sprintf("big%d", i), big) }))
 	}
 	huge := proto.CloneOf(big)
 	huge.Definition.Description = strings.Repeat("x", 2<<20)
-	tooLarge := c.Begin(func(t *Tx) error { return t.PutRegion("huge", huge) })
+	tooLarge := c.Submit(func(t *Tx) error { return t.PutRegion("huge", huge) })
 	close(g.gate)
 	for i, wait := range waits {
 		if _, err := wait(t.Context()); err != nil {
@@ -137,7 +142,7 @@ func TestQueueIsBounded(t *testing.T) {
 	full := 0
 	var waits []func(context.Context) (int64, error)
 	for i := range commitQueue + store.MaxTxnOps + 10 {
-		waits = append(waits, c.Begin(putRegion(fmt.Sprintf("r%d", i))))
+		waits = append(waits, c.Submit(putRegion(fmt.Sprintf("r%d", i))))
 	}
 	close(g.gate)
 	for _, wait := range waits {
@@ -150,13 +155,54 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
+// TestFullQueueOfSubmitsDelaysNobodyElse: while submits are refused, the answer of a region
+// takes its turn before those that wait.
+func TestFullQueueOfSubmitsDelaysNobodyElse(t *testing.T) {
+	c, g := committing(t)
+	blocker := c.Submit(putRegion("first"))
+	for g.held.Load() == 0 {
+		runtime.Gosched()
+	}
+	var waits []func(context.Context) (int64, error) // the committer is occupied: these wait
+	for i := range commitQueue + 1 {
+		waits = append(waits, c.Submit(putRegion(fmt.Sprintf("r%d", i%50))))
+	}
+	answered := make(chan int64, 1)
+	go func() {
+		revision, err := c.Do(t.Context(), putRegion("answer"))
+		if err != nil {
+			t.Errorf("the answer: %v", err)
+		}
+		answered <- revision
+	}()
+	for len(c.others) == 0 {
+		runtime.Gosched()
+	}
+	close(g.gate)
+	if _, err := blocker(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	last, refused := int64(0), 0
+	for _, wait := range waits {
+		revision, err := wait(t.Context())
+		if errors.Is(err, ErrQueueFull) {
+			refused++
+			continue
+		}
+		last = max(last, revision)
+	}
+	if revision := <-answered; refused == 0 || revision >= last {
+		t.Errorf("%d submits were refused, the answer has revision %d, the last submit %d", refused, revision, last)
+	}
+}
+
 // TestBatchIsBounded: requests that write nothing new do not keep a transaction
 // open without end.
 func TestBatchIsBounded(t *testing.T) {
 	c, g := committing(t)
 	var waits []func(context.Context) (int64, error)
 	for range commitRequests + 2 {
-		waits = append(waits, c.Begin(putRegion("same")))
+		waits = append(waits, c.Submit(putRegion("same")))
 	}
 	close(g.gate)
 	for i, wait := range waits {
@@ -194,7 +240,7 @@ func TestForeignWriteEndsTheTerm(t *testing.T) {
 func TestRequestsSeeEarlierChanges(t *testing.T) {
 	c, g := committing(t)
 	k := JobKey{"default", "api"}
-	blocker := c.Begin(putRegion("first")) // occupies the committer while the rest queues
+	blocker := c.Submit(putRegion("first")) // occupies the committer while the rest queues
 	spec := testJob("api", 1)
 	var one, two *nusav1.SubmitResponse
 	submit := func(to **nusav1.SubmitResponse) func(*Tx) error {
@@ -203,15 +249,15 @@ func TestRequestsSeeEarlierChanges(t *testing.T) {
 			return err
 		}
 	}
-	a := c.Begin(submit(&one))
-	stop := c.Begin(func(t *Tx) error {
+	a := c.Submit(submit(&one))
+	stop := c.Submit(func(t *Tx) error {
 		rec, _ := t.Job(k)
 		if rec == nil {
 			return errors.New("the job is not seen")
 		}
 		return t.DeleteJob(k)
 	})
-	b := c.Begin(submit(&two))
+	b := c.Submit(submit(&two))
 	close(g.gate)
 	for i, wait := range []func(context.Context) (int64, error){blocker, a, stop, b} {
 		if _, err := wait(t.Context()); err != nil {
@@ -230,7 +276,7 @@ func TestRequestsSeeEarlierChanges(t *testing.T) {
 // transaction, the second is refused because the revision has changed.
 func TestCheckWithinATransaction(t *testing.T) {
 	c, g := committing(t)
-	blocker := c.Begin(putRegion("alpha"))
+	blocker := c.Submit(putRegion("alpha"))
 	g.gate <- struct{}{}
 	seen, err := blocker(t.Context())
 	if err != nil {
@@ -243,8 +289,8 @@ func TestCheckWithinATransaction(t *testing.T) {
 		}
 		return putRegion("alpha")(t)
 	}
-	hold := c.Begin(putRegion("beta")) // occupies the committer while the rest queues
-	first, second := c.Begin(checked), c.Begin(checked)
+	hold := c.Submit(putRegion("beta")) // occupies the committer while the rest queues
+	first, second := c.Submit(checked), c.Submit(checked)
 	close(g.gate)
 	for _, wait := range []func(context.Context) (int64, error){hold, first} {
 		if _, err := wait(t.Context()); err != nil {

@@ -18,7 +18,8 @@ const (
 )
 
 // slotFromProto returns a stored slot. The write that offered the slot did not know
-// its own revision, so a generation of 0 stands for the record's revision.
+// its own revision, so a generation of 0 stands for the record's revision, and run_begins
+// does for the run.
 func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 	out := region.Slot{
 		Namespace: s.GetNamespace(), Job: s.GetJob(), Group: s.GetGroup(),
@@ -31,6 +32,9 @@ func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 	}
 	if out.Generation == 0 {
 		out.Generation = revision
+	}
+	if s.GetRunBegins() {
+		out.Run = revision
 	}
 	out.Hold, out.UnlessConnected = s.GetHold().AsDuration(), s.GetUnlessHeard()
 	out.ReturnTo, out.Home, out.Vacant = s.GetReturnTo(), s.GetHome(), s.GetVacant()
@@ -56,6 +60,9 @@ func SlotToProto(s region.Slot) *nusav1.Slot {
 		Generation: s.Generation, JobVersion: s.JobVersion, Run: s.Run,
 		Reason: ReasonToProto(s.Reason), Message: s.Message, PlacedBecause: s.PlacedBecause,
 		UnlessHeard: s.UnlessConnected, ReturnTo: s.ReturnTo, Home: s.Home, Unbound: s.Unbound, Vacant: s.Vacant,
+	}
+	if s.Run == region.RunBegins {
+		out.Run, out.RunBegins = 0, true
 	}
 	if s.Hold > 0 {
 		out.Hold = durationpb.New(s.Hold)

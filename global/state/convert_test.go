@@ -64,3 +64,19 @@ func TestEarlierSlotsAreUnbound(t *testing.T) {
 		t.Errorf("bound slot: bound %v, unbound %v", s.Bound, s.Unbound)
 	}
 }
+
+// TestRunBeginsWithTheRecord: a slot that is stored together with its job names no run, since
+// the write did not know its revision. Every reader gets that revision.
+func TestRunBeginsWithTheRecord(t *testing.T) {
+	stored := SlotToProto(region.Slot{Namespace: "default", Job: "api", Group: "web", To: 1, Region: "sea", Run: region.RunBegins})
+	if stored.GetRun() != 0 || !stored.GetRunBegins() {
+		t.Fatalf("stored as %v", stored)
+	}
+	read := slotFromProto("default/api/web/0", stored, 70)
+	if read.Run != 70 || read.Generation != 70 {
+		t.Errorf("read as run %d of generation %d", read.Run, read.Generation)
+	}
+	if again := SlotToProto(read); again.GetRun() != 70 || again.GetRunBegins() {
+		t.Errorf("the next write stores %v", again)
+	}
+}

@@ -21,12 +21,15 @@ type Demand struct {
 	subscribed []uint64
 
 	asks map[uint64]*ask // by hash
+	// waiting are the hashes of the asks of groups that the latest plan left unplaced.
+	waiting map[uint64]struct{}
 	// changed says that Subscribed may have to be chosen again.
 	changed bool
 }
 
 // ask is one distinct ask and how many groups have it.
 type ask struct {
+	ask    place.Ask
 	sub    *nusav1.ShapeSubscription
 	groups int
 	// waiting counts groups with instances that the latest plan left unplaced.
@@ -40,10 +43,10 @@ func (d *Demand) add(j *Job) {
 		d.asks = map[uint64]*ask{}
 	}
 	for _, g := range j.PlaceJob.Groups {
-		hash := g.Ask.Hash()
+		hash := g.AskHash
 		a := d.asks[hash]
 		if a == nil {
-			a = &ask{sub: subscription(hash, g.Ask)}
+			a = &ask{ask: g.Ask, sub: subscription(hash, g.Ask)}
 			d.asks[hash] = a
 		}
 		a.groups++
@@ -66,21 +69,42 @@ func (d *Demand) drop(j *Job) {
 
 // CountWaiting counts again how many groups of pending jobs have each ask.
 func (d *Demand) CountWaiting(pending JobSet, jobs map[JobKey]*Job) {
-	for _, a := range d.asks {
-		a.waiting = 0
+	if len(pending) == 0 && len(d.waiting) == 0 {
+		return
 	}
-	d.changed = true
+	for hash := range d.waiting {
+		if a := d.asks[hash]; a != nil {
+			a.waiting = 0
+		}
+	}
+	d.changed, d.waiting = true, map[uint64]struct{}{}
 	for k := range pending {
 		j := jobs[k]
 		if j == nil {
 			continue
 		}
-		for _, hash := range j.asks {
+		for i, hash := range j.asks {
 			if a := d.asks[hash]; a != nil {
 				a.waiting++
+				if j.Decisions[j.PlaceJob.Groups[i].Name].Unplaced > 0 {
+					d.waiting[hash] = struct{}{}
+				}
 			}
 		}
 	}
+}
+
+// Waiting returns the asks of waiting groups. It returns false if there are more than most.
+func (d *Demand) Waiting(most int) (asks []place.Ask, few bool) {
+	if len(d.waiting) > most {
+		return nil, false
+	}
+	for hash := range d.waiting {
+		if a := d.asks[hash]; a != nil {
+			asks = append(asks, a.ask)
+		}
+	}
+	return asks, true
 }
 
 // Subscribe chooses the asks that reports shall count exactly: first the asks of

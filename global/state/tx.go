@@ -25,6 +25,7 @@ type txChange struct {
 type Tx struct {
 	State   *State
 	changes []txChange
+	at      map[string]int // positions in changes, by key
 	size    int
 	undo    []txChange // previous versions of overwritten changes
 	undoAt  []int
@@ -32,16 +33,26 @@ type Tx struct {
 	// is where those of the present request begin.
 	expected   []txChange
 	expectedAt int
+	// fresh are the jobs that the transaction submits and that nothing is stored of; freshAt
+	// is where those of the present request begin. room is kept for their slots.
+	fresh                 []JobKey
+	freshAt, room, roomAt int
+	// ops is the most that the transaction may write or compare.
+	ops int
 	// raise > 0: the transaction's revision, and all later ones, are greater than raise.
 	raise int64
 }
 
+// slotBytes is the size that a transaction keeps for each slot that is to be decided.
+const slotBytes = 1024
+
 // NewTx returns an empty transaction. A dry run discards it afterwards.
-func NewTx(st *State) *Tx { return &Tx{State: st} }
+func NewTx(st *State) *Tx { return &Tx{State: st, at: map[string]int{}, ops: commitOps} }
 
 // mark remembers where a request's changes begin.
 func (t *Tx) mark() int {
-	t.undo, t.undoAt, t.expectedAt = nil, nil, len(t.expected)
+	t.undo, t.undoAt, t.expectedAt, t.freshAt = nil, nil, len(t.expected), len(t.fresh)
+	t.roomAt = t.room
 	return len(t.changes)
 }
 
@@ -49,18 +60,45 @@ func (t *Tx) rollback(mark int) {
 	for i := len(t.undo) - 1; i >= 0; i-- {
 		t.changes[t.undoAt[i]] = t.undo[i]
 	}
-	t.changes, t.expected = t.changes[:mark], t.expected[:t.expectedAt]
-	t.size = 0
+	for _, ch := range t.changes[mark:] {
+		delete(t.at, ch.key)
+	}
+	t.changes, t.expected, t.fresh = t.changes[:mark], t.expected[:t.expectedAt], t.fresh[:t.freshAt]
+	t.size, t.room = 0, t.roomAt
 	for _, ch := range t.changes {
 		t.size += len(ch.key) + len(ch.value) + 64
 	}
 }
 
 func (t *Tx) checkSize() error {
-	if len(t.changes)+len(t.expected) > commitOps || t.size > commitBytes {
+	if len(t.changes)+len(t.expected)+t.room > t.ops || t.size+t.room*slotBytes > commitBytes {
 		return fmt.Errorf("%w: %d writes of %d bytes", errTxFull, len(t.changes), t.size)
 	}
 	return nil
+}
+
+// submitFresh notes that the transaction submits a job of which nothing is stored, so that
+// its slots can be decided in the same transaction.
+func (t *Tx) submitFresh(k JobKey, groups int) {
+	t.fresh, t.room = append(t.fresh, k), t.room+groups
+}
+
+// Fresh returns the jobs that the transaction submits and of which nothing is stored.
+func (t *Tx) Fresh() []JobKey { return t.fresh }
+
+// Try makes changes if they fit into the transaction besides the present ones, and reports
+// whether they did.
+func (t *Tx) Try(change func() error) bool {
+	mark := t.mark()
+	t.room = 0 // the room is for these changes
+	err := change()
+	if err == nil {
+		err = t.checkSize()
+	}
+	if err != nil {
+		t.rollback(mark)
+	}
+	return err == nil
 }
 
 // checkConflict refuses changes while the store has to be recovered, other than those of
@@ -78,10 +116,8 @@ func (t *Tx) checkConflict(mark int) error {
 }
 
 func (t *Tx) find(key string) (txChange, bool) {
-	for _, ch := range t.changes {
-		if ch.key == key {
-			return ch, true
-		}
+	if i, ok := t.at[key]; ok {
+		return t.changes[i], true
 	}
 	return txChange{}, false
 }
@@ -95,14 +131,13 @@ func (t *Tx) set(ch txChange) error {
 		ch.value = value
 	}
 	t.size += len(ch.key) + len(ch.value) + 64
-	for i := range t.changes {
-		if t.changes[i].key == ch.key {
-			ch.known = t.changes[i].known
-			t.undo, t.undoAt = append(t.undo, t.changes[i]), append(t.undoAt, i)
-			t.changes[i] = ch
-			return nil
-		}
+	if i, ok := t.at[ch.key]; ok {
+		ch.known = t.changes[i].known
+		t.undo, t.undoAt = append(t.undo, t.changes[i]), append(t.undoAt, i)
+		t.changes[i] = ch
+		return nil
 	}
+	t.at[ch.key] = len(t.changes)
 	t.changes = append(t.changes, ch)
 	return nil
 }

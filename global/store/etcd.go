@@ -241,9 +241,17 @@ func (e *Etcd) List(ctx context.Context, prefix string, visit func(KV) error) (i
 	}
 }
 
+// MaxOps implements Store.
+func (e *Etcd) MaxOps() int {
+	if e.member != nil {
+		return memberTxnOps
+	}
+	return MaxTxnOps
+}
+
 // Txn implements Store.
 func (e *Etcd) Txn(ctx context.Context, compares []Compare, ops []Op) (int64, error) {
-	if err := checkTxn(compares, ops); err != nil {
+	if err := checkTxn(e.MaxOps(), compares, ops); err != nil {
 		return 0, err
 	}
 	ctx, cancel := e.op(ctx)
@@ -303,7 +311,7 @@ func (e *Etcd) Raise(ctx context.Context, above int64, compares []Compare, ops [
 	}
 	next := e.revisions.Load().above(above, got.Header.Revision).String()
 	compares, ops = append(slices.Clone(compares), known), append(slices.Clone(ops), Put(raisedKey, []byte(next)))
-	if err := checkTxn(compares, ops); err != nil {
+	if err := checkTxn(e.MaxOps(), compares, ops); err != nil {
 		return 0, err
 	}
 	resp, err := e.txn(ctx, compares, ops)

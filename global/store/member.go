@@ -73,6 +73,7 @@ func memberConfig(cfg EtcdConfig, log slogCore) (*embed.Config, error) {
 	ec.ListenClientUrls, ec.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
 	ec.ListenPeerUrls, ec.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
 	ec.EnableGRPCGateway = false
+	ec.MaxTxnOps = memberTxnOps
 	// Old revisions are never read: a watch that lags behind lists again.
 	ec.AutoCompactionMode, ec.AutoCompactionRetention = "periodic", "10m"
 	if len(cfg.InitialCluster) == 0 {

@@ -216,9 +216,12 @@ func (c *MemoryClient) List(ctx context.Context, prefix string, visit func(KV) e
 	return rev, nil
 }
 
+// MaxOps implements Store.
+func (c *MemoryClient) MaxOps() int { return MaxTxnOps }
+
 // Txn implements Store.
 func (c *MemoryClient) Txn(ctx context.Context, compares []Compare, ops []Op) (int64, error) {
-	if err := checkTxn(compares, ops); err != nil {
+	if err := checkTxn(c.MaxOps(), compares, ops); err != nil {
 		return 0, err
 	}
 	if err := c.connected(ctx); err != nil {
@@ -237,7 +240,7 @@ func (c *MemoryClient) Txn(ctx context.Context, compares []Compare, ops []Op) (i
 // Raise implements Store.
 func (c *MemoryClient) Raise(ctx context.Context, above int64, compares []Compare, ops []Op) (int64, error) {
 	ops = append(slices.Clone(ops), Put(raisedKey, nil))
-	if err := checkTxn(compares, ops); err != nil {
+	if err := checkTxn(c.MaxOps(), compares, ops); err != nil {
 		return 0, err
 	}
 	if err := c.connected(ctx); err != nil {

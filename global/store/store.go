@@ -15,7 +15,7 @@ var (
 	// ErrNoQuorum: the store did not respond in time. The outcome of a
 	// transaction that gets this error is unknown: it may have been applied.
 	ErrNoQuorum = errors.New("no quorum")
-	// ErrTooLarge: the transaction exceeds MaxTxnOps or MaxTxnBytes.
+	// ErrTooLarge: the transaction exceeds MaxOps or MaxTxnBytes.
 	ErrTooLarge = errors.New("transaction too large")
 	// ErrCompacted: the requested revision was compacted; list again.
 	ErrCompacted = errors.New("revision compacted")
@@ -25,8 +25,11 @@ var (
 
 const (
 	// MaxTxnOps is etcd's default limit (--max-txn-ops). It applies separately to
-	// the compares and to the writes of a transaction.
+	// the compares and to the writes of a transaction. Every store takes as many.
 	MaxTxnOps = 128
+	// memberTxnOps is the limit of the embedded member: one transaction of many writes
+	// costs far less than many of few.
+	memberTxnOps = 512
 	// MaxTxnBytes is etcd's default limit on a request, less a margin for the
 	// framing.
 	MaxTxnBytes = 1536*1024 - 16*1024
@@ -113,6 +116,8 @@ type Store interface {
 	// Txn applies every op if every compare holds, otherwise it returns
 	// ErrCompareFailed. The revision is that of the write.
 	Txn(ctx context.Context, compares []Compare, ops []Op) (revision int64, err error)
+	// MaxOps is how many operations, and how many compares, a transaction takes.
+	MaxOps() int
 	// Raise is a Txn whose revision, and that of every later write, is greater than
 	// above. Keys that were written before keep their revisions. It is for a store that
 	// was restored from an old copy, which would use later revisions twice. Another
@@ -153,9 +158,9 @@ type Election interface {
 
 // checkTxn refuses transactions that etcd would refuse, for both
 // implementations.
-func checkTxn(compares []Compare, ops []Op) error {
-	if n := len(ops); n > MaxTxnOps || len(compares) > MaxTxnOps {
-		return fmt.Errorf("%w: %d operations and %d compares, at most %d each", ErrTooLarge, n, len(compares), MaxTxnOps)
+func checkTxn(most int, compares []Compare, ops []Op) error {
+	if n := len(ops); n > most || len(compares) > most {
+		return fmt.Errorf("%w: %d operations and %d compares, at most %d each", ErrTooLarge, n, len(compares), most)
 	}
 	size := 0
 	seen := make(map[string]bool, len(ops))

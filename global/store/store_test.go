@@ -201,7 +201,10 @@ func testList(t *testing.T, _ backend, s store.Store) {
 }
 
 func testLimits(t *testing.T, _ backend, s store.Store) {
-	many := make([]store.Op, store.MaxTxnOps+1)
+	if s.MaxOps() < store.MaxTxnOps {
+		t.Errorf("a transaction takes %d operations, not %d", s.MaxOps(), store.MaxTxnOps)
+	}
+	many := make([]store.Op, s.MaxOps()+1)
 	for i := range many {
 		many[i] = store.Put(fmt.Sprintf("/limit/%d", i), nil)
 	}

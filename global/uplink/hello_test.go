@@ -50,9 +50,24 @@ func committing(t *testing.T) (s *Server, run func()) {
 	}
 }
 
+// begin queues a request and returns a function that waits for its end.
+func begin(t *testing.T, s *Server, prepare func(*state.Tx) error) (wait func()) {
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Commit.Do(t.Context(), prepare)
+		done <- err
+	}()
+	return func() {
+		t.Helper()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // declare queues a verdict.
-func declare(s *Server, name string) (wait func(context.Context) (int64, error)) {
-	return s.Commit.Begin(func(t *state.Tx) error {
+func declare(t *testing.T, s *Server, name string) (wait func()) {
+	return begin(t, s, func(t *state.Tx) error {
 		old, _ := t.Region(name)
 		next := proto.CloneOf(old)
 		next.Fence++
@@ -69,12 +84,14 @@ func TestVerdictBetweenHelloAndTransaction(t *testing.T) {
 
 func verdictBetweenHelloAndTransaction(t *testing.T) {
 	s, run := committing(t)
-	define := s.Commit.Begin(func(t *state.Tx) error {
+	define := begin(t, s, func(t *state.Tx) error {
 		return t.PutRegion("alpha", &nusav1.Region{
 			Definition: &nusav1.RegionDefinition{Name: "alpha"}, ClusterId: "c", Incarnation: 1, Term: 1, Fence: 4,
 		})
 	})
-	verdict := declare(s, "alpha")
+	synctest.Wait() // the requests are queued in this order
+	verdict := declare(t, s, "alpha")
+	synctest.Wait()
 	hello := make(chan error, 1)
 	go func() {
 		hello <- s.register(t.Context(), s.newSession(func(error) {}), &nusav1.RegionHello{
@@ -83,11 +100,8 @@ func verdictBetweenHelloAndTransaction(t *testing.T) {
 	}()
 	synctest.Wait() // the hello has read the state, or reads it within its transaction
 	run()
-	for _, wait := range []func(context.Context) (int64, error){define, verdict} {
-		if _, err := wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	define()
+	verdict()
 	if err := <-hello; err != nil {
 		t.Fatal(err)
 	}
@@ -110,9 +124,7 @@ func TestVerdictBetweenTransactionAndWelcome(t *testing.T) {
 	if err := s.register(t.Context(), c, h); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := declare(s, "alpha")(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	declare(t, s, "alpha")()
 	if welcomed, err := s.welcome(c, h); welcomed || err != nil {
 		t.Fatalf("welcomed as lost: %t, %v", welcomed, err)
 	}
@@ -130,9 +142,7 @@ func TestVerdictBetweenTransactionAndWelcome(t *testing.T) {
 	// ordered on this stream.
 	ended := false
 	c.shared.Refuse = func(string) { ended = true }
-	if _, err := declare(s, "alpha")(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	declare(t, s, "alpha")()
 	for range len(c.out) {
 		<-c.out
 	}

@@ -2583,7 +2583,10 @@ type Slot struct {
 	Unbound bool `protobuf:"varint,21,opt,name=unbound,proto3" json:"unbound,omitempty"`
 	// The owner has given the slot up. The record stays because of those who may still run
 	// it. The next owner is chosen by the placer.
-	Vacant        bool `protobuf:"varint,22,opt,name=vacant,proto3" json:"vacant,omitempty"`
+	Vacant bool `protobuf:"varint,22,opt,name=vacant,proto3" json:"vacant,omitempty"`
+	// run_begins: the run began with the write of this record, so `run` is the record's
+	// revision. Only in the store.
+	RunBegins     bool `protobuf:"varint,23,opt,name=run_begins,json=runBegins,proto3" json:"run_begins,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2768,6 +2771,13 @@ func (x *Slot) GetUnbound() bool {
 func (x *Slot) GetVacant() bool {
 	if x != nil {
 		return x.Vacant
+	}
+	return false
+}
+
+func (x *Slot) GetRunBegins() bool {
+	if x != nil {
+		return x.RunBegins
 	}
 	return false
 }
@@ -3706,7 +3716,7 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\fmax_parallel\x18\x01 \x01(\x05R\vmaxParallel\x12\x16\n" +
 	"\x06canary\x18\x02 \x01(\x05R\x06canary\x12\x1f\n" +
 	"\vauto_revert\x18\x03 \x01(\bR\n" +
-	"autoRevert\"\xba\x05\n" +
+	"autoRevert\"\xd9\x05\n" +
 	"\x04Slot\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
@@ -3733,7 +3743,9 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x04home\x18\x13 \x01(\tR\x04home\x126\n" +
 	"\tstop_time\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\bstopTime\x12\x18\n" +
 	"\aunbound\x18\x15 \x01(\bR\aunbound\x12\x16\n" +
-	"\x06vacant\x18\x16 \x01(\bR\x06vacant\"\xf2\x01\n" +
+	"\x06vacant\x18\x16 \x01(\bR\x06vacant\x12\x1d\n" +
+	"\n" +
+	"run_begins\x18\x17 \x01(\bR\trunBegins\"\xf2\x01\n" +
 	"\vFormerOwner\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1e\n" +
 	"\n" +
