@@ -63,9 +63,8 @@ func alarms(s *Server, m *Master) []string {
 	if why := m.Uplink.Refused(); why != "" {
 		out = append(out, why)
 	}
-	if m.Nodes.LogIsOld() {
-		out = append(out, "an agent has an order that the log does not have, so the log is an old copy and nothing is placed: "+
-			"stop the region's servers and run `nusa regional restore`")
+	if why := m.Nodes.OldLog(); why != "" {
+		out = append(out, why)
 	}
 	if s.State.View().Cluster().Recovered {
 		out = append(out, "the region was recovered: nothing that a lease binds starts before every earlier lease is over")

@@ -141,8 +141,9 @@ type Nodes interface {
 	StatsToProto(id string, now time.Duration) (*nusav1.NodeStats, *durationpb.Duration)
 	// Conn returns a connection to the agent of a node.
 	Conn(nodeID string) (*grpc.ClientConn, error)
-	// LogIsOld reports whether an agent has an order that the log does not have.
-	LogIsOld() bool
+	// OldLog says why the log is an old copy: an agent has an order that the log does not
+	// have; empty for none.
+	OldLog() string
 }
 
 // Peers gives the master's view of the other regions: *peers.Prober.

@@ -107,7 +107,7 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 		nodeLease: cfg.NodeLease, exprs: newExprs(region),
 		absences:       func(view *state.View) func(string) presence.Absence { return m.Agents.Absences(view) },
 		connected:      func() bool { return m.Uplink.Connected() },
-		logIsOld:       func() bool { return m.Agents.LogIsOld() },
+		logIsOld:       func() bool { return m.Agents.OldLog() != "" },
 		reasonsChanged: func(groups map[state.GroupKey]struct{}) { m.Uplink.ReasonsChanged(groups) },
 	})
 	m.Log = raftlog.NewSequencer(cfg.RaftLog, cfg.FSM, m.Planner.decide, m.committed)

@@ -74,9 +74,9 @@ type Agents struct {
 	// ordered is the index of the log at the beginning of the term, or a greater one of an
 	// order that a node got in the term and that was removed since.
 	ordered uint64
-	// knowsMore is the id of the node whose agent was refused last because it has an order
-	// that the log does not have; empty if that agent was accepted since.
-	knowsMore string
+	// knowsMore has the agents, by node, that were refused because they have an order that the
+	// log does not have, at most maxClaims; an agent that was accepted since is not among them.
+	knowsMore map[string]claim
 
 	turns turnQueue
 }

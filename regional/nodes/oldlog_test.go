@@ -18,8 +18,8 @@ func TestAgentThatKnowsMoreThanTheLogIsRefused(t *testing.T) {
 	}{{0, 0, false}, {0, 7, true}, {2, 0, true}} {
 		r := a.refuse(&nusav1.AgentHello{NodeId: "n", Name: "n", Region: "sea", Inventory: &nusav1.NodeInventory{}, Protocol: protocol,
 			Incarnation: c.incarnation, Index: c.index})
-		if a.LogIsOld() != c.refused {
-			t.Errorf("%+v: the log is old: %v", c, a.LogIsOld())
+		if (a.OldLog() != "") != c.refused {
+			t.Errorf("%+v: the log is old: %v", c, a.OldLog())
 		}
 		switch {
 		case (r != nil) != c.refused:
@@ -49,5 +49,37 @@ func TestAgentOfARemovedNodeReturns(t *testing.T) {
 	hello.Index = 8
 	if a.refuse(hello) == nil {
 		t.Error("an order that nobody sent is accepted")
+	}
+}
+
+// TestWrongAgentIsRefusedAlone: the log had every order of an agent that was accepted in this
+// term. What that agent claims later is no reason to place nothing.
+func TestWrongAgentIsRefusedAlone(t *testing.T) {
+	a := New(t.Context(), Config{Region: "sea", FSM: raftlog.NewFSM()})
+	a.ensure("n").accept()
+	r := a.refuse(&nusav1.AgentHello{NodeId: "n", Name: "n", Region: "sea", Inventory: &nusav1.NodeInventory{}, Protocol: protocol, Index: 8})
+	if r == nil || !strings.Contains(r.GetMessage(), "no master sent") || a.OldLog() != "" {
+		t.Errorf("refused %v; the log: %q", r, a.OldLog())
+	}
+}
+
+// TestRemovedNodeShowsNothing: an operator has removed the node of the only agent that knows
+// more. As long as another agent shows the same, nothing is placed.
+func TestRemovedNodeShowsNothing(t *testing.T) {
+	a := New(t.Context(), Config{Region: "sea", FSM: raftlog.NewFSM()})
+	claims := func(id string) {
+		a.refuse(&nusav1.AgentHello{NodeId: id, Name: "node-" + id, Region: "sea", Inventory: &nusav1.NodeInventory{}, Protocol: protocol, Index: 8})
+	}
+	claims("a")
+	claims("b")
+	was := a.knowsMore["a"]
+	was.registered = true // the log has it no longer
+	a.knowsMore["a"] = was
+	if why := a.OldLog(); !strings.Contains(why, "node-b has an order of index 8") || !strings.Contains(why, "index 0") || !strings.Contains(why, "nusa node remove node-b") {
+		t.Errorf("the log: %q", why)
+	}
+	accepted := &nusav1.AgentHello{NodeId: "b", Name: "node-b", Region: "sea", Inventory: &nusav1.NodeInventory{}, Protocol: protocol}
+	if r := a.refuse(accepted); r != nil || a.OldLog() != "" {
+		t.Errorf("%v, the log: %q", r, a.OldLog())
 	}
 }

@@ -2,8 +2,11 @@ package nodes
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/google/uuid"
@@ -102,6 +105,7 @@ func (a *Agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 		agents: a, node: a.ensure(hello.GetNodeId()), stream: stream, hello: hello,
 		inbox: link.NewInbox[state.AllocReport](wire.MaxReports), sending: sendActive, // the welcome goes first
 	}
+	ss.node.accept()
 	defer ss.detach()
 	if err := onNewStack(func() error { return ss.greet(ctx) }); err != nil {
 		return err
@@ -159,42 +163,84 @@ func (a *Agents) refuse(h *nusav1.AgentHello) *nusav1.Refused {
 	return a.refuseNewer(h)
 }
 
+// maxClaims bounds the remembered agents that know more than the log.
+const maxClaims = 64
+
+// claim is what an agent shows that has an order that the log does not have.
+type claim struct {
+	name string
+	// index and incarnation of the order; the log ended at ends.
+	index, incarnation, ends uint64
+	// registered: the log had the node. Once an operator has removed the node, the claim is
+	// void.
+	registered bool
+}
+
+// accept notes that the node's agent was accepted.
+func (n *node) accept() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.accepted = true
+}
+
 // refuseNewer refuses an agent that knows more than the log: a master that has forgotten
 // orders would repeat epochs that exist. An order of this term is known, and all orders of
-// earlier terms are in the log from the beginning of this one.
+// earlier terms are in the log from the beginning of this one. An agent that was accepted
+// in this term got each later order from this master. If it claims another one, then its
+// data is wrong, and not the log.
 func (a *Agents) refuseNewer(h *nusav1.AgentHello) *nusav1.Refused {
+	_, registered := a.cfg.FSM.View().Node(h.GetNodeId())
 	a.mu.Lock()
-	ends, n := a.ordered, a.nodes[h.GetNodeId()]
-	a.mu.Unlock()
-	if n != nil {
+	defer a.mu.Unlock()
+	ends, accepted := a.ordered, false
+	if n := a.nodes[h.GetNodeId()]; n != nil {
 		n.mu.Lock()
-		ends = max(ends, n.newest)
+		ends, accepted = max(ends, n.newest), n.accepted
 		n.mu.Unlock()
 	}
 	have := a.cfg.Cluster.Incarnation
 	newer := h.GetIncarnation() > have || h.GetIncarnation() == have && h.GetIndex() > ends
-	a.mu.Lock()
-	switch {
-	case newer:
-		a.knowsMore = h.GetNodeId()
-	case a.knowsMore == h.GetNodeId():
-		a.knowsMore = ""
-	}
-	a.mu.Unlock()
 	if !newer {
+		delete(a.knowsMore, h.GetNodeId())
 		return nil
 	}
-	return &nusav1.Refused{Message: fmt.Sprintf("the log of region %q ended at index %d of incarnation %d, but the agent has an order of index %d of incarnation %d: "+
-		"the log is an old copy, restore it with `nusa regional restore`, which begins a new incarnation",
-		a.cfg.Region, ends, have, h.GetIndex(), h.GetIncarnation())}
+	claims := fmt.Sprintf("the log of region %q ended at index %d of incarnation %d, but the agent has an order of index %d of incarnation %d",
+		a.cfg.Region, ends, have, h.GetIndex(), h.GetIncarnation())
+	if accepted {
+		return &nusav1.Refused{Message: claims + ", which no master sent: its data directory is damaged or a copy; " +
+			"stop the agent, run `nusa node remove`, and start the agent with an empty directory"}
+	}
+	if a.knowsMore == nil {
+		a.knowsMore = map[string]claim{}
+	}
+	if _, known := a.knowsMore[h.GetNodeId()]; known || len(a.knowsMore) < maxClaims {
+		a.knowsMore[h.GetNodeId()] = claim{h.GetName(), h.GetIndex(), h.GetIncarnation(), ends, registered}
+	}
+	return &nusav1.Refused{Message: claims + ": the log is an old copy, restore it with `nusa regional restore`, which begins a new incarnation"}
 }
 
-// LogIsOld reports whether an agent has an order that the log does not have. Such a log has
-// forgotten what runs, so nothing may be placed by it.
-func (a *Agents) LogIsOld() bool {
+// OldLog says why the log is an old copy: an agent has an order that the log does not have.
+// Such a log has forgotten what runs, so nothing may be placed by it. It is empty if no agent
+// shows that, or if an operator has removed the nodes of all that do.
+func (a *Agents) OldLog() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.knowsMore != ""
+	if len(a.knowsMore) == 0 {
+		return ""
+	}
+	view := a.cfg.FSM.View()
+	maps.DeleteFunc(a.knowsMore, func(id string, c claim) bool {
+		_, registered := view.Node(id)
+		return c.registered && !registered
+	})
+	all := slices.SortedFunc(maps.Values(a.knowsMore), func(x, y claim) int { return cmp.Compare(x.name, y.name) })
+	if len(all) == 0 {
+		return ""
+	}
+	c := all[0]
+	return fmt.Sprintf("the agent of node %s has an order of index %d of incarnation %d, but the log ended at index %d of incarnation %d (agents that know more: %d), so nothing is placed: "+
+		"the log is an old copy, stop the region's servers and run `nusa regional restore`; if only that agent is wrong, stop it and run `nusa node remove %s`",
+		c.name, c.index, c.incarnation, c.ends, a.cfg.Cluster.Incarnation, len(all), c.name)
 }
 
 func (a *Agents) welcome(nodeID string) *nusav1.MasterWelcome {

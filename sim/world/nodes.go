@@ -28,10 +28,12 @@ type nodeState struct {
 	cursor                   *link.Cursor[uint64]
 	filled                   uint64
 	// newest is the greatest index of an order that was sent in this term.
-	newest  uint64
-	queued  bool // orders are to be sent
-	acked   state.Position
-	granted uint64 // id of the latest grant
+	newest uint64
+	// accepted: its agent was accepted in this term.
+	accepted bool
+	queued   bool // orders are to be sent
+	acked    state.Position
+	granted  uint64 // id of the latest grant
 }
 
 // Messages of the hop between an agent and its region.
@@ -124,16 +126,16 @@ func (m *master) knowsLess(h agentHello) bool {
 	if plant.Is(plant.OldLog) {
 		return false
 	}
-	ends, have := m.began, m.view().Cluster().Incarnation
+	ends, have, accepted := m.began, m.view().Cluster().Incarnation, false
 	if n := m.nodes[h.id]; n != nil {
-		ends = max(ends, n.newest)
+		ends, accepted = max(ends, n.newest), n.accepted
 	}
 	newer := h.incarnation > have || h.incarnation == have && h.index > ends
 	switch {
-	case newer:
-		m.knowsMore = h.id
-	case m.knowsMore == h.id:
-		m.knowsMore = ""
+	case !newer:
+		delete(m.knowsMore, h.id)
+	case !accepted:
+		m.knowsMore[h.id] = true
 	}
 	return newer
 }
@@ -149,7 +151,7 @@ func (m *master) node(id string) *nodeState {
 
 // greet registers the node and sends the welcome and the orders.
 func (m *master) greet(n *nodeState, e *end, hello agentHello) {
-	n.hello = hello
+	n.hello, n.accepted = hello, true
 	attach := func() {
 		if m.l.ended || !e.open {
 			return

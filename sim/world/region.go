@@ -81,12 +81,12 @@ type master struct {
 	// planned is the position of the slot orders that the committed plans follow.
 	planned     state.Position
 	reportDirty bool
-	// knowsMore is the id of the agent that was refused last because the log is an old copy.
-	knowsMore string
+	// knowsMore has the ids of the agents that are refused because the log is an old copy.
+	knowsMore map[string]bool
 }
 
 func newMaster(s *regionServer, l *leadership) *master {
-	m := &master{r: s.r, srv: s, p: s.p, l: l, planner: sched.NewPlanner(), elected: s.h.clock(), began: l.view.Index(), nodes: map[string]*nodeState{},
+	m := &master{r: s.r, srv: s, p: s.p, l: l, planner: sched.NewPlanner(), elected: s.h.clock(), began: l.view.Index(), nodes: map[string]*nodeState{}, knowsMore: map[string]bool{},
 		epoch: fmt.Sprintf("%s/%d/%d", l.view.Cluster().ID, l.view.Cluster().Incarnation, l.term)}
 	m.up = newUplink(m)
 	s.lead = m
@@ -173,7 +173,7 @@ func (m *master) decide() {
 	if m.l.ended || m.planning {
 		return
 	}
-	if m.knowsMore != "" { // as regional/master does
+	if len(m.knowsMore) > 0 { // as regional/master does
 		m.wakeIn(time.Second)
 		return
 	}
