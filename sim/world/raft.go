@@ -35,6 +35,7 @@ type raftGroup struct {
 type leadership struct {
 	g     *raftGroup
 	srv   *regionServer
+	life  int // of the server's process
 	term  uint64
 	ended bool
 	// view is the state that this leader has applied.
@@ -101,7 +102,7 @@ func (g *raftGroup) reaches(s *regionServer) bool {
 func (g *raftGroup) check() {
 	w := g.r.w
 	w.in(raftCheck, g.check)
-	if l := g.leader; l != nil && !l.ended && g.reaches(l.srv) {
+	if l := g.leader; l != nil && !l.ended && l.srv.p.life == l.life && g.reaches(l.srv) {
 		g.silentSince = w.now
 		return
 	}
@@ -129,13 +130,13 @@ func (g *raftGroup) elect(s *regionServer) {
 		}
 		old.inFlight = nil
 	}
-	l := &leadership{g: g, srv: s, term: g.term, blockedSince: -1, reachedAt: w.now}
+	life := s.p.life
+	l := &leadership{g: g, srv: s, life: life, term: g.term, blockedSince: -1, reachedAt: w.now}
 	g.leader = l
 	if w.tracing() {
 		w.tracef("%s: %s leads term %d at index %d", g.r.name, s.p.name, l.term, g.index)
 	}
 	w.watch.elected(g, l)
-	life := s.p.life
 	w.in(w.between(5*time.Millisecond, 100*time.Millisecond), func() {
 		s.p.then(life, func() {
 			if s.lead != nil {
