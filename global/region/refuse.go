@@ -64,6 +64,10 @@ func (s State) lastIndex(h Hello) uint64 {
 	return s.AppliedIndex
 }
 
+// RecoveryStep is by how much a recovery passes the revisions that are known: a region that
+// is absent meanwhile may know later ones, and would skip an order of a lower revision.
+const RecoveryStep = 1 << 32
+
 // knowsMore returns what a region knows that the store does not have, empty if there is
 // no such thing. The caller is the elected server, so no later term can exist.
 func (s State) knowsMore(c Config, h Hello) string {

@@ -246,7 +246,7 @@ func (t *Tx) Recover() error {
 	if c == nil || c.GetRecovered() {
 		return ErrNoConflict
 	}
-	t.raise = max(t.raise, c.GetKnown(), t.State.Revision)
+	t.raise = max(t.raise, c.GetKnown(), t.State.Revision) + region.RecoveryStep
 	if err := t.Audit("store.recovered", c.GetRegion(), fmt.Sprintf("revision %d was known, %d was stored", c.GetKnown(), c.GetStored())); err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func (t *globalTerm) recover() {
 		if !s.holds(raised) {
 			return nil, errCompare
 		}
-		s.rev = max(s.rev, rec.known)
+		s.rev = max(s.rev, rec.known) + region.RecoveryStep
 		ws := []write{{key: leadershipKey, value: rec}}
 		for _, k := range s.list(slotPrefix) { // every slot is a new offer, which no region takes for an old one
 			slot := s.keys[k].value.(region.Slot)
