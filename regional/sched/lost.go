@@ -133,6 +133,14 @@ func (d *decision) mayStay(index int32) bool {
 	})
 }
 
+// endedInLoss reports whether the order of an attempt is one that the region's lease binds.
+// Such an attempt ended before another region took its slot over. It would start again in
+// place once the lease is back, and a held slot starts nothing.
+func (d *decision) endedInLoss(a *state.Alloc) bool {
+	b := d.p.in.orderedGroup(a, d.spec).Binding(a.Local)
+	return b == state.BindRegion || b == state.BindBoth
+}
+
 // unwanted returns the reason why an allocation is not wanted. The reason is empty if
 // the allocation is wanted, or if a change of slot orders is incomplete.
 func (d *decision) unwanted(a *state.Alloc) (state.Reason, string) {
@@ -155,7 +163,7 @@ func (d *decision) unwanted(a *state.Alloc) (state.Reason, string) {
 		return state.ReasonStoppedByUser, "the job was stopped or scaled down"
 	case covers != nil && view.ExemptFromRevoke(covers, a.Index):
 		return "", ""
-	case covers != nil && covers.Desired == state.Hold && !a.Disconnected && covers.OfRun(a.Run):
+	case covers != nil && covers.Desired == state.Hold && !a.Disconnected && covers.OfRun(a.Run) && !d.endedInLoss(a):
 		return "", ""
 	case covers != nil && covers.Desired == state.Hold:
 		return state.ReasonRevoked, "another region runs it"

@@ -413,7 +413,7 @@ func (w *world) order(a args) state.Result {
 		Namespace: "default", Job: a.word(1), Group: cmp.Or(a.keys["group"], job.Groups[0].Name), From: int32(lo), To: int32(hi),
 		Generation: a.int("gen", w.gen), Revision: w.gen, JobVersion: job.Version,
 		UnlessConnected: a.keys["unless"] == "connected",
-		Desired:         map[string]state.Desired{"": state.Run, "stop": state.Stop, "revoke": state.Revoke}[a.keys["desired"]],
+		Desired:         map[string]state.Desired{"": state.Run, "stop": state.Stop, "revoke": state.Revoke, "hold": state.Hold}[a.keys["desired"]],
 		State:           map[string]state.SlotState{"": state.SlotOffered, "accepted": state.SlotAccepted, "done": state.SlotDone}[a.keys["state"]],
 	}
 	return w.apply(state.Command{ApplyOrders: &state.ApplyOrders{

@@ -247,7 +247,8 @@ func (s *attempts) steady(in *Instance, slot *Slot, wanted bool) bool {
 	case s.disconnected:
 		return false
 	case slot != nil && slot.Desired == Hold:
-		return s.run == 0 || slot.OfRun(in.Run)
+		// A lease may bind what runs of an earlier version.
+		return s.run == 0 || slot.OfRun(in.Run) && (s.best == nil || s.best.JobVersion == slot.JobVersion)
 	case !wanted:
 		return s.run == 0
 	case in.Finished():
