@@ -3,8 +3,10 @@ package global
 import (
 	"cmp"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/nusa-scheduler/nusa/global/state"
@@ -119,6 +121,13 @@ func TestRegionThatReturnsGetsItsInstancesBack(t *testing.T) {
 	seoul.wait("only instance 3", func() bool {
 		return len(seoul.slots) == 1 && seoul.slots["default/api/web/3"].GetSlot().GetDesired() == toRun
 	})
+}
+
+// TestRegionThatReturnsHoldsNothingThatItsLeaseBound: the lease has ended what ran there. Held,
+// it would start again beside the replacement as soon as the region has a lease.
+func TestRegionThatReturnsHoldsNothingThatItsLeaseBound(t *testing.T) {
+	s, _, _ := lostJakarta(t, nil, func(slot *nusav1.Slot) { slot.Former[0].StopTime = durationpb.New(5 * time.Second) })
+	s.returnOfJakarta().waitSlot("default/api/web/0", desired(toRevoke))
 }
 
 // TestRegionThatReturnsEndsWhatStaysElsewhere: it is ordered to give the slot up, and is a

@@ -74,7 +74,9 @@ func returns(st *state.State, name string, h *nusav1.RegionHello) (out []region.
 			if i < 0 {
 				continue
 			}
-			keep, _ := returnOf(with, j, s, &at).Keep()
+			with := returnOf(with, j, s, &at)
+			with.Stop = with.Stop || s.Former[i].Bound // its lease has ended what ran there
+			keep, _ := with.Keep()
 			keep = keep && s.Former[i].Fence != 0 // otherwise the region has given the slot up itself
 			if keep == s.Former[i].Hold {
 				continue

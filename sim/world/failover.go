@@ -148,7 +148,7 @@ func (t *globalTerm) heal(name string) (out []region.Change) {
 		if g == nil || j.stopped || s.Desired == region.DesiredStop || s.From >= g.count {
 			with.Stopping = true
 		} else {
-			with.Stop, with.KeepReplacement = g.boundByRegion(), g.keepReplacement
+			with.Stop, with.KeepReplacement = g.boundByRegion() || s.Former[i].Bound, g.keepReplacement
 		}
 		keep, _ := with.Keep()
 		keep = keep && s.Former[i].Fence != 0
