@@ -70,7 +70,7 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 		former = rec.GetCandidacy().AsDuration()
 	}
 	if rec.GetConflict().GetRecovered() {
-		if err := offerAgain(ctx, s, e.Guard); err != nil {
+		if err := offerAgain(ctx, s, e.Guard, rec.GetRecovery().GetStopTime()); err != nil {
 			return Beginning{}, fmt.Errorf("offer every slot again: %w", err)
 		}
 		rec.Conflict = nil
@@ -103,9 +103,10 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 // conflict ends. The regions' logs may have later generations and revisions of a slot than
 // the copy that the store was restored from: they would skip the orders of the old ones. An
 // owner may run a version that the copy does not have, so a slot that a lease binds moves only
-// once the owner has answered that the lease binds what it runs. A term that ends in the
+// once the owner has answered that the lease binds what it runs, and after the longest stop time
+// that is known. A term that ends in the
 // middle leaves the rest to the next one, which begins again.
-func offerAgain(ctx context.Context, s store.Store, guard store.Compare) error {
+func offerAgain(ctx context.Context, s store.Store, guard store.Compare, stop *durationpb.Duration) error {
 	compares, ops, size := []store.Compare{guard}, []store.Op(nil), 0
 	write := func() error {
 		if len(ops) == 0 {
@@ -128,7 +129,11 @@ func offerAgain(ctx context.Context, s store.Store, guard store.Compare) error {
 			return err
 		}
 		slot.Generation = 0 // the revision of this write
-		slot.Unbound = true // what the owner runs may be of a version that the copy does not have
+		// What the owner runs may be of a version that the copy does not have.
+		slot.Unbound = true
+		if slot.GetStopTime() != nil {
+			slot.StopTime = longer(slot.GetStopTime(), stop)
+		}
 		value, err := Encode(slot)
 		if err != nil {
 			return err

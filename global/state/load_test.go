@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/nusa-scheduler/nusa/global/store"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -28,7 +30,7 @@ func (f *failing) Txn(ctx context.Context, compares []store.Compare, ops []store
 }
 
 // TestTheTermAfterARecoveryOffersEverySlotAgain: also if the server dies in the middle. The
-// conflict ends afterwards. The owners may run a version that no lease binds.
+// conflict ends afterwards. The owners may run a version that no lease binds, or one that takes longer to stop.
 func TestTheTermAfterARecoveryOffersEverySlotAgain(t *testing.T) {
 	const slots = 2*commitOps + 10
 	c := store.NewMemory().Client()
@@ -51,10 +53,11 @@ func TestTheTermAfterARecoveryOffersEverySlotAgain(t *testing.T) {
 	}
 	former := []*nusav1.FormerOwner{{Region: "seoul", Generation: 2, Hold: true}}
 	for i := range int32(slots) {
-		put(fmt.Sprintf("%sdefault/api/web/%d", slotPrefix, i), encode(&nusav1.Slot{Namespace: "default", Job: "api", Group: "web", From: i, To: i + 1, Generation: 7, Former: former}))
+		put(fmt.Sprintf("%sdefault/api/web/%d", slotPrefix, i), encode(&nusav1.Slot{Namespace: "default", Job: "api", Group: "web", From: i, To: i + 1, Generation: 7, Former: former, StopTime: durationpb.New(time.Second)}))
 	}
 	put(ClusterKey, []byte("fed"))
-	rec, err := Encode(&nusav1.LeadershipRecord{Term: &nusav1.LeadershipTerm{Number: 3}, Conflict: &nusav1.RevisionConflict{Known: 500, Recovered: true}})
+	rec, err := Encode(&nusav1.LeadershipRecord{Term: &nusav1.LeadershipTerm{Number: 3}, Conflict: &nusav1.RevisionConflict{Known: 500, Recovered: true},
+		Recovery: &nusav1.Recovery{StopTime: durationpb.New(time.Minute)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +71,7 @@ func TestTheTermAfterARecoveryOffersEverySlotAgain(t *testing.T) {
 			if err := Decode(kv, &s); err != nil {
 				return err
 			}
-			if s.GetGeneration() == 0 && s.GetUnbound() && kv.ModRevision > last && s.GetFormer()[0].GetGeneration() == 2 {
+			if s.GetGeneration() == 0 && s.GetUnbound() && s.GetStopTime().AsDuration() == time.Minute && kv.ModRevision > last && s.GetFormer()[0].GetGeneration() == 2 {
 				n++
 			}
 			return nil

@@ -103,6 +103,9 @@ func (t *globalTerm) recover() {
 		for _, k := range s.list(slotPrefix) { // every slot is a new offer, which no region takes for an old one
 			slot := s.keys[k].value.(region.Slot)
 			slot.Generation, slot.Unbound = 0, true
+			if slot.Bound {
+				slot.StopTime = max(slot.StopTime, rec.recoveryStop)
+			}
 			ws = append(ws, write{key: k, value: slot})
 		}
 		return s.txn(raised, ws)
