@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -189,8 +190,20 @@ func TestRestoredLogStartsNothingWithoutALease(t *testing.T) {
 	m.order(bound("aaaa", 1))
 	runAgent(t, testConfig(t, t.TempDir(), newMock(), m.addr))
 	m.untilState("aaaa", running)
-	m.set(func() { m.mark, m.withhold = store.MasterTerm{Incarnation: 2, Term: 1}, true })
+	var before map[*serverSession]bool
+	m.set(func() {
+		before = maps.Clone(m.sessions)
+		m.mark, m.withhold = store.MasterTerm{Incarnation: 2, Term: 1}, true
+	})
 	m.kick()
+	m.until("a session of the new incarnation", func() bool {
+		for ss := range m.sessions {
+			if _, earlier := before[ss]; earlier {
+				return false
+			}
+		}
+		return len(m.sessions) > 0
+	})
 	m.order(bound("bbbb", 2))
 	m.until("a reason", func() bool { return m.reports["bbbb"].GetReason() != 0 })
 	m.set(func() {

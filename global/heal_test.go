@@ -63,6 +63,7 @@ func lostJakarta(t *testing.T, spec func(*nusav1.JobSpec), change func(*nusav1.S
 	f := newFederation()
 	first := f.start(t, "g1")
 	first.joined("seoul").leave()
+	first.waitRegion("seoul", nusav1.RegionState_REGION_STATE_DISCONNECTED)
 	jakarta := first.joined("jakarta")
 	job := testJob("api", 4)
 	if spec != nil {

@@ -85,6 +85,7 @@ func TestRecoverOffersSlotsThatMovedAgain(t *testing.T) {
 	f := newFederation()
 	s := f.start(t, "g1", shortLeases)
 	s.joined("seoul").leave()
+	s.waitRegion("seoul", nusav1.RegionState_REGION_STATE_DISCONNECTED)
 	jakarta := s.joined("jakarta")
 	s.submit(testJob("api", 4))
 	jakarta.waitSlot(key, accepted)
