@@ -12,6 +12,8 @@ const (
 	// fullVerdicts is the most verdicts (jobs times regions) for which new jobs get a full
 	// explanation with their submit.
 	fullVerdicts = 256
+	// maxVerdicts bounds the verdicts that are made while the lock is held: some 15 ms.
+	maxVerdicts = 20_000
 	// maxRivals bounds the asks of waiting jobs that a new job is compared with.
 	maxRivals = 16
 )
@@ -28,7 +30,8 @@ func Decide(p *Placer, t *state.Tx) (stored func()) {
 	}
 	snapshot := regionsSnapshot(st)
 	jobs := map[state.JobKey]seen{}
-	for _, k := range t.Fresh() {
+	fresh := t.Fresh()
+	for _, k := range fresh[:min(len(fresh), maxVerdicts/max(1, len(snapshot.Regions)))] {
 		rec, _ := t.Job(k)
 		if _, twice := jobs[k]; twice || rec == nil || rec.GetJob().GetStopped() {
 			continue
