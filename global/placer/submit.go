@@ -1,6 +1,7 @@
 package placer
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/nusa-scheduler/nusa/global/place"
@@ -71,8 +72,15 @@ func wanted(room place.Room, a place.Action, rivals []place.Ask) bool {
 	return slices.ContainsFunc(rivals, func(ask place.Ask) bool { return room.Fits(a.Region, ask) > 0 })
 }
 
+// errRegionChanged says that a request of the same transaction changes the region: it may be
+// lost, draining or gone.
+var errRegionChanged = errors.New("the region changes in this transaction")
+
 func offer(t *state.Tx, actions []place.Action) error {
 	for _, a := range actions {
+		if rec, revision := t.Region(a.Region); rec == nil || revision == 0 {
+			return errRegionChanged
+		}
 		if err := t.ChangeSlots(a.Changes()); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package placer
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -84,13 +85,38 @@ func TestNewJobIsOfferedWithItsSubmit(t *testing.T) {
 // TestNewJobsShareTheRoom: what a submit was given is charged before any report has it.
 func TestNewJobsShareTheRoom(t *testing.T) {
 	p := submitting(t)
-	for name, want := range map[string]int{"a": 1} {
-		if slots, _ := p.submit(t, name, 2, 1000); len(slots) != want {
-			t.Fatalf("%s: %v", name, slots)
-		}
+	if slots, _ := p.submit(t, "a", 2, 1000); len(slots) != 1 {
+		t.Fatal(slots)
 	}
 	if slots, _ := p.submit(t, "b", 1, 1000); len(slots) != 0 || !p.pending("b") {
 		t.Errorf("the region is full, but b has %v", slots)
+	}
+}
+
+// TestNoOfferToARegionThatTheTransactionChanges: a submit may share its transaction with the
+// end of a region.
+func TestNoOfferToARegionThatTheTransactionChanges(t *testing.T) {
+	for name, change := range map[string]func(*state.Tx) error{
+		"removed": func(t *state.Tx) error { return t.DeleteRegion("sea") },
+		"lost": func(t *state.Tx) error {
+			return t.DeclareLost("sea", state.Loss{Why: "test"}, time.Unix(0, 0))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := submitting(t)
+			spec := &nusav1.JobSpec{Namespace: "default", Name: "api", Groups: map[string]*nusav1.Group{"web": {Count: proto.Int32(1)}}}
+			if _, err := p.Commit.Do(t.Context(), func(tx *state.Tx) error {
+				_, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil)
+				return errors.Join(err, change(tx))
+			}); err != nil {
+				t.Fatal(err)
+			}
+			p.st.Lock()
+			defer p.st.Unlock()
+			if slots := p.st.Jobs[state.KeyOf(spec)].SortedSlots(); len(slots) != 0 {
+				t.Errorf("offered %v", slots)
+			}
+		})
 	}
 }
 
@@ -113,11 +139,6 @@ func TestNewJobDoesNotOvertakeOneThatWaits(t *testing.T) {
 	}
 	if err := p.place(t.Context()); err != nil {
 		t.Fatal(err)
-	}
-	if p.pending("waits") {
-		if err := p.place(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 	}
 	p.st.Lock()
 	defer p.st.Unlock()
