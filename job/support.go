@@ -158,13 +158,9 @@ func mayRunTwice(g *nusav1.Group, l level) bool {
 // UnknownRegions returns a problem for every region that the spec names and that is not
 // among the known ones: a job with a mistyped region would otherwise wait for ever.
 func UnknownRegions(spec *nusav1.JobSpec, known []string) Errors {
-	exists := map[string]bool{}
-	for _, k := range known {
-		exists[k] = true
-	}
 	var out Errors
 	check := func(path, name string) {
-		if name != "" && !exists[name] {
+		if name != "" && !slices.Contains(known, name) {
 			out = append(out, Problem{Field: path, Message: fmt.Sprintf("there is no region %q%s", clip(name), didYouMean(name, known))})
 		}
 	}

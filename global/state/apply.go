@@ -273,6 +273,7 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 	if rec == nil {
 		if r != nil {
 			delete(st.Regions, name)
+			st.names = nil
 			// Another cluster may get the name, and its numbers start from 1.
 			for _, j := range st.Jobs {
 				delete(j.Summaries, name)
@@ -288,7 +289,7 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 		// A position of 0 is none: also the empty set has to be acknowledged.
 		r.Orders.ForgetUpTo(uint64(revision))
 		r.Life = region.Open(st.SessionConfig(), recordOf(name, rec), st.Clock())
-		st.Regions[name] = r
+		st.Regions[name], st.names = r, nil
 		st.putFormerOrders(name, revision)
 		st.chargeAll(name)
 	}

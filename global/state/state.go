@@ -93,7 +93,8 @@ type State struct {
 	// jobChanges counts the changes of job records.
 	jobChanges uint64
 
-	stamp   uint64 // number of the latest change
+	names   []string // of the regions, nil when one came or went since the last use
+	stamp   uint64   // number of the latest change
 	answers recentKeys
 	loading bool
 	// audits counts the audit records of this term; see Tx.Audit.
@@ -143,8 +144,14 @@ func (st *State) JobRecord(k JobKey) (*nusav1.JobRecord, int64) {
 	return nil, 0
 }
 
-// RegionNames returns the names of all regions, sorted. The lock is held.
-func (st *State) RegionNames() []string { return slices.Sorted(maps.Keys(st.Regions)) }
+// RegionNames returns the names of all regions, sorted. Nobody changes the list. The lock is
+// held.
+func (st *State) RegionNames() []string {
+	if st.names == nil {
+		st.names = slices.Sorted(maps.Keys(st.Regions))
+	}
+	return st.names
+}
 
 // topologyRegions returns the regions as the latency matrix needs them. The
 // lock is held.
