@@ -2,7 +2,6 @@ package global
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -49,10 +48,7 @@ func (f *failoverLoop) run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		next, err := f.step(ctx)
-		switch {
-		case errors.Is(err, state.ErrQueueFull):
-			f.mark = nil // the next step decides and tries again
-		case err != nil:
+		if err != nil {
 			return fmt.Errorf("failover: %w", err)
 		}
 		timer.Reset(next)

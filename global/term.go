@@ -168,9 +168,6 @@ func (t *leadershipTerm) updateLimits(ctx context.Context) error {
 	_, err := t.commit.Do(ctx, func(tx *state.Tx) error {
 		return tx.PutLeadership(change)
 	})
-	if errors.Is(err, state.ErrQueueFull) {
-		return nil // the next tick tries again
-	}
 	return err
 }
 

@@ -86,8 +86,6 @@ func (p *Placer) Run(ctx context.Context) error {
 		for _, work := range []func(context.Context) error{p.forget, p.place, p.purge, p.storeResults, p.evaluateRollouts} {
 			switch err := work(ctx); {
 			case err == nil:
-			case errors.Is(err, state.ErrQueueFull):
-				p.Wake() // try again: the queue empties meanwhile
 			case errors.Is(err, state.ErrConflict): // a new term begins after the recovery
 			default:
 				return err

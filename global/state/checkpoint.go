@@ -43,7 +43,7 @@ func (c Checkpoints) Run(ctx context.Context) error {
 		c.State.Unlock()
 		for _, name := range names {
 			switch err := c.store(ctx, name); {
-			case err == nil, errors.Is(err, ErrQueueFull), errors.Is(err, ErrConflict):
+			case err == nil, errors.Is(err, ErrConflict):
 			case errors.Is(err, store.ErrTooLarge):
 				c.Log.Warn("a region's summaries are not checkpointed", "region", name, "error", err)
 			default:

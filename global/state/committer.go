@@ -27,8 +27,8 @@ const (
 )
 
 var (
-	// ErrQueueFull says that more requests wait than the committer takes.
-	ErrQueueFull = errors.New("too many writes are waiting")
+	// ErrQueueFull says that more submits wait than the committer takes.
+	ErrQueueFull = errors.New("too many submits are waiting")
 	// ErrNotActive says that this server is not, or no longer, the active one.
 	ErrNotActive = errors.New("this server is no longer the active one")
 	// ErrConflict says that the store was restored from an old copy and has to be
