@@ -78,7 +78,7 @@ func newJobSet(prefix string, regions []string, only string) *jobSet {
 // spreadOver is the number of regions, and of instances, of a spread job.
 func (s *jobSet) spreadOver() int { return min(3, len(s.regions)) }
 
-// count returns the instances of a job, each of which is a slot of its own.
+// count returns the instances of a job. Each instance has a slot of its own.
 func (s *jobSet) count(i int) int {
 	if kindOf(i) == spread {
 		return s.spreadOver()

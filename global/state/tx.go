@@ -77,13 +77,13 @@ func (t *Tx) checkSize() error {
 	return nil
 }
 
-// submitFresh notes that the transaction submits a job of which nothing is stored, so that
+// submitFresh notes that the transaction submits a job that the store does not know, so that
 // its slots can be decided in the same transaction.
 func (t *Tx) submitFresh(k JobKey, groups int) {
 	t.fresh, t.room = append(t.fresh, k), t.room+groups
 }
 
-// Fresh returns the jobs that the transaction submits and of which nothing is stored.
+// Fresh returns the jobs that the transaction submits and that the store does not know.
 func (t *Tx) Fresh() []JobKey { return t.fresh }
 
 // Try makes changes if they fit into the transaction besides the present ones, and reports

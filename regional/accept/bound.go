@@ -27,8 +27,8 @@ func leftUnbound(view *state.View, s *state.Slot, a *state.Alloc) bool {
 		(s.Unbound || binding(view, s.Key(), s.JobVersion) != state.BindNone)
 }
 
-// leftBehind returns the indices of a slot of which a lost node may still run an attempt that
-// was given up and that no lease ends; nil for none.
+// leftBehind returns the indices of a slot that a lost node may still run: their attempt was
+// given up, and no lease ends it. It returns nil for none.
 func leftBehind(view *state.View, s *state.Slot) (left map[int32]bool) {
 	if job, ok := view.Job(s.Key().JobKey(), s.JobVersion); ok && job.Type == state.System {
 		return nil // its instances are others in each region

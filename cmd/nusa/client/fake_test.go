@@ -42,7 +42,7 @@ type notes struct {
 	asRegion   bool                   // answers as a region's server if possible
 	readers    *sync.WaitGroup        // if not nil, Logs answers once all these readers have come
 	logs       func(*nusav1.LogsRequest, grpc.ServerStreamingServer[nusav1.LogChunk]) error
-	get        func(id string) error // refuses Get of an allocation, or answers with nothing
+	get        func(id string) error // refuses Get of an allocation, or returns nothing
 	events     func(*nusav1.WatchEventsRequest, grpc.ServerStreamingServer[nusav1.Event]) error
 	watch      func(*nusav1.GetJobRequest, grpc.ServerStreamingServer[nusav1.Job]) error
 	execEnds   func() error // how exec ends after its first output
