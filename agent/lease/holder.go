@@ -39,9 +39,9 @@ func (h *Holder) Granted(id uint64, node, region time.Duration) bool {
 	return nodeGranted || regionGranted
 }
 
-// Forget ends both leases, and answers to earlier requests do not count: an incarnation of the
-// region's log has begun, and its orders may start nothing under a lease of the one before.
-// Supervisors keep the deadlines that they have.
+// Forget ends both leases and drops the replies to earlier requests. It is called when another
+// incarnation of the region's log has begun: its orders may start nothing under a lease of the
+// earlier incarnation. Supervisors keep their deadlines.
 func (h *Holder) Forget() {
 	h.node.Reset()
 	h.region.Reset()

@@ -313,8 +313,8 @@ func (p *Pool) setMaster(l *slot, master string) bool {
 	return true
 }
 
-// activate makes s the session with the master, unless the agent knows a newer master. restored: the
-// master's log is another incarnation than that of the master before.
+// activate makes s the session with the master, unless the agent knows a newer master. restored
+// says that the master's log has another incarnation than the log of the master before.
 func (p *Pool) activate(s *session, w *nusav1.MasterWelcome) (restored bool, err error) {
 	term := store.MasterTerm{Incarnation: w.GetIncarnation(), Term: w.GetTerm()}
 	p.mu.Lock()

@@ -117,9 +117,8 @@ func addLastReported(term *Term, req *nusav1.ListAllocationsRequest, errs []*nus
 }
 
 // checkKnown returns NOT_FOUND when no region that was asked knows the job or the node that the
-// request names. unsure says that some region did not answer: it may know the node, or be the one
-// that has the job as its own, or has ended instances of a job that is forgotten. The other jobs
-// are those of the federation.
+// request names. unsure says that some region did not reply. That region may know the node,
+// may have a job of its own with that name, or may have ended instances of a forgotten job.
 func checkKnown(term *Term, req *nusav1.ListAllocationsRequest, lists []*nusav1.ListAllocationsResponse, unsure bool) error {
 	known := slices.ContainsFunc(lists, func(l *nusav1.ListAllocationsResponse) bool { return l != nil })
 	elsewhere := req.GetNodeId() != "" || req.GetJob().GetRegion() != "" || req.GetJob().GetName() == ""

@@ -22,8 +22,8 @@ const (
 	IgnoredPartial Ignored = "partial"
 	// IgnoredNotAsked: stopped, revoked or kept, although the slot had no such order.
 	IgnoredNotAsked Ignored = "not_asked"
-	// IgnoredCrowded: so many former owners may run the slot that one more, who may run it too,
-	// cannot be remembered. The region repeats the answer.
+	// IgnoredCrowded: the slot has MaxFormer former owners that may run it, so one more cannot
+	// be remembered. The region repeats the answer.
 	IgnoredCrowded Ignored = "crowded"
 	// IgnoredMalformed: an empty range, no generation, or a state that is not
 	// an answer.

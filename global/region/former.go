@@ -65,7 +65,8 @@ func applyFormer(s Slot, i, from, to int, a Answer) ([]Change, Ignored) {
 	return replace(s, from, to, &middle), IgnoredNone
 }
 
-// mayRun notes that a former owner that has ended what it had may run the slot on a lost node.
+// mayRun notes that a lost node of a former owner may still run the slot, although the former
+// owner has ended everything else.
 func mayRun(s Slot, i, from, to int) ([]Change, Ignored) {
 	if s.Former[i].MayRun {
 		return nil, IgnoredRepeated

@@ -32,10 +32,10 @@ type Config struct {
 	// Began is the revision at which the record of Term was written. No earlier term wrote a
 	// later one. 0 = unknown.
 	Began int64
-	// After a recovery of the store: ServesFrom is when every lease of the time before is
-	// over. No stream is welcomed before, since a region that still holds such a lease would
-	// start what the recovered store orders. GrantsFrom is when everything has ended that such
-	// a lease binds. No lease is granted before. 0 = the store was not recovered.
+	// ServesFrom and GrantsFrom hold work back after a recovery of the store; 0 = the store was
+	// not recovered. Before ServesFrom some lease from before the recovery may last, and a
+	// region that holds one would start what the recovered store orders: no stream is welcomed.
+	// Before GrantsFrom an instance that such a lease bound may still run: no lease is granted.
 	ServesFrom, GrantsFrom time.Duration
 	// Conflict: the store was restored from an old copy, and no operator has recovered
 	// it yet. No stream is welcomed and no lease granted.
@@ -111,8 +111,8 @@ type State struct {
 	// federation, so the log has revisions.
 	index uint64
 	bound bool
-	// knownBy is the log that known, index and bound belong to. The record may have the next
-	// one already: it is stored before its welcome.
+	// knownBy is the log that known, index and bound belong to. The stored record may name the
+	// next log already, because the record is written before the welcome.
 	knownBy logID
 	// required is the position of the orders at the welcome, acked the position that the
 	// region has acknowledged. No lease is granted while acked < required.
@@ -133,7 +133,7 @@ type Record struct {
 	// AppliedIndex is the greatest index of the region's log that a hello of the
 	// incarnation named.
 	Incarnation, Term, AppliedIndex uint64
-	// RestoreID is that of the restore that began the incarnation; empty for none.
+	// RestoreID is the id of the restore that began the incarnation; empty: no restore did.
 	RestoreID string
 	// Fence grows each time the region is declared lost. Leases with an older
 	// fence are void.

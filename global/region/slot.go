@@ -219,8 +219,8 @@ type Answer struct {
 	Counts          []CountedReason
 	// Bound: the region's lease binds everything that may run for the range.
 	Bound bool
-	// MayRun: the region gives the range up, but a node that it has lost may still run it. At
-	// is when that became known, by the wall clock, for people.
+	// MayRun: the region gives the range up, but a lost node of the region may still run it. At
+	// is the time of the answer by the wall clock, for people.
 	MayRun bool
 	At     time.Time
 	// Fence of the region at the welcome of the session in which the answer came; 0 =

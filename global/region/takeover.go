@@ -44,7 +44,8 @@ func (s *Slot) Bind(bound bool, stop time.Duration) {
 	s.Bound, s.StopTime = true, max(s.StopTime, stop)
 }
 
-// bindFormer notes what the owner may still run since it was a former owner of the slot was.
+// bindFormer notes which versions the owner may still run from the time when it was a former
+// owner of the slot. was is the slot before the takeover.
 func (s *Slot) bindFormer(was Slot) {
 	i := was.former(s.Region)
 	if i < 0 {

@@ -32,9 +32,9 @@ type SlotFailover struct {
 	Message string
 }
 
-// dueAt returns the time at which something is due in a time from now. What is due stays due
-// since the time that was shown before. Each plan computes the others a bit off, which is no
-// change either: it would wake the watches of all jobs of a region.
+// dueAt returns now + in, or the time that was shown before if both differ by less than a
+// second or the slot is due already. A plan computes a slightly other time each second, and
+// each change wakes the watches of all jobs of the region.
 func (f SlotFailover) dueAt(now, in time.Duration) time.Duration {
 	due := now + in
 	if f.Moves && (f.Due <= now && in == 0 || (due-f.Due).Abs() < time.Second) {

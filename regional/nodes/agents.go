@@ -74,8 +74,8 @@ type Agents struct {
 	// ordered is the index of the log at the beginning of the term, or a greater one of an
 	// order that a node got in the term and that was removed since.
 	ordered uint64
-	// knowsMore has the agents, by node, that were refused because they have an order that the
-	// log does not have, at most maxClaims; an agent that was accepted since is not among them.
+	// knowsMore has the claims of refused agents by node, at most maxClaims. An agent that is
+	// accepted later is removed.
 	knowsMore map[string]claim
 
 	turns turnQueue

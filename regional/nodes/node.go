@@ -44,7 +44,7 @@ type node struct {
 	outbox *link.Outbox[uint64]
 	// newest is the greatest index of an order that was sent in this term.
 	newest uint64
-	// accepted: its agent was accepted in this term, so the log had every order of the agent.
+	// accepted: the node's agent was accepted in this term, so the log had all orders of the agent.
 	accepted bool
 	// filled is the index of the state that fill last read.
 	filled uint64

@@ -166,7 +166,7 @@ func (a *Agents) refuse(h *nusav1.AgentHello) *nusav1.Refused {
 // maxClaims bounds the remembered agents that know more than the log.
 const maxClaims = 64
 
-// claim is what an agent shows that has an order that the log does not have.
+// claim says that an agent has an order that the log does not have.
 type claim struct {
 	name string
 	// index and incarnation of the order; the log ended at ends.
@@ -186,8 +186,8 @@ func (n *node) accept() {
 // refuseNewer refuses an agent that knows more than the log: a master that has forgotten
 // orders would repeat epochs that exist. An order of this term is known, and all orders of
 // earlier terms are in the log from the beginning of this one. An agent that was accepted
-// in this term got each later order from this master. If it claims another one, then its
-// data is wrong, and not the log.
+// in this term got each later order from this master. If such an agent claims another order,
+// then the agent's data is wrong, and not the log.
 func (a *Agents) refuseNewer(h *nusav1.AgentHello) *nusav1.Refused {
 	_, registered := a.cfg.FSM.View().Node(h.GetNodeId())
 	a.mu.Lock()

@@ -62,9 +62,9 @@ func (l Limits) Due() (*state.SetLimits, time.Duration) {
 }
 
 // NodeLease returns the length of a node's lease that a master may grant: never longer
-// than what the log has, so that a later master waits long enough. 0: the log was restored,
-// and leases of its earlier incarnation may not be over. An order that the copy has may start
-// what other nodes still run.
+// than what the log has, so that a later master waits long enough. It returns 0 while leases
+// of an earlier incarnation may last after a restore of the log: an order in the copy could
+// start what another node still runs.
 func NodeLease(c state.Cluster, configured time.Duration) time.Duration {
 	if c.FeatureLevel == 0 {
 		return configured // some server of the region cannot read the limit

@@ -133,9 +133,9 @@ func (d *decision) mayStay(index int32) bool {
 	})
 }
 
-// endedInLoss reports whether the order of an attempt is one that the region's lease binds.
-// Such an attempt ended before another region took its slot over. It would start again in
-// place once the lease is back, and a held slot starts nothing.
+// endedInLoss reports whether the region's lease binds the order of an attempt. Such an
+// attempt ended before another region took the slot over. In a held slot it must not start
+// again when the lease is back.
 func (d *decision) endedInLoss(a *state.Alloc) bool {
 	b := d.p.in.orderedGroup(a, d.spec).Binding(a.Local)
 	return b == state.BindRegion || b == state.BindBoth

@@ -18,7 +18,7 @@ const (
 	resumeBytes = 16 << 10
 	// seenBytes is how much of the printed output is compared.
 	seenBytes = 256
-	// sameBreak is the time within which lines about the connection that begin alike are one.
+	// sameBreak: lines about the connection that begin alike within this time are printed once.
 	sameBreak = 2 * time.Second
 )
 

@@ -124,9 +124,9 @@ func (r *Resumed) tell(text string) {
 // unanswered reports whether a probe says that the stream cannot be opened yet.
 func unanswered(err error) bool { return MayPass(err) || status.Code(err) == codes.DeadlineExceeded }
 
-// serverRefuses reports whether the server itself cannot serve. A stream that waits for one
-// region must not leave a server that serves: that would break the other streams of the
-// session, which share its connection.
+// serverRefuses reports whether the server itself cannot serve. A stream that waits only for
+// a region stays with its server: another server would break the streams that share the
+// connection.
 func (r *Resumed) serverRefuses(ctx context.Context, err error) bool {
 	if r.Probe != nil {
 		err = r.probe(ctx, nil)

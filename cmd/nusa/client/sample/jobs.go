@@ -156,8 +156,8 @@ func Silent() []*nusav1.Region {
 	return []*nusav1.Region{tokyo, jakarta, lima}
 }
 
-// Elected returns two regions as a server shows them that was elected just now, and some seconds
-// later.
+// Elected returns two regions as a new active server shows them: one right after the election,
+// one some seconds later.
 func Elected() []*nusav1.Region {
 	out := Silent()[:2]
 	for _, r := range out {
