@@ -96,7 +96,7 @@ func (tk *taker) due(j *Job, set []*Group) (out []due) {
 			at := slices.IndexFunc(j.Movable, func(m Movable) bool {
 				return m.Group == s.Group && m.Region == s.Region && m.From == s.From && m.To == s.To && m.Generation == s.Generation
 			})
-			if at < 0 || !movable(s) || s.To > g.Count {
+			if at < 0 || !movable(s) || s.Vacant || s.To > g.Count {
 				continue // what is out of range is stopped first
 			}
 			r := tk.eval.regions.of(s)

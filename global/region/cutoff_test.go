@@ -76,7 +76,7 @@ func (f *federation) verdict(d *rand.Rand, name string) {
 	}
 	up := slices.DeleteFunc(slices.Clone(f.names), func(n string) bool { return f.cut[n] })
 	for _, s := range slices.Clone(f.slots) {
-		if s.Region != name || s.State == region.Done || s.Desired == region.DesiredStop || d.IntN(3) == 0 {
+		if s.Region != name || s.State == region.Done || s.Vacant || s.Desired == region.DesiredStop || d.IntN(3) == 0 {
 			continue
 		}
 		former := region.FormerOwner{Region: name, Generation: s.Generation, MayRun: !f.binds}
