@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/bench/load"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -62,7 +62,7 @@ func (m *measurement) eachJob(ctx context.Context, call func(context.Context, nu
 		for _, i := range b.sentJobs() {
 			g.Go(func() error {
 				ref := &nusav1.JobRef{Namespace: namespace, Name: b.name(i)}
-				return persist(ctx, func() error { return call(ctx, m.load.client(i), ref) })
+				return load.Remove(ctx, removeAgain, func() error { return call(ctx, m.load.Client(i), ref) })
 			})
 		}
 	}
@@ -71,9 +71,9 @@ func (m *measurement) eachJob(ctx context.Context, call func(context.Context, nu
 
 // forget removes the regions.
 func (m *measurement) forget(ctx context.Context) error {
-	client := nusav1.NewRegionsClient(m.load.conns[0])
+	client := nusav1.NewRegionsClient(m.load.Conns[0])
 	for _, name := range m.fleet.Names() {
-		err := persist(ctx, func() error {
+		err := load.Remove(ctx, removeAgain, func() error {
 			_, err := client.Remove(ctx, &nusav1.GetRegionRequest{Name: name})
 			return err
 		}, codes.FailedPrecondition)
@@ -82,23 +82,4 @@ func (m *measurement) forget(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// persist repeats a call while the server is busy, or the call fails with one of the codes.
-// What is not found is removed already.
-func persist(ctx context.Context, call func() error, more ...codes.Code) error {
-	for {
-		err := call()
-		switch code := status.Code(err); {
-		case err == nil, code == codes.NotFound:
-			return nil
-		case ctx.Err() != nil:
-			return errors.Join(context.Cause(ctx), err)
-		case !again(err) && !slices.Contains(more, code):
-			return err
-		}
-		if pause(ctx, removeAgain) != nil {
-			return errors.Join(context.Cause(ctx), err)
-		}
-	}
 }

@@ -5,7 +5,6 @@
 //	options.go      options and their bounds
 //	result.go       the result and its table
 //	server.go       the measured server, as a process
-//	load.go         callers that submit jobs
 //	jobs.go         the jobs: what they ask for
 //	table.go        when each job was sent, offered and accepted
 //	watch.go        watches of a sample of the jobs

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/bench/emulate"
+	"github.com/nusa-scheduler/nusa/bench/load"
 	"github.com/nusa-scheduler/nusa/bench/report"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
@@ -25,6 +26,8 @@ import (
 const (
 	// warmups is how many jobs are placed before the measured ones: each kind in each size.
 	warmups = 96
+	// connections are shared by the callers.
+	connections = 4
 	// infoWithin bounds the first call to a running server.
 	infoWithin = 5 * time.Second
 	// loadGC is this process' GOGC: the regions and callers must not take the processors
@@ -44,7 +47,7 @@ type measurement struct {
 	// server is nil with Against.
 	server *server
 	fleet  *emulate.Fleet
-	load   *load
+	load   *load.Callers
 	// The jobs of the warm-up, of the measurement, and after the restart.
 	warm, timed, after *table
 	// begun: there are figures to print.
@@ -188,10 +191,10 @@ func (m *measurement) federate(ctx context.Context) error {
 	m.timed = newTable(newJobSet(m.name+"-j", names, only), m.o.Jobs)
 	m.after = newTable(newJobSet(m.name+"-a", names, only), 1)
 	var err error
-	if m.load, err = newLoad(m.o, m.addr); err != nil {
+	if m.load, err = load.New(m.o.load(), m.addr, min(connections, m.o.Concurrency)); err != nil {
 		return err
 	}
-	defer m.load.close()
+	defer m.load.Close()
 	// The regions outlive ctx: a removal needs them. A region that is refused for good
 	// ends the measurement.
 	regions, leave := context.WithCancel(context.WithoutCancel(ctx))
@@ -233,7 +236,7 @@ func (m *measurement) steps(ctx context.Context) error {
 		return err
 	}
 	m.o.progress("warming up")
-	if err := m.submit(ctx, &load{o: Options{Concurrency: m.o.Concurrency}, conns: m.load.conns, answered: func(int) {}}, m.warm); err != nil {
+	if err := m.submit(ctx, m.load.With(load.Options{Concurrency: m.o.Concurrency}), m.warm, nil); err != nil {
 		return fmt.Errorf("warm up: %w", err)
 	}
 	if err := m.measure(ctx); err != nil {
@@ -258,8 +261,7 @@ func (m *measurement) steps(ctx context.Context) error {
 func (m *measurement) measure(ctx context.Context) error {
 	ctx, cancel := within(ctx, m.o.Timeout, fmt.Errorf("not all within --timeout %s", m.o.Timeout))
 	defer cancel()
-	w := newWatches(ctx, m.timed, m.load.client)
-	m.load.answered = w.begin
+	w := newWatches(ctx, m.timed, m.load.Client)
 	m.signal(syscall.SIGUSR1)
 	before, err := m.mark()
 	if err != nil {
@@ -270,7 +272,7 @@ func (m *measurement) measure(ctx context.Context) error {
 	showing, shown := context.WithCancel(ctx)
 	var show errgroup.Group
 	show.Go(func() error { m.show(showing); return nil })
-	err = m.submit(ctx, m.load, m.timed)
+	err = m.submit(ctx, m.load, m.timed, w.begin)
 	if err != nil {
 		cancel() // the watches end too
 	}
@@ -280,16 +282,17 @@ func (m *measurement) measure(ctx context.Context) error {
 	m.signal(syscall.SIGUSR2)
 	m.r.LoadCPUSeconds = report.Seconds(report.OwnCPU() - own)
 	m.timed.fill(m.r)
-	m.r.Retries = int(m.load.retries.Load())
+	m.r.Retries = m.load.Retries()
 	if err != nil {
 		return fmt.Errorf("%d of %d slots decided, %d accepted: %w", m.r.Decided, m.r.Slots, m.r.Accepted, err)
 	}
 	return m.resources(before)
 }
 
-// submit submits the jobs of a table and waits until all slots are offered and accepted.
-func (m *measurement) submit(ctx context.Context, l *load, b *table) error {
-	if err := l.submit(ctx, b); err != nil {
+// submit submits the jobs of a table and waits until all slots are offered and accepted. It
+// calls answered, if not nil, for each job that is stored.
+func (m *measurement) submit(ctx context.Context, l *load.Callers, b *table, answered func(int)) error {
+	if err := l.Submit(ctx, b.toSubmit(answered)); err != nil {
 		return cause(ctx, err)
 	}
 	for _, done := range []chan struct{}{b.offered, b.accepted} {
@@ -313,7 +316,7 @@ func cause(ctx context.Context, err error) error {
 // show prints progress until ctx ends.
 func (m *measurement) show(ctx context.Context) {
 	const every = 200 * time.Millisecond
-	for pause(ctx, every) == nil {
+	for report.Pause(ctx, every) == nil {
 		offered, accepted := m.timed.sums()
 		m.o.progress("%d slots decided, %d accepted of %d", offered, accepted, m.timed.slots)
 	}

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/bench/load"
 	"github.com/nusa-scheduler/nusa/bench/report"
 )
 
@@ -52,7 +53,7 @@ func (m *measurement) quiet(ctx context.Context) error {
 	m.o.progress("waiting for the lists of regions")
 	for end := time.Now().Add(quietWithin); time.Now().Before(end); {
 		before, _ := m.fleet.Bytes()
-		if err := pause(ctx, quietTime); err != nil {
+		if err := report.Pause(ctx, quietTime); err != nil {
 			return err
 		}
 		if after, _ := m.fleet.Bytes(); after-before < quietBytes*int64(m.o.Regions) {
@@ -110,7 +111,7 @@ func (m *measurement) signal(s syscall.Signal) {
 // idle measures a time without submits.
 func (m *measurement) idle(ctx context.Context) error {
 	m.o.progress("measuring %s without submits", m.o.Idle)
-	if err := pause(ctx, idleDelay); err != nil {
+	if err := report.Pause(ctx, idleDelay); err != nil {
 		return err
 	}
 	before, err := m.mark()
@@ -119,7 +120,7 @@ func (m *measurement) idle(ctx context.Context) error {
 	}
 	start := time.Now()
 	down, up := m.fleet.Bytes()
-	if err := pause(ctx, m.o.Idle); err != nil {
+	if err := report.Pause(ctx, m.o.Idle); err != nil {
 		return err
 	}
 	took := time.Since(start)
@@ -154,7 +155,7 @@ func (m *measurement) restart(ctx context.Context) error {
 		return fmt.Errorf("restart: %w", err)
 	}
 	m.r.ServingS = report.Seconds(time.Since(start))
-	if err := m.submit(ctx, &load{o: Options{Concurrency: 1}, conns: m.load.conns, answered: func(int) {}}, m.after); err != nil {
+	if err := m.submit(ctx, m.load.With(load.Options{Concurrency: 1}), m.after, nil); err != nil {
 		return fmt.Errorf("first job after the restart: %w", err)
 	}
 	decided := report.Seconds(m.after.offeredTime().Sub(start))

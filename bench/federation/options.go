@@ -6,6 +6,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/bench/load"
 )
 
 // Bounds of Options. Beyond them the figures would show the load generator.
@@ -84,6 +86,10 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("--dir: %q is not a folder", o.Dir)
 	}
 	return nil
+}
+
+func (o *Options) load() load.Options {
+	return load.Options{Rate: o.Rate, Stream: o.Stream, Concurrency: o.Concurrency}
 }
 
 func (o *Options) progress(format string, args ...any) {

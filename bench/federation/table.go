@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/bench/load"
 	"github.com/nusa-scheduler/nusa/bench/report"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -40,6 +41,16 @@ func newTable(s *jobSet, jobs int) *table {
 		b.slots += s.count(i)
 	}
 	return b
+}
+
+// toSubmit returns the jobs. answered, if not nil, is called for each job that is stored.
+func (b *table) toSubmit(answered func(i int)) load.Jobs {
+	return load.Jobs{Number: b.jobs, Spec: b.spec, Sent: b.noteSent, Answered: func(i int) {
+		b.noteAnswered(i)
+		if answered != nil {
+			answered(i)
+		}
+	}}
 }
 
 // noteSent records the time at which a job was sent, or was due at a fixed rate.

@@ -6,6 +6,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nusa-scheduler/nusa/bench/load"
+	"github.com/nusa-scheduler/nusa/bench/report"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -45,10 +47,10 @@ func (w *watches) watch(i int) error {
 			return nil
 		case w.ctx.Err() != nil:
 			return context.Cause(w.ctx)
-		case !again(err):
+		case !load.Again(err):
 			return fmt.Errorf("watch %s: %w", w.b.name(i), err)
 		}
-		if err := pause(w.ctx, retryAfter); err != nil {
+		if err := report.Pause(w.ctx, load.RetryAfter); err != nil {
 			return err
 		}
 	}

@@ -11,9 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/bench/load"
 	"github.com/nusa-scheduler/nusa/bench/report"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -97,7 +96,7 @@ func (m *measurement) cleanBoard(ctx context.Context, of *jobTable) error {
 	g, ctx := errgroup.WithContext(ctx)
 	watched, unwatch := context.WithCancel(ctx)
 	defer unwatch()
-	g.Go(func() error { return b.watch(watched, m.load.client(0), throughputInterval) })
+	g.Go(func() error { return b.watch(watched, m.load.Client(0), throughputInterval) })
 	g.Go(func() error {
 		m.show(watched, func() string {
 			return fmt.Sprintf("stopping and purging the jobs: %d left, %d instances run", m.jobsLeft.Load(), b.alive())
@@ -109,7 +108,7 @@ func (m *measurement) cleanBoard(ctx context.Context, of *jobTable) error {
 		if err := await(ctx, b.synced); err != nil {
 			return err
 		}
-		if err := m.load.purge(ctx, of, m.region, func() { m.jobsLeft.Add(-1) }); err != nil {
+		if err := m.purge(ctx, of); err != nil {
 			return cause(ctx, err)
 		}
 		poll := time.NewTicker(report.PollEvery)
@@ -124,12 +123,42 @@ func (m *measurement) cleanBoard(ctx context.Context, of *jobTable) error {
 	return g.Wait()
 }
 
+// purge stops and purges all submitted jobs of the table and counts them down.
+func (m *measurement) purge(parent context.Context, b *jobTable) error {
+	g, ctx := errgroup.WithContext(parent)
+	g.SetLimit(m.o.Concurrency)
+	for _, i := range b.sentJobs() {
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			err := load.Remove(ctx, load.RetryAfter, func() error {
+				_, err := m.load.Client(i).Stop(ctx, &nusav1.StopJobRequest{
+					Job: &nusav1.JobRef{Namespace: namespace, Name: b.name(i), Region: m.region}, Purge: true,
+				})
+				return err
+			})
+			switch {
+			case err == nil:
+				m.jobsLeft.Add(-1)
+			case ctx.Err() == nil:
+				return fmt.Errorf("stop %s: %w", b.name(i), err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return context.Cause(parent)
+}
+
 // forget removes the simulated nodes from a running region.
 func (m *measurement) forget(ctx context.Context) error {
 	ctx, cancel := within(ctx, cleanWithin, fmt.Errorf("not within %s", cleanWithin))
 	defer cancel()
 	m.o.progress("removing the simulated nodes")
-	client := nusav1.NewNodesClient(m.load.conns[0])
+	client := nusav1.NewNodesClient(m.load.Conns[0])
 	var g errgroup.Group
 	g.SetLimit(m.o.Concurrency)
 	for i := range m.o.Nodes {
@@ -137,11 +166,11 @@ func (m *measurement) forget(ctx context.Context) error {
 			break
 		}
 		g.Go(func() error {
-			err := persist(ctx, func() error {
+			err := load.Remove(ctx, load.RetryAfter, func() error {
 				_, err := client.Remove(ctx, &nusav1.RemoveNodeRequest{Id: m.fleet.nodeID(i), Region: m.region})
 				return err
 			})
-			if err != nil && status.Code(err) != codes.NotFound { // the node never registered
+			if err != nil {
 				return fmt.Errorf("remove the simulated nodes: %w", cause(ctx, err))
 			}
 			m.nodesLeft.Add(-1)

@@ -6,7 +6,7 @@
 //	region_result.go    the result and its table
 //	region_figures.go   CPU, memory, idle time and restart of the servers
 //	servers.go          the measured servers, as processes
-//	load.go             callers that submit jobs
+//	empty.go            empty calls, for comparison
 //	jobtable.go         what a client sees of its jobs
 //	fleet.go            the simulated agents of a region
 //	simulated.go        one simulated agent

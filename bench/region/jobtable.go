@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/bench/load"
 	"github.com/nusa-scheduler/nusa/bench/report"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -55,6 +56,14 @@ func newJobTable(prefix string, jobs, count int) *jobTable {
 }
 
 func (b *jobTable) name(i int) string { return fmt.Sprintf("%s%07d", b.prefix, i) }
+
+// toSubmit returns the jobs, for the nodes of a pool.
+func (b *jobTable) toSubmit(pool string) load.Jobs {
+	same := groups(b.count, pool)
+	return load.Jobs{Number: b.jobs, Sent: b.noteSent, Answered: b.noteAnswered, Spec: func(i int) *nusav1.JobSpec {
+		return &nusav1.JobSpec{Name: b.name(i), Namespace: namespace, Type: nusav1.JobType_JOB_TYPE_SERVICE, Groups: same}
+	}}
+}
 
 // noteSent records the time at which a job was sent, or was due at a fixed rate.
 func (b *jobTable) noteSent(i int, at time.Time) {

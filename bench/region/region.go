@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/bench/load"
 	"github.com/nusa-scheduler/nusa/bench/report"
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/serve"
@@ -48,7 +49,7 @@ type measurement struct {
 	cluster *cluster // nil with Against
 	master  *server
 	fleet   *fleet
-	load    *load
+	load    *load.Callers
 	// tables are the tables of all submitted jobs, to be purged.
 	tables []*jobTable
 	// jobsLeft and nodesLeft count what must still be removed from a running region.
@@ -156,10 +157,10 @@ func (m *measurement) askRegion(ctx context.Context) error {
 
 // connect starts agents and callers, measures, and removes them.
 func (m *measurement) connect(ctx context.Context, addr string) (err error) {
-	if m.load, err = newLoad(m.o, addr, m.pool()); err != nil {
+	if m.load, err = load.New(m.o.load(), addr, m.o.Connections); err != nil {
 		return err
 	}
-	defer m.load.close()
+	defer m.load.Close()
 	m.fleet = newFleet(m.o.Nodes, m.o.AgentsPerConnection, m.region, m.prefix, addr, m.o.instances(), m.o.NoAck)
 	m.fleet.saysGoodbye = m.o.Against != ""
 	// The removal continues after ctx ends, until giveUp is called.
@@ -217,11 +218,11 @@ func (m *measurement) measure(ctx context.Context, addr string) error {
 	}
 	m.o.progress("counting empty calls")
 	var err error
-	if m.r.EmptyCallsPerS, err = m.load.empty(ctx); err != nil {
+	if m.r.EmptyCallsPerS, err = m.emptyCalls(ctx); err != nil {
 		return err
 	}
 	if m.o.Rate > 0 {
-		q, err := m.load.emptyPaced(ctx)
+		q, err := m.emptyPaced(ctx)
 		if err != nil {
 			return err
 		}
@@ -251,7 +252,7 @@ func (m *measurement) compare(ctx context.Context) error {
 	m.o.progress("comparing the servers")
 	ctx, cancel := within(ctx, compareWithin, fmt.Errorf("not within %s", compareWithin))
 	defer cancel()
-	v, err := nusav1.NewRegionsClient(m.load.conns[0]).Verify(ctx, &nusav1.GetRegionRequest{})
+	v, err := nusav1.NewRegionsClient(m.load.Conns[0]).Verify(ctx, &nusav1.GetRegionRequest{})
 	if err != nil {
 		return fmt.Errorf("compare the servers: %w", cause(ctx, err))
 	}
@@ -265,9 +266,9 @@ func (m *measurement) compare(ctx context.Context) error {
 
 // warmUp places a few jobs of one instance.
 func (m *measurement) warmUp(ctx context.Context) error {
-	l := &load{o: m.o, conns: m.load.conns, groups: groups(1, m.pool())}
-	l.o.Rate = 0
-	return m.submit(ctx, l, newJobTable(m.prefix+"w-", m.o.Warmup, 1), throughputInterval, nil)
+	o := m.o.load()
+	o.Rate = 0
+	return m.submit(ctx, m.load.With(o), newJobTable(m.prefix+"w-", m.o.Warmup, 1), throughputInterval, nil)
 }
 
 // timed runs the jobs whose figures are the result.
@@ -297,7 +298,7 @@ func (m *measurement) timed(ctx context.Context) error {
 	})
 	m.begun = true
 	b.fill(m.r)
-	m.r.Retries = int(m.load.retries.Load())
+	m.r.Retries = m.load.Retries()
 	if m.cluster == nil || err != nil {
 		return err
 	}
@@ -306,7 +307,7 @@ func (m *measurement) timed(ctx context.Context) error {
 
 // submit watches and submits the jobs of a table, and waits until all instances are
 // placed and acknowledged. It calls tell with "begun", "placed" and "acknowledged".
-func (m *measurement) submit(ctx context.Context, l *load, b *jobTable, interval time.Duration, tell func(string) error) error {
+func (m *measurement) submit(ctx context.Context, l *load.Callers, b *jobTable, interval time.Duration, tell func(string) error) error {
 	m.tables = append(m.tables, b)
 	if tell == nil {
 		tell = func(string) error { return nil }
@@ -318,7 +319,7 @@ func (m *measurement) submit(ctx context.Context, l *load, b *jobTable, interval
 	g, ctx := errgroup.WithContext(ctx)
 	watched, unwatch := context.WithCancel(ctx)
 	defer unwatch()
-	g.Go(func() error { return b.watch(watched, l.client(0), interval) })
+	g.Go(func() error { return b.watch(watched, l.Client(0), interval) })
 	g.Go(func() error {
 		if err := m.stuck(watched, b); err != nil {
 			giveUp(err)
@@ -334,7 +335,7 @@ func (m *measurement) submit(ctx context.Context, l *load, b *jobTable, interval
 			return err
 		}
 		submitting := make(chan error, 1)
-		g.Go(func() error { submitting <- l.submit(ctx, b); return nil })
+		g.Go(func() error { submitting <- l.Submit(ctx, b.toSubmit(m.pool())); return nil })
 		g.Go(func() error {
 			m.show(watched, func() string {
 				placed, running := b.sums()

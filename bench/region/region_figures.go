@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/bench/load"
 	"github.com/nusa-scheduler/nusa/bench/report"
 )
 
@@ -106,13 +107,11 @@ func (m *measurement) restart(ctx context.Context) error {
 	elected := time.Since(start)
 	m.master = master
 	m.fleet.setMaster(master.addr)
-	one := m.o
-	one.Rate, one.Stream, one.Count, one.Connections = 0, false, 1, 1
-	l, err := newLoad(one, master.addr, m.pool())
+	l, err := load.New(load.Options{Concurrency: 1}, master.addr, 1)
 	if err != nil {
 		return err
 	}
-	defer l.close()
+	defer l.Close()
 	var placed time.Duration
 	b := newJobTable(m.prefix+"r-", 1, 1)
 	err = m.submit(ctx, l, b, 0, func(event string) error {

@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/nusa-scheduler/nusa/bench/load"
 )
 
 // Bounds of Options. Beyond them the figures would show the load generator or the
@@ -123,6 +125,10 @@ func (o *Options) Validate() error {
 		}
 	}
 	return nil
+}
+
+func (o *Options) load() load.Options {
+	return load.Options{Rate: o.Rate, Stream: o.Stream, Concurrency: o.Concurrency}
 }
 
 func (o *Options) instances() int { return o.Jobs * o.Count }

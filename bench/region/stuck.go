@@ -43,7 +43,7 @@ func (m *measurement) stuck(ctx context.Context, b *jobTable) error {
 func (m *measurement) whyWaiting(ctx context.Context, name string) string {
 	ctx, cancel := context.WithTimeout(ctx, infoWithin)
 	defer cancel()
-	j, err := m.load.client(0).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: namespace, Name: name, Region: m.region}})
+	j, err := m.load.Client(0).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: namespace, Name: name, Region: m.region}})
 	if err != nil {
 		return ""
 	}
