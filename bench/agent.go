@@ -3,12 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/bench/agent"
@@ -47,14 +45,9 @@ func (o options) agents(ctx context.Context) ([]agentMeasured, error) {
 	for _, c := range agentCases(o.quick) {
 		m := agentMeasured{agentCase: c}
 		for range o.runs {
-			fmt.Fprintf(os.Stderr, "nusa bench agent %s\n", c.args)
-			text, err := command(ctx, o.nusa, append([]string{"bench", "agent", "-o", "json"}, strings.Fields(c.args)...)...)
-			r := &agent.Result{}
-			if err == nil {
-				err = json.Unmarshal(text, r)
-			}
+			r, err := measureOne[agent.Result](ctx, o, "agent", c.args)
 			if err != nil {
-				return nil, fmt.Errorf("nusa bench agent %s: %w", c.args, err)
+				return nil, err
 			}
 			m.results = append(m.results, r)
 		}

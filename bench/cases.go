@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/nusa-scheduler/nusa/bench/region"
 )
@@ -18,10 +17,6 @@ type scenario struct {
 	asked, callers int
 	// nomad is Nomad's figure; "" = not measured.
 	nomad string
-}
-
-func (s scenario) fields() []string {
-	return append([]string{"bench", "region", "-o", "json"}, strings.Fields(s.args)...)
 }
 
 // Nomad's figures: HashiCorp Nomad 2.0.5, built from source, one server, two

@@ -3,11 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/bench/federation"
@@ -77,14 +75,9 @@ func (o options) federations(ctx context.Context) ([]federationMeasured, error) 
 	for _, c := range federationCases(o.quick) {
 		m := federationMeasured{federationCase: c}
 		for range o.runs {
-			fmt.Fprintf(os.Stderr, "nusa bench federation %s\n", c.args)
-			text, err := command(ctx, o.nusa, append([]string{"bench", "federation", "-o", "json"}, strings.Fields(c.args)...)...)
-			r := &federation.Result{}
-			if err == nil {
-				err = json.Unmarshal(text, r)
-			}
+			r, err := measureOne[federation.Result](ctx, o, "federation", c.args)
 			if err != nil {
-				return nil, fmt.Errorf("nusa bench federation %s: %w", c.args, err)
+				return nil, err
 			}
 			fmt.Fprintf(os.Stderr, "  %.0f decided /s, etcd alone %.0f jobs/s\n", r.DecidedPerS, *r.EtcdJobsPerS)
 			m.results = append(m.results, r)

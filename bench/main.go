@@ -90,10 +90,11 @@ func run(ctx context.Context, o options) error {
 		}
 		m := measured{scenario: s}
 		for range o.runs {
-			r, err := o.region(ctx, s)
+			r, err := measureOne[region.Result](ctx, o, "region", s.args)
 			if err != nil {
-				return fmt.Errorf("nusa bench region %s: %w", s.args, err)
+				return err
 			}
+			fmt.Fprintf(os.Stderr, "  %.0f placed /s, %.0f acknowledged /s\n", r.PlacementsPerS, r.AcknowledgedPerS)
 			m.results = append(m.results, r)
 		}
 		p.measured = append(p.measured, m)
@@ -137,18 +138,17 @@ func (o options) write(p page) error {
 	return os.WriteFile(o.out, text.Bytes(), 0o644)
 }
 
-// region runs one scenario.
-func (o options) region(ctx context.Context, s scenario) (*region.Result, error) {
-	fmt.Fprintf(os.Stderr, "nusa bench region %s\n", s.args)
-	out, err := command(ctx, o.nusa, s.fields()...)
+// measureOne runs `nusa bench` once and returns its result.
+func measureOne[R any](ctx context.Context, o options, what, args string) (*R, error) {
+	fmt.Fprintf(os.Stderr, "nusa bench %s %s\n", what, args)
+	text, err := command(ctx, o.nusa, append([]string{"bench", what, "-o", "json"}, strings.Fields(args)...)...)
+	r := new(R)
+	if err == nil {
+		err = json.Unmarshal(text, r)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("nusa bench %s %s: %w", what, args, err)
 	}
-	r := &region.Result{}
-	if err := json.Unmarshal(out, r); err != nil {
-		return nil, fmt.Errorf("its output is no result: %w", err)
-	}
-	fmt.Fprintf(os.Stderr, "  %.0f placed /s, %.0f acknowledged /s\n", r.PlacementsPerS, r.AcknowledgedPerS)
 	return r, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/bench/load"
+	"github.com/nusa-scheduler/nusa/bench/report"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -26,7 +27,7 @@ const (
 // session: they report that the jobs have stopped.
 func (m *measurement) clean(ctx context.Context) error {
 	m.o.say("removing the jobs and regions of the measurement")
-	ctx, cancel := within(ctx, cleanWithin, fmt.Errorf("not all within %s", cleanWithin))
+	ctx, cancel := report.Within(ctx, cleanWithin, fmt.Errorf("not all within %s", cleanWithin))
 	defer cancel()
 	err := m.eachJob(ctx, func(ctx context.Context, client nusav1.JobsClient, ref *nusav1.JobRef) error {
 		_, err := client.Stop(ctx, &nusav1.StopJobRequest{Job: ref, Purge: true})

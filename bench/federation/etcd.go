@@ -61,7 +61,7 @@ func (m *measurement) etcdAlone(ctx context.Context) (float64, error) {
 	if m.o.Stream {
 		jobs = jobsPerBatch
 	}
-	cmd := process(m.exe, "bench", "federation-etcd", dir, "--jobs", fmt.Sprint(jobs), "--for", m.o.Etcd.String())
+	cmd := report.Process(m.exe, "bench", "federation-etcd", dir, "--jobs", fmt.Sprint(jobs), "--for", m.o.Etcd.String())
 	var out, why bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &why
 	if err := cmd.Start(); err != nil {
@@ -70,7 +70,7 @@ func (m *measurement) etcdAlone(ctx context.Context) (float64, error) {
 	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })()
 	if err := cmd.Wait(); err != nil {
 		lines := strings.Split(strings.TrimSpace(why.String()), "\n")
-		return 0, cause(ctx, fmt.Errorf("etcd alone: %w: %s", err, lines[len(lines)-1]))
+		return 0, report.Cause(ctx, fmt.Errorf("etcd alone: %w: %s", err, lines[len(lines)-1]))
 	}
 	r := EtcdRate{}
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {

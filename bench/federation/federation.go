@@ -2,24 +2,18 @@ package federation
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"runtime/debug"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/bench/emulate"
 	"github.com/nusa-scheduler/nusa/bench/load"
 	"github.com/nusa-scheduler/nusa/bench/report"
-	"github.com/nusa-scheduler/nusa/internal/network"
-	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -28,8 +22,6 @@ const (
 	warmups = 96
 	// connections are shared by the callers.
 	connections = 4
-	// infoWithin bounds the first call to a running server.
-	infoWithin = 5 * time.Second
 	// loadGC is this process' GOGC: the regions and callers must not take the processors
 	// from the measured server.
 	loadGC = 400
@@ -61,7 +53,7 @@ func Measure(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(loadGC))
-	m := &measurement{o: o, exe: o.Executable, name: "bench-" + randomName(), r: &Result{
+	m := &measurement{o: o, exe: o.Executable, name: "bench-" + report.RandomName(), r: &Result{
 		Regions: o.Regions, Jobs: o.Jobs, Concurrency: o.Concurrency, Stream: o.Stream, Rate: o.Rate,
 	}}
 	err := m.run(ctx)
@@ -73,14 +65,6 @@ func Measure(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	return m.r, err
-}
-
-func randomName() string {
-	b := make([]byte, 4)
-	for i := range b {
-		b[i] = byte(rand.IntN(256))
-	}
-	return hex.EncodeToString(b)
 }
 
 func (m *measurement) run(ctx context.Context) error {
@@ -138,7 +122,7 @@ func (m *measurement) serve(ctx context.Context) error {
 		return err
 	}
 	err = m.federate(ctx)
-	if died := m.server.died(); died != nil && ctx.Err() == nil {
+	if died := m.server.Died(); died != nil && ctx.Err() == nil {
 		return died // the cause of the error
 	}
 	return err
@@ -146,24 +130,11 @@ func (m *measurement) serve(ctx context.Context) error {
 
 // askServer checks that a running server is the active global one.
 func (m *measurement) askServer(ctx context.Context) error {
-	conn, err := serve.Dial(network.Host(), m.addr)
-	if err != nil {
-		return err
+	info, err := report.Ask(ctx, m.addr, "global")
+	if err == nil && !info.GetLeader() {
+		err = fmt.Errorf("--against %s: is not the active global server, name %s", m.addr, info.GetLeaderAddress())
 	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, infoWithin)
-	defer cancel()
-	info, err := nusav1.NewSystemClient(conn).Info(ctx, &nusav1.InfoRequest{})
-	switch {
-	case err != nil:
-		why := status.Convert(err).Message()
-		return fmt.Errorf("--against %s: no global server answers there: %s", m.addr, strings.Trim(why[strings.LastIndex(why, ": ")+1:], " \""))
-	case info.GetRole() != "global":
-		return fmt.Errorf("--against %s: is a %s server, not a global one", m.addr, info.GetRole())
-	case !info.GetLeader():
-		return fmt.Errorf("--against %s: is not the active global server, name %s", m.addr, info.GetLeaderAddress())
-	}
-	return nil
+	return err
 }
 
 // federate starts regions and callers, measures, and ends them.
@@ -259,7 +230,7 @@ func (m *measurement) steps(ctx context.Context) error {
 
 // measure runs the jobs whose figures are the result.
 func (m *measurement) measure(ctx context.Context) error {
-	ctx, cancel := within(ctx, m.o.Timeout, fmt.Errorf("not all within --timeout %s", m.o.Timeout))
+	ctx, cancel := report.Within(ctx, m.o.Timeout, fmt.Errorf("not all within --timeout %s", m.o.Timeout))
 	defer cancel()
 	w := newWatches(ctx, m.timed, m.load.Client)
 	m.signal(syscall.SIGUSR1)
@@ -293,7 +264,7 @@ func (m *measurement) measure(ctx context.Context) error {
 // calls answered, if not nil, for each job that is stored.
 func (m *measurement) submit(ctx context.Context, l *load.Callers, b *table, answered func(int)) error {
 	if err := l.Submit(ctx, b.toSubmit(answered)); err != nil {
-		return cause(ctx, err)
+		return report.Cause(ctx, err)
 	}
 	for _, done := range []chan struct{}{b.offered, b.accepted} {
 		select {
@@ -303,14 +274,6 @@ func (m *measurement) submit(ctx context.Context, l *load.Callers, b *table, ans
 		}
 	}
 	return nil
-}
-
-// cause returns the cause of ctx's end, or err while ctx has not ended.
-func cause(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
 }
 
 // show prints progress until ctx ends.

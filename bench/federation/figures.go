@@ -28,7 +28,7 @@ const (
 
 // connect connects all regions at once.
 func (m *measurement) connect(ctx context.Context) error {
-	ctx, cancel := within(ctx, m.o.Timeout, fmt.Errorf("not within --timeout %s", m.o.Timeout))
+	ctx, cancel := report.Within(ctx, m.o.Timeout, fmt.Errorf("not within --timeout %s", m.o.Timeout))
 	defer cancel()
 	start := time.Now()
 	err := m.fleet.AwaitConnected(ctx, func(n int) { m.o.progress("%d of %d regions connected", n, m.o.Regions) })
@@ -75,11 +75,11 @@ func (m *measurement) mark() (out mark, err error) {
 	if m.server == nil {
 		return out, nil
 	}
-	out.cpu, err = report.CPUTime(m.server.pid())
+	out.cpu, err = report.CPUTime(m.server.PID())
 	if err == nil {
-		out.written, err = report.BytesWritten(m.server.pid())
+		out.written, err = report.BytesWritten(m.server.PID())
 	}
-	return out, errors.Join(err, m.server.died())
+	return out, errors.Join(err, m.server.Died())
 }
 
 // resources sets the figures of the server's process since a mark.
@@ -91,7 +91,7 @@ func (m *measurement) resources(before mark) error {
 	if err != nil {
 		return err
 	}
-	peak, err := report.Memory(m.server.pid(), "status", "VmHWM:")
+	peak, err := report.Memory(m.server.PID(), "status", "VmHWM:")
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (m *measurement) resources(before mark) error {
 // signal tells a profiled server to begin or end a profile.
 func (m *measurement) signal(s syscall.Signal) {
 	if m.server != nil && m.o.Profile != "" {
-		m.server.signal(s)
+		m.server.Signal(s)
 	}
 }
 
@@ -143,12 +143,12 @@ func (m *measurement) idle(ctx context.Context) error {
 
 // restart kills the server, starts it again, and waits until it decides.
 func (m *measurement) restart(ctx context.Context) error {
-	ctx, cancel := within(ctx, restartWithin, fmt.Errorf("not within %s", restartWithin))
+	ctx, cancel := report.Within(ctx, restartWithin, fmt.Errorf("not within %s", restartWithin))
 	defer cancel()
 	m.o.progress("restarting the global server")
-	m.server.kill()
+	m.server.Kill()
 	start := time.Now()
-	if err := m.server.start(); err != nil {
+	if err := m.server.Start(); err != nil {
 		return err
 	}
 	if err := m.server.awaitActive(ctx); err != nil {

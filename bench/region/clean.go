@@ -80,7 +80,7 @@ func (m *measurement) announceRemoval(ctx context.Context, giveUp context.Cancel
 // clean stops and purges all jobs on a running region and waits until their
 // instances have ended.
 func (m *measurement) clean(ctx context.Context) error {
-	ctx, cancel := within(ctx, cleanWithin, fmt.Errorf("not within %s", cleanWithin))
+	ctx, cancel := report.Within(ctx, cleanWithin, fmt.Errorf("not within %s", cleanWithin))
 	defer cancel()
 	m.o.progress("stopping and purging the jobs")
 	for _, b := range m.tables {
@@ -109,7 +109,7 @@ func (m *measurement) cleanBoard(ctx context.Context, of *jobTable) error {
 			return err
 		}
 		if err := m.purge(ctx, of); err != nil {
-			return cause(ctx, err)
+			return report.Cause(ctx, err)
 		}
 		poll := time.NewTicker(report.PollEvery)
 		defer poll.Stop()
@@ -155,7 +155,7 @@ func (m *measurement) purge(parent context.Context, b *jobTable) error {
 
 // forget removes the simulated nodes from a running region.
 func (m *measurement) forget(ctx context.Context) error {
-	ctx, cancel := within(ctx, cleanWithin, fmt.Errorf("not within %s", cleanWithin))
+	ctx, cancel := report.Within(ctx, cleanWithin, fmt.Errorf("not within %s", cleanWithin))
 	defer cancel()
 	m.o.progress("removing the simulated nodes")
 	client := nusav1.NewNodesClient(m.load.Conns[0])
@@ -171,7 +171,7 @@ func (m *measurement) forget(ctx context.Context) error {
 				return err
 			})
 			if err != nil {
-				return fmt.Errorf("remove the simulated nodes: %w", cause(ctx, err))
+				return fmt.Errorf("remove the simulated nodes: %w", report.Cause(ctx, err))
 			}
 			m.nodesLeft.Add(-1)
 			return nil

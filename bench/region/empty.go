@@ -26,7 +26,7 @@ func (m *measurement) emptyCalls(ctx context.Context) (float64, error) {
 		g.Go(func() error {
 			for time.Since(start) < m.o.emptyFor {
 				if _, err := client.Info(ctx, &nusav1.InfoRequest{}); err != nil {
-					return fmt.Errorf("empty call: %w", cause(ctx, err))
+					return fmt.Errorf("empty call: %w", report.Cause(ctx, err))
 				}
 				calls.Add(1)
 			}
@@ -49,7 +49,7 @@ func (m *measurement) emptyPaced(ctx context.Context) (report.Quantiles, error) 
 			return report.Quantiles{}, context.Cause(ctx)
 		}
 		if _, err := client.Info(ctx, &nusav1.InfoRequest{}); err != nil {
-			return report.Quantiles{}, fmt.Errorf("empty call: %w", cause(ctx, err))
+			return report.Quantiles{}, fmt.Errorf("empty call: %w", report.Cause(ctx, err))
 		}
 		all[i] = time.Since(due)
 	}

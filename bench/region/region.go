@@ -2,24 +2,18 @@ package region
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"runtime/debug"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/bench/load"
 	"github.com/nusa-scheduler/nusa/bench/report"
-	"github.com/nusa-scheduler/nusa/internal/network"
-	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -70,7 +64,7 @@ func Measure(ctx context.Context, o Options) (*Result, error) {
 		o.emptyFor = defaultEmpty
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(loadGC))
-	m := &measurement{o: o, prefix: "bench-" + randomName(), r: &Result{
+	m := &measurement{o: o, prefix: "bench-" + report.RandomName(), r: &Result{
 		Nodes: o.Nodes, Jobs: o.Jobs, Count: o.Count, Concurrency: o.Concurrency, Connections: o.Connections,
 		Servers: o.Servers, Rate: o.Rate, Stream: o.Stream, NoAck: o.NoAck, Warmup: o.Warmup,
 		FSync: true, // servers cannot run without fsync
@@ -94,14 +88,6 @@ func Measure(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	return m.r, err
-}
-
-func randomName() string {
-	b := make([]byte, 4)
-	for i := range b {
-		b[i] = byte(rand.IntN(256))
-	}
-	return hex.EncodeToString(b)
 }
 
 // find starts servers, or asks the running ones.
@@ -136,20 +122,9 @@ func (m *measurement) find(ctx context.Context) (string, error) {
 
 // askRegion asks a running server for its region.
 func (m *measurement) askRegion(ctx context.Context) error {
-	conn, err := serve.Dial(network.Host(), m.o.Against)
+	info, err := report.Ask(ctx, m.o.Against, "regional")
 	if err != nil {
 		return err
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, infoWithin)
-	defer cancel()
-	info, err := nusav1.NewSystemClient(conn).Info(ctx, &nusav1.InfoRequest{})
-	if err != nil {
-		why := status.Convert(err).Message()
-		return fmt.Errorf("--against %s: no regional server answers there: %s", m.o.Against, strings.Trim(why[strings.LastIndex(why, ": ")+1:], " \""))
-	}
-	if info.GetRole() != "regional" {
-		return fmt.Errorf("--against %s: is a %s server, not a regional one", m.o.Against, info.GetRole())
 	}
 	m.region, m.r.Servers = info.GetRegion(), 0
 	return nil
@@ -204,7 +179,7 @@ func (m *measurement) pool() string {
 // measure runs the steps of the measurement.
 func (m *measurement) measure(ctx context.Context, addr string) error {
 	start := time.Now()
-	limited, cancel := within(ctx, connectWithin, fmt.Errorf("not within %s", connectWithin))
+	limited, cancel := report.Within(ctx, connectWithin, fmt.Errorf("not within %s", connectWithin))
 	defer cancel()
 	if err := m.fleet.await(limited, func(n int) { m.o.progress("%d of %d agents connected", n, m.o.Nodes) }); err != nil {
 		return err
@@ -250,11 +225,11 @@ func (m *measurement) measure(ctx context.Context, addr string) error {
 // compare lets the servers compare their states after the measurement.
 func (m *measurement) compare(ctx context.Context) error {
 	m.o.progress("comparing the servers")
-	ctx, cancel := within(ctx, compareWithin, fmt.Errorf("not within %s", compareWithin))
+	ctx, cancel := report.Within(ctx, compareWithin, fmt.Errorf("not within %s", compareWithin))
 	defer cancel()
 	v, err := nusav1.NewRegionsClient(m.load.Conns[0]).Verify(ctx, &nusav1.GetRegionRequest{})
 	if err != nil {
-		return fmt.Errorf("compare the servers: %w", cause(ctx, err))
+		return fmt.Errorf("compare the servers: %w", report.Cause(ctx, err))
 	}
 	equal := v.GetEqual()
 	m.r.StatesEqual, m.r.StatesIndex = &equal, v.GetIndex()
@@ -312,7 +287,7 @@ func (m *measurement) submit(ctx context.Context, l *load.Callers, b *jobTable, 
 	if tell == nil {
 		tell = func(string) error { return nil }
 	}
-	ctx, cancel := within(ctx, m.o.Timeout, fmt.Errorf("not all within --timeout %s", m.o.Timeout))
+	ctx, cancel := report.Within(ctx, m.o.Timeout, fmt.Errorf("not all within --timeout %s", m.o.Timeout))
 	defer cancel()
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
@@ -356,7 +331,7 @@ func (m *measurement) submit(ctx context.Context, l *load.Callers, b *jobTable, 
 // acknowledged.
 func (m *measurement) follow(ctx context.Context, b *jobTable, submitting <-chan error, tell func(string) error) error {
 	if err := <-submitting; err != nil {
-		return cause(ctx, err)
+		return report.Cause(ctx, err)
 	}
 	if err := await(ctx, b.placed); err != nil {
 		return err
@@ -372,17 +347,6 @@ func (m *measurement) follow(ctx context.Context, b *jobTable, submitting <-chan
 	return tell("acknowledged")
 }
 
-// within ends ctx with a cause after d. It sets no deadline, because gRPC would send a
-// deadline to the servers, and their error could arrive before the cause.
-func within(ctx context.Context, d time.Duration, late error) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(d, func() { cancel(late) })
-	return ctx, func() {
-		timer.Stop()
-		cancel(nil)
-	}
-}
-
 func await(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -390,14 +354,6 @@ func await(ctx context.Context, done <-chan struct{}) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// cause returns the cause of ctx's end, or err while ctx has not ended.
-func cause(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
 }
 
 // show prints progress until ctx ends.

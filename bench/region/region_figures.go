@@ -47,7 +47,7 @@ func (m *measurement) peaks(before, after cpuMark) error {
 	var largest float64
 	m.r.PerServer = nil
 	for i, s := range m.cluster.servers {
-		peak, err := report.Memory(s.cmd.Process.Pid, "status", "VmHWM:") // since the start of the server
+		peak, err := report.Memory(s.PID(), "status", "VmHWM:") // since the start of the server
 		if err != nil {
 			return fmt.Errorf("server %s: %w", s.name, err)
 		}
@@ -93,10 +93,10 @@ func (m *measurement) idle(ctx context.Context) error {
 func (m *measurement) restart(ctx context.Context) error {
 	m.o.progress("killing the master")
 	start := time.Now()
-	m.master.kill()
+	m.master.Kill()
 	m.master.down = len(m.cluster.servers) > 1
 	if !m.master.down {
-		if err := m.master.start(); err != nil {
+		if err := m.master.Start(); err != nil {
 			return err
 		}
 	}
@@ -123,7 +123,7 @@ func (m *measurement) restart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("after the master was killed: %w", err)
 	}
-	ctx, cancel := within(ctx, m.o.Timeout, fmt.Errorf("not within --timeout %s", m.o.Timeout))
+	ctx, cancel := report.Within(ctx, m.o.Timeout, fmt.Errorf("not within --timeout %s", m.o.Timeout))
 	defer cancel()
 	if err := m.fleet.await(ctx, func(n int) { m.o.progress("%d of %d agents are back", n, m.o.Nodes) }); err != nil {
 		return err

@@ -88,7 +88,7 @@ func inProcess(t *testing.T) string {
 
 func awaitMaster(t *testing.T, addr string) {
 	t.Helper()
-	s := &server{name: "s1", addr: addr, exited: make(chan struct{})}
+	s := &server{name: "s1", addr: addr}
 	if _, err := (&cluster{servers: []*server{s}}).master(t.Context()); err != nil {
 		t.Fatal(err)
 	}

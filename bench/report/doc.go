@@ -4,6 +4,7 @@
 //	quantiles.go   quantiles of durations, rounding
 //	output.go      a result as table, JSON or YAML
 //	proc.go        CPU time, memory and children of a process; the disk's fsync
+//	process.go     measured servers: those that a measurement starts, those that run already
 //	profile.go     CPU and heap profiles of this process
 //	ports.go       free ports of loopback
 //	wait.go        bounds of waiting

@@ -1,12 +1,10 @@
 package bench
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"time"
 
-	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/bench/agent"
@@ -64,17 +62,7 @@ larger batch shows a smaller leak: with 20,000 commands, 20 bytes for each comma
 		case o.Idle < 0:
 			return fmt.Errorf("--idle: %s is less than 0", o.Idle)
 		}
-		if term.IsTerminal(os.Stderr.Fd()) {
-			o.Progress = progressLine(os.Stderr)
-		}
-		r, err := agent.Measure(cmd.Context(), o)
-		if o.Progress != nil {
-			o.Progress("")
-		}
-		if r != nil { // the result may come with an error
-			err = errors.Join(out.Print(cmd.OutOrStdout(), r, r.Table), err)
-		}
-		return err
+		return measure(cmd, out, &o.Progress, func() (*agent.Result, error) { return agent.Measure(cmd.Context(), o) })
 	}
 	return cmd
 }

@@ -2,9 +2,12 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 
+	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/bench/report"
@@ -22,9 +25,23 @@ func Command(execute func(ctx context.Context, args []string) int) *cobra.Comman
 	return c
 }
 
-// progressLine overwrites one line of a terminal.
-func progressLine(w io.Writer) func(string) {
-	return func(s string) { fmt.Fprintf(w, "\r\x1b[K%s", s) }
+// measure runs a measurement, with a line of progress on a terminal, and prints its result.
+func measure[R interface {
+	comparable
+	Table(io.Writer) error
+}](cmd *cobra.Command, out report.Output, progress *func(string), run func() (R, error)) error {
+	if term.IsTerminal(os.Stderr.Fd()) {
+		*progress = func(s string) { fmt.Fprintf(os.Stderr, "\r\x1b[K%s", s) } // overwrites one line
+	}
+	r, err := run()
+	if *progress != nil {
+		(*progress)("")
+	}
+	var none R
+	if r != none { // the result may come with an error
+		err = errors.Join(out.Print(cmd.OutOrStdout(), r, r.Table), err)
+	}
+	return err
 }
 
 // bindOutput defines the flag --output.

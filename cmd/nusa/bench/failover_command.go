@@ -6,7 +6,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/bench/failover"
@@ -58,17 +57,7 @@ round waits until each instance runs exactly once.`,
 		case o.After < time.Second || o.Lease < time.Second || o.KillTimeout < 0 || o.Timeout <= 0:
 			return errors.New("--after and --lease must be at least 1s, --kill-timeout not negative, --timeout more than 0")
 		}
-		if term.IsTerminal(os.Stderr.Fd()) {
-			o.Progress = progressLine(os.Stderr)
-		}
-		r, err := failover.Measure(cmd.Context(), o)
-		if o.Progress != nil {
-			o.Progress("")
-		}
-		if r != nil { // the result may come with an error
-			err = errors.Join(out.Print(cmd.OutOrStdout(), r, r.Table), err)
-		}
-		return err
+		return measure(cmd, out, &o.Progress, func() (*failover.Result, error) { return failover.Measure(cmd.Context(), o) })
 	}
 	return cmd
 }

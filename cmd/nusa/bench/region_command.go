@@ -1,12 +1,10 @@
 package bench
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"time"
 
-	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
 	"github.com/nusa-scheduler/nusa/bench/region"
@@ -68,23 +66,15 @@ finish it.`,
 		if err := o.Validate(); err != nil {
 			return err
 		}
-		if term.IsTerminal(os.Stderr.Fd()) {
-			o.Progress = progressLine(os.Stderr)
-		}
-		o.Say = func(s string) {
-			if o.Progress != nil {
-				o.Progress("")
+		return measure(cmd, out, &o.Progress, func() (*region.Result, error) {
+			o.Say = func(s string) {
+				if o.Progress != nil {
+					o.Progress("")
+				}
+				fmt.Fprintln(cmd.ErrOrStderr(), "nusa: "+s)
 			}
-			fmt.Fprintln(cmd.ErrOrStderr(), "nusa: "+s)
-		}
-		r, err := region.Measure(cmd.Context(), o)
-		if o.Progress != nil {
-			o.Progress("")
-		}
-		if r != nil { // the result may come with an error
-			err = errors.Join(out.Print(cmd.OutOrStdout(), r, r.Table), err)
-		}
-		return err
+			return region.Measure(cmd.Context(), o)
+		})
 	}
 	return cmd
 }
