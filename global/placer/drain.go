@@ -43,61 +43,97 @@ func mayReturn(st *state.State, j *state.Job, s region.Slot, now time.Duration) 
 }
 
 // followMoves makes the jobs pending that have to leave a region or may return to one, and
-// says how far each drain is. It returns whether an operator moves anything. It is called
-// once in each report interval. The lock is held.
-func followMoves(st *state.State) (moving bool) {
-	draining := map[string]*drainProgress{}
+// says how far each drain is. It returns whether operators let slots return. It is called
+// once in each report interval, and when an operator begins a move. A region whose slots have
+// not changed costs nothing but its jobs that wait. The lock is held.
+func followMoves(p *Placer) (returning bool) {
+	st := p.st
+	st.MovesBegan = false
 	for name, r := range st.Regions {
-		moving = moving || r.Record.GetDraining() || r.Record.GetReturning()
-		if r.Record.GetDraining() {
-			draining[name] = &drainProgress{}
-		} else {
+		returning = returning || r.Record.GetReturning()
+		if !r.Record.GetDraining() {
 			r.Drain = ""
-		}
-	}
-	jobs := st.Moved
-	if len(draining) > 0 {
-		jobs = state.JobSet{}
-		for k := range st.Jobs {
-			jobs[k] = struct{}{}
-		}
-	}
-	for k := range jobs {
-		j := st.Jobs[k]
-		if j == nil || j.Record == nil {
+			delete(p.drains, name)
 			continue
 		}
-		for _, s := range j.Slots {
-			if d := draining[s.Region]; d != nil {
-				d.add(j, s)
+		d := p.drains[name]
+		if d == nil || d.at != r.Changes {
+			d = progressOf(st, r)
+			p.drains[name] = d
+			if text := d.String(); r.Drain != text {
+				r.Drain, r.Stamp = text, st.Notify()
 			}
 		}
-		if leaves(st, j) {
+		for k := range d.leave {
 			st.Pending[k] = struct{}{}
 		}
 	}
-	for name, d := range draining {
-		if text := d.String(); st.Regions[name].Drain != text {
-			st.Regions[name].Drain, st.Regions[name].Stamp = text, st.Notify()
+	for name := range p.drains {
+		if st.Regions[name] == nil {
+			delete(p.drains, name)
 		}
 	}
-	return moving
+	for name, jobs := range st.NotHome {
+		followReturns(st, name, jobs)
+	}
+	return returning
+}
+
+// followReturns makes the jobs pending that may return to a region now.
+func followReturns(st *state.State, name string, jobs state.JobSet) {
+	if home := st.Regions[name]; home == nil || home.Session == nil {
+		return
+	}
+	now := st.Clock()
+	for k := range jobs {
+		some, j := false, st.Jobs[k]
+		if j != nil {
+			for _, s := range j.Slots {
+				some = some || s.Home == name
+				if s.Home == name && j.Record != nil && s.Desired == region.DesiredRun && s.State != region.Done && mayReturn(st, j, s, now) {
+					st.Pending[k] = struct{}{}
+				}
+			}
+		}
+		if !some {
+			delete(jobs, k)
+		}
+	}
+	if len(jobs) == 0 {
+		delete(st.NotHome, name)
+	}
 }
 
 // drainProgress counts what is left in a draining region.
 type drainProgress struct {
+	// at is Region.Changes when it was counted.
+	at                      uint64
 	instances, slots, ended int
 	// waits is the first group, by name, that cannot leave, with the reason.
 	waits string
+	// leave are the jobs with slots that have to leave.
+	leave state.JobSet
+}
+
+func progressOf(st *state.State, r *state.Region) *drainProgress {
+	d := &drainProgress{at: r.Changes, leave: state.JobSet{}}
+	st.EachSlot(r, d.add)
+	return d
 }
 
 func (d *drainProgress) add(j *state.Job, s region.Slot) {
+	if j.Record == nil {
+		return
+	}
 	if s.State == region.Done {
 		d.ended++
 		return
 	}
 	d.slots++
 	d.instances += s.Count()
+	if s.Desired == region.DesiredRun {
+		d.leave[j.Key] = struct{}{}
+	}
 	for _, l := range j.Leaves {
 		if text := fmt.Sprintf("%s/%s/%s: %s", l.Namespace, l.Job, l.Group, l.Why); l.Region == s.Region && l.Left > 0 && (d.waits == "" || text < d.waits) {
 			d.waits = text
@@ -127,8 +163,9 @@ func recordLeaves(st *state.State, plan place.Plan, jobs map[state.JobKey]seen) 
 		all[k] = append(all[k], l)
 	}
 	for k := range jobs {
-		if j := st.Jobs[k]; j != nil {
+		if j := st.Jobs[k]; j != nil && !slices.Equal(j.Leaves, all[k]) {
 			j.Leaves = all[k]
+			st.SlotsChanged(j)
 		}
 	}
 }

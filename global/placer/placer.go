@@ -54,13 +54,17 @@ type Placer struct {
 	explained  []state.JobKey
 	breachesAt time.Duration
 	demandAt   time.Duration
-	// forgetDue says that a tick has passed since forget.
+	// forgetDue says that there is something to forget since a tick; forgotten is
+	// State.MovedChanges when forget saw it last.
 	forgetDue bool
+	forgotten uint64
+	// drains are the draining regions.
+	drains map[string]*drainProgress
 }
 
 // New returns a Placer that does nothing before Run.
 func New(cfg Config) *Placer {
-	return &Placer{Config: cfg, st: cfg.State, woken: make(chan struct{}, 1)}
+	return &Placer{Config: cfg, st: cfg.State, woken: make(chan struct{}, 1), drains: map[string]*drainProgress{}}
 }
 
 // Wake makes the placer plan again. It does not block.
@@ -95,11 +99,17 @@ func (p *Placer) Run(ctx context.Context) error {
 	}
 }
 
-// forget drops what earlier verdicts left behind.
+// forget drops what earlier verdicts left behind, and begins what operators move.
 func (p *Placer) forget(ctx context.Context) error {
 	p.st.Lock()
+	if p.st.MovesBegan {
+		followMoves(p)
+	}
 	due := p.forgetDue
 	p.forgetDue = false
+	if due {
+		p.forgotten = p.st.MovedChanges
+	}
 	p.st.Unlock()
 	if !due {
 		return nil
@@ -128,13 +138,13 @@ func (p *Placer) Tick() {
 		p.updateProbeDemand()
 	}
 	p.followBreaches(now)
-	moving := followMoves(p.st)
-	p.forgetDue = true
+	returning := followMoves(p)
+	p.forgetDue = p.forgetDue || returning || p.forgotten != p.st.MovedChanges
 	expired := false
 	for _, r := range p.st.Regions {
 		expired = r.ExpireRefusals(p.st.Pending, now) || expired
 	}
-	if expired || moving || len(p.st.Pending)+len(p.st.Moved) > 0 {
+	if expired || p.forgetDue || len(p.st.Pending) > 0 {
 		p.Wake()
 	}
 }

@@ -137,7 +137,7 @@ func (p *Placer) recordStays(plan place.Plan, jobs map[state.JobKey]seen) map[st
 	for k := range jobs {
 		if j := p.st.Jobs[k]; j != nil && !maps.Equal(j.Stays, stays[k]) {
 			j.Stays = stays[k]
-			p.st.StayChanges++
+			p.st.SlotsChanged(j)
 			j.Stamp = p.st.Notify()
 		}
 	}

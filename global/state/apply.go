@@ -63,7 +63,7 @@ func (st *State) jobForRecord(k JobKey, put bool) *Job {
 func (st *State) applyJob(k JobKey, rec *nusav1.JobRecord, revision int64) {
 	j := st.job(k)
 	j.Changes++
-	st.jobChanges++
+	st.SlotsChanged(j)
 	if j.Record != nil {
 		for _, r := range st.Regions {
 			r.forgetRefusals(k)
@@ -114,6 +114,10 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 		st.ProbeDemandStale = true
 	}
 	old, had := j.Slots[key]
+	if had && IsMoved(old) {
+		st.MovedChanges++
+	}
+	st.slotsChanged(old.Region)
 	if msg == nil {
 		delete(j.Slots, key)
 		if had {
@@ -128,6 +132,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	}
 	s := slotFromProto(key, msg, revision)
 	j.Slots[key] = s
+	st.slotsChanged(s.Region)
 	st.recharge(j, old, s)
 	if !had || s.Vacant || old.From != s.From || old.To != s.To || j.needsPlacer(s) {
 		st.Pending[k] = struct{}{} // a split leaves indices without an owner
@@ -138,6 +143,13 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	st.Rollouts[k] = struct{}{}
 	if IsMoved(s) {
 		st.Moved[k] = struct{}{}
+		st.MovedChanges++
+	}
+	if s.Home != "" {
+		if st.NotHome[s.Home] == nil {
+			st.NotHome[s.Home] = JobSet{}
+		}
+		st.NotHome[s.Home][k] = struct{}{}
 	}
 	st.putOrders(j, old, s, revision)
 }
@@ -270,6 +282,7 @@ func (st *State) applyCheckpoint(key string, rec *nusav1.CheckpointRecord) {
 
 func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 	r := st.Regions[name]
+	st.MovedChanges++
 	if rec == nil {
 		if r != nil {
 			delete(st.Regions, name)
@@ -298,6 +311,7 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 	}
 	changed := r.Record.GetCordoned() != rec.GetCordoned() || r.Record.GetDraining() != rec.GetDraining() ||
 		r.Record.GetClusterId() != rec.GetClusterId() || !proto.Equal(r.Record.GetDefinition(), rec.GetDefinition())
+	st.MovesBegan = st.MovesBegan || !st.loading && (rec.GetDraining() && !r.Record.GetDraining() || rec.GetReturning() && !r.Record.GetReturning())
 	r.Record, r.Revision = rec, revision
 	var effects []region.Effect
 	r.Life, effects = region.Step(st.SessionConfig(), r.Life, st.Clock(), region.Stored{Record: recordOf(name, rec)})

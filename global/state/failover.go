@@ -73,7 +73,6 @@ func (st *State) FailoverSnapshot() failover.Snapshot {
 // marks give equal plans until something is due.
 type FailoverMark struct {
 	regions        []regionMark
-	jobs, stays    uint64
 	candidates     int
 	resigned       bool
 	lease, longest time.Duration
@@ -86,12 +85,12 @@ type regionMark struct {
 	silent, overdue, lost, nothing bool
 	connected, never               bool
 	lastSeen, boundUntil           time.Duration
-	orders, fence                  uint64
+	slots, fence                   uint64
 }
 
 // Equal says whether two marks are the same.
 func (m *FailoverMark) Equal(o *FailoverMark) bool {
-	return m.jobs == o.jobs && m.stays == o.stays && m.candidates == o.candidates && m.resigned == o.resigned &&
+	return m.candidates == o.candidates && m.resigned == o.resigned &&
 		m.lease == o.lease && m.longest == o.longest && slices.Equal(m.regions, o.regions)
 }
 
@@ -102,7 +101,7 @@ func (m *FailoverMark) Resigned() bool { return m.resigned }
 func (st *State) FailoverMark() *FailoverMark {
 	now, c := st.Clock(), st.SessionConfig()
 	out := &FailoverMark{
-		regions: make([]regionMark, 0, len(st.Regions)), jobs: st.jobChanges, stays: st.StayChanges, candidates: st.Candidates,
+		regions: make([]regionMark, 0, len(st.Regions)), candidates: st.Candidates,
 		resigned: st.Leadership.GetResigned() != "", lease: c.Lease, longest: max(c.Lease, c.LeaseMax),
 	}
 	quiet := failover.Snapshot{Lease: c.Lease}.Quiet()
@@ -114,7 +113,7 @@ func (st *State) FailoverMark() *FailoverMark {
 			connected: r.Session != nil, never: r.Record.GetClusterId() == "",
 		}
 		if m.silent || m.lost {
-			m.lastSeen, m.boundUntil, m.orders, m.fence = r.Life.LastSeen, r.Life.BoundUntil(0), r.Orders.Position().Sequence, r.Record.GetFence()
+			m.lastSeen, m.boundUntil, m.slots, m.fence = r.Life.LastSeen, r.Life.BoundUntil(0), r.Changes, r.Record.GetFence()
 		}
 		out.regions = append(out.regions, m)
 	}
@@ -124,9 +123,25 @@ func (st *State) FailoverMark() *FailoverMark {
 // MassLossGoesOn notes that the mass loss of the latest plan is not over. The lock is held.
 func (st *State) MassLossGoesOn() { st.massLossAt = st.Clock() }
 
-// slotsOf returns the slots that a region owns, in the order of their jobs, groups and
-// indices. The lock is held.
-func (st *State) slotsOf(r *Region) (owned []region.Slot) {
+// SlotsChanged notes that the job of slots changed, or that plans say something else about
+// them. The lock is held.
+func (st *State) SlotsChanged(j *Job) {
+	for _, s := range j.Slots {
+		st.slotsChanged(s.Region)
+	}
+}
+
+// slotsChanged is for the slots of one region.
+func (st *State) slotsChanged(name string) {
+	if r := st.Regions[name]; r != nil {
+		st.slotChanges++
+		r.Changes = st.slotChanges
+	}
+}
+
+// EachSlot calls do with each slot that a region owns, in no order. Its cost grows with these
+// slots alone. The lock is held.
+func (st *State) EachSlot(r *Region, do func(*Job, region.Slot)) {
 	for _, key := range r.Orders.Keys() {
 		parts := strings.SplitN(key, "/", 3)
 		j := st.Jobs[JobKey{parts[0], parts[1]}]
@@ -138,9 +153,15 @@ func (st *State) slotsOf(r *Region) (owned []region.Slot) {
 			s, ok = own, true
 		}
 		if ok && s.Region == r.Name && !s.Vacant {
-			owned = append(owned, s)
+			do(j, s)
 		}
 	}
+}
+
+// slotsOf returns the slots that a region owns, in the order of their jobs, groups and
+// indices. The lock is held.
+func (st *State) slotsOf(r *Region) (owned []region.Slot) {
+	st.EachSlot(r, func(_ *Job, s region.Slot) { owned = append(owned, s) })
 	slices.SortFunc(owned, func(a, b region.Slot) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job), cmp.Compare(a.Group, b.Group), cmp.Compare(a.From, b.From))
 	})

@@ -102,3 +102,43 @@ func TestOrderToAFormerOwnerSaysWhatIsAwaited(t *testing.T) {
 		}
 	}
 }
+
+// TestJobElsewhereLeavesThePlan: the plan for a lost region counts until one of its slots, the
+// job of one, or what a plan says about it changes. Other jobs do not matter.
+func TestJobElsewhereLeavesThePlan(t *testing.T) {
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return time.Minute })
+	st.apply(regionPrefix+"jakarta", &nusav1.Region{ClusterId: "j", Lost: &nusav1.LostRegion{}}, 1)
+	st.apply(regionPrefix+"seoul", &nusav1.Region{ClusterId: "s"}, 2)
+	revision := int64(2)
+	put := func(name, at string, state region.SlotState) {
+		revision++
+		st.apply(jobPrefix+"default/"+name, &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob(name, 1), Version: revision}}, revision)
+		s := region.Slot{Namespace: "default", Job: name, Group: "web", To: 1, Region: at, State: state}
+		st.apply(slotPrefix+s.Key(), SlotToProto(s), revision)
+	}
+	put("api", "jakarta", region.Accepted)
+	for _, c := range []struct {
+		what    string
+		do      func()
+		matters bool
+	}{
+		{"nothing", func() {}, false},
+		{"a job at seoul", func() { put("web", "seoul", region.Accepted) }, false},
+		{"a job without slots", func() {
+			st.apply(jobPrefix+"default/new", &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("new", 1), Version: 1}}, 90)
+		}, false},
+		{"the job at jakarta", func() {
+			st.apply(jobPrefix+"default/api", &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 1), Version: 99}}, 99)
+		}, true},
+		{"the slot at jakarta", func() { put("api", "jakarta", region.Done) }, true},
+		{"why it stays", func() { st.SlotsChanged(st.Jobs[JobKey{"default", "api"}]) }, true},
+		{"no slot at jakarta", func() { put("api", "seoul", region.Accepted) }, true},
+		{"the job at seoul", func() { put("api", "seoul", region.Accepted) }, false},
+	} {
+		before := st.FailoverMark()
+		c.do()
+		if changed := !before.Equal(st.FailoverMark()); changed != c.matters {
+			t.Errorf("%s: the plan is made again: %t", c.what, changed)
+		}
+	}
+}

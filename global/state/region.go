@@ -60,6 +60,9 @@ type Region struct {
 	Refused string
 	// Failover is set while the region is silent or lost.
 	Failover *Failover
+	// Changes is the number of the latest change of a slot that the region owns or owned, of
+	// the job of such a slot, or of what plans say about them.
+	Changes uint64
 	// Drain says in one line how far the drain of the region is.
 	Drain string
 	// Disconnected are the instances of jobs that may still run on lost nodes

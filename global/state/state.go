@@ -52,8 +52,16 @@ type State struct {
 	Rollouts JobSet
 	// Near are the jobs with near rules.
 	Near JobSet
-	// Moved are the jobs with slots that a verdict moved to other regions.
-	Moved JobSet
+	// Moved are the jobs with slots that a verdict moved to other regions. MovedChanges grows
+	// with each change of such a slot, and of a region's record.
+	Moved        JobSet
+	MovedChanges uint64
+	// NotHome are the jobs with slots whose home (Slot.Home) is a region, by its name. A job may
+	// be in the set although its slots have returned since.
+	NotHome map[string]JobSet
+	// MovesBegan says that an operator lets slots leave a region, or return to one, and that
+	// the placer has not seen it.
+	MovesBegan bool
 	// ProbeDemand is the weight of each pair of regions that near rules ask
 	// about, by region and peer. ProbeDemandStale says that it has to be
 	// computed again.
@@ -67,8 +75,6 @@ type State struct {
 	// Movable are the slots of lost regions that may move now, as the failover loop found
 	// last.
 	Movable map[JobKey][]place.Movable
-	// StayChanges counts the changes of Job.Stays.
-	StayChanges uint64
 	// FailoverPaused says why nothing moves to other regions in a mass loss; "" = there is
 	// none.
 	FailoverPaused string
@@ -90,8 +96,8 @@ type State struct {
 	// began is when this server became the active one, massLossAt when the failover loop
 	// last saw a mass loss; 0 = it saw none.
 	began, massLossAt time.Duration
-	// jobChanges counts the changes of job records.
-	jobChanges uint64
+	// slotChanges counts the changes in Region.Changes of all regions.
+	slotChanges uint64
 
 	names   []string // of the regions, nil when one came or went since the last use
 	stamp   uint64   // number of the latest change
@@ -106,7 +112,7 @@ func New(b Beginning, clock func() time.Duration) *State {
 	st := &State{
 		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
 		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{},
-		Pending: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{},
+		Pending: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{}, NotHome: map[string]JobSet{},
 		Events: Events{eventlog.New(b.Epoch)}, began: clock(),
 	}
 	st.Latency = latency.New(st.topologyRegions)
@@ -187,6 +193,9 @@ func (st *State) forgetIfGone(j *Job) {
 	delete(st.Jobs, j.Key)
 	for _, set := range []JobSet{st.Pending, st.Purge, st.Ended, st.Rollouts, st.Moved} {
 		delete(set, j.Key)
+	}
+	for _, jobs := range st.NotHome {
+		delete(jobs, j.Key)
 	}
 }
 

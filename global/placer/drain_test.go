@@ -1,0 +1,136 @@
+package placer
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/state"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// drainRegion lets a region drain.
+func (p *lostJobs) drainRegion(t testing.TB, name string) {
+	t.Helper()
+	p.do(t, func(tx *state.Tx) error {
+		old, _ := tx.Region(name)
+		rec := proto.CloneOf(old)
+		rec.Draining = true
+		return tx.PutRegion(name, rec)
+	})
+}
+
+// quiet makes what happened so far the past: nothing is pending.
+func (p *lostJobs) quiet(t testing.TB) {
+	t.Helper()
+	p.Tick()
+	if err := p.forget(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	clear(p.st.Pending)
+}
+
+// TestDrainBeginsAtOnce: the next plan sees the jobs of a region that begins to drain, and
+// does not wait for a tick.
+func TestDrainBeginsAtOnce(t *testing.T) {
+	p := newLostJobs(t, 3, "seoul")
+	p.quiet(t)
+	p.drainRegion(t, "jakarta")
+	clear(p.st.Pending)
+	if err := p.forget(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, text := len(p.st.Pending), p.st.Regions["jakarta"].Drain; got != 3 || text != "drains: 3 instances are left" {
+		t.Errorf("%d jobs are pending, %q", got, text)
+	}
+}
+
+// TestDrainIsFollowed: what is left is counted again after each change of a slot, and of what
+// a plan says about a job.
+func TestDrainIsFollowed(t *testing.T) {
+	p := newLostJobs(t, 2, "seoul")
+	p.drainRegion(t, "jakarta")
+	shown := func(step, want string, pending int) {
+		t.Helper()
+		p.quiet(t)
+		p.Tick()
+		if got := p.st.Regions["jakarta"].Drain; got != want || len(p.st.Pending) != pending {
+			t.Errorf("%s: %q with %d pending jobs, want %q with %d", step, got, len(p.st.Pending), want, pending)
+		}
+	}
+	shown("begun", "drains: 2 instances are left", 2)
+	for i, want := range []struct {
+		text    string
+		pending int
+	}{{"drains: 1 instances are left", 1}, {"drained: nothing is left", 0}} {
+		p.do(t, func(tx *state.Tx) error {
+			s := tx.State.Jobs[state.JobKey{Namespace: "default", Name: fmt.Sprintf("job-%05d", i)}].SortedSlots()[0]
+			return tx.ChangeSlots([]region.Change{{Delete: true, Slot: s}})
+		})
+		shown("one left", want.text, want.pending)
+	}
+}
+
+// TestRegionWithoutChangesCostsNothing: while nothing changes, a tick does not look at the
+// jobs of draining and lost regions.
+func TestRegionWithoutChangesCostsNothing(t *testing.T) {
+	p := newLostJobs(t, 500, "seoul", "tokyo")
+	p.drainRegion(t, "tokyo")
+	p.due()
+	if err := p.place(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.quiet(t)
+	if n := testing.AllocsPerRun(10, p.Tick); n > 5 {
+		t.Errorf("a tick makes %v allocations", n)
+	}
+	if p.forgetDue || len(p.st.Pending) > 0 {
+		t.Errorf("to forget: %t, pending: %d", p.forgetDue, len(p.st.Pending))
+	}
+}
+
+// BenchmarkQuietTick is a tick over 100,000 jobs while one region is drained and another one
+// has been lost for long: its jobs run elsewhere.
+func BenchmarkQuietTick(b *testing.B) {
+	p := newLostJobs(b, 20_000, "seoul")
+	p.due()
+	if err := p.place(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	for first := 20_000; first < 100_000; first += 25 {
+		p.do(b, func(tx *state.Tx) error {
+			for i := first; i < first+25; i++ {
+				spec := &nusav1.JobSpec{Namespace: "default", Name: fmt.Sprintf("job-%05d", i), Groups: map[string]*nusav1.Group{"web": {Count: proto.Int32(1)}}}
+				if err := tx.PutJob(state.KeyOf(spec), &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1, Run: 1}}); err != nil {
+					return err
+				}
+				if err := tx.ChangeSlots([]region.Change{{Slot: region.Slot{
+					Namespace: "default", Job: spec.GetName(), Group: "web", To: 1, Region: "seoul", State: region.Accepted, Desired: region.DesiredRun, JobVersion: 1, Run: 1,
+				}}}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	p.do(b, func(tx *state.Tx) error {
+		return tx.PutRegion("empty", &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: "empty"}, ClusterId: "empty", Draining: true})
+	})
+	p.quiet(b)
+	b.ResetTimer()
+	for b.Loop() {
+		p.clock += time.Second
+		p.Tick()
+		select {
+		case <-p.woken:
+			if err := p.forget(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+		default:
+		}
+	}
+}
