@@ -55,7 +55,7 @@ func TestAccountIsTheSumOfTheSlots(t *testing.T) {
 					}
 				}
 			}
-			want := newLedger([]Region{r})
+			want := newLedger([]*Region{&r})
 			for _, s := range slots {
 				for _, c := range ChargesOf(j, &s) {
 					if c.Region == r.Name && c.counts(&r) {
@@ -65,7 +65,7 @@ func TestAccountIsTheSumOfTheSlots(t *testing.T) {
 			}
 			with := r
 			with.Charged = account.Charges()
-			got := newLedger([]Region{with})
+			got := newLedger([]*Region{&with})
 			if len(got.charged[0])+len(want.charged[0]) > 0 && !reflect.DeepEqual(got.charged, want.charged) {
 				t.Fatalf("account %v, slots %v", got.charged, want.charged)
 			}

@@ -12,7 +12,7 @@ import (
 func bigSnapshot(jobs, busy int) Snapshot {
 	var s Snapshot
 	for i := range 1000 {
-		s.Regions = append(s.Regions, Region{
+		s.Regions = append(s.Regions, &Region{
 			Name: fmt.Sprintf("r%04d", i), Connected: true, HasReport: true, SlotsRevision: 10, NodesReady: 100,
 			Labels: map[string]string{"side": []string{"east", "west"}[i%2]},
 			Free:   Resources{CPUMilli: 100000}, Capacity: Resources{CPUMilli: 200000},

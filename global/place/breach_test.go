@@ -142,7 +142,7 @@ func TestBreachesLastUntilHealed(t *testing.T) {
 	at := func(d time.Duration, state topology.State) *BoundTracker {
 		e := topology.Edge{From: "jpe", To: "sea", State: state, Source: topology.Measured, P50: d, P90: d, P99: d}
 		return NewBoundTracker(Snapshot{
-			Regions:  []Region{{Name: "jpe"}, {Name: "sea"}},
+			Regions:  []*Region{{Name: "jpe"}, {Name: "sea"}},
 			Topology: topology.NewView([]topology.Region{{Name: "jpe"}, {Name: "sea"}}, []topology.Edge{e}),
 		})
 	}

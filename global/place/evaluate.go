@@ -23,11 +23,11 @@ func newEvaluator(s Snapshot) *evaluator {
 }
 
 // regionList is sorted by name.
-type regionList []Region
+type regionList []*Region
 
 // index finds a region by name, -1 if there is none.
 func (l regionList) index(name string) int {
-	i, ok := slices.BinarySearchFunc(l, name, func(r Region, name string) int { return cmp.Compare(r.Name, name) })
+	i, ok := slices.BinarySearchFunc(l, name, func(r *Region, name string) int { return cmp.Compare(r.Name, name) })
 	if !ok {
 		return -1
 	}
@@ -37,7 +37,7 @@ func (l regionList) index(name string) int {
 // of returns the slot's region, nil if the region is not defined any more.
 func (l regionList) of(s *region.Slot) *Region {
 	if i := l.index(s.Region); i >= 0 {
-		return &l[i]
+		return l[i]
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func (ev *evaluator) newWork(j *Job, g *Group) *work {
 func (ev *evaluator) evaluate(w *work) {
 	w.candidates = make([]candidate, len(ev.regions))
 	for i := range w.candidates {
-		c, r := &w.candidates[i], &ev.regions[i]
+		c, r := &w.candidates[i], ev.regions[i]
 		c.index, c.owned = i, w.owned[r.Name]+w.given[i]
 		c.weight = w.group.preference(r)
 		ev.filter(w, c)

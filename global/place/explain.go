@@ -188,7 +188,7 @@ func (ex *explainer) pending(w *work) []region.CountedReason {
 			regions[reason] = e
 		}
 		e.rank = min(e.rank, ex.eval.rank(c))
-		e.add(ex.eval.regions[c.index].Name, c, &ex.eval.regions[c.index])
+		e.add(ex.eval.regions[c.index].Name, c, ex.eval.regions[c.index])
 	}
 	sorted := slices.SortedFunc(maps.Values(regions), func(a, b *reasonCount) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
@@ -228,7 +228,7 @@ func howMany(n int, what string) string {
 func (ex *explainer) full(w *work) []region.CountedReason {
 	nodes := map[string]int{}
 	for i := range w.candidates {
-		c, r := &w.candidates[i], &ex.eval.regions[w.candidates[i].index]
+		c, r := &w.candidates[i], ex.eval.regions[w.candidates[i].index]
 		if c.reason != ReasonNoCapacity || ex.eval.owned(w, c) > 0 || r.NodesReady == 0 {
 			continue
 		}
@@ -245,7 +245,7 @@ func (ex *explainer) full(w *work) []region.CountedReason {
 }
 
 func (ex *explainer) verdict(w *work, c *candidate) RegionVerdict {
-	r := &ex.eval.regions[c.index]
+	r := ex.eval.regions[c.index]
 	v := RegionVerdict{
 		Region: r.Name, Taken: ex.eval.owned(w, c), New: w.given[c.index], Fits: c.fits,
 		Reason: c.reason, Message: ex.eval.message(w.group, c), Score: c.score,

@@ -116,7 +116,7 @@ func (rt *returner) ready(j *Job, s *region.Slot, must bool) (bool, string) {
 	if i < 0 {
 		return false, "there is no region " + s.Home
 	}
-	home := &rt.eval.regions[i]
+	home := rt.eval.regions[i]
 	kind, _, _ := j.correct(s, rt.eval.regions.of(s))
 	unconfirmed := slices.ContainsFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == s.Home })
 	owner := rt.eval.regions.of(s)

@@ -39,7 +39,7 @@ func federation(regions, jobs int) Snapshot {
 			a := askOfSize(size)
 			r.Fits[a.Hash()] = nodes * 48_000 / int(a.CPUMilli)
 		}
-		s.Regions = append(s.Regions, r)
+		s.Regions = append(s.Regions, &r)
 	}
 	s.Topology, s.Terse = topology.NewView(known, edges), jobs > 1
 	for i := range jobs {

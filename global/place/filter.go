@@ -16,7 +16,7 @@ const boundLevel = 1
 
 // filter applies the hard filters in their order and stores the first reason.
 func (ev *evaluator) filter(w *work, c *candidate) {
-	g, r := w.group, &ev.regions[c.index]
+	g, r := w.group, ev.regions[c.index]
 	c.fits, c.exact = ev.ledger.fits(c.index, g.Ask, w.hash)
 	switch {
 	case !allowed(g.Regions.Allow, r):
@@ -169,7 +169,7 @@ func (s Selector) String() string {
 
 // message explains a candidate's refusal.
 func (ev *evaluator) message(g *Group, c *candidate) string {
-	r := &ev.regions[c.index]
+	r := ev.regions[c.index]
 	switch c.reason {
 	case ReasonNotAllowed:
 		var words []string

@@ -12,7 +12,7 @@ import (
 // region's report: slots that the report does not include yet, and the offers
 // of the present plan.
 type ledger struct {
-	regions []Region
+	regions []*Region
 	charged []charges
 	// shared says that the charges of a region belong to the snapshot: they are copied
 	// before they change.
@@ -39,7 +39,7 @@ type askCharge struct {
 
 const whole = 1_000_000_000
 
-func newLedger(regions []Region) *ledger {
+func newLedger(regions []*Region) *ledger {
 	l := &ledger{regions: regions, charged: make([]charges, len(regions)), shared: make([]bool, len(regions))}
 	for i := range regions {
 		l.charged[i], l.shared[i] = regions[i].Charged.charges, true
@@ -55,7 +55,7 @@ func (l *ledger) charge(r int, a Ask, hash uint64, n int) {
 	if l.shared[r] || l.charged[r] == nil {
 		l.charged[r], l.shared[r] = l.charged[r].clone(), false
 	}
-	l.charged[r].add(&l.regions[r], a, hash, n)
+	l.charged[r].add(l.regions[r], a, hash, n)
 }
 
 // add charges n instances, or releases them if n is negative.

@@ -91,7 +91,7 @@ func (d *distances) matches(n *Near, i int) bool {
 	if n.Domain != "" {
 		return slices.Contains(d.origins[n.Domain], d.regions[i].Name)
 	}
-	return n.Selector.matches(&d.regions[i])
+	return n.Selector.matches(d.regions[i])
 }
 
 func (d *distances) measure(n *Near, to []int, from int) (out targets) {

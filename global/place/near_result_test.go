@@ -22,7 +22,7 @@ func TestNearResultsMatchTheFilter(t *testing.T) {
 			edge("c", "b", 10*ms, topology.Stale), edge("b", "c", 10*ms, topology.Stale),
 			edge("d", "b", 0, topology.Unreachable),
 		})
-	tracker := NewBoundTracker(Snapshot{Topology: view, Regions: []Region{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"}}})
+	tracker := NewBoundTracker(Snapshot{Topology: view, Regions: []*Region{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"}}})
 	toB := Near{Selector: Selector{Name: "b"}, MaxRTT: 40 * ms, Percentile: 50, Required: true, Unknown: UnknownRefuse}
 	with := func(change func(n *Near)) Near { n := toB; change(&n); return n }
 	for _, c := range []struct {

@@ -144,7 +144,7 @@ func (pl *placer) hold(w *work) {
 
 // mayHold reports whether the region lacks only room and was not asked lately.
 func (pl *placer) mayHold(w *work, c *candidate) bool {
-	r := &pl.eval.regions[c.index]
+	r := pl.eval.regions[c.index]
 	lacks := c.reason == ReasonNoCapacity || c.reason == ReasonReturnedRecently && c.returned.Backoff == 0
 	return lacks && r.NodesReady > 0 && pl.sinceHoldAttempt(w, c) >= HoldFor
 }

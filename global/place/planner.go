@@ -86,8 +86,8 @@ func (p *planner) assume() {
 		for k := range j.Slots {
 			s := &j.Slots[k]
 			for _, c := range ChargesOf(j, s) {
-				if r := p.eval.regions.index(c.Region); r >= 0 && c.counts(&p.eval.regions[r]) {
-					p.eval.ledger.charge(r, c.Ask, c.Hash, c.size(&p.eval.regions[r]))
+				if r := p.eval.regions.index(c.Region); r >= 0 && c.counts(p.eval.regions[r]) {
+					p.eval.ledger.charge(r, c.Ask, c.Hash, c.size(p.eval.regions[r]))
 				}
 			}
 		}

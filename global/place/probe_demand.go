@@ -83,7 +83,7 @@ func (d *distances) addDemand(rules map[string]*demandRule, j *Job, g *Group, n 
 	if r == nil {
 		r = &demandRule{runs: map[string]bool{}}
 		for i := range d.regions {
-			if allowed(g.Regions.Allow, &d.regions[i]) {
+			if allowed(g.Regions.Allow, d.regions[i]) {
 				r.from = append(r.from, d.regions[i].Name)
 			}
 			if d.matches(n, i) {

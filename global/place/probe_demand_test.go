@@ -11,7 +11,7 @@ import (
 func TestProbeDemandOfClauses(t *testing.T) {
 	eu := map[string]string{"area": "eu"}
 	s := Snapshot{
-		Regions: []Region{{Name: "fra", Labels: eu}, {Name: "lon", Labels: eu}, {Name: "sgp"}, {Name: "tyo"}},
+		Regions: []*Region{{Name: "fra", Labels: eu}, {Name: "lon", Labels: eu}, {Name: "sgp"}, {Name: "tyo"}},
 		Origins: map[string][]string{"a.com": {"tyo"}},
 	}
 	job := func(name string, near Near, allow ...Selector) Job {
@@ -51,7 +51,7 @@ func TestProbeDemandOfClauses(t *testing.T) {
 func TestProbeDemandIsBounded(t *testing.T) {
 	s := Snapshot{}
 	for i := range 1000 {
-		s.Regions = append(s.Regions, Region{Name: fmt.Sprintf("r%04d", i), Labels: map[string]string{"x": "y"}})
+		s.Regions = append(s.Regions, &Region{Name: fmt.Sprintf("r%04d", i), Labels: map[string]string{"x": "y"}})
 	}
 	near := []Near{{Selector: Selector{Labels: map[string]string{"x": "y"}}, Weight: 50}, {Selector: Selector{Name: "r0007"}, Required: true}}
 	s.Jobs = []Job{{Name: "a", Groups: []Group{{Name: "web", Regions: RegionsSpec{Near: near}}}}}

@@ -235,7 +235,7 @@ func checkDeterministic(t *rapid.T, s Snapshot, plan Plan) {
 // checkOffers checks the hard rules for every offer, independently of the
 // planner.
 func checkOffers(t *rapid.T, s Snapshot, plan Plan) {
-	regions := map[string]Region{}
+	regions := map[string]*Region{}
 	for _, r := range s.Regions {
 		regions[r.Name] = r
 	}
@@ -264,7 +264,7 @@ func checkOffers(t *rapid.T, s Snapshot, plan Plan) {
 			if n.Unknown != UnknownRefuse {
 				continue
 			}
-			if !slices.ContainsFunc(s.Regions, func(to Region) bool {
+			if !slices.ContainsFunc(s.Regions, func(to *Region) bool {
 				matches := to.Name == n.Selector.Name || n.Selector.Labels["side"] == to.Labels["side"] && n.Selector.Name == ""
 				d := s.Topology.Distance(r.Name, to.Name, 50)
 				return matches && d.State == topology.OK && d.Source == topology.Measured && d.RTT <= n.MaxRTT
@@ -297,7 +297,7 @@ func checkSpread(t *rapid.T, s Snapshot, plan Plan) {
 			placed += v.New
 			taken += v.Taken
 			// What a lost region has left follows when there is room.
-			lost := slices.ContainsFunc(s.Regions, func(r Region) bool { return r.Name == v.Region && r.Lost })
+			lost := slices.ContainsFunc(s.Regions, func(r *Region) bool { return r.Name == v.Region && r.Lost })
 			if v.Taken > 0 && !lost {
 				used++
 			}
@@ -455,7 +455,7 @@ func TestStaleReportsLowerTheScore(t *testing.T) {
 		age  time.Duration
 		want float64
 	}{{0, 0}, {15 * time.Second, 0}, {25 * time.Second, -1}, {time.Hour, -10}} {
-		s := Snapshot{Regions: []Region{{Name: "sea", Connected: true, HasReport: true, ReportAge: c.age, Bins: []Bin{{Nodes: 1, Free: Resources{CPUMilli: 1}}}}},
+		s := Snapshot{Regions: []*Region{{Name: "sea", Connected: true, HasReport: true, ReportAge: c.age, Bins: []Bin{{Nodes: 1, Free: Resources{CPUMilli: 1}}}}},
 			Jobs: []Job{{Namespace: "default", Name: "a", Type: Service, Groups: []Group{{Name: "g", Count: 1, Ask: Ask{CPUMilli: 1}}}}}}
 		if got := MakePlan(s).Groups[0].Regions[0].Score; got != c.want {
 			t.Errorf("age %s: score %g, want %g", c.age, got, c.want)

@@ -26,7 +26,7 @@ const (
 // terms returns the parts of a candidate's score. Details are expensive text, so
 // plans that are not shown have none.
 func (ev *evaluator) terms(w *work, c *candidate, detail bool) []Term {
-	g, r := w.group, &ev.regions[c.index]
+	g, r := w.group, ev.regions[c.index]
 	terms := make([]Term, 0, 4+len(g.Regions.Near))
 	add := func(name string, value float64, say func() string) {
 		// Rounding to thousandths makes the value equal on every machine.
@@ -67,7 +67,7 @@ func (ev *evaluator) terms(w *work, c *candidate, detail bool) []Term {
 // those that the ask needs, after all charges that the region's report does not
 // include.
 func (ev *evaluator) headroom(index int, a Ask) (share float64, dim string) {
-	r := &ev.regions[index]
+	r := ev.regions[index]
 	free := r.Free.plus(ev.ledger.total(index), -1).dims()
 	share, dim = 1, "capacity"
 	for d, need := range a.Resources().dims() {

@@ -574,7 +574,7 @@ func (w *world) snapshot() Snapshot {
 				}
 			}
 		}
-		s.Regions = append(s.Regions, r)
+		s.Regions = append(s.Regions, &r)
 		vertices = append(vertices, topology.Region{Name: name, Location: w.places[name], Labels: r.Labels})
 	}
 	for _, j := range w.jobs {

@@ -9,8 +9,8 @@ import (
 
 // Snapshot is everything that a plan depends on. MakePlan does not change it.
 type Snapshot struct {
-	// Regions sorted by name, each name once.
-	Regions []Region
+	// Regions sorted by name, each name once. Nobody changes a region that a snapshot has.
+	Regions []*Region
 	// Jobs in any order, each namespace/name once. Quiet jobs cost little.
 	Jobs []Job
 	// Returned is the memory of rejected and returned work. The caller bounds

@@ -23,7 +23,7 @@ func vacantWorld(bound bool, room map[string]int) place.Snapshot {
 			}}}},
 	}
 	for _, name := range []string{"jpe", "kor", "sea", "weu"} {
-		s.Regions = append(s.Regions, place.Region{Name: name, Connected: name != "jpe", Lost: name == "jpe", HasReport: true, SlotsRevision: 9,
+		s.Regions = append(s.Regions, &place.Region{Name: name, Connected: name != "jpe", Lost: name == "jpe", HasReport: true, SlotsRevision: 9,
 			NodesReady: 1, Fits: map[uint64]int{ask.Hash(): room[name]}, Draining: name == "weu", FeatureLevel: 1})
 	}
 	return s

@@ -194,7 +194,7 @@ func (a *regionAnswers) unsure(plan place.Plan) (out []string) {
 			continue
 		}
 		for _, v := range g.Regions {
-			i := slices.IndexFunc(a.snapshot.Regions, func(r place.Region) bool { return r.Name == v.Region })
+			i := slices.IndexFunc(a.snapshot.Regions, func(r *place.Region) bool { return r.Name == v.Region })
 			_, asked := a.byRegion[v.Region]
 			if i < 0 || asked || len(out) == askRegions || slices.Contains(out, v.Region) {
 				continue
@@ -228,8 +228,8 @@ func (a *regionAnswers) ask(ctx context.Context, regions []string) {
 	all.Wait()
 	for i, name := range regions {
 		a.byRegion[name] = answers[i]
-		at := slices.IndexFunc(a.snapshot.Regions, func(r place.Region) bool { return r.Name == name })
-		a.takeAnswer(&a.snapshot.Regions[at], answers[i])
+		at := slices.IndexFunc(a.snapshot.Regions, func(r *place.Region) bool { return r.Name == name })
+		a.takeAnswer(copyRegion(&a.snapshot, at), answers[i])
 	}
 }
 

@@ -154,7 +154,7 @@ func snapshotWithout(st *state.State, j *state.Job) place.Snapshot {
 	dry.Stopped = false
 	out := explainSnapshot(st, dry)
 	for i := range out.Regions {
-		r := &out.Regions[i]
+		r := copyRegion(&out, i)
 		r.Charged, r.Fits = st.Regions[r.Name].Without(j), maps.Clone(r.Fits)
 		for _, g := range j.PlaceJob.Groups {
 			c := j.Summaries[r.Name].GetGroups()[g.Name]

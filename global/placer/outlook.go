@@ -71,7 +71,9 @@ func asIfLost(st *state.State, k state.JobKey) (place.Snapshot, bool) {
 	}
 	out := explainSnapshot(st, job)
 	for i, r := range out.Regions {
-		out.Regions[i].Lost = r.Lost || lost[r.Name]
+		if lost[r.Name] {
+			copyRegion(&out, i).Lost = true
+		}
 	}
 	return out, true
 }

@@ -20,7 +20,7 @@ func regionsSnapshot(st *state.State) place.Snapshot {
 		r := st.Regions[name]
 		at := r.ToPlace(now)
 		at.FeatureLevel = min(at.FeatureLevel, int(st.GlobalLevel)) // a region's lease is granted by this tier
-		out.Regions = append(out.Regions, at)
+		out.Regions = append(out.Regions, &at)
 		for _, refusal := range r.Refusals {
 			out.Returned = append(out.Returned, refusal.ToPlace(now))
 		}
@@ -57,6 +57,13 @@ func snapshotOf(st *state.State, keys []state.JobKey) (place.Snapshot, map[state
 	return out, jobs
 }
 
+// copyRegion replaces a region of a snapshot by a copy, which the caller may change.
+func copyRegion(s *place.Snapshot, i int) *place.Region {
+	r := *s.Regions[i]
+	s.Regions[i] = &r
+	return &r
+}
+
 // explainSnapshot returns the present snapshot with one job, which is explained
 // in full. The lock is held.
 func explainSnapshot(st *state.State, j place.Job) place.Snapshot {
@@ -71,7 +78,7 @@ func explainSnapshot(st *state.State, j place.Job) place.Snapshot {
 func nearSnapshot(st *state.State, jobs ...place.Job) place.Snapshot {
 	out := place.Snapshot{Topology: st.TopologyView(), Jobs: jobs, Origins: st.Origins.Serving(jobs)}
 	for _, name := range st.RegionNames() {
-		out.Regions = append(out.Regions, place.Region{Name: name, Labels: st.Regions[name].Record.GetDefinition().GetLabels()})
+		out.Regions = append(out.Regions, &place.Region{Name: name, Labels: st.Regions[name].Record.GetDefinition().GetLabels()})
 	}
 	return out
 }

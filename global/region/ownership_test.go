@@ -78,7 +78,7 @@ func newFederation(names []string, count int, typ place.JobType, seen map[string
 func (f *federation) place(fits func(name string) int) place.Plan {
 	s := place.Snapshot{}
 	for _, name := range f.names {
-		s.Regions = append(s.Regions, place.Region{
+		s.Regions = append(s.Regions, &place.Region{
 			Name: name, Connected: !f.cut[name], HasReport: true, SlotsRevision: f.revision, NodesReady: 1,
 			Fits: map[uint64]int{f.job.Groups[0].Ask.Hash(): fits(name)},
 		})

@@ -62,7 +62,7 @@ func TestAcceptedSlotsAreChargedAfterAnElection(t *testing.T) {
 		if !charged {
 			at.Charged = place.Charges{}
 		}
-		plan := place.MakePlan(place.Snapshot{Charged: true, Regions: []place.Region{at}, Jobs: []place.Job{st.Jobs[JobKey{"default", "new"}].ToPlace(st.Sight())}})
+		plan := place.MakePlan(place.Snapshot{Charged: true, Regions: []*place.Region{&at}, Jobs: []place.Job{st.Jobs[JobKey{"default", "new"}].ToPlace(st.Sight())}})
 		if len(plan.Actions) != offers {
 			t.Errorf("charged %v:\n%s", charged, plan)
 		}

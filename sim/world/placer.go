@@ -90,7 +90,7 @@ func (t *globalTerm) snapshot() (place.Snapshot, bool) {
 			pr.NodesReady, pr.Drivers = rep.ready, []string{"process"}
 			pr.Free.CPUMilli = rep.free
 		}
-		out.Regions = append(out.Regions, pr)
+		out.Regions = append(out.Regions, &pr)
 		out.Returned = append(out.Returned, r.refused...)
 	}
 	for _, name := range sortedKeys(t.jobs) {
