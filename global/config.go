@@ -67,8 +67,8 @@ type Config struct {
 }
 
 // featureLevel is the feature level of this server. 1: it takes part in the failover of
-// regions.
-const featureLevel = 1
+// regions. 2: it reads slots that were stored with the submit of their job.
+const featureLevel = 2
 
 // MinLease is the shortest lease of regions that a flag may set: three renewals, a second
 // each.

@@ -85,6 +85,15 @@ func (c charges) add(r *Region, a Ask, hash uint64, n int) {
 	}
 }
 
+// chargeAll charges regions that do not report a charge yet.
+func (l *ledger) chargeAll(regions regionList, all []Charge) {
+	for _, c := range all {
+		if r := regions.index(c.Region); r >= 0 && c.counts(regions[r]) {
+			l.charge(r, c.Ask, c.Hash, c.size(regions[r]))
+		}
+	}
+}
+
 // reported returns how many instances fit according to the region's report alone,
 // and whether the number is an exact count.
 func (r *Region) reported(a Ask, hash uint64) (n int, exact bool) {
@@ -153,23 +162,34 @@ func (l *ledger) fitsTogether(r int, parts []part) bool {
 	return true
 }
 
-// Room tells how many instances of an ask fit into regions.
+// Room tells whether groups fit into regions before a plan.
 type Room struct {
 	regions regionList
 	ledger  *ledger
 }
 
 // NewRoom returns the room of the regions of a snapshot.
-func NewRoom(s Snapshot) Room { return Room{s.Regions, newLedger(s.Regions)} }
+func NewRoom(s Snapshot) Room {
+	m := Room{s.Regions, newLedger(s.Regions)}
+	m.ledger.chargeAll(m.regions, s.Given)
+	return m
+}
 
-// Fits returns how many instances of an ask fit into a region.
-func (m Room) Fits(region string, a Ask) int {
+// Rival is a group that waits for room: its ask, and the regions that it allows, as in
+// RegionsSpec.
+type Rival struct {
+	Ask   Ask
+	Allow []Selector
+}
+
+// Fits says whether an instance of a group that waits fits into a region that it allows.
+func (m Room) Fits(region string, v Rival) bool {
 	i := m.regions.index(region)
-	if i < 0 {
-		return 0
+	if i < 0 || !allowed(v.Allow, m.regions[i]) {
+		return false
 	}
-	n, _ := m.ledger.fits(i, a, a.Hash())
-	return n
+	n, _ := m.ledger.fits(i, v.Ask, v.Ask.Hash())
+	return n > 0
 }
 
 // clone returns a copy. The charges of both are shared until one of them changes.

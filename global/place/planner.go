@@ -78,18 +78,14 @@ func MakePlan(s Snapshot) Plan {
 // assume charges regions for slots that their reports do not include yet, and for those
 // that are going to return to them.
 func (p *planner) assume() {
+	p.eval.ledger.chargeAll(p.eval.regions, p.snap.Given)
 	if p.snap.Charged {
 		return
 	}
 	for i := range p.snap.Jobs {
 		j := &p.snap.Jobs[i]
 		for k := range j.Slots {
-			s := &j.Slots[k]
-			for _, c := range ChargesOf(j, s) {
-				if r := p.eval.regions.index(c.Region); r >= 0 && c.counts(p.eval.regions[r]) {
-					p.eval.ledger.charge(r, c.Ask, c.Hash, c.size(p.eval.regions[r]))
-				}
-			}
+			p.eval.ledger.chargeAll(p.eval.regions, ChargesOf(j, &j.Slots[k]))
 		}
 	}
 }

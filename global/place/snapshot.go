@@ -27,6 +27,8 @@ type Snapshot struct {
 	// Charged says that Region.Charged has all slots that the reports do not include.
 	// Otherwise the plan charges the slots of Jobs.
 	Charged bool
+	// Given are charges beyond those of Charged: of slots that are not stored yet.
+	Given []Charge
 	// Terse leaves out the explanation of each region
 	// (GroupExplanation.Regions) for jobs without Explain.
 	Terse bool

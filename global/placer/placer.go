@@ -60,11 +60,14 @@ type Placer struct {
 	forgotten uint64
 	// drains are the draining regions.
 	drains map[string]*drainProgress
+	given  given
 }
 
 // New returns a Placer that does nothing before Run.
 func New(cfg Config) *Placer {
-	return &Placer{Config: cfg, st: cfg.State, woken: make(chan struct{}, 1), drains: map[string]*drainProgress{}}
+	return &Placer{
+		Config: cfg, st: cfg.State, woken: make(chan struct{}, 1), drains: map[string]*drainProgress{}, given: given{at: map[string]uint64{}},
+	}
 }
 
 // Wake makes the placer plan again. It does not block.
@@ -167,6 +170,7 @@ func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey) error {
 	start := time.Now()
 	p.st.Lock()
 	snapshot, jobs := snapshotOf(p.st, keys)
+	since := p.given.stored
 	p.st.Unlock()
 	if len(jobs) == 0 {
 		return nil
@@ -177,7 +181,7 @@ func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey) error {
 	p.record(plan, jobs, !snapshot.Terse)
 	p.st.Unlock()
 	for _, batch := range batches(plan.Actions) {
-		if err := p.apply(ctx, batch, jobs); err != nil {
+		if err := p.apply(ctx, batch, jobs, since); err != nil {
 			return fmt.Errorf("apply the plan: %w", err)
 		}
 	}
@@ -226,9 +230,10 @@ func (p *Placer) byUrgency(a, b state.JobKey) int {
 
 // apply writes actions in one transaction. It leaves out actions for a job or a
 // slot that changed since the plan (the change has asked for the next plan,
-// which decides again) and offers to a region that was removed. The indices of
-// an offer are still free: only the placer gives indices to regions.
-func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[state.JobKey]seen) error {
+// which decides again), and offers to a region that was removed or that has got new jobs
+// since. The plan saw the offers of the first
+// transactions with new jobs, up to number since.
+func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[state.JobKey]seen, since uint64) error {
 	var done []place.Action
 	now := time.Now()
 	revision, err := p.Commit.Do(ctx, func(t *state.Tx) error {
@@ -240,7 +245,7 @@ func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[sta
 			}
 			set := actions[i:end]
 			i = end
-			if slices.ContainsFunc(set, func(a place.Action) bool { return outdated(t, a, jobs) }) {
+			if slices.ContainsFunc(set, func(a place.Action) bool { return p.outdated(t, a, jobs, since) }) {
 				continue
 			}
 			for _, act := range set {
@@ -262,6 +267,9 @@ func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[sta
 	p.st.Lock()
 	defer p.st.Unlock()
 	p.stored(done)
+	if len(done) < len(actions) {
+		p.Wake()
+	}
 	p.Log.Debug("plan applied", "actions", len(done), "left", len(actions)-len(done), "revision", revision)
 	return nil
 }
@@ -280,8 +288,9 @@ func (p *Placer) stored(done []place.Action) {
 }
 
 // outdated says whether an action must not be written any more: its job or its slot has
-// changed since the plan, its region is gone, or the loss of the slot's owner is over.
-func outdated(t *state.Tx, act place.Action, jobs map[state.JobKey]seen) bool {
+// changed since the plan, its region is gone or has got new jobs since, or the loss of the
+// slot's owner is over. The lock is held.
+func (p *Placer) outdated(t *state.Tx, act place.Action, jobs map[state.JobKey]seen, since uint64) bool {
 	k := state.JobKey{Namespace: act.Namespace, Name: act.Job}
 	if rec, rev := t.Job(k); rec == nil || rev != jobs[k].revision || t.Stale(act.Changes()) {
 		return true
@@ -289,7 +298,7 @@ func outdated(t *state.Tx, act place.Action, jobs map[state.JobKey]seen) bool {
 	at, _ := t.Region(act.Region)
 	switch act.Kind {
 	case place.Offer:
-		return at == nil
+		return at == nil || p.given.at[act.Region] > since
 	case place.Takeover:
 		// A region that has connected since keeps its slots: it may hold a lease again.
 		if !act.Slot.Vacant && (at.GetLost() == nil || at.GetFence() != act.Fence) {
@@ -297,7 +306,7 @@ func outdated(t *state.Tx, act place.Action, jobs map[state.JobKey]seen) bool {
 		}
 		return slices.ContainsFunc(act.Parts, func(part place.Part) bool {
 			to, _ := t.Region(part.Region)
-			return to == nil || to.GetLost() != nil
+			return to == nil || to.GetLost() != nil || p.given.at[part.Region] > since
 		})
 	}
 	return false

@@ -25,6 +25,7 @@ func newPlacer(t testing.TB) *Placer {
 		t.Fatal(err)
 	}
 	st := state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	st.GlobalLevel = submitLevel
 	commit := state.NewCommitter(st, mem, e.Guard())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -62,7 +63,7 @@ func TestNoOfferToARemovedRegion(t *testing.T) {
 		return place.Action{Kind: place.Offer, Namespace: k.Namespace, Job: k.Name, Group: "web", To: 1, Region: to, JobVersion: 1}
 	}
 	for region, slots := range map[string]int{"gone": 0, "alpha": 1} {
-		if err := p.apply(t.Context(), []place.Action{offer(region)}, map[state.JobKey]seen{k: {revision: revision}}); err != nil {
+		if err := p.apply(t.Context(), []place.Action{offer(region)}, map[state.JobKey]seen{k: {revision: revision}}, 0); err != nil {
 			t.Fatal(err)
 		}
 		p.st.Lock()

@@ -51,7 +51,6 @@ func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) 
 			delete(st.Pending, k)
 		}
 	}
-	st.Demand.CountWaiting(st.Pending, st.Jobs)
 }
 
 // decided records what was decided with the submits of a transaction. The lock is held.

@@ -10,14 +10,25 @@ import (
 )
 
 const (
-	// fullVerdicts is the most verdicts (jobs times regions) for which new jobs get a full
+	// fullVerdicts is the most verdicts (groups times regions) for which new jobs get a full
 	// explanation with their submit.
 	fullVerdicts = 256
 	// maxVerdicts bounds the verdicts that are made while the lock is held: some 15 ms.
 	maxVerdicts = 20_000
-	// maxRivals bounds the asks of waiting jobs that a new job is compared with.
+	// maxRivals bounds the groups that wait for room and that a new job is compared with.
 	maxRivals = 16
+	// submitLevel is the feature level from which a server reads slots that were stored with
+	// the submit of their job.
+	submitLevel = 2
 )
+
+// given counts the transactions for which Decide made offers, and notes the latest one for
+// each region. A plan whose snapshot is older than such an offer must not give the same room
+// away: see outdated. The state's lock guards the fields.
+type given struct {
+	decided, stored uint64
+	at              map[string]uint64 // number of the latest transaction, by region
+}
 
 // Decide adds to a transaction the slots of the jobs that it submits, see
 // state.Committer.Decide. So a new job is stored and offered in one write. The jobs that
@@ -25,27 +36,19 @@ const (
 // next plan. The lock is held.
 func Decide(p *Placer, t *state.Tx) (stored func()) {
 	st := p.st
-	rivals, few := st.Demand.Waiting(maxRivals)
-	if !few || st.Leadership.GetConflict() != nil {
+	rivals, few := st.Demand.Rivals(st.Pending, st.Jobs, maxRivals)
+	if !few || st.Leadership.GetConflict() != nil || st.GlobalLevel < submitLevel {
 		return nil
 	}
 	snapshot := regionsSnapshot(st)
-	jobs := map[state.JobKey]seen{}
-	fresh := t.Fresh()
-	for _, k := range fresh[:min(len(fresh), maxVerdicts/max(1, len(snapshot.Regions)))] {
-		rec, _ := t.Job(k)
-		if _, twice := jobs[k]; twice || rec == nil || rec.GetJob().GetStopped() {
-			continue
-		}
-		jobs[k] = seen{}
-		job := state.JobToPlace(rec, 0)
-		job.Run = region.RunBegins
-		snapshot.Jobs = append(snapshot.Jobs, job)
-	}
-	full := len(jobs)*len(snapshot.Regions) <= fullVerdicts
+	snapshot.Given = t.Given()
+	jobs, verdicts := freshJobs(t, &snapshot)
+	full := verdicts <= fullVerdicts
 	snapshot.Terse, snapshot.Origins = !full, st.Origins.Serving(snapshot.Jobs)
 	plan := place.MakePlan(snapshot)
 	room := place.NewRoom(snapshot)
+	p.given.decided++
+	number := p.given.decided
 	var done []place.Action
 	for from := 0; from < len(plan.Actions); {
 		to := from + 1
@@ -56,20 +59,48 @@ func Decide(p *Placer, t *state.Tx) (stored func()) {
 		from = to
 		written := !slices.ContainsFunc(actions, func(a place.Action) bool { return a.Kind != place.Offer || wanted(room, a, rivals) }) &&
 			t.Try(func() error { return offer(t, actions) })
-		if written {
-			done = append(done, actions...)
-		} else {
+		if !written {
 			delete(jobs, keyOf(actions[0]))
+			continue
 		}
+		for _, a := range actions {
+			p.given.at[a.Region] = number
+		}
+		done = append(done, actions...)
 	}
-	return func() { p.decided(plan, done, jobs, full) }
+	return func() {
+		p.given.stored = number
+		p.decided(plan, done, jobs, full)
+	}
+}
+
+// freshJobs adds the jobs that a transaction submits to a snapshot, as many as may be decided
+// while the lock is held. It returns them and the number of verdicts that they need.
+func freshJobs(t *state.Tx, snapshot *place.Snapshot) (jobs map[state.JobKey]seen, verdicts int) {
+	jobs = map[state.JobKey]seen{}
+	for _, k := range t.Fresh() {
+		rec, _ := t.Job(k)
+		if _, twice := jobs[k]; twice || rec == nil || rec.GetJob().GetStopped() {
+			continue
+		}
+		job := state.JobToPlace(rec, 0)
+		more := len(job.Groups) * len(snapshot.Regions)
+		if verdicts+more > maxVerdicts {
+			break
+		}
+		verdicts += more
+		jobs[k] = seen{}
+		job.Run = region.RunBegins
+		snapshot.Jobs = append(snapshot.Jobs, job)
+	}
+	return jobs, verdicts
 }
 
 func keyOf(a place.Action) state.JobKey { return state.JobKey{Namespace: a.Namespace, Name: a.Job} }
 
-// wanted says whether a job that waits would fit where an action offers instances.
-func wanted(room place.Room, a place.Action, rivals []place.Ask) bool {
-	return slices.ContainsFunc(rivals, func(ask place.Ask) bool { return room.Fits(a.Region, ask) > 0 })
+// wanted says whether a group that waits would fit where an action offers instances.
+func wanted(room place.Room, a place.Action, rivals []place.Rival) bool {
+	return slices.ContainsFunc(rivals, func(v place.Rival) bool { return room.Fits(a.Region, v) })
 }
 
 // errRegionChanged says that a request of the same transaction changes the region: it may be

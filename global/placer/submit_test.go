@@ -1,12 +1,14 @@
 package placer
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -32,12 +34,39 @@ func submitting(t *testing.T) *Placer {
 	return p
 }
 
+func keyOfName(name string) state.JobKey { return state.JobKey{Namespace: "default", Name: name} }
+
+// owned returns how many instances of a job have an owner.
+func (p *Placer) owned(name string) (n int) {
+	p.st.Lock()
+	defer p.st.Unlock()
+	for _, s := range p.st.Jobs[keyOfName(name)].Slots {
+		n += s.Count()
+	}
+	return n
+}
+
+// plan makes a plan of a job as the placer does, and returns how the placer would apply it.
+func (p *Placer) plan(name string) (apply func(context.Context) error) {
+	p.st.Lock()
+	defer p.st.Unlock()
+	snapshot, jobs := snapshotOf(p.st, []state.JobKey{keyOfName(name)})
+	since := p.given.stored
+	actions := place.MakePlan(snapshot).Actions
+	return func(ctx context.Context) error { return p.apply(ctx, actions, jobs, since) }
+}
+
+// specOf returns a job of one group.
+func specOf(name string, count int32, milli int64) *nusav1.JobSpec {
+	return &nusav1.JobSpec{Namespace: "default", Name: name, Type: nusav1.JobType_JOB_TYPE_SERVICE, Groups: map[string]*nusav1.Group{"web": {
+		Count: proto.Int32(count), Tasks: map[string]*nusav1.Task{"t": {Driver: "process", Resources: &nusav1.Resources{CpuMilli: milli}}}}}}
+}
+
 // submit stores a job of one group and returns its slots right after the transaction, and
 // the transaction's revision.
 func (p *Placer) submit(t *testing.T, name string, count int32, milli int64) ([]region.Slot, int64) {
 	t.Helper()
-	spec := &nusav1.JobSpec{Namespace: "default", Name: name, Type: nusav1.JobType_JOB_TYPE_SERVICE, Groups: map[string]*nusav1.Group{"web": {
-		Count: proto.Int32(count), Tasks: map[string]*nusav1.Task{"t": {Driver: "process", Resources: &nusav1.Resources{CpuMilli: milli}}}}}}
+	spec := specOf(name, count, milli)
 	revision, err := p.Commit.Submit(func(t *state.Tx) error {
 		_, err := t.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil)
 		return err
@@ -146,5 +175,172 @@ func TestNewJobDoesNotOvertakeOneThatWaits(t *testing.T) {
 		if got := p.st.Jobs[state.JobKey{Namespace: "default", Name: name}].SortedSlots(); len(got) != want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// TestNewJobDoesNotOvertakeOneThatLostItsOwner: a job whose region gave its instances back
+// waits although its latest plan left nothing unplaced.
+func TestNewJobDoesNotOvertakeOneThatLostItsOwner(t *testing.T) {
+	p := submitting(t)
+	slots, _ := p.submit(t, "old", 2, 1000)
+	if _, err := p.Commit.Do(t.Context(), func(t *state.Tx) error {
+		return t.ChangeSlots([]region.Change{{Delete: true, Slot: slots[0]}})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if slots, _ := p.submit(t, "later", 2, 1000); len(slots) != 0 {
+		t.Errorf("the new job got the room: %v", slots)
+	}
+	if err := p.place(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if old, later := p.owned("old"), p.owned("later"); old != 2 || later != 0 {
+		t.Errorf("old has %d instances placed, later %d", old, later)
+	}
+}
+
+// TestRoomIsGivenOnce: a plan and a submit that do not see one another do not both give away
+// the last room, whichever is stored first.
+func TestRoomIsGivenOnce(t *testing.T) {
+	waiting := func(t *testing.T) *Placer {
+		p := submitting(t)
+		decide := p.Commit.Decide
+		p.Commit.Decide = nil
+		p.submit(t, "a", 2, 1000)
+		p.Commit.Decide = decide
+		return p
+	}
+	t.Run("submit before the plan is applied", func(t *testing.T) {
+		p := waiting(t)
+		// The plan did not see the offers of a transaction that was decided before.
+		apply := p.plan("a")
+		p.st.Lock()
+		p.given.decided++
+		p.given.at["sea"] = p.given.decided
+		p.st.Unlock()
+		if err := apply(t.Context()); err != nil || p.owned("a") != 0 {
+			t.Fatalf("%v, a has %d instances placed", err, p.owned("a"))
+		}
+		select {
+		case <-p.woken:
+		default:
+			t.Error("no other plan follows")
+		}
+		p.st.Lock()
+		p.given.stored = p.given.decided
+		p.st.Unlock()
+		if err := p.plan("a")(t.Context()); err != nil || p.owned("a") != 2 {
+			t.Errorf("%v, a has %d instances placed by the next plan", err, p.owned("a"))
+		}
+	})
+	t.Run("submit while the plan is made", func(t *testing.T) {
+		p := waiting(t)
+		apply := p.plan("a")
+		if slots, _ := p.submit(t, "b", 2, 1000); len(slots) != 0 {
+			t.Errorf("b overtakes a: %v", slots)
+		}
+		if err := apply(t.Context()); err != nil || p.owned("a") != 2 {
+			t.Errorf("%v, a has %d instances placed", err, p.owned("a"))
+		}
+	})
+	t.Run("in one transaction", func(t *testing.T) {
+		p := submitting(t)
+		old := region.Slot{Namespace: "default", Job: "old", Group: "web", To: 2, Region: "weu", State: region.Offered, Desired: region.DesiredRun, JobVersion: 1}
+		if _, err := p.Commit.Do(t.Context(), func(tx *state.Tx) error {
+			return errors.Join(tx.PutJob(keyOfName("old"), &nusav1.JobRecord{Job: &nusav1.Job{Spec: specOf("old", 2, 1000), Version: 1}}),
+				tx.ChangeSlots([]region.Change{{Slot: old}}))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Commit.Do(t.Context(), func(tx *state.Tx) error {
+			spec := specOf("b", 2, 1000)
+			_, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil)
+			moved := tx.Slots(keyOfName("old"), "")[0]
+			moved.Region, moved.Generation = "sea", 0
+			return errors.Join(err, tx.ChangeSlots([]region.Change{{Slot: moved}}))
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if old, b := p.owned("old"), p.owned("b"); old != 2 || b != 0 {
+			t.Errorf("old has %d instances placed, b %d", old, b)
+		}
+	})
+}
+
+// TestSubmitsOfOneJobShareATransaction: the job is offered once, in its latest version, and
+// not at all if it is stopped or forgotten in the same transaction.
+func TestSubmitsOfOneJobShareATransaction(t *testing.T) {
+	k := keyOfName("api")
+	submit := func(tx *state.Tx, count int32) error {
+		_, err := tx.Submit(k, &nusav1.SubmitRequest{Spec: specOf("api", count, 1000)}, nil)
+		return err
+	}
+	for name, c := range map[string]struct {
+		second func(*state.Tx) error
+		owned  int
+	}{
+		"twice": {func(tx *state.Tx) error { return submit(tx, 2) }, 2},
+		"stopped": {func(tx *state.Tx) error {
+			rec, _ := tx.Job(k)
+			stopped := proto.CloneOf(rec)
+			stopped.Job.Stopped = true
+			return tx.PutJob(k, stopped)
+		}, 0},
+		"forgotten": {func(tx *state.Tx) error { return tx.DeleteJob(k) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := submitting(t)
+			if _, err := p.Commit.Do(t.Context(), func(tx *state.Tx) error {
+				return errors.Join(submit(tx, 1), c.second(tx))
+			}); err != nil {
+				t.Fatal(err)
+			}
+			p.st.Lock()
+			owned, version := 0, int64(0)
+			if j := p.st.Jobs[k]; j != nil {
+				for _, s := range j.Slots {
+					owned, version = owned+s.Count(), s.JobVersion
+				}
+			}
+			p.st.Unlock()
+			if owned != c.owned || owned > 0 && version != 2 {
+				t.Errorf("%d instances of version %d are offered", owned, version)
+			}
+		})
+	}
+}
+
+// TestOlderServersGetNoNewRecords: a server that does not know slots that were stored with a
+// submit may be elected next.
+func TestOlderServersGetNoNewRecords(t *testing.T) {
+	p := submitting(t)
+	p.st.Lock()
+	p.st.GlobalLevel = submitLevel - 1
+	p.st.Unlock()
+	if slots, _ := p.submit(t, "api", 1, 1000); len(slots) != 0 {
+		t.Errorf("offered %v", slots)
+	}
+}
+
+// TestFreshJobsAreBounded: groups count, too.
+func TestFreshJobsAreBounded(t *testing.T) {
+	p := submitting(t)
+	var snapshot place.Snapshot
+	snapshot.Regions = make([]*place.Region, maxVerdicts/4)
+	if _, err := p.Commit.Do(t.Context(), func(tx *state.Tx) error {
+		for _, name := range []string{"a", "b", "c"} {
+			spec := specOf(name, 1, 1)
+			spec.Groups["api"] = spec.GetGroups()["web"]
+			if _, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil); err != nil {
+				return err
+			}
+		}
+		jobs, verdicts := freshJobs(tx, &snapshot)
+		if len(jobs) != 2 || verdicts != maxVerdicts {
+			t.Errorf("%d jobs, %d verdicts", len(jobs), verdicts)
+		}
+		return errors.New("a dry run")
+	}); err == nil {
+		t.Fatal("stored")
 	}
 }

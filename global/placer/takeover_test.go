@@ -104,7 +104,7 @@ func (p *lostJobs) planAndApply(t *testing.T, s place.Snapshot, jobs map[state.J
 	if len(plan.Actions) == 0 {
 		t.Fatalf("nothing to write:\n%s", plan)
 	}
-	if err := p.apply(t.Context(), plan.Actions, jobs); err != nil {
+	if err := p.apply(t.Context(), plan.Actions, jobs, 0); err != nil {
 		t.Fatal(err)
 	}
 }

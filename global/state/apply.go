@@ -121,7 +121,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	if msg == nil {
 		delete(j.Slots, key)
 		if had {
-			st.release(&j.PlaceJob, &old)
+			st.recharge(j, old, region.Slot{})
 			st.removeOrders(old, revision)
 			// The result or the rollout may have waited only for this slot.
 			st.Ended[k], st.Rollouts[k] = struct{}{}, struct{}{}
@@ -352,9 +352,10 @@ func (st *State) applyOrigin(domain string, rec *nusav1.OriginRecord, revision i
 	}
 }
 
-// recharge brings the regions' accounts up to date with a slot that changed from old to s.
-// The zero slot stands for none. The lock is held.
+// recharge brings the regions' accounts and the demand up to date with a slot that changed
+// from old to s. The zero slot stands for none. The lock is held.
 func (st *State) recharge(j *Job, old, s region.Slot) {
+	st.Demand.change(j, old, s)
 	st.release(&j.PlaceJob, &old)
 	st.charge(&j.PlaceJob, &s)
 }
@@ -381,7 +382,18 @@ func (st *State) release(j *place.Job, s *region.Slot) {
 	}
 }
 
-// chargeAll charges all slots of a region that was unknown before. The lock is held.
+// TakeReport takes a report of a connected region. A report of fewer slots than the one
+// before comes from a region whose log was restored: all its slots are charged again. The
+// lock is held.
+func (st *State) TakeReport(r *Region, rep *nusav1.RegionReport) {
+	fewer := rep.GetSlotsRevision() < r.Report.GetSlotsRevision()
+	r.SetReport(rep, st.Clock(), false)
+	if fewer {
+		st.chargeAll(r.Name)
+	}
+}
+
+// chargeAll charges the slots of a region that its report does not include. The lock is held.
 func (st *State) chargeAll(name string) {
 	for _, j := range st.Jobs {
 		for _, s := range j.Slots {

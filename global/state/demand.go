@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -21,8 +22,8 @@ type Demand struct {
 	subscribed []uint64
 
 	asks map[uint64]*ask // by hash
-	// waiting are the hashes of the asks of groups that the latest plan left unplaced.
-	waiting map[uint64]struct{}
+	// wanted are the hashes of the asks of groups that have instances without an owner.
+	wanted map[uint64]struct{}
 	// changed says that Subscribed may have to be chosen again.
 	changed bool
 }
@@ -32,83 +33,136 @@ type ask struct {
 	ask    place.Ask
 	sub    *nusav1.ShapeSubscription
 	groups int
-	// waiting counts groups with instances that the latest plan left unplaced.
-	waiting int
+	// wanting counts the groups that have instances without an owner.
+	wanting int
 }
 
-// add counts the asks of a job.
+// groupDemand is what a group of a job adds to the counts.
+type groupDemand struct {
+	hash uint64
+	// owned counts the instances with an owner; wants says that there are fewer than the
+	// group has instances.
+	owned int
+	wants bool
+}
+
+// add counts the asks of a job that has its present slots.
 func (d *Demand) add(j *Job) {
 	d.changed = true
 	if d.asks == nil {
-		d.asks = map[uint64]*ask{}
+		d.asks, d.wanted = map[uint64]*ask{}, map[uint64]struct{}{}
 	}
 	for _, g := range j.PlaceJob.Groups {
-		hash := g.AskHash
-		a := d.asks[hash]
+		a := d.asks[g.AskHash]
 		if a == nil {
-			a = &ask{ask: g.Ask, sub: subscription(hash, g.Ask)}
-			d.asks[hash] = a
+			a = &ask{ask: g.Ask, sub: subscription(g.AskHash, g.Ask)}
+			d.asks[g.AskHash] = a
 		}
 		a.groups++
-		j.asks = append(j.asks, hash)
+		j.demand = append(j.demand, groupDemand{hash: g.AskHash})
+	}
+	for _, s := range j.Slots {
+		d.own(j, s, 1)
+	}
+	for i := range j.demand {
+		d.count(j, i)
 	}
 }
 
 // drop removes the asks of a job from the counts.
 func (d *Demand) drop(j *Job) {
-	for _, hash := range j.asks {
-		if a := d.asks[hash]; a != nil {
+	for i, g := range j.demand {
+		j.demand[i].wants = false
+		d.want(g, false)
+		if a := d.asks[g.hash]; a != nil {
 			a.groups--
 			if a.groups <= 0 {
-				delete(d.asks, hash)
+				delete(d.asks, g.hash)
 			}
 		}
 	}
-	j.asks, d.changed = nil, true
+	j.demand, d.changed = nil, true
 }
 
-// CountWaiting counts again how many groups of pending jobs have each ask.
-func (d *Demand) CountWaiting(pending JobSet, jobs map[JobKey]*Job) {
-	if len(pending) == 0 && len(d.waiting) == 0 {
+// change counts a slot of a job that changed from old to s. The zero slot stands for none.
+func (d *Demand) change(j *Job, old, s region.Slot) {
+	if i := d.own(j, old, -1); i >= 0 {
+		d.count(j, i)
+	}
+	if i := d.own(j, s, 1); i >= 0 {
+		d.count(j, i)
+	}
+}
+
+// own adds the instances of a slot, times n, to those of its group that have an owner. It
+// returns the position of the group, -1 if the slot does not count.
+func (d *Demand) own(j *Job, s region.Slot, n int) int {
+	i, ok := slices.BinarySearchFunc(j.PlaceJob.Groups, s.Group, func(g place.Group, name string) int { return cmp.Compare(g.Name, name) })
+	if !ok || i >= len(j.demand) || s.System || s.Vacant {
+		return -1
+	}
+	count := j.PlaceJob.Groups[i].Count
+	j.demand[i].owned += n * max(0, min(s.To, count)-s.From)
+	return i
+}
+
+// count notes whether a group of a job has instances without an owner. The instances of a
+// system job are not counted: they run on every node.
+func (d *Demand) count(j *Job, i int) {
+	g := &j.demand[i]
+	wants := g.owned < j.PlaceJob.Groups[i].Count && j.PlaceJob.Type != place.System
+	if wants != g.wants {
+		d.want(*g, wants)
+		g.wants = wants
+	}
+}
+
+func (d *Demand) want(g groupDemand, wants bool) {
+	a := d.asks[g.hash]
+	if a == nil || g.wants == wants {
 		return
 	}
-	for hash := range d.waiting {
-		if a := d.asks[hash]; a != nil {
-			a.waiting = 0
+	if wants {
+		a.wanting++
+		d.wanted[g.hash] = struct{}{}
+	} else {
+		a.wanting--
+		if a.wanting == 0 {
+			delete(d.wanted, g.hash)
 		}
 	}
-	d.changed, d.waiting = true, map[uint64]struct{}{}
+	d.changed = d.changed || len(d.asks) > maxSubscriptions // the most wanted come first
+}
+
+// Rivals returns the groups that have instances without an owner. With more than most
+// pending jobs it returns only their asks, as groups that allow every region; few is false
+// if there are more than most of those, too.
+func (d *Demand) Rivals(pending JobSet, jobs map[JobKey]*Job, most int) (rivals []place.Rival, few bool) {
+	if len(d.wanted) == 0 {
+		return nil, true
+	}
+	if len(pending) > most {
+		for hash := range d.wanted {
+			rivals = append(rivals, place.Rival{Ask: d.asks[hash].ask})
+		}
+		return rivals, len(rivals) <= most
+	}
 	for k := range pending {
 		j := jobs[k]
 		if j == nil {
 			continue
 		}
-		for i, hash := range j.asks {
-			if a := d.asks[hash]; a != nil {
-				a.waiting++
-				if j.Decisions[j.PlaceJob.Groups[i].Name].Unplaced > 0 {
-					d.waiting[hash] = struct{}{}
-				}
+		for i, g := range j.demand {
+			if g.wants {
+				rivals = append(rivals, place.Rival{Ask: j.PlaceJob.Groups[i].Ask, Allow: j.PlaceJob.Groups[i].Regions.Allow})
 			}
 		}
 	}
-}
-
-// Waiting returns the asks of waiting groups. It returns false if there are more than most.
-func (d *Demand) Waiting(most int) (asks []place.Ask, few bool) {
-	if len(d.waiting) > most {
-		return nil, false
-	}
-	for hash := range d.waiting {
-		if a := d.asks[hash]; a != nil {
-			asks = append(asks, a.ask)
-		}
-	}
-	return asks, true
+	return rivals, true
 }
 
 // Subscribe chooses the asks that reports shall count exactly: first the asks of
-// waiting groups, then those of the most groups. It returns whether the choice has
+// groups with instances without an owner, then those of the most groups. It returns whether the choice has
 // changed.
 func (d *Demand) Subscribe() (changed bool) {
 	if !d.changed {
@@ -118,7 +172,7 @@ func (d *Demand) Subscribe() (changed bool) {
 	hashes := slices.Collect(maps.Keys(d.asks))
 	slices.SortFunc(hashes, func(a, b uint64) int {
 		x, y := d.asks[a], d.asks[b]
-		return cmp.Or(cmp.Compare(y.waiting, x.waiting), cmp.Compare(y.groups, x.groups), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(y.wanting, x.wanting), cmp.Compare(y.groups, x.groups), cmp.Compare(a, b))
 	})
 	if len(hashes) > maxSubscriptions {
 		hashes = hashes[:maxSubscriptions]

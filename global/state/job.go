@@ -53,7 +53,8 @@ type Job struct {
 	// Leaves say how the latest plan moves instances out of draining regions.
 	Leaves []place.Leave
 
-	asks []uint64 // hashes of the groups' asks
+	// demand is what each group adds to State.Demand; empty for a stopped job.
+	demand []groupDemand
 }
 
 // Decision is the placer's latest decision about a group. A decision that

@@ -103,9 +103,9 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 // conflict ends. The regions' logs may have later generations and revisions of a slot than
 // the copy that the store was restored from: they would skip the orders of the old ones. An
 // owner may run a version that the copy does not have, so a slot that a lease binds moves only
-// once the owner has answered that the lease binds what it runs, and after the longest stop time
-// that is known. A term that ends in the
-// middle leaves the rest to the next one, which begins again.
+// once the owner has answered that the lease binds what it runs, and after the longest stop
+// time that is known. A term that ends in the middle leaves the rest to the next one, which
+// begins again.
 func offerAgain(ctx context.Context, s store.Store, guard store.Compare, stop *durationpb.Duration) error {
 	compares, ops, size := []store.Compare{guard}, []store.Op(nil), 0
 	write := func() error {
@@ -129,6 +129,9 @@ func offerAgain(ctx context.Context, s store.Store, guard store.Compare, stop *d
 			return err
 		}
 		slot.Generation = 0 // the revision of this write
+		if slot.GetRunBegins() {
+			slot.Run, slot.RunBegins = kv.ModRevision, false // the run stays the same
+		}
 		// What the owner runs may be of a version that the copy does not have.
 		slot.Unbound = true
 		if slot.GetStopTime() != nil {

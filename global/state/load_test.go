@@ -30,7 +30,8 @@ func (f *failing) Txn(ctx context.Context, compares []store.Compare, ops []store
 }
 
 // TestTheTermAfterARecoveryOffersEverySlotAgain: also if the server dies in the middle. The
-// conflict ends afterwards. The owners may run a version that no lease binds, or one that takes longer to stop.
+// conflict ends afterwards. The owners may run a version that no lease binds, or one that
+// takes longer to stop. The slots belong to the same run as before.
 func TestTheTermAfterARecoveryOffersEverySlotAgain(t *testing.T) {
 	const slots = 2*commitOps + 10
 	c := store.NewMemory().Client()
@@ -52,8 +53,9 @@ func TestTheTermAfterARecoveryOffersEverySlotAgain(t *testing.T) {
 		return value
 	}
 	former := []*nusav1.FormerOwner{{Region: "seoul", Generation: 2, Hold: true}}
+	var submitted []int64 // by index
 	for i := range int32(slots) {
-		put(fmt.Sprintf("%sdefault/api/web/%d", slotPrefix, i), encode(&nusav1.Slot{Namespace: "default", Job: "api", Group: "web", From: i, To: i + 1, Generation: 7, Former: former, StopTime: durationpb.New(time.Second)}))
+		submitted = append(submitted, put(fmt.Sprintf("%sdefault/api/web/%d", slotPrefix, i), encode(&nusav1.Slot{Namespace: "default", Job: "api", Group: "web", From: i, To: i + 1, Generation: 7, RunBegins: true, Former: former, StopTime: durationpb.New(time.Second)})))
 	}
 	put(ClusterKey, []byte("fed"))
 	rec, err := Encode(&nusav1.LeadershipRecord{Term: &nusav1.LeadershipTerm{Number: 3}, Conflict: &nusav1.RevisionConflict{Known: 500, Recovered: true},
@@ -71,7 +73,7 @@ func TestTheTermAfterARecoveryOffersEverySlotAgain(t *testing.T) {
 			if err := Decode(kv, &s); err != nil {
 				return err
 			}
-			if s.GetGeneration() == 0 && s.GetUnbound() && s.GetStopTime().AsDuration() == time.Minute && kv.ModRevision > last && s.GetFormer()[0].GetGeneration() == 2 {
+			if s.GetGeneration() == 0 && !s.GetRunBegins() && s.GetRun() == submitted[s.GetFrom()] && s.GetUnbound() && s.GetStopTime().AsDuration() == time.Minute && kv.ModRevision > last && s.GetFormer()[0].GetGeneration() == 2 {
 				n++
 			}
 			return nil

@@ -3,6 +3,7 @@ package state
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -90,6 +92,22 @@ func (t *Tx) Slots(k JobKey, group string) []region.Slot {
 		s, ok := ch.msg.(*nusav1.Slot)
 		if ok && s.GetNamespace() == k.Namespace && s.GetJob() == k.Name && (group == "" || s.GetGroup() == group) {
 			out = append(out, slotFromProto(ch.key[len(slotPrefix):], s, ch.known))
+		}
+	}
+	return out
+}
+
+// Given returns the charges of the slots that the transaction offers.
+func (t *Tx) Given() (out []place.Charge) {
+	for _, ch := range t.changes {
+		msg, ok := ch.msg.(*nusav1.Slot)
+		if !ok || msg.GetGeneration() != 0 {
+			continue
+		}
+		s := slotFromProto(ch.key[len(slotPrefix):], msg, ch.known)
+		s.Generation = math.MaxInt64 // no report has it
+		if j := t.State.Jobs[jobOfSlot(s)]; j != nil {
+			out = append(out, place.ChargesOf(&j.PlaceJob, &s)...)
 		}
 	}
 	return out

@@ -87,10 +87,10 @@ func (t *Tx) submitFresh(k JobKey, groups int) {
 func (t *Tx) Fresh() []JobKey { return t.fresh }
 
 // Try makes changes if they fit into the transaction besides the present ones, and reports
-// whether they did.
+// whether they did. No request may follow: the changes take the room that submitFresh kept.
 func (t *Tx) Try(change func() error) bool {
 	mark := t.mark()
-	t.room = 0 // the room is for these changes
+	t.room = 0
 	err := change()
 	if err == nil {
 		err = t.checkSize()

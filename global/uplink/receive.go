@@ -165,7 +165,7 @@ func (s *Server) setReport(c *session, rep *nusav1.RegionReport) {
 	}
 	st.Events.AddLostNodes(r.Name, r.Report, rep)
 	r.Load.Add(rep)
-	r.SetReport(rep, st.Clock(), false)
+	st.TakeReport(r, rep)
 	r.Reports++
 	r.CheckpointDue = true
 	r.Stamp = st.Notify()

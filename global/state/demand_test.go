@@ -1,0 +1,134 @@
+package state
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestDemandAndAccountsFollowTheRecords: after any changes of jobs, slots, regions and reports
+// the counts and the accounts are those that the present records give.
+func TestDemandAndAccountsFollowTheRecords(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		st := randomState()
+		for range 200 {
+			st.change(d)
+			st.check(t)
+		}
+	})
+}
+
+type changingState struct {
+	*State
+	revision int64
+}
+
+func randomState() *changingState {
+	return &changingState{State: New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })}
+}
+
+func (st *changingState) next() int64 { st.revision++; return st.revision }
+
+func (st *changingState) change(d *rand.Rand) {
+	k := JobKey{"default", fmt.Sprintf("job%d", d.IntN(3))}
+	name := fmt.Sprintf("region%d", d.IntN(3))
+	switch d.IntN(9) {
+	case 0: // a version, stopped or not
+		st.applyJob(k, randomRecord(d, k), st.next())
+	case 1:
+		st.applyJob(k, nil, st.next())
+	case 2, 3, 4: // a slot of its own indices, as the placer and the regions write them
+		from := d.IntN(6)
+		s := region.Slot{Namespace: k.Namespace, Job: k.Name, Group: [2]string{"api", "web"}[d.IntN(2)], From: from, To: from + 1, Region: name,
+			State: [3]region.SlotState{region.Offered, region.Accepted, region.Done}[d.IntN(3)], Desired: region.DesiredRun, JobVersion: 1,
+			Generation: max(0, st.revision-int64(d.IntN(4))), Vacant: d.IntN(8) == 0}
+		if d.IntN(6) == 0 {
+			s.Desired, s.ReturnTo = region.DesiredRevoke, fmt.Sprintf("region%d", d.IntN(3))
+		}
+		st.applySlot(s.Key(), SlotToProto(s), st.next())
+	case 5:
+		if j := st.Jobs[k]; j != nil {
+			for _, s := range j.SortedSlots() {
+				if d.IntN(2) == 0 {
+					st.applySlot(s.Key(), nil, st.next())
+				}
+			}
+		}
+	case 6:
+		st.applyRegion(name, &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: name}}, st.next())
+	case 7:
+		if d.IntN(4) == 0 {
+			st.applyRegion(name, nil, st.next())
+		}
+	case 8: // sometimes of an earlier revision than the last one
+		if r := st.Regions[name]; r != nil {
+			st.TakeReport(r, &nusav1.RegionReport{NodesReady: 1, SlotsRevision: max(0, st.revision-int64(d.IntN(20))), Shape: &nusav1.RegionShape{
+				Bins: []*nusav1.ShapeBin{{Nodes: 4, Free: &nusav1.Resources{CpuMilli: int64(d.IntN(8)) * 1000}, Pool: "default"}}}})
+		}
+	}
+}
+
+func randomRecord(d *rand.Rand, k JobKey) *nusav1.JobRecord {
+	spec := &nusav1.JobSpec{Namespace: k.Namespace, Name: k.Name, Type: nusav1.JobType_JOB_TYPE_SERVICE, Groups: map[string]*nusav1.Group{}}
+	for _, g := range []string{"api", "web"}[:1+d.IntN(2)] {
+		spec.Groups[g] = &nusav1.Group{Count: proto.Int32(int32(d.IntN(7))), Tasks: map[string]*nusav1.Task{"t": {Driver: "process",
+			Resources: &nusav1.Resources{CpuMilli: int64(1+d.IntN(2)) * 500}}}}
+	}
+	return &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1, Stopped: d.IntN(4) == 0}}
+}
+
+func (st *changingState) check(t *rapid.T) {
+	groups, wanting := map[uint64]int{}, map[uint64]int{}
+	for _, j := range st.Jobs {
+		if j.Record == nil || j.Record.GetJob().GetStopped() {
+			continue
+		}
+		for _, g := range j.PlaceJob.Groups {
+			groups[g.AskHash]++
+			owned := map[int]int{}
+			n := 0
+			for _, s := range j.Slots {
+				for i := s.From; i < min(s.To, g.Count) && s.Group == g.Name && !s.Vacant; i++ {
+					owned[i]++
+					n++
+				}
+			}
+			if n < g.Count {
+				wanting[g.AskHash]++
+			}
+		}
+	}
+	for hash, a := range st.Demand.asks {
+		_, wanted := st.Demand.wanted[hash]
+		if a.groups != groups[hash] || a.wanting != wanting[hash] || wanted != (wanting[hash] > 0) {
+			t.Fatalf("ask %d: %d groups, %d want; counted %d, %d, wanted %v", hash, groups[hash], wanting[hash], a.groups, a.wanting, wanted)
+		}
+	}
+	if len(groups) != len(st.Demand.asks) || len(wanting) != len(st.Demand.wanted) {
+		t.Fatalf("%d asks, %d wanted; counted %d, %d", len(groups), len(wanting), len(st.Demand.asks), len(st.Demand.wanted))
+	}
+	for _, r := range st.Regions {
+		var want place.Account
+		for _, j := range st.Jobs {
+			for _, s := range j.Slots {
+				for _, c := range place.ChargesOf(&j.PlaceJob, &s) {
+					if c.Region == r.Name {
+						want.Put(r.reported(), c)
+					}
+				}
+			}
+		}
+		if have, want := fmt.Sprint(r.account.Charges()), fmt.Sprint(want.Charges()); have != want {
+			t.Fatalf("the account of %s is %s, not %s", r.Name, have, want)
+		}
+	}
+}
