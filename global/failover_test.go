@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/state"
@@ -396,71 +395,6 @@ func (c *cutter) resigned(f *federation) string {
 		c.s.t.Fatal(err)
 	}
 	return rec.GetResigned()
-}
-
-// TestLoseRegion: an operator states that nothing runs in a region any more.
-func TestLoseRegion(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCutter(t, "jakarta", "seoul", "tokyo")
-		regions := nusav1.NewRegionsClient(c.s.conn)
-		c.s.submit(testJob("api", 6, inJakarta(time.Hour), func(j *nusav1.JobSpec) {
-			j.Groups["web"].Disconnect.Region.Replace = proto.Bool(false)
-		}))
-		c.s.submit(testJob("old", 3, inJakarta(time.Hour)))
-		c.pass(5 * time.Second)
-		if got := c.owners("api"); got["jakarta"] != "[0,6)" {
-			t.Fatalf("before: %v", got)
-		}
-		for _, bad := range []struct {
-			req  *nusav1.LoseRegionRequest
-			code codes.Code
-			says string
-		}{
-			{&nusav1.LoseRegionRequest{Name: "mars", Confirm: "mars"}, codes.NotFound, "mars"},
-			{&nusav1.LoseRegionRequest{Name: "jakarta"}, codes.InvalidArgument, "must be the name of the region"},
-			{&nusav1.LoseRegionRequest{Name: "jakarta", Confirm: "jakarta", Why: strings.Repeat("x", 257)}, codes.InvalidArgument, "at most 256"},
-			{&nusav1.LoseRegionRequest{Name: "jakarta", Confirm: "jakarta"}, codes.FailedPrecondition, "is connected"},
-		} {
-			if _, err := regions.Lose(t.Context(), bad.req); status.Code(err) != bad.code || !strings.Contains(err.Error(), bad.says) {
-				t.Errorf("%v: %v", bad.req, err)
-			}
-		}
-		c.regions["jakarta"].leave()
-		delete(c.regions, "jakarta")
-		c.pass(time.Minute)
-		if got := c.owners("api"); got["jakarta"] != "[0,6)" {
-			t.Fatalf("without a statement: %v", got)
-		}
-		if _, err := c.s.jobs().Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "old"}}); err != nil {
-			t.Fatal(err)
-		}
-		c.pass(2 * time.Second)
-		if got := c.owners("old"); got["jakarta"] != "[0,3)" {
-			t.Errorf("a stopped job waits for the region: %v", got)
-		}
-		r, err := regions.Lose(t.Context(), &nusav1.LoseRegionRequest{Name: "jakarta", Confirm: "jakarta", By: "ayu", Why: "burnt down"})
-		if err != nil || r.GetLost().GetBy() != "ayu" || r.GetLost().GetWhy() != "burnt down" || !r.GetLost().GetNothingRuns() || r.GetFence() != 1 || len(r.GetLostAt()) > 0 {
-			t.Fatalf("%v, %v", r, err)
-		}
-		c.pass(2 * time.Second)
-		if got := c.owners("api"); got["jakarta"] != "" {
-			t.Errorf("after: %v", got)
-		}
-		if got := c.owners("old"); len(got) > 0 {
-			t.Errorf("the stopped job: %v", got)
-		}
-		if lost := c.events("region.lost"); len(lost) != 1 || !strings.Contains(lost[0], "by ayu, who states that nothing runs there any more: burnt down") {
-			t.Errorf("events %q", lost)
-		}
-		// Another cluster takes the name. The fence stays.
-		hello := helloOf("jakarta", 1)
-		hello.ClusterId = "cluster-new"
-		fresh := c.s.join(hello)
-		fresh.wait("welcome", func() bool { return fresh.welcome != nil })
-		if r := c.region("jakarta"); r.GetLost() != nil || r.GetClusterId() != "cluster-new" || fresh.welcome.GetFence() != 1 || len(fresh.slots) > 0 {
-			t.Errorf("the new cluster: %v, %v", r, fresh.welcome)
-		}
-	})
 }
 
 // TestElectionCountsSilenceAgain: a new active server does not know when the region was

@@ -9,7 +9,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -46,6 +48,9 @@ func (g *regionsAPI) Lose(ctx context.Context, req *nusav1.LoseRegionRequest) (*
 			return status.Errorf(codes.FailedPrecondition, "region %s is connected, so its work may run: `nusa region drain %s` moves the work away in order; "+
 				"if the region is really gone, stop its servers first", name, name)
 		}
+		if wait := region.Gone(t.State.SessionConfig(), r.Life, t.State.Clock()); wait > 0 {
+			return mayReconnect(t.State.Sight(), name, wait)
+		}
 		return t.DeclareLost(name, loss, time.Now())
 	})
 	if err != nil {
@@ -54,6 +59,17 @@ func (g *regionsAPI) Lose(ctx context.Context, req *nusav1.LoseRegionRequest) (*
 	term.State.Events.Add("region.lost", name, "by %s, who states that nothing runs there any more: %s", loss.By, loss.Why)
 	term.Log.Warn("region declared lost by an operator", "region", name, "by", loss.By, "why", loss.Why)
 	return term.region(name)
+}
+
+// mayReconnect refuses a statement about a region that may be connected again in a moment. The
+// lock is held.
+func mayReconnect(see state.Sight, name string, wait time.Duration) error {
+	wait = wait.Truncate(time.Second) + time.Second
+	return rpcerr.Error{
+		Code: codes.FailedPrecondition, RetryAfter: wait,
+		Message: fmt.Sprintf("region %s is %s, so its work may run: nothing has changed; run the command again in %s if `nusa region list` shows then that the region is not connected",
+			name, see.Absence(name), wait),
+	}.Err()
 }
 
 // lossOf checks a request to lose a region.

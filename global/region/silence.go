@@ -19,3 +19,14 @@ func CutOff(c Config, s State, now time.Duration) (silent time.Duration, cut boo
 	}
 	return silent, silent > CutOffAfter
 }
+
+// Gone returns how long to wait until a region without a session is certainly not about to
+// reconnect; 0 = it is gone now. A server that was elected just now knows no region. A region
+// that is well says hello to the new server before its lease is over.
+func Gone(c Config, s State, now time.Duration) time.Duration {
+	within := CutOffAfter
+	if !s.Met {
+		within = max(within, c.Lease)
+	}
+	return max(0, within-s.SilentFor(now))
+}
