@@ -82,10 +82,13 @@ type Etcd struct {
 	// Endpoints are client URLs or host:port of an external cluster or of
 	// another global server's embedded member. Empty = embed a member here.
 	Endpoints []string
-	// ClientAddr and PeerAddr are where the embedded member listens,
-	// host:port. Defaults 127.0.0.1:7602 and 127.0.0.1:7603; port 0 chooses.
+	// ClientAddr is where the embedded member serves other global servers, host:port,
+	// without a password. Empty = only on a socket in the data directory, for the user of
+	// this process.
 	ClientAddr string
-	PeerAddr   string
+	// PeerAddr is where the embedded member serves the other members, host:port. Default
+	// 127.0.0.1:7603; port 0 chooses.
+	PeerAddr string
 	// InitialCluster lists the embedded members, "name=host:port" of their
 	// peer addresses. Empty = this member alone.
 	InitialCluster []string
@@ -97,7 +100,8 @@ type Addresses struct {
 	GRPC string
 	// HTTP is health and metrics; empty when turned off.
 	HTTP string
-	// EtcdClient is the embedded member's client address; empty without one.
+	// EtcdClient is the embedded member's client address, host:port or unix://PATH; empty
+	// without a member.
 	EtcdClient string
 }
 
@@ -125,7 +129,7 @@ func (c Config) withDefaults() (Config, error) {
 		value string
 	}{
 		{&c.GRPCAddr, "127.0.0.1:7600"}, {&c.HTTPAddr, "127.0.0.1:7601"},
-		{&c.Etcd.ClientAddr, "127.0.0.1:7602"}, {&c.Etcd.PeerAddr, "127.0.0.1:7603"}, {&c.Version, serve.Version},
+		{&c.Etcd.PeerAddr, "127.0.0.1:7603"}, {&c.Version, serve.Version},
 	} {
 		if *d.field == "" {
 			*d.field = d.value

@@ -31,19 +31,27 @@ func (f *federation) overEtcd(dir string, etcd Etcd) func(*Config) {
 	}
 }
 
-// TestEtcdRestart: an embedded member keeps everything through a restart.
+// TestEtcdRestart: an embedded member keeps everything through a restart, after which it has
+// no port for clients any more.
 func TestEtcdRestart(t *testing.T) {
 	t.Parallel()
 	f := newFederation()
 	dir := t.TempDir()
-	embedded := f.overEtcd(dir, Etcd{ClientAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0"})
-	s := f.start(t, "g1", embedded)
+	s := f.start(t, "g1", f.overEtcd(dir, Etcd{ClientAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0"}))
 	r := s.joined("alpha")
 	s.submit(testJob("api", 2))
 	slot := r.waitSlot("default/api/web/0", accepted)
 	r.leave()
 	s.stop()
-	again := f.start(t, "g1", embedded)
+	again := f.start(t, "g1", f.overEtcd(dir, Etcd{PeerAddr: "127.0.0.1:0"}), func(c *Config) {
+		ready := c.Ready
+		c.Ready = func(a Addresses) {
+			if a.EtcdClient != "unix://"+dir+"/etcd/client.sock" {
+				t.Errorf("without an address for etcd's clients it serves them at %s", a.EtcdClient)
+			}
+			ready(a)
+		}
+	})
 	back := again.joined("alpha")
 	if got := back.waitSlot("default/api/web/0", accepted); got.GetGeneration() != slot.GetGeneration() || got.GetTo() != 2 {
 		t.Errorf("slot %v became %v", slot, got)
@@ -118,7 +126,7 @@ func TestEtcdGoesAndComesBack(t *testing.T) {
 	}
 }
 
-// TestThreeMembers: three servers each have a member of one etcd. The active one
+// TestThreeMembers: three servers each have a member of one etcd, without ports for clients. The active one
 // stops with its member. Two members are a quorum and continue.
 func TestThreeMembers(t *testing.T) {
 	t.Parallel()
@@ -135,7 +143,7 @@ func TestThreeMembers(t *testing.T) {
 	for i, name := range names { // together: no server is ready before two are
 		dir := t.TempDir()
 		wg.Go(func() {
-			servers[i] = f.start(t, name, f.overEtcd(dir, Etcd{ClientAddr: "127.0.0.1:0", PeerAddr: peers[name], InitialCluster: cluster}))
+			servers[i] = f.start(t, name, f.overEtcd(dir, Etcd{PeerAddr: peers[name], InitialCluster: cluster}))
 		})
 	}
 	wg.Wait()

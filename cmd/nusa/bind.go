@@ -49,7 +49,7 @@ func applyBind(flags *pflag.FlagSet) error {
 	}
 	var failed error
 	flags.VisitAll(func(f *pflag.Flag) {
-		if failed == nil && isListener(f) {
+		if failed == nil && isListener(f) && f.Value.String() != "" {
 			failed = derive(f.Name, withHost(host, f.Value.String()))
 		}
 	})
@@ -114,7 +114,7 @@ var peerFlags = []string{"join", "global", "etcd-endpoints", "etcd-initial-clust
 func loopbackWarning(flags *pflag.FlagSet) string {
 	reachable := flags.Lookup("grpc-addr") == nil
 	flags.VisitAll(func(f *pflag.Flag) {
-		if isListener(f) && f.Name != "http-addr" {
+		if isListener(f) && f.Name != "http-addr" && f.Value.String() != "" {
 			reachable = reachable || !isLoopback(f.Value.String())
 		}
 	})

@@ -30,7 +30,7 @@ func TestBindSetsEveryListener(t *testing.T) {
 	}{
 		{"global --data-dir d --bind 10.0.0.5", []string{
 			`advertise: "10.0.0.5:7600" # bind`, `grpc-addr: "10.0.0.5:7600" # bind`, `http-addr: "10.0.0.5:7601" # bind`,
-			`etcd-client-addr: "10.0.0.5:7602" # bind`, `etcd-peer-addr: "10.0.0.5:7603" # bind`}},
+			`etcd-client-addr: "" # default`, `etcd-peer-addr: "10.0.0.5:7603" # bind`}},
 		{regional, []string{
 			`advertise: "10.0.0.5" # bind`, `grpc-addr: "10.0.0.5:7610" # bind`, `raft-addr: "10.0.0.5:7611" # bind`,
 			`gossip-addr: "10.0.0.5:7612" # bind`, `probe-addr: "10.0.0.5:7613" # bind`, `http-addr: "10.0.0.5:7614" # bind`}},

@@ -33,7 +33,7 @@ func globalCommand() *cobra.Command {
 		Use:     "global",
 		Short:   "Run a global server: API, placement of jobs on regions, etcd inside",
 		GroupID: rolesGroup,
-		Example: "  nusa global --name g1 --bind 10.0.0.1 --data-dir /var/lib/nusa/global\n  nusa global --name g2 --bind 10.0.0.2 --data-dir /var/lib/nusa/global --etcd-endpoints 10.0.0.1:7602",
+		Example: "  nusa global --name g1 --bind 10.0.0.1 --etcd-client-addr 10.0.0.1:7602 --data-dir /var/lib/nusa/global\n  nusa global --name g2 --bind 10.0.0.2 --data-dir /var/lib/nusa/global --etcd-endpoints 10.0.0.1:7602",
 	}
 	r.addFlags(cmd, "data-dir")
 	f := cmd.Flags()
@@ -42,7 +42,7 @@ func globalCommand() *cobra.Command {
 	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7601", "address of /livez, /readyz and /metrics; - turns it off")
 	f.StringVar(&cfg.Advertise, "advertise", "", "gRPC address by which the other global servers reach this one (default: --grpc-addr)")
 	f.StringSliceVar(&cfg.Etcd.Endpoints, "etcd-endpoints", nil, "use this etcd (or another global server's) instead of an embedded member")
-	f.StringVar(&cfg.Etcd.ClientAddr, "etcd-client-addr", "127.0.0.1:7602", "client address of the embedded etcd member")
+	f.StringVar(&cfg.Etcd.ClientAddr, "etcd-client-addr", "", "address of the embedded etcd for other global servers, without a password (default: none)")
 	f.StringVar(&cfg.Etcd.PeerAddr, "etcd-peer-addr", "127.0.0.1:7603", "peer address of the embedded etcd member")
 	f.StringSliceVar(&cfg.Etcd.InitialCluster, "etcd-initial-cluster", nil, "name=host:port of every embedded member's peer address, for three members")
 	f.DurationVar(&cfg.Lease, "lease", 0, "lease of regions, at least 3s (default 15s)")

@@ -7,6 +7,7 @@
 //	revisions.go        revisions that only grow, over a restore from an old copy
 //	etcd_election.go    its election
 //	member.go           the embedded etcd member, and etcd's log
+//	socket.go           the socket where it serves clients of its own user
 //	memory.go           the implementation in memory, for tests and simulations
 //	memory_election.go  its election
 package store

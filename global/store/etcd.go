@@ -14,7 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -34,8 +34,11 @@ type EtcdConfig struct {
 	DataDir string
 	// Endpoints of an external cluster, URLs or host:port.
 	Endpoints []string
-	// ClientAddr and PeerAddr of the embedded member, host:port.
-	ClientAddr, PeerAddr string
+	// PeerAddr of the embedded member, host:port.
+	PeerAddr string
+	// ClientAddr is where the member serves clients without a password besides its socket,
+	// host:port; empty = nowhere.
+	ClientAddr string
 	// InitialCluster lists all embedded members, "name=host:port"; empty = only
 	// this member.
 	InitialCluster []string
@@ -48,7 +51,7 @@ type EtcdConfig struct {
 // Etcd is a Store on etcd.
 type Etcd struct {
 	client *clientv3.Client
-	member *embed.Etcd // nil for an external cluster
+	member *member // nil for an external cluster
 	cancel context.CancelFunc
 	ctx    context.Context
 	close  sync.Once
@@ -78,7 +81,10 @@ func OpenEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 	var err error
 	log := slogCore{cfg.Logger, &e.closing}
 	if len(cfg.Endpoints) == 0 {
-		e.member, e.client, err = startMember(ctx, cfg, log)
+		e.member, err = startMember(ctx, cfg, log)
+		if err == nil {
+			e.client = v3client.New(e.member.Server)
+		}
 	} else {
 		e.client, err = dialEtcd(cfg, log)
 	}
@@ -112,13 +118,13 @@ func dialEtcd(cfg EtcdConfig, log slogCore) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// ClientAddr returns the address where the embedded member serves clients; empty
-// without a member.
+// ClientAddr returns the address where the embedded member serves clients, that of its socket
+// if none was asked for; empty without a member.
 func (e *Etcd) ClientAddr() string {
 	if e.member == nil {
 		return ""
 	}
-	return e.member.Clients[0].Addr().String()
+	return e.member.clientAddr()
 }
 
 // Err receives the embedded member's fatal error; nil without a member.
@@ -400,7 +406,7 @@ func (e *Etcd) Close() error {
 			err = nil // clientv3 returns it when its own context was canceled
 		}
 		if e.member != nil {
-			e.member.Close()
+			e.member.close()
 		}
 	})
 	return err

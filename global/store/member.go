@@ -11,36 +11,74 @@ import (
 	"strings"
 	"sync/atomic"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
+// member is an etcd member that runs in this process.
+type member struct {
+	*embed.Etcd
+	socket *socket
+}
+
 // startMember runs an etcd member in this process and waits until it is ready.
-func startMember(ctx context.Context, cfg EtcdConfig, log slogCore) (*embed.Etcd, *clientv3.Client, error) {
+func startMember(ctx context.Context, cfg EtcdConfig, log slogCore) (*member, error) {
 	ec, err := memberConfig(cfg, log)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	member, err := embed.StartEtcd(ec)
+	m := &member{}
+	m.socket, err = openSocket(cfg.DataDir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("start the embedded etcd member: %w", listening(cfg, err))
+		return nil, fmt.Errorf("start the embedded etcd member: %w", err)
 	}
+	ec.ListenClientUrls = append(ec.ListenClientUrls, m.socket.listen)
+	ec.AdvertiseClientUrls = append(ec.AdvertiseClientUrls, m.socket.advertised)
+	m.Etcd, err = embed.StartEtcd(ec)
+	if err != nil {
+		m.socket.close()
+		return nil, fmt.Errorf("start the embedded etcd member: %w", listening(cfg, err))
+	}
+	err = m.socket.protect()
+	if err == nil {
+		err = m.awaitReady(ctx)
+	}
+	if err != nil {
+		m.close()
+		return nil, fmt.Errorf("start the embedded etcd member: %w", err)
+	}
+	return m, nil
+}
+
+func (m *member) awaitReady(ctx context.Context) error {
 	select {
-	case <-member.Server.ReadyNotify():
-		return member, v3client.New(member.Server), nil
-	case err = <-member.Err():
-	case <-member.Server.StopNotify():
-		err = errors.New("the member stopped")
+	case <-m.Server.ReadyNotify():
+		return nil
+	case err := <-m.Err():
+		return err
+	case <-m.Server.StopNotify():
+		return errors.New("the member stopped")
 	case <-ctx.Done():
-		err = fmt.Errorf("%w: not ready in time; are the other members of the initial cluster up?", ErrNoQuorum)
+		return fmt.Errorf("%w: not ready in time; are the other members of the initial cluster up?", ErrNoQuorum)
 	}
-	member.Close()
-	return nil, nil, fmt.Errorf("start the embedded etcd member: %w", err)
+}
+
+// clientAddr returns the address that was asked for, without one the socket.
+func (m *member) clientAddr() string {
+	for _, l := range m.Clients {
+		if addr := l.Addr(); addr.Network() != "unix" {
+			return addr.String()
+		}
+	}
+	return "unix://" + m.socket.path
+}
+
+func (m *member) close() {
+	m.Close()
+	m.socket.close()
 }
 
 // listening adds to an error the flag of the address that could not be opened.
@@ -62,15 +100,18 @@ func memberConfig(cfg EtcdConfig, log slogCore) (*embed.Config, error) {
 	ec.Name = cfg.Name
 	ec.Dir = cfg.DataDir
 	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(log))
-	client, err := url.Parse("http://" + cfg.ClientAddr)
-	if err != nil {
-		return nil, fmt.Errorf("etcd client address %q: %w", cfg.ClientAddr, err)
+	ec.ListenClientUrls, ec.AdvertiseClientUrls = nil, nil
+	if cfg.ClientAddr != "" {
+		client, err := url.Parse("http://" + cfg.ClientAddr)
+		if err != nil {
+			return nil, fmt.Errorf("etcd client address %q: %w", cfg.ClientAddr, err)
+		}
+		ec.ListenClientUrls, ec.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
 	}
 	peer, err := url.Parse("http://" + cfg.PeerAddr)
 	if err != nil {
 		return nil, fmt.Errorf("etcd peer address %q: %w", cfg.PeerAddr, err)
 	}
-	ec.ListenClientUrls, ec.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
 	ec.ListenPeerUrls, ec.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
 	ec.EnableGRPCGateway = false
 	ec.MaxTxnOps = memberTxnOps

@@ -258,7 +258,7 @@ func (f *federation) global(ctx context.Context, ready chan<- global.Addresses) 
 		DataDir:  filepath.Join(f.DataDir, "global-1"),
 		GRPCAddr: f.addr(0, 0, 0),
 		HTTPAddr: f.addr(0, 0, portGlobalHTTP),
-		Etcd:     global.Etcd{ClientAddr: f.addr(0, 0, portEtcdClient), PeerAddr: f.addr(0, 0, portEtcdPeer)},
+		Etcd:     global.Etcd{PeerAddr: f.addr(0, 0, portEtcdPeer)},
 		Net:      f.net(f.Regions[0]),
 		Logger:   f.Logger.With("server", "global-1"),
 		Region:   f.Regions[0],

@@ -24,9 +24,8 @@ const (
 
 	// The first port of the global server is for gRPC, too.
 	portGlobalHTTP = 1
-	portEtcdClient = 2
-	portEtcdPeer   = 3
-	portsGlobal    = 4
+	portEtcdPeer   = 2
+	portsGlobal    = 3
 )
 
 func (o Options) port(hundred, server, offset int) int {
