@@ -52,6 +52,11 @@ func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
 		// An old copy of the log may have grown since, so its index is no proof.
 		return refuse(true, "region %s: its log knows revision %d, but it had revision %d before: the log is an old copy, "+
 			"restore it with `nusa regional restore`, which begins a new incarnation", s.Name, h.KnownRevision, s.known)
+	case s.knownBy == h.log() && h.Acked != 0 && h.Acked < s.acked && !plant.Is(plant.OldLog):
+		// A copy may be younger than the revision. A log without orders of this server's numbering
+		// is of before the revision, or was bound to another federation meanwhile.
+		return refuse(true, "region %s: its log has the orders up to %d, but it had those up to %d before: the log is an old copy, "+
+			"restore it with `nusa regional restore`, which begins a new incarnation", s.Name, h.Acked, s.acked)
 	}
 	return nil
 }

@@ -115,7 +115,7 @@ type State struct {
 	// next log already, because the record is written before the welcome.
 	knownBy logID
 	// required is the position of the orders at the welcome, acked the position that the
-	// region has acknowledged. No lease is granted while acked < required.
+	// log knownBy has. No lease is granted while acked < required.
 	required, acked uint64
 	// sent and confirmed are the ids of the session's last grant and of the last one that
 	// the region has confirmed. While they differ, missingSince is when the first grant
