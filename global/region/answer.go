@@ -106,7 +106,7 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, gaveUp bool, w
 		middle := s
 		binds := a.State == Accepted && a.Bound && s.Bound && s.Unbound
 		if binds {
-			middle.Unbound = false
+			middle.Unbound, middle.StopTime = false, max(s.StopTime, a.StopTime)
 		}
 		if a.State.rank() > s.State.rank() {
 			middle.State, middle.Reason, middle.Message = a.State, a.Reason, a.Message

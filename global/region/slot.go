@@ -219,6 +219,9 @@ type Answer struct {
 	Counts          []CountedReason
 	// Bound: the region's lease binds everything that may run for the range.
 	Bound bool
+	// StopTime goes with Bound: the longest time between the stop signal and the kill of what
+	// may run for the range; 0 also if the region is too old to say it.
+	StopTime time.Duration
 	// MayRun: the region gives the range up, but a lost node of the region may still run it. At
 	// is the time of the answer by the wall clock, for people.
 	MayRun bool

@@ -186,3 +186,18 @@ func TestBindRemembersBoth(t *testing.T) {
 		t.Errorf("then an unbound one: %+v", s)
 	}
 }
+
+// TestAnswerSaysTheStopTime: after a recovery of the store the owner may run a version that the
+// store does not know. The slot waits for the longer stop time that the owner names.
+func TestAnswerSaysTheStopTime(t *testing.T) {
+	s := Slot{Namespace: "default", Job: "api", Group: "web", To: 2, Region: "sea", State: Accepted, Desired: DesiredRun, Generation: 7,
+		Bound: true, Unbound: true, StopTime: 5 * time.Second}
+	a := Answer{Namespace: "default", Job: "api", Group: "web", To: 2, Generation: 7, State: Accepted, Bound: true}
+	for _, c := range []struct{ says, want time.Duration }{{9 * time.Second, 9 * time.Second}, {2 * time.Second, 5 * time.Second}, {0, 5 * time.Second}} {
+		a.StopTime = c.says
+		out := ApplyAnswer([]Slot{s}, "sea", a)
+		if len(out.Changes) != 1 || out.Changes[0].Slot.StopTime != c.want || out.Changes[0].Slot.Unbound {
+			t.Errorf("the owner says %s: %+v", c.says, out.Changes)
+		}
+	}
+}

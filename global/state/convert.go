@@ -114,7 +114,7 @@ func AnswerFromProto(a *nusav1.SlotAnswer) region.Answer {
 		From: int(a.GetFrom()), To: int(a.GetTo()), Generation: a.GetGeneration(),
 		State:  region.SlotState(EnumWord(a.GetState().String(), "SLOT_STATE_")),
 		Reason: ReasonFromProto(a.GetReason()), Message: CutMessage(a.GetMessage()), Counts: countsFromProto(counts),
-		Bound: a.GetBound(), MayRun: a.GetMayRun(),
+		Bound: a.GetBound(), StopTime: a.GetStopTime().AsDuration(), MayRun: a.GetMayRun(),
 	}
 }
 

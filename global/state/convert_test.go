@@ -7,6 +7,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -28,10 +30,11 @@ func TestAnswersArriveWhole(t *testing.T) {
 	got := AnswerFromProto(&nusav1.SlotAnswer{
 		Namespace: "default", Job: "api", Group: "web", From: 2, To: 5, Generation: 7, State: nusav1.SlotState_SLOT_STATE_ACCEPTED,
 		Reason: nusav1.Reason_REASON_RTT_TOO_HIGH, Message: "m", Counts: []*nusav1.CountedReason{{Count: 3}}, Bound: true, MayRun: true,
+		StopTime: durationpb.New(9 * time.Second),
 	})
 	want := region.Answer{
 		Namespace: "default", Job: "api", Group: "web", From: 2, To: 5, Generation: 7, State: region.Accepted,
-		Reason: "rtt_too_high", Message: "m", Counts: []region.CountedReason{{Count: 3}}, Bound: true, MayRun: true,
+		Reason: "rtt_too_high", Message: "m", Counts: []region.CountedReason{{Count: 3}}, Bound: true, MayRun: true, StopTime: 9 * time.Second,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

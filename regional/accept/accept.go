@@ -163,13 +163,17 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 		case s.State != state.SlotDone && complete && done(view, g, s):
 			out = append(out, doneAnswers(view, s)...)
 		case s.State != state.SlotDone:
-			binds := (s.Unbound || s.State != state.SlotAccepted) && bound(view, s)
+			var binds bool
+			var stop time.Duration
+			if s.Unbound || s.State != state.SlotAccepted {
+				stop, binds = bound(view, s)
+			}
 			if s.State == state.SlotAccepted && !binds {
 				continue // the answer has arrived
 			}
 			for _, r := range s.Ranges() {
 				a := answer(s, r[0], r[1], state.SlotAccepted)
-				a.Bound = binds
+				a.Bound, a.StopTime = binds, stop
 				out = append(out, a)
 			}
 		}

@@ -1,22 +1,33 @@
 package accept
 
-import "github.com/nusa-scheduler/nusa/regional/state"
+import (
+	"time"
+
+	"github.com/nusa-scheduler/nusa/regional/state"
+)
 
 // bound reports whether the region's lease binds everything that may run for a slot: the
-// version that the slot names, and each attempt that has not surely ended.
-func bound(view *state.View, s *state.Slot) bool {
+// version that the slot names, and each attempt that has not surely ended. It returns the
+// longest kill timeout of these versions.
+func bound(view *state.View, s *state.Slot) (stop time.Duration, ok bool) {
 	key := s.Key()
 	if !binds(view, key, s.JobVersion) {
-		return false
+		return 0, false
 	}
 	job, _ := view.Job(key.JobKey(), s.JobVersion)
+	stop = job.Group(key.Group).KillTimeout
 	for a := range view.GroupAllocs(key) {
 		inside := job.Type == state.System || a.Index >= s.From && a.Index < s.To
-		if inside && (a.Live() || a.Charged) && a.JobVersion != s.JobVersion && !binds(view, key, a.JobVersion) {
-			return false
+		if !inside || !a.Live() && !a.Charged || a.JobVersion == s.JobVersion {
+			continue
 		}
+		if !binds(view, key, a.JobVersion) {
+			return 0, false
+		}
+		was, _ := view.Job(key.JobKey(), a.JobVersion)
+		stop = max(stop, was.Group(key.Group).KillTimeout)
 	}
-	return true
+	return stop, true
 }
 
 // leftUnbound reports whether an attempt that was given up may still run for an index

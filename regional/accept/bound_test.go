@@ -2,6 +2,7 @@ package accept
 
 import (
 	"testing"
+	"time"
 
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
@@ -98,4 +99,39 @@ func TestReturnedInstancesMayRun(t *testing.T) {
 		Namespace: "default", Job: "api", Group: "web", To: 2, Generation: 5, State: state.SlotReturned, Reason: state.ReasonInsufficientCPU,
 	}}}})
 	r.answers("0-1 g5 returned may run insufficient_cpu", "1-2 g5 returned insufficient_cpu")
+}
+
+// TestBoundAnswerNamesTheLongestStopTime: what still runs of an earlier version may take longer to
+// stop than the version that the slot names.
+func TestBoundAnswerNamesTheLongestStopTime(t *testing.T) {
+	r := newRegion(t, state.Service)
+	order := func(version int64, kill time.Duration) {
+		t.Helper()
+		r.do(state.Command{ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{
+			Slot: state.Slot{
+				Namespace: "default", Job: "api", Group: "web", To: 2, Generation: 5, Revision: int64(r.index) + 100,
+				JobVersion: version, Desired: state.Run, State: state.SlotAccepted, Unbound: true,
+			},
+			Job: &state.Job{Version: version, Type: state.Service, Spec: []byte{byte(version)}, Groups: []state.Group{{
+				Name: "web", Hash: uint64(version), Ask: state.Ask{Resources: state.Resources{CPUMilli: 500}}, KillTimeout: kill,
+				Disconnect: state.Disconnect{StopInRegion: true},
+			}}},
+		}}}})
+	}
+	expect := func(want time.Duration) {
+		t.Helper()
+		got := Answers(r.Snapshot())
+		if len(got) != 1 || !got[0].Bound || got[0].StopTime != want {
+			t.Errorf("answers %+v, want stop time %s", got, want)
+		}
+	}
+	order(1, 9*time.Second)
+	expect(9 * time.Second)
+	r.place(0)
+	order(2, 2*time.Second)
+	expect(9 * time.Second)
+	r.do(state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{ID: "a0", Reason: state.ReasonRevoked}}}})
+	expect(9 * time.Second)
+	r.report(0, state.Stopped)
+	expect(2 * time.Second)
 }

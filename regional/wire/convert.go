@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -79,11 +80,15 @@ func SlotToProto(s *state.Slot, region string) *nusav1.Slot {
 
 // SlotAnswerToProto converts the answer to an offer of a slot.
 func SlotAnswerToProto(a *state.Answer) *nusav1.SlotAnswer {
-	return &nusav1.SlotAnswer{
+	out := &nusav1.SlotAnswer{
 		Namespace: a.Namespace, Job: a.Job, Group: a.Group, From: a.From, To: a.To,
 		Generation: a.Generation, State: nusav1.SlotState(a.State),
 		Reason: ReasonToProto(a.Reason), Message: a.Message, Counts: nodeCountsToProto(a.Counts), Bound: a.Bound, MayRun: a.MayRun,
 	}
+	if a.Bound {
+		out.StopTime = durationpb.New(a.StopTime)
+	}
+	return out
 }
 
 // TasksFromStored decodes the task states of an allocation, see encodeTasks.

@@ -277,7 +277,7 @@ func slotToState(s *region.Slot) state.Slot {
 // answerToGlobal is an answer as the global tier reads it.
 func answerToGlobal(a *state.Answer) region.Answer {
 	return region.Answer{Namespace: a.Namespace, Job: a.Job, Group: a.Group, From: int(a.From), To: int(a.To), Generation: a.Generation,
-		State: answerStates[a.State], Reason: string(a.Reason), Message: a.Message, Bound: a.Bound, MayRun: a.MayRun}
+		State: answerStates[a.State], Reason: string(a.Reason), Message: a.Message, Bound: a.Bound, StopTime: a.StopTime, MayRun: a.MayRun}
 }
 
 // formerOrder is the order to the former owner at position i of a slot's list, as

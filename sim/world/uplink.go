@@ -315,7 +315,7 @@ func (u *uplink) answer(s *upSession, all bool) {
 	for _, a := range accept.Answers(u.m.view()) {
 		key := state.SlotID(a.Namespace, a.Job, a.Group, a.From)
 		now[key] = a
-		if was, sent := s.sent[key]; all || !sent || was.State != a.State || was.To != a.To || was.Generation != a.Generation || was.Bound != a.Bound || was.MayRun != a.MayRun {
+		if was, sent := s.sent[key]; all || !sent || was.State != a.State || was.To != a.To || was.Generation != a.Generation || was.Bound != a.Bound || was.StopTime != a.StopTime || was.MayRun != a.MayRun {
 			out = append(out, a)
 		}
 	}

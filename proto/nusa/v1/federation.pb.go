@@ -1188,7 +1188,9 @@ type SlotAnswer struct {
 	Bound bool `protobuf:"varint,11,opt,name=bound,proto3" json:"bound,omitempty"`
 	// The region has given the instances up, but a lost node may still run an attempt that
 	// no lease ends. The region answers again once the node has confirmed.
-	MayRun        bool `protobuf:"varint,12,opt,name=may_run,json=mayRun,proto3" json:"may_run,omitempty"`
+	MayRun bool `protobuf:"varint,12,opt,name=may_run,json=mayRun,proto3" json:"may_run,omitempty"`
+	// With bound: the longest kill_timeout of what may run for the answered indices.
+	StopTime      *durationpb.Duration `protobuf:"bytes,13,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1305,6 +1307,13 @@ func (x *SlotAnswer) GetMayRun() bool {
 		return x.MayRun
 	}
 	return false
+}
+
+func (x *SlotAnswer) GetStopTime() *durationpb.Duration {
+	if x != nil {
+		return x.StopTime
+	}
+	return nil
 }
 
 // SlotOrder is one slot as the region should have it.
@@ -2961,7 +2970,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\vregion_left\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"regionLeft\"<\n" +
 	"\vSlotAnswers\x12-\n" +
-	"\aanswers\x18\x01 \x03(\v2\x13.nusa.v1.SlotAnswerR\aanswers\"\xe2\x02\n" +
+	"\aanswers\x18\x01 \x03(\v2\x13.nusa.v1.SlotAnswerR\aanswers\"\x9a\x03\n" +
 	"\n" +
 	"SlotAnswer\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
@@ -2978,7 +2987,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x06counts\x18\n" +
 	" \x03(\v2\x16.nusa.v1.CountedReasonR\x06counts\x12\x14\n" +
 	"\x05bound\x18\v \x01(\bR\x05bound\x12\x17\n" +
-	"\amay_run\x18\f \x01(\bR\x06mayRun\"^\n" +
+	"\amay_run\x18\f \x01(\bR\x06mayRun\x126\n" +
+	"\tstop_time\x18\r \x01(\v2\x19.google.protobuf.DurationR\bstopTime\"^\n" +
 	"\tSlotOrder\x12!\n" +
 	"\x04slot\x18\x01 \x01(\v2\r.nusa.v1.SlotR\x04slot\x12\x12\n" +
 	"\x04spec\x18\x02 \x01(\fR\x04spec\x12\x1a\n" +
@@ -3215,55 +3225,56 @@ var file_nusa_v1_federation_proto_depIdxs = []int32{
 	41, // 28: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
 	42, // 29: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
 	43, // 30: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
-	44, // 31: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
-	15, // 32: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
-	5,  // 33: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
-	18, // 34: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
-	5,  // 35: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
-	34, // 36: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
-	35, // 37: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
-	19, // 38: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
-	43, // 39: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
-	45, // 40: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
-	22, // 41: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
-	26, // 42: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
-	27, // 43: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
-	12, // 44: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
-	16, // 45: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
-	5,  // 46: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
-	28, // 47: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
-	31, // 48: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
-	33, // 49: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	30, // 50: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
-	24, // 51: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
-	25, // 52: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
-	46, // 53: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
-	37, // 54: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
-	37, // 55: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
-	5,  // 56: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
-	8,  // 57: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	29, // 58: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
-	47, // 59: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
-	36, // 60: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
-	22, // 61: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
-	45, // 62: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
-	32, // 63: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
-	48, // 64: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
-	49, // 65: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
-	20, // 66: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
-	6,  // 67: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
-	4,  // 68: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
-	2,  // 69: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
-	0,  // 70: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
-	23, // 71: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
-	4,  // 72: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
-	3,  // 73: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
-	1,  // 74: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
-	71, // [71:75] is the sub-list for method output_type
-	67, // [67:71] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	37, // 31: nusa.v1.SlotAnswer.stop_time:type_name -> google.protobuf.Duration
+	44, // 32: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
+	15, // 33: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
+	5,  // 34: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
+	18, // 35: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
+	5,  // 36: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
+	34, // 37: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
+	35, // 38: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
+	19, // 39: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
+	43, // 40: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
+	45, // 41: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
+	22, // 42: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
+	26, // 43: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
+	27, // 44: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
+	12, // 45: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
+	16, // 46: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
+	5,  // 47: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
+	28, // 48: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
+	31, // 49: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
+	33, // 50: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	30, // 51: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
+	24, // 52: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
+	25, // 53: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
+	46, // 54: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
+	37, // 55: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
+	37, // 56: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
+	5,  // 57: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
+	8,  // 58: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	29, // 59: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
+	47, // 60: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
+	36, // 61: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
+	22, // 62: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
+	45, // 63: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
+	32, // 64: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
+	48, // 65: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
+	49, // 66: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
+	20, // 67: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
+	6,  // 68: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
+	4,  // 69: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
+	2,  // 70: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
+	0,  // 71: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
+	23, // 72: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
+	4,  // 73: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
+	3,  // 74: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
+	1,  // 75: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
+	72, // [72:76] is the sub-list for method output_type
+	68, // [68:72] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_federation_proto_init() }
