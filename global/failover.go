@@ -61,8 +61,11 @@ func (f *failoverLoop) step(ctx context.Context) (time.Duration, error) {
 	if !serving {
 		return silenceCheck, nil
 	}
+	if err := f.noteMassLoss(ctx); err != nil {
+		return silenceCheck, err
+	}
 	if plan.Resign != "" {
-		f.log.Warn("resigns once, because another server may reach more regions", "why", plan.Resign)
+		f.log.Warn("resigns once", "why", plan.Resign)
 		return silenceCheck, f.resign(ctx, plan.Resign)
 	}
 	if plan.Forget {
@@ -140,6 +143,20 @@ func (f *failoverLoop) decide() (plan failover.Plan, streams map[string]liveStre
 type liveStream struct {
 	number   uint64
 	lastSeen time.Duration
+}
+
+// noteMassLoss stores the alarm of a mass loss, or that it is over, for the next active server.
+func (f *failoverLoop) noteMassLoss(ctx context.Context) error {
+	f.state.Lock()
+	shown, stored := f.state.FailoverPaused, f.state.Leadership.GetMassLoss()
+	f.state.Unlock()
+	if (shown == "") == (stored == "") {
+		return nil
+	}
+	_, err := f.commit.Do(ctx, func(t *state.Tx) error {
+		return t.PutLeadership(func(rec *nusav1.LeadershipRecord) { rec.MassLoss = shown })
+	})
+	return err
 }
 
 // forgetResignation lets a later mass loss make the active server resign again.

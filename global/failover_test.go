@@ -3,6 +3,7 @@ package global
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -364,6 +365,10 @@ func TestMassLossResignsOnce(t *testing.T) {
 		if got := c.resigned(f); !strings.Contains(got, "3 of 5 regions fell silent within 10s of one another") {
 			t.Errorf("recorded: %q", got)
 		}
+		waitInfo(t, second, "active with the alarm", func(i *nusav1.InfoResponse) bool { return len(i.GetAlarms()) == 1 })
+		if r := c.region("jakarta"); !strings.Contains(r.GetFailoverMessage(), "mass loss") {
+			t.Errorf("right after the election: %v", r)
+		}
 		c.join("seoul", 2)
 		c.join("tokyo", 2)
 		c.pass(3 * time.Minute)
@@ -377,6 +382,56 @@ func TestMassLossResignsOnce(t *testing.T) {
 		c.pass(5 * time.Second)
 		if got := c.resigned(f); got != "" {
 			t.Errorf("after the mass loss is recorded: %q", got)
+		}
+	})
+}
+
+// TestMassLossOutlivesItsServer: a successor shows the alarm at once, and until the regions are
+// back.
+func TestMassLossOutlivesItsServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation()
+		start := time.Now()
+		change := func(cfg *Config) {
+			cfg.Clock, cfg.Lease = func() time.Duration { return time.Since(start) }, 10*time.Second
+			cfg.ReportInterval, cfg.CheckpointInterval, cfg.ElectionTTL = 0, 0, 0
+		}
+		c := &cutter{regions: map[string]*fakeRegion{}, cut: map[string]bool{}, s: f.start(t, "g1", change)}
+		for _, name := range []string{"jakarta", "seoul", "tokyo"} {
+			c.join(name, 1)
+		}
+		c.s.submit(testJob("api", 6, inJakarta(20*time.Second)))
+		c.pass(5 * time.Second)
+		c.cut["jakarta"], c.cut["seoul"], c.cut["tokyo"] = true, true, true
+		c.pass(15 * time.Second)
+		alarms := func() []string {
+			info, err := nusav1.NewSystemClient(c.s.conn).Info(t.Context(), &nusav1.InfoRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return info.GetAlarms()
+		}
+		before := alarms()
+		if len(before) != 1 || !strings.Contains(before[0], "3 of 3 regions fell silent") {
+			t.Fatalf("before: %q", before)
+		}
+		c.s.stop()
+		second := f.start(t, "g2", change)
+		c.s = second
+		waitActive(t, second)
+		c.watch()
+		for range 4 {
+			if now := alarms(); !slices.Equal(now, before) {
+				t.Errorf("after the election: %q", now)
+			}
+			c.pass(5 * time.Second)
+		}
+		for _, name := range []string{"jakarta", "seoul", "tokyo"} {
+			c.join(name, 2)
+		}
+		c.pass(5 * time.Second)
+		if now := alarms(); len(now) > 0 || len(c.events("failover.resumed")) != 1 {
+			t.Errorf("when the regions are back: %q", now)
 		}
 	})
 }

@@ -16,7 +16,7 @@ func Decide(s Snapshot) Plan {
 		}
 	}
 	m := s.massLoss(p.Regions)
-	p.Paused = m.paused
+	p.Paused = m.paused || s.earlierLasts()
 	for i := range p.Regions {
 		d, r := &p.Regions[i], shown[i]
 		paused := p.Paused && !r.NothingRuns

@@ -68,11 +68,39 @@ func (s Snapshot) massLoss(due []RegionDue) massLoss {
 	return out
 }
 
+// earlierLasts reports whether the mass loss that an earlier active server saw goes on, as far
+// as this server can know: it became active just now, and too many regions have not connected.
+func (s Snapshot) earlierLasts() bool {
+	if s.Earlier == "" || s.Active >= s.earlierFor() {
+		return false
+	}
+	all, missing := 0, 0
+	for i := range s.Regions {
+		r := &s.Regions[i]
+		if r.Lost || r.NeverConnected {
+			continue
+		}
+		all++
+		if !r.Connected {
+			missing++
+		}
+	}
+	return missing >= massLeast && 3*missing > all
+}
+
+// earlierFor is for how long after its election a server relies on what an earlier one saw.
+// Then the regions have been silent for this server, too.
+func (s Snapshot) earlierFor() time.Duration { return s.LeaseMax + s.notice() }
+
 // alarm adds to the plan what follows from a mass loss.
 func (s Snapshot) alarm(p *Plan, m massLoss) {
+	if s.earlierLasts() {
+		p.Alarm = s.Earlier
+		p.nextIn(s.earlierFor() - s.Active)
+	}
 	if !m.paused {
 		// Before this time a new active server cannot know.
-		p.Forget = s.Resigned && s.Active > 2*s.LeaseMax+s.notice()
+		p.Forget = s.Resigned && !p.Paused && s.Active > 2*s.LeaseMax+s.notice()
 		return
 	}
 	withheld := slices.ContainsFunc(p.Regions, func(d RegionDue) bool { return d.Moves && d.In == 0 })

@@ -18,11 +18,11 @@ func TestDecideAgreesWithTheRules(t *testing.T) {
 		if again := Decide(s); again.String() != p.String() {
 			t.Fatalf("two plans of one snapshot:\n%s\n%s", p, again)
 		}
-		paused := oraclePaused(s)
+		paused := oraclePaused(s) || oracleEarlier(s)
 		if p.Paused != paused {
 			t.Fatalf("paused %v, want %v\n%+v", p.Paused, paused, s)
 		}
-		if (p.Resign != "") != (p.Alarm != "" && s.OtherServers > 0 && !s.Resigned) || p.Alarm != "" && !paused || p.Forget && (paused || !s.Resigned) {
+		if (p.Resign != "") != (p.Alarm != "" && p.Alarm != s.Earlier && s.OtherServers > 0 && !s.Resigned) || p.Alarm != "" && !paused || p.Forget && (paused || !s.Resigned) {
 			t.Fatalf("%s of %+v", p, s)
 		}
 		for i := range s.Regions {
@@ -114,6 +114,14 @@ func oraclePaused(s Snapshot) bool {
 	return false
 }
 
+// oracleEarlier: a new active server relies on the alarm of an earlier one while too many
+// regions have not connected.
+func oracleEarlier(s Snapshot) bool {
+	known := slices.DeleteFunc(slices.Clone(s.Regions), func(r Region) bool { return r.Lost || r.NeverConnected })
+	missing := slices.DeleteFunc(slices.Clone(known), func(r Region) bool { return r.Connected })
+	return s.Earlier != "" && s.Active < s.LeaseMax+s.Quiet()+2*time.Second && len(missing) >= 3 && len(missing)*3 > len(known)
+}
+
 func drawSnapshot(t *rapid.T) Snapshot {
 	second := func(name string, most int) time.Duration {
 		return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Second
@@ -122,6 +130,7 @@ func drawSnapshot(t *rapid.T) Snapshot {
 	s.LeaseMax = s.Lease + second("longest", 30)
 	s.Calm = min(s.Active, second("calm", 200))
 	s.Resigned = rapid.Bool().Draw(t, "resigned")
+	s.Earlier = rapid.SampledFrom([]string{"", "earlier"}).Draw(t, "earlier")
 	for i := range rapid.IntRange(1, 9).Draw(t, "regions") {
 		r := Region{Name: fmt.Sprintf("r%d", i)}
 		r.Silent = min(s.Active, second("silent", 90))

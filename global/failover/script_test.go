@@ -15,7 +15,7 @@ import (
 // TestScripts runs testdata/*.txt. A script is a list of blocks: commands, then "----",
 // then the plan up to an empty line. Commands:
 //
-//	server [lease=DUR] [max=DUR] [active=DUR] [calm=DUR] [others=N] [resigned=yes|no]
+//	server [lease=DUR] [max=DUR] [active=DUR] [calm=DUR] [others=N] [resigned=yes|no] [earlier=ALARM]
 //	region NAME [silent=DUR] [connected] [never] [lost] [back] [nothing]   (again = changes it)
 //	regions N          (r1 … rN, connected)
 //	slot REGION JOB/GROUP FROM-TO [after=DUR] [keep] [stop] [replace=no] [bound=DUR (BoundFor)] [unbound=yes|no]
@@ -105,6 +105,8 @@ func (s *Snapshot) server(args []string) error {
 			s.OtherServers, _ = strconv.Atoi(value)
 		case "resigned":
 			s.Resigned = value == "yes"
+		case "earlier":
+			s.Earlier = value
 		default:
 			return fmt.Errorf("unknown word %q", a)
 		}

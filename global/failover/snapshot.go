@@ -18,6 +18,8 @@ type Snapshot struct {
 	OtherServers int
 	// Resigned: in the present mass loss a server has resigned already.
 	Resigned bool
+	// Earlier is the alarm of the mass loss that an earlier active server saw; empty for none.
+	Earlier string
 	// Regions sorted by name.
 	Regions []Region
 }

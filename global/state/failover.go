@@ -49,7 +49,7 @@ func (st *State) FailoverSnapshot() failover.Snapshot {
 	now, c := st.Clock(), st.SessionConfig()
 	out := failover.Snapshot{
 		Lease: c.Lease, LeaseMax: max(c.Lease, c.LeaseMax), Active: now - st.began, Calm: now - st.began,
-		OtherServers: st.Candidates - 1, Resigned: st.Leadership.GetResigned() != "",
+		OtherServers: st.Candidates - 1, Resigned: st.Leadership.GetResigned() != "", Earlier: st.Leadership.GetMassLoss(),
 		Regions: make([]failover.Region, 0, len(st.Regions)),
 	}
 	if st.massLossAt != 0 {
@@ -75,6 +75,7 @@ type FailoverMark struct {
 	regions        []regionMark
 	candidates     int
 	resigned       bool
+	earlier        string
 	lease, longest time.Duration
 }
 
@@ -90,7 +91,7 @@ type regionMark struct {
 
 // Equal says whether two marks are the same.
 func (m *FailoverMark) Equal(o *FailoverMark) bool {
-	return m.candidates == o.candidates && m.resigned == o.resigned &&
+	return m.candidates == o.candidates && m.resigned == o.resigned && m.earlier == o.earlier &&
 		m.lease == o.lease && m.longest == o.longest && slices.Equal(m.regions, o.regions)
 }
 
@@ -102,7 +103,7 @@ func (st *State) FailoverMark() *FailoverMark {
 	now, c := st.Clock(), st.SessionConfig()
 	out := &FailoverMark{
 		regions: make([]regionMark, 0, len(st.Regions)), candidates: st.Candidates,
-		resigned: st.Leadership.GetResigned() != "", lease: c.Lease, longest: max(c.Lease, c.LeaseMax),
+		resigned: st.Leadership.GetResigned() != "", earlier: st.Leadership.GetMassLoss(), lease: c.Lease, longest: max(c.Lease, c.LeaseMax),
 	}
 	quiet := failover.Snapshot{Lease: c.Lease}.Quiet()
 	for _, name := range st.RegionNames() {

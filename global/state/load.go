@@ -216,6 +216,7 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 		r.Orders.ForgetUpTo(uint64(st.Revision))
 		st.restoreCheckpoint(r)
 	}
+	st.notePaused(st.Leadership.GetMassLoss())
 	return st.Origins.rebuild()
 }
 

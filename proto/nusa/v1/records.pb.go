@@ -115,7 +115,10 @@ type LeadershipRecord struct {
 	Resigned string `protobuf:"bytes,5,opt,name=resigned,proto3" json:"resigned,omitempty"`
 	// The store was recovered, and no server has waited since then until everything had
 	// ended that a lease binds: no lease is granted before. Unset: nothing waits.
-	Recovery      *Recovery `protobuf:"bytes,6,opt,name=recovery,proto3" json:"recovery,omitempty"`
+	Recovery *Recovery `protobuf:"bytes,6,opt,name=recovery,proto3" json:"recovery,omitempty"`
+	// Why nothing moves to other regions in a mass loss. A successor shows it until it can
+	// see the silence of the regions itself. Empty for none.
+	MassLoss      string `protobuf:"bytes,7,opt,name=mass_loss,json=massLoss,proto3" json:"mass_loss,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -190,6 +193,13 @@ func (x *LeadershipRecord) GetRecovery() *Recovery {
 		return x.Recovery
 	}
 	return nil
+}
+
+func (x *LeadershipRecord) GetMassLoss() string {
+	if x != nil {
+		return x.MassLoss
+	}
+	return ""
 }
 
 // Recovery says what may still run of the time before a recovery of the store.
@@ -542,14 +552,15 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"SinceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xb2\x02\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xcf\x02\n" +
 	"\x10LeadershipRecord\x12+\n" +
 	"\x04term\x18\x01 \x01(\v2\x17.nusa.v1.LeadershipTermR\x04term\x126\n" +
 	"\tlease_max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bleaseMax\x125\n" +
 	"\bconflict\x18\x03 \x01(\v2\x19.nusa.v1.RevisionConflictR\bconflict\x127\n" +
 	"\tcandidacy\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tcandidacy\x12\x1a\n" +
 	"\bresigned\x18\x05 \x01(\tR\bresigned\x12-\n" +
-	"\brecovery\x18\x06 \x01(\v2\x11.nusa.v1.RecoveryR\brecovery\"B\n" +
+	"\brecovery\x18\x06 \x01(\v2\x11.nusa.v1.RecoveryR\brecovery\x12\x1b\n" +
+	"\tmass_loss\x18\a \x01(\tR\bmassLoss\"B\n" +
 	"\bRecovery\x126\n" +
 	"\tstop_time\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bstopTime\"\x85\x02\n" +
 	"\x10RevisionConflict\x12\x16\n" +
