@@ -100,6 +100,8 @@ type State struct {
 	// welcome, so what is sent arrives.
 	welcomedAt time.Duration
 	answered   bool
+	// healthySince is since when the region has been connected without a break, see ConnectedFor.
+	healthySince time.Duration
 	// grantedAt and granted are the time and the length of the grant whose lease ends
 	// last. At first that is a predecessor's.
 	grantedAt, granted time.Duration
@@ -288,20 +290,30 @@ func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
 	case Declare:
 		return s.declare(e)
 	case Resumed:
-		s.LastSeen = max(s.LastSeen, now)
+		s = s.seen(c, now)
 	case Tick:
 		return s.tick(c, now)
 	}
 	return s, nil
 }
 
-// ConnectedFor returns how long the present session has lasted; 0 without a session, and
-// while the region is lost.
+// ConnectedFor returns for how long the region has been connected without a break; 0 without a
+// session, and while the region is lost. A region breaks off when it counts as cut off, when it
+// is lost, and when its log is another one. A reconnect that takes less is no break.
 func (s State) ConnectedFor(now time.Duration) time.Duration {
 	if !s.Connected() || s.Lost {
 		return 0
 	}
-	return max(0, now-s.welcomedAt)
+	return max(0, now-s.healthySince)
+}
+
+// seen notes that the region is there. After a silence its health counts from now on.
+func (s State) seen(c Config, now time.Duration) State {
+	if _, cut := CutOff(c, s, now); cut {
+		s.healthySince = now
+	}
+	s.LastSeen = max(s.LastSeen, now)
+	return s
 }
 
 func (s State) live(stream uint64) bool { return stream != 0 && stream == s.Stream }
@@ -322,7 +334,7 @@ func (s State) received(c Config, now time.Duration, stream uint64) (State, []Ef
 	}
 	s.answered = true
 	if !s.grantsMissing(c, now) {
-		s.LastSeen = now
+		s = s.seen(c, now)
 	}
 	if s.Lost {
 		return s.end("the region was declared lost, and is connected again", "its session begins again")
@@ -416,6 +428,9 @@ func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
 		return s, effects
 	}
 	before, old := s.Record, s.Stream
+	if _, cut := CutOff(c, s, now); cut || !s.Met || s.Lost || s.ClusterID != h.ClusterID || s.Incarnation != h.Incarnation {
+		s.healthySince = now
+	}
 	if h.ClusterID != s.ClusterID || h.Incarnation != s.Incarnation {
 		s.AppliedIndex, s.known = 0, 0
 	}
