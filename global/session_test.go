@@ -23,7 +23,7 @@ func TestOfferAcceptRunStop(t *testing.T) {
 		t.Errorf("submit returned %v", resp)
 	}
 	slot := r.waitSlot("default/api/web/0", accepted)
-	if slot.GetTo() != 3 || slot.GetGeneration() <= resp.GetRevision() || slot.GetJobVersion() != 1 || slot.GetPlacedBecause() == "" {
+	if slot.GetTo() != 3 || slot.GetGeneration() < resp.GetRevision() || slot.GetJobVersion() != 1 || slot.GetPlacedBecause() == "" {
 		t.Errorf("slot %v", slot)
 	}
 	r.mu.Lock()
