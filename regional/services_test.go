@@ -114,6 +114,14 @@ func TestLocalJobFromSubmitToPurge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		opened := time.Now()
+		w.submit(1, spec("web", 4))
+		if j, err := stream.Recv(); err != nil || j.GetVersion() != 3 || time.Since(opened) > 50*time.Millisecond {
+			t.Errorf("a change after the first message is shown after %s: version %d, %v", time.Since(opened), j.GetVersion(), err)
+		}
 		if _, err := jobs.Stop(ctx, &nusav1.StopJobRequest{Job: ref("web"), Purge: true}); err != nil {
 			t.Fatal(err)
 		}

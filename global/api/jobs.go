@@ -163,28 +163,23 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 		return relay(up, stream.Send)
 	}
 	var sent *nusav1.Job
-	stamp := uint64(0)
-	return term.follow(stream.Context(), func() (bool, error) {
+	return term.follow(stream.Context(), func() (<-chan struct{}, error) {
 		term.State.Lock()
 		found := term.State.Jobs[k]
 		if found == nil || found.Record == nil {
 			term.State.Unlock()
 			if sent == nil {
-				return false, jobNotFound(k)
+				return nil, jobNotFound(k)
 			}
-			return false, nil // purged
+			return nil, nil // purged
 		}
-		if sent != nil && found.Stamp == stamp {
-			term.State.Unlock()
-			return true, nil
-		}
+		changed := found.Watched()
 		now := found.ToProto(term.State.Sight())
-		stamp = found.Stamp
 		term.State.Unlock()
 		if proto.Equal(now, sent) {
-			return true, nil
+			return changed, nil
 		}
 		sent = now
-		return true, stream.Send(now)
+		return changed, stream.Send(now)
 	})
 }

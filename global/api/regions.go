@@ -167,7 +167,8 @@ func (g *regionsAPI) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStr
 		return err
 	}
 	sent := map[string]uint64{}
-	return term.follow(stream.Context(), func() (bool, error) {
+	return term.follow(stream.Context(), func() (<-chan struct{}, error) {
+		changed := term.State.Changed.C()
 		term.State.Lock()
 		var out []*nusav1.Region
 		for _, name := range term.State.RegionNames() {
@@ -181,9 +182,9 @@ func (g *regionsAPI) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStr
 		term.State.Unlock()
 		for _, r := range out {
 			if err := stream.Send(r); err != nil {
-				return false, err
+				return nil, err
 			}
 		}
-		return true, nil
+		return changed, nil
 	})
 }

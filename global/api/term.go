@@ -10,11 +10,16 @@ import (
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/global/uplink"
 	"github.com/nusa-scheduler/nusa/internal/topo"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// watchPause is the least time between two messages of a watch.
-const watchPause = 100 * time.Millisecond
+// A watch sends at once after a quiet time, watchBurst times, and then once in each
+// watchPause. A job in three regions changes about as often until it runs.
+const (
+	watchPause = 100 * time.Millisecond
+	watchBurst = 10
+)
 
 // TermConfig holds the parts of one leadership term that the services need.
 type TermConfig struct {
@@ -51,15 +56,15 @@ func NewTerm(cfg TermConfig) *Term {
 // report interval.
 func (t *Term) Tick() { t.matrixChanges.DropIdle(t.State.Clock()) }
 
-// follow calls send at once and after each change of the state, until the
-// caller's context or the term ends, or send returns false or an error. Changes
-// within watchPause are sent together.
-func (t *Term) follow(ctx context.Context, send func() (more bool, err error)) error {
-	pause := time.NewTimer(0)
-	defer pause.Stop()
+// follow calls send at once and whenever the channel is closed that send returned, until
+// the caller's context or the term ends, or send returns no channel. Changes that come too
+// fast are sent together, see watchPause.
+func (t *Term) follow(ctx context.Context, send func() (changed <-chan struct{}, err error)) error {
+	pace := wait.NewPace(watchPause, watchBurst)
 	for {
-		changed := t.State.Changed.C()
-		if more, err := send(); err != nil || !more {
+		pace.Wait(ctx)
+		changed, err := send()
+		if err != nil || changed == nil {
 			return err
 		}
 		select {
@@ -68,14 +73,6 @@ func (t *Term) follow(ctx context.Context, send func() (more bool, err error)) e
 		case <-t.Context.Done():
 			return rpcError(state.ErrNotActive)
 		case <-changed:
-		}
-		pause.Reset(watchPause)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-t.Context.Done():
-			return rpcError(state.ErrNotActive)
-		case <-pause.C:
 		}
 	}
 }

@@ -191,18 +191,19 @@ func (t *topologyAPI) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreami
 		return err
 	}
 	at := topo.ParseWatchToken(req.GetToken(), term.State.Epoch, req.GetFrom())
-	err = term.follow(stream.Context(), func() (bool, error) {
+	err = term.follow(stream.Context(), func() (<-chan struct{}, error) {
+		changed := term.State.Changed.C()
 		term.State.Lock()
 		if from := req.GetFrom(); from != "" && term.State.Regions[from] == nil {
 			err := unknownRegion(term.State, "from", from)
 			term.State.Unlock()
-			return false, err
+			return nil, err
 		}
 		view, now := term.State.TopologyView(), term.State.Clock()
 		term.State.Unlock()
 		var err error
 		at, err = term.matrixChanges.SendChanges(view, now, at, term.State.Epoch, req.GetFrom(), stream.Send)
-		return true, err
+		return changed, err
 	})
 	if errors.Is(err, context.Canceled) {
 		return nil

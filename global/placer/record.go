@@ -43,7 +43,7 @@ func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) 
 			j.Decisions = map[string]state.Decision{}
 		}
 		j.Decisions[g.Group] = state.Decision{GroupExplanation: g, At: now, Full: full}
-		j.Stamp = st.Notify()
+		st.JobChanged(j)
 	}
 	for k, seen := range jobs {
 		j := st.Jobs[k]
@@ -137,7 +137,7 @@ func (p *Placer) recordStays(plan place.Plan, jobs map[state.JobKey]seen) map[st
 		if j := p.st.Jobs[k]; j != nil && !maps.Equal(j.Stays, stays[k]) {
 			j.Stays = stays[k]
 			p.st.SlotsChanged(j)
-			j.Stamp = p.st.Notify()
+			p.st.JobChanged(j)
 		}
 	}
 	return stays
@@ -150,7 +150,7 @@ func (p *Placer) recordRolloutWaits(plan place.Plan, jobs map[state.JobKey]seen)
 	for k := range jobs {
 		if j := p.st.Jobs[k]; j != nil && !maps.Equal(j.RolloutWaits, waits[k]) {
 			j.RolloutWaits = waits[k]
-			j.Stamp = p.st.Notify()
+			p.st.JobChanged(j)
 		}
 	}
 	return waits

@@ -75,7 +75,7 @@ func (st *State) applyJob(k JobKey, rec *nusav1.JobRecord, revision int64) {
 	j.Record, j.Revision = rec, revision
 	j.keepDecisions(rec)
 	j.forgetUnplaced(rec)
-	j.Stamp = st.Notify()
+	st.JobChanged(j)
 	st.Pending[k] = struct{}{}
 	for _, s := range j.Slots {
 		st.release(&j.PlaceJob, &s) // the groups may ask for something else now
@@ -109,7 +109,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	k := JobKey{parts[0], parts[1]}
 	j := st.job(k)
 	j.Changes++
-	j.Stamp = st.Notify()
+	st.JobChanged(j)
 	if _, near := st.Near[k]; near {
 		st.ProbeDemandStale = true
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/notify"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -31,6 +32,9 @@ type Job struct {
 	Changes uint64
 	// Stamp is the number of the latest change that a watch shows.
 	Stamp uint64
+	// watched tells the watches of the job that it has changed or is gone; nil without
+	// watches.
+	watched *notify.Signal
 
 	// Decisions are the latest decisions of the placer, by group.
 	Decisions map[string]Decision
@@ -64,6 +68,24 @@ type Decision struct {
 	At time.Duration
 	// Full says that the decision explains every region.
 	Full bool
+}
+
+// Watched returns a channel that is closed at the next change of what a watch of the job
+// shows, and when the job is gone. The lock is held.
+func (j *Job) Watched() <-chan struct{} {
+	if j.watched == nil {
+		j.watched = &notify.Signal{}
+	}
+	return j.watched.C()
+}
+
+// changed notes the number of a change and wakes the watches of the job. The lock is held.
+func (j *Job) changed(stamp uint64) {
+	j.Stamp = stamp
+	if j.watched != nil {
+		j.watched.Notify()
+		j.watched = nil
+	}
 }
 
 // keepDecisions keeps the decisions about groups that a new record still has,

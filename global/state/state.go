@@ -141,6 +141,9 @@ func (st *State) Notify() uint64 {
 	return st.stamp
 }
 
+// JobChanged wakes the watches of a job, and those of everything. The lock is held.
+func (st *State) JobChanged(j *Job) { j.changed(st.Notify()) }
+
 // JobRecord returns a job's stored record and its revision, nil and 0 when
 // there is none. The lock is held.
 func (st *State) JobRecord(k JobKey) (*nusav1.JobRecord, int64) {
@@ -191,6 +194,7 @@ func (st *State) forgetIfGone(j *Job) {
 		return
 	}
 	delete(st.Jobs, j.Key)
+	j.changed(st.stamp)
 	for _, set := range []JobSet{st.Pending, st.Purge, st.Ended, st.Rollouts, st.Moved} {
 		delete(set, j.Key)
 	}
@@ -323,7 +327,7 @@ func (st *State) wakeWatchesOf(regions map[string]int) {
 		for _, name := range j.touches() {
 			if n, among := regions[name]; among {
 				regions[name] = n + 1
-				j.Stamp = stamp
+				j.changed(stamp)
 			}
 		}
 	}

@@ -47,7 +47,7 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 	if !st.loading {
 		st.Events.addFailedInstances(r.Name, k.String(), old, sum)
 	}
-	j.Stamp = st.Notify()
+	st.JobChanged(j)
 	if j.Record.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
 		st.Ended[k] = struct{}{}
 	}

@@ -248,7 +248,7 @@ func (s *Server) applySummaries(c *session, in *nusav1.JobSummaries) error {
 		k := state.JobKey{Namespace: namespace, Name: name}
 		if j := st.Jobs[k]; j != nil {
 			delete(j.Summaries, c.region)
-			j.Stamp = st.Notify()
+			st.JobChanged(j)
 		}
 		delete(r.Disconnected, k)
 	}

@@ -1,4 +1,3 @@
-// Package wait pauses a goroutine that a context can end.
 package wait
 
 import (

@@ -7,6 +7,40 @@ import (
 	"time"
 )
 
+// TestPace: what comes in a quiet time goes at once; what comes all the time goes once in
+// each interval after the first few.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const interval = 100 * time.Millisecond
+		p := NewPace(interval, 3)
+		start := time.Now()
+		for i := range 10 {
+			want := time.Duration(max(0, i-2)) * interval
+			if !p.Wait(t.Context()) || time.Since(start) != want {
+				t.Errorf("wait %d ended after %s, not %s", i, time.Since(start), want)
+			}
+		}
+		due, allowed := p.Take(time.Now())
+		if allowed || due.Sub(time.Now()) != interval {
+			t.Errorf("in a busy time: allowed %t, due in %s", allowed, time.Until(due))
+		}
+		if again, _ := p.Take(time.Now()); !again.Equal(due) {
+			t.Errorf("what is not allowed delays the next by %s", again.Sub(due))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), interval/2)
+		defer cancel()
+		if p.Wait(ctx) || time.Since(start) != 7*interval+interval/2 {
+			t.Errorf("with an end of the context: %s", time.Since(start))
+		}
+		For(t.Context(), time.Second)
+		for i := range 3 {
+			if _, allowed := p.Take(time.Now()); !allowed {
+				t.Errorf("take %d after a quiet time is not allowed", i)
+			}
+		}
+	})
+}
+
 func TestForEndsWithTheTimeOrTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

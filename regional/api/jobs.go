@@ -22,8 +22,10 @@ import (
 )
 
 const (
-	// watchInterval bounds how often a watch sends.
+	// A watch sends at once after a quiet time, watchBurst times, and then once in each
+	// watchInterval. A job changes about as often until it runs.
 	watchInterval = 100 * time.Millisecond
+	watchBurst    = 10
 	// maxPageJobs bounds the jobs of a page, and maxPageBytes roughly bounds its size:
 	// a spec may have 1 MiB, and a client may take no more than 4 MiB.
 	maxPageJobs  = 1000
@@ -248,8 +250,10 @@ func (j jobs) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingServer
 		return err
 	}
 	ctx := stream.Context()
+	pace := wait.NewPace(watchInterval, watchBurst)
 	var sent *nusav1.Job
 	for {
+		pace.Wait(ctx)
 		view, changed := j.s.State.Watch()
 		now, err := j.job(m, view, k)
 		if status.Code(err) == codes.NotFound || err == nil && !k.Local && len(now.Status.Groups) == 0 {
@@ -264,7 +268,6 @@ func (j jobs) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingServer
 			}
 			sent = now
 		}
-		wait.For(ctx, watchInterval)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -107,8 +107,10 @@ func (ss *session) sendAnswers(now time.Time) (time.Time, error) {
 	if !dirty && !repeat {
 		return ss.repeatedAt.Add(repeatAnswers), nil
 	}
-	if !repeat && !ss.answerRate.Allow() {
-		return now.Add(coalesce / 4), nil
+	if !repeat {
+		if due, allowed := ss.answerPace.Take(now); !allowed {
+			return due, nil
+		}
 	}
 	ss.clear(&ss.answersDirty)
 	if repeat {
@@ -137,8 +139,10 @@ func (ss *session) sendAnswers(now time.Time) (time.Time, error) {
 func (ss *session) sendSummaries(now time.Time) (time.Time, error) {
 	all := &ss.u.summaries
 	next, dirty := all.repeatDue(now)
-	if (dirty || all.fullSetDue(ss.cursor)) && !ss.summaryRate.Allow() {
-		return now.Add(coalesce / 4), nil
+	if dirty || all.fullSetDue(ss.cursor) {
+		if due, allowed := ss.summaryPace.Take(now); !allowed {
+			return due, nil
+		}
 	}
 	ss.u.updateSummaries()
 	for {

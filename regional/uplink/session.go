@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/time/rate"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/wait"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/state"
 	"github.com/nusa-scheduler/nusa/topology"
@@ -67,7 +67,7 @@ type session struct {
 	urgentAt    time.Time     // of the last call of isUrgent
 	latencyAt   time.Time
 	// Rate limits of messages that are sent at each change.
-	answerRate, summaryRate *rate.Limiter
+	answerPace, summaryPace *wait.Pace
 }
 
 type sentEdge struct {
@@ -86,8 +86,7 @@ func newSession(u *Uplink, stream globalStream, client nusav1.FederationClient, 
 		lease: w.GetLease().AsDuration(), reportInterval: interval,
 		answersDirty: true, reportNow: true, latencyDirty: true,
 		cursor: u.cursor(w), sentAnswers: map[string]*nusav1.SlotAnswer{}, sentEdges: map[string]sentEdge{},
-		answerRate:  rate.NewLimiter(rate.Every(coalesce), burst),
-		summaryRate: rate.NewLimiter(rate.Every(coalesce), burst),
+		answerPace: wait.NewPace(coalesce, burst), summaryPace: wait.NewPace(coalesce, burst),
 	}
 }
 

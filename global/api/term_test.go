@@ -1,0 +1,120 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// timedWatch records the version in each message of a watch, and when the message came.
+type timedWatch struct {
+	grpc.ServerStream
+	ctx   context.Context
+	began time.Time
+	got   []string
+	at    []time.Duration
+}
+
+func (w *timedWatch) Context() context.Context { return w.ctx }
+
+func (w *timedWatch) Send(job *nusav1.Job) error {
+	at := time.Since(w.began)
+	w.got, w.at = append(w.got, fmt.Sprintf("%d at %s", job.GetVersion(), at)), append(w.at, at)
+	return nil
+}
+
+// watched is a job with a watch.
+type watched struct {
+	st *state.State
+	*timedWatch
+}
+
+// set stores another version of a job.
+func (w *watched) set(name string, version int64) {
+	w.st.Lock()
+	defer w.st.Unlock()
+	k := state.JobKey{Namespace: "default", Name: name}
+	if w.st.Jobs[k] == nil {
+		w.st.Jobs[k] = &state.Job{Key: k}
+	}
+	w.st.Jobs[k].Record = &nusav1.JobRecord{Job: &nusav1.Job{Spec: &nusav1.JobSpec{Name: name}, Version: version}}
+	w.st.JobChanged(w.st.Jobs[k])
+}
+
+// watchJob watches the job "web" of version 1 in virtual time while change runs.
+func watchJob(t *testing.T, change func(*watched)) *watched {
+	t.Helper()
+	w := &watched{st: state.New(state.Beginning{Epoch: "e"}, func() time.Duration { return 0 })}
+	synctest.Test(t, func(t *testing.T) {
+		w.set("web", 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		w.timedWatch = &timedWatch{ctx: ctx, began: time.Now()}
+		term := NewTerm(TermConfig{Context: t.Context(), State: w.st})
+		jobs := &jobsAPI{s: &Services{Current: func() *Term { return term }}}
+		ended := make(chan error, 1)
+		go func() { ended <- jobs.Watch(&nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "web"}}, w) }()
+		synctest.Wait()
+		change(w)
+		time.Sleep(time.Second)
+		cancel()
+		if err := <-ended; err != nil && status.Code(err) != codes.Canceled && ctx.Err() == nil {
+			t.Errorf("the watch ended with %v", err)
+		}
+	})
+	return w
+}
+
+// TestWatchSendsAtOnce: a watch of a job that changes now and then, as a new job does, shows
+// each change at once, whatever other jobs do.
+func TestWatchSendsAtOnce(t *testing.T) {
+	w := watchJob(t, func(w *watched) {
+		for range 1000 {
+			w.set("other", 1)
+			time.Sleep(time.Millisecond)
+		}
+		for v := range int64(4) {
+			w.set("web", 2+v)
+			time.Sleep(2 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		w.set("web", 6)
+	})
+	want := []string{"1 at 0s", "2 at 1s", "3 at 1.002s", "4 at 1.004s", "5 at 1.006s", "6 at 2.008s"}
+	if !slices.Equal(w.got, want) {
+		t.Errorf("messages: %v, want %v", w.got, want)
+	}
+}
+
+// TestWatchOfBusyJob: a job that changes all the time costs a bounded number of messages, and
+// the last change is shown soon.
+func TestWatchOfBusyJob(t *testing.T) {
+	const changes = 5000
+	w := watchJob(t, func(w *watched) {
+		for v := range int64(changes) {
+			w.set("web", 2+v)
+			time.Sleep(time.Millisecond)
+		}
+	})
+	if n := len(w.got); n < changes/100 || n > changes/100+watchBurst+1 {
+		t.Errorf("%d messages about %d changes in 5 s", n, changes)
+	}
+	for i := watchBurst + 1; i < len(w.at); i++ {
+		if d := w.at[i] - w.at[i-1]; d < watchPause-2*time.Millisecond {
+			t.Errorf("message %d comes %s after the one before", i, d)
+		}
+	}
+	if last := w.at[len(w.at)-1]; last > 5*time.Second+watchPause || w.got[len(w.got)-1] != fmt.Sprintf("%d at %s", changes+1, last) {
+		t.Errorf("the last message is %s", w.got[len(w.got)-1])
+	}
+}
