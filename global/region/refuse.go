@@ -82,10 +82,10 @@ func (s State) knowsMore(c Config, h Hello) string {
 		return ""
 	case h.KnownRevision > c.Revision:
 		return fmt.Sprintf("region %s knows revision %d, the store has %d: %s", s.Name, h.KnownRevision, c.Revision, advice)
-	case h.KnownTerm.Number < c.Term.Number && c.Began != 0 && h.KnownRevision >= c.Began:
+	case h.KnownTerm.Number < c.Term.Number && c.Earlier != 0 && h.KnownRevision > c.Earlier:
 		// The store has reached that revision again.
-		return fmt.Sprintf("region %s knows revision %d of leadership term %d, but the next term began at revision %d or before: %s",
-			s.Name, h.KnownRevision, h.KnownTerm.Number, c.Began, advice)
+		return fmt.Sprintf("region %s knows revision %d of leadership term %d, but that term wrote no revision after %d: %s",
+			s.Name, h.KnownRevision, h.KnownTerm.Number, c.Earlier, advice)
 	case h.KnownTerm.Number > c.Term.Number:
 		return fmt.Sprintf("region %s knows leadership term %d, the store has %d: %s", s.Name, h.KnownTerm.Number, c.Term.Number, advice)
 	case h.KnownTerm.Number == c.Term.Number && h.KnownTerm.Number != 0 && h.KnownTerm.Nonce != c.Term.Nonce:

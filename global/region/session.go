@@ -29,9 +29,8 @@ type Config struct {
 	// Revision of the store. A region that knows a greater one shows that the store
 	// was restored from an old copy.
 	Revision int64
-	// Began is the revision at which the record of Term was written. No earlier term wrote a
-	// later one. 0 = unknown.
-	Began int64
+	// Earlier is the greatest revision that an earlier term may have written; 0 = unknown.
+	Earlier int64
 	// ServesFrom and GrantsFrom hold work back after a recovery of the store; 0 = the store was
 	// not recovered. Before ServesFrom some lease from before the recovery may last, and a
 	// region that holds one would start what the recovered store orders: no stream is welcomed.

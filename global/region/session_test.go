@@ -46,8 +46,8 @@ func (w *script) setConfig(words []string) {
 	if o.has("revision") {
 		w.config.Revision = int64(o.number("revision"))
 	}
-	if o.has("began") {
-		w.config.Began = int64(o.number("began"))
+	if o.has("earlier") {
+		w.config.Earlier = int64(o.number("earlier"))
 	}
 	w.config.Conflict = o.has("conflict")
 	w.config.ServesFrom, w.config.GrantsFrom = 0, 0

@@ -297,6 +297,12 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 		defer c.st.Unlock()
 		return c.st.Revision, nil
 	}
+	c.st.Lock()
+	err := t.trace()
+	c.st.Unlock()
+	if err != nil {
+		return 0, err
+	}
 	compares := make([]store.Compare, 0, len(t.changes)+len(t.expected)+1)
 	compares = append(compares, c.guard)
 	ops := make([]store.Op, 0, len(t.changes))

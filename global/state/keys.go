@@ -28,6 +28,9 @@ const (
 	originPrefix     = root + "origins/"
 )
 
+// loaded are the prefixes of the records that Load reads, in its order.
+var loaded = [...]string{leadershipKey, regionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix}
+
 // JobKey names a job.
 type JobKey struct{ Namespace, Name string }
 

@@ -27,6 +27,8 @@ type Beginning struct {
 	// Epoch identifies the term. It differs from that of every other term, also of one
 	// in a store that was restored since.
 	Epoch string
+	// Revision of the record of the term.
+	Revision int64
 	// Sessions is the configuration of the regions' sessions. Its ActiveUntil is 0.
 	Sessions region.Config
 }
@@ -78,9 +80,10 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 	if e.Known > revision {
 		rec.Conflict = mergeConflict(rec.GetConflict(), &nusav1.RevisionConflict{Known: e.Known, Stored: revision})
 	}
+	traced := rec.GetTracedTerm() == rec.GetTerm().GetNumber()
 	longest := max(e.Lease, rec.GetLeaseMax().AsDuration())
 	term := region.Term{Number: rec.GetTerm().GetNumber() + 1, Nonce: strings.ToLower(rand.Text()[:12])}
-	rec.Term = &nusav1.LeadershipTerm{Number: term.Number, Nonce: term.Nonce}
+	rec.Term, rec.TracedTerm = &nusav1.LeadershipTerm{Number: term.Number, Nonce: term.Nonce}, term.Number
 	// Either may be longer at a predecessor that still grants: see LowerLimits.
 	rec.LeaseMax, rec.Candidacy = durationpb.New(longest), durationpb.New(max(former, e.Candidacy))
 	value, err := Encode(rec)
@@ -91,10 +94,14 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 	if err != nil {
 		return Beginning{}, fmt.Errorf("begin leadership term %d: %w", term.Number, err)
 	}
+	earlier := kv.ModRevision // Load adds what the other records show
+	if !traced {
+		earlier = began - 1
+	}
 	return Beginning{
-		Epoch: strconv.FormatUint(term.Number, 36) + term.Nonce,
+		Epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, Revision: began,
 		Sessions: region.Config{
-			Lease: e.Lease, LeaseMax: longest, PredecessorUntil: e.At + former, Federation: e.Federation, Term: term, Began: began,
+			Lease: e.Lease, LeaseMax: longest, PredecessorUntil: e.At + former, Federation: e.Federation, Term: term, Earlier: earlier,
 		},
 	}, nil
 }
@@ -188,13 +195,13 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 	defer st.Unlock()
 	st.loading = true
 	defer func() { st.loading = false }()
-	for _, prefix := range []string{leadershipKey, regionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix} {
+	for _, prefix := range loaded {
 		type record struct {
 			kv  store.KV
 			msg proto.Message
 		}
 		var records []record
-		revision, err := s.List(ctx, prefix, func(kv store.KV) error {
+		_, err := s.List(ctx, prefix, func(kv store.KV) error {
 			msg := newRecord(kv.Key)
 			if err := Decode(kv, msg); err != nil {
 				return err
@@ -209,8 +216,12 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 		slices.SortStableFunc(records, func(a, b record) int { return int(a.kv.ModRevision - b.kv.ModRevision) })
 		for _, r := range records {
 			st.apply(r.kv.Key, r.msg, r.kv.ModRevision)
+			// Candidates change the store, too: what regions hear are revisions of terms.
+			st.Revision = max(st.Revision, r.kv.ModRevision)
+			if prefix != leadershipKey {
+				st.Sessions.Earlier = max(st.Sessions.Earlier, r.kv.ModRevision)
+			}
 		}
-		st.Revision = max(st.Revision, revision)
 	}
 	for _, r := range st.Regions {
 		r.Orders.ForgetUpTo(uint64(st.Revision))

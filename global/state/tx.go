@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,6 +112,19 @@ func (t *Tx) checkConflict(mark int) error {
 		if ch.key != leadershipKey && !strings.HasPrefix(ch.key, AuditPrefix) {
 			return ErrConflict
 		}
+	}
+	return nil
+}
+
+// trace makes sure that a record shows the transaction's revision: a transaction that only
+// deletes puts the leadership record, too. So a later term knows which revisions the earlier
+// ones wrote. The lock is held.
+func (t *Tx) trace() error {
+	shows := func(ch txChange) bool {
+		return ch.msg != nil && slices.ContainsFunc(loaded[:], func(prefix string) bool { return strings.HasPrefix(ch.key, prefix) })
+	}
+	if rec := t.State.Leadership; rec != nil && len(t.changes) > 0 && !slices.ContainsFunc(t.changes, shows) {
+		return t.putUnchecked(leadershipKey, rec)
 	}
 	return nil
 }

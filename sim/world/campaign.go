@@ -251,8 +251,12 @@ func (c *candidate) load() {
 				c.end("the term could not be written")
 				return
 			}
+			earlier := int64(0)
+			for _, kv := range all {
+				earlier = max(earlier, kv.mod)
+			}
 			all[leadershipKey] = etcdKey{value: next, mod: v.(int64)}
-			g.term = newGlobalTerm(c, all, max(rev, v.(int64)), old)
+			g.term = newGlobalTerm(c, all, v.(int64), earlier, old)
 		})
 	})
 }

@@ -118,7 +118,10 @@ type LeadershipRecord struct {
 	Recovery *Recovery `protobuf:"bytes,6,opt,name=recovery,proto3" json:"recovery,omitempty"`
 	// Why nothing moves to other regions in a mass loss. A successor shows it until it can
 	// see the silence of the regions itself. Empty for none.
-	MassLoss      string `protobuf:"bytes,7,opt,name=mass_loss,json=massLoss,proto3" json:"mass_loss,omitempty"`
+	MassLoss string `protobuf:"bytes,7,opt,name=mass_loss,json=massLoss,proto3" json:"mass_loss,omitempty"`
+	// Number of the latest term whose server leaves a trace of each transaction: a record
+	// that has the revision of the transaction, until a later transaction changes the record.
+	TracedTerm    uint64 `protobuf:"varint,8,opt,name=traced_term,json=tracedTerm,proto3" json:"traced_term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -200,6 +203,13 @@ func (x *LeadershipRecord) GetMassLoss() string {
 		return x.MassLoss
 	}
 	return ""
+}
+
+func (x *LeadershipRecord) GetTracedTerm() uint64 {
+	if x != nil {
+		return x.TracedTerm
+	}
+	return 0
 }
 
 // Recovery says what may still run of the time before a recovery of the store.
@@ -552,7 +562,7 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"SinceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xcf\x02\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xf0\x02\n" +
 	"\x10LeadershipRecord\x12+\n" +
 	"\x04term\x18\x01 \x01(\v2\x17.nusa.v1.LeadershipTermR\x04term\x126\n" +
 	"\tlease_max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bleaseMax\x125\n" +
@@ -560,7 +570,9 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\tcandidacy\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tcandidacy\x12\x1a\n" +
 	"\bresigned\x18\x05 \x01(\tR\bresigned\x12-\n" +
 	"\brecovery\x18\x06 \x01(\v2\x11.nusa.v1.RecoveryR\brecovery\x12\x1b\n" +
-	"\tmass_loss\x18\a \x01(\tR\bmassLoss\"B\n" +
+	"\tmass_loss\x18\a \x01(\tR\bmassLoss\x12\x1f\n" +
+	"\vtraced_term\x18\b \x01(\x04R\n" +
+	"tracedTerm\"B\n" +
 	"\bRecovery\x126\n" +
 	"\tstop_time\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bstopTime\"\x85\x02\n" +
 	"\x10RevisionConflict\x12\x16\n" +
