@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/sets"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -216,6 +218,10 @@ type fakeRegion struct {
 	origins  *nusav1.OriginTable
 	compact  *nusav1.CompactMatrix
 	matrices int
+	// What a region gets that takes the changes of sets. sizes are the bytes by kind of message.
+	peerList []*nusav1.PeerRegion
+	asks     []*nusav1.ShapeSubscription
+	sizes    map[string][]int
 	acked    *nusav1.Position
 	tunnels  []string
 	bare     bool // it has no ready node
@@ -241,7 +247,7 @@ func (s *testServer) join(hello *nusav1.RegionHello, change ...func(*fakeRegion)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &fakeRegion{
 		t: s.t, hello: hello, cancel: cancel, ended: make(chan struct{}), changed: make(chan struct{}),
-		slots: map[string]*nusav1.SlotOrder{}, fits: 100,
+		slots: map[string]*nusav1.SlotOrder{}, sizes: map[string][]int{}, fits: 100,
 	}
 	for _, c := range change {
 		c(r)
@@ -306,6 +312,8 @@ func (r *fakeRegion) signal() {
 }
 
 func (r *fakeRegion) handle(m *nusav1.GlobalMessage) []*nusav1.RegionMessage {
+	kind := strings.TrimPrefix(fmt.Sprintf("%T", m.GetKind()), "*nusav1.GlobalMessage_")
+	r.sizes[kind] = append(r.sizes[kind], proto.Size(m))
 	switch k := m.GetKind().(type) {
 	case *nusav1.GlobalMessage_Welcome:
 		r.welcome = k.Welcome
@@ -330,6 +338,13 @@ func (r *fakeRegion) handle(m *nusav1.GlobalMessage) []*nusav1.RegionMessage {
 	case *nusav1.GlobalMessage_Shapes:
 		r.shapes = k.Shapes
 		return []*nusav1.RegionMessage{r.report()}
+	case *nusav1.GlobalMessage_PeerChanges:
+		var err error
+		if r.peerList, err = sets.MergePeers(r.hello.GetDefinition().GetName(), r.peerList, k.PeerChanges, 1000); err != nil {
+			r.t.Error(err)
+		}
+	case *nusav1.GlobalMessage_AskChanges:
+		return r.changeAsks(k.AskChanges)
 	case *nusav1.GlobalMessage_Orders:
 		return r.applyOrders(k.Orders)
 	}

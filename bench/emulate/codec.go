@@ -12,11 +12,13 @@ import (
 
 // Kinds of GlobalMessage that an emulated region uses, by field number.
 var used = map[protowire.Number]bool{
-	1: true, // welcome
-	2: true, // refused
-	3: true, // lease
-	4: true, // orders
-	7: true, // shapes
+	1:  true, // welcome
+	2:  true, // refused
+	3:  true, // lease
+	4:  true, // orders
+	7:  true, // shapes
+	12: true, // changes of peers
+	13: true, // changes of asks
 }
 
 // codec decodes a message only if an emulated region uses it. The lists of peers and the

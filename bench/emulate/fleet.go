@@ -44,6 +44,7 @@ type Fleet struct {
 	cfg     Config
 	net     network.Net
 	traffic Traffic
+	tables  peerTables
 	began   time.Time
 	regions []*region
 	leaving chan struct{}

@@ -40,7 +40,7 @@ func (r *region) hello() *nusav1.RegionHello {
 		ClusterId:  r.epoch, Incarnation: 1, Term: 1, Master: r.place.Name + "-1", MasterAddress: address(r.n, 0, 7610),
 		Orders: position(r.position), Version: "emulated", Protocol: protocol,
 		FederationId: r.federation, LeadershipTerm: r.term, Fence: r.fence, StoreRevision: r.revision,
-		AppliedIndex: r.applied, FeatureLevel: featureLevel,
+		AppliedIndex: r.applied, FeatureLevel: featureLevel, Known: r.knownSets(),
 	}
 	for s := range servers {
 		h.Servers = append(h.Servers, &nusav1.RegionalServer{
@@ -55,9 +55,7 @@ func (r *region) hello() *nusav1.RegionHello {
 // holds r.mu.
 func (r *region) report() *nusav1.RegionReport {
 	nodes := int64(r.f.cfg.Nodes)
-	free := &nusav1.Resources{
-		CpuMilli: max(0, nodeCPU-r.cpu/nodes), MemoryBytes: max(0, nodeMemory-r.memory/nodes), DiskBytes: nodeDisk,
-	}
+	free := r.free()
 	r.reports++
 	out := &nusav1.RegionReport{
 		Sequence: r.reports, NodesReady: int32(nodes),
@@ -73,12 +71,27 @@ func (r *region) report() *nusav1.RegionReport {
 	if r.instances > 0 {
 		out.Allocations = map[string]int32{"running": int32(r.instances)}
 	}
-	for _, a := range r.asks {
-		fit := &nusav1.FitCount{Ask: a.GetAsk(), Count: fits(a, free, nodes)}
+	out.Shape.Fits = r.fitCounts(r.asks)
+	return out
+}
+
+// free is what each node has left. The caller holds r.mu.
+func (r *region) free() *nusav1.Resources {
+	nodes := int64(r.f.cfg.Nodes)
+	return &nusav1.Resources{
+		CpuMilli: max(0, nodeCPU-r.cpu/nodes), MemoryBytes: max(0, nodeMemory-r.memory/nodes), DiskBytes: nodeDisk,
+	}
+}
+
+// fitCounts returns how often asks fit. The caller holds r.mu.
+func (r *region) fitCounts(asks []*nusav1.ShapeSubscription) (out []*nusav1.FitCount) {
+	free := r.free()
+	for _, a := range asks {
+		fit := &nusav1.FitCount{Ask: a.GetAsk(), Count: fits(a, free, int64(r.f.cfg.Nodes))}
 		if fit.Count == 0 {
 			fit.Reason, fit.Message = nusav1.Reason_REASON_INSUFFICIENT_CPU, "emulated nodes have less than that"
 		}
-		out.Shape.Fits = append(out.Shape.Fits, fit)
+		out = append(out, fit)
 	}
 	return out
 }

@@ -60,6 +60,10 @@ type region struct {
 	placed                 int64
 	summaries              *link.Outbox[*nusav1.JobSummary]
 	asks                   []*nusav1.ShapeSubscription
+	asksReceived           bool
+	// peerHashes are the hashes of the buckets of the known peers, peers their hashes by name.
+	peers      map[string]uint64
+	peerHashes []uint64
 
 	// The following is of the present session.
 	inbox   *link.Inbox[*nusav1.SlotOrder]
@@ -69,7 +73,10 @@ type region struct {
 	// reportDue, rowDue: a message is due before its interval has passed. rowFrom is the
 	// lease request that followed the row; 0: no row is awaited.
 	reportDue, rowDue bool
-	rowFrom           uint64
+	// fitsDue are asks whose fit is due before the next report.
+	fitsDue  []*nusav1.ShapeSubscription
+	fitsSent uint64
+	rowFrom  uint64
 	// leaseID and granted are the latest request and the latest grant.
 	leaseID, granted uint64
 }
@@ -215,6 +222,12 @@ func (r *region) receive(stream globalStream) {
 			r.asks, r.reportDue = k.Shapes.GetAsks(), true
 			r.mu.Unlock()
 			r.wakeSender()
+		case *nusav1.GlobalMessage_AskChanges:
+			r.changeAsks(k.AskChanges)
+		case *nusav1.GlobalMessage_PeerChanges:
+			if r.changePeers(k.PeerChanges) != nil {
+				return
+			}
 		case *nusav1.GlobalMessage_Refused:
 			return
 		}

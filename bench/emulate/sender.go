@@ -90,7 +90,7 @@ func (s *sender) run(ctx context.Context) error {
 			return s.stream.CloseSend()
 		}
 		next := time.Now().Add(time.Hour)
-		for _, step := range []func(time.Time) (time.Time, error){s.lease, s.ack, s.answers, s.summaries, s.report, s.row} {
+		for _, step := range []func(time.Time) (time.Time, error){s.lease, s.ack, s.answers, s.summaries, s.report, s.fits, s.row} {
 			due, err := step(time.Now())
 			if err != nil {
 				return err
@@ -209,6 +209,21 @@ func (s *sender) report(now time.Time) (time.Time, error) {
 	s.r.mu.Unlock()
 	s.reportAt, s.soonestReport = now.Add(s.reportEvery), now.Add(reportPause)
 	return s.reportAt, s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: m}})
+}
+
+// fits sends the fit of asks that were just subscribed.
+func (s *sender) fits(time.Time) (time.Time, error) {
+	s.r.mu.Lock()
+	asks := s.r.fitsDue
+	s.r.fitsDue = nil
+	if len(asks) == 0 || s.r.reportDue {
+		s.r.mu.Unlock()
+		return time.Time{}, nil
+	}
+	s.r.fitsSent++
+	m := &nusav1.FitCounts{Sequence: s.r.fitsSent, Fits: s.r.fitCounts(asks)}
+	s.r.mu.Unlock()
+	return time.Time{}, s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Fits{Fits: m}})
 }
 
 // row sends the edges that were not sent, or were sent long ago.

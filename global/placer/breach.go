@@ -15,7 +15,7 @@ import (
 const replanBreach = time.Minute
 
 // updateProbeDemand computes which pairs of regions the near rules of jobs ask
-// about. Regions for which the demand has changed get their peers again. The lock
+// about. Regions for which the demand has changed get it again. The lock
 // is held.
 func (p *Placer) updateProbeDemand() {
 	st := p.st
@@ -28,7 +28,7 @@ func (p *Placer) updateProbeDemand() {
 	next := place.ProbeDemand(snapshot)
 	for name, r := range st.Regions {
 		if r.Session != nil && !maps.Equal(st.ProbeDemand[name], next[name]) {
-			r.Session.Unsent.Peers = true
+			r.Session.Unsent.Demand = true
 			r.Session.Wake()
 		}
 	}

@@ -341,7 +341,7 @@ func (p *Placer) subscribe() {
 	}
 	for _, r := range p.st.Regions {
 		if r.Session != nil {
-			r.Session.Unsent.Shapes = true
+			r.Session.Unsent.Asks = true
 			r.Session.Wake()
 		}
 	}

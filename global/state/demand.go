@@ -187,10 +187,19 @@ func (d *Demand) Subscribe() (changed bool) {
 
 // Subscriptions returns the chosen asks as regions get them.
 func (d *Demand) Subscriptions() *nusav1.ShapeSubscriptions {
-	out := &nusav1.ShapeSubscriptions{}
-	for _, hash := range d.subscribed {
+	return &nusav1.ShapeSubscriptions{Asks: d.Asks(d.subscribed)}
+}
+
+// Subscribed returns the hashes of the chosen asks, sorted. The caller does not change
+// them.
+func (d *Demand) Subscribed() []uint64 { return d.subscribed }
+
+// Asks returns asks by their hashes; those that no job has are left out.
+func (d *Demand) Asks(hashes []uint64) []*nusav1.ShapeSubscription {
+	var out []*nusav1.ShapeSubscription
+	for _, hash := range hashes {
 		if a := d.asks[hash]; a != nil {
-			out.Asks = append(out.Asks, a.sub)
+			out = append(out, a.sub)
 		}
 	}
 	return out

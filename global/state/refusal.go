@@ -7,6 +7,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/reason"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 const (
@@ -105,6 +106,16 @@ func (r *Region) ExpireRefusals(pending JobSet, now time.Duration) (some bool) {
 		return !waits && now-f.at > 2*f.backoff+refusalRetained
 	})
 	return len(r.Refusals) < before
+}
+
+// CountedAgain notes exact counts that are newer than all refusals of their asks: a refusal
+// then no longer keeps the region from getting what fits. The lock is held.
+func (r *Region) CountedAgain(fits []*nusav1.FitCount) {
+	for i := range r.Refusals {
+		if slices.ContainsFunc(fits, func(f *nusav1.FitCount) bool { return f.GetAsk() == r.Refusals[i].Ask }) {
+			r.Refusals[i].ReportSequence = 0
+		}
+	}
 }
 
 // KeepReasonsOnly keeps only the texts of the refusals' reasons. The lock is held.

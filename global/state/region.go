@@ -100,7 +100,7 @@ type Session struct {
 }
 
 // Unsent names the sets that changed since a region last got them.
-type Unsent struct{ Peers, Shapes, Origins, Column bool }
+type Unsent struct{ Demand, Asks, Origins, Column bool }
 
 // Wake makes the region's stream send the unsent sets, if there is a stream.
 func (r *Region) Wake() {

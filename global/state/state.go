@@ -42,6 +42,10 @@ type State struct {
 	Origins Origins
 	// Demand holds the asks of the groups of all jobs.
 	Demand Demand
+	// PeersChanged says that regions have to get what has changed of their peers. PeersDue,
+	// with room for one, wakes the loop that sends that.
+	PeersChanged bool
+	PeersDue     chan struct{}
 	// Pending are the jobs that the placer has to plan.
 	Pending JobSet
 	// Purge are the stopped jobs that an operator wants forgotten.
@@ -113,7 +117,7 @@ func New(b Beginning, clock func() time.Duration) *State {
 		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
 		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{},
 		Pending: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{}, NotHome: map[string]JobSet{},
-		Events: Events{eventlog.New(b.Epoch)}, began: clock(),
+		Events: Events{eventlog.New(b.Epoch)}, began: clock(), PeersDue: make(chan struct{}, 1),
 	}
 	st.Latency = latency.New(st.topologyRegions)
 	return st
@@ -203,18 +207,22 @@ func (st *State) forgetIfGone(j *Job) {
 	}
 }
 
+// PeersChange makes all regions get what has changed of their peers. The lock is held.
+func (st *State) PeersChange() {
+	st.PeersChanged = true
+	select {
+	case st.PeersDue <- struct{}{}:
+	default:
+	}
+}
+
 // RegionsChanged makes all regions get their peers again, and plans again the
 // jobs that depend on the set of regions. The lock is held.
 func (st *State) RegionsChanged() {
 	st.Notify()
 	st.Latency.RegionsChanged()
 	st.ProbeDemandStale = true
-	for _, r := range st.Regions {
-		if r.Session != nil {
-			r.Session.Unsent.Peers = true
-			r.Wake()
-		}
-	}
+	st.PeersChange()
 	for k, j := range st.Jobs {
 		if j.PlaceJob.Type == place.System {
 			st.Pending[k] = struct{}{}

@@ -6,7 +6,9 @@
 //	hello.go    how a stream becomes a region's session
 //	heal.go     what a region that returns may keep of the slots that it lost
 //	receive.go  messages from a region: answers, reports, rows, summaries
-//	send.go     messages to a region: orders, peers, shapes, origins
+//	send.go     messages to a region: orders, asks, origins
+//	peers.go    the other regions, in versions
+//	turns.go    how few sessions send large messages at a time
 //	matrix.go   the matrix of round trips as regions get it
 //	keyed.go    a lock for each key
 package uplink

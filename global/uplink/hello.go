@@ -250,16 +250,21 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	r.Disconnected = nil
 	c.fence = next.Fence
 	c.cursor = r.Orders.Cursor(link.Position{Epoch: h.GetOrders().GetEpoch(), Sequence: h.GetOrders().GetSequence()})
-	c.shared.Unsent = state.Unsent{Shapes: true, Column: true, Origins: true}
+	c.known = h.GetKnown()
+	if h.GetCoordinate() != nil {
+		r.Coordinate = h.GetCoordinate()
+	}
+	c.shared.Unsent = state.Unsent{Demand: true, Asks: true, Column: true, Origins: true}
 	c.columnAt, c.matrixAt = math.MinInt64/2, st.Clock()
 	c.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Welcome{Welcome: &nusav1.GlobalWelcome{
 		Session: fmt.Sprintf("%s-%d", st.Epoch, c.shared.Number), Lease: durationpb.New(st.Sessions.Lease),
 		ReportInterval: durationpb.New(s.ReportInterval), Fence: next.Fence, Protocol: protocol,
 		Summaries:    &nusav1.Position{Epoch: r.SummariesAt.Epoch, Sequence: r.SummariesAt.Sequence},
 		FederationId: st.Sessions.Federation, LeadershipTerm: leadershipTerm(st), StoreRevision: st.Revision, FeatureLevel: st.GlobalLevel,
+		Row: &nusav1.Position{},
 	}}})
 	c.opened.Store(true)
-	st.RegionsChanged() // marks the peers as unsent, those of this session too
+	st.RegionsChanged()
 	st.Events.Add("region.connected", c.region, "master %s, term %d", h.GetMaster(), h.GetTerm())
 	s.Log.Info("region connected", "region", c.region, "master", h.GetMaster(), "term", h.GetTerm(), "incarnation", h.GetIncarnation())
 	c.wake()

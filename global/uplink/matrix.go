@@ -28,6 +28,10 @@ const (
 // latest column. The first column has all edges. It returns nil for none. The lock
 // is held.
 func (c *session) columnMessage() *nusav1.GlobalMessage {
+	if !c.shared.Unsent.Column {
+		return nil
+	}
+	c.shared.Unsent.Column = false
 	st, since := c.server.st, c.columnAt
 	c.columnAt = st.Clock()
 	column := st.Latency.Column(c.region, since, c.columnAt)

@@ -47,6 +47,8 @@ func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage
 		return s.applyAnswers(ctx, c, k.Answers.GetAnswers())
 	case *nusav1.RegionMessage_Report:
 		s.setReport(c, k.Report)
+	case *nusav1.RegionMessage_Fits:
+		s.addFits(c, k.Fits.GetFits())
 	case *nusav1.RegionMessage_Summaries:
 		return s.applySummaries(c, k.Summaries)
 	case *nusav1.RegionMessage_Latency:
@@ -143,11 +145,8 @@ func (s *Server) addAnswerEvents(from string, all []applied) {
 // setReport stores a region's report, cut to the bounds.
 func (s *Server) setReport(c *session, rep *nusav1.RegionReport) {
 	if shape := rep.GetShape(); shape != nil {
-		shape.Fits = shape.Fits[:min(len(shape.Fits), maxFits)]
+		shape.Fits = cutFits(shape.Fits)
 		shape.Bins = shape.Bins[:min(len(shape.Bins), maxBins)]
-		for _, f := range shape.Fits {
-			f.Message = strings.ToValidUTF8(f.Message[:min(len(f.Message), state.MaxMessage)], "")
-		}
 	}
 	if len(rep.GetDrivers()) > maxDrivers {
 		rep.Drivers = nil
@@ -168,6 +167,42 @@ func (s *Server) setReport(c *session, rep *nusav1.RegionReport) {
 	st.TakeReport(r, rep)
 	r.Reports++
 	r.CheckpointDue = true
+	r.Stamp = st.Notify()
+	if len(st.Pending) > 0 {
+		s.WakePlacer()
+	}
+}
+
+// cutFits returns fit counts cut to the bounds.
+func cutFits(fits []*nusav1.FitCount) []*nusav1.FitCount {
+	fits = fits[:min(len(fits), maxFits)]
+	for _, f := range fits {
+		f.Message = strings.ToValidUTF8(f.Message[:min(len(f.Message), state.MaxMessage)], "")
+	}
+	return fits
+}
+
+// addFits adds fit counts of new asks to a region's latest report.
+func (s *Server) addFits(c *session, fits []*nusav1.FitCount) {
+	st := s.st
+	st.Lock()
+	defer st.Unlock()
+	r := s.liveRegion(c)
+	if r == nil || r.Report == nil || r.ReportStale {
+		return
+	}
+	rep := proto.CloneOf(r.Report)
+	if rep.Shape == nil {
+		rep.Shape = &nusav1.RegionShape{}
+	}
+	fits = cutFits(fits)
+	rep.Shape.Fits = slices.DeleteFunc(rep.Shape.Fits, func(old *nusav1.FitCount) bool {
+		return slices.ContainsFunc(fits, func(f *nusav1.FitCount) bool { return f.GetAsk() == old.GetAsk() })
+	})
+	rep.Shape.Fits = append(rep.Shape.Fits, fits...)
+	rep.Shape.Fits = rep.Shape.Fits[max(0, len(rep.Shape.Fits)-maxFits):]
+	r.SetReport(rep, r.ReportAt, false)
+	r.CountedAgain(fits)
 	r.Stamp = st.Notify()
 	if len(st.Pending) > 0 {
 		s.WakePlacer()

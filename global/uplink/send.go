@@ -1,10 +1,12 @@
 package uplink
 
 import (
+	"slices"
+
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/sets"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -15,7 +17,7 @@ const (
 )
 
 // next returns the next message with something that the region has to get, nil when
-// the region has everything.
+// the region has everything now.
 func (c *session) next() *nusav1.GlobalMessage {
 	st := c.server.st
 	st.Lock()
@@ -31,28 +33,73 @@ func (c *session) next() *nusav1.GlobalMessage {
 	if b, ok := c.cursor.NextWithin(ordersItems, ordersBytes, orderSize); ok {
 		return ordersMessage(b)
 	}
-	unsent := &c.shared.Unsent
-	switch {
-	case unsent.Peers:
-		unsent.Peers = false
-		return peersMessage(st, c.region)
-	case unsent.Shapes:
-		unsent.Shapes = false
-		return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Shapes{Shapes: st.Demand.Subscriptions()}}
-	case unsent.Origins:
-		unsent.Origins = false
-		return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Origins{
-			Origins: &nusav1.OriginTable{Records: st.Origins.Table.Records()},
-		}}
-	case unsent.Column:
-		unsent.Column = false
-		if m := c.columnMessage(); m != nil {
+	for _, set := range []func() *nusav1.GlobalMessage{c.asksMessage, c.originsMessage, c.peersMessage, c.columnMessage} {
+		if m := set(); m != nil {
 			return m
 		}
 	}
 	m := c.matrix
 	c.matrix = nil
 	return m
+}
+
+// isLarge reports whether a message is sent only by sessions that have a turn.
+func isLarge(m *nusav1.GlobalMessage) bool {
+	return m.GetPeers() != nil || len(m.GetPeerChanges().GetBuckets()) == sets.Buckets
+}
+
+// asksMessage returns the changes of the subscribed asks; nil for none. The lock is held.
+func (c *session) asksMessage() *nusav1.GlobalMessage {
+	if !c.shared.Unsent.Asks {
+		return nil
+	}
+	c.shared.Unsent.Asks = false
+	demand := &c.server.st.Demand
+	if c.known == nil {
+		return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Shapes{Shapes: demand.Subscriptions()}}
+	}
+	was, now := c.asks, demand.Subscribed()
+	c.asks = now
+	m := &nusav1.AskChanges{}
+	switch {
+	case c.asksSent:
+		m.Added, m.Removed = demand.Asks(without(now, was)), without(was, now)
+	case c.known.GetAsks() != 0 && c.known.GetAsks() == sets.HashAsks(demand.Asks(now)):
+	default:
+		m.Full, m.Added = true, demand.Asks(now)
+	}
+	c.asksSent = true
+	if !m.GetFull() && len(m.GetAdded())+len(m.GetRemoved()) == 0 {
+		return nil
+	}
+	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_AskChanges{AskChanges: m}}
+}
+
+// without returns the numbers of a sorted list that are not in another.
+func without(of, other []uint64) (out []uint64) {
+	for _, n := range of {
+		if _, found := slices.BinarySearch(other, n); !found {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// originsMessage returns the origin records; nil if the region has them. The lock is held.
+func (c *session) originsMessage() *nusav1.GlobalMessage {
+	if !c.shared.Unsent.Origins {
+		return nil
+	}
+	c.shared.Unsent.Origins = false
+	table := &nusav1.OriginTable{Records: c.server.st.Origins.Table.Records()}
+	known := c.known.GetOrigins()
+	if c.known != nil {
+		c.known.Origins = 0 // later ones are changes
+	}
+	if known != 0 && known == sets.HashOrigins(table) {
+		return nil
+	}
+	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Origins{Origins: table}}
 }
 
 func orderSize(i link.Item[*nusav1.SlotOrder]) int { return proto.Size(i.Value) + 8 }
@@ -66,30 +113,4 @@ func ordersMessage(b link.Batch[*nusav1.SlotOrder]) *nusav1.GlobalMessage {
 		out.Orders = append(out.Orders, i.Value)
 	}
 	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Orders{Orders: out}}
-}
-
-// peersMessage returns every region but the given one, with the addresses at which
-// the given region probes them. The lock is held.
-func peersMessage(st *state.State, to string) *nusav1.GlobalMessage {
-	out := &nusav1.PeerRegions{}
-	for _, name := range st.RegionNames() {
-		r := st.Regions[name]
-		if name == to {
-			continue
-		}
-		p := &nusav1.PeerRegion{
-			Name: name, Location: r.Record.GetDefinition().GetLocation(), Labels: r.Record.GetDefinition().GetLabels(),
-			Coordinate: r.Coordinate, ProbeDemand: st.ProbeDemand[to][name],
-		}
-		for _, srv := range r.Servers {
-			if srv.GetProbeAddress() != "" {
-				p.ProbeAddresses = append(p.ProbeAddresses, srv.GetProbeAddress())
-			}
-			if srv.GetAddress() != "" {
-				p.GrpcAddresses = append(p.GrpcAddresses, srv.GetAddress())
-			}
-		}
-		out.Regions = append(out.Regions, p)
-	}
-	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Peers{Peers: out}}
 }

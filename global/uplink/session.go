@@ -66,6 +66,13 @@ type session struct {
 	// fence of the region at the welcome.
 	fence  uint64
 	cursor *link.Cursor[*nusav1.SlotOrder]
+	// known is what the hello says that the region has; nil: it takes whole sets only.
+	known *nusav1.KnownSets
+	// peersVersion is the version of the peers that the region has, 0 before the first.
+	peersVersion uint64
+	// asks are the hashes of the asks that the region has, sorted, once asksSent.
+	asks     []uint64
+	asksSent bool
 	// columnAt is when the latest column was sent. matrix is the compact matrix
 	// to send. matrixAt is when the latest matrix was set, or when the session opened
 	// if there was none; matrixSent says that there was one.
@@ -144,7 +151,11 @@ func (c *session) send(ctx context.Context, stream Stream) error {
 				if m == nil {
 					break
 				}
-				if err := stream.Send(m); err != nil {
+				err := stream.Send(m)
+				if isLarge(m) {
+					c.server.endTurn(c)
+				}
+				if err != nil {
 					return err
 				}
 				if ctx.Err() != nil {

@@ -42,10 +42,14 @@ type Server struct {
 
 	// The state's lock guards these. live are the sessions by region. columnStamp
 	// is the stamp of the matrix whose columns were last sent. peersAt is when
-	// peers were last sent because of their coordinates.
+	// the coordinates of peers were last looked at.
 	live        map[string]*session
 	columnStamp uint64
 	peersAt     time.Duration
+	// began is when the term began. peers is the latest version of all regions.
+	began time.Duration
+	peers *peerSet
+	turns turns
 
 	// compact is the compact matrix as of compactAt; only SendMatrix uses them.
 	compact   *nusav1.CompactMatrix
@@ -54,7 +58,7 @@ type Server struct {
 
 // New returns a Server without sessions.
 func New(cfg Config) *Server {
-	return &Server{Config: cfg, st: cfg.State, live: map[string]*session{}}
+	return &Server{Config: cfg, st: cfg.State, live: map[string]*session{}, began: cfg.State.Clock(), peers: &peerSet{}}
 }
 
 // Tick sends the changes since the tick before. It is called once in each report
@@ -69,16 +73,12 @@ func (s *Server) Tick() {
 	if !newColumns {
 		return
 	}
-	// Coordinates are sent with the peers; other changes of peers are sent at
-	// once.
-	newPeers := now-s.peersAt >= s.PeersInterval
-	if newPeers {
-		s.peersAt = now
+	if now-s.peersAt >= s.PeersInterval { // coordinates have changed; other changes of peers are sent sooner
+		st.PeersChange()
 	}
 	for _, r := range st.Regions {
 		if r.Session != nil {
 			r.Session.Unsent.Column = true
-			r.Session.Unsent.Peers = r.Session.Unsent.Peers || newPeers
 			r.Session.Wake()
 		}
 	}
@@ -90,6 +90,7 @@ func (s *Server) Tick() {
 func (s *Server) EndSilent() {
 	s.st.Lock()
 	defer s.st.Unlock()
+	s.turns.expire(s.st.Clock())
 	if s.serving() {
 		s.stepAll(region.Tick{})
 	}
@@ -188,6 +189,16 @@ func (s *Server) ackOrders(c *session, p *nusav1.Position, index uint64) {
 	s.step(c, region.OrdersAcked{Stream: c.shared.Number, Position: p.GetSequence(), Index: index})
 }
 
+// Run sends the changes of peers to all regions until ctx ends.
+func (s *Server) Run(ctx context.Context) error { return publishEach(ctx, s) }
+
+// endTurn notes that a session has sent a large message.
+func (s *Server) endTurn(c *session) {
+	s.st.Lock()
+	defer s.st.Unlock()
+	s.turns.give(c)
+}
+
 // endAll ends all sessions.
 func (s *Server) endAll(why string) {
 	s.st.Lock()
@@ -205,6 +216,7 @@ func (s *Server) endSession(c *session, cause error) {
 	st.Lock()
 	defer st.Unlock()
 	c.closed = true
+	s.turns.give(c)
 	if !c.opened.Load() {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/origins"
+	"github.com/nusa-scheduler/nusa/internal/sets"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/wire"
@@ -45,6 +46,33 @@ func NewFederationCache(clock func() time.Duration) *FederationCache {
 // SetPeers stores the list of other regions.
 func (f *FederationCache) SetPeers(p *nusav1.PeerRegions) {
 	f.update(func() { f.peers, f.peersAt = p, f.clock() })
+}
+
+// MergePeers applies changes to the list of other regions, and returns the new list.
+// Malformed changes change nothing and return an error.
+func (f *FederationCache) MergePeers(own string, c *nusav1.PeerChanges) (*nusav1.PeerRegions, error) {
+	f.mu.Lock()
+	have := f.peers.GetRegions()
+	f.mu.Unlock()
+	merged, err := sets.MergePeers(own, have, c, maxPeers)
+	if err != nil {
+		return nil, err
+	}
+	out := &nusav1.PeerRegions{Regions: merged}
+	f.SetPeers(out)
+	return out, nil
+}
+
+// Known returns what the cache has, as a hello says it.
+func (f *FederationCache) Known() *nusav1.KnownSets {
+	f.mu.Lock()
+	peers, origins := f.peers, f.origins
+	f.mu.Unlock()
+	out := &nusav1.KnownSets{Peers: sets.HashPeers(peers.GetRegions())}
+	if origins != nil {
+		out.Origins = sets.HashOrigins(origins)
+	}
+	return out
 }
 
 // SetOrigins stores the origin records. Malformed records change nothing and

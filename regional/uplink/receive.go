@@ -45,9 +45,22 @@ func (ss *session) handle(ctx, tunnels context.Context, calls *errgroup.Group, m
 	case *nusav1.GlobalMessage_Peers:
 		cfg.Federation.SetPeers(m.Peers)
 		cfg.Prober.SetPeers(m.Peers.GetRegions())
+	case *nusav1.GlobalMessage_PeerChanges:
+		all, err := cfg.Federation.MergePeers(cfg.Definition.GetName(), m.PeerChanges)
+		if err != nil {
+			return fmt.Errorf("changes of the other regions: %w", err)
+		}
+		cfg.Prober.SetPeers(all.GetRegions())
 	case *nusav1.GlobalMessage_Shapes:
 		ss.u.subscribe(m.Shapes.GetAsks())
 		ss.update(func() { ss.reportNow = true })
+	case *nusav1.GlobalMessage_AskChanges:
+		added := ss.u.changeAsks(m.AskChanges)
+		if m.AskChanges.GetFull() {
+			ss.update(func() { ss.reportNow = true })
+		} else if len(added) > 0 {
+			ss.update(func() { ss.newAsks = append(ss.newAsks, added...) })
+		}
 	case *nusav1.GlobalMessage_Column:
 		cfg.Prober.SetColumn(m.Column.GetEdges())
 	case *nusav1.GlobalMessage_Origins:

@@ -81,6 +81,17 @@ func (r *Reporter) Report(subs []Subscription) *nusav1.RegionReport {
 			out.Allocations[state.AllocState(s).String()] = int32(n)
 		}
 	}
+	out.Shape.Fits = r.fits(view, subs)
+	for _, b := range sched.Bins(view, maxBins) {
+		out.Shape.Bins = append(out.Shape.Bins, &nusav1.ShapeBin{Nodes: b.Nodes, Pool: b.Pool, Free: wire.ResourcesToProto(b.Free)})
+	}
+	return out
+}
+
+// Fits returns how often asks fit now.
+func (r *Reporter) Fits(subs []Subscription) []*nusav1.FitCount { return r.fits(r.View(), subs) }
+
+func (r *Reporter) fits(view *state.View, subs []Subscription) (out []*nusav1.FitCount) {
 	in := r.PlanInput(view)
 	for _, s := range subs {
 		fit := &nusav1.FitCount{Ask: s.hash, Count: int32(sched.FitCount(in, s.ask, maxFit))}
@@ -88,10 +99,7 @@ func (r *Reporter) Report(subs []Subscription) *nusav1.RegionReport {
 			reason, message := sched.ExplainNoFit(in, s.ask)
 			fit.Reason, fit.Message = wire.ReasonToProto(reason), strings.ToValidUTF8(message[:min(len(message), maxFitMessage)], "")
 		}
-		out.Shape.Fits = append(out.Shape.Fits, fit)
-	}
-	for _, b := range sched.Bins(view, maxBins) {
-		out.Shape.Bins = append(out.Shape.Bins, &nusav1.ShapeBin{Nodes: b.Nodes, Pool: b.Pool, Free: wire.ResourcesToProto(b.Free)})
+		out = append(out, fit)
 	}
 	return out
 }

@@ -52,7 +52,7 @@ func (ss *session) sendAll(ctx context.Context, ended <-chan error) (err error, 
 		}
 		next := time.Now().Add(time.Hour)
 		steps := []func(time.Time) (time.Time, error){
-			ss.sendLease, ss.checkLevel, ss.sendAck, ss.sendServers, ss.sendAnswers, ss.sendSummaries, ss.sendReport, ss.sendLatency,
+			ss.sendLease, ss.checkLevel, ss.sendAck, ss.sendServers, ss.sendAnswers, ss.sendSummaries, ss.sendReport, ss.sendFits, ss.sendLatency,
 		}
 		if !ss.joined.Load() {
 			steps = steps[:1] // the log does not have what the welcome said

@@ -67,3 +67,21 @@ func (ss *session) isUrgent() bool {
 	released := t.Free.CPUMilli > free.GetCpuMilli() || t.Free.MemoryBytes > free.GetMemoryBytes() || t.Free.DiskBytes > free.GetDiskBytes()
 	return full && released
 }
+
+// sendFits sends the fit of asks that were just subscribed, unless a report with all fits is
+// due now.
+func (ss *session) sendFits(time.Time) (time.Time, error) {
+	ss.mu.Lock()
+	asks, report := ss.newAsks, ss.reportNow
+	ss.newAsks = nil
+	ss.mu.Unlock()
+	if len(asks) == 0 || report || ss.lastReport == nil {
+		return time.Time{}, nil
+	}
+	ss.fitsSent++
+	out := &nusav1.FitCounts{Sequence: ss.fitsSent, Fits: ss.u.cfg.Reporter.Fits(asks)}
+	if shape := ss.lastReport.GetShape(); shape != nil {
+		shape.Fits = append(shape.Fits, out.GetFits()...) // for isUrgent
+	}
+	return time.Time{}, ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Fits{Fits: out}})
+}

@@ -53,6 +53,8 @@ type session struct {
 	urgentDirty  bool // values that isUrgent compares
 	// reportNow: a report is due before its interval has passed.
 	reportNow bool
+	// newAsks are asks whose fit is due before the next report.
+	newAsks []Subscription
 	// leaseDue: leadership was verified, and a request for the lease is to be sent.
 	leaseDue bool
 
@@ -62,6 +64,7 @@ type session struct {
 	repeatedAt  time.Time                     // when all answers were last sent
 	sentEdges   map[string]sentEdge           // by region
 	lastReport  *nusav1.RegionReport
+	fitsSent    uint64
 	reportTook  time.Duration // time to make the last report
 	reportAt    time.Time     // of the last report
 	urgentAt    time.Time     // of the last call of isUrgent

@@ -18,6 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	"github.com/nusa-scheduler/nusa/internal/serve"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	"github.com/nusa-scheduler/nusa/internal/wait"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -116,6 +117,9 @@ type Uplink struct {
 
 	mu            sync.Mutex
 	subscriptions []Subscription
+	// asks are those of subscriptions, sorted; asksReceived: the global tier has sent them.
+	asks         []*nusav1.ShapeSubscription
+	asksReceived bool
 	// refused says why the global tier refuses this region, until a session begins.
 	refused string
 	// lease is the region's lease, over all sessions of this master. length is that of the
@@ -282,6 +286,7 @@ func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err e
 		return false, fmt.Errorf("open a session: %w", err)
 	}
 	hello := u.hello()
+	hello.Known, hello.Coordinate = u.knownSets(), topo.CoordinateToProto(u.cfg.Prober.Coordinate())
 	if err := stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Hello{Hello: hello}}); err != nil {
 		return false, streamError(stream, err)
 	}
@@ -349,27 +354,6 @@ func (u *Uplink) updateSummaries() {
 		view := u.cfg.FSM.View()
 		return func(k state.JobKey) *nusav1.JobSummary { return u.cfg.Reporter.Summary(view, k) }
 	})
-}
-
-// subscribe replaces the asks whose fit is reported.
-func (u *Uplink) subscribe(asks []*nusav1.ShapeSubscription) {
-	if len(asks) > maxSubscriptions {
-		u.cfg.Logger.Warn("too many shape subscriptions, the last ones are not reported", "asks", len(asks), "max", maxSubscriptions)
-		asks = asks[:maxSubscriptions]
-	}
-	subs := make([]Subscription, 0, len(asks))
-	for _, a := range asks {
-		subs = append(subs, Subscription{a.GetAsk(), wire.ShapeAskFromProto(a)})
-	}
-	u.mu.Lock()
-	u.subscriptions = subs
-	u.mu.Unlock()
-}
-
-func (u *Uplink) subscribed() []Subscription {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.subscriptions
 }
 
 // cursor returns a cursor over the summaries that starts after those that the global

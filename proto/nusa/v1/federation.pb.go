@@ -397,6 +397,8 @@ type RegionMessage struct {
 	//	*RegionMessage_Latency
 	//	*RegionMessage_Update
 	//	*RegionMessage_Goodbye
+	//	*RegionMessage_Row
+	//	*RegionMessage_Fits
 	Kind isRegionMessage_Kind `protobuf_oneof:"kind"`
 	// With orders_ack and lease: index of the region's log that the master has applied.
 	AppliedIndex  uint64 `protobuf:"varint,10,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
@@ -522,6 +524,24 @@ func (x *RegionMessage) GetGoodbye() *Goodbye {
 	return nil
 }
 
+func (x *RegionMessage) GetRow() *RowChanges {
+	if x != nil {
+		if x, ok := x.Kind.(*RegionMessage_Row); ok {
+			return x.Row
+		}
+	}
+	return nil
+}
+
+func (x *RegionMessage) GetFits() *FitCounts {
+	if x != nil {
+		if x, ok := x.Kind.(*RegionMessage_Fits); ok {
+			return x.Fits
+		}
+	}
+	return nil
+}
+
 func (x *RegionMessage) GetAppliedIndex() uint64 {
 	if x != nil {
 		return x.AppliedIndex
@@ -571,6 +591,17 @@ type RegionMessage_Goodbye struct {
 	Goodbye *Goodbye `protobuf:"bytes,9,opt,name=goodbye,proto3,oneof"`
 }
 
+type RegionMessage_Row struct {
+	// Sent instead of `latency` to a server whose welcome has a position of the row.
+	Row *RowChanges `protobuf:"bytes,11,opt,name=row,proto3,oneof"`
+}
+
+type RegionMessage_Fits struct {
+	// The fit of asks that were just subscribed, ahead of the next report. Sent to a
+	// server whose welcome has a position of the row.
+	Fits *FitCounts `protobuf:"bytes,12,opt,name=fits,proto3,oneof"`
+}
+
 func (*RegionMessage_Hello) isRegionMessage_Kind() {}
 
 func (*RegionMessage_Lease) isRegionMessage_Kind() {}
@@ -588,6 +619,10 @@ func (*RegionMessage_Latency) isRegionMessage_Kind() {}
 func (*RegionMessage_Update) isRegionMessage_Kind() {}
 
 func (*RegionMessage_Goodbye) isRegionMessage_Kind() {}
+
+func (*RegionMessage_Row) isRegionMessage_Kind() {}
+
+func (*RegionMessage_Fits) isRegionMessage_Kind() {}
 
 // RegionHello presents a region. Sessions are ordered by (incarnation, term).
 type RegionHello struct {
@@ -632,7 +667,12 @@ type RegionHello struct {
 	// Longest kill_timeout of what the region may run and its lease binds.
 	StopTime *durationpb.Duration `protobuf:"bytes,18,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
 	// Random id of the restore that began the incarnation; empty for none.
-	RestoreId     string `protobuf:"bytes,19,opt,name=restore_id,json=restoreId,proto3" json:"restore_id,omitempty"`
+	RestoreId string `protobuf:"bytes,19,opt,name=restore_id,json=restoreId,proto3" json:"restore_id,omitempty"`
+	// What the region has of the sets that the global tier sends. Set, also if empty: the
+	// region takes the changes of sets. Unset: it takes whole sets only.
+	Known *KnownSets `protobuf:"bytes,20,opt,name=known,proto3" json:"known,omitempty"`
+	// The region's network coordinate, if it takes the changes of sets.
+	Coordinate    *Coordinate `protobuf:"bytes,21,opt,name=coordinate,proto3" json:"coordinate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -800,6 +840,104 @@ func (x *RegionHello) GetRestoreId() string {
 	return ""
 }
 
+func (x *RegionHello) GetKnown() *KnownSets {
+	if x != nil {
+		return x.Known
+	}
+	return nil
+}
+
+func (x *RegionHello) GetCoordinate() *Coordinate {
+	if x != nil {
+		return x.Coordinate
+	}
+	return nil
+}
+
+// KnownSets say what a region has of the sets that the global tier sends, so that it
+// gets only what it lacks. A hash of the content, unlike a number, also counts at
+// another active server.
+type KnownSets struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Hash of the peers of each bucket, as in PeerChanges; empty: the region has none.
+	Peers []uint64 `protobuf:"fixed64,1,rep,packed,name=peers,proto3" json:"peers,omitempty"`
+	// Hash of the origin records; 0: the region has none.
+	Origins uint64 `protobuf:"fixed64,2,opt,name=origins,proto3" json:"origins,omitempty"`
+	// Hash of the subscribed asks; 0: the region has none.
+	Asks uint64 `protobuf:"fixed64,3,opt,name=asks,proto3" json:"asks,omitempty"`
+	// Position of the column that the region has.
+	Column *Position `protobuf:"bytes,4,opt,name=column,proto3" json:"column,omitempty"`
+	// Position of the compact matrix that the region has.
+	Matrix        *Position `protobuf:"bytes,5,opt,name=matrix,proto3" json:"matrix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KnownSets) Reset() {
+	*x = KnownSets{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KnownSets) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KnownSets) ProtoMessage() {}
+
+func (x *KnownSets) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KnownSets.ProtoReflect.Descriptor instead.
+func (*KnownSets) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *KnownSets) GetPeers() []uint64 {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
+func (x *KnownSets) GetOrigins() uint64 {
+	if x != nil {
+		return x.Origins
+	}
+	return 0
+}
+
+func (x *KnownSets) GetAsks() uint64 {
+	if x != nil {
+		return x.Asks
+	}
+	return 0
+}
+
+func (x *KnownSets) GetColumn() *Position {
+	if x != nil {
+		return x.Column
+	}
+	return nil
+}
+
+func (x *KnownSets) GetMatrix() *Position {
+	if x != nil {
+		return x.Matrix
+	}
+	return nil
+}
+
 // LeadershipTerm numbers the terms of active global servers.
 type LeadershipTerm struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -814,7 +952,7 @@ type LeadershipTerm struct {
 
 func (x *LeadershipTerm) Reset() {
 	*x = LeadershipTerm{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	mi := &file_nusa_v1_federation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -826,7 +964,7 @@ func (x *LeadershipTerm) String() string {
 func (*LeadershipTerm) ProtoMessage() {}
 
 func (x *LeadershipTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	mi := &file_nusa_v1_federation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -839,7 +977,7 @@ func (x *LeadershipTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeadershipTerm.ProtoReflect.Descriptor instead.
 func (*LeadershipTerm) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LeadershipTerm) GetNumber() uint64 {
@@ -867,7 +1005,7 @@ type RegionUpdate struct {
 
 func (x *RegionUpdate) Reset() {
 	*x = RegionUpdate{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[9]
+	mi := &file_nusa_v1_federation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +1017,7 @@ func (x *RegionUpdate) String() string {
 func (*RegionUpdate) ProtoMessage() {}
 
 func (x *RegionUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[9]
+	mi := &file_nusa_v1_federation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +1030,7 @@ func (x *RegionUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionUpdate.ProtoReflect.Descriptor instead.
 func (*RegionUpdate) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RegionUpdate) GetServers() []*RegionalServer {
@@ -913,7 +1051,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[10]
+	mi := &file_nusa_v1_federation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +1063,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[10]
+	mi := &file_nusa_v1_federation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +1076,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Goodbye) GetMessage() string {
@@ -965,7 +1103,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[11]
+	mi := &file_nusa_v1_federation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1115,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[11]
+	mi := &file_nusa_v1_federation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,7 +1128,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LeaseRequest) GetId() uint64 {
@@ -1040,7 +1178,7 @@ type LeaseGrant struct {
 
 func (x *LeaseGrant) Reset() {
 	*x = LeaseGrant{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[12]
+	mi := &file_nusa_v1_federation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1190,7 @@ func (x *LeaseGrant) String() string {
 func (*LeaseGrant) ProtoMessage() {}
 
 func (x *LeaseGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[12]
+	mi := &file_nusa_v1_federation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1203,7 @@ func (x *LeaseGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseGrant.ProtoReflect.Descriptor instead.
 func (*LeaseGrant) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LeaseGrant) GetId() uint64 {
@@ -1128,7 +1266,7 @@ type SlotAnswers struct {
 
 func (x *SlotAnswers) Reset() {
 	*x = SlotAnswers{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[13]
+	mi := &file_nusa_v1_federation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1278,7 @@ func (x *SlotAnswers) String() string {
 func (*SlotAnswers) ProtoMessage() {}
 
 func (x *SlotAnswers) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[13]
+	mi := &file_nusa_v1_federation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1291,7 @@ func (x *SlotAnswers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotAnswers.ProtoReflect.Descriptor instead.
 func (*SlotAnswers) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SlotAnswers) GetAnswers() []*SlotAnswer {
@@ -1197,7 +1335,7 @@ type SlotAnswer struct {
 
 func (x *SlotAnswer) Reset() {
 	*x = SlotAnswer{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[14]
+	mi := &file_nusa_v1_federation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1209,7 +1347,7 @@ func (x *SlotAnswer) String() string {
 func (*SlotAnswer) ProtoMessage() {}
 
 func (x *SlotAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[14]
+	mi := &file_nusa_v1_federation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1222,7 +1360,7 @@ func (x *SlotAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotAnswer.ProtoReflect.Descriptor instead.
 func (*SlotAnswer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SlotAnswer) GetNamespace() string {
@@ -1331,7 +1469,7 @@ type SlotOrder struct {
 
 func (x *SlotOrder) Reset() {
 	*x = SlotOrder{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[15]
+	mi := &file_nusa_v1_federation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1343,7 +1481,7 @@ func (x *SlotOrder) String() string {
 func (*SlotOrder) ProtoMessage() {}
 
 func (x *SlotOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[15]
+	mi := &file_nusa_v1_federation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1356,7 +1494,7 @@ func (x *SlotOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotOrder.ProtoReflect.Descriptor instead.
 func (*SlotOrder) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SlotOrder) GetSlot() *Slot {
@@ -1399,7 +1537,7 @@ type SlotOrders struct {
 
 func (x *SlotOrders) Reset() {
 	*x = SlotOrders{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[16]
+	mi := &file_nusa_v1_federation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1549,7 @@ func (x *SlotOrders) String() string {
 func (*SlotOrders) ProtoMessage() {}
 
 func (x *SlotOrders) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[16]
+	mi := &file_nusa_v1_federation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1562,7 @@ func (x *SlotOrders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotOrders.ProtoReflect.Descriptor instead.
 func (*SlotOrders) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SlotOrders) GetFull() bool {
@@ -1477,7 +1615,7 @@ type JobSummaries struct {
 
 func (x *JobSummaries) Reset() {
 	*x = JobSummaries{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[17]
+	mi := &file_nusa_v1_federation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1627,7 @@ func (x *JobSummaries) String() string {
 func (*JobSummaries) ProtoMessage() {}
 
 func (x *JobSummaries) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[17]
+	mi := &file_nusa_v1_federation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +1640,7 @@ func (x *JobSummaries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSummaries.ProtoReflect.Descriptor instead.
 func (*JobSummaries) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *JobSummaries) GetFull() bool {
@@ -1573,7 +1711,7 @@ type JobSummary struct {
 
 func (x *JobSummary) Reset() {
 	*x = JobSummary{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	mi := &file_nusa_v1_federation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +1723,7 @@ func (x *JobSummary) String() string {
 func (*JobSummary) ProtoMessage() {}
 
 func (x *JobSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	mi := &file_nusa_v1_federation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +1736,7 @@ func (x *JobSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSummary.ProtoReflect.Descriptor instead.
 func (*JobSummary) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JobSummary) GetNamespace() string {
@@ -1689,7 +1827,7 @@ type DisconnectedInstances struct {
 
 func (x *DisconnectedInstances) Reset() {
 	*x = DisconnectedInstances{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	mi := &file_nusa_v1_federation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1701,7 +1839,7 @@ func (x *DisconnectedInstances) String() string {
 func (*DisconnectedInstances) ProtoMessage() {}
 
 func (x *DisconnectedInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	mi := &file_nusa_v1_federation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1714,7 +1852,7 @@ func (x *DisconnectedInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectedInstances.ProtoReflect.Descriptor instead.
 func (*DisconnectedInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DisconnectedInstances) GetGroup() string {
@@ -1762,7 +1900,7 @@ type GroupReasons struct {
 
 func (x *GroupReasons) Reset() {
 	*x = GroupReasons{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[20]
+	mi := &file_nusa_v1_federation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1774,7 +1912,7 @@ func (x *GroupReasons) String() string {
 func (*GroupReasons) ProtoMessage() {}
 
 func (x *GroupReasons) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[20]
+	mi := &file_nusa_v1_federation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1787,7 +1925,7 @@ func (x *GroupReasons) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupReasons.ProtoReflect.Descriptor instead.
 func (*GroupReasons) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GroupReasons) GetReasons() []*CountedReason {
@@ -1811,7 +1949,7 @@ type LatencyRow struct {
 
 func (x *LatencyRow) Reset() {
 	*x = LatencyRow{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[21]
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +1961,7 @@ func (x *LatencyRow) String() string {
 func (*LatencyRow) ProtoMessage() {}
 
 func (x *LatencyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[21]
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +1974,7 @@ func (x *LatencyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyRow.ProtoReflect.Descriptor instead.
 func (*LatencyRow) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LatencyRow) GetFull() bool {
@@ -1877,7 +2015,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +2027,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +2040,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -1933,6 +2071,299 @@ func (x *Coordinate) GetHeight() float64 {
 	return 0
 }
 
+// EdgeTable has edges that share one end, column by column: all lists have one value
+// for each region. Round trips are numbers on a logarithmic scale, each 0.1 % longer than
+// the one before: 0 stands for 0, and n > 0 for 1.001^(n-1) microseconds.
+type EdgeTable struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The other ends, sorted.
+	Regions []string `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
+	// Edge.state, plus 8 if probes of the other end arrive, plus 16 times the method: 1 udp, 2 tcp, 3 connect.
+	States []byte   `protobuf:"bytes,2,opt,name=states,proto3" json:"states,omitempty"`
+	P50    []uint32 `protobuf:"varint,3,rep,packed,name=p50,proto3" json:"p50,omitempty"`
+	// p90 minus p50, p99 minus p90, and p50 minus min, of the numbers on the scale.
+	P90      []int32  `protobuf:"zigzag32,4,rep,packed,name=p90,proto3" json:"p90,omitempty"`
+	P99      []int32  `protobuf:"zigzag32,5,rep,packed,name=p99,proto3" json:"p99,omitempty"`
+	Min      []int32  `protobuf:"zigzag32,6,rep,packed,name=min,proto3" json:"min,omitempty"`
+	Jitter   []uint32 `protobuf:"varint,7,rep,packed,name=jitter,proto3" json:"jitter,omitempty"`
+	Samples  []uint32 `protobuf:"varint,8,rep,packed,name=samples,proto3" json:"samples,omitempty"`
+	SetAside []uint32 `protobuf:"varint,9,rep,packed,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"`
+	// In millionths. Empty: all are 0.
+	Loss     []uint32 `protobuf:"varint,10,rep,packed,name=loss,proto3" json:"loss,omitempty"`
+	LossOut  []uint32 `protobuf:"varint,11,rep,packed,name=loss_out,json=lossOut,proto3" json:"loss_out,omitempty"`
+	LossBack []uint32 `protobuf:"varint,12,rep,packed,name=loss_back,json=lossBack,proto3" json:"loss_back,omitempty"`
+	// In tenths of a second.
+	Ages          []uint32 `protobuf:"varint,13,rep,packed,name=ages,proto3" json:"ages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EdgeTable) Reset() {
+	*x = EdgeTable{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EdgeTable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EdgeTable) ProtoMessage() {}
+
+func (x *EdgeTable) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EdgeTable.ProtoReflect.Descriptor instead.
+func (*EdgeTable) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *EdgeTable) GetRegions() []string {
+	if x != nil {
+		return x.Regions
+	}
+	return nil
+}
+
+func (x *EdgeTable) GetStates() []byte {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *EdgeTable) GetP50() []uint32 {
+	if x != nil {
+		return x.P50
+	}
+	return nil
+}
+
+func (x *EdgeTable) GetP90() []int32 {
+	if x != nil {
+		return x.P90
+	}
+	return nil
+}
+
+func (x *EdgeTable) GetP99() []int32 {
+	if x != nil {
+		return x.P99
+	}
+	return nil
+}
+
+func (x *EdgeTable) GetMin() []int32 {
+	if x != nil {
+		return x.Min
+	}
+	return nil
+}
+
+func (x *EdgeTable) GetJitter() []uint32 {
+	if x != nil {
+		return x.Jitter
+	}
+	return nil
+}
+
+func (x *EdgeTable) GetSamples() []uint32 {
+	if x != nil {
+		return x.Samples
+	}
+	return nil
+}
+
+func (x *EdgeTable) GetSetAside() []uint32 {
+	if x != nil {
+		return x.SetAside
+	}
+	return nil
+}
+
+func (x *EdgeTable) GetLoss() []uint32 {
+	if x != nil {
+		return x.Loss
+	}
+	return nil
+}
+
+func (x *EdgeTable) GetLossOut() []uint32 {
+	if x != nil {
+		return x.LossOut
+	}
+	return nil
+}
+
+func (x *EdgeTable) GetLossBack() []uint32 {
+	if x != nil {
+		return x.LossBack
+	}
+	return nil
+}
+
+func (x *EdgeTable) GetAges() []uint32 {
+	if x != nil {
+		return x.Ages
+	}
+	return nil
+}
+
+// RowChanges are the edges from this region that changed noticeably.
+type RowChanges struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `edges` has all edges, and the row so far is forgotten.
+	Full bool `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
+	// An encoded EdgeTable by the edges' other ends, compressed with DEFLATE.
+	Edges []byte `protobuf:"bytes,2,opt,name=edges,proto3" json:"edges,omitempty"`
+	// Set: every edge of the row with the state OK that is neither in `edges` nor in
+	// `unconfirmed` was measured again, at most this long ago.
+	Confirmed   *durationpb.Duration `protobuf:"bytes,3,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
+	Unconfirmed []string             `protobuf:"bytes,4,rep,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
+	// Set when it has changed noticeably.
+	Coordinate *Coordinate `protobuf:"bytes,5,opt,name=coordinate,proto3" json:"coordinate,omitempty"`
+	// Position of the row after this message.
+	Position      *Position `protobuf:"bytes,6,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RowChanges) Reset() {
+	*x = RowChanges{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RowChanges) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RowChanges) ProtoMessage() {}
+
+func (x *RowChanges) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RowChanges.ProtoReflect.Descriptor instead.
+func (*RowChanges) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *RowChanges) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
+}
+
+func (x *RowChanges) GetEdges() []byte {
+	if x != nil {
+		return x.Edges
+	}
+	return nil
+}
+
+func (x *RowChanges) GetConfirmed() *durationpb.Duration {
+	if x != nil {
+		return x.Confirmed
+	}
+	return nil
+}
+
+func (x *RowChanges) GetUnconfirmed() []string {
+	if x != nil {
+		return x.Unconfirmed
+	}
+	return nil
+}
+
+func (x *RowChanges) GetCoordinate() *Coordinate {
+	if x != nil {
+		return x.Coordinate
+	}
+	return nil
+}
+
+func (x *RowChanges) GetPosition() *Position {
+	if x != nil {
+		return x.Position
+	}
+	return nil
+}
+
+// FitCounts are exact fit counts ahead of the next report.
+type FitCounts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grows by one with each message of a session.
+	Sequence      uint64      `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Fits          []*FitCount `protobuf:"bytes,2,rep,name=fits,proto3" json:"fits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FitCounts) Reset() {
+	*x = FitCounts{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FitCounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FitCounts) ProtoMessage() {}
+
+func (x *FitCounts) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FitCounts.ProtoReflect.Descriptor instead.
+func (*FitCounts) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *FitCounts) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *FitCounts) GetFits() []*FitCount {
+	if x != nil {
+		return x.Fits
+	}
+	return nil
+}
+
 // GlobalMessage is a message from the active global server.
 type GlobalMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1949,6 +2380,10 @@ type GlobalMessage struct {
 	//	*GlobalMessage_Column
 	//	*GlobalMessage_Origins
 	//	*GlobalMessage_Matrix
+	//	*GlobalMessage_PeerChanges
+	//	*GlobalMessage_AskChanges
+	//	*GlobalMessage_ColumnChanges
+	//	*GlobalMessage_MatrixChanges
 	Kind          isGlobalMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1956,7 +2391,7 @@ type GlobalMessage struct {
 
 func (x *GlobalMessage) Reset() {
 	*x = GlobalMessage{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +2403,7 @@ func (x *GlobalMessage) String() string {
 func (*GlobalMessage) ProtoMessage() {}
 
 func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +2416,7 @@ func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalMessage.ProtoReflect.Descriptor instead.
 func (*GlobalMessage) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GlobalMessage) GetKind() isGlobalMessage_Kind {
@@ -2090,6 +2525,42 @@ func (x *GlobalMessage) GetMatrix() *CompactMatrix {
 	return nil
 }
 
+func (x *GlobalMessage) GetPeerChanges() *PeerChanges {
+	if x != nil {
+		if x, ok := x.Kind.(*GlobalMessage_PeerChanges); ok {
+			return x.PeerChanges
+		}
+	}
+	return nil
+}
+
+func (x *GlobalMessage) GetAskChanges() *AskChanges {
+	if x != nil {
+		if x, ok := x.Kind.(*GlobalMessage_AskChanges); ok {
+			return x.AskChanges
+		}
+	}
+	return nil
+}
+
+func (x *GlobalMessage) GetColumnChanges() *ColumnChanges {
+	if x != nil {
+		if x, ok := x.Kind.(*GlobalMessage_ColumnChanges); ok {
+			return x.ColumnChanges
+		}
+	}
+	return nil
+}
+
+func (x *GlobalMessage) GetMatrixChanges() *MatrixChanges {
+	if x != nil {
+		if x, ok := x.Kind.(*GlobalMessage_MatrixChanges); ok {
+			return x.MatrixChanges
+		}
+	}
+	return nil
+}
+
 type isGlobalMessage_Kind interface {
 	isGlobalMessage_Kind()
 }
@@ -2144,6 +2615,24 @@ type GlobalMessage_Matrix struct {
 	Matrix *CompactMatrix `protobuf:"bytes,11,opt,name=matrix,proto3,oneof"`
 }
 
+type GlobalMessage_PeerChanges struct {
+	// The following are sent to a region whose hello says what it has, instead of the
+	// whole sets.
+	PeerChanges *PeerChanges `protobuf:"bytes,12,opt,name=peer_changes,json=peerChanges,proto3,oneof"`
+}
+
+type GlobalMessage_AskChanges struct {
+	AskChanges *AskChanges `protobuf:"bytes,13,opt,name=ask_changes,json=askChanges,proto3,oneof"`
+}
+
+type GlobalMessage_ColumnChanges struct {
+	ColumnChanges *ColumnChanges `protobuf:"bytes,14,opt,name=column_changes,json=columnChanges,proto3,oneof"`
+}
+
+type GlobalMessage_MatrixChanges struct {
+	MatrixChanges *MatrixChanges `protobuf:"bytes,15,opt,name=matrix_changes,json=matrixChanges,proto3,oneof"`
+}
+
 func (*GlobalMessage_Welcome) isGlobalMessage_Kind() {}
 
 func (*GlobalMessage_Refused) isGlobalMessage_Kind() {}
@@ -2166,6 +2655,585 @@ func (*GlobalMessage_Origins) isGlobalMessage_Kind() {}
 
 func (*GlobalMessage_Matrix) isGlobalMessage_Kind() {}
 
+func (*GlobalMessage_PeerChanges) isGlobalMessage_Kind() {}
+
+func (*GlobalMessage_AskChanges) isGlobalMessage_Kind() {}
+
+func (*GlobalMessage_ColumnChanges) isGlobalMessage_Kind() {}
+
+func (*GlobalMessage_MatrixChanges) isGlobalMessage_Kind() {}
+
+// PeerChanges are changes of the other regions.
+type PeerChanges struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Buckets of which the table has every region: no other region of these buckets exists.
+	// The bucket of a region is the FNV-1a hash of its name modulo the number of buckets, 32.
+	// The hash of a bucket is the exclusive or of those of its regions. The hash of a region
+	// is the FNV-1a hash of its PeerTable, with this region alone.
+	Buckets []uint32 `protobuf:"varint,1,rep,packed,name=buckets,proto3" json:"buckets,omitempty"`
+	// An encoded PeerTable, compressed with DEFLATE. It may have the receiving region.
+	Table []byte `protobuf:"bytes,2,opt,name=table,proto3" json:"table,omitempty"`
+	// Regions that no longer exist.
+	Removed []string `protobuf:"bytes,3,rep,name=removed,proto3" json:"removed,omitempty"`
+	// Set when it has changed: replaces PeerRegion.probe_demand of all regions.
+	Demand        *ProbeDemand `protobuf:"bytes,4,opt,name=demand,proto3" json:"demand,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerChanges) Reset() {
+	*x = PeerChanges{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerChanges) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerChanges) ProtoMessage() {}
+
+func (x *PeerChanges) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerChanges.ProtoReflect.Descriptor instead.
+func (*PeerChanges) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *PeerChanges) GetBuckets() []uint32 {
+	if x != nil {
+		return x.Buckets
+	}
+	return nil
+}
+
+func (x *PeerChanges) GetTable() []byte {
+	if x != nil {
+		return x.Table
+	}
+	return nil
+}
+
+func (x *PeerChanges) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *PeerChanges) GetDemand() *ProbeDemand {
+	if x != nil {
+		return x.Demand
+	}
+	return nil
+}
+
+// ProbeDemand says how often placement asks about the pair of this region and a peer, as
+// PeerRegion.probe_demand.
+type ProbeDemand struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The peers with a demand.
+	Regions       []string  `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
+	Values        []float64 `protobuf:"fixed64,2,rep,packed,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProbeDemand) Reset() {
+	*x = ProbeDemand{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProbeDemand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProbeDemand) ProtoMessage() {}
+
+func (x *ProbeDemand) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProbeDemand.ProtoReflect.Descriptor instead.
+func (*ProbeDemand) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ProbeDemand) GetRegions() []string {
+	if x != nil {
+		return x.Regions
+	}
+	return nil
+}
+
+func (x *ProbeDemand) GetValues() []float64 {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+// PeerTable has regions column by column: all lists have one value for each region,
+// unless they say otherwise.
+type PeerTable struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sorted.
+	Names []string `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	// In degrees; NaN where the location is unknown.
+	Latitudes  []float64 `protobuf:"fixed64,2,rep,packed,name=latitudes,proto3" json:"latitudes,omitempty"`
+	Longitudes []float64 `protobuf:"fixed64,3,rep,packed,name=longitudes,proto3" json:"longitudes,omitempty"`
+	Places     []string  `protobuf:"bytes,4,rep,name=places,proto3" json:"places,omitempty"`
+	// Index into label_sets plus one; 0: no labels. Empty: no region has labels.
+	Labels    []uint32    `protobuf:"varint,5,rep,packed,name=labels,proto3" json:"labels,omitempty"`
+	LabelSets []*LabelSet `protobuf:"bytes,6,rep,name=label_sets,json=labelSets,proto3" json:"label_sets,omitempty"`
+	// Number of addresses of each region.
+	Counts []uint32 `protobuf:"varint,7,rep,packed,name=counts,proto3" json:"counts,omitempty"`
+	// One value for each address, region by region. A port of 0: none.
+	Hosts      []string `protobuf:"bytes,8,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	ProbePorts []uint32 `protobuf:"varint,9,rep,packed,name=probe_ports,json=probePorts,proto3" json:"probe_ports,omitempty"`
+	GrpcPorts  []uint32 `protobuf:"varint,10,rep,packed,name=grpc_ports,json=grpcPorts,proto3" json:"grpc_ports,omitempty"`
+	// Coordinates: one value for each region with one, and dimensions values of vectors for
+	// each. In units of 2^-13 seconds; errors in units of 2^-8.
+	Dimensions  uint32  `protobuf:"varint,11,opt,name=dimensions,proto3" json:"dimensions,omitempty"`
+	Vectors     []int32 `protobuf:"zigzag32,12,rep,packed,name=vectors,proto3" json:"vectors,omitempty"`
+	Heights     []int32 `protobuf:"zigzag32,13,rep,packed,name=heights,proto3" json:"heights,omitempty"`
+	Adjustments []int32 `protobuf:"zigzag32,14,rep,packed,name=adjustments,proto3" json:"adjustments,omitempty"`
+	Errors      []int32 `protobuf:"zigzag32,15,rep,packed,name=errors,proto3" json:"errors,omitempty"`
+	// Whether a region has a coordinate. Empty: all have one.
+	Located       []bool `protobuf:"varint,16,rep,packed,name=located,proto3" json:"located,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeerTable) Reset() {
+	*x = PeerTable{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeerTable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeerTable) ProtoMessage() {}
+
+func (x *PeerTable) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeerTable.ProtoReflect.Descriptor instead.
+func (*PeerTable) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *PeerTable) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *PeerTable) GetLatitudes() []float64 {
+	if x != nil {
+		return x.Latitudes
+	}
+	return nil
+}
+
+func (x *PeerTable) GetLongitudes() []float64 {
+	if x != nil {
+		return x.Longitudes
+	}
+	return nil
+}
+
+func (x *PeerTable) GetPlaces() []string {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
+func (x *PeerTable) GetLabels() []uint32 {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *PeerTable) GetLabelSets() []*LabelSet {
+	if x != nil {
+		return x.LabelSets
+	}
+	return nil
+}
+
+func (x *PeerTable) GetCounts() []uint32 {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+func (x *PeerTable) GetHosts() []string {
+	if x != nil {
+		return x.Hosts
+	}
+	return nil
+}
+
+func (x *PeerTable) GetProbePorts() []uint32 {
+	if x != nil {
+		return x.ProbePorts
+	}
+	return nil
+}
+
+func (x *PeerTable) GetGrpcPorts() []uint32 {
+	if x != nil {
+		return x.GrpcPorts
+	}
+	return nil
+}
+
+func (x *PeerTable) GetDimensions() uint32 {
+	if x != nil {
+		return x.Dimensions
+	}
+	return 0
+}
+
+func (x *PeerTable) GetVectors() []int32 {
+	if x != nil {
+		return x.Vectors
+	}
+	return nil
+}
+
+func (x *PeerTable) GetHeights() []int32 {
+	if x != nil {
+		return x.Heights
+	}
+	return nil
+}
+
+func (x *PeerTable) GetAdjustments() []int32 {
+	if x != nil {
+		return x.Adjustments
+	}
+	return nil
+}
+
+func (x *PeerTable) GetErrors() []int32 {
+	if x != nil {
+		return x.Errors
+	}
+	return nil
+}
+
+func (x *PeerTable) GetLocated() []bool {
+	if x != nil {
+		return x.Located
+	}
+	return nil
+}
+
+// LabelSet is a set of labels.
+type LabelSet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Labels        map[string]string      `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LabelSet) Reset() {
+	*x = LabelSet{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LabelSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LabelSet) ProtoMessage() {}
+
+func (x *LabelSet) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LabelSet.ProtoReflect.Descriptor instead.
+func (*LabelSet) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *LabelSet) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+// AskChanges are changes of the subscribed asks.
+type AskChanges struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// `added` are all asks.
+	Full  bool                 `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
+	Added []*ShapeSubscription `protobuf:"bytes,2,rep,name=added,proto3" json:"added,omitempty"`
+	// ShapeSubscription.ask of those that are no longer subscribed.
+	Removed       []uint64 `protobuf:"fixed64,3,rep,packed,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskChanges) Reset() {
+	*x = AskChanges{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskChanges) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskChanges) ProtoMessage() {}
+
+func (x *AskChanges) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskChanges.ProtoReflect.Descriptor instead.
+func (*AskChanges) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *AskChanges) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
+}
+
+func (x *AskChanges) GetAdded() []*ShapeSubscription {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
+func (x *AskChanges) GetRemoved() []uint64 {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+// ColumnChanges are changes of the edges that end in the receiving region.
+type ColumnChanges struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An encoded EdgeTable by the edges' other ends, compressed with DEFLATE.
+	Edges []byte `protobuf:"bytes,1,opt,name=edges,proto3" json:"edges,omitempty"`
+	// As in RowChanges.
+	Confirmed   *durationpb.Duration `protobuf:"bytes,2,opt,name=confirmed,proto3" json:"confirmed,omitempty"`
+	Unconfirmed []string             `protobuf:"bytes,3,rep,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
+	// Position of the column after this message.
+	Position      *Position `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ColumnChanges) Reset() {
+	*x = ColumnChanges{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ColumnChanges) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ColumnChanges) ProtoMessage() {}
+
+func (x *ColumnChanges) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ColumnChanges.ProtoReflect.Descriptor instead.
+func (*ColumnChanges) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *ColumnChanges) GetEdges() []byte {
+	if x != nil {
+		return x.Edges
+	}
+	return nil
+}
+
+func (x *ColumnChanges) GetConfirmed() *durationpb.Duration {
+	if x != nil {
+		return x.Confirmed
+	}
+	return nil
+}
+
+func (x *ColumnChanges) GetUnconfirmed() []string {
+	if x != nil {
+		return x.Unconfirmed
+	}
+	return nil
+}
+
+func (x *ColumnChanges) GetPosition() *Position {
+	if x != nil {
+		return x.Position
+	}
+	return nil
+}
+
+// MatrixChanges are changes of the compact matrix.
+type MatrixChanges struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The matrix starts over.
+	Full bool `protobuf:"varint,1,opt,name=full,proto3" json:"full,omitempty"`
+	// Names of regions by number: all with `full`, else those of the listed numbers. An
+	// empty name: no region has the number now.
+	Regions []string `protobuf:"bytes,2,rep,name=regions,proto3" json:"regions,omitempty"`
+	Numbers []uint32 `protobuf:"varint,3,rep,packed,name=numbers,proto3" json:"numbers,omitempty"`
+	// Compressed with DEFLATE. With `full`: for each pair, row by row, the difference between
+	// the value of CompactMatrix.p50 and its prediction from three neighbours (the median
+	// predictor of ISO 14495-1), zigzag, as a varint, and then CompactMatrix.fresh. Else, for each row
+	// with a change: its number, the number of changes, and for each change the distance to
+	// the number of the column before, the value, and 1 if it is fresh, all as varints.
+	Values []byte `protobuf:"bytes,4,opt,name=values,proto3" json:"values,omitempty"`
+	// Position of the matrix after this message.
+	Position      *Position `protobuf:"bytes,5,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MatrixChanges) Reset() {
+	*x = MatrixChanges{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MatrixChanges) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MatrixChanges) ProtoMessage() {}
+
+func (x *MatrixChanges) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MatrixChanges.ProtoReflect.Descriptor instead.
+func (*MatrixChanges) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *MatrixChanges) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
+}
+
+func (x *MatrixChanges) GetRegions() []string {
+	if x != nil {
+		return x.Regions
+	}
+	return nil
+}
+
+func (x *MatrixChanges) GetNumbers() []uint32 {
+	if x != nil {
+		return x.Numbers
+	}
+	return nil
+}
+
+func (x *MatrixChanges) GetValues() []byte {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *MatrixChanges) GetPosition() *Position {
+	if x != nil {
+		return x.Position
+	}
+	return nil
+}
+
 // OriginTable has every origin record, by domain. It replaces the table before.
 type OriginTable struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2177,7 +3245,7 @@ type OriginTable struct {
 
 func (x *OriginTable) Reset() {
 	*x = OriginTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2189,7 +3257,7 @@ func (x *OriginTable) String() string {
 func (*OriginTable) ProtoMessage() {}
 
 func (x *OriginTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2202,7 +3270,7 @@ func (x *OriginTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginTable.ProtoReflect.Descriptor instead.
 func (*OriginTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *OriginTable) GetRecords() []*OriginRecord {
@@ -2223,14 +3291,17 @@ type CompactMatrix struct {
 	P50 []byte `protobuf:"bytes,2,opt,name=p50,proto3" json:"p50,omitempty"`
 	// One bit for each number of p50, the lowest bit of a byte first. 1: measured
 	// recently. Empty, as earlier versions leave it: all are stale.
-	Fresh         []byte `protobuf:"bytes,3,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	Fresh []byte `protobuf:"bytes,3,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	// Position of the content, if it came as MatrixChanges. Regions may then have empty
+	// names.
+	Position      *Position `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CompactMatrix) Reset() {
 	*x = CompactMatrix{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +3313,7 @@ func (x *CompactMatrix) String() string {
 func (*CompactMatrix) ProtoMessage() {}
 
 func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +3326,7 @@ func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactMatrix.ProtoReflect.Descriptor instead.
 func (*CompactMatrix) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CompactMatrix) GetRegions() []string {
@@ -2275,6 +3346,13 @@ func (x *CompactMatrix) GetP50() []byte {
 func (x *CompactMatrix) GetFresh() []byte {
 	if x != nil {
 		return x.Fresh
+	}
+	return nil
+}
+
+func (x *CompactMatrix) GetPosition() *Position {
+	if x != nil {
+		return x.Position
 	}
 	return nil
 }
@@ -2304,14 +3382,17 @@ type GlobalWelcome struct {
 	// etcd revision at the welcome.
 	StoreRevision int64 `protobuf:"varint,9,opt,name=store_revision,json=storeRevision,proto3" json:"store_revision,omitempty"`
 	// Feature level of the global tier: the least of its servers' levels.
-	FeatureLevel  uint32 `protobuf:"varint,10,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	FeatureLevel uint32 `protobuf:"varint,10,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// Set, also if empty: the server takes RowChanges and FitCounts, and has the row of the
+	// region up to this position.
+	Row           *Position `protobuf:"bytes,11,opt,name=row,proto3" json:"row,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GlobalWelcome) Reset() {
 	*x = GlobalWelcome{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +3404,7 @@ func (x *GlobalWelcome) String() string {
 func (*GlobalWelcome) ProtoMessage() {}
 
 func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2336,7 +3417,7 @@ func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalWelcome.ProtoReflect.Descriptor instead.
 func (*GlobalWelcome) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GlobalWelcome) GetSession() string {
@@ -2409,6 +3490,13 @@ func (x *GlobalWelcome) GetFeatureLevel() uint32 {
 	return 0
 }
 
+func (x *GlobalWelcome) GetRow() *Position {
+	if x != nil {
+		return x.Row
+	}
+	return nil
+}
+
 // Refused ends a session that the server does not accept.
 type Refused struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2422,7 +3510,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2434,7 +3522,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2447,7 +3535,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Refused) GetMessage() string {
@@ -2474,7 +3562,7 @@ type PeerRegions struct {
 
 func (x *PeerRegions) Reset() {
 	*x = PeerRegions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2486,7 +3574,7 @@ func (x *PeerRegions) String() string {
 func (*PeerRegions) ProtoMessage() {}
 
 func (x *PeerRegions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2499,7 +3587,7 @@ func (x *PeerRegions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegions.ProtoReflect.Descriptor instead.
 func (*PeerRegions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PeerRegions) GetRegions() []*PeerRegion {
@@ -2532,7 +3620,7 @@ type PeerRegion struct {
 
 func (x *PeerRegion) Reset() {
 	*x = PeerRegion{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2544,7 +3632,7 @@ func (x *PeerRegion) String() string {
 func (*PeerRegion) ProtoMessage() {}
 
 func (x *PeerRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2557,7 +3645,7 @@ func (x *PeerRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegion.ProtoReflect.Descriptor instead.
 func (*PeerRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PeerRegion) GetName() string {
@@ -2619,7 +3707,7 @@ type LatencyColumn struct {
 
 func (x *LatencyColumn) Reset() {
 	*x = LatencyColumn{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	mi := &file_nusa_v1_federation_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2631,7 +3719,7 @@ func (x *LatencyColumn) String() string {
 func (*LatencyColumn) ProtoMessage() {}
 
 func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	mi := &file_nusa_v1_federation_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2644,7 +3732,7 @@ func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyColumn.ProtoReflect.Descriptor instead.
 func (*LatencyColumn) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *LatencyColumn) GetEdges() []*Edge {
@@ -2666,7 +3754,7 @@ type ShapeSubscriptions struct {
 
 func (x *ShapeSubscriptions) Reset() {
 	*x = ShapeSubscriptions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	mi := &file_nusa_v1_federation_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2678,7 +3766,7 @@ func (x *ShapeSubscriptions) String() string {
 func (*ShapeSubscriptions) ProtoMessage() {}
 
 func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	mi := &file_nusa_v1_federation_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2691,7 +3779,7 @@ func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscriptions.ProtoReflect.Descriptor instead.
 func (*ShapeSubscriptions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ShapeSubscriptions) GetAsks() []*ShapeSubscription {
@@ -2730,7 +3818,7 @@ type ShapeSubscription struct {
 
 func (x *ShapeSubscription) Reset() {
 	*x = ShapeSubscription{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[32]
+	mi := &file_nusa_v1_federation_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2742,7 +3830,7 @@ func (x *ShapeSubscription) String() string {
 func (*ShapeSubscription) ProtoMessage() {}
 
 func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[32]
+	mi := &file_nusa_v1_federation_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2755,7 +3843,7 @@ func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscription.ProtoReflect.Descriptor instead.
 func (*ShapeSubscription) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ShapeSubscription) GetAsk() uint64 {
@@ -2846,7 +3934,7 @@ type TunnelRequest struct {
 
 func (x *TunnelRequest) Reset() {
 	*x = TunnelRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[33]
+	mi := &file_nusa_v1_federation_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2858,7 +3946,7 @@ func (x *TunnelRequest) String() string {
 func (*TunnelRequest) ProtoMessage() {}
 
 func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[33]
+	mi := &file_nusa_v1_federation_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2871,7 +3959,7 @@ func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelRequest.ProtoReflect.Descriptor instead.
 func (*TunnelRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TunnelRequest) GetId() string {
@@ -2908,7 +3996,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x04data\x18\x02 \x01(\fR\x04data\"<\n" +
 	"\bPosition\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\xf7\x03\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\xca\x04\n" +
 	"\rRegionMessage\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.nusa.v1.RegionHelloH\x00R\x05hello\x12-\n" +
 	"\x05lease\x18\x02 \x01(\v2\x15.nusa.v1.LeaseRequestH\x00R\x05lease\x122\n" +
@@ -2919,10 +4007,12 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\tsummaries\x18\x06 \x01(\v2\x15.nusa.v1.JobSummariesH\x00R\tsummaries\x12/\n" +
 	"\alatency\x18\a \x01(\v2\x13.nusa.v1.LatencyRowH\x00R\alatency\x12/\n" +
 	"\x06update\x18\b \x01(\v2\x15.nusa.v1.RegionUpdateH\x00R\x06update\x12,\n" +
-	"\agoodbye\x18\t \x01(\v2\x10.nusa.v1.GoodbyeH\x00R\agoodbye\x12#\n" +
+	"\agoodbye\x18\t \x01(\v2\x10.nusa.v1.GoodbyeH\x00R\agoodbye\x12'\n" +
+	"\x03row\x18\v \x01(\v2\x13.nusa.v1.RowChangesH\x00R\x03row\x12(\n" +
+	"\x04fits\x18\f \x01(\v2\x12.nusa.v1.FitCountsH\x00R\x04fits\x12#\n" +
 	"\rapplied_index\x18\n" +
 	" \x01(\x04R\fappliedIndexB\x06\n" +
-	"\x04kind\"\xed\x05\n" +
+	"\x04kind\"\xcc\x06\n" +
 	"\vRegionHello\x129\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +
@@ -2947,7 +4037,17 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\tlease_max\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\bleaseMax\x126\n" +
 	"\tstop_time\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\bstopTime\x12\x1d\n" +
 	"\n" +
-	"restore_id\x18\x13 \x01(\tR\trestoreId\">\n" +
+	"restore_id\x18\x13 \x01(\tR\trestoreId\x12(\n" +
+	"\x05known\x18\x14 \x01(\v2\x12.nusa.v1.KnownSetsR\x05known\x123\n" +
+	"\n" +
+	"coordinate\x18\x15 \x01(\v2\x13.nusa.v1.CoordinateR\n" +
+	"coordinate\"\xa5\x01\n" +
+	"\tKnownSets\x12\x14\n" +
+	"\x05peers\x18\x01 \x03(\x06R\x05peers\x12\x18\n" +
+	"\aorigins\x18\x02 \x01(\x06R\aorigins\x12\x12\n" +
+	"\x04asks\x18\x03 \x01(\x06R\x04asks\x12)\n" +
+	"\x06column\x18\x04 \x01(\v2\x11.nusa.v1.PositionR\x06column\x12)\n" +
+	"\x06matrix\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\x06matrix\">\n" +
 	"\x0eLeadershipTerm\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\tR\x05nonce\"A\n" +
@@ -3049,7 +4149,35 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\n" +
 	"adjustment\x18\x03 \x01(\x01R\n" +
 	"adjustment\x12\x16\n" +
-	"\x06height\x18\x04 \x01(\x01R\x06height\"\xbc\x04\n" +
+	"\x06height\x18\x04 \x01(\x01R\x06height\"\xb4\x02\n" +
+	"\tEdgeTable\x12\x18\n" +
+	"\aregions\x18\x01 \x03(\tR\aregions\x12\x16\n" +
+	"\x06states\x18\x02 \x01(\fR\x06states\x12\x10\n" +
+	"\x03p50\x18\x03 \x03(\rR\x03p50\x12\x10\n" +
+	"\x03p90\x18\x04 \x03(\x11R\x03p90\x12\x10\n" +
+	"\x03p99\x18\x05 \x03(\x11R\x03p99\x12\x10\n" +
+	"\x03min\x18\x06 \x03(\x11R\x03min\x12\x16\n" +
+	"\x06jitter\x18\a \x03(\rR\x06jitter\x12\x18\n" +
+	"\asamples\x18\b \x03(\rR\asamples\x12\x1b\n" +
+	"\tset_aside\x18\t \x03(\rR\bsetAside\x12\x12\n" +
+	"\x04loss\x18\n" +
+	" \x03(\rR\x04loss\x12\x19\n" +
+	"\bloss_out\x18\v \x03(\rR\alossOut\x12\x1b\n" +
+	"\tloss_back\x18\f \x03(\rR\blossBack\x12\x12\n" +
+	"\x04ages\x18\r \x03(\rR\x04ages\"\xf5\x01\n" +
+	"\n" +
+	"RowChanges\x12\x12\n" +
+	"\x04full\x18\x01 \x01(\bR\x04full\x12\x14\n" +
+	"\x05edges\x18\x02 \x01(\fR\x05edges\x127\n" +
+	"\tconfirmed\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\tconfirmed\x12 \n" +
+	"\vunconfirmed\x18\x04 \x03(\tR\vunconfirmed\x123\n" +
+	"\n" +
+	"coordinate\x18\x05 \x01(\v2\x13.nusa.v1.CoordinateR\n" +
+	"coordinate\x12-\n" +
+	"\bposition\x18\x06 \x01(\v2\x11.nusa.v1.PositionR\bposition\"N\n" +
+	"\tFitCounts\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12%\n" +
+	"\x04fits\x18\x02 \x03(\v2\x11.nusa.v1.FitCountR\x04fits\"\xb1\x06\n" +
 	"\rGlobalMessage\x122\n" +
 	"\awelcome\x18\x01 \x01(\v2\x16.nusa.v1.GlobalWelcomeH\x00R\awelcome\x12,\n" +
 	"\arefused\x18\x02 \x01(\v2\x10.nusa.v1.RefusedH\x00R\arefused\x12+\n" +
@@ -3062,14 +4190,74 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x06column\x18\t \x01(\v2\x16.nusa.v1.LatencyColumnH\x00R\x06column\x120\n" +
 	"\aorigins\x18\n" +
 	" \x01(\v2\x14.nusa.v1.OriginTableH\x00R\aorigins\x120\n" +
-	"\x06matrix\x18\v \x01(\v2\x16.nusa.v1.CompactMatrixH\x00R\x06matrixB\x06\n" +
-	"\x04kind\">\n" +
+	"\x06matrix\x18\v \x01(\v2\x16.nusa.v1.CompactMatrixH\x00R\x06matrix\x129\n" +
+	"\fpeer_changes\x18\f \x01(\v2\x14.nusa.v1.PeerChangesH\x00R\vpeerChanges\x126\n" +
+	"\vask_changes\x18\r \x01(\v2\x13.nusa.v1.AskChangesH\x00R\n" +
+	"askChanges\x12?\n" +
+	"\x0ecolumn_changes\x18\x0e \x01(\v2\x16.nusa.v1.ColumnChangesH\x00R\rcolumnChanges\x12?\n" +
+	"\x0ematrix_changes\x18\x0f \x01(\v2\x16.nusa.v1.MatrixChangesH\x00R\rmatrixChangesB\x06\n" +
+	"\x04kind\"\x85\x01\n" +
+	"\vPeerChanges\x12\x18\n" +
+	"\abuckets\x18\x01 \x03(\rR\abuckets\x12\x14\n" +
+	"\x05table\x18\x02 \x01(\fR\x05table\x12\x18\n" +
+	"\aremoved\x18\x03 \x03(\tR\aremoved\x12,\n" +
+	"\x06demand\x18\x04 \x01(\v2\x14.nusa.v1.ProbeDemandR\x06demand\"?\n" +
+	"\vProbeDemand\x12\x18\n" +
+	"\aregions\x18\x01 \x03(\tR\aregions\x12\x16\n" +
+	"\x06values\x18\x02 \x03(\x01R\x06values\"\xd7\x03\n" +
+	"\tPeerTable\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\x12\x1c\n" +
+	"\tlatitudes\x18\x02 \x03(\x01R\tlatitudes\x12\x1e\n" +
+	"\n" +
+	"longitudes\x18\x03 \x03(\x01R\n" +
+	"longitudes\x12\x16\n" +
+	"\x06places\x18\x04 \x03(\tR\x06places\x12\x16\n" +
+	"\x06labels\x18\x05 \x03(\rR\x06labels\x120\n" +
+	"\n" +
+	"label_sets\x18\x06 \x03(\v2\x11.nusa.v1.LabelSetR\tlabelSets\x12\x16\n" +
+	"\x06counts\x18\a \x03(\rR\x06counts\x12\x14\n" +
+	"\x05hosts\x18\b \x03(\tR\x05hosts\x12\x1f\n" +
+	"\vprobe_ports\x18\t \x03(\rR\n" +
+	"probePorts\x12\x1d\n" +
+	"\n" +
+	"grpc_ports\x18\n" +
+	" \x03(\rR\tgrpcPorts\x12\x1e\n" +
+	"\n" +
+	"dimensions\x18\v \x01(\rR\n" +
+	"dimensions\x12\x18\n" +
+	"\avectors\x18\f \x03(\x11R\avectors\x12\x18\n" +
+	"\aheights\x18\r \x03(\x11R\aheights\x12 \n" +
+	"\vadjustments\x18\x0e \x03(\x11R\vadjustments\x12\x16\n" +
+	"\x06errors\x18\x0f \x03(\x11R\x06errors\x12\x18\n" +
+	"\alocated\x18\x10 \x03(\bR\alocated\"|\n" +
+	"\bLabelSet\x125\n" +
+	"\x06labels\x18\x01 \x03(\v2\x1d.nusa.v1.LabelSet.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"l\n" +
+	"\n" +
+	"AskChanges\x12\x12\n" +
+	"\x04full\x18\x01 \x01(\bR\x04full\x120\n" +
+	"\x05added\x18\x02 \x03(\v2\x1a.nusa.v1.ShapeSubscriptionR\x05added\x12\x18\n" +
+	"\aremoved\x18\x03 \x03(\x06R\aremoved\"\xaf\x01\n" +
+	"\rColumnChanges\x12\x14\n" +
+	"\x05edges\x18\x01 \x01(\fR\x05edges\x127\n" +
+	"\tconfirmed\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tconfirmed\x12 \n" +
+	"\vunconfirmed\x18\x03 \x03(\tR\vunconfirmed\x12-\n" +
+	"\bposition\x18\x04 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\x9e\x01\n" +
+	"\rMatrixChanges\x12\x12\n" +
+	"\x04full\x18\x01 \x01(\bR\x04full\x12\x18\n" +
+	"\aregions\x18\x02 \x03(\tR\aregions\x12\x18\n" +
+	"\anumbers\x18\x03 \x03(\rR\anumbers\x12\x16\n" +
+	"\x06values\x18\x04 \x01(\fR\x06values\x12-\n" +
+	"\bposition\x18\x05 \x01(\v2\x11.nusa.v1.PositionR\bposition\">\n" +
 	"\vOriginTable\x12/\n" +
-	"\arecords\x18\x01 \x03(\v2\x15.nusa.v1.OriginRecordR\arecords\"Q\n" +
+	"\arecords\x18\x01 \x03(\v2\x15.nusa.v1.OriginRecordR\arecords\"\x80\x01\n" +
 	"\rCompactMatrix\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12\x10\n" +
 	"\x03p50\x18\x02 \x01(\fR\x03p50\x12\x14\n" +
-	"\x05fresh\x18\x03 \x01(\fR\x05fresh\"\xb4\x03\n" +
+	"\x05fresh\x18\x03 \x01(\fR\x05fresh\x12-\n" +
+	"\bposition\x18\x04 \x01(\v2\x11.nusa.v1.PositionR\bposition\"\xd9\x03\n" +
 	"\rGlobalWelcome\x12\x18\n" +
 	"\asession\x18\x01 \x01(\tR\asession\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12B\n" +
@@ -3081,7 +4269,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x0fleadership_term\x18\b \x01(\v2\x17.nusa.v1.LeadershipTermR\x0eleadershipTerm\x12%\n" +
 	"\x0estore_revision\x18\t \x01(\x03R\rstoreRevision\x12#\n" +
 	"\rfeature_level\x18\n" +
-	" \x01(\rR\ffeatureLevel\"A\n" +
+	" \x01(\rR\ffeatureLevel\x12#\n" +
+	"\x03row\x18\v \x01(\v2\x11.nusa.v1.PositionR\x03row\"A\n" +
 	"\aRefused\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1c\n" +
 	"\tpermanent\x18\x02 \x01(\bR\tpermanent\"<\n" +
@@ -3140,7 +4329,7 @@ func file_nusa_v1_federation_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_federation_proto_rawDescData
 }
 
-var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_nusa_v1_federation_proto_goTypes = []any{
 	(*StateRequest)(nil),           // 0: nusa.v1.StateRequest
 	(*StateDigest)(nil),            // 1: nusa.v1.StateDigest
@@ -3150,131 +4339,167 @@ var file_nusa_v1_federation_proto_goTypes = []any{
 	(*Position)(nil),               // 5: nusa.v1.Position
 	(*RegionMessage)(nil),          // 6: nusa.v1.RegionMessage
 	(*RegionHello)(nil),            // 7: nusa.v1.RegionHello
-	(*LeadershipTerm)(nil),         // 8: nusa.v1.LeadershipTerm
-	(*RegionUpdate)(nil),           // 9: nusa.v1.RegionUpdate
-	(*Goodbye)(nil),                // 10: nusa.v1.Goodbye
-	(*LeaseRequest)(nil),           // 11: nusa.v1.LeaseRequest
-	(*LeaseGrant)(nil),             // 12: nusa.v1.LeaseGrant
-	(*SlotAnswers)(nil),            // 13: nusa.v1.SlotAnswers
-	(*SlotAnswer)(nil),             // 14: nusa.v1.SlotAnswer
-	(*SlotOrder)(nil),              // 15: nusa.v1.SlotOrder
-	(*SlotOrders)(nil),             // 16: nusa.v1.SlotOrders
-	(*JobSummaries)(nil),           // 17: nusa.v1.JobSummaries
-	(*JobSummary)(nil),             // 18: nusa.v1.JobSummary
-	(*DisconnectedInstances)(nil),  // 19: nusa.v1.DisconnectedInstances
-	(*GroupReasons)(nil),           // 20: nusa.v1.GroupReasons
-	(*LatencyRow)(nil),             // 21: nusa.v1.LatencyRow
-	(*Coordinate)(nil),             // 22: nusa.v1.Coordinate
-	(*GlobalMessage)(nil),          // 23: nusa.v1.GlobalMessage
-	(*OriginTable)(nil),            // 24: nusa.v1.OriginTable
-	(*CompactMatrix)(nil),          // 25: nusa.v1.CompactMatrix
-	(*GlobalWelcome)(nil),          // 26: nusa.v1.GlobalWelcome
-	(*Refused)(nil),                // 27: nusa.v1.Refused
-	(*PeerRegions)(nil),            // 28: nusa.v1.PeerRegions
-	(*PeerRegion)(nil),             // 29: nusa.v1.PeerRegion
-	(*LatencyColumn)(nil),          // 30: nusa.v1.LatencyColumn
-	(*ShapeSubscriptions)(nil),     // 31: nusa.v1.ShapeSubscriptions
-	(*ShapeSubscription)(nil),      // 32: nusa.v1.ShapeSubscription
-	(*TunnelRequest)(nil),          // 33: nusa.v1.TunnelRequest
-	nil,                            // 34: nusa.v1.JobSummary.GroupsEntry
-	nil,                            // 35: nusa.v1.JobSummary.ReasonsEntry
-	nil,                            // 36: nusa.v1.PeerRegion.LabelsEntry
-	(*durationpb.Duration)(nil),    // 37: google.protobuf.Duration
-	(*RegionReport)(nil),           // 38: nusa.v1.RegionReport
-	(*RegionDefinition)(nil),       // 39: nusa.v1.RegionDefinition
-	(*RegionalServer)(nil),         // 40: nusa.v1.RegionalServer
-	(SlotState)(0),                 // 41: nusa.v1.SlotState
-	(Reason)(0),                    // 42: nusa.v1.Reason
-	(*CountedReason)(nil),          // 43: nusa.v1.CountedReason
-	(*Slot)(nil),                   // 44: nusa.v1.Slot
-	(*Edge)(nil),                   // 45: nusa.v1.Edge
-	(*OriginRecord)(nil),           // 46: nusa.v1.OriginRecord
-	(*Location)(nil),               // 47: nusa.v1.Location
-	(*Resources)(nil),              // 48: nusa.v1.Resources
-	(*InstanceCounts)(nil),         // 49: nusa.v1.InstanceCounts
+	(*KnownSets)(nil),              // 8: nusa.v1.KnownSets
+	(*LeadershipTerm)(nil),         // 9: nusa.v1.LeadershipTerm
+	(*RegionUpdate)(nil),           // 10: nusa.v1.RegionUpdate
+	(*Goodbye)(nil),                // 11: nusa.v1.Goodbye
+	(*LeaseRequest)(nil),           // 12: nusa.v1.LeaseRequest
+	(*LeaseGrant)(nil),             // 13: nusa.v1.LeaseGrant
+	(*SlotAnswers)(nil),            // 14: nusa.v1.SlotAnswers
+	(*SlotAnswer)(nil),             // 15: nusa.v1.SlotAnswer
+	(*SlotOrder)(nil),              // 16: nusa.v1.SlotOrder
+	(*SlotOrders)(nil),             // 17: nusa.v1.SlotOrders
+	(*JobSummaries)(nil),           // 18: nusa.v1.JobSummaries
+	(*JobSummary)(nil),             // 19: nusa.v1.JobSummary
+	(*DisconnectedInstances)(nil),  // 20: nusa.v1.DisconnectedInstances
+	(*GroupReasons)(nil),           // 21: nusa.v1.GroupReasons
+	(*LatencyRow)(nil),             // 22: nusa.v1.LatencyRow
+	(*Coordinate)(nil),             // 23: nusa.v1.Coordinate
+	(*EdgeTable)(nil),              // 24: nusa.v1.EdgeTable
+	(*RowChanges)(nil),             // 25: nusa.v1.RowChanges
+	(*FitCounts)(nil),              // 26: nusa.v1.FitCounts
+	(*GlobalMessage)(nil),          // 27: nusa.v1.GlobalMessage
+	(*PeerChanges)(nil),            // 28: nusa.v1.PeerChanges
+	(*ProbeDemand)(nil),            // 29: nusa.v1.ProbeDemand
+	(*PeerTable)(nil),              // 30: nusa.v1.PeerTable
+	(*LabelSet)(nil),               // 31: nusa.v1.LabelSet
+	(*AskChanges)(nil),             // 32: nusa.v1.AskChanges
+	(*ColumnChanges)(nil),          // 33: nusa.v1.ColumnChanges
+	(*MatrixChanges)(nil),          // 34: nusa.v1.MatrixChanges
+	(*OriginTable)(nil),            // 35: nusa.v1.OriginTable
+	(*CompactMatrix)(nil),          // 36: nusa.v1.CompactMatrix
+	(*GlobalWelcome)(nil),          // 37: nusa.v1.GlobalWelcome
+	(*Refused)(nil),                // 38: nusa.v1.Refused
+	(*PeerRegions)(nil),            // 39: nusa.v1.PeerRegions
+	(*PeerRegion)(nil),             // 40: nusa.v1.PeerRegion
+	(*LatencyColumn)(nil),          // 41: nusa.v1.LatencyColumn
+	(*ShapeSubscriptions)(nil),     // 42: nusa.v1.ShapeSubscriptions
+	(*ShapeSubscription)(nil),      // 43: nusa.v1.ShapeSubscription
+	(*TunnelRequest)(nil),          // 44: nusa.v1.TunnelRequest
+	nil,                            // 45: nusa.v1.JobSummary.GroupsEntry
+	nil,                            // 46: nusa.v1.JobSummary.ReasonsEntry
+	nil,                            // 47: nusa.v1.LabelSet.LabelsEntry
+	nil,                            // 48: nusa.v1.PeerRegion.LabelsEntry
+	(*durationpb.Duration)(nil),    // 49: google.protobuf.Duration
+	(*RegionReport)(nil),           // 50: nusa.v1.RegionReport
+	(*RegionDefinition)(nil),       // 51: nusa.v1.RegionDefinition
+	(*RegionalServer)(nil),         // 52: nusa.v1.RegionalServer
+	(SlotState)(0),                 // 53: nusa.v1.SlotState
+	(Reason)(0),                    // 54: nusa.v1.Reason
+	(*CountedReason)(nil),          // 55: nusa.v1.CountedReason
+	(*Slot)(nil),                   // 56: nusa.v1.Slot
+	(*Edge)(nil),                   // 57: nusa.v1.Edge
+	(*FitCount)(nil),               // 58: nusa.v1.FitCount
+	(*OriginRecord)(nil),           // 59: nusa.v1.OriginRecord
+	(*Location)(nil),               // 60: nusa.v1.Location
+	(*Resources)(nil),              // 61: nusa.v1.Resources
+	(*InstanceCounts)(nil),         // 62: nusa.v1.InstanceCounts
 }
 var file_nusa_v1_federation_proto_depIdxs = []int32{
-	28, // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
-	24, // 1: nusa.v1.FederationCache.origins:type_name -> nusa.v1.OriginTable
-	25, // 2: nusa.v1.FederationCache.matrix:type_name -> nusa.v1.CompactMatrix
-	37, // 3: nusa.v1.FederationCache.peers_age:type_name -> google.protobuf.Duration
-	37, // 4: nusa.v1.FederationCache.origins_age:type_name -> google.protobuf.Duration
-	37, // 5: nusa.v1.FederationCache.matrix_age:type_name -> google.protobuf.Duration
+	39, // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
+	35, // 1: nusa.v1.FederationCache.origins:type_name -> nusa.v1.OriginTable
+	36, // 2: nusa.v1.FederationCache.matrix:type_name -> nusa.v1.CompactMatrix
+	49, // 3: nusa.v1.FederationCache.peers_age:type_name -> google.protobuf.Duration
+	49, // 4: nusa.v1.FederationCache.origins_age:type_name -> google.protobuf.Duration
+	49, // 5: nusa.v1.FederationCache.matrix_age:type_name -> google.protobuf.Duration
 	7,  // 6: nusa.v1.RegionMessage.hello:type_name -> nusa.v1.RegionHello
-	11, // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
+	12, // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
 	5,  // 8: nusa.v1.RegionMessage.orders_ack:type_name -> nusa.v1.Position
-	13, // 9: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
-	38, // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
-	17, // 11: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
-	21, // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
-	9,  // 13: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
-	10, // 14: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
-	39, // 15: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
-	40, // 16: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
-	5,  // 17: nusa.v1.RegionHello.orders:type_name -> nusa.v1.Position
-	8,  // 18: nusa.v1.RegionHello.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	37, // 19: nusa.v1.RegionHello.lease_max:type_name -> google.protobuf.Duration
-	37, // 20: nusa.v1.RegionHello.stop_time:type_name -> google.protobuf.Duration
-	40, // 21: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
-	37, // 22: nusa.v1.LeaseRequest.commit_blocked:type_name -> google.protobuf.Duration
-	37, // 23: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
-	8,  // 24: nusa.v1.LeaseGrant.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	5,  // 25: nusa.v1.LeaseGrant.orders:type_name -> nusa.v1.Position
-	37, // 26: nusa.v1.LeaseGrant.region_left:type_name -> google.protobuf.Duration
-	14, // 27: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
-	41, // 28: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
-	42, // 29: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
-	43, // 30: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
-	37, // 31: nusa.v1.SlotAnswer.stop_time:type_name -> google.protobuf.Duration
-	44, // 32: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
-	15, // 33: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
-	5,  // 34: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
-	18, // 35: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
-	5,  // 36: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
-	34, // 37: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
-	35, // 38: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
-	19, // 39: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
-	43, // 40: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
-	45, // 41: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
-	22, // 42: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
-	26, // 43: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
-	27, // 44: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
-	12, // 45: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
-	16, // 46: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
-	5,  // 47: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
-	28, // 48: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
-	31, // 49: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
-	33, // 50: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	30, // 51: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
-	24, // 52: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
-	25, // 53: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
-	46, // 54: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
-	37, // 55: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
-	37, // 56: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
-	5,  // 57: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
-	8,  // 58: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	29, // 59: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
-	47, // 60: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
-	36, // 61: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
-	22, // 62: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
-	45, // 63: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
-	32, // 64: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
-	48, // 65: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
-	49, // 66: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
-	20, // 67: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
-	6,  // 68: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
-	4,  // 69: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
-	2,  // 70: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
-	0,  // 71: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
-	23, // 72: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
-	4,  // 73: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
-	3,  // 74: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
-	1,  // 75: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
-	72, // [72:76] is the sub-list for method output_type
-	68, // [68:72] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	14, // 9: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
+	50, // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
+	18, // 11: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
+	22, // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
+	10, // 13: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
+	11, // 14: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
+	25, // 15: nusa.v1.RegionMessage.row:type_name -> nusa.v1.RowChanges
+	26, // 16: nusa.v1.RegionMessage.fits:type_name -> nusa.v1.FitCounts
+	51, // 17: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
+	52, // 18: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
+	5,  // 19: nusa.v1.RegionHello.orders:type_name -> nusa.v1.Position
+	9,  // 20: nusa.v1.RegionHello.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	49, // 21: nusa.v1.RegionHello.lease_max:type_name -> google.protobuf.Duration
+	49, // 22: nusa.v1.RegionHello.stop_time:type_name -> google.protobuf.Duration
+	8,  // 23: nusa.v1.RegionHello.known:type_name -> nusa.v1.KnownSets
+	23, // 24: nusa.v1.RegionHello.coordinate:type_name -> nusa.v1.Coordinate
+	5,  // 25: nusa.v1.KnownSets.column:type_name -> nusa.v1.Position
+	5,  // 26: nusa.v1.KnownSets.matrix:type_name -> nusa.v1.Position
+	52, // 27: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
+	49, // 28: nusa.v1.LeaseRequest.commit_blocked:type_name -> google.protobuf.Duration
+	49, // 29: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
+	9,  // 30: nusa.v1.LeaseGrant.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	5,  // 31: nusa.v1.LeaseGrant.orders:type_name -> nusa.v1.Position
+	49, // 32: nusa.v1.LeaseGrant.region_left:type_name -> google.protobuf.Duration
+	15, // 33: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
+	53, // 34: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
+	54, // 35: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
+	55, // 36: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
+	49, // 37: nusa.v1.SlotAnswer.stop_time:type_name -> google.protobuf.Duration
+	56, // 38: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
+	16, // 39: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
+	5,  // 40: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
+	19, // 41: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
+	5,  // 42: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
+	45, // 43: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
+	46, // 44: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
+	20, // 45: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
+	55, // 46: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
+	57, // 47: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
+	23, // 48: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
+	49, // 49: nusa.v1.RowChanges.confirmed:type_name -> google.protobuf.Duration
+	23, // 50: nusa.v1.RowChanges.coordinate:type_name -> nusa.v1.Coordinate
+	5,  // 51: nusa.v1.RowChanges.position:type_name -> nusa.v1.Position
+	58, // 52: nusa.v1.FitCounts.fits:type_name -> nusa.v1.FitCount
+	37, // 53: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
+	38, // 54: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
+	13, // 55: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
+	17, // 56: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
+	5,  // 57: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
+	39, // 58: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
+	42, // 59: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
+	44, // 60: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	41, // 61: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
+	35, // 62: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
+	36, // 63: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
+	28, // 64: nusa.v1.GlobalMessage.peer_changes:type_name -> nusa.v1.PeerChanges
+	32, // 65: nusa.v1.GlobalMessage.ask_changes:type_name -> nusa.v1.AskChanges
+	33, // 66: nusa.v1.GlobalMessage.column_changes:type_name -> nusa.v1.ColumnChanges
+	34, // 67: nusa.v1.GlobalMessage.matrix_changes:type_name -> nusa.v1.MatrixChanges
+	29, // 68: nusa.v1.PeerChanges.demand:type_name -> nusa.v1.ProbeDemand
+	31, // 69: nusa.v1.PeerTable.label_sets:type_name -> nusa.v1.LabelSet
+	47, // 70: nusa.v1.LabelSet.labels:type_name -> nusa.v1.LabelSet.LabelsEntry
+	43, // 71: nusa.v1.AskChanges.added:type_name -> nusa.v1.ShapeSubscription
+	49, // 72: nusa.v1.ColumnChanges.confirmed:type_name -> google.protobuf.Duration
+	5,  // 73: nusa.v1.ColumnChanges.position:type_name -> nusa.v1.Position
+	5,  // 74: nusa.v1.MatrixChanges.position:type_name -> nusa.v1.Position
+	59, // 75: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
+	5,  // 76: nusa.v1.CompactMatrix.position:type_name -> nusa.v1.Position
+	49, // 77: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
+	49, // 78: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
+	5,  // 79: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
+	9,  // 80: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	5,  // 81: nusa.v1.GlobalWelcome.row:type_name -> nusa.v1.Position
+	40, // 82: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
+	60, // 83: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
+	48, // 84: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
+	23, // 85: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
+	57, // 86: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
+	43, // 87: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
+	61, // 88: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
+	62, // 89: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
+	21, // 90: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
+	6,  // 91: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
+	4,  // 92: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
+	2,  // 93: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
+	0,  // 94: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
+	27, // 95: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
+	4,  // 96: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
+	3,  // 97: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
+	1,  // 98: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
+	95, // [95:99] is the sub-list for method output_type
+	91, // [91:95] is the sub-list for method input_type
+	91, // [91:91] is the sub-list for extension type_name
+	91, // [91:91] is the sub-list for extension extendee
+	0,  // [0:91] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_federation_proto_init() }
@@ -3295,8 +4520,10 @@ func file_nusa_v1_federation_proto_init() {
 		(*RegionMessage_Latency)(nil),
 		(*RegionMessage_Update)(nil),
 		(*RegionMessage_Goodbye)(nil),
+		(*RegionMessage_Row)(nil),
+		(*RegionMessage_Fits)(nil),
 	}
-	file_nusa_v1_federation_proto_msgTypes[23].OneofWrappers = []any{
+	file_nusa_v1_federation_proto_msgTypes[27].OneofWrappers = []any{
 		(*GlobalMessage_Welcome)(nil),
 		(*GlobalMessage_Refused)(nil),
 		(*GlobalMessage_Lease)(nil),
@@ -3308,6 +4535,10 @@ func file_nusa_v1_federation_proto_init() {
 		(*GlobalMessage_Column)(nil),
 		(*GlobalMessage_Origins)(nil),
 		(*GlobalMessage_Matrix)(nil),
+		(*GlobalMessage_PeerChanges)(nil),
+		(*GlobalMessage_AskChanges)(nil),
+		(*GlobalMessage_ColumnChanges)(nil),
+		(*GlobalMessage_MatrixChanges)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3315,7 +4546,7 @@ func file_nusa_v1_federation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_federation_proto_rawDesc), len(file_nusa_v1_federation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

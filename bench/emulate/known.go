@@ -1,0 +1,113 @@
+package emulate
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/nusa-scheduler/nusa/internal/sets"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// maxPeers bounds a list of other regions.
+const maxPeers = 10_000
+
+// knownSets returns what the region has of the sets of the global tier. The caller holds r.mu.
+func (r *region) knownSets() *nusav1.KnownSets {
+	out := &nusav1.KnownSets{Peers: r.peerHashes}
+	if r.asksReceived {
+		out.Asks = sets.HashAsks(r.asks)
+	}
+	return out
+}
+
+// changePeers notes the hashes of changed peers. Their contents are not used.
+func (r *region) changePeers(c *nusav1.PeerChanges) error {
+	table, err := r.f.tables.read(c.GetTable())
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.peers == nil || len(c.GetBuckets()) == sets.Buckets {
+		r.peers, r.peerHashes = map[string]uint64{}, make([]uint64, sets.Buckets)
+	}
+	put := func(name string, hash uint64) {
+		r.peerHashes[sets.Bucket(name)] ^= r.peers[name] ^ hash
+		r.peers[name] = hash
+		if hash == 0 {
+			delete(r.peers, name)
+		}
+	}
+	if n := len(c.GetBuckets()); n > 0 && n < sets.Buckets {
+		for name := range r.peers {
+			if slices.Contains(c.GetBuckets(), sets.Bucket(name)) {
+				put(name, 0)
+			}
+		}
+	}
+	for _, p := range table {
+		if p.name != r.place.Name {
+			put(p.name, p.hash)
+		}
+	}
+	for _, name := range c.GetRemoved() {
+		put(name, 0)
+	}
+	return nil
+}
+
+// peerTables decodes tables of peers: once for all regions, whose work is not what is
+// measured. Safe for concurrent use.
+type peerTables struct {
+	mu      sync.Mutex
+	decoded map[string][]hashedPeer
+}
+
+type hashedPeer struct {
+	name string
+	hash uint64
+}
+
+// maxTables bounds the decoded tables.
+const maxTables = 16
+
+func (t *peerTables) read(data []byte) ([]hashedPeer, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if out, known := t.decoded[string(data)]; known {
+		return out, nil
+	}
+	peers, err := sets.UnpackPeers(data, maxPeers)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]hashedPeer, len(peers))
+	for i, p := range peers {
+		out[i] = hashedPeer{p.GetName(), sets.HashPeer(p)}
+	}
+	if t.decoded == nil || len(t.decoded) >= maxTables {
+		t.decoded = map[string][]hashedPeer{}
+	}
+	t.decoded[string(data)] = out
+	return out, nil
+}
+
+// changeAsks applies changes of the asks.
+func (r *region) changeAsks(c *nusav1.AskChanges) {
+	r.mu.Lock()
+	var next []*nusav1.ShapeSubscription
+	if c.GetFull() {
+		r.reportDue = true
+	} else {
+		next = slices.DeleteFunc(slices.Clone(r.asks), func(a *nusav1.ShapeSubscription) bool {
+			return slices.Contains(c.GetRemoved(), a.GetAsk())
+		})
+		r.fitsDue = append(r.fitsDue, c.GetAdded()...)
+	}
+	next = append(next, c.GetAdded()...)
+	slices.SortFunc(next, func(a, b *nusav1.ShapeSubscription) int { return cmp.Compare(a.GetAsk(), b.GetAsk()) })
+	r.asks, r.asksReceived = next, true
+	r.mu.Unlock()
+	r.wakeSender()
+}

@@ -1,0 +1,158 @@
+package global
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/sets"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// changeAsks applies changes of the asks, and reports the fit of the new ones.
+func (r *fakeRegion) changeAsks(c *nusav1.AskChanges) []*nusav1.RegionMessage {
+	if c.GetFull() {
+		r.asks = nil
+	}
+	r.asks = slices.DeleteFunc(r.asks, func(a *nusav1.ShapeSubscription) bool { return slices.Contains(c.GetRemoved(), a.GetAsk()) })
+	r.asks = append(r.asks, c.GetAdded()...)
+	slices.SortFunc(r.asks, func(a, b *nusav1.ShapeSubscription) int { return cmp.Compare(a.GetAsk(), b.GetAsk()) })
+	fits := &nusav1.FitCounts{}
+	for _, a := range c.GetAdded() {
+		fits.Fits = append(fits.Fits, &nusav1.FitCount{Ask: a.GetAsk(), Count: r.fits})
+	}
+	return []*nusav1.RegionMessage{{Kind: &nusav1.RegionMessage_Fits{Fits: fits}}}
+}
+
+// knowing makes a region take the changes of sets, with what another session of it has.
+func knowing(last *fakeRegion) func(*fakeRegion) {
+	return func(r *fakeRegion) {
+		r.hello.Known = &nusav1.KnownSets{}
+		r.hello.Servers[0].Address = r.hello.GetMasterAddress()
+		r.hello.Definition.Location = &nusav1.Location{Latitude: 1.25, Longitude: 103.5, Name: "Singapore"}
+		if last == nil {
+			return
+		}
+		r.peerList, r.asks, r.origins = last.peerList, last.asks, last.origins
+		r.hello.Term = last.hello.GetTerm() + 1
+		r.hello.Known = &nusav1.KnownSets{
+			Peers: sets.HashPeers(last.peerList), Asks: sets.HashAsks(last.asks), Origins: sets.HashOrigins(last.origins),
+		}
+	}
+}
+
+// virtual starts a server in virtual time.
+func (f *federation) virtual(t *testing.T, name string) *testServer {
+	start := time.Now()
+	return f.start(t, name, func(c *Config) {
+		c.Clock = func() time.Duration { return time.Since(start) }
+		c.ReportInterval, c.CheckpointInterval, c.ElectionTTL = 0, 0, 0
+	})
+}
+
+func sum(of []int) (out int) {
+	for _, n := range of {
+		out += n
+	}
+	return out
+}
+
+// sent returns how many messages of a kind a region received, and their bytes.
+func (r *fakeRegion) sent(kind string) (messages, bytes int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.sizes[kind]), sum(r.sizes[kind])
+}
+
+// TestStormOfHellos: when all regions connect at once, each gets the others in few messages
+// with few bytes, and another time nothing, also from another active server.
+func TestStormOfHellos(t *testing.T) {
+	const regions, perPeer, perPacked = 100, 100, 60 // bytes: at least of a whole peer, at most of a packed one
+	synctest.Test(t, func(t *testing.T) {
+		f := newFederation()
+		s := f.virtual(t, "g1")
+		waitActive(t, s)
+		join := func(s *testServer, last []*fakeRegion) (all []*fakeRegion) {
+			for i := range regions {
+				if last != nil {
+					last[i].leave()
+				}
+			}
+			synctest.Wait()
+			for i := range regions {
+				change := knowing(nil)
+				if last != nil {
+					change = knowing(last[i])
+				}
+				all = append(all, s.join(helloOf(fmt.Sprintf("region-%02d", i), 1), change))
+			}
+			time.Sleep(12 * time.Second)
+			synctest.Wait()
+			return all
+		}
+		check := func(when string, all []*fakeRegion, mostMessages, mostBytes int) {
+			t.Helper()
+			for _, r := range all {
+				name := r.hello.GetDefinition().GetName()
+				n, bytes := r.sent("PeerChanges")
+				if n > mostMessages || bytes > mostBytes {
+					t.Fatalf("%s: %s got its peers in %d messages of %d bytes, want at most %d of %d: %v", when, name, n, bytes, mostMessages, mostBytes, r.sizes)
+				}
+				if len(r.peerList) != regions-1 || len(r.peerList[0].GetProbeAddresses()) != 1 || r.peerList[0].GetLocation().GetName() != "Singapore" {
+					t.Fatalf("%s: %s has %d peers, the first is %v", when, name, len(r.peerList), r.peerList[:min(1, len(r.peerList))])
+				}
+				if whole, _ := r.sent("Peers"); whole > 0 {
+					t.Fatalf("%s: %s got the whole list", when, name)
+				}
+			}
+		}
+		all := join(s, nil)
+		check("first", all, 4, regions*perPacked)
+		all = join(s, all)
+		check("again", all, 1, 16)
+		for _, kind := range []string{"AskChanges", "Origins"} {
+			if n, bytes := all[0].sent(kind); n > 0 {
+				t.Errorf("another session got %d messages of %d bytes of kind %s", n, bytes, kind)
+			}
+		}
+		s.stop()
+		successor := f.virtual(t, "g2")
+		waitActive(t, successor)
+		all = join(successor, all)
+		check("at another server", all, 1, 16)
+		old := successor.joined("old")
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n, bytes := old.sent("Peers"); n > 2 || bytes < regions*perPeer || len(old.peers.GetRegions()) != regions {
+			t.Errorf("a region of an earlier version got its peers in %d messages of %d bytes", n, bytes)
+		}
+	})
+}
+
+// TestOneNewAsk: a new ask is sent alone, and its fit comes before the next report.
+func TestOneNewAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFederation().virtual(t, "g1")
+		waitActive(t, s)
+		alpha := s.joined("alpha", knowing(nil), func(r *fakeRegion) { r.fits = 1 })
+		synctest.Wait()
+		for i := range 3 {
+			name := fmt.Sprint("job-", i)
+			reports := alpha.sequence
+			spec := testJob(name, 5)
+			spec.Groups["web"].Tasks["server"].Resources.CpuMilli = int64(200 + i) // the bins of the report have room for none
+			s.submit(spec)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			alpha.mu.Lock()
+			asks, sizes, later := len(alpha.asks), alpha.sizes["AskChanges"], alpha.sequence
+			alpha.mu.Unlock()
+			if asks != i+1 || len(sizes) != i+2 || sizes[i+1] > 100 || later != reports {
+				t.Errorf("after job %d: %d asks in messages of %v bytes, %d reports", i, asks, sizes, later-reports)
+			}
+		}
+	})
+}

@@ -1,0 +1,61 @@
+package uplink
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// maxTurns is how many sessions send a large message at a time. maxTurn is the longest
+	// time that counts: a region that does not read holds nobody up.
+	maxTurns = 16
+	maxTurn  = time.Second
+)
+
+// turns lets few sessions at a time send large messages, so that leases do not wait behind
+// them. The state's lock guards it.
+type turns struct {
+	since   map[*session]time.Duration
+	waiting []*session
+}
+
+// take reports whether a session may send a large message now. If not, the session is woken
+// when it may.
+func (t *turns) take(c *session, now time.Duration) bool {
+	if t.since == nil {
+		t.since = map[*session]time.Duration{}
+	}
+	for other, since := range t.since {
+		if now-since >= maxTurn {
+			delete(t.since, other)
+		}
+	}
+	_, has := t.since[c]
+	if has || len(t.since) < maxTurns {
+		t.since[c] = now
+		return true
+	}
+	if !slices.Contains(t.waiting, c) {
+		t.waiting = append(t.waiting, c)
+	}
+	return false
+}
+
+// give ends a session's turn, and wakes the one that waits longest.
+func (t *turns) give(c *session) {
+	delete(t.since, c)
+	t.waiting = slices.DeleteFunc(t.waiting, func(w *session) bool { return w == c })
+	if len(t.waiting) > 0 && len(t.since) < maxTurns {
+		t.waiting[0].wake()
+		t.waiting = t.waiting[1:]
+	}
+}
+
+// expire wakes the waiting sessions that may send since others took too long.
+func (t *turns) expire(now time.Duration) {
+	for c, since := range t.since {
+		if now-since >= maxTurn {
+			t.give(c)
+		}
+	}
+}

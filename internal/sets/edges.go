@@ -1,0 +1,152 @@
+package sets
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+const (
+	// step is the ratio of two neighbours on the scale of round trips.
+	step = 1.001
+	// lossUnit and ageUnit are the units of losses and ages.
+	lossUnit = 1e-6
+	ageUnit  = 100 * time.Millisecond
+	// reverseBit and methodShift are parts of a state.
+	reverseBit  = 8
+	methodShift = 4
+)
+
+var logStep = math.Log(step)
+
+// scale has the round trips by their number, up to over a minute.
+var scale = func() []time.Duration {
+	out := []time.Duration{0}
+	for at := float64(time.Microsecond); at < float64(2*time.Minute); at *= step {
+		out = append(out, time.Duration(math.Round(at)))
+	}
+	return out
+}()
+
+// methods of probing, by number.
+var methods = []string{"", "udp", "tcp", "connect"}
+
+// Number returns the number of a round trip on the scale.
+func Number(d time.Duration) uint32 {
+	if d <= 0 {
+		return 0
+	}
+	n := 1 + math.Round(math.Log(float64(d)/float64(time.Microsecond))/logStep)
+	return uint32(min(max(n, 1), float64(len(scale)-1)))
+}
+
+// Duration returns the round trip of a number; the longest for greater ones.
+func Duration(n int64) time.Duration { return scale[min(max(n, 0), int64(len(scale)-1))] }
+
+// PackRow encodes and compresses edges with one origin, PackColumn those with one end.
+func PackRow(edges []topology.Edge) []byte {
+	return pack(edgeTable(edges, func(e *topology.Edge) string { return e.To }))
+}
+
+// PackColumn is described at PackRow.
+func PackColumn(edges []topology.Edge) []byte {
+	return pack(edgeTable(edges, func(e *topology.Edge) string { return e.From }))
+}
+
+func edgeTable(edges []topology.Edge, end func(*topology.Edge) string) *nusav1.EdgeTable {
+	n := len(edges)
+	t := &nusav1.EdgeTable{
+		Regions: make([]string, n), States: make([]byte, n), P50: make([]uint32, n), P90: make([]int32, n), P99: make([]int32, n),
+		Min: make([]int32, n), Jitter: make([]uint32, n), Samples: make([]uint32, n), SetAside: make([]uint32, n),
+		Loss: make([]uint32, n), LossOut: make([]uint32, n), LossBack: make([]uint32, n), Ages: make([]uint32, n),
+	}
+	for i := range edges {
+		e := &edges[i]
+		p50, p90, p99 := Number(e.P50), Number(e.P90), Number(e.P99)
+		state := byte(e.State) | byte(max(0, slices.Index(methods, e.Method)))<<methodShift
+		if e.ReverseReachable {
+			state |= reverseBit
+		}
+		t.Regions[i], t.States[i] = end(e), state
+		t.P50[i], t.P90[i], t.P99[i], t.Min[i] = p50, int32(p90)-int32(p50), int32(p99)-int32(p90), int32(p50)-int32(Number(e.Min))
+		t.Jitter[i], t.Samples[i], t.SetAside[i] = Number(e.Jitter), uint32(max(0, e.Samples)), uint32(max(0, e.SetAside))
+		t.Loss[i], t.LossOut[i], t.LossBack[i] = lossNumber(e.Loss), lossNumber(e.LossOut), lossNumber(e.LossBack)
+		t.Ages[i] = uint32(min(max(0, (e.Age+ageUnit/2)/ageUnit), math.MaxUint32))
+	}
+	for _, list := range []*[]uint32{&t.Loss, &t.LossOut, &t.LossBack} {
+		if !slices.ContainsFunc(*list, func(l uint32) bool { return l != 0 }) {
+			*list = nil
+		}
+	}
+	return t
+}
+
+func lossNumber(share float64) uint32 {
+	if !(share > 0) {
+		return 0
+	}
+	return uint32(min(share, 1)/lossUnit + 0.5)
+}
+
+// UnpackRow returns the measured edges of a table from a region, UnpackColumn those to a
+// region: at most maxEdges of them.
+func UnpackRow(from string, data []byte, maxEdges int) ([]topology.Edge, error) {
+	return unpackEdges(data, maxEdges, func(e *topology.Edge, other string) { e.From, e.To = from, other })
+}
+
+// UnpackColumn is described at UnpackRow.
+func UnpackColumn(to string, data []byte, maxEdges int) ([]topology.Edge, error) {
+	return unpackEdges(data, maxEdges, func(e *topology.Edge, other string) { e.From, e.To = other, to })
+}
+
+func unpackEdges(data []byte, maxEdges int, ends func(e *topology.Edge, other string)) ([]topology.Edge, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	t := &nusav1.EdgeTable{}
+	if err := unpack(data, t); err != nil {
+		return nil, fmt.Errorf("table of edges: %w", err)
+	}
+	n := len(t.GetRegions())
+	if n > maxEdges {
+		return nil, fmt.Errorf("table of %d edges, at most %d are taken", n, maxEdges)
+	}
+	lossLength := func(l []uint32) bool { return len(l) == 0 || len(l) == n }
+	if len(t.GetStates()) != n || len(t.GetP50()) != n || len(t.GetP90()) != n || len(t.GetP99()) != n || len(t.GetMin()) != n ||
+		len(t.GetJitter()) != n || len(t.GetSamples()) != n || len(t.GetSetAside()) != n || len(t.GetAges()) != n ||
+		!lossLength(t.GetLoss()) || !lossLength(t.GetLossOut()) || !lossLength(t.GetLossBack()) {
+		return nil, fmt.Errorf("table of edges: %w", errLengths)
+	}
+	share := func(l []uint32, i int) float64 {
+		if len(l) == 0 {
+			return 0
+		}
+		return min(1, float64(l[i])/(1/lossUnit))
+	}
+	out := make([]topology.Edge, 0, n)
+	for i, other := range t.GetRegions() {
+		state := t.GetStates()[i]
+		p50 := int64(t.GetP50()[i])
+		p90 := p50 + int64(t.GetP90()[i])
+		e := topology.Edge{
+			State: topology.State(state & (reverseBit - 1)), ReverseReachable: state&reverseBit != 0, Source: topology.Measured,
+			P50: Duration(p50), P90: Duration(p90), P99: Duration(p90 + int64(t.GetP99()[i])), Min: Duration(p50 - int64(t.GetMin()[i])),
+			Jitter: Duration(int64(t.GetJitter()[i])), Samples: int(t.GetSamples()[i]), SetAside: int(t.GetSetAside()[i]),
+			Loss: share(t.GetLoss(), i), LossOut: share(t.GetLossOut(), i), LossBack: share(t.GetLossBack(), i),
+			Age: time.Duration(t.GetAges()[i]) * ageUnit,
+		}
+		if m := int(state >> methodShift); m < len(methods) {
+			e.Method = methods[m]
+		}
+		if e.State > topology.Unreachable {
+			return nil, fmt.Errorf("table of edges: state %d of the edge with %.64q is not known", e.State, other)
+		}
+		ends(&e, other)
+		out = append(out, e)
+	}
+	return out, nil
+}
