@@ -30,7 +30,7 @@ const (
 // core may import besides the standard library.
 var cores = map[string][]string{
 	"global/region":          {"topology", "internal/lease", "internal/plant"},
-	"global/place":           {"topology", "global/region", "internal/lease"},
+	"global/place":           {"topology", "global/region", "internal/lease", "internal/apportion"},
 	"global/failover":        {},
 	"regional/state":         {"topology", "internal/folder", "regional/state/persist", "internal/plant"},
 	"regional/state/persist": {},
@@ -41,6 +41,7 @@ var cores = map[string][]string{
 	"agent/reconcile":        {"topology", "agent/lease", "agent/health"},
 	"agent/health":           {"topology"},
 	"agent/lease":            {"topology", "internal/lease", "internal/plant"},
+	"internal/apportion":     {},
 	"internal/folder":        {},
 	"internal/lease":         {"internal/plant"},
 	"internal/link":          {"internal/plant"},
