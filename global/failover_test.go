@@ -168,7 +168,7 @@ func TestLostRegionsWorkMoves(t *testing.T) {
 		c.cut["jakarta"] = true
 		c.pass(19 * time.Second)
 		j, err := c.s.jobs().Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "api"}})
-		if u := j.GetStatus().GetGroups()["web"].GetUnknown(); err != nil || len(u) != 1 || u[0].GetMessage() != "would move to seoul in 1s unless jakarta returns: disconnect.region.after is 20s" {
+		if u := j.GetStatus().GetGroups()["web"].GetUnknown(); err != nil || len(u) != 1 || u[0].GetMessage() != "would move to tokyo in 1s unless jakarta returns: disconnect.region.after is 20s" {
 			t.Errorf("what is due: %v, %v", u, err)
 		}
 		if r := c.region("jakarta"); c.owners("api")["jakarta"] == "" || r.GetLost() != nil || r.GetMoveDue().AsDuration() > 2*time.Second {

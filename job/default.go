@@ -54,7 +54,6 @@ func defaultRegions(r *nusav1.RegionsSpec) {
 	if r == nil {
 		return
 	}
-	or(&r.Divide, nusav1.Divide_DIVIDE_CAPACITY)
 	for _, n := range r.Near {
 		if n == nil {
 			continue

@@ -35,7 +35,6 @@ func undefaultRegions(r *nusav1.RegionsSpec) {
 	if r == nil {
 		return
 	}
-	drop(&r.Divide, nusav1.Divide_DIVIDE_CAPACITY)
 	for _, n := range r.Near {
 		if n == nil {
 			continue

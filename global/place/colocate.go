@@ -94,7 +94,7 @@ func (pl *placer) placeBeside(w *work, works []*work) {
 	pl.eval.evaluate(w)
 	pl.stayBeside(w, works)
 	options, elsewhere := w.options()
-	spec := w.group.Regions
+	spec := w.rule.apply(w.group.Regions)
 	spec.SpreadMin = max(spec.SpreadMin, len(options)) // each of them must get the group
 	if spec.SpreadMax > 0 {
 		spec.SpreadMin = min(spec.SpreadMin, spec.SpreadMax)
@@ -135,7 +135,7 @@ func (pl *placer) placeBundle(works []*work) {
 	}
 	pl.eval.sort(lead)
 	spec, total := bundleSpec(works, lead), lead.n
-	out := division{spec: spec, desired: lead.desired(), n: total, usedElsewhere: usedElsewhere, chunk: chunk}.divide(counts)
+	out := division{spec: spec, least: lead.rule.Least, desired: lead.desired(), n: total, usedElsewhere: usedElsewhere, chunk: chunk}.divide(counts)
 	for _, w := range works {
 		w.heldBack = 0
 	}
@@ -158,6 +158,10 @@ func (pl *placer) placeBundle(works []*work) {
 			gets[i] = byIndex[w.candidates[i].index]
 		}
 		follow[w] = gets
+		if total > lead.heldBack {
+			w.rule = lead.rule
+			w.rule.Why = "as " + lead.group.Name + ", with which it is colocated"
+		}
 	}
 	for _, w := range works {
 		if w == lead {
@@ -220,7 +224,7 @@ func (pl *placer) refuseForOthers(works []*work) (inUse int) {
 // bundleFits returns the greatest number of instances of the leading group that
 // fits together with the proportional numbers of the other groups.
 func (pl *placer) bundleFits(works []*work, lead *work, c *candidate) int {
-	low, high := 0, min(c.fits, lead.n)
+	low, high := 0, c.fits
 	for low < high {
 		n := (low + high + 1) / 2
 		parts := make([]part, 0, len(works))
@@ -239,7 +243,7 @@ func (pl *placer) bundleFits(works []*work, lead *work, c *candidate) int {
 // bundleSpec returns the strictest spread of all groups, with the Divide rule of
 // the leading group.
 func bundleSpec(works []*work, lead *work) RegionsSpec {
-	spec := lead.group.Regions
+	spec := lead.rule.apply(lead.group.Regions)
 	most := math.MaxInt
 	for _, w := range works {
 		spec.SpreadMin = max(spec.SpreadMin, w.group.Regions.SpreadMin)

@@ -1,10 +1,62 @@
 package place
 
 import (
-	"container/heap"
 	"math"
 	"slices"
+
+	"github.com/nusa-scheduler/nusa/internal/apportion"
 )
+
+// Rule is how the instances of a group are divided among regions, and why so.
+type Rule struct {
+	Divide Divide
+	// Least is the number of regions that get an instance where so many can take one.
+	Least int
+	// Why says where the rule comes from: "the default of a batch job".
+	Why string
+}
+
+// leastRegions is the number of regions that the default rule of a service uses.
+const leastRegions = 2
+
+// ruleOf returns the rule of a group. Allowed is the number of regions that regions.allow
+// of the group matches, able to take work or not.
+func ruleOf(j *Job, g *Group, allowed int) Rule {
+	r := &g.Regions
+	switch {
+	case j.Type == System:
+		return Rule{Why: "a system job runs in every region"}
+	case r.Divide != "":
+		return Rule{Divide: r.Divide, Why: "as regions.divide says"}
+	case j.Type == Batch:
+		return Rule{Divide: DivideBest, Why: "the default of a batch job"}
+	case len(r.Near) > 0:
+		return Rule{Divide: DivideBest, Why: "the default with regions.near"}
+	case len(r.Prefer) > 0:
+		return Rule{Divide: DivideBest, Why: "the default with regions.prefer"}
+	case r.SpreadMin > 0 || r.SpreadMax > 0:
+		return Rule{Divide: DivideBest, Why: "the default with regions.spread"}
+	case g.Count < leastRegions:
+		return Rule{Divide: DivideBest, Why: "the default of one instance"}
+	case allowed < leastRegions:
+		return Rule{Divide: DivideBest, Why: "the default where one region is allowed"}
+	}
+	return Rule{Divide: DivideCapacity, Least: leastRegions, Why: "the default of a service: at least two regions"}
+}
+
+// apply returns the spec with the rule in Divide.
+func (r Rule) apply(spec RegionsSpec) RegionsSpec {
+	spec.Divide = r.Divide
+	return spec
+}
+
+// String prints "capacity, the default of a service: at least two regions".
+func (r Rule) String() string {
+	if r.Divide == "" {
+		return r.Why
+	}
+	return string(r.Divide) + ", " + r.Why
+}
 
 // option is a region that may take instances.
 type option struct {
@@ -18,7 +70,11 @@ type option struct {
 
 // division is the input of divide: how many instances to place, and the bounds.
 type division struct {
+	// spec has the rule in Divide, never the empty one.
 	spec RegionsSpec
+	// least is the number of regions that get an instance where so many can take one. It
+	// holds nothing back, other than spread.min.
+	least int
 	// desired is the size of the whole group, n the number of instances to
 	// place.
 	desired, n int
@@ -37,8 +93,7 @@ type divisionResult struct {
 }
 
 // divide gives n instances to options, the best first. It chooses a primary set
-// of regions as Divide says, and divides n among them by the method of highest
-// averages (D'Hondt), starting from the instances that they own already. The
+// of regions as Divide says, and divides n among them: by largest remainders. The
 // overflow goes to the next best regions, as far as spread.max allows.
 func (d division) divide(options []option) divisionResult {
 	out := divisionResult{counts: make([]int, len(options))}
@@ -60,7 +115,7 @@ func (d division) divide(options []option) divisionResult {
 	left := d.n - out.heldBack
 
 	primary := d.primary(options, distinct, limit)
-	left -= d.average(options, primary, left, out.counts)
+	left -= d.share(options, primary, left, out.counts)
 	distinct = d.distinct(options, out.counts)
 	for i, o := range options {
 		if left <= 0 {
@@ -118,7 +173,7 @@ func (d division) primary(options []option, distinct, limit int) []int {
 	weighted := d.spec.Divide == DivideWeighted &&
 		slices.ContainsFunc(options, func(o option) bool { return o.weight > 0 })
 	size := max(1, min(d.spec.SpreadMin, d.desired))
-	if d.spec.Divide == DivideEven || d.spec.Divide == DivideWeighted {
+	if d.spec.Divide != DivideBest {
 		switch {
 		case d.spec.SpreadMax > 0:
 			size = max(size, d.spec.SpreadMax)
@@ -170,66 +225,82 @@ func (d division) primary(options []option, distinct, limit int) []int {
 	return chosen
 }
 
-// average gives up to n instances to the primary regions and returns how many
-// it gave.
-func (d division) average(options []option, primary []int, n int, counts []int) (given int) {
-	if d.chunk > 1 || d.spec.SpreadMin > 0 {
-		for _, i := range primary {
-			if o := options[i]; o.owned == 0 && n-given >= d.chunk && o.fits >= d.chunk {
-				counts[i] = d.chunk
-				given += d.chunk
-			}
-		}
-	}
-	q := &quotients{}
-	for rank, i := range primary {
+// share gives up to n instances to the primary regions and returns how many it gave.
+// Each of them has a share: what fits in it and what it has (best and capacity), its
+// weight, or one. If too few regions get an instance for spread.min or least, the best
+// of the others get a chunk.
+func (d division) share(options []option, primary []int, n int, counts []int) (given int) {
+	parts, sum, free := make([]apportion.Part, len(primary)), 0, n
+	for k, i := range primary {
 		o := options[i]
-		share := 1
+		s := apportion.Part{Share: 1, Low: o.owned, High: o.owned + o.fits}
 		switch d.spec.Divide {
 		case DivideEven:
 		case DivideWeighted:
-			share = max(1, o.weight)
+			s.Share = int64(max(1, o.weight))
 		default:
-			share = o.fits + o.owned
+			s.Share = min(maxShare, int64(o.fits)+int64(o.owned))
 		}
-		if counts[i] < o.fits && (d.chunk == 1 || o.owned+counts[i] > 0) {
-			q.items = append(q.items, quotient{index: i, rank: rank, share: int64(share), has: int64(o.owned + counts[i])})
+		if d.chunk > 1 && o.owned == 0 {
+			if free < d.chunk || o.fits < d.chunk {
+				s.High = 0
+			} else {
+				s.Low = d.chunk
+				free -= d.chunk
+			}
 		}
+		parts[k] = s
+		sum += o.owned
 	}
-	heap.Init(q)
-	for ; given < n && q.Len() > 0; given++ {
-		top := &q.items[0]
-		counts[top.index]++
-		top.has++
-		if counts[top.index] >= options[top.index].fits {
-			heap.Pop(q)
-			continue
-		}
-		heap.Fix(q, 0)
+	apportion.Divide(parts, sum+n)
+	if d.chunk == 1 && raiseLows(parts, d.missing(options, primary), sum+n) {
+		apportion.Divide(parts, sum+n)
+	}
+	for k, i := range primary {
+		counts[i] = parts[k].Gets - options[i].owned
+		given += counts[i]
 	}
 	return given
 }
 
-// quotients is a heap: the region with the greatest share/(has+1) is on top.
-type quotients struct{ items []quotient }
-
-type quotient struct {
-	index, rank int
-	share, has  int64
-}
-
-func (q *quotients) Len() int { return len(q.items) }
-func (q *quotients) Less(i, j int) bool {
-	a, b := q.items[i], q.items[j]
-	if x, y := a.share*(b.has+1), b.share*(a.has+1); x != y {
-		return x > y
+// missing returns how many of the primary regions must have instances.
+func (d division) missing(options []option, primary []int) int {
+	n := min(max(d.least, d.spec.SpreadMin), d.desired) - d.usedElsewhere
+	for i, o := range options {
+		if o.owned > 0 && !slices.Contains(primary, i) {
+			n--
+		}
 	}
-	return a.rank < b.rank
+	return n
 }
-func (q *quotients) Swap(i, j int) { q.items[i], q.items[j] = q.items[j], q.items[i] }
-func (q *quotients) Push(x any)    { q.items = append(q.items, x.(quotient)) }
-func (q *quotients) Pop() any {
-	last := q.items[len(q.items)-1]
-	q.items = q.items[:len(q.items)-1]
-	return last
+
+// raiseLows makes sure that a number of parts get something, as far as the total allows: those
+// that have it keep it, and the first others get one. It returns false if nothing has to
+// change.
+func raiseLows(parts []apportion.Part, least, total int) bool {
+	used := 0
+	for _, s := range parts {
+		total -= s.Low
+		if s.Gets > 0 {
+			used++
+		}
+	}
+	if used >= least || used == len(parts) {
+		return false
+	}
+	for k := range parts {
+		if s := &parts[k]; s.Gets > 0 && s.Low == 0 && total > 0 {
+			s.Low, total = 1, total-1
+		}
+	}
+	for k := range parts {
+		if s := &parts[k]; s.Gets == 0 && s.High > 0 && used < least && total > 0 {
+			s.Low, total, used = 1, total-1, used+1
+		}
+	}
+	return true
 }
+
+// maxShare bounds the shares, so that no product overflows: a region with room for more
+// instances counts as one with room for so many.
+const maxShare = 1 << 30

@@ -21,14 +21,14 @@
 //	evaluate.go      the evaluator: how every region suits one group
 //	filter.go        its hard filters, the text of each refusal, and its memory of
 //	                 rejected and returned work
-//	score.go         its score
+//	score.go         its score, and the order of regions with equal scores
 //	ledger.go        its account of capacity that is assumed to be taken, also from
 //	                 plan to plan
 //	near.go          its distances for near clauses, and how one region meets each
 //	work.go          one group in the making, and its candidate regions
 //	placer.go        the placer: offers instances to the best candidates, and asks
 //	                 a region to hold an instance that fits nowhere
-//	divide.go        how instances are divided among regions
+//	divide.go        the rule of a group, and how instances are divided among regions
 //	colocate.go      groups that must share their regions
 //	mover.go         the mover: moves instances because of latency
 //	reclaim.go       the reclaimer: revokes instances of disconnected nodes

@@ -94,16 +94,22 @@ func (ev *evaluator) newWork(j *Job, g *Group) *work {
 // plan has placed count as owned.
 func (ev *evaluator) evaluate(w *work) {
 	w.candidates = make([]candidate, len(ev.regions))
+	w.wanted = w.n
+	matching := 0
 	for i := range w.candidates {
 		c, r := &w.candidates[i], ev.regions[i]
 		c.index, c.owned = i, w.owned[r.Name]+w.given[i]
 		c.weight = w.group.preference(r)
 		ev.filter(w, c)
+		if c.reason != ReasonNotAllowed {
+			matching++
+		}
 		if c.reason == "" {
 			c.terms = ev.terms(w, c, ev.detailed(w))
 			c.score = score(c.terms)
 		}
 	}
+	w.rule = ruleOf(w.job, w.group, matching)
 	ev.sort(w)
 }
 
@@ -111,7 +117,8 @@ func (ev *evaluator) evaluate(w *work) {
 func (ev *evaluator) detailed(w *work) bool { return !ev.terse || w.job.Explain }
 
 // sort orders the candidates: first those that are not refused, by score, then
-// room, then name; then those that are refused, by rank.
+// room, then name, and those with equal scores as spreadTies says; then those that are
+// refused, by rank.
 func (ev *evaluator) sort(w *work) {
 	slices.SortFunc(w.candidates, func(a, b candidate) int {
 		if (a.reason == "") != (b.reason == "") {
@@ -125,6 +132,7 @@ func (ev *evaluator) sort(w *work) {
 		}
 		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.fits, a.fits), cmp.Compare(a.index, b.index))
 	})
+	ev.spreadTies(w)
 }
 
 // rank says how far a refused region is from taking an instance: first (0) come

@@ -21,7 +21,7 @@ type explainer struct {
 func (ex *explainer) explain(w *work) {
 	e := GroupExplanation{
 		Namespace: w.job.Namespace, Job: w.job.Name, Group: w.group.Name,
-		Desired: w.desired(), Unplaced: w.n,
+		Desired: w.desired(), Unplaced: w.n, Rule: w.rule,
 	}
 	if w.job.Type == System {
 		e.Desired = len(w.owned) + len(w.given) + w.n
@@ -260,6 +260,9 @@ func (ex *explainer) verdict(w *work, c *candidate) RegionVerdict {
 	case ReasonLowerScore:
 		v.Terms = c.terms
 		v.Message = "suitable, but others come first"
+		if c.tied > 0 {
+			v.Message = fmt.Sprintf("suitable, but the name of the job chose among %d equal regions", c.tied)
+		}
 	case ReasonSpreadLimit:
 		v.Terms = c.terms
 		v.Message = fmt.Sprintf("suitable, but regions.spread.max is %d", w.group.Regions.SpreadMax)

@@ -136,7 +136,7 @@ func (mv *mover) room(w *work, better []int, n int) (int, string) {
 			elsewhere++
 		}
 	}
-	d := division{spec: w.group.Regions, desired: w.desired(), n: n, usedElsewhere: elsewhere, chunk: 1}
+	d := division{spec: w.rule.apply(w.group.Regions), least: w.rule.Least, desired: w.desired(), n: n, usedElsewhere: elsewhere, chunk: 1}
 	sum, names := 0, []string{}
 	for i, k := range d.divide(options).counts {
 		if k > 0 {

@@ -37,7 +37,7 @@ type placer struct {
 // share gives the unowned instances to the candidates.
 func (pl *placer) share(w *work) {
 	options, elsewhere := w.options()
-	d := division{spec: w.group.Regions, desired: w.desired(), n: w.n, usedElsewhere: elsewhere, chunk: 1}
+	d := division{spec: w.rule.apply(w.group.Regions), least: w.rule.Least, desired: w.desired(), n: w.n, usedElsewhere: elsewhere, chunk: 1}
 	out := d.divide(options)
 	w.heldBack = out.heldBack
 	pl.give(w, out.counts)
@@ -78,7 +78,7 @@ func (pl *placer) offer(w *work, c *candidate, from, to int) {
 	pl.plan.Actions = append(pl.plan.Actions, Action{
 		Kind: Offer, Namespace: w.job.Namespace, Job: w.job.Name, Group: w.group.Name, From: from, To: to,
 		Region: pl.eval.regions[c.index].Name, JobVersion: w.job.Version, Run: w.job.Run, System: w.job.Type == System,
-		Bound: w.group.Bound, StopTime: w.group.StopTime, Why: c.why(),
+		Bound: w.group.Bound, StopTime: w.group.StopTime, Why: w.why(c),
 	})
 }
 

@@ -153,6 +153,8 @@ type GroupExplanation struct {
 	Desired int
 	// Unplaced instances have no owner after this plan.
 	Unplaced int
+	// Rule divides the instances among regions.
+	Rule Rule
 	// Pending counts the reasons for unplaced instances, by rank, then by
 	// count.
 	Pending []region.CountedReason
@@ -271,6 +273,7 @@ func (a Action) String() string {
 func (g GroupExplanation) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s/%s/%s: %d desired, %d unplaced\n", g.Namespace, g.Job, g.Group, g.Desired, g.Unplaced)
+	fmt.Fprintf(&b, "  divide: %s\n", g.Rule)
 	for _, c := range g.Pending {
 		fmt.Fprintf(&b, "  pending: %s %d %s", c.Reason, c.Count, c.What)
 		if c.Message != "" {

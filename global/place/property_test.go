@@ -68,7 +68,7 @@ func drawWorld(t *rapid.T) (*world, units) {
 }
 
 func drawSpec(t *rapid.T) []string {
-	args := []string{"divide=" + rapid.SampledFrom([]string{"capacity", "even", "weighted"}).Draw(t, "divide")}
+	args := []string{"divide=" + rapid.SampledFrom([]string{"", "best", "capacity", "even", "weighted"}).Draw(t, "divide")}
 	if rapid.Bool().Draw(t, "allow") {
 		args = append(args, "allow="+rapid.SampledFrom([]string{"side:east", "sea;jpe", "sea,side:west;bra"}).Draw(t, "selector"))
 	}
@@ -295,11 +295,11 @@ func checkSpread(t *rapid.T, s Snapshot, plan Plan) {
 		used, opened, placed, taken := 0, false, 0, 0
 		for _, v := range e.Regions {
 			placed += v.New
-			taken += v.Taken
-			// What a lost region has left follows when there is room.
+			// What a lost region has left follows when there is room: it may open a region then.
 			lost := slices.ContainsFunc(s.Regions, func(r *Region) bool { return r.Name == v.Region && r.Lost })
 			if v.Taken > 0 && !lost {
 				used++
+				taken += v.Taken
 			}
 			opened = opened || v.New > 0 && v.New == v.Taken
 		}

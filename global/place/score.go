@@ -2,7 +2,9 @@ package place
 
 import (
 	"fmt"
+	"hash/fnv"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -37,6 +39,7 @@ func (ev *evaluator) terms(w *work, c *candidate, detail bool) []Term {
 		terms = append(terms, t)
 	}
 	share, dim := ev.headroom(c.index, g.Ask)
+	c.share = share
 	add("capacity", capacityWeight*share, func() string {
 		return fmt.Sprintf("%.0f%% of its %s is unreserved", 100*share, dim)
 	})
@@ -102,4 +105,77 @@ func (g *Group) preference(r *Region) int {
 		}
 	}
 	return sum
+}
+
+// tieBand is the difference of scores below which regions are equal: 2.5 % of a region's
+// capacity. It is less than the least weight in prefer, which is 1. Differences of this
+// size come and go with each report, so they decide nothing.
+const tieBand = 0.5
+
+// spreadTies orders the regions whose scores are within tieBand of the best one, so that
+// many equal jobs do not all choose the same of them. The order is: regions that have
+// instances of the group; then those in which all wanted instances fit; then the others.
+// The name of the job turns the middle ones: it chooses which of them is the first, and
+// another one, and the one with more free room goes before the other.
+// The candidates are sorted.
+func (ev *evaluator) spreadTies(w *work) {
+	tied := 0
+	for i := range w.candidates {
+		c := &w.candidates[i]
+		c.tied = 0
+		if tied == i && c.reason == "" && c.score >= w.candidates[0].score-tieBand {
+			tied++
+		}
+	}
+	rest := w.candidates[:tied]
+	rest = rest[front(rest, func(c *candidate) bool { return c.owned > 0 }):]
+	rest = rest[:front(rest, func(c *candidate) bool { return c.fits >= w.wanted })]
+	n := uint64(len(rest))
+	if n < 2 {
+		return
+	}
+	hash := nameHash(w)
+	turn(rest, int(hash%n))
+	other := 1 + int(hash>>32%(n-1))
+	if rest[other].share > rest[0].share {
+		rest[0], rest[other] = rest[other], rest[0]
+	}
+	for i := range rest {
+		rest[i].tied = len(rest)
+	}
+}
+
+// front moves the candidates for which yes holds to the front, keeps both orders, and
+// returns their number.
+func front(all []candidate, yes func(*candidate) bool) int {
+	n := 0
+	for n < len(all) && yes(&all[n]) {
+		n++
+	}
+	var others []candidate
+	k := n
+	for i := n; i < len(all); i++ {
+		if yes(&all[i]) {
+			all[k] = all[i]
+			k++
+		} else {
+			others = append(others, all[i])
+		}
+	}
+	copy(all[k:], others)
+	return k
+}
+
+// turn moves the first n candidates behind the others.
+func turn(all []candidate, n int) {
+	slices.Reverse(all[:n])
+	slices.Reverse(all[n:])
+	slices.Reverse(all)
+}
+
+// nameHash hashes the name of the job: its groups choose alike. It is equal on every machine.
+func nameHash(w *work) uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s/%s", w.job.Namespace, w.job.Name)
+	return h.Sum64()
 }

@@ -243,15 +243,18 @@ type Failback struct {
 type Divide string
 
 const (
-	// DivideCapacity uses the best regions: as few as hold all instances, but
-	// at least spread.min. It divides among the first spread.min of them in
-	// proportion to what fits; the rest overflows to the next best regions.
+	// DivideBest uses the best regions: as few as hold all instances, but at least
+	// spread.min. It divides among the first spread.min of them in proportion to what
+	// fits; the rest overflows to the next best regions.
+	DivideBest Divide = "best"
+	// DivideCapacity divides in proportion to what fits, among spread.max regions; without
+	// max among spread.min regions; without either among all regions that can take work,
+	// but never more regions than the group has instances.
 	DivideCapacity Divide = "capacity"
-	// DivideEven divides evenly among spread.max regions; without max among
-	// spread.min regions; without either among all regions that can take work.
+	// DivideEven divides evenly among as many regions as for capacity.
 	DivideEven Divide = "even"
 	// DivideWeighted divides in proportion to the weights of `prefer` among the
-	// regions with a positive weight, bounded as for even; other regions take
+	// regions with a positive weight, bounded as for capacity; other regions take
 	// the overflow.
 	DivideWeighted Divide = "weighted"
 )
@@ -266,7 +269,7 @@ type RegionsSpec struct {
 	// cannot be met, the share of the missing regions stays unplaced and the
 	// rest is placed.
 	SpreadMin, SpreadMax int
-	// Divide; empty = capacity.
+	// Divide; empty = the default of the job, see ruleOf.
 	Divide Divide
 }
 

@@ -36,6 +36,10 @@ type work struct {
 	leaving map[string]bool
 	// heldBack instances stay unplaced because spread.min cannot be met.
 	heldBack int
+	// rule divides the instances, wanted is their number, both at the time of the
+	// evaluation.
+	rule   Rule
+	wanted int
 	// without are regions that get no more of the group now: they run instances
 	// on disconnected nodes, or are giving instances up.
 	without map[string]bool
@@ -63,6 +67,11 @@ type candidate struct {
 	// owned counts the group's instances with desired state run in the region.
 	owned  int
 	weight int
+	// share is the free share of the scarcest resource, as the score uses it.
+	share float64
+	// tied is the number of regions among which the name of the job chooses, this one
+	// included; 0 if it does not.
+	tied int
 	// score is the sum of terms, both at the time of the evaluation.
 	score float64
 	terms []Term
@@ -72,12 +81,19 @@ type candidate struct {
 func (c *candidate) refuse(reason string) { c.reason, c.score, c.terms = reason, 0, nil }
 
 // why returns one line that says why a region was taken.
-func (c *candidate) why() string {
+func (w *work) why(c *candidate) string {
 	var words []string
 	for _, t := range c.terms {
 		words = append(words, fmt.Sprintf("%s %.1f", t.Name, t.Value))
 	}
-	return fmt.Sprintf("score %.1f (%s), fits %d", c.score, strings.Join(words, ", "), c.fits)
+	out := fmt.Sprintf("score %.1f (%s), fits %d", c.score, strings.Join(words, ", "), c.fits)
+	if w.rule.Divide != "" {
+		out += ", divide " + string(w.rule.Divide)
+	}
+	if c.tied > 0 {
+		out += fmt.Sprintf(", by the job's name among %d equal regions", c.tied)
+	}
+	return out
 }
 
 func (w *work) addFree(from, to int) {

@@ -300,6 +300,7 @@ func addRolloutWait(r *nusav1.RegionVerdict, waits map[string]string) {
 // are those at the time of the decision.
 func groupToProto(g place.GroupExplanation) *nusav1.GroupExplanation {
 	out := &nusav1.GroupExplanation{Group: g.Group, Desired: int32(g.Desired), Unplaced: int32(g.Unplaced), Pending: state.CountsToProto(g.Pending)}
+	out.Divide, out.DivideWhy = nusav1.Divide(nusav1.Divide_value["DIVIDE_"+strings.ToUpper(string(g.Rule.Divide))]), g.Rule.Why
 	for _, v := range g.Regions {
 		r := &nusav1.RegionVerdict{
 			Region: v.Region, Taken: int32(v.Taken), Fits: int32(v.Fits),

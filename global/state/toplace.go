@@ -96,7 +96,7 @@ func regionsToPlace(r *nusav1.RegionsSpec) place.RegionsSpec {
 		Divide: place.Divide(EnumWord(r.GetDivide().String(), "DIVIDE_")),
 	}
 	if r.GetDivide() == nusav1.Divide_DIVIDE_UNSPECIFIED {
-		out.Divide = place.DivideCapacity
+		out.Divide = "" // the default
 	}
 	for _, a := range r.GetAllow() {
 		out.Allow = append(out.Allow, selectorToPlace(a))

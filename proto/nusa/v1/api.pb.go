@@ -1379,7 +1379,12 @@ type GroupExplanation struct {
 	// The smallest change to the job with which one more instance would fit now:
 	// "cpu of at most 12, on n2". Only with `region`, and in a plan. Empty when every
 	// instance is placed, or when no change to the job helps.
-	Remedy        string `protobuf:"bytes,9,opt,name=remedy,proto3" json:"remedy,omitempty"`
+	Remedy string `protobuf:"bytes,9,opt,name=remedy,proto3" json:"remedy,omitempty"`
+	// The rule that divides the instances among regions: that of the job, or the default.
+	// Unspecified for a system job, and from a region.
+	Divide Divide `protobuf:"varint,10,opt,name=divide,proto3,enum=nusa.v1.Divide" json:"divide,omitempty"`
+	// Where the rule comes from: "the default of a batch job".
+	DivideWhy     string `protobuf:"bytes,11,opt,name=divide_why,json=divideWhy,proto3" json:"divide_why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1473,6 +1478,20 @@ func (x *GroupExplanation) GetNear() []*NearFare {
 func (x *GroupExplanation) GetRemedy() string {
 	if x != nil {
 		return x.Remedy
+	}
+	return ""
+}
+
+func (x *GroupExplanation) GetDivide() Divide {
+	if x != nil {
+		return x.Divide
+	}
+	return Divide_DIVIDE_UNSPECIFIED
+}
+
+func (x *GroupExplanation) GetDivideWhy() string {
+	if x != nil {
+		return x.DivideWhy
 	}
 	return ""
 }
@@ -7305,7 +7324,7 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\vExplanation\x121\n" +
 	"\x06groups\x18\x01 \x03(\v2\x19.nusa.v1.GroupExplanationR\x06groups\x12+\n" +
 	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12\x12\n" +
-	"\x04note\x18\x03 \x01(\tR\x04note\"\xd9\x02\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\"\xa1\x03\n" +
 	"\x10GroupExplanation\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\adesired\x18\x02 \x01(\x05R\adesired\x12\x1a\n" +
@@ -7315,7 +7334,11 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\apending\x18\x06 \x03(\v2\x16.nusa.v1.CountedReasonR\apending\x12*\n" +
 	"\x06bounds\x18\a \x03(\v2\x12.nusa.v1.NearBoundR\x06bounds\x12%\n" +
 	"\x04near\x18\b \x03(\v2\x11.nusa.v1.NearFareR\x04near\x12\x16\n" +
-	"\x06remedy\x18\t \x01(\tR\x06remedy\"\xd2\x03\n" +
+	"\x06remedy\x18\t \x01(\tR\x06remedy\x12'\n" +
+	"\x06divide\x18\n" +
+	" \x01(\x0e2\x0f.nusa.v1.DivideR\x06divide\x12\x1d\n" +
+	"\n" +
+	"divide_why\x18\v \x01(\tR\tdivideWhy\"\xd2\x03\n" +
 	"\bNearFare\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05bound\x18\x02 \x01(\tR\x05bound\x12\x1a\n" +
@@ -7947,13 +7970,14 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*Slot)(nil),                    // 109: nusa.v1.Slot
 	(*Job)(nil),                     // 110: nusa.v1.Job
 	(*CountedReason)(nil),           // 111: nusa.v1.CountedReason
-	(Reason)(0),                     // 112: nusa.v1.Reason
-	(*Allocation)(nil),              // 113: nusa.v1.Allocation
-	(*RegionDefinition)(nil),        // 114: nusa.v1.RegionDefinition
-	(*Region)(nil),                  // 115: nusa.v1.Region
-	(*Node)(nil),                    // 116: nusa.v1.Node
-	(*timestamppb.Timestamp)(nil),   // 117: google.protobuf.Timestamp
-	(*Location)(nil),                // 118: nusa.v1.Location
+	(Divide)(0),                     // 112: nusa.v1.Divide
+	(Reason)(0),                     // 113: nusa.v1.Reason
+	(*Allocation)(nil),              // 114: nusa.v1.Allocation
+	(*RegionDefinition)(nil),        // 115: nusa.v1.RegionDefinition
+	(*Region)(nil),                  // 116: nusa.v1.Region
+	(*Node)(nil),                    // 117: nusa.v1.Node
+	(*timestamppb.Timestamp)(nil),   // 118: google.protobuf.Timestamp
+	(*Location)(nil),                // 119: nusa.v1.Location
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
 	105, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
@@ -7982,204 +8006,205 @@ var file_nusa_v1_api_proto_depIdxs = []int32{
 	111, // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
 	22,  // 24: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
 	21,  // 25: nusa.v1.GroupExplanation.near:type_name -> nusa.v1.NearFare
-	105, // 26: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
-	105, // 27: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
-	1,   // 28: nusa.v1.NearFare.source:type_name -> nusa.v1.RTTSource
-	0,   // 29: nusa.v1.NearFare.state:type_name -> nusa.v1.EdgeState
-	105, // 30: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
-	105, // 31: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
-	105, // 32: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
-	105, // 33: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
-	105, // 34: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
-	112, // 35: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
-	25,  // 36: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	26,  // 37: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	112, // 38: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
-	25,  // 39: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
-	26,  // 40: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	105, // 41: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
-	8,   // 42: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	113, // 43: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
-	15,  // 44: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	101, // 45: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
-	34,  // 46: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
-	102, // 47: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
-	105, // 48: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
-	105, // 49: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
-	43,  // 50: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
-	47,  // 51: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
-	114, // 52: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	103, // 53: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	115, // 54: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	116, // 55: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
-	15,  // 56: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	116, // 57: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
-	0,   // 58: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
-	1,   // 59: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	105, // 60: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	105, // 61: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	105, // 62: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	105, // 63: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	105, // 64: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	105, // 65: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
-	64,  // 66: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	115, // 67: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	116, // 68: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
-	15,  // 69: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	105, // 70: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
-	61,  // 71: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	105, // 72: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
-	68,  // 73: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	105, // 74: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	105, // 75: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
-	70,  // 76: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	105, // 77: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
-	105, // 78: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,   // 79: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	105, // 80: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
-	0,   // 81: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	105, // 82: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	105, // 83: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	105, // 84: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	105, // 85: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
-	73,  // 86: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	104, // 87: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	105, // 88: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
-	105, // 89: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	105, // 90: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	117, // 91: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	117, // 92: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	105, // 93: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	76,  // 94: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
-	15,  // 95: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	117, // 96: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	105, // 97: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	105, // 98: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	77,  // 99: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	78,  // 100: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	117, // 101: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	117, // 102: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	117, // 103: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	80,  // 104: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	81,  // 105: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	105, // 106: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	79,  // 107: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	79,  // 108: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	105, // 109: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	118, // 110: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	89,  // 111: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	89,  // 112: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	105, // 113: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	70,  // 114: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	92,  // 115: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	105, // 116: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	105, // 117: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	118, // 118: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	92,  // 119: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	105, // 120: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
-	105, // 121: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,   // 122: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,   // 123: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	117, // 124: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	34,  // 125: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	38,  // 126: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 127: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 128: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 129: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12,  // 130: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13,  // 131: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16,  // 132: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18,  // 133: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	27,  // 134: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12,  // 135: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 136: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	28,  // 137: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	30,  // 138: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	30,  // 139: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	31,  // 140: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	33,  // 141: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	36,  // 142: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	48,  // 143: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	49,  // 144: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	51,  // 145: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	52,  // 146: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	51,  // 147: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	49,  // 148: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	51,  // 149: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	39,  // 150: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
-	40,  // 151: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
-	41,  // 152: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
-	44,  // 153: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
-	54,  // 154: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	56,  // 155: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	57,  // 156: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	58,  // 157: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	59,  // 158: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	62,  // 159: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	65,  // 160: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	67,  // 161: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	90,  // 162: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	65,  // 163: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	71,  // 164: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	74,  // 165: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	82,  // 166: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	83,  // 167: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	85,  // 168: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	87,  // 169: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	93,  // 170: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	97,  // 171: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	95,  // 172: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
-	6,   // 173: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 174: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 175: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	110, // 176: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14,  // 177: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17,  // 178: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19,  // 179: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 180: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	110, // 181: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 182: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	29,  // 183: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	113, // 184: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	113, // 185: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	32,  // 186: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	35,  // 187: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	37,  // 188: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	115, // 189: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	50,  // 190: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	115, // 191: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	115, // 192: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	53,  // 193: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	115, // 194: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	46,  // 195: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	115, // 196: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
-	115, // 197: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
-	42,  // 198: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
-	45,  // 199: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
-	55,  // 200: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	116, // 201: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	116, // 202: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	116, // 203: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	60,  // 204: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	63,  // 205: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	66,  // 206: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	69,  // 207: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	91,  // 208: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	66,  // 209: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	72,  // 210: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	75,  // 211: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	79,  // 212: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	84,  // 213: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	86,  // 214: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	88,  // 215: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	94,  // 216: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	98,  // 217: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	96,  // 218: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
-	173, // [173:219] is the sub-list for method output_type
-	127, // [127:173] is the sub-list for method input_type
-	127, // [127:127] is the sub-list for extension type_name
-	127, // [127:127] is the sub-list for extension extendee
-	0,   // [0:127] is the sub-list for field type_name
+	112, // 26: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
+	105, // 27: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
+	105, // 28: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
+	1,   // 29: nusa.v1.NearFare.source:type_name -> nusa.v1.RTTSource
+	0,   // 30: nusa.v1.NearFare.state:type_name -> nusa.v1.EdgeState
+	105, // 31: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
+	105, // 32: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
+	105, // 33: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
+	105, // 34: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
+	105, // 35: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
+	113, // 36: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	25,  // 37: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	26,  // 38: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
+	113, // 39: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	25,  // 40: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
+	26,  // 41: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
+	105, // 42: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	8,   // 43: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
+	114, // 44: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	15,  // 45: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
+	101, // 46: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	34,  // 47: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
+	102, // 48: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
+	105, // 49: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
+	105, // 50: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
+	43,  // 51: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
+	47,  // 52: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
+	115, // 53: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	103, // 54: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	116, // 55: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	117, // 56: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	15,  // 57: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
+	117, // 58: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	0,   // 59: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
+	1,   // 60: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
+	105, // 61: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	105, // 62: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	105, // 63: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	105, // 64: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	105, // 65: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	105, // 66: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	64,  // 67: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
+	116, // 68: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	117, // 69: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	15,  // 70: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
+	105, // 71: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
+	61,  // 72: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	105, // 73: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
+	68,  // 74: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	105, // 75: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	105, // 76: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	70,  // 77: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	105, // 78: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
+	105, // 79: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,   // 80: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	105, // 81: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	0,   // 82: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
+	105, // 83: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	105, // 84: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	105, // 85: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	105, // 86: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	73,  // 87: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	104, // 88: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	105, // 89: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
+	105, // 90: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	105, // 91: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	118, // 92: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	118, // 93: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	105, // 94: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	76,  // 95: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	15,  // 96: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
+	118, // 97: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	105, // 98: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	105, // 99: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	77,  // 100: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	78,  // 101: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	118, // 102: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	118, // 103: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	118, // 104: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	80,  // 105: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	81,  // 106: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	105, // 107: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	79,  // 108: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	79,  // 109: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	105, // 110: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	119, // 111: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	89,  // 112: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	89,  // 113: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	105, // 114: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	70,  // 115: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	92,  // 116: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	105, // 117: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	105, // 118: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	119, // 119: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	92,  // 120: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	105, // 121: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
+	105, // 122: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 123: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 124: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	118, // 125: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	34,  // 126: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	38,  // 127: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 128: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 129: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 130: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12,  // 131: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13,  // 132: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16,  // 133: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18,  // 134: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	27,  // 135: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12,  // 136: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 137: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	28,  // 138: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	30,  // 139: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	30,  // 140: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	31,  // 141: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	33,  // 142: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	36,  // 143: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	48,  // 144: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	49,  // 145: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	51,  // 146: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	52,  // 147: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	51,  // 148: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	49,  // 149: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	51,  // 150: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	39,  // 151: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
+	40,  // 152: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
+	41,  // 153: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
+	44,  // 154: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
+	54,  // 155: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	56,  // 156: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	57,  // 157: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	58,  // 158: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	59,  // 159: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	62,  // 160: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	65,  // 161: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	67,  // 162: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	90,  // 163: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	65,  // 164: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	71,  // 165: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	74,  // 166: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	82,  // 167: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	83,  // 168: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	85,  // 169: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	87,  // 170: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	93,  // 171: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	97,  // 172: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	95,  // 173: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
+	6,   // 174: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 175: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 176: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	110, // 177: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14,  // 178: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17,  // 179: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19,  // 180: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 181: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	110, // 182: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 183: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	29,  // 184: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	114, // 185: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	114, // 186: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	32,  // 187: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	35,  // 188: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	37,  // 189: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	116, // 190: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	50,  // 191: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	116, // 192: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	116, // 193: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	53,  // 194: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	116, // 195: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	46,  // 196: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	116, // 197: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
+	116, // 198: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
+	42,  // 199: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
+	45,  // 200: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
+	55,  // 201: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	117, // 202: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	117, // 203: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	117, // 204: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	60,  // 205: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	63,  // 206: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	66,  // 207: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	69,  // 208: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	91,  // 209: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	66,  // 210: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	72,  // 211: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	75,  // 212: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	79,  // 213: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	84,  // 214: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	86,  // 215: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	88,  // 216: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	94,  // 217: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	98,  // 218: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	96,  // 219: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
+	174, // [174:220] is the sub-list for method output_type
+	128, // [128:174] is the sub-list for method input_type
+	128, // [128:128] is the sub-list for extension type_name
+	128, // [128:128] is the sub-list for extension extendee
+	0,   // [0:128] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }

@@ -84,13 +84,17 @@ func (JobType) EnumDescriptor() ([]byte, []int) {
 type Divide int32
 
 const (
+	// Capacity over at least two regions for a service of several instances that names
+	// neither near, prefer nor spread; otherwise best.
 	Divide_DIVIDE_UNSPECIFIED Divide = 0
-	// In proportion to the instances that fit (default).
+	// In proportion to the instances that fit.
 	Divide_DIVIDE_CAPACITY Divide = 1
 	// In equal parts.
 	Divide_DIVIDE_EVEN Divide = 2
 	// In proportion to the weights in `prefer`.
 	Divide_DIVIDE_WEIGHTED Divide = 3
+	// As many as fit in the best region, the rest in the next best.
+	Divide_DIVIDE_BEST Divide = 4
 )
 
 // Enum value maps for Divide.
@@ -100,12 +104,14 @@ var (
 		1: "DIVIDE_CAPACITY",
 		2: "DIVIDE_EVEN",
 		3: "DIVIDE_WEIGHTED",
+		4: "DIVIDE_BEST",
 	}
 	Divide_value = map[string]int32{
 		"DIVIDE_UNSPECIFIED": 0,
 		"DIVIDE_CAPACITY":    1,
 		"DIVIDE_EVEN":        2,
 		"DIVIDE_WEIGHTED":    3,
+		"DIVIDE_BEST":        4,
 	}
 )
 
@@ -731,9 +737,8 @@ type RegionsSpec struct {
 	// Closeness over the network, hard or soft; at most 64.
 	Near []*Near `protobuf:"bytes,3,rep,name=near,proto3" json:"near,omitempty"`
 	// How many regions to use.
-	Spread *RegionSpread `protobuf:"bytes,4,opt,name=spread,proto3" json:"spread,omitempty"`
-	// Default capacity.
-	Divide        Divide `protobuf:"varint,5,opt,name=divide,proto3,enum=nusa.v1.Divide" json:"divide,omitempty"`
+	Spread        *RegionSpread `protobuf:"bytes,4,opt,name=spread,proto3" json:"spread,omitempty"`
+	Divide        Divide        `protobuf:"varint,5,opt,name=divide,proto3,enum=nusa.v1.Divide" json:"divide,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3818,12 +3823,13 @@ const file_nusa_v1_job_proto_rawDesc = "" +
 	"\x14JOB_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10JOB_TYPE_SERVICE\x10\x01\x12\x12\n" +
 	"\x0eJOB_TYPE_BATCH\x10\x02\x12\x13\n" +
-	"\x0fJOB_TYPE_SYSTEM\x10\x03*[\n" +
+	"\x0fJOB_TYPE_SYSTEM\x10\x03*l\n" +
 	"\x06Divide\x12\x16\n" +
 	"\x12DIVIDE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fDIVIDE_CAPACITY\x10\x01\x12\x0f\n" +
 	"\vDIVIDE_EVEN\x10\x02\x12\x13\n" +
-	"\x0fDIVIDE_WEIGHTED\x10\x03*a\n" +
+	"\x0fDIVIDE_WEIGHTED\x10\x03\x12\x0f\n" +
+	"\vDIVIDE_BEST\x10\x04*a\n" +
 	"\aUnknown\x12\x17\n" +
 	"\x13UNKNOWN_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eUNKNOWN_REFUSE\x10\x01\x12\x15\n" +

@@ -84,6 +84,9 @@ func writeExplanation(w *term.Screen, e *nusav1.Explanation) {
 		fmt.Fprintf(w, "\n%s: %d of %s placed\n", w.Bold("group "+g.GetGroup()), placed, term.Plural(g.GetDesired(), "instance"))
 		writeCounted(w, "  ", g.GetPending())
 		writeRemedy(w, g)
+		if rule := divideText(g); rule != "" {
+			fmt.Fprintf(w, "  divide: %s\n", rule)
+		}
 		var regions []verdict
 		for _, r := range g.GetRegions() {
 			regions = append(regions, verdict{[]string{r.GetRegion()}, r.GetTaken(), term.Count(r.GetFits()), r.GetReason(), r.GetMessage(), r.GetScore(), r.GetTerms(), r.GetInputs()})
@@ -111,6 +114,15 @@ func writeRemedy(w *term.Screen, g *nusav1.GroupExplanation) {
 	if g.GetRemedy() != "" {
 		fmt.Fprintf(w, "  %s\n", term.OneLine(g.GetRemedy()))
 	}
+}
+
+// divideText returns how several instances are divided among regions: "best, the default
+// of a batch job".
+func divideText(g *nusav1.GroupExplanation) string {
+	if g.GetDivide() == nusav1.Divide_DIVIDE_UNSPECIFIED || g.GetDesired() < 2 {
+		return ""
+	}
+	return strings.ToLower(strings.TrimPrefix(g.GetDivide().String(), "DIVIDE_")) + ", " + term.OneLine(g.GetDivideWhy())
 }
 
 // verdict says why the regions or nodes in names were chosen or refused.

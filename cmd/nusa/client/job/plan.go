@@ -19,7 +19,7 @@ func planCommand(s *cli.Settings) *cobra.Command {
 	var explain, verbose bool
 	c := &cobra.Command{
 		Use: "plan FILE", Short: "Show what a submit would change, and where instances would go", Args: cli.Positional("FILE"),
-		Long:        "A dry run: shows what job run would change and where instances would go. Nothing is\nstored.\n\nExit codes: 0 no change, 1 changes, 255 error.",
+		Long:        "A dry run: shows what job run would change, where instances would go, and which rule\ndivides them among regions (regions.divide of the job). Nothing is stored.\n\nExit codes: 0 no change, 1 changes, 255 error.",
 		Annotations: map[string]string{cli.ErrorCodeKey: fmt.Sprint(planError)},
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			file, err := readJob(c.Cmd, args[0], c.Namespace)

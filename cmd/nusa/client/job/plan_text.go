@@ -71,6 +71,11 @@ func writePlan(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
 			fmt.Fprintln(w, of.orderNote)
 		}
 	}
+	for _, g := range p.GetExplanation().GetGroups() {
+		if rule := divideText(g); rule != "" {
+			fmt.Fprintf(w, "divide of %s: %s\n", g.GetGroup(), rule)
+		}
+	}
 	for _, g := range slices.Sorted(maps.Keys(p.GetUnplaced())) {
 		if n := p.GetUnplaced()[g]; n > 0 {
 			fmt.Fprintf(w, "%s\n", w.Wait(fmt.Sprintf("%s of %s would stay pending%s", term.Plural(n, "instance"), g, refusals(p.GetExplanation(), g))))

@@ -183,7 +183,7 @@ func Plan() *nusav1.PlanResponse {
 
 func Explanation() *nusav1.Explanation {
 	return &nusav1.Explanation{Age: Lasting(90 * time.Second), Groups: []*nusav1.GroupExplanation{{
-		Group: "web", Desired: 8, Unplaced: 1,
+		Group: "web", Desired: 8, Unplaced: 1, Divide: nusav1.Divide_DIVIDE_BEST, DivideWhy: "the default with regions.near",
 		Pending: []*nusav1.CountedReason{{Reason: nusav1.Reason_REASON_SPREAD_LIMIT, Count: 1, What: "instance", Message: "regions.spread.min is 3 and only 2 regions can take instances: the share of the missing regions waits"}},
 		Regions: []*nusav1.RegionVerdict{
 			{Region: "southeastasia", Taken: 6, Fits: 24, Message: "takes 6", Score: 70, Terms: []*nusav1.ScoreTerm{{Name: "capacity", Value: 20, Detail: "66% of its cpu is unreserved"}, {Name: "near", Value: 50, Detail: "it is the place"}},
