@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -277,6 +278,30 @@ func TestUpdateAndScale(t *testing.T) {
 	s.waitJob("api", "three again", func(j *nusav1.Job) bool {
 		return j.GetVersion() == 3 && j.GetStatus().GetGroups()["web"].GetUnowned() == 0
 	})
+}
+
+// TestPlanSaysWhatRestarts: another version of the same work restarts when other leases bind it.
+func TestPlanSaysWhatRestarts(t *testing.T) {
+	s := newFederation().start(t, "g1")
+	r := s.joined("alpha")
+	s.submit(testJob("api", 2))
+	r.waitSlot("default/api/web/0", accepted)
+	stop := func(j *nusav1.JobSpec) {
+		j.Groups["web"].Disconnect = &nusav1.Disconnect{Node: &nusav1.DisconnectLevel{Running: nusav1.Running_RUNNING_STOP}, Region: &nusav1.DisconnectLevel{Running: nusav1.Running_RUNNING_STOP}}
+	}
+	longer := func(j *nusav1.JobSpec) {
+		j.Groups["web"].Disconnect = &nusav1.Disconnect{Region: &nusav1.DisconnectLevel{After: durationpb.New(2 * time.Minute)}}
+	}
+	for says, change := range map[string]func(*nusav1.JobSpec){"the leases of the node and the region bind it": stop, "": longer} {
+		plan, err := s.jobs().Plan(t.Context(), &nusav1.PlanRequest{Spec: testJob("api", 2, change)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(plan.GetWarnings(), "\n")
+		if says != "" && !strings.Contains(text, "groups.web restarts its instances, because "+says) || says == "" && strings.Contains(text, "restarts") {
+			t.Errorf("warnings %q, want %q", text, says)
+		}
+	}
 }
 
 func TestPlanOfANewJobChangesNothing(t *testing.T) {

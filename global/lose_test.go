@@ -107,7 +107,7 @@ func TestLoseWaitsForReconnects(t *testing.T) {
 		c.regions["jakarta"].leave()
 		delete(c.regions, "jakarta")
 		c.pass(time.Second)
-		lose("reconnecting since 1s, so its work may run")
+		lose("may reconnect and run its work (reconnecting since 1s)")
 		second := f.start(t, "g2", change)
 		c.s.stop()
 		c.s = second
@@ -115,8 +115,73 @@ func TestLoseWaitsForReconnects(t *testing.T) {
 		active := time.Now()
 		lose("reconnecting since the election 0s ago")
 		c.pass(6*time.Second - time.Since(active))
-		lose("run the command again in 5s")
+		lose("run the command again in ")
 		c.pass(10*time.Second - time.Since(active))
 		lose("")
+	})
+}
+
+// TestEndedWorkKeepsNoRegion: a batch job has ended in part in a region that is gone for good. Its
+// slot leaves the region with the statement, and the region can be removed. What has ended is not
+// run again, also not by a cluster that takes the name.
+func TestEndedWorkKeepsNoRegion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCutter(t, "jakarta", "seoul")
+		regions := nusav1.NewRegionsClient(c.s.conn)
+		c.s.submit(testJob("etl", 3, inJakarta(time.Hour), func(j *nusav1.JobSpec) { j.Type = nusav1.JobType_JOB_TYPE_BATCH }))
+		c.pass(5 * time.Second)
+		ended := func(name, job string) {
+			var done []*nusav1.SlotAnswer
+			r := c.regions[name]
+			r.mu.Lock()
+			for _, o := range r.slots {
+				if o.GetSlot().GetJob() == job {
+					done = append(done, answerTo(o.GetSlot(), nusav1.SlotState_SLOT_STATE_DONE))
+				}
+			}
+			r.mu.Unlock()
+			r.answer(done...)
+		}
+		ended("jakarta", "etl")
+		c.pass(5 * time.Second)
+		c.regions["jakarta"].leave()
+		delete(c.regions, "jakarta")
+		c.pass(20 * time.Second)
+		remove := func() error {
+			_, err := regions.Remove(t.Context(), &nusav1.GetRegionRequest{Name: "jakarta"})
+			return err
+		}
+		if err := remove(); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "1, of instances that have ended; `nusa region lose jakarta`") {
+			t.Errorf("before the statement: %v", err)
+		}
+		if _, err := regions.Lose(t.Context(), &nusav1.LoseRegionRequest{Name: "jakarta", Confirm: "jakarta"}); err != nil {
+			t.Fatal(err)
+		}
+		c.pass(3 * time.Second)
+		if err := remove(); err != nil {
+			t.Errorf("after the statement: %v", err)
+		}
+		hello := helloOf("jakarta", 1)
+		hello.ClusterId = "cluster-new"
+		fresh := c.s.join(hello)
+		fresh.wait("welcome", func() bool { return fresh.welcome != nil })
+		c.pass(5 * time.Second)
+		j, err := c.s.jobs().Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "etl"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := j.GetStatus(); got.GetState() != nusav1.JobState_JOB_STATE_COMPLETE || got.GetGroups()["web"].GetCounts().GetComplete() != 3 || len(fresh.slots) > 0 {
+			t.Errorf("the new cluster has %v, the job is %v", fresh.slots, got)
+		}
+		if got := c.owners("etl"); got["seoul"] != "" || got["jakarta"] != "" {
+			t.Errorf("owners: %v", got)
+		}
+		if _, err := c.s.jobs().Stop(t.Context(), &nusav1.StopJobRequest{Job: &nusav1.JobRef{Name: "etl"}, Purge: true}); err != nil {
+			t.Fatal(err)
+		}
+		c.pass(2 * time.Second)
+		if _, err := c.s.jobs().Get(t.Context(), &nusav1.GetJobRequest{Job: &nusav1.JobRef{Name: "etl"}}); status.Code(err) != codes.NotFound {
+			t.Errorf("after the purge: %v", err)
+		}
 	})
 }

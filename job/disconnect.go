@@ -33,6 +33,25 @@ func BindingOf(g *nusav1.Group, local bool) nusav1.LeaseBinding {
 	return nusav1.LeaseBinding_LEASE_BINDING_NONE
 }
 
+// Rebound says which groups restart because a new version changes the leases that bind them.
+// Agents know only the leases that bound an instance at its start. The defaults of both versions
+// are filled in. local is as for BindingOf.
+func Rebound(before, after *nusav1.JobSpec, local bool) []string {
+	words := map[nusav1.LeaseBinding]string{
+		nusav1.LeaseBinding_LEASE_BINDING_NONE: "no lease binds it", nusav1.LeaseBinding_LEASE_BINDING_NODE: "the lease of the node binds it",
+		nusav1.LeaseBinding_LEASE_BINDING_REGION: "the lease of the region binds it", nusav1.LeaseBinding_LEASE_BINDING_BOTH: "the leases of the node and the region bind it",
+	}
+	var out []string
+	for _, name := range sorted(after.GetGroups()) {
+		was, is := before.GetGroups()[name], after.GetGroups()[name]
+		if was == nil || GroupHash(was) != GroupHash(is) || BindingOf(was, local) == BindingOf(is, local) {
+			continue
+		}
+		out = append(out, fmt.Sprintf("groups.%s restarts its instances, because %s from this version on (disconnect, singleton): an instance is bound at its start", name, words[BindingOf(is, local)]))
+	}
+	return out
+}
+
 // bound reports whether any lease binds the instances of a group.
 func bound(g *nusav1.Group) bool {
 	return BindingOf(g, false) != nusav1.LeaseBinding_LEASE_BINDING_NONE

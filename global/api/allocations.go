@@ -163,7 +163,9 @@ func allocationRegions(term *Term, req *nusav1.ListAllocationsRequest) ([]string
 	if j := term.State.Jobs[k]; j != nil && !req.GetAll() {
 		names := slices.Sorted(maps.Keys(j.Summaries))
 		for _, s := range j.Slots {
-			names = append(names, s.Region)
+			if s.Region != "" { // nothing of the others is anywhere
+				names = append(names, s.Region)
+			}
 		}
 		slices.Sort(names)
 		return append([]string{}, slices.Compact(names)...), nil

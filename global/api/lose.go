@@ -67,7 +67,7 @@ func mayReconnect(see state.Sight, name string, wait time.Duration) error {
 	wait = wait.Truncate(time.Second) + time.Second
 	return rpcerr.Error{
 		Code: codes.FailedPrecondition, RetryAfter: wait,
-		Message: fmt.Sprintf("region %s is %s, so its work may run: nothing has changed; run the command again in %s if `nusa region list` shows then that the region is not connected",
+		Message: fmt.Sprintf("region %s may reconnect and run its work (%s): nothing has changed; run the command again in %s if `nusa region list` shows then that the region is not connected",
 			name, see.Absence(name), wait),
 	}.Err()
 }

@@ -136,7 +136,12 @@ func (g *regionsAPI) Remove(ctx context.Context, req *nusav1.GetRegionRequest) (
 		return nil, err
 	}
 	_, err = term.Commit.Do(ctx, func(t *state.Tx) error {
-		if owned := t.CountSlots(name); owned > 0 {
+		owned, ended := t.CountSlots(name)
+		if owned > 0 && owned == ended {
+			return status.Errorf(codes.FailedPrecondition, "region %s still owns slots: %d, of instances that have ended; "+
+				"`nusa region lose %s` states that nothing runs there, and keeps on record how they ended", name, owned, name)
+		}
+		if owned > 0 {
 			return status.Errorf(codes.FailedPrecondition, "region %s still owns slots: %d; cordon it and stop or move its jobs first", name, owned)
 		}
 		if r := t.State.Regions[name]; r != nil && r.Session != nil {

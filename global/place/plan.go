@@ -88,6 +88,9 @@ func (a Action) Changes() []region.Change {
 		s.Bind(a.Bound, a.StopTime)
 		return []region.Change{{Slot: s}}
 	case Update:
+		if a.Slot.Region == "" { // nobody has it: its indices are placed again
+			return []region.Change{region.GiveUp(a.Slot)}
+		}
 		changes := region.StopPart(a.Slot, a.To, a.Slot.To, region.DesiredStop)
 		kept := a.Slot
 		kept.To, kept.State, kept.Generation, kept.JobVersion = a.To, region.Offered, 0, a.JobVersion

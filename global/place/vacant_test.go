@@ -1,6 +1,7 @@
 package place_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -163,6 +164,19 @@ func TestGivenUpBesideALostNode(t *testing.T) {
 		answer(false)
 		if owner, waits := run(); owner != "kor" || waits || len(j.Slots[0].Former) > 0 {
 			t.Errorf("bound %v, confirmed: %v", bound, j.Slots)
+		}
+	}
+}
+
+// TestDoneSlotWithoutOwner: nobody has to confirm a change of a slot whose region is gone.
+func TestDoneSlotWithoutOwner(t *testing.T) {
+	s := region.Slot{Namespace: "default", Job: "etl", Group: "run", To: 3, State: region.Done, Desired: region.DesiredRun, Generation: 4, Revision: 9}
+	for want, a := range map[string]place.Action{
+		"[delete default/etl/run[0-2] at  done run g4 v0]": {Kind: place.Update, Slot: s, To: 3},
+		"[put default/etl/run[0-1] at  done run g4 v0]":    {Kind: place.Stop, Slot: s, From: 2, To: 3},
+	} {
+		if got := fmt.Sprint(a.Changes()); got != want {
+			t.Errorf("%s: %s", a.Kind, got)
 		}
 	}
 }

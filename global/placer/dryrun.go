@@ -79,6 +79,9 @@ func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav
 	}
 	out.Warnings = append(resp.GetWarnings(), out.Warnings...)
 	if j := st.Jobs[k]; j != nil && j.Record != nil {
+		if !j.Record.GetJob().GetStopped() {
+			out.Warnings = append(out.Warnings, job.Rebound(old.GetJob().GetSpec(), spec, false)...)
+		}
 		out.Warnings = append(out.Warnings, unknownWarnings(j.Status(st.Sight()))...)
 	}
 	if resp.GetChanged() {

@@ -1,6 +1,7 @@
 package placer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -282,7 +283,7 @@ func (p *Placer) stored(done []place.Action) {
 			continue
 		}
 		p.st.Events.Add("slot."+pastTense(act.Kind), act.Namespace+"/"+act.Job, "%s%s to %s: %s",
-			act.Group, region.FormatRange(act.From, act.To), act.Region, act.Why)
+			act.Group, region.FormatRange(act.From, act.To), cmp.Or(act.Region, "no region"), act.Why)
 	}
 	p.ObserveActions(done)
 }

@@ -185,11 +185,15 @@ func replace(s Slot, from, to int, middle *Slot) []Change {
 // StopPart returns the changes that give the indices from ≤ i < to of a slot
 // the desired state (DesiredStop or DesiredRevoke). The other indices stay as
 // they are, and indices outside the slot are ignored. There are no changes if
-// the slot has that desired state already, or a later one.
+// the slot has that desired state already, or a later one. The indices of a slot without an
+// owner are dropped.
 func StopPart(s Slot, from, to int, desired Desired) []Change {
 	from, to = max(from, s.From), min(to, s.To)
 	if from >= to || desired.rank() <= s.Desired.rank() {
 		return nil
+	}
+	if s.Region == "" { // nobody has to confirm
+		return replace(s, from, to, nil)
 	}
 	middle := s
 	middle.Desired, middle.UnlessConnected, middle.ReturnTo = desired, false, ""

@@ -170,6 +170,13 @@ func GiveUp(s Slot) Change {
 	return Change{Delete: true, Slot: s}
 }
 
+// Disown returns the change of a done slot whose region is gone. What has completed stays on
+// record without an owner, so that no cluster that takes the region's name runs it again.
+func Disown(s Slot) Change {
+	s.Region, s.Home, s.ReturnTo, s.Bound, s.StopTime, s.Unbound = "", "", "", false, 0, false
+	return Change{Slot: s}
+}
+
 // ReturnPart returns the changes that revoke the indices from ≤ i < to of a slot, which
 // go to a region once the owner has confirmed. There are no changes if the slot returns
 // already, is done or is being stopped.

@@ -282,7 +282,8 @@ func (st *State) EndLost(name string, stream uint64, why string) {
 }
 
 // Dropped returns the slots that an operator's statement makes void that nothing runs in a
-// region: those that only had to stop, and those of system jobs. The lock is held.
+// region: those that only had to stop, and those of system jobs. Slots whose instances have
+// ended stay on record without an owner. The lock is held.
 func (st *State) Dropped(name string) (out []region.Change) {
 	r := st.Regions[name]
 	if r == nil || !r.Record.GetLost().GetNothingRuns() {
@@ -290,8 +291,11 @@ func (st *State) Dropped(name string) (out []region.Change) {
 	}
 	owned := st.slotsOf(r)
 	for i, f := range st.failoverSlots(r, 0) {
-		if f.Stopping || f.System {
+		switch {
+		case f.Stopping, f.System:
 			out = append(out, region.GiveUp(owned[i]))
+		case f.Done:
+			out = append(out, region.Disown(owned[i]))
 		}
 	}
 	return out

@@ -67,8 +67,8 @@ func TestDroppedSlotThatAFormerOwnerMayRun(t *testing.T) {
 			st.apply(slotPrefix+c.Slot.Key(), msg, int64(10+i))
 		}
 	}
-	if again := st.Dropped("seoul"); len(again) > 0 || NewTx(st).CountSlots("seoul") != 0 {
-		t.Errorf("again %v, slots at seoul: %d", again, NewTx(st).CountSlots("seoul"))
+	if again := st.Dropped("seoul"); len(again) > 0 || len(st.slotsOf(st.Regions["seoul"])) != 0 {
+		t.Errorf("again %v, slots at seoul: %v", again, st.slotsOf(st.Regions["seoul"]))
 	}
 }
 

@@ -141,24 +141,30 @@ func (t *Tx) ChangeSlots(changes []region.Change) error {
 	return nil
 }
 
-// CountSlots counts a region's slots as the transaction leaves them, without vacant ones.
-func (t *Tx) CountSlots(region string) int {
-	n := 0
-	for _, j := range t.State.Jobs {
-		for _, s := range j.Slots {
-			if s.Region == region && !s.Vacant {
-				if _, changed := t.find(slotKey(s)); !changed {
-					n++
-				}
-			}
+// CountSlots counts a region's slots as the transaction leaves them, without vacant ones, and
+// how many of them have only instances that have ended.
+func (t *Tx) CountSlots(name string) (owned, ended int) {
+	r := t.State.Regions[name]
+	if r == nil {
+		return 0, 0
+	}
+	count := func(done bool) {
+		owned++
+		if done {
+			ended++
 		}
 	}
+	t.State.EachSlot(r, func(_ *Job, s region.Slot) {
+		if _, changed := t.find(slotKey(s)); !changed {
+			count(s.State == region.Done)
+		}
+	})
 	for _, ch := range t.changes {
-		if s, ok := ch.msg.(*nusav1.Slot); ok && s.GetRegion() == region && !s.GetVacant() {
-			n++
+		if s, ok := ch.msg.(*nusav1.Slot); ok && s.GetRegion() == name && !s.GetVacant() {
+			count(s.GetState() == nusav1.SlotState_SLOT_STATE_DONE)
 		}
 	}
-	return n
+	return owned, ended
 }
 
 // CountFormer returns the number of slots that a region may still run although another one

@@ -80,6 +80,8 @@ type owned struct {
 	open bool
 	// again says that some of the instances are done and have to run again.
 	again bool
+	// failed counts the instances that have failed, of those without an owner.
+	failed int32
 }
 
 // groupStatus is the status of a group that is being summed up.
@@ -120,6 +122,10 @@ func (j *Job) groupStatus(name string, g *nusav1.Group, see Sight) *groupStatus 
 	for _, r := range slices.Sorted(maps.Keys(owners)) {
 		o := owners[r]
 		total += o.instances
+		if r == "" { // their region is gone, and the slots alone say how they ended
+			counts.Add(out.Counts, &nusav1.InstanceCounts{Complete: o.instances - o.failed, Failed: o.failed})
+			continue
+		}
 		if silent, cut := see.CutOff(r); cut {
 			j.addCutOff(out, name, r, o, silent, see)
 			continue
@@ -264,7 +270,11 @@ func (j *Job) owners(name string, out *nusav1.GroupStatus) map[string]owned {
 		o := owners[s.Region]
 		if s.Desired == region.DesiredRun {
 			again := obsolete(j.Record, s.JobVersion, s.Group)
-			o = owned{o.instances + int32(s.Count()), o.unwanted, o.open || again || s.State != region.Done, o.again || again}
+			o.instances += int32(s.Count())
+			o.open, o.again = o.open || again || s.State != region.Done, o.again || again
+			if s.Reason != "" {
+				o.failed += int32(s.Count())
+			}
 		} else {
 			o.unwanted += int32(s.Count())
 		}

@@ -40,6 +40,9 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 		Diff: planDiff(view, stored, spec), Warnings: job.Warnings(spec), Revision: revision,
 		Unplaced: map[string]int32{}, Explanation: &nusav1.Explanation{},
 	}
+	if own, found := view.LocalJob(spec.GetNamespace(), spec.GetName()); found && !own.Stopped {
+		out.Warnings = append(out.Warnings, job.Rebound(stored, spec, true)...)
+	}
 	candidate := wire.JobFromProto(spec, raw, true, 0)
 	in := m.Planner.Input(view)
 	fork := view.Fork()

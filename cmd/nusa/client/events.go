@@ -23,10 +23,12 @@ func eventsCommand() *cobra.Command {
 after the last event, and says when events are missing:
 
   job       submitted, stopped, purged; a batch job complete or failed
-  slot      instances offered to a region, accepted, returned, stopped, done
+  slot      instances offered to a region, accepted, returned, moved, revoked, stopped, done
   instance  given up after its last attempt, or lost with its node
   node      silent or back, cordoned, drained, removed
-  region    defined, connected, disconnected, silent, back, lost, cordoned, removed
+  region    defined, connected, disconnected, silent, back, lost, refused, cordoned,
+            draining, failback, removed
+  failover  paused, because too many regions fell silent together; resumed
 
 --instances adds what each attempt of an instance does: running, restarted, complete,
 failed, declined, stopped. --region shows the events of that region's master, which

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -15,7 +16,7 @@ func writeSlots(w *term.Screen, j *nusav1.Job, groups []string) {
 			if r := term.Why(slot.GetReason(), slot.GetMessage()); r != "" {
 				because = r
 			}
-			t.Row(slotName(slot, everyNode(j.GetSpec(), name)), slot.GetRegion(), w.State(slotState(slot)), fmt.Sprint(slot.GetJobVersion()), because)
+			t.Row(slotName(slot, everyNode(j.GetSpec(), name)), cmp.Or(slot.GetRegion(), "-"), w.State(slotState(slot)), fmt.Sprint(slot.GetJobVersion()), because)
 		}
 	}
 	if len(t.Rows) == 0 {
@@ -27,13 +28,16 @@ func writeSlots(w *term.Screen, j *nusav1.Job, groups []string) {
 
 // beingRemoved reports whether the region must give the slot up.
 func beingRemoved(s *nusav1.Slot) bool {
-	return s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_STOP || s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_REVOKE
+	return !s.GetVacant() && (s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_STOP || s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_REVOKE)
 }
 
 func slotState(s *nusav1.Slot) string {
 	state := term.Word(s.GetState())
 	if s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_STOP && s.GetState() != nusav1.SlotState_SLOT_STATE_STOPPED {
 		return "stopping"
+	}
+	if s.GetVacant() {
+		return "vacant"
 	}
 	if s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_REVOKE && s.GetState() != nusav1.SlotState_SLOT_STATE_REVOKED {
 		return "being revoked"
