@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/state"
@@ -88,7 +87,7 @@ func checkGroup(term *Term, k state.JobKey, group string) error {
 	switch {
 	case rec == nil:
 		return jobNotFound(k)
-	case group != "" && rec.GetJob().GetSpec().GetGroups()[group] == nil:
+	case group != "" && !rec.HasGroup(group):
 		return invalid("group", "job "+k.String()+" has no group "+group)
 	}
 	return nil
@@ -98,8 +97,6 @@ func checkGroup(term *Term, k state.JobKey, group string) error {
 func storedSpec(term *Term, k state.JobKey) *nusav1.JobSpec {
 	term.State.Lock()
 	defer term.State.Unlock()
-	if j := term.State.Jobs[k]; j != nil && j.Record != nil {
-		return proto.CloneOf(j.Record.GetJob().GetSpec())
-	}
-	return nil
+	rec, _ := term.State.JobRecord(k)
+	return rec.Spec()
 }

@@ -56,7 +56,7 @@ func federationJobs(term *Term, req *nusav1.ListJobsRequest, limit int) (out []*
 	var keys []state.JobKey
 	for k, found := range term.State.Jobs {
 		if found.Record != nil && (req.GetNamespace() == "" || req.GetNamespace() == k.Namespace) &&
-			k.String() > req.GetPageToken() && hasLabels(found.Record.GetJob().GetSpec().GetLabels(), req.GetLabels()) {
+			k.String() > req.GetPageToken() && hasLabels(found.Record.Labels(), req.GetLabels()) {
 			keys = append(keys, k)
 		}
 	}

@@ -100,7 +100,7 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 		if err := state.CheckRevision("job "+k.String(), req.GetCheckRevision(), true, rev); err != nil {
 			return err
 		}
-		if old.GetJob().GetStopped() && (old.GetPurge() || !req.GetPurge()) {
+		if old.Stopped() && (old.Purge() || !req.GetPurge()) {
 			stored = rev
 			return nil
 		}
@@ -111,8 +111,8 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 		if forgotten {
 			return t.DeleteJob(k)
 		}
-		next := proto.CloneOf(old)
-		next.Job.Stopped, next.Job.Run = true, state.RunOf(old, rev)
+		next := old.Full()
+		next.Job.Stopped, next.Job.Run = true, old.Run(rev)
 		next.Purge = next.Purge || req.GetPurge()
 		return t.PutJob(k, next)
 	})

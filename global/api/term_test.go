@@ -47,7 +47,11 @@ func (w *watched) set(name string, version int64) {
 	if w.st.Jobs[k] == nil {
 		w.st.Jobs[k] = &state.Job{Key: k}
 	}
-	w.st.Jobs[k].Record = &nusav1.JobRecord{Job: &nusav1.Job{Spec: &nusav1.JobSpec{Name: name}, Version: version}}
+	rec, err := state.NewRecord(&nusav1.JobRecord{Job: &nusav1.Job{Spec: &nusav1.JobSpec{Name: name}, Version: version}})
+	if err != nil {
+		panic(err)
+	}
+	w.st.Jobs[k].Record = rec
 	w.st.JobChanged(w.st.Jobs[k])
 }
 

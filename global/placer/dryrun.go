@@ -68,10 +68,10 @@ func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav
 	defer st.Unlock()
 	old, rev := st.JobRecord(k)
 	out.Revision = rev
-	if old.GetJob().GetStopped() {
+	if old.Stopped() {
 		out.Diff = append(out.Diff, &nusav1.DiffLine{Field: "stopped", Old: "true"})
 	}
-	out.Diff = append(out.Diff, job.Diff(old.GetJob().GetSpec(), spec)...)
+	out.Diff = append(out.Diff, job.Diff(old.Spec(), spec)...)
 	t := state.NewTx(st) // discarded
 	resp, err := t.Submit(k, &nusav1.SubmitRequest{Spec: spec}, encoded)
 	if err != nil {
@@ -79,8 +79,8 @@ func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav
 	}
 	out.Warnings = append(resp.GetWarnings(), out.Warnings...)
 	if j := st.Jobs[k]; j != nil && j.Record != nil {
-		if !j.Record.GetJob().GetStopped() {
-			out.Warnings = append(out.Warnings, job.Rebound(old.GetJob().GetSpec(), spec, false)...)
+		if !j.Record.Stopped() {
+			out.Warnings = append(out.Warnings, job.Rebound(old.Spec(), spec, false)...)
 		}
 		out.Warnings = append(out.Warnings, unknownWarnings(j.Status(st.Sight()))...)
 	}
@@ -88,7 +88,7 @@ func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav
 		rev = st.Revision + 1
 	}
 	rec, _ := t.Job(k)
-	dry, slots := state.JobToPlace(rec, rev), t.Slots(k, "")
+	dry, slots := rec.ToPlace(rev), t.Slots(k, "")
 	state.SortSlots(slots)
 	dry.Slots = slots
 	if j := st.Jobs[k]; j != nil {

@@ -17,7 +17,7 @@ func (p *Placer) purge(ctx context.Context) error {
 		purged := false
 		_, err := p.Commit.Do(ctx, func(t *state.Tx) error {
 			rec, _ := t.Job(k)
-			purged = rec.GetPurge() && len(t.Slots(k, "")) == 0
+			purged = rec.Purge() && len(t.Slots(k, "")) == 0
 			if !purged {
 				return nil
 			}
@@ -38,7 +38,7 @@ func (p *Placer) purgeable() (keys []state.JobKey) {
 	defer p.st.Unlock()
 	for k := range p.st.Purge {
 		switch j := p.st.Jobs[k]; {
-		case j == nil || !j.Record.GetPurge():
+		case j == nil || !j.Record.Purge():
 			delete(p.st.Purge, k)
 		case len(j.Slots) == 0:
 			keys = append(keys, k)
@@ -58,7 +58,7 @@ func (p *Placer) storeResults(ctx context.Context) error {
 	results := p.newResults()
 	for i, r := range results {
 		_, err := p.Commit.Do(ctx, func(t *state.Tx) error {
-			if rec, rev := t.Job(r.key); rec == nil || state.RunOf(rec, rev) != r.record.GetRun() {
+			if rec, rev := t.Job(r.key); rec == nil || rec.Run(rev) != r.record.GetRun() {
 				return nil // the job was purged, or another run has begun
 			}
 			return t.PutResult(r.key, r.record)
@@ -84,14 +84,14 @@ func (p *Placer) newResults() (out []result) {
 	for k := range p.st.Ended {
 		delete(p.st.Ended, k)
 		j := p.st.Jobs[k]
-		if j == nil || j.Record == nil || j.Record.GetJob().GetStopped() {
+		if j == nil || j.Record == nil || j.Record.Stopped() {
 			continue
 		}
 		status := j.Status(p.st.Sight())
 		if !jobstatus.HasEnded(status.GetState()) {
 			continue
 		}
-		rec := &nusav1.ResultRecord{Version: j.Record.GetJob().GetVersion(), Run: state.RunOf(j.Record, j.Revision), Status: boundStatus(status)}
+		rec := &nusav1.ResultRecord{Version: j.Record.Version(), Run: j.Record.Run(j.Revision), Status: boundStatus(status)}
 		if !proto.Equal(rec, j.Result) {
 			out = append(out, result{k, rec})
 		}

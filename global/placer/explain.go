@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/place"
@@ -73,7 +72,7 @@ func AddRemedies(ctx context.Context, st *state.State, k state.JobKey, out *nusa
 		st.Unlock()
 		return
 	}
-	spec := proto.CloneOf(j.Record.GetJob().GetSpec())
+	spec := j.Record.Spec()
 	snapshot := explainSnapshot(st, j.ToPlace(st.Sight()))
 	st.Unlock()
 	plan, answers := planWithAnswers(ctx, st, k, spec, snapshot)

@@ -15,9 +15,9 @@ import (
 // pendingRollout is a decision about a rollout that has to be applied.
 type pendingRollout struct {
 	key      state.JobKey
-	record   *nusav1.JobRecord
+	record   *state.Record
 	revision int64
-	healthy  *nusav1.JobRecord
+	healthy  *state.Record
 	decision place.RolloutDecision
 	why      string
 }
@@ -65,15 +65,15 @@ func (p *Placer) applyRollout(ctx context.Context, r pendingRollout) error {
 		if rec, rev := t.Job(r.key); rec == nil || rev != r.revision {
 			return errChanged
 		}
-		switch run := state.RunOf(r.record, r.revision); r.decision {
+		switch run := r.record.Run(r.revision); r.decision {
 		case place.RolloutSetHealthy:
 			return t.PutHealthy(r.key, r.record, run)
 		case place.RolloutForgetHealthy:
 			return t.DeleteHealthy(r.key)
 		default:
 			next = &nusav1.JobRecord{Job: &nusav1.Job{
-				Spec: r.healthy.GetJob().GetSpec(), Version: r.record.GetJob().GetVersion() + 1, Run: run, Submitted: timestamppb.Now(),
-				Reverted: &nusav1.Reverted{Version: r.record.GetJob().GetVersion(), To: r.healthy.GetJob().GetVersion(), Why: r.why},
+				Spec: r.healthy.Spec(), Version: r.record.Version() + 1, Run: run, Submitted: timestamppb.Now(),
+				Reverted: &nusav1.Reverted{Version: r.record.Version(), To: r.healthy.Version(), Why: r.why},
 			}}
 			next.Since = state.Since(r.record, next.GetJob())
 			if err := t.PutJob(r.key, next); err != nil {
@@ -87,8 +87,8 @@ func (p *Placer) applyRollout(ctx context.Context, r pendingRollout) error {
 		return nil
 	case err == nil && r.decision == place.RolloutRevert:
 		p.st.Events.Add("job.reverted", r.key.String(), "version %d has the spec of version %d, which was healthy; %s",
-			next.GetJob().GetVersion(), r.healthy.GetJob().GetVersion(), r.why)
-		p.Log.Warn("job reverted", "job", r.key.String(), "version", next.GetJob().GetVersion(), "to", r.healthy.GetJob().GetVersion(), "why", r.why)
+			next.GetJob().GetVersion(), r.healthy.Version(), r.why)
+		p.Log.Warn("job reverted", "job", r.key.String(), "version", next.GetJob().GetVersion(), "to", r.healthy.Version(), "why", r.why)
 	}
 	return err
 }

@@ -80,10 +80,10 @@ func freshJobs(t *state.Tx, snapshot *place.Snapshot) (jobs map[state.JobKey]see
 	jobs = map[state.JobKey]seen{}
 	for _, k := range t.Fresh() {
 		rec, _ := t.Job(k)
-		if _, twice := jobs[k]; twice || rec == nil || rec.GetJob().GetStopped() {
+		if _, twice := jobs[k]; twice || rec == nil || rec.Stopped() {
 			continue
 		}
-		job := state.JobToPlace(rec, 0)
+		job := rec.ToPlace(0)
 		more := len(job.Groups) * len(snapshot.Regions)
 		if verdicts+more > maxVerdicts {
 			break

@@ -282,7 +282,7 @@ func TestSubmitsOfOneJobShareATransaction(t *testing.T) {
 		"twice": {func(tx *state.Tx) error { return submit(tx, 2) }, 2},
 		"stopped": {func(tx *state.Tx) error {
 			rec, _ := tx.Job(k)
-			stopped := proto.CloneOf(rec)
+			stopped := rec.Full()
 			stopped.Job.Stopped = true
 			return tx.PutJob(k, stopped)
 		}, 0},

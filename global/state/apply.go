@@ -20,8 +20,7 @@ func (st *State) apply(key string, msg proto.Message, revision int64) {
 		rec, _ := msg.(*nusav1.LeadershipRecord)
 		st.Leadership, st.leadershipRevision = rec, revision
 	case strings.HasPrefix(key, jobPrefix):
-		rec, _ := msg.(*nusav1.JobRecord)
-		st.applyJob(jobOfKey(key, jobPrefix), rec, revision)
+		st.applyJob(jobOfKey(key, jobPrefix), recordOfMessage(msg), revision)
 	case strings.HasPrefix(key, slotPrefix):
 		slot, _ := msg.(*nusav1.Slot)
 		st.applySlot(key[len(slotPrefix):], slot, revision)
@@ -35,7 +34,7 @@ func (st *State) apply(key string, msg proto.Message, revision int64) {
 			st.forgetIfGone(j)
 		}
 	case strings.HasPrefix(key, HealthyPrefix):
-		rec, _ := msg.(*nusav1.JobRecord)
+		rec := recordOfMessage(msg)
 		if j := st.jobForRecord(jobOfKey(key, HealthyPrefix), rec != nil); j != nil {
 			j.Healthy = rec
 			st.forgetIfGone(j)
@@ -60,7 +59,7 @@ func (st *State) jobForRecord(k JobKey, put bool) *Job {
 	return st.Jobs[k]
 }
 
-func (st *State) applyJob(k JobKey, rec *nusav1.JobRecord, revision int64) {
+func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 	j := st.job(k)
 	j.Changes++
 	st.SlotsChanged(j)
@@ -81,22 +80,21 @@ func (st *State) applyJob(k JobKey, rec *nusav1.JobRecord, revision int64) {
 		st.release(&j.PlaceJob, &s) // the groups may ask for something else now
 	}
 	if rec == nil {
-		j.encodedSpec, j.PlaceJob = nil, place.Job{}
+		j.PlaceJob = place.Job{}
 		st.forgetIfGone(j)
 		return
 	}
-	j.encodedSpec, _ = encodeSpec(rec) // cannot fail: the record was just encoded or decoded
-	j.PlaceJob = JobToPlace(rec, revision)
+	j.PlaceJob = rec.ToPlace(revision)
 	for _, s := range j.Slots {
 		st.charge(&j.PlaceJob, &s)
 	}
-	if !rec.GetJob().GetStopped() {
+	if !rec.Stopped() {
 		st.Demand.add(j)
 		if HasNear(j.PlaceJob) {
 			st.Near[k] = struct{}{}
 		}
 	}
-	if rec.GetPurge() {
+	if rec.Purge() {
 		st.Purge[k] = struct{}{}
 	}
 }
@@ -213,10 +211,10 @@ func (st *State) orderedSpec(j *Job, old, s region.Slot) []byte {
 			return prev.GetSpec()
 		}
 	}
-	if j.Record != nil && s.JobVersion != j.Record.GetJob().GetVersion() {
+	if j.Record != nil && s.JobVersion != j.Record.Version() {
 		return nil
 	}
-	return j.encodedSpec
+	return j.Record.encoded()
 }
 
 // formerOrder returns the order to the former owner at position i of a slot's list. It

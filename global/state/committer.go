@@ -326,7 +326,11 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 	c.st.Lock()
 	c.st.Revision = max(c.st.Revision, revision)
 	for _, ch := range t.changes {
-		c.st.apply(ch.key, ch.msg, revision)
+		if ch.job != nil {
+			c.st.applyJob(jobOfKey(ch.key, jobPrefix), ch.job, revision)
+		} else {
+			c.st.apply(ch.key, ch.msg, revision)
+		}
 	}
 	if b.stored != nil {
 		b.stored()

@@ -43,7 +43,7 @@ func (st *changingState) change(d *rand.Rand) {
 	name := fmt.Sprintf("region%d", d.IntN(3))
 	switch d.IntN(9) {
 	case 0: // a version, stopped or not
-		st.applyJob(k, randomRecord(d, k), st.next())
+		st.applyJob(k, recordOfMessage(randomRecord(d, k)), st.next())
 	case 1:
 		st.applyJob(k, nil, st.next())
 	case 2, 3, 4: // a slot of its own indices, as the placer and the regions write them
@@ -89,7 +89,7 @@ func randomRecord(d *rand.Rand, k JobKey) *nusav1.JobRecord {
 func (st *changingState) check(t *rapid.T) {
 	groups, wanting := map[uint64]int{}, map[uint64]int{}
 	for _, j := range st.Jobs {
-		if j.Record == nil || j.Record.GetJob().GetStopped() {
+		if j.Record == nil || j.Record.Stopped() {
 			continue
 		}
 		for _, g := range j.PlaceJob.Groups {

@@ -4,6 +4,7 @@
 //
 //	state.go       State: all jobs, regions and sets of work, and the lock
 //	job.go         Job: a job with its slots, summaries and decisions
+//	jobrecord.go   Record: a stored job whose spec stays encoded
 //	region.go      Region and its live Session
 //	apply.go       from stored records to the state, and to the orders of regions
 //	load.go        the beginning of a term: its number, and all records
@@ -15,8 +16,7 @@
 //	submit.go      Tx: a new version of a job, durable once the committer has written it
 //	audit.go       Tx: audit records and idempotency keys
 //	origins.go     Origins: origin records and their table
-//	keys.go        keys of the store
-//	encoding.go    values of the store
+//	keys.go        keys and values of the store
 //	convert.go     slots, answers, sessions and reasons from and to protobuf
 //	toplace.go     jobs and regions as package place takes them
 //	demand.go      Demand: what groups ask for, for the regions' reports

@@ -186,7 +186,7 @@ func (st *State) failoverSlots(r *Region, now time.Duration) []failover.Slot {
 			stop = max(stop, g.StopTime)
 		}
 		f.BoundFor = r.Life.BoundUntil(stop) - now
-		f.Stopping = g == nil || j.Record == nil || j.Record.GetJob().GetStopped() || !s.System && s.From >= g.Count
+		f.Stopping = g == nil || j.Record == nil || j.Record.Stopped() || !s.System && s.From >= g.Count
 		out = append(out, f)
 	}
 	return out

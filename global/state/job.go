@@ -16,10 +16,8 @@ import (
 type Job struct {
 	Key JobKey
 	// Record is nil when the job is gone and only slots of it remain.
-	Record   *nusav1.JobRecord
+	Record   *Record
 	Revision int64
-	// encodedSpec is the encoded JobSpec, as regions get it.
-	encodedSpec []byte
 	// PlaceJob is the job as the placer sees it, without slots.
 	PlaceJob  place.Job
 	Slots     map[string]region.Slot // by Slot.Key
@@ -27,7 +25,7 @@ type Job struct {
 	// Result is how a run of the job ended, as stored.
 	Result *nusav1.ResultRecord
 	// Healthy is the latest version that ran with all instances, as stored.
-	Healthy *nusav1.JobRecord
+	Healthy *Record
 	// Changes counts the durable changes of the job and its slots.
 	Changes uint64
 	// Stamp is the number of the latest change that a watch shows.
@@ -91,10 +89,9 @@ func (j *Job) changed(stamp uint64) {
 // keepDecisions keeps the decisions about groups that a new record still has,
 // because they explain where the present instances are. The reasons why instances
 // wait are decided again.
-func (j *Job) keepDecisions(rec *nusav1.JobRecord) {
-	groups := rec.GetJob().GetSpec().GetGroups()
+func (j *Job) keepDecisions(rec *Record) {
 	for name, d := range j.Decisions {
-		if groups[name] == nil {
+		if !rec.HasGroup(name) {
 			delete(j.Decisions, name)
 			continue
 		}
@@ -106,10 +103,10 @@ func (j *Job) keepDecisions(rec *nusav1.JobRecord) {
 // needsPlacer says whether a slot differs from what the job's present version
 // wants.
 func (j *Job) needsPlacer(s region.Slot) bool {
-	if j.Record == nil || j.Record.GetJob().GetStopped() {
+	if j.Record == nil || j.Record.Stopped() {
 		return s.Desired == region.DesiredRun
 	}
-	return s.JobVersion != j.Record.GetJob().GetVersion() || !s.OfRun(RunOf(j.Record, j.Revision))
+	return s.JobVersion != j.Record.Version() || !s.OfRun(j.Record.Run(j.Revision))
 }
 
 // RunsAt says whether a region owns instances of a group.

@@ -1,12 +1,15 @@
 package state
 
 import (
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/store"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -87,6 +90,32 @@ func newRecord(key string) proto.Message {
 		return new(nusav1.OriginRecord)
 	case key == leadershipKey:
 		return new(nusav1.LeadershipRecord)
+	}
+	return nil
+}
+
+// formatProto is the format byte of a value that is a protobuf message.
+const formatProto = 1
+
+// ErrFormat says that a value was written by a newer or a foreign program.
+var ErrFormat = errors.New("unknown record format")
+
+// Encode returns the stored form of a record. Equal records have equal bytes.
+func Encode(m proto.Message) ([]byte, error) {
+	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend([]byte{formatProto}, m)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", m.ProtoReflect().Descriptor().Name(), err)
+	}
+	return b, nil
+}
+
+// Decode reads a stored value into a message of its kind.
+func Decode(kv store.KV, m proto.Message) error {
+	if len(kv.Value) == 0 || kv.Value[0] != formatProto {
+		return fmt.Errorf("%s: %w; was it written by a newer version?", kv.Key, ErrFormat)
+	}
+	if err := proto.Unmarshal(kv.Value[1:], m); err != nil {
+		return fmt.Errorf("%s: %w: %w", kv.Key, ErrFormat, err)
 	}
 	return nil
 }

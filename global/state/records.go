@@ -20,31 +20,26 @@ import (
 
 // Job returns a job's record as the transaction leaves it, with the revision of the
 // stored record (0 when this transaction changes the record, or none is stored).
-func (t *Tx) Job(k JobKey) (*nusav1.JobRecord, int64) {
+func (t *Tx) Job(k JobKey) (*Record, int64) {
 	if ch, ok := t.find(k.recordKey()); ok {
-		rec, _ := ch.msg.(*nusav1.JobRecord)
-		return rec, 0
+		return ch.job, 0
 	}
 	return t.State.JobRecord(k)
 }
 
-// encodedSpec returns the spec of a job as the transaction leaves it.
-func (t *Tx) encodedSpec(k JobKey) []byte {
-	if ch, ok := t.find(k.recordKey()); ok {
-		rec, _ := ch.msg.(*nusav1.JobRecord)
-		b, _ := encodeSpec(rec) // cannot fail: the record was encoded before
-		return b
-	}
-	if j := t.State.Jobs[k]; j != nil {
-		return j.encodedSpec
-	}
-	return nil
+// PutJob stores a job. Nobody may change rec any more.
+func (t *Tx) PutJob(k JobKey, rec *nusav1.JobRecord) error {
+	return t.putJob(k, rec, nil)
 }
 
-// PutJob stores a job.
-func (t *Tx) PutJob(k JobKey, rec *nusav1.JobRecord) error {
+// putJob stores a job whose encoded spec is known, or nil.
+func (t *Tx) putJob(k JobKey, rec *nusav1.JobRecord, encoded []byte) error {
 	_, known := t.State.JobRecord(k)
-	return t.set(txChange{key: k.recordKey(), msg: rec, known: known})
+	stored, err := newJobRecord(rec, encoded)
+	if err != nil {
+		return err
+	}
+	return t.set(txChange{key: k.recordKey(), msg: rec, known: known, job: stored})
 }
 
 // DeleteJob forgets a job that has no slots, its result and its healthy version.
@@ -65,8 +60,8 @@ func (t *Tx) PutResult(k JobKey, rec *nusav1.ResultRecord) error {
 }
 
 // PutHealthy stores a version that ran with all instances.
-func (t *Tx) PutHealthy(k JobKey, rec *nusav1.JobRecord, run int64) error {
-	stored := proto.CloneOf(rec)
+func (t *Tx) PutHealthy(k JobKey, rec *Record, run int64) error {
+	stored := rec.Full()
 	stored.Job.Run = run
 	return t.putUnchecked(k.healthyKey(), stored)
 }

@@ -13,11 +13,10 @@ import (
 // Revertible says that a job's rollouts are evaluated: some group has
 // update.auto_revert now, or had it in the stored healthy version.
 func (j *Job) Revertible() bool {
-	job := j.Record.GetJob()
-	if job.GetStopped() || job.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
+	if j.Record.Stopped() || j.Record.Type() == place.Batch {
 		return false
 	}
-	return j.Healthy != nil || asksRevert(job.GetSpec())
+	return j.Healthy != nil || j.Record.asksRevert()
 }
 
 func asksRevert(spec *nusav1.JobSpec) bool {
@@ -36,23 +35,22 @@ func asksRevert(spec *nusav1.JobSpec) bool {
 func (j *Job) Rollout(see Sight) place.Rollout {
 	status := j.Status(see)
 	out := place.Rollout{
-		Version:    j.Record.GetJob().GetVersion(),
+		Version:    j.Record.Version(),
 		AllRunning: status.GetState() == nusav1.JobState_JOB_STATE_RUNNING,
 		Failed:     status.GetState() == nusav1.JobState_JOB_STATE_FAILED,
 		Why:        status.GetMessage(),
 	}
 	desired := int32(0)
 	for name, g := range status.GetGroups() {
-		asks := j.Record.GetJob().GetSpec().GetGroups()[name].GetUpdate().GetAutoRevert()
+		asks := j.Record.rules(name).autoRevert
 		out.AutoRevert = out.AutoRevert || asks && g.GetCounts().GetFailed() > 0
 		out.AllRunning = out.AllRunning && (!asks || g.GetDesired() > 0)
 		desired += g.GetDesired()
 	}
 	out.AllRunning = out.AllRunning && desired > 0
 	// The first version of a new run has nothing to go back to.
-	if h := j.Healthy; h != nil && h.GetJob().GetRun() == RunOf(j.Record, j.Revision) {
-		spec, err := encodeSpec(h)
-		out.Healthy, out.SameSpec = h.GetJob().GetVersion(), err == nil && bytes.Equal(spec, j.encodedSpec)
+	if h := j.Healthy; h != nil && h.Run(0) == j.Record.Run(j.Revision) {
+		out.Healthy, out.SameSpec = h.Version(), bytes.Equal(h.spec, j.Record.encoded())
 	}
 	return out
 }
@@ -60,10 +58,10 @@ func (j *Job) Rollout(see Sight) place.Rollout {
 // Reported returns the regions' latest summaries of a job if the version of a
 // record changes the work of groups and has not reached all instances; nil
 // otherwise. The lock is held.
-func (j *Job) Reported(rec *nusav1.JobRecord) (out []place.Summary) {
+func (j *Job) Reported(rec *Record) (out []place.Summary) {
 	rolling := false
 	for _, s := range j.Slots {
-		rolling = rolling || obsolete(rec, s.JobVersion, s.Group)
+		rolling = rolling || rec.obsolete(s.JobVersion, s.Group)
 	}
 	if !rolling {
 		return nil

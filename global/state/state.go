@@ -150,7 +150,7 @@ func (st *State) JobChanged(j *Job) { j.changed(st.Notify()) }
 
 // JobRecord returns a job's stored record and its revision, nil and 0 when
 // there is none. The lock is held.
-func (st *State) JobRecord(k JobKey) (*nusav1.JobRecord, int64) {
+func (st *State) JobRecord(k JobKey) (*Record, int64) {
 	if j := st.Jobs[k]; j != nil {
 		return j.Record, j.Revision
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/counts"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
@@ -22,10 +23,10 @@ import (
 // ToProto returns the job with its live status, as the API shows it. The lock
 // is held.
 func (j *Job) ToProto(see Sight) *nusav1.Job {
-	rec := j.Record.GetJob()
+	rec := j.Record.job()
 	return &nusav1.Job{
-		Spec: rec.GetSpec(), Version: rec.GetVersion(), Revision: j.Revision, Stopped: rec.GetStopped(),
-		Submitted: rec.GetSubmitted(), Status: j.Status(see), Run: RunOf(j.Record, j.Revision), Reverted: rec.GetReverted(),
+		Spec: j.Record.Spec(), Version: rec.GetVersion(), Revision: j.Revision, Stopped: rec.GetStopped(),
+		Submitted: rec.GetSubmitted(), Status: j.Status(see), Run: j.Record.Run(j.Revision), Reverted: rec.GetReverted(),
 	}
 }
 
@@ -33,23 +34,23 @@ func (j *Job) ToProto(see Sight) *nusav1.Job {
 // replaces the counts of regions that no longer report them. What regions that are cut
 // off reported last is not among the counts. The lock is held.
 func (j *Job) Status(see Sight) *nusav1.JobStatus {
-	spec := j.Record.GetJob().GetSpec()
-	out := &nusav1.JobStatus{Groups: make(map[string]*nusav1.GroupStatus, len(spec.GetGroups()))}
+	groups := j.Record.ToPlace(0).Groups
+	out := &nusav1.JobStatus{Groups: make(map[string]*nusav1.GroupStatus, len(groups))}
 	obstacles := map[string]string{}
 	behind := false
-	add := func(name string, g *nusav1.Group) {
-		s := j.groupStatus(name, g, see)
+	add := func(name string, count int) {
+		s := j.groupStatus(name, int32(count), see)
 		out.Groups[name] = s.status
 		obstacles[name] = s.obstacle()
 		behind = behind || s.behind
 	}
-	for name, g := range spec.GetGroups() {
-		add(name, g)
+	for i := range groups {
+		add(groups[i].Name, groups[i].Count)
 	}
 	presentBehind := behind
 	for _, s := range j.Slots {
 		if out.Groups[s.Group] == nil { // the job has no such group any more
-			add(s.Group, &nusav1.Group{})
+			add(s.Group, 0)
 		}
 	}
 	out.State, out.Message = j.summarize(out.Groups, obstacles, presentBehind, see)
@@ -65,9 +66,8 @@ func (j *Job) Status(see Sight) *nusav1.JobStatus {
 
 // standsIn says that a result belongs to the present version and run.
 func (j *Job) standsIn(r *nusav1.ResultRecord) bool {
-	job := j.Record.GetJob()
-	return r != nil && !job.GetStopped() && r.GetVersion() == job.GetVersion() &&
-		(r.GetRun() == 0 || r.GetRun() == RunOf(j.Record, j.Revision))
+	return r != nil && !j.Record.Stopped() && r.GetVersion() == j.Record.Version() &&
+		(r.GetRun() == 0 || r.GetRun() == j.Record.Run(j.Revision))
 }
 
 // owned is the part of a group that one region owns.
@@ -112,8 +112,8 @@ func (s *groupStatus) obstacle() string {
 	return reason.WithMessage(first.GetReason(), cmp.Or(s.brief, first.GetMessage()))
 }
 
-// groupStatus counts the instances of a group.
-func (j *Job) groupStatus(name string, g *nusav1.Group, see Sight) *groupStatus {
+// groupStatus counts the instances of a group that shall have count of them.
+func (j *Job) groupStatus(name string, count int32, see Sight) *groupStatus {
 	out := &nusav1.GroupStatus{Counts: &nusav1.InstanceCounts{}, Regions: map[string]*nusav1.InstanceCounts{}}
 	s := &groupStatus{status: out}
 	owners := j.owners(name, out)
@@ -158,8 +158,8 @@ func (j *Job) groupStatus(name string, g *nusav1.Group, see Sight) *groupStatus 
 		s.addPending(j.Decisions[name].Pending)
 		return s
 	}
-	out.Desired = g.GetCount()
-	if j.Record.GetJob().GetStopped() {
+	out.Desired = count
+	if j.Record.Stopped() {
 		return s
 	}
 	out.Unowned = max(0, out.Desired-total)
@@ -171,7 +171,7 @@ func (j *Job) groupStatus(name string, g *nusav1.Group, see Sight) *groupStatus 
 }
 
 func (j *Job) isSystem() bool {
-	return j.Record.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_SYSTEM
+	return j.Record.Type() == place.System
 }
 
 // addCutOff adds the instances of a group in a region that is cut off: they are unknown,
@@ -180,7 +180,7 @@ func (j *Job) addCutOff(out *nusav1.GroupStatus, group, name string, o owned, si
 	sum := j.Summaries[name]
 	part := jobstatus.Owned{
 		Wanted: o.instances, Unwanted: o.unwanted, System: j.isSystem(),
-		Batch: j.Record.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH,
+		Batch: j.Record.Type() == place.Batch,
 	}
 	if sum != nil {
 		part.Last, _ = j.regionCounts(sum, group, o.open)
@@ -269,7 +269,7 @@ func (j *Job) owners(name string, out *nusav1.GroupStatus) map[string]owned {
 		}
 		o := owners[s.Region]
 		if s.Desired == region.DesiredRun {
-			again := obsolete(j.Record, s.JobVersion, s.Group)
+			again := j.Record.obsolete(s.JobVersion, s.Group)
 			o.instances += int32(s.Count())
 			o.open, o.again = o.open || again || s.State != region.Done, o.again || again
 			if s.Reason != "" {
@@ -292,12 +292,11 @@ func (j *Job) regionCounts(sum *nusav1.JobSummary, group string, open bool) (c *
 	if c == nil {
 		c = &nusav1.InstanceCounts{}
 	}
-	job := j.Record.GetJob()
 	switch versioned := sum.GetVersion() != 0 || sum.GetRun() != 0; {
-	case job.GetStopped() || !versioned:
-	case sum.GetRun() > 0 && sum.GetRun() != RunOf(j.Record, j.Revision), sum.GetVersion() < 0:
+	case j.Record.Stopped() || !versioned:
+	case sum.GetRun() > 0 && sum.GetRun() != j.Record.Run(j.Revision), sum.GetVersion() < 0:
 		return &nusav1.InstanceCounts{}, true
-	case open && sum.GetVersion() < job.GetVersion():
+	case open && sum.GetVersion() < j.Record.Version():
 		c.Outdated = c.GetStarting() + c.GetRunning()
 		c.Pending, c.Failed = c.GetPending()+c.GetFailed(), 0
 		return c, true
@@ -322,17 +321,16 @@ func withRegion(name string, reasons []*nusav1.CountedReason) []*nusav1.CountedR
 // summarize returns the state of the job and one line about the obstacle.
 // obstacles are the first pending reasons, by group.
 func (j *Job) summarize(groups map[string]*nusav1.GroupStatus, obstacles map[string]string, behind bool, see Sight) (nusav1.JobState, string) {
-	rec := j.Record.GetJob()
 	system := j.isSystem()
 	facts := jobstatus.Facts{
-		Stopped: rec.GetStopped(), Version: rec.GetVersion(), Stopping: j.stopping(groups, see), Behind: behind,
+		Stopped: j.Record.Stopped(), Version: j.Record.Version(), Stopping: j.stopping(groups, see), Behind: behind,
 		NotBegun: system && len(j.Slots) == 0,
 	}
 	for _, g := range groups {
 		counts.Add(&facts.Counts, g.GetCounts())
 		facts.Desired += g.GetDesired()
 	}
-	batch := rec.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH
+	batch := j.Record.Type() == place.Batch
 	facts.Complete = batch && facts.Counts.Complete >= facts.Desired && facts.Stopping == ""
 	phase := jobstatus.PhaseOf(&facts)
 	summary := phase.Summary
@@ -430,7 +428,7 @@ func nodesWithout(groups map[string]*nusav1.GroupStatus) string {
 
 // stopping returns the instances that still have to stop as text, "" for none.
 func (j *Job) stopping(groups map[string]*nusav1.GroupStatus, see Sight) string {
-	stopped := j.Record.GetJob().GetStopped()
+	stopped := j.Record.Stopped()
 	left := int32(0)
 	var unknown [][]*nusav1.UnknownInstances
 	for _, g := range groups {

@@ -45,7 +45,7 @@ func TestStatusOfSummaries(t *testing.T) {
 				slot.State = region.Done
 			}
 			j := &Job{
-				Record: &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: version, Run: run}}, Revision: 99,
+				Record: recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: version, Run: run}}), Revision: 99,
 				Slots: map[string]region.Slot{slot.Key(): slot}, Summaries: map[string]*nusav1.JobSummary{},
 				// The result of an earlier run does not count either.
 				Result: &nusav1.ResultRecord{Version: version, Run: 60, Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_COMPLETE}},
@@ -93,7 +93,7 @@ func TestSurplusInstancesStop(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			j := &Job{
-				Record: &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 1), Version: 2, Run: 7, Stopped: c.stopped}}, Revision: 9,
+				Record: recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 1), Version: 2, Run: 7, Stopped: c.stopped}}), Revision: 9,
 				Slots: map[string]region.Slot{}, Summaries: c.sums,
 			}
 			for _, s := range c.slots {

@@ -33,22 +33,22 @@ func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 	if err := checkRunAgain(k, req, old, ended); err != nil {
 		return nil, err
 	}
-	present := old != nil && !old.GetJob().GetStopped()
-	if present && !req.GetAgain() && bytes.Equal(t.encodedSpec(k), encoded) {
-		return &nusav1.SubmitResponse{Version: old.GetJob().GetVersion(), Revision: rev, Warnings: job.EndedAlready(ended)}, nil
+	present := old != nil && !old.Stopped()
+	if present && !req.GetAgain() && bytes.Equal(old.encoded(), encoded) {
+		return &nusav1.SubmitResponse{Version: old.Version(), Revision: rev, Warnings: job.EndedAlready(ended)}, nil
 	}
 	rec := &nusav1.JobRecord{Job: &nusav1.Job{
-		Spec: req.GetSpec(), Version: old.GetJob().GetVersion() + 1, Submitted: timestamppb.New(time.Now()),
+		Spec: req.GetSpec(), Version: old.Version() + 1, Submitted: timestamppb.New(time.Now()),
 	}}
 	if present && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED { // the run goes on
-		rec.Job.Run, rec.Since = RunOf(old, rev), Since(old, rec.GetJob())
+		rec.Job.Run, rec.Since = old.Run(rev), Since(old, rec.GetJob())
 		if err := t.keepHealthy(k, old, rev, req.GetSpec()); err != nil {
 			return nil, err
 		}
 	} else if err := t.dropDone(k); err != nil {
 		return nil, err
 	}
-	if err := t.PutJob(k, rec); err != nil {
+	if err := t.putJob(k, rec, encoded); err != nil {
 		return nil, err
 	}
 	if _, known := t.State.Jobs[k]; !known && old == nil && req.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_SYSTEM {
@@ -79,24 +79,24 @@ func (t *Tx) dropDone(k JobKey) error {
 // keepHealthy stores the previous version when the new version asks for auto_revert
 // and the previous one did not, and the previous one ran with all instances. Its
 // rollout was not evaluated, and the new version must have a version to revert to.
-func (t *Tx) keepHealthy(k JobKey, old *nusav1.JobRecord, rev int64, next *nusav1.JobSpec) error {
+func (t *Tx) keepHealthy(k JobKey, old *Record, rev int64, next *nusav1.JobSpec) error {
 	j := t.State.Jobs[k]
-	if j == nil || j.Record != old || !asksRevert(next) || old.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
+	if j == nil || j.Record != old || !asksRevert(next) || old.Type() == place.Batch {
 		return nil
 	}
 	if decision, _ := j.Rollout(t.State.Sight()).Decide(); decision != place.RolloutSetHealthy {
 		return nil
 	}
-	return t.PutHealthy(k, old, RunOf(old, rev))
+	return t.PutHealthy(k, old, old.Run(rev))
 }
 
 // Since returns JobRecord.since of a job that goes on in a new version: for each
 // group the version in which its work last changed.
-func Since(old *nusav1.JobRecord, next *nusav1.Job) map[string]int64 {
+func Since(old *Record, next *nusav1.Job) map[string]int64 {
 	out := map[string]int64{}
-	was := old.GetJob().GetSpec()
+	was := old.Spec()
 	for name, g := range next.GetSpec().GetGroups() {
-		before, version := was.GetGroups()[name], old.GetSince()[name]
+		before, version := was.GetGroups()[name], old.head.GetSince()[name]
 		if before == nil || was.GetType() != next.GetSpec().GetType() || changesWork(before, g, was.GetType()) {
 			version = next.GetVersion()
 		}
@@ -120,27 +120,26 @@ func changesWork(before, after *nusav1.Group, kind nusav1.JobType) bool {
 // checkTypeChange refuses that a job becomes a system job or stops being one.
 // An index of a system job is a node, that of another job is a number, and both
 // kinds of slots would have the same keys in a region.
-func checkTypeChange(k JobKey, old *nusav1.JobRecord, spec *nusav1.JobSpec) error {
-	const system = nusav1.JobType_JOB_TYPE_SYSTEM
-	was := old.GetJob().GetSpec().GetType()
-	if old == nil || (was == system) == (spec.GetType() == system) {
+func checkTypeChange(k JobKey, old *Record, spec *nusav1.JobSpec) error {
+	was := old.Type() == place.System
+	if old == nil || was == (spec.GetType() == nusav1.JobType_JOB_TYPE_SYSTEM) {
 		return nil
 	}
 	how := "is no system job and cannot become one"
-	if was == system {
+	if was {
 		how = "is a system job and cannot become another"
 	}
 	return status.Errorf(codes.FailedPrecondition, "job %s %s: stop it with --purge and run this once it is forgotten, or give this one another name", k, how)
 }
 
 // checkRunAgain checks SubmitRequest.again.
-func checkRunAgain(k JobKey, req *nusav1.SubmitRequest, old *nusav1.JobRecord, ended nusav1.JobState) error {
+func checkRunAgain(k JobKey, req *nusav1.SubmitRequest, old *Record, ended nusav1.JobState) error {
 	switch {
 	case !req.GetAgain():
 		return nil
 	case req.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH:
 		return status.Errorf(codes.FailedPrecondition, "job %s is no batch job: stop it, then run it", k)
-	case old != nil && !old.GetJob().GetStopped() && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED:
+	case old != nil && !old.Stopped() && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED:
 		return status.Errorf(codes.FailedPrecondition, "job %s has not ended: wait until it has, or stop it first", k)
 	}
 	return nil
@@ -151,18 +150,17 @@ func checkRunAgain(k JobKey, req *nusav1.SubmitRequest, old *nusav1.JobRecord, e
 // latest summaries show the end a moment earlier.
 func (t *Tx) batchEnd(k JobKey) nusav1.JobState {
 	rec, _ := t.Job(k)
-	stored := rec.GetJob()
-	if stored.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH || stored.GetStopped() {
+	if rec.Type() != place.Batch || rec.Stopped() {
 		return nusav1.JobState_JOB_STATE_UNSPECIFIED
 	}
 	_, revision := t.State.JobRecord(k)
 	left, failed := int32(0), false
-	for _, g := range stored.GetSpec().GetGroups() {
-		left += g.GetCount()
+	for _, g := range rec.place.Groups {
+		left += int32(g.Count)
 	}
 	some := left > 0
 	for _, s := range t.Slots(k, "") {
-		if s.State == region.Done && s.Desired == region.DesiredRun && s.OfRun(RunOf(rec, revision)) && !obsolete(rec, s.JobVersion, s.Group) {
+		if s.State == region.Done && s.Desired == region.DesiredRun && s.OfRun(rec.Run(revision)) && !rec.obsolete(s.JobVersion, s.Group) {
 			left, failed = left-int32(s.Count()), failed || s.Reason != ""
 		}
 	}

@@ -53,11 +53,11 @@ func TestChangeRepeatsDoneSlots(t *testing.T) {
 		next := proto.CloneOf(spec)
 		change(next)
 		tx := NewTx(st)
-		if _, err := tx.Submit(k, &nusav1.SubmitRequest{Spec: next}, fmt.Appendf(nil, "%d", revision)); err != nil {
+		if _, err := tx.Submit(k, &nusav1.SubmitRequest{Spec: next}, nil); err != nil {
 			t.Fatal(err)
 		}
 		rec, _ := tx.Job(k)
-		st.apply(k.recordKey(), rec, revision)
+		st.applyJob(k, rec, revision)
 	}
 	updates := func() map[string]int {
 		out := map[string]int{}
@@ -85,8 +85,9 @@ func TestChangeRepeatsDoneSlots(t *testing.T) {
 	if now := st.Jobs[k].Status(st.Sight()); jobstatus.HasEnded(now.GetState()) || NewTx(st).batchEnd(k) != nusav1.JobState_JOB_STATE_UNSPECIFIED {
 		t.Errorf("the job has ended before the repeated slots are done: %v", now.GetState())
 	}
-	if rec := st.Jobs[k].Record; RunOf(rec, 8) != 5 || rec.GetSince()["web"] != 3 || rec.GetSince()["going"] != 2 || rec.GetSince()["other"] != 0 {
-		t.Errorf("run %d since %v", RunOf(rec, 8), rec.GetSince())
+	rec := st.Jobs[k].Record
+	if since := rec.Full().GetSince(); rec.Run(8) != 5 || since["web"] != 3 || since["going"] != 2 || since["other"] != 0 {
+		t.Errorf("run %d since %v", rec.Run(8), since)
 	}
 }
 
@@ -105,7 +106,7 @@ func TestSinceFollowsTheLeases(t *testing.T) {
 		want         int64
 	}{{service, keep, keep, 3}, {service, stop, keep, 7}, {service, keep, stop, 7}, {batch, stop, stop, 3}} {
 		old := &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec(c.kind, keep, keep)}, Since: map[string]int64{"web": 3}}
-		got := Since(old, &nusav1.Job{Version: 7, Spec: spec(c.kind, c.node, c.region)})
+		got := Since(recordOfMessage(old), &nusav1.Job{Version: 7, Spec: spec(c.kind, c.node, c.region)})
 		if got["web"] != c.want {
 			t.Errorf("%s, node %s, region %s: since version %d, want %d", c.kind, c.node, c.region, got["web"], c.want)
 		}

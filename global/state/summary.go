@@ -48,7 +48,7 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 		st.Events.addFailedInstances(r.Name, k.String(), old, sum)
 	}
 	st.JobChanged(j)
-	if j.Record.GetJob().GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH {
+	if j.Record.Type() == place.Batch {
 		st.Ended[k] = struct{}{}
 	}
 	if j.Revertible() || len(j.RolloutWaits) > 0 {

@@ -14,7 +14,7 @@ import (
 func TestDisconnectedInstancesChange(t *testing.T) {
 	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
 	r, k := &Region{Name: "alpha"}, JobKey{"default", "api"}
-	st.job(k).Record = &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 1)}}
+	st.job(k).Record = recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 1)}})
 	one := &nusav1.DisconnectedInstances{Group: "web", From: 0, To: 1, Generation: 7, Node: "n1"}
 	two := &nusav1.DisconnectedInstances{Group: "web", From: 1, To: 2, Generation: 7, Node: "n2"}
 	for i, step := range []struct {

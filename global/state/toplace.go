@@ -14,14 +14,14 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// JobToPlace returns a stored job as the placer sees it, without its slots.
-func JobToPlace(rec *nusav1.JobRecord, revision int64) place.Job {
+// jobToPlace returns a job as the placer sees it, without its slots, revision and run.
+func jobToPlace(rec *nusav1.JobRecord) place.Job {
 	j := rec.GetJob()
 	spec := j.GetSpec()
 	out := place.Job{
-		Namespace: spec.GetNamespace(), Name: spec.GetName(), Version: j.GetVersion(), Run: RunOf(rec, revision),
+		Namespace: spec.GetNamespace(), Name: spec.GetName(), Version: j.GetVersion(),
 		Type:     place.JobType(EnumWord(spec.GetType().String(), "JOB_TYPE_")),
-		Priority: int(spec.GetPriority()), Revision: revision, Stopped: j.GetStopped(),
+		Priority: int(spec.GetPriority()), Stopped: j.GetStopped(),
 	}
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
 		g := spec.GetGroups()[name]

@@ -15,6 +15,8 @@ type txChange struct {
 	msg   proto.Message
 	value []byte
 	ttl   time.Duration
+	// job is msg as a record of a job, nil for others.
+	job *Record
 	// known is the revision at which the state knows the key. The store refuses
 	// the transaction if the key has another revision, unless unchecked.
 	known     int64

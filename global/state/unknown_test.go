@@ -116,7 +116,7 @@ func TestStatusOfCutOffRegions(t *testing.T) {
 			spec := testJob("api", 6)
 			spec.Type = c.kind
 			j := &Job{
-				Record: &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: version, Run: run, Stopped: c.stopped}}, Revision: 99,
+				Record: recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: version, Run: run, Stopped: c.stopped}}), Revision: 99,
 				Slots: map[string]region.Slot{}, Summaries: c.sums,
 			}
 			for _, s := range c.slots {
@@ -211,7 +211,7 @@ func TestRegionAwaitedAfterAnElection(t *testing.T) {
 	tokyo := st.Regions["tokyo"]
 	tokyo.Life = region.Open(st.SessionConfig(), tokyo.Life.Record, now)
 	j := st.job(JobKey{"default", "api"})
-	j.Record = &nusav1.JobRecord{Job: &nusav1.Job{Spec: &nusav1.JobSpec{Name: "api", Type: nusav1.JobType_JOB_TYPE_SERVICE, Groups: map[string]*nusav1.Group{"web": {Count: proto.Int32(2)}}}}}
+	j.Record = recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Spec: &nusav1.JobSpec{Name: "api", Type: nusav1.JobType_JOB_TYPE_SERVICE, Groups: map[string]*nusav1.Group{"web": {Count: proto.Int32(2)}}}}})
 	s := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 2, Region: "tokyo", Desired: region.DesiredRun, State: region.Accepted}
 	j.Slots[s.Key()] = s
 	j.Summaries["tokyo"] = &nusav1.JobSummary{Groups: map[string]*nusav1.InstanceCounts{"web": {Running: 2}}}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
-	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 const (
@@ -66,9 +65,8 @@ func (j *Job) RecordHold(group, region string, now time.Duration) {
 
 // forgetUnplaced forgets the groups that a new record does not have: a group
 // that comes back under the same name starts to wait again.
-func (j *Job) forgetUnplaced(rec *nusav1.JobRecord) {
-	groups := rec.GetJob().GetSpec().GetGroups()
-	maps.DeleteFunc(j.unplaced, func(name string, _ *unplacedGroup) bool { return groups[name] == nil })
+func (j *Job) forgetUnplaced(rec *Record) {
+	maps.DeleteFunc(j.unplaced, func(name string, _ *unplacedGroup) bool { return !rec.HasGroup(name) })
 }
 
 // Groups returns the job's groups, each with how long it has waited. The lock is

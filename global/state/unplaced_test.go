@@ -15,7 +15,7 @@ import (
 // starts to wait again.
 func TestRemovedGroupsStopWaiting(t *testing.T) {
 	j := &Job{unplaced: map[string]*unplacedGroup{"web": {}, "db": {}}}
-	j.forgetUnplaced(&nusav1.JobRecord{Job: &nusav1.Job{Spec: &nusav1.JobSpec{Groups: map[string]*nusav1.Group{"web": {}}}}})
+	j.forgetUnplaced(recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Spec: &nusav1.JobSpec{Groups: map[string]*nusav1.Group{"web": {}}}}}))
 	if got := slices.Collect(maps.Keys(j.unplaced)); !slices.Equal(got, []string{"web"}) {
 		t.Errorf("kept of %v", got)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
-	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -93,20 +92,12 @@ func returns(st *state.State, name string, h *nusav1.RegionHello) (out []region.
 // returnOf adds to what decides on the return of a region what the job and a slot of it say.
 func returnOf(with failover.Return, j *state.Job, s region.Slot, at *place.Region) failover.Return {
 	with.Home, with.Done = s.Home == "", s.State == region.Done
-	spec := j.Record.GetJob().GetSpec()
-	g := spec.GetGroups()[s.Group]
-	if g == nil || j.Record.GetJob().GetStopped() || s.Desired == region.DesiredStop || s.From >= int(g.GetCount()) {
+	g := j.PlaceJob.Group(s.Group)
+	if g == nil || j.Record == nil || j.Record.Stopped() || s.Desired == region.DesiredStop || s.From >= g.Count {
 		with.Stopping = true
 		return with
 	}
-	b := job.BindingOf(g, false)
-	with.Stop = b == nusav1.LeaseBinding_LEASE_BINDING_REGION || b == nusav1.LeaseBinding_LEASE_BINDING_BOTH
-	with.KeepReplacement = g.GetDisconnect().GetReconcile() == nusav1.Reconcile_RECONCILE_KEEP_REPLACEMENT
-	for i := range j.PlaceJob.Groups {
-		if pg := &j.PlaceJob.Groups[i]; pg.Name == s.Group {
-			with.Allowed = pg.Regions.Allows(at)
-		}
-	}
+	with.Stop, with.KeepReplacement, with.Allowed = g.Bound, j.Record.KeepReplacement(s.Group), g.Regions.Allows(at)
 	return with
 }
 

@@ -1,0 +1,191 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Record is a stored record of a job. The spec stays encoded: decoded it takes several times
+// the memory, and all but a few jobs rest. Nil is a job without a record. A Record is never
+// changed.
+type Record struct {
+	head *nusav1.JobRecord // without Job.spec
+	// spec is the encoded JobSpec, as regions get it.
+	spec []byte
+	// place is the job as the placer sees it, without slots, revision and run.
+	place  place.Job
+	labels map[string]string
+	groups []groupRules // as place.Groups
+}
+
+// groupRules are rules of a group that are not the placer's.
+type groupRules struct {
+	autoRevert      bool
+	keepReplacement bool
+}
+
+// NewRecord returns a record that is stored, or going to be. Nobody may change rec any more.
+func NewRecord(rec *nusav1.JobRecord) (*Record, error) { return newJobRecord(rec, nil) }
+
+// newJobRecord returns a record that is stored, or going to be. Nobody may change rec any more.
+// encoded is the encoded spec, nil if the caller does not have it.
+func newJobRecord(rec *nusav1.JobRecord, encoded []byte) (*Record, error) {
+	if rec == nil {
+		return nil, nil
+	}
+	spec := rec.GetJob().GetSpec()
+	if encoded == nil {
+		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
+		if err != nil {
+			return nil, fmt.Errorf("encode the spec: %w", err)
+		}
+		encoded = b
+	}
+	out := &Record{head: withoutSpec(rec), spec: encoded, place: jobToPlace(rec), labels: spec.GetLabels()}
+	for _, g := range out.place.Groups {
+		from := spec.GetGroups()[g.Name]
+		out.groups = append(out.groups, groupRules{
+			autoRevert:      from.GetUpdate().GetAutoRevert(),
+			keepReplacement: from.GetDisconnect().GetReconcile() == nusav1.Reconcile_RECONCILE_KEEP_REPLACEMENT,
+		})
+	}
+	return out, nil
+}
+
+// withoutSpec returns a record that shares all fields but the spec.
+func withoutSpec(rec *nusav1.JobRecord) *nusav1.JobRecord {
+	head, job := &nusav1.JobRecord{}, &nusav1.Job{}
+	share(head, rec)
+	share(job, rec.GetJob())
+	job.Spec = nil
+	head.Job = job
+	return head
+}
+
+// share sets the fields of a message to those of another one.
+func share(to, from proto.Message) {
+	from.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		to.ProtoReflect().Set(f, v)
+		return true
+	})
+}
+
+// Full returns the record with its spec, decoded. Nobody may change what it returns.
+func (r *Record) Full() *nusav1.JobRecord {
+	if r == nil {
+		return nil
+	}
+	out, job := &nusav1.JobRecord{}, &nusav1.Job{}
+	share(out, r.head)
+	share(job, r.head.GetJob())
+	job.Spec = r.Spec()
+	out.Job = job
+	return out
+}
+
+// Spec decodes the spec. The caller may change it.
+func (r *Record) Spec() *nusav1.JobSpec {
+	if r == nil {
+		return nil
+	}
+	spec := &nusav1.JobSpec{}
+	_ = proto.Unmarshal(r.spec, spec) // cannot fail: newJobRecord has the encoded form of a message
+	return spec
+}
+
+func (r *Record) encoded() []byte {
+	if r == nil {
+		return nil
+	}
+	return r.spec
+}
+
+// ToPlace returns the job as the placer sees it, without its slots, if the record is stored
+// at a revision.
+func (r *Record) ToPlace(revision int64) place.Job {
+	if r == nil {
+		return place.Job{}
+	}
+	out := r.place
+	out.Revision, out.Run = revision, r.Run(revision)
+	return out
+}
+
+// Version of the job, 0 without a record.
+func (r *Record) Version() int64 { return r.job().GetVersion() }
+
+// Stopped says that nothing of the job shall run.
+func (r *Record) Stopped() bool { return r.job().GetStopped() }
+
+// Purge says that the job is forgotten once no region owns a slot of it.
+func (r *Record) Purge() bool { return r != nil && r.head.GetPurge() }
+
+// Run of the job if the record is stored at a revision; 0 means that of the transaction that
+// writes the record.
+func (r *Record) Run(revision int64) int64 { return cmp.Or(r.job().GetRun(), revision) }
+
+// Labels of the job. Nobody may change them.
+func (r *Record) Labels() map[string]string {
+	if r == nil {
+		return nil
+	}
+	return r.labels
+}
+
+// Type of the job.
+func (r *Record) Type() place.JobType {
+	if r == nil {
+		return ""
+	}
+	return r.place.Type
+}
+
+// KeepReplacement says whether the replacement of a group stays when its region returns.
+func (r *Record) KeepReplacement(group string) bool { return r.rules(group).keepReplacement }
+
+func (r *Record) asksRevert() bool {
+	return r != nil && slices.ContainsFunc(r.groups, func(g groupRules) bool { return g.autoRevert })
+}
+
+func (r *Record) rules(group string) groupRules {
+	if r != nil {
+		for i := range r.groups {
+			if r.place.Groups[i].Name == group {
+				return r.groups[i]
+			}
+		}
+	}
+	return groupRules{}
+}
+
+// HasGroup says whether the job has a group with a name.
+func (r *Record) HasGroup(name string) bool {
+	return r != nil && slices.ContainsFunc(r.place.Groups, func(g place.Group) bool { return g.Name == name })
+}
+
+// obsolete says that the work of a slot belongs to an earlier version that its group has
+// replaced.
+func (r *Record) obsolete(version int64, group string) bool {
+	return r != nil && version < r.head.GetSince()[group]
+}
+
+func (r *Record) job() *nusav1.Job {
+	if r == nil {
+		return nil
+	}
+	return r.head.GetJob()
+}
+
+// recordOfMessage returns a loaded or written record of a job, nil for a removed one.
+func recordOfMessage(m proto.Message) *Record {
+	rec, _ := m.(*nusav1.JobRecord)
+	out, _ := NewRecord(rec) // cannot fail: the record was just encoded or decoded
+	return out
+}
