@@ -140,7 +140,7 @@ func (s *server) runMaster(ctx context.Context, number uint64, elected time.Dura
 		Net: s.cfg.Net, Clock: s.cfg.Clock,
 		NodeLease: s.cfg.NodeLease, StatsInterval: s.cfg.StatsInterval, ReportInterval: s.cfg.ReportInterval,
 		ProbeAddr: s.cfg.ProbeAddr, ProbeRate: s.cfg.ProbeRate, ProbeKeys: s.cfg.ProbeKeys, ProbeLastSeen: s.responder.LastSeen,
-		Term: number, Elected: elected, Cluster: cluster, RaftLog: s.quorum, FSM: s.fsm,
+		Term: number, Elected: elected, Start: s.start, Cluster: cluster, RaftLog: s.quorum, FSM: s.fsm,
 		FeatureLevel:    s.featureLevel,
 		VerifyLeader:    func() error { return s.quorum.VerifyLeader().Error() },
 		MaintainMembers: s.quorum.MaintainMembers,

@@ -17,6 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/metrics"
 	"github.com/nusa-scheduler/nusa/regional/nodes"
 	"github.com/nusa-scheduler/nusa/regional/peers"
+	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
 	"github.com/nusa-scheduler/nusa/regional/wire"
@@ -47,6 +48,7 @@ type server struct {
 	streams sync.WaitGroup
 
 	leadership leadership
+	start      presence.Start
 	known      *knownServers
 	history    *metrics.Store
 	// federation has the global tier's messages; copier keeps them up to date.

@@ -11,6 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/series"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	"github.com/nusa-scheduler/nusa/regional/gossip"
+	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/quorum"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
@@ -45,6 +46,7 @@ func (s *server) run(ctx context.Context) error {
 		s.close()
 		return err
 	}
+	s.start = presence.Start{At: s.cfg.Clock(), Index: s.quorum.LastIndex()}
 	if err := s.gossip.SetLocal(s.meta()); err != nil {
 		fail(err)
 	}

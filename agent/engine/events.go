@@ -115,11 +115,10 @@ func (e *Engine) renewal(fallback time.Duration) time.Duration {
 }
 
 // LeaseGranted records the answer to a request and passes the new deadlines to the supervisors.
-// node is the length of the node's lease, region what is left of the region's. next is the time
-// until the next request. False: ctx ended earlier.
-func (e *Engine) LeaseGranted(ctx context.Context, id uint64, node, region, fallback time.Duration) (next time.Duration, ok bool) {
+// next is the time until the next request. False: ctx ended earlier.
+func (e *Engine) LeaseGranted(ctx context.Context, g lease.Grant, fallback time.Duration) (next time.Duration, ok bool) {
 	ok = e.do(ctx, func() {
-		if e.leases.Granted(id, node, region) {
+		if e.leases.Granted(g, e.cfg.Clock()) {
 			e.renew()
 		}
 		next = e.renewal(fallback)
@@ -127,9 +126,17 @@ func (e *Engine) LeaseGranted(ctx context.Context, id uint64, node, region, fall
 	return next, ok
 }
 
-// ForgetLeases ends the leases that an earlier incarnation of the region's log granted. Runs keep
-// their deadlines. False: ctx ended earlier.
-func (e *Engine) ForgetLeases(ctx context.Context) bool { return e.do(ctx, e.leases.Forget) }
+// NewSession records that a session with a master begins. restored: the master's log is of another
+// incarnation than that of the master before, so the leases end. Runs keep their deadlines. False:
+// ctx ended earlier.
+func (e *Engine) NewSession(ctx context.Context, restored bool) bool {
+	return e.do(ctx, func() {
+		e.leases.NewSession()
+		if restored {
+			e.leases.Forget()
+		}
+	})
+}
 
 // renew passes the present deadlines to the supervisors of the runs that depend on them.
 func (e *Engine) renew() {

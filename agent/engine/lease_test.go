@@ -25,7 +25,7 @@ func boundOrder(index uint64, b nusav1.LeaseBinding, startDelay time.Duration) *
 func (l *life) granted(node, region time.Duration) {
 	id, _, ok := l.engine.RequestLease(context.Background(), time.Second)
 	if ok {
-		l.engine.LeaseGranted(context.Background(), id, node, region, time.Second)
+		l.engine.LeaseGranted(context.Background(), lease.Grant{ID: id, Node: node, Region: region}, time.Second)
 	}
 	synctest.Wait()
 }
@@ -167,7 +167,7 @@ func TestNewBindingReachesTheRun(t *testing.T) {
 func TestNoDeadlineForWhatMustStop(t *testing.T) {
 	a := newAlloc(&order{spec: reconcile.Alloc{ID: "a", Binding: lease.Node}})
 	e := &Engine{cfg: Config{Clock: func() time.Duration { return time.Second }}, events: make(chan func()), allocs: map[string]*alloc{"a": a}}
-	e.leases.Granted(e.leases.Request(0), 10*time.Second, 0)
+	e.leases.Granted(lease.Grant{ID: e.leases.Request(0), Node: 10 * time.Second, Region: 0}, 0)
 	go func() {
 		for f := range e.events {
 			f()

@@ -31,9 +31,11 @@ func TestPlanCoversChangedAllocations(t *testing.T) {
 		"its time":                {func(w *world) { w.clock += 2 * time.Second }, all},
 		"the region's lease ends": {func(w *world) { w.planner.wake, w.clock = time.Time{}, w.clock+40*time.Second }, all},
 		"the lease ends":          {func(w *world) { w.planner.wake, w.clock = time.Time{}, w.clock+time.Minute }, all},
-		"a longer lease":          {func(w *world) { w.leases.Granted(w.leases.Request(w.clock), time.Hour, 0) }, "[]"},
-		"it leaves":               {func(w *world) { w.host.Leaving = true }, all},
-		"it pauses":               {func(w *world) { w.host.Pausing = true }, all},
+		"a longer lease": {func(w *world) {
+			w.leases.Granted(lease.Grant{ID: w.leases.Request(w.clock), Node: time.Hour, Region: 0}, 0)
+		}, "[]"},
+		"it leaves": {func(w *world) { w.host.Leaving = true }, all},
+		"it pauses": {func(w *world) { w.host.Pausing = true }, all},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{clock: time.Hour, allocs: map[string]*alloc{}}
@@ -42,7 +44,7 @@ func TestPlanCoversChangedAllocations(t *testing.T) {
 				return w.planner.input(view{now: now(), leases: w.leases.At(w.clock), host: w.host, allocs: w.allocs,
 					diskProblem: func() string { return "" }, portsInUse: func([]int) map[int]bool { return nil }})
 			}
-			w.leases.Granted(w.leases.Request(w.clock), time.Minute, 30*time.Second)
+			w.leases.Granted(lease.Grant{ID: w.leases.Request(w.clock), Node: time.Minute, Region: 30 * time.Second}, 0)
 			for _, id := range []string{"aaaa", "bbbb", "cccc"} {
 				o := &order{spec: reconcile.Alloc{ID: id, Binding: lease.Both}}
 				w.allocs[id] = &alloc{order: o, act: reconcile.Actual{Accepted: true}}

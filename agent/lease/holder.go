@@ -19,6 +19,19 @@ type Holder struct {
 	number uint64
 	// ofRegion: the latest grant had a part of the region's lease.
 	ofRegion bool
+	// waiting has the leases that were not granted in the present session yet, except to continue.
+	waiting Binding
+}
+
+// Grant is the answer to a request.
+type Grant struct {
+	ID uint64
+	// Node is the length of the node's lease, Region what is left of the region's; 0 for a lease
+	// that is not granted.
+	Node, Region time.Duration
+	// Continue: what runs goes on under a lease that is still held, and nothing starts. The
+	// master's log may be an old copy.
+	Continue bool
 }
 
 // Request records that a request is sent now and returns its id, from 1.
@@ -28,16 +41,38 @@ func (h *Holder) Request(now time.Duration) uint64 {
 	return h.node.Request(now)
 }
 
-// Granted records the answer to a request: the length of the node's lease and what is left of
-// the region's; 0 for a lease that is not granted. No deadline moves back, because an earlier
-// grant was valid until its end. False: nothing was granted.
-func (h *Holder) Granted(id uint64, node, region time.Duration) bool {
-	nodeGranted, regionGranted := h.node.Granted(id, node), h.region.Granted(id, region)
-	if nodeGranted || regionGranted {
-		h.ofRegion = region > 0
+// Granted records the answer to a request. No deadline moves back, because an earlier grant was
+// valid until its end. False: nothing was granted.
+func (h *Holder) Granted(g Grant, now time.Duration) bool {
+	if g.Continue {
+		g.Node, g.Region = lasting(&h.node, now, g.Node), lasting(&h.region, now, g.Region)
 	}
-	return nodeGranted || regionGranted
+	node, region := h.node.Granted(g.ID, g.Node), h.region.Granted(g.ID, g.Region)
+	if !node && !region {
+		return false
+	}
+	h.ofRegion = g.Region > 0
+	if node && !g.Continue {
+		h.waiting &^= Node
+	}
+	if region && !g.Continue {
+		h.waiting &^= Region
+	}
+	return true
 }
+
+// lasting returns the length of a grant that only continues a lease: 0 if the lease has ended.
+func lasting(l *lease.Holder, now, length time.Duration) time.Duration {
+	if st := l.At(now); !st.Held || st.Left <= 0 {
+		return 0
+	}
+	return length
+}
+
+// NewSession is called when a session with a master begins. What is ordered in it starts only
+// under leases that are granted in it: the master's log may be an old copy, which the other agents
+// or the global tier find out before such a grant. What runs goes on.
+func (h *Holder) NewSession() { h.waiting = Both }
 
 // Forget ends both leases and drops the replies to earlier requests. It is called when another
 // incarnation of the region's log has begun: its orders may start nothing under a lease of the
@@ -50,7 +85,7 @@ func (h *Holder) Forget() {
 
 // At returns the leases at a time.
 func (h *Holder) At(now time.Duration) Leases {
-	return Leases{Node: h.node.At(now), Region: h.region.At(now)}
+	return Leases{Node: h.node.At(now), Region: h.region.At(now), Waiting: h.waiting}
 }
 
 // Renewal returns the time from now until the next request: a third of the node's lease after the

@@ -37,7 +37,12 @@ func (b Binding) String() string { return [...]string{"none", "node", "region", 
 type State = lease.State
 
 // Leases are the states of both leases at one time.
-type Leases struct{ Node, Region State }
+type Leases struct {
+	Node, Region State
+	// Waiting has the leases under which nothing starts before the next grant that does not only
+	// continue what runs.
+	Waiting Binding
+}
 
 // Of returns the state of the leases that bind as one lease: it ends with the earlier one.
 func (l Leases) Of(b Binding) State {
@@ -65,6 +70,8 @@ type Verdict struct {
 	MustStop bool
 	// Reason why nothing may start.
 	Reason Reason
+	// Waiting as in Leases: the leases are held.
+	Waiting bool
 }
 
 // Evaluate applies the binding of an allocation to the leases. An agent that has just
@@ -86,6 +93,13 @@ func Evaluate(b Binding, l Leases) Verdict {
 			v = Verdict{Reason: one.reason}
 		}
 	}
+	switch {
+	case !v.MayStart:
+	case b&l.Waiting&Node != 0:
+		v = Verdict{Reason: ReasonExpired, Waiting: true}
+	case b&l.Waiting != 0:
+		v = Verdict{Reason: ReasonRegion, Waiting: true}
+	}
 	return v
 }
 
@@ -94,6 +108,10 @@ func (v Verdict) Message() string {
 	switch {
 	case v.MayStart:
 		return ""
+	case v.Waiting && v.Reason == ReasonRegion:
+		return "this master has passed on no lease of the global tier yet; it starts once the region has one"
+	case v.Waiting:
+		return "the region's servers have started again; it starts once every node of the region has connected, or every earlier lease is over"
 	case v.Reason == ReasonRegion:
 		return "the region holds no lease of the global tier; it starts again in place when the lease is back"
 	}

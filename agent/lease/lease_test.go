@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -48,7 +49,7 @@ func TestEarlierLeaseCounts(t *testing.T) {
 		t.Error("a deadline without a lease")
 	}
 	id := h.Request(10 * s)
-	if !h.Granted(id, 15*s, 6*s) {
+	if !h.Granted(Grant{ID: id, Node: 15 * s, Region: 6 * s}, 0) {
 		t.Fatal("not granted")
 	}
 	for b, want := range map[Binding]time.Duration{None: 0, Node: 25 * s, Region: 16 * s, Both: 16 * s} {
@@ -58,7 +59,7 @@ func TestEarlierLeaseCounts(t *testing.T) {
 	}
 	// The region lost its lease. What was granted before counts until its end.
 	id = h.Request(13 * s)
-	if !h.Granted(id, 15*s, 0) {
+	if !h.Granted(Grant{ID: id, Node: 15 * s, Region: 0}, 0) {
 		t.Fatal("not granted")
 	}
 	if l := h.At(13 * s); l.Node.Deadline != 28*s || l.Region.Deadline != 16*s {
@@ -66,7 +67,7 @@ func TestEarlierLeaseCounts(t *testing.T) {
 	}
 	// A remainder that shrinks moves no deadline back.
 	id = h.Request(13 * s)
-	if !h.Granted(id, 0, s) || h.At(13*s).Region.Deadline != 16*s {
+	if !h.Granted(Grant{ID: id, Node: 0, Region: s}, 0) || h.At(13*s).Region.Deadline != 16*s {
 		t.Errorf("%+v", h.At(13*s))
 	}
 	if _, ok := h.Deadline(Both, 16*s); ok {
@@ -74,11 +75,11 @@ func TestEarlierLeaseCounts(t *testing.T) {
 	}
 	// The node's lease is refused, the region's is not.
 	id = h.Request(17 * s)
-	if !h.Granted(id, 0, 9*s) || h.At(17*s).Node.Deadline != 28*s || h.At(17*s).Region.Deadline != 26*s {
+	if !h.Granted(Grant{ID: id, Node: 0, Region: 9 * s}, 0) || h.At(17*s).Node.Deadline != 28*s || h.At(17*s).Region.Deadline != 26*s {
 		t.Errorf("%+v", h.At(17*s))
 	}
 	id = h.Request(18 * s)
-	if h.Granted(id, 0, 0) {
+	if h.Granted(Grant{ID: id, Node: 0, Region: 0}, 0) {
 		t.Error("a grant of nothing")
 	}
 }
@@ -96,7 +97,7 @@ func TestRenewalFollowsTheShorterLease(t *testing.T) {
 		{15 * s, 0, 5 * s, 5 * s}, // the region's lease is over: its agents do not ask all the time
 		{300 * time.Millisecond, 15 * s, 100 * time.Millisecond, 100 * time.Millisecond},
 	} {
-		h.Granted(h.Request(s), c.node, c.region)
+		h.Granted(Grant{ID: h.Request(s), Node: c.node, Region: c.region}, 0)
 		if alone, both := h.Renewal(s, time.Hour, false), h.Renewal(s, time.Hour, true); alone != c.alone || both != c.both {
 			t.Errorf("node %s, region %s: %s and %s, want %s and %s", c.node, c.region, alone, both, c.alone, c.both)
 		}
@@ -108,11 +109,11 @@ func TestRenewalFollowsTheShorterLease(t *testing.T) {
 func TestGrantBringsTheNextRequestForward(t *testing.T) {
 	var h Holder
 	id := h.Request(10 * s)
-	h.Granted(id, 60*s, 0)
+	h.Granted(Grant{ID: id, Node: 60 * s, Region: 0}, 0)
 	if got := h.Renewal(10*s, 0, true); got != 20*s {
 		t.Errorf("without the region's lease after %s", got)
 	}
-	h.Granted(id, 60*s, 15*s)
+	h.Granted(Grant{ID: id, Node: 60 * s, Region: 15 * s}, 0)
 	for now, want := range map[time.Duration]time.Duration{12 * s: 3 * s, 15 * s: 0, 29 * s: 0} {
 		if got := h.Renewal(now, 0, true); got != want {
 			t.Errorf("at %s after %s, want %s", now, got, want)
@@ -143,11 +144,11 @@ func TestNumbersGrow(t *testing.T) {
 // leases of before.
 func TestLeasesOfAnEarlierIncarnationDoNotCount(t *testing.T) {
 	var h Holder
-	h.Granted(h.Request(10*s), 15*s, 15*s)
+	h.Granted(Grant{ID: h.Request(10 * s), Node: 15 * s, Region: 15 * s}, 0)
 	late := h.Request(11 * s)
 	before, _ := h.Deadline(Both, 12*s)
 	h.Forget()
-	if h.Granted(late, 15*s, 15*s) {
+	if h.Granted(Grant{ID: late, Node: 15 * s, Region: 15 * s}, 0) {
 		t.Error("the answer of the earlier master counts")
 	}
 	for _, b := range Bindings {
@@ -155,10 +156,49 @@ func TestLeasesOfAnEarlierIncarnationDoNotCount(t *testing.T) {
 			t.Errorf("%s: %+v, want no start, and no stop before the supervisor's deadline", b, v)
 		}
 	}
-	if !h.Granted(h.Request(13*s), 15*s, 15*s) {
+	if !h.Granted(Grant{ID: h.Request(13 * s), Node: 15 * s, Region: 15 * s}, 0) {
 		t.Fatal("not granted")
 	}
 	if d, ok := h.Deadline(Both, 13*s); !ok || d.At != 28*s || d.Number <= before.Number {
 		t.Errorf("%+v, %t after %+v", d, ok, before)
+	}
+}
+
+// TestNewSessionStartsNothingBeforeItsGrants: the master of a session may have an old copy of the
+// log. What it orders starts under no lease of an earlier session, and what runs goes on.
+func TestNewSessionStartsNothingBeforeItsGrants(t *testing.T) {
+	var h Holder
+	h.Granted(Grant{ID: h.Request(0), Node: 15 * s, Region: 15 * s}, 0)
+	check := func(what string, now time.Duration, want string) {
+		t.Helper()
+		got := ""
+		for _, b := range Bindings {
+			v := Evaluate(b, h.At(now))
+			got += fmt.Sprintf("%s %v %v %s,", b, v.MayStart, v.MustStop, v.Reason)
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+	}
+	const all, none = "node true false ,region true false ,both true false ,", "node false false lease_expired,region false false region_lease,both false false lease_expired,"
+	check("granted", s, all)
+	h.NewSession()
+	check("a new session", 2*s, none)
+	if !h.Granted(Grant{ID: h.Request(3 * s), Node: 15 * s, Region: 15 * s, Continue: true}, 3*s) || h.At(3*s).Node.Deadline != 18*s || h.At(3*s).Region.Deadline != 18*s {
+		t.Errorf("continued: %+v", h.At(3*s))
+	}
+	check("continued", 4*s, none)
+	h.Granted(Grant{ID: h.Request(5 * s), Node: 15 * s}, 5*s)
+	check("the region holds no lease", 6*s, "node true false ,region false false region_lease,both false false region_lease,")
+	h.Granted(Grant{ID: h.Request(7 * s), Node: 15 * s, Region: 15 * s}, 7*s)
+	check("granted in the session", 8*s, all)
+	id := h.Request(20 * s)
+	if h.Granted(Grant{ID: id, Node: 15 * s, Region: 15 * s, Continue: true}, 22*s) {
+		t.Errorf("a lease that has ended is continued: %+v", h.At(22*s))
+	}
+	check("ended", 22*s, "node false true lease_expired,region false true region_lease,both false true lease_expired,")
+	var fresh Holder
+	if fresh.Granted(Grant{ID: fresh.Request(0), Node: 15 * s, Continue: true}, 0) {
+		t.Error("a lease begins that is only to continue")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/engine"
+	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -54,7 +55,7 @@ func (s *session) welcome(w *nusav1.MasterWelcome) error {
 	if err != nil {
 		return err
 	}
-	if restored && !s.cfg.Engine.ForgetLeases(s.ctx) {
+	if !s.cfg.Engine.NewSession(s.ctx, restored) {
 		return context.Cause(s.ctx)
 	}
 	s.pool.setServers(w.GetServers())
@@ -112,7 +113,9 @@ func (s *session) granted(g *nusav1.LeaseGrant) error {
 		return nil
 	}
 	s.latestGrant = g.GetId()
-	next, ok := s.cfg.Engine.LeaseGranted(s.ctx, g.GetId(), g.GetDuration().AsDuration(), g.GetRegionLeft().AsDuration(), s.silence/3)
+	next, ok := s.cfg.Engine.LeaseGranted(s.ctx, lease.Grant{
+		ID: g.GetId(), Node: g.GetDuration().AsDuration(), Region: g.GetRegionLeft().AsDuration(), Continue: g.GetContinueOnly(),
+	}, s.silence/3)
 	if !ok {
 		return context.Cause(s.ctx)
 	}

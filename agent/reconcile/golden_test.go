@@ -186,7 +186,7 @@ func (w *world) duration(s string) time.Duration {
 
 // grant grants leases from now on. 0: none.
 func (w *world) grant(node, region time.Duration) {
-	w.leases.Granted(w.leases.Request(w.now), node, region)
+	w.leases.Granted(lease.Grant{ID: w.leases.Request(w.now), Node: node, Region: region}, 0)
 }
 
 func (w *world) number(s string) int64 {

@@ -2,6 +2,7 @@ package accept
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/regional/sched"
@@ -121,6 +122,12 @@ func Answers(view *state.View) []state.Answer {
 		out = append(out, GroupAnswers(view, g)...)
 	}
 	return out
+}
+
+// OfSuspectLog returns the answers that are true if the log is an old copy: the region has work. That
+// work has ended may be true of the copy only.
+func OfSuspectLog(answers []state.Answer) []state.Answer {
+	return slices.DeleteFunc(answers, func(a state.Answer) bool { return a.State != state.SlotAccepted })
 }
 
 // GroupAnswers returns the answers about one group of the view. While a change of slot

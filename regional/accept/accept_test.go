@@ -297,3 +297,17 @@ func TestNothingEndsInARestoredLogBeforeLeasesAreOver(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingEndsByASuspectLog: that a slot is accepted is true of an old copy, too. That it has
+// ended may be true of the copy only.
+func TestNothingEndsByASuspectLog(t *testing.T) {
+	r := newRegion(t, state.Service)
+	r.order(0, 1, 1, state.Run, state.SlotOffered)
+	if got := OfSuspectLog(Answers(r.Snapshot())); len(got) != 1 || got[0].State != state.SlotAccepted {
+		t.Errorf("accepted: %v", got)
+	}
+	r.order(0, 1, 1, state.Revoke, state.SlotAccepted)
+	if got := Answers(r.Snapshot()); len(got) != 1 || len(OfSuspectLog(got)) != 0 {
+		t.Errorf("revoked: %v", got)
+	}
+}

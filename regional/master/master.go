@@ -47,6 +47,8 @@ type Config struct {
 	Term    uint64
 	Elected time.Duration
 	Cluster state.Cluster
+	// Start is what this server found when it started.
+	Start presence.Start
 	// RaftLog takes the commands; FSM has the committed state.
 	RaftLog raftlog.Log
 	FSM     *raftlog.FSM
@@ -108,6 +110,7 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 		absences:       func(view *state.View) func(string) presence.Absence { return m.Agents.Absences(view) },
 		connected:      func() bool { return m.Uplink.Connected() },
 		logIsOld:       func() bool { return m.Agents.OldLog() != "" },
+		logSuspect:     func() bool { return m.Agents.LogSuspect() },
 		reasonsChanged: func(groups map[state.GroupKey]struct{}) { m.Uplink.ReasonsChanged(groups) },
 	})
 	m.Log = raftlog.NewSequencer(cfg.RaftLog, cfg.FSM, m.Planner.decide, m.committed)
@@ -115,6 +118,7 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 	m.Agents = nodes.New(m.ctx, nodes.Config{
 		Region: region, Cluster: cfg.Cluster, Term: cfg.Term, Epoch: epoch,
 		NodeLease: cfg.NodeLease, StatsInterval: cfg.StatsInterval, Clock: cfg.Clock, Elected: cfg.Elected,
+		Start: cfg.Start, Certain: m.logIsCertain,
 		RegionLease: func() time.Duration { return m.Uplink.LeaseLeft() },
 		Log:         m.Log, FSM: cfg.FSM, Verifier: verifier, Events: m.Events, Logger: m.log,
 		Hub: cfg.Hub, Streams: cfg.Streams, Servers: cfg.Servers, Standby: cfg.Standby, MorePlanned: m.Planner.more.Load,
@@ -140,7 +144,7 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 		Definition: cfg.Region, Global: cfg.Global, Net: cfg.Net, Server: cfg.Server, Address: cfg.Address,
 		Version: cfg.Version, ReportInterval: cfg.ReportInterval, Clock: cfg.Clock,
 		Cluster: cfg.Cluster, Term: cfg.Term, Epoch: epoch, Log: m.Log, FSM: cfg.FSM, Reporter: m.Reporter,
-		Verifier: verifier, LeaseReturned: m.Agents.RepeatGrants, Planned: m.Planner.plannedOrders,
+		Verifier: verifier, LeaseReturned: m.Agents.RepeatGrants, Planned: m.Planner.plannedOrders, LogSuspect: m.Agents.LogSuspect,
 		Federation: cfg.Federation, Prober: m.Prober, Tunnels: cfg.Tunnels, Servers: cfg.Servers, Logger: m.log,
 	})
 	poller := &peers.Poller{Prober: m.Prober, Connected: m.Uplink.Connected, Net: cfg.Net, Log: m.log}
@@ -191,6 +195,12 @@ func (m *Master) ServersChanged() {
 	m.Agents.ServersChanged()
 	m.Uplink.ServersChanged()
 	m.limits.changed()
+}
+
+// logIsCertain continues what waited because the log could be an old copy.
+func (m *Master) logIsCertain() {
+	m.Log.Wake()
+	m.Uplink.GroupsChanged(nil) // for the answers
 }
 
 // committed passes the results of a log entry to the parts that they concern. The

@@ -41,6 +41,8 @@ type plannerConfig struct {
 	connected func() bool
 	// logIsOld reports whether a node has an order that the log does not have.
 	logIsOld func() bool
+	// logSuspect reports whether the log may be an old copy.
+	logSuspect func() bool
 	// reasonsChanged is called with the groups that the newest plan has reasons for.
 	reasonsChanged func(map[state.GroupKey]struct{})
 }
@@ -77,6 +79,7 @@ func newPlanner(cfg plannerConfig) *Planner { return &Planner{cfg: cfg, planner:
 func (p *Planner) Input(view *state.View) sched.Input {
 	return sched.Input{
 		View: view, NowUnixNano: time.Now().UnixNano(), NodeLease: p.cfg.nodeLease, Absence: p.cfg.absences(view), Funcs: p.cfg.exprs.funcs(),
+		LogSuspect: p.cfg.logSuspect(),
 	}
 }
 

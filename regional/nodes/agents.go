@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
+	"github.com/nusa-scheduler/nusa/internal/lease"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 	"github.com/nusa-scheduler/nusa/regional/presence"
@@ -38,6 +40,10 @@ type Config struct {
 	// on it.
 	Clock   func() time.Duration
 	Elected time.Duration
+	// Start is what the server found when it started. Certain is called once the log is known to
+	// be no old copy, if it was suspect.
+	Start   presence.Start
+	Certain func()
 
 	Log      *raftlog.Sequencer
 	FSM      *raftlog.FSM
@@ -78,6 +84,10 @@ type Agents struct {
 	// accepted later is removed.
 	knowsMore map[string]claim
 
+	// suspicion says whether the log may be an old copy. certain: it is none.
+	suspicion presence.Suspicion
+	certain   atomic.Bool
+
 	turns turnQueue
 }
 
@@ -85,9 +95,29 @@ type Agents struct {
 func New(ctx context.Context, cfg Config) *Agents {
 	a := &Agents{cfg: cfg, ctx: ctx, nodes: map[string]*node{}, turns: newTurnQueue()}
 	if cfg.FSM != nil {
-		a.ordered = cfg.FSM.View().Index()
+		view := cfg.FSM.View()
+		a.ordered = view.Index()
+		longest := max(cfg.NodeLease, view.Cluster().NodeLeaseMax, view.Cluster().RegionLeaseMax)
+		a.suspicion = presence.NewSuspicion(cfg.Start, view.Index(), lease.Over(longest, view.LongestStop()), view.Nodes())
 	}
+	a.certain.Store(!a.suspicion.At(cfg.Elected))
 	return a
+}
+
+// LogSuspect reports whether the log may be an old copy that no agent has contradicted yet.
+func (a *Agents) LogSuspect() bool {
+	if a.certain.Load() {
+		return false
+	}
+	a.mu.Lock()
+	still := a.suspicion.At(a.cfg.Clock())
+	a.mu.Unlock()
+	if !still && a.certain.CompareAndSwap(false, true) {
+		a.cfg.Logger.Info("the log is no old copy: tasks that a lease binds may start")
+		a.RepeatGrants()
+		a.cfg.Certain()
+	}
+	return still
 }
 
 // ensure finds or creates a node. A node not seen yet in this term counts as

@@ -1,11 +1,18 @@
 package nodes
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/hashicorp/raft"
+
+	"github.com/nusa-scheduler/nusa/internal/lease"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/raftlog"
+	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
 // TestAgentThatKnowsMoreThanTheLogIsRefused: the log was restored from an old copy without
@@ -81,5 +88,41 @@ func TestRemovedNodeShowsNothing(t *testing.T) {
 	accepted := &nusav1.AgentHello{NodeId: "b", Name: "node-b", Region: "sea", Inventory: &nusav1.NodeInventory{}, Protocol: protocol}
 	if r := a.refuse(accepted); r != nil || a.OldLog() != "" {
 		t.Errorf("%v, the log: %q", r, a.OldLog())
+	}
+}
+
+// TestSuspectLogContinuesAndStartsNothing: all servers of a region have started again. Until the
+// agents of all nodes in the log have connected, or every earlier lease is over, grants only
+// continue what runs.
+func TestSuspectLogContinuesAndStartsNothing(t *testing.T) {
+	for name, end := range map[string]func(a *Agents, now *time.Duration){
+		"all have connected":      func(a *Agents, _ *time.Duration) { a.accepted("n1"); a.accepted("n2") },
+		"earlier leases are over": func(_ *Agents, now *time.Duration) { *now += lease.Over(15*time.Second, 0) },
+	} {
+		fsm := raftlog.NewFSM()
+		for i, id := range []string{"n1", "n2"} {
+			cmd := state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: id, Name: id}}}
+			fsm.Apply(&raft.Log{Index: uint64(i + 1), Data: raftlog.Entry(&cmd)})
+		}
+		now, certain := 100*time.Second, 0
+		a := New(t.Context(), Config{NodeLease: 15 * time.Second, FSM: fsm, Logger: slog.New(slog.DiscardHandler),
+			Clock: func() time.Duration { return now }, RegionLease: func() time.Duration { return time.Second },
+			Start: presence.Start{At: now, Index: 2}, Certain: func() { certain++ }})
+		ss := &session{agents: a, node: a.ensure("n1"), regionLease: true}
+		continues := func() bool {
+			out, err := ss.grantMessages([]uint64{3}, false)
+			if err != nil || len(out) != 1 || out[0].GetLease().GetDuration().AsDuration() != 15*time.Second {
+				t.Fatalf("%v, %v", out, err)
+			}
+			return out[0].GetLease().GetContinueOnly()
+		}
+		a.accepted("n1")
+		if !a.LogSuspect() || !continues() || certain != 0 {
+			t.Errorf("%s: not suspect after the start", name)
+		}
+		end(a, &now)
+		if a.LogSuspect() || continues() || certain != 1 {
+			t.Errorf("%s: still suspect, or called %d times", name, certain)
+		}
 	}
 }

@@ -126,8 +126,9 @@ func (ss *session) grantMessages(ids []uint64, ordersFirst bool) (out []*nusav1.
 		}
 	}
 	ss.regionLease = region > 0
+	suspect := ss.agents.LogSuspect()
 	for _, id := range ids {
-		out = append(out, grantMessage(id, length, region))
+		out = append(out, grantMessage(id, length, region, suspect))
 	}
 	return out, nil
 }
@@ -148,9 +149,9 @@ func (ss *session) sendOrders() error {
 }
 
 // grantMessage returns a grant of the node's lease, with the remaining time of the
-// region's lease.
-func grantMessage(id uint64, length, region time.Duration) *nusav1.MasterMessage {
-	grant := &nusav1.LeaseGrant{Id: id, Duration: durationpb.New(length)}
+// region's lease. continueOnly: what runs goes on, and nothing starts.
+func grantMessage(id uint64, length, region time.Duration, continueOnly bool) *nusav1.MasterMessage {
+	grant := &nusav1.LeaseGrant{Id: id, Duration: durationpb.New(length), ContinueOnly: continueOnly}
 	if region > 0 {
 		grant.RegionLeft = durationpb.New(region)
 	}

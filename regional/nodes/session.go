@@ -106,6 +106,7 @@ func (a *Agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 		inbox: link.NewInbox[state.AllocReport](wire.MaxReports), sending: sendActive, // the welcome goes first
 	}
 	ss.node.accept()
+	a.accepted(ss.node.id)
 	defer ss.detach()
 	if err := onNewStack(func() error { return ss.greet(ctx) }); err != nil {
 		return err
@@ -174,6 +175,17 @@ type claim struct {
 	// registered: the log had the node. Once an operator has removed the node, the claim is
 	// void.
 	registered bool
+}
+
+// accepted notes that an agent knows no order that the log does not have.
+func (a *Agents) accepted(id string) {
+	if a.certain.Load() {
+		return
+	}
+	a.mu.Lock()
+	a.suspicion.Accepted(id)
+	a.mu.Unlock()
+	a.LogSuspect()
 }
 
 // accept notes that the node's agent was accepted.

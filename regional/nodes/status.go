@@ -23,6 +23,7 @@ func (a *Agents) Watch(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
+		a.LogSuspect() // earlier leases may be over now
 		if err := a.updateStatuses(ctx); err != nil {
 			return err
 		}

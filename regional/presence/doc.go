@@ -7,4 +7,5 @@
 //
 //   - presence.go: a node's contact with its master, event by event
 //   - absence.go: how long a lost node has been absent, and what that allows
+//   - suspect.go: whether the log may be an old copy, after a start of the servers
 package presence

@@ -33,6 +33,8 @@ type Input struct {
 	// seen just now.
 	Absence func(nodeID string) presence.Absence
 	Funcs   Funcs
+	// LogSuspect: the log may be an old copy, so nothing that a lease binds is placed by it.
+	LogSuspect bool
 	// MaxPlaces is the number of placements at which no further group is begun. One
 	// group may have eight times as many, or an eighth of its instances if that is
 	// more: placements of one group are the cheapest. 0 = 10,000. Plan.More says

@@ -80,10 +80,11 @@ func (d *decision) place(all []pending) {
 	pk.done()
 }
 
-// awaitLeases reports whether a lease of before the region's recovery may bind the
-// instances: a node that has not been seen since then may run them.
+// awaitLeases reports whether a lease that the log does not know may bind the instances: after
+// a recovery of the region, or while the log may be an old copy. A node that has not been seen
+// since then may run them.
 func (d *decision) awaitLeases(all []pending) bool {
-	if !d.p.in.View.Cluster().Recovered || !bound(d.spec, d.g.Key.Local) {
+	if !d.p.in.LogSuspect && !d.p.in.View.Cluster().Recovered || !bound(d.spec, d.g.Key.Local) {
 		return false
 	}
 	for p := range eachPending(all) {

@@ -36,3 +36,19 @@ func TestRecoveredRegionWaitsForLeases(t *testing.T) {
 		t.Errorf("once the leases are over: %v", plan.Places)
 	}
 }
+
+// TestSuspectLogPlacesNothingThatALeaseBinds: the log may be an old copy, and a node that has not
+// connected may run what it does not know.
+func TestSuspectLogPlacesNothingThatALeaseBinds(t *testing.T) {
+	w := newWorld()
+	for _, line := range []string{"node n1", "job own web running=stop", "job free web", "order own 0-2", "order free 0-2"} {
+		w.run(t, "setup", line)
+	}
+	for suspect, want := range map[bool]int{true: 2, false: 4} {
+		in := w.input()
+		in.LogSuspect = suspect
+		if plan := sched.NewPlanner().Make(in); len(plan.Places) != want || len(plan.Waiting) == 0 == suspect {
+			t.Errorf("suspect %v: places %v, waits %v", suspect, plan.Places, plan.Waiting)
+		}
+	}
+}

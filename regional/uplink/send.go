@@ -118,7 +118,11 @@ func (ss *session) sendAnswers(now time.Time) (time.Time, error) {
 	}
 	current := map[string]*nusav1.SlotAnswer{}
 	var out []*nusav1.SlotAnswer
-	for _, a := range accept.Answers(ss.u.cfg.FSM.View()) {
+	answers := accept.Answers(ss.u.cfg.FSM.View())
+	if ss.u.cfg.LogSuspect() {
+		answers = accept.OfSuspectLog(answers)
+	}
+	for _, a := range answers {
 		w := wire.SlotAnswerToProto(&a)
 		key := state.SlotID(a.Namespace, a.Job, a.Group, a.From)
 		current[key] = w

@@ -86,6 +86,8 @@ type Config struct {
 
 	// LeaseReturned is called when the region has a lease again after it had none.
 	LeaseReturned func()
+	// LogSuspect reports whether the log may be an old copy: then no answer says that work ended.
+	LogSuspect func() bool
 	// Planned returns the position of the slot orders that the committed plans follow; zero
 	// before the first plan.
 	Planned func() state.Position

@@ -240,7 +240,7 @@ func (a *agent) receive(s *agentSession, m any) {
 		a.welcome(s, m)
 	case nodeGrant:
 		s.granted = max(s.granted, m.id)
-		if s.active && a.lease.Granted(m.id, m.lease, m.regionLeft) {
+		if s.active && a.lease.Granted(lease.Grant{ID: m.id, Node: m.lease, Region: m.regionLeft, Continue: m.continues}, a.h.clock()) {
 			a.renewRuns()
 			a.advance()
 		}
@@ -261,6 +261,7 @@ func (a *agent) welcome(s *agentSession, m agentWelcome) {
 		a.lostSession(s, time.Second)
 		return
 	}
+	a.lease.NewSession()
 	if term[0] != a.term[0] {
 		a.lease.Forget()
 	}

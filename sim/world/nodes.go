@@ -55,6 +55,8 @@ type (
 		id         uint64
 		lease      time.Duration
 		regionLeft time.Duration
+		// continues: nothing starts.
+		continues bool
 	}
 	nodeOrders   struct{ b link.Batch[allocOrder] }
 	nodeReports  struct{ b link.Batch[state.AllocReport] }
@@ -152,6 +154,7 @@ func (m *master) node(id string) *nodeState {
 // greet registers the node and sends the welcome and the orders.
 func (m *master) greet(n *nodeState, e *end, hello agentHello) {
 	n.hello, n.accepted = hello, true
+	m.suspicion.Accepted(n.id)
 	attach := func() {
 		if m.l.ended || !e.open {
 			return
@@ -354,6 +357,7 @@ func (m *master) watchNodes() {
 		if m.l.ended {
 			return false
 		}
+		m.logSuspect()
 		now := m.srv.h.clock()
 		for n := range m.view().Nodes() {
 			status, silent := m.statusOf(n, now)

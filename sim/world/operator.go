@@ -83,6 +83,7 @@ func (w *world) restoreRegion(r *regionSim) {
 		}
 		w.watch.restoredRegion(r)
 		for _, s := range g.servers {
+			s.start.Index = g.index
 			w.in(w.between(100*time.Millisecond, 3*time.Second), s.p.start)
 		}
 	}

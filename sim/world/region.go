@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
+	"github.com/nusa-scheduler/nusa/internal/lease"
 	"github.com/nusa-scheduler/nusa/regional/accept"
+	"github.com/nusa-scheduler/nusa/regional/presence"
 	"github.com/nusa-scheduler/nusa/regional/sched"
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
@@ -35,6 +37,8 @@ type regionServer struct {
 	h    *host
 	p    *proc
 	lead *master // nil: not the master
+	// start is what the present process found when it started.
+	start presence.Start
 }
 
 func newRegion(w *world, num, servers, agents int) *regionSim {
@@ -43,8 +47,9 @@ func newRegion(w *world, num, servers, agents int) *regionSim {
 	for i := range servers {
 		h := newHost(w, fmt.Sprintf("r%d-s%d", num, i))
 		s := &regionServer{r: r, h: h, p: h.newProc(fmt.Sprintf("r%d-s%d", num, i))}
-		s.p.onStart = func() {}
+		s.p.onStart = func() { s.start.At = s.h.clock() }
 		s.p.onKill = func(bool) {
+			s.start.Index = r.raft.index // of the log on the disk, unless an operator restores another one
 			if s.lead != nil {
 				s.lead.end()
 			}
@@ -83,11 +88,16 @@ type master struct {
 	reportDirty bool
 	// knowsMore has the ids of the agents that are refused because the log is an old copy.
 	knowsMore map[string]bool
+	// suspicion: the log may be an old copy.
+	suspicion  presence.Suspicion
+	wasSuspect bool
 }
 
 func newMaster(s *regionServer, l *leadership) *master {
 	m := &master{r: s.r, srv: s, p: s.p, l: l, planner: sched.NewPlanner(), elected: s.h.clock(), began: l.view.Index(), nodes: map[string]*nodeState{}, knowsMore: map[string]bool{},
 		epoch: fmt.Sprintf("%s/%d/%d", l.view.Cluster().ID, l.view.Cluster().Incarnation, l.term)}
+	longest := max(s.r.nodeLease, l.view.Cluster().NodeLeaseMax, l.view.Cluster().RegionLeaseMax)
+	m.suspicion = presence.NewSuspicion(s.start, m.began, lease.Over(longest, l.view.LongestStop()), l.view.Nodes())
 	m.up = newUplink(m)
 	s.lead = m
 	m.watchNodes()
@@ -215,6 +225,18 @@ func (m *master) decide() {
 	})
 }
 
+// logSuspect reports whether the log may be an old copy. At the end what waited goes on.
+func (m *master) logSuspect() bool {
+	was := m.wasSuspect
+	m.wasSuspect = m.suspicion.At(m.srv.h.clock())
+	if was && !m.wasSuspect {
+		m.wake()
+		m.up.changed()
+		m.up.repeatGrants()
+	}
+	return m.wasSuspect
+}
+
 func (m *master) wakeIn(d time.Duration) {
 	d = max(d, 20*time.Millisecond)
 	at := m.r.w.now + int64(m.srv.h.trueFor(d))
@@ -231,7 +253,8 @@ func (m *master) wakeIn(d time.Duration) {
 }
 
 func (m *master) planInput() sched.Input {
-	return sched.Input{View: m.view(), NowUnixNano: m.srv.h.wall(), NodeLease: m.r.nodeLease, Absence: m.absence, Funcs: noFuncs}
+	return sched.Input{View: m.view(), NowUnixNano: m.srv.h.wall(), NodeLease: m.r.nodeLease, Absence: m.absence, Funcs: noFuncs,
+		LogSuspect: m.logSuspect()}
 }
 
 var noFuncs = sched.Funcs{

@@ -312,7 +312,11 @@ func (u *uplink) answer(s *upSession, all bool) {
 		}
 		s.sent, all = u.once, false
 	}
-	for _, a := range accept.Answers(u.m.view()) {
+	answers := accept.Answers(u.m.view())
+	if u.m.logSuspect() {
+		answers = accept.OfSuspectLog(answers)
+	}
+	for _, a := range answers {
 		key := state.SlotID(a.Namespace, a.Job, a.Group, a.From)
 		now[key] = a
 		if was, sent := s.sent[key]; all || !sent || was.State != a.State || was.To != a.To || was.Generation != a.Generation || was.Bound != a.Bound || was.StopTime != a.StopTime || was.MayRun != a.MayRun {
@@ -374,13 +378,19 @@ func (u *uplink) leaseState() regionlease.State {
 	}
 	st := u.lease.At(m.srv.h.clock(), log)
 	if st.Returned {
-		for _, id := range sortedKeys(m.nodes) {
-			if n := m.nodes[id]; n.session != nil && n.granted != 0 {
-				m.sendGrant(n, n.session, n.granted)
-			}
-		}
+		u.repeatGrants()
 	}
 	return st
+}
+
+// repeatGrants sends each agent its latest grant again.
+func (u *uplink) repeatGrants() {
+	m := u.m
+	for _, id := range sortedKeys(m.nodes) {
+		if n := m.nodes[id]; n.session != nil && n.granted != 0 {
+			m.sendGrant(n, n.session, n.granted)
+		}
+	}
 }
 
 // sendGrant sends a node a grant of its lease, with the rest of the region's lease.
@@ -397,7 +407,7 @@ func (m *master) sendGrant(n *nodeState, e *end, id uint64) {
 	}
 	n.regionLease = st.Left > 0
 	m.r.w.watch.passedOn(m, st.Left)
-	e.send(nodeGrant{id: id, lease: length, regionLeft: st.Left})
+	e.send(nodeGrant{id: id, lease: length, regionLeft: st.Left, continues: m.logSuspect()})
 }
 
 // limits commits what later masters rely on, as regional/master/limits.go does.

@@ -1171,7 +1171,11 @@ type LeaseGrant struct {
 	// In a grant to an agent: remaining time of the region's lease at the sending of
 	// the grant. The agent counts it from the sending of its request. Unset or 0:
 	// the region holds no lease.
-	RegionLeft    *durationpb.Duration `protobuf:"bytes,7,opt,name=region_left,json=regionLeft,proto3" json:"region_left,omitempty"`
+	RegionLeft *durationpb.Duration `protobuf:"bytes,7,opt,name=region_left,json=regionLeft,proto3" json:"region_left,omitempty"`
+	// In a grant to an agent: what runs goes on under leases that are still held, and
+	// nothing starts. The servers of the region have started again and do not know yet
+	// whether their log is an old copy.
+	ContinueOnly  bool `protobuf:"varint,8,opt,name=continue_only,json=continueOnly,proto3" json:"continue_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1253,6 +1257,13 @@ func (x *LeaseGrant) GetRegionLeft() *durationpb.Duration {
 		return x.RegionLeft
 	}
 	return nil
+}
+
+func (x *LeaseGrant) GetContinueOnly() bool {
+	if x != nil {
+		return x.ContinueOnly
+	}
+	return false
 }
 
 // SlotAnswers report what the region did with slots. The region repeats an
@@ -4058,7 +4069,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\fLeaseRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
 	"\agranted\x18\x02 \x01(\x04R\agranted\x12@\n" +
-	"\x0ecommit_blocked\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\rcommitBlocked\"\xb4\x02\n" +
+	"\x0ecommit_blocked\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\rcommitBlocked\"\xd9\x02\n" +
 	"\n" +
 	"LeaseGrant\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x125\n" +
@@ -4068,7 +4079,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\vincarnation\x18\x05 \x01(\x04R\vincarnation\x12)\n" +
 	"\x06orders\x18\x06 \x01(\v2\x11.nusa.v1.PositionR\x06orders\x12:\n" +
 	"\vregion_left\x18\a \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"regionLeft\"<\n" +
+	"regionLeft\x12#\n" +
+	"\rcontinue_only\x18\b \x01(\bR\fcontinueOnly\"<\n" +
 	"\vSlotAnswers\x12-\n" +
 	"\aanswers\x18\x01 \x03(\v2\x13.nusa.v1.SlotAnswerR\aanswers\"\x9a\x03\n" +
 	"\n" +
