@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/global/idempotency"
 	"github.com/nusa-scheduler/nusa/global/latency"
 	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/state"
@@ -96,7 +97,7 @@ func (t *leadershipTerm) run() error {
 	lost := failoverLoop{
 		state: t.state, commit: t.commit, wake: t.placer.Wake, resign: t.resign, log: t.cfg.Logger, observe: t.observeVerdicts,
 	}
-	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.renewLoop, predictor.Run} {
+	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.renewLoop, t.answersLoop, predictor.Run} {
 		g.Go(func() error { return loop(ctx) })
 	}
 	t.placer.Wake()
@@ -149,6 +150,39 @@ func (t *leadershipTerm) secondLoop(ctx context.Context) error {
 		case <-tick.C:
 			t.uplink.EndSilent()
 			t.state.NoticeSilence()
+		}
+	}
+}
+
+// answersLoop loads the idempotency records and then bounds them. The term serves meanwhile.
+func (t *leadershipTerm) answersLoop(ctx context.Context) error {
+	if err := t.state.Answers.Load(ctx, t.api.Store); err != nil {
+		return err
+	}
+	tick := time.NewTicker(t.cfg.ReportInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if err := t.trimAnswers(ctx, idempotency.MaxBytes); err != nil && ctx.Err() == nil {
+			t.cfg.Logger.Warn("the store keeps more idempotency records than it should", "error", err)
+		}
+	}
+}
+
+// trimAnswers removes the oldest idempotency records until they take at most so many bytes.
+func (t *leadershipTerm) trimAnswers(ctx context.Context, most int) error {
+	const atOnce = 100 // fits into a transaction
+	for {
+		keys := t.state.Answers.Oldest(most, atOnce)
+		if len(keys) == 0 {
+			return nil
+		}
+		if _, err := t.commit.Do(ctx, func(tx *state.Tx) error { return tx.ForgetAnswers(keys) }); err != nil {
+			return err
 		}
 	}
 }

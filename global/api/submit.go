@@ -62,7 +62,7 @@ func beginSubmit(ctx context.Context, term *Term, req *nusav1.SubmitRequest) (fi
 	var fingerprint []byte
 	if key != "" {
 		fingerprint = fingerprintOf(encoded, req.GetCheckRevision(), req.GetAgain())
-		if resp, err := state.FindAnswer(ctx, term.Store, key, fingerprint); resp != nil || err != nil {
+		if resp, err := term.State.Answers.Find(ctx, term.Store, key, fingerprint); resp != nil || err != nil {
 			return func(context.Context) (*nusav1.SubmitResponse, error) { return resp, err }, nil
 		}
 	}
@@ -80,11 +80,10 @@ func beginSubmit(ctx context.Context, term *Term, req *nusav1.SubmitRequest) (fi
 		revision, err := wait(ctx)
 		switch {
 		case errors.Is(err, state.ErrAnswered):
-			if resp, err := state.FindAnswer(ctx, term.Store, key, fingerprint); resp != nil || err != nil {
+			if resp, err := term.State.Answers.Find(ctx, term.Store, key, fingerprint); resp != nil || err != nil {
 				return resp, err
 			}
 			// The key was used so long ago that the store has dropped it.
-			term.State.ForgetAnswer(key)
 			return submit(ctx, term, req)
 		case err != nil:
 			return nil, err

@@ -43,7 +43,8 @@ func (st *State) apply(key string, msg proto.Message, revision int64) {
 		rec, _ := msg.(*nusav1.OriginRecord)
 		st.applyOrigin(key[len(originPrefix):], rec, revision)
 	case strings.HasPrefix(key, idemPrefix):
-		st.answers.add(key)
+		rec, _ := msg.(*nusav1.IdempotencyRecord)
+		st.Answers.Apply(key[len(idemPrefix):], rec, revision)
 	case strings.HasPrefix(key, CheckpointPrefix):
 		rec, _ := msg.(*nusav1.CheckpointRecord)
 		st.applyCheckpoint(key[len(CheckpointPrefix):], rec)

@@ -14,7 +14,7 @@
 //	tx.go          Tx: the state with the changes of a transaction laid over it
 //	records.go     Tx: jobs, slots, regions and the leadership term
 //	submit.go      Tx: a new version of a job, durable once the committer has written it
-//	audit.go       Tx: audit records and idempotency keys
+//	audit.go       Tx: audit records and idempotency records
 //	origins.go     Origins: origin records and their table
 //	keys.go        keys and values of the store
 //	convert.go     slots, answers, sessions and reasons from and to protobuf

@@ -7,9 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/idempotency"
 	"github.com/nusa-scheduler/nusa/global/latency"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
 	"github.com/nusa-scheduler/nusa/internal/notify"
@@ -71,6 +73,8 @@ type State struct {
 	// computed again.
 	ProbeDemand      map[string]map[string]float64
 	ProbeDemandStale bool
+	// Answers are those of the idempotency keys.
+	Answers *idempotency.Answers
 	// Changed tells watches that something they show has changed.
 	Changed notify.Signal
 	Events  Events
@@ -105,7 +109,6 @@ type State struct {
 
 	names   []string // of the regions, nil when one came or went since the last use
 	stamp   uint64   // number of the latest change
-	answers recentKeys
 	loading bool
 	// audits counts the audit records of this term; see Tx.Audit.
 	audits uint64
@@ -120,6 +123,9 @@ func New(b Beginning, clock func() time.Duration) *State {
 		Events: Events{eventlog.New(b.Epoch)}, began: clock(), PeersDue: make(chan struct{}, 1),
 	}
 	st.Latency = latency.New(st.topologyRegions)
+	st.Answers = idempotency.New(idempotency.Config{Prefix: idemPrefix, Clock: clock, Decode: func(kv store.KV, rec *nusav1.IdempotencyRecord) error {
+		return Decode(kv, rec)
+	}})
 	return st
 }
 
@@ -339,12 +345,4 @@ func (st *State) wakeWatchesOf(regions map[string]int) {
 			}
 		}
 	}
-}
-
-// ForgetAnswer removes an idempotency key whose record the store has dropped, so
-// that the key is new again.
-func (st *State) ForgetAnswer(key string) {
-	st.Lock()
-	defer st.Unlock()
-	delete(st.answers.keys, idemPrefix+key)
 }
