@@ -26,6 +26,8 @@ type Options struct {
 	Concurrency int
 	// Stream submits by SubmitMany instead of unary calls.
 	Stream bool
+	// Keys gives each job an idempotency key.
+	Keys bool
 	// Rate is the submits a second, at fixed times; 0 = closed loop.
 	Rate float64
 	// Against is the address of a running global server; empty = start one.
@@ -89,7 +91,7 @@ func (o *Options) Validate() error {
 }
 
 func (o *Options) load() load.Options {
-	return load.Options{Rate: o.Rate, Stream: o.Stream, Concurrency: o.Concurrency}
+	return load.Options{Rate: o.Rate, Stream: o.Stream, Keys: o.Keys, Concurrency: o.Concurrency}
 }
 
 func (o *Options) progress(format string, args ...any) {

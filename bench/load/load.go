@@ -33,6 +33,8 @@ type Options struct {
 	Rate float64
 	// Stream submits by SubmitMany instead of unary calls.
 	Stream bool
+	// Keys gives each job an idempotency key: its name.
+	Keys bool
 	// Concurrency is the number of callers, or of streams.
 	Concurrency int
 }
@@ -152,13 +154,19 @@ func SleepUntil(ctx context.Context, at time.Time) bool {
 	return false
 }
 
-func request(b *Jobs, i int) *nusav1.SubmitRequest { return &nusav1.SubmitRequest{Spec: b.Spec(i)} }
+func (l *Callers) request(b *Jobs, i int) *nusav1.SubmitRequest {
+	r := &nusav1.SubmitRequest{Spec: b.Spec(i)}
+	if l.Keys {
+		r.IdempotencyKey = r.GetSpec().GetName()
+	}
+	return r
+}
 
 // one submits one job and retries while the queue is full or no server is active. A submit
 // of the stored spec changes nothing, so a retry is harmless.
 func (l *Callers) one(ctx context.Context, client nusav1.JobsClient, b *Jobs, i int) error {
 	for {
-		_, err := client.Submit(ctx, request(b, i))
+		_, err := client.Submit(ctx, l.request(b, i))
 		if err == nil {
 			b.Answered(i)
 			return nil
@@ -203,7 +211,7 @@ func (l *Callers) stream(ctx context.Context, client nusav1.JobsClient, b *Jobs,
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
-			if err := stream.Send(request(b, i)); err != nil && !errors.Is(err, io.EOF) {
+			if err := stream.Send(l.request(b, i)); err != nil && !errors.Is(err, io.EOF) {
 				return fmt.Errorf("submit by stream: %w", err)
 			} // Recv returns the reason why the stream ended
 		}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,15 @@ type store struct {
 	nusav1.UnimplementedJobsServer
 	mu    sync.Mutex
 	tries map[string]int
+	// keys counts the requests with an idempotency key.
+	keys atomic.Int32
+}
+
+func (s *store) count(r *nusav1.SubmitRequest) string {
+	if r.GetIdempotencyKey() == r.GetSpec().GetName() {
+		s.keys.Add(1)
+	}
+	return r.GetSpec().GetName()
 }
 
 func (s *store) try(name string) error {
@@ -40,7 +50,7 @@ func (s *store) try(name string) error {
 }
 
 func (s *store) Submit(_ context.Context, r *nusav1.SubmitRequest) (*nusav1.SubmitResponse, error) {
-	return &nusav1.SubmitResponse{}, s.try(r.GetSpec().GetName())
+	return &nusav1.SubmitResponse{}, s.try(s.count(r))
 }
 
 func (s *store) SubmitMany(stream grpc.BidiStreamingServer[nusav1.SubmitRequest, nusav1.SubmitManyResponse]) error {
@@ -52,7 +62,7 @@ func (s *store) SubmitMany(stream grpc.BidiStreamingServer[nusav1.SubmitRequest,
 		if err != nil {
 			return err
 		}
-		st := status.Convert(s.try(r.GetSpec().GetName()))
+		st := status.Convert(s.try(s.count(r)))
 		if err := stream.Send(&nusav1.SubmitManyResponse{Code: int32(st.Code()), Error: st.Message()}); err != nil {
 			return err
 		}
@@ -89,7 +99,7 @@ func specs(name func(i int) string) func(int) *nusav1.JobSpec {
 }
 
 var ways = map[string]Options{
-	"calls": {Concurrency: 3}, "streams": {Concurrency: 3, Stream: true}, "paced": {Concurrency: 3, Rate: 5000},
+	"calls": {Concurrency: 3}, "streams": {Concurrency: 3, Stream: true}, "keys": {Concurrency: 3, Stream: true, Keys: true}, "paced": {Concurrency: 3, Rate: 5000},
 }
 
 // TestSubmit: each job is sent and answered once, and a refused job is sent again.
@@ -119,6 +129,9 @@ func TestSubmit(t *testing.T) {
 			})
 			if err != nil || l.Retries() != jobs {
 				t.Errorf("%d retries, %v", l.Retries(), err)
+			}
+			if n := int(s.keys.Load()); o.Keys && n != 2*jobs || !o.Keys && n > 0 {
+				t.Errorf("%d requests had a key", n)
 			}
 			for i := range jobs {
 				if name := fmt.Sprint("job-", i); s.tries[name] != 2 || answered[i] != 1 || sent[i].Before(began) {

@@ -42,6 +42,7 @@ removed afterwards, also after Ctrl-C.`,
 	f.IntVar(&o.Regions, "regions", 5, "emulated regions")
 	f.IntVar(&o.Jobs, "jobs", 2000, "jobs to submit")
 	f.IntVar(&o.Concurrency, "concurrency", 64, "callers that submit at the same time; with --stream: streams")
+	f.BoolVar(&o.Keys, "keys", false, "give each job an idempotency key")
 	f.BoolVar(&o.Stream, "stream", false, "submit by SubmitMany instead of unary calls; not with --rate")
 	f.Float64Var(&o.Rate, "rate", 0, "jobs a second, at fixed times; 0 = as fast as possible")
 	f.StringVar(&o.Against, "against", "", "host:port of the active server of a running federation to measure instead")
