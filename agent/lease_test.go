@@ -112,6 +112,24 @@ func TestSetupLongerThanTheLease(t *testing.T) {
 	}
 }
 
+// TestFirstTaskThatTheRegionsLeaseBinds: nothing that the region's lease binds runs on the node, so
+// the agent asks as seldom as the node's lease needs. The first such order makes the agent ask at
+// once: what it knows of the region's lease is over.
+func TestFirstTaskThatTheRegionsLeaseBinds(t *testing.T) {
+	m := newMaster(t)
+	m.lease, m.regionLeft = time.Hour, 100*time.Millisecond
+	m.order(testOrder("free", 1, "mock", nil))
+	runAgent(t, testConfig(t, t.TempDir(), newMock(), m.addr))
+	m.untilState("free", running)
+	began := supervise.Boottime()
+	polled(t, "the region's lease to end", func() bool { return supervise.Boottime() > began+200*time.Millisecond })
+	m.set(func() { m.regionLeft = time.Hour })
+	m.order(testOrder("regn", 2, "mock", nil, func(o *nusav1.AllocOrder, _ *nusav1.Group) {
+		o.Binding = nusav1.LeaseBinding_LEASE_BINDING_REGION
+	}))
+	m.untilState("regn", running)
+}
+
 // TestLeaseEndsDuringSetup: a task whose lease ended while the task was prepared is not started.
 // That is no failure: the task starts when the lease is back.
 func TestLeaseEndsDuringSetup(t *testing.T) {

@@ -105,6 +105,12 @@ func (e *Engine) RequestLease(ctx context.Context, fallback time.Duration) (id u
 	return id, next, ok
 }
 
+// Renewal returns the time until the next request. False: ctx ended earlier.
+func (e *Engine) Renewal(ctx context.Context, fallback time.Duration) (next time.Duration, ok bool) {
+	ok = e.do(ctx, func() { next = e.renewal(fallback) })
+	return next, ok
+}
+
 // renewal returns the time until the next request.
 func (e *Engine) renewal(fallback time.Duration) time.Duration {
 	regionBinds := false

@@ -154,7 +154,21 @@ func (s *session) orders(m *nusav1.AllocOrders) error {
 	}
 	s.pool.setPosition(change.Position)
 	s.stored = positionToProto(change.Position)
+	if !slices.ContainsFunc(change.Upserts, boundByRegion) {
+		return nil
+	}
+	// Nothing may have needed the region's lease before.
+	next, ok := s.cfg.Engine.Renewal(s.ctx, s.silence/3)
+	if !ok {
+		return context.Cause(s.ctx)
+	}
+	s.renewal.Reset(next)
 	return nil
+}
+
+func boundByRegion(i link.Item[*nusav1.AllocOrder]) bool {
+	b := i.Value.GetBinding()
+	return b == nusav1.LeaseBinding_LEASE_BINDING_REGION || b == nusav1.LeaseBinding_LEASE_BINDING_BOTH
 }
 
 // openTunnel opens a tunnel that the server requested. If it fails, the requester gets no

@@ -2,6 +2,7 @@ package world
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/agent/lease"
@@ -76,6 +77,7 @@ type agentSession struct {
 	lease    time.Duration
 	lastSeen time.Duration
 	granted  uint64 // the latest grant
+	renewal  int    // number of the timer of the next request
 }
 
 func newAgent(r *regionSim, i int) *agent {
@@ -244,6 +246,9 @@ func (a *agent) receive(s *agentSession, m any) {
 			a.renewRuns()
 			a.advance()
 		}
+		if s.active {
+			a.renewLater(s)
+		}
 	case nodeOrders:
 		if s.active {
 			a.orders(s, m)
@@ -279,11 +284,22 @@ func (a *agent) requestLease(s *agentSession) {
 	}
 	id := a.lease.Request(a.h.clock())
 	s.e.send(leaseRequest{id, s.granted})
+	a.renewLater(s)
+}
+
+// renewLater sets the time of the next request.
+func (a *agent) renewLater(s *agentSession) {
 	binds := false
 	for _, al := range a.allocs {
 		binds = binds || al.order.binding&lease.Region != 0 && al.act.End == nil
 	}
-	a.p.after(a.lease.Renewal(a.h.clock(), s.lease/3, binds), func() { a.requestLease(s) })
+	s.renewal++
+	set := s.renewal
+	a.p.after(a.lease.Renewal(a.h.clock(), s.lease/3, binds), func() {
+		if s.renewal == set {
+			a.requestLease(s)
+		}
+	})
 }
 
 // orders stores a change and then acts on it.
@@ -323,6 +339,9 @@ func (a *agent) orders(s *agentSession, m nodeOrders) {
 		a.position = change.Position
 		if a.session == s {
 			s.e.send(ordersStored{change.Position})
+			if slices.ContainsFunc(fresh, func(o allocOrder) bool { return o.binding&lease.Region != 0 }) {
+				a.renewLater(s)
+			}
 		}
 		a.advance()
 		waiting := a.waiting
