@@ -133,6 +133,10 @@ func (w *world) excused(t *globalTerm, i instance, o owned) bool {
 			return true
 		}
 	}
+	// A run that failed by itself starts again after a second and a setup of up to 40 seconds.
+	if at, ended := w.watch.exited[i]; ended && len(w.watch.live[i]) == 0 && w.now-at < 45e9 {
+		return true
+	}
 	for a := range m.view().Allocs() {
 		if a.Key() == key && a.Index == i.index && a.Live() && a.ModifiedUnixNano > m.srv.h.wall()-45e9 {
 			return true // it starts, or restarts after a failure

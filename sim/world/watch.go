@@ -21,6 +21,7 @@ type watch struct {
 	// invariant is the number of what it violates.
 	invariant int
 	live      map[instance][]*run
+	exited    map[instance]int64 // when a run ended by itself last
 	epochs    map[instance]*epochsSeen
 	owners    map[groupName]map[int]owned
 	// greatest has the offer with the greatest generation of each index.
@@ -79,7 +80,7 @@ func (s *Stats) add(o Stats) {
 }
 
 func newWatch(w *world) *watch {
-	return &watch{w: w, live: map[instance][]*run{}, epochs: map[instance]*epochsSeen{}, owners: map[groupName]map[int]owned{}, greatest: map[groupName]map[int]owned{},
+	return &watch{w: w, live: map[instance][]*run{}, exited: map[instance]int64{}, epochs: map[instance]*epochsSeen{}, owners: map[groupName]map[int]owned{}, greatest: map[groupName]map[int]owned{},
 		fences: map[string]region.Record{}}
 }
 
@@ -170,6 +171,9 @@ func (v *watch) reap(r *run) {
 		delete(v.live, r.o.instance)
 	} else {
 		v.live[r.o.instance] = l
+	}
+	if r.cause == causeExited {
+		v.exited[r.o.instance] = v.w.now
 	}
 	if r.cause == causeLease {
 		v.stats.LeaseEnds++
