@@ -32,6 +32,7 @@ var cores = map[string][]string{
 	"global/region":          {"topology", "internal/lease", "internal/plant"},
 	"global/place":           {"topology", "global/region", "internal/lease", "internal/apportion"},
 	"global/failover":        {},
+	"global/room":            {},
 	"regional/state":         {"topology", "internal/folder", "regional/state/persist", "internal/plant"},
 	"regional/state/persist": {},
 	"regional/presence":      {"regional/state", "internal/lease", "internal/plant"},

@@ -1,6 +1,7 @@
 package global
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -57,6 +58,9 @@ type Config struct {
 	// ElectionTTL is how long the election key of an active server remains after
 	// the server has died. Default 5 s; etcd rounds up to whole seconds.
 	ElectionTTL time.Duration
+	// JobsMax and NamespaceMax are the most bytes of jobs, in all and in one namespace.
+	// Defaults DefaultJobsMax and DefaultNamespaceMax.
+	JobsMax, NamespaceMax int64
 	// Region and Location say where this server stands; informational.
 	Region   string
 	Location *nusav1.Location
@@ -77,6 +81,9 @@ const MinLease = 3 * time.Second
 // DefaultLease is the lease of regions without a flag.
 const DefaultLease = 15 * time.Second
 
+// DefaultJobsMax and DefaultNamespaceMax bound the jobs without a flag.
+const DefaultJobsMax, DefaultNamespaceMax = 2 << 30, 1 << 30
+
 // Etcd says which etcd stores the records.
 type Etcd struct {
 	// Endpoints are client URLs or host:port of an external cluster or of
@@ -89,6 +96,9 @@ type Etcd struct {
 	// PeerAddr is where the embedded member serves the other members, host:port. Default
 	// 127.0.0.1:7603; port 0 chooses.
 	PeerAddr string
+	// Quota is the most bytes in use of the embedded etcd's database. Default
+	// store.DefaultQuota.
+	Quota int64
 	// InitialCluster lists the embedded members, "name=host:port" of their
 	// peer addresses. Empty = this member alone.
 	InitialCluster []string
@@ -149,6 +159,7 @@ func (c Config) withDefaults() (Config, error) {
 			return c, fmt.Errorf("interval %s: must not be negative", *d.field)
 		}
 	}
+	c.JobsMax, c.NamespaceMax = cmp.Or(c.JobsMax, DefaultJobsMax), cmp.Or(c.NamespaceMax, DefaultNamespaceMax)
 	if c.Store == nil && len(c.Etcd.Endpoints) == 0 && c.DataDir == "" {
 		return c, errors.New("data directory: required, since etcd is embedded; or name etcd endpoints")
 	}

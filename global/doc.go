@@ -8,10 +8,11 @@
 //	tracker.go     which server is active, and the connection to it
 //	known.go       the greatest revision of the store that this server has seen
 //	term.go        leadershipTerm: the active server for one leadership term
+//	upkeep.go      how full the store is, and the room that is made in it
 //	failover.go    the loop that declares regions lost and says what may move
 //	metrics.go     metrics
 //
-// Rooms, from the leaves upward: store and the pure cores place, region and failover;
+// Rooms, from the leaves upward: store and the pure cores place, region, failover and room;
 // latency (round trips), state (everything known, and its writer); placer and
 // uplink (regions' streams); api (gRPC services).
 package global

@@ -27,6 +27,7 @@ type metrics struct {
 	paused   *prometheus.Desc
 	alarms   *prometheus.Desc
 	term     *prometheus.Desc
+	room     *prometheus.Desc
 }
 
 func newMetrics(current *atomic.Pointer[leadershipTerm]) *metrics {
@@ -50,6 +51,7 @@ func newMetrics(current *atomic.Pointer[leadershipTerm]) *metrics {
 		regions:  prometheus.NewDesc("nusa_global_regions", "Regions, by connection.", []string{"connected"}, nil),
 		queue:    prometheus.NewDesc("nusa_global_commit_queue", "Writes that wait for a transaction.", nil, nil),
 		alarms:   prometheus.NewDesc("nusa_global_alarms", "What an operator has to act on; see nusa server list.", nil, nil),
+		room:     prometheus.NewDesc("nusa_global_store_bytes", "The store: its database on disk, what of it is in use, the quota; the jobs, and their limit.", []string{"kind"}, nil),
 		term:     prometheus.NewDesc("nusa_global_leadership_term", "Number of the leadership term.", nil, nil),
 	}
 }
@@ -74,7 +76,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range []prometheus.Collector{m.commits, m.writes, m.plans, m.slots, m.verdicts} {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{m.isActive, m.jobs, m.pending, m.regions, m.queue, m.paused, m.alarms, m.term} {
+	for _, d := range []*prometheus.Desc{m.isActive, m.jobs, m.pending, m.regions, m.queue, m.paused, m.alarms, m.term, m.room} {
 		ch <- d
 	}
 }
@@ -93,6 +95,12 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	gauge(m.alarms, len(term.state.Alarms()))
+	use := term.state.Usage()
+	for kind, bytes := range map[string]int64{
+		"disk": use.GetBytes(), "used": use.GetUsedBytes(), "quota": use.GetQuotaBytes(), "jobs": use.GetJobBytes(), "jobs_limit": use.GetJobLimitBytes(),
+	} {
+		gauge(m.room, int(bytes), kind)
+	}
 	term.state.Lock()
 	defer term.state.Unlock()
 	gauge(m.term, int(term.state.Sessions.Term.Number))

@@ -85,6 +85,7 @@ func (s *server) run(ctx context.Context, addrs Addresses) error {
 	g.Go(func() error { return s.web.Run(gctx) })
 	g.Go(func() error { return s.leader.run(gctx) })
 	g.Go(func() error { return s.campaign(gctx) })
+	g.Go(func() error { return s.keepStore(gctx) })
 	g.Go(func() error { return s.noteRevisions(gctx) })
 	g.Go(func() error {
 		select {
@@ -179,7 +180,7 @@ func (s *server) openEtcd(ctx context.Context, dir *serve.DataDir) (*store.Etcd,
 	c := store.EtcdConfig{
 		Name: s.cfg.Name, Endpoints: s.cfg.Etcd.Endpoints,
 		ClientAddr: s.cfg.Etcd.ClientAddr, PeerAddr: s.cfg.Etcd.PeerAddr,
-		InitialCluster: s.cfg.Etcd.InitialCluster, Dial: s.cfg.Net.Dial, Logger: s.log,
+		Quota: s.cfg.Etcd.Quota, InitialCluster: s.cfg.Etcd.InitialCluster, Dial: s.cfg.Net.Dial, Logger: s.log,
 	}
 	if dir != nil {
 		c.DataDir = dir.Path("etcd")

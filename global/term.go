@@ -12,6 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/idempotency"
 	"github.com/nusa-scheduler/nusa/global/latency"
 	"github.com/nusa-scheduler/nusa/global/placer"
+	"github.com/nusa-scheduler/nusa/global/room"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/global/uplink"
@@ -61,6 +62,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	}
 	t := &leadershipTerm{cfg: cfg, known: s.known, renew: election.Renew, candidates: s.servers, observeVerdicts: m.observeVerdicts, state: state.New(begin, cfg.Clock)}
 	t.ctx, t.end = context.WithCancelCause(ctx)
+	t.state.Room.Limits = room.Limits{Jobs: cfg.JobsMax, Namespace: cfg.NamespaceMax}
 	t.commit = state.NewCommitter(t.state, s.store, guard)
 	t.placer = placer.New(placer.Config{
 		State: t.state, Commit: t.commit, DemandInterval: cfg.CheckpointInterval, Log: cfg.Logger,

@@ -12,6 +12,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent"
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/global"
+	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/config"
 	"github.com/nusa-scheduler/nusa/internal/serve"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -29,6 +30,7 @@ const heapBudget = 256 << 20
 func globalCommand() *cobra.Command {
 	var r role
 	var cfg global.Config
+	var quotaMiB, jobsMiB, namespaceMiB int64
 	cmd := &cobra.Command{
 		Use:     "global",
 		Short:   "Run a global server: API, placement of jobs on regions, etcd inside",
@@ -45,9 +47,18 @@ func globalCommand() *cobra.Command {
 	f.StringVar(&cfg.Etcd.ClientAddr, "etcd-client-addr", "", "address of the embedded etcd for other global servers, without a password (default: none)")
 	f.StringVar(&cfg.Etcd.PeerAddr, "etcd-peer-addr", "127.0.0.1:7603", "peer address of the embedded etcd member")
 	f.StringSliceVar(&cfg.Etcd.InitialCluster, "etcd-initial-cluster", nil, "name=host:port of every embedded member's peer address, for three members")
+	f.Int64Var(&quotaMiB, "store-quota", store.DefaultQuota>>20, "most MiB in use of the embedded etcd's database; from 90 % on no new job is taken")
+	f.Int64Var(&jobsMiB, "jobs-max", global.DefaultJobsMax>>20, "most MiB of jobs in all namespaces")
+	f.Int64Var(&namespaceMiB, "namespace-max", global.DefaultNamespaceMax>>20, "most MiB of jobs in one namespace")
 	f.DurationVar(&cfg.Lease, "lease", 0, "lease of regions, at least 3s (default 15s)")
 	f.DurationVar(&cfg.ElectionTTL, "election-ttl", 0, "time after which another server replaces an active server that has died, at most --lease (default 5s)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		for flag, mib := range map[string]int64{"store-quota": quotaMiB, "jobs-max": jobsMiB, "namespace-max": namespaceMiB} {
+			if mib < 1 || mib > 1<<20 {
+				return fmt.Errorf("--%s: %d is not 1..%d", flag, mib, 1<<20)
+			}
+		}
+		cfg.Etcd.Quota, cfg.JobsMax, cfg.NamespaceMax = quotaMiB<<20, jobsMiB<<20, namespaceMiB<<20
 		cfg.DataDir, cfg.Logger, cfg.Version = r.dataDir, r.logger, serve.Version
 		cfg.Ready = func(a global.Addresses) { r.logger.Info("ready", "grpc", a.GRPC, "http", a.HTTP) }
 		warnLoopback(r.logger, cmd.ErrOrStderr(), loopbackWarning(cmd.Flags()))

@@ -33,6 +33,11 @@ func (t *topologyAPI) Get(ctx context.Context, req *nusav1.GetTopologyRequest) (
 	if err != nil {
 		return nil, rpcError(err)
 	}
+	for _, server := range servers {
+		if server.GetActive() {
+			server.Store = term.State.Usage()
+		}
+	}
 	out := &nusav1.TopologyTree{Servers: servers, Regions: term.regions(nil)}
 	if req.GetNodes() {
 		nodes, err := listNodes(ctx, term, &nusav1.ListNodesRequest{})

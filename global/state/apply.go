@@ -8,6 +8,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/room"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -30,13 +31,16 @@ func (st *State) apply(key string, msg proto.Message, revision int64) {
 	case strings.HasPrefix(key, resultPrefix):
 		rec, _ := msg.(*nusav1.ResultRecord)
 		if j := st.jobForRecord(jobOfKey(key, resultPrefix), rec != nil); j != nil {
+			st.Room.Count(j.Result != nil, rec != nil)
 			j.Result = rec
 			st.forgetIfGone(j)
 		}
 	case strings.HasPrefix(key, HealthyPrefix):
 		rec := recordOfMessage(msg)
 		if j := st.jobForRecord(jobOfKey(key, HealthyPrefix), rec != nil); j != nil {
+			st.Room.Count(j.Healthy != nil, rec != nil)
 			j.Healthy = rec
+			st.weigh(j)
 			st.forgetIfGone(j)
 		}
 	case strings.HasPrefix(key, originPrefix):
@@ -44,7 +48,10 @@ func (st *State) apply(key string, msg proto.Message, revision int64) {
 		st.applyOrigin(key[len(originPrefix):], rec, revision)
 	case strings.HasPrefix(key, idemPrefix):
 		rec, _ := msg.(*nusav1.IdempotencyRecord)
+		st.Room.Count(false, msg != nil)
 		st.Answers.Apply(key[len(idemPrefix):], rec, revision)
+	case strings.HasPrefix(key, AuditPrefix):
+		st.Room.Count(false, msg != nil)
 	case strings.HasPrefix(key, CheckpointPrefix):
 		rec, _ := msg.(*nusav1.CheckpointRecord)
 		st.applyCheckpoint(key[len(CheckpointPrefix):], rec)
@@ -72,6 +79,7 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 	st.Demand.drop(j)
 	delete(st.Near, k)
 	st.ProbeDemandStale = true
+	st.Room.Count(j.Record != nil, rec != nil)
 	j.Record, j.Revision = rec, revision
 	j.keepDecisions(rec)
 	j.forgetUnplaced(rec)
@@ -82,9 +90,11 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 	}
 	if rec == nil {
 		j.PlaceJob = place.Job{}
+		st.weigh(j)
 		st.forgetIfGone(j)
 		return
 	}
+	st.weigh(j)
 	j.PlaceJob = rec.ToPlace(revision)
 	for _, s := range j.Slots {
 		st.charge(&j.PlaceJob, &s)
@@ -100,6 +110,19 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 	}
 }
 
+// weigh counts a job after a change of its records.
+func (st *State) weigh(j *Job) {
+	was := j.weight
+	j.weight = 0
+	if j.Record != nil {
+		j.weight += int64(len(j.Record.encoded())) + room.JobOverhead
+	}
+	if j.Healthy != nil {
+		j.weight += int64(len(j.Healthy.encoded()))
+	}
+	st.Room.Weigh(j.Key.Namespace, was, j.weight)
+}
+
 func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	parts := strings.SplitN(key, "/", 3)
 	if len(parts) != 3 {
@@ -113,6 +136,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 		st.ProbeDemandStale = true
 	}
 	old, had := j.Slots[key]
+	st.Room.Count(had, msg != nil)
 	if had && IsMoved(old) {
 		st.MovedChanges++
 	}
@@ -273,6 +297,7 @@ func (st *State) applyCheckpoint(key string, rec *nusav1.CheckpointRecord) {
 	if err != nil || r == nil || rec == nil {
 		return
 	}
+	st.Room.Count(n < r.chunks, true)
 	r.chunks = max(r.chunks, n+1)
 	if st.loading {
 		r.checkpoint = append(r.checkpoint, rec)
@@ -281,6 +306,7 @@ func (st *State) applyCheckpoint(key string, rec *nusav1.CheckpointRecord) {
 
 func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 	r := st.Regions[name]
+	st.Room.Count(r != nil, rec != nil)
 	st.MovedChanges++
 	if rec == nil {
 		if r != nil {

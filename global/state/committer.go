@@ -49,6 +49,7 @@ var RPCErrors = rpcerr.Table{
 	{Target: ErrTooManyRegions, Code: codes.ResourceExhausted},
 	{Target: origins.ErrTooMany, Code: codes.ResourceExhausted},
 	{Target: store.ErrTooLarge, Code: codes.InvalidArgument},
+	{Target: store.ErrFull, Code: codes.ResourceExhausted, Reason: rpcerr.ReasonStoreFull, RetryAfter: RetryAfter},
 	{Target: store.ErrNoQuorum, Code: codes.Unavailable, RetryAfter: RetryAfter},
 	{Target: store.ErrCompareFailed, Code: codes.Unavailable, RetryAfter: RetryAfter},
 	{Target: store.ErrClosed, Code: codes.Unavailable, RetryAfter: RetryAfter},
@@ -325,6 +326,7 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 	c.Observe(len(t.changes), time.Since(start))
 	c.st.Lock()
 	c.st.Revision = max(c.st.Revision, revision)
+	c.st.Room.Wrote(int64(t.size))
 	for _, ch := range t.changes {
 		if ch.job != nil {
 			c.st.applyJob(jobOfKey(ch.key, jobPrefix), ch.job, revision)

@@ -55,6 +55,8 @@ type Job struct {
 	// Leaves say how the latest plan moves instances out of draining regions.
 	Leaves []place.Leave
 
+	// weight is what the job counts in Room.
+	weight int64
 	// demand is what each group adds to State.Demand; empty for a stopped job.
 	demand []groupDemand
 }

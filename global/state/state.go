@@ -11,6 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/latency"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/room"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/eventlog"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
@@ -42,6 +43,8 @@ type State struct {
 	// Latency is the matrix of round trips between regions.
 	Latency *latency.Matrix
 	Origins Origins
+	// Room is what is left for jobs.
+	Room room.Room
 	// Demand holds the asks of the groups of all jobs.
 	Demand Demand
 	// PeersChanged says that regions have to get what has changed of their peers. PeersDue,
@@ -247,6 +250,7 @@ func (st *State) Alarms() (out []string) {
 	if st.FailoverPaused != "" {
 		out = append(out, st.FailoverPaused)
 	}
+	out = append(out, st.Room.Alarms()...)
 	if c := st.Leadership.GetConflict(); c != nil {
 		who := "region " + c.GetRegion()
 		if c.GetRegion() == "" {
@@ -266,6 +270,27 @@ func (st *State) Alarms() (out []string) {
 			jobstatus.Span(max(0, c.ServesFrom-now)), jobstatus.Span(c.GrantsFrom-now)))
 	}
 	return out
+}
+
+// SetUsage notes how full the store is.
+func (st *State) SetUsage(use room.Usage) {
+	st.Lock()
+	defer st.Unlock()
+	if st.Room.Measured(use) {
+		st.Events.Add("store.filling", "store", "%s", st.Room.Filling())
+	}
+}
+
+// Usage returns how full the store is.
+func (st *State) Usage() *nusav1.StoreUsage {
+	st.Lock()
+	defer st.Unlock()
+	r := &st.Room
+	use := r.Usage()
+	return &nusav1.StoreUsage{
+		Keys: r.Keys, Bytes: use.Bytes, UsedBytes: use.InUse, QuotaBytes: use.Quota,
+		Jobs: r.Jobs, JobBytes: r.JobBytes, JobLimitBytes: r.Limits.Jobs, NamespaceLimitBytes: r.Limits.Namespace, JobsLeft: r.Left(),
+	}
 }
 
 // NoteRefused notes why a region is refused that has no session, and says whether that is

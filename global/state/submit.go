@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,7 +14,9 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/room"
 	"github.com/nusa-scheduler/nusa/internal/jobstatus"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -37,6 +40,9 @@ func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 	if present && !req.GetAgain() && bytes.Equal(old.encoded(), encoded) {
 		return &nusav1.SubmitResponse{Version: old.Version(), Revision: rev, Warnings: job.EndedAlready(ended)}, nil
 	}
+	if err := t.checkRoom(k, len(encoded)); err != nil {
+		return nil, err
+	}
 	rec := &nusav1.JobRecord{Job: &nusav1.Job{
 		Spec: req.GetSpec(), Version: old.Version() + 1, Submitted: timestamppb.New(time.Now()),
 	}}
@@ -58,6 +64,24 @@ func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 		return nil, err
 	}
 	return &nusav1.SubmitResponse{Version: rec.GetJob().GetVersion(), Changed: true}, nil
+}
+
+// checkRoom refuses a submit that there is no room for.
+func (t *Tx) checkRoom(k JobKey, size int) error {
+	grows := int64(size)
+	if j := t.State.Jobs[k]; j != nil && j.Record != nil {
+		grows -= int64(len(j.Record.encoded()))
+	} else {
+		grows += room.JobOverhead
+	}
+	no := t.State.Room.Check(k.Namespace, grows)
+	if no == nil {
+		return nil
+	}
+	return rpcerr.Error{
+		Code: codes.ResourceExhausted, Message: no.Error(), Reason: rpcerr.ReasonStoreFull,
+		Metadata: map[string]string{rpcerr.KeyUsed: strconv.FormatInt(no.Used, 10), rpcerr.KeyLimit: strconv.FormatInt(no.Limit, 10)},
+	}.Err()
 }
 
 // maxDropped bounds the slots that a submit drops, so that the request fits

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,8 @@ type EtcdConfig struct {
 	// ClientAddr is where the member serves clients without a password besides its socket,
 	// host:port; empty = nowhere.
 	ClientAddr string
+	// Quota is the most bytes in use of the embedded member's database; 0 = DefaultQuota.
+	Quota int64
 	// InitialCluster lists all embedded members, "name=host:port"; empty = only
 	// this member.
 	InitialCluster []string
@@ -63,6 +66,10 @@ type Etcd struct {
 
 	mu     sync.Mutex
 	leases map[time.Duration]sharedLease
+	// reads counts the lists that read each of etcd's own revisions.
+	reads map[int64]int
+	// quota is EtcdConfig.Quota.
+	quota int64
 }
 
 // sharedLease is the lease of all keys with one TTL. A lease for each key would
@@ -75,7 +82,8 @@ type sharedLease struct {
 // OpenEtcd starts the embedded member if there is one, connects, and waits
 // until the store responds or ctx ends.
 func OpenEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
-	e := &Etcd{leases: map[time.Duration]sharedLease{}}
+	e := &Etcd{leases: map[time.Duration]sharedLease{}, reads: map[int64]int{}, quota: cmp.Or(cfg.Quota, DefaultQuota)}
+	cfg.Quota = e.quota
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.revisions.Store(&revisions{})
 	var err error
@@ -93,8 +101,9 @@ func OpenEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 		return nil, err
 	}
 	if err := e.loadRevisions(ctx); err != nil {
+		err = e.typed(err)
 		e.Close()
-		return nil, fmt.Errorf("etcd at %v does not respond: %w", cfg.Endpoints, e.typed(err))
+		return nil, fmt.Errorf("etcd at %v does not respond: %w", cfg.Endpoints, err)
 	}
 	return e, nil
 }
@@ -153,6 +162,8 @@ func (e *Etcd) typed(err error) error {
 		return fmt.Errorf("%w: %w", ErrCompacted, err)
 	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge):
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%w: %w", ErrFull, err)
 	case errors.Is(err, context.Canceled), status.Code(err) == codes.Canceled:
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
@@ -234,6 +245,7 @@ func (e *Etcd) List(ctx context.Context, prefix string, visit func(KV) error) (i
 		}
 		if revision == 0 {
 			revision = resp.Header.Revision
+			defer e.reading(revision)()
 		}
 		for _, kv := range resp.Kvs {
 			if err := visit(e.kv(kv)); err != nil {
@@ -410,11 +422,4 @@ func (e *Etcd) Close() error {
 		}
 	})
 	return err
-}
-
-// Compact drops the history up to a revision. The embedded member compacts by
-// itself; tests of watches call this.
-func (e *Etcd) Compact(ctx context.Context, revision int64) error {
-	_, err := e.client.Compact(ctx, revision)
-	return e.typed(err)
 }

@@ -18,6 +18,15 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
+const (
+	// snapshotEntries is the number of transactions after which the member stores how far
+	// its database is.
+	snapshotEntries = 2000
+	// catchUpEntries are the latest transactions that another member gets without the whole
+	// database.
+	catchUpEntries = 1000
+)
+
 // member is an etcd member that runs in this process.
 type member struct {
 	*embed.Etcd
@@ -117,11 +126,16 @@ func memberConfig(cfg EtcdConfig, log slogCore) (*embed.Config, error) {
 	ec.MaxTxnOps = memberTxnOps
 	// Old revisions are never read: a watch that lags behind lists again.
 	ec.AutoCompactionMode, ec.AutoCompactionRetention = "periodic", "10m"
+	ec.QuotaBackendBytes = hardQuota(cfg.DataDir, cfg.Quota)
+	// etcd holds these entries in memory, and reads those after a snapshot at its start. Each
+	// may have MaxTxnBytes.
+	ec.SnapshotCount, ec.SnapshotCatchUpEntries = snapshotEntries, catchUpEntries
 	if len(cfg.InitialCluster) == 0 {
 		ec.InitialCluster = ec.InitialClusterFromName(ec.Name)
 		// A single member elects itself; waiting a second for others is
 		// useless.
 		ec.TickMs, ec.ElectionMs = 20, 200
+		ec.SnapshotCatchUpEntries = 1 // nobody catches up
 		return ec, nil
 	}
 	members := make([]string, len(cfg.InitialCluster))

@@ -19,6 +19,9 @@ var (
 	ErrTooLarge = errors.New("transaction too large")
 	// ErrCompacted: the requested revision was compacted; list again.
 	ErrCompacted = errors.New("revision compacted")
+	// ErrFull: the store has no room for the write. The outcome of the transaction is
+	// unknown.
+	ErrFull = errors.New("the store is full")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store closed")
 )
@@ -33,6 +36,8 @@ const (
 	// MaxTxnBytes is etcd's default limit on a request, less a margin for the
 	// framing.
 	MaxTxnBytes = 1536*1024 - 16*1024
+	// DefaultQuota is the most bytes in use of an embedded store without a setting.
+	DefaultQuota = 8 << 30
 	// PageSize is the number of keys that one List request of an implementation reads.
 	PageSize = 500
 )

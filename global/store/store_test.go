@@ -73,7 +73,7 @@ func TestEtcd(t *testing.T) {
 				return open(t)
 			},
 			compact: func(t *testing.T, rev int64) {
-				if err := member.Compact(t.Context(), rev); err != nil {
+				if err := member.CompactTo(t.Context(), rev); err != nil {
 					t.Fatal(err)
 				}
 			},

@@ -21,6 +21,9 @@ const (
 	// ReasonSessionEnded: the session through which the call travelled to a lower
 	// tier has ended. Metadata: KeyKind, KeyName. Retry.
 	ReasonSessionEnded Reason = "SESSION_ENDED"
+	// ReasonStoreFull: the store or its part for jobs is full. Purge jobs or raise a limit.
+	// Metadata: KeyUsed, KeyLimit.
+	ReasonStoreFull Reason = "STORE_FULL"
 	// ReasonNotFound: the named object does not exist. Metadata: KeyKind, KeyName.
 	ReasonNotFound Reason = "NOT_FOUND"
 )
@@ -31,6 +34,9 @@ const (
 	KeyKind = "kind"
 	// KeyName is the name or id of an object.
 	KeyName = "name"
+	// KeyUsed and KeyLimit are bytes.
+	KeyUsed  = "used"
+	KeyLimit = "limit"
 	// KeyAddress is the "host:port" of a server.
 	KeyAddress = "address"
 )

@@ -4500,7 +4500,9 @@ type GlobalServer struct {
 	// Version of the build.
 	Version string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
 	// Feature level of the server, as RegionHello.feature_level.
-	FeatureLevel  uint32 `protobuf:"varint,5,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	FeatureLevel uint32 `protobuf:"varint,5,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// How full the store is; only at the active server.
+	Store         *StoreUsage `protobuf:"bytes,6,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4570,6 +4572,128 @@ func (x *GlobalServer) GetFeatureLevel() uint32 {
 	return 0
 }
 
+func (x *GlobalServer) GetStore() *StoreUsage {
+	if x != nil {
+		return x.Store
+	}
+	return nil
+}
+
+// StoreUsage is how full the store of the federation is. 0 = not known.
+type StoreUsage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Keys that the active server counts.
+	Keys int64 `protobuf:"varint,1,opt,name=keys,proto3" json:"keys,omitempty"`
+	// Size of the database on disk, and what of it is in use.
+	Bytes     int64 `protobuf:"varint,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	UsedBytes int64 `protobuf:"varint,3,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
+	// The most bytes in use. Above 90 % no new job is taken.
+	QuotaBytes int64 `protobuf:"varint,4,opt,name=quota_bytes,json=quotaBytes,proto3" json:"quota_bytes,omitempty"`
+	// Stored jobs, and the size of their specs with what the server holds beside each.
+	Jobs     int64 `protobuf:"varint,5,opt,name=jobs,proto3" json:"jobs,omitempty"`
+	JobBytes int64 `protobuf:"varint,6,opt,name=job_bytes,json=jobBytes,proto3" json:"job_bytes,omitempty"`
+	// The most of job_bytes, in all and in one namespace.
+	JobLimitBytes       int64 `protobuf:"varint,7,opt,name=job_limit_bytes,json=jobLimitBytes,proto3" json:"job_limit_bytes,omitempty"`
+	NamespaceLimitBytes int64 `protobuf:"varint,8,opt,name=namespace_limit_bytes,json=namespaceLimitBytes,proto3" json:"namespace_limit_bytes,omitempty"`
+	// About how many jobs of the present average size still fit.
+	JobsLeft      int64 `protobuf:"varint,9,opt,name=jobs_left,json=jobsLeft,proto3" json:"jobs_left,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreUsage) Reset() {
+	*x = StoreUsage{}
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreUsage) ProtoMessage() {}
+
+func (x *StoreUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreUsage.ProtoReflect.Descriptor instead.
+func (*StoreUsage) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *StoreUsage) GetKeys() int64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *StoreUsage) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *StoreUsage) GetUsedBytes() int64 {
+	if x != nil {
+		return x.UsedBytes
+	}
+	return 0
+}
+
+func (x *StoreUsage) GetQuotaBytes() int64 {
+	if x != nil {
+		return x.QuotaBytes
+	}
+	return 0
+}
+
+func (x *StoreUsage) GetJobs() int64 {
+	if x != nil {
+		return x.Jobs
+	}
+	return 0
+}
+
+func (x *StoreUsage) GetJobBytes() int64 {
+	if x != nil {
+		return x.JobBytes
+	}
+	return 0
+}
+
+func (x *StoreUsage) GetJobLimitBytes() int64 {
+	if x != nil {
+		return x.JobLimitBytes
+	}
+	return 0
+}
+
+func (x *StoreUsage) GetNamespaceLimitBytes() int64 {
+	if x != nil {
+		return x.NamespaceLimitBytes
+	}
+	return 0
+}
+
+func (x *StoreUsage) GetJobsLeft() int64 {
+	if x != nil {
+		return x.JobsLeft
+	}
+	return 0
+}
+
 // MatrixRequest selects edges.
 type MatrixRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4586,7 +4710,7 @@ type MatrixRequest struct {
 
 func (x *MatrixRequest) Reset() {
 	*x = MatrixRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4598,7 +4722,7 @@ func (x *MatrixRequest) String() string {
 func (*MatrixRequest) ProtoMessage() {}
 
 func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[63]
+	mi := &file_nusa_v1_api_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4611,7 +4735,7 @@ func (x *MatrixRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixRequest.ProtoReflect.Descriptor instead.
 func (*MatrixRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{63}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *MatrixRequest) GetFrom() string {
@@ -4665,7 +4789,7 @@ type MatrixResponse struct {
 
 func (x *MatrixResponse) Reset() {
 	*x = MatrixResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4677,7 +4801,7 @@ func (x *MatrixResponse) String() string {
 func (*MatrixResponse) ProtoMessage() {}
 
 func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[64]
+	mi := &file_nusa_v1_api_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4690,7 +4814,7 @@ func (x *MatrixResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixResponse.ProtoReflect.Descriptor instead.
 func (*MatrixResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{64}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *MatrixResponse) GetRegions() []string {
@@ -4762,7 +4886,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4774,7 +4898,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[65]
+	mi := &file_nusa_v1_api_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4787,7 +4911,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{65}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PathRequest) GetFrom() string {
@@ -4848,7 +4972,7 @@ type PathWeights struct {
 
 func (x *PathWeights) Reset() {
 	*x = PathWeights{}
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4860,7 +4984,7 @@ func (x *PathWeights) String() string {
 func (*PathWeights) ProtoMessage() {}
 
 func (x *PathWeights) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[66]
+	mi := &file_nusa_v1_api_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4873,7 +4997,7 @@ func (x *PathWeights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathWeights.ProtoReflect.Descriptor instead.
 func (*PathWeights) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{66}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *PathWeights) GetCpu() *durationpb.Duration {
@@ -4903,7 +5027,7 @@ type PathResponse struct {
 
 func (x *PathResponse) Reset() {
 	*x = PathResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4915,7 +5039,7 @@ func (x *PathResponse) String() string {
 func (*PathResponse) ProtoMessage() {}
 
 func (x *PathResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[67]
+	mi := &file_nusa_v1_api_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4928,7 +5052,7 @@ func (x *PathResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathResponse.ProtoReflect.Descriptor instead.
 func (*PathResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{67}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *PathResponse) GetPaths() []*Path {
@@ -4984,7 +5108,7 @@ type Path struct {
 
 func (x *Path) Reset() {
 	*x = Path{}
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4996,7 +5120,7 @@ func (x *Path) String() string {
 func (*Path) ProtoMessage() {}
 
 func (x *Path) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[68]
+	mi := &file_nusa_v1_api_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5009,7 +5133,7 @@ func (x *Path) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Path.ProtoReflect.Descriptor instead.
 func (*Path) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{68}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Path) GetRegions() []string {
@@ -5105,7 +5229,7 @@ type CheckTopologyRequest struct {
 
 func (x *CheckTopologyRequest) Reset() {
 	*x = CheckTopologyRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5117,7 +5241,7 @@ func (x *CheckTopologyRequest) String() string {
 func (*CheckTopologyRequest) ProtoMessage() {}
 
 func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[69]
+	mi := &file_nusa_v1_api_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5130,7 +5254,7 @@ func (x *CheckTopologyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyRequest.ProtoReflect.Descriptor instead.
 func (*CheckTopologyRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{69}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *CheckTopologyRequest) GetPercentile() int32 {
@@ -5174,7 +5298,7 @@ type CheckTopologyResponse struct {
 
 func (x *CheckTopologyResponse) Reset() {
 	*x = CheckTopologyResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5186,7 +5310,7 @@ func (x *CheckTopologyResponse) String() string {
 func (*CheckTopologyResponse) ProtoMessage() {}
 
 func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[70]
+	mi := &file_nusa_v1_api_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5199,7 +5323,7 @@ func (x *CheckTopologyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckTopologyResponse.ProtoReflect.Descriptor instead.
 func (*CheckTopologyResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{70}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *CheckTopologyResponse) GetFindings() []*TopologyFinding {
@@ -5271,7 +5395,7 @@ type TopologyFinding struct {
 
 func (x *TopologyFinding) Reset() {
 	*x = TopologyFinding{}
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5283,7 +5407,7 @@ func (x *TopologyFinding) String() string {
 func (*TopologyFinding) ProtoMessage() {}
 
 func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[71]
+	mi := &file_nusa_v1_api_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5296,7 +5420,7 @@ func (x *TopologyFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopologyFinding.ProtoReflect.Descriptor instead.
 func (*TopologyFinding) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{71}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *TopologyFinding) GetKind() string {
@@ -5383,7 +5507,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5395,7 +5519,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[72]
+	mi := &file_nusa_v1_api_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5408,7 +5532,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{72}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *HistoryRequest) GetKind() string {
@@ -5479,7 +5603,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5491,7 +5615,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[73]
+	mi := &file_nusa_v1_api_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5504,7 +5628,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{73}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *HistoryResponse) GetSeries() []*HistorySeries {
@@ -5544,7 +5668,7 @@ type HistorySeries struct {
 
 func (x *HistorySeries) Reset() {
 	*x = HistorySeries{}
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5556,7 +5680,7 @@ func (x *HistorySeries) String() string {
 func (*HistorySeries) ProtoMessage() {}
 
 func (x *HistorySeries) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[74]
+	mi := &file_nusa_v1_api_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5569,7 +5693,7 @@ func (x *HistorySeries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistorySeries.ProtoReflect.Descriptor instead.
 func (*HistorySeries) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{74}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *HistorySeries) GetKind() string {
@@ -5651,7 +5775,7 @@ type HistoryField struct {
 
 func (x *HistoryField) Reset() {
 	*x = HistoryField{}
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5663,7 +5787,7 @@ func (x *HistoryField) String() string {
 func (*HistoryField) ProtoMessage() {}
 
 func (x *HistoryField) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[75]
+	mi := &file_nusa_v1_api_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5676,7 +5800,7 @@ func (x *HistoryField) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryField.ProtoReflect.Descriptor instead.
 func (*HistoryField) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{75}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *HistoryField) GetName() string {
@@ -5734,7 +5858,7 @@ type HistoryTrend struct {
 
 func (x *HistoryTrend) Reset() {
 	*x = HistoryTrend{}
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5746,7 +5870,7 @@ func (x *HistoryTrend) String() string {
 func (*HistoryTrend) ProtoMessage() {}
 
 func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[76]
+	mi := &file_nusa_v1_api_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5759,7 +5883,7 @@ func (x *HistoryTrend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryTrend.ProtoReflect.Descriptor instead.
 func (*HistoryTrend) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{76}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *HistoryTrend) GetField() string {
@@ -5829,7 +5953,7 @@ type OriginRecord struct {
 
 func (x *OriginRecord) Reset() {
 	*x = OriginRecord{}
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5841,7 +5965,7 @@ func (x *OriginRecord) String() string {
 func (*OriginRecord) ProtoMessage() {}
 
 func (x *OriginRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[77]
+	mi := &file_nusa_v1_api_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5854,7 +5978,7 @@ func (x *OriginRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginRecord.ProtoReflect.Descriptor instead.
 func (*OriginRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{77}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *OriginRecord) GetDomain() string {
@@ -5904,7 +6028,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5916,7 +6040,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[78]
+	mi := &file_nusa_v1_api_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5929,7 +6053,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{78}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Origin) GetRegion() string {
@@ -5983,7 +6107,7 @@ type OriginPolicy struct {
 
 func (x *OriginPolicy) Reset() {
 	*x = OriginPolicy{}
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5995,7 +6119,7 @@ func (x *OriginPolicy) String() string {
 func (*OriginPolicy) ProtoMessage() {}
 
 func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[79]
+	mi := &file_nusa_v1_api_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6008,7 +6132,7 @@ func (x *OriginPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginPolicy.ProtoReflect.Descriptor instead.
 func (*OriginPolicy) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{79}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *OriginPolicy) GetPercentile() int32 {
@@ -6059,7 +6183,7 @@ type SetOriginsRequest struct {
 
 func (x *SetOriginsRequest) Reset() {
 	*x = SetOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[80]
+	mi := &file_nusa_v1_api_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6071,7 +6195,7 @@ func (x *SetOriginsRequest) String() string {
 func (*SetOriginsRequest) ProtoMessage() {}
 
 func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[80]
+	mi := &file_nusa_v1_api_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6084,7 +6208,7 @@ func (x *SetOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOriginsRequest.ProtoReflect.Descriptor instead.
 func (*SetOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{80}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *SetOriginsRequest) GetRecord() *OriginRecord {
@@ -6110,7 +6234,7 @@ type ListOriginsRequest struct {
 
 func (x *ListOriginsRequest) Reset() {
 	*x = ListOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[81]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6122,7 +6246,7 @@ func (x *ListOriginsRequest) String() string {
 func (*ListOriginsRequest) ProtoMessage() {}
 
 func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[81]
+	mi := &file_nusa_v1_api_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6135,7 +6259,7 @@ func (x *ListOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsRequest.ProtoReflect.Descriptor instead.
 func (*ListOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{81}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{82}
 }
 
 // ListOriginsResponse has records by domain.
@@ -6150,7 +6274,7 @@ type ListOriginsResponse struct {
 
 func (x *ListOriginsResponse) Reset() {
 	*x = ListOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[82]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6162,7 +6286,7 @@ func (x *ListOriginsResponse) String() string {
 func (*ListOriginsResponse) ProtoMessage() {}
 
 func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[82]
+	mi := &file_nusa_v1_api_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6175,7 +6299,7 @@ func (x *ListOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOriginsResponse.ProtoReflect.Descriptor instead.
 func (*ListOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{82}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ListOriginsResponse) GetRecords() []*OriginRecord {
@@ -6206,7 +6330,7 @@ type RemoveOriginsRequest struct {
 
 func (x *RemoveOriginsRequest) Reset() {
 	*x = RemoveOriginsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[83]
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6218,7 +6342,7 @@ func (x *RemoveOriginsRequest) String() string {
 func (*RemoveOriginsRequest) ProtoMessage() {}
 
 func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[83]
+	mi := &file_nusa_v1_api_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6231,7 +6355,7 @@ func (x *RemoveOriginsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsRequest.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{83}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *RemoveOriginsRequest) GetDomain() string {
@@ -6257,7 +6381,7 @@ type RemoveOriginsResponse struct {
 
 func (x *RemoveOriginsResponse) Reset() {
 	*x = RemoveOriginsResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	mi := &file_nusa_v1_api_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6269,7 +6393,7 @@ func (x *RemoveOriginsResponse) String() string {
 func (*RemoveOriginsResponse) ProtoMessage() {}
 
 func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[84]
+	mi := &file_nusa_v1_api_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6282,7 +6406,7 @@ func (x *RemoveOriginsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveOriginsResponse.ProtoReflect.Descriptor instead.
 func (*RemoveOriginsResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{84}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{85}
 }
 
 // ResolveOriginRequest asks for the origin of a client.
@@ -6302,7 +6426,7 @@ type ResolveOriginRequest struct {
 
 func (x *ResolveOriginRequest) Reset() {
 	*x = ResolveOriginRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[85]
+	mi := &file_nusa_v1_api_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6314,7 +6438,7 @@ func (x *ResolveOriginRequest) String() string {
 func (*ResolveOriginRequest) ProtoMessage() {}
 
 func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[85]
+	mi := &file_nusa_v1_api_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6327,7 +6451,7 @@ func (x *ResolveOriginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginRequest.ProtoReflect.Descriptor instead.
 func (*ResolveOriginRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{85}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ResolveOriginRequest) GetDomain() string {
@@ -6377,7 +6501,7 @@ type ResolveOriginResponse struct {
 
 func (x *ResolveOriginResponse) Reset() {
 	*x = ResolveOriginResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[86]
+	mi := &file_nusa_v1_api_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6389,7 +6513,7 @@ func (x *ResolveOriginResponse) String() string {
 func (*ResolveOriginResponse) ProtoMessage() {}
 
 func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[86]
+	mi := &file_nusa_v1_api_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6402,7 +6526,7 @@ func (x *ResolveOriginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveOriginResponse.ProtoReflect.Descriptor instead.
 func (*ResolveOriginResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{86}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ResolveOriginResponse) GetRecord() string {
@@ -6461,7 +6585,7 @@ type OriginChoice struct {
 
 func (x *OriginChoice) Reset() {
 	*x = OriginChoice{}
-	mi := &file_nusa_v1_api_proto_msgTypes[87]
+	mi := &file_nusa_v1_api_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6473,7 +6597,7 @@ func (x *OriginChoice) String() string {
 func (*OriginChoice) ProtoMessage() {}
 
 func (x *OriginChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[87]
+	mi := &file_nusa_v1_api_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6486,7 +6610,7 @@ func (x *OriginChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginChoice.ProtoReflect.Descriptor instead.
 func (*OriginChoice) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{87}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *OriginChoice) GetRegion() string {
@@ -6568,7 +6692,7 @@ type NearestRequest struct {
 
 func (x *NearestRequest) Reset() {
 	*x = NearestRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[88]
+	mi := &file_nusa_v1_api_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6580,7 +6704,7 @@ func (x *NearestRequest) String() string {
 func (*NearestRequest) ProtoMessage() {}
 
 func (x *NearestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[88]
+	mi := &file_nusa_v1_api_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6593,7 +6717,7 @@ func (x *NearestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestRequest.ProtoReflect.Descriptor instead.
 func (*NearestRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{88}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *NearestRequest) GetRegion() string {
@@ -6637,7 +6761,7 @@ type NearestResponse struct {
 
 func (x *NearestResponse) Reset() {
 	*x = NearestResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[89]
+	mi := &file_nusa_v1_api_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6649,7 +6773,7 @@ func (x *NearestResponse) String() string {
 func (*NearestResponse) ProtoMessage() {}
 
 func (x *NearestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[89]
+	mi := &file_nusa_v1_api_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6662,7 +6786,7 @@ func (x *NearestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearestResponse.ProtoReflect.Descriptor instead.
 func (*NearestResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{89}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *NearestResponse) GetRegions() []*NearRegion {
@@ -6700,7 +6824,7 @@ type NearRegion struct {
 
 func (x *NearRegion) Reset() {
 	*x = NearRegion{}
-	mi := &file_nusa_v1_api_proto_msgTypes[90]
+	mi := &file_nusa_v1_api_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6712,7 +6836,7 @@ func (x *NearRegion) String() string {
 func (*NearRegion) ProtoMessage() {}
 
 func (x *NearRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[90]
+	mi := &file_nusa_v1_api_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6725,7 +6849,7 @@ func (x *NearRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NearRegion.ProtoReflect.Descriptor instead.
 func (*NearRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{90}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *NearRegion) GetRegion() string {
@@ -6775,7 +6899,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[91]
+	mi := &file_nusa_v1_api_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6787,7 +6911,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[91]
+	mi := &file_nusa_v1_api_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6800,7 +6924,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{91}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *WatchEventsRequest) GetToken() string {
@@ -6843,7 +6967,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_nusa_v1_api_proto_msgTypes[92]
+	mi := &file_nusa_v1_api_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6855,7 +6979,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[92]
+	mi := &file_nusa_v1_api_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6868,7 +6992,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{92}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *Event) GetToken() string {
@@ -6924,7 +7048,7 @@ type RecoverRequest struct {
 
 func (x *RecoverRequest) Reset() {
 	*x = RecoverRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[93]
+	mi := &file_nusa_v1_api_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6936,7 +7060,7 @@ func (x *RecoverRequest) String() string {
 func (*RecoverRequest) ProtoMessage() {}
 
 func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[93]
+	mi := &file_nusa_v1_api_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6949,7 +7073,7 @@ func (x *RecoverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverRequest.ProtoReflect.Descriptor instead.
 func (*RecoverRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{93}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *RecoverRequest) GetFederationId() string {
@@ -6970,7 +7094,7 @@ type RecoverResponse struct {
 
 func (x *RecoverResponse) Reset() {
 	*x = RecoverResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[94]
+	mi := &file_nusa_v1_api_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6982,7 +7106,7 @@ func (x *RecoverResponse) String() string {
 func (*RecoverResponse) ProtoMessage() {}
 
 func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[94]
+	mi := &file_nusa_v1_api_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6995,7 +7119,7 @@ func (x *RecoverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecoverResponse.ProtoReflect.Descriptor instead.
 func (*RecoverResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{94}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *RecoverResponse) GetRevision() int64 {
@@ -7014,7 +7138,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[95]
+	mi := &file_nusa_v1_api_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7026,7 +7150,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[95]
+	mi := &file_nusa_v1_api_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7039,7 +7163,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{95}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{96}
 }
 
 // InfoResponse describes a server.
@@ -7068,7 +7192,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[96]
+	mi := &file_nusa_v1_api_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7080,7 +7204,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[96]
+	mi := &file_nusa_v1_api_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7093,7 +7217,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{96}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *InfoResponse) GetRole() string {
@@ -7171,7 +7295,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_nusa_v1_api_proto_msgTypes[99]
+	mi := &file_nusa_v1_api_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7183,7 +7307,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[99]
+	mi := &file_nusa_v1_api_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7571,13 +7695,27 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x05nodes\x18\x03 \x03(\v2\r.nusa.v1.NodeR\x05nodes\x12-\n" +
 	"\x06errors\x18\x04 \x03(\v2\x15.nusa.v1.PartialErrorR\x06errors\x12\x17\n" +
 	"\aseen_by\x18\x05 \x01(\tR\x06seenBy\x12/\n" +
-	"\x05alone\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05alone\"\x93\x01\n" +
+	"\x05alone\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x05alone\"\xbe\x01\n" +
 	"\fGlobalServer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
 	"\x06active\x18\x03 \x01(\bR\x06active\x12\x18\n" +
 	"\aversion\x18\x04 \x01(\tR\aversion\x12#\n" +
-	"\rfeature_level\x18\x05 \x01(\rR\ffeatureLevel\"O\n" +
+	"\rfeature_level\x18\x05 \x01(\rR\ffeatureLevel\x12)\n" +
+	"\x05store\x18\x06 \x01(\v2\x13.nusa.v1.StoreUsageR\x05store\"\xa0\x02\n" +
+	"\n" +
+	"StoreUsage\x12\x12\n" +
+	"\x04keys\x18\x01 \x01(\x03R\x04keys\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\x03R\x05bytes\x12\x1d\n" +
+	"\n" +
+	"used_bytes\x18\x03 \x01(\x03R\tusedBytes\x12\x1f\n" +
+	"\vquota_bytes\x18\x04 \x01(\x03R\n" +
+	"quotaBytes\x12\x12\n" +
+	"\x04jobs\x18\x05 \x01(\x03R\x04jobs\x12\x1b\n" +
+	"\tjob_bytes\x18\x06 \x01(\x03R\bjobBytes\x12&\n" +
+	"\x0fjob_limit_bytes\x18\a \x01(\x03R\rjobLimitBytes\x122\n" +
+	"\x15namespace_limit_bytes\x18\b \x01(\x03R\x13namespaceLimitBytes\x12\x1b\n" +
+	"\tjobs_left\x18\t \x01(\x03R\bjobsLeft\"O\n" +
 	"\rMatrixRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12\x14\n" +
@@ -7856,7 +7994,7 @@ func file_nusa_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 103)
+var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 104)
 var file_nusa_v1_api_proto_goTypes = []any{
 	(EdgeState)(0),                  // 0: nusa.v1.EdgeState
 	(RTTSource)(0),                  // 1: nusa.v1.RTTSource
@@ -7923,288 +8061,290 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*GetTopologyRequest)(nil),      // 62: nusa.v1.GetTopologyRequest
 	(*TopologyTree)(nil),            // 63: nusa.v1.TopologyTree
 	(*GlobalServer)(nil),            // 64: nusa.v1.GlobalServer
-	(*MatrixRequest)(nil),           // 65: nusa.v1.MatrixRequest
-	(*MatrixResponse)(nil),          // 66: nusa.v1.MatrixResponse
-	(*PathRequest)(nil),             // 67: nusa.v1.PathRequest
-	(*PathWeights)(nil),             // 68: nusa.v1.PathWeights
-	(*PathResponse)(nil),            // 69: nusa.v1.PathResponse
-	(*Path)(nil),                    // 70: nusa.v1.Path
-	(*CheckTopologyRequest)(nil),    // 71: nusa.v1.CheckTopologyRequest
-	(*CheckTopologyResponse)(nil),   // 72: nusa.v1.CheckTopologyResponse
-	(*TopologyFinding)(nil),         // 73: nusa.v1.TopologyFinding
-	(*HistoryRequest)(nil),          // 74: nusa.v1.HistoryRequest
-	(*HistoryResponse)(nil),         // 75: nusa.v1.HistoryResponse
-	(*HistorySeries)(nil),           // 76: nusa.v1.HistorySeries
-	(*HistoryField)(nil),            // 77: nusa.v1.HistoryField
-	(*HistoryTrend)(nil),            // 78: nusa.v1.HistoryTrend
-	(*OriginRecord)(nil),            // 79: nusa.v1.OriginRecord
-	(*Origin)(nil),                  // 80: nusa.v1.Origin
-	(*OriginPolicy)(nil),            // 81: nusa.v1.OriginPolicy
-	(*SetOriginsRequest)(nil),       // 82: nusa.v1.SetOriginsRequest
-	(*ListOriginsRequest)(nil),      // 83: nusa.v1.ListOriginsRequest
-	(*ListOriginsResponse)(nil),     // 84: nusa.v1.ListOriginsResponse
-	(*RemoveOriginsRequest)(nil),    // 85: nusa.v1.RemoveOriginsRequest
-	(*RemoveOriginsResponse)(nil),   // 86: nusa.v1.RemoveOriginsResponse
-	(*ResolveOriginRequest)(nil),    // 87: nusa.v1.ResolveOriginRequest
-	(*ResolveOriginResponse)(nil),   // 88: nusa.v1.ResolveOriginResponse
-	(*OriginChoice)(nil),            // 89: nusa.v1.OriginChoice
-	(*NearestRequest)(nil),          // 90: nusa.v1.NearestRequest
-	(*NearestResponse)(nil),         // 91: nusa.v1.NearestResponse
-	(*NearRegion)(nil),              // 92: nusa.v1.NearRegion
-	(*WatchEventsRequest)(nil),      // 93: nusa.v1.WatchEventsRequest
-	(*Event)(nil),                   // 94: nusa.v1.Event
-	(*RecoverRequest)(nil),          // 95: nusa.v1.RecoverRequest
-	(*RecoverResponse)(nil),         // 96: nusa.v1.RecoverResponse
-	(*InfoRequest)(nil),             // 97: nusa.v1.InfoRequest
-	(*InfoResponse)(nil),            // 98: nusa.v1.InfoResponse
-	nil,                             // 99: nusa.v1.PlanResponse.UnplacedEntry
-	nil,                             // 100: nusa.v1.ListJobsRequest.LabelsEntry
-	(*ExecRequest_Start)(nil),       // 101: nusa.v1.ExecRequest.Start
-	nil,                             // 102: nusa.v1.AllocationStats.TasksEntry
-	nil,                             // 103: nusa.v1.ListRegionsRequest.LabelsEntry
-	nil,                             // 104: nusa.v1.CheckTopologyResponse.TotalsEntry
-	(*durationpb.Duration)(nil),     // 105: google.protobuf.Duration
-	(*InstanceCounts)(nil),          // 106: nusa.v1.InstanceCounts
-	(*JobSpec)(nil),                 // 107: nusa.v1.JobSpec
-	(*Problem)(nil),                 // 108: nusa.v1.Problem
-	(*Slot)(nil),                    // 109: nusa.v1.Slot
-	(*Job)(nil),                     // 110: nusa.v1.Job
-	(*CountedReason)(nil),           // 111: nusa.v1.CountedReason
-	(Divide)(0),                     // 112: nusa.v1.Divide
-	(Reason)(0),                     // 113: nusa.v1.Reason
-	(*Allocation)(nil),              // 114: nusa.v1.Allocation
-	(*RegionDefinition)(nil),        // 115: nusa.v1.RegionDefinition
-	(*Region)(nil),                  // 116: nusa.v1.Region
-	(*Node)(nil),                    // 117: nusa.v1.Node
-	(*timestamppb.Timestamp)(nil),   // 118: google.protobuf.Timestamp
-	(*Location)(nil),                // 119: nusa.v1.Location
+	(*StoreUsage)(nil),              // 65: nusa.v1.StoreUsage
+	(*MatrixRequest)(nil),           // 66: nusa.v1.MatrixRequest
+	(*MatrixResponse)(nil),          // 67: nusa.v1.MatrixResponse
+	(*PathRequest)(nil),             // 68: nusa.v1.PathRequest
+	(*PathWeights)(nil),             // 69: nusa.v1.PathWeights
+	(*PathResponse)(nil),            // 70: nusa.v1.PathResponse
+	(*Path)(nil),                    // 71: nusa.v1.Path
+	(*CheckTopologyRequest)(nil),    // 72: nusa.v1.CheckTopologyRequest
+	(*CheckTopologyResponse)(nil),   // 73: nusa.v1.CheckTopologyResponse
+	(*TopologyFinding)(nil),         // 74: nusa.v1.TopologyFinding
+	(*HistoryRequest)(nil),          // 75: nusa.v1.HistoryRequest
+	(*HistoryResponse)(nil),         // 76: nusa.v1.HistoryResponse
+	(*HistorySeries)(nil),           // 77: nusa.v1.HistorySeries
+	(*HistoryField)(nil),            // 78: nusa.v1.HistoryField
+	(*HistoryTrend)(nil),            // 79: nusa.v1.HistoryTrend
+	(*OriginRecord)(nil),            // 80: nusa.v1.OriginRecord
+	(*Origin)(nil),                  // 81: nusa.v1.Origin
+	(*OriginPolicy)(nil),            // 82: nusa.v1.OriginPolicy
+	(*SetOriginsRequest)(nil),       // 83: nusa.v1.SetOriginsRequest
+	(*ListOriginsRequest)(nil),      // 84: nusa.v1.ListOriginsRequest
+	(*ListOriginsResponse)(nil),     // 85: nusa.v1.ListOriginsResponse
+	(*RemoveOriginsRequest)(nil),    // 86: nusa.v1.RemoveOriginsRequest
+	(*RemoveOriginsResponse)(nil),   // 87: nusa.v1.RemoveOriginsResponse
+	(*ResolveOriginRequest)(nil),    // 88: nusa.v1.ResolveOriginRequest
+	(*ResolveOriginResponse)(nil),   // 89: nusa.v1.ResolveOriginResponse
+	(*OriginChoice)(nil),            // 90: nusa.v1.OriginChoice
+	(*NearestRequest)(nil),          // 91: nusa.v1.NearestRequest
+	(*NearestResponse)(nil),         // 92: nusa.v1.NearestResponse
+	(*NearRegion)(nil),              // 93: nusa.v1.NearRegion
+	(*WatchEventsRequest)(nil),      // 94: nusa.v1.WatchEventsRequest
+	(*Event)(nil),                   // 95: nusa.v1.Event
+	(*RecoverRequest)(nil),          // 96: nusa.v1.RecoverRequest
+	(*RecoverResponse)(nil),         // 97: nusa.v1.RecoverResponse
+	(*InfoRequest)(nil),             // 98: nusa.v1.InfoRequest
+	(*InfoResponse)(nil),            // 99: nusa.v1.InfoResponse
+	nil,                             // 100: nusa.v1.PlanResponse.UnplacedEntry
+	nil,                             // 101: nusa.v1.ListJobsRequest.LabelsEntry
+	(*ExecRequest_Start)(nil),       // 102: nusa.v1.ExecRequest.Start
+	nil,                             // 103: nusa.v1.AllocationStats.TasksEntry
+	nil,                             // 104: nusa.v1.ListRegionsRequest.LabelsEntry
+	nil,                             // 105: nusa.v1.CheckTopologyResponse.TotalsEntry
+	(*durationpb.Duration)(nil),     // 106: google.protobuf.Duration
+	(*InstanceCounts)(nil),          // 107: nusa.v1.InstanceCounts
+	(*JobSpec)(nil),                 // 108: nusa.v1.JobSpec
+	(*Problem)(nil),                 // 109: nusa.v1.Problem
+	(*Slot)(nil),                    // 110: nusa.v1.Slot
+	(*Job)(nil),                     // 111: nusa.v1.Job
+	(*CountedReason)(nil),           // 112: nusa.v1.CountedReason
+	(Divide)(0),                     // 113: nusa.v1.Divide
+	(Reason)(0),                     // 114: nusa.v1.Reason
+	(*Allocation)(nil),              // 115: nusa.v1.Allocation
+	(*RegionDefinition)(nil),        // 116: nusa.v1.RegionDefinition
+	(*Region)(nil),                  // 117: nusa.v1.Region
+	(*Node)(nil),                    // 118: nusa.v1.Node
+	(*timestamppb.Timestamp)(nil),   // 119: google.protobuf.Timestamp
+	(*Location)(nil),                // 120: nusa.v1.Location
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
-	105, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
+	106, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
 	4,   // 1: nusa.v1.WatchGroupsResponse.groups:type_name -> nusa.v1.GroupCounts
 	8,   // 2: nusa.v1.GroupCounts.job:type_name -> nusa.v1.JobRef
-	106, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
-	107, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
+	107, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
+	108, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
 	6,   // 5: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
-	108, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
-	107, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
+	109, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
+	108, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
 	11,  // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
-	109, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
-	99,  // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
+	110, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
+	100, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
 	19,  // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
 	8,   // 12: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
-	100, // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
-	110, // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
+	101, // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
+	111, // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
 	15,  // 15: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
 	8,   // 16: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
 	8,   // 17: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	107, // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
+	108, // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
 	20,  // 19: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	105, // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	106, // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
 	23,  // 21: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
 	24,  // 22: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	111, // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
+	112, // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
 	22,  // 24: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
 	21,  // 25: nusa.v1.GroupExplanation.near:type_name -> nusa.v1.NearFare
-	112, // 26: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
-	105, // 27: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
-	105, // 28: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
+	113, // 26: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
+	106, // 27: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
+	106, // 28: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
 	1,   // 29: nusa.v1.NearFare.source:type_name -> nusa.v1.RTTSource
 	0,   // 30: nusa.v1.NearFare.state:type_name -> nusa.v1.EdgeState
-	105, // 31: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
-	105, // 32: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
-	105, // 33: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
-	105, // 34: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
-	105, // 35: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
-	113, // 36: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	106, // 31: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
+	106, // 32: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
+	106, // 33: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
+	106, // 34: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
+	106, // 35: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
+	114, // 36: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
 	25,  // 37: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	26,  // 38: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	113, // 39: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	114, // 39: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
 	25,  // 40: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	26,  // 41: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	105, // 42: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	106, // 42: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
 	8,   // 43: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	114, // 44: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	115, // 44: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
 	15,  // 45: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	101, // 46: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	102, // 46: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
 	34,  // 47: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
-	102, // 48: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
-	105, // 49: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
-	105, // 50: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
+	103, // 48: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
+	106, // 49: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
+	106, // 50: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
 	43,  // 51: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
 	47,  // 52: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
-	115, // 53: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	103, // 54: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	116, // 55: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	117, // 56: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	116, // 53: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	104, // 54: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	117, // 55: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	118, // 56: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
 	15,  // 57: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	117, // 58: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	118, // 58: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
 	0,   // 59: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
 	1,   // 60: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	105, // 61: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	105, // 62: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	105, // 63: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	105, // 64: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	105, // 65: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	105, // 66: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	106, // 61: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	106, // 62: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	106, // 63: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	106, // 64: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	106, // 65: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	106, // 66: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
 	64,  // 67: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	116, // 68: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	117, // 69: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	117, // 68: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	118, // 69: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
 	15,  // 70: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	105, // 71: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
-	61,  // 72: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	105, // 73: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
-	68,  // 74: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	105, // 75: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	105, // 76: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
-	70,  // 77: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	105, // 78: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
-	105, // 79: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
-	1,   // 80: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	105, // 81: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
-	0,   // 82: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	105, // 83: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	105, // 84: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	105, // 85: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	105, // 86: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
-	73,  // 87: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	104, // 88: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	105, // 89: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
-	105, // 90: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	105, // 91: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	118, // 92: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	118, // 93: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	105, // 94: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
-	76,  // 95: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
-	15,  // 96: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	118, // 97: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	105, // 98: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	105, // 99: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
-	77,  // 100: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
-	78,  // 101: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	118, // 102: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	118, // 103: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	118, // 104: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
-	80,  // 105: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
-	81,  // 106: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	105, // 107: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
-	79,  // 108: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
-	79,  // 109: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	105, // 110: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	119, // 111: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
-	89,  // 112: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
-	89,  // 113: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	105, // 114: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
-	70,  // 115: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
-	92,  // 116: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	105, // 117: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	105, // 118: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	119, // 119: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
-	92,  // 120: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	105, // 121: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
-	105, // 122: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
-	1,   // 123: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
-	0,   // 124: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	118, // 125: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	34,  // 126: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	38,  // 127: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 128: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 129: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 130: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12,  // 131: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13,  // 132: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16,  // 133: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18,  // 134: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	27,  // 135: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12,  // 136: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 137: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	28,  // 138: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	30,  // 139: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	30,  // 140: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	31,  // 141: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	33,  // 142: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	36,  // 143: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	48,  // 144: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	49,  // 145: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	51,  // 146: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	52,  // 147: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	51,  // 148: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	49,  // 149: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	51,  // 150: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	39,  // 151: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
-	40,  // 152: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
-	41,  // 153: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
-	44,  // 154: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
-	54,  // 155: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	56,  // 156: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	57,  // 157: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	58,  // 158: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	59,  // 159: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	62,  // 160: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	65,  // 161: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	67,  // 162: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	90,  // 163: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	65,  // 164: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	71,  // 165: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	74,  // 166: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	82,  // 167: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	83,  // 168: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	85,  // 169: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	87,  // 170: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	93,  // 171: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	97,  // 172: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	95,  // 173: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
-	6,   // 174: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 175: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 176: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	110, // 177: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14,  // 178: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17,  // 179: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19,  // 180: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 181: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	110, // 182: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 183: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	29,  // 184: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	114, // 185: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	114, // 186: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	32,  // 187: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	35,  // 188: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	37,  // 189: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	116, // 190: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	50,  // 191: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	116, // 192: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	116, // 193: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	53,  // 194: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	116, // 195: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	46,  // 196: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	116, // 197: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
-	116, // 198: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
-	42,  // 199: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
-	45,  // 200: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
-	55,  // 201: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	117, // 202: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	117, // 203: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	117, // 204: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	60,  // 205: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	63,  // 206: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	66,  // 207: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	69,  // 208: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	91,  // 209: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	66,  // 210: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	72,  // 211: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	75,  // 212: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	79,  // 213: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	84,  // 214: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	86,  // 215: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	88,  // 216: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	94,  // 217: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	98,  // 218: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	96,  // 219: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
-	174, // [174:220] is the sub-list for method output_type
-	128, // [128:174] is the sub-list for method input_type
-	128, // [128:128] is the sub-list for extension type_name
-	128, // [128:128] is the sub-list for extension extendee
-	0,   // [0:128] is the sub-list for field type_name
+	106, // 71: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
+	65,  // 72: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
+	61,  // 73: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
+	106, // 74: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
+	69,  // 75: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
+	106, // 76: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	106, // 77: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	71,  // 78: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
+	106, // 79: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
+	106, // 80: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	1,   // 81: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
+	106, // 82: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	0,   // 83: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
+	106, // 84: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	106, // 85: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	106, // 86: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	106, // 87: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	74,  // 88: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
+	105, // 89: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	106, // 90: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
+	106, // 91: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	106, // 92: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	119, // 93: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	119, // 94: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	106, // 95: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	77,  // 96: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
+	15,  // 97: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
+	119, // 98: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	106, // 99: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	106, // 100: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	78,  // 101: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
+	79,  // 102: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
+	119, // 103: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	119, // 104: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	119, // 105: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	81,  // 106: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
+	82,  // 107: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
+	106, // 108: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	80,  // 109: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
+	80,  // 110: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
+	106, // 111: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	120, // 112: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	90,  // 113: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
+	90,  // 114: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
+	106, // 115: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	71,  // 116: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
+	93,  // 117: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
+	106, // 118: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	106, // 119: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	120, // 120: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	93,  // 121: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
+	106, // 122: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
+	106, // 123: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	1,   // 124: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
+	0,   // 125: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
+	119, // 126: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	34,  // 127: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	38,  // 128: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 129: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 130: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 131: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12,  // 132: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13,  // 133: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16,  // 134: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18,  // 135: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	27,  // 136: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12,  // 137: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 138: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	28,  // 139: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	30,  // 140: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	30,  // 141: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	31,  // 142: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	33,  // 143: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	36,  // 144: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	48,  // 145: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	49,  // 146: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	51,  // 147: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	52,  // 148: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	51,  // 149: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	49,  // 150: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	51,  // 151: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	39,  // 152: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
+	40,  // 153: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
+	41,  // 154: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
+	44,  // 155: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
+	54,  // 156: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	56,  // 157: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	57,  // 158: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	58,  // 159: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	59,  // 160: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	62,  // 161: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	66,  // 162: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	68,  // 163: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	91,  // 164: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	66,  // 165: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	72,  // 166: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	75,  // 167: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	83,  // 168: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	84,  // 169: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	86,  // 170: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	88,  // 171: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	94,  // 172: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	98,  // 173: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	96,  // 174: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
+	6,   // 175: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 176: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 177: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	111, // 178: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14,  // 179: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17,  // 180: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19,  // 181: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 182: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	111, // 183: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 184: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	29,  // 185: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	115, // 186: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	115, // 187: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	32,  // 188: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	35,  // 189: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	37,  // 190: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	117, // 191: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	50,  // 192: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	117, // 193: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	117, // 194: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	53,  // 195: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	117, // 196: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	46,  // 197: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	117, // 198: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
+	117, // 199: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
+	42,  // 200: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
+	45,  // 201: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
+	55,  // 202: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	118, // 203: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	118, // 204: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	118, // 205: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	60,  // 206: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	63,  // 207: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	67,  // 208: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	70,  // 209: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	92,  // 210: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	67,  // 211: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	73,  // 212: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	76,  // 213: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	80,  // 214: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	85,  // 215: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	87,  // 216: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	89,  // 217: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	95,  // 218: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	99,  // 219: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	97,  // 220: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
+	175, // [175:221] is the sub-list for method output_type
+	129, // [129:175] is the sub-list for method input_type
+	129, // [129:129] is the sub-list for extension type_name
+	129, // [129:129] is the sub-list for extension extendee
+	0,   // [0:129] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
@@ -8220,7 +8360,7 @@ func file_nusa_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_api_proto_rawDesc), len(file_nusa_v1_api_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   103,
+			NumMessages:   104,
 			NumExtensions: 0,
 			NumServices:   8,
 		},

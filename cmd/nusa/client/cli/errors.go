@@ -82,7 +82,9 @@ func (c *Session) Explain(err error) error {
 	case codes.Canceled:
 		e.message = "interrupted"
 	case codes.ResourceExhausted:
-		e.message += ": try again later"
+		if rpcerr.From(err).Reason != rpcerr.ReasonStoreFull {
+			e.message += ": try again later"
+		}
 	case codes.Unimplemented:
 		if rpcerr.UnknownCall(err) {
 			e.message = fmt.Sprintf("%s does not know this call (%s): is it a Nusa server of this version?", c.Addr, e.message)

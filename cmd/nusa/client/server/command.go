@@ -44,7 +44,21 @@ func listCommand(s *cli.Settings) *cobra.Command {
 					t.Row(srv.GetName(), srv.GetAddress(), state, srv.GetVersion())
 				}
 				t.Write(w)
+				for _, srv := range out.GetServers() {
+					printUsage(w, srv.GetStore())
+				}
 			})
 		}),
 	}
+}
+
+// printUsage says how full the store is, if the server knows it.
+func printUsage(w *term.Screen, use *nusav1.StoreUsage) {
+	if use == nil {
+		return
+	}
+	if use.GetQuotaBytes() > 0 {
+		fmt.Fprintf(w, "\nstore: %s of %s in use, %s on disk, %d keys\n", term.Size(use.GetUsedBytes()), term.Size(use.GetQuotaBytes()), term.Size(use.GetBytes()), use.GetKeys())
+	}
+	fmt.Fprintf(w, "jobs: %d take %s of %s; about %d more fit\n", use.GetJobs(), term.Size(use.GetJobBytes()), term.Size(use.GetJobLimitBytes()), use.GetJobsLeft())
 }

@@ -1,0 +1,5 @@
+// Package room decides what the federation has room for. It is a pure core: it counts the jobs
+// and compares them, and the latest measurement of the store, with limits.
+//
+//	room.go   Room: what is counted, and the submits that there is no room for
+package room

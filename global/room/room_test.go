@@ -1,0 +1,90 @@
+package room
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestCheck: a submit is refused by the first limit that it would pass, with the numbers; what
+// does not grow is refused later.
+func TestCheck(t *testing.T) {
+	const mib = 1 << 20
+	for name, c := range map[string]struct {
+		limits    Limits
+		usage     Usage
+		wrote     int64
+		has       int64 // of namespace a
+		namespace string
+		grows     int64
+		want      string
+		used      int64
+	}{
+		"no limit":          {has: 1 << 40, namespace: "a", grows: mib},
+		"below 90 %":        {usage: Usage{InUse: 89 * mib, Quota: 100 * mib}, namespace: "a", grows: mib},
+		"90 %":              {usage: Usage{InUse: 90 * mib, Quota: 100 * mib}, namespace: "a", grows: 1, want: "from 90 %", used: 90 * mib},
+		"90 % with writes":  {usage: Usage{InUse: 80 * mib, Quota: 100 * mib}, wrote: 10 * mib, namespace: "a", grows: 1, want: "90.0 MiB of 100.0 MiB", used: 90 * mib},
+		"90 %, smaller":     {usage: Usage{InUse: 94 * mib, Quota: 100 * mib}, namespace: "a"},
+		"95 %, smaller":     {usage: Usage{InUse: 95 * mib, Quota: 100 * mib}, namespace: "a", grows: -1, want: "from 95 %", used: 95 * mib},
+		"all":               {limits: Limits{Jobs: 4 * mib}, has: 3 * mib, namespace: "b", grows: mib + 1, want: "--jobs-max", used: 3 * mib},
+		"all, exact":        {limits: Limits{Jobs: 4 * mib}, has: 3 * mib, namespace: "b", grows: mib},
+		"all, smaller":      {limits: Limits{Jobs: 2 * mib}, has: 3 * mib, namespace: "b", grows: -1},
+		"a namespace":       {limits: Limits{Namespace: 4 * mib}, has: 3 * mib, namespace: "a", grows: mib + 1, want: "--namespace-max", used: 3 * mib},
+		"another namespace": {limits: Limits{Namespace: 4 * mib}, has: 4 * mib, namespace: "b", grows: mib},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := Room{Limits: c.limits}
+			r.Measured(c.usage)
+			r.Wrote(c.wrote)
+			r.Weigh("a", 0, c.has)
+			got := r.Check(c.namespace, c.grows)
+			switch {
+			case c.want == "" && got != nil:
+				t.Errorf("refused: %v", got)
+			case c.want != "" && (got == nil || !strings.Contains(got.Error(), c.want) || got.Used != c.used):
+				t.Errorf("%v, want %q with %d bytes", got, c.want, c.used)
+			}
+		})
+	}
+}
+
+// TestAlarm: the alarm begins at 70 % and ends below 65 %, and a beginning is said once.
+func TestAlarm(t *testing.T) {
+	r := Room{}
+	for i, c := range []struct {
+		inUse        int64
+		first, alarm bool
+	}{{69, false, false}, {70, true, true}, {80, false, true}, {66, false, true}, {64, false, false}, {70, true, true}} {
+		first := r.Measured(Usage{InUse: c.inUse, Quota: 100})
+		if first != c.first || (len(r.Alarms()) > 0) != c.alarm {
+			t.Errorf("step %d, %d %%: first %t, alarms %v", i, c.inUse, first, r.Alarms())
+		}
+	}
+}
+
+// TestLeft: how many jobs still fit follows from the present average, in the store or in
+// memory, whichever is less.
+func TestLeft(t *testing.T) {
+	r := Room{}
+	if r.Left() != 0 {
+		t.Errorf("without a limit %d", r.Left())
+	}
+	r.Measured(Usage{Quota: 8 << 30})
+	if got, want := r.Left(), int64(8<<30)*90/100/4096; got != want {
+		t.Errorf("empty: %d, want %d", got, want)
+	}
+	for range 1000 {
+		r.Weigh("a", 0, 1000)
+	}
+	r.Measured(Usage{InUse: 2_000_000, Quota: 10_000_000})
+	if got := r.Left(); got != 3500 {
+		t.Errorf("by the store %d", got)
+	}
+	r.Limits.Jobs = 2_000_000
+	if got := r.Left(); got != 1000 {
+		t.Errorf("by memory %d", got)
+	}
+	r.Weigh("a", 1000, 0)
+	if r.Jobs != 999 || r.JobBytes != 999_000 {
+		t.Errorf("%d jobs of %d bytes", r.Jobs, r.JobBytes)
+	}
+}

@@ -1,0 +1,54 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/store"
+)
+
+// TestUpkeep: the history goes when the store fills, a store that refuses writes gets room at
+// once, and a database is defragmented only if that is short or cannot wait.
+func TestUpkeep(t *testing.T) {
+	const mib, gib = 1 << 20, 1 << 30
+	usage := func(bytes, inUse, quota int64) store.Usage {
+		return store.Usage{Bytes: bytes, InUse: inUse, Quota: quota}
+	}
+	full := usage(10*gib, 10*gib, 8*gib)
+	full.NoSpace = true
+	for name, c := range map[string]struct {
+		use            store.Usage
+		done           []store.Step // at 0 s
+		now            time.Duration
+		standby, other bool
+		want           store.Step
+	}{
+		"little":                        {use: usage(gib, gib, 8*gib)},
+		"half full":                     {use: usage(4*gib, 4*gib, 8*gib), want: store.StepCompact},
+		"half full, at a standby":       {use: usage(4*gib, 4*gib, 8*gib), standby: true},
+		"half full, compacted":          {use: usage(4*gib, 4*gib, 8*gib), done: []store.Step{store.StepCompact}, now: 59 * time.Second},
+		"half full, compacted before":   {use: usage(4*gib, 4*gib, 8*gib), done: []store.Step{store.StepCompact}, now: time.Minute, want: store.StepCompact},
+		"crowded, compacted before":     {use: usage(7*gib, 7*gib, 8*gib), done: []store.Step{store.StepCompact}, now: 5 * time.Second, want: store.StepCompact},
+		"no space":                      {use: full, standby: true, want: store.StepCompact},
+		"no space, compacted":           {use: full, done: []store.Step{store.StepCompact}, want: store.StepDefragment},
+		"no space, made room":           {use: full, done: []store.Step{store.StepCompact, store.StepDefragment}, want: store.StepResume},
+		"much free, short":              {use: usage(4*gib, 100*mib, 8*gib), want: store.StepDefragment},
+		"much free, short, of others":   {use: usage(4*gib, 100*mib, 8*gib), other: true},
+		"much free, short, and again":   {use: usage(4*gib, 100*mib, 8*gib), done: []store.Step{store.StepDefragment}, now: 9 * time.Minute},
+		"much free, long":               {use: usage(4*gib, gib, 8*gib)},
+		"two quotas, half free":         {use: usage(16*gib, 7*gib, 8*gib), done: []store.Step{store.StepCompact}, now: time.Second, want: store.StepDefragment},
+		"over the quota, half free":     {use: usage(15*gib, 7*gib, 8*gib), done: []store.Step{store.StepCompact}, now: time.Second},
+		"the quota is not known":        {use: usage(9*gib, 9*gib, 0)},
+		"a small database, mostly free": {use: usage(20*mib, mib, 32*mib)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var u store.Upkeep
+			for _, step := range c.done {
+				u = u.Did(0, step)
+			}
+			if got := u.Next(c.now, c.use, !c.standby, !c.other); got != c.want {
+				t.Errorf("%+v: %q, want %q", c.use, got, c.want)
+			}
+		})
+	}
+}

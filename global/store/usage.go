@@ -1,0 +1,173 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// diskQuotas is how many quotas of bytes in use the database may have on disk. Large
+	// values leave about as much free room between them as they take, and to give that back
+	// would stop the store for long.
+	diskQuotas = 3
+	// reclaimTimeout bounds one compaction or defragmentation.
+	reclaimTimeout = 10 * time.Minute
+)
+
+// Usage is how full a store is.
+type Usage struct {
+	// Bytes is the size of the database on disk, InUse what of it is in use. History that
+	// is not compacted is in use.
+	Bytes, InUse int64
+	// Quota is the most bytes in use; 0 = not known.
+	Quota int64
+	// NoSpace: the store refuses all writes that need room.
+	NoSpace bool
+}
+
+// Bounded is a store of limited size, and how room is made in it.
+type Bounded interface {
+	// Usage returns how full the store is.
+	Usage(ctx context.Context) (Usage, error)
+	// Compact drops the history. Lists that are being read keep theirs.
+	Compact(ctx context.Context) error
+	// Defragment returns free room of the database to the disk. Meanwhile the store
+	// neither reads nor writes.
+	Defragment(ctx context.Context) error
+	// Resume ends a refusal of writes that need room (Usage.NoSpace).
+	Resume(ctx context.Context) error
+	// Embedded reports whether the database belongs to this process.
+	Embedded() bool
+}
+
+// hardQuota returns the most bytes of the member's database on disk. What is not a submit
+// has room while submits are refused, and so has a store that was filled under a greater quota.
+func hardQuota(dir string, quota int64) int64 {
+	size := diskQuotas * quota
+	if info, err := os.Stat(filepath.Join(dir, "member", "snap", "db")); err == nil {
+		size = max(size, info.Size()+quota)
+	}
+	return size
+}
+
+// Embedded implements Bounded.
+func (e *Etcd) Embedded() bool { return e.member != nil }
+
+// endpoints returns the members to ask; "" is the member of this process.
+func (e *Etcd) endpoints() []string {
+	if e.member != nil {
+		return []string{""}
+	}
+	return e.client.Endpoints()
+}
+
+// Usage implements Bounded: that of the fullest member.
+func (e *Etcd) Usage(ctx context.Context) (Usage, error) {
+	out := Usage{Quota: e.quota}
+	ctx, cancel := e.op(ctx)
+	defer cancel()
+	var failed error
+	answered := false
+	for _, endpoint := range e.endpoints() {
+		s, err := e.client.Status(ctx, endpoint)
+		if err != nil {
+			failed = err
+			continue
+		}
+		answered = true
+		out.Bytes, out.InUse = max(out.Bytes, s.DbSize), max(out.InUse, s.DbSizeInUse)
+		if e.member == nil && s.DbSizeQuota > 0 {
+			out.Quota = s.DbSizeQuota
+		}
+		for _, text := range s.Errors {
+			out.NoSpace = out.NoSpace || strings.Contains(text, "NOSPACE")
+		}
+	}
+	if !answered {
+		return Usage{}, fmt.Errorf("how full the store is: %w", e.typed(failed))
+	}
+	return out, nil
+}
+
+// Compact implements Bounded.
+func (e *Etcd) Compact(ctx context.Context) error {
+	opctx, cancel := e.op(ctx)
+	resp, err := e.client.Get(opctx, raisedKey, clientv3.WithKeysOnly())
+	cancel()
+	if err != nil {
+		return fmt.Errorf("compact the store: %w", e.typed(err))
+	}
+	return e.CompactTo(ctx, e.firstRead(resp.Header.Revision))
+}
+
+// CompactTo drops the history up to one of etcd's own revisions, and waits until its room is
+// free.
+func (e *Etcd) CompactTo(ctx context.Context, revision int64) error {
+	ctx, cancel := context.WithTimeout(ctx, reclaimTimeout)
+	defer cancel()
+	_, err := e.client.Compact(ctx, revision, clientv3.WithCompactPhysical())
+	if err != nil {
+		return fmt.Errorf("compact the store: %w", e.typed(err))
+	}
+	return nil
+}
+
+// Defragment implements Bounded.
+func (e *Etcd) Defragment(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, reclaimTimeout)
+	defer cancel()
+	if e.member != nil {
+		if err := e.member.Server.Backend().Defrag(); err != nil {
+			return fmt.Errorf("defragment the store: %w", err)
+		}
+		return nil
+	}
+	for _, endpoint := range e.client.Endpoints() {
+		if _, err := e.client.Defragment(ctx, endpoint); err != nil {
+			return fmt.Errorf("defragment the store: %w", e.typed(err))
+		}
+	}
+	return nil
+}
+
+// Resume implements Bounded.
+func (e *Etcd) Resume(ctx context.Context) error {
+	ctx, cancel := e.op(ctx)
+	defer cancel()
+	if _, err := e.client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
+		return fmt.Errorf("let the store write again: %w", e.typed(err))
+	}
+	return nil
+}
+
+// reading notes that a list reads a revision page by page, until done is called: it is not
+// compacted.
+func (e *Etcd) reading(revision int64) (done func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.reads[revision]++
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.reads[revision]--
+		if e.reads[revision] == 0 {
+			delete(e.reads, revision)
+		}
+	}
+}
+
+// firstRead returns the earliest revision that a list reads, or the given one.
+func (e *Etcd) firstRead(revision int64) int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for r := range e.reads {
+		revision = min(revision, r)
+	}
+	return revision
+}

@@ -1,0 +1,83 @@
+package global
+
+import (
+	"context"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/room"
+	"github.com/nusa-scheduler/nusa/global/store"
+)
+
+// usageEvery is how often the server looks how full its embedded store is, sharedUsageEvery
+// the same for one that it reaches over the network.
+const usageEvery, sharedUsageEvery = time.Second, 5 * time.Second
+
+// keepStore looks how full the store is and makes room in it until ctx ends. It does not
+// depend on leadership: without room no server is elected.
+func (s *server) keepStore(ctx context.Context) error {
+	bounded, ok := s.store.(store.Bounded)
+	if !ok {
+		return nil
+	}
+	every := usageEvery
+	if !bounded.Embedded() {
+		every = sharedUsageEvery
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var upkeep store.Upkeep
+	for {
+		use, err := bounded.Usage(ctx)
+		if err == nil {
+			upkeep = s.makeRoom(ctx, bounded, upkeep, use)
+		} else {
+			s.log.Debug("how full the store is", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// makeRoom takes all steps that are due. The state gets the usage after each.
+func (s *server) makeRoom(ctx context.Context, bounded store.Bounded, upkeep store.Upkeep, use store.Usage) store.Upkeep {
+	for {
+		term := s.active.Load()
+		if term != nil {
+			term.state.SetUsage(room.Usage{Bytes: use.Bytes, InUse: use.InUse, Quota: use.Quota})
+		}
+		step := upkeep.Next(s.cfg.Clock(), use, term != nil, bounded.Embedded())
+		if step == store.StepNone {
+			return upkeep
+		}
+		start := s.cfg.Clock()
+		err := takeStep(ctx, bounded, step)
+		now := s.cfg.Clock()
+		upkeep = upkeep.Did(now, step)
+		if err != nil {
+			s.log.Warn("make room in the store", "step", step, "error", err)
+			return upkeep
+		}
+		before := use
+		use, err = bounded.Usage(ctx)
+		if err != nil {
+			s.log.Debug("how full the store is", "error", err)
+			return upkeep
+		}
+		s.log.Info("made room in the store", "step", step, "took", now-start,
+			"used_before", before.InUse, "used", use.InUse, "bytes_before", before.Bytes, "bytes", use.Bytes)
+	}
+}
+
+func takeStep(ctx context.Context, bounded store.Bounded, step store.Step) error {
+	switch step {
+	case store.StepCompact:
+		return bounded.Compact(ctx)
+	case store.StepDefragment:
+		return bounded.Defragment(ctx)
+	default:
+		return bounded.Resume(ctx)
+	}
+}
