@@ -6,6 +6,7 @@
 //	submit.go    what is decided together with a submit, in one transaction
 //	snapshot.go  what a plan depends on
 //	record.go    what is remembered of a plan: decisions, moves, rollout waits
+//	explained.go stored explanations, bounded by the verdicts about regions
 //	breach.go    near rules over time: breaches, and which round trips to probe
 //	rollout.go   auto_revert: healthy versions and reverts
 //	drain.go     which jobs leave draining regions or return, and how far that is

@@ -20,13 +20,8 @@ const (
 	// planJobs bounds the jobs of one plan. The next plan follows at once, so that
 	// jobs which wait for room do not keep others from being planned.
 	planJobs = 2048
-	// fullPlanJobs is the greatest number of jobs for which a plan explains every
-	// region. With more jobs an explanation is made when a caller asks.
-	fullPlanJobs = 64
 	// writesPerCommit keeps the writes of a request within one transaction.
 	writesPerCommit = 120
-	// explanationsRetained bounds the jobs whose full explanation is retained.
-	explanationsRetained = 4096
 )
 
 // Config holds the dependencies of a Placer.
@@ -49,10 +44,9 @@ type Placer struct {
 	st    *state.State
 	woken chan struct{} // capacity 1
 
-	// The state's lock guards these fields: the jobs with full explanations, oldest
-	// first; when breaches were last followed; when the demand for probes was last
-	// computed.
-	explained  []state.JobKey
+	// The state's lock guards these fields: the stored explanations; when breaches were last
+	// followed; when the demand for probes was last computed.
+	explained  explanations
 	breachesAt time.Duration
 	demandAt   time.Duration
 	// forgetDue says that there is something to forget since a tick; forgotten is
@@ -68,6 +62,7 @@ type Placer struct {
 func New(cfg Config) *Placer {
 	return &Placer{
 		Config: cfg, st: cfg.State, woken: make(chan struct{}, 1), drains: map[string]*drainProgress{}, given: given{at: map[string]uint64{}},
+		explained: explanations{verdicts: map[state.JobKey]int{}},
 	}
 }
 

@@ -36,13 +36,11 @@ func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) 
 		if g.Unplaced > 0 {
 			unfinished[k] = true
 		}
-		if full && j.Decisions == nil {
-			p.boundExplanations(k)
-		}
 		if j.Decisions == nil {
 			j.Decisions = map[string]state.Decision{}
 		}
 		j.Decisions[g.Group] = state.Decision{GroupExplanation: g, At: now, Full: full}
+		p.explained.note(st, k)
 		st.JobChanged(j)
 	}
 	for k, seen := range jobs {
@@ -81,22 +79,6 @@ func recordUnplaced(st *state.State, plan place.Plan, now time.Duration) {
 			j.RecordHold(a.Group, a.Region, now)
 		}
 	}
-}
-
-// boundExplanations counts a job that gets a full explanation, and drops the
-// regions from the oldest explanation beyond the bound. The lock is held.
-func (p *Placer) boundExplanations(k state.JobKey) {
-	p.explained = append(p.explained, k)
-	if len(p.explained) <= explanationsRetained {
-		return
-	}
-	if j := p.st.Jobs[p.explained[0]]; j != nil {
-		for name, d := range j.Decisions {
-			d.Regions, d.Full = nil, false
-			j.Decisions[name] = d
-		}
-	}
-	p.explained = p.explained[1:]
 }
 
 // recordMoves stores what a plan decided about sustained breaches. The lock is

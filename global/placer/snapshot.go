@@ -53,7 +53,7 @@ func snapshotOf(st *state.State, keys []state.JobKey) (place.Snapshot, map[state
 	if len(jobs) == 0 {
 		return out, nil
 	}
-	out.Terse, out.Origins = len(jobs) > fullPlanJobs, st.Origins.Serving(out.Jobs)
+	out.Terse, out.Origins = !explainsAll(out.Jobs, len(out.Regions)), st.Origins.Serving(out.Jobs)
 	return out, jobs
 }
 
