@@ -30,7 +30,8 @@ const (
 // core may import besides the standard library.
 var cores = map[string][]string{
 	"global/region":          {"topology", "internal/lease", "internal/plant"},
-	"global/place":           {"topology", "global/region", "internal/lease", "internal/apportion"},
+	"global/place":           {"topology", "global/region", "global/place/rank", "internal/lease", "internal/apportion"},
+	"global/place/rank":      {},
 	"global/failover":        {},
 	"global/room":            {},
 	"regional/state":         {"topology", "internal/folder", "regional/state/persist", "internal/plant"},

@@ -190,9 +190,34 @@ func (v *View) Distance(a, b string, p Percentile) Distance {
 	return v.distance(i, j, p)
 }
 
+// DistanceAt is Distance by the regions' indices in the order of names.
+func (v *View) DistanceAt(i, j int, p Percentile) Distance { return v.distance(i, j, p) }
+
+// IndexOf returns the index of a region in the order of names; -1 if there is none.
+func (v *View) IndexOf(name string) int {
+	i, ok := v.index[name]
+	if !ok {
+		return -1
+	}
+	return i
+}
+
+// Len is the number of regions.
+func (v *View) Len() int { return len(v.regions) }
+
+// NameAt returns the name of a region by its index.
+func (v *View) NameAt(i int) string { return v.regions[i].Name }
+
 func (v *View) distance(i, j int, p Percentile) Distance {
-	there, back := v.effective(i, j), v.effective(j, i)
-	return worse(there.distance(p), back.distance(p))
+	return worse(v.way(i, j, p), v.way(j, i, p))
+}
+
+// way returns the distance in one direction. Most edges are measured and not doubted.
+func (v *View) way(i, j int, p Percentile) Distance {
+	if c := v.cell(i, j); c != nil && (len(v.doubts) == 0 || v.doubts[i*len(v.regions)+j] == "") {
+		return Distance{RTT: c.rtt(p), State: v.stateOf(c), Source: Measured, Age: v.now - c.seen, Method: methods[c.method]}
+	}
+	return v.effective(i, j).distance(p)
 }
 
 func (e Edge) distance(p Percentile) Distance {

@@ -66,8 +66,8 @@ func TestAccountIsTheSumOfTheSlots(t *testing.T) {
 			with := r
 			with.Charged = account.Charges()
 			got := newLedger([]*Region{&with})
-			if len(got.charged[0])+len(want.charged[0]) > 0 && !reflect.DeepEqual(got.charged, want.charged) {
-				t.Fatalf("account %v, slots %v", got.charged, want.charged)
+			if len(got.of(0))+len(want.of(0)) > 0 && !reflect.DeepEqual(got.of(0), want.of(0)) {
+				t.Fatalf("account %v, slots %v", got.of(0), want.of(0))
 			}
 		}
 	})

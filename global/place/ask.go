@@ -110,12 +110,13 @@ func (a Ask) pool() string { return cmp.Or(a.Pool, DefaultPool) }
 // missingDriver returns the first driver of the ask that no node of the region has;
 // empty if there is none or the region did not report its drivers.
 func (r *Region) missingDriver(a Ask) string {
-	for _, d := range slices.Sorted(slices.Values(a.Drivers)) {
-		if len(r.Drivers) > 0 && !slices.Contains(r.Drivers, d) {
-			return d
+	first := ""
+	for _, d := range a.Drivers {
+		if len(r.Drivers) > 0 && !slices.Contains(r.Drivers, d) && (first == "" || d < first) {
+			first = d
 		}
 	}
-	return ""
+	return first
 }
 
 // fitsBins estimates how many instances a histogram of free nodes holds. It

@@ -134,6 +134,14 @@ func (d division) divide(options []option) divisionResult {
 	return out
 }
 
+// placed is the number of instances that the options take.
+func (r divisionResult) placed() (n int) {
+	for _, k := range r.counts {
+		n += k
+	}
+	return n
+}
+
 // distinct counts the regions that the group uses.
 func (d division) distinct(options []option, counts []int) int {
 	n := d.usedElsewhere
@@ -166,6 +174,22 @@ func (d division) spare(options []option, counts []int, left *int) bool {
 	}
 	*left = sum
 	return true
+}
+
+// primarySize is the number of regions in the primary set of a group that has none yet, if
+// there are enough. As far as the first so many take all instances, others change nothing,
+// unless regions have weights.
+func (d division) primarySize() int {
+	size := max(1, d.spec.SpreadMin)
+	if d.spec.Divide != DivideBest {
+		switch {
+		case d.spec.SpreadMax > 0:
+			size = max(size, d.spec.SpreadMax)
+		case d.spec.SpreadMin == 0:
+			size = d.desired
+		}
+	}
+	return max(1, min(size, d.desired/d.chunk))
 }
 
 // primary chooses the regions among which n is divided.

@@ -31,8 +31,10 @@
 //	divide.go        the rule of a group, and how instances are divided among regions
 //	colocate.go      groups that must share their regions
 //	mover.go         the mover: moves instances because of latency
-//	reclaim.go       the reclaimer: revokes instances of disconnected nodes
-//	reserve.go       keeps room for what was revoked, and places it
+//	index.go         numbers of regions that are kept from plan to plan; the best regions
+//	                 for a new group without a look at each
+//	reclaim.go       the reclaimer: revokes instances of disconnected nodes, keeps room
+//	                 for them, and places them
 //	drain.go         the drainer: moves instances out of draining regions
 //	failback.go      the returner: lets slots return to where a verdict took them
 //	takeover.go      the taker: moves slots of lost regions to their new owners; vacant slots

@@ -15,11 +15,21 @@ type evaluator struct {
 	distances *distances
 	returns   returnIndex
 	terse     bool
+	index     *Index
+	leading   *leader
 }
 
 func newEvaluator(s Snapshot) *evaluator {
 	return &evaluator{regions: s.Regions, ledger: newLedger(s.Regions), distances: newDistances(s),
-		returns: newReturnIndex(s.Returned), terse: s.Terse}
+		returns: newReturnIndex(s.Returned), terse: s.Terse, index: s.Index}
+}
+
+// leader returns what finds the best regions for new groups, nil without an Index.
+func (ev *evaluator) leader() *leader {
+	if ev.leading == nil && ev.index != nil {
+		ev.leading = newLeader(ev, ev.index)
+	}
+	return ev.leading
 }
 
 // regionList is sorted by name.
@@ -97,20 +107,26 @@ func (ev *evaluator) evaluate(w *work) {
 	w.wanted = w.n
 	matching := 0
 	for i := range w.candidates {
-		c, r := &w.candidates[i], ev.regions[i]
-		c.index, c.owned = i, w.owned[r.Name]+w.given[i]
-		c.weight = w.group.preference(r)
-		ev.filter(w, c)
-		if c.reason != ReasonNotAllowed {
+		w.candidates[i].index = i
+		ev.assess(w, &w.candidates[i])
+		if w.candidates[i].reason != ReasonNotAllowed {
 			matching++
-		}
-		if c.reason == "" {
-			c.terms = ev.terms(w, c, ev.detailed(w))
-			c.score = score(c.terms)
 		}
 	}
 	w.rule = ruleOf(w.job, w.group, matching)
 	ev.sort(w)
+}
+
+// assess filters and scores the region of a candidate.
+func (ev *evaluator) assess(w *work, c *candidate) {
+	r := ev.regions[c.index]
+	c.owned = w.owned[r.Name] + w.given[c.index]
+	c.weight = w.group.preference(r)
+	ev.filter(w, c)
+	if c.reason == "" {
+		c.terms = ev.terms(w, c, ev.detailed(w))
+		c.score = score(c.terms)
+	}
 }
 
 // detailed reports whether the plan explains each region of the group.

@@ -85,7 +85,7 @@ func (ex *explainer) sortRefused(w *work) {
 		c := &w.candidates[first+i]
 		for n := range w.group.Regions.Near {
 			near := &w.group.Regions.Near[n]
-			preference[c.index] += float64(max(near.Weight, 1)) * near.closeness(near.deciding(w.near[n][c.index]))
+			preference[c.index] += float64(max(near.Weight, 1)) * near.closeness(near.deciding(w.near[n].of(c.index)))
 		}
 		preference[c.index] += float64(c.weight)
 	}
@@ -278,7 +278,7 @@ func (ex *explainer) verdict(w *work, c *candidate) RegionVerdict {
 		v.Inputs = append(v.Inputs, Input{Name: "report", Age: r.ReportAge})
 	}
 	for i := range w.group.Regions.Near {
-		t := w.group.Regions.Near[i].deciding(w.near[i][c.index])
+		t := w.group.Regions.Near[i].deciding(w.near[i].of(c.index))
 		if t.Source == topology.Measured && t.name != r.Name {
 			v.Inputs = append(v.Inputs, Input{Name: "rtt " + t.name, Age: t.Age})
 		}

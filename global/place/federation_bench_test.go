@@ -41,7 +41,7 @@ func federation(regions, jobs int) Snapshot {
 		}
 		s.Regions = append(s.Regions, &r)
 	}
-	s.Topology, s.Terse = topology.NewView(known, edges), jobs > 1
+	s.Topology, s.Terse = topology.NewView(known, edges), true
 	for i := range jobs {
 		g := Group{Name: "g", Count: 1, Ask: askOfSize(i % asks)}
 		target := Selector{Name: places[i*7919%regions].Name}
@@ -69,6 +69,13 @@ func BenchmarkFederation(b *testing.B) {
 		for _, jobs := range []int{1, 1000} {
 			s := federation(regions, jobs)
 			b.Run(fmt.Sprintf("pending=%d/regions=%d", jobs, regions), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					MakePlan(s)
+				}
+			})
+			s.Index = NewIndex()
+			b.Run(fmt.Sprintf("indexed/pending=%d/regions=%d", jobs, regions), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					MakePlan(s)

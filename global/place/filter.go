@@ -21,23 +21,15 @@ func (ev *evaluator) filter(w *work, c *candidate) {
 	switch {
 	case !allowed(g.Regions.Allow, r):
 		c.reason = ReasonNotAllowed
-	case r.Cordoned:
-		c.reason = ReasonCordoned
-	case r.Lost:
-		c.reason = ReasonLost
-	case !r.Connected:
-		c.reason = ReasonDisconnected
-	case r.Draining:
-		c.reason = ReasonDraining
-	case r.CommitBlocked > 0:
-		c.reason = ReasonNoCommit
+	case r.closed() != "":
+		c.reason = r.closed()
 	case g.Bound && r.FeatureLevel < boundLevel:
 		c.reason = ReasonFeatureLevel
 	case !r.HasReport:
 		c.reason = ReasonNoReport
 	}
 	for i := range g.Regions.Near {
-		n, t := &g.Regions.Near[i], w.near[i][c.index]
+		n, t := &g.Regions.Near[i], w.near[i].of(c.index)
 		if !n.Required || c.nearReason != "" {
 			continue
 		}
@@ -82,6 +74,24 @@ func (ev *evaluator) filter(w *work, c *candidate) {
 			c.returned = &Returned{Region: r.Name, Reason: "driver_missing", Message: "has no driver " + d}
 		}
 	}
+}
+
+// closed returns the reason why the region gets no new slots of any group, empty if there is
+// none. A region without a report is not closed.
+func (r *Region) closed() string {
+	switch {
+	case r.Cordoned:
+		return ReasonCordoned
+	case r.Lost:
+		return ReasonLost
+	case !r.Connected:
+		return ReasonDisconnected
+	case r.Draining:
+		return ReasonDraining
+	case r.CommitBlocked > 0:
+		return ReasonNoCommit
+	}
+	return ""
 }
 
 // refuses returns the reason why a required near clause refuses a region, empty
@@ -228,6 +238,10 @@ type returnIndex struct {
 	byAsk    map[askIn]*Returned
 	backoffs map[groupIn]*Returned
 	last     map[groupIn]*Returned
+	// asked are the regions that returned an ask, heldOff those that a group must avoid; the
+	// key of heldOff has no region.
+	asked   map[uint64][]string
+	heldOff map[groupIn][]string
 }
 
 type askIn struct {
@@ -238,7 +252,28 @@ type askIn struct {
 type groupIn struct{ namespace, job, group, region string }
 
 func newReturnIndex(all []Returned) returnIndex {
-	return returnIndex{byAsk: lastReturnsByAsk(all), backoffs: backoffs(all), last: lastReturns(all)}
+	if len(all) == 0 {
+		return returnIndex{}
+	}
+	x := returnIndex{byAsk: lastReturnsByAsk(all), backoffs: backoffs(all), last: lastReturns(all),
+		asked: map[uint64][]string{}, heldOff: map[groupIn][]string{}}
+	for i := range all {
+		r := &all[i]
+		x.asked[r.Ask] = append(x.asked[r.Ask], r.Region)
+		if r.Backoff > 0 {
+			k := groupIn{namespace: r.Namespace, job: r.Job, group: r.Group}
+			x.heldOff[k] = append(x.heldOff[k], r.Region)
+		}
+	}
+	return x
+}
+
+// of returns the regions that may refuse a group because they returned it, or its ask.
+func (x *returnIndex) of(w *work) []string {
+	if len(x.asked) == 0 {
+		return nil
+	}
+	return slices.Concat(x.asked[w.hash], x.heldOff[groupIn{namespace: w.job.Namespace, job: w.job.Name, group: w.group.Name}])
 }
 
 // lastReturnsByAsk indexes the latest return of each ask by each region.

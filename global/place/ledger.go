@@ -13,10 +13,15 @@ import (
 // of the present plan.
 type ledger struct {
 	regions []*Region
+	// charged are the charges of the regions that the plan charged; the others have those
+	// of the snapshot.
 	charged []charges
-	// shared says that the charges of a region belong to the snapshot: they are copied
-	// before they change.
-	shared []bool
+	// known says that charged has the region, shared that its charges are copied before they
+	// change.
+	known, shared []bool
+	// touched are the regions that the plan charged, in that order, also those whose charges
+	// it took back later.
+	touched *[]int32
 }
 
 // charges of one region, by pool: asks of different pools never share a node.
@@ -40,11 +45,16 @@ type askCharge struct {
 const whole = 1_000_000_000
 
 func newLedger(regions []*Region) *ledger {
-	l := &ledger{regions: regions, charged: make([]charges, len(regions)), shared: make([]bool, len(regions))}
-	for i := range regions {
-		l.charged[i], l.shared[i] = regions[i].Charged.charges, true
+	n := len(regions)
+	return &ledger{regions: regions, charged: make([]charges, n), known: make([]bool, n), shared: make([]bool, n), touched: new([]int32)}
+}
+
+// of returns the charges of a region.
+func (l *ledger) of(r int) charges {
+	if l.known[r] {
+		return l.charged[r]
 	}
-	return l
+	return l.regions[r].Charged.charges
 }
 
 // charge takes room for n instances of a region.
@@ -52,10 +62,11 @@ func (l *ledger) charge(r int, a Ask, hash uint64, n int) {
 	if n <= 0 {
 		return
 	}
-	if l.shared[r] || l.charged[r] == nil {
-		l.charged[r], l.shared[r] = l.charged[r].clone(), false
+	if !l.known[r] || l.shared[r] {
+		l.charged[r], l.known[r], l.shared[r] = l.of(r).clone(), true, false
 	}
 	l.charged[r].add(l.regions[r], a, hash, n)
+	*l.touched = append(*l.touched, int32(r))
 }
 
 // add charges n instances, or releases them if n is negative.
@@ -108,15 +119,21 @@ func (r *Region) reported(a Ask, hash uint64) (n int, exact bool) {
 }
 
 // fits returns how many instances a region can take now, and whether the number
+// comes from an exact count.
+func (l *ledger) fits(r int, a Ask, hash uint64) (n int, exact bool) {
+	return l.regions[r].fits(l.of(r), a, hash)
+}
+
+// fits returns how many instances the region can take beside charges, and whether the number
 // comes from an exact count. Charged instances of the same ask are subtracted
 // one by one. For other asks there are two cautious estimates, and the greater
 // one counts. The first is the share of the region that the other asks leave (the
 // nodes can always be split among the asks). The second subtracts as many
 // instances as have the summed resources of the other asks, densely packed. If
 // both estimates are too high, the region returns the instances that do not fit.
-func (l *ledger) fits(r int, a Ask, hash uint64) (n int, exact bool) {
-	n, exact = l.regions[r].reported(a, hash)
-	pool, ok := l.charged[r][a.pool()]
+func (r *Region) fits(charged charges, a Ask, hash uint64) (n int, exact bool) {
+	n, exact = r.reported(a, hash)
+	pool, ok := charged[a.pool()]
 	if !ok {
 		return n, exact
 	}
@@ -134,10 +151,10 @@ func (l *ledger) fits(r int, a Ask, hash uint64) (n int, exact bool) {
 	return max(0, int(max(byShare, int64(n)-displaced))-same.n), exact
 }
 
-// total returns the region's charge in all pools.
-func (l *ledger) total(r int) Resources {
+// total returns the charge in all pools.
+func (c charges) total() Resources {
 	var sum Resources
-	for _, p := range l.charged[r] {
+	for _, p := range c {
 		sum = sum.plus(p.total, 1) // a sum does not depend on the order of the map
 	}
 	return sum
@@ -152,7 +169,8 @@ type part struct {
 
 // fitsTogether reports whether a region holds all parts at once.
 func (l *ledger) fitsTogether(r int, parts []part) bool {
-	trial := &ledger{regions: l.regions[r : r+1], charged: []charges{l.charged[r]}, shared: []bool{true}}
+	trial := newLedger(l.regions[r : r+1])
+	trial.charged[0], trial.known[0], trial.shared[0] = l.of(r), true, true
 	for _, p := range parts {
 		if n, _ := trial.fits(0, p.ask, p.hash); n < p.n {
 			return false
@@ -197,7 +215,7 @@ func (l *ledger) clone() *ledger {
 	for i := range l.shared {
 		l.shared[i] = true
 	}
-	return &ledger{regions: l.regions, charged: slices.Clone(l.charged), shared: slices.Clone(l.shared)}
+	return &ledger{regions: l.regions, charged: slices.Clone(l.charged), known: slices.Clone(l.known), shared: slices.Clone(l.shared), touched: l.touched}
 }
 
 func (c charges) clone() charges {

@@ -1,7 +1,10 @@
 package place
 
 import (
+	"encoding/binary"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -26,65 +29,130 @@ type targets struct {
 
 // distances looks up the distances of near clauses. Equal clauses are common (a
 // default of a whole team), and a clause by labels looks at every pair of regions,
-// so results are cached for the plan.
+// so results are kept for the plan.
 type distances struct {
 	view    *topology.View
 	regions regionList
 	origins map[string][]string
 	known   map[string]*nearness
+	key     []byte
+	// number is the index of each region in the view, -1 = unknown there; nil until it is
+	// needed.
+	number []int
 }
 
-// nearness caches the distances of one target at one percentile: the indices of
-// the target regions, and the result for each region that was looked up.
+// nearness keeps the distances of one target at one percentile.
 type nearness struct {
+	distances *distances
+	near      *Near
+	// to are the indices of the target regions, once found.
 	to    []int
+	found bool
+	// few are the results for the first regions that were looked up. With more than a few
+	// there is one for each region: at, where asked.
+	few   map[int]targets
 	at    []targets
 	asked []bool
 }
+
+// fewLookups is the number of results beyond which a nearness has one for each region.
+const fewLookups = 16
 
 func newDistances(s Snapshot) *distances {
 	return &distances{view: s.Topology, regions: s.Regions, origins: s.Origins, known: map[string]*nearness{}}
 }
 
-// of returns the targets of a near clause, by index of the region.
-func (d *distances) of(n *Near) []targets {
-	for i := range d.regions {
-		d.at(n, i)
-	}
-	return d.nearness(n).at
-}
+// at returns the targets of a near clause for one region.
+func (d *distances) at(n *Near, i int) targets { return d.of(n).of(i) }
 
-// at returns the targets for one region.
-func (d *distances) at(n *Near, i int) targets {
-	known := d.nearness(n)
-	if !known.asked[i] {
-		known.at[i], known.asked[i] = d.measure(n, known.to, i), true
-	}
-	return known.at[i]
-}
-
-func (d *distances) nearness(n *Near) *nearness {
-	key := fmt.Sprint(n.target(), n.Percentile)
-	known := d.known[key]
+// of returns the distances of a near clause.
+func (d *distances) of(n *Near) *nearness {
+	d.key = n.appendTarget(d.key[:0])
+	known := d.known[string(d.key)]
 	if known == nil {
-		known = &nearness{at: make([]targets, len(d.regions)), asked: make([]bool, len(d.regions))}
-		for to := range d.regions {
-			if n.Location == nil && d.matches(n, to) {
-				known.to = append(known.to, to)
-			}
-		}
-		d.known[key] = known
+		known = &nearness{distances: d, near: n, few: map[int]targets{}}
+		d.known[string(d.key)] = known
 	}
 	return known
 }
 
-// target returns a cache key: equal keys name the same places.
-func (n *Near) target() string {
-	if n.Location != nil {
-		return fmt.Sprint("@", n.Location.Latitude, ",", n.Location.Longitude)
+// of returns the targets for one region.
+func (k *nearness) of(i int) targets {
+	if k.at == nil {
+		if t, ok := k.few[i]; ok {
+			return t
+		}
+		if len(k.few) < fewLookups {
+			t := k.distances.measure(k.near, k.targets(), i)
+			k.few[i] = t
+			return t
+		}
+		k.at, k.asked = make([]targets, len(k.distances.regions)), make([]bool, len(k.distances.regions))
 	}
-	return fmt.Sprintf("%q %q %q", n.Selector.Name, n.Selector.Labels, n.Domain)
+	if !k.asked[i] {
+		k.at[i], k.asked[i] = k.distances.measure(k.near, k.targets(), i), true
+	}
+	return k.at[i]
 }
+
+// targets returns the indices of the target regions.
+func (k *nearness) targets() []int {
+	if !k.found {
+		k.to, k.found = k.distances.targets(k.near), true
+	}
+	return k.to
+}
+
+func (d *distances) targets(n *Near) (to []int) {
+	switch {
+	case n.Location != nil:
+		return nil
+	case n.Domain == "" && n.Selector.Name != "":
+		if i := d.regions.index(n.Selector.Name); i >= 0 && n.Selector.matches(d.regions[i]) {
+			to = append(to, i)
+		}
+		return to
+	}
+	for i := range d.regions {
+		if d.matches(n, i) {
+			to = append(to, i)
+		}
+	}
+	return to
+}
+
+// appendTarget appends a key: equal keys name the same places and the same percentile.
+func (n *Near) appendTarget(b []byte) []byte {
+	b = appendNumber(b, uint64(n.Percentile))
+	if n.Location != nil {
+		b = append(b, '@')
+		b = appendNumber(b, math.Float64bits(n.Location.Latitude))
+		return appendNumber(b, math.Float64bits(n.Location.Longitude))
+	}
+	if n.Domain != "" {
+		return appendWord(append(b, '.'), n.Domain)
+	}
+	return n.Selector.appendKey(append(b, '='))
+}
+
+// appendKey appends a key: equal keys select the same regions.
+func (s Selector) appendKey(b []byte) []byte {
+	b = appendWord(b, s.Name)
+	b = appendNumber(b, uint64(len(s.Labels)))
+	if len(s.Labels) == 1 {
+		for k, v := range s.Labels {
+			return appendWord(appendWord(b, k), v)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Labels)) {
+		b = appendWord(appendWord(b, k), s.Labels[k])
+	}
+	return b
+}
+
+func appendNumber(b []byte, n uint64) []byte { return binary.AppendUvarint(b, n) }
+
+func appendWord(b []byte, s string) []byte { return append(appendNumber(b, uint64(len(s))), s...) }
 
 // matches reports whether the region with index i is a target of the clause.
 func (d *distances) matches(n *Near, i int) bool {
@@ -114,9 +182,26 @@ func (d *distances) between(from, to int, p topology.Percentile) target {
 	case from == to:
 		t.State, t.Source = topology.OK, topology.Measured
 	case d.view != nil:
-		t.Distance = d.view.Distance(d.regions[from].Name, t.name, p)
+		if d.number == nil {
+			d.number = numbers(d.view, d.regions)
+		}
+		if d.number[from] >= 0 && d.number[to] >= 0 {
+			t.Distance = d.view.DistanceAt(d.number[from], d.number[to], p)
+		}
 	}
 	return t
+}
+
+// numbers returns the index of each region in a view, -1 if it is unknown there.
+func numbers(v *topology.View, regions regionList) []int {
+	out := make([]int, len(regions))
+	for i, r := range regions {
+		out[i] = i
+		if i >= v.Len() || v.NameAt(i) != r.Name {
+			out[i] = v.IndexOf(r.Name)
+		}
+	}
+	return out
 }
 
 // nearer returns the nearer of two targets: a known distance before an unknown

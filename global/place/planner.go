@@ -163,6 +163,9 @@ func (p *planner) placeGroup(w *work) {
 	if w.n == 0 && !w.job.Explain && len(w.breached) == 0 {
 		return
 	}
+	if p.place.lead(w) {
+		return
+	}
 	p.eval.evaluate(w)
 	better := p.move.better(w)
 	p.place.share(w)

@@ -78,7 +78,7 @@ func (d *distances) addDemand(rules map[string]*demandRule, j *Job, g *Group, n 
 	if n.Location != nil || !n.Required && n.Weight <= 0 {
 		return // a point cannot be probed
 	}
-	key := fmt.Sprintf("%v %s", g.Regions.Allow, n.target())
+	key := fmt.Sprintf("%v %s", g.Regions.Allow, n.appendTarget(nil))
 	r := rules[key]
 	if r == nil {
 		r = &demandRule{runs: map[string]bool{}}

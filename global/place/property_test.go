@@ -2,6 +2,7 @@ package place
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -227,8 +228,13 @@ func checkDeterministic(t *rapid.T, s Snapshot, plan Plan) {
 	}
 	terse := s
 	terse.Terse = true
-	if fmt.Sprint(MakePlan(terse).Actions) != fmt.Sprint(plan.Actions) {
+	brief := MakePlan(terse)
+	if fmt.Sprint(brief.Actions) != fmt.Sprint(plan.Actions) {
 		t.Fatalf("terse decides differently")
+	}
+	terse.Index = NewIndex()
+	if indexed := MakePlan(terse); !reflect.DeepEqual(indexed, brief) {
+		t.Fatalf("an index changes the plan:\n%s\n%s", brief, indexed)
 	}
 }
 

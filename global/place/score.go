@@ -45,11 +45,8 @@ func (ev *evaluator) terms(w *work, c *candidate, detail bool) []Term {
 	})
 	for i := range g.Regions.Near {
 		n := &g.Regions.Near[i]
-		t := w.near[i][c.index].nearest
-		if n.Required {
-			t = n.deciding(w.near[i][c.index])
-		}
-		add("near", float64(n.Weight)*n.closeness(t), func() string { return n.say(t) })
+		t := w.near[i].of(c.index)
+		add("near", n.term(t), func() string { return n.say(n.scored(t)) })
 	}
 	if c.weight != 0 {
 		add("prefer", float64(c.weight), func() string { return fmt.Sprintf("weight %d in regions.prefer", c.weight) })
@@ -58,20 +55,43 @@ func (ev *evaluator) terms(w *work, c *candidate, detail bool) []Term {
 		add("sticky", stickyBonus, func() string { return fmt.Sprintf("runs %d of the group", c.owned) })
 	}
 	if r.ReportAge > freshFor {
-		late := float64(r.ReportAge-freshFor) / float64(10*time.Second)
-		add("stale", -min(maxStalePenalty, stalePenalty*late), func() string {
+		add("stale", r.stale(), func() string {
 			return "report is " + r.ReportAge.Round(time.Second).String() + " old"
 		})
 	}
 	return terms
 }
 
+// stale is the term of an old report.
+func (r *Region) stale() float64 {
+	if r.ReportAge <= freshFor {
+		return 0
+	}
+	late := float64(r.ReportAge-freshFor) / float64(10*time.Second)
+	return -min(maxStalePenalty, stalePenalty*late)
+}
+
+// term is the term of a near clause for a region with these targets.
+func (n *Near) term(t targets) float64 { return float64(n.Weight) * n.closeness(n.scored(t)) }
+
+// scored returns the target whose distance the score counts.
+func (n *Near) scored(t targets) target {
+	if n.Required {
+		return n.deciding(t)
+	}
+	return t.nearest
+}
+
 // headroom returns the free share, 0..1, of the resource that is scarcest among
 // those that the ask needs, after all charges that the region's report does not
 // include.
 func (ev *evaluator) headroom(index int, a Ask) (share float64, dim string) {
-	r := ev.regions[index]
-	free := r.Free.plus(ev.ledger.total(index), -1).dims()
+	return ev.regions[index].headroom(ev.ledger.of(index), a)
+}
+
+// headroom is the same of one region, beside charges.
+func (r *Region) headroom(charged charges, a Ask) (share float64, dim string) {
+	free := r.Free.plus(charged.total(), -1).dims()
 	share, dim = 1, "capacity"
 	for d, need := range a.Resources().dims() {
 		if need <= 0 {

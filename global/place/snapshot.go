@@ -32,6 +32,9 @@ type Snapshot struct {
 	// Terse leaves out the explanation of each region
 	// (GroupExplanation.Regions) for jobs without Explain.
 	Terse bool
+	// Index is kept from plan to plan and makes a plan cheaper. It changes no decision; nil:
+	// the plan looks at every region.
+	Index *Index
 }
 
 // Region is one region with its latest report.

@@ -13,8 +13,8 @@ type work struct {
 	job   *Job
 	group *Group
 	hash  uint64
-	// near are the distances of each near clause, by index of the region.
-	near [][]targets
+	// near are the distances of each near clause.
+	near []*nearness
 	// free are the unowned index ranges [from,to), ascending; n is their sum.
 	free [][2]int
 	n    int

@@ -1,0 +1,483 @@
+package place
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/nusa-scheduler/nusa/global/place/rank"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// An Index keeps so many numbers of asks, and of rules. A column has one for each region.
+const (
+	askCells  = 1 << 18
+	ruleCells = 1 << 21
+)
+
+// Index keeps numbers of regions from plan to plan: for each ask how much fits in each region,
+// and for each rule of `regions` how much it values each region. A plan with an Index decides
+// as a plan without one. Before it decides, it looks again at what changed since the last one:
+// at other *Region values, another Topology and other Origins. One plan at a time may use an
+// Index. The zero value is not ready; see NewIndex.
+type Index struct {
+	regions regionList
+	// open: nothing refuses the region for every group. late is the penalty for an old
+	// report, in thousandths.
+	open []bool
+	late []int32
+	// changed lists regions with another value; rules counts the changes that concern rules
+	// of `regions`.
+	changed rank.Log
+	rules   int
+	view    *topology.View
+	number  []int
+
+	asks  *rank.Cache[uint64, *askColumn]
+	specs *rank.Cache[string, *specColumn]
+	key   []byte
+}
+
+// askColumn says for each region how much of an ask fits, and the terms of the score that
+// depend on the ask, in thousandths. It refuses regions without room, and those that are not
+// open.
+type askColumn struct {
+	ask    Ask
+	hash   uint64
+	column *rank.Column
+	// seen is the position in Index.changed up to which the column is up to date.
+	seen int
+}
+
+// specColumn says for each region how much a rule values it, in thousandths, or that the rule
+// refuses it.
+type specColumn struct {
+	scores []int32
+	// near are the targets of the near clauses.
+	near [][]int
+	// allowed is the number of regions that regions.allow matches.
+	allowed int
+	// weighted: prefer gives a region a weight above 0. flat: all regions that it does not
+	// refuse have the score 0.
+	weighted, flat bool
+
+	rules   int
+	view    *topology.View
+	origins [][]string
+}
+
+// NewIndex returns an Index that knows nothing yet.
+func NewIndex() *Index { return &Index{} }
+
+// update brings the index up to date with the regions and distances of a snapshot.
+func (x *Index) update(regions regionList, view *topology.View) {
+	same := len(regions) == len(x.regions) && x.asks != nil
+	for i := 0; same && i < len(regions); i++ {
+		same = regions[i] == x.regions[i] || regions[i].Name == x.regions[i].Name
+	}
+	if !same {
+		n := len(regions)
+		*x = Index{
+			regions: make(regionList, n), open: make([]bool, n), late: make([]int32, n), rules: x.rules + 1,
+			asks: rank.NewCache[uint64, *askColumn](askCells / max(1, n)), specs: rank.NewCache[string, *specColumn](ruleCells / max(1, n)),
+		}
+	}
+	for i, r := range regions {
+		old := x.regions[i]
+		if r == old {
+			continue
+		}
+		x.regions[i], x.open[i], x.late[i] = r, r.closed() == "" && r.HasReport, thousandths(r.stale())
+		x.changed.Add(i)
+		if old != nil && (old.FeatureLevel != r.FeatureLevel || !sameLabels(old.Labels, r.Labels)) {
+			x.rules++
+		}
+	}
+	if view != x.view || x.number == nil && view != nil {
+		x.view, x.number = view, nil
+		if view != nil {
+			x.number = numbers(view, regions)
+		}
+	}
+}
+
+func sameLabels(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if other, ok := b[k]; !ok || other != v {
+			return false
+		}
+	}
+	return true
+}
+
+// thousandths returns a term of a score as the score counts it.
+func thousandths(term float64) int32 { return int32(math.Round(term * 1000)) }
+
+// ask returns the column of an ask, up to date.
+func (x *Index) ask(a Ask, hash uint64) *askColumn {
+	c, ok := x.asks.Get(hash)
+	if !ok {
+		c = &askColumn{ask: a, hash: hash, column: rank.NewColumn(len(x.regions)), seen: -1}
+		x.asks.Put(hash, c)
+	}
+	changed, known := x.changed.Since(c.seen)
+	if !known || len(changed) > len(x.regions) {
+		c.column.Expect(len(x.regions))
+		for i := range x.regions {
+			c.set(i, x, x.regions[i].Charged.charges)
+		}
+	} else {
+		c.column.Expect(len(changed))
+		for _, i := range changed {
+			c.set(int(i), x, x.regions[i].Charged.charges)
+		}
+	}
+	c.seen = x.changed.End()
+	return c
+}
+
+// set computes the numbers of a region with charges.
+func (c *askColumn) set(i int, x *Index, charged charges) {
+	spot := rank.Spot{Score: rank.Refused, Region: int32(i)}
+	r := x.regions[i]
+	if x.open[i] {
+		spot.Fits, _ = r.fits(charged, c.ask, c.hash)
+	}
+	if spot.Fits > 0 {
+		share, _ := r.headroom(charged, c.ask)
+		spot.Score = thousandths(capacityWeight*share) + x.late[i]
+	}
+	c.column.Set(spot)
+}
+
+// spec returns the column of the rule of a group, up to date; nil if the rule values all
+// regions equally.
+func (x *Index) spec(g *Group, d *distances) *specColumn {
+	if !g.Bound && len(g.Regions.Allow)+len(g.Regions.Prefer)+len(g.Regions.Near) == 0 {
+		return nil
+	}
+	x.key = g.appendRules(x.key[:0])
+	c, ok := x.specs.Get(string(x.key))
+	if ok && c.current(x, g, d) {
+		return c
+	}
+	if !ok {
+		c = &specColumn{scores: make([]int32, len(x.regions))}
+		x.specs.Put(string(x.key), c)
+	}
+	c.rules, c.view, c.near, c.origins = x.rules, x.view, c.near[:0], c.origins[:0]
+	c.allowed, c.weighted, c.flat = 0, false, true
+	for k := range g.Regions.Near {
+		n := &g.Regions.Near[k]
+		c.near, c.origins = append(c.near, d.targets(n)), append(c.origins, d.origins[n.Domain])
+	}
+	for i, r := range x.regions {
+		c.scores[i] = c.score(g, r, i, d)
+		c.flat = c.flat && (c.scores[i] == 0 || c.scores[i] == rank.Refused)
+	}
+	return c
+}
+
+// current says whether nothing changed on which the column depends.
+func (c *specColumn) current(x *Index, g *Group, d *distances) bool {
+	if c.rules != x.rules || len(c.near) > 0 && c.view != x.view {
+		return false
+	}
+	for k := range g.Regions.Near {
+		if n := &g.Regions.Near[k]; n.Domain != "" && !slices.Equal(c.origins[k], d.origins[n.Domain]) {
+			return false
+		}
+	}
+	return true
+}
+
+// score returns how much a rule values a region. It also counts the allowed regions and notes
+// positive weights.
+func (c *specColumn) score(g *Group, r *Region, i int, d *distances) int32 {
+	if !allowed(g.Regions.Allow, r) {
+		return rank.Refused
+	}
+	c.allowed++
+	if g.Bound && r.FeatureLevel < boundLevel {
+		return rank.Refused
+	}
+	weight := g.preference(r)
+	c.weighted = c.weighted || weight > 0
+	score := thousandths(float64(weight))
+	for k := range g.Regions.Near {
+		n := &g.Regions.Near[k]
+		t := d.measure(n, c.near[k], i)
+		if n.Required && n.refuses(t) != "" {
+			return rank.Refused
+		}
+		score += thousandths(n.term(t))
+	}
+	return score
+}
+
+// appendRules appends a key: equal keys value and refuse the same regions equally.
+func (g *Group) appendRules(b []byte) []byte {
+	flag := func(yes bool) {
+		if yes {
+			b = append(b, 1)
+		} else {
+			b = append(b, 0)
+		}
+	}
+	flag(g.Bound)
+	b = appendNumber(b, uint64(len(g.Regions.Allow)))
+	for _, s := range g.Regions.Allow {
+		b = s.appendKey(b)
+	}
+	b = appendNumber(b, uint64(len(g.Regions.Prefer)))
+	for _, p := range g.Regions.Prefer {
+		b = appendNumber(p.Selector.appendKey(b), uint64(p.Weight))
+	}
+	for k := range g.Regions.Near {
+		n := &g.Regions.Near[k]
+		b = appendNumber(n.appendTarget(b), uint64(n.MaxRTT))
+		b = appendWord(appendNumber(b, uint64(n.Weight)), string(n.Unknown))
+		flag(n.Required)
+	}
+	return b
+}
+
+// leader finds the best regions for new groups of a plan.
+type leader struct {
+	eval    *evaluator
+	index   *Index
+	asks    map[uint64]*askNow
+	scratch []rank.Spot
+}
+
+// askNow is the column of an ask with what the plan has charged so far.
+type askNow struct {
+	askColumn
+	// own: the columns are a copy.
+	own bool
+	// touched is the number of entries of ledger.touched that the columns have.
+	touched int
+}
+
+func newLeader(ev *evaluator, x *Index) *leader {
+	x.update(ev.regions, ev.distances.view)
+	ev.distances.number = x.number
+	return &leader{eval: ev, index: x, asks: map[uint64]*askNow{}}
+}
+
+// now returns the column of an ask as of now: between two groups, when no charge is on trial.
+func (l *leader) now(a Ask, hash uint64) *askNow {
+	c := l.asks[hash]
+	if c == nil {
+		c = &askNow{askColumn: *l.index.ask(a, hash)}
+		l.asks[hash] = c
+	}
+	touched := *l.eval.ledger.touched
+	if rest := touched[c.touched:]; len(rest) > 0 {
+		if !c.own {
+			c.column, c.own = c.column.Clone(), true
+		}
+		c.column.Expect(len(rest))
+		for _, i := range rest {
+			c.set(int(i), l.index, l.eval.ledger.of(int(i)))
+		}
+		c.touched = len(touched)
+	}
+	return c
+}
+
+// suits says whether the group can be placed by its leading regions: no region has a past with
+// it, and nobody asks why a region was not taken.
+func (l *leader) suits(w *work) bool {
+	return !l.eval.detailed(w) && w.job.Type != System && w.n > 0 && len(w.given)+len(w.owned)+len(w.breached) == 0
+}
+
+// choice is what a plan chooses from for one group: regions in the order of evaluator.sort.
+type choice struct {
+	// spots are the first regions before spreadTies, or all.
+	spots []rank.Spot
+	all   bool
+	// tied is the number of the first spots among which the name of the job chooses, or 0.
+	// They begin with number first; other changes places with it.
+	tied, first, other int
+}
+
+// at returns the region at a place in the order.
+func (c *choice) at(i int) rank.Spot {
+	if i >= c.tied {
+		return c.spots[i]
+	}
+	switch i {
+	case 0:
+		i = c.other
+	case c.other:
+		i = 0
+	}
+	return c.spots[(c.first+i)%c.tied]
+}
+
+// rule sets the rule of a group. It returns the column of its regions, nil if all are equal.
+func (l *leader) rule(w *work) *specColumn {
+	spec, matching := l.index.spec(w.group, l.eval.distances), len(l.eval.regions)
+	if spec != nil {
+		matching = spec.allowed
+		for k := range w.near {
+			w.near[k].to, w.near[k].found = spec.near[k], true
+		}
+	}
+	w.rule, w.wanted = ruleOf(w.job, w.group, matching), w.n
+	return spec
+}
+
+// choose returns at least the first n regions in the order of evaluator.sort.
+func (l *leader) choose(w *work, spec *specColumn, n int) choice {
+	column := l.now(w.group.Ask, w.hash).column
+	refused := l.refused(w)
+	switch {
+	case len(refused) > 0 || spec != nil && !spec.flat:
+		return l.order(w, l.fold(column.Spots, spec, refused), n, false)
+	case spec != nil:
+		return l.order(w, l.fold(column.Order(), spec, nil), n, true)
+	}
+	return l.order(w, column.Order(), n, true)
+}
+
+// refused returns the regions that refuse the group because they returned it or its ask.
+func (l *leader) refused(w *work) (out []int32) {
+	for _, name := range l.eval.returns.of(w) {
+		c := candidate{index: l.eval.regions.index(name)}
+		if c.index < 0 {
+			continue
+		}
+		l.eval.filter(w, &c)
+		if c.reason != "" {
+			out = append(out, int32(c.index))
+		}
+	}
+	return out
+}
+
+// fold returns the spots that nothing refuses, with the scores of a rule.
+func (l *leader) fold(spots []rank.Spot, spec *specColumn, refused []int32) []rank.Spot {
+	out := l.scratch[:0]
+	for _, s := range spots {
+		if s.Score == rank.Refused || len(refused) > 0 && slices.Contains(refused, s.Region) {
+			continue
+		}
+		if spec != nil {
+			more := spec.scores[s.Region]
+			if more == rank.Refused {
+				continue
+			}
+			s.Score += more
+		}
+		out = append(out, s)
+	}
+	l.scratch = out
+	return out
+}
+
+// order puts spots into the order of evaluator.sort, as far as at least the first n need it.
+func (l *leader) order(w *work, spots []rank.Spot, n int, sorted bool) choice {
+	if len(spots) == 0 {
+		return choice{all: true}
+	}
+	best := spots[0].Score
+	for i := 1; !sorted && i < len(spots); i++ {
+		best = max(best, spots[i].Score)
+	}
+	equal := func(s rank.Spot) bool { return float64(s.Score)/1000 >= float64(best)/1000-tieBand }
+	band := 0
+	if sorted {
+		band = sort.Search(len(spots), func(i int) bool { return !equal(spots[i]) })
+	} else {
+		for _, s := range spots {
+			if equal(s) {
+				band++
+			}
+		}
+		n = max(n, band)
+		sorted = n >= len(spots)
+		spots = rank.Best(spots, n)
+	}
+	c := choice{spots: spots, all: sorted}
+	roomy := 0
+	for _, s := range spots[:band] {
+		if s.Fits >= w.wanted {
+			roomy++
+		}
+	}
+	if roomy < band {
+		c.spots = slices.Clone(spots)
+		slices.SortStableFunc(c.spots[:band], func(a, b rank.Spot) int {
+			return cmp.Compare(min(b.Fits, w.wanted)/w.wanted, min(a.Fits, w.wanted)/w.wanted)
+		})
+	}
+	if roomy > 1 {
+		l.turn(w, &c, uint64(roomy))
+	}
+	return c
+}
+
+// turn lets the name of the job choose among the first n spots, as spreadTies does.
+func (l *leader) turn(w *work, c *choice, n uint64) {
+	hash := nameHash(w)
+	c.tied, c.first = int(n), int(hash%n)
+	other := 1 + int(hash>>32%(n-1))
+	first, _ := l.eval.headroom(int(c.at(0).Region), w.group.Ask)
+	second, _ := l.eval.headroom(int(c.at(other).Region), w.group.Ask)
+	if second > first {
+		c.other = other
+	}
+}
+
+// lead places a new group in the regions that come first, if all of it finds room there. It
+// returns false and changes nothing otherwise.
+func (pl *placer) lead(w *work) bool {
+	l := pl.eval.leader()
+	if l == nil || !l.suits(w) {
+		return false
+	}
+	spec := l.rule(w)
+	d := division{spec: w.rule.apply(w.group.Regions), least: w.rule.Least, desired: w.desired(), n: w.n, chunk: 1}
+	n := d.primarySize()
+	if d.spec.Divide == DivideWeighted && spec != nil && spec.weighted {
+		n = len(pl.eval.regions) // the regions with a weight may be the last ones
+	}
+	for ; ; n *= 4 {
+		c := l.choose(w, spec, n)
+		options := make([]option, min(n, len(c.spots)))
+		for i := range options {
+			s := c.at(i)
+			options[i] = option{fits: s.Fits, weight: w.group.preference(pl.eval.regions[s.Region])}
+		}
+		if out := d.divide(options); out.heldBack == 0 && out.placed() == w.n {
+			pl.giveChosen(w, &c, out.counts)
+			return true
+		}
+		if c.all && n >= len(c.spots) {
+			return false
+		}
+	}
+}
+
+// giveChosen offers the given counts of instances, by place in the order.
+func (pl *placer) giveChosen(w *work, chosen *choice, counts []int) {
+	taken := make([]int, 0, len(counts))
+	for i, n := range counts {
+		if n == 0 {
+			continue
+		}
+		c := candidate{index: int(chosen.at(i).Region)}
+		pl.eval.assess(w, &c)
+		if i < chosen.tied {
+			c.tied = chosen.tied
+		}
+		w.candidates, taken = append(w.candidates, c), append(taken, n)
+	}
+	pl.give(w, taken)
+}

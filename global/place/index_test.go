@@ -1,0 +1,334 @@
+package place
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/topology"
+	"pgregory.net/rapid"
+)
+
+// TestIndexDecidesAsBruteForce changes random federations step by step: regions report, come
+// and go, are charged and labelled, distances and origins change, jobs arrive, grow and stop.
+// The plans with an Index that is kept over all steps must be those without one.
+func TestIndexDecidesAsBruteForce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := drawFederation(t)
+		index := NewIndex()
+		for range rapid.IntRange(1, 6).Draw(t, "steps") {
+			f.change(t)
+			s := f.snapshot(t)
+			want := MakePlan(s)
+			s.Index = index
+			got := MakePlan(s)
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("with an index:\n%s\nwithout:\n%s", got, want)
+			}
+			if rapid.Bool().Draw(t, "apply") {
+				f.apply(t, want)
+			}
+		}
+	})
+}
+
+// some draws one of several values.
+func some[V any](t *rapid.T, values ...V) V { return rapid.SampledFrom(values).Draw(t, "some") }
+
+// often is true in all but one of n cases.
+func often(t *rapid.T, n int) bool { return rapid.IntRange(1, n).Draw(t, "often") > 1 }
+
+// random is a federation that changes.
+type random struct {
+	regions  []*Region
+	jobs     []*Job
+	asks     []Ask
+	edges    map[[2]string]topology.Edge
+	view     *topology.View
+	origins  map[string][]string
+	returned []Returned
+	accounts map[string]*Account
+	// charged: the snapshots have charges of regions, and not those of their jobs.
+	charged  bool
+	revision int64
+	made     int
+}
+
+func drawFederation(t *rapid.T) *random {
+	f := &random{edges: map[[2]string]topology.Edge{}, accounts: map[string]*Account{}, charged: rapid.Bool().Draw(t, "charged"), revision: 100}
+	for i := range 4 {
+		f.asks = append(f.asks, Ask{CPUMilli: int64(100 * (1 + i)), MemoryBytes: int64(i) << 20, Drivers: some(t, nil, []string{"process"}, []string{"docker"}), Pool: some(t, "", "", "gpu")})
+	}
+	for i := range rapid.IntRange(1, 12).Draw(t, "regions") {
+		f.add(t, fmt.Sprintf("r%02d", i))
+	}
+	f.measure(t)
+	return f
+}
+
+func (f *random) add(t *rapid.T, name string) {
+	r := &Region{Name: name, Labels: map[string]string{"side": some(t, "east", "west"), "tier": some(t, "a", "b", "c")},
+		Connected: often(t, 8), HasReport: often(t, 8), FeatureLevel: some(t, 0, 1, 1), Cordoned: !often(t, 10), Draining: !often(t, 12), Lost: !often(t, 12)}
+	f.accounts[name] = &Account{}
+	at, _ := slices.BinarySearchFunc(f.regions, name, func(r *Region, name string) int {
+		if r.Name < name {
+			return -1
+		}
+		return 1
+	})
+	f.regions = slices.Insert(f.regions, at, r)
+	f.report(t, at)
+}
+
+// report replaces a region by one with another report.
+func (f *random) report(t *rapid.T, i int) {
+	r := *f.regions[i]
+	r.ReportSequence++
+	r.ReportAge = some(t, 0, time.Second, time.Second, 21*time.Second, 63300*time.Millisecond, 10*time.Minute)
+	r.SlotsRevision = some(t, f.revision, f.revision-10, 0)
+	r.NodesReady = rapid.IntRange(0, 4).Draw(t, "nodes")
+	r.Drivers = some(t, nil, []string{"process"}, []string{"docker", "process"})
+	r.Capacity = Resources{CPUMilli: some(t, int64(0), 1000, 4000, 64_000), MemoryBytes: 1 << 30}
+	r.Free = Resources{CPUMilli: r.Capacity.CPUMilli * some(t, int64(0), 1, 2, 3, 4) / 4, MemoryBytes: some(t, int64(1)<<29, 1<<30)}
+	r.Bins = nil
+	for range rapid.IntRange(0, 2).Draw(t, "bins") {
+		r.Bins = append(r.Bins, Bin{Nodes: rapid.IntRange(0, 3).Draw(t, "bin"), Free: Resources{CPUMilli: some(t, int64(100), 450, 2000), MemoryBytes: some(t, int64(1)<<20, 64<<20)}, Pool: some(t, "", "gpu")})
+	}
+	r.Fits = map[uint64]int{}
+	for _, a := range f.asks {
+		if rapid.Bool().Draw(t, "exact") {
+			r.Fits[a.Hash()] = some(t, 0, 1, 2, 3, 8, 8, 100)
+		}
+	}
+	account := f.accounts[r.Name]
+	account.Reported(&r)
+	r.Charged = account.Charges()
+	f.regions[i] = &r
+}
+
+// measure makes another view of the distances.
+func (f *random) measure(t *rapid.T) {
+	known := make([]topology.Region, 0, len(f.regions))
+	var edges []topology.Edge
+	for _, r := range f.regions {
+		at := topology.Region{Name: r.Name, Labels: r.Labels}
+		if often(t, 3) {
+			at.Location = &topology.Location{Latitude: float64(some(t, 0, 10, 52)), Longitude: float64(some(t, 4, 100))}
+		}
+		known = append(known, at)
+	}
+	for i, a := range f.regions {
+		for range 3 {
+			k := rapid.IntRange(0, len(f.regions)-1).Draw(t, "to")
+			rtt := time.Duration(some(t, 3, 20, 20, 60, 150)) * time.Millisecond
+			f.edges[[2]string{a.Name, f.regions[k].Name}] = topology.Edge{
+				From: a.Name, To: f.regions[k].Name, State: some(t, topology.OK, topology.OK, topology.OK, topology.Stale, topology.Unreachable), Source: topology.Measured,
+				P50: rtt, P90: rtt * 2, P99: rtt * 3, Samples: 9, Age: time.Duration(i) * time.Second,
+			}
+		}
+	}
+	for _, a := range f.regions {
+		for _, b := range f.regions {
+			if e, ok := f.edges[[2]string{a.Name, b.Name}]; ok && a != b {
+				edges = append(edges, e)
+			}
+		}
+	}
+	f.view = topology.NewView(known, edges)
+	f.serve(t)
+}
+
+// serve lets other regions serve a domain.
+func (f *random) serve(t *rapid.T) {
+	f.origins = map[string][]string{"example.com": {some(t, f.regions...).Name, some(t, f.regions...).Name}}
+}
+
+// change makes one to four changes.
+func (f *random) change(t *rapid.T) {
+	for range rapid.IntRange(1, 4).Draw(t, "changes") {
+		i := rapid.IntRange(0, len(f.regions)-1).Draw(t, "region")
+		r := *f.regions[i]
+		switch rapid.IntRange(0, 18).Draw(t, "change") {
+		case 0, 1:
+			f.report(t, i)
+			continue
+		case 2:
+			f.measure(t)
+			continue
+		case 3:
+			r.Labels = map[string]string{"side": some(t, "east", "west")}
+		case 4:
+			r.Connected = !r.Connected
+		case 5:
+			r.Cordoned = !r.Cordoned
+		case 6:
+			r.FeatureLevel = 1 - r.FeatureLevel
+		case 7:
+			r.CommitBlocked = some(t, 0, time.Second)
+		case 8:
+			f.returned = append(f.returned, Returned{Namespace: "default", Job: some(t, "j01", "j02", "j03"), Group: "a", Ask: some(t, 0, some(t, f.asks...).Hash()),
+				Region: r.Name, Reason: "no_fitting_node", ReportSequence: r.ReportSequence + some(t, uint64(0), 1), Backoff: some(t, 0, 0, time.Minute)})
+			continue
+		case 9:
+			if name := fmt.Sprintf("r%02d", rapid.IntRange(0, 20).Draw(t, "name")); f.accounts[name] == nil {
+				f.add(t, name)
+			}
+			continue
+		case 10:
+			if len(f.regions) > 1 {
+				delete(f.accounts, r.Name)
+				f.regions = slices.Delete(slices.Clone(f.regions), i, i+1)
+			}
+			continue
+		case 11:
+			if len(f.jobs) > 0 {
+				j := some(t, f.jobs...)
+				j.Stopped = !j.Stopped
+			}
+			continue
+		case 12:
+			f.serve(t)
+			continue
+		case 13:
+			f.breach(t)
+			continue
+		default:
+			f.job(t)
+			continue
+		}
+		f.regions[i] = &r
+	}
+}
+
+// breach gives a job's required bound a breach that has lasted long.
+func (f *random) breach(t *rapid.T) {
+	for _, j := range f.jobs {
+		for _, g := range j.Groups {
+			for _, n := range g.Regions.Near {
+				if n.Required {
+					j.Breaches = []Breach{{Group: g.Name, Region: some(t, f.regions...).Name, Near: n.String(), Breach: topology.Breach{State: topology.Sustained, Latest: time.Second}}}
+				}
+			}
+		}
+	}
+}
+
+// job adds a job, or changes one.
+func (f *random) job(t *rapid.T) {
+	var j *Job
+	if len(f.jobs) == 0 || often(t, 4) {
+		f.made++
+		j = &Job{Namespace: "default", Name: fmt.Sprintf("j%02d", f.made), Type: some(t, Service, Service, Batch, System), Priority: some(t, 50, 50, 60), Revision: int64(f.made)}
+		f.jobs = append(f.jobs, j)
+	} else {
+		j = some(t, f.jobs...)
+	}
+	j.Version++
+	j.Groups, j.Colocate = nil, nil
+	for k := range some(t, 1, 1, 1, 2) {
+		j.Groups = append(j.Groups, Group{Name: []string{"a", "b"}[k], Count: some(t, 0, 1, 1, 2, 3, 5, 30), Ask: some(t, f.asks...), Regions: f.rules(t), Bound: !often(t, 5)})
+	}
+	if len(j.Groups) > 1 && rapid.Bool().Draw(t, "colocate") {
+		j.Colocate = [][]string{{"a", "b"}}
+	}
+}
+
+func (f *random) selector(t *rapid.T) Selector {
+	return some(t, Selector{Name: some(t, f.regions...).Name}, Selector{Labels: map[string]string{"side": some(t, "east", "west")}},
+		Selector{Labels: map[string]string{"side": "east", "tier": "a"}}, Selector{Name: some(t, f.regions...).Name, Labels: map[string]string{"side": "east"}}, Selector{})
+}
+
+func (f *random) rules(t *rapid.T) (out RegionsSpec) {
+	out.Divide = some(t, "", DivideBest, DivideCapacity, DivideEven, DivideWeighted)
+	out.SpreadMin, out.SpreadMax = some(t, 0, 0, 0, 1, 2, 3), some(t, 0, 0, 1, 2, 3)
+	for range some(t, 0, 0, 1, 2) {
+		out.Allow = append(out.Allow, f.selector(t))
+	}
+	for range some(t, 0, 0, 1, 2) {
+		out.Prefer = append(out.Prefer, Preference{Selector: f.selector(t), Weight: some(t, -20, 1, 50, 100)})
+	}
+	for range some(t, 0, 0, 1, 2) {
+		n := Near{Selector: f.selector(t), MaxRTT: some(t, 0, 25*time.Millisecond, 100*time.Millisecond), Percentile: some(t, topology.Percentile(0), 50, 90, 99),
+			Required: rapid.Bool().Draw(t, "required"), Unknown: some(t, "", UnknownRefuse, UnknownPredicted, UnknownAccept), Weight: some(t, 0, 10, 50)}
+		switch rapid.IntRange(0, 4).Draw(t, "target") {
+		case 0:
+			n.Domain = some(t, "example.com", "example.org")
+		case 1:
+			n.Location = &topology.Location{Latitude: float64(some(t, 1, 50)), Longitude: 5}
+		}
+		out.Near = append(out.Near, n)
+	}
+	return out
+}
+
+func (f *random) snapshot(t *rapid.T) Snapshot {
+	s := Snapshot{Regions: slices.Clone(f.regions), Topology: f.view, Origins: f.origins, Returned: f.returned, Charged: f.charged, Terse: often(t, 6)}
+	for _, j := range f.jobs {
+		s.Jobs = append(s.Jobs, *j)
+	}
+	return s
+}
+
+// apply stores what a plan changes. Some regions give up at once what they have to.
+func (f *random) apply(t *rapid.T, plan Plan) {
+	f.revision += 10
+	for _, a := range plan.Actions {
+		j := f.jobs[slices.IndexFunc(f.jobs, func(j *Job) bool { return j.Name == a.Job })]
+		for _, c := range a.Changes() {
+			f.write(j, c)
+		}
+	}
+	for _, j := range f.jobs {
+		for _, s := range slices.Clone(j.Slots) {
+			if s.Desired == region.DesiredRun || rapid.Bool().Draw(t, "keeps") {
+				continue
+			}
+			f.write(j, region.Change{Slot: s, Delete: true})
+			if g := j.group(s.Group); g != nil && s.Desired == region.DesiredRevoke {
+				j.Groups = slices.Clone(j.Groups)
+				g = j.group(s.Group)
+				g.Released = append(slices.Clone(g.Released), Released{Region: s.Region, From: s.From, To: s.To})
+			}
+		}
+	}
+}
+
+func (f *random) write(j *Job, c region.Change) {
+	slots := slices.Clone(j.Slots)
+	i := slices.IndexFunc(slots, func(s region.Slot) bool { return s.Key() == c.Slot.Key() })
+	if i >= 0 {
+		slots = slices.Delete(slots, i, i+1)
+	}
+	if !c.Delete {
+		c.Slot.Revision = f.revision
+		c.Slot.Generation = cmp.Or(c.Slot.Generation, f.revision)
+		if c.Slot.State == region.Offered {
+			c.Slot.State = region.Accepted
+		}
+		slots = append(slots, c.Slot)
+	}
+	slices.SortFunc(slots, func(a, b region.Slot) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.From, b.From), cmp.Compare(a.Region, b.Region))
+	})
+	j.Slots = slots
+	at := regionList(f.regions).index(c.Slot.Region)
+	if at < 0 {
+		return
+	}
+	r, account := *f.regions[at], f.accounts[c.Slot.Region]
+	for _, charge := range ChargesOf(j, &c.Slot) {
+		switch {
+		case charge.Region != r.Name:
+		case c.Delete:
+			account.Remove(&r, charge.Key)
+		default:
+			account.Put(&r, charge)
+		}
+	}
+	r.Charged = account.Charges()
+	f.regions[at] = &r
+}

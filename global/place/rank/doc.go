@@ -1,0 +1,7 @@
+// Package rank keeps numbers of regions from plan to plan, and finds the regions with the
+// greatest ones. It knows regions by their index only.
+//
+//	log.go     which regions changed, and since when
+//	cache.go   a bounded set of columns: those used last
+//	column.go  scores of regions, and their order: by score, then room, then index
+package rank
