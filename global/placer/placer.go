@@ -56,6 +56,8 @@ type Placer struct {
 	// drains are the draining regions.
 	drains map[string]*drainProgress
 	given  given
+	// submits is for the plans of Decide. plans is for those of Run, which alone uses it.
+	submits, plans *place.Index
 }
 
 // New returns a Placer that does nothing before Run.
@@ -63,6 +65,7 @@ func New(cfg Config) *Placer {
 	return &Placer{
 		Config: cfg, st: cfg.State, woken: make(chan struct{}, 1), drains: map[string]*drainProgress{}, given: given{at: map[string]uint64{}},
 		explained: explanations{verdicts: map[state.JobKey]int{}},
+		submits: place.NewIndex(), plans: place.NewIndex(),
 	}
 }
 
@@ -171,6 +174,7 @@ func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey) error {
 	if len(jobs) == 0 {
 		return nil
 	}
+	snapshot.Index = p.plans
 	plan := place.MakePlan(snapshot)
 	p.ObservePlan(time.Since(start))
 	p.st.Lock()

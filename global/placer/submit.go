@@ -45,6 +45,7 @@ func Decide(p *Placer, t *state.Tx) (stored func()) {
 	jobs, verdicts := freshJobs(t, &snapshot)
 	full := verdicts <= fullVerdicts
 	snapshot.Terse, snapshot.Origins = !full, st.Origins.Serving(snapshot.Jobs)
+	snapshot.Index = p.submits
 	plan := place.MakePlan(snapshot)
 	room := place.NewRoom(snapshot)
 	p.given.decided++
