@@ -51,6 +51,3 @@ func (c *Cache[K, V]) Put(key K, value V) {
 	c.uses++
 	c.entries[key] = &entry[V]{value, c.uses}
 }
-
-// Len is the number of values.
-func (c *Cache[K, V]) Len() int { return len(c.entries) }

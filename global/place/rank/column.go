@@ -21,7 +21,7 @@ func Compare(a, b Spot) int {
 	return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(b.Fits, a.Fits), cmp.Compare(a.Region, b.Region))
 }
 
-// Column has a spot for each region, and their order once somebody asked for it.
+// Column has a spot for each region, and their order once a caller asked for it.
 type Column struct {
 	// Spots by region; only Set changes them.
 	Spots []Spot
