@@ -65,7 +65,7 @@ func New(cfg Config) *Placer {
 	return &Placer{
 		Config: cfg, st: cfg.State, woken: make(chan struct{}, 1), drains: map[string]*drainProgress{}, given: given{at: map[string]uint64{}},
 		explained: explanations{verdicts: map[state.JobKey]int{}},
-		submits: place.NewIndex(), plans: place.NewIndex(),
+		submits:   place.NewIndex(), plans: place.NewIndex(),
 	}
 }
 
