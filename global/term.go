@@ -70,6 +70,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	})
 	t.commit.Committed, t.commit.Observe = t.placer.Wake, m.observeCommit
 	t.commit.Decide = func(tx *state.Tx) func() { return placer.Decide(t.placer, tx) }
+	t.commit.DecideMost = func() int { return placer.DecideMost(t.placer) }
 	t.uplink = uplink.New(uplink.Config{
 		Context: t.ctx, State: t.state, Commit: t.commit, Hub: s.hub, Log: cfg.Logger,
 		ReportInterval: cfg.ReportInterval, PeersInterval: cfg.CheckpointInterval, WakePlacer: t.placer.Wake,

@@ -97,6 +97,9 @@ func freshJobs(t *state.Tx, snapshot *place.Snapshot) (jobs map[state.JobKey]see
 	return jobs, verdicts
 }
 
+// DecideMost is state.Committer.DecideMost of Decide. The lock is held.
+func DecideMost(p *Placer) int { return maxVerdicts / max(1, len(p.st.Regions)) }
+
 func keyOf(a place.Action) state.JobKey { return state.JobKey{Namespace: a.Namespace, Name: a.Job} }
 
 // wanted says whether a group that waits would fit where an action offers instances.

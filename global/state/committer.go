@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -86,6 +87,9 @@ type Committer struct {
 	// runs under the state's lock, and so does the function that it returns, once the
 	// transaction is stored and applied.
 	Decide func(*Tx) (stored func())
+	// DecideMost returns how many groups of new jobs Decide decides in one transaction; later
+	// submits wait for the next transaction. Nil = no bound. It runs under the state's lock.
+	DecideMost func() int
 
 	st    *State
 	store store.Store
@@ -207,10 +211,12 @@ type batch struct {
 	carry *commitRequest
 	// stored is what Decide returned.
 	stored func()
+	// decideMost is the number of groups of new jobs with which the batch is full.
+	decideMost int
 }
 
 func (b *batch) full() bool {
-	return b.carry != nil || len(b.members)+len(b.refused) >= commitRequests
+	return b.carry != nil || len(b.members)+len(b.refused) >= commitRequests || b.tx.room >= b.decideMost
 }
 
 // add prepares a request in the transaction. The lock is held.
@@ -240,10 +246,13 @@ func (b *batch) add(req commitRequest) {
 
 // collect returns a batch of first and the waiting requests that fit.
 func (c *Committer) collect(first commitRequest) *batch {
-	b := &batch{tx: NewTx(c.st)}
+	b := &batch{tx: NewTx(c.st), decideMost: math.MaxInt}
 	b.tx.ops = c.store.MaxOps() - 1
 	c.st.Lock()
 	defer c.st.Unlock()
+	if c.DecideMost != nil {
+		b.decideMost = max(1, c.DecideMost())
+	}
 	b.add(first)
 	for !b.full() {
 		next, ok := c.next()

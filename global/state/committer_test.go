@@ -196,6 +196,41 @@ func TestFullQueueOfSubmitsDelaysNobodyElse(t *testing.T) {
 	}
 }
 
+// TestNewJobsOfATransactionAreBounded: a transaction takes as many new jobs as are decided with
+// it. The others wait for the next one instead of staying undecided.
+func TestNewJobsOfATransactionAreBounded(t *testing.T) {
+	c, g := committing(t)
+	const most, jobs = 3, 20
+	c.st.Lock()
+	decided, greatest := 0, 0
+	c.Decide = func(t *Tx) func() {
+		decided += len(t.Fresh())
+		greatest = max(greatest, len(t.Fresh()))
+		return nil
+	}
+	c.DecideMost = func() int { return most }
+	c.st.Unlock()
+	var waits []func(context.Context) (int64, error)
+	for i := range jobs {
+		spec := testJob(fmt.Sprintf("job%d", i), 1)
+		waits = append(waits, c.Submit(func(t *Tx) error {
+			_, err := t.Submit(KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil)
+			return err
+		}))
+	}
+	close(g.gate)
+	for _, wait := range waits {
+		if _, err := wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.st.Lock()
+	defer c.st.Unlock()
+	if decided != jobs || greatest != most {
+		t.Errorf("%d jobs are decided, at most %d in a transaction", decided, greatest)
+	}
+}
+
 // TestBatchIsBounded: requests that write nothing new do not keep a transaction
 // open without end.
 func TestBatchIsBounded(t *testing.T) {
