@@ -50,7 +50,7 @@ type globalServer struct {
 	candidacy  int
 	// known is the greatest revision of the store in the data directory.
 	known int64
-	// notedAt is when a server that stands by last noted known.
+	// notedAt is when the present process last noted known.
 	notedAt time.Duration
 }
 
@@ -59,7 +59,7 @@ func newGlobalServer(w *world, i int) *globalServer {
 	g.h = newHost(w, g.name)
 	g.p = g.h.newProc(g.name)
 	g.p.onStart = func() {
-		g.db = newEtcdClient(g.p, w.etcd)
+		g.db, g.notedAt = newEtcdClient(g.p, w.etcd), 0 // the clock begins again with the host
 		g.removeFormer()
 	}
 	g.p.onKill = func(bool) { g.term = nil }

@@ -93,6 +93,9 @@ func newGlobalTerm(c *candidate, all map[string]etcdKey, rev, earlier int64, for
 			return false
 		}
 		t.tick()
+		if now := t.now(); now-g.notedAt >= 5*time.Second { // as leadershipTerm.noteRevision
+			g.known, g.notedAt = max(g.known, t.rev), now
+		}
 		return true
 	})
 	t.wakePlacer()
