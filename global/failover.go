@@ -181,6 +181,7 @@ func (f *failoverLoop) declare(ctx context.Context, v failover.Verdict, was live
 	if err != nil || !done {
 		return false, err
 	}
+	f.state.NoticeSilence() // the events tell it before the verdict
 	f.state.Lock()
 	defer f.state.Unlock()
 	f.state.EndLost(v.Region, was.number, v.Why)

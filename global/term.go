@@ -153,6 +153,7 @@ func (t *leadershipTerm) secondLoop(ctx context.Context) error {
 		case <-tick.C:
 			t.uplink.EndSilent()
 			t.state.NoticeSilence()
+			placer.CountDrains(t.placer)
 		}
 	}
 }

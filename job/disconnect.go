@@ -86,7 +86,7 @@ func checkDisconnect(c *checker, p string, g *nusav1.Group) {
 		c.known(c.join(at, "running"), l.level.GetRunning())
 	}
 	if g.GetSingleton() && d.GetNode().GetRunning() == keepRunning {
-		c.fail(c.under(p, ".node.running"), "a singleton stops when its node loses contact: keep would allow two")
+		c.fail(c.under(p, ".node.running"), "a singleton stops when its node loses contact, and keep would allow two: leave running out")
 	}
 	if g.GetSingleton() && d.GetRegion().GetRunning() == keepRunning && replaces(d.GetRegion()) {
 		c.fail(c.under(p, ".region.running"), "a singleton that keeps running in a region without contact must not be replaced: add replace: false, or leave running out")
@@ -141,7 +141,7 @@ func checkTogether(c *checker, p string, groups []string, spec *nusav1.JobSpec) 
 		}
 		for i, choice := range regionChoices(g) {
 			if choice != first[i] {
-				c.fail(p, "groups %s and %s move between regions together, but differ in %s: %s and %s", groups[0], name, choice.setting, first[i].value, choice.value)
+				c.fail(p, "groups %s and %s move between regions together, but differ in %s: %s and %s; give all of them the same", groups[0], name, choice.setting, first[i].value, choice.value)
 				break
 			}
 		}

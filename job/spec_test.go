@@ -114,7 +114,7 @@ groups:
 	want := `groups.g has a count of 0: nothing of it runs
 groups.k replaces instances of a node that is cut off for only 5s (disconnect.node.after), while they may still run there: a short network fault makes them run twice
 groups.l replaces instances of a region that is cut off for only 10s (disconnect.region.after), while they may still run there: a short network fault makes them run twice
-groups.o keeps running on a node that is cut off (disconnect.node.running: keep), but only until the region's lease ends (disconnect.region.running: stop): a node gets that lease from its master, so it stops there, too`
+groups.o keeps running on a node that is cut off (disconnect.node.running: keep), but only until the region's lease ends (disconnect.region.running: stop): a node gets that lease from its master, so it stops there, too; if that is meant, write disconnect.node.running: stop, too`
 	if got := strings.Join(Warnings(spec), "\n"); got != want {
 		t.Errorf("warnings:\n%s\nwant:\n%s", got, want)
 	}

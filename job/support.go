@@ -99,7 +99,7 @@ func Warnings(spec *nusav1.JobSpec) []string {
 			}
 		}
 		if stopsAnyway(g) {
-			out = append(out, fmt.Sprintf("groups.%s keeps running on a node that is cut off (disconnect.node.running: keep), but only until the region's lease ends (disconnect.region.running: stop): a node gets that lease from its master, so it stops there, too", k))
+			out = append(out, fmt.Sprintf("groups.%s keeps running on a node that is cut off (disconnect.node.running: keep), but only until the region's lease ends (disconnect.region.running: stop): a node gets that lease from its master, so it stops there, too; if that is meant, write disconnect.node.running: stop, too", k))
 		}
 		for _, name := range sorted(g.GetTasks()) {
 			for i, a := range g.GetTasks()[name].GetArtifacts() {

@@ -58,7 +58,7 @@ func (c *checker) instances(p string, g *nusav1.Group, spec *nusav1.JobSpec) {
 		c.number(c.join(p, "count"), g.GetCount(), 0, MaxCount)
 	}
 	if system && g.GetSingleton() {
-		c.fail(c.join(p, "singleton"), "a system job runs on every fitting node")
+		c.fail(c.join(p, "singleton"), "a system job runs on every fitting node: leave singleton out, or make the job a service")
 	}
 	if least := g.GetRegions().GetSpread().GetMin(); !system && least > instances(g) && instances(g) > 0 {
 		c.fail(c.under(p, ".regions.spread.min"), "more regions, %d, than instances, %d", least, instances(g))

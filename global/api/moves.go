@@ -23,7 +23,7 @@ func (t *Term) changeRegion(ctx context.Context, name, audit, detail string, cha
 		changed = false
 		old, _ := tx.Region(name)
 		if old == nil {
-			return status.Errorf(codes.NotFound, "region %q does not exist", name)
+			return regionNotFound(tx.State, name)
 		}
 		next := proto.CloneOf(old)
 		again, err := change(next)

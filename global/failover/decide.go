@@ -135,9 +135,12 @@ func joinSets(slots []SlotDue) {
 
 // conclude writes the messages of a region and its slots, and says which slots may move now.
 func (d *RegionDue) conclude(r *Region, paused bool) {
-	moving := 0
+	moving, ended := 0, 0
 	for i := range d.Slots {
 		slot := &d.Slots[i]
+		if slot.Done && !slot.Stopping {
+			ended++
+		}
 		if !slot.Moves {
 			continue
 		}
@@ -155,7 +158,9 @@ func (d *RegionDue) conclude(r *Region, paused bool) {
 	}
 	switch {
 	case moving == 0 && len(d.Slots) == 0:
-		d.Message = "has no slots"
+		d.Message = "nothing is left there"
+	case ended == len(d.Slots):
+		d.Message = "only slots of ended instances are left"
 	case moving == 0:
 		d.Message = "none of its slots moves by itself"
 	case paused:

@@ -49,29 +49,14 @@ func mayReturn(st *state.State, j *state.Job, s region.Slot, now time.Duration) 
 func followMoves(p *Placer) (returning bool) {
 	st := p.st
 	st.MovesBegan = false
-	for name, r := range st.Regions {
-		returning = returning || r.Record.GetReturning()
-		if !r.Record.GetDraining() {
-			r.Drain = ""
-			delete(p.drains, name)
-			continue
-		}
-		d := p.drains[name]
-		if d == nil || d.at != r.Changes {
-			d = progressOf(st, r)
-			p.drains[name] = d
-			if text := d.String(); r.Drain != text {
-				r.Drain, r.Stamp = text, st.Notify()
-			}
-		}
+	countDrains(p)
+	for _, d := range p.drains {
 		for k := range d.leave {
 			st.Pending[k] = struct{}{}
 		}
 	}
-	for name := range p.drains {
-		if st.Regions[name] == nil {
-			delete(p.drains, name)
-		}
+	for _, r := range st.Regions {
+		returning = returning || r.Record.GetReturning()
 	}
 	for name, jobs := range st.NotHome {
 		followReturns(st, name, jobs)
@@ -79,19 +64,58 @@ func followMoves(p *Placer) (returning bool) {
 	return returning
 }
 
-// followReturns makes the jobs pending that may return to a region now.
+// CountDrains says how far the drains are.
+func CountDrains(p *Placer) {
+	p.st.Lock()
+	defer p.st.Unlock()
+	countDrains(p)
+}
+
+// countDrains is CountDrains while the lock is held.
+func countDrains(p *Placer) {
+	st := p.st
+	for name, r := range st.Regions {
+		if !r.Record.GetDraining() {
+			r.Drain = ""
+			delete(p.drains, name)
+			continue
+		}
+		if d := p.drains[name]; d != nil && d.at == r.Changes {
+			continue
+		}
+		d := progressOf(st, r)
+		p.drains[name] = d
+		if text := d.String(); r.Drain != text {
+			r.Drain, r.Stamp = text, st.Notify()
+		}
+	}
+	for name := range p.drains {
+		if st.Regions[name] == nil {
+			delete(p.drains, name)
+		}
+	}
+}
+
+// followReturns makes the jobs pending that may return to a region now, and counts the
+// instances that wait for an operator.
 func followReturns(st *state.State, name string, jobs state.JobSet) {
-	if home := st.Regions[name]; home == nil || home.Session == nil {
+	home := st.Regions[name]
+	if home == nil || home.Session == nil {
 		return
 	}
-	now := st.Clock()
+	now, review := st.Clock(), 0
 	for k := range jobs {
 		some, j := false, st.Jobs[k]
 		if j != nil {
 			for _, s := range j.Slots {
 				some = some || s.Home == name
-				if s.Home == name && j.Record != nil && s.Desired == region.DesiredRun && s.State != region.Done && mayReturn(st, j, s, now) {
+				if s.Home != name || j.Record == nil || s.Desired != region.DesiredRun || s.State == region.Done {
+					continue
+				}
+				if mayReturn(st, j, s, now) {
 					st.Pending[k] = struct{}{}
+				} else if waitsForReview(j, s) {
+					review += s.Count()
 				}
 			}
 		}
@@ -102,6 +126,15 @@ func followReturns(st *state.State, name string, jobs state.JobSet) {
 	if len(jobs) == 0 {
 		delete(st.NotHome, name)
 	}
+	if home.Review != review {
+		home.Review, home.Stamp = review, st.Notify()
+	}
+}
+
+// waitsForReview reports whether only an operator lets a slot return to its home.
+func waitsForReview(j *state.Job, s region.Slot) bool {
+	g := j.PlaceJob.Group(s.Group)
+	return g != nil && j.PlaceJob.Type != place.Batch && g.OnDisconnect.Failback.Mode == place.FailbackReview && s.ReturnTo == ""
 }
 
 // drainProgress counts what is left in a draining region.

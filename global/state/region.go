@@ -1,6 +1,7 @@
 package state
 
 import (
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -65,6 +66,9 @@ type Region struct {
 	Changes uint64
 	// Drain says in one line how far the drain of the region is.
 	Drain string
+	// Review counts the instances that a verdict moved to other regions, and that return only
+	// when an operator lets them.
+	Review int
 	// Disconnected are the instances of jobs that may still run on lost nodes
 	// and fit on no other, as reported in the present session.
 	Disconnected map[JobKey][]*nusav1.DisconnectedInstances
@@ -240,6 +244,9 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 	}
 	if out.FailoverMessage == "" {
 		out.FailoverMessage = r.Drain
+	}
+	if out.FailoverMessage == "" && r.Session != nil && r.Review > 0 {
+		out.FailoverMessage = fmt.Sprintf("instances that moved to other regions and wait for `nusa region failback %s`: %d", r.Name, r.Review)
 	}
 	if r.Refused != "" {
 		out.FailoverMessage = r.Refused

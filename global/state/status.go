@@ -207,7 +207,7 @@ func (j *Job) addCutOff(out *nusav1.GroupStatus, group, name string, o owned, si
 		}
 		add(wanted, u)
 	}
-	unreached := &nusav1.UnknownInstances{Message: jobstatus.WhenItReturns(name)}
+	unreached := &nusav1.UnknownInstances{Message: jobstatus.WhenItReturns(name, unwanted)}
 	if wanted == 0 {
 		unreached.Last = part.Last
 	}

@@ -91,9 +91,11 @@ func Later(text, region string, due time.Duration) string {
 	return inSpan.ReplaceAllString(text, "${1}"+Span(due)+"${2}")
 }
 
-// WhenItReturns says when the instances stop that a region which is cut off has to
-// stop.
-func WhenItReturns(region string) string {
+// WhenItReturns says when n instances stop that a region which is cut off has to stop.
+func WhenItReturns(region string, n int32) string {
+	if n == 1 {
+		return fmt.Sprintf("it stops when %s returns, or `nusa region lose %s` if the region is gone for good", region, region)
+	}
 	return fmt.Sprintf("they stop when it returns, or `nusa region lose %s` if it is gone for good", region)
 }
 
@@ -143,7 +145,7 @@ func UnknownText(all []Cut) string {
 // UnreachableText says which instances cannot be stopped now, "" for none.
 func UnreachableText(all []Cut) string {
 	return join(all, func(c Cut) string {
-		return fmt.Sprintf("%d cannot be reached: %s is cut off since %s; %s", c.Count, c.Region, Span(c.Silent), WhenItReturns(c.Region))
+		return fmt.Sprintf("%d cannot be reached: %s is cut off since %s; %s", c.Count, c.Region, Span(c.Silent), WhenItReturns(c.Region, c.Count))
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_REGION_NOT_ALLOWED:  "regions.allow of the job excludes it",
 	nusav1.Reason_REASON_REGION_CORDONED:     "an operator cordoned it",
-	nusav1.Reason_REASON_REGION_DISCONNECTED: "it is not connected",
+	nusav1.Reason_REASON_REGION_DISCONNECTED: "not connected",
 	nusav1.Reason_REASON_REGION_LOST:         "it was declared lost",
 	nusav1.Reason_REASON_REGION_NO_REPORT:    "no report of its capacity yet",
 	nusav1.Reason_REASON_RTT_TOO_HIGH:        "round-trip time too high",

@@ -129,6 +129,9 @@ func findAllocs(ctx context.Context, c *cli.Session, arg string, ended bool) ([]
 			}
 		}
 		if err != nil && len(silent) > 0 {
+			if noID != nil {
+				return nil, n, noAnswerAbout("allocation "+arg, silent)
+			}
 			err = noAnswerError(c, n, silent)
 		}
 		return found, n, err
@@ -148,12 +151,16 @@ func noAnswerError(c *cli.Session, n target, silent []string) error {
 	if n.group != "" {
 		what = n.String()
 	}
+	return fmt.Errorf("%w; `%s job status %s` shows where they were placed", noAnswerAbout(what, silent), c.Program, cli.RefArg(n.job))
+}
+
+// noAnswerAbout says which regions may have what was not found.
+func noAnswerAbout(what string, silent []string) error {
 	them, are := "it is", "region "
 	if len(silent) > 1 {
 		them, are = "they are", "regions "
 	}
-	return fmt.Errorf("%s may be in %s, which did not answer: try again when %s back; `%s job status %s` shows where they were placed",
-		what, are+strings.Join(silent, ", "), them, c.Program, cli.RefArg(n.job))
+	return fmt.Errorf("%s may be in %s, which did not answer: try again when %s back", what, are+strings.Join(silent, ", "), them)
 }
 
 // allocsOfJob returns a job's allocations, and the regions that did not answer

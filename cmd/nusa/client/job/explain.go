@@ -89,7 +89,11 @@ func writeExplanation(w *term.Screen, e *nusav1.Explanation) {
 		}
 		var regions []verdict
 		for _, r := range g.GetRegions() {
-			regions = append(regions, verdict{[]string{r.GetRegion()}, r.GetTaken(), term.Count(r.GetFits()), r.GetReason(), r.GetMessage(), r.GetScore(), r.GetTerms(), r.GetInputs()})
+			v := verdict{[]string{r.GetRegion()}, r.GetTaken(), term.Count(r.GetFits()), r.GetReason(), r.GetMessage(), r.GetScore(), r.GetTerms(), r.GetInputs()}
+			if r.GetReason() == nusav1.Reason_REASON_REGION_DISCONNECTED { // what it reported last says nothing about now
+				v.fits, v.score, v.terms, v.inputs = "", 0, nil, nil
+			}
+			regions = append(regions, v)
 		}
 		if len(regions) > 0 {
 			writeVerdicts(w, []string{"REGION"}, regions)

@@ -60,6 +60,9 @@ func cordonCommand(s *cli.Settings, cordon bool) *cobra.Command {
 // workText says which work a region accepts.
 func workText(r *nusav1.Region, nusa string) string {
 	switch {
+	case r.GetDraining() && r.GetState() == nusav1.RegionState_REGION_STATE_LOST:
+		return fmt.Sprintf("is draining, and takes no new work when it returns; it is lost: %s (%s region drain %s --off ends the drain)",
+			cmp.Or(term.OneLine(r.GetFailoverMessage()), "nothing can be given up there now"), nusa, r.GetDefinition().GetName())
 	case r.GetDraining():
 		_, left, _ := strings.Cut(term.OneLine(r.GetFailoverMessage()), ": ") // "drains: 4 instances are left; …"
 		return fmt.Sprintf("is draining: %s (%s region drain %s --off ends that)", cmp.Or(left, "its work moves to other regions"), nusa, r.GetDefinition().GetName())
