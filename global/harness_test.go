@@ -22,6 +22,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/sets"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
 )
 
 func TestMain(m *testing.M) {
@@ -221,6 +222,8 @@ type fakeRegion struct {
 	// What a region gets that takes the changes of sets. sizes are the bytes by kind of message.
 	peerList []*nusav1.PeerRegion
 	asks     []*nusav1.ShapeSubscription
+	columnAt *nusav1.Position
+	edges    []topology.Edge // of the latest change of the column that has some
 	sizes    map[string][]int
 	acked    *nusav1.Position
 	tunnels  []string
@@ -342,6 +345,15 @@ func (r *fakeRegion) handle(m *nusav1.GlobalMessage) []*nusav1.RegionMessage {
 		var err error
 		if r.peerList, err = sets.MergePeers(r.hello.GetDefinition().GetName(), r.peerList, k.PeerChanges, 1000); err != nil {
 			r.t.Error(err)
+		}
+	case *nusav1.GlobalMessage_ColumnChanges:
+		edges, err := sets.UnpackColumn(r.hello.GetDefinition().GetName(), k.ColumnChanges.GetEdges(), 1000)
+		if err != nil {
+			r.t.Error(err)
+		}
+		r.columnAt = k.ColumnChanges.GetPosition()
+		if len(edges) > 0 {
+			r.edges = edges
 		}
 	case *nusav1.GlobalMessage_AskChanges:
 		return r.changeAsks(k.AskChanges)

@@ -8,8 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/nusa-scheduler/nusa/internal/sets"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
 )
 
 // changeAsks applies changes of the asks, and reports the fit of the new ones.
@@ -153,6 +156,98 @@ func TestOneNewAsk(t *testing.T) {
 			if asks != i+1 || len(sizes) != i+2 || sizes[i+1] > 100 || later != reports {
 				t.Errorf("after job %d: %d asks in messages of %v bytes, %d reports", i, asks, sizes, later-reports)
 			}
+		}
+	})
+}
+
+// rowChanges returns a region's row of equal round trips.
+func rowChanges(from string, to []string, rtt time.Duration, sequence uint64) *nusav1.RegionMessage {
+	var edges []topology.Edge
+	for _, name := range to {
+		if name != from {
+			edges = append(edges, topology.Edge{To: name, State: topology.OK, Source: topology.Measured, P50: rtt, P90: rtt, P99: rtt, Min: rtt, Samples: 10, Method: "udp"})
+		}
+	}
+	return &nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Row{Row: &nusav1.RowChanges{
+		Full: sequence == 1, Edges: sets.PackRow(edges), Position: &nusav1.Position{Epoch: from, Sequence: sequence},
+	}}}
+}
+
+// TestIdleRegionsGetLittle: while nothing changes, a region gets hardly more than leases,
+// though the ages of all round trips are kept up to date. Another session resumes.
+func TestIdleRegionsGetLittle(t *testing.T) {
+	const regions, minutes, mostPer5s = 30, 10, 250 // bytes, without those of gRPC
+	synctest.Test(t, func(t *testing.T) {
+		s := newFederation().virtual(t, "g1")
+		waitActive(t, s)
+		var names []string
+		for i := range regions {
+			names = append(names, fmt.Sprintf("region-%02d", i))
+		}
+		all := map[string]*fakeRegion{}
+		for _, name := range names {
+			all[name] = s.joined(name, knowing(nil))
+		}
+		for _, name := range names {
+			all[name].send(rowChanges(name, names, 40*time.Millisecond, 1))
+		}
+		lease := uint64(0)
+		live := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(2 * time.Second) {
+				lease++
+				for _, r := range all {
+					r.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{Lease: &nusav1.LeaseRequest{Id: lease, Granted: lease - 1}}})
+					if lease%15 == 0 {
+						r.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Row{Row: &nusav1.RowChanges{
+							Confirmed: durationpb.New(5 * time.Second), Position: &nusav1.Position{Epoch: r.hello.GetDefinition().GetName(), Sequence: 2},
+						}}})
+					}
+				}
+			}
+			synctest.Wait()
+		}
+		down := func(r *fakeRegion) (out int) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			for _, sizes := range r.sizes {
+				out += sum(sizes)
+			}
+			return out
+		}
+		live(time.Minute)
+		r := all["region-07"]
+		before := down(r)
+		live(minutes * time.Minute)
+		if each := (down(r) - before) / (minutes * 12); each > mostPer5s {
+			t.Errorf("an idle region gets %d bytes in 5 s, want at most %d: %v", each, mostPer5s, r.sizes)
+		}
+		for _, e := range [][2]string{{"region-03", "region-07"}, {"region-07", "region-29"}} {
+			m, err := s.topology().Matrix(t.Context(), &nusav1.MatrixRequest{From: e[0]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(m.GetEdges(), func(x *nusav1.Edge) bool { return x.GetTo() == e[1] })
+			if i < 0 || m.GetEdges()[i].GetState() != nusav1.EdgeState_EDGE_STATE_OK || m.GetEdges()[i].GetAge().AsDuration() > 40*time.Second {
+				t.Errorf("%s to %s: %v", e[0], e[1], m.GetEdges()[max(0, i)])
+			}
+		}
+		r.mu.Lock()
+		column := r.columnAt
+		r.mu.Unlock()
+		r.leave()
+		again := s.joined("region-07", knowing(r), func(next *fakeRegion) { next.hello.Known.Column = column })
+		if at := again.welcome.GetRow(); at.GetEpoch() != "region-07" || at.GetSequence() != 2 {
+			t.Errorf("the row is known up to %v", at)
+		}
+		all["region-07"] = again
+		live(10 * time.Second)
+		if _, bytes := again.sent("ColumnChanges"); bytes > 100 {
+			t.Errorf("another session got %d bytes of its column", bytes)
+		}
+		all["region-03"].send(rowChanges("region-03", []string{"region-07"}, 90*time.Millisecond, 3))
+		live(10 * time.Second)
+		if len(again.edges) != 1 || again.edges[0].From != "region-03" {
+			t.Errorf("edges after a change: %v", again.edges)
 		}
 	})
 }

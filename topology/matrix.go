@@ -15,6 +15,8 @@ type Matrix struct {
 	index   map[string]int
 	rows    [][]cell
 	shared  []bool // a view holds the row
+	// setTo is the latest call of Set by the edge's other end.
+	setTo []time.Duration
 }
 
 // cell is a measured edge in 80 bytes without pointers: a million of them are
@@ -82,7 +84,13 @@ func (m *Matrix) SetRegions(regions []Region) {
 			}
 		}
 	}
-	m.index, m.rows, m.shared = index, rows, make([]bool, len(now))
+	setTo := make([]time.Duration, len(now))
+	for i, from := range was {
+		if from >= 0 {
+			setTo[i] = m.setTo[from]
+		}
+	}
+	m.index, m.rows, m.shared, m.setTo = index, rows, make([]bool, len(now)), setTo
 }
 
 // SetCoordinate sets a region's coordinate; nil or an invalid coordinate
@@ -102,12 +110,118 @@ func (m *Matrix) Set(e Edge, now time.Duration) {
 	if !okFrom || !okTo || e.State == Unknown || e.Source != Measured {
 		return
 	}
-	m.row(i)[j] = cell{
+	m.setTo[j] = now
+	m.row(i)[j] = cellOf(e, now)
+}
+
+// Replace stores the edges of a region as its whole row. Edges that are stored as they are
+// do not count as set. Otherwise it does what Set does.
+func (m *Matrix) Replace(from string, edges []Edge, now time.Duration) {
+	i, ok := m.index[from]
+	if !ok {
+		return
+	}
+	old := m.rows[i]
+	m.rows[i], m.shared[i] = nil, false
+	for _, e := range edges {
+		j, known := m.index[e.To]
+		if !known || e.From != from || e.State == Unknown || e.Source != Measured {
+			continue
+		}
+		c := cellOf(e, now)
+		if old != nil {
+			same := old[j]
+			same.seen, same.set = c.seen, c.set
+			if same == c {
+				c.set = old[j].set
+			}
+		}
+		m.row(i)[j] = c
+		m.setTo[j] = max(m.setTo[j], c.set)
+	}
+}
+
+func cellOf(e Edge, now time.Duration) cell {
+	return cell{
 		p50: e.P50, p90: e.P90, p99: e.P99, min: e.Min, jitter: e.Jitter, seen: now - e.Age, set: now,
 		loss: lossOf(e.Loss), out: lossOf(e.LossOut), back: lossOf(e.LossBack),
 		samples: count(e.Samples), setAside: count(e.SetAside), state: e.State,
 		method: uint8(max(0, slices.Index(methods, e.Method))), reverseReachable: e.ReverseReachable,
 	}
+}
+
+// Confirm notes that the OK edges from a region were measured again, at most age ago, except
+// those to some regions. Those that were older than stale count as set; it returns whether
+// there were any.
+func (m *Matrix) Confirm(from string, except []string, age, now, stale time.Duration) (some bool) {
+	i, ok := m.index[from]
+	if !ok || m.rows[i] == nil {
+		return false
+	}
+	skip := m.indexes(except)
+	row := m.row(i)
+	for j := range row {
+		c := &row[j]
+		if c.state != OK || skip[j] {
+			continue
+		}
+		if now-c.seen > stale {
+			c.set, m.setTo[j], some = now, now, true
+		}
+		c.seen = max(c.seen, now-age)
+	}
+	return some
+}
+
+// ConfirmColumn is Confirm for the edges to a region, except those from some regions.
+func (m *Matrix) ConfirmColumn(to string, except []string, age, now time.Duration) {
+	j, ok := m.index[to]
+	if !ok {
+		return
+	}
+	skip := m.indexes(except)
+	for i := range m.rows {
+		if m.rows[i] != nil && m.rows[i][j].state == OK && m.rows[i][j].seen < now-age && !skip[i] {
+			m.row(i)[j].seen = now - age
+		}
+	}
+}
+
+func (m *Matrix) indexes(names []string) map[int]bool {
+	out := make(map[int]bool, len(names))
+	for _, name := range names {
+		if i, ok := m.index[name]; ok {
+			out[i] = true
+		}
+	}
+	return out
+}
+
+// Confirmed returns the greatest age of the OK edges to a region that are not older than
+// most, and the regions from which OK edges are older. It returns false if there are none
+// of the former.
+func (m *Matrix) Confirmed(to string, most, now time.Duration) (age time.Duration, except []string, any bool) {
+	j, ok := m.index[to]
+	if !ok {
+		return 0, nil, false
+	}
+	for i, row := range m.rows {
+		if row == nil || i == j || row[j].state != OK {
+			continue
+		}
+		if old := now - row[j].seen; old > most {
+			except = append(except, m.regions[i].Name)
+		} else {
+			age, any = max(age, old), true
+		}
+	}
+	return age, except, any
+}
+
+// SetSince reports whether an edge to a region was set after a time.
+func (m *Matrix) SetSince(to string, since time.Duration) bool {
+	j, ok := m.index[to]
+	return ok && m.setTo[j] > since
 }
 
 // Clear removes all measurements of a region.

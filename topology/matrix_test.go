@@ -218,3 +218,47 @@ func TestChangeLogIsCompleteForEveryReader(t *testing.T) {
 		t.Error("other regions were logged")
 	}
 }
+
+// TestConfirm: confirmed edges get younger without being sent to the other end again, unless
+// they were stale; a row that is stored again as it was changes nothing.
+func TestConfirm(t *testing.T) {
+	const stale = time.Minute
+	m := NewMatrix()
+	m.SetRegions([]Region{{Name: "a"}, {Name: "b"}, {Name: "c"}})
+	row := []Edge{
+		{From: "a", To: "b", State: OK, Source: Measured, P50: time.Millisecond},
+		{From: "a", To: "c", State: OK, Source: Measured, P50: time.Millisecond},
+	}
+	m.Replace("a", row, time.Second)
+	age := func(to string, now time.Duration) time.Duration { return m.View(now, stale, nil).Edge("a", to).Age }
+	column := func(to string, since, now time.Duration) int { return len(m.Column(to, since, now, stale)) }
+	if column("b", 0, time.Second) != 1 || !m.SetSince("b", 0) {
+		t.Error("a new row is not sent to the other ends")
+	}
+	m.Confirm("a", []string{"c"}, 5*time.Second, 31*time.Second, stale)
+	if b, c := age("b", 31*time.Second), age("c", 31*time.Second); b != 5*time.Second || c != 30*time.Second {
+		t.Errorf("ages %s and %s", b, c)
+	}
+	m.Replace("a", row, 32*time.Second)
+	if column("b", time.Second, 32*time.Second) != 0 || m.SetSince("b", time.Second) {
+		t.Error("what was confirmed or stored again is sent again")
+	}
+	if most, except, any := m.Confirmed("b", stale, 42*time.Second); most != 10*time.Second || len(except) > 0 || !any {
+		t.Errorf("confirmed %s, except %v, %t", most, except, any)
+	}
+	if _, except, any := m.Confirmed("b", stale, 5*time.Minute); len(except) != 1 || any {
+		t.Errorf("old edges are confirmed, except %v", except)
+	}
+	m.Confirm("a", nil, 0, 5*time.Minute, stale)
+	if column("b", 4*time.Minute, 5*time.Minute) != 1 {
+		t.Error("an edge that is no longer stale is not sent")
+	}
+	m.ConfirmColumn("b", nil, time.Second, 6*time.Minute)
+	if b, c := age("b", 6*time.Minute), age("c", 6*time.Minute); b != time.Second || c != time.Minute {
+		t.Errorf("ages %s and %s after the column was confirmed", b, c)
+	}
+	m.Replace("a", row[:1], 7*time.Minute)
+	if e := m.View(7*time.Minute, stale, nil).Edge("a", "c"); e.Source == Measured {
+		t.Errorf("an edge that is not in the new row is left: %+v", e)
+	}
+}

@@ -19,24 +19,19 @@ var used = map[protowire.Number]bool{
 	7:  true, // shapes
 	12: true, // changes of peers
 	13: true, // changes of asks
+	14: true, // changes of the column
 }
 
 // codec decodes a message only if an emulated region uses it. The lists of peers and the
 // matrix of a large federation have gigabytes, whose decoding would take the processors
-// from the measured server. codec sends a row of round trips as it was encoded.
+// from the measured server.
 type codec struct{}
-
-// row is an encoded RegionMessage.
-type row []byte
 
 // Name implements encoding.CodecV2: on the wire the messages are ordinary ones.
 func (codec) Name() string { return "proto" }
 
 // Marshal implements encoding.CodecV2.
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
-	if r, raw := v.(row); raw {
-		return mem.BufferSlice{mem.SliceBuffer(r)}, nil
-	}
 	return encoding.GetCodecV2("proto").Marshal(v)
 }
 

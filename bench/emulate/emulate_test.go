@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/internal/sets"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/job"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -31,38 +32,37 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestRow: the row that is encoded by hand is a message of the protocol.
+// TestRow: the first row is whole, the next one has nothing, and later ones confirm it.
 func TestRow(t *testing.T) {
 	f := New(Config{Regions: 60, Nodes: 1})
 	for _, r := range f.regions {
 		r.known.Store(true)
 	}
-	s := newSender(f.regions[3], nil, &nusav1.GlobalWelcome{}, f.regions[3].summaries.Cursor(positionOf(nil)))
-	latency, any := s.edges()
-	if !any {
-		t.Fatal("the first row has no edges")
+	r, now := f.regions[3], time.Now()
+	row := r.sent.changes(r, now)
+	edges, err := sets.UnpackRow(r.place.Name, row.GetEdges(), 100)
+	if err != nil || !row.GetFull() || len(edges) != 59 || len(row.GetCoordinate().GetVector()) != 8 {
+		t.Fatalf("full %t, %d edges, coordinate %v, %v", row.GetFull(), len(edges), row.GetCoordinate(), err)
 	}
-	data, err := codec{}.Marshal(encodeRow(latency))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &nusav1.RegionMessage{}
-	if err := proto.Unmarshal(data.Materialize(), m); err != nil {
-		t.Fatal(err)
-	}
-	row := m.GetLatency()
-	if !row.GetFull() || len(row.GetEdges()) != 59 || len(row.GetCoordinate().GetVector()) != 8 || len(m.ProtoReflect().GetUnknown()) > 0 {
-		t.Fatalf("full %t, %d edges, coordinate %v", row.GetFull(), len(row.GetEdges()), row.GetCoordinate())
-	}
-	for _, e := range row.GetEdges() {
-		if !topo.PlausibleEdge(e) || e.GetFrom() != f.regions[3].place.Name || e.GetP50().AsDuration() <= 0 ||
-			e.GetP99().AsDuration() <= e.GetP90().AsDuration() || e.GetSource() != nusav1.RTTSource_RTT_SOURCE_MEASURED {
+	for _, e := range edges {
+		if !topo.Plausible(&e) || e.From != r.place.Name || e.P50 <= 0 || e.P99 <= e.P90 {
 			t.Errorf("edge %v", e)
 		}
 	}
-	s.first = false
-	if _, any := s.edges(); any {
-		t.Error("edges are sent again at once")
+	if again := r.sent.changes(r, now.Add(time.Second)); again != nil {
+		t.Errorf("sent again at once: %v", again)
+	}
+	later := r.sent.changes(r, now.Add(confirmRow))
+	if later.GetConfirmed() == nil || later.GetFull() || len(later.GetEdges()) > 0 || later.GetPosition().GetSequence() != 2 {
+		t.Errorf("sent later: %v", later)
+	}
+	r.sent.resume(r.epoch, later.GetPosition())
+	if m := r.sent.changes(r, now.Add(confirmRow)); m != nil {
+		t.Errorf("sent in another session: %v", m)
+	}
+	r.sent.resume(r.epoch, &nusav1.Position{})
+	if m := r.sent.changes(r, now.Add(confirmRow)); !m.GetFull() {
+		t.Errorf("sent to another server: %v", m)
 	}
 }
 

@@ -2,11 +2,16 @@ package emulate
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/sets"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
 )
 
 // maxPeers bounds a list of other regions.
@@ -14,7 +19,7 @@ const maxPeers = 10_000
 
 // knownSets returns what the region has of the sets of the global tier. The caller holds r.mu.
 func (r *region) knownSets() *nusav1.KnownSets {
-	out := &nusav1.KnownSets{Peers: r.peerHashes}
+	out := &nusav1.KnownSets{Peers: r.peerHashes, Column: r.column}
 	if r.asksReceived {
 		out.Asks = sets.HashAsks(r.asks)
 	}
@@ -110,4 +115,64 @@ func (r *region) changeAsks(c *nusav1.AskChanges) {
 	r.asks, r.asksReceived = next, true
 	r.mu.Unlock()
 	r.wakeSender()
+}
+
+// sentRow is what the global tier has of a region's row, over all its sessions. Only the
+// sender uses it, and begin before there is one.
+type sentRow struct {
+	sequence             uint64
+	edges                []bool // by region
+	any                  bool
+	coordinate           *nusav1.Coordinate
+	confirmedAt, wholeAt time.Time
+}
+
+// resume forgets what was sent unless the server has all of it.
+func (s *sentRow) resume(epoch string, at *nusav1.Position) {
+	if at.GetEpoch() != epoch || at.GetSequence() != s.sequence {
+		s.any = false
+	}
+}
+
+// changes returns what is to be sent of a region's row; nil for nothing. Its round trips
+// never change.
+func (s *sentRow) changes(r *region, now time.Time) *nusav1.RowChanges {
+	const drift, noticeable, errorBy = 0.01, 0.001, 0.05
+	out := &nusav1.RowChanges{Full: !s.any || now.Sub(s.wholeAt) >= wholeRow}
+	if out.Full {
+		s.edges, s.any, s.wholeAt = make([]bool, len(r.f.regions)), true, now
+	}
+	var edges []topology.Edge
+	same := false
+	for i, to := range r.f.regions {
+		switch {
+		case i == r.n || !to.known.Load():
+		case s.edges[i]:
+			same = true
+		default:
+			s.edges[i] = true
+			edges = append(edges, edge(r.place, to.place, rand.N(confirmRow)))
+		}
+	}
+	if len(edges) > 0 {
+		out.Edges = sets.PackRow(edges)
+	}
+	if out.Full || now.Sub(s.confirmedAt) >= confirmRow {
+		s.confirmedAt = now
+		if same {
+			out.Confirmed = durationpb.New(confirmRow)
+		}
+	}
+	if at := coordinate(r.place, drift*rand.Float64()); sets.Moved(s.coordinate, at, noticeable, errorBy) {
+		s.coordinate, out.Coordinate = at, at
+		r.mu.Lock()
+		r.coordinate = at
+		r.mu.Unlock()
+	}
+	if !out.Full && len(edges) == 0 && out.Confirmed == nil && out.Coordinate == nil {
+		return nil
+	}
+	s.sequence++
+	out.Position = &nusav1.Position{Epoch: r.epoch, Sequence: s.sequence}
+	return out
 }

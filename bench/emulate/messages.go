@@ -5,9 +5,8 @@ import (
 	"math"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
 )
 
 const (
@@ -40,7 +39,7 @@ func (r *region) hello() *nusav1.RegionHello {
 		ClusterId:  r.epoch, Incarnation: 1, Term: 1, Master: r.place.Name + "-1", MasterAddress: address(r.n, 0, 7610),
 		Orders: position(r.position), Version: "emulated", Protocol: protocol,
 		FederationId: r.federation, LeadershipTerm: r.term, Fence: r.fence, StoreRevision: r.revision,
-		AppliedIndex: r.applied, FeatureLevel: featureLevel, Known: r.knownSets(),
+		AppliedIndex: r.applied, FeatureLevel: featureLevel, Known: r.knownSets(), Coordinate: r.coordinate,
 	}
 	for s := range servers {
 		h.Servers = append(h.Servers, &nusav1.RegionalServer{
@@ -120,60 +119,17 @@ func fits(a *nusav1.ShapeSubscription, free *nusav1.Resources, nodes int64) int3
 	return int32(min(most, each*nodes))
 }
 
-// Field numbers of RegionMessage, LatencyRow, Edge, Coordinate and Duration.
-const (
-	messageLatency                                      = 7
-	rowFull, rowEdges, rowCoordinate                    = 1, 2, 3
-	edgeFrom, edgeTo, edgeState, edgeSource             = 1, 2, 3, 4
-	edgeP50, edgeP90, edgeP99, edgeMin, edgeJitter      = 5, 6, 7, 8, 9
-	edgeSamples, edgeAge, edgeMethod                    = 11, 12, 13
-	coordinateVector, coordinateError, coordinateHeight = 1, 2, 4
-	durationSeconds, durationNanos                      = 1, 2
-)
-
-// appendEdge encodes the edge from one place to another, measured an age ago.
-func appendEdge(out []byte, from, to *Place, age time.Duration) []byte {
+// edge is the edge from one place to another, measured an age ago.
+func edge(from, to *Place, age time.Duration) topology.Edge {
 	rtt := from.RTT(to)
-	e := make([]byte, 0, 128)
-	e = protowire.AppendTag(e, edgeFrom, protowire.BytesType)
-	e = protowire.AppendString(e, from.Name)
-	e = protowire.AppendTag(e, edgeTo, protowire.BytesType)
-	e = protowire.AppendString(e, to.Name)
-	e = protowire.AppendTag(e, edgeState, protowire.VarintType)
-	e = protowire.AppendVarint(e, uint64(nusav1.EdgeState_EDGE_STATE_OK))
-	e = protowire.AppendTag(e, edgeSource, protowire.VarintType)
-	e = protowire.AppendVarint(e, uint64(nusav1.RTTSource_RTT_SOURCE_MEASURED))
-	e = appendDuration(e, edgeP50, rtt)
-	e = appendDuration(e, edgeP90, rtt+rtt/20)
-	e = appendDuration(e, edgeP99, rtt+rtt/5)
-	e = appendDuration(e, edgeMin, rtt-rtt/50)
-	e = appendDuration(e, edgeJitter, rtt/100)
-	e = protowire.AppendTag(e, edgeSamples, protowire.VarintType)
-	e = protowire.AppendVarint(e, samples)
-	e = appendDuration(e, edgeAge, age)
-	e = protowire.AppendTag(e, edgeMethod, protowire.BytesType)
-	e = protowire.AppendString(e, "udp")
-	out = protowire.AppendTag(out, rowEdges, protowire.BytesType)
-	return protowire.AppendBytes(out, e)
+	return topology.Edge{
+		From: from.Name, To: to.Name, State: topology.OK, Source: topology.Measured, P50: rtt, P90: rtt + rtt/20, P99: rtt + rtt/5,
+		Min: rtt - rtt/50, Jitter: rtt / 100, Samples: samples, Age: age, Method: "udp",
+	}
 }
 
-func appendDuration(out []byte, field protowire.Number, d time.Duration) []byte {
-	var b [2 * 11]byte
-	inner := b[:0]
-	if s := d / time.Second; s > 0 {
-		inner = protowire.AppendTag(inner, durationSeconds, protowire.VarintType)
-		inner = protowire.AppendVarint(inner, uint64(s))
-	}
-	if n := d % time.Second; n > 0 {
-		inner = protowire.AppendTag(inner, durationNanos, protowire.VarintType)
-		inner = protowire.AppendVarint(inner, uint64(n))
-	}
-	out = protowire.AppendTag(out, field, protowire.BytesType)
-	return protowire.AppendBytes(out, inner)
-}
-
-// appendCoordinate encodes a coordinate at the place, moved a little as coordinates are.
-func appendCoordinate(out []byte, p *Place, moved float64) []byte {
+// coordinate is a coordinate at the place, moved a little as coordinates are.
+func coordinate(p *Place, moved float64) *nusav1.Coordinate {
 	const (
 		dimensions  = 8
 		earth       = 0.07 // seconds: the greatest distance is about that of the table
@@ -182,23 +138,9 @@ func appendCoordinate(out []byte, p *Place, moved float64) []byte {
 	)
 	lat, lon := p.Location.GetLatitude()*math.Pi/180, p.Location.GetLongitude()*math.Pi/180
 	at := [dimensions]float64{math.Cos(lat) * math.Cos(lon), math.Cos(lat) * math.Sin(lon), math.Sin(lat)}
-	var vector, c []byte
+	out := &nusav1.Coordinate{Error: uncertainty, Height: height}
 	for _, v := range at {
-		vector = protowire.AppendFixed64(vector, math.Float64bits(v*earth*(1+moved)))
+		out.Vector = append(out.Vector, v*earth*(1+moved))
 	}
-	c = protowire.AppendTag(c, coordinateVector, protowire.BytesType)
-	c = protowire.AppendBytes(c, vector)
-	c = protowire.AppendTag(c, coordinateError, protowire.Fixed64Type)
-	c = protowire.AppendFixed64(c, math.Float64bits(uncertainty))
-	c = protowire.AppendTag(c, coordinateHeight, protowire.Fixed64Type)
-	c = protowire.AppendFixed64(c, math.Float64bits(height))
-	out = protowire.AppendTag(out, rowCoordinate, protowire.BytesType)
-	return protowire.AppendBytes(out, c)
-}
-
-// encodeRow wraps an encoded LatencyRow as a RegionMessage.
-func encodeRow(latency []byte) row {
-	out := make([]byte, 0, len(latency)+8)
-	out = protowire.AppendTag(out, messageLatency, protowire.BytesType)
-	return protowire.AppendBytes(out, latency)
+	return out
 }

@@ -64,6 +64,10 @@ type region struct {
 	// peerHashes are the hashes of the buckets of the known peers, peers their hashes by name.
 	peers      map[string]uint64
 	peerHashes []uint64
+	column     *nusav1.Position
+	// coordinate is the one that was sent last.
+	coordinate *nusav1.Coordinate
+	sent       sentRow
 
 	// The following is of the present session.
 	inbox   *link.Inbox[*nusav1.SlotOrder]
@@ -84,7 +88,7 @@ type region struct {
 func newRegion(f *Fleet, n int, place *Place) *region {
 	epoch := fmt.Sprintf("%s%d-%x", f.cfg.Prefix, n, f.began.UnixNano())
 	return &region{
-		f: f, n: n, place: place, epoch: epoch, wake: make(chan struct{}, 1),
+		f: f, n: n, place: place, coordinate: coordinate(place, 0), epoch: epoch, wake: make(chan struct{}, 1),
 		held: map[string]*slot{}, jobs: map[string][]*slot{}, unanswered: map[string]struct{}{},
 		summaries: link.NewOutbox[*nusav1.JobSummary](epoch, maxTombstones),
 	}
@@ -187,6 +191,7 @@ func (r *region) begin(stream globalStream, w *nusav1.GlobalWelcome) *sender {
 	r.fresh, r.ackDue, r.reports = nil, false, 0
 	r.leaseID, r.granted = 0, 0
 	r.reportDue, r.rowDue = true, true
+	r.sent.resume(r.epoch, w.GetRow())
 	r.applied++
 	return newSender(r, stream, w, r.summaries.Cursor(positionOf(w.GetSummaries())))
 }
@@ -228,6 +233,10 @@ func (r *region) receive(stream globalStream) {
 			if r.changePeers(k.PeerChanges) != nil {
 				return
 			}
+		case *nusav1.GlobalMessage_ColumnChanges:
+			r.mu.Lock()
+			r.column = k.ColumnChanges.GetPosition()
+			r.mu.Unlock()
 		case *nusav1.GlobalMessage_Refused:
 			return
 		}

@@ -2,7 +2,6 @@ package emulate
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -26,10 +25,11 @@ const (
 	// reportPause the least one.
 	reportEvery = 5 * time.Second
 	reportPause = 100 * time.Millisecond
-	// rowEvery is how often changed edges are sent. An unchanged edge is sent again after
-	// refreshEdge.
-	rowEvery    = 5 * time.Second
-	refreshEdge = 30 * time.Second
+	// rowEvery is how often changed edges are sent. Unchanged edges are confirmed after
+	// confirmRow, and all are sent again after wholeRow.
+	rowEvery   = 5 * time.Second
+	confirmRow = 30 * time.Second
+	wholeRow   = 10 * time.Minute
 	// Bounds of one message.
 	maxAnswers       = 256
 	maxSummaries     = 512
@@ -48,22 +48,15 @@ type sender struct {
 	answerRate, summaryRate                            *rate.Limiter
 	// summarised is the position of the summaries up to which all are sent.
 	summarised uint64
-	// edgeAt is when the edge to each region is due, on the fleet's clock.
-	edgeAt []time.Duration
-	// sent says which edges were sent in this session.
-	sent []bool
-	// first: no row was sent.
-	first bool
 }
 
 func newSender(r *region, stream globalStream, w *nusav1.GlobalWelcome, cursor *link.Cursor[*nusav1.JobSummary]) *sender {
 	now := time.Now()
 	s := &sender{
-		r: r, stream: stream, cursor: cursor, first: true,
+		r: r, stream: stream, cursor: cursor,
 		leaseEvery: longestLeaseWait, reportEvery: reportEvery,
 		leaseAt: now, reportAt: now, rowAt: now, answersAt: now.Add(repeatAnswers),
 		answerRate: rate.NewLimiter(rate.Every(coalesce), burst), summaryRate: rate.NewLimiter(rate.Every(coalesce), burst),
-		edgeAt: make([]time.Duration, len(r.f.regions)), sent: make([]bool, len(r.f.regions)),
 	}
 	if lease := w.GetLease().AsDuration(); lease > 0 {
 		s.leaseEvery = min(max(lease/3, leastLeasePause), longestLeaseWait)
@@ -226,7 +219,7 @@ func (s *sender) fits(time.Time) (time.Time, error) {
 	return time.Time{}, s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Fits{Fits: m}})
 }
 
-// row sends the edges that were not sent, or were sent long ago.
+// row sends the edges that were not sent, and confirms the others when that is due.
 func (s *sender) row(now time.Time) (time.Time, error) {
 	s.r.mu.Lock()
 	due, awaited := s.r.rowDue || !now.Before(s.rowAt), s.r.rowFrom > 0
@@ -236,9 +229,8 @@ func (s *sender) row(now time.Time) (time.Time, error) {
 		return s.rowAt, nil
 	}
 	s.rowAt = now.Add(rowEvery)
-	if latency, any := s.edges(); any || s.first {
-		s.first = false
-		if err := s.stream.SendMsg(encodeRow(latency)); err != nil {
+	if m := s.r.sent.changes(s.r, now); m != nil {
+		if err := s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Row{Row: m}}); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -249,24 +241,4 @@ func (s *sender) row(now time.Time) (time.Time, error) {
 	s.r.rowFrom = s.r.leaseID + 1
 	s.r.mu.Unlock()
 	return s.rowAt, s.askLease()
-}
-
-// edges encodes a LatencyRow with the edges that are due, and says whether there are any.
-func (s *sender) edges() (out []byte, any bool) {
-	const drift = 0.01
-	now := s.r.f.now()
-	if s.first {
-		out = append(out, rowFull<<3, 1)
-	}
-	for i, to := range s.r.f.regions {
-		if i == s.r.n || !to.known.Load() || now < s.edgeAt[i] {
-			continue
-		}
-		s.edgeAt[i], any = now+refreshEdge, true
-		if !s.sent[i] { // probes spread the later ones
-			s.edgeAt[i], s.sent[i] = now+rand.N(refreshEdge), true
-		}
-		out = appendEdge(out, s.r.place, to.place, rand.N(refreshEdge))
-	}
-	return appendCoordinate(out, s.r.place, drift*rand.Float64()), any
 }

@@ -12,6 +12,8 @@ const (
 	// rowStale is the age from which an edge is shown as stale although its owner
 	// reported otherwise, because the owner has sent nothing since.
 	rowStale = 2 * time.Minute
+	// confirmWithin is the greatest age of edges that are confirmed together.
+	confirmWithin = time.Minute
 	// MaxViewAge is how long a view of the topology is used; ages in the view are
 	// behind by as much. With up to maxFreshRegions regions a new view is made
 	// whenever a row changes; with more, the routers and the changes for watches
@@ -70,6 +72,46 @@ func (m *Matrix) current() *topology.Matrix {
 	return m.rows
 }
 
+// SetEdges stores edges that a region reported at now; full: they are its whole row.
+func (m *Matrix) SetEdges(from string, edges []topology.Edge, full bool, now time.Duration) {
+	rows := m.current()
+	if full {
+		rows.Replace(from, edges, now)
+	} else {
+		for _, e := range edges {
+			rows.Set(e, now)
+		}
+	}
+	if full || len(edges) > 0 {
+		m.stamp++
+	}
+}
+
+// SetCoordinate stores the coordinate that a region reported.
+func (m *Matrix) SetCoordinate(region string, c *nusav1.Coordinate) {
+	m.current().SetCoordinate(region, topo.CoordinateFromProto(c))
+	m.stamp++
+}
+
+// Confirm notes that a region's OK edges were measured again, at most age ago, except those
+// to some regions.
+func (m *Matrix) Confirm(from string, except []string, age, now time.Duration) {
+	if m.current().Confirm(from, except, age, now, rowStale) {
+		m.stamp++
+	}
+}
+
+// Confirmed returns what a region needs to know of the edges to it that have not changed: the
+// greatest age of those that are not stale, and from which regions they may be older.
+func (m *Matrix) Confirmed(to string, now time.Duration) (age time.Duration, except []string, any bool) {
+	return m.current().Confirmed(to, confirmWithin, now)
+}
+
+// SetSince reports whether an edge to a region was set after a time.
+func (m *Matrix) SetSince(to string, since time.Duration) bool {
+	return m.current().SetSince(to, since)
+}
+
 // SetRow stores the row that a region reported at now.
 func (m *Matrix) SetRow(from string, row *nusav1.LatencyRow, now time.Duration) {
 	rows := m.current()
@@ -106,10 +148,15 @@ func (m *Matrix) SetPredictor(p topology.Predictor) {
 	m.stamp++
 }
 
+// ColumnEdges returns the edges to a region that are newer than since.
+func (m *Matrix) ColumnEdges(to string, since, now time.Duration) []topology.Edge {
+	return m.current().Column(to, since, now, rowStale)
+}
+
 // Column returns the edges to a region that are newer than since, nil for none.
 func (m *Matrix) Column(to string, since, now time.Duration) *nusav1.LatencyColumn {
 	out := &nusav1.LatencyColumn{}
-	for _, e := range m.current().Column(to, since, now, rowStale) {
+	for _, e := range m.ColumnEdges(to, since, now) {
 		out.Edges = append(out.Edges, topo.EdgeToProto(e))
 	}
 	if len(out.GetEdges()) == 0 {

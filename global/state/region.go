@@ -46,6 +46,9 @@ type Region struct {
 	Version       string
 	Servers       []*nusav1.RegionalServer
 	Coordinate    *nusav1.Coordinate
+	// Row is the position up to which the region's row of the matrix is known; a new session
+	// resumes there.
+	Row link.Position
 	// SummariesAt is the position up to which the region's summaries are known;
 	// a new session resumes there.
 	SummariesAt link.Position

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -256,12 +257,15 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	}
 	c.shared.Unsent = state.Unsent{Demand: true, Asks: true, Column: true, Origins: true}
 	c.columnAt, c.matrixAt = math.MinInt64/2, st.Clock()
+	if at := h.GetKnown().GetColumn(); at.GetEpoch() == st.Epoch {
+		c.columnAt = min(time.Duration(at.GetSequence()), st.Clock())
+	}
 	c.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Welcome{Welcome: &nusav1.GlobalWelcome{
 		Session: fmt.Sprintf("%s-%d", st.Epoch, c.shared.Number), Lease: durationpb.New(st.Sessions.Lease),
 		ReportInterval: durationpb.New(s.ReportInterval), Fence: next.Fence, Protocol: protocol,
 		Summaries:    &nusav1.Position{Epoch: r.SummariesAt.Epoch, Sequence: r.SummariesAt.Sequence},
 		FederationId: st.Sessions.Federation, LeadershipTerm: leadershipTerm(st), StoreRevision: st.Revision, FeatureLevel: st.GlobalLevel,
-		Row: &nusav1.Position{},
+		Row: &nusav1.Position{Epoch: r.Row.Epoch, Sequence: r.Row.Sequence},
 	}}})
 	c.opened.Store(true)
 	st.RegionsChanged()

@@ -2,8 +2,11 @@ package uplink
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -28,17 +31,40 @@ const (
 // latest column. The first column has all edges. It returns nil for none. The lock
 // is held.
 func (c *session) columnMessage() *nusav1.GlobalMessage {
-	if !c.shared.Unsent.Column {
+	unsent := c.shared.Unsent.Column
+	confirm := c.server.confirms != c.confirmed
+	if !unsent && !confirm {
 		return nil
 	}
-	c.shared.Unsent.Column = false
+	c.shared.Unsent.Column, c.confirmed = false, c.server.confirms
 	st, since := c.server.st, c.columnAt
-	c.columnAt = st.Clock()
-	column := st.Latency.Column(c.region, since, c.columnAt)
-	if column == nil {
+	now := st.Clock()
+	if c.known == nil {
+		if confirm {
+			since = math.MinInt64 / 2 // a region of an earlier version learns only so that edges are not stale
+		}
+		c.columnAt = now
+		column := st.Latency.Column(c.region, since, now)
+		if column == nil {
+			return nil
+		}
+		return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Column{Column: column}}
+	}
+	out := &nusav1.ColumnChanges{}
+	if confirm || st.Latency.SetSince(c.region, since) { // edges become stale far apart
+		c.columnAt = now
+		c.edges = st.Latency.ColumnEdges(c.region, since, now)
+	}
+	if confirm {
+		if age, except, any := st.Latency.Confirmed(c.region, now); any {
+			out.Confirmed, out.Unconfirmed = durationpb.New(age), except
+		}
+	}
+	if len(c.edges) == 0 && out.GetConfirmed() == nil {
 		return nil
 	}
-	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Column{Column: column}}
+	out.Position = &nusav1.Position{Epoch: st.Epoch, Sequence: uint64(max(0, c.columnAt))}
+	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_ColumnChanges{ColumnChanges: out}}
 }
 
 // SendMatrix sends the compact matrix to some of the regions that have waited

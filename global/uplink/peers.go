@@ -79,7 +79,7 @@ func entryOf(old *peerEntry, r *state.Region, coordinates bool) *peerEntry {
 	same := old != nil && old.definition == definition && len(old.servers) == len(r.Servers) &&
 		(len(r.Servers) == 0 || &old.servers[0] == &r.Servers[0])
 	at := r.Coordinate
-	if old != nil && old.peer.GetCoordinate() != nil && (!coordinates || !moved(old.peer.GetCoordinate(), at)) {
+	if old != nil && old.peer.GetCoordinate() != nil && (!coordinates || !sets.Moved(old.peer.GetCoordinate(), at, movedBy, errorBy)) {
 		at = old.peer.GetCoordinate()
 	}
 	if same && at == old.peer.GetCoordinate() {
@@ -99,19 +99,6 @@ func entryOf(old *peerEntry, r *state.Region, coordinates bool) *peerEntry {
 		next.changed = old.changed
 	}
 	return next
-}
-
-// moved reports whether a region's coordinate has changed noticeably.
-func moved(a, b *nusav1.Coordinate) bool {
-	if b == nil || len(a.GetVector()) != len(b.GetVector()) {
-		return b != nil
-	}
-	square := 0.0
-	for i, v := range a.GetVector() {
-		square += (v - b.GetVector()[i]) * (v - b.GetVector()[i])
-	}
-	far := math.Sqrt(square) + math.Abs(a.GetHeight()-b.GetHeight()) + math.Abs(a.GetAdjustment()-b.GetAdjustment())
-	return far > movedBy || math.Abs(a.GetError()-b.GetError()) > errorBy
 }
 
 // next returns the set with the present regions: the same one if nothing has changed.

@@ -14,8 +14,10 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/reason"
+	"github.com/nusa-scheduler/nusa/internal/sets"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
 )
 
 const (
@@ -53,6 +55,8 @@ func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage
 		return s.applySummaries(c, k.Summaries)
 	case *nusav1.RegionMessage_Latency:
 		s.setRow(c, k.Latency)
+	case *nusav1.RegionMessage_Row:
+		return s.changeRow(c, k.Row)
 	case *nusav1.RegionMessage_Update:
 		s.setServers(c, k.Update.GetServers())
 	case *nusav1.RegionMessage_Goodbye:
@@ -230,6 +234,40 @@ func (s *Server) setRow(c *session, row *nusav1.LatencyRow) {
 	if len(st.Pending) > 0 {
 		s.WakePlacer()
 	}
+}
+
+// changeRow applies changes of a region's row of the latency matrix.
+func (s *Server) changeRow(c *session, row *nusav1.RowChanges) error {
+	edges, err := sets.UnpackRow(c.region, row.GetEdges(), maxEdges)
+	if err != nil {
+		return &refusal{message: fmt.Sprintf("the region's row: %v", err)}
+	}
+	st := s.st
+	st.Lock()
+	defer st.Unlock()
+	r := s.liveRegion(c)
+	if r == nil {
+		return nil
+	}
+	now := st.Clock()
+	edges = slices.DeleteFunc(edges, func(e topology.Edge) bool { return e.To == c.region || st.Regions[e.To] == nil || !topo.Plausible(&e) })
+	if age := row.GetConfirmed(); age != nil && age.AsDuration() >= 0 {
+		st.Latency.Confirm(c.region, row.GetUnconfirmed(), age.AsDuration(), now)
+	}
+	st.Latency.SetEdges(c.region, edges, row.GetFull(), now)
+	if at := row.GetCoordinate(); at != nil {
+		r.Coordinate = at
+		st.Latency.SetCoordinate(c.region, at)
+	}
+	r.Row = link.Position{Epoch: row.GetPosition().GetEpoch(), Sequence: row.GetPosition().GetSequence()}
+	if len(edges) == 0 && !row.GetFull() && row.GetCoordinate() == nil {
+		return nil
+	}
+	st.Notify()
+	if len(st.Pending) > 0 {
+		s.WakePlacer()
+	}
+	return nil
 }
 
 // setServers stores the list of a region's servers; peers probe them.

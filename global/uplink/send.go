@@ -17,8 +17,17 @@ const (
 )
 
 // next returns the next message with something that the region has to get, nil when
-// the region has everything now.
+// the region has everything now. Only the sender calls it.
 func (c *session) next() *nusav1.GlobalMessage {
+	m := c.due()
+	if len(c.edges) > 0 { // they are encoded without the lock: that takes a millisecond
+		m.GetColumnChanges().Edges = sets.PackColumn(c.edges)
+		c.edges = nil
+	}
+	return m
+}
+
+func (c *session) due() *nusav1.GlobalMessage {
 	st := c.server.st
 	st.Lock()
 	defer st.Unlock()

@@ -14,6 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
 )
 
 const (
@@ -57,6 +58,9 @@ type session struct {
 	// shared is the part that the rest of the server sees.
 	shared state.Session
 
+	// Only the sender uses edges: those of the column that it is about to send.
+	edges []topology.Edge
+
 	// Set by open, then only read.
 	region string
 	inbox  *link.Inbox[*nusav1.JobSummary]
@@ -77,6 +81,7 @@ type session struct {
 	// to send. matrixAt is when the latest matrix was set, or when the session opened
 	// if there was none; matrixSent says that there was one.
 	columnAt   time.Duration
+	confirmed  uint64 // as Server.confirms
 	matrix     *nusav1.GlobalMessage
 	matrixAt   time.Duration
 	matrixSent bool

@@ -46,6 +46,9 @@ type Server struct {
 	live        map[string]*session
 	columnStamp uint64
 	peersAt     time.Duration
+	// confirms counts how often unchanged columns were confirmed, last at confirmedAt.
+	confirms    uint64
+	confirmedAt time.Duration
 	// began is when the term began. peers is the latest version of all regions.
 	began time.Duration
 	peers *peerSet
@@ -68,6 +71,12 @@ func (s *Server) Tick() {
 	st.Lock()
 	defer st.Unlock()
 	now := st.Clock()
+	if now-s.confirmedAt >= s.PeersInterval {
+		s.confirms, s.confirmedAt = s.confirms+1, now
+		for _, c := range s.live {
+			c.wake()
+		}
+	}
 	newColumns := s.columnStamp != st.Latency.Stamp()
 	s.columnStamp = st.Latency.Stamp()
 	if !newColumns {
@@ -76,10 +85,10 @@ func (s *Server) Tick() {
 	if now-s.peersAt >= s.PeersInterval { // coordinates have changed; other changes of peers are sent sooner
 		st.PeersChange()
 	}
-	for _, r := range st.Regions {
-		if r.Session != nil {
-			r.Session.Unsent.Column = true
-			r.Session.Wake()
+	for name, c := range s.live {
+		if c.known == nil || st.Latency.SetSince(name, c.columnAt) {
+			c.shared.Unsent.Column = true
+			c.wake()
 		}
 	}
 }

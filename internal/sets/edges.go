@@ -15,7 +15,7 @@ const (
 	step = 1.001
 	// lossUnit and ageUnit are the units of losses and ages.
 	lossUnit = 1e-6
-	ageUnit  = 100 * time.Millisecond
+	ageUnit  = time.Second
 	// reverseBit and methodShift are parts of a state.
 	reverseBit  = 8
 	methodShift = 4
@@ -61,7 +61,7 @@ func edgeTable(edges []topology.Edge, end func(*topology.Edge) string) *nusav1.E
 	n := len(edges)
 	t := &nusav1.EdgeTable{
 		Regions: make([]string, n), States: make([]byte, n), P50: make([]uint32, n), P90: make([]int32, n), P99: make([]int32, n),
-		Min: make([]int32, n), Jitter: make([]uint32, n), Samples: make([]uint32, n), SetAside: make([]uint32, n),
+		Min: make([]int32, n), Jitter: make([]int32, n), Samples: make([]uint32, n), SetAside: make([]uint32, n),
 		Loss: make([]uint32, n), LossOut: make([]uint32, n), LossBack: make([]uint32, n), Ages: make([]uint32, n),
 	}
 	for i := range edges {
@@ -73,7 +73,7 @@ func edgeTable(edges []topology.Edge, end func(*topology.Edge) string) *nusav1.E
 		}
 		t.Regions[i], t.States[i] = end(e), state
 		t.P50[i], t.P90[i], t.P99[i], t.Min[i] = p50, int32(p90)-int32(p50), int32(p99)-int32(p90), int32(p50)-int32(Number(e.Min))
-		t.Jitter[i], t.Samples[i], t.SetAside[i] = Number(e.Jitter), uint32(max(0, e.Samples)), uint32(max(0, e.SetAside))
+		t.Jitter[i], t.Samples[i], t.SetAside[i] = int32(p50)-int32(Number(e.Jitter)), uint32(max(0, e.Samples)), uint32(max(0, e.SetAside))
 		t.Loss[i], t.LossOut[i], t.LossBack[i] = lossNumber(e.Loss), lossNumber(e.LossOut), lossNumber(e.LossBack)
 		t.Ages[i] = uint32(min(max(0, (e.Age+ageUnit/2)/ageUnit), math.MaxUint32))
 	}
@@ -135,7 +135,7 @@ func unpackEdges(data []byte, maxEdges int, ends func(e *topology.Edge, other st
 		e := topology.Edge{
 			State: topology.State(state & (reverseBit - 1)), ReverseReachable: state&reverseBit != 0, Source: topology.Measured,
 			P50: Duration(p50), P90: Duration(p90), P99: Duration(p90 + int64(t.GetP99()[i])), Min: Duration(p50 - int64(t.GetMin()[i])),
-			Jitter: Duration(int64(t.GetJitter()[i])), Samples: int(t.GetSamples()[i]), SetAside: int(t.GetSetAside()[i]),
+			Jitter: Duration(p50 - int64(t.GetJitter()[i])), Samples: int(t.GetSamples()[i]), SetAside: int(t.GetSetAside()[i]),
 			Loss: share(t.GetLoss(), i), LossOut: share(t.GetLossOut(), i), LossBack: share(t.GetLossBack(), i),
 			Age: time.Duration(t.GetAges()[i]) * ageUnit,
 		}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,6 +59,7 @@ func PackPeers(peers []*nusav1.PeerRegion) []byte { return pack(peerTable(peers)
 func peerTable(peers []*nusav1.PeerRegion) *nusav1.PeerTable {
 	t := &nusav1.PeerTable{}
 	index := map[string]uint32{}
+	var last [4]byte
 	for _, p := range peers {
 		t.Names = append(t.Names, strings.ToValidUTF8(p.GetName(), ""))
 		lat, long := math.NaN(), math.NaN()
@@ -67,7 +69,7 @@ func peerTable(peers []*nusav1.PeerRegion) *nusav1.PeerTable {
 		t.Latitudes, t.Longitudes = append(t.Latitudes, lat), append(t.Longitudes, long)
 		t.Places = append(t.Places, p.GetLocation().GetName())
 		t.Labels = append(t.Labels, labelSet(t, index, p.GetLabels()))
-		addAddresses(t, p)
+		addAddresses(t, p, &last)
 		addCoordinate(t, p.GetCoordinate())
 	}
 	if len(t.GetLabelSets()) == 0 {
@@ -98,12 +100,19 @@ func labelSet(t *nusav1.PeerTable, index map[string]uint32, labels map[string]st
 }
 
 // addAddresses adds the addresses of a region. Two of the same host and place in their
-// lists are one entry. Malformed addresses, which nobody can dial, are left out.
-func addAddresses(t *nusav1.PeerTable, p *nusav1.PeerRegion) {
+// lists are one entry. last is the IPv4 address before. Malformed addresses, which nobody can dial, are left out.
+func addAddresses(t *nusav1.PeerTable, p *nusav1.PeerRegion, last *[4]byte) {
 	count := uint32(0)
 	add := func(host string, probe, grpc uint32) {
 		if host == "" {
 			return
+		}
+		if ip, err := netip.ParseAddr(host); err == nil && ip.Is4() {
+			four := ip.As4()
+			for i, b := range four {
+				t.Ipv4 = append(t.Ipv4, b-last[i])
+			}
+			host, *last = "", four
 		}
 		t.Hosts, t.ProbePorts, t.GrpcPorts = append(t.Hosts, host), append(t.ProbePorts, probe), append(t.GrpcPorts, grpc)
 		count++
@@ -164,6 +173,20 @@ func inRange(c *nusav1.Coordinate) bool {
 	return true
 }
 
+// Moved reports whether a coordinate differs from another so much that round trips that it
+// predicts may have changed by over seconds, or its error by over share.
+func Moved(a, b *nusav1.Coordinate, seconds, share float64) bool {
+	if a == nil || b == nil || len(a.GetVector()) != len(b.GetVector()) {
+		return a != b
+	}
+	square := 0.0
+	for i, v := range a.GetVector() {
+		square += (v - b.GetVector()[i]) * (v - b.GetVector()[i])
+	}
+	far := math.Sqrt(square) + math.Abs(a.GetHeight()-b.GetHeight()) + math.Abs(a.GetAdjustment()-b.GetAdjustment())
+	return far > seconds || math.Abs(a.GetError()-b.GetError()) > share
+}
+
 func round(v float64, unit float64) int32 { return int32(math.Round(v * unit)) }
 
 // UnpackPeers returns the regions of a table, at most maxPeers, without probe demand.
@@ -186,6 +209,12 @@ func UnpackPeers(data []byte, maxPeers int) ([]*nusav1.PeerRegion, error) {
 			}
 		}
 	}
+	empty := 0
+	for _, h := range t.GetHosts() {
+		if h == "" {
+			empty++
+		}
+	}
 	sum := 0
 	for _, c := range t.GetCounts() {
 		sum += int(c)
@@ -195,7 +224,7 @@ func UnpackPeers(data []byte, maxPeers int) ([]*nusav1.PeerRegion, error) {
 		return nil, fmt.Errorf("table of %d regions, at most %d are taken", n, maxPeers)
 	case len(t.GetLatitudes()) != n, len(t.GetLongitudes()) != n, len(t.GetPlaces()) != n, len(t.GetCounts()) != n,
 		len(t.GetLabels()) != n && len(t.GetLabels()) != 0, len(t.GetLocated()) != n && len(t.GetLocated()) != 0,
-		sum != addresses, len(t.GetProbePorts()) != addresses, len(t.GetGrpcPorts()) != addresses,
+		sum != addresses, len(t.GetIpv4()) != 4*empty, len(t.GetProbePorts()) != addresses, len(t.GetGrpcPorts()) != addresses,
 		len(t.GetVectors()) != located*int(t.GetDimensions()), len(t.GetHeights()) != located,
 		len(t.GetAdjustments()) != located, len(t.GetErrors()) != located:
 		return nil, fmt.Errorf("table of regions: %w", errLengths)
@@ -206,7 +235,8 @@ func UnpackPeers(data []byte, maxPeers int) ([]*nusav1.PeerRegion, error) {
 // readPeers returns the regions of a table whose lengths are right.
 func readPeers(t *nusav1.PeerTable) []*nusav1.PeerRegion {
 	out := make([]*nusav1.PeerRegion, 0, len(t.GetNames()))
-	address, at, dimensions := 0, 0, int(t.GetDimensions())
+	address, four, at, dimensions := 0, 0, 0, int(t.GetDimensions())
+	var last [4]byte
 	for i, name := range t.GetNames() {
 		p := &nusav1.PeerRegion{Name: name}
 		if lat := t.GetLatitudes()[i]; !math.IsNaN(lat) {
@@ -219,6 +249,12 @@ func readPeers(t *nusav1.PeerTable) []*nusav1.PeerRegion {
 		}
 		for range t.GetCounts()[i] {
 			host := t.GetHosts()[address]
+			if host == "" {
+				for i := range last {
+					last[i] += t.GetIpv4()[four+i]
+				}
+				host, four = netip.AddrFrom4(last).String(), four+4
+			}
 			if port := t.GetProbePorts()[address]; port > 0 {
 				p.ProbeAddresses = append(p.ProbeAddresses, net.JoinHostPort(host, strconv.Itoa(int(port))))
 			}

@@ -177,7 +177,7 @@ func TestEdgesKeepTheirContent(t *testing.T) {
 				From: "own", To: fmt.Sprint("r", i), State: topology.State(rapid.IntRange(0, int(topology.Unreachable)).Draw(t, "state")),
 				Source: topology.Measured, P50: rtt.Draw(t, "p50"), P90: rtt.Draw(t, "p90"), P99: rtt.Draw(t, "p99"), Min: rtt.Draw(t, "min"),
 				Jitter: rtt.Draw(t, "jitter"), Loss: float64(rapid.IntRange(0, 100).Draw(t, "loss")) / 100, Samples: rapid.IntRange(0, 50).Draw(t, "samples"),
-				Age: time.Duration(rapid.IntRange(0, 3000).Draw(t, "age")) * 100 * time.Millisecond, Method: "tcp", ReverseReachable: rapid.Bool().Draw(t, "reverse"),
+				Age: time.Duration(rapid.IntRange(0, 300).Draw(t, "age")) * time.Second, Method: "tcp", ReverseReachable: rapid.Bool().Draw(t, "reverse"),
 			})
 		}
 		packed := sets.PackRow(edges)

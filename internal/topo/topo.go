@@ -192,3 +192,14 @@ func NeighboursToProto(near []topology.Neighbour) *nusav1.NearestResponse {
 	}
 	return out
 }
+
+// Plausible is PlausibleEdge for an edge that is decoded already.
+func Plausible(e *topology.Edge) bool {
+	for _, d := range []time.Duration{e.P50, e.P90, e.P99, e.Min, e.Jitter} {
+		if d < 0 || d > maxRTT {
+			return false
+		}
+	}
+	share := func(f float64) bool { return f >= 0 && f <= 1 } // false for NaN
+	return share(e.Loss) && share(e.LossOut) && share(e.LossBack) && e.Age >= 0 && e.Age <= maxAge && e.State <= topology.Unreachable
+}

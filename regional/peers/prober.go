@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/internal/network"
+	"github.com/nusa-scheduler/nusa/internal/sets"
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/probe"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -147,6 +148,26 @@ func (p *Prober) SetColumn(edges []*nusav1.Edge) {
 			p.matrix.Set(topo.EdgeFromProto(w), p.Now())
 		}
 	}
+}
+
+// ChangeColumn applies changes of the edges that other regions measured to this one.
+func (p *Prober) ChangeColumn(c *nusav1.ColumnChanges) error {
+	edges, err := sets.UnpackColumn(p.name(), c.GetEdges(), maxPeers)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.Now()
+	if age := c.GetConfirmed(); age != nil {
+		p.matrix.ConfirmColumn(p.name(), c.GetUnconfirmed(), max(0, age.AsDuration()), now)
+	}
+	for _, e := range edges {
+		if e.From != e.To && topo.Plausible(&e) {
+			p.matrix.Set(e, now)
+		}
+	}
+	return nil
 }
 
 // setRow stores the edges that a peer measured and sent itself.

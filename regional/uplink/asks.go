@@ -36,6 +36,7 @@ func (u *Uplink) knownSets() *nusav1.KnownSets {
 	out := u.cfg.Federation.Known()
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	out.Column = u.column
 	if u.asksReceived {
 		out.Asks = sets.HashAsks(u.asks)
 	}

@@ -8,6 +8,7 @@
 //	orders        slot orders as commands of the log
 //	send          the messages to the global tier, and when they are due
 //	sendreport    when a report is sent
+//	sendrow       the row of round trips
 //	asks          asks whose fit is reported
 //	summaries     which summaries of jobs have changed
 //	reporter      Reporter: reports of the region, from the state and the newest plan

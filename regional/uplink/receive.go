@@ -63,6 +63,13 @@ func (ss *session) handle(ctx, tunnels context.Context, calls *errgroup.Group, m
 		}
 	case *nusav1.GlobalMessage_Column:
 		cfg.Prober.SetColumn(m.Column.GetEdges())
+	case *nusav1.GlobalMessage_ColumnChanges:
+		if err := cfg.Prober.ChangeColumn(m.ColumnChanges); err != nil {
+			return fmt.Errorf("changes of the column: %w", err)
+		}
+		ss.u.mu.Lock()
+		ss.u.column = m.ColumnChanges.GetPosition()
+		ss.u.mu.Unlock()
 	case *nusav1.GlobalMessage_Origins:
 		if err := cfg.Federation.SetOrigins(m.Origins); err != nil {
 			cfg.Logger.Warn("received origin records are not used", "error", err)

@@ -25,10 +25,6 @@ const (
 	burst    = 5
 	// repeatAnswers is the time after which all answers are sent again.
 	repeatAnswers = 5 * time.Second
-	// latencyEvery is how often changed edges are sent. An unchanged edge is sent
-	// again after refreshEdge, so that its age stays correct.
-	latencyEvery = 5 * time.Second
-	refreshEdge  = 30 * time.Second
 	// maxAnswers bounds the answers of one message; maxBatchItems and maxBatchBytes
 	// bound one of summaries.
 	maxAnswers    = 256
@@ -164,6 +160,16 @@ func (ss *session) sendSummaries(now time.Time) (time.Time, error) {
 	}
 }
 
+// sendRow sends changes of the row to a server that takes them.
+func (ss *session) sendRow(now time.Time) (time.Time, error) {
+	cfg := &ss.u.cfg
+	row := ss.u.row.changes(now, cfg.Prober.Edges(), topo.CoordinateToProto(cfg.Prober.Coordinate()))
+	if row == nil {
+		return now.Add(latencyEvery), nil
+	}
+	return now.Add(latencyEvery), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Row{Row: row}})
+}
+
 // sendLatency sends the edges that changed noticeably: at once after such a
 // change, else each latencyEvery.
 func (ss *session) sendLatency(now time.Time) (time.Time, error) {
@@ -179,6 +185,10 @@ func (ss *session) sendLatency(now time.Time) (time.Time, error) {
 		}
 	}
 	ss.clear(&ss.latencyDirty)
+	if ss.changesRow {
+		ss.latencyAt = now
+		return ss.sendRow(now)
+	}
 	first := ss.latencyAt.IsZero()
 	ss.latencyAt = now
 	row := &nusav1.LatencyRow{Full: first}
@@ -195,17 +205,4 @@ func (ss *session) sendLatency(now time.Time) (time.Time, error) {
 	}
 	row.Coordinate = topo.CoordinateToProto(ss.u.cfg.Prober.Coordinate())
 	return now.Add(latencyEvery), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Latency{Latency: row}})
-}
-
-// noticeable reports whether an edge changed enough to be sent: its state or its source,
-// whether the other end's probes arrive, a percentile by over a tenth and a millisecond,
-// or the loss by over a percentage point.
-func noticeable(was, is topology.Edge) bool {
-	moved := func(a, b time.Duration) bool {
-		d := (a - b).Abs()
-		return d > time.Millisecond && d > a/10
-	}
-	return was.State != is.State || was.ReverseReachable != is.ReverseReachable || was.Source != is.Source || was.Method != is.Method ||
-		moved(was.P50, is.P50) || moved(was.P90, is.P90) || moved(was.P99, is.P99) ||
-		max(was.Loss-is.Loss, is.Loss-was.Loss) > 0.01
 }

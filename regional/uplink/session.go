@@ -69,6 +69,7 @@ type session struct {
 	reportAt    time.Time     // of the last report
 	urgentAt    time.Time     // of the last call of isUrgent
 	latencyAt   time.Time
+	changesRow  bool // the server takes changes of the row
 	// Rate limits of messages that are sent at each change.
 	answerPace, summaryPace *wait.Pace
 }
@@ -88,7 +89,7 @@ func newSession(u *Uplink, stream globalStream, client nusav1.FederationClient, 
 		inbox: link.NewInbox[*nusav1.SlotOrder](maxSlots),
 		lease: w.GetLease().AsDuration(), reportInterval: interval,
 		answersDirty: true, reportNow: true, latencyDirty: true,
-		cursor: u.cursor(w), sentAnswers: map[string]*nusav1.SlotAnswer{}, sentEdges: map[string]sentEdge{},
+		changesRow: w.GetRow() != nil, cursor: u.cursor(w), sentAnswers: map[string]*nusav1.SlotAnswer{}, sentEdges: map[string]sentEdge{},
 		answerPace: wait.NewPace(coalesce, burst), summaryPace: wait.NewPace(coalesce, burst),
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 	"github.com/nusa-scheduler/nusa/internal/serve"
-	"github.com/nusa-scheduler/nusa/internal/topo"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	"github.com/nusa-scheduler/nusa/internal/wait"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -116,12 +115,17 @@ type Uplink struct {
 	// session is nil while there is none.
 	session   atomic.Pointer[session]
 	summaries summaries
+	// row is what the global tier has of this region's row; only the sender of the session
+	// uses it, and connect between sessions.
+	row sentRow
 
 	mu            sync.Mutex
 	subscriptions []Subscription
 	// asks are those of subscriptions, sorted; asksReceived: the global tier has sent them.
 	asks         []*nusav1.ShapeSubscription
 	asksReceived bool
+	// column is the position of the received column.
+	column *nusav1.Position
 	// refused says why the global tier refuses this region, until a session begins.
 	refused string
 	// lease is the region's lease, over all sessions of this master. length is that of the
@@ -132,7 +136,7 @@ type Uplink struct {
 
 // New returns the uplink of a term.
 func New(cfg Config) *Uplink {
-	u := &Uplink{cfg: cfg, summaries: summaries{region: cfg.Definition.GetName()}}
+	u := &Uplink{cfg: cfg, summaries: summaries{region: cfg.Definition.GetName()}, row: sentRow{epoch: cfg.Epoch}}
 	if len(cfg.Global) > 0 {
 		u.summaries.start(cfg.Epoch)
 	}
@@ -288,7 +292,7 @@ func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err e
 		return false, fmt.Errorf("open a session: %w", err)
 	}
 	hello := u.hello()
-	hello.Known, hello.Coordinate = u.knownSets(), topo.CoordinateToProto(u.cfg.Prober.Coordinate())
+	hello.Known, hello.Coordinate = u.knownSets(), u.coordinate()
 	if err := stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Hello{Hello: hello}}); err != nil {
 		return false, streamError(stream, err)
 	}
@@ -311,6 +315,7 @@ func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err e
 	}
 	ss := newSession(u, stream, client, first.GetWelcome(), join, hello.GetFeatureLevel())
 	u.newSession(ss.lease)
+	u.row.resume(first.GetWelcome().GetRow())
 	u.session.Store(ss)
 	defer u.session.CompareAndSwap(ss, nil)
 	u.cfg.Logger.Info("session with the global tier", "server", addr, "session", first.GetWelcome().GetSession())

@@ -2092,18 +2092,19 @@ type EdgeTable struct {
 	// Edge.state, plus 8 if probes of the other end arrive, plus 16 times the method: 1 udp, 2 tcp, 3 connect.
 	States []byte   `protobuf:"bytes,2,opt,name=states,proto3" json:"states,omitempty"`
 	P50    []uint32 `protobuf:"varint,3,rep,packed,name=p50,proto3" json:"p50,omitempty"`
-	// p90 minus p50, p99 minus p90, and p50 minus min, of the numbers on the scale.
+	// p90 minus p50, p99 minus p90, p50 minus min, and p50 minus jitter, of the numbers on the
+	// scale.
 	P90      []int32  `protobuf:"zigzag32,4,rep,packed,name=p90,proto3" json:"p90,omitempty"`
 	P99      []int32  `protobuf:"zigzag32,5,rep,packed,name=p99,proto3" json:"p99,omitempty"`
 	Min      []int32  `protobuf:"zigzag32,6,rep,packed,name=min,proto3" json:"min,omitempty"`
-	Jitter   []uint32 `protobuf:"varint,7,rep,packed,name=jitter,proto3" json:"jitter,omitempty"`
+	Jitter   []int32  `protobuf:"zigzag32,7,rep,packed,name=jitter,proto3" json:"jitter,omitempty"`
 	Samples  []uint32 `protobuf:"varint,8,rep,packed,name=samples,proto3" json:"samples,omitempty"`
 	SetAside []uint32 `protobuf:"varint,9,rep,packed,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"`
 	// In millionths. Empty: all are 0.
 	Loss     []uint32 `protobuf:"varint,10,rep,packed,name=loss,proto3" json:"loss,omitempty"`
 	LossOut  []uint32 `protobuf:"varint,11,rep,packed,name=loss_out,json=lossOut,proto3" json:"loss_out,omitempty"`
 	LossBack []uint32 `protobuf:"varint,12,rep,packed,name=loss_back,json=lossBack,proto3" json:"loss_back,omitempty"`
-	// In tenths of a second.
+	// In seconds.
 	Ages          []uint32 `protobuf:"varint,13,rep,packed,name=ages,proto3" json:"ages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2181,7 +2182,7 @@ func (x *EdgeTable) GetMin() []int32 {
 	return nil
 }
 
-func (x *EdgeTable) GetJitter() []uint32 {
+func (x *EdgeTable) GetJitter() []int32 {
 	if x != nil {
 		return x.Jitter
 	}
@@ -2820,8 +2821,11 @@ type PeerTable struct {
 	LabelSets []*LabelSet `protobuf:"bytes,6,rep,name=label_sets,json=labelSets,proto3" json:"label_sets,omitempty"`
 	// Number of addresses of each region.
 	Counts []uint32 `protobuf:"varint,7,rep,packed,name=counts,proto3" json:"counts,omitempty"`
-	// One value for each address, region by region. A port of 0: none.
+	// One value for each address, region by region. A port of 0: none. Hosts leaves IPv4
+	// addresses empty: ipv4 has four bytes of each, as the differences from those of the one
+	// before.
 	Hosts      []string `protobuf:"bytes,8,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	Ipv4       []byte   `protobuf:"bytes,17,opt,name=ipv4,proto3" json:"ipv4,omitempty"`
 	ProbePorts []uint32 `protobuf:"varint,9,rep,packed,name=probe_ports,json=probePorts,proto3" json:"probe_ports,omitempty"`
 	GrpcPorts  []uint32 `protobuf:"varint,10,rep,packed,name=grpc_ports,json=grpcPorts,proto3" json:"grpc_ports,omitempty"`
 	// Coordinates: one value for each region with one, and dimensions values of vectors for
@@ -2919,6 +2923,13 @@ func (x *PeerTable) GetCounts() []uint32 {
 func (x *PeerTable) GetHosts() []string {
 	if x != nil {
 		return x.Hosts
+	}
+	return nil
+}
+
+func (x *PeerTable) GetIpv4() []byte {
+	if x != nil {
+		return x.Ipv4
 	}
 	return nil
 }
@@ -4169,7 +4180,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x03p90\x18\x04 \x03(\x11R\x03p90\x12\x10\n" +
 	"\x03p99\x18\x05 \x03(\x11R\x03p99\x12\x10\n" +
 	"\x03min\x18\x06 \x03(\x11R\x03min\x12\x16\n" +
-	"\x06jitter\x18\a \x03(\rR\x06jitter\x12\x18\n" +
+	"\x06jitter\x18\a \x03(\x11R\x06jitter\x12\x18\n" +
 	"\asamples\x18\b \x03(\rR\asamples\x12\x1b\n" +
 	"\tset_aside\x18\t \x03(\rR\bsetAside\x12\x12\n" +
 	"\x04loss\x18\n" +
@@ -4216,7 +4227,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x06demand\x18\x04 \x01(\v2\x14.nusa.v1.ProbeDemandR\x06demand\"?\n" +
 	"\vProbeDemand\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12\x16\n" +
-	"\x06values\x18\x02 \x03(\x01R\x06values\"\xd7\x03\n" +
+	"\x06values\x18\x02 \x03(\x01R\x06values\"\xeb\x03\n" +
 	"\tPeerTable\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x1c\n" +
 	"\tlatitudes\x18\x02 \x03(\x01R\tlatitudes\x12\x1e\n" +
@@ -4228,7 +4239,8 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\n" +
 	"label_sets\x18\x06 \x03(\v2\x11.nusa.v1.LabelSetR\tlabelSets\x12\x16\n" +
 	"\x06counts\x18\a \x03(\rR\x06counts\x12\x14\n" +
-	"\x05hosts\x18\b \x03(\tR\x05hosts\x12\x1f\n" +
+	"\x05hosts\x18\b \x03(\tR\x05hosts\x12\x12\n" +
+	"\x04ipv4\x18\x11 \x01(\fR\x04ipv4\x12\x1f\n" +
 	"\vprobe_ports\x18\t \x03(\rR\n" +
 	"probePorts\x12\x1d\n" +
 	"\n" +

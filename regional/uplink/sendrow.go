@@ -1,0 +1,119 @@
+package uplink
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/nusa-scheduler/nusa/internal/sets"
+	"github.com/nusa-scheduler/nusa/internal/topo"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+const (
+	// latencyEvery is how often changed edges are sent. Unchanged edges are confirmed, or
+	// sent again to a server of an earlier version, after refreshEdge, so that their age
+	// stays correct.
+	latencyEvery = 5 * time.Second
+	refreshEdge  = 30 * time.Second
+	// confirmWithin is the greatest age of edges that are confirmed together.
+	confirmWithin = 45 * time.Second
+	// wholeRowEvery is how often the whole row is sent, should the two ends differ.
+	wholeRowEvery = 10 * time.Minute
+	// A coordinate is sent when round trips that it predicts may have changed by movedBy
+	// seconds, or its error by errorBy.
+	movedBy = 0.001
+	errorBy = 0.05
+)
+
+// sentRow is what the global tier has of this region's row. It outlasts sessions.
+type sentRow struct {
+	epoch                string
+	sequence             uint64
+	edges                map[string]topology.Edge
+	coordinate           *nusav1.Coordinate
+	confirmedAt, wholeAt time.Time
+}
+
+// resume forgets what was sent unless the server has all of it.
+func (r *sentRow) resume(at *nusav1.Position) {
+	if r.edges == nil || at.GetEpoch() != r.epoch || at.GetSequence() != r.sequence {
+		r.edges, r.coordinate = nil, nil
+	}
+}
+
+// changes returns what is to be sent of a row; nil for nothing.
+func (r *sentRow) changes(now time.Time, row []topology.Edge, at *nusav1.Coordinate) *nusav1.RowChanges {
+	out := &nusav1.RowChanges{Full: r.edges == nil || now.Sub(r.wholeAt) >= wholeRowEvery}
+	confirm := out.Full || now.Sub(r.confirmedAt) >= refreshEdge
+	if out.Full {
+		r.edges, r.wholeAt = make(map[string]topology.Edge, len(row)), now
+	}
+	var changed []topology.Edge
+	var age time.Duration
+	var except []string
+	same := 0
+	present := make(map[string]bool, len(row))
+	for _, e := range row {
+		present[e.To] = true
+		was, sent := r.edges[e.To]
+		switch {
+		case e.State == topology.Unknown:
+		case !sent || noticeable(was, e):
+			r.edges[e.To] = e
+			changed = append(changed, e)
+		case e.State == topology.OK && e.Age > confirmWithin:
+			except = append(except, e.To)
+		case e.State == topology.OK:
+			age = max(age, e.Age)
+			same++
+		}
+	}
+	for to := range r.edges {
+		if !present[to] {
+			delete(r.edges, to) // another region of that name is sent again
+		}
+	}
+	if len(changed) > 0 {
+		out.Edges = sets.PackRow(changed)
+	}
+	if confirm {
+		r.confirmedAt = now
+		if same > 0 {
+			out.Confirmed, out.Unconfirmed = durationpb.New(age), except
+		}
+	}
+	if sets.Moved(r.coordinate, at, movedBy, errorBy) {
+		r.coordinate, out.Coordinate = at, at
+	}
+	if !out.GetFull() && len(changed) == 0 && out.GetConfirmed() == nil && out.GetCoordinate() == nil {
+		return nil
+	}
+	r.sequence++
+	out.Position = &nusav1.Position{Epoch: r.epoch, Sequence: r.sequence}
+	return out
+}
+
+// coordinate returns the region's coordinate as a hello presents it: the one that was sent
+// last, unless it has moved.
+func (u *Uplink) coordinate() *nusav1.Coordinate {
+	at := topo.CoordinateToProto(u.cfg.Prober.Coordinate())
+	if last := u.row.coordinate; last != nil && !sets.Moved(last, at, movedBy, errorBy) {
+		return last
+	}
+	return at
+}
+
+// noticeable reports whether an edge changed enough to be sent: its state or its source,
+// whether the other end's probes arrive, a percentile by over a tenth and a millisecond,
+// or the loss by over a percentage point.
+func noticeable(was, is topology.Edge) bool {
+	moved := func(a, b time.Duration) bool {
+		d := (a - b).Abs()
+		return d > time.Millisecond && d > a/10
+	}
+	return was.State != is.State || was.ReverseReachable != is.ReverseReachable || was.Source != is.Source || was.Method != is.Method ||
+		moved(was.P50, is.P50) || moved(was.P90, is.P90) || moved(was.P99, is.P99) ||
+		max(was.Loss-is.Loss, is.Loss-was.Loss) > 0.01
+}

@@ -1,0 +1,63 @@
+package uplink
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/internal/sets"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
+)
+
+// TestRowChanges: edges are sent when they change noticeably and are confirmed otherwise.
+// The row starts over at a server that does not have it.
+func TestRowChanges(t *testing.T) {
+	begin := time.Now()
+	r := sentRow{epoch: "e"}
+	edge := func(to string, rtt, age time.Duration) topology.Edge {
+		return topology.Edge{From: "own", To: to, State: topology.OK, Source: topology.Measured, P50: rtt, P90: rtt, P99: rtt, Age: age}
+	}
+	at := &nusav1.Coordinate{Vector: []float64{0.1, 0.2}}
+	near := &nusav1.Coordinate{Vector: []float64{0.1001, 0.2}}
+	far := &nusav1.Coordinate{Vector: []float64{0.2, 0.2}}
+	const ms, s = time.Millisecond, time.Second
+	for i, step := range []struct {
+		after       time.Duration
+		row         []topology.Edge
+		at          *nusav1.Coordinate
+		full        bool
+		edges       int // -1: nothing is sent
+		confirmed   time.Duration
+		unconfirmed int
+	}{
+		{0, []topology.Edge{edge("a", 10*ms, s), edge("b", 20*ms, s)}, at, true, 2, 0, 0},
+		{5 * s, []topology.Edge{edge("a", 10*ms, s), edge("b", 21*ms, s)}, near, false, -1, 0, 0},
+		{10 * s, []topology.Edge{edge("a", 10*ms, s), edge("b", 30*ms, s), edge("c", 5*ms, s)}, near, false, 2, 0, 0},
+		{15 * s, []topology.Edge{edge("a", 10*ms, s), edge("b", 30*ms, s), edge("c", 5*ms, s)}, far, false, 0, 0, 0},
+		{30 * s, []topology.Edge{edge("a", 10*ms, 7*s), edge("b", 30*ms, 50*s), edge("c", 5*ms, 3*s)}, far, false, 0, 7 * s, 1},
+		{35 * s, []topology.Edge{edge("a", 10*ms, s)}, far, false, -1, 0, 0},
+		{40 * s, []topology.Edge{edge("a", 10*ms, s), edge("b", 30*ms, s)}, far, false, 1, 0, 0}, // b is a new region
+		{10 * time.Minute, []topology.Edge{edge("a", 10*ms, s), edge("b", 30*ms, s)}, far, true, 2, 0, 0},
+	} {
+		m := r.changes(begin.Add(step.after), step.row, step.at)
+		if step.edges < 0 {
+			if m != nil {
+				t.Errorf("step %d: %v", i, m)
+			}
+			continue
+		}
+		edges, err := sets.UnpackRow("own", m.GetEdges(), 10)
+		if err != nil || m.GetFull() != step.full || len(edges) != step.edges || m.GetConfirmed().AsDuration() != step.confirmed || len(m.GetUnconfirmed()) != step.unconfirmed {
+			t.Errorf("step %d: %v with %d edges, %v", i, m, len(edges), err)
+		}
+	}
+	r.resume(&nusav1.Position{Epoch: "e", Sequence: r.sequence})
+	row := []topology.Edge{edge("a", 10*ms, s), edge("b", 30*ms, s)}
+	if m := r.changes(begin.Add(10*time.Minute+s), row, far); m != nil {
+		t.Errorf("sent again in another session: %v", m)
+	}
+	r.resume(&nusav1.Position{Epoch: "e", Sequence: r.sequence - 1})
+	if m := r.changes(begin.Add(10*time.Minute+2*s), row, far); !m.GetFull() || m.GetCoordinate() == nil {
+		t.Errorf("sent to a server without the row: %v", m)
+	}
+}
