@@ -91,7 +91,7 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 		}
 		return client.Stop(ctx, req)
 	}
-	stored, forgotten := int64(0), false
+	stored := int64(0)
 	revision, err := term.Commit.Do(ctx, func(t *state.Tx) error {
 		old, rev := t.Job(k)
 		if old == nil {
@@ -107,10 +107,16 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 		if err := t.Audit("job.stopped", k.String(), fmt.Sprintf("purge %t", req.GetPurge())); err != nil {
 			return err
 		}
-		forgotten = req.GetPurge() && len(t.Slots(k, "")) == 0
-		if forgotten {
-			return t.DeleteJob(k)
+		how := "its instances are being stopped"
+		if req.GetPurge() {
+			how += ", then the job is forgotten"
+			if len(t.Slots(k, "")) == 0 {
+				t.Event("job.stopped", k.String(), "it has no instances")
+				t.Event("job.purged", k.String(), "forgotten")
+				return t.DeleteJob(k)
+			}
 		}
+		t.Event("job.stopped", k.String(), "%s", how)
 		next := old.Full()
 		next.Job.Stopped, next.Job.Run = true, old.Run(rev)
 		next.Purge = next.Purge || req.GetPurge()
@@ -121,17 +127,6 @@ func (j *jobsAPI) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1
 	}
 	if stored != 0 {
 		return &nusav1.StopJobResponse{Revision: stored}, nil
-	}
-	how := "its instances are being stopped"
-	switch {
-	case forgotten:
-		how = "it has no instances"
-	case req.GetPurge():
-		how += ", then the job is forgotten"
-	}
-	term.State.Events.Add("job.stopped", k.String(), "%s", how)
-	if forgotten {
-		term.State.Events.Add("job.purged", k.String(), "forgotten")
 	}
 	term.Log.Info("job stopped", "job", k.String(), "purge", req.GetPurge())
 	return &nusav1.StopJobResponse{Revision: revision}, nil

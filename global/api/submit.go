@@ -94,13 +94,12 @@ func beginSubmit(ctx context.Context, term *Term, req *nusav1.SubmitRequest) (fi
 	}, nil
 }
 
-// noteSubmitted adds the event of a submit and completes the response.
+// noteSubmitted completes the response of a submit.
 func noteSubmitted(term *Term, k state.JobKey, resp *nusav1.SubmitResponse, revision int64) {
 	if resp.GetRevision() == 0 {
 		resp.Revision = revision
 	}
 	if resp.GetChanged() {
-		term.State.Events.Add("job.submitted", k.String(), "version %d", resp.GetVersion())
 		term.Log.Debug("job submitted", "job", k.String(), "version", resp.GetVersion(), "revision", revision)
 	}
 }

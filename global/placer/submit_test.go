@@ -106,6 +106,10 @@ func TestNewJobIsOfferedWithItsSubmit(t *testing.T) {
 	if got := j.SortedSlots(); len(got) != 1 || got[0].Revision != revision {
 		t.Errorf("a later plan changed the slot: %v", got)
 	}
+	events, _, _ := p.st.Events.From(1)
+	if len(events) < 2 || events[0].GetType() != "job.submitted" || events[1].GetType() != "slot.offered" {
+		t.Errorf("events: %v", events)
+	}
 	if d := j.Decisions["web"]; !d.Full || len(d.Regions) != 1 || d.Regions[0].New != 1 {
 		t.Errorf("the decision is not explained: %+v", d)
 	}

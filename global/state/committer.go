@@ -343,6 +343,9 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 			c.st.apply(ch.key, ch.msg, revision)
 		}
 	}
+	for _, add := range t.events {
+		add(c.st.Events)
+	}
 	if b.stored != nil {
 		b.stored()
 	}

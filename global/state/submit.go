@@ -63,6 +63,7 @@ func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 	if err := t.Audit("job.submitted", k.String(), fmt.Sprintf("version %d", rec.GetJob().GetVersion())); err != nil {
 		return nil, err
 	}
+	t.Event("job.submitted", k.String(), "version %d", rec.GetJob().GetVersion())
 	return &nusav1.SubmitResponse{Version: rec.GetJob().GetVersion(), Changed: true}, nil
 }
 

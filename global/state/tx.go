@@ -42,6 +42,10 @@ type Tx struct {
 	freshAt, room, roomAt int
 	// ops is the most that the transaction may write or compare.
 	ops int
+	// events are added once the transaction is stored; eventsAt is where those of the present
+	// request begin.
+	events   []func(Events)
+	eventsAt int
 	// raise > 0: the transaction's revision, and all later ones, are greater than raise.
 	raise int64
 }
@@ -55,7 +59,7 @@ func NewTx(st *State) *Tx { return &Tx{State: st, at: map[string]int{}, ops: com
 // mark remembers where a request's changes begin.
 func (t *Tx) mark() int {
 	t.undo, t.undoAt, t.expectedAt, t.freshAt = nil, nil, len(t.expected), len(t.fresh)
-	t.roomAt = t.room
+	t.roomAt, t.eventsAt = t.room, len(t.events)
 	return len(t.changes)
 }
 
@@ -67,7 +71,7 @@ func (t *Tx) rollback(mark int) {
 		delete(t.at, ch.key)
 	}
 	t.changes, t.expected, t.fresh = t.changes[:mark], t.expected[:t.expectedAt], t.fresh[:t.freshAt]
-	t.size, t.room = 0, t.roomAt
+	t.size, t.room, t.events = 0, t.roomAt, t.events[:t.eventsAt]
 	for _, ch := range t.changes {
 		t.size += len(ch.key) + len(ch.value) + 64
 	}
@@ -102,6 +106,12 @@ func (t *Tx) Try(change func() error) bool {
 		t.rollback(mark)
 	}
 	return err == nil
+}
+
+// Event adds an event when the transaction is stored, before the events of what follows from
+// it. See Events.Add.
+func (t *Tx) Event(kind, subject, format string, args ...any) {
+	t.events = append(t.events, func(e Events) { e.Add(kind, subject, format, args...) })
 }
 
 // checkConflict refuses changes while the store has to be recovered, other than those of
