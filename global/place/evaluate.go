@@ -3,6 +3,7 @@ package place
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/nusa-scheduler/nusa/global/region"
 )
@@ -15,13 +16,14 @@ type evaluator struct {
 	distances *distances
 	returns   returnIndex
 	terse     bool
+	now       time.Duration
 	index     *Index
 	leading   *leader
 }
 
 func newEvaluator(s Snapshot) *evaluator {
 	return &evaluator{regions: s.Regions, ledger: newLedger(s.Regions), distances: newDistances(s),
-		returns: newReturnIndex(s.Returned), terse: s.Terse, index: s.Index}
+		returns: newReturnIndex(s.Returned), terse: s.Terse, now: s.Now, index: s.Index}
 }
 
 // leader returns what finds the best regions for new groups, nil without an Index.

@@ -275,7 +275,7 @@ func (ex *explainer) verdict(w *work, c *candidate) RegionVerdict {
 		}
 	}
 	if r.HasReport {
-		v.Inputs = append(v.Inputs, Input{Name: "report", Age: r.ReportAge})
+		v.Inputs = append(v.Inputs, Input{Name: "report", Age: r.reportAge(ex.eval.now)})
 	}
 	for i := range w.group.Regions.Near {
 		t := w.group.Regions.Near[i].deciding(w.near[i].of(c.index))

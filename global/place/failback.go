@@ -142,8 +142,8 @@ func (rt *returner) ready(j *Job, s *region.Slot, must bool) (bool, string) {
 		return false, s.Home + " was lost three times within an hour: only an operator returns it"
 	case back.Mode != FailbackAuto:
 		return false, fmt.Sprintf("failback.mode is review: `nusa region failback %s --apply` returns it", s.Home)
-	case home.HealthyFor < back.After:
-		return false, fmt.Sprintf("returns in %s, if %s stays healthy", (back.After - home.HealthyFor).Round(time.Second), s.Home)
+	case home.healthyFor(rt.eval.now) < back.After:
+		return false, fmt.Sprintf("returns in %s, if %s stays healthy", (back.After - home.healthyFor(rt.eval.now)).Round(time.Second), s.Home)
 	}
 	return true, ""
 }

@@ -195,7 +195,7 @@ func (ev *evaluator) message(g *Group, c *candidate) string {
 		if r.NeverConnected {
 			return "never connected"
 		}
-		return "no session for " + r.DisconnectedFor.Round(time.Second).String()
+		return "no session for " + r.disconnectedFor(ev.now).Round(time.Second).String()
 	case ReasonDraining:
 		return "an operator moves its work away"
 	case ReasonNoCommit:

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place/rank"
 	"github.com/nusa-scheduler/nusa/topology"
@@ -24,9 +25,10 @@ const (
 type Index struct {
 	regions regionList
 	// open: nothing refuses the region for every group. late is the penalty for an old
-	// report, in thousandths.
-	open []bool
-	late []int32
+	// report, in thousandths, and lateFrom when it begins.
+	open     []bool
+	late     []int32
+	lateFrom []time.Duration
 	// changed lists regions with another value; rules counts the changes that concern rules
 	// of `regions`.
 	changed rank.Log
@@ -71,7 +73,7 @@ type specColumn struct {
 func NewIndex() *Index { return &Index{} }
 
 // update brings the index up to date with the regions and distances of a snapshot.
-func (x *Index) update(regions regionList, view *topology.View) {
+func (x *Index) update(regions regionList, view *topology.View, now time.Duration) {
 	same := len(regions) == len(x.regions) && x.asks != nil
 	for i := 0; same && i < len(regions); i++ {
 		same = regions[i] == x.regions[i] || regions[i].Name == x.regions[i].Name
@@ -79,7 +81,7 @@ func (x *Index) update(regions regionList, view *topology.View) {
 	if !same {
 		n := len(regions)
 		*x = Index{
-			regions: make(regionList, n), open: make([]bool, n), late: make([]int32, n), rules: x.rules + 1,
+			regions: make(regionList, n), open: make([]bool, n), late: make([]int32, n), lateFrom: make([]time.Duration, n), rules: x.rules + 1,
 			asks: rank.NewCache[uint64, *askColumn](askCells / max(1, n)), specs: rank.NewCache[string, *specColumn](ruleCells / max(1, n)),
 		}
 	}
@@ -88,10 +90,19 @@ func (x *Index) update(regions regionList, view *topology.View) {
 		if r == old {
 			continue
 		}
-		x.regions[i], x.open[i], x.late[i] = r, r.closed() == "" && r.HasReport, thousandths(r.stale())
+		x.regions[i], x.open[i], x.lateFrom[i] = r, r.closed() == "" && r.HasReport, r.At-r.ReportAge+freshFor
 		x.changed.Add(i)
 		if old != nil && (old.FeatureLevel != r.FeatureLevel || !sameLabels(old.Labels, r.Labels)) {
 			x.rules++
+		}
+	}
+	for i, from := range x.lateFrom {
+		if now <= from && x.late[i] == 0 {
+			continue
+		}
+		if late := thousandths(stale(regions[i].reportAge(now))); late != x.late[i] {
+			x.late[i] = late
+			x.changed.Add(i)
 		}
 	}
 	if view != x.view || x.number == nil && view != nil {
@@ -264,7 +275,7 @@ type askNow struct {
 }
 
 func newLeader(ev *evaluator, x *Index) *leader {
-	x.update(ev.regions, ev.distances.view)
+	x.update(ev.regions, ev.distances.view, ev.now)
 	ev.distances.number = x.number
 	return &leader{eval: ev, index: x, asks: map[uint64]*askNow{}}
 }

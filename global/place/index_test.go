@@ -56,6 +56,7 @@ type random struct {
 	charged  bool
 	revision int64
 	made     int
+	now      time.Duration
 }
 
 func drawFederation(t *rapid.T) *random {
@@ -88,6 +89,7 @@ func (f *random) add(t *rapid.T, name string) {
 func (f *random) report(t *rapid.T, i int) {
 	r := *f.regions[i]
 	r.ReportSequence++
+	r.At = f.now - some(t, 0, time.Second)
 	r.ReportAge = some(t, 0, time.Second, time.Second, 21*time.Second, 63300*time.Millisecond, 10*time.Minute)
 	r.SlotsRevision = some(t, f.revision, f.revision-10, 0)
 	r.NodesReady = rapid.IntRange(0, 4).Draw(t, "nodes")
@@ -149,6 +151,7 @@ func (f *random) serve(t *rapid.T) {
 
 // change makes one to four changes.
 func (f *random) change(t *rapid.T) {
+	f.now += some(t, 0, time.Millisecond, 3*time.Second, time.Minute)
 	for range rapid.IntRange(1, 4).Draw(t, "changes") {
 		i := rapid.IntRange(0, len(f.regions)-1).Draw(t, "region")
 		r := *f.regions[i]
@@ -266,7 +269,7 @@ func (f *random) rules(t *rapid.T) (out RegionsSpec) {
 }
 
 func (f *random) snapshot(t *rapid.T) Snapshot {
-	s := Snapshot{Regions: slices.Clone(f.regions), Topology: f.view, Origins: f.origins, Returned: f.returned, Charged: f.charged, Terse: often(t, 6)}
+	s := Snapshot{Regions: slices.Clone(f.regions), Topology: f.view, Origins: f.origins, Returned: f.returned, Charged: f.charged, Now: f.now, Terse: often(t, 6)}
 	for _, j := range f.jobs {
 		s.Jobs = append(s.Jobs, *j)
 	}

@@ -280,7 +280,8 @@ type Account struct {
 	entries map[string]entry
 	sum     charges
 	// shared: a plan may read sum, so the sum is copied before it changes.
-	shared bool
+	shared  bool
+	changes uint64
 }
 
 // entry is a charge with the number of instances that the sum has.
@@ -315,6 +316,7 @@ func (a *Account) Remove(r *Region, key string) {
 // Reported drops the charges that a new report includes.
 func (a *Account) Reported(r *Region) {
 	a.sum, a.shared = charges{}, false
+	a.changes++
 	for key, e := range a.entries {
 		if !e.counts(r) {
 			delete(a.entries, key)
@@ -343,7 +345,11 @@ func (a *Account) Without(r *Region, some []Charge) Charges {
 	return Charges{sum}
 }
 
+// Changes counts the changes of the sum.
+func (a *Account) Changes() uint64 { return a.changes }
+
 func (a *Account) change() charges {
+	a.changes++
 	if a.shared || a.sum == nil {
 		a.sum, a.shared = a.sum.clone(), false
 	}

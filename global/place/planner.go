@@ -108,7 +108,7 @@ func jobsWithWork(jobs []Job, regions regionList) []*Job {
 // decide plans one job: first its existing slots, then its unowned instances.
 func (p *planner) decide(j *Job) {
 	p.so.first = len(p.plan.Actions)
-	stages := rolloutStages(p.eval.regions, j)
+	stages := rolloutStages(p.eval.regions, p.eval.now, j)
 	p.plan.RolloutStages = append(p.plan.RolloutStages, stages...)
 	for i := range j.Slots {
 		_, waits := slices.BinarySearchFunc(stages, j.Slots[i].Region, func(s RolloutStage, name string) int { return cmp.Compare(s.Region, name) })

@@ -65,7 +65,7 @@ type rollingRegion struct {
 // Regions with instances that do not run go first: the version takes least down
 // there, and may be the fix. Then come regions that have begun with the version,
 // then the others by name.
-func rolloutStages(all regionList, j *Job) (stages []RolloutStage) {
+func rolloutStages(all regionList, now time.Duration, j *Job) (stages []RolloutStage) {
 	regions := rollingRegions(all, j)
 	if len(regions) == 0 {
 		return nil
@@ -87,7 +87,7 @@ func rolloutStages(all regionList, j *Job) (stages []RolloutStage) {
 			pending = append(pending, r)
 		}
 		// A disconnected region may still be updating, even to an earlier version.
-		silent := r.Lost || !r.Connected && r.DisconnectedFor > patience
+		silent := r.Lost || !r.Connected && r.disconnectedFor(now) > patience
 		if !silent && !r.converged(j) && (len(r.old) == 0 || !r.Connected) {
 			charge(r)
 			if failed == "" && len(r.old) == 0 && r.failed() {

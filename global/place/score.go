@@ -54,20 +54,20 @@ func (ev *evaluator) terms(w *work, c *candidate, detail bool) []Term {
 	if c.owned > 0 {
 		add("sticky", stickyBonus, func() string { return fmt.Sprintf("runs %d of the group", c.owned) })
 	}
-	if r.ReportAge > freshFor {
-		add("stale", r.stale(), func() string {
-			return "report is " + r.ReportAge.Round(time.Second).String() + " old"
+	if age := r.reportAge(ev.now); age > freshFor {
+		add("stale", stale(age), func() string {
+			return "report is " + age.Round(time.Second).String() + " old"
 		})
 	}
 	return terms
 }
 
-// stale is the term of an old report.
-func (r *Region) stale() float64 {
-	if r.ReportAge <= freshFor {
+// stale is the term of a report of some age.
+func stale(age time.Duration) float64 {
+	if age <= freshFor {
 		return 0
 	}
-	late := float64(r.ReportAge-freshFor) / float64(10*time.Second)
+	late := float64(age-freshFor) / float64(10*time.Second)
 	return -min(maxStalePenalty, stalePenalty*late)
 }
 

@@ -32,6 +32,8 @@ type Snapshot struct {
 	// Terse leaves out the explanation of each region
 	// (GroupExplanation.Regions) for jobs without Explain.
 	Terse bool
+	// Now is the time of the snapshot, on the clock of Region.At.
+	Now time.Duration
 	// Index is kept from plan to plan and makes a plan cheaper. It changes no decision; nil:
 	// the plan looks at every region.
 	Index *Index
@@ -66,6 +68,9 @@ type Region struct {
 	// HasReport is false until the first report (a checkpoint counts as one).
 	HasReport bool
 	ReportAge time.Duration
+	// At is when HealthyFor, DisconnectedFor and ReportAge were as they say. They have grown
+	// since, see Snapshot.Now.
+	At time.Duration
 	// ReportSequence counts the reports that the global tier has received from
 	// this region, over all sessions; see Returned.
 	ReportSequence uint64
@@ -92,6 +97,27 @@ type Region struct {
 	// QueueLength counts the accepted instances that wait for a node.
 	QueueLength int
 }
+
+// reportAge returns the age of the report now.
+func (r *Region) reportAge(now time.Duration) time.Duration { return r.ReportAge + r.since(now) }
+
+// disconnectedFor returns for how long there has been no session now.
+func (r *Region) disconnectedFor(now time.Duration) time.Duration {
+	if r.Connected {
+		return r.DisconnectedFor
+	}
+	return r.DisconnectedFor + r.since(now)
+}
+
+// healthyFor returns for how long the region has been connected now.
+func (r *Region) healthyFor(now time.Duration) time.Duration {
+	if r.HealthyFor <= 0 {
+		return 0
+	}
+	return r.HealthyFor + r.since(now)
+}
+
+func (r *Region) since(now time.Duration) time.Duration { return max(0, now-r.At) }
 
 // Bin is a number of nodes, each with at least Free left.
 type Bin struct {

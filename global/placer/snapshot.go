@@ -1,6 +1,8 @@
 package placer
 
 import (
+	"slices"
+
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/state"
 )
@@ -15,17 +17,8 @@ type seen struct {
 // The lock is held.
 func regionsSnapshot(st *state.State) place.Snapshot {
 	now := st.Clock()
-	out := place.Snapshot{Topology: st.TopologyView(), Charged: true}
-	for _, name := range st.RegionNames() {
-		r := st.Regions[name]
-		at := r.ToPlace(now)
-		at.FeatureLevel = min(at.FeatureLevel, int(st.GlobalLevel)) // a region's lease is granted by this tier
-		out.Regions = append(out.Regions, &at)
-		for _, refusal := range r.Refusals {
-			out.Returned = append(out.Returned, refusal.ToPlace(now))
-		}
-	}
-	return out
+	regions, returned := state.PlacedRegions(st, now)
+	return place.Snapshot{Topology: st.TopologyView(), Charged: true, Now: now, Regions: regions, Returned: returned}
 }
 
 // snapshotOf returns what the next plan depends on, with the listed jobs that are still
@@ -69,6 +62,7 @@ func copyRegion(s *place.Snapshot, i int) *place.Region {
 func explainSnapshot(st *state.State, j place.Job) place.Snapshot {
 	j.Explain = true
 	out := regionsSnapshot(st)
+	out.Regions = slices.Clone(out.Regions) // callers may replace some
 	out.Jobs, out.Terse = []place.Job{j}, true
 	out.Origins = st.Origins.Serving(out.Jobs)
 	return out

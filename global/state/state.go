@@ -100,6 +100,8 @@ type State struct {
 	Candidates  int
 	GlobalLevel uint32
 
+	placed placedRegions
+
 	leadershipRevision int64
 	// refusedUnknown is the latest refusal of a region that is not known.
 	refusedUnknown string

@@ -147,7 +147,7 @@ func (r *Region) Unsteady() bool {
 // ToPlace returns the region as the placer sees it. The lock is held.
 func (r *Region) ToPlace(now time.Duration) place.Region {
 	out := place.Region{
-		Name: r.Name, Labels: r.Record.GetDefinition().GetLabels(), Cordoned: r.Record.GetCordoned(),
+		At: now, Name: r.Name, Labels: r.Record.GetDefinition().GetLabels(), Cordoned: r.Record.GetCordoned(),
 		Connected: r.Session != nil, NeverConnected: r.Record.GetClusterId() == "", DisconnectedFor: r.disconnectedFor(now),
 		ReportSequence: r.Reports, Lost: r.Record.GetLost() != nil, Draining: r.Record.GetDraining(),
 		CommitBlocked: r.Life.CommitBlocked, FeatureLevel: int(r.Record.GetFeatureLevel()),
@@ -164,6 +164,78 @@ func (r *Region) ToPlace(now time.Duration) place.Region {
 	out.NodesReady, out.QueueLength = reported.NodesReady, reported.QueueLength
 	out.Charged = r.account.Charges()
 	return out
+}
+
+// placed is a region as the placer sees it, with what it was made of.
+type placed struct {
+	of       *Region
+	record   *nusav1.Region
+	report   *nusav1.RegionReport
+	session  bool
+	reports  uint64
+	charges  uint64
+	level    uint32
+	blocked  time.Duration
+	reportAt time.Duration
+	// healthy and silent are since when, -1 = not.
+	healthy, silent time.Duration
+
+	region *place.Region
+}
+
+// placedNow returns the region as the placer sees it, without the region itself.
+func (r *Region) placedNow(now time.Duration, level uint32) placed {
+	p := placed{of: r, record: r.Record, report: r.Report, session: r.Session != nil, reports: r.Reports, charges: r.account.Changes(),
+		level: level, blocked: r.Life.CommitBlocked, reportAt: r.ReportAt, healthy: -1, silent: -1}
+	if d := r.Life.ConnectedFor(now); d > 0 {
+		p.healthy = now - d
+	}
+	if !p.session {
+		p.silent = now - r.disconnectedFor(now)
+	}
+	return p
+}
+
+// placedRegions are the regions as the placer saw them last, in the order of the names that
+// begin with first.
+type placedRegions struct {
+	all   []placed
+	list  []*place.Region
+	first *string
+}
+
+// PlacedRegions returns the regions as the placer sees them, by name, and what they refused. A
+// region that has not changed is the same as the last time. Nobody changes the list and the
+// regions in it. The lock is held.
+func PlacedRegions(st *State, now time.Duration) (regions []*place.Region, returned []place.Returned) {
+	names, kept := st.RegionNames(), &st.placed
+	if len(names) != len(kept.all) || len(names) > 0 && &names[0] != kept.first {
+		*kept = placedRegions{all: make([]placed, len(names)), list: make([]*place.Region, len(names))}
+		for i, name := range names {
+			kept.all[i].of, kept.first = st.Regions[name], &names[0]
+		}
+	}
+	copied := false
+	for i := range kept.all {
+		p := &kept.all[i]
+		for _, refusal := range p.of.Refusals {
+			returned = append(returned, refusal.ToPlace(now))
+		}
+		is := p.of.placedNow(now, st.GlobalLevel)
+		is.region = p.region
+		if is == *p && p.region != nil && len(is.record.GetLostAt()) == 0 {
+			continue
+		}
+		at := p.of.ToPlace(now)
+		at.FeatureLevel = min(at.FeatureLevel, int(st.GlobalLevel)) // a region's lease is granted by this tier
+		is.region = &at
+		*p = is
+		if !copied {
+			kept.list, copied = slices.Clone(kept.list), true
+		}
+		kept.list[i] = is.region
+	}
+	return kept.list, returned
 }
 
 // reported returns what the latest report says, as the placer sees it. It is made once for

@@ -1,0 +1,116 @@
+package state
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"pgregory.net/rapid"
+)
+
+// TestPlacedRegionsAreUpToDate: the regions that are kept for the placer are those that would be
+// made again, whatever changed, and a region that has not changed is the same value.
+func TestPlacedRegionsAreUpToDate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.Hour
+		st := New(Beginning{Epoch: "e"}, func() time.Duration { return now })
+		st.GlobalLevel = 2
+		revision := int64(1)
+		for i := range 3 {
+			st.applyRegion(fmt.Sprintf("r%d", i), &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: fmt.Sprintf("r%d", i)}, ClusterId: "c"}, revision)
+		}
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			before, _ := PlacedRegions(st, now)
+			revision++
+			name := fmt.Sprintf("r%d", rapid.IntRange(0, 4).Draw(t, "region"))
+			r := st.Regions[name]
+			change := rapid.SampledFrom([]string{"define", "remove", "session", "report", "charge", "blocked", "life", "level", "time", "refuse"}).Draw(t, "change")
+			switch {
+			case change == "time":
+				now += time.Duration(rapid.IntRange(0, 100_000).Draw(t, "ms")) * time.Millisecond
+			case change == "level":
+				st.GlobalLevel = uint32(rapid.IntRange(0, 2).Draw(t, "level"))
+			case change == "define":
+				rec := &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: name, Labels: map[string]string{"a": rapid.SampledFrom([]string{"b", "c"}).Draw(t, "label")}}, ClusterId: "c"}
+				rec.Cordoned, rec.Draining, rec.FeatureLevel = rapid.Bool().Draw(t, "cordoned"), rapid.Bool().Draw(t, "draining"), 2
+				if rapid.Bool().Draw(t, "lost") {
+					rec.LostAt = []*timestamppb.Timestamp{timestamppb.Now()}
+				}
+				st.applyRegion(name, rec, revision)
+			case r == nil:
+			case change == "remove":
+				st.applyRegion(name, nil, revision)
+			case change == "session" && r.Session == nil:
+				r.Session = &Session{Wake: func() {}, Refuse: func(string) {}}
+			case change == "session":
+				r.Session = nil
+			case change == "report":
+				r.Reports++
+				r.SetReport(&nusav1.RegionReport{NodesReady: int32(revision)}, now, false)
+			case change == "charge":
+				g := place.Group{Name: "g", Count: 1, Ask: place.Ask{CPUMilli: 1}}
+				j := place.Job{Namespace: "n", Name: "j", Groups: []place.Group{g}}
+				s := region.Slot{Namespace: "n", Job: "j", Group: "g", To: 1, Region: name, Generation: revision}
+				for _, c := range place.ChargesOf(&j, &s) {
+					r.account.Put(r.reported(), c)
+				}
+			case change == "blocked":
+				r.Life.CommitBlocked += time.Second
+			case change == "life":
+				r.Life, _ = region.Step(st.SessionConfig(), r.Life, now, region.Hello{Stream: uint64(revision), ClusterID: "c", Level: 2})
+			case change == "refuse":
+				r.Refusals = append(r.Refusals, Refusal{Returned: place.Returned{Region: name}})
+			}
+			at := now + time.Duration(rapid.IntRange(0, 3000).Draw(t, "later"))*time.Millisecond
+			got, returned := PlacedRegions(st, at)
+			refusals := 0
+			for i, name := range st.RegionNames() {
+				r := st.Regions[name]
+				refusals += len(r.Refusals)
+				want := r.ToPlace(at)
+				want.FeatureLevel = min(want.FeatureLevel, int(st.GlobalLevel))
+				if is := aged(*got[i], at); !reflect.DeepEqual(is, want) {
+					t.Fatalf("%s after %s:\n%+v, want\n%+v", name, change, is, want)
+				}
+			}
+			if len(got) != len(st.Regions) || len(returned) != refusals {
+				t.Fatalf("%d regions, %d refusals after %s", len(got), len(returned), change)
+			}
+			if again, _ := PlacedRegions(st, at); len(r.getLostAt()) == 0 && change == "time" && len(again) == len(before) {
+				for i := range again {
+					if lost := st.Regions[again[i].Name].getLostAt(); again[i] != before[i] && len(lost) == 0 {
+						t.Fatalf("%s was made again, and only time has passed", again[i].Name)
+					}
+				}
+			}
+		}
+	})
+}
+
+func (r *Region) getLostAt() []*timestamppb.Timestamp {
+	if r == nil {
+		return nil
+	}
+	return r.Record.GetLostAt()
+}
+
+// aged returns a region with its ages as of now.
+func aged(r place.Region, now time.Duration) place.Region {
+	passed := now - r.At
+	r.At = now
+	if r.HasReport {
+		r.ReportAge += passed
+	}
+	if !r.Connected {
+		r.DisconnectedFor += passed
+	}
+	if r.HealthyFor > 0 {
+		r.HealthyFor += passed
+	}
+	return r
+}
