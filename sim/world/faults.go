@@ -36,7 +36,7 @@ func (w *world) oneFault() {
 	h := w.hosts[w.rng.IntN(len(w.hosts))]
 	r := w.regions[w.rng.IntN(len(w.regions))]
 	d := w.lasting()
-	switch w.rng.IntN(12) {
+	switch w.rng.IntN(13) {
 	case 0, 1, 2:
 		w.cutRegion(r, d)
 	case 3:
@@ -73,6 +73,8 @@ func (w *world) oneFault() {
 		w.net.spike = 20
 		w.note("late messages for %s", d)
 		w.in(d, func() { w.net.spike = 0 })
+	case 12:
+		w.startSecond(d)
 	}
 }
 
@@ -146,6 +148,7 @@ func (w *world) cutFor(a, b *host, d time.Duration) {
 // heal ends all faults.
 func (w *world) heal() {
 	w.note("all faults end")
+	w.endSecond()
 	for i := range w.net.cuts {
 		for k := range w.net.cuts[i] {
 			w.net.cuts[i][k] = false
@@ -162,6 +165,24 @@ func (w *world) heal() {
 		}
 	}
 	w.net.flush()
+}
+
+// startSecond starts a second process of a global server's name for a while.
+func (w *world) startSecond(d time.Duration) {
+	if w.second == nil || !w.second.p.unwanted {
+		return
+	}
+	w.note("a second %s for %s", w.second.name, d)
+	w.second.p.unwanted = false
+	w.second.p.start()
+	w.in(d, w.endSecond)
+}
+
+func (w *world) endSecond() {
+	if w.second != nil {
+		w.second.p.kill(false)
+		w.second.p.unwanted = true
+	}
 }
 
 // director plays scenes in a world.

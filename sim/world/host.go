@@ -94,10 +94,12 @@ func (h *host) restart() {
 
 // proc is one process. Its timers and messages belong to one life of it.
 type proc struct {
-	h           *host
-	name        string
-	up          bool
-	life        int
+	h    *host
+	name string
+	up   bool
+	life int
+	// unwanted: it does not start.
+	unwanted    bool
 	pausedUntil int64
 	// onStart begins a life. onKill ends one; power says that the host lost its power.
 	onStart func()
@@ -113,7 +115,7 @@ func (h *host) newProc(name string) *proc {
 }
 
 func (p *proc) start() {
-	if p.up || p.h.down {
+	if p.up || p.h.down || p.unwanted {
 		return
 	}
 	p.up = true

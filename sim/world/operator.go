@@ -99,7 +99,7 @@ func (w *world) operation() {
 	}
 	w.in(w.between(10*time.Second, 50*time.Second), w.operation)
 	w.watch.stats.Operations++
-	switch w.rng.IntN(17) {
+	switch w.rng.IntN(18) {
 	case 0, 1:
 		w.submitNew()
 	case 2, 3, 4:
@@ -120,6 +120,8 @@ func (w *world) operation() {
 		operator{w}.failback()
 	case 15, 16:
 		operator{w}.changeOwn()
+	case 17:
+		operator{w}.changeNodeLease()
 	}
 }
 
@@ -419,9 +421,25 @@ func (w *world) changeLease() {
 		g = t.g
 	}
 	g.lease = pick[time.Duration](&w.engine, 6, 10, 15) * time.Second
+	if w.chance(2) {
+		g.ttl = pick[time.Duration](&w.engine, 5, 10) * time.Second
+	}
 	if w.tracing() {
-		w.tracef("operator: %s starts again with --lease %s", g.name, g.lease)
+		w.tracef("operator: %s starts again with --lease %s and a candidacy of %s", g.name, g.lease, g.ttl)
 	}
 	g.p.kill(false)
 	w.in(w.between(100*time.Millisecond, 2*time.Second), g.p.start)
+}
+
+// changeNodeLease changes --node-lease of a region, whose servers start again.
+func (o operator) changeNodeLease() {
+	r := o.regions[o.rng.IntN(len(o.regions))]
+	r.nodeLease = pick[time.Duration](&o.engine, 6, 10, 15) * time.Second
+	if o.tracing() {
+		o.tracef("operator: the servers of %s start again with --node-lease %s", r.name, r.nodeLease)
+	}
+	for _, s := range r.raft.servers {
+		s.p.kill(false)
+		o.in(o.between(100*time.Millisecond, 2*time.Second), s.p.start)
+	}
 }

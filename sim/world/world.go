@@ -30,6 +30,8 @@ type world struct {
 	hosts   []*host
 	etcd    *etcd
 	globals []*globalServer
+	// second is a second process of the first server's name, on another host; nil = none.
+	second  *globalServer
 	regions []*regionSim
 	watch   *watch
 
@@ -55,6 +57,11 @@ func newWorld(seed uint64, out io.Writer) *world {
 	w.etcd = newEtcd(w)
 	for i := range 1 + w.rng.IntN(3) {
 		w.globals = append(w.globals, newGlobalServer(w, i))
+	}
+	if w.chance(4) {
+		w.second = newGlobalServer(w, 0) // with the name of the first one
+		w.second.p.unwanted = true
+		w.globals = append(w.globals, w.second)
 	}
 	regions := 3 + w.rng.IntN(3)
 	w.watch.logs = make([]logNumbers, regions)
