@@ -202,7 +202,7 @@ func testRecover(t *testing.T, f *federation, change ...func(*Config)) {
 		r.wait("refusal", func() bool { return r.refused != nil })
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if r.refused.GetPermanent() || !strings.Contains(r.refused.GetMessage(), "nusa server recover") || r.fullSets > 0 {
+		if r.refused.GetPermanent() || !r.refused.GetTellWork() || !strings.Contains(r.refused.GetMessage(), "nusa server recover") || r.fullSets > 0 {
 			t.Errorf("refusal %v, %d sets", r.refused, r.fullSets)
 		}
 	}
@@ -221,6 +221,15 @@ func testRecover(t *testing.T, f *federation, change ...func(*Config)) {
 	refused(standby, ahead())
 
 	system := nusav1.NewSystemClient(standby.conn)
+	tells := helloOf("alpha", 1) // it was asked what it runs
+	tells.Work = []*nusav1.RegionWork{
+		{Namespace: "default", Job: "api", Group: "web", To: 1, JobVersion: 1}, {Namespace: "default", Job: "later", Group: "web", To: 2, JobVersion: 1},
+	}
+	refused(second, tells)
+	would, err := system.Recover(t.Context(), &nusav1.RecoverRequest{DryRun: true})
+	if err != nil || len(would.GetLost()) != 1 || would.GetLost()[0].GetJob() != "later" || would.GetLost()[0].GetInstances() != 2 || len(would.GetSilent()) > 0 {
+		t.Errorf("a recovery would stop %v, %v", would, err)
+	}
 	if _, err := system.Recover(t.Context(), &nusav1.RecoverRequest{FederationId: "other"}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("recovery of another federation: %v", err)
 	}

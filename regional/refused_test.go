@@ -54,3 +54,38 @@ func TestEachRefusalIsAnAlarm(t *testing.T) {
 		}
 	})
 }
+
+// TestRefusedRegionTellsItsWork: after the store was restored from an old copy an operator wants to
+// see what a recovery would stop, so a region that is asked says what it runs, and only then.
+func TestRefusedRegionTellsItsWork(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		g := w.startGlobal()
+		defer g.stop()
+		w.server(1)
+		w.master(1)
+		g.offer(spec("api", 2), 0, 2)
+		w.eventually("an answer", func() (answered bool) {
+			g.locked(func() { answered = len(g.answers) > 0 })
+			return answered
+		})
+		refused := &nusav1.Refused{Message: "run server recover", TellWork: true}
+		before := 0
+		g.update(func() {
+			before, g.refuse = len(g.hellos), refused
+			g.queued = append(g.queued, &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Refused{Refused: refused}})
+		})
+		w.eventually("two more hellos", func() (more bool) {
+			g.locked(func() { more = len(g.hellos) > before+1 })
+			return more
+		})
+		g.locked(func() {
+			if work := g.hellos[before].GetWork(); len(work) > 0 {
+				t.Errorf("a region that nobody asked says that it runs %v", work)
+			}
+			work := g.hellos[before+1].GetWork()
+			if len(work) != 1 || work[0].GetJob() != "api" || work[0].GetGroup() != "web" || work[0].GetTo() != 2 || work[0].GetJobVersion() != 1 {
+				t.Errorf("the region says that it runs %v", work)
+			}
+		})
+	})
+}

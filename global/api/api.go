@@ -92,6 +92,17 @@ const recoverPause = 500 * time.Millisecond
 // errRecovered ends a term: the next one loads the recovered store.
 var errRecovered = errors.New("the store was recovered")
 
+// wouldStop says what a recovery of the store would stop.
+func wouldStop(t *Term) (*nusav1.RecoverResponse, error) {
+	t.State.Lock()
+	defer t.State.Unlock()
+	if t.State.Leadership.GetConflict() == nil {
+		return nil, rpcError(state.ErrNoConflict)
+	}
+	lost, leftOut, silent := t.State.WorkToLose()
+	return &nusav1.RecoverResponse{Lost: lost, LeftOut: leftOut, Silent: silent}, nil
+}
+
 // Recover implements nusav1.SystemServer.
 func (i *systemAPI) Recover(ctx context.Context, req *nusav1.RecoverRequest) (*nusav1.RecoverResponse, error) {
 	term, err := i.s.term()
@@ -102,6 +113,8 @@ func (i *systemAPI) Recover(ctx context.Context, req *nusav1.RecoverRequest) (*n
 	federation, level := term.State.Sessions.Federation, term.State.GlobalLevel
 	term.State.Unlock()
 	switch {
+	case req.GetDryRun():
+		return wouldStop(term)
 	case req.GetFederationId() != federation:
 		return nil, invalid("federation_id", fmt.Sprintf("%q is not this federation, %s", req.GetFederationId(), federation))
 	case level == 0:

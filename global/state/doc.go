@@ -23,7 +23,7 @@
 //	unplaced.go    groups with instances without a region; released instances
 //	refusal.go     Refusal: what regions gave back, its back-off, how long it counts
 //	rollout.go     whether a version is healthy, and how far its rollout is
-//	failover.go    when the slots of a silent or lost region may move
+//	failover.go    when the slots of a silent or lost region may move, and what a recovery stops
 //	status.go      a job's status from slots and summaries
 //	events.go      Events: the event log of the term
 package state

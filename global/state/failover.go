@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/failover"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // Failover says what is going to happen to the slots of a region that is silent or lost.
@@ -299,4 +301,87 @@ func (st *State) Dropped(name string) (out []region.Change) {
 		}
 	}
 	return out
+}
+
+// reportedWork is what a region says that it runs, while the store has to be recovered.
+type reportedWork struct {
+	work    []*nusav1.RegionWork
+	leftOut int32
+	// asked: the region was asked what it runs, so the next hello says it.
+	asked, said bool
+}
+
+// NoteWork notes what a refused region runs, by its hello. The first hello of a region says
+// nothing: the region has not been asked. The lock is held.
+func (st *State) NoteWork(h *nusav1.RegionHello) {
+	name := h.GetDefinition().GetName()
+	if st.reported == nil {
+		st.reported = map[string]reportedWork{}
+	}
+	was, known := st.reported[name]
+	switch {
+	case !known && len(st.reported) >= maxRegions:
+	case len(h.GetWork()) > 0, was.asked && !was.said:
+		st.reported[name] = reportedWork{h.GetWork(), h.GetWorkLeftOut(), true, true}
+	case !known:
+		st.reported[name] = reportedWork{asked: true}
+	}
+}
+
+// WorkToLose returns what the regions run and the store does not know, by region, job and
+// group, and the regions that have not said what they run. leftOut is the number of slots
+// that the regions have not named. A recovery stops that work. The lock is held.
+func (st *State) WorkToLose() (lost []*nusav1.LostWork, leftOut int32, silent []string) {
+	for _, name := range slices.Sorted(maps.Keys(st.reported)) {
+		leftOut += st.reported[name].leftOut
+		lost = append(lost, st.workToLose(name)...)
+	}
+	for _, name := range st.RegionNames() {
+		if rec := st.Regions[name].Record; !st.reported[name].said && rec.GetClusterId() != "" && !rec.GetLost().GetNothingRuns() {
+			silent = append(silent, name)
+		}
+	}
+	return lost, leftOut, silent
+}
+
+// workToLose returns what one region would lose.
+func (st *State) workToLose(name string) (out []*nusav1.LostWork) {
+	work := slices.Clone(st.reported[name].work)
+	slices.SortStableFunc(work, func(a, b *nusav1.RegionWork) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetJob(), b.GetJob()), cmp.Compare(a.GetGroup(), b.GetGroup()))
+	})
+	for _, w := range work {
+		instances, stored := w.GetTo()-w.GetFrom(), int64(0)
+		if j := st.Jobs[JobKey{w.GetNamespace(), w.GetJob()}]; j != nil {
+			if j.Record != nil {
+				stored = j.Record.Version()
+			}
+			for _, s := range j.Slots {
+				instances -= keeps(s, name, w)
+			}
+		}
+		if instances <= 0 && stored >= w.GetJobVersion() {
+			continue
+		}
+		k := len(out) - 1
+		if k < 0 || out[k].GetNamespace() != w.GetNamespace() || out[k].GetJob() != w.GetJob() || out[k].GetGroup() != w.GetGroup() {
+			out = append(out, &nusav1.LostWork{Region: name, Namespace: w.GetNamespace(), Job: w.GetJob(), Group: w.GetGroup(), StoredVersion: stored})
+			k++
+		}
+		out[k].Instances += instances
+		out[k].JobVersion = max(out[k].GetJobVersion(), w.GetJobVersion())
+	}
+	return out
+}
+
+// keeps returns how many instances of a region's work the store lets the region run.
+func keeps(s region.Slot, name string, w *nusav1.RegionWork) int32 {
+	owns := s.Region == name && !s.Vacant && s.Desired == region.DesiredRun
+	for i, f := range s.Former {
+		owns = owns || f.Region == name && s.DesiredOfFormer(i) == region.DesiredHold
+	}
+	if !owns || s.Group != w.GetGroup() {
+		return 0
+	}
+	return max(0, min(int32(s.To), w.GetTo())-max(int32(s.From), w.GetFrom()))
 }

@@ -103,6 +103,8 @@ type State struct {
 	placed placedRegions
 
 	leadershipRevision int64
+	// reported is what the regions run, see NoteWork.
+	reported map[string]reportedWork
 	// refusedUnknown is the latest refusal of a region that is not known.
 	refusedUnknown string
 

@@ -176,12 +176,24 @@ func (s *Server) register(ctx context.Context, c *session, h *nusav1.RegionHello
 		s.storeConflict(ctx, h, conflict)
 	}
 	if refused != nil {
-		return &refusal{message: refused.Message, permanent: refused.Permanent, ofRegion: refused.OfRegion}
+		return &refusal{message: refused.Message, permanent: refused.Permanent, ofRegion: refused.OfRegion, tellWork: s.noteWork(h)}
 	}
 	if added {
 		s.st.Events.Add("region.registered", name, "the region connected for the first time, cluster %s", h.GetClusterId())
 	}
 	return heal(ctx, s, name, h)
+}
+
+// noteWork notes what a refused region runs, and says whether it has to tell that: the store
+// was restored from an old copy.
+func (s *Server) noteWork(h *nusav1.RegionHello) bool {
+	s.st.Lock()
+	defer s.st.Unlock()
+	if s.st.Leadership.GetConflict() == nil {
+		return false
+	}
+	s.st.NoteWork(h)
+	return true
 }
 
 // storeConflict stores that a region knows more than the store. From then on nothing is

@@ -39,6 +39,8 @@ type refusal struct {
 	permanent bool
 	// ofRegion as in region.Effect.
 	ofRegion bool
+	// tellWork as in nusav1.Refused.
+	tellWork bool
 }
 
 // Error implements error.
@@ -185,7 +187,7 @@ func endStream(stream Stream, sent <-chan struct{}, cause error) error {
 			return status.Error(codes.Unavailable, cause.Error())
 		}
 		return stream.Send(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Refused{
-			Refused: &nusav1.Refused{Message: refused.message, Permanent: refused.permanent},
+			Refused: &nusav1.Refused{Message: refused.message, Permanent: refused.permanent, TellWork: refused.tellWork},
 		}})
 	case errors.Is(cause, errGoodbye):
 		return nil

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 )
 
@@ -31,7 +32,8 @@ type Restored struct {
 }
 
 // Restore makes the server of a directory the only member of a new group that begins
-// with the state of the former one. With an error nothing has changed.
+// with the state of the former one. After an error that asks to run the command again the
+// new group may have begun, with any other error nothing has changed.
 func Restore(r Restored) (err error) {
 	log := newLogger(r.Logger)
 	have, err := layout{r.Dir, log}.marked()
@@ -42,7 +44,17 @@ func Restore(r Restored) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, st.close()) }()
+	if err := r.restore(st, log); err != nil {
+		return errors.Join(err, st.close())
+	}
+	if err := st.close(); err != nil {
+		return fmt.Errorf("close Raft's log in %s: %w; run the command again", r.Dir, err)
+	}
+	return nil
+}
+
+// restore replaces the log in open stores.
+func (r Restored) restore(st stores, log hclog.Logger) error {
 	last, err := lastIndex(st)
 	if err != nil {
 		return fmt.Errorf("read Raft's log in %s: %w", r.Dir, err)
@@ -53,14 +65,18 @@ func Restore(r Restored) (err error) {
 	members := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: c.LocalID, Address: "unknown"}}} // gossip has the address
 	_, trans := raft.NewInmemTransport("")
 	fsm := &restoredFSM{FSM: r.FSM, begin: func() error { return r.Begin(first) }}
-	err = raft.RecoverCluster(c, fsm, st.log, st.stable, restoredSnapshots{st.snapshots, first}, trans, members)
+	snapshots := &restoredSnapshots{SnapshotStore: st.snapshots, first: first}
+	err = raft.RecoverCluster(c, fsm, st.log, st.stable, snapshots, trans, members)
 	if fsm.err != nil {
 		err = fsm.err // Raft's error has only its text
 	}
-	if err != nil {
-		return fmt.Errorf("restore Raft's log in %s: %w", r.Dir, err)
+	switch {
+	case err == nil:
+		return nil
+	case snapshots.began:
+		return fmt.Errorf("restore Raft's log in %s: %w; run the command again", r.Dir, err)
 	}
-	return nil
+	return fmt.Errorf("restore Raft's log in %s: %w", r.Dir, err)
 }
 
 // lastIndex returns the last index of a log and its snapshots.
@@ -106,8 +122,10 @@ func (f *restoredFSM) Snapshot() (raft.FSMSnapshot, error) {
 type restoredSnapshots struct {
 	raft.SnapshotStore
 	first uint64
+	began bool // the snapshot may have been stored
 }
 
-func (s restoredSnapshots) Create(version raft.SnapshotVersion, _, term uint64, c raft.Configuration, _ uint64, t raft.Transport) (raft.SnapshotSink, error) {
+func (s *restoredSnapshots) Create(version raft.SnapshotVersion, _, term uint64, c raft.Configuration, _ uint64, t raft.Transport) (raft.SnapshotSink, error) {
+	s.began = true
 	return s.SnapshotStore.Create(version, s.first, term, c, s.first, t)
 }

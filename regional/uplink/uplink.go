@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/internal/link"
@@ -128,6 +129,8 @@ type Uplink struct {
 	column *nusav1.Position
 	// refused says why the global tier refuses this region, until a session begins.
 	refused string
+	// tellWork: the next hello says what the region runs. Only connect uses it.
+	tellWork bool
 	// lease is the region's lease, over all sessions of this master. length is that of the
 	// latest session, as in all others since lengthSince.
 	lease               regionlease.Lease
@@ -301,6 +304,7 @@ func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err e
 		return false, fmt.Errorf("wait for the welcome: %w", err)
 	}
 	slow.Stop()
+	u.tellWork = first.GetRefused().GetTellWork()
 	if r := first.GetRefused(); r.GetPermanent() {
 		return false, fmt.Errorf("%w: %s", errRefused, r.GetMessage())
 	} else if r != nil {
@@ -349,7 +353,31 @@ func (u *Uplink) hello() *nusav1.RegionHello {
 		hello.LeaseMax, hello.StopTime = durationpb.New(c.RegionLeaseMax), durationpb.New(view.LongestStop())
 		hello.LeadershipTerm = &nusav1.LeadershipTerm{Number: c.LeadershipTerm, Nonce: c.LeadershipNonce}
 	}
+	if u.tellWork {
+		hello.Work, hello.WorkLeftOut = work(view)
+	}
 	return hello
+}
+
+// maxWorkBytes bounds the work of a hello.
+const maxWorkBytes = 32 << 10
+
+// work returns the slots that the region runs for the federation, and how many more there are.
+func work(view *state.View) (out []*nusav1.RegionWork, leftOut int32) {
+	size := 0
+	for s := range view.Slots() {
+		if s.Local || s.Desired != state.Run || s.State == state.SlotDone {
+			continue
+		}
+		w := &nusav1.RegionWork{Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, To: s.To, JobVersion: s.JobVersion}
+		size += proto.Size(w) + 4 // with its tag and length
+		if size > maxWorkBytes {
+			leftOut++
+			continue
+		}
+		out = append(out, w)
+	}
+	return out, leftOut
 }
 
 // updateSummaries makes the summaries of changed jobs equal to the committed

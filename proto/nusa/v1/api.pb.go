@@ -7041,7 +7041,9 @@ func (x *Event) GetMessage() string {
 type RecoverRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the federation: the caller typed it.
-	FederationId  string `protobuf:"bytes,1,opt,name=federation_id,json=federationId,proto3" json:"federation_id,omitempty"`
+	FederationId string `protobuf:"bytes,1,opt,name=federation_id,json=federationId,proto3" json:"federation_id,omitempty"`
+	// Only say what the recovery would stop; federation_id may be empty.
+	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7083,11 +7085,25 @@ func (x *RecoverRequest) GetFederationId() string {
 	return ""
 }
 
+func (x *RecoverRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
 // RecoverResponse says what changed.
 type RecoverResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// First revision after the recovery.
-	Revision      int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// First revision after the recovery; 0 after a dry run.
+	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// After a dry run: what the regions run and the store does not know, by region, job and
+	// group.
+	Lost []*LostWork `protobuf:"bytes,2,rep,name=lost,proto3" json:"lost,omitempty"`
+	// Number of slots that the regions have not named.
+	LeftOut int32 `protobuf:"varint,3,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
+	// Regions that have not said what they run.
+	Silent        []string `protobuf:"bytes,4,rep,name=silent,proto3" json:"silent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7129,6 +7145,122 @@ func (x *RecoverResponse) GetRevision() int64 {
 	return 0
 }
 
+func (x *RecoverResponse) GetLost() []*LostWork {
+	if x != nil {
+		return x.Lost
+	}
+	return nil
+}
+
+func (x *RecoverResponse) GetLeftOut() int32 {
+	if x != nil {
+		return x.LeftOut
+	}
+	return 0
+}
+
+func (x *RecoverResponse) GetSilent() []string {
+	if x != nil {
+		return x.Silent
+	}
+	return nil
+}
+
+// LostWork is what a region runs of a group and the restored store does not know.
+type LostWork struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Region    string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Job       string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
+	Group     string                 `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
+	// Number of instances that are going to be stopped.
+	Instances int32 `protobuf:"varint,5,opt,name=instances,proto3" json:"instances,omitempty"`
+	// Version that the region runs, and that of the store. 0: the store does not have the job.
+	JobVersion    int64 `protobuf:"varint,6,opt,name=job_version,json=jobVersion,proto3" json:"job_version,omitempty"`
+	StoredVersion int64 `protobuf:"varint,7,opt,name=stored_version,json=storedVersion,proto3" json:"stored_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LostWork) Reset() {
+	*x = LostWork{}
+	mi := &file_nusa_v1_api_proto_msgTypes[96]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LostWork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LostWork) ProtoMessage() {}
+
+func (x *LostWork) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_api_proto_msgTypes[96]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LostWork.ProtoReflect.Descriptor instead.
+func (*LostWork) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{96}
+}
+
+func (x *LostWork) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *LostWork) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *LostWork) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *LostWork) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *LostWork) GetInstances() int32 {
+	if x != nil {
+		return x.Instances
+	}
+	return 0
+}
+
+func (x *LostWork) GetJobVersion() int64 {
+	if x != nil {
+		return x.JobVersion
+	}
+	return 0
+}
+
+func (x *LostWork) GetStoredVersion() int64 {
+	if x != nil {
+		return x.StoredVersion
+	}
+	return 0
+}
+
 // InfoRequest is empty.
 type InfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -7138,7 +7270,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_nusa_v1_api_proto_msgTypes[96]
+	mi := &file_nusa_v1_api_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7150,7 +7282,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[96]
+	mi := &file_nusa_v1_api_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7163,7 +7295,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{96}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{97}
 }
 
 // InfoResponse describes a server.
@@ -7192,7 +7324,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_nusa_v1_api_proto_msgTypes[97]
+	mi := &file_nusa_v1_api_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7204,7 +7336,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[97]
+	mi := &file_nusa_v1_api_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7217,7 +7349,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_api_proto_rawDescGZIP(), []int{97}
+	return file_nusa_v1_api_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *InfoResponse) GetRole() string {
@@ -7295,7 +7427,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_nusa_v1_api_proto_msgTypes[100]
+	mi := &file_nusa_v1_api_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7307,7 +7439,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_api_proto_msgTypes[100]
+	mi := &file_nusa_v1_api_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7900,11 +8032,24 @@ const file_nusa_v1_api_proto_rawDesc = "" +
 	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
 	"\x04type\x18\x04 \x01(\tR\x04type\x12\x18\n" +
 	"\asubject\x18\x05 \x01(\tR\asubject\x12\x18\n" +
-	"\amessage\x18\x06 \x01(\tR\amessage\"5\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\"N\n" +
 	"\x0eRecoverRequest\x12#\n" +
-	"\rfederation_id\x18\x01 \x01(\tR\ffederationId\"-\n" +
+	"\rfederation_id\x18\x01 \x01(\tR\ffederationId\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"\x87\x01\n" +
 	"\x0fRecoverResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\r\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12%\n" +
+	"\x04lost\x18\x02 \x03(\v2\x11.nusa.v1.LostWorkR\x04lost\x12\x19\n" +
+	"\bleft_out\x18\x03 \x01(\x05R\aleftOut\x12\x16\n" +
+	"\x06silent\x18\x04 \x03(\tR\x06silent\"\xce\x01\n" +
+	"\bLostWork\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03job\x18\x03 \x01(\tR\x03job\x12\x14\n" +
+	"\x05group\x18\x04 \x01(\tR\x05group\x12\x1c\n" +
+	"\tinstances\x18\x05 \x01(\x05R\tinstances\x12\x1f\n" +
+	"\vjob_version\x18\x06 \x01(\x03R\n" +
+	"jobVersion\x12%\n" +
+	"\x0estored_version\x18\a \x01(\x03R\rstoredVersion\"\r\n" +
 	"\vInfoRequest\"\xe4\x01\n" +
 	"\fInfoResponse\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
@@ -7994,7 +8139,7 @@ func file_nusa_v1_api_proto_rawDescGZIP() []byte {
 }
 
 var file_nusa_v1_api_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 104)
+var file_nusa_v1_api_proto_msgTypes = make([]protoimpl.MessageInfo, 105)
 var file_nusa_v1_api_proto_goTypes = []any{
 	(EdgeState)(0),                  // 0: nusa.v1.EdgeState
 	(RTTSource)(0),                  // 1: nusa.v1.RTTSource
@@ -8094,257 +8239,259 @@ var file_nusa_v1_api_proto_goTypes = []any{
 	(*Event)(nil),                   // 95: nusa.v1.Event
 	(*RecoverRequest)(nil),          // 96: nusa.v1.RecoverRequest
 	(*RecoverResponse)(nil),         // 97: nusa.v1.RecoverResponse
-	(*InfoRequest)(nil),             // 98: nusa.v1.InfoRequest
-	(*InfoResponse)(nil),            // 99: nusa.v1.InfoResponse
-	nil,                             // 100: nusa.v1.PlanResponse.UnplacedEntry
-	nil,                             // 101: nusa.v1.ListJobsRequest.LabelsEntry
-	(*ExecRequest_Start)(nil),       // 102: nusa.v1.ExecRequest.Start
-	nil,                             // 103: nusa.v1.AllocationStats.TasksEntry
-	nil,                             // 104: nusa.v1.ListRegionsRequest.LabelsEntry
-	nil,                             // 105: nusa.v1.CheckTopologyResponse.TotalsEntry
-	(*durationpb.Duration)(nil),     // 106: google.protobuf.Duration
-	(*InstanceCounts)(nil),          // 107: nusa.v1.InstanceCounts
-	(*JobSpec)(nil),                 // 108: nusa.v1.JobSpec
-	(*Problem)(nil),                 // 109: nusa.v1.Problem
-	(*Slot)(nil),                    // 110: nusa.v1.Slot
-	(*Job)(nil),                     // 111: nusa.v1.Job
-	(*CountedReason)(nil),           // 112: nusa.v1.CountedReason
-	(Divide)(0),                     // 113: nusa.v1.Divide
-	(Reason)(0),                     // 114: nusa.v1.Reason
-	(*Allocation)(nil),              // 115: nusa.v1.Allocation
-	(*RegionDefinition)(nil),        // 116: nusa.v1.RegionDefinition
-	(*Region)(nil),                  // 117: nusa.v1.Region
-	(*Node)(nil),                    // 118: nusa.v1.Node
-	(*timestamppb.Timestamp)(nil),   // 119: google.protobuf.Timestamp
-	(*Location)(nil),                // 120: nusa.v1.Location
+	(*LostWork)(nil),                // 98: nusa.v1.LostWork
+	(*InfoRequest)(nil),             // 99: nusa.v1.InfoRequest
+	(*InfoResponse)(nil),            // 100: nusa.v1.InfoResponse
+	nil,                             // 101: nusa.v1.PlanResponse.UnplacedEntry
+	nil,                             // 102: nusa.v1.ListJobsRequest.LabelsEntry
+	(*ExecRequest_Start)(nil),       // 103: nusa.v1.ExecRequest.Start
+	nil,                             // 104: nusa.v1.AllocationStats.TasksEntry
+	nil,                             // 105: nusa.v1.ListRegionsRequest.LabelsEntry
+	nil,                             // 106: nusa.v1.CheckTopologyResponse.TotalsEntry
+	(*durationpb.Duration)(nil),     // 107: google.protobuf.Duration
+	(*InstanceCounts)(nil),          // 108: nusa.v1.InstanceCounts
+	(*JobSpec)(nil),                 // 109: nusa.v1.JobSpec
+	(*Problem)(nil),                 // 110: nusa.v1.Problem
+	(*Slot)(nil),                    // 111: nusa.v1.Slot
+	(*Job)(nil),                     // 112: nusa.v1.Job
+	(*CountedReason)(nil),           // 113: nusa.v1.CountedReason
+	(Divide)(0),                     // 114: nusa.v1.Divide
+	(Reason)(0),                     // 115: nusa.v1.Reason
+	(*Allocation)(nil),              // 116: nusa.v1.Allocation
+	(*RegionDefinition)(nil),        // 117: nusa.v1.RegionDefinition
+	(*Region)(nil),                  // 118: nusa.v1.Region
+	(*Node)(nil),                    // 119: nusa.v1.Node
+	(*timestamppb.Timestamp)(nil),   // 120: google.protobuf.Timestamp
+	(*Location)(nil),                // 121: nusa.v1.Location
 }
 var file_nusa_v1_api_proto_depIdxs = []int32{
-	106, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
+	107, // 0: nusa.v1.WatchGroupsRequest.interval:type_name -> google.protobuf.Duration
 	4,   // 1: nusa.v1.WatchGroupsResponse.groups:type_name -> nusa.v1.GroupCounts
 	8,   // 2: nusa.v1.GroupCounts.job:type_name -> nusa.v1.JobRef
-	107, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
-	108, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
+	108, // 3: nusa.v1.GroupCounts.counts:type_name -> nusa.v1.InstanceCounts
+	109, // 4: nusa.v1.SubmitRequest.spec:type_name -> nusa.v1.JobSpec
 	6,   // 5: nusa.v1.SubmitManyResponse.response:type_name -> nusa.v1.SubmitResponse
-	109, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
-	108, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
+	110, // 6: nusa.v1.SubmitManyResponse.problems:type_name -> nusa.v1.Problem
+	109, // 7: nusa.v1.PlanRequest.spec:type_name -> nusa.v1.JobSpec
 	11,  // 8: nusa.v1.PlanResponse.diff:type_name -> nusa.v1.DiffLine
-	110, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
-	100, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
+	111, // 9: nusa.v1.PlanResponse.slots:type_name -> nusa.v1.Slot
+	101, // 10: nusa.v1.PlanResponse.unplaced:type_name -> nusa.v1.PlanResponse.UnplacedEntry
 	19,  // 11: nusa.v1.PlanResponse.explanation:type_name -> nusa.v1.Explanation
 	8,   // 12: nusa.v1.GetJobRequest.job:type_name -> nusa.v1.JobRef
-	101, // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
-	111, // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
+	102, // 13: nusa.v1.ListJobsRequest.labels:type_name -> nusa.v1.ListJobsRequest.LabelsEntry
+	112, // 14: nusa.v1.ListJobsResponse.jobs:type_name -> nusa.v1.Job
 	15,  // 15: nusa.v1.ListJobsResponse.errors:type_name -> nusa.v1.PartialError
 	8,   // 16: nusa.v1.StopJobRequest.job:type_name -> nusa.v1.JobRef
 	8,   // 17: nusa.v1.ExplainRequest.job:type_name -> nusa.v1.JobRef
-	108, // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
+	109, // 18: nusa.v1.ExplainRequest.spec:type_name -> nusa.v1.JobSpec
 	20,  // 19: nusa.v1.Explanation.groups:type_name -> nusa.v1.GroupExplanation
-	106, // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
+	107, // 20: nusa.v1.Explanation.age:type_name -> google.protobuf.Duration
 	23,  // 21: nusa.v1.GroupExplanation.regions:type_name -> nusa.v1.RegionVerdict
 	24,  // 22: nusa.v1.GroupExplanation.nodes:type_name -> nusa.v1.NodeVerdict
-	112, // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
+	113, // 23: nusa.v1.GroupExplanation.pending:type_name -> nusa.v1.CountedReason
 	22,  // 24: nusa.v1.GroupExplanation.bounds:type_name -> nusa.v1.NearBound
 	21,  // 25: nusa.v1.GroupExplanation.near:type_name -> nusa.v1.NearFare
-	113, // 26: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
-	106, // 27: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
-	106, // 28: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
+	114, // 26: nusa.v1.GroupExplanation.divide:type_name -> nusa.v1.Divide
+	107, // 27: nusa.v1.NearFare.max_rtt:type_name -> google.protobuf.Duration
+	107, // 28: nusa.v1.NearFare.rtt:type_name -> google.protobuf.Duration
 	1,   // 29: nusa.v1.NearFare.source:type_name -> nusa.v1.RTTSource
 	0,   // 30: nusa.v1.NearFare.state:type_name -> nusa.v1.EdgeState
-	106, // 31: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
-	106, // 32: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
-	106, // 33: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
-	106, // 34: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
-	106, // 35: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
-	114, // 36: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
+	107, // 31: nusa.v1.NearFare.age:type_name -> google.protobuf.Duration
+	107, // 32: nusa.v1.NearBound.since:type_name -> google.protobuf.Duration
+	107, // 33: nusa.v1.NearBound.latest:type_name -> google.protobuf.Duration
+	107, // 34: nusa.v1.NearBound.worst:type_name -> google.protobuf.Duration
+	107, // 35: nusa.v1.NearBound.sustained_in:type_name -> google.protobuf.Duration
+	115, // 36: nusa.v1.RegionVerdict.reason:type_name -> nusa.v1.Reason
 	25,  // 37: nusa.v1.RegionVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	26,  // 38: nusa.v1.RegionVerdict.inputs:type_name -> nusa.v1.InputAge
-	114, // 39: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
+	115, // 39: nusa.v1.NodeVerdict.reason:type_name -> nusa.v1.Reason
 	25,  // 40: nusa.v1.NodeVerdict.terms:type_name -> nusa.v1.ScoreTerm
 	26,  // 41: nusa.v1.NodeVerdict.inputs:type_name -> nusa.v1.InputAge
-	106, // 42: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
+	107, // 42: nusa.v1.InputAge.age:type_name -> google.protobuf.Duration
 	8,   // 43: nusa.v1.ListAllocationsRequest.job:type_name -> nusa.v1.JobRef
-	115, // 44: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
+	116, // 44: nusa.v1.ListAllocationsResponse.allocations:type_name -> nusa.v1.Allocation
 	15,  // 45: nusa.v1.ListAllocationsResponse.errors:type_name -> nusa.v1.PartialError
-	102, // 46: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
+	103, // 46: nusa.v1.ExecRequest.start:type_name -> nusa.v1.ExecRequest.Start
 	34,  // 47: nusa.v1.ExecRequest.resize:type_name -> nusa.v1.TerminalSize
-	103, // 48: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
-	106, // 49: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
-	106, // 50: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
+	104, // 48: nusa.v1.AllocationStats.tasks:type_name -> nusa.v1.AllocationStats.TasksEntry
+	107, // 49: nusa.v1.TaskStats.up:type_name -> google.protobuf.Duration
+	107, // 50: nusa.v1.TaskStats.cpu:type_name -> google.protobuf.Duration
 	43,  // 51: nusa.v1.FailbackResponse.moves:type_name -> nusa.v1.FailbackMove
 	47,  // 52: nusa.v1.VerifyRegionResponse.servers:type_name -> nusa.v1.ServerState
-	116, // 53: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
-	104, // 54: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
-	117, // 55: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
-	118, // 56: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
+	117, // 53: nusa.v1.DefineRegionRequest.definition:type_name -> nusa.v1.RegionDefinition
+	105, // 54: nusa.v1.ListRegionsRequest.labels:type_name -> nusa.v1.ListRegionsRequest.LabelsEntry
+	118, // 55: nusa.v1.ListRegionsResponse.regions:type_name -> nusa.v1.Region
+	119, // 56: nusa.v1.ListNodesResponse.nodes:type_name -> nusa.v1.Node
 	15,  // 57: nusa.v1.ListNodesResponse.errors:type_name -> nusa.v1.PartialError
-	118, // 58: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
+	119, // 58: nusa.v1.RemoveNodeResponse.node:type_name -> nusa.v1.Node
 	0,   // 59: nusa.v1.Edge.state:type_name -> nusa.v1.EdgeState
 	1,   // 60: nusa.v1.Edge.source:type_name -> nusa.v1.RTTSource
-	106, // 61: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
-	106, // 62: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
-	106, // 63: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
-	106, // 64: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
-	106, // 65: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
-	106, // 66: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
+	107, // 61: nusa.v1.Edge.p50:type_name -> google.protobuf.Duration
+	107, // 62: nusa.v1.Edge.p90:type_name -> google.protobuf.Duration
+	107, // 63: nusa.v1.Edge.p99:type_name -> google.protobuf.Duration
+	107, // 64: nusa.v1.Edge.min:type_name -> google.protobuf.Duration
+	107, // 65: nusa.v1.Edge.jitter:type_name -> google.protobuf.Duration
+	107, // 66: nusa.v1.Edge.age:type_name -> google.protobuf.Duration
 	64,  // 67: nusa.v1.TopologyTree.servers:type_name -> nusa.v1.GlobalServer
-	117, // 68: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
-	118, // 69: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
+	118, // 68: nusa.v1.TopologyTree.regions:type_name -> nusa.v1.Region
+	119, // 69: nusa.v1.TopologyTree.nodes:type_name -> nusa.v1.Node
 	15,  // 70: nusa.v1.TopologyTree.errors:type_name -> nusa.v1.PartialError
-	106, // 71: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
+	107, // 71: nusa.v1.TopologyTree.alone:type_name -> google.protobuf.Duration
 	65,  // 72: nusa.v1.GlobalServer.store:type_name -> nusa.v1.StoreUsage
 	61,  // 73: nusa.v1.MatrixResponse.edges:type_name -> nusa.v1.Edge
-	106, // 74: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
+	107, // 74: nusa.v1.MatrixResponse.alone:type_name -> google.protobuf.Duration
 	69,  // 75: nusa.v1.PathRequest.weights:type_name -> nusa.v1.PathWeights
-	106, // 76: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
-	106, // 77: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
+	107, // 76: nusa.v1.PathWeights.cpu:type_name -> google.protobuf.Duration
+	107, // 77: nusa.v1.PathWeights.queue:type_name -> google.protobuf.Duration
 	71,  // 78: nusa.v1.PathResponse.paths:type_name -> nusa.v1.Path
-	106, // 79: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
-	106, // 80: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
+	107, // 79: nusa.v1.PathResponse.alone:type_name -> google.protobuf.Duration
+	107, // 80: nusa.v1.Path.rtt:type_name -> google.protobuf.Duration
 	1,   // 81: nusa.v1.Path.source:type_name -> nusa.v1.RTTSource
-	106, // 82: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
+	107, // 82: nusa.v1.Path.upper:type_name -> google.protobuf.Duration
 	0,   // 83: nusa.v1.Path.state:type_name -> nusa.v1.EdgeState
-	106, // 84: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
-	106, // 85: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
-	106, // 86: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
-	106, // 87: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
+	107, // 84: nusa.v1.Path.cost:type_name -> google.protobuf.Duration
+	107, // 85: nusa.v1.Path.cost_rtt:type_name -> google.protobuf.Duration
+	107, // 86: nusa.v1.Path.cost_cpu:type_name -> google.protobuf.Duration
+	107, // 87: nusa.v1.Path.cost_queue:type_name -> google.protobuf.Duration
 	74,  // 88: nusa.v1.CheckTopologyResponse.findings:type_name -> nusa.v1.TopologyFinding
-	105, // 89: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
-	106, // 90: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
-	106, // 91: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
-	106, // 92: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
-	119, // 93: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
-	119, // 94: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
-	106, // 95: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
+	106, // 89: nusa.v1.CheckTopologyResponse.totals:type_name -> nusa.v1.CheckTopologyResponse.TotalsEntry
+	107, // 90: nusa.v1.CheckTopologyResponse.alone:type_name -> google.protobuf.Duration
+	107, // 91: nusa.v1.TopologyFinding.rtt:type_name -> google.protobuf.Duration
+	107, // 92: nusa.v1.TopologyFinding.other:type_name -> google.protobuf.Duration
+	120, // 93: nusa.v1.HistoryRequest.from:type_name -> google.protobuf.Timestamp
+	120, // 94: nusa.v1.HistoryRequest.to:type_name -> google.protobuf.Timestamp
+	107, // 95: nusa.v1.HistoryRequest.step:type_name -> google.protobuf.Duration
 	77,  // 96: nusa.v1.HistoryResponse.series:type_name -> nusa.v1.HistorySeries
 	15,  // 97: nusa.v1.HistoryResponse.errors:type_name -> nusa.v1.PartialError
-	119, // 98: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
-	106, // 99: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
-	106, // 100: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
+	120, // 98: nusa.v1.HistorySeries.start:type_name -> google.protobuf.Timestamp
+	107, // 99: nusa.v1.HistorySeries.step:type_name -> google.protobuf.Duration
+	107, // 100: nusa.v1.HistorySeries.resolution:type_name -> google.protobuf.Duration
 	78,  // 101: nusa.v1.HistorySeries.fields:type_name -> nusa.v1.HistoryField
 	79,  // 102: nusa.v1.HistorySeries.trends:type_name -> nusa.v1.HistoryTrend
-	119, // 103: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
-	119, // 104: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
-	119, // 105: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
+	120, // 103: nusa.v1.HistoryTrend.at:type_name -> google.protobuf.Timestamp
+	120, // 104: nusa.v1.HistoryTrend.earliest:type_name -> google.protobuf.Timestamp
+	120, // 105: nusa.v1.HistoryTrend.latest:type_name -> google.protobuf.Timestamp
 	81,  // 106: nusa.v1.OriginRecord.origins:type_name -> nusa.v1.Origin
 	82,  // 107: nusa.v1.OriginRecord.policy:type_name -> nusa.v1.OriginPolicy
-	106, // 108: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
+	107, // 108: nusa.v1.OriginPolicy.max_rtt:type_name -> google.protobuf.Duration
 	80,  // 109: nusa.v1.SetOriginsRequest.record:type_name -> nusa.v1.OriginRecord
 	80,  // 110: nusa.v1.ListOriginsResponse.records:type_name -> nusa.v1.OriginRecord
-	106, // 111: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
-	120, // 112: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
+	107, // 111: nusa.v1.ListOriginsResponse.age:type_name -> google.protobuf.Duration
+	121, // 112: nusa.v1.ResolveOriginRequest.location:type_name -> nusa.v1.Location
 	90,  // 113: nusa.v1.ResolveOriginResponse.choice:type_name -> nusa.v1.OriginChoice
 	90,  // 114: nusa.v1.ResolveOriginResponse.others:type_name -> nusa.v1.OriginChoice
-	106, // 115: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
+	107, // 115: nusa.v1.ResolveOriginResponse.age:type_name -> google.protobuf.Duration
 	71,  // 116: nusa.v1.OriginChoice.path:type_name -> nusa.v1.Path
 	93,  // 117: nusa.v1.OriginChoice.access:type_name -> nusa.v1.NearRegion
-	106, // 118: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
-	106, // 119: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
-	120, // 120: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
+	107, // 118: nusa.v1.OriginChoice.cost:type_name -> google.protobuf.Duration
+	107, // 119: nusa.v1.OriginChoice.score:type_name -> google.protobuf.Duration
+	121, // 120: nusa.v1.NearestRequest.location:type_name -> nusa.v1.Location
 	93,  // 121: nusa.v1.NearestResponse.regions:type_name -> nusa.v1.NearRegion
-	106, // 122: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
-	106, // 123: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
+	107, // 122: nusa.v1.NearestResponse.alone:type_name -> google.protobuf.Duration
+	107, // 123: nusa.v1.NearRegion.rtt:type_name -> google.protobuf.Duration
 	1,   // 124: nusa.v1.NearRegion.source:type_name -> nusa.v1.RTTSource
 	0,   // 125: nusa.v1.NearRegion.state:type_name -> nusa.v1.EdgeState
-	119, // 126: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
-	34,  // 127: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
-	38,  // 128: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
-	5,   // 129: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
-	5,   // 130: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
-	9,   // 131: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
-	12,  // 132: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
-	13,  // 133: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
-	16,  // 134: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
-	18,  // 135: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
-	27,  // 136: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
-	12,  // 137: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
-	2,   // 138: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
-	28,  // 139: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
-	30,  // 140: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
-	30,  // 141: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
-	31,  // 142: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
-	33,  // 143: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
-	36,  // 144: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
-	48,  // 145: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
-	49,  // 146: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
-	51,  // 147: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
-	52,  // 148: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
-	51,  // 149: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
-	49,  // 150: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
-	51,  // 151: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
-	39,  // 152: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
-	40,  // 153: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
-	41,  // 154: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
-	44,  // 155: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
-	54,  // 156: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
-	56,  // 157: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
-	57,  // 158: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
-	58,  // 159: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
-	59,  // 160: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
-	62,  // 161: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
-	66,  // 162: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
-	68,  // 163: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
-	91,  // 164: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
-	66,  // 165: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
-	72,  // 166: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
-	75,  // 167: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
-	83,  // 168: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
-	84,  // 169: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
-	86,  // 170: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
-	88,  // 171: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
-	94,  // 172: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
-	98,  // 173: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
-	96,  // 174: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
-	6,   // 175: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
-	7,   // 176: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
-	10,  // 177: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
-	111, // 178: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
-	14,  // 179: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
-	17,  // 180: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
-	19,  // 181: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
-	6,   // 182: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
-	111, // 183: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
-	3,   // 184: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
-	29,  // 185: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
-	115, // 186: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
-	115, // 187: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
-	32,  // 188: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
-	35,  // 189: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
-	37,  // 190: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
-	117, // 191: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
-	50,  // 192: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
-	117, // 193: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
-	117, // 194: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
-	53,  // 195: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
-	117, // 196: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
-	46,  // 197: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
-	117, // 198: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
-	117, // 199: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
-	42,  // 200: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
-	45,  // 201: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
-	55,  // 202: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
-	118, // 203: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
-	118, // 204: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
-	118, // 205: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
-	60,  // 206: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
-	63,  // 207: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
-	67,  // 208: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
-	70,  // 209: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
-	92,  // 210: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
-	67,  // 211: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
-	73,  // 212: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
-	76,  // 213: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
-	80,  // 214: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
-	85,  // 215: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
-	87,  // 216: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
-	89,  // 217: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
-	95,  // 218: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
-	99,  // 219: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
-	97,  // 220: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
-	175, // [175:221] is the sub-list for method output_type
-	129, // [129:175] is the sub-list for method input_type
-	129, // [129:129] is the sub-list for extension type_name
-	129, // [129:129] is the sub-list for extension extendee
-	0,   // [0:129] is the sub-list for field type_name
+	120, // 126: nusa.v1.Event.time:type_name -> google.protobuf.Timestamp
+	98,  // 127: nusa.v1.RecoverResponse.lost:type_name -> nusa.v1.LostWork
+	34,  // 128: nusa.v1.ExecRequest.Start.size:type_name -> nusa.v1.TerminalSize
+	38,  // 129: nusa.v1.AllocationStats.TasksEntry.value:type_name -> nusa.v1.TaskStats
+	5,   // 130: nusa.v1.Jobs.Submit:input_type -> nusa.v1.SubmitRequest
+	5,   // 131: nusa.v1.Jobs.SubmitMany:input_type -> nusa.v1.SubmitRequest
+	9,   // 132: nusa.v1.Jobs.Plan:input_type -> nusa.v1.PlanRequest
+	12,  // 133: nusa.v1.Jobs.Get:input_type -> nusa.v1.GetJobRequest
+	13,  // 134: nusa.v1.Jobs.List:input_type -> nusa.v1.ListJobsRequest
+	16,  // 135: nusa.v1.Jobs.Stop:input_type -> nusa.v1.StopJobRequest
+	18,  // 136: nusa.v1.Jobs.Explain:input_type -> nusa.v1.ExplainRequest
+	27,  // 137: nusa.v1.Jobs.Adopt:input_type -> nusa.v1.AdoptRequest
+	12,  // 138: nusa.v1.Jobs.Watch:input_type -> nusa.v1.GetJobRequest
+	2,   // 139: nusa.v1.Jobs.WatchGroups:input_type -> nusa.v1.WatchGroupsRequest
+	28,  // 140: nusa.v1.Allocations.List:input_type -> nusa.v1.ListAllocationsRequest
+	30,  // 141: nusa.v1.Allocations.Get:input_type -> nusa.v1.GetAllocationRequest
+	30,  // 142: nusa.v1.Allocations.Stop:input_type -> nusa.v1.GetAllocationRequest
+	31,  // 143: nusa.v1.Allocations.Logs:input_type -> nusa.v1.LogsRequest
+	33,  // 144: nusa.v1.Allocations.Exec:input_type -> nusa.v1.ExecRequest
+	36,  // 145: nusa.v1.Allocations.Stats:input_type -> nusa.v1.AllocationStatsRequest
+	48,  // 146: nusa.v1.Regions.Define:input_type -> nusa.v1.DefineRegionRequest
+	49,  // 147: nusa.v1.Regions.List:input_type -> nusa.v1.ListRegionsRequest
+	51,  // 148: nusa.v1.Regions.Get:input_type -> nusa.v1.GetRegionRequest
+	52,  // 149: nusa.v1.Regions.Cordon:input_type -> nusa.v1.CordonRegionRequest
+	51,  // 150: nusa.v1.Regions.Remove:input_type -> nusa.v1.GetRegionRequest
+	49,  // 151: nusa.v1.Regions.Watch:input_type -> nusa.v1.ListRegionsRequest
+	51,  // 152: nusa.v1.Regions.Verify:input_type -> nusa.v1.GetRegionRequest
+	39,  // 153: nusa.v1.Regions.Drain:input_type -> nusa.v1.DrainRegionRequest
+	40,  // 154: nusa.v1.Regions.Lose:input_type -> nusa.v1.LoseRegionRequest
+	41,  // 155: nusa.v1.Regions.Failback:input_type -> nusa.v1.FailbackRequest
+	44,  // 156: nusa.v1.Regions.Rebind:input_type -> nusa.v1.RebindRegionRequest
+	54,  // 157: nusa.v1.Nodes.List:input_type -> nusa.v1.ListNodesRequest
+	56,  // 158: nusa.v1.Nodes.Get:input_type -> nusa.v1.GetNodeRequest
+	57,  // 159: nusa.v1.Nodes.Drain:input_type -> nusa.v1.DrainNodeRequest
+	58,  // 160: nusa.v1.Nodes.Cordon:input_type -> nusa.v1.CordonNodeRequest
+	59,  // 161: nusa.v1.Nodes.Remove:input_type -> nusa.v1.RemoveNodeRequest
+	62,  // 162: nusa.v1.Topology.Get:input_type -> nusa.v1.GetTopologyRequest
+	66,  // 163: nusa.v1.Topology.Matrix:input_type -> nusa.v1.MatrixRequest
+	68,  // 164: nusa.v1.Topology.Path:input_type -> nusa.v1.PathRequest
+	91,  // 165: nusa.v1.Topology.Nearest:input_type -> nusa.v1.NearestRequest
+	66,  // 166: nusa.v1.Topology.Watch:input_type -> nusa.v1.MatrixRequest
+	72,  // 167: nusa.v1.Topology.Check:input_type -> nusa.v1.CheckTopologyRequest
+	75,  // 168: nusa.v1.Topology.History:input_type -> nusa.v1.HistoryRequest
+	83,  // 169: nusa.v1.Origins.Set:input_type -> nusa.v1.SetOriginsRequest
+	84,  // 170: nusa.v1.Origins.List:input_type -> nusa.v1.ListOriginsRequest
+	86,  // 171: nusa.v1.Origins.Remove:input_type -> nusa.v1.RemoveOriginsRequest
+	88,  // 172: nusa.v1.Origins.Resolve:input_type -> nusa.v1.ResolveOriginRequest
+	94,  // 173: nusa.v1.Events.Watch:input_type -> nusa.v1.WatchEventsRequest
+	99,  // 174: nusa.v1.System.Info:input_type -> nusa.v1.InfoRequest
+	96,  // 175: nusa.v1.System.Recover:input_type -> nusa.v1.RecoverRequest
+	6,   // 176: nusa.v1.Jobs.Submit:output_type -> nusa.v1.SubmitResponse
+	7,   // 177: nusa.v1.Jobs.SubmitMany:output_type -> nusa.v1.SubmitManyResponse
+	10,  // 178: nusa.v1.Jobs.Plan:output_type -> nusa.v1.PlanResponse
+	112, // 179: nusa.v1.Jobs.Get:output_type -> nusa.v1.Job
+	14,  // 180: nusa.v1.Jobs.List:output_type -> nusa.v1.ListJobsResponse
+	17,  // 181: nusa.v1.Jobs.Stop:output_type -> nusa.v1.StopJobResponse
+	19,  // 182: nusa.v1.Jobs.Explain:output_type -> nusa.v1.Explanation
+	6,   // 183: nusa.v1.Jobs.Adopt:output_type -> nusa.v1.SubmitResponse
+	112, // 184: nusa.v1.Jobs.Watch:output_type -> nusa.v1.Job
+	3,   // 185: nusa.v1.Jobs.WatchGroups:output_type -> nusa.v1.WatchGroupsResponse
+	29,  // 186: nusa.v1.Allocations.List:output_type -> nusa.v1.ListAllocationsResponse
+	116, // 187: nusa.v1.Allocations.Get:output_type -> nusa.v1.Allocation
+	116, // 188: nusa.v1.Allocations.Stop:output_type -> nusa.v1.Allocation
+	32,  // 189: nusa.v1.Allocations.Logs:output_type -> nusa.v1.LogChunk
+	35,  // 190: nusa.v1.Allocations.Exec:output_type -> nusa.v1.ExecResponse
+	37,  // 191: nusa.v1.Allocations.Stats:output_type -> nusa.v1.AllocationStats
+	118, // 192: nusa.v1.Regions.Define:output_type -> nusa.v1.Region
+	50,  // 193: nusa.v1.Regions.List:output_type -> nusa.v1.ListRegionsResponse
+	118, // 194: nusa.v1.Regions.Get:output_type -> nusa.v1.Region
+	118, // 195: nusa.v1.Regions.Cordon:output_type -> nusa.v1.Region
+	53,  // 196: nusa.v1.Regions.Remove:output_type -> nusa.v1.RemoveRegionResponse
+	118, // 197: nusa.v1.Regions.Watch:output_type -> nusa.v1.Region
+	46,  // 198: nusa.v1.Regions.Verify:output_type -> nusa.v1.VerifyRegionResponse
+	118, // 199: nusa.v1.Regions.Drain:output_type -> nusa.v1.Region
+	118, // 200: nusa.v1.Regions.Lose:output_type -> nusa.v1.Region
+	42,  // 201: nusa.v1.Regions.Failback:output_type -> nusa.v1.FailbackResponse
+	45,  // 202: nusa.v1.Regions.Rebind:output_type -> nusa.v1.RebindRegionResponse
+	55,  // 203: nusa.v1.Nodes.List:output_type -> nusa.v1.ListNodesResponse
+	119, // 204: nusa.v1.Nodes.Get:output_type -> nusa.v1.Node
+	119, // 205: nusa.v1.Nodes.Drain:output_type -> nusa.v1.Node
+	119, // 206: nusa.v1.Nodes.Cordon:output_type -> nusa.v1.Node
+	60,  // 207: nusa.v1.Nodes.Remove:output_type -> nusa.v1.RemoveNodeResponse
+	63,  // 208: nusa.v1.Topology.Get:output_type -> nusa.v1.TopologyTree
+	67,  // 209: nusa.v1.Topology.Matrix:output_type -> nusa.v1.MatrixResponse
+	70,  // 210: nusa.v1.Topology.Path:output_type -> nusa.v1.PathResponse
+	92,  // 211: nusa.v1.Topology.Nearest:output_type -> nusa.v1.NearestResponse
+	67,  // 212: nusa.v1.Topology.Watch:output_type -> nusa.v1.MatrixResponse
+	73,  // 213: nusa.v1.Topology.Check:output_type -> nusa.v1.CheckTopologyResponse
+	76,  // 214: nusa.v1.Topology.History:output_type -> nusa.v1.HistoryResponse
+	80,  // 215: nusa.v1.Origins.Set:output_type -> nusa.v1.OriginRecord
+	85,  // 216: nusa.v1.Origins.List:output_type -> nusa.v1.ListOriginsResponse
+	87,  // 217: nusa.v1.Origins.Remove:output_type -> nusa.v1.RemoveOriginsResponse
+	89,  // 218: nusa.v1.Origins.Resolve:output_type -> nusa.v1.ResolveOriginResponse
+	95,  // 219: nusa.v1.Events.Watch:output_type -> nusa.v1.Event
+	100, // 220: nusa.v1.System.Info:output_type -> nusa.v1.InfoResponse
+	97,  // 221: nusa.v1.System.Recover:output_type -> nusa.v1.RecoverResponse
+	176, // [176:222] is the sub-list for method output_type
+	130, // [130:176] is the sub-list for method input_type
+	130, // [130:130] is the sub-list for extension type_name
+	130, // [130:130] is the sub-list for extension extendee
+	0,   // [0:130] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_api_proto_init() }
@@ -8360,7 +8507,7 @@ func file_nusa_v1_api_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_api_proto_rawDesc), len(file_nusa_v1_api_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   104,
+			NumMessages:   105,
 			NumExtensions: 0,
 			NumServices:   8,
 		},

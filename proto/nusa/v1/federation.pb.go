@@ -672,7 +672,12 @@ type RegionHello struct {
 	// region takes the changes of sets. Unset: it takes whole sets only.
 	Known *KnownSets `protobuf:"bytes,20,opt,name=known,proto3" json:"known,omitempty"`
 	// The region's network coordinate, if it takes the changes of sets.
-	Coordinate    *Coordinate `protobuf:"bytes,21,opt,name=coordinate,proto3" json:"coordinate,omitempty"`
+	Coordinate *Coordinate `protobuf:"bytes,21,opt,name=coordinate,proto3" json:"coordinate,omitempty"`
+	// After Refused.tell_work: the slots of jobs of the federation that the region runs, at
+	// most 32 KiB.
+	Work []*RegionWork `protobuf:"bytes,22,rep,name=work,proto3" json:"work,omitempty"`
+	// Number of slots that did not fit into work.
+	WorkLeftOut   int32 `protobuf:"varint,23,opt,name=work_left_out,json=workLeftOut,proto3" json:"work_left_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -854,6 +859,106 @@ func (x *RegionHello) GetCoordinate() *Coordinate {
 	return nil
 }
 
+func (x *RegionHello) GetWork() []*RegionWork {
+	if x != nil {
+		return x.Work
+	}
+	return nil
+}
+
+func (x *RegionHello) GetWorkLeftOut() int32 {
+	if x != nil {
+		return x.WorkLeftOut
+	}
+	return 0
+}
+
+// RegionWork is a slot that a region runs, as its log says.
+type RegionWork struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Job       string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	Group     string                 `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
+	// The instances from <= i < to.
+	From          int32 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`
+	To            int32 `protobuf:"varint,5,opt,name=to,proto3" json:"to,omitempty"`
+	JobVersion    int64 `protobuf:"varint,6,opt,name=job_version,json=jobVersion,proto3" json:"job_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegionWork) Reset() {
+	*x = RegionWork{}
+	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegionWork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegionWork) ProtoMessage() {}
+
+func (x *RegionWork) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegionWork.ProtoReflect.Descriptor instead.
+func (*RegionWork) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RegionWork) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *RegionWork) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *RegionWork) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *RegionWork) GetFrom() int32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *RegionWork) GetTo() int32 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *RegionWork) GetJobVersion() int64 {
+	if x != nil {
+		return x.JobVersion
+	}
+	return 0
+}
+
 // KnownSets say what a region has of the sets that the global tier sends, so that it
 // gets only what it lacks. A hash of the content, unlike a number, also counts at
 // another active server.
@@ -875,7 +980,7 @@ type KnownSets struct {
 
 func (x *KnownSets) Reset() {
 	*x = KnownSets{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	mi := &file_nusa_v1_federation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -887,7 +992,7 @@ func (x *KnownSets) String() string {
 func (*KnownSets) ProtoMessage() {}
 
 func (x *KnownSets) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[8]
+	mi := &file_nusa_v1_federation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -900,7 +1005,7 @@ func (x *KnownSets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KnownSets.ProtoReflect.Descriptor instead.
 func (*KnownSets) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{8}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *KnownSets) GetPeers() []uint64 {
@@ -952,7 +1057,7 @@ type LeadershipTerm struct {
 
 func (x *LeadershipTerm) Reset() {
 	*x = LeadershipTerm{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[9]
+	mi := &file_nusa_v1_federation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -964,7 +1069,7 @@ func (x *LeadershipTerm) String() string {
 func (*LeadershipTerm) ProtoMessage() {}
 
 func (x *LeadershipTerm) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[9]
+	mi := &file_nusa_v1_federation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -977,7 +1082,7 @@ func (x *LeadershipTerm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeadershipTerm.ProtoReflect.Descriptor instead.
 func (*LeadershipTerm) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{9}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LeadershipTerm) GetNumber() uint64 {
@@ -1005,7 +1110,7 @@ type RegionUpdate struct {
 
 func (x *RegionUpdate) Reset() {
 	*x = RegionUpdate{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[10]
+	mi := &file_nusa_v1_federation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1017,7 +1122,7 @@ func (x *RegionUpdate) String() string {
 func (*RegionUpdate) ProtoMessage() {}
 
 func (x *RegionUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[10]
+	mi := &file_nusa_v1_federation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1030,7 +1135,7 @@ func (x *RegionUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegionUpdate.ProtoReflect.Descriptor instead.
 func (*RegionUpdate) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{10}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RegionUpdate) GetServers() []*RegionalServer {
@@ -1051,7 +1156,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[11]
+	mi := &file_nusa_v1_federation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1063,7 +1168,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[11]
+	mi := &file_nusa_v1_federation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1076,7 +1181,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{11}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Goodbye) GetMessage() string {
@@ -1103,7 +1208,7 @@ type LeaseRequest struct {
 
 func (x *LeaseRequest) Reset() {
 	*x = LeaseRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[12]
+	mi := &file_nusa_v1_federation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1220,7 @@ func (x *LeaseRequest) String() string {
 func (*LeaseRequest) ProtoMessage() {}
 
 func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[12]
+	mi := &file_nusa_v1_federation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1233,7 @@ func (x *LeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRequest.ProtoReflect.Descriptor instead.
 func (*LeaseRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{12}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LeaseRequest) GetId() uint64 {
@@ -1182,7 +1287,7 @@ type LeaseGrant struct {
 
 func (x *LeaseGrant) Reset() {
 	*x = LeaseGrant{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[13]
+	mi := &file_nusa_v1_federation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1194,7 +1299,7 @@ func (x *LeaseGrant) String() string {
 func (*LeaseGrant) ProtoMessage() {}
 
 func (x *LeaseGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[13]
+	mi := &file_nusa_v1_federation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1207,7 +1312,7 @@ func (x *LeaseGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseGrant.ProtoReflect.Descriptor instead.
 func (*LeaseGrant) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{13}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LeaseGrant) GetId() uint64 {
@@ -1277,7 +1382,7 @@ type SlotAnswers struct {
 
 func (x *SlotAnswers) Reset() {
 	*x = SlotAnswers{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[14]
+	mi := &file_nusa_v1_federation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1394,7 @@ func (x *SlotAnswers) String() string {
 func (*SlotAnswers) ProtoMessage() {}
 
 func (x *SlotAnswers) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[14]
+	mi := &file_nusa_v1_federation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1407,7 @@ func (x *SlotAnswers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotAnswers.ProtoReflect.Descriptor instead.
 func (*SlotAnswers) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{14}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SlotAnswers) GetAnswers() []*SlotAnswer {
@@ -1346,7 +1451,7 @@ type SlotAnswer struct {
 
 func (x *SlotAnswer) Reset() {
 	*x = SlotAnswer{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[15]
+	mi := &file_nusa_v1_federation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1463,7 @@ func (x *SlotAnswer) String() string {
 func (*SlotAnswer) ProtoMessage() {}
 
 func (x *SlotAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[15]
+	mi := &file_nusa_v1_federation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1476,7 @@ func (x *SlotAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotAnswer.ProtoReflect.Descriptor instead.
 func (*SlotAnswer) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{15}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SlotAnswer) GetNamespace() string {
@@ -1480,7 +1585,7 @@ type SlotOrder struct {
 
 func (x *SlotOrder) Reset() {
 	*x = SlotOrder{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[16]
+	mi := &file_nusa_v1_federation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1492,7 +1597,7 @@ func (x *SlotOrder) String() string {
 func (*SlotOrder) ProtoMessage() {}
 
 func (x *SlotOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[16]
+	mi := &file_nusa_v1_federation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1505,7 +1610,7 @@ func (x *SlotOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotOrder.ProtoReflect.Descriptor instead.
 func (*SlotOrder) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{16}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SlotOrder) GetSlot() *Slot {
@@ -1548,7 +1653,7 @@ type SlotOrders struct {
 
 func (x *SlotOrders) Reset() {
 	*x = SlotOrders{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[17]
+	mi := &file_nusa_v1_federation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1560,7 +1665,7 @@ func (x *SlotOrders) String() string {
 func (*SlotOrders) ProtoMessage() {}
 
 func (x *SlotOrders) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[17]
+	mi := &file_nusa_v1_federation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1573,7 +1678,7 @@ func (x *SlotOrders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SlotOrders.ProtoReflect.Descriptor instead.
 func (*SlotOrders) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{17}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SlotOrders) GetFull() bool {
@@ -1626,7 +1731,7 @@ type JobSummaries struct {
 
 func (x *JobSummaries) Reset() {
 	*x = JobSummaries{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	mi := &file_nusa_v1_federation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1743,7 @@ func (x *JobSummaries) String() string {
 func (*JobSummaries) ProtoMessage() {}
 
 func (x *JobSummaries) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[18]
+	mi := &file_nusa_v1_federation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1756,7 @@ func (x *JobSummaries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSummaries.ProtoReflect.Descriptor instead.
 func (*JobSummaries) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{18}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JobSummaries) GetFull() bool {
@@ -1722,7 +1827,7 @@ type JobSummary struct {
 
 func (x *JobSummary) Reset() {
 	*x = JobSummary{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	mi := &file_nusa_v1_federation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1734,7 +1839,7 @@ func (x *JobSummary) String() string {
 func (*JobSummary) ProtoMessage() {}
 
 func (x *JobSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[19]
+	mi := &file_nusa_v1_federation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1747,7 +1852,7 @@ func (x *JobSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobSummary.ProtoReflect.Descriptor instead.
 func (*JobSummary) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{19}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *JobSummary) GetNamespace() string {
@@ -1838,7 +1943,7 @@ type DisconnectedInstances struct {
 
 func (x *DisconnectedInstances) Reset() {
 	*x = DisconnectedInstances{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[20]
+	mi := &file_nusa_v1_federation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +1955,7 @@ func (x *DisconnectedInstances) String() string {
 func (*DisconnectedInstances) ProtoMessage() {}
 
 func (x *DisconnectedInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[20]
+	mi := &file_nusa_v1_federation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +1968,7 @@ func (x *DisconnectedInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisconnectedInstances.ProtoReflect.Descriptor instead.
 func (*DisconnectedInstances) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{20}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DisconnectedInstances) GetGroup() string {
@@ -1911,7 +2016,7 @@ type GroupReasons struct {
 
 func (x *GroupReasons) Reset() {
 	*x = GroupReasons{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[21]
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2028,7 @@ func (x *GroupReasons) String() string {
 func (*GroupReasons) ProtoMessage() {}
 
 func (x *GroupReasons) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[21]
+	mi := &file_nusa_v1_federation_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2041,7 @@ func (x *GroupReasons) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupReasons.ProtoReflect.Descriptor instead.
 func (*GroupReasons) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{21}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GroupReasons) GetReasons() []*CountedReason {
@@ -1960,7 +2065,7 @@ type LatencyRow struct {
 
 func (x *LatencyRow) Reset() {
 	*x = LatencyRow{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1972,7 +2077,7 @@ func (x *LatencyRow) String() string {
 func (*LatencyRow) ProtoMessage() {}
 
 func (x *LatencyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[22]
+	mi := &file_nusa_v1_federation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1985,7 +2090,7 @@ func (x *LatencyRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyRow.ProtoReflect.Descriptor instead.
 func (*LatencyRow) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{22}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LatencyRow) GetFull() bool {
@@ -2026,7 +2131,7 @@ type Coordinate struct {
 
 func (x *Coordinate) Reset() {
 	*x = Coordinate{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2038,7 +2143,7 @@ func (x *Coordinate) String() string {
 func (*Coordinate) ProtoMessage() {}
 
 func (x *Coordinate) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[23]
+	mi := &file_nusa_v1_federation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2051,7 +2156,7 @@ func (x *Coordinate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordinate.ProtoReflect.Descriptor instead.
 func (*Coordinate) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{23}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Coordinate) GetVector() []float64 {
@@ -2112,7 +2217,7 @@ type EdgeTable struct {
 
 func (x *EdgeTable) Reset() {
 	*x = EdgeTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2124,7 +2229,7 @@ func (x *EdgeTable) String() string {
 func (*EdgeTable) ProtoMessage() {}
 
 func (x *EdgeTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[24]
+	mi := &file_nusa_v1_federation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2137,7 +2242,7 @@ func (x *EdgeTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EdgeTable.ProtoReflect.Descriptor instead.
 func (*EdgeTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{24}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *EdgeTable) GetRegions() []string {
@@ -2252,7 +2357,7 @@ type RowChanges struct {
 
 func (x *RowChanges) Reset() {
 	*x = RowChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2369,7 @@ func (x *RowChanges) String() string {
 func (*RowChanges) ProtoMessage() {}
 
 func (x *RowChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[25]
+	mi := &file_nusa_v1_federation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2382,7 @@ func (x *RowChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowChanges.ProtoReflect.Descriptor instead.
 func (*RowChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{25}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RowChanges) GetFull() bool {
@@ -2334,7 +2439,7 @@ type FitCounts struct {
 
 func (x *FitCounts) Reset() {
 	*x = FitCounts{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2451,7 @@ func (x *FitCounts) String() string {
 func (*FitCounts) ProtoMessage() {}
 
 func (x *FitCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[26]
+	mi := &file_nusa_v1_federation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2464,7 @@ func (x *FitCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FitCounts.ProtoReflect.Descriptor instead.
 func (*FitCounts) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{26}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FitCounts) GetSequence() uint64 {
@@ -2403,7 +2508,7 @@ type GlobalMessage struct {
 
 func (x *GlobalMessage) Reset() {
 	*x = GlobalMessage{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2415,7 +2520,7 @@ func (x *GlobalMessage) String() string {
 func (*GlobalMessage) ProtoMessage() {}
 
 func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[27]
+	mi := &file_nusa_v1_federation_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2428,7 +2533,7 @@ func (x *GlobalMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalMessage.ProtoReflect.Descriptor instead.
 func (*GlobalMessage) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{27}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GlobalMessage) GetKind() isGlobalMessage_Kind {
@@ -2695,7 +2800,7 @@ type PeerChanges struct {
 
 func (x *PeerChanges) Reset() {
 	*x = PeerChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2707,7 +2812,7 @@ func (x *PeerChanges) String() string {
 func (*PeerChanges) ProtoMessage() {}
 
 func (x *PeerChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[28]
+	mi := &file_nusa_v1_federation_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2720,7 +2825,7 @@ func (x *PeerChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerChanges.ProtoReflect.Descriptor instead.
 func (*PeerChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{28}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PeerChanges) GetBuckets() []uint32 {
@@ -2764,7 +2869,7 @@ type ProbeDemand struct {
 
 func (x *ProbeDemand) Reset() {
 	*x = ProbeDemand{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2776,7 +2881,7 @@ func (x *ProbeDemand) String() string {
 func (*ProbeDemand) ProtoMessage() {}
 
 func (x *ProbeDemand) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[29]
+	mi := &file_nusa_v1_federation_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2789,7 +2894,7 @@ func (x *ProbeDemand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeDemand.ProtoReflect.Descriptor instead.
 func (*ProbeDemand) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{29}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ProbeDemand) GetRegions() []string {
@@ -2843,7 +2948,7 @@ type PeerTable struct {
 
 func (x *PeerTable) Reset() {
 	*x = PeerTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2855,7 +2960,7 @@ func (x *PeerTable) String() string {
 func (*PeerTable) ProtoMessage() {}
 
 func (x *PeerTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[30]
+	mi := &file_nusa_v1_federation_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2868,7 +2973,7 @@ func (x *PeerTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerTable.ProtoReflect.Descriptor instead.
 func (*PeerTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{30}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PeerTable) GetNames() []string {
@@ -3000,7 +3105,7 @@ type LabelSet struct {
 
 func (x *LabelSet) Reset() {
 	*x = LabelSet{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	mi := &file_nusa_v1_federation_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3012,7 +3117,7 @@ func (x *LabelSet) String() string {
 func (*LabelSet) ProtoMessage() {}
 
 func (x *LabelSet) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[31]
+	mi := &file_nusa_v1_federation_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3025,7 +3130,7 @@ func (x *LabelSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LabelSet.ProtoReflect.Descriptor instead.
 func (*LabelSet) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{31}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LabelSet) GetLabels() map[string]string {
@@ -3049,7 +3154,7 @@ type AskChanges struct {
 
 func (x *AskChanges) Reset() {
 	*x = AskChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[32]
+	mi := &file_nusa_v1_federation_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3061,7 +3166,7 @@ func (x *AskChanges) String() string {
 func (*AskChanges) ProtoMessage() {}
 
 func (x *AskChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[32]
+	mi := &file_nusa_v1_federation_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3074,7 +3179,7 @@ func (x *AskChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskChanges.ProtoReflect.Descriptor instead.
 func (*AskChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{32}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AskChanges) GetFull() bool {
@@ -3114,7 +3219,7 @@ type ColumnChanges struct {
 
 func (x *ColumnChanges) Reset() {
 	*x = ColumnChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[33]
+	mi := &file_nusa_v1_federation_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3126,7 +3231,7 @@ func (x *ColumnChanges) String() string {
 func (*ColumnChanges) ProtoMessage() {}
 
 func (x *ColumnChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[33]
+	mi := &file_nusa_v1_federation_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3139,7 +3244,7 @@ func (x *ColumnChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ColumnChanges.ProtoReflect.Descriptor instead.
 func (*ColumnChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{33}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ColumnChanges) GetEdges() []byte {
@@ -3193,7 +3298,7 @@ type MatrixChanges struct {
 
 func (x *MatrixChanges) Reset() {
 	*x = MatrixChanges{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[34]
+	mi := &file_nusa_v1_federation_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3205,7 +3310,7 @@ func (x *MatrixChanges) String() string {
 func (*MatrixChanges) ProtoMessage() {}
 
 func (x *MatrixChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[34]
+	mi := &file_nusa_v1_federation_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3218,7 +3323,7 @@ func (x *MatrixChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatrixChanges.ProtoReflect.Descriptor instead.
 func (*MatrixChanges) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{34}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *MatrixChanges) GetFull() bool {
@@ -3267,7 +3372,7 @@ type OriginTable struct {
 
 func (x *OriginTable) Reset() {
 	*x = OriginTable{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[35]
+	mi := &file_nusa_v1_federation_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3384,7 @@ func (x *OriginTable) String() string {
 func (*OriginTable) ProtoMessage() {}
 
 func (x *OriginTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[35]
+	mi := &file_nusa_v1_federation_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3397,7 @@ func (x *OriginTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OriginTable.ProtoReflect.Descriptor instead.
 func (*OriginTable) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{35}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *OriginTable) GetRecords() []*OriginRecord {
@@ -3323,7 +3428,7 @@ type CompactMatrix struct {
 
 func (x *CompactMatrix) Reset() {
 	*x = CompactMatrix{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[36]
+	mi := &file_nusa_v1_federation_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3335,7 +3440,7 @@ func (x *CompactMatrix) String() string {
 func (*CompactMatrix) ProtoMessage() {}
 
 func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[36]
+	mi := &file_nusa_v1_federation_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3348,7 +3453,7 @@ func (x *CompactMatrix) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactMatrix.ProtoReflect.Descriptor instead.
 func (*CompactMatrix) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{36}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CompactMatrix) GetRegions() []string {
@@ -3414,7 +3519,7 @@ type GlobalWelcome struct {
 
 func (x *GlobalWelcome) Reset() {
 	*x = GlobalWelcome{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[37]
+	mi := &file_nusa_v1_federation_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3531,7 @@ func (x *GlobalWelcome) String() string {
 func (*GlobalWelcome) ProtoMessage() {}
 
 func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[37]
+	mi := &file_nusa_v1_federation_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3544,7 @@ func (x *GlobalWelcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GlobalWelcome.ProtoReflect.Descriptor instead.
 func (*GlobalWelcome) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{37}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GlobalWelcome) GetSession() string {
@@ -3525,14 +3630,17 @@ type Refused struct {
 	// Why, for people.
 	Message string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	// Another try fails too until an operator acts.
-	Permanent     bool `protobuf:"varint,2,opt,name=permanent,proto3" json:"permanent,omitempty"`
+	Permanent bool `protobuf:"varint,2,opt,name=permanent,proto3" json:"permanent,omitempty"`
+	// The store was restored from an old copy: the next hello says what the region runs, so
+	// that an operator sees what the recovery would stop.
+	TellWork      bool `protobuf:"varint,3,opt,name=tell_work,json=tellWork,proto3" json:"tell_work,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[38]
+	mi := &file_nusa_v1_federation_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3544,7 +3652,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[38]
+	mi := &file_nusa_v1_federation_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3557,7 +3665,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{38}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Refused) GetMessage() string {
@@ -3574,6 +3682,13 @@ func (x *Refused) GetPermanent() bool {
 	return false
 }
 
+func (x *Refused) GetTellWork() bool {
+	if x != nil {
+		return x.TellWork
+	}
+	return false
+}
+
 // PeerRegions is the full list of the other regions, sent when it changes.
 type PeerRegions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3584,7 +3699,7 @@ type PeerRegions struct {
 
 func (x *PeerRegions) Reset() {
 	*x = PeerRegions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[39]
+	mi := &file_nusa_v1_federation_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3596,7 +3711,7 @@ func (x *PeerRegions) String() string {
 func (*PeerRegions) ProtoMessage() {}
 
 func (x *PeerRegions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[39]
+	mi := &file_nusa_v1_federation_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3609,7 +3724,7 @@ func (x *PeerRegions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegions.ProtoReflect.Descriptor instead.
 func (*PeerRegions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{39}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PeerRegions) GetRegions() []*PeerRegion {
@@ -3642,7 +3757,7 @@ type PeerRegion struct {
 
 func (x *PeerRegion) Reset() {
 	*x = PeerRegion{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[40]
+	mi := &file_nusa_v1_federation_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3654,7 +3769,7 @@ func (x *PeerRegion) String() string {
 func (*PeerRegion) ProtoMessage() {}
 
 func (x *PeerRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[40]
+	mi := &file_nusa_v1_federation_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3667,7 +3782,7 @@ func (x *PeerRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRegion.ProtoReflect.Descriptor instead.
 func (*PeerRegion) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{40}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PeerRegion) GetName() string {
@@ -3729,7 +3844,7 @@ type LatencyColumn struct {
 
 func (x *LatencyColumn) Reset() {
 	*x = LatencyColumn{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[41]
+	mi := &file_nusa_v1_federation_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3741,7 +3856,7 @@ func (x *LatencyColumn) String() string {
 func (*LatencyColumn) ProtoMessage() {}
 
 func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[41]
+	mi := &file_nusa_v1_federation_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3754,7 +3869,7 @@ func (x *LatencyColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LatencyColumn.ProtoReflect.Descriptor instead.
 func (*LatencyColumn) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{41}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *LatencyColumn) GetEdges() []*Edge {
@@ -3776,7 +3891,7 @@ type ShapeSubscriptions struct {
 
 func (x *ShapeSubscriptions) Reset() {
 	*x = ShapeSubscriptions{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[42]
+	mi := &file_nusa_v1_federation_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +3903,7 @@ func (x *ShapeSubscriptions) String() string {
 func (*ShapeSubscriptions) ProtoMessage() {}
 
 func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[42]
+	mi := &file_nusa_v1_federation_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +3916,7 @@ func (x *ShapeSubscriptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscriptions.ProtoReflect.Descriptor instead.
 func (*ShapeSubscriptions) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{42}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ShapeSubscriptions) GetAsks() []*ShapeSubscription {
@@ -3840,7 +3955,7 @@ type ShapeSubscription struct {
 
 func (x *ShapeSubscription) Reset() {
 	*x = ShapeSubscription{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[43]
+	mi := &file_nusa_v1_federation_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3852,7 +3967,7 @@ func (x *ShapeSubscription) String() string {
 func (*ShapeSubscription) ProtoMessage() {}
 
 func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[43]
+	mi := &file_nusa_v1_federation_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3865,7 +3980,7 @@ func (x *ShapeSubscription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShapeSubscription.ProtoReflect.Descriptor instead.
 func (*ShapeSubscription) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{43}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ShapeSubscription) GetAsk() uint64 {
@@ -3956,7 +4071,7 @@ type TunnelRequest struct {
 
 func (x *TunnelRequest) Reset() {
 	*x = TunnelRequest{}
-	mi := &file_nusa_v1_federation_proto_msgTypes[44]
+	mi := &file_nusa_v1_federation_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3968,7 +4083,7 @@ func (x *TunnelRequest) String() string {
 func (*TunnelRequest) ProtoMessage() {}
 
 func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_federation_proto_msgTypes[44]
+	mi := &file_nusa_v1_federation_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3981,7 +4096,7 @@ func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelRequest.ProtoReflect.Descriptor instead.
 func (*TunnelRequest) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{44}
+	return file_nusa_v1_federation_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TunnelRequest) GetId() string {
@@ -4034,7 +4149,7 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x04fits\x18\f \x01(\v2\x12.nusa.v1.FitCountsH\x00R\x04fits\x12#\n" +
 	"\rapplied_index\x18\n" +
 	" \x01(\x04R\fappliedIndexB\x06\n" +
-	"\x04kind\"\xcc\x06\n" +
+	"\x04kind\"\x99\a\n" +
 	"\vRegionHello\x129\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\v2\x19.nusa.v1.RegionDefinitionR\n" +
@@ -4063,7 +4178,18 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x05known\x18\x14 \x01(\v2\x12.nusa.v1.KnownSetsR\x05known\x123\n" +
 	"\n" +
 	"coordinate\x18\x15 \x01(\v2\x13.nusa.v1.CoordinateR\n" +
-	"coordinate\"\xa5\x01\n" +
+	"coordinate\x12'\n" +
+	"\x04work\x18\x16 \x03(\v2\x13.nusa.v1.RegionWorkR\x04work\x12\"\n" +
+	"\rwork_left_out\x18\x17 \x01(\x05R\vworkLeftOut\"\x97\x01\n" +
+	"\n" +
+	"RegionWork\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\tR\x05group\x12\x12\n" +
+	"\x04from\x18\x04 \x01(\x05R\x04from\x12\x0e\n" +
+	"\x02to\x18\x05 \x01(\x05R\x02to\x12\x1f\n" +
+	"\vjob_version\x18\x06 \x01(\x03R\n" +
+	"jobVersion\"\xa5\x01\n" +
 	"\tKnownSets\x12\x14\n" +
 	"\x05peers\x18\x01 \x03(\x06R\x05peers\x12\x18\n" +
 	"\aorigins\x18\x02 \x01(\x06R\aorigins\x12\x12\n" +
@@ -4294,10 +4420,11 @@ const file_nusa_v1_federation_proto_rawDesc = "" +
 	"\x0estore_revision\x18\t \x01(\x03R\rstoreRevision\x12#\n" +
 	"\rfeature_level\x18\n" +
 	" \x01(\rR\ffeatureLevel\x12#\n" +
-	"\x03row\x18\v \x01(\v2\x11.nusa.v1.PositionR\x03row\"A\n" +
+	"\x03row\x18\v \x01(\v2\x11.nusa.v1.PositionR\x03row\"^\n" +
 	"\aRefused\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1c\n" +
-	"\tpermanent\x18\x02 \x01(\bR\tpermanent\"<\n" +
+	"\tpermanent\x18\x02 \x01(\bR\tpermanent\x12\x1b\n" +
+	"\ttell_work\x18\x03 \x01(\bR\btellWork\"<\n" +
 	"\vPeerRegions\x12-\n" +
 	"\aregions\x18\x01 \x03(\v2\x13.nusa.v1.PeerRegionR\aregions\"\xeb\x02\n" +
 	"\n" +
@@ -4353,7 +4480,7 @@ func file_nusa_v1_federation_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_federation_proto_rawDescData
 }
 
-var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_nusa_v1_federation_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_nusa_v1_federation_proto_goTypes = []any{
 	(*StateRequest)(nil),           // 0: nusa.v1.StateRequest
 	(*StateDigest)(nil),            // 1: nusa.v1.StateDigest
@@ -4363,167 +4490,169 @@ var file_nusa_v1_federation_proto_goTypes = []any{
 	(*Position)(nil),               // 5: nusa.v1.Position
 	(*RegionMessage)(nil),          // 6: nusa.v1.RegionMessage
 	(*RegionHello)(nil),            // 7: nusa.v1.RegionHello
-	(*KnownSets)(nil),              // 8: nusa.v1.KnownSets
-	(*LeadershipTerm)(nil),         // 9: nusa.v1.LeadershipTerm
-	(*RegionUpdate)(nil),           // 10: nusa.v1.RegionUpdate
-	(*Goodbye)(nil),                // 11: nusa.v1.Goodbye
-	(*LeaseRequest)(nil),           // 12: nusa.v1.LeaseRequest
-	(*LeaseGrant)(nil),             // 13: nusa.v1.LeaseGrant
-	(*SlotAnswers)(nil),            // 14: nusa.v1.SlotAnswers
-	(*SlotAnswer)(nil),             // 15: nusa.v1.SlotAnswer
-	(*SlotOrder)(nil),              // 16: nusa.v1.SlotOrder
-	(*SlotOrders)(nil),             // 17: nusa.v1.SlotOrders
-	(*JobSummaries)(nil),           // 18: nusa.v1.JobSummaries
-	(*JobSummary)(nil),             // 19: nusa.v1.JobSummary
-	(*DisconnectedInstances)(nil),  // 20: nusa.v1.DisconnectedInstances
-	(*GroupReasons)(nil),           // 21: nusa.v1.GroupReasons
-	(*LatencyRow)(nil),             // 22: nusa.v1.LatencyRow
-	(*Coordinate)(nil),             // 23: nusa.v1.Coordinate
-	(*EdgeTable)(nil),              // 24: nusa.v1.EdgeTable
-	(*RowChanges)(nil),             // 25: nusa.v1.RowChanges
-	(*FitCounts)(nil),              // 26: nusa.v1.FitCounts
-	(*GlobalMessage)(nil),          // 27: nusa.v1.GlobalMessage
-	(*PeerChanges)(nil),            // 28: nusa.v1.PeerChanges
-	(*ProbeDemand)(nil),            // 29: nusa.v1.ProbeDemand
-	(*PeerTable)(nil),              // 30: nusa.v1.PeerTable
-	(*LabelSet)(nil),               // 31: nusa.v1.LabelSet
-	(*AskChanges)(nil),             // 32: nusa.v1.AskChanges
-	(*ColumnChanges)(nil),          // 33: nusa.v1.ColumnChanges
-	(*MatrixChanges)(nil),          // 34: nusa.v1.MatrixChanges
-	(*OriginTable)(nil),            // 35: nusa.v1.OriginTable
-	(*CompactMatrix)(nil),          // 36: nusa.v1.CompactMatrix
-	(*GlobalWelcome)(nil),          // 37: nusa.v1.GlobalWelcome
-	(*Refused)(nil),                // 38: nusa.v1.Refused
-	(*PeerRegions)(nil),            // 39: nusa.v1.PeerRegions
-	(*PeerRegion)(nil),             // 40: nusa.v1.PeerRegion
-	(*LatencyColumn)(nil),          // 41: nusa.v1.LatencyColumn
-	(*ShapeSubscriptions)(nil),     // 42: nusa.v1.ShapeSubscriptions
-	(*ShapeSubscription)(nil),      // 43: nusa.v1.ShapeSubscription
-	(*TunnelRequest)(nil),          // 44: nusa.v1.TunnelRequest
-	nil,                            // 45: nusa.v1.JobSummary.GroupsEntry
-	nil,                            // 46: nusa.v1.JobSummary.ReasonsEntry
-	nil,                            // 47: nusa.v1.LabelSet.LabelsEntry
-	nil,                            // 48: nusa.v1.PeerRegion.LabelsEntry
-	(*durationpb.Duration)(nil),    // 49: google.protobuf.Duration
-	(*RegionReport)(nil),           // 50: nusa.v1.RegionReport
-	(*RegionDefinition)(nil),       // 51: nusa.v1.RegionDefinition
-	(*RegionalServer)(nil),         // 52: nusa.v1.RegionalServer
-	(SlotState)(0),                 // 53: nusa.v1.SlotState
-	(Reason)(0),                    // 54: nusa.v1.Reason
-	(*CountedReason)(nil),          // 55: nusa.v1.CountedReason
-	(*Slot)(nil),                   // 56: nusa.v1.Slot
-	(*Edge)(nil),                   // 57: nusa.v1.Edge
-	(*FitCount)(nil),               // 58: nusa.v1.FitCount
-	(*OriginRecord)(nil),           // 59: nusa.v1.OriginRecord
-	(*Location)(nil),               // 60: nusa.v1.Location
-	(*Resources)(nil),              // 61: nusa.v1.Resources
-	(*InstanceCounts)(nil),         // 62: nusa.v1.InstanceCounts
+	(*RegionWork)(nil),             // 8: nusa.v1.RegionWork
+	(*KnownSets)(nil),              // 9: nusa.v1.KnownSets
+	(*LeadershipTerm)(nil),         // 10: nusa.v1.LeadershipTerm
+	(*RegionUpdate)(nil),           // 11: nusa.v1.RegionUpdate
+	(*Goodbye)(nil),                // 12: nusa.v1.Goodbye
+	(*LeaseRequest)(nil),           // 13: nusa.v1.LeaseRequest
+	(*LeaseGrant)(nil),             // 14: nusa.v1.LeaseGrant
+	(*SlotAnswers)(nil),            // 15: nusa.v1.SlotAnswers
+	(*SlotAnswer)(nil),             // 16: nusa.v1.SlotAnswer
+	(*SlotOrder)(nil),              // 17: nusa.v1.SlotOrder
+	(*SlotOrders)(nil),             // 18: nusa.v1.SlotOrders
+	(*JobSummaries)(nil),           // 19: nusa.v1.JobSummaries
+	(*JobSummary)(nil),             // 20: nusa.v1.JobSummary
+	(*DisconnectedInstances)(nil),  // 21: nusa.v1.DisconnectedInstances
+	(*GroupReasons)(nil),           // 22: nusa.v1.GroupReasons
+	(*LatencyRow)(nil),             // 23: nusa.v1.LatencyRow
+	(*Coordinate)(nil),             // 24: nusa.v1.Coordinate
+	(*EdgeTable)(nil),              // 25: nusa.v1.EdgeTable
+	(*RowChanges)(nil),             // 26: nusa.v1.RowChanges
+	(*FitCounts)(nil),              // 27: nusa.v1.FitCounts
+	(*GlobalMessage)(nil),          // 28: nusa.v1.GlobalMessage
+	(*PeerChanges)(nil),            // 29: nusa.v1.PeerChanges
+	(*ProbeDemand)(nil),            // 30: nusa.v1.ProbeDemand
+	(*PeerTable)(nil),              // 31: nusa.v1.PeerTable
+	(*LabelSet)(nil),               // 32: nusa.v1.LabelSet
+	(*AskChanges)(nil),             // 33: nusa.v1.AskChanges
+	(*ColumnChanges)(nil),          // 34: nusa.v1.ColumnChanges
+	(*MatrixChanges)(nil),          // 35: nusa.v1.MatrixChanges
+	(*OriginTable)(nil),            // 36: nusa.v1.OriginTable
+	(*CompactMatrix)(nil),          // 37: nusa.v1.CompactMatrix
+	(*GlobalWelcome)(nil),          // 38: nusa.v1.GlobalWelcome
+	(*Refused)(nil),                // 39: nusa.v1.Refused
+	(*PeerRegions)(nil),            // 40: nusa.v1.PeerRegions
+	(*PeerRegion)(nil),             // 41: nusa.v1.PeerRegion
+	(*LatencyColumn)(nil),          // 42: nusa.v1.LatencyColumn
+	(*ShapeSubscriptions)(nil),     // 43: nusa.v1.ShapeSubscriptions
+	(*ShapeSubscription)(nil),      // 44: nusa.v1.ShapeSubscription
+	(*TunnelRequest)(nil),          // 45: nusa.v1.TunnelRequest
+	nil,                            // 46: nusa.v1.JobSummary.GroupsEntry
+	nil,                            // 47: nusa.v1.JobSummary.ReasonsEntry
+	nil,                            // 48: nusa.v1.LabelSet.LabelsEntry
+	nil,                            // 49: nusa.v1.PeerRegion.LabelsEntry
+	(*durationpb.Duration)(nil),    // 50: google.protobuf.Duration
+	(*RegionReport)(nil),           // 51: nusa.v1.RegionReport
+	(*RegionDefinition)(nil),       // 52: nusa.v1.RegionDefinition
+	(*RegionalServer)(nil),         // 53: nusa.v1.RegionalServer
+	(SlotState)(0),                 // 54: nusa.v1.SlotState
+	(Reason)(0),                    // 55: nusa.v1.Reason
+	(*CountedReason)(nil),          // 56: nusa.v1.CountedReason
+	(*Slot)(nil),                   // 57: nusa.v1.Slot
+	(*Edge)(nil),                   // 58: nusa.v1.Edge
+	(*FitCount)(nil),               // 59: nusa.v1.FitCount
+	(*OriginRecord)(nil),           // 60: nusa.v1.OriginRecord
+	(*Location)(nil),               // 61: nusa.v1.Location
+	(*Resources)(nil),              // 62: nusa.v1.Resources
+	(*InstanceCounts)(nil),         // 63: nusa.v1.InstanceCounts
 }
 var file_nusa_v1_federation_proto_depIdxs = []int32{
-	39, // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
-	35, // 1: nusa.v1.FederationCache.origins:type_name -> nusa.v1.OriginTable
-	36, // 2: nusa.v1.FederationCache.matrix:type_name -> nusa.v1.CompactMatrix
-	49, // 3: nusa.v1.FederationCache.peers_age:type_name -> google.protobuf.Duration
-	49, // 4: nusa.v1.FederationCache.origins_age:type_name -> google.protobuf.Duration
-	49, // 5: nusa.v1.FederationCache.matrix_age:type_name -> google.protobuf.Duration
+	40, // 0: nusa.v1.FederationCache.peers:type_name -> nusa.v1.PeerRegions
+	36, // 1: nusa.v1.FederationCache.origins:type_name -> nusa.v1.OriginTable
+	37, // 2: nusa.v1.FederationCache.matrix:type_name -> nusa.v1.CompactMatrix
+	50, // 3: nusa.v1.FederationCache.peers_age:type_name -> google.protobuf.Duration
+	50, // 4: nusa.v1.FederationCache.origins_age:type_name -> google.protobuf.Duration
+	50, // 5: nusa.v1.FederationCache.matrix_age:type_name -> google.protobuf.Duration
 	7,  // 6: nusa.v1.RegionMessage.hello:type_name -> nusa.v1.RegionHello
-	12, // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
+	13, // 7: nusa.v1.RegionMessage.lease:type_name -> nusa.v1.LeaseRequest
 	5,  // 8: nusa.v1.RegionMessage.orders_ack:type_name -> nusa.v1.Position
-	14, // 9: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
-	50, // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
-	18, // 11: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
-	22, // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
-	10, // 13: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
-	11, // 14: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
-	25, // 15: nusa.v1.RegionMessage.row:type_name -> nusa.v1.RowChanges
-	26, // 16: nusa.v1.RegionMessage.fits:type_name -> nusa.v1.FitCounts
-	51, // 17: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
-	52, // 18: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
+	15, // 9: nusa.v1.RegionMessage.answers:type_name -> nusa.v1.SlotAnswers
+	51, // 10: nusa.v1.RegionMessage.report:type_name -> nusa.v1.RegionReport
+	19, // 11: nusa.v1.RegionMessage.summaries:type_name -> nusa.v1.JobSummaries
+	23, // 12: nusa.v1.RegionMessage.latency:type_name -> nusa.v1.LatencyRow
+	11, // 13: nusa.v1.RegionMessage.update:type_name -> nusa.v1.RegionUpdate
+	12, // 14: nusa.v1.RegionMessage.goodbye:type_name -> nusa.v1.Goodbye
+	26, // 15: nusa.v1.RegionMessage.row:type_name -> nusa.v1.RowChanges
+	27, // 16: nusa.v1.RegionMessage.fits:type_name -> nusa.v1.FitCounts
+	52, // 17: nusa.v1.RegionHello.definition:type_name -> nusa.v1.RegionDefinition
+	53, // 18: nusa.v1.RegionHello.servers:type_name -> nusa.v1.RegionalServer
 	5,  // 19: nusa.v1.RegionHello.orders:type_name -> nusa.v1.Position
-	9,  // 20: nusa.v1.RegionHello.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	49, // 21: nusa.v1.RegionHello.lease_max:type_name -> google.protobuf.Duration
-	49, // 22: nusa.v1.RegionHello.stop_time:type_name -> google.protobuf.Duration
-	8,  // 23: nusa.v1.RegionHello.known:type_name -> nusa.v1.KnownSets
-	23, // 24: nusa.v1.RegionHello.coordinate:type_name -> nusa.v1.Coordinate
-	5,  // 25: nusa.v1.KnownSets.column:type_name -> nusa.v1.Position
-	5,  // 26: nusa.v1.KnownSets.matrix:type_name -> nusa.v1.Position
-	52, // 27: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
-	49, // 28: nusa.v1.LeaseRequest.commit_blocked:type_name -> google.protobuf.Duration
-	49, // 29: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
-	9,  // 30: nusa.v1.LeaseGrant.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	5,  // 31: nusa.v1.LeaseGrant.orders:type_name -> nusa.v1.Position
-	49, // 32: nusa.v1.LeaseGrant.region_left:type_name -> google.protobuf.Duration
-	15, // 33: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
-	53, // 34: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
-	54, // 35: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
-	55, // 36: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
-	49, // 37: nusa.v1.SlotAnswer.stop_time:type_name -> google.protobuf.Duration
-	56, // 38: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
-	16, // 39: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
-	5,  // 40: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
-	19, // 41: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
-	5,  // 42: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
-	45, // 43: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
-	46, // 44: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
-	20, // 45: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
-	55, // 46: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
-	57, // 47: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
-	23, // 48: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
-	49, // 49: nusa.v1.RowChanges.confirmed:type_name -> google.protobuf.Duration
-	23, // 50: nusa.v1.RowChanges.coordinate:type_name -> nusa.v1.Coordinate
-	5,  // 51: nusa.v1.RowChanges.position:type_name -> nusa.v1.Position
-	58, // 52: nusa.v1.FitCounts.fits:type_name -> nusa.v1.FitCount
-	37, // 53: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
-	38, // 54: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
-	13, // 55: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
-	17, // 56: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
-	5,  // 57: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
-	39, // 58: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
-	42, // 59: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
-	44, // 60: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	41, // 61: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
-	35, // 62: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
-	36, // 63: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
-	28, // 64: nusa.v1.GlobalMessage.peer_changes:type_name -> nusa.v1.PeerChanges
-	32, // 65: nusa.v1.GlobalMessage.ask_changes:type_name -> nusa.v1.AskChanges
-	33, // 66: nusa.v1.GlobalMessage.column_changes:type_name -> nusa.v1.ColumnChanges
-	34, // 67: nusa.v1.GlobalMessage.matrix_changes:type_name -> nusa.v1.MatrixChanges
-	29, // 68: nusa.v1.PeerChanges.demand:type_name -> nusa.v1.ProbeDemand
-	31, // 69: nusa.v1.PeerTable.label_sets:type_name -> nusa.v1.LabelSet
-	47, // 70: nusa.v1.LabelSet.labels:type_name -> nusa.v1.LabelSet.LabelsEntry
-	43, // 71: nusa.v1.AskChanges.added:type_name -> nusa.v1.ShapeSubscription
-	49, // 72: nusa.v1.ColumnChanges.confirmed:type_name -> google.protobuf.Duration
-	5,  // 73: nusa.v1.ColumnChanges.position:type_name -> nusa.v1.Position
-	5,  // 74: nusa.v1.MatrixChanges.position:type_name -> nusa.v1.Position
-	59, // 75: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
-	5,  // 76: nusa.v1.CompactMatrix.position:type_name -> nusa.v1.Position
-	49, // 77: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
-	49, // 78: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
-	5,  // 79: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
-	9,  // 80: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
-	5,  // 81: nusa.v1.GlobalWelcome.row:type_name -> nusa.v1.Position
-	40, // 82: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
-	60, // 83: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
-	48, // 84: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
-	23, // 85: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
-	57, // 86: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
-	43, // 87: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
-	61, // 88: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
-	62, // 89: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
-	21, // 90: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
-	6,  // 91: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
-	4,  // 92: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
-	2,  // 93: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
-	0,  // 94: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
-	27, // 95: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
-	4,  // 96: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
-	3,  // 97: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
-	1,  // 98: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
-	95, // [95:99] is the sub-list for method output_type
-	91, // [91:95] is the sub-list for method input_type
-	91, // [91:91] is the sub-list for extension type_name
-	91, // [91:91] is the sub-list for extension extendee
-	0,  // [0:91] is the sub-list for field type_name
+	10, // 20: nusa.v1.RegionHello.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	50, // 21: nusa.v1.RegionHello.lease_max:type_name -> google.protobuf.Duration
+	50, // 22: nusa.v1.RegionHello.stop_time:type_name -> google.protobuf.Duration
+	9,  // 23: nusa.v1.RegionHello.known:type_name -> nusa.v1.KnownSets
+	24, // 24: nusa.v1.RegionHello.coordinate:type_name -> nusa.v1.Coordinate
+	8,  // 25: nusa.v1.RegionHello.work:type_name -> nusa.v1.RegionWork
+	5,  // 26: nusa.v1.KnownSets.column:type_name -> nusa.v1.Position
+	5,  // 27: nusa.v1.KnownSets.matrix:type_name -> nusa.v1.Position
+	53, // 28: nusa.v1.RegionUpdate.servers:type_name -> nusa.v1.RegionalServer
+	50, // 29: nusa.v1.LeaseRequest.commit_blocked:type_name -> google.protobuf.Duration
+	50, // 30: nusa.v1.LeaseGrant.duration:type_name -> google.protobuf.Duration
+	10, // 31: nusa.v1.LeaseGrant.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	5,  // 32: nusa.v1.LeaseGrant.orders:type_name -> nusa.v1.Position
+	50, // 33: nusa.v1.LeaseGrant.region_left:type_name -> google.protobuf.Duration
+	16, // 34: nusa.v1.SlotAnswers.answers:type_name -> nusa.v1.SlotAnswer
+	54, // 35: nusa.v1.SlotAnswer.state:type_name -> nusa.v1.SlotState
+	55, // 36: nusa.v1.SlotAnswer.reason:type_name -> nusa.v1.Reason
+	56, // 37: nusa.v1.SlotAnswer.counts:type_name -> nusa.v1.CountedReason
+	50, // 38: nusa.v1.SlotAnswer.stop_time:type_name -> google.protobuf.Duration
+	57, // 39: nusa.v1.SlotOrder.slot:type_name -> nusa.v1.Slot
+	17, // 40: nusa.v1.SlotOrders.orders:type_name -> nusa.v1.SlotOrder
+	5,  // 41: nusa.v1.SlotOrders.position:type_name -> nusa.v1.Position
+	20, // 42: nusa.v1.JobSummaries.summaries:type_name -> nusa.v1.JobSummary
+	5,  // 43: nusa.v1.JobSummaries.position:type_name -> nusa.v1.Position
+	46, // 44: nusa.v1.JobSummary.groups:type_name -> nusa.v1.JobSummary.GroupsEntry
+	47, // 45: nusa.v1.JobSummary.reasons:type_name -> nusa.v1.JobSummary.ReasonsEntry
+	21, // 46: nusa.v1.JobSummary.disconnected:type_name -> nusa.v1.DisconnectedInstances
+	56, // 47: nusa.v1.GroupReasons.reasons:type_name -> nusa.v1.CountedReason
+	58, // 48: nusa.v1.LatencyRow.edges:type_name -> nusa.v1.Edge
+	24, // 49: nusa.v1.LatencyRow.coordinate:type_name -> nusa.v1.Coordinate
+	50, // 50: nusa.v1.RowChanges.confirmed:type_name -> google.protobuf.Duration
+	24, // 51: nusa.v1.RowChanges.coordinate:type_name -> nusa.v1.Coordinate
+	5,  // 52: nusa.v1.RowChanges.position:type_name -> nusa.v1.Position
+	59, // 53: nusa.v1.FitCounts.fits:type_name -> nusa.v1.FitCount
+	38, // 54: nusa.v1.GlobalMessage.welcome:type_name -> nusa.v1.GlobalWelcome
+	39, // 55: nusa.v1.GlobalMessage.refused:type_name -> nusa.v1.Refused
+	14, // 56: nusa.v1.GlobalMessage.lease:type_name -> nusa.v1.LeaseGrant
+	18, // 57: nusa.v1.GlobalMessage.orders:type_name -> nusa.v1.SlotOrders
+	5,  // 58: nusa.v1.GlobalMessage.summaries_ack:type_name -> nusa.v1.Position
+	40, // 59: nusa.v1.GlobalMessage.peers:type_name -> nusa.v1.PeerRegions
+	43, // 60: nusa.v1.GlobalMessage.shapes:type_name -> nusa.v1.ShapeSubscriptions
+	45, // 61: nusa.v1.GlobalMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	42, // 62: nusa.v1.GlobalMessage.column:type_name -> nusa.v1.LatencyColumn
+	36, // 63: nusa.v1.GlobalMessage.origins:type_name -> nusa.v1.OriginTable
+	37, // 64: nusa.v1.GlobalMessage.matrix:type_name -> nusa.v1.CompactMatrix
+	29, // 65: nusa.v1.GlobalMessage.peer_changes:type_name -> nusa.v1.PeerChanges
+	33, // 66: nusa.v1.GlobalMessage.ask_changes:type_name -> nusa.v1.AskChanges
+	34, // 67: nusa.v1.GlobalMessage.column_changes:type_name -> nusa.v1.ColumnChanges
+	35, // 68: nusa.v1.GlobalMessage.matrix_changes:type_name -> nusa.v1.MatrixChanges
+	30, // 69: nusa.v1.PeerChanges.demand:type_name -> nusa.v1.ProbeDemand
+	32, // 70: nusa.v1.PeerTable.label_sets:type_name -> nusa.v1.LabelSet
+	48, // 71: nusa.v1.LabelSet.labels:type_name -> nusa.v1.LabelSet.LabelsEntry
+	44, // 72: nusa.v1.AskChanges.added:type_name -> nusa.v1.ShapeSubscription
+	50, // 73: nusa.v1.ColumnChanges.confirmed:type_name -> google.protobuf.Duration
+	5,  // 74: nusa.v1.ColumnChanges.position:type_name -> nusa.v1.Position
+	5,  // 75: nusa.v1.MatrixChanges.position:type_name -> nusa.v1.Position
+	60, // 76: nusa.v1.OriginTable.records:type_name -> nusa.v1.OriginRecord
+	5,  // 77: nusa.v1.CompactMatrix.position:type_name -> nusa.v1.Position
+	50, // 78: nusa.v1.GlobalWelcome.lease:type_name -> google.protobuf.Duration
+	50, // 79: nusa.v1.GlobalWelcome.report_interval:type_name -> google.protobuf.Duration
+	5,  // 80: nusa.v1.GlobalWelcome.summaries:type_name -> nusa.v1.Position
+	10, // 81: nusa.v1.GlobalWelcome.leadership_term:type_name -> nusa.v1.LeadershipTerm
+	5,  // 82: nusa.v1.GlobalWelcome.row:type_name -> nusa.v1.Position
+	41, // 83: nusa.v1.PeerRegions.regions:type_name -> nusa.v1.PeerRegion
+	61, // 84: nusa.v1.PeerRegion.location:type_name -> nusa.v1.Location
+	49, // 85: nusa.v1.PeerRegion.labels:type_name -> nusa.v1.PeerRegion.LabelsEntry
+	24, // 86: nusa.v1.PeerRegion.coordinate:type_name -> nusa.v1.Coordinate
+	58, // 87: nusa.v1.LatencyColumn.edges:type_name -> nusa.v1.Edge
+	44, // 88: nusa.v1.ShapeSubscriptions.asks:type_name -> nusa.v1.ShapeSubscription
+	62, // 89: nusa.v1.ShapeSubscription.resources:type_name -> nusa.v1.Resources
+	63, // 90: nusa.v1.JobSummary.GroupsEntry.value:type_name -> nusa.v1.InstanceCounts
+	22, // 91: nusa.v1.JobSummary.ReasonsEntry.value:type_name -> nusa.v1.GroupReasons
+	6,  // 92: nusa.v1.Federation.Session:input_type -> nusa.v1.RegionMessage
+	4,  // 93: nusa.v1.Federation.Tunnel:input_type -> nusa.v1.TunnelFrame
+	2,  // 94: nusa.v1.Siblings.Kept:input_type -> nusa.v1.FederationCacheRequest
+	0,  // 95: nusa.v1.Siblings.State:input_type -> nusa.v1.StateRequest
+	28, // 96: nusa.v1.Federation.Session:output_type -> nusa.v1.GlobalMessage
+	4,  // 97: nusa.v1.Federation.Tunnel:output_type -> nusa.v1.TunnelFrame
+	3,  // 98: nusa.v1.Siblings.Kept:output_type -> nusa.v1.FederationCache
+	1,  // 99: nusa.v1.Siblings.State:output_type -> nusa.v1.StateDigest
+	96, // [96:100] is the sub-list for method output_type
+	92, // [92:96] is the sub-list for method input_type
+	92, // [92:92] is the sub-list for extension type_name
+	92, // [92:92] is the sub-list for extension extendee
+	0,  // [0:92] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_federation_proto_init() }
@@ -4547,7 +4676,7 @@ func file_nusa_v1_federation_proto_init() {
 		(*RegionMessage_Row)(nil),
 		(*RegionMessage_Fits)(nil),
 	}
-	file_nusa_v1_federation_proto_msgTypes[27].OneofWrappers = []any{
+	file_nusa_v1_federation_proto_msgTypes[28].OneofWrappers = []any{
 		(*GlobalMessage_Welcome)(nil),
 		(*GlobalMessage_Refused)(nil),
 		(*GlobalMessage_Lease)(nil),
@@ -4570,7 +4699,7 @@ func file_nusa_v1_federation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_federation_proto_rawDesc), len(file_nusa_v1_federation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   49,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

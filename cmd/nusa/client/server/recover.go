@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,8 +21,8 @@ that knows a later revision has shown that, and nothing is placed, ordered or st
 since. The recovery makes all later revisions greater than those that the regions have
 shown, so that no work is taken for another. Let all regions connect first: an alarm
 names what they know. After the recovery the regions run what the restored store says:
-work that was submitted after the copy was made is stopped. The command is
-confirmed with the id of the federation: typed at the prompt, or with --federation.`,
+work that was submitted after the copy was made is stopped. The command lists that work,
+by what the regions have said, before it asks. It is confirmed with the id of the federation: typed at the prompt, or with --federation.`,
 		Example: "  nusa server recover",
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			if federation == "" {
@@ -55,11 +56,45 @@ func typedFederation(c *cli.Session) (string, error) {
 		return "", err
 	}
 	c.PrintAlarms(ctx)
-	c.Warn("Work that was submitted after the copy was made is going to be stopped.")
+	would, err := nusav1.NewSystemClient(c.Conn).Recover(ctx, &nusav1.RecoverRequest{DryRun: true})
+	if err != nil {
+		return "", err
+	}
+	for _, line := range whatStops(would) {
+		c.Warn("%s", line)
+	}
 	c.Warn("Type the id of the federation, %s, to continue with the restored store:", info.GetFederationId())
 	line, typed := c.ReadLine()
 	if !typed {
 		return "", errors.New("nothing was typed, and nothing has changed: type the id of the federation, or give it with --federation")
 	}
 	return line, nil
+}
+
+// whatStops says what the recovery would stop, as far as the regions have said what they run.
+func whatStops(would *nusav1.RecoverResponse) []string {
+	var out []string
+	for _, l := range would.GetLost() {
+		what := term.Plural(l.GetInstances(), "instance") + " would stop"
+		switch {
+		case l.GetStoredVersion() == 0:
+			what += ": the store does not have the job"
+		case l.GetInstances() == 0:
+			what = fmt.Sprintf("version %d would go back to version %d", l.GetJobVersion(), l.GetStoredVersion())
+		}
+		out = append(out, fmt.Sprintf("  %s/%s group %s in %s: %s", l.GetNamespace(), l.GetJob(), l.GetGroup(), l.GetRegion(), what))
+	}
+	if n := would.GetLeftOut(); n > 0 {
+		out = append(out, fmt.Sprintf("  perhaps more: the regions have not named %s", term.Plural(n, "slot")))
+	}
+	if len(out) > 0 {
+		out = append([]string{"What the regions run and the restored store does not know:"}, out...)
+	}
+	switch silent := would.GetSilent(); {
+	case len(silent) > 0:
+		out = append(out, "Not known is what these regions run, which have not connected yet: "+strings.Join(silent, ", "))
+	case len(out) == 0:
+		out = append(out, "The regions run nothing that the restored store does not know.")
+	}
+	return out
 }

@@ -1,0 +1,36 @@
+package server
+
+import (
+	"strings"
+	"testing"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestWhatStops: before an operator confirms a recovery of the store, each group that would lose
+// something has a line.
+func TestWhatStops(t *testing.T) {
+	for _, c := range []struct {
+		would *nusav1.RecoverResponse
+		want  string
+	}{
+		{&nusav1.RecoverResponse{}, "The regions run nothing that the restored store does not know."},
+		{&nusav1.RecoverResponse{
+			Lost: []*nusav1.LostWork{
+				{Region: "tokyo", Namespace: "default", Job: "api", Group: "web", Instances: 2, JobVersion: 3, StoredVersion: 3},
+				{Region: "tokyo", Namespace: "default", Job: "late", Group: "web", Instances: 1, JobVersion: 1},
+				{Region: "seoul", Namespace: "ops", Job: "db", Group: "main", JobVersion: 5, StoredVersion: 4},
+			},
+			LeftOut: 1, Silent: []string{"jakarta", "oslo"},
+		}, `What the regions run and the restored store does not know:
+  default/api group web in tokyo: 2 instances would stop
+  default/late group web in tokyo: 1 instance would stop: the store does not have the job
+  ops/db group main in seoul: version 5 would go back to version 4
+  perhaps more: the regions have not named 1 slot
+Not known is what these regions run, which have not connected yet: jakarta, oslo`},
+	} {
+		if got := strings.Join(whatStops(c.would), "\n"); got != c.want {
+			t.Errorf("got\n%s\nwant\n%s", got, c.want)
+		}
+	}
+}

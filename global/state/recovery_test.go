@@ -1,0 +1,71 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestWorkToLose: what a recovery of the store would stop is what the regions run, less what the
+// restored store lets them run.
+func TestWorkToLose(t *testing.T) {
+	st := New(Beginning{}, func() time.Duration { return 0 })
+	for _, name := range []string{"jakarta", "seoul", "tokyo"} {
+		st.Regions[name] = &Region{Name: name, Record: &nusav1.Region{ClusterId: "c"}}
+	}
+	st.RegionsChanged()
+	slot := func(job, owner string, from, to int, former ...region.FormerOwner) {
+		k := JobKey{"default", job}
+		j := st.job(k)
+		j.Record = recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Version: 3}})
+		s := region.Slot{Namespace: "default", Job: job, Group: "web", From: from, To: to, Region: owner,
+			Desired: region.DesiredRun, State: region.Accepted, Former: former}
+		j.Slots[s.Key()] = s
+	}
+	slot("api", "tokyo", 0, 2)
+	slot("api", "seoul", 2, 4, region.FormerOwner{Region: "tokyo", Hold: true})
+	slot("api", "seoul", 4, 6, region.FormerOwner{Region: "tokyo"})
+	hello := func(name string, work ...string) {
+		h := &nusav1.RegionHello{Definition: &nusav1.RegionDefinition{Name: name}, WorkLeftOut: 1}
+		for _, text := range work {
+			w := &nusav1.RegionWork{Namespace: "default", Group: "web"}
+			if _, err := fmt.Sscanf(text, "%s %d-%d v%d", &w.Job, &w.From, &w.To, &w.JobVersion); err != nil {
+				t.Fatal(err)
+			}
+			h.Work = append(h.Work, w)
+		}
+		st.NoteWork(h)
+	}
+	expect := func(what string, leftOut int32, silent []string, want ...string) {
+		t.Helper()
+		lost, left, not := st.WorkToLose()
+		var got []string
+		for _, l := range lost {
+			if l.GetNamespace() != "default" || l.GetGroup() != "web" {
+				t.Errorf("%s: %v", what, l)
+			}
+			got = append(got, fmt.Sprintf("%s %s %d v%d of v%d", l.GetRegion(), l.GetJob(), l.GetInstances(), l.GetJobVersion(), l.GetStoredVersion()))
+		}
+		if !slices.Equal(got, want) || left != leftOut || !slices.Equal(not, silent) {
+			t.Errorf("%s: got %q, %d left out, silent %q, want %q, %d, %q", what, got, left, not, want, leftOut, silent)
+		}
+	}
+	hello("tokyo")
+	hello("seoul")
+	expect("both were only asked", 0, []string{"jakarta", "seoul", "tokyo"})
+	hello("seoul")
+	hello("tokyo", "later 0-3 v1", "api 0-6 v3", "later 5-6 v1")
+	expect("tokyo runs more, seoul nothing", 2, []string{"jakarta"}, "tokyo api 2 v3 of v3", "tokyo later 4 v1 of v0")
+	hello("seoul", "api 2-4 v5")
+	hello("tokyo", "api 0-2 v3")
+	expect("seoul has a later version", 2, []string{"jakarta"}, "seoul api 0 v5 of v3")
+	st.Regions["jakarta"].Record = proto.CloneOf(st.Regions["jakarta"].Record)
+	st.Regions["jakarta"].Record.ClusterId = ""
+	expect("jakarta has never connected", 2, nil, "seoul api 0 v5 of v3")
+}
