@@ -1,7 +1,10 @@
 package global
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,5 +36,64 @@ func TestAuditWithinATick(t *testing.T) {
 			t.Errorf("%d records, %v", records, err)
 		}
 		s.stop()
+	})
+}
+
+// TestAuditIsBounded: the oldest audit records go when they take more than their part of the
+// store, those of earlier versions and terms too, and those that are too old.
+func TestAuditIsBounded(t *testing.T) {
+	t.Parallel()
+	f := newFederation()
+	mem, err := store.OpenEtcd(t.Context(), store.EtcdConfig{
+		Name: "etcd", DataDir: t.TempDir(), ClientAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", Quota: 16 << 20, // 48 MiB on disk
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mem.Close()
+	text := []byte(strings.Repeat("x", 10_000))
+	for i := range 800 { // 8 MB, a record each minute
+		at := time.Now().Add(time.Duration(i-800) * time.Minute)
+		if _, err := mem.Txn(t.Context(), nil, []store.Op{store.Put(fmt.Sprintf("%s-before-%d", state.AuditKey(at), i), text)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := state.AuditKey(time.Now().Add(-31*24*time.Hour)) + "-before-x"
+	if _, err := mem.Txn(t.Context(), nil, []store.Op{store.Put(old, text)}); err != nil {
+		t.Fatal(err)
+	}
+	s := f.start(t, "g1", f.overEtcd("", Etcd{Endpoints: []string{mem.ClientAddr()}}))
+	s.submit(testJob("api", 1))
+	keys := func() (keys []string, bytes int) {
+		_, err := mem.List(t.Context(), state.AuditPrefix, func(kv store.KV) error {
+			keys, bytes = append(keys, kv.Key), bytes+len(kv.Value)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys, bytes
+	}
+	waitKeys := func(what string, ok func(keys []string, bytes int) bool) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), testWait)
+		defer cancel()
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			all, bytes := keys()
+			if ok(all, bytes) {
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				t.Fatalf("%s: %d records of %d bytes, the first %s", what, len(all), bytes, all[0])
+			}
+		}
+	}
+	waitKeys("a sixteenth of the quota is left, the latest records", func(all []string, bytes int) bool {
+		return all[0] != old && bytes < 4<<20 && bytes > 2<<20 && !strings.Contains(all[len(all)-1], "before")
 	})
 }

@@ -8,6 +8,7 @@
 //	tracker.go     which server is active, and the connection to it
 //	known.go       the greatest revision of the store that this server has seen
 //	term.go        leadershipTerm: the active server for one leadership term
+//	trail.go       bounds of the audit and of the idempotency records
 //	upkeep.go      how full the store is, and the room that is made in it
 //	failover.go    the loop that declares regions lost and says what may move
 //	metrics.go     metrics

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nusa-scheduler/nusa/global/api"
-	"github.com/nusa-scheduler/nusa/global/idempotency"
 	"github.com/nusa-scheduler/nusa/global/latency"
 	"github.com/nusa-scheduler/nusa/global/placer"
 	"github.com/nusa-scheduler/nusa/global/room"
@@ -44,6 +43,8 @@ type leadershipTerm struct {
 	observeVerdicts func(int)
 	// known is the greatest revision that this server has seen.
 	known *knownRevision
+	// began is when the term began, on the wall clock.
+	began time.Time
 	// candidates returns the servers that stand for election.
 	candidates func(context.Context) ([]*nusav1.GlobalServer, error)
 }
@@ -60,7 +61,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	if err != nil {
 		return nil, err
 	}
-	t := &leadershipTerm{cfg: cfg, known: s.known, renew: election.Renew, candidates: s.servers, observeVerdicts: m.observeVerdicts, state: state.New(begin, cfg.Clock)}
+	t := &leadershipTerm{cfg: cfg, began: time.Now(), known: s.known, renew: election.Renew, candidates: s.servers, observeVerdicts: m.observeVerdicts, state: state.New(begin, cfg.Clock)}
 	t.ctx, t.end = context.WithCancelCause(ctx)
 	t.state.Room.Limits = room.Limits{Jobs: cfg.JobsMax, Namespace: cfg.NamespaceMax}
 	t.commit = state.NewCommitter(t.state, s.store, guard)
@@ -100,7 +101,7 @@ func (t *leadershipTerm) run() error {
 	lost := failoverLoop{
 		state: t.state, commit: t.commit, wake: t.placer.Wake, resign: t.resign, log: t.cfg.Logger, observe: t.observeVerdicts,
 	}
-	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.renewLoop, t.answersLoop, predictor.Run} {
+	for _, loop := range []func(context.Context) error{lost.run, t.commit.Run, t.placer.Run, checkpoints.Run, t.uplink.Run, t.tickLoop, t.secondLoop, t.renewLoop, t.answersLoop, t.auditLoop, predictor.Run} {
 		g.Go(func() error { return loop(ctx) })
 	}
 	t.placer.Wake()
@@ -154,39 +155,6 @@ func (t *leadershipTerm) secondLoop(ctx context.Context) error {
 			t.uplink.EndSilent()
 			t.state.NoticeSilence()
 			placer.CountDrains(t.placer)
-		}
-	}
-}
-
-// answersLoop loads the idempotency records and then bounds them. The term serves meanwhile.
-func (t *leadershipTerm) answersLoop(ctx context.Context) error {
-	if err := t.state.Answers.Load(ctx, t.api.Store); err != nil {
-		return err
-	}
-	tick := time.NewTicker(t.cfg.ReportInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-		if err := t.trimAnswers(ctx, idempotency.MaxBytes); err != nil && ctx.Err() == nil {
-			t.cfg.Logger.Warn("the store keeps more idempotency records than it should", "error", err)
-		}
-	}
-}
-
-// trimAnswers removes the oldest idempotency records until they take at most so many bytes.
-func (t *leadershipTerm) trimAnswers(ctx context.Context, most int) error {
-	const atOnce = 100 // fits into a transaction
-	for {
-		keys := t.state.Answers.Oldest(most, atOnce)
-		if len(keys) == 0 {
-			return nil
-		}
-		if _, err := t.commit.Do(ctx, func(tx *state.Tx) error { return tx.ForgetAnswers(keys) }); err != nil {
-			return err
 		}
 	}
 }

@@ -117,6 +117,13 @@ func (s *Answers) Known(key string) bool {
 	return known
 }
 
+// Len returns the number of keys.
+func (s *Answers) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byKey)
+}
+
 // Find returns the response to the request that used a key before, nil when the key is new. It
 // returns an error when the fingerprint is that of another request. It asks the store only while
 // the records of earlier terms are not loaded, and when the key was used so long ago, or for

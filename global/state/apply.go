@@ -48,10 +48,12 @@ func (st *State) apply(key string, msg proto.Message, revision int64) {
 		st.applyOrigin(key[len(originPrefix):], rec, revision)
 	case strings.HasPrefix(key, idemPrefix):
 		rec, _ := msg.(*nusav1.IdempotencyRecord)
-		st.Room.Count(false, msg != nil)
 		st.Answers.Apply(key[len(idemPrefix):], rec, revision)
 	case strings.HasPrefix(key, AuditPrefix):
-		st.Room.Count(false, msg != nil)
+		if msg == nil {
+			return // a range before some key: Tx.ForgetAudit
+		}
+		st.Trail.Add(key, int64(len(key)+proto.Size(msg)))
 	case strings.HasPrefix(key, CheckpointPrefix):
 		rec, _ := msg.(*nusav1.CheckpointRecord)
 		st.applyCheckpoint(key[len(CheckpointPrefix):], rec)

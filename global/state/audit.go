@@ -3,6 +3,7 @@ package state
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -12,7 +13,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-const auditTTL = 30 * 24 * time.Hour
+// AuditAge is for how long audit records are stored, unless AuditBytes of later ones come in
+// that time.
+const AuditAge, AuditBytes = 30 * 24 * time.Hour, 64 << 20
 
 // ErrAnswered ends a request whose idempotency key was used before: State.Answers has the first
 // response.
@@ -38,12 +41,48 @@ func (t *Tx) ForgetAnswers(keys []string) error {
 	return nil
 }
 
-// Audit stores who changed what, for a month. The key holds a number, so changes
-// within one tick of the clock get distinct keys, also in several transactions. A
-// repeated key would refuse the whole change.
+// auditBytes is what an audited change takes in a transaction beside its texts, about.
+const auditBytes = 32
+
+// Audit stores who changed what, for a month. All changes of a transaction share a record.
 func (t *Tx) Audit(kind, subject, message string) error {
-	now := time.Now()
-	t.State.audits++
-	key := fmt.Sprintf("%s%020d-%s-%06d", AuditPrefix, now.UnixNano(), t.State.Epoch, t.State.audits)
-	return t.putNew(key, &nusav1.Event{Time: timestamppb.New(now), Type: kind, Subject: subject, Message: message}, auditTTL)
+	t.audit = append(t.audit, &nusav1.Event{
+		Time: timestamppb.New(time.Now()), Type: kind, Subject: strings.ToValidUTF8(subject, "?"), Message: strings.ToValidUTF8(message, "?"),
+	})
+	t.size += auditSize(t.audit[len(t.audit)-1])
+	return nil
 }
+
+func auditSize(e *nusav1.Event) int {
+	return len(e.GetType()) + len(e.GetSubject()) + len(e.GetMessage()) + auditBytes
+}
+
+// sealAudit puts the record of what the transaction changes. Its key holds the epoch and a
+// number, so transactions within one tick of the clock have distinct keys.
+func (t *Tx) sealAudit() {
+	if len(t.audit) == 0 {
+		return
+	}
+	t.State.audits++
+	key := fmt.Sprintf("%s-%s-%06d", t.auditTime(), t.State.Epoch, t.State.audits)
+	_ = t.putUnchecked(key, &nusav1.AuditRecord{Events: t.audit}) // cannot fail: Audit takes valid texts only
+}
+
+// ForgetAudit removes the audit records before a key, but none of this moment: a transaction
+// may not remove what it writes.
+func (t *Tx) ForgetAudit(before string) error {
+	before = min(before, t.auditTime())
+	t.State.Trail.Removed(before)
+	return t.set(txChange{key: AuditPrefix, end: before, unchecked: true})
+}
+
+// auditTime returns the beginning of a key of now, at least that of the key before even if the
+// clock was set back.
+func (t *Tx) auditTime() string {
+	st := t.State
+	st.audited = max(st.audited, AuditKey(time.Now()))
+	return st.audited
+}
+
+// AuditKey returns the beginning of the keys of audit records of a time.
+func AuditKey(at time.Time) string { return fmt.Sprintf("%s%020d", AuditPrefix, at.UnixNano()) }

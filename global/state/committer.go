@@ -264,6 +264,7 @@ func (c *Committer) collect(first commitRequest) *batch {
 	if c.Decide != nil && len(b.tx.Fresh()) > 0 {
 		b.stored = c.Decide(b.tx)
 	}
+	b.tx.sealAudit()
 	return b
 }
 
@@ -320,7 +321,7 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 		if !ch.unchecked {
 			compares = append(compares, store.Mod(ch.key, ch.known))
 		}
-		ops = append(ops, store.Op{Key: ch.key, Value: ch.value, Delete: ch.msg == nil, TTL: ch.ttl})
+		ops = append(ops, store.Op{Key: ch.key, Value: ch.value, Delete: ch.msg == nil, End: ch.end, TTL: ch.ttl})
 	}
 	for _, e := range t.expected {
 		compares = append(compares, store.Mod(e.key, e.known))

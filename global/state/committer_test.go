@@ -364,3 +364,48 @@ func TestRemovedRegionIsForgotten(t *testing.T) {
 		c.st.Unlock()
 	}
 }
+
+// TestTransactionHasOneAuditRecord: all changes of a transaction share an audit record, and a
+// refused one is not in it.
+func TestTransactionHasOneAuditRecord(t *testing.T) {
+	c, g := committing(t)
+	audited := func(name string, refuse error) func(*Tx) error {
+		return func(tx *Tx) error {
+			if err := tx.Audit("region.put", name, "by \xff"); err != nil {
+				return err
+			}
+			if refuse != nil {
+				return refuse
+			}
+			return putRegion(name)(tx)
+		}
+	}
+	first := c.Submit(audited("a", nil)) // a transaction of its own
+	for g.held.Load() == 0 {
+		runtime.Gosched()
+	}
+	refusal := errors.New("refused")
+	waits := []func(context.Context) (int64, error){first, c.Submit(audited("b", nil)), c.Submit(audited("x", refusal)), c.Submit(audited("c", nil))}
+	close(g.gate)
+	for i, wait := range waits {
+		if _, err := wait(t.Context()); i != 2 && err != nil || i == 2 && !errors.Is(err, refusal) {
+			t.Errorf("request %d: %v", i, err)
+		}
+	}
+	var got [][]string
+	_, err := g.List(t.Context(), AuditPrefix, func(kv store.KV) error {
+		rec := new(nusav1.AuditRecord)
+		if err := Decode(kv, rec); err != nil {
+			return err
+		}
+		var subjects []string
+		for _, e := range rec.GetEvents() {
+			subjects = append(subjects, e.GetSubject())
+		}
+		got = append(got, subjects)
+		return nil
+	})
+	if err != nil || fmt.Sprint(got) != "[[a] [b c]]" {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -45,6 +45,8 @@ type State struct {
 	Origins Origins
 	// Room is what is left for jobs.
 	Room room.Room
+	// Trail counts the audit records.
+	Trail room.Trail
 	// Demand holds the asks of the groups of all jobs.
 	Demand Demand
 	// PeersChanged says that regions have to get what has changed of their peers. PeersDue,
@@ -119,6 +121,8 @@ type State struct {
 	loading bool
 	// audits counts the audit records of this term; see Tx.Audit.
 	audits uint64
+	// audited is the beginning of the latest audit key.
+	audited string
 }
 
 // New returns the empty state of a term.
@@ -292,7 +296,7 @@ func (st *State) Usage() *nusav1.StoreUsage {
 	r := &st.Room
 	use := r.Usage()
 	return &nusav1.StoreUsage{
-		Keys: r.Keys, Bytes: use.Bytes, UsedBytes: use.InUse, QuotaBytes: use.Quota,
+		Keys: r.Keys + st.Trail.Records + int64(st.Answers.Len()), Bytes: use.Bytes, UsedBytes: use.InUse, QuotaBytes: use.Quota,
 		Jobs: r.Jobs, JobBytes: r.JobBytes, JobLimitBytes: r.Limits.Jobs, NamespaceLimitBytes: r.Limits.Namespace, JobsLeft: r.Left(),
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // txChange is one key to write; msg nil deletes the key.
@@ -15,6 +17,8 @@ type txChange struct {
 	msg   proto.Message
 	value []byte
 	ttl   time.Duration
+	// end: all keys from key on and before end are removed.
+	end string
 	// job is msg as a record of a job, nil for others.
 	job *Record
 	// known is the revision at which the state knows the key. The store refuses
@@ -40,6 +44,10 @@ type Tx struct {
 	// is where those of the present request begin. room is kept for their slots.
 	fresh                 []JobKey
 	freshAt, room, roomAt int
+	// audit says what the transaction changes; auditAt is where the present request's part
+	// begins.
+	audit   []*nusav1.Event
+	auditAt int
 	// ops is the most that the transaction may write or compare.
 	ops int
 	// events are added once the transaction is stored; eventsAt is where those of the present
@@ -59,7 +67,7 @@ func NewTx(st *State) *Tx { return &Tx{State: st, at: map[string]int{}, ops: com
 // mark remembers where a request's changes begin.
 func (t *Tx) mark() int {
 	t.undo, t.undoAt, t.expectedAt, t.freshAt = nil, nil, len(t.expected), len(t.fresh)
-	t.roomAt, t.eventsAt = t.room, len(t.events)
+	t.roomAt, t.eventsAt, t.auditAt = t.room, len(t.events), len(t.audit)
 	return len(t.changes)
 }
 
@@ -75,10 +83,14 @@ func (t *Tx) rollback(mark int) {
 	for _, ch := range t.changes {
 		t.size += len(ch.key) + len(ch.value) + 64
 	}
+	t.audit = t.audit[:t.auditAt]
+	for _, e := range t.audit {
+		t.size += auditSize(e)
+	}
 }
 
 func (t *Tx) checkSize() error {
-	if len(t.changes)+len(t.expected)+t.room > t.ops || t.size+t.room*slotBytes > commitBytes {
+	if len(t.changes)+len(t.expected)+t.room+min(1, len(t.audit)) > t.ops || t.size+t.room*slotBytes > commitBytes {
 		return fmt.Errorf("%w: %d writes of %d bytes", errTxFull, len(t.changes), t.size)
 	}
 	return nil

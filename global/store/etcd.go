@@ -292,6 +292,8 @@ func (e *Etcd) txn(ctx context.Context, compares []Compare, ops []Op) (*clientv3
 	puts := make([]clientv3.Op, len(ops))
 	for i, op := range ops {
 		switch {
+		case op.Delete && op.End != "":
+			puts[i] = clientv3.OpDelete(op.Key, clientv3.WithRange(op.End))
 		case op.Delete:
 			puts[i] = clientv3.OpDelete(op.Key)
 		case op.TTL > 0:

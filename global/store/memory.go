@@ -64,7 +64,7 @@ func (m *Memory) compact(revision int64) {
 func (m *Memory) apply(ops []Op) int64 {
 	rev := m.revision + 1
 	wrote := false
-	for _, op := range ops {
+	for _, op := range m.single(ops) {
 		old := m.keys[op.Key]
 		if old != nil && old.expiry != nil {
 			old.expiry.Stop()
@@ -98,6 +98,23 @@ func (m *Memory) apply(ops []Op) int64 {
 	}
 	m.changed.Notify()
 	return rev
+}
+
+// single returns ops with each deletion of several keys as one of each of them. mu is held.
+func (m *Memory) single(ops []Op) (out []Op) {
+	for _, op := range ops {
+		if op.End == "" {
+			out = append(out, op)
+			continue
+		}
+		for key := range m.keys {
+			if key >= op.Key && key < op.End {
+				out = append(out, Delete(key))
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Op) int { return strings.Compare(a.Key, b.Key) })
+	return out
 }
 
 func (m *Memory) expire(key string, revision int64) {

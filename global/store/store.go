@@ -84,6 +84,8 @@ type Op struct {
 	Key    string
 	Value  []byte
 	Delete bool
+	// End: with Delete, all keys from Key on and before End are removed; "" = only Key.
+	End string
 	// TTL > 0: the key expires no sooner than TTL and no later than about
 	// TTL × 13/12 after the write (keys of one TTL share leases).
 	TTL time.Duration
@@ -99,6 +101,10 @@ func PutTTL(key string, value []byte, ttl time.Duration) Op {
 
 // Delete removes a key. It is no error if the key does not exist.
 func Delete(key string) Op { return Op{Key: key, Delete: true} }
+
+// DeleteRange removes the keys from one on and before another. No other operation of the
+// transaction may name a key among them.
+func DeleteRange(from, before string) Op { return Op{Key: from, End: before, Delete: true} }
 
 // Event is one change that a watch received.
 type Event struct {

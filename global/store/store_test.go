@@ -93,6 +93,7 @@ func contract(t *testing.T, open func(t *testing.T) backend) {
 		{"revisions", testRevisions},
 		{"compare", testCompare},
 		{"list", testList},
+		{"ranges", testDeleteRange},
 		{"limits", testLimits},
 		{"expiry", testExpiry},
 		{"watch", testWatch},
@@ -197,6 +198,23 @@ func testList(t *testing.T, _ backend, s store.Store) {
 	boom := errors.New("boom")
 	if _, err := s.List(t.Context(), "/list/", func(store.KV) error { return boom }); !errors.Is(err, boom) {
 		t.Errorf("visit's error was returned as %v", err)
+	}
+}
+
+// testDeleteRange: the keys from one on and before another go, with other changes of the
+// transaction.
+func testDeleteRange(t *testing.T, _ backend, s store.Store) {
+	for _, key := range []string{"r/a", "r/b", "r/bb", "r/c"} {
+		must(s.Txn(t.Context(), nil, []store.Op{store.Put(key, nil)}))(t)
+	}
+	must(s.Txn(t.Context(), nil, []store.Op{store.DeleteRange("r/b", "r/c"), store.Put("r/d", nil)}))(t)
+	var left []string
+	must(s.List(t.Context(), "r/", func(kv store.KV) error {
+		left = append(left, kv.Key)
+		return nil
+	}))(t)
+	if got := strings.Join(left, " "); got != "r/a r/c r/d" {
+		t.Errorf("left: %s", got)
 	}
 }
 

@@ -28,6 +28,52 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// AuditRecord says who changed what in one transaction. Key: audit/TIME-EPOCH-NUMBER, with the
+// time in nanoseconds. Earlier versions stored an Event for each change.
+type AuditRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Events        []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditRecord) Reset() {
+	*x = AuditRecord{}
+	mi := &file_nusa_v1_records_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditRecord) ProtoMessage() {}
+
+func (x *AuditRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
+func (*AuditRecord) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *AuditRecord) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
 // JobRecord is a stored job. Key: jobs/NAMESPACE/NAME. A second one at
 // healthy/NAMESPACE/NAME is the latest version that ran completely of a job with
 // update.auto_revert, with its run.
@@ -47,7 +93,7 @@ type JobRecord struct {
 
 func (x *JobRecord) Reset() {
 	*x = JobRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[0]
+	mi := &file_nusa_v1_records_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -59,7 +105,7 @@ func (x *JobRecord) String() string {
 func (*JobRecord) ProtoMessage() {}
 
 func (x *JobRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[0]
+	mi := &file_nusa_v1_records_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -72,7 +118,7 @@ func (x *JobRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobRecord.ProtoReflect.Descriptor instead.
 func (*JobRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{0}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *JobRecord) GetJob() *Job {
@@ -128,7 +174,7 @@ type LeadershipRecord struct {
 
 func (x *LeadershipRecord) Reset() {
 	*x = LeadershipRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[1]
+	mi := &file_nusa_v1_records_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -140,7 +186,7 @@ func (x *LeadershipRecord) String() string {
 func (*LeadershipRecord) ProtoMessage() {}
 
 func (x *LeadershipRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[1]
+	mi := &file_nusa_v1_records_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -153,7 +199,7 @@ func (x *LeadershipRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeadershipRecord.ProtoReflect.Descriptor instead.
 func (*LeadershipRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{1}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *LeadershipRecord) GetTerm() *LeadershipTerm {
@@ -223,7 +269,7 @@ type Recovery struct {
 
 func (x *Recovery) Reset() {
 	*x = Recovery{}
-	mi := &file_nusa_v1_records_proto_msgTypes[2]
+	mi := &file_nusa_v1_records_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -235,7 +281,7 @@ func (x *Recovery) String() string {
 func (*Recovery) ProtoMessage() {}
 
 func (x *Recovery) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[2]
+	mi := &file_nusa_v1_records_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -248,7 +294,7 @@ func (x *Recovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recovery.ProtoReflect.Descriptor instead.
 func (*Recovery) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{2}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Recovery) GetStopTime() *durationpb.Duration {
@@ -280,7 +326,7 @@ type RevisionConflict struct {
 
 func (x *RevisionConflict) Reset() {
 	*x = RevisionConflict{}
-	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	mi := &file_nusa_v1_records_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -292,7 +338,7 @@ func (x *RevisionConflict) String() string {
 func (*RevisionConflict) ProtoMessage() {}
 
 func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	mi := &file_nusa_v1_records_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -305,7 +351,7 @@ func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevisionConflict.ProtoReflect.Descriptor instead.
 func (*RevisionConflict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{3}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RevisionConflict) GetRegion() string {
@@ -371,7 +417,7 @@ type IdempotencyRecord struct {
 
 func (x *IdempotencyRecord) Reset() {
 	*x = IdempotencyRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[4]
+	mi := &file_nusa_v1_records_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -383,7 +429,7 @@ func (x *IdempotencyRecord) String() string {
 func (*IdempotencyRecord) ProtoMessage() {}
 
 func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[4]
+	mi := &file_nusa_v1_records_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -396,7 +442,7 @@ func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyRecord.ProtoReflect.Descriptor instead.
 func (*IdempotencyRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *IdempotencyRecord) GetFingerprint() []byte {
@@ -428,7 +474,7 @@ type ResultRecord struct {
 
 func (x *ResultRecord) Reset() {
 	*x = ResultRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[5]
+	mi := &file_nusa_v1_records_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -440,7 +486,7 @@ func (x *ResultRecord) String() string {
 func (*ResultRecord) ProtoMessage() {}
 
 func (x *ResultRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[5]
+	mi := &file_nusa_v1_records_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -453,7 +499,7 @@ func (x *ResultRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultRecord.ProtoReflect.Descriptor instead.
 func (*ResultRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ResultRecord) GetVersion() int64 {
@@ -494,7 +540,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[6]
+	mi := &file_nusa_v1_records_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -506,7 +552,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[6]
+	mi := &file_nusa_v1_records_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -519,7 +565,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CheckpointRecord) GetPosition() *Position {
@@ -554,7 +600,9 @@ var File_nusa_v1_records_proto protoreflect.FileDescriptor
 
 const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
-	"\x15nusa/v1/records.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11nusa/v1/api.proto\x1a\x18nusa/v1/federation.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"\xb0\x01\n" +
+	"\x15nusa/v1/records.proto\x12\anusa.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x11nusa/v1/api.proto\x1a\x18nusa/v1/federation.proto\x1a\x11nusa/v1/job.proto\x1a\x13nusa/v1/types.proto\"5\n" +
+	"\vAuditRecord\x12&\n" +
+	"\x06events\x18\x01 \x03(\v2\x0e.nusa.v1.EventR\x06events\"\xb0\x01\n" +
 	"\tJobRecord\x12\x1e\n" +
 	"\x03job\x18\x01 \x01(\v2\f.nusa.v1.JobR\x03job\x12\x14\n" +
 	"\x05purge\x18\x02 \x01(\bR\x05purge\x123\n" +
@@ -609,46 +657,49 @@ func file_nusa_v1_records_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_records_proto_rawDescData
 }
 
-var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_nusa_v1_records_proto_goTypes = []any{
-	(*JobRecord)(nil),           // 0: nusa.v1.JobRecord
-	(*LeadershipRecord)(nil),    // 1: nusa.v1.LeadershipRecord
-	(*Recovery)(nil),            // 2: nusa.v1.Recovery
-	(*RevisionConflict)(nil),    // 3: nusa.v1.RevisionConflict
-	(*IdempotencyRecord)(nil),   // 4: nusa.v1.IdempotencyRecord
-	(*ResultRecord)(nil),        // 5: nusa.v1.ResultRecord
-	(*CheckpointRecord)(nil),    // 6: nusa.v1.CheckpointRecord
-	nil,                         // 7: nusa.v1.JobRecord.SinceEntry
-	(*Job)(nil),                 // 8: nusa.v1.Job
-	(*LeadershipTerm)(nil),      // 9: nusa.v1.LeadershipTerm
-	(*durationpb.Duration)(nil), // 10: google.protobuf.Duration
-	(*SubmitResponse)(nil),      // 11: nusa.v1.SubmitResponse
-	(*JobStatus)(nil),           // 12: nusa.v1.JobStatus
-	(*Position)(nil),            // 13: nusa.v1.Position
-	(*JobSummary)(nil),          // 14: nusa.v1.JobSummary
-	(*RegionReport)(nil),        // 15: nusa.v1.RegionReport
+	(*AuditRecord)(nil),         // 0: nusa.v1.AuditRecord
+	(*JobRecord)(nil),           // 1: nusa.v1.JobRecord
+	(*LeadershipRecord)(nil),    // 2: nusa.v1.LeadershipRecord
+	(*Recovery)(nil),            // 3: nusa.v1.Recovery
+	(*RevisionConflict)(nil),    // 4: nusa.v1.RevisionConflict
+	(*IdempotencyRecord)(nil),   // 5: nusa.v1.IdempotencyRecord
+	(*ResultRecord)(nil),        // 6: nusa.v1.ResultRecord
+	(*CheckpointRecord)(nil),    // 7: nusa.v1.CheckpointRecord
+	nil,                         // 8: nusa.v1.JobRecord.SinceEntry
+	(*Event)(nil),               // 9: nusa.v1.Event
+	(*Job)(nil),                 // 10: nusa.v1.Job
+	(*LeadershipTerm)(nil),      // 11: nusa.v1.LeadershipTerm
+	(*durationpb.Duration)(nil), // 12: google.protobuf.Duration
+	(*SubmitResponse)(nil),      // 13: nusa.v1.SubmitResponse
+	(*JobStatus)(nil),           // 14: nusa.v1.JobStatus
+	(*Position)(nil),            // 15: nusa.v1.Position
+	(*JobSummary)(nil),          // 16: nusa.v1.JobSummary
+	(*RegionReport)(nil),        // 17: nusa.v1.RegionReport
 }
 var file_nusa_v1_records_proto_depIdxs = []int32{
-	8,  // 0: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
-	7,  // 1: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
-	9,  // 2: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
-	10, // 3: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
-	3,  // 4: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
-	10, // 5: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
-	2,  // 6: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
-	10, // 7: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
-	10, // 8: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
-	10, // 9: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
-	11, // 10: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
-	12, // 11: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
-	13, // 12: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
-	14, // 13: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
-	15, // 14: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	9,  // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
+	10, // 1: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
+	8,  // 2: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
+	11, // 3: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
+	12, // 4: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
+	4,  // 5: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
+	12, // 6: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
+	3,  // 7: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
+	12, // 8: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
+	12, // 9: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
+	12, // 10: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
+	13, // 11: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
+	14, // 12: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
+	15, // 13: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
+	16, // 14: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
+	17, // 15: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_records_proto_init() }
@@ -666,7 +717,7 @@ func file_nusa_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_records_proto_rawDesc), len(file_nusa_v1_records_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

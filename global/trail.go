@@ -1,0 +1,132 @@
+package global
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/idempotency"
+	"github.com/nusa-scheduler/nusa/global/room"
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/store"
+)
+
+// historyPart is the part of the quota, one in so many, that the audit may take, and so may the
+// idempotency records.
+const historyPart = 16
+
+// auditAgeEvery is how often audit records are removed for their age.
+const auditAgeEvery = time.Hour
+
+// boundOf returns the most bytes of the audit or of the idempotency records.
+func (t *leadershipTerm) boundOf(most int64) int64 {
+	t.state.Lock()
+	defer t.state.Unlock()
+	if quota := t.state.Room.Usage().Quota; quota > 0 {
+		return min(most, quota/historyPart)
+	}
+	return most
+}
+
+// auditLoop counts the audit records of earlier terms and then bounds all by age and size. The
+// term serves meanwhile.
+func (t *leadershipTerm) auditLoop(ctx context.Context) error {
+	if err := t.loadTrail(ctx); err != nil {
+		return err
+	}
+	tick := time.NewTicker(t.cfg.ReportInterval)
+	defer tick.Stop()
+	var aged time.Duration
+	for {
+		err := t.trimAudit(ctx, t.boundOf(state.AuditBytes))
+		if now := t.cfg.Clock(); err == nil && (aged == 0 || now-aged >= auditAgeEvery) {
+			aged = now
+			err = t.removeAudit(ctx, state.AuditKey(time.Now().Add(-state.AuditAge)))
+		}
+		if err != nil && ctx.Err() == nil && !errors.Is(err, state.ErrConflict) {
+			t.cfg.Logger.Warn("the store keeps more audit records than it should", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// errLater ends a list at the first record of this term.
+var errLater = errors.New("later")
+
+func (t *leadershipTerm) loadTrail(ctx context.Context) error {
+	var earlier room.Trail
+	until := state.AuditKey(t.began)
+	_, err := t.api.Store.List(ctx, state.AuditPrefix, func(kv store.KV) error {
+		if kv.Key >= until {
+			return errLater
+		}
+		earlier.Add(kv.Key, int64(len(kv.Key)+len(kv.Value)))
+		return nil
+	})
+	if err != nil && !errors.Is(err, errLater) {
+		return err
+	}
+	t.state.Lock()
+	defer t.state.Unlock()
+	t.state.Trail.Before(earlier)
+	return nil
+}
+
+// trimAudit removes the oldest audit records until they take at most so many bytes.
+func (t *leadershipTerm) trimAudit(ctx context.Context, most int64) error {
+	for last := ""; ; {
+		t.state.Lock()
+		before, _ := t.state.Trail.Excess(most)
+		t.state.Unlock()
+		if before == "" || before == last { // the clock was set back: later
+			return nil
+		}
+		last = before
+		if err := t.removeAudit(ctx, before); err != nil {
+			return err
+		}
+	}
+}
+
+// removeAudit removes the audit records before a key.
+func (t *leadershipTerm) removeAudit(ctx context.Context, before string) error {
+	_, err := t.commit.Do(ctx, func(tx *state.Tx) error { return tx.ForgetAudit(before) })
+	return err
+}
+
+// trimAnswers removes the oldest idempotency records until they take at most so many bytes.
+func (t *leadershipTerm) trimAnswers(ctx context.Context, most int) error {
+	const atOnce = 100 // fits into a transaction
+	for {
+		keys := t.state.Answers.Oldest(most, atOnce)
+		if len(keys) == 0 {
+			return nil
+		}
+		if _, err := t.commit.Do(ctx, func(tx *state.Tx) error { return tx.ForgetAnswers(keys) }); err != nil {
+			return err
+		}
+	}
+}
+
+// answersLoop loads the idempotency records and then bounds them. The term serves meanwhile.
+func (t *leadershipTerm) answersLoop(ctx context.Context) error {
+	if err := t.state.Answers.Load(ctx, t.api.Store); err != nil {
+		return err
+	}
+	tick := time.NewTicker(t.cfg.ReportInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if err := t.trimAnswers(ctx, int(t.boundOf(idempotency.MaxBytes))); err != nil && ctx.Err() == nil {
+			t.cfg.Logger.Warn("the store keeps more idempotency records than it should", "error", err)
+		}
+	}
+}
