@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/nusa-scheduler/nusa/agent/driver"
 	"github.com/nusa-scheduler/nusa/agent/driver/mock"
 	"github.com/nusa-scheduler/nusa/agent/lease"
@@ -190,4 +192,27 @@ func TestNoDeadlineForWhatMustStop(t *testing.T) {
 			t.Errorf("%s: deadline %v, held %v", c.name, d, held)
 		}
 	}
+}
+
+// TestNewestNamesTheLongestStopTime: only what a lease binds and has not ended counts.
+func TestNewestNamesTheLongestStopTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := live(t, t.TempDir(), mock.New(mock.Config{Clock: clock}), always)
+		defer func() { l.kill() }()
+		l.granted(time.Minute, 0)
+		order := func(id string, index uint64, b nusav1.LeaseBinding, kill time.Duration) *nusav1.AllocOrder {
+			return ordertest.New(id, index, "mock", nil, func(o *nusav1.AllocOrder, g *nusav1.Group) {
+				o.Binding = b
+				for _, task := range g.GetTasks() {
+					task.KillTimeout = durationpb.New(kill)
+				}
+			})
+		}
+		l.give(order("aaaa", 1, nusav1.LeaseBinding_LEASE_BINDING_NODE, 30*time.Second))
+		l.give(order("bbbb", 2, nusav1.LeaseBinding_LEASE_BINDING_NONE, 50*time.Second))
+		newest, stop, err := l.engine.Newest(context.Background())
+		if err != nil || newest.GetIndex() != 2 || stop != 30*time.Second {
+			t.Errorf("index %d, %s, %v", newest.GetIndex(), stop, err)
+		}
+	})
 }

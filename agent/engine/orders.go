@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/agent/lease"
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 	"github.com/nusa-scheduler/nusa/agent/store"
 	"github.com/nusa-scheduler/nusa/internal/link"
@@ -43,19 +45,25 @@ func (e *Engine) Apply(ctx context.Context, c link.Change[*nusav1.AllocOrder], v
 	return err
 }
 
-// Newest returns the newest order by (incarnation, index), or nil.
-func (e *Engine) Newest(ctx context.Context) (*nusav1.AllocOrder, error) {
-	var newest *nusav1.AllocOrder
+// Newest returns the newest order by (incarnation, index), or nil, and the longest kill timeout of
+// what a lease binds and may still run.
+func (e *Engine) Newest(ctx context.Context) (newest *nusav1.AllocOrder, stop time.Duration, err error) {
 	if !e.do(ctx, func() {
 		for _, a := range e.allocs {
 			if newest == nil || newerThan(a.wire, newest) {
 				newest = a.wire
 			}
+			if a.spec.Binding == lease.None || a.act.End != nil {
+				continue
+			}
+			for _, t := range a.spec.Tasks {
+				stop = max(stop, t.KillTimeout)
+			}
 		}
 	}) {
-		return nil, ctx.Err()
+		return nil, 0, ctx.Err()
 	}
-	return newest, nil
+	return newest, stop, nil
 }
 
 // Known returns the ids of all allocations that the region has not forgotten.

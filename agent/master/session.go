@@ -249,7 +249,7 @@ func (s *session) send(m *nusav1.AgentMessage) error {
 }
 
 func (s *session) hello() error {
-	newest, err := s.cfg.Engine.Newest(s.ctx)
+	newest, stop, err := s.cfg.Engine.Newest(s.ctx)
 	if err != nil {
 		return err
 	}
@@ -259,6 +259,7 @@ func (s *session) hello() error {
 		Inventory: s.sentInventory, Orders: positionToProto(s.pool.storedPosition()),
 		Incarnation: newest.GetIncarnation(), Index: newest.GetIndex(),
 		StoreId: s.cfg.StoreID, Address: s.cfg.Inventory.Address(), Protocol: protocolVersion, FeatureLevel: featureLevel,
+		StopTime: durationpb.New(stop),
 	}}})
 }
 

@@ -23,6 +23,8 @@ type limiter struct {
 	nodeLease time.Duration
 	// regionLease returns the length of the region's lease, and since when.
 	regionLease func() (length, since time.Duration)
+	// stopTime returns the longest kill timeout that agents name.
+	stopTime func() time.Duration
 	// level returns the least feature level of the region's servers.
 	level func() uint32
 	// committed is called after each commit.
@@ -70,7 +72,8 @@ func (l *limiter) commit(ctx context.Context) (again time.Duration, err error) {
 	length, since := l.regionLease()
 	now := l.clock()
 	cmd, again := regionlease.Limits{
-		Cluster: view.Cluster(), Level: l.level(), NodeLease: l.nodeLease, Led: now - l.elected, StopTime: view.LongestStop,
+		Cluster: view.Cluster(), Level: l.level(), NodeLease: l.nodeLease, Led: now - l.elected,
+		StopTime:    func() time.Duration { return max(view.LongestStop(), l.stopTime()) },
 		RegionLease: length, RegionLeaseFor: now - since,
 	}.Due()
 	if cmd == nil {

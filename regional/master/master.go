@@ -156,6 +156,7 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 		log: m.Log, fsm: cfg.FSM, clock: cfg.Clock, elected: cfg.Elected, nodeLease: cfg.NodeLease,
 		level: cfg.FeatureLevel, wake: make(chan struct{}, 1), logger: m.log,
 		first: make(chan struct{}), committed: m.Uplink.LevelChanged, regionLease: m.Uplink.LeaseLength,
+		stopTime: m.Agents.LongestStop,
 	}
 	m.Uplink.LengthChanged = m.limits.changed
 	purge := &purger{log: m.Log, fsm: cfg.FSM, events: m.Events, logger: m.log}

@@ -88,6 +88,9 @@ type Agents struct {
 	suspicion presence.Suspicion
 	certain   atomic.Bool
 
+	// stop is the longest kill timeout that an agent named.
+	stop atomic.Int64
+
 	turns turnQueue
 }
 
@@ -103,6 +106,10 @@ func New(ctx context.Context, cfg Config) *Agents {
 	a.certain.Store(!a.suspicion.At(cfg.Elected))
 	return a
 }
+
+// LongestStop returns the longest kill timeout of what a lease binds, as the agents of this term
+// have named it. A log that was restored may not have that version.
+func (a *Agents) LongestStop() time.Duration { return time.Duration(a.stop.Load()) }
 
 // LogSuspect reports whether the log may be an old copy that no agent has contradicted yet.
 func (a *Agents) LogSuspect() bool {

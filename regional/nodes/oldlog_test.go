@@ -96,7 +96,7 @@ func TestRemovedNodeShowsNothing(t *testing.T) {
 // continue what runs.
 func TestSuspectLogContinuesAndStartsNothing(t *testing.T) {
 	for name, end := range map[string]func(a *Agents, now *time.Duration){
-		"all have connected":      func(a *Agents, _ *time.Duration) { a.accepted("n1"); a.accepted("n2") },
+		"all have connected":      func(a *Agents, _ *time.Duration) { a.accepted("n1", 0); a.accepted("n2", 0) },
 		"earlier leases are over": func(_ *Agents, now *time.Duration) { *now += lease.Over(15*time.Second, 0) },
 	} {
 		fsm := raftlog.NewFSM()
@@ -116,9 +116,12 @@ func TestSuspectLogContinuesAndStartsNothing(t *testing.T) {
 			}
 			return out[0].GetLease().GetContinueOnly()
 		}
-		a.accepted("n1")
+		a.accepted("n1", 0)
 		if !a.LogSuspect() || !continues() || certain != 0 {
 			t.Errorf("%s: not suspect after the start", name)
+		}
+		if a.accepted("n1", time.Minute); a.LongestStop() != time.Minute {
+			t.Errorf("%s: an agent takes a minute to stop, known is %s", name, a.LongestStop())
 		}
 		end(a, &now)
 		if a.LogSuspect() || continues() || certain != 1 {

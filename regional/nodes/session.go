@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
@@ -106,7 +107,7 @@ func (a *Agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 		inbox: link.NewInbox[state.AllocReport](wire.MaxReports), sending: sendActive, // the welcome goes first
 	}
 	ss.node.accept()
-	a.accepted(ss.node.id)
+	a.accepted(ss.node.id, hello.GetStopTime().AsDuration())
 	defer ss.detach()
 	if err := onNewStack(func() error { return ss.greet(ctx) }); err != nil {
 		return err
@@ -177,8 +178,11 @@ type claim struct {
 	registered bool
 }
 
-// accepted notes that an agent knows no order that the log does not have.
-func (a *Agents) accepted(id string) {
+// accepted notes that an agent knows no order that the log does not have, and how long what it
+// runs takes to stop.
+func (a *Agents) accepted(id string, stop time.Duration) {
+	for was := a.stop.Load(); int64(stop) > was && !a.stop.CompareAndSwap(was, int64(stop)); was = a.stop.Load() {
+	}
 	if a.certain.Load() {
 		return
 	}

@@ -21,8 +21,8 @@ type Limits struct {
 	// tier, or in the last one; 0 = this master has had none. RegionLeaseFor is for how long
 	// no session of this master has had another length.
 	RegionLease, RegionLeaseFor time.Duration
-	// StopTime returns the longest kill_timeout of the groups in the log that a lease
-	// binds.
+	// StopTime returns the longest kill_timeout of what a lease binds: of the groups in the log,
+	// and of what agents run that the log may not know after a restore.
 	StopTime func() time.Duration
 }
 

@@ -178,13 +178,17 @@ func (a *agent) dial(srv *regionServer) {
 		}
 	}
 	s.e.closed = func() { a.lostSession(s, a.r.w.between(100*time.Millisecond, 2*time.Second)) }
-	newest := allocOrder{}
+	newest, stop := allocOrder{}, time.Duration(0)
 	for _, id := range a.order {
-		if o := a.allocs[id].order; newer(o, newest) {
-			newest = o
+		al := a.allocs[id]
+		if newer(al.order, newest) {
+			newest = al.order
+		}
+		if al.order.binding != lease.None && al.act.End == nil {
+			stop = max(stop, al.order.spec.kill)
 		}
 	}
-	s.e.send(agentHello{id: a.id, name: a.id, orders: a.position, incarnation: newest.incarnation, index: newest.index, cpu: a.cpu})
+	s.e.send(agentHello{id: a.id, name: a.id, orders: a.position, incarnation: newest.incarnation, index: newest.index, cpu: a.cpu, stop: stop})
 	a.watch(s)
 }
 

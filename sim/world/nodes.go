@@ -43,6 +43,7 @@ type (
 		orders             link.Position
 		incarnation, index uint64
 		cpu                int64
+		stop               time.Duration
 	}
 	agentWelcome struct {
 		incarnation, term uint64
@@ -155,6 +156,7 @@ func (m *master) node(id string) *nodeState {
 func (m *master) greet(n *nodeState, e *end, hello agentHello) {
 	n.hello, n.accepted = hello, true
 	m.suspicion.Accepted(n.id)
+	m.stop = max(m.stop, hello.stop)
 	attach := func() {
 		if m.l.ended || !e.open {
 			return

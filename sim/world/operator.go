@@ -36,8 +36,9 @@ func (w *world) restoreStore() {
 	for _, g := range w.globals {
 		g.p.kill(false)
 	}
+	lost := w.etcd.rev
 	w.etcd.restore(w.etcd.copies[0])
-	w.watch.restored()
+	w.watch.restored(lost)
 	for _, g := range w.globals {
 		w.in(w.between(100*time.Millisecond, 5*time.Second), g.p.start)
 	}

@@ -91,6 +91,8 @@ type master struct {
 	// suspicion: the log may be an old copy.
 	suspicion  presence.Suspicion
 	wasSuspect bool
+	// stop is the longest kill timeout that an agent named.
+	stop time.Duration
 }
 
 func newMaster(s *regionServer, l *leadership) *master {

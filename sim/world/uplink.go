@@ -417,7 +417,7 @@ func (m *master) limits() {
 	}
 	now := m.srv.h.clock()
 	cmd, again := regionlease.Limits{Cluster: m.view().Cluster(), Level: 1, NodeLease: m.r.nodeLease, Led: now - m.elected,
-		RegionLease: m.up.length, RegionLeaseFor: now - m.up.lengthSince, StopTime: m.view().LongestStop}.Due()
+		RegionLease: m.up.length, RegionLeaseFor: now - m.up.lengthSince, StopTime: func() time.Duration { return max(m.view().LongestStop(), m.stop) }}.Due()
 	if again > 0 {
 		m.p.after(again, m.limits)
 	}

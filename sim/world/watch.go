@@ -29,10 +29,12 @@ type watch struct {
 	logs     []logNumbers // by region
 	fences   map[string]region.Record
 	term     region.Term // of the store
-	// restoredAt is when the store was restored from an old copy; 0 = never.
-	restoredAt int64
-	written    []region.Slot // that the present transaction of the store changes
-	stats      Stats
+	// restoredAt is when the store was restored from an old copy; 0 = never. lost is the revision
+	// that it had before, and copied has the versions that the copy knows.
+	restoredAt, lost int64
+	copied           map[*groupVersion]bool
+	written          []region.Slot // that the present transaction of the store changes
+	stats            Stats
 }
 
 type groupName struct{ job, group string }
@@ -117,7 +119,7 @@ func (v *watch) fork(r *run) {
 		case !executing(o):
 		case o.a.r == r.a.r && b&lease.Node != 0:
 			v.fail(1, "%s forks %s while %s runs it (node lease)", r.a.id, r.o.instance, o.a.id)
-		case o.o.binding&lease.Region == 0 && (o.at < v.restoredAt || o.a.r.careless || o.a.r.incarnation > 0):
+		case o.o.binding&lease.Region == 0 && (o.at < v.restoredAt || v.forgotten(o) || o.a.r.careless || o.a.r.incarnation > 0):
 			// A copy does not know that version any more, or brings an earlier one back.
 		case o.a.r != r.a.r && b&lease.Region != 0 && v.boundNow(r.o.instance):
 			v.fail(1, "%s forks %s while %s runs it (region lease)", r.a.id, r.o.instance, o.a.id)
@@ -129,6 +131,11 @@ func (v *watch) fork(r *run) {
 	if r.o.local && b&lease.Region != 0 {
 		v.fail(7, "%s: the region's lease binds %s", r.a.id, r.o.instance)
 	}
+}
+
+// forgotten reports whether a run is of a version that the restored store does not know.
+func (v *watch) forgotten(r *run) bool {
+	return v.restoredAt > 0 && r.o.generation <= v.lost && !v.copied[r.o.spec]
 }
 
 func (v *watch) checkEpoch(r *run) {
@@ -349,8 +356,13 @@ func (v *watch) moved(was, is region.Slot) {
 }
 
 // restored takes the contents of a store that was restored from an old copy.
-func (v *watch) restored() {
-	v.restoredAt = v.w.now
+func (v *watch) restored(lost int64) {
+	v.restoredAt, v.lost, v.copied = v.w.now, lost, map[*groupVersion]bool{}
+	for _, key := range v.w.etcd.list(jobPrefix) {
+		for _, g := range v.w.etcd.keys[key].value.(*jobRecord).groups {
+			v.copied[g] = true
+		}
+	}
 	v.owners, v.fences, v.term = map[groupName]map[int]owned{}, map[string]region.Record{}, region.Term{}
 	if rec, ok := v.w.etcd.keys[leadershipKey]; ok {
 		v.term = rec.value.(leadershipRecord).term
@@ -362,6 +374,7 @@ func (v *watch) restored() {
 			s.Generation = v.w.etcd.keys[key].mod
 		}
 		v.storedSlot(nil, s)
+		v.copied[v.w.versionOf(s).group(s.Group)] = true
 	}
 	for _, key := range v.w.etcd.list(regionPrefix) {
 		rec := v.w.etcd.keys[key].value.(regionRecord)

@@ -260,7 +260,10 @@ type AgentHello struct {
 	Protocol int32 `protobuf:"varint,11,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	// Feature level of the agent, as RegionHello.feature_level. 1: the agent enforces
 	// AllocOrder.binding.
-	FeatureLevel  uint32 `protobuf:"varint,12,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	FeatureLevel uint32 `protobuf:"varint,12,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// Longest kill_timeout of the allocations that a lease binds. After a restore of the
+	// log the region may not know it.
+	StopTime      *durationpb.Duration `protobuf:"bytes,13,opt,name=stop_time,json=stopTime,proto3" json:"stop_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -377,6 +380,13 @@ func (x *AgentHello) GetFeatureLevel() uint32 {
 		return x.FeatureLevel
 	}
 	return 0
+}
+
+func (x *AgentHello) GetStopTime() *durationpb.Duration {
+	if x != nil {
+		return x.StopTime
+	}
+	return nil
 }
 
 // AllocOrder is one allocation as the agent should have it.
@@ -1150,7 +1160,7 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\n" +
 	"orders_ack\x18\x03 \x01(\v2\x11.nusa.v1.PositionR\tordersAck\x12(\n" +
 	"\x05stats\x18\x05 \x01(\v2\x12.nusa.v1.NodeStatsR\x05statsB\x06\n" +
-	"\x04kind\"\xff\x02\n" +
+	"\x04kind\"\xb7\x03\n" +
 	"\n" +
 	"AgentHello\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x12\n" +
@@ -1166,7 +1176,8 @@ const file_nusa_v1_dispatch_proto_rawDesc = "" +
 	"\aaddress\x18\n" +
 	" \x01(\tR\aaddress\x12\x1a\n" +
 	"\bprotocol\x18\v \x01(\x05R\bprotocol\x12#\n" +
-	"\rfeature_level\x18\f \x01(\rR\ffeatureLevel\"\xdb\x01\n" +
+	"\rfeature_level\x18\f \x01(\rR\ffeatureLevel\x126\n" +
+	"\tstop_time\x18\r \x01(\v2\x19.google.protobuf.DurationR\bstopTime\"\xdb\x01\n" +
 	"\n" +
 	"AllocOrder\x123\n" +
 	"\n" +
@@ -1272,13 +1283,13 @@ var file_nusa_v1_dispatch_proto_goTypes = []any{
 	(*Goodbye)(nil),             // 14: nusa.v1.Goodbye
 	(*Position)(nil),            // 15: nusa.v1.Position
 	(*NodeStats)(nil),           // 16: nusa.v1.NodeStats
-	(*Allocation)(nil),          // 17: nusa.v1.Allocation
-	(AllocState)(0),             // 18: nusa.v1.AllocState
-	(Reason)(0),                 // 19: nusa.v1.Reason
-	(*Refused)(nil),             // 20: nusa.v1.Refused
-	(*LeaseGrant)(nil),          // 21: nusa.v1.LeaseGrant
-	(*TunnelRequest)(nil),       // 22: nusa.v1.TunnelRequest
-	(*durationpb.Duration)(nil), // 23: google.protobuf.Duration
+	(*durationpb.Duration)(nil), // 17: google.protobuf.Duration
+	(*Allocation)(nil),          // 18: nusa.v1.Allocation
+	(AllocState)(0),             // 19: nusa.v1.AllocState
+	(Reason)(0),                 // 20: nusa.v1.Reason
+	(*Refused)(nil),             // 21: nusa.v1.Refused
+	(*LeaseGrant)(nil),          // 22: nusa.v1.LeaseGrant
+	(*TunnelRequest)(nil),       // 23: nusa.v1.TunnelRequest
 	(*RegionalServer)(nil),      // 24: nusa.v1.RegionalServer
 	(*TaskState)(nil),           // 25: nusa.v1.TaskState
 	(*TunnelFrame)(nil),         // 26: nusa.v1.TunnelFrame
@@ -1293,39 +1304,40 @@ var file_nusa_v1_dispatch_proto_depIdxs = []int32{
 	16, // 6: nusa.v1.AgentMessage.stats:type_name -> nusa.v1.NodeStats
 	13, // 7: nusa.v1.AgentHello.inventory:type_name -> nusa.v1.NodeInventory
 	15, // 8: nusa.v1.AgentHello.orders:type_name -> nusa.v1.Position
-	17, // 9: nusa.v1.AllocOrder.allocation:type_name -> nusa.v1.Allocation
-	0,  // 10: nusa.v1.AllocOrder.binding:type_name -> nusa.v1.LeaseBinding
-	3,  // 11: nusa.v1.AllocOrders.orders:type_name -> nusa.v1.AllocOrder
-	15, // 12: nusa.v1.AllocOrders.position:type_name -> nusa.v1.Position
-	6,  // 13: nusa.v1.AllocReports.reports:type_name -> nusa.v1.AllocReport
-	15, // 14: nusa.v1.AllocReports.position:type_name -> nusa.v1.Position
-	18, // 15: nusa.v1.AllocReport.state:type_name -> nusa.v1.AllocState
-	19, // 16: nusa.v1.AllocReport.reason:type_name -> nusa.v1.Reason
-	11, // 17: nusa.v1.AllocReport.tasks:type_name -> nusa.v1.AllocReport.TasksEntry
-	8,  // 18: nusa.v1.MasterMessage.welcome:type_name -> nusa.v1.MasterWelcome
-	9,  // 19: nusa.v1.MasterMessage.standby:type_name -> nusa.v1.Standby
-	20, // 20: nusa.v1.MasterMessage.refused:type_name -> nusa.v1.Refused
-	21, // 21: nusa.v1.MasterMessage.lease:type_name -> nusa.v1.LeaseGrant
-	4,  // 22: nusa.v1.MasterMessage.orders:type_name -> nusa.v1.AllocOrders
-	15, // 23: nusa.v1.MasterMessage.reports_ack:type_name -> nusa.v1.Position
-	22, // 24: nusa.v1.MasterMessage.tunnel:type_name -> nusa.v1.TunnelRequest
-	10, // 25: nusa.v1.MasterMessage.servers:type_name -> nusa.v1.ServerList
-	23, // 26: nusa.v1.MasterWelcome.lease:type_name -> google.protobuf.Duration
-	23, // 27: nusa.v1.MasterWelcome.stats_interval:type_name -> google.protobuf.Duration
-	15, // 28: nusa.v1.MasterWelcome.reports:type_name -> nusa.v1.Position
-	10, // 29: nusa.v1.MasterWelcome.servers:type_name -> nusa.v1.ServerList
-	10, // 30: nusa.v1.Standby.servers:type_name -> nusa.v1.ServerList
-	24, // 31: nusa.v1.ServerList.servers:type_name -> nusa.v1.RegionalServer
-	25, // 32: nusa.v1.AllocReport.TasksEntry.value:type_name -> nusa.v1.TaskState
-	1,  // 33: nusa.v1.Dispatch.Session:input_type -> nusa.v1.AgentMessage
-	26, // 34: nusa.v1.Dispatch.Tunnel:input_type -> nusa.v1.TunnelFrame
-	7,  // 35: nusa.v1.Dispatch.Session:output_type -> nusa.v1.MasterMessage
-	26, // 36: nusa.v1.Dispatch.Tunnel:output_type -> nusa.v1.TunnelFrame
-	35, // [35:37] is the sub-list for method output_type
-	33, // [33:35] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	17, // 9: nusa.v1.AgentHello.stop_time:type_name -> google.protobuf.Duration
+	18, // 10: nusa.v1.AllocOrder.allocation:type_name -> nusa.v1.Allocation
+	0,  // 11: nusa.v1.AllocOrder.binding:type_name -> nusa.v1.LeaseBinding
+	3,  // 12: nusa.v1.AllocOrders.orders:type_name -> nusa.v1.AllocOrder
+	15, // 13: nusa.v1.AllocOrders.position:type_name -> nusa.v1.Position
+	6,  // 14: nusa.v1.AllocReports.reports:type_name -> nusa.v1.AllocReport
+	15, // 15: nusa.v1.AllocReports.position:type_name -> nusa.v1.Position
+	19, // 16: nusa.v1.AllocReport.state:type_name -> nusa.v1.AllocState
+	20, // 17: nusa.v1.AllocReport.reason:type_name -> nusa.v1.Reason
+	11, // 18: nusa.v1.AllocReport.tasks:type_name -> nusa.v1.AllocReport.TasksEntry
+	8,  // 19: nusa.v1.MasterMessage.welcome:type_name -> nusa.v1.MasterWelcome
+	9,  // 20: nusa.v1.MasterMessage.standby:type_name -> nusa.v1.Standby
+	21, // 21: nusa.v1.MasterMessage.refused:type_name -> nusa.v1.Refused
+	22, // 22: nusa.v1.MasterMessage.lease:type_name -> nusa.v1.LeaseGrant
+	4,  // 23: nusa.v1.MasterMessage.orders:type_name -> nusa.v1.AllocOrders
+	15, // 24: nusa.v1.MasterMessage.reports_ack:type_name -> nusa.v1.Position
+	23, // 25: nusa.v1.MasterMessage.tunnel:type_name -> nusa.v1.TunnelRequest
+	10, // 26: nusa.v1.MasterMessage.servers:type_name -> nusa.v1.ServerList
+	17, // 27: nusa.v1.MasterWelcome.lease:type_name -> google.protobuf.Duration
+	17, // 28: nusa.v1.MasterWelcome.stats_interval:type_name -> google.protobuf.Duration
+	15, // 29: nusa.v1.MasterWelcome.reports:type_name -> nusa.v1.Position
+	10, // 30: nusa.v1.MasterWelcome.servers:type_name -> nusa.v1.ServerList
+	10, // 31: nusa.v1.Standby.servers:type_name -> nusa.v1.ServerList
+	24, // 32: nusa.v1.ServerList.servers:type_name -> nusa.v1.RegionalServer
+	25, // 33: nusa.v1.AllocReport.TasksEntry.value:type_name -> nusa.v1.TaskState
+	1,  // 34: nusa.v1.Dispatch.Session:input_type -> nusa.v1.AgentMessage
+	26, // 35: nusa.v1.Dispatch.Tunnel:input_type -> nusa.v1.TunnelFrame
+	7,  // 36: nusa.v1.Dispatch.Session:output_type -> nusa.v1.MasterMessage
+	26, // 37: nusa.v1.Dispatch.Tunnel:output_type -> nusa.v1.TunnelFrame
+	36, // [36:38] is the sub-list for method output_type
+	34, // [34:36] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_dispatch_proto_init() }
