@@ -211,6 +211,32 @@ func TestCutOffRegionIsLostOften(t *testing.T) {
 	})
 }
 
+// TestWorkReturnsByItself: with failback auto the work returns once its region has been well for
+// failback.after, one instance after the other. Another cut begins that time again.
+func TestWorkReturnsByItself(t *testing.T) {
+	inBubble(t, sim.Options{}, func(t *testing.T, f *sim.Federation) {
+		f.Submit(movable("api", "service", 2, "region: {after: 20s, failback: {mode: auto, after: 2m}}, reconcile: keep_replacement"))
+		awaitRunsOnce(f, 10*time.Second, "api", 2)
+		cut := func(d time.Duration) {
+			heal := f.Cut(f.GlobalIPs(), f.RegionIPs("alpha"))
+			time.Sleep(d)
+			heal()
+			f.AwaitRegions()
+		}
+		cut(time.Minute)
+		awaitOwner(f, time.Second, "api", 2, "beta")
+		time.Sleep(90 * time.Second)
+		cut(30 * time.Second) // nothing of api is there, but the health begins again
+		time.Sleep(100 * time.Second)
+		awaitOwner(f, time.Second, "api", 2, "beta")
+		awaitOwner(f, time.Minute, "api", 2, "alpha")
+		awaitRunsOnce(f, time.Minute, "api", 2)
+		if n := f.Begun(); n[sim.Instance{Job: "api", Group: "web"}] != 3 {
+			t.Errorf("begun: %v", n)
+		}
+	})
+}
+
 // TestRegionIsDrained: everything moves, one instance after the other and singletons too, and
 // nothing runs twice meanwhile.
 func TestRegionIsDrained(t *testing.T) {

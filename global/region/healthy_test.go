@@ -25,6 +25,10 @@ func TestHealthCountsOverReconnects(t *testing.T) {
 		{"no session", 0, map[time.Duration]Event{59 * second: StreamEnded{1}}},
 		{"a restored log", 38 * second, map[time.Duration]Event{20 * second: StreamEnded{1}, 22 * second: hello(2, 2)}},
 		{"a verdict", 38 * second, map[time.Duration]Event{20 * second: Stored{Record{Name: "sea", ClusterID: "c", Incarnation: 1, Term: 1, Fence: 1, Lost: true}}, 22 * second: hello(2, 1)}},
+		{"a verdict, and the return is stored before the hello", 38 * second, map[time.Duration]Event{
+			20 * second: Stored{Record{Name: "sea", ClusterID: "c", Incarnation: 1, Term: 1, Fence: 1, Lost: true}},
+			22 * second: Stored{Record{Name: "sea", ClusterID: "c", Incarnation: 1, Term: 1, Fence: 1}}, 23 * second: hello(2, 1),
+		}},
 		{"a silence within the session", 29 * second, map[time.Duration]Event{20 * second: nil, 31 * second: Received{1}}},
 		{"a server that was suspended", 29 * second, map[time.Duration]Event{20 * second: nil, 31 * second: Resumed{}}},
 	} {

@@ -306,6 +306,12 @@ func (s State) ConnectedFor(now time.Duration) time.Duration {
 	return max(0, now-s.healthySince)
 }
 
+// brokenBy reports whether the next record of a region ends its health: the region was lost and
+// is back, or its log is another one. That record is stored before the hello counts.
+func (r Record) brokenBy(next Record) bool {
+	return r.Lost && !next.Lost || r.ClusterID != next.ClusterID || r.Incarnation != next.Incarnation
+}
+
 // seen notes that the region is there. After a silence its health counts from now on.
 func (s State) seen(c Config, now time.Duration) State {
 	if _, cut := CutOff(c, s, now); cut {
@@ -402,6 +408,9 @@ func (s State) stored(now time.Duration, r Record) (State, []Effect) {
 	if s.Lost && !r.Lost && s.answered {
 		s.LastSeen = max(s.LastSeen, now)
 	}
+	if s.Record.brokenBy(r) {
+		s.healthySince = now
+	}
 	s.Record = r
 	if !declared || !s.Connected() {
 		return s, nil
@@ -427,9 +436,8 @@ func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
 		return s, effects
 	}
 	before, old := s.Record, s.Stream
-	if _, cut := CutOff(c, s, now); cut || !s.Met || s.Lost || s.ClusterID != h.ClusterID || s.Incarnation != h.Incarnation {
-		s.healthySince = now
-	}
+	_, cut := CutOff(c, s, now)
+	fresh := cut || !s.Met
 	if h.ClusterID != s.ClusterID || h.Incarnation != s.Incarnation {
 		s.AppliedIndex, s.known = 0, 0
 	}
@@ -440,6 +448,9 @@ func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
 	s.AppliedIndex, s.Fence = max(s.AppliedIndex, h.AppliedIndex), max(s.Fence, h.Fence)
 	if s.answered {
 		s.LastSeen, s.Lost, s.NothingRuns = now, false, false
+	}
+	if fresh || before.brokenBy(s.Record) {
+		s.healthySince = now
 	}
 	s.Stream, s.Met, s.welcomedAt, s.answered, s.CommitBlocked = h.Stream, true, now, false, 0
 	s.required, s.acked, s.sent, s.confirmed = h.Required, h.Acked, 0, 0
