@@ -158,6 +158,3 @@ func (f *Fleet) Ended() int { return int(f.ended.Load()) }
 
 // Bytes returns the bytes that the regions have received and sent so far.
 func (f *Fleet) Bytes() (down, up int64) { return f.traffic.Bytes() }
-
-// now is the time since the fleet was made.
-func (f *Fleet) now() time.Duration { return time.Since(f.began) }

@@ -21,7 +21,7 @@ func TestPace(t *testing.T) {
 			}
 		}
 		due, allowed := p.Take(time.Now())
-		if allowed || due.Sub(time.Now()) != interval {
+		if allowed || time.Until(due) != interval {
 			t.Errorf("in a busy time: allowed %t, due in %s", allowed, time.Until(due))
 		}
 		if again, _ := p.Take(time.Now()); !again.Equal(due) {
