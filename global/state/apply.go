@@ -13,9 +13,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// apply changes the state by a written or loaded record (nil = removed). The lock
-// is held.
-func (st *State) apply(key string, msg proto.Message, revision int64) {
+// apply changes the state by a written or loaded record, a message or a *Record (nil =
+// removed). The lock is held.
+func (st *State) apply(key string, msg any, revision int64) {
 	switch {
 	case key == leadershipKey:
 		rec, _ := msg.(*nusav1.LeadershipRecord)
@@ -50,10 +50,9 @@ func (st *State) apply(key string, msg proto.Message, revision int64) {
 		rec, _ := msg.(*nusav1.IdempotencyRecord)
 		st.Answers.Apply(key[len(idemPrefix):], rec, revision)
 	case strings.HasPrefix(key, AuditPrefix):
-		if msg == nil {
-			return // a range before some key: Tx.ForgetAudit
+		if rec, ok := msg.(*nusav1.AuditRecord); ok { // otherwise a range: Tx.ForgetAudit
+			st.Trail.Add(key, int64(len(key)+proto.Size(rec)))
 		}
-		st.Trail.Add(key, int64(len(key)+proto.Size(msg)))
 	case strings.HasPrefix(key, CheckpointPrefix):
 		rec, _ := msg.(*nusav1.CheckpointRecord)
 		st.applyCheckpoint(key[len(CheckpointPrefix):], rec)

@@ -184,7 +184,10 @@ func (r *Record) job() *nusav1.Job {
 }
 
 // recordOfMessage returns a loaded or written record of a job, nil for a removed one.
-func recordOfMessage(m proto.Message) *Record {
+func recordOfMessage(m any) *Record {
+	if made, ok := m.(*Record); ok {
+		return made
+	}
 	rec, _ := m.(*nusav1.JobRecord)
 	out, _ := NewRecord(rec) // cannot fail: the record was just encoded or decoded
 	return out

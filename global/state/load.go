@@ -1,15 +1,18 @@
 package state
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -196,26 +199,12 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 	st.loading = true
 	defer func() { st.loading = false }()
 	for _, prefix := range loaded {
-		type record struct {
-			kv  store.KV
-			msg proto.Message
-		}
-		var records []record
-		_, err := s.List(ctx, prefix, func(kv store.KV) error {
-			msg := newRecord(kv.Key)
-			if err := Decode(kv, msg); err != nil {
-				return err
-			}
-			records = append(records, record{kv, msg})
-			return nil
-		})
+		records, err := readRecords(ctx, s, prefix)
 		if err != nil {
 			return fmt.Errorf("load the records: %w", err)
 		}
-		// Outboxes are numbered by revision.
-		slices.SortStableFunc(records, func(a, b record) int { return int(a.kv.ModRevision - b.kv.ModRevision) })
 		for _, r := range records {
-			st.apply(r.kv.Key, r.msg, r.kv.ModRevision)
+			st.apply(r.kv.Key, r.value, r.kv.ModRevision)
 			// Candidates change the store, too: what regions hear are revisions of terms.
 			st.Revision = max(st.Revision, r.kv.ModRevision)
 			if prefix != leadershipKey {
@@ -253,4 +242,63 @@ func (st *State) restoreCheckpoint(r *Region) {
 		r.SummariesAt = link.Position{Epoch: p.GetEpoch(), Sequence: p.GetSequence()}
 	}
 	r.checkpoint = nil
+}
+
+// record is a stored record; value is as State.apply takes it.
+type record struct {
+	kv    store.KV
+	value any
+}
+
+// decodeAtOnce is how many records are decoded together.
+const decodeAtOnce = 512
+
+// readRecords returns the records under a prefix by revision: outboxes are numbered by it. It
+// decodes on all processors while it reads on.
+func readRecords(ctx context.Context, s store.Store, prefix string) ([]record, error) {
+	var parts [][]record
+	var decoders errgroup.Group
+	decoders.SetLimit(runtime.GOMAXPROCS(0))
+	_, listed := s.List(ctx, prefix, func(kv store.KV) error {
+		if n := len(parts); n == 0 || len(parts[n-1]) == decodeAtOnce {
+			if n > 0 {
+				part := parts[n-1]
+				decoders.Go(func() error { return decodeAll(part) })
+			}
+			parts = append(parts, make([]record, 0, decodeAtOnce))
+		}
+		last := &parts[len(parts)-1]
+		*last = append(*last, record{kv: kv})
+		return nil
+	})
+	if n := len(parts); n > 0 {
+		decoders.Go(func() error { return decodeAll(parts[n-1]) })
+	}
+	if err := errors.Join(listed, decoders.Wait()); err != nil {
+		return nil, err
+	}
+	records := slices.Concat(parts...)
+	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(a.kv.ModRevision, b.kv.ModRevision) })
+	return records, nil
+}
+
+// decodeAll sets the values of records.
+func decodeAll(records []record) error {
+	for i := range records {
+		r := &records[i]
+		msg := newRecord(r.kv.Key)
+		if err := Decode(r.kv, msg); err != nil {
+			return err
+		}
+		r.value = msg
+		if rec, ok := msg.(*nusav1.JobRecord); ok {
+			made, err := NewRecord(rec)
+			if err != nil {
+				return err
+			}
+			r.value = made
+		}
+		r.kv.Value = nil
+	}
+	return nil
 }

@@ -4,6 +4,7 @@
 //
 //	store.go            the interface, its values, errors and limits
 //	etcd.go             the implementation on etcd
+//	list.go             its lists
 //	usage.go            how full etcd is, and how room is made in it
 //	upkeep.go           when room is made
 //	revisions.go        revisions that only grow, over a restore from an old copy

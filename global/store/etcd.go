@@ -231,34 +231,6 @@ func (e *Etcd) Get(ctx context.Context, key string) (KV, bool, int64, error) {
 	return e.kv(resp.Kvs[0]), true, e.seen(resp.Header.Revision), nil
 }
 
-// List implements Store.
-func (e *Etcd) List(ctx context.Context, prefix string, visit func(KV) error) (int64, error) {
-	end := clientv3.GetPrefixRangeEnd(prefix)
-	from, revision := prefix, int64(0)
-	for {
-		opts := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(PageSize), clientv3.WithRev(revision)}
-		opctx, cancel := e.op(ctx)
-		resp, err := e.client.Get(opctx, from, opts...)
-		cancel()
-		if err != nil {
-			return e.seen(revision), fmt.Errorf("list %s: %w", prefix, e.typed(err))
-		}
-		if revision == 0 {
-			revision = resp.Header.Revision
-			defer e.reading(revision)()
-		}
-		for _, kv := range resp.Kvs {
-			if err := visit(e.kv(kv)); err != nil {
-				return e.seen(revision), err
-			}
-		}
-		if !resp.More || len(resp.Kvs) == 0 {
-			return e.seen(revision), nil
-		}
-		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
-	}
-}
-
 // MaxOps implements Store.
 func (e *Etcd) MaxOps() int {
 	if e.member != nil {

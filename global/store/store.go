@@ -38,7 +38,7 @@ const (
 	MaxTxnBytes = 1536*1024 - 16*1024
 	// DefaultQuota is the most bytes in use of an embedded store without a setting.
 	DefaultQuota = 8 << 30
-	// PageSize is the number of keys that one List request of an implementation reads.
+	// PageSize is the number of keys that the first request of a List reads.
 	PageSize = 500
 )
 
@@ -121,8 +121,7 @@ type Store interface {
 	// revision, linearizably.
 	Get(ctx context.Context, key string) (kv KV, ok bool, revision int64, err error)
 	// List calls visit for each key under a prefix, in key order, all as of the
-	// revision that it returns. It reads pages of PageSize. An error of visit
-	// ends the list.
+	// revision that it returns. It reads page by page. An error of visit ends the list.
 	List(ctx context.Context, prefix string, visit func(KV) error) (revision int64, err error)
 	// Txn applies every op if every compare holds, otherwise it returns
 	// ErrCompareFailed. The revision is that of the write.

@@ -169,7 +169,7 @@ func testCompare(t *testing.T, _ backend, s store.Store) {
 }
 
 func testList(t *testing.T, _ backend, s store.Store) {
-	const n = 2*store.PageSize + 7 // three pages
+	const n = 6*store.PageSize + 7 // three pages, each longer than the one before
 	for from := 0; from < n; from += store.MaxTxnOps {
 		var ops []store.Op
 		for i := from; i < min(n, from+store.MaxTxnOps); i++ {

@@ -1,0 +1,90 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// maxPage bounds the keys of a page, and pageBytes its size, about: etcd counts all keys
+	// that are left with each page, so many short pages take long.
+	maxPage, pageBytes = 10_000, 4 << 20
+)
+
+// page is a part of a list, or why there is none.
+type page struct {
+	resp *clientv3.GetResponse
+	err  error
+}
+
+// pages reads a prefix page by page, all as of one revision.
+type pages struct {
+	e        *Etcd
+	from     string
+	end      string
+	revision int64
+	limit    int64
+}
+
+// read returns the next page.
+func (p *pages) read(ctx context.Context) page {
+	opts := []clientv3.OpOption{clientv3.WithRange(p.end), clientv3.WithLimit(p.limit), clientv3.WithRev(p.revision)}
+	if p.revision != 0 && p.e.member != nil {
+		opts = append(opts, clientv3.WithSerializable()) // this member has the revision
+	}
+	ctx, cancel := p.e.op(ctx)
+	defer cancel()
+	resp, err := p.e.client.Get(ctx, p.from, opts...)
+	return page{resp, err}
+}
+
+// next prepares the page after one. It is as long as the size of its keys allows.
+func (p *pages) next(resp *clientv3.GetResponse) {
+	p.from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+	size := 0
+	for _, kv := range resp.Kvs {
+		size += len(kv.Key) + len(kv.Value)
+	}
+	each := max(1, size/len(resp.Kvs))
+	p.limit = min(maxPage, 4*p.limit, max(1, int64(pageBytes/each)))
+}
+
+// List implements Store. The next page is read while the present one is visited.
+func (e *Etcd) List(ctx context.Context, prefix string, visit func(KV) error) (int64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	p := &pages{e: e, from: prefix, end: clientv3.GetPrefixRangeEnd(prefix), limit: PageSize}
+	now := p.read(ctx)
+	ahead := make(chan page, 1)
+	reading := false
+	defer func() {
+		cancel()
+		if reading {
+			<-ahead
+		}
+	}()
+	for {
+		if now.err != nil {
+			return e.seen(p.revision), fmt.Errorf("list %s: %w", prefix, e.typed(now.err))
+		}
+		if p.revision == 0 {
+			p.revision = now.resp.Header.Revision
+			defer e.reading(p.revision)()
+		}
+		reading = now.resp.More && len(now.resp.Kvs) > 0
+		if reading {
+			p.next(now.resp)
+			go func() { ahead <- p.read(ctx) }()
+		}
+		for _, kv := range now.resp.Kvs {
+			if err := visit(e.kv(kv)); err != nil {
+				return e.seen(p.revision), err
+			}
+		}
+		if !reading {
+			return e.seen(p.revision), nil
+		}
+		now, reading = <-ahead, false
+	}
+}
