@@ -17,8 +17,10 @@ type evaluator struct {
 	returns   returnIndex
 	terse     bool
 	now       time.Duration
-	index     *Index
-	leading   *leader
+	// verdicts counts the regions that were evaluated, once for each group.
+	verdicts int
+	index    *Index
+	leading  *leader
 }
 
 func newEvaluator(s Snapshot) *evaluator {
@@ -106,6 +108,7 @@ func (ev *evaluator) newWork(j *Job, g *Group) *work {
 // plan has placed count as owned.
 func (ev *evaluator) evaluate(w *work) {
 	w.candidates = make([]candidate, len(ev.regions))
+	ev.verdicts += len(ev.regions)
 	w.wanted = w.n
 	matching := 0
 	for i := range w.candidates {

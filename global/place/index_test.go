@@ -335,3 +335,20 @@ func (f *random) write(j *Job, c region.Change) {
 	r.Charged = account.Charges()
 	f.regions[at] = &r
 }
+
+// TestPlanLeavesJobsBeyondItsBound: groups that find no room need a verdict of each region.
+func TestPlanLeavesJobsBeyondItsBound(t *testing.T) {
+	s := federation(50, 12)
+	for i := range s.Jobs {
+		s.Jobs[i].Groups[0].Ask.CPUMilli = 1 << 40
+	}
+	s.Index, s.MaxVerdicts = NewIndex(), 100
+	if plan := MakePlan(s); len(plan.Groups) != 2 || len(plan.Undecided) != 10 {
+		t.Errorf("%d groups decided, %d jobs undecided", len(plan.Groups), len(plan.Undecided))
+	}
+	s = federation(50, 12)
+	s.Index, s.MaxVerdicts = NewIndex(), 100
+	if plan := MakePlan(s); len(plan.Groups) != 12 || len(plan.Undecided) != 0 {
+		t.Errorf("%d groups decided, %d jobs undecided", len(plan.Groups), len(plan.Undecided))
+	}
+}

@@ -142,6 +142,8 @@ type Plan struct {
 	Leaves []Leave
 	// Returns are slots that return to the region from which a verdict moved them.
 	Returns []Return
+	// Undecided are the jobs that the plan left out, see Snapshot.MaxVerdicts.
+	Undecided []*Job
 	// RolloutStages are the regions that wait with a new version, and why.
 	RolloutStages []RolloutStage
 }

@@ -61,6 +61,10 @@ func MakePlan(s Snapshot) Plan {
 		}
 	}
 	for _, j := range jobs {
+		if most := s.MaxVerdicts; most > 0 && p.eval.verdicts >= most {
+			p.plan.Undecided = append(p.plan.Undecided, j)
+			continue
+		}
 		if !p.take.took[j] {
 			p.decide(j)
 		}

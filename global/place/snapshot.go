@@ -32,6 +32,9 @@ type Snapshot struct {
 	// Terse leaves out the explanation of each region
 	// (GroupExplanation.Regions) for jobs without Explain.
 	Terse bool
+	// MaxVerdicts bounds the work of the plan: once it has looked at so many regions for
+	// groups, one by one, it leaves the jobs that remain undecided. 0: no bound.
+	MaxVerdicts int
 	// Now is the time of the snapshot, on the clock of Region.At.
 	Now time.Duration
 	// Index is kept from plan to plan and makes a plan cheaper. It changes no decision; nil:

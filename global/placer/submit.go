@@ -13,8 +13,10 @@ const (
 	// fullVerdicts is the most verdicts (groups times regions) for which new jobs get a full
 	// explanation with their submit.
 	fullVerdicts = 256
-	// maxVerdicts bounds the verdicts that are made while the lock is held: some 15 ms.
-	maxVerdicts = 20_000
+	// decidedGroups bounds the groups that are decided while the lock is held, and maxVerdicts
+	// the verdicts of those that need one of each region: some 15 ms each.
+	decidedGroups = 512
+	maxVerdicts   = 20_000
 	// maxRivals bounds the groups that wait for room and that a new job is compared with.
 	maxRivals = 16
 	// submitLevel is the feature level from which a server reads slots that were stored with
@@ -45,8 +47,11 @@ func Decide(p *Placer, t *state.Tx) (stored func()) {
 	jobs, verdicts := freshJobs(t, &snapshot)
 	full := verdicts <= fullVerdicts
 	snapshot.Terse, snapshot.Origins = !full, st.Origins.Serving(snapshot.Jobs)
-	snapshot.Index = p.submits
+	snapshot.Index, snapshot.MaxVerdicts = p.submits, maxVerdicts
 	plan := place.MakePlan(snapshot)
+	for _, j := range plan.Undecided {
+		delete(jobs, state.JobKey{Namespace: j.Namespace, Name: j.Name})
+	}
 	room := place.NewRoom(snapshot)
 	p.given.decided++
 	number := p.given.decided
@@ -79,17 +84,17 @@ func Decide(p *Placer, t *state.Tx) (stored func()) {
 // while the lock is held. It returns them and the number of verdicts that they need.
 func freshJobs(t *state.Tx, snapshot *place.Snapshot) (jobs map[state.JobKey]seen, verdicts int) {
 	jobs = map[state.JobKey]seen{}
+	groups := 0
 	for _, k := range t.Fresh() {
 		rec, _ := t.Job(k)
 		if _, twice := jobs[k]; twice || rec == nil || rec.Stopped() {
 			continue
 		}
 		job := rec.ToPlace(0)
-		more := len(job.Groups) * len(snapshot.Regions)
-		if verdicts+more > maxVerdicts {
+		if groups += len(job.Groups); groups > decidedGroups {
 			break
 		}
-		verdicts += more
+		verdicts += len(job.Groups) * len(snapshot.Regions)
 		jobs[k] = seen{}
 		job.Run = region.RunBegins
 		snapshot.Jobs = append(snapshot.Jobs, job)
@@ -98,7 +103,7 @@ func freshJobs(t *state.Tx, snapshot *place.Snapshot) (jobs map[state.JobKey]see
 }
 
 // DecideMost is state.Committer.DecideMost of Decide. The lock is held.
-func DecideMost(p *Placer) int { return maxVerdicts / max(1, len(p.st.Regions)) }
+func DecideMost(*Placer) int { return decidedGroups }
 
 func keyOf(a place.Action) state.JobKey { return state.JobKey{Namespace: a.Namespace, Name: a.Job} }
 

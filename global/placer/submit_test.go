@@ -3,6 +3,7 @@ package placer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -330,17 +331,17 @@ func TestOlderServersGetNoNewRecords(t *testing.T) {
 func TestFreshJobsAreBounded(t *testing.T) {
 	p := submitting(t)
 	var snapshot place.Snapshot
-	snapshot.Regions = make([]*place.Region, maxVerdicts/4)
+	snapshot.Regions = make([]*place.Region, 3)
 	if _, err := p.Commit.Do(t.Context(), func(tx *state.Tx) error {
-		for _, name := range []string{"a", "b", "c"} {
-			spec := specOf(name, 1, 1)
+		for i := range decidedGroups {
+			spec := specOf(fmt.Sprintf("job%d", i), 1, 1)
 			spec.Groups["api"] = spec.GetGroups()["web"]
 			if _, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil); err != nil {
 				return err
 			}
 		}
 		jobs, verdicts := freshJobs(tx, &snapshot)
-		if len(jobs) != 2 || verdicts != maxVerdicts {
+		if len(jobs) != decidedGroups/2 || verdicts != 3*decidedGroups {
 			t.Errorf("%d jobs, %d verdicts", len(jobs), verdicts)
 		}
 		return errors.New("a dry run")
