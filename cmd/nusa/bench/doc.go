@@ -5,6 +5,7 @@
 //	agent_command.go      nusa bench agent
 //	topology_command.go   nusa bench topology
 //	federation_command.go nusa bench federation, and etcd alone
+//	replay_command.go     nusa bench federation --trace
 //	failover_command.go   nusa bench failover, and the task that it measures
 //	profiled.go           runs another command and writes profiles of it
 package bench

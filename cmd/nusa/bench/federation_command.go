@@ -15,6 +15,7 @@ import (
 func federationCommand() *cobra.Command {
 	o := federation.Options{}
 	var out report.Output
+	var trace replayFlags
 	cmd := &cobra.Command{
 		Use:   "federation",
 		Short: "Measure how fast the global tier decides in which regions jobs run",
@@ -32,10 +33,18 @@ the command kills the server, starts it again and waits for its first decision.
 
 --against measures a running federation, without figures of processes. The emulated
 regions join with a label of their own, which the jobs ask for. Jobs and regions are
-removed afterwards, also after Ctrl-C.`,
+removed afterwards, also after Ctrl-C.
+
+--trace replays a recorded load instead, in virtual time and through the placer alone: no
+server is started. The regions are emulated down to the room of their nodes, and large
+enough that the trace fills the share --load of them. FILE is a CSV file of virtual
+machines (arrival_s, batch_id, cpu_cores, memory_gb, duration_max_s, censored) or of pods
+(cpu_milli, memory_mib, creation_time, deletion_time), or a log in the Standard Workload
+Format; gzip is fine. Alike requests of one batch are one job.`,
 		Example: "  nusa bench federation --regions 50 --jobs 20000 --concurrency 64\n" +
 			"  nusa bench federation --regions 5 --jobs 20000 --stream --concurrency 8 -o json\n" +
-			"  nusa bench federation --regions 200 --jobs 1000 --rate 50 --idle 0",
+			"  nusa bench federation --regions 200 --jobs 1000 --rate 50 --idle 0\n" +
+			"  nusa bench federation --regions 50 --trace azure-vm.csv.gz -o json",
 		Args: cobra.NoArgs,
 	}
 	f := cmd.Flags()
@@ -51,10 +60,14 @@ removed afterwards, also after Ctrl-C.`,
 	f.DurationVar(&o.Timeout, "timeout", 5*time.Minute, "bound of connecting, and of the time from the first submit until all is accepted")
 	f.StringVar(&o.Dir, "dir", os.TempDir(), "parent of the temporary folder with the server's data")
 	f.StringVar(&o.Profile, "profile", "", "folder for the server's CPU and heap profiles of the measured time")
+	trace.bind(f)
 	bindOutput(cmd, &out)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := out.Check(); err != nil {
 			return err
+		}
+		if trace.trace != "" {
+			return trace.run(cmd, out, o.Regions)
 		}
 		if err := o.Validate(); err != nil {
 			return err
