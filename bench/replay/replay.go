@@ -26,8 +26,8 @@ const (
 	spreadOver = 3
 	groupName  = "g"
 	maxRegions = 10_000
-	// settle is the time after the last arrival.
-	settle = time.Minute
+	// afterwards is the time that is replayed after the last arrival.
+	afterwards = time.Minute
 )
 
 // Options of a replay.
@@ -115,7 +115,7 @@ func Run(ctx context.Context, requests []Request, o Options) (*Result, error) {
 		return nil, err
 	}
 	next := 0
-	for last := f.jobs[len(f.jobs)-1].arrival + settle; ; {
+	for last := f.jobs[len(f.jobs)-1].arrival + afterwards; ; {
 		at, more := f.nextEvent(next)
 		if !more || at > last {
 			break

@@ -168,22 +168,22 @@ func (ev *evaluator) spreadTies(w *work) {
 // front moves the candidates for which yes holds to the front, keeps both orders, and
 // returns their number.
 func front(all []candidate, yes func(*candidate) bool) int {
-	n := 0
-	for n < len(all) && yes(&all[n]) {
-		n++
-	}
-	var others []candidate
-	k := n
-	for i := n; i < len(all); i++ {
-		if yes(&all[i]) {
-			all[k] = all[i]
-			k++
-		} else {
-			others = append(others, all[i])
+	switch len(all) {
+	case 0:
+		return 0
+	case 1:
+		if yes(&all[0]) {
+			return 1
 		}
+		return 0
 	}
-	copy(all[k:], others)
-	return k
+	half := len(all) / 2
+	first := front(all[:half], yes)
+	second := front(all[half:], yes)
+	if first < half && second > 0 {
+		turn(all[first:half+second], half-first)
+	}
+	return first + second
 }
 
 // turn moves the first n candidates behind the others.
