@@ -355,6 +355,12 @@ func (r *fakeRegion) handle(m *nusav1.GlobalMessage) []*nusav1.RegionMessage {
 		if len(edges) > 0 {
 			r.edges = edges
 		}
+	case *nusav1.GlobalMessage_MatrixChanges:
+		next, err := sets.MergeMatrix(r.compact, k.MatrixChanges, 1000)
+		if err != nil {
+			r.t.Error(err)
+		}
+		r.compact = next
 	case *nusav1.GlobalMessage_AskChanges:
 		return r.changeAsks(k.AskChanges)
 	case *nusav1.GlobalMessage_Orders:

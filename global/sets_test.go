@@ -232,10 +232,15 @@ func TestIdleRegionsGetLittle(t *testing.T) {
 			}
 		}
 		r.mu.Lock()
-		column := r.columnAt
+		column, matrix, sizes := r.columnAt, r.compact, r.sizes["MatrixChanges"]
 		r.mu.Unlock()
+		if len(matrix.GetRegions()) != regions || len(sizes) < 3 || slices.Max(sizes[1:]) > 100 {
+			t.Errorf("a matrix of %d regions in messages of %v bytes", len(matrix.GetRegions()), sizes)
+		}
 		r.leave()
-		again := s.joined("region-07", knowing(r), func(next *fakeRegion) { next.hello.Known.Column = column })
+		again := s.joined("region-07", knowing(r), func(next *fakeRegion) {
+			next.compact, next.hello.Known.Column, next.hello.Known.Matrix = matrix, column, matrix.GetPosition()
+		})
 		if at := again.welcome.GetRow(); at.GetEpoch() != "region-07" || at.GetSequence() != 2 {
 			t.Errorf("the row is known up to %v", at)
 		}
@@ -243,6 +248,10 @@ func TestIdleRegionsGetLittle(t *testing.T) {
 		live(10 * time.Second)
 		if _, bytes := again.sent("ColumnChanges"); bytes > 100 {
 			t.Errorf("another session got %d bytes of its column", bytes)
+		}
+		live(6 * time.Minute)
+		if n, bytes := again.sent("MatrixChanges"); n == 0 || bytes > 200 {
+			t.Errorf("another session got its matrix in %d messages of %d bytes", n, bytes)
 		}
 		all["region-03"].send(rowChanges("region-03", []string{"region-07"}, 90*time.Millisecond, 3))
 		live(10 * time.Second)

@@ -20,6 +20,7 @@ var used = map[protowire.Number]bool{
 	12: true, // changes of peers
 	13: true, // changes of asks
 	14: true, // changes of the column
+	15: true, // changes of the matrix
 }
 
 // codec decodes a message only if an emulated region uses it. The lists of peers and the

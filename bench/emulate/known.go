@@ -19,7 +19,7 @@ const maxPeers = 10_000
 
 // knownSets returns what the region has of the sets of the global tier. The caller holds r.mu.
 func (r *region) knownSets() *nusav1.KnownSets {
-	out := &nusav1.KnownSets{Peers: r.peerHashes, Column: r.column}
+	out := &nusav1.KnownSets{Peers: r.peerHashes, Column: r.column, Matrix: r.matrix}
 	if r.asksReceived {
 		out.Asks = sets.HashAsks(r.asks)
 	}

@@ -65,6 +65,7 @@ type region struct {
 	peers      map[string]uint64
 	peerHashes []uint64
 	column     *nusav1.Position
+	matrix     *nusav1.Position
 	// coordinate is the one that was sent last.
 	coordinate *nusav1.Coordinate
 	sent       sentRow
@@ -236,6 +237,10 @@ func (r *region) receive(stream globalStream) {
 		case *nusav1.GlobalMessage_ColumnChanges:
 			r.mu.Lock()
 			r.column = k.ColumnChanges.GetPosition()
+			r.mu.Unlock()
+		case *nusav1.GlobalMessage_MatrixChanges:
+			r.mu.Lock()
+			r.matrix = k.MatrixChanges.GetPosition()
 			r.mu.Unlock()
 		case *nusav1.GlobalMessage_Refused:
 			return

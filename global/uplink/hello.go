@@ -272,6 +272,9 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	if at := h.GetKnown().GetColumn(); at.GetEpoch() == st.Epoch {
 		c.columnAt = min(time.Duration(at.GetSequence()), st.Clock())
 	}
+	if at := h.GetKnown().GetMatrix(); at.GetEpoch() == st.Epoch {
+		c.matrixVersion = at.GetSequence()
+	}
 	c.post(&nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Welcome{Welcome: &nusav1.GlobalWelcome{
 		Session: fmt.Sprintf("%s-%d", st.Epoch, c.shared.Number), Lease: durationpb.New(st.Sessions.Lease),
 		ReportInterval: durationpb.New(s.ReportInterval), Fence: next.Fence, Protocol: protocol,

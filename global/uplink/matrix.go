@@ -10,6 +10,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+	"github.com/nusa-scheduler/nusa/topology"
 )
 
 const (
@@ -23,8 +24,13 @@ const (
 	firstMatrixReports = 3
 	// minMatrices may be sent in one tick, so that the few regions of a small
 	// federation need not wait. With many regions, each tick sends so many that all
-	// regions get one within matrixInterval: each is 2 MB for 1,000 regions.
+	// regions of earlier versions get one within matrixInterval: each is 2 MB for 1,000
+	// regions.
 	minMatrices = 4
+	// matrixBytes is how many bytes for each region the whole matrix may take in one tick.
+	// With 1,000 regions it has half a megabyte, so that some hours pass until all have one;
+	// it serves the time without a global tier, in which regions also ask each other.
+	matrixBytes = 250
 )
 
 // columnMessage returns the edges to the session's region that are newer than the
@@ -68,40 +74,101 @@ func (c *session) columnMessage() *nusav1.GlobalMessage {
 }
 
 // SendMatrix sends the compact matrix to some of the regions that have waited
-// longest. Only the tick calls it.
+// longest, and to all others what has changed of it. Only the tick calls it.
 func (s *Server) SendMatrix() {
 	st := s.st
 	st.Lock()
 	now := st.Clock()
-	var due []*session
+	var whole, missing, have []*session
 	for _, c := range s.live {
-		if now-c.matrixAt >= matrixInterval || !c.matrixSent && now-c.matrixAt >= firstMatrixReports*s.ReportInterval {
-			due = append(due, c)
+		due := now-c.matrixAt >= matrixInterval || !c.matrixSent && now-c.matrixAt >= firstMatrixReports*s.ReportInterval
+		switch {
+		case c.known != nil && c.matrixVersion > 0:
+			have = append(have, c)
+		case !due:
+		case c.known == nil:
+			whole = append(whole, c)
+		default:
+			missing = append(missing, c)
 		}
 	}
-	most := max(minMatrices, 1+int(int64(len(st.Regions))*int64(s.ReportInterval)/int64(matrixInterval)))
-	view := st.TopologyView()
+	regions := len(st.Regions)
+	update := len(have)+len(missing) > 0 && (s.matrix.Version == 0 || now-s.matrixAt >= matrixInterval)
+	var view *topology.View
+	if update || len(whole) > 0 {
+		view = st.TopologyView()
+	}
 	st.Unlock()
+	if update {
+		names := view.Names()
+		s.matrix.Update(names[:min(len(names), topo.MaxRegions)], topo.Medians(view))
+		s.matrixAt, s.matrixWhole = now, nil
+	}
+	for _, c := range have {
+		if update || c.matrixVersion < s.matrix.Version {
+			s.sendMatrix(c, s.matrixChanges(s.matrix.Since(c.matrixVersion)), now)
+		}
+	}
+	s.sendWhole(whole, view, regions, now)
+	if len(missing) == 0 {
+		return
+	}
+	if s.matrixWhole == nil {
+		s.matrixWhole = s.matrixChanges(s.matrix.Whole())
+	}
+	slices.SortFunc(missing, waitedLonger)
+	most := max(1, regions*matrixBytes/(1+len(s.matrixWhole.GetMatrixChanges().GetValues())))
+	for _, c := range missing[:min(len(missing), most)] {
+		s.sendMatrix(c, s.matrixWhole, now)
+	}
+}
+
+// matrixChanges returns a message with the position of the present version.
+func (s *Server) matrixChanges(c *nusav1.MatrixChanges) *nusav1.GlobalMessage {
+	c.Position = &nusav1.Position{Epoch: s.st.Epoch, Sequence: s.matrix.Version}
+	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_MatrixChanges{MatrixChanges: c}}
+}
+
+// sendMatrix makes a session send a message of the matrix. A message that waits is older;
+// the changes since it are part of the new one only if it was sent.
+func (s *Server) sendMatrix(c *session, m *nusav1.GlobalMessage, now time.Duration) {
+	s.st.Lock()
+	defer s.st.Unlock()
+	if c.matrix != nil {
+		return
+	}
+	c.matrix, c.matrixSent, c.matrixAt = m, true, now
+	if c.known != nil {
+		c.matrixVersion = s.matrix.Version
+	}
+	c.wake()
+}
+
+// sendWhole sends the matrix to regions of earlier versions.
+func (s *Server) sendWhole(due []*session, view *topology.View, regions int, now time.Duration) {
 	if len(due) == 0 {
 		return
 	}
-	slices.SortFunc(due, func(x, y *session) int {
-		if x.matrixSent != y.matrixSent {
-			if x.matrixSent {
-				return 1
-			}
-			return -1
-		}
-		return cmp.Or(cmp.Compare(x.matrixAt, y.matrixAt), cmp.Compare(x.region, y.region))
-	})
+	slices.SortFunc(due, waitedLonger)
 	if s.compact == nil || now-s.compactAt >= maxMatrixAge {
 		s.compact, s.compactAt = topo.Compact(view), now
 	}
+	most := max(minMatrices, 1+int(int64(regions)*int64(s.ReportInterval)/int64(matrixInterval)))
 	message := &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Matrix{Matrix: s.compact}}
-	st.Lock()
-	defer st.Unlock()
 	for _, c := range due[:min(len(due), most)] {
-		c.matrix, c.matrixSent, c.matrixAt = message, true, now
-		c.wake()
+		s.sendMatrix(c, message, now)
 	}
+}
+
+// waitedLonger orders sessions: first those of regions without a matrix, then by the time
+// since the latest one.
+func waitedLonger(x, y *session) int {
+	has := func(c *session) bool { return c.matrixSent || c.known.GetMatrix() != nil }
+	if has(x) != has(y) {
+		if has(x) {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(cmp.Compare(x.matrixAt, y.matrixAt), cmp.Compare(x.region, y.region))
 }

@@ -87,6 +87,8 @@ type session struct {
 	matrix     *nusav1.GlobalMessage
 	matrixAt   time.Duration
 	matrixSent bool
+	// matrixVersion is the version of the matrix that the region has; 0: none of this term.
+	matrixVersion uint64
 }
 
 func (s *Server) newSession(cancel context.CancelCauseFunc) *session {

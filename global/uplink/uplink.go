@@ -11,6 +11,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/sets"
 	"github.com/nusa-scheduler/nusa/internal/tunnel"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
@@ -54,9 +55,14 @@ type Server struct {
 	peers *peerSet
 	turns turns
 
-	// compact is the compact matrix as of compactAt; only SendMatrix uses them.
-	compact   *nusav1.CompactMatrix
-	compactAt time.Duration
+	// matrix is the compact matrix as of matrixAt, and matrixWhole the message with all of it.
+	// compact is the one for regions of earlier versions, as of compactAt. Only SendMatrix
+	// uses them.
+	matrix      sets.Matrix
+	matrixAt    time.Duration
+	matrixWhole *nusav1.GlobalMessage
+	compact     *nusav1.CompactMatrix
+	compactAt   time.Duration
 }
 
 // New returns a Server without sessions.

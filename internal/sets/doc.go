@@ -5,6 +5,7 @@
 //   - peers.go: tables of regions, and hashes of their buckets
 //   - merge.go: the peers of a region, and their changes
 //   - edges.go: tables of edges
+//   - matrix.go: the compact matrix and its changes
 //   - hash.go: hashes of origin records and asks
 //   - deflate.go: compression
 package sets

@@ -26,19 +26,32 @@ func Compact(v *topology.View) *nusav1.CompactMatrix {
 	names = names[:min(len(names), MaxRegions)]
 	n := len(names)
 	out := &nusav1.CompactMatrix{Regions: names, P50: make([]byte, 2*n*n), Fresh: make([]byte, (n*n+7)/8)}
+	median := Medians(v)
 	for i := range n {
 		for j := range n {
-			value := uint64(unmeasured)
-			if e := v.EdgeAt(i, j); i != j && e.Source == topology.Measured && e.State != topology.Unreachable && e.Doubt == "" {
-				value = min(uint64((e.P50+compactUnit/2)/compactUnit), longest)
-				if k := i*n + j; e.State == topology.OK {
-					out.Fresh[k/8] |= 1 << (k % 8)
-				}
+			value, fresh := uint16(unmeasured), false
+			if i != j {
+				value, fresh = median(i, j)
 			}
-			binary.LittleEndian.PutUint16(out.P50[2*(i*n+j):], uint16(value))
+			if k := i*n + j; fresh {
+				out.Fresh[k/8] |= 1 << (k % 8)
+			}
+			binary.LittleEndian.PutUint16(out.P50[2*(i*n+j):], value)
 		}
 	}
 	return out
+}
+
+// Medians returns a function that returns the median between two distinct regions of a
+// view as a compact matrix has it, and whether it is fresh.
+func Medians(v *topology.View) func(i, j int) (median uint16, fresh bool) {
+	return func(i, j int) (uint16, bool) {
+		e := v.EdgeAt(i, j)
+		if e.Source != topology.Measured || e.State == topology.Unreachable || e.Doubt != "" {
+			return unmeasured, false
+		}
+		return uint16(min(uint64((e.P50+compactUnit/2)/compactUnit), longest)), e.State == topology.OK
+	}
 }
 
 // Expand calls f for each ordered pair of distinct regions with a median in a compact

@@ -66,9 +66,9 @@ func (f *FederationCache) MergePeers(own string, c *nusav1.PeerChanges) (*nusav1
 // Known returns what the cache has, as a hello says it.
 func (f *FederationCache) Known() *nusav1.KnownSets {
 	f.mu.Lock()
-	peers, origins := f.peers, f.origins
+	peers, origins, matrix := f.peers, f.origins, f.matrix
 	f.mu.Unlock()
-	out := &nusav1.KnownSets{Peers: sets.HashPeers(peers.GetRegions())}
+	out := &nusav1.KnownSets{Peers: sets.HashPeers(peers.GetRegions()), Matrix: matrix.GetPosition()}
 	if origins != nil {
 		out.Origins = sets.HashOrigins(origins)
 	}
@@ -84,6 +84,14 @@ func (f *FederationCache) SetOrigins(o *nusav1.OriginTable) error {
 	}
 	f.update(func() { f.origins, f.table, f.originsAt = o, table, f.clock() })
 	return nil
+}
+
+// MergeMatrix returns the stored matrix with changes. It stores nothing.
+func (f *FederationCache) MergeMatrix(c *nusav1.MatrixChanges) (*nusav1.CompactMatrix, error) {
+	f.mu.Lock()
+	have := f.matrix
+	f.mu.Unlock()
+	return sets.MergeMatrix(have, c, topo.MaxRegions)
 }
 
 // SetMatrix stores a compact matrix. The caller has checked it.

@@ -80,6 +80,16 @@ func (ss *session) handle(ctx, tunnels context.Context, calls *errgroup.Group, m
 		} else {
 			cfg.Federation.SetMatrix(m.Matrix)
 		}
+	case *nusav1.GlobalMessage_MatrixChanges:
+		next, err := cfg.Federation.MergeMatrix(m.MatrixChanges)
+		if err == nil {
+			err = cfg.Prober.SetMatrix(next)
+		}
+		if err != nil {
+			cfg.Logger.Warn("the matrix is forgotten because its changes cannot be used; the next session gets another one", "error", err)
+			next = nil
+		}
+		cfg.Federation.SetMatrix(next)
 	case *nusav1.GlobalMessage_Tunnel:
 		ss.openTunnel(tunnels, calls, m.Tunnel.GetId())
 	case *nusav1.GlobalMessage_Refused:

@@ -1,0 +1,323 @@
+package sets
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Unmeasured is the value of a pair without a median.
+const Unmeasured = 0xffff
+
+// noticeable is the least change of a median that counts, in the unit of the matrix, unless
+// it is less than a tenth.
+const noticeable = 10
+
+// Matrix is the compact matrix as the sender holds it: each region has a number, and each
+// pair the version in which its median last changed noticeably.
+type Matrix struct {
+	// Version grows with each update that changes something.
+	Version uint64
+
+	names   []string // by number; empty: free
+	named   []uint64 // version in which the number got its name
+	values  []uint16
+	fresh   []bool
+	changed []uint64
+}
+
+// Update takes over the medians between the present regions. median returns the median
+// between two of them by their position in names, and whether it is fresh.
+func (m *Matrix) Update(names []string, median func(i, j int) (uint16, bool)) {
+	version := m.Version + 1
+	some := m.number(names, version)
+	at := make([]int, len(m.names)) // position in names
+	for k, name := range m.names {
+		at[k] = slices.Index(names, name)
+	}
+	n := len(m.names)
+	for i := range n {
+		for j := range n {
+			value, fresh := uint16(Unmeasured), false
+			if i != j && at[i] >= 0 && at[j] >= 0 {
+				value, fresh = median(at[i], at[j])
+			}
+			k := i*n + j
+			if !moved(m.values[k], value) {
+				value = m.values[k]
+			}
+			if value != m.values[k] || fresh != m.fresh[k] {
+				m.values[k], m.fresh[k], m.changed[k], some = value, fresh, version, true
+			}
+		}
+	}
+	if some || m.Version == 0 {
+		m.Version = version
+	}
+}
+
+// moved reports whether a median has changed noticeably.
+func moved(was, is uint16) bool {
+	if was == Unmeasured || is == Unmeasured {
+		return was != is
+	}
+	d := int(was) - int(is)
+	return d > noticeable && d > int(was)/10 || -d > noticeable && -d > int(was)/10
+}
+
+// number gives new regions a number, and takes those of regions that are gone.
+func (m *Matrix) number(names []string, version uint64) (some bool) {
+	present := make(map[string]bool, len(names))
+	for _, name := range names {
+		present[name] = true
+	}
+	for k, name := range m.names {
+		if name != "" && !present[name] {
+			m.names[k], m.named[k], some = "", version, true
+			m.clear(k, version)
+		}
+		delete(present, name)
+	}
+	next := m.names
+	named := m.named
+	for _, name := range names {
+		if !present[name] {
+			continue
+		}
+		some = true
+		if k := slices.Index(next, ""); k >= 0 {
+			next[k], named[k] = name, version
+			m.clear(k, version)
+			continue
+		}
+		next, named = append(next, name), append(named, version)
+	}
+	was, n := m.size(), len(next)
+	m.names, m.named = next, named
+	if n == was {
+		return some
+	}
+	values, fresh, changed := make([]uint16, n*n), make([]bool, n*n), make([]uint64, n*n)
+	for k := range values {
+		values[k] = Unmeasured
+	}
+	for i := range was {
+		copy(values[i*n:], m.values[i*was:(i+1)*was])
+		copy(fresh[i*n:], m.fresh[i*was:(i+1)*was])
+		copy(changed[i*n:], m.changed[i*was:(i+1)*was])
+	}
+	m.values, m.fresh, m.changed = values, fresh, changed
+	return some
+}
+
+// clear removes the medians of a number, as a receiver does when the number gets another
+// name.
+func (m *Matrix) clear(k int, version uint64) {
+	n := m.size()
+	for other := range n {
+		for _, at := range []int{k*n + other, other*n + k} {
+			m.values[at], m.fresh[at], m.changed[at] = Unmeasured, false, version
+		}
+	}
+}
+
+// size is the number of regions that the values are for.
+func (m *Matrix) size() int {
+	n := 0
+	for n*n < len(m.values) {
+		n++
+	}
+	return n
+}
+
+// Whole returns the whole matrix.
+func (m *Matrix) Whole() *nusav1.MatrixChanges {
+	n := len(m.names)
+	out := make([]byte, 0, 2*n*n)
+	for k, v := range m.values {
+		out = binary.AppendVarint(out, int64(v)-predict(m.values, n, k))
+	}
+	bits := make([]byte, (n*n+7)/8)
+	for k, f := range m.fresh {
+		if f {
+			bits[k/8] |= 1 << (k % 8)
+		}
+	}
+	return &nusav1.MatrixChanges{Full: true, Regions: slices.Clone(m.names), Values: Deflate(append(out, bits...))}
+}
+
+// predict returns what a value is likely to be, from those left of it and above it: the
+// median predictor of ISO 14495-1.
+func predict(values []uint16, n, k int) int64 {
+	var left, above, corner int64
+	if k%n > 0 {
+		left = int64(values[k-1])
+	}
+	if k >= n {
+		above = int64(values[k-n])
+	}
+	if k%n > 0 && k >= n {
+		corner = int64(values[k-n-1])
+	}
+	switch {
+	case corner >= max(left, above):
+		return min(left, above)
+	case corner <= min(left, above):
+		return max(left, above)
+	}
+	return left + above - corner
+}
+
+// Since returns the changes after a version.
+func (m *Matrix) Since(version uint64) *nusav1.MatrixChanges {
+	out := &nusav1.MatrixChanges{}
+	if version == m.Version {
+		return out
+	}
+	for k, name := range m.names {
+		if m.named[k] > version {
+			out.Regions, out.Numbers = append(out.Regions, name), append(out.Numbers, uint32(k))
+		}
+	}
+	var raw []byte
+	n := len(m.names)
+	for i := range n {
+		var row []byte
+		count, last := uint64(0), -1
+		for j := range n {
+			k := i*n + j
+			if m.changed[k] <= version {
+				continue
+			}
+			row = binary.AppendUvarint(row, uint64(j-last))
+			row = binary.AppendUvarint(row, uint64(m.values[k]))
+			fresh := byte(0)
+			if m.fresh[k] {
+				fresh = 1
+			}
+			row = append(row, fresh)
+			count, last = count+1, j
+		}
+		if count > 0 {
+			raw = append(binary.AppendUvarint(binary.AppendUvarint(raw, uint64(i)), count), row...)
+		}
+	}
+	if len(raw) > 0 {
+		out.Values = Deflate(raw)
+	}
+	return out
+}
+
+var errMatrix = errors.New("malformed changes of the matrix")
+
+// MergeMatrix applies changes to a matrix, which stays as it is. The result has at most
+// maxRegions numbers.
+func MergeMatrix(have *nusav1.CompactMatrix, c *nusav1.MatrixChanges, maxRegions int) (*nusav1.CompactMatrix, error) {
+	raw, err := Inflate(c.GetValues())
+	if err != nil && len(c.GetValues()) > 0 {
+		return nil, fmt.Errorf("changes of the matrix: %w", err)
+	}
+	if c.GetFull() {
+		return wholeMatrix(c, raw, maxRegions)
+	}
+	if have == nil {
+		return nil, fmt.Errorf("%w: there is no matrix to change", errMatrix)
+	}
+	names := slices.Clone(have.GetRegions())
+	if len(c.GetNumbers()) != len(c.GetRegions()) {
+		return nil, errMatrix
+	}
+	for _, k := range c.GetNumbers() {
+		if int(k) >= maxRegions {
+			return nil, fmt.Errorf("%w: region number %d, at most %d are taken", errMatrix, k, maxRegions)
+		}
+		for int(k) >= len(names) {
+			names = append(names, "")
+		}
+	}
+	was, n := len(have.GetRegions()), len(names)
+	out := &nusav1.CompactMatrix{Regions: names, P50: make([]byte, 2*n*n), Fresh: make([]byte, (n*n+7)/8), Position: c.GetPosition()}
+	for k := range n * n {
+		i, j := k/n, k%n
+		value, fresh := uint16(Unmeasured), false
+		if i < was && j < was {
+			value, fresh = binary.LittleEndian.Uint16(have.GetP50()[2*(i*was+j):]), bit(have.GetFresh(), i*was+j)
+		}
+		put(out, k, value, fresh)
+	}
+	for at, k := range c.GetNumbers() {
+		names[k] = c.GetRegions()[at]
+		for other := range n {
+			put(out, int(k)*n+other, Unmeasured, false)
+			put(out, other*n+int(k), Unmeasured, false)
+		}
+	}
+	return out, mergeValues(out, raw)
+}
+
+// mergeValues applies the values of changes.
+func mergeValues(out *nusav1.CompactMatrix, raw []byte) error {
+	n := uint64(len(out.GetRegions()))
+	broken := false
+	next := func() uint64 {
+		v, size := binary.Uvarint(raw)
+		if size <= 0 {
+			broken, raw = true, nil
+			return 0
+		}
+		raw = raw[size:]
+		return v
+	}
+	for len(raw) > 0 && !broken {
+		i, count, j := next(), next(), ^uint64(0)
+		for range min(count, n) {
+			distance, value, fresh := next(), next(), next()
+			j += distance
+			if broken || i >= n || j >= n || value > Unmeasured {
+				return errMatrix
+			}
+			put(out, int(i*n+j), uint16(value), fresh == 1)
+		}
+	}
+	if broken {
+		return errMatrix
+	}
+	return nil
+}
+
+func wholeMatrix(c *nusav1.MatrixChanges, raw []byte, maxRegions int) (*nusav1.CompactMatrix, error) {
+	n := len(c.GetRegions())
+	if n > maxRegions {
+		return nil, fmt.Errorf("%w: %d regions, at most %d are taken", errMatrix, n, maxRegions)
+	}
+	values := make([]uint16, n*n)
+	for k := range values {
+		d, size := binary.Varint(raw)
+		v := predict(values, n, k) + d
+		if size <= 0 || v < 0 || v > Unmeasured {
+			return nil, errMatrix
+		}
+		values[k], raw = uint16(v), raw[size:]
+	}
+	if len(raw) != (n*n+7)/8 {
+		return nil, errMatrix
+	}
+	out := &nusav1.CompactMatrix{Regions: c.GetRegions(), P50: make([]byte, 2*n*n), Fresh: raw, Position: c.GetPosition()}
+	for k, v := range values {
+		binary.LittleEndian.PutUint16(out.P50[2*k:], v)
+	}
+	return out, nil
+}
+
+func bit(bits []byte, k int) bool { return k/8 < len(bits) && bits[k/8]>>(k%8)&1 == 1 }
+
+func put(m *nusav1.CompactMatrix, k int, value uint16, fresh bool) {
+	binary.LittleEndian.PutUint16(m.P50[2*k:], value)
+	m.Fresh[k/8] &^= 1 << (k % 8)
+	if fresh {
+		m.Fresh[k/8] |= 1 << (k % 8)
+	}
+}
