@@ -76,12 +76,13 @@ func (s *testServer) usage() *nusav1.StoreUsage {
 
 // TestStoreFills: submits are refused before etcd is full, with an alarm long before; reads,
 // placement, stops and purges go on in the same leadership term, and after purges there is room
-// again without hands.
+// again without hands. A server that starts with the full store serves.
 func TestStoreFills(t *testing.T) {
 	t.Parallel()
 	const quota = 40 << 20
 	f := newFederation()
-	s := f.start(t, "g1", f.overEtcd(t.TempDir(), Etcd{PeerAddr: "127.0.0.1:0", Quota: quota}))
+	dir := t.TempDir()
+	s := f.start(t, "g1", f.overEtcd(dir, Etcd{PeerAddr: "127.0.0.1:0", Quota: quota}))
 	r := s.joined("alpha")
 	stored, err := s.fill("big", 400)
 	refusedForRoom(t, err, "from 90 % on")
@@ -107,10 +108,21 @@ func TestStoreFills(t *testing.T) {
 	}
 	s.eventuallySubmits(bigJob("again"))
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.err != nil {
-		t.Errorf("the leadership term ended: %v", r.err)
+	ended := r.err
+	r.mu.Unlock()
+	if ended != nil {
+		t.Errorf("the leadership term ended: %v", ended)
 	}
+	_, err = s.fill("more", 400)
+	refusedForRoom(t, err, "from 90 % on")
+	r.leave()
+	s.stop()
+	again := f.start(t, "g1", f.overEtcd(dir, Etcd{PeerAddr: "127.0.0.1:0", Quota: quota}))
+	waitActive(t, again)
+	if again.usage().GetJobs() < int64(stored)/2 {
+		t.Errorf("after a restart: %v", again.usage())
+	}
+	again.purge("again")
 }
 
 // eventuallySubmits submits a job once there is room.

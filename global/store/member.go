@@ -21,10 +21,10 @@ import (
 const (
 	// snapshotEntries is the number of transactions after which the member stores how far
 	// its database is.
-	snapshotEntries = 2000
+	snapshotEntries = 1000
 	// catchUpEntries are the latest transactions that another member gets without the whole
 	// database.
-	catchUpEntries = 1000
+	catchUpEntries = 500
 )
 
 // member is an etcd member that runs in this process.

@@ -39,7 +39,7 @@ const (
 	// DefaultQuota is the most bytes in use of an embedded store without a setting.
 	DefaultQuota = 8 << 30
 	// PageSize is the number of keys that the first request of a List reads.
-	PageSize = 500
+	PageSize = 128
 )
 
 // KV is one key as stored.
