@@ -86,6 +86,16 @@ func (s Slot) confirmed(former string) *Slot {
 	return &s
 }
 
+// OfferedAgain returns the slot as a new offer to another cluster that takes the owner's name. Nothing of
+// the former cluster runs, and the new one does not know which epochs that one has used.
+func (s Slot) OfferedAgain() Slot {
+	s.Generation, s.Unbound = 0, false
+	if s.State == Accepted {
+		s.State = Offered
+	}
+	return s
+}
+
 // released returns the slot after its owner has given it up: nil if nothing is left to
 // remember. A slot that is returning goes to the region that gets it, otherwise to a former
 // owner that holds it. Without such a region, a slot that a former owner may still run

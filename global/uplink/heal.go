@@ -38,6 +38,38 @@ func heal(ctx context.Context, s *Server, name string, h *nusav1.RegionHello) er
 	return nil
 }
 
+// offerAgain offers the slots of a lost region again, before the first welcome of another cluster
+// that takes the name. It is repeated until the record of the region names that cluster.
+func offerAgain(ctx context.Context, s *Server, c *session, h *nusav1.RegionHello) error {
+	name := h.GetDefinition().GetName()
+	st := s.st
+	st.Lock()
+	r := st.Regions[name]
+	if r == nil || r.Record.GetClusterId() == "" || r.Record.GetClusterId() == h.GetClusterId() {
+		st.Unlock()
+		return nil
+	}
+	var changes []region.Change
+	_, effects := region.Step(st.SessionConfig(), r.Life, st.Clock(), helloEvent(st, c, h))
+	if !slices.ContainsFunc(effects, func(e region.Effect) bool { return e.Kind == region.Refuse }) {
+		for _, j := range st.Jobs {
+			for _, slot := range j.Slots {
+				if slot.Region == name {
+					changes = append(changes, region.Change{Slot: slot.OfferedAgain()})
+				}
+			}
+		}
+	}
+	st.Unlock()
+	slices.SortFunc(changes, func(a, b region.Change) int { return cmp.Compare(a.Slot.Key(), b.Slot.Key()) })
+	for batch := range slices.Chunk(changes, changesPerCommit) {
+		if err := change(ctx, s, batch); err != nil {
+			return state.RPCErrors.Err(fmt.Errorf("offer the slots of region %s to another cluster: %w", name, err))
+		}
+	}
+	return nil
+}
+
 // change writes changes of slots, except those that have changed meanwhile.
 func change(ctx context.Context, s *Server, changes []region.Change) error {
 	_, err := s.Commit.Do(ctx, func(t *state.Tx) error {

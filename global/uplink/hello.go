@@ -63,6 +63,9 @@ func (s *Server) open(ctx context.Context, c *session, h *nusav1.RegionHello) er
 		return err
 	}
 	defer release()
+	if err := offerAgain(ctx, s, c, h); err != nil {
+		return err
+	}
 	if err := s.register(ctx, c, h); err != nil {
 		return err
 	}

@@ -163,3 +163,49 @@ func TestProtocols(t *testing.T) {
 		}
 	}
 }
+
+// TestAnotherClusterGetsNewOffers: an operator stated that nothing runs in a region, and another
+// cluster takes its name. It gets each slot as a new offer, so no epoch repeats. A cluster that is
+// refused, or that has the name already, changes nothing.
+func TestAnotherClusterGetsNewOffers(t *testing.T) {
+	s, run := committing(t)
+	run()
+	slot := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 3, Region: "alpha", State: region.Accepted, Desired: region.DesiredRun}
+	put := func(lost *nusav1.LostRegion) {
+		t.Helper()
+		begin(t, s, func(t *state.Tx) error {
+			next := &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: "alpha"}, ClusterId: "old", Incarnation: 1, Term: 1, Lost: lost}
+			return errors.Join(t.PutRegion("alpha", next), t.ChangeSlots([]region.Change{{Slot: slot}}))
+		})()
+	}
+	now := func() region.Slot {
+		s.st.Lock()
+		defer s.st.Unlock()
+		for _, j := range s.st.Jobs {
+			for _, is := range j.Slots {
+				slot = is
+			}
+		}
+		return slot
+	}
+	hello := func(cluster string) {
+		t.Helper()
+		if err := offerAgain(t.Context(), s, s.newSession(func(error) {}), &nusav1.RegionHello{
+			Definition: &nusav1.RegionDefinition{Name: "alpha"}, ClusterId: cluster, Incarnation: 1, Term: 1,
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(nil)
+	before := now()
+	hello("new") // refused
+	put(&nusav1.LostRegion{NothingRuns: true})
+	hello("old")
+	if is := now(); is.Generation != before.Generation || is.State != region.Accepted {
+		t.Errorf("without another cluster: %s of generation %d, before %d", is, is.Generation, before.Generation)
+	}
+	hello("new")
+	if is := now(); is.Generation <= before.Generation || is.State != region.Offered || is.Region != "alpha" {
+		t.Errorf("for another cluster: %s of generation %d, before %d", is, is.Generation, before.Generation)
+	}
+}

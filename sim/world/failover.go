@@ -128,6 +128,16 @@ func (t *globalTerm) failoverSlots(name string, r *globalRegion) []failover.Slot
 	return out
 }
 
+// offeredAgain returns the slots of a region as new offers, for another cluster that takes its name.
+func (t *globalTerm) offeredAgain(name string) (out []region.Change) {
+	for _, key := range sortedKeys(t.slots) {
+		if s := t.slots[key]; s.Region == name {
+			out = append(out, region.Change{Slot: s.OfferedAgain()})
+		}
+	}
+	return out
+}
+
 // heal returns what a region that returns may keep of the slots that it lost, as
 // global/uplink/heal.go does before the welcome.
 func (t *globalTerm) heal(name string) (out []region.Change) {

@@ -213,6 +213,9 @@ func (t *globalTerm) hello(s *globalSession, m regionHello) {
 		return
 	}
 	t.outlasts(m.stop, m.leaseMax)
+	if has := r.rec.ClusterID; has != "" && has != m.clusterID {
+		t.commit(func() []write { return putSlots(t.offeredAgain(m.name)) }, nil)
+	}
 	t.commit(func() []write {
 		rec, changed := r.rec, t.mods[regionPrefix+m.name] == 0
 		_, now := step()

@@ -146,7 +146,7 @@ func (v *watch) checkEpoch(r *run) {
 	}
 	k := [2]int64{r.o.generation, r.o.epoch}
 	was, seen := e.alloc[k]
-	if seen && was != r.o.id && !r.a.r.careless && r.a.r.clusters == 0 { // open: see sim/LEDGER.md
+	if seen && was != r.o.id && !r.a.r.careless && (r.a.r.clusters == 0 || !r.o.local) { // open: see sim/LEDGER.md
 		v.fail(5, "%s and %s of %s share the epoch %d.%d", was, r.o.id, r.o.instance, k[0], k[1])
 	}
 	e.alloc[k] = r.o.id
