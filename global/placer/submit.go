@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// fullVerdicts is the most verdicts (groups times regions) for which new jobs get a full
-	// explanation with their submit.
-	fullVerdicts = 256
+	// fullJobs and fullVerdicts (groups times regions) are the most for which new jobs get a
+	// full explanation with their submit.
+	fullJobs, fullVerdicts = 8, 256
 	// decidedGroups bounds the groups that are decided while the lock is held, and maxVerdicts
 	// the verdicts of those that need one of each region: some 15 ms each.
 	decidedGroups = 512
@@ -45,7 +45,7 @@ func Decide(p *Placer, t *state.Tx) (stored func()) {
 	snapshot := regionsSnapshot(st)
 	snapshot.Given = t.Given()
 	jobs, verdicts := freshJobs(t, &snapshot)
-	full := verdicts <= fullVerdicts
+	full := len(jobs) <= fullJobs && verdicts <= fullVerdicts
 	snapshot.Terse, snapshot.Origins = !full, st.Origins.Serving(snapshot.Jobs)
 	snapshot.Index, snapshot.MaxVerdicts = p.submits, maxVerdicts
 	plan := place.MakePlan(snapshot)
