@@ -25,7 +25,7 @@ func TestShellBlocksOfPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := startDev(t, filepath.Join(root, "bin", "nusa"))
+	env := startDev(t, filepath.Join(root, "bin", "nusa"), freeport.Reserve(t, ports), devNodes, "--agents", "2")
 	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -72,17 +72,16 @@ func runnable(t *testing.T, file string) string {
 	return out.String()
 }
 
-// devNodes is the number of nodes of startDev: five regions with two agents each.
+// devNodes is the number of nodes of the pages: five regions with two agents each.
 const devNodes = 10
 
-// startDev starts `nusa dev` on free ports and returns the environment of its
-// clients.
-func startDev(t *testing.T, bin string) []string {
+// startDev starts `nusa dev` with more arguments, waits until its nodes are ready, and returns the
+// environment of its clients.
+func startDev(t *testing.T, bin string, port, nodes int, args ...string) []string {
 	t.Helper()
-	port := freeport.Reserve(t, ports)
 	dir := t.TempDir()
 	leftover.Nothing(t, dir)
-	dev := exec.Command(bin, "dev", "--port", fmt.Sprint(port), "--agents", "2", "--docker-host", "off", "--incus", "off")
+	dev := exec.Command(bin, append([]string{"dev", "--port", fmt.Sprint(port), "--docker-host", "off", "--incus", "off"}, args...)...)
 	dev.Env = append(os.Environ(), "TMPDIR="+dir)
 	log, err := os.Create(filepath.Join(dir, "dev.log"))
 	if err != nil {
@@ -125,8 +124,8 @@ func startDev(t *testing.T, bin string) []string {
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
-		if n := strings.Count(string(out), "NODE_STATE_READY"); n < devNodes {
-			return fmt.Errorf("%d of %d nodes are ready", n, devNodes)
+		if n := strings.Count(string(out), "NODE_STATE_READY"); n < nodes {
+			return fmt.Errorf("%d of %d nodes are ready", n, nodes)
 		}
 		return nil
 	})
