@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/region"
 	"pgregory.net/rapid"
 )
 
@@ -256,6 +257,27 @@ func TestEqualRegionsMustHoldAll(t *testing.T) {
 		s.Jobs = []Job{j}
 		if got := counts(MakePlan(s), s); got[2] != 5 {
 			t.Fatalf("%v", got)
+		}
+	}
+}
+
+// TestStoredCapacityMovesNothing: a job that an earlier version placed in one region stays
+// there. Its new instances are divided by the present meaning of the word.
+func TestStoredCapacityMovesNothing(t *testing.T) {
+	for _, rule := range []Divide{DivideCapacity, ""} {
+		s := equalRegions(4, 100)
+		j := oneInstance("old", rule)
+		j.Groups[0].Count = 8
+		j.Slots = []region.Slot{{
+			Namespace: j.Namespace, Job: j.Name, Group: "web", To: 8, Region: "r0002", State: region.Accepted, Desired: region.DesiredRun, JobVersion: 1, Generation: 5, Revision: 5,
+		}}
+		s.Jobs = []Job{j}
+		if p := MakePlan(s); !p.Empty() {
+			t.Errorf("%q: %s", rule, p)
+		}
+		s.Jobs[0].Groups[0].Count = 14
+		if got := counts(MakePlan(s), s); !slices.Equal(got, []int{2, 2, 0, 2}) {
+			t.Errorf("%q: %v", rule, got)
 		}
 	}
 }

@@ -114,3 +114,16 @@ func aged(r place.Region, now time.Duration) place.Region {
 	}
 	return r
 }
+
+// TestRuleOfAStoredJob: the empty value stands for the default, which depends on the job. Old
+// jobs have capacity in them.
+func TestRuleOfAStoredJob(t *testing.T) {
+	for stored, want := range map[nusav1.Divide]place.Divide{
+		nusav1.Divide_DIVIDE_UNSPECIFIED: "", nusav1.Divide_DIVIDE_CAPACITY: place.DivideCapacity, nusav1.Divide_DIVIDE_EVEN: place.DivideEven,
+		nusav1.Divide_DIVIDE_WEIGHTED: place.DivideWeighted, nusav1.Divide_DIVIDE_BEST: place.DivideBest,
+	} {
+		if got := regionsToPlace(&nusav1.RegionsSpec{Divide: stored}).Divide; got != want {
+			t.Errorf("%s: %q, want %q", stored, got, want)
+		}
+	}
+}
