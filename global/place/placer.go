@@ -19,6 +19,10 @@ const (
 	// Another region is tried next, because room may have become free there.
 	// The same region is not asked again for this long, whatever it answers.
 	HoldFor = 10 * time.Minute
+	// nodesPerHold bounds what a region holds: one instance for so many ready nodes, and at
+	// least one. In an overloaded federation everything waits long. Without the bound a full
+	// region would get all of that, though the room that becomes free elsewhere suits it, too.
+	nodesPerHold = 16
 )
 
 // HoldAttempt is a region that was asked to hold an instance of the group, and
@@ -32,6 +36,8 @@ type HoldAttempt struct {
 type placer struct {
 	eval *evaluator
 	plan *Plan
+	// held is Snapshot.Held with what this plan adds.
+	held map[string]int
 }
 
 // share gives the unowned instances to the candidates.
@@ -138,15 +144,19 @@ func (pl *placer) hold(w *work) {
 	pl.give(w, counts)
 	a := &pl.plan.Actions[len(pl.plan.Actions)-1]
 	a.Hold = HoldFor
+	if pl.held == nil {
+		pl.held = map[string]int{}
+	}
+	pl.held[a.Region]++
 	a.Why = fmt.Sprintf("has fitted nowhere for %.0f min: the region holds it for up to %.0f min and reserves a node for it",
 		w.group.WaitedFor.Truncate(time.Minute).Minutes(), HoldFor.Minutes())
 }
 
-// mayHold reports whether the region lacks only room and was not asked lately.
+// mayHold reports whether the region lacks only room, was not asked lately and holds little.
 func (pl *placer) mayHold(w *work, c *candidate) bool {
 	r := pl.eval.regions[c.index]
 	lacks := c.reason == ReasonNoCapacity || c.reason == ReasonReturnedRecently && c.returned.Backoff == 0
-	return lacks && r.NodesReady > 0 && pl.sinceHoldAttempt(w, c) >= HoldFor
+	return lacks && r.NodesReady > 0 && pl.held[r.Name] < max(1, r.NodesReady/nodesPerHold) && pl.sinceHoldAttempt(w, c) >= HoldFor
 }
 
 // sinceHoldAttempt returns how long ago the region was last asked.

@@ -3,6 +3,7 @@ package place
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/nusa-scheduler/nusa/global/region"
@@ -27,7 +28,7 @@ type planner struct {
 func newPlanner(s Snapshot) *planner {
 	plan := &Plan{}
 	eval := newEvaluator(s)
-	place := &placer{eval: eval, plan: plan}
+	place := &placer{eval: eval, plan: plan, held: maps.Clone(s.Held)}
 	move := &mover{eval: eval, plan: plan}
 	explain := &explainer{eval: eval, plan: plan}
 	reclaim := &reclaimer{eval: eval, place: place, move: move, explain: explain, plan: plan,

@@ -18,6 +18,8 @@ type Snapshot struct {
 	// session, and while Backoff lasts; its text counts for as long as the job
 	// is pending.
 	Returned []Returned
+	// Held counts, by region, the instances that it holds and that wait for a node.
+	Held map[string]int
 	// Topology has the distances; the worse of both directions counts. Nil: no
 	// distance is known.
 	Topology *topology.View

@@ -75,8 +75,8 @@ func recordUnplaced(st *state.State, plan place.Plan, now time.Duration) {
 		}
 	}
 	for _, a := range plan.Actions {
-		if j := st.Jobs[state.JobKey{Namespace: a.Namespace, Name: a.Job}]; j != nil && a.Hold != 0 {
-			j.RecordHold(a.Group, a.Region, now)
+		if a.Hold != 0 {
+			state.NoteHold(st, state.JobKey{Namespace: a.Namespace, Name: a.Job}, a.Group, a.Region, now)
 		}
 	}
 }

@@ -46,6 +46,7 @@ func snapshotOf(st *state.State, keys []state.JobKey) (place.Snapshot, map[state
 	if len(jobs) == 0 {
 		return out, nil
 	}
+	out.Held = state.Held(st)
 	out.Terse, out.Origins = !explainsAll(out.Jobs, len(out.Regions)), st.Origins.Serving(out.Jobs)
 	return out, jobs
 }

@@ -107,6 +107,8 @@ type State struct {
 	leadershipRevision int64
 	// reported is what the regions run, see NoteWork.
 	reported map[string]reportedWork
+	// holds are the instances that regions were asked to hold.
+	holds map[string][]holding
 	// refusedUnknown is the latest refusal of a region that is not known.
 	refusedUnknown string
 
@@ -130,7 +132,7 @@ func New(b Beginning, clock func() time.Duration) *State {
 	st := &State{
 		Epoch: b.Epoch, Clock: clock, Sessions: b.Sessions,
 		Jobs: map[JobKey]*Job{}, Regions: map[string]*Region{},
-		Pending: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{}, NotHome: map[string]JobSet{},
+		Pending: JobSet{}, Purge: JobSet{}, Ended: JobSet{}, Rollouts: JobSet{}, Near: JobSet{}, Moved: JobSet{}, holds: map[string][]holding{}, NotHome: map[string]JobSet{},
 		Events: Events{eventlog.New(b.Epoch)}, began: clock(), PeersDue: make(chan struct{}, 1),
 	}
 	st.Latency = latency.New(st.topologyRegions)

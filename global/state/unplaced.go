@@ -63,6 +63,49 @@ func (j *Job) RecordHold(group, region string, now time.Duration) {
 	}
 }
 
+// holding is an instance that a region was asked to hold.
+type holding struct {
+	job   JobKey
+	group string
+	at    time.Duration
+}
+
+// NoteHold remembers that a region is asked to hold an instance of a job. The lock is held.
+func NoteHold(st *State, k JobKey, group, region string, now time.Duration) {
+	if j := st.Jobs[k]; j != nil {
+		j.RecordHold(group, region, now)
+		st.holds[region] = append(st.holds[region], holding{k, group, now})
+	}
+}
+
+// Held counts, by region, the instances that it holds and that wait for a node there. It is
+// soft: a new active server does not know the holds of earlier terms. The lock is held.
+func Held(st *State) map[string]int {
+	now, out := st.Clock(), map[string]int{}
+	for name, all := range st.holds {
+		all = slices.DeleteFunc(all, func(h holding) bool { return now-h.at > place.HoldFor || !st.Jobs[h.job].waitsAt(name, h, now) })
+		st.holds[name], out[name] = all, len(all)
+		if len(all) == 0 {
+			delete(st.holds, name)
+			delete(out, name)
+		}
+	}
+	return out
+}
+
+// waitsAt says whether a region still holds an instance that waits for a node there.
+func (j *Job) waitsAt(name string, h holding, now time.Duration) bool {
+	const stored = 10 * time.Second // for as long the offer may not be stored
+	if j == nil {
+		return false
+	}
+	held := slices.ContainsFunc(slices.Collect(maps.Values(j.Slots)), func(s region.Slot) bool {
+		return s.Region == name && s.Group == h.group && s.Hold > 0
+	})
+	sum := j.Summaries[name]
+	return !held && now-h.at < stored || held && (sum == nil || sum.GetGroups()[h.group].GetPending() > 0)
+}
+
 // forgetUnplaced forgets the groups that a new record does not have: a group
 // that comes back under the same name starts to wait again.
 func (j *Job) forgetUnplaced(rec *Record) {
