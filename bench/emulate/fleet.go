@@ -22,8 +22,10 @@ const (
 
 // Config says what a fleet emulates.
 type Config struct {
-	// Addr is the gRPC address of a global server.
+	// Addr is the gRPC address of a global server. Net reaches it; its zero value is the
+	// host's network.
 	Addr string
+	Net  network.Net
 	// Regions is their number; Prefix begins their names and makes their clusters unique.
 	Regions int
 	Prefix  string
@@ -33,6 +35,10 @@ type Config struct {
 	Nodes int
 	// Ask returns what an instance of a job reserves.
 	Ask func(job string) (cpuMilli, memoryBytes int64)
+	// Own returns what a region's own jobs reserve, as it is now; nil: nothing.
+	Own func(region string) (cpuMilli, memoryBytes int64)
+	// ReportDelay is how old a report is when it is sent.
+	ReportDelay time.Duration
 	// Offered is called when a region receives a slot that it did not have, Accepted
 	// when it learns that the store has its acceptance. They must return at once. They
 	// may be nil.
@@ -59,7 +65,10 @@ type Fleet struct {
 // New returns a fleet whose regions do not run yet.
 func New(cfg Config) *Fleet {
 	f := &Fleet{cfg: cfg, began: time.Now(), leaving: make(chan struct{})}
-	f.net = f.traffic.over(network.Host())
+	if cfg.Net.Dial == nil {
+		cfg.Net = network.Host()
+	}
+	f.net = f.traffic.over(cfg.Net)
 	places := Places(cfg.Prefix, cfg.Regions)
 	for i := range places {
 		f.regions = append(f.regions, newRegion(f, i, &places[i]))
@@ -148,6 +157,34 @@ func (f *Fleet) await(ctx context.Context, done func() bool) error {
 		}
 	}
 	return nil
+}
+
+// Free returns what each region has left, less than nothing if it has more than fits.
+func (f *Fleet) Free() map[string]*nusav1.Resources {
+	out := make(map[string]*nusav1.Resources, len(f.regions))
+	nodes := int64(f.cfg.Nodes)
+	for _, r := range f.regions {
+		r.mu.Lock()
+		cpu, memory := r.reserved()
+		r.mu.Unlock()
+		out[r.place.Name] = &nusav1.Resources{CpuMilli: nodes*nodeCPU - cpu, MemoryBytes: nodes*nodeMemory - memory}
+	}
+	return out
+}
+
+// Waiting counts the slots that each region holds although they do not fit.
+func (f *Fleet) Waiting() map[string]int {
+	out := map[string]int{}
+	for _, r := range f.regions {
+		r.mu.Lock()
+		for _, s := range r.held {
+			if s.waits && s.runs() {
+				out[r.place.Name]++
+			}
+		}
+		r.mu.Unlock()
+	}
+	return out
 }
 
 // Connected returns how many regions hold a lease in their session.

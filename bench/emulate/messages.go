@@ -55,13 +55,14 @@ func (r *region) hello() *nusav1.RegionHello {
 func (r *region) report() *nusav1.RegionReport {
 	nodes := int64(r.f.cfg.Nodes)
 	free := r.free()
+	cpu, memory := r.reserved()
 	r.reports++
 	out := &nusav1.RegionReport{
 		Sequence: r.reports, NodesReady: int32(nodes),
 		Capacity:    &nusav1.Resources{CpuMilli: nodes * nodeCPU, MemoryBytes: nodes * nodeMemory, DiskBytes: nodes * nodeDisk},
 		Free:        &nusav1.Resources{CpuMilli: nodes * free.CpuMilli, MemoryBytes: nodes * free.MemoryBytes, DiskBytes: nodes * nodeDisk},
-		Allocated:   &nusav1.Resources{CpuMilli: r.cpu, MemoryBytes: r.memory},
-		Utilisation: &nusav1.Utilisation{Cpu: float64(r.cpu) / float64(nodes*nodeCPU), Memory: float64(r.memory) / float64(nodes*nodeMemory)},
+		Allocated:   &nusav1.Resources{CpuMilli: cpu, MemoryBytes: memory},
+		Utilisation: &nusav1.Utilisation{Cpu: float64(cpu) / float64(nodes*nodeCPU), Memory: float64(memory) / float64(nodes*nodeMemory)},
 		Shape: &nusav1.RegionShape{Bins: []*nusav1.ShapeBin{
 			{Nodes: int32(nodes), Free: free},
 		}},
@@ -77,9 +78,19 @@ func (r *region) report() *nusav1.RegionReport {
 // free is what each node has left. The caller holds r.mu.
 func (r *region) free() *nusav1.Resources {
 	nodes := int64(r.f.cfg.Nodes)
+	cpu, memory := r.reserved()
 	return &nusav1.Resources{
-		CpuMilli: max(0, nodeCPU-r.cpu/nodes), MemoryBytes: max(0, nodeMemory-r.memory/nodes), DiskBytes: nodeDisk,
+		CpuMilli: max(0, nodeCPU-cpu/nodes), MemoryBytes: max(0, nodeMemory-memory/nodes), DiskBytes: nodeDisk,
 	}
+}
+
+// reserved is what the instances and the region's own jobs reserve. The caller holds r.mu.
+func (r *region) reserved() (cpuMilli, memoryBytes int64) {
+	if r.f.cfg.Own == nil {
+		return r.cpu, r.memory
+	}
+	cpu, memory := r.f.cfg.Own(r.place.Name)
+	return r.cpu + cpu, r.memory + memory
 }
 
 // fitCounts returns how often asks fit. The caller holds r.mu.

@@ -55,6 +55,8 @@ type region struct {
 	held       map[string]*slot
 	jobs       map[string][]*slot
 	unanswered map[string]struct{}
+	// waiting are the held slots that wait for room, oldest first.
+	waiting []string
 	// Sums over the slots that run. placed is the greatest revision of an order.
 	cpu, memory, instances int64
 	placed                 int64

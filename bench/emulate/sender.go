@@ -46,6 +46,8 @@ type sender struct {
 	leaseEvery, reportEvery                            time.Duration
 	leaseAt, answersAt, reportAt, soonestReport, rowAt time.Time // when each is due
 	answerRate, summaryRate                            *rate.Limiter
+	// delayed are reports that were made and not sent, oldest first.
+	delayed []delayedReport
 	// summarised is the position of the summaries up to which all are sent.
 	summarised uint64
 }
@@ -83,7 +85,7 @@ func (s *sender) run(ctx context.Context) error {
 			return s.stream.CloseSend()
 		}
 		next := time.Now().Add(time.Hour)
-		for _, step := range []func(time.Time) (time.Time, error){s.lease, s.ack, s.answers, s.summaries, s.report, s.fits, s.row} {
+		for _, step := range []func(time.Time) (time.Time, error){s.lease, s.ack, s.answers, s.summaries, s.report, s.lateReports, s.fits, s.row} {
 			due, err := step(time.Now())
 			if err != nil {
 				return err
@@ -201,7 +203,32 @@ func (s *sender) report(now time.Time) (time.Time, error) {
 	m := s.r.report()
 	s.r.mu.Unlock()
 	s.reportAt, s.soonestReport = now.Add(s.reportEvery), now.Add(reportPause)
+	if delay := s.r.f.cfg.ReportDelay; delay > 0 {
+		s.delayed = append(s.delayed, delayedReport{m, now.Add(delay)})
+		return s.reportAt, nil
+	}
 	return s.reportAt, s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: m}})
+}
+
+// delayedReport is a report that is sent later than it was made.
+type delayedReport struct {
+	report *nusav1.RegionReport
+	due    time.Time
+}
+
+// lateReports sends the delayed reports that are due.
+func (s *sender) lateReports(now time.Time) (time.Time, error) {
+	for len(s.delayed) > 0 {
+		first := s.delayed[0]
+		if now.Before(first.due) {
+			return first.due, nil
+		}
+		s.delayed = s.delayed[1:]
+		if err := s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: first.report}}); err != nil {
+			return time.Time{}, err
+		}
+	}
+	return time.Time{}, nil
 }
 
 // fits sends the fit of asks that were just subscribed.

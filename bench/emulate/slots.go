@@ -18,6 +18,8 @@ type slot struct {
 	desired                  nusav1.SlotDesired
 	// accepted: the store has the acceptance of this generation.
 	accepted bool
+	// hold: the slot waits for room if there is none. waits: it does.
+	hold, waits bool
 	// answer is what the region has to report until the order changes; unspecified for
 	// nothing.
 	answer nusav1.SlotState
@@ -60,6 +62,7 @@ func (r *region) orders(m *nusav1.SlotOrders) error {
 	for _, key := range change.Removed {
 		r.remove(key, changed)
 	}
+	r.startWaiting(changed)
 	for key := range changed {
 		r.summarise(key)
 	}
@@ -76,6 +79,7 @@ func (r *region) put(key string, o *nusav1.SlotOrder, now time.Time, changed map
 	next := &slot{
 		namespace: w.GetNamespace(), job: w.GetJob(), group: w.GetGroup(), from: w.GetFrom(), to: w.GetTo(),
 		generation: w.GetGeneration(), version: w.GetJobVersion(), run: w.GetRun(), desired: w.GetDesired(),
+		hold: w.GetHold() != nil,
 	}
 	old := r.held[key]
 	same := old != nil && old.generation == next.generation
@@ -120,11 +124,43 @@ func (r *region) hold(key string, next *slot) {
 		return
 	}
 	r.held[key] = next
+	next.waits = next.hold && !r.roomFor(next)
+	if next.waits {
+		r.waiting = append(r.waiting, key)
+	}
 	r.account(next, 1)
 	r.jobs[next.jobKey()] = append(r.jobs[next.jobKey()], next)
 	if next.answer != nusav1.SlotState_SLOT_STATE_UNSPECIFIED {
 		r.unanswered[key] = struct{}{}
 	}
+}
+
+// roomFor says whether the instances of a slot fit. The caller holds r.mu.
+func (r *region) roomFor(s *slot) bool {
+	if r.f.cfg.Ask == nil {
+		return true
+	}
+	cpu, memory := r.f.cfg.Ask(s.job)
+	free := r.free()
+	return free.CpuMilli >= cpu && free.MemoryBytes >= memory
+}
+
+// startWaiting starts held instances for which there is room now, the oldest first. The caller
+// holds r.mu.
+func (r *region) startWaiting(changed map[string]bool) {
+	r.waiting = slices.DeleteFunc(r.waiting, func(key string) bool {
+		s := r.held[key]
+		if s == nil || !s.waits {
+			return true
+		}
+		if !r.roomFor(s) {
+			return false
+		}
+		s.waits = false
+		r.account(s, 1)
+		changed[s.jobKey()] = true
+		return true
+	})
 }
 
 // remove forgets a slot. The caller holds r.mu.
@@ -137,7 +173,7 @@ func (r *region) remove(key string, changed map[string]bool) {
 
 // account adds what a slot reserves, times n. The caller holds r.mu.
 func (r *region) account(s *slot, n int64) {
-	if !s.runs() || r.f.cfg.Ask == nil {
+	if !s.runs() || s.waits || r.f.cfg.Ask == nil {
 		return
 	}
 	cpu, memory := r.f.cfg.Ask(s.job)
@@ -167,7 +203,11 @@ func (r *region) summarise(key string) {
 			c = &nusav1.InstanceCounts{}
 			s.Groups[part.group] = c
 		}
-		c.Running += part.to - part.from
+		if part.waits {
+			c.Pending += part.to - part.from
+		} else {
+			c.Running += part.to - part.from
+		}
 		if s.Version < 0 || part.version < s.Version {
 			s.Version = part.version
 		}
