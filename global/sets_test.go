@@ -73,7 +73,7 @@ func (r *fakeRegion) sent(kind string) (messages, bytes int) {
 // TestStormOfHellos: when all regions connect at once, each gets the others in few messages
 // with few bytes, and another time nothing, also from another active server.
 func TestStormOfHellos(t *testing.T) {
-	const regions, perPeer, perPacked = 100, 100, 60 // bytes: at least of a whole peer, at most of a packed one
+	const regions, perPeer, perPacked = 100, 70, 60 // bytes: at least of a whole peer, at most of a packed one
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation()
 		s := f.virtual(t, "g1")

@@ -21,7 +21,9 @@ const (
 	retryFrom = 100 * time.Millisecond
 	retryTo   = 5 * time.Second
 	// welcomeTimeout bounds the wait for the answer to a hello.
-	welcomeTimeout = 10 * time.Second
+	welcomeTimeout = 30 * time.Second
+	// spreadPerRegion spreads the first tries of all regions after a session has ended.
+	spreadPerRegion = time.Millisecond
 	// maxSlots bounds a full set of a region's slots; maxTombstones how many removed
 	// summaries the outbox remembers.
 	maxSlots      = 1 << 20
@@ -122,10 +124,12 @@ func (r *region) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		spread := time.Duration(0)
 		if welcomed {
 			pause = retryFrom
+			spread = rand.N(1 + min(retryTo, time.Duration(len(r.f.regions))*spreadPerRegion))
 		}
-		retry.Reset(time.Duration((0.5 + 0.5*rand.Float64()) * float64(pause)))
+		retry.Reset(spread + time.Duration((0.5+0.5*rand.Float64())*float64(pause)))
 		pause = min(2*pause, retryTo)
 	}
 }

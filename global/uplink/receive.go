@@ -33,16 +33,21 @@ const (
 	maxSummary = 128 << 10
 )
 
-// handle processes one message of a region.
-func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage) error {
+// handleLease processes a message that must not wait behind others; false: it is none.
+func (s *Server) handleLease(c *session, m *nusav1.RegionMessage) bool {
 	switch k := m.GetKind().(type) {
 	case *nusav1.RegionMessage_Lease:
 		s.requestLease(c, k.Lease, m.GetAppliedIndex())
-		return nil
 	case *nusav1.RegionMessage_OrdersAck:
 		s.ackOrders(c, k.OrdersAck, m.GetAppliedIndex())
-		return nil
+	default:
+		return false
 	}
+	return true
+}
+
+// handle processes any other message of a region.
+func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage) error {
 	s.step(c, region.Received{Stream: c.shared.Number})
 	switch k := m.GetKind().(type) {
 	case *nusav1.RegionMessage_Answers:

@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,11 +19,15 @@ import (
 )
 
 const (
-	// helloWait is how long a new stream may take to send its hello.
+	// helloWait is how long a new stream may take to send its hello. How long this server
+	// takes to handle the hello does not count.
 	helloWait = 10 * time.Second
 	// sessionQueue bounds the messages that wait to be sent to a region besides
 	// the sets: lease grants, acknowledgements, tunnel requests.
 	sessionQueue = 256
+	// receiveQueue bounds the messages of a region that wait to be handled. Behind more of
+	// them its leases wait too.
+	receiveQueue = 64
 	// refusalWait is how long a refused region may take to read the messages
 	// that were sent before.
 	refusalWait = 2 * time.Second
@@ -57,6 +62,10 @@ type session struct {
 	out    chan *nusav1.GlobalMessage
 	woken  chan struct{} // capacity 1
 	opened atomic.Bool
+	// greeted: the hello has arrived. busy: a message that has arrived is not handled yet.
+	greeted, busy atomic.Bool
+	// queue has the messages that have arrived, but for leases and acknowledgements.
+	queue chan *nusav1.RegionMessage
 	// shared is the part that the rest of the server sees.
 	shared state.Session
 
@@ -95,6 +104,7 @@ func (s *Server) newSession(cancel context.CancelCauseFunc) *session {
 	c := &session{
 		server: s, cancel: cancel,
 		out: make(chan *nusav1.GlobalMessage, sessionQueue), woken: make(chan struct{}, 1),
+		queue: make(chan *nusav1.RegionMessage, receiveQueue),
 	}
 	c.shared = state.Session{
 		Number: s.streams.Add(1), Wake: c.wake,
@@ -128,7 +138,7 @@ func (s *Server) Serve(stream Stream) error {
 	defer context.AfterFunc(s.Context, func() { cancel(state.ErrNotActive) })()
 	c := s.newSession(cancel)
 	defer time.AfterFunc(helloWait, func() {
-		if !c.opened.Load() {
+		if !c.greeted.Load() {
 			cancel(fmt.Errorf("no hello within %s", helloWait))
 		}
 	}).Stop()
@@ -216,17 +226,54 @@ func (c *session) receive(ctx context.Context, stream Stream) error {
 	if err != nil {
 		return err
 	}
+	c.greeted.Store(true)
 	if err := c.server.open(ctx, c, first.GetHello()); err != nil {
 		c.server.noteRefused(first.GetHello(), err)
 		return err
 	}
+	done := make(chan error, 1)
+	go func() {
+		done <- c.handleEach(ctx)
+	}()
+	err = c.receiveEach(ctx, stream)
+	close(c.queue)
+	return cmp.Or(<-done, err) // what has arrived is handled first
+}
+
+// receiveEach reads messages until the stream ends. Leases and acknowledgements are handled
+// at once: they do not wait for the store, as answers do.
+func (c *session) receiveEach(ctx context.Context, stream Stream) error {
 	for {
 		m, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		if err := c.server.handle(ctx, c, m); err != nil {
-			return err
+		if c.server.handleLease(c, m) {
+			continue
+		}
+		c.busy.Store(true)
+		select {
+		case c.queue <- m:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
+}
+
+// handleEach handles the queued messages until the queue is closed, or one ends the
+// session.
+func (c *session) handleEach(ctx context.Context) error {
+	var ended error
+	for m := range c.queue {
+		if ended == nil {
+			ended = c.server.handle(ctx, c, m)
+		}
+		if ended != nil {
+			c.cancel(ended)
+		}
+		if len(c.queue) == 0 {
+			c.busy.Store(false)
+		}
+	}
+	return ended
 }

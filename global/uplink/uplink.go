@@ -33,6 +33,10 @@ type Config struct {
 	WakePlacer func()
 }
 
+// lateCheck is the time between two checks of silence, which are meant to be a second apart,
+// from which on this server counts as busy.
+const lateCheck = 3 * time.Second
+
 // Server serves the regions' streams of one leadership term.
 type Server struct {
 	Config
@@ -53,7 +57,9 @@ type Server struct {
 	// began is when the term began. peers is the latest version of all regions.
 	began time.Duration
 	peers *peerSet
-	turns turns
+	// silenceAt is when silence was last checked.
+	silenceAt time.Duration
+	turns     turns
 
 	// matrix is the compact matrix as of matrixAt, and matrixWhole the message with all of it.
 	// compact is the one for regions of earlier versions, as of compactAt. Only SendMatrix
@@ -101,11 +107,23 @@ func (s *Server) Tick() {
 
 // EndSilent ends the sessions of regions that have been silent for a lease. It is called
 // each second. Without a certain leadership it is this server that may be cut off, and
-// nothing ends.
+// nothing ends. Nor does a session end because this server is busy: the silence counts from
+// now if the call is late, and does not count while a message waits to be handled.
 func (s *Server) EndSilent() {
 	s.st.Lock()
 	defer s.st.Unlock()
-	s.turns.expire(s.st.Clock())
+	now := s.st.Clock()
+	s.turns.expire(now)
+	late := s.silenceAt > 0 && now-s.silenceAt > lateCheck
+	s.silenceAt = now
+	if late {
+		s.stepAll(region.Resumed{})
+	}
+	for _, c := range s.live {
+		if r := s.liveRegion(c); r != nil && c.busy.Load() {
+			s.stepRegion(c, r, region.Received{Stream: c.shared.Number})
+		}
+	}
 	if s.serving() {
 		s.stepAll(region.Tick{})
 	}

@@ -40,8 +40,11 @@ const (
 	// nextWarning the pause between two warnings. An election takes less.
 	firstWarning = 30 * time.Second
 	nextWarning  = 5 * time.Minute
-	// welcomeTimeout bounds the wait for the answer to a hello.
-	welcomeTimeout = 10 * time.Second
+	// welcomeTimeout bounds the wait for the answer to a hello. The server takes some seconds
+	// when all regions connect at once. A server that is gone is noticed earlier.
+	welcomeTimeout = 30 * time.Second
+	// spreadPerRegion spreads the first tries of all regions after a session has ended.
+	spreadPerRegion = time.Millisecond
 	// goodbyeTimeout is how long an ending session waits until its goodbye has
 	// been read.
 	goodbyeTimeout = 200 * time.Millisecond
@@ -242,6 +245,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		if welcomed {
 			// This server was reachable a moment ago, so it is tried first, after a short wait.
 			failed, backoff, level = 0, retryFrom, slog.LevelInfo
+			wait.For(ctx, rand.N(1+min(retryTo, time.Duration(len(u.cfg.Prober.Others()))*spreadPerRegion)))
 		} else {
 			next, failed = next+1, failed+1
 		}

@@ -1,0 +1,185 @@
+package uplink
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/internal/link"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// script is a stream that a region has filled before.
+type script struct {
+	grpc.ServerStream
+	messages []*nusav1.RegionMessage
+}
+
+func (s *script) Recv() (*nusav1.RegionMessage, error) {
+	if len(s.messages) == 0 {
+		return nil, io.EOF
+	}
+	m := s.messages[0]
+	s.messages = s.messages[1:]
+	return m, nil
+}
+
+func (s *script) Send(*nusav1.GlobalMessage) error { return nil }
+
+// TestLeasesDoNotWaitForAnswers: a lease that is asked for behind an answer is granted while
+// the store has not taken the answer yet.
+func TestLeasesDoNotWaitForAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, run := committing(t)
+		c := s.newSession(func(error) {})
+		c.region = "alpha"
+		life := region.Open(s.st.SessionConfig(), region.Record{Name: "alpha"}, 0)
+		life, _ = region.Step(s.st.SessionConfig(), life, 0, region.Hello{Stream: c.shared.Number, ClusterID: "a", Incarnation: 1, Term: 1})
+		s.st.Regions["alpha"] = &state.Region{
+			Name: "alpha", Record: &nusav1.Region{}, Life: life, Session: &c.shared, Orders: link.NewOutbox[*nusav1.SlotOrder]("e", 10),
+		}
+		handled := make(chan error, 1)
+		go func() { handled <- c.handleEach(t.Context()) }()
+		err := c.receiveEach(t.Context(), &script{messages: []*nusav1.RegionMessage{
+			{Kind: &nusav1.RegionMessage_Answers{Answers: &nusav1.SlotAnswers{Answers: []*nusav1.SlotAnswer{{Job: "j", Group: "g", To: 1}}}}},
+			{Kind: &nusav1.RegionMessage_Lease{Lease: &nusav1.LeaseRequest{Id: 1}}},
+		}})
+		if err != io.EOF {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if len(c.out) != 1 || (<-c.out).GetLease().GetId() != 1 || !c.busy.Load() {
+			t.Error("the lease waits for the answer")
+		}
+		run()
+		close(c.queue)
+		if err := <-handled; err != nil || c.busy.Load() {
+			t.Errorf("the answer: %v", err)
+		}
+	})
+}
+
+// TestLeasesGoBeforeSets: what a session has to send of leases goes before its sets.
+func TestLeasesGoBeforeSets(t *testing.T) {
+	var names []string
+	for i := range 100 {
+		names = append(names, fmt.Sprintf("region-%02d", i))
+	}
+	s := newServer(t, func() time.Duration { return time.Second }, names...)
+	c := s.live["region-07"]
+	c.opened.Store(true)
+	c.known = &nusav1.KnownSets{}
+	c.cursor = s.st.Regions["region-07"].Orders.Cursor(link.Position{})
+	if wait := publish(s); wait != 0 || s.peers.version != 1 {
+		t.Fatalf("version %d of the peers, the next after %s", s.peers.version, wait)
+	}
+	s.requestLease(c, &nusav1.LeaseRequest{Id: 1}, 0)
+	if m := c.next(); m != nil || len(c.out) != 1 {
+		t.Errorf("%v goes before a lease", m)
+	}
+	<-c.out
+	peers := 0
+	for m := c.next(); m != nil; m = c.next() {
+		peers += len(m.GetPeerChanges().GetBuckets())
+	}
+	if peers == 0 {
+		t.Error("no peers are sent")
+	}
+}
+
+// TestFewLargeMessagesAtATime: other sessions wait for their turn, but not for one that does
+// not read.
+func TestFewLargeMessagesAtATime(t *testing.T) {
+	var turns turns
+	woken := func(c *session) bool { return len(c.woken) > 0 }
+	var all []*session
+	for range maxTurns + 2 {
+		all = append(all, &session{woken: make(chan struct{}, 1)})
+	}
+	for i, c := range all {
+		if got := turns.take(c, 0); got != (i < maxTurns) {
+			t.Errorf("session %d has a turn: %t", i, got)
+		}
+	}
+	turns.give(all[3])
+	if !woken(all[maxTurns]) || woken(all[maxTurns+1]) {
+		t.Error("the one that waits longest is not woken, or both are")
+	}
+	turns.expire(maxTurn)
+	if !woken(all[maxTurns+1]) || !turns.take(all[maxTurns+1], maxTurn) {
+		t.Error("a session waits for one that does not read")
+	}
+}
+
+// TestBusyServerEndsNothing: a session does not end because this server checks late, or has
+// not handled yet what has arrived.
+func TestBusyServerEndsNothing(t *testing.T) {
+	now := time.Second
+	s := newServer(t, func() time.Duration { return now }, "alpha", "beta")
+	ended := map[string]bool{}
+	for name, c := range s.live {
+		c.shared.Refuse = func(string) { ended[name] = true }
+	}
+	s.EndSilent()
+	now += 2 * time.Hour
+	s.EndSilent()
+	if len(ended) > 0 {
+		t.Fatalf("ended by a late check: %v", ended)
+	}
+	s.live["alpha"].busy.Store(true)
+	for range 2 * time.Hour / (2 * time.Second) {
+		now += 2 * time.Second
+		s.EndSilent()
+	}
+	if ended["alpha"] || !ended["beta"] {
+		t.Errorf("ended: %v, want beta, which is silent", ended)
+	}
+}
+
+// stalled is a stream whose hello arrives, and nothing after it.
+type stalled struct {
+	script
+	ctx context.Context
+}
+
+func (s *stalled) Context() context.Context { return s.ctx }
+
+func (s *stalled) Recv() (*nusav1.RegionMessage, error) {
+	if len(s.messages) > 0 {
+		return s.script.Recv()
+	}
+	<-s.ctx.Done()
+	return nil, s.ctx.Err()
+}
+
+// TestSlowRegistrationEndsNothing: a hello that has arrived in time counts, however long the
+// store takes for it.
+func TestSlowRegistrationEndsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, run := committing(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		hello := &nusav1.RegionHello{Definition: &nusav1.RegionDefinition{Name: "alpha"}, ClusterId: "a", Incarnation: 1, Term: 1, Protocol: protocol}
+		go func() {
+			ended <- s.Serve(&stalled{ctx: ctx, script: script{messages: []*nusav1.RegionMessage{{Kind: &nusav1.RegionMessage_Hello{Hello: hello}}}}})
+		}()
+		time.Sleep(2 * helloWait)
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Errorf("the session has ended: %v", err)
+			ended <- err
+		default:
+		}
+		cancel()
+		<-ended
+		run()
+	})
+}
