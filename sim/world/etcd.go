@@ -218,7 +218,7 @@ func (s *etcd) keep(key string, create int64, ttl time.Duration) error {
 }
 
 // copyNow stores the present contents for a restore.
-func (s *etcd) copyNow() {
+func (s *etcd) copyNow() *etcdCopy {
 	c := &etcdCopy{rev: s.rev, federation: s.federation, keys: map[string]*etcdKey{}}
 	for _, k := range s.list("") {
 		if !strings.HasPrefix(k, electionPrefix) {
@@ -227,6 +227,12 @@ func (s *etcd) copyNow() {
 		}
 	}
 	s.copies = append(s.copies, c)
+	return c
+}
+
+// wipe empties the store, as new disks do. The first server makes another federation of it.
+func (s *etcd) wipe() {
+	s.restore(&etcdCopy{rev: 1, federation: federation(2)})
 }
 
 // federation names the federation of a store that was set up so many times.

@@ -18,8 +18,13 @@ func (w *world) operate() {
 	w.in(w.between(30*time.Second, 60*time.Second), w.operation)
 	if w.chance(6) {
 		at := w.between(40*time.Second, 250*time.Second)
-		w.in(at, w.etcd.copyNow)
+		w.in(at, func() { w.etcd.copyNow() })
 		w.in(at+w.between(5*time.Second, 120*time.Second), w.restoreStore)
+	} else if w.chance(4) {
+		w.in(w.between(60*time.Second, 250*time.Second), func() {
+			c := w.etcd.copyNow()
+			w.in(w.between(0, 30*time.Second), func() { operator{w}.wipeStore(c) })
+		})
 	}
 	if w.chance(6) {
 		r, at := w.regions[w.rng.IntN(len(w.regions))], w.between(40*time.Second, 250*time.Second)
@@ -43,6 +48,36 @@ func (w *world) restoreStore() {
 		w.in(w.between(100*time.Millisecond, 5*time.Second), g.p.start)
 	}
 	w.in(time.Second, w.recoverStore)
+}
+
+// wipeStore replaces the store by an empty one. Global servers with new data directories make
+// another federation of it, which no region joins. An operator notices that and restores a copy.
+func (o operator) wipeStore(c *etcdCopy) {
+	for _, r := range o.regions {
+		if r.raft.st.Snapshot().Cluster().FederationID == "" {
+			return // the region would join the other federation
+		}
+	}
+	lost := o.etcd.rev
+	replace := func(what string, contents func()) {
+		if o.tracing() {
+			o.tracef("operator: %s", what)
+		}
+		for _, g := range o.globals {
+			g.p.kill(false)
+			g.known = 0
+		}
+		contents()
+		o.watch.restored(lost)
+		for _, g := range o.globals {
+			o.in(o.between(100*time.Millisecond, 5*time.Second), g.p.start)
+		}
+	}
+	replace("wipe the store", o.etcd.wipe)
+	o.in(o.between(10*time.Second, 60*time.Second), func() {
+		replace("restore the store after the wipe", func() { o.etcd.restore(c) })
+		o.in(time.Second, o.recoverStore)
+	})
 }
 
 func (w *world) recoverStore() {
