@@ -135,3 +135,34 @@ func TestBoundAnswerNamesTheLongestStopTime(t *testing.T) {
 	r.report(0, state.Stopped)
 	expect(2 * time.Second)
 }
+
+// TestVersionsRepeatAfterARestoreOfTheStore: a restored store numbers its next version like one that
+// it has forgotten. What runs of the forgotten version is not bound because the new one is.
+func TestVersionsRepeatAfterARestoreOfTheStore(t *testing.T) {
+	r := newRegion(t, state.Service)
+	r.do(state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1}})
+	order := func(spec string, stop bool) {
+		t.Helper()
+		r.do(state.Command{ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{
+			Slot: state.Slot{
+				Namespace: "default", Job: "api", Group: "web", To: 2, Generation: int64(r.index), Revision: int64(r.index) + 100,
+				JobVersion: 1, Desired: state.Run, State: state.SlotAccepted, Unbound: true,
+			},
+			Job: &state.Job{Version: 1, Type: state.Service, Spec: []byte(spec), Groups: []state.Group{{
+				Name: "web", Hash: 1, Ask: state.Ask{Resources: state.Resources{CPUMilli: 500}}, Disconnect: state.Disconnect{StopInRegion: stop},
+			}}},
+		}}}})
+	}
+	order("forgotten", false)
+	r.place(0)
+	r.report(0, state.Running)
+	order("new", true)
+	if got := Answers(r.Snapshot()); len(got) > 0 {
+		t.Errorf("an instance of the forgotten version runs: answers %+v", got)
+	}
+	r.do(state.Command{ApplyPlan: &state.ApplyPlan{Stops: []state.StopAlloc{{ID: "a0", Reason: state.ReasonRevoked}}}})
+	r.report(0, state.Stopped)
+	if got := Answers(r.Snapshot()); len(got) != 1 || !got[0].Bound {
+		t.Errorf("nothing of the forgotten version runs: answers %+v", got)
+	}
+}

@@ -87,7 +87,8 @@ func slotAt(t *txn, key GroupKey, from int32) *Slot {
 }
 
 // orderedJob returns the job version of an order, and stores it if it is new. A stored
-// version with another spec belongs to a purged job of the same name.
+// version with another spec belongs to a purged job of the same name, or to what a restored
+// store of the federation has forgotten.
 func orderedJob(t *txn, o *SlotOrder) *Job {
 	key := JobKey{Namespace: o.Slot.Namespace, Job: o.Slot.Job}
 	have, ok := t.Job(key, o.Slot.JobVersion)
@@ -98,11 +99,39 @@ func orderedJob(t *txn, o *SlotOrder) *Job {
 		old := *have
 		old.Version = 0
 		t.putJob(&old)
+		t.followOld(key, o.Slot.JobVersion)
 	}
 	job := *o.Job
 	job.Key, job.CreateIndex = key, t.index
 	t.putJob(&job)
 	return &job
+}
+
+// followOld lets what may run of a version follow the spec that version 0 keeps: agents know
+// only that one.
+func (t *txn) followOld(key JobKey, version int64) {
+	if t.cluster.FeatureLevel == 0 {
+		return // some server of the region does not do so
+	}
+	for _, m := range t.jobEntry(key).groups {
+		g, ok := t.groups.Get(m.gid)
+		if !ok {
+			continue
+		}
+		var follow []Alloc
+		for a := range g.attempts() {
+			if a.JobVersion == version && (a.Live() || a.Charged) {
+				follow = append(follow, *a)
+			}
+		}
+		for i := range follow {
+			g, c := t.touch(g), &follow[i]
+			p := *c.Placement
+			p.JobVersion = 0
+			c.Placement = g.sharePlacement(p)
+			t.putAllocOf(g, c)
+		}
+	}
 }
 
 func (t *txn) putJob(j *Job) {
