@@ -373,10 +373,10 @@ type Answer struct {
 	Counts     []Count // over the region's nodes
 	// Bound: the region's lease binds everything that may run for the part.
 	Bound bool
-	// StopTime goes with Bound: the longest kill timeout of what may run for the part.
-	StopTime time.Duration
 	// MayRun: a lost node may still run an attempt that no lease ends.
 	MayRun bool
+	// StopTime goes with Bound: the longest kill timeout of what may run for the part.
+	StopTime time.Duration
 }
 
 // Slot is a range From ≤ i < To of instances of a group, owned by this region;
