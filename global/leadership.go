@@ -18,6 +18,7 @@ const campaignPause = 500 * time.Millisecond
 // ends leaves nothing behind; the next one loads everything again.
 func (s *server) campaign(ctx context.Context) error {
 	removed := false
+	s.measure(ctx) // a term knows from its beginning how full the store is
 	for {
 		var err error
 		if !removed {

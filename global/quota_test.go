@@ -119,8 +119,8 @@ func TestStoreFills(t *testing.T) {
 	s.stop()
 	again := f.start(t, "g1", f.overEtcd(dir, Etcd{PeerAddr: "127.0.0.1:0", Quota: quota}))
 	waitActive(t, again)
-	if again.usage().GetJobs() < int64(stored)/2 {
-		t.Errorf("after a restart: %v", again.usage())
+	if use := again.usage(); use.GetJobs() < int64(stored)/2 || use.GetQuotaBytes() != quota {
+		t.Errorf("after a restart: %v", use)
 	}
 	again.purge("again")
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/nusa-scheduler/nusa/global/api"
+	"github.com/nusa-scheduler/nusa/global/room"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/forward"
@@ -35,6 +36,8 @@ type server struct {
 	leader *leaderTracker
 	// active is nil while the server is not the active one.
 	active atomic.Pointer[leadershipTerm]
+	// usage is how full the store was last; nil = not known.
+	usage atomic.Pointer[room.Usage]
 	// known is the greatest revision of the store that this server has seen.
 	known *knownRevision
 	// federation is the id of the federation.

@@ -64,6 +64,9 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	t := &leadershipTerm{cfg: cfg, began: time.Now(), known: s.known, renew: election.Renew, candidates: s.servers, observeVerdicts: m.observeVerdicts, state: state.New(begin, cfg.Clock)}
 	t.ctx, t.end = context.WithCancelCause(ctx)
 	t.state.Room.Limits = room.Limits{Jobs: cfg.JobsMax, Namespace: cfg.NamespaceMax}
+	if use := s.usage.Load(); use != nil {
+		t.state.SetUsage(*use)
+	}
 	t.commit = state.NewCommitter(t.state, s.store, guard)
 	t.placer = placer.New(placer.Config{
 		State: t.state, Commit: t.commit, DemandInterval: cfg.CheckpointInterval, Log: cfg.Logger,

@@ -27,11 +27,8 @@ func (s *server) keepStore(ctx context.Context) error {
 	defer tick.Stop()
 	var upkeep store.Upkeep
 	for {
-		use, err := bounded.Usage(ctx)
-		if err == nil {
+		if use, ok := s.measure(ctx); ok {
 			upkeep = s.makeRoom(ctx, bounded, upkeep, use)
-		} else {
-			s.log.Debug("how full the store is", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -41,14 +38,10 @@ func (s *server) keepStore(ctx context.Context) error {
 	}
 }
 
-// makeRoom takes all steps that are due. The state gets the usage after each.
+// makeRoom takes all steps that are due.
 func (s *server) makeRoom(ctx context.Context, bounded store.Bounded, upkeep store.Upkeep, use store.Usage) store.Upkeep {
 	for {
-		term := s.active.Load()
-		if term != nil {
-			term.state.SetUsage(room.Usage{Bytes: use.Bytes, InUse: use.InUse, Quota: use.Quota})
-		}
-		step := upkeep.Next(s.cfg.Clock(), use, term != nil, bounded.Embedded())
+		step := upkeep.Next(s.cfg.Clock(), use, s.active.Load() != nil, bounded.Embedded())
 		if step == store.StepNone {
 			return upkeep
 		}
@@ -61,14 +54,33 @@ func (s *server) makeRoom(ctx context.Context, bounded store.Bounded, upkeep sto
 			return upkeep
 		}
 		before := use
-		use, err = bounded.Usage(ctx)
-		if err != nil {
-			s.log.Debug("how full the store is", "error", err)
+		var ok bool
+		use, ok = s.measure(ctx)
+		if !ok {
 			return upkeep
 		}
 		s.log.Info("made room in the store", "step", step, "took", now-start,
 			"used_before", before.InUse, "used", use.InUse, "bytes_before", before.Bytes, "bytes", use.Bytes)
 	}
+}
+
+// measure looks how full the store is, for this term and the next one.
+func (s *server) measure(ctx context.Context) (use store.Usage, ok bool) {
+	bounded, ok := s.store.(store.Bounded)
+	if !ok {
+		return use, false
+	}
+	use, err := bounded.Usage(ctx)
+	if err != nil {
+		s.log.Debug("how full the store is", "error", err)
+		return use, false
+	}
+	measured := room.Usage{Bytes: use.Bytes, InUse: use.InUse, Quota: use.Quota}
+	s.usage.Store(&measured)
+	if term := s.active.Load(); term != nil {
+		term.state.SetUsage(measured)
+	}
+	return use, true
 }
 
 func takeStep(ctx context.Context, bounded store.Bounded, step store.Step) error {
