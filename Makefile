@@ -53,6 +53,7 @@ oracle: ## compare plans of 100,000 random regions and federations with a brute-
 	$(TEST) ./regional/sched -run '^TestLargeAskIsNotStarved$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 	$(TEST) ./regional/sched -run '^TestRandomLife$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 	$(TEST) ./global/place -run '^TestIndexDecidesAsBruteForce$$' -rapid.checks=100000 -count=1 -timeout 2h -v
+	$(TEST) ./global/place -run '^TestNearGroupsGoWhereBruteForceSends$$' -rapid.checks=10000 -count=1 -timeout 2h -v
 
 # One package after the other: engines that start together slow each other down.
 integration: build ## test real processes and engines: kill -9, recovery, Docker, Incus, the docs' commands

@@ -208,6 +208,16 @@ func (v *View) Len() int { return len(v.regions) }
 // NameAt returns the name of a region by its index.
 func (v *View) NameAt(i int) string { return v.regions[i].Name }
 
+// LeastRTT returns a round trip that DistanceAt does not fall below, from one direction alone; 0
+// if that is not known.
+func (v *View) LeastRTT(i, j int, p Percentile) time.Duration {
+	c := v.cell(i, j)
+	if c == nil || len(v.doubts) > 0 && v.doubts[i*len(v.regions)+j] != "" {
+		return 0
+	}
+	return c.rtt(p)
+}
+
 func (v *View) distance(i, j int, p Percentile) Distance {
 	return worse(v.way(i, j, p), v.way(j, i, p))
 }

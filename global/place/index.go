@@ -1,10 +1,8 @@
 package place
 
 import (
-	"cmp"
 	"math"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place/rank"
@@ -67,6 +65,9 @@ type specColumn struct {
 	rules   int
 	view    *topology.View
 	origins [][]string
+	// bounded: the scores of the regions that are not known are upper bounds.
+	bounded bool
+	known   []bool
 }
 
 // NewIndex returns an Index that knows nothing yet.
@@ -186,6 +187,10 @@ func (x *Index) spec(g *Group, d *distances) *specColumn {
 		n := &g.Regions.Near[k]
 		c.near, c.origins = append(c.near, d.targets(n)), append(c.origins, d.origins[n.Domain])
 	}
+	c.bounded = len(c.near) == 1 && len(c.near[0]) == 1 && x.view != nil && x.number[c.near[0][0]] >= 0
+	if c.bounded && c.known == nil {
+		c.known = make([]bool, len(x.regions))
+	}
 	for i, r := range x.regions {
 		c.scores[i] = c.score(g, r, i, d)
 		c.flat = c.flat && (c.scores[i] == 0 || c.scores[i] == rank.Refused)
@@ -219,6 +224,33 @@ func (c *specColumn) score(g *Group, r *Region, i int, d *distances) int32 {
 	weight := g.preference(r)
 	c.weighted = c.weighted || weight > 0
 	score := thousandths(float64(weight))
+	if c.bounded {
+		c.known[i] = false
+		return score + c.bound(&g.Regions.Near[0], i, d)
+	}
+	return c.addNear(score, g, i, d)
+}
+
+// bound returns the most that the only near clause can add for a region. The way from the target
+// is enough: a distance is that of the worse way.
+func (c *specColumn) bound(n *Near, i int, d *distances) int32 {
+	nearest := topology.Distance{State: topology.OK, Source: topology.Measured}
+	if to := c.near[0][0]; to != i && d.number[i] >= 0 {
+		nearest.RTT = d.view.LeastRTT(d.number[to], d.number[i], n.Percentile)
+	}
+	return thousandths(float64(n.Weight) * n.closeness(target{Distance: nearest}))
+}
+
+// exact returns how much the rule values a region, which it does not refuse otherwise.
+func (c *specColumn) exact(g *Group, i int, d *distances) int32 {
+	if c.bounded && !c.known[i] {
+		c.scores[i], c.known[i] = c.addNear(thousandths(float64(g.preference(d.regions[i]))), g, i, d), true
+	}
+	return c.scores[i]
+}
+
+// addNear adds the terms of near clauses to a score.
+func (c *specColumn) addNear(score int32, g *Group, i int, d *distances) int32 {
 	for k := range g.Regions.Near {
 		n := &g.Regions.Near[k]
 		t := d.measure(n, c.near[k], i)
@@ -307,30 +339,6 @@ func (l *leader) suits(w *work) bool {
 	return !l.eval.detailed(w) && w.job.Type != System && w.n > 0 && len(w.given)+len(w.owned)+len(w.breached) == 0
 }
 
-// choice is what a plan chooses from for one group: regions in the order of evaluator.sort.
-type choice struct {
-	// spots are the first regions before spreadTies, or all.
-	spots []rank.Spot
-	all   bool
-	// tied is the number of the first spots among which the name of the job chooses, or 0.
-	// They begin with number first; other changes places with it.
-	tied, first, other int
-}
-
-// at returns the region at a place in the order.
-func (c *choice) at(i int) rank.Spot {
-	if i >= c.tied {
-		return c.spots[i]
-	}
-	switch i {
-	case 0:
-		i = c.other
-	case c.other:
-		i = 0
-	}
-	return c.spots[(c.first+i)%c.tied]
-}
-
 // rule sets the rule of a group. It returns the column of its regions, nil if all are equal.
 func (l *leader) rule(w *work) *specColumn {
 	spec, matching := l.index.spec(w.group, l.eval.distances), len(l.eval.regions)
@@ -345,16 +353,50 @@ func (l *leader) rule(w *work) *specColumn {
 }
 
 // choose returns at least the first n regions in the order of evaluator.sort.
-func (l *leader) choose(w *work, spec *specColumn, n int) choice {
+func (l *leader) choose(w *work, spec *specColumn, n int) rank.Choice {
 	column := l.now(w.group.Ask, w.hash).column
 	refused := l.refused(w)
 	switch {
+	case spec != nil && spec.bounded:
+		return l.chooseBounded(w, spec, l.fold(column.Spots, spec, refused), n)
 	case len(refused) > 0 || spec != nil && !spec.flat:
 		return l.order(w, l.fold(column.Spots, spec, refused), n, false)
 	case spec != nil:
 		return l.order(w, l.fold(column.Order(), spec, nil), n, true)
 	}
 	return l.order(w, column.Order(), n, true)
+}
+
+// chooseBounded is choose for spots with upper bounds of their scores: it measures only the
+// regions that may be among the first.
+func (l *leader) chooseBounded(w *work, spec *specColumn, spots []rank.Spot, n int) rank.Choice {
+	column := l.now(w.group.Ask, w.hash).column
+	var exact []rank.Spot
+	least := int32(math.MaxInt32) // regions with at least this bound are measured
+	for ask := n + 4; ; ask *= 4 {
+		first := rank.Best(spots, ask)
+		if len(first) == 0 {
+			return rank.Choice{All: true}
+		}
+		least = min(least, first[len(first)-1].Score)
+		exact = exact[:0]
+		for _, s := range spots {
+			if s.Score < least {
+				continue
+			}
+			if more := spec.exact(w.group, int(s.Region), l.eval.distances); more != rank.Refused {
+				s.Score = column.Spots[s.Region].Score + more
+				exact = append(exact, s)
+			}
+		}
+		all := len(first) == len(spots)
+		// No other region is among the first n, or counts as equal to the best one.
+		if best := rank.Best(exact, n); all || len(best) == n && best[n-1].Score >= least && float64(best[0].Score)/1000-tieBand >= float64(least)/1000 {
+			c := l.order(w, exact, n, false)
+			c.All = c.All && all
+			return c
+		}
+	}
 }
 
 // refused returns the regions that refuse the group because they returned it or its ask.
@@ -393,57 +435,21 @@ func (l *leader) fold(spots []rank.Spot, spec *specColumn, refused []int32) []ra
 }
 
 // order puts spots into the order of evaluator.sort, as far as at least the first n need it.
-func (l *leader) order(w *work, spots []rank.Spot, n int, sorted bool) choice {
-	if len(spots) == 0 {
-		return choice{all: true}
+// The name of the job chooses among equal ones, as spreadTies does.
+func (l *leader) order(w *work, spots []rank.Spot, n int, sorted bool) rank.Choice {
+	c := rank.Choose(spots, n, sorted, w.wanted, tieBand)
+	if c.Tied == 0 {
+		return c
 	}
-	best := spots[0].Score
-	for i := 1; !sorted && i < len(spots); i++ {
-		best = max(best, spots[i].Score)
-	}
-	equal := func(s rank.Spot) bool { return float64(s.Score)/1000 >= float64(best)/1000-tieBand }
-	band := 0
-	if sorted {
-		band = sort.Search(len(spots), func(i int) bool { return !equal(spots[i]) })
-	} else {
-		for _, s := range spots {
-			if equal(s) {
-				band++
-			}
-		}
-		n = max(n, band)
-		sorted = n >= len(spots)
-		spots = rank.Best(spots, n)
-	}
-	c := choice{spots: spots, all: sorted}
-	roomy := 0
-	for _, s := range spots[:band] {
-		if s.Fits >= w.wanted {
-			roomy++
-		}
-	}
-	if roomy < band {
-		c.spots = slices.Clone(spots)
-		slices.SortStableFunc(c.spots[:band], func(a, b rank.Spot) int {
-			return cmp.Compare(min(b.Fits, w.wanted)/w.wanted, min(a.Fits, w.wanted)/w.wanted)
-		})
-	}
-	if roomy > 1 {
-		l.turn(w, &c, uint64(roomy))
+	hash := nameHash(w)
+	c.First = int(hash % uint64(c.Tied))
+	other := 1 + int(hash>>32%uint64(c.Tied-1))
+	first, _ := l.eval.headroom(int(c.At(0).Region), w.group.Ask)
+	second, _ := l.eval.headroom(int(c.At(other).Region), w.group.Ask)
+	if second > first {
+		c.Other = other
 	}
 	return c
-}
-
-// turn lets the name of the job choose among the first n spots, as spreadTies does.
-func (l *leader) turn(w *work, c *choice, n uint64) {
-	hash := nameHash(w)
-	c.tied, c.first = int(n), int(hash%n)
-	other := 1 + int(hash>>32%(n-1))
-	first, _ := l.eval.headroom(int(c.at(0).Region), w.group.Ask)
-	second, _ := l.eval.headroom(int(c.at(other).Region), w.group.Ask)
-	if second > first {
-		c.other = other
-	}
 }
 
 // lead places a new group in the regions that come first, if all of it finds room there. It
@@ -461,32 +467,32 @@ func (pl *placer) lead(w *work) bool {
 	}
 	for ; ; n *= 4 {
 		c := l.choose(w, spec, n)
-		options := make([]option, min(n, len(c.spots)))
+		options := make([]option, min(n, len(c.Spots)))
 		for i := range options {
-			s := c.at(i)
+			s := c.At(i)
 			options[i] = option{fits: s.Fits, weight: w.group.preference(pl.eval.regions[s.Region])}
 		}
 		if out := d.divide(options); out.heldBack == 0 && out.placed() == w.n {
 			pl.giveChosen(w, &c, out.counts)
 			return true
 		}
-		if c.all && n >= len(c.spots) {
+		if c.All && n >= len(c.Spots) {
 			return false
 		}
 	}
 }
 
 // giveChosen offers the given counts of instances, by place in the order.
-func (pl *placer) giveChosen(w *work, chosen *choice, counts []int) {
+func (pl *placer) giveChosen(w *work, chosen *rank.Choice, counts []int) {
 	taken := make([]int, 0, len(counts))
 	for i, n := range counts {
 		if n == 0 {
 			continue
 		}
-		c := candidate{index: int(chosen.at(i).Region)}
+		c := candidate{index: int(chosen.At(i).Region)}
 		pl.eval.assess(w, &c)
-		if i < chosen.tied {
-			c.tied = chosen.tied
+		if i < chosen.Tied {
+			c.tied = chosen.Tied
 		}
 		w.candidates, taken = append(w.candidates, c), append(taken, n)
 	}

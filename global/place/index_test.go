@@ -3,6 +3,7 @@ package place
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
@@ -64,7 +65,7 @@ func drawFederation(t *rapid.T) *random {
 	for i := range 4 {
 		f.asks = append(f.asks, Ask{CPUMilli: int64(100 * (1 + i)), MemoryBytes: int64(i) << 20, Drivers: some(t, nil, []string{"process"}, []string{"docker"}), Pool: some(t, "", "", "gpu")})
 	}
-	for i := range rapid.IntRange(1, 12).Draw(t, "regions") {
+	for i := range rapid.IntRange(1, some(t, 12, 12, 12, 40)).Draw(t, "regions") {
 		f.add(t, fmt.Sprintf("r%02d", i))
 	}
 	f.measure(t)
@@ -335,6 +336,79 @@ func (f *random) write(j *Job, c region.Change) {
 	r.Charged = account.Charges()
 	f.regions[at] = &r
 }
+
+// TestIndexDecidesAsBruteForceAtSize: a federation with real distances, of the size at which the
+// index looks at a part of the regions.
+func TestIndexDecidesAsBruteForceAtSize(t *testing.T) {
+	s := federation(200, 120)
+	want := MakePlan(s)
+	s.Index = NewIndex()
+	for range 2 {
+		if got := MakePlan(s); !reflect.DeepEqual(got, want) {
+			t.Fatalf("with an index:\n%s\nwithout:\n%s", got, want)
+		}
+	}
+}
+
+// TestNearGroupsGoWhereBruteForceSends: of many regions the index measures only those that may be
+// the best for a near clause.
+func TestNearGroupsGoWhereBruteForceSends(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		n := 5 + r.IntN(60)
+		var s Snapshot
+		var known []topology.Region
+		var edges []topology.Edge
+		for i := range n {
+			name := fmt.Sprintf("r%02d", i)
+			known = append(known, topology.Region{Name: name, Location: &topology.Location{Latitude: float64(r.IntN(60)), Longitude: float64(r.IntN(90))}})
+			s.Regions = append(s.Regions, &Region{Name: name, Connected: true, HasReport: true, NodesReady: 1, FeatureLevel: 1, Fits: map[uint64]int{},
+				Bins: []Bin{{Nodes: r.IntN(4), Free: Resources{CPUMilli: 200}}}, Free: Resources{CPUMilli: int64(r.IntN(1000))}, Capacity: Resources{CPUMilli: 1000}})
+			for k := range n {
+				if k == i || r.IntN(10) == 0 {
+					continue
+				}
+				rtt := time.Duration(1+r.IntN(100)) * time.Millisecond
+				edges = append(edges, topology.Edge{From: name, To: fmt.Sprintf("r%02d", k), State: topology.State(1 + r.IntN(3)), Source: topology.Measured,
+					P50: rtt, P90: rtt * 2, P99: rtt * 3, Samples: 9, Age: time.Second})
+			}
+		}
+		for i := range 1 + r.IntN(20) {
+			s.Jobs = append(s.Jobs, Job{Namespace: "default", Name: fmt.Sprintf("j%02d", i), Type: Service, Revision: int64(i), Groups: []Group{{
+				Name: "g", Count: 1 + r.IntN(4), Ask: Ask{CPUMilli: 100}, Regions: RegionsSpec{SpreadMin: r.IntN(3), Near: []Near{{
+					Selector: Selector{Name: fmt.Sprintf("r%02d", r.IntN(n))}, Weight: []int{0, 5, 20, 50}[r.IntN(4)], MaxRTT: time.Duration(r.IntN(2)*80) * time.Millisecond,
+					Percentile: []topology.Percentile{50, 90, 99}[r.IntN(3)], Required: r.IntN(3) == 0, Unknown: []Unknown{UnknownRefuse, UnknownPredicted, UnknownAccept}[r.IntN(3)],
+				}}},
+			}}})
+		}
+		matrix := topology.NewMatrix()
+		matrix.SetRegions(known)
+		var doubts doubting
+		for i, e := range edges {
+			matrix.Set(e, 0)
+			if i%7 == 0 && n%2 == 0 {
+				doubts = append(doubts, topology.Doubt{From: e.From, To: e.To, Why: "strange"})
+			}
+		}
+		s.Topology, s.Terse = matrix.View(0, 0, doubts), true
+		want := MakePlan(s)
+		s.Index = NewIndex()
+		for range 2 {
+			if got := MakePlan(s); !reflect.DeepEqual(got, want) {
+				t.Fatalf("with an index:\n%s\nwithout:\n%s", got, want)
+			}
+		}
+	})
+}
+
+// doubting predicts that all regions are 30 ms apart, and doubts some measurements.
+type doubting []topology.Doubt
+
+func (d doubting) Number(string) int { return 0 }
+func (d doubting) RTT(int, int) (time.Duration, float64, bool) {
+	return 30 * time.Millisecond, 0.1, true
+}
+func (d doubting) Doubts() []topology.Doubt { return d }
 
 // TestPlanLeavesJobsBeyondItsBound: groups that find no room need a verdict of each region.
 func TestPlanLeavesJobsBeyondItsBound(t *testing.T) {

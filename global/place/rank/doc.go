@@ -3,5 +3,6 @@
 //
 //	log.go     which regions changed, and since when
 //	cache.go   a bounded set of columns: those used last
+//	choice.go  the order in which regions are chosen for a group
 //	column.go  scores of regions, and their order: by score, then room, then index
 package rank
