@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/nusa-scheduler/nusa/global/room"
 	"github.com/nusa-scheduler/nusa/global/store"
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -210,5 +211,19 @@ func TestEtcdWithoutSpace(t *testing.T) {
 	again.submit(testJob("more", 1))
 	if use, err := member.Usage(t.Context()); err != nil || use.NoSpace || use.InUse > 8<<20 {
 		t.Errorf("usage after the server has made room: %+v, %v", use, err)
+	}
+}
+
+// TestWhyNoServerIsActive: a full etcd is not said to have no quorum.
+func TestWhyNoServerIsActive(t *testing.T) {
+	s := &server{}
+	for _, c := range []struct {
+		full bool
+		want string
+	}{{false, "no quorum"}, {true, "etcd is full"}} {
+		s.usage.Store(&room.Usage{NoSpace: c.full})
+		if _, _, err := s.target(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("full %t: %v", c.full, err)
+		}
 	}
 }

@@ -139,8 +139,17 @@ func (s *server) target() (*grpc.ClientConn, bool, error) {
 			return conn, false, nil
 		}
 	}
+	if use := s.usage.Load(); use != nil && use.NoSpace {
+		return nil, false, errNoSpace
+	}
 	return nil, false, errNoActive
 }
+
+// errNoSpace is the status of calls while no server is active because the store is full.
+var errNoSpace = rpcerr.Error{
+	Code: codes.Unavailable, RetryAfter: state.RetryAfter,
+	Message: "no global server is active: etcd is full, and room is being made in it",
+}.Err()
 
 // errNoActive is the status of calls while no server is active.
 var errNoActive = rpcerr.Error{

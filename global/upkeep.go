@@ -75,7 +75,7 @@ func (s *server) measure(ctx context.Context) (use store.Usage, ok bool) {
 		s.log.Debug("how full the store is", "error", err)
 		return use, false
 	}
-	measured := room.Usage{Bytes: use.Bytes, InUse: use.InUse, Quota: use.Quota}
+	measured := room.Usage{Bytes: use.Bytes, InUse: use.InUse, Quota: use.Quota, NoSpace: use.NoSpace}
 	s.usage.Store(&measured)
 	if term := s.active.Load(); term != nil {
 		term.state.SetUsage(measured)

@@ -21,6 +21,8 @@ type Usage struct {
 	// Bytes is the size on disk, InUse what of it is in use, Quota the most in use; 0 = not
 	// known.
 	Bytes, InUse, Quota int64
+	// NoSpace: the store refuses all writes that need room, elections too.
+	NoSpace bool
 }
 
 // Room is what is left for jobs, in the store and in memory. The zero value knows no limit.
@@ -40,7 +42,7 @@ type Room struct {
 }
 
 // Usage returns how full the store is now.
-func (r *Room) Usage() Usage { return Usage{r.usage.Bytes, r.used(), r.usage.Quota} }
+func (r *Room) Usage() Usage { return Usage{r.usage.Bytes, r.used(), r.usage.Quota, r.usage.NoSpace} }
 
 // used returns the bytes of the store that are in use.
 func (r *Room) used() int64 { return r.usage.InUse + r.written }
