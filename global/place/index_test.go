@@ -401,12 +401,12 @@ func TestNearGroupsGoWhereBruteForceSends(t *testing.T) {
 	})
 }
 
-// doubting predicts that all regions are 30 ms apart, and doubts some measurements.
+// doubting predicts that all regions are half a second apart, and doubts some measurements.
 type doubting []topology.Doubt
 
 func (d doubting) Number(string) int { return 0 }
 func (d doubting) RTT(int, int) (time.Duration, float64, bool) {
-	return 30 * time.Millisecond, 0.1, true
+	return 500 * time.Millisecond, 0.1, true
 }
 func (d doubting) Doubts() []topology.Doubt { return d }
 
