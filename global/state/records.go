@@ -15,6 +15,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/internal/topo"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -301,7 +302,9 @@ func longer(a, b *durationpb.Duration) *durationpb.Duration {
 
 // maxRegions bounds the regions of a federation: those that an operator defined
 // and those that connected without a definition.
-const maxRegions = 1024
+// It bounds memory too: the matrix of round trips has about 90 bytes for each ordered pair of
+// regions, which is 0.4 GB for this many.
+const maxRegions = topo.MaxRegions
 
 // ErrTooManyRegions says that a federation has maxRegions regions.
 var ErrTooManyRegions = fmt.Errorf("there are %d regions, the most a federation takes", maxRegions)

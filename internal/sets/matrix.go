@@ -26,7 +26,7 @@ type Matrix struct {
 	named   []uint64 // version in which the number got its name
 	values  []uint16
 	fresh   []bool
-	changed []uint64
+	changed []uint32
 }
 
 // Update takes over the medians between the present regions. median returns the median
@@ -50,7 +50,7 @@ func (m *Matrix) Update(names []string, median func(i, j int) (uint16, bool)) {
 				value = m.values[k]
 			}
 			if value != m.values[k] || fresh != m.fresh[k] {
-				m.values[k], m.fresh[k], m.changed[k], some = value, fresh, version, true
+				m.values[k], m.fresh[k], m.changed[k], some = value, fresh, uint32(version), true
 			}
 		}
 	}
@@ -100,7 +100,7 @@ func (m *Matrix) number(names []string, version uint64) (some bool) {
 	if n == was {
 		return some
 	}
-	values, fresh, changed := make([]uint16, n*n), make([]bool, n*n), make([]uint64, n*n)
+	values, fresh, changed := make([]uint16, n*n), make([]bool, n*n), make([]uint32, n*n)
 	for k := range values {
 		values[k] = Unmeasured
 	}
@@ -119,7 +119,7 @@ func (m *Matrix) clear(k int, version uint64) {
 	n := m.size()
 	for other := range n {
 		for _, at := range []int{k*n + other, other*n + k} {
-			m.values[at], m.fresh[at], m.changed[at] = Unmeasured, false, version
+			m.values[at], m.fresh[at], m.changed[at] = Unmeasured, false, uint32(version)
 		}
 	}
 }
@@ -189,7 +189,7 @@ func (m *Matrix) Since(version uint64) *nusav1.MatrixChanges {
 		count, last := uint64(0), -1
 		for j := range n {
 			k := i*n + j
-			if m.changed[k] <= version {
+			if uint64(m.changed[k]) <= version {
 				continue
 			}
 			row = binary.AppendUvarint(row, uint64(j-last))

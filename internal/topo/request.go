@@ -16,7 +16,7 @@ import (
 // Bounds of requests.
 const (
 	// MaxRegions bounds the regions of a federation, and so a list of near ones.
-	MaxRegions = 1024
+	MaxRegions = 2048
 	// maxName bounds the names of regions, nodes and pools, in bytes.
 	maxName = 253
 	// MaxPoints and maxFields bound a history response.

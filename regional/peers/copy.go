@@ -27,9 +27,9 @@ const (
 	// store its ages.
 	saveEvery = time.Minute
 	saveAges  = time.Hour
-	// maxFile bounds the file, in bytes: 1024 peers, 1,000 origin records and a
-	// matrix of 1024 regions, with room.
-	maxFile = 8 << 20
+	// maxFile bounds the file, in bytes: 2,048 peers, 1,000 origin records and a
+	// matrix of 2,048 regions, with room.
+	maxFile = 15 << 20
 )
 
 // Copier copies the master's FederationCache to a server, and the copy to disk.

@@ -6682,7 +6682,7 @@ type NearestRequest struct {
 	// Either region or location.
 	Region   string    `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
 	Location *Location `protobuf:"bytes,2,opt,name=location,proto3" json:"location,omitempty"`
-	// Most regions to return, 1..1024; 0 for all.
+	// Most regions to return, 1..2048; 0 for all.
 	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// 50, 90 or 99; default 50.
 	Percentile    int32 `protobuf:"varint,4,opt,name=percentile,proto3" json:"percentile,omitempty"`

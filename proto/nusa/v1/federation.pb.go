@@ -3411,7 +3411,7 @@ func (x *OriginTable) GetRecords() []*OriginRecord {
 // sent at most each five minutes.
 type CompactMatrix struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 1,024 names.
+	// At most 2,048 names; regions of earlier versions take 1,024.
 	Regions []string `protobuf:"bytes,1,rep,name=regions,proto3" json:"regions,omitempty"`
 	// Row by row, two bytes each, little-endian, in tenths of a millisecond.
 	// 0xffff: not measured, or unreachable. 0xfffe: longer than the numbers reach.
