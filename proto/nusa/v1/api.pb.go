@@ -381,7 +381,7 @@ type SubmitRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Spec  *JobSpec               `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
 	// Optional, at most 128 bytes: a retry with the same key gets the same response.
-	// Kept for 24 hours.
+	// Kept for 24 hours, or until 64 MiB of later ones have come.
 	IdempotencyKey string `protobuf:"bytes,2,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// Optional: ABORTED unless the stored job has this revision. 0: do not check.
 	// -1: the job must not exist.
