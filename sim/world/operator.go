@@ -291,6 +291,9 @@ func (w *world) cordonRegion() {
 	name := t.names[w.rng.IntN(len(t.names))]
 	t.commit(func() []write {
 		rec := t.regions[name].rec
+		if rec.Name == "" {
+			return nil
+		}
 		rec.cordoned = !rec.cordoned
 		return []write{{key: regionPrefix + name, value: rec}}
 	}, nil)
@@ -349,7 +352,7 @@ type operator struct{ *world }
 func (operator) changeRegion(t *globalTerm, name string, change func(rec *regionRecord) bool) {
 	t.commit(func() []write {
 		rec := t.regions[name].rec
-		if !change(&rec) {
+		if rec.Name == "" || !change(&rec) { // a region that was only refused has no record
 			return nil
 		}
 		return []write{{key: regionPrefix + name, value: rec}}

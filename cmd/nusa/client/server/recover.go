@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
@@ -57,7 +59,10 @@ func typedFederation(c *cli.Session) (string, error) {
 	}
 	c.PrintAlarms(ctx)
 	would, err := nusav1.NewSystemClient(c.Conn).Recover(ctx, &nusav1.RecoverRequest{DryRun: true})
-	if err != nil {
+	switch {
+	case status.Code(err) == codes.InvalidArgument: // the server is too old to say what
+		c.Warn("Work that was submitted after the copy was made is going to be stopped.")
+	case err != nil:
 		return "", err
 	}
 	for _, line := range whatStops(would) {
@@ -73,6 +78,9 @@ func typedFederation(c *cli.Session) (string, error) {
 
 // whatStops says what the recovery would stop, as far as the regions have said what they run.
 func whatStops(would *nusav1.RecoverResponse) []string {
+	if would == nil {
+		return nil
+	}
 	var out []string
 	for _, l := range would.GetLost() {
 		what := term.Plural(l.GetInstances(), "instance") + " would stop"
