@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/topology"
 )
@@ -14,13 +15,16 @@ import (
 // no region is better: another region may have come nearer, or have room.
 const replanBreach = time.Minute
 
+// nearChunk bounds the jobs whose breaches are followed at once, and so the memory for them.
+const nearChunk = 1024
+
 // updateProbeDemand computes which pairs of regions the near rules of jobs ask
 // about. Regions for which the demand has changed get it again. The lock
 // is held.
 func (p *Placer) updateProbeDemand() {
 	st := p.st
 	st.ProbeDemandStale = false
-	snapshot := allNearSnapshot(st)
+	snapshot := nearSnapshot(st, nearJobs(st, slices.Collect(maps.Keys(st.Near)))...)
 	for i := range snapshot.Jobs {
 		j := &snapshot.Jobs[i]
 		j.Slots = st.Jobs[state.JobKey{Namespace: j.Namespace, Name: j.Name}].SortedSlots()
@@ -47,14 +51,24 @@ func (p *Placer) followBreaches(now time.Duration) {
 	if len(st.Near) == 0 {
 		return
 	}
-	snapshot := allNearSnapshot(st)
+	for keys := range slices.Chunk(slices.Collect(maps.Keys(st.Near)), nearChunk) {
+		p.followBreachesOf(keys, now, passed)
+	}
+}
+
+// followBreachesOf does the work of followBreaches for some jobs. The lock is held.
+func (p *Placer) followBreachesOf(keys []state.JobKey, now, passed time.Duration) {
+	st := p.st
+	snapshot := nearSnapshot(st, nearJobs(st, keys)...)
 	tracker := place.NewBoundTracker(snapshot)
+	var slots []region.Slot
 	for i := range snapshot.Jobs {
-		job := snapshot.Jobs[i]
+		job := &snapshot.Jobs[i]
 		k := state.JobKey{Namespace: job.Namespace, Name: job.Name}
 		j := st.Jobs[k]
-		job.Slots, job.Breaches = slices.Collect(maps.Values(j.Slots)), j.Breaches
-		next := tracker.Step(&job, passed)
+		slots = slices.AppendSeq(slots[:0], maps.Values(j.Slots))
+		job.Slots, job.Breaches = slots, j.Breaches
+		next := tracker.Step(job, passed)
 		changed := addBreachEvents(st.Events, k, j.Breaches, next)
 		j.Breaches = next
 		if !state.Sustained(next) {

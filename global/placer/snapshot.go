@@ -78,14 +78,13 @@ func nearSnapshot(st *state.State, jobs ...place.Job) place.Snapshot {
 	return out
 }
 
-// allNearSnapshot returns what the near rules of all jobs depend on. The lock is
-// held.
-func allNearSnapshot(st *state.State) place.Snapshot {
-	var jobs []place.Job
-	for k := range st.Near {
+// nearJobs returns jobs without their slots. The lock is held.
+func nearJobs(st *state.State, keys []state.JobKey) []place.Job {
+	jobs := make([]place.Job, 0, len(keys))
+	for _, k := range keys {
 		if j := st.Jobs[k]; j != nil {
 			jobs = append(jobs, j.PlaceJob)
 		}
 	}
-	return nearSnapshot(st, jobs...)
+	return jobs
 }
