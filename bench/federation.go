@@ -132,7 +132,7 @@ func printFederations(w io.Writer, all []federationMeasured, plans []coreLine, m
 
 // printPlans writes the benchmarks of the pure placer.
 func printPlans(w io.Writer, plans []coreLine) {
-	const goal, goalMS, name = "≤ 25 ms", 25, "Federation/pending=1000/regions=1000"
+	const goal, goalMS, name = "≤ 25 ms", 25, "Federation/indexed/pending=1000/regions=1000"
 	if len(plans) == 0 {
 		return
 	}
