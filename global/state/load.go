@@ -142,8 +142,12 @@ func offerAgain(ctx context.Context, s store.Store, guard store.Compare, stop *d
 		if slot.GetRunBegins() {
 			slot.Run, slot.RunBegins = kv.ModRevision, false // the run stays the same
 		}
-		// What the owner runs may be of a version that the copy does not have.
+		// What the owner runs may be of a version that the copy does not have, and so may what
+		// a former owner runs: it may have owned the slot again after the copy.
 		slot.Unbound = true
+		for _, f := range slot.GetFormer() {
+			f.MayRun = true
+		}
 		if slot.GetStopTime() != nil {
 			slot.StopTime = longer(slot.GetStopTime(), stop)
 		}

@@ -73,7 +73,7 @@ func TestTheTermAfterARecoveryOffersEverySlotAgain(t *testing.T) {
 			if err := Decode(kv, &s); err != nil {
 				return err
 			}
-			if s.GetGeneration() == 0 && !s.GetRunBegins() && s.GetRun() == submitted[s.GetFrom()] && s.GetUnbound() && s.GetStopTime().AsDuration() == time.Minute && kv.ModRevision > last && s.GetFormer()[0].GetGeneration() == 2 {
+			if s.GetGeneration() == 0 && !s.GetRunBegins() && s.GetRun() == submitted[s.GetFrom()] && s.GetUnbound() && s.GetStopTime().AsDuration() == time.Minute && kv.ModRevision > last && s.GetFormer()[0].GetGeneration() == 2 && s.GetFormer()[0].GetMayRun() {
 				n++
 			}
 			return nil

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place"
@@ -102,7 +103,10 @@ func (t *globalTerm) recover() {
 		ws := []write{{key: leadershipKey, value: rec}}
 		for _, k := range s.list(slotPrefix) { // every slot is a new offer, which no region takes for an old one
 			slot := s.keys[k].value.(region.Slot)
-			slot.Generation, slot.Unbound = 0, true
+			slot.Generation, slot.Unbound, slot.Former = 0, true, slices.Clone(slot.Former)
+			for i := range slot.Former {
+				slot.Former[i].MayRun = true
+			}
 			if slot.Bound {
 				slot.StopTime = max(slot.StopTime, rec.recoveryStop)
 			}
