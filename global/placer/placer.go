@@ -155,12 +155,16 @@ func (p *Placer) Tick() {
 func (p *Placer) place(ctx context.Context) error {
 	p.st.Lock()
 	keys := slices.SortedFunc(maps.Keys(p.st.Pending), p.byUrgency)
+	leftOut := p.given.leftOut
 	p.st.Unlock()
 	for batch := range slices.Chunk(keys, planJobs) {
 		if err := p.placeBatch(ctx, batch); err != nil {
 			return err
 		}
 	}
+	p.st.Lock()
+	defer p.st.Unlock()
+	p.given.paused = p.given.leftOut > leftOut
 	return nil
 }
 
@@ -298,7 +302,7 @@ func (p *Placer) outdated(t *state.Tx, act place.Action, jobs map[state.JobKey]s
 	at, _ := t.Region(act.Region)
 	switch act.Kind {
 	case place.Offer:
-		return at == nil || p.given.at[act.Region] > since
+		return at == nil || p.given.newer(act.Region, since)
 	case place.Takeover:
 		// A region that has connected since keeps its slots: it may hold a lease again.
 		if !act.Slot.Vacant && (at.GetLost() == nil || at.GetFence() != act.Fence) {
@@ -306,7 +310,7 @@ func (p *Placer) outdated(t *state.Tx, act place.Action, jobs map[state.JobKey]s
 		}
 		return slices.ContainsFunc(act.Parts, func(part place.Part) bool {
 			to, _ := t.Region(part.Region)
-			return to == nil || to.GetLost() != nil || p.given.at[part.Region] > since
+			return to == nil || to.GetLost() != nil || p.given.newer(part.Region, since)
 		})
 	}
 	return false

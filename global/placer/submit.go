@@ -30,6 +30,21 @@ const (
 type given struct {
 	decided, stored uint64
 	at              map[string]uint64 // number of the latest transaction, by region
+	// leftOut counts the actions that were left out for that reason. Decide pauses after one
+	// until a whole plan is written: otherwise submits without end would hold up every plan.
+	leftOut uint64
+	paused  bool
+}
+
+// newer says whether a region was given something since a plan saw the offers of the first
+// transactions, up to number since.
+func (g *given) newer(region string, since uint64) bool {
+	if g.at[region] <= since {
+		return false
+	}
+	g.leftOut++
+	g.paused = true
+	return true
 }
 
 // Decide adds to a transaction the slots of the jobs that it submits, see
@@ -39,7 +54,7 @@ type given struct {
 func Decide(p *Placer, t *state.Tx) (stored func()) {
 	st := p.st
 	rivals, few := st.Demand.Rivals(st.Pending, st.Jobs, maxRivals)
-	if !few || st.Leadership.GetConflict() != nil || st.GlobalLevel < submitLevel {
+	if !few || st.Leadership.GetConflict() != nil || st.GlobalLevel < submitLevel || p.given.paused {
 		return nil
 	}
 	snapshot := regionsSnapshot(st)

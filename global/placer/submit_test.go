@@ -272,6 +272,84 @@ func TestRoomIsGivenOnce(t *testing.T) {
 	})
 }
 
+// TestSubmitsDoNotHoldUpPlans: what a plan gives to a region that got a new job meanwhile is left
+// out once. New jobs then wait until a whole plan is written.
+func TestSubmitsDoNotHoldUpPlans(t *testing.T) {
+	p := submitting(t)
+	spec := specOf("everywhere", 1, 1)
+	spec.Type, spec.Groups["web"].Count = nusav1.JobType_JOB_TYPE_SYSTEM, nil
+	if _, err := p.Commit.Do(t.Context(), func(tx *state.Tx) error {
+		_, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	late := p.plan("everywhere")
+	if slots, _ := p.submit(t, "a", 1, 1); len(slots) != 1 {
+		t.Fatalf("a has %v", slots)
+	}
+	if err := late(t.Context()); err != nil || p.owned("everywhere") != 0 {
+		t.Fatalf("%v, the plan did not see the new job, and %d instances are placed", err, p.owned("everywhere"))
+	}
+	next := p.plan("everywhere")
+	if slots, _ := p.submit(t, "b", 1, 1); len(slots) != 0 {
+		t.Errorf("b has %v before the next plan is written", slots)
+	}
+	if err := next(t.Context()); err != nil || p.owned("everywhere") == 0 {
+		t.Errorf("%v, the next plan placed %d instances", err, p.owned("everywhere"))
+	}
+	if err := p.place(t.Context()); err != nil || p.owned("b") != 1 {
+		t.Errorf("%v, b has %d instances placed by the plan", err, p.owned("b"))
+	}
+	if slots, _ := p.submit(t, "c", 1, 1); len(slots) != 1 {
+		t.Errorf("c has %v after a whole plan", slots)
+	}
+}
+
+// TestSlotsOfNewJobsFit: a transaction takes no more new jobs than their slots fit, so that none
+// is left undecided for lack of room in the transaction.
+func TestSlotsOfNewJobsFit(t *testing.T) {
+	p := submitting(t)
+	p.st.Lock()
+	record := p.st.Regions["sea"].Record
+	p.st.Unlock()
+	for _, name := range []string{"jpe", "weu"} {
+		if _, err := p.Commit.Do(t.Context(), func(t *state.Tx) error {
+			r := proto.CloneOf(record)
+			r.Definition.Name = name
+			return t.PutRegion(name, r)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.st.Lock()
+	for _, r := range p.st.Regions {
+		r.Session = &state.Session{Wake: func() {}}
+		r.SetReport(&nusav1.RegionReport{NodesReady: 1, SlotsRevision: p.st.Revision, Shape: &nusav1.RegionShape{Bins: []*nusav1.ShapeBin{
+			{Nodes: 1000, Free: &nusav1.Resources{CpuMilli: 1000}, Pool: "default"}}}}, 0, false)
+	}
+	p.st.Unlock()
+	var waits []func(context.Context) (int64, error)
+	for i := range 300 {
+		spec := specOf(fmt.Sprintf("job%d", i), 3, 100)
+		spec.Groups["web"].Regions = &nusav1.RegionsSpec{Spread: &nusav1.RegionSpread{Min: 3}}
+		waits = append(waits, p.Commit.Submit(func(tx *state.Tx) error {
+			_, err := tx.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil)
+			return err
+		}))
+	}
+	for _, wait := range waits {
+		if _, err := wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.st.Lock()
+	defer p.st.Unlock()
+	if len(p.st.Pending) > 0 {
+		t.Errorf("%d of %d jobs are left for a plan", len(p.st.Pending), len(waits))
+	}
+}
+
 // TestSubmitsOfOneJobShareATransaction: the job is offered once, in its latest version, and
 // not at all if it is stopped or forgotten in the same transaction.
 func TestSubmitsOfOneJobShareATransaction(t *testing.T) {

@@ -58,7 +58,7 @@ func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 		return nil, err
 	}
 	if _, known := t.State.Jobs[k]; !known && old == nil && req.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_SYSTEM {
-		t.submitFresh(k, len(req.GetSpec().GetGroups()))
+		t.submitFresh(k)
 	}
 	if err := t.Audit("job.submitted", k.String(), fmt.Sprintf("version %d", rec.GetJob().GetVersion())); err != nil {
 		return nil, err

@@ -97,9 +97,20 @@ func (t *Tx) checkSize() error {
 }
 
 // submitFresh notes that the transaction submits a job that the store does not know, so that
-// its slots can be decided in the same transaction.
-func (t *Tx) submitFresh(k JobKey, groups int) {
-	t.fresh, t.room = append(t.fresh, k), t.room+groups
+// its slots can be decided in the same transaction. It keeps room for as many slots as the
+// job may get, but at most for a quarter of a transaction: other jobs need some, too.
+func (t *Tx) submitFresh(k JobKey) {
+	rec, _ := t.Job(k)
+	slots := 0
+	for i := range rec.place.Groups {
+		g := &rec.place.Groups[i]
+		most := max(1, min(g.Count, len(t.State.Regions)))
+		if g.Regions.SpreadMax > 0 {
+			most = min(most, g.Regions.SpreadMax)
+		}
+		slots += most
+	}
+	t.fresh, t.room = append(t.fresh, k), t.room+min(slots, t.ops/4)
 }
 
 // Fresh returns the jobs that the transaction submits and that the store does not know.
