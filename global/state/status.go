@@ -139,9 +139,14 @@ func (j *Job) groupStatus(name string, count int32, see Sight) *groupStatus {
 		}
 		c, late := j.regionCounts(j.Summaries[r], name, o.open)
 		s.behind = s.behind || late || o.again
-		// Instances that the region does not count yet wait for it.
+		// Instances that the region does not count yet wait for it. After an election they may
+		// run: the stored counts are some seconds old.
 		if missing := o.instances - counts.Live(c); missing > 0 && (!system || counts.Live(c) == 0) {
-			c.Pending += missing
+			if _, awaited := see.Awaited(r); awaited {
+				c.Unknown += missing
+			} else {
+				c.Pending += missing
+			}
 		}
 		if !system { // only the region knows how many instances a system job has
 			counts.MoveSurplusToStopping(c, o.instances)

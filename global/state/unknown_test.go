@@ -253,6 +253,29 @@ func TestRegionAwaitedAfterAnElection(t *testing.T) {
 	}
 }
 
+// TestJobWithoutStoredCountsAfterAnElection: its instances may run, and are not said to wait
+// before the region has reconnected.
+func TestJobWithoutStoredCountsAfterAnElection(t *testing.T) {
+	now := time.Hour
+	st := cutOffState()
+	st.Clock = func() time.Duration { return now }
+	tokyo := st.Regions["tokyo"]
+	tokyo.Life = region.Open(st.SessionConfig(), tokyo.Life.Record, now)
+	j := st.job(JobKey{"default", "api"})
+	j.Record = recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 2)}})
+	s := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 2, Region: "tokyo", Desired: region.DesiredRun, State: region.Accepted}
+	j.Slots[s.Key()] = s
+	now += 2 * time.Second
+	is := j.Status(st.Sight())
+	if c := is.GetGroups()["web"].GetCounts(); c.GetUnknown() != 2 || c.GetPending() != 0 || strings.Contains(is.GetMessage(), "wait") {
+		t.Errorf("%v, %q", c, is.GetMessage())
+	}
+	tokyo.Life, _ = region.Step(st.SessionConfig(), tokyo.Life, now, region.Hello{Stream: 2, ClusterID: "c-tokyo", Incarnation: 1, Term: 1})
+	if c := j.Status(st.Sight()).GetGroups()["web"].GetCounts(); c.GetUnknown() != 0 || c.GetPending() != 2 {
+		t.Errorf("after the region is back: %v", c)
+	}
+}
+
 // TestAlarms: a mass loss and a store that was restored from an old copy are alarms.
 func TestAlarms(t *testing.T) {
 	st := cutOffState()
