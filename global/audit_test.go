@@ -45,7 +45,7 @@ func TestAuditIsBounded(t *testing.T) {
 	t.Parallel()
 	f := newFederation()
 	mem, err := store.OpenEtcd(t.Context(), store.EtcdConfig{
-		Name: "etcd", DataDir: t.TempDir(), ClientAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", Quota: 16 << 20, // 48 MiB on disk
+		Name: "etcd", DataDir: t.TempDir(), ClientAddr: "127.0.0.1:0", PeerAddr: "127.0.0.1:0", Quota: 48 << 20,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -1,13 +1,16 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -18,6 +21,8 @@ const (
 	diskQuotas = 3
 	// reclaimTimeout bounds one compaction or defragmentation.
 	reclaimTimeout = 10 * time.Minute
+	// defaultDisk is the most bytes on disk of an etcd that was given no quota.
+	defaultDisk = 2 << 30
 )
 
 // Usage is how full a store is.
@@ -67,9 +72,11 @@ func (e *Etcd) endpoints() []string {
 	return e.client.Endpoints()
 }
 
-// Usage implements Bounded: that of the fullest member.
+// Usage implements Bounded: that of the fullest member. An etcd outside this process has a quota
+// of bytes on disk, and a part of them may be in use.
 func (e *Etcd) Usage(ctx context.Context) (Usage, error) {
 	out := Usage{Quota: e.quota}
+	disk := int64(math.MaxInt64)
 	ctx, cancel := e.op(ctx)
 	defer cancel()
 	var failed error
@@ -82,15 +89,16 @@ func (e *Etcd) Usage(ctx context.Context) (Usage, error) {
 		}
 		answered = true
 		out.Bytes, out.InUse = max(out.Bytes, s.DbSize), max(out.InUse, s.DbSizeInUse)
-		if e.member == nil && s.DbSizeQuota > 0 {
-			out.Quota = s.DbSizeQuota
-		}
+		disk = min(disk, cmp.Or(s.DbSizeQuota, defaultDisk))
 		for _, text := range s.Errors {
 			out.NoSpace = out.NoSpace || strings.Contains(text, "NOSPACE")
 		}
 	}
 	if !answered {
 		return Usage{}, fmt.Errorf("how full the store is: %w", e.typed(failed))
+	}
+	if e.member == nil {
+		out.Quota = max(0, disk/diskQuotas)
 	}
 	return out, nil
 }
@@ -136,12 +144,21 @@ func (e *Etcd) Defragment(ctx context.Context) error {
 	return nil
 }
 
-// Resume implements Bounded.
+// Resume implements Bounded. An alarm of another kind stays: an operator has to see it.
 func (e *Etcd) Resume(ctx context.Context) error {
 	ctx, cancel := e.op(ctx)
 	defer cancel()
-	if _, err := e.client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
-		return fmt.Errorf("let the store write again: %w", e.typed(err))
+	alarms, err := e.client.AlarmList(ctx)
+	if err != nil {
+		return fmt.Errorf("list the alarms of the store: %w", e.typed(err))
+	}
+	for _, a := range alarms.Alarms {
+		if a.GetAlarm() != etcdserverpb.AlarmType_NOSPACE {
+			continue
+		}
+		if _, err := e.client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: a.GetMemberID(), Alarm: a.GetAlarm()}); err != nil {
+			return fmt.Errorf("let the store write again: %w", e.typed(err))
+		}
 	}
 	return nil
 }
