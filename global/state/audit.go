@@ -71,6 +71,9 @@ func (t *Tx) sealAudit() {
 // ForgetAudit removes the audit records before a key, but none of this moment: a transaction
 // may not remove what it writes.
 func (t *Tx) ForgetAudit(before string) error {
+	if t.State.Leadership.GetConflict() != nil {
+		return ErrConflict
+	}
 	before = min(before, t.auditTime())
 	t.State.Trail.Removed(before)
 	return t.set(txChange{key: AuditPrefix, end: before, unchecked: true})

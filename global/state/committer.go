@@ -309,7 +309,7 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 		return c.st.Revision, nil
 	}
 	c.st.Lock()
-	err := t.trace()
+	shown, err := t.trace()
 	c.st.Unlock()
 	if err != nil {
 		return 0, err
@@ -335,7 +335,9 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 	}
 	c.Observe(len(t.changes), time.Since(start))
 	c.st.Lock()
-	c.st.Revision = max(c.st.Revision, revision)
+	if shown {
+		c.st.Revision = max(c.st.Revision, revision)
+	}
 	c.st.Room.Wrote(int64(t.size))
 	for _, ch := range t.changes {
 		if ch.job != nil {

@@ -138,13 +138,14 @@ func (t *Tx) Event(kind, subject, format string, args ...any) {
 }
 
 // checkConflict refuses changes while the store has to be recovered, other than those of
-// the recovery. mark is where the request's changes begin.
+// the recovery and their audit. mark is where the request's changes begin.
 func (t *Tx) checkConflict(mark int) error {
 	if t.State.Leadership.GetConflict() == nil {
 		return nil
 	}
 	for _, ch := range t.changes[mark:] {
-		if ch.key != leadershipKey && !strings.HasPrefix(ch.key, AuditPrefix) {
+		record := ch.msg != nil && strings.HasPrefix(ch.key, AuditPrefix)
+		if ch.key != leadershipKey && !record {
 			return ErrConflict
 		}
 	}
@@ -153,15 +154,21 @@ func (t *Tx) checkConflict(mark int) error {
 
 // trace makes sure that a record shows the transaction's revision: a transaction that only
 // deletes puts the leadership record, too. So a later term knows which revisions the earlier
-// ones wrote. The lock is held.
-func (t *Tx) trace() error {
+// ones wrote. A store without space takes nothing but deletions: shown is false, and nobody may
+// learn that revision. The lock is held.
+func (t *Tx) trace() (shown bool, err error) {
 	shows := func(ch txChange) bool {
 		return ch.msg != nil && slices.ContainsFunc(loaded[:], func(prefix string) bool { return strings.HasPrefix(ch.key, prefix) })
 	}
-	if rec := t.State.Leadership; rec != nil && len(t.changes) > 0 && !slices.ContainsFunc(t.changes, shows) {
-		return t.putUnchecked(leadershipKey, rec)
+	rec := t.State.Leadership
+	if rec == nil || len(t.changes) == 0 || slices.ContainsFunc(t.changes, shows) {
+		return true, nil
 	}
-	return nil
+	puts := func(ch txChange) bool { return ch.msg != nil }
+	if t.State.Room.Usage().NoSpace && !slices.ContainsFunc(t.changes, puts) {
+		return false, nil
+	}
+	return true, t.putUnchecked(leadershipKey, rec)
 }
 
 func (t *Tx) find(key string) (txChange, bool) {

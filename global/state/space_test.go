@@ -1,0 +1,76 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nusa-scheduler/nusa/global/room"
+	"github.com/nusa-scheduler/nusa/global/store"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// fullStore is a store that takes nothing but deletions, as a full etcd does.
+type fullStore struct{ store.Store }
+
+func (s fullStore) Txn(ctx context.Context, c []store.Compare, ops []store.Op) (int64, error) {
+	for _, op := range ops {
+		if !op.Delete {
+			return 0, store.ErrFull
+		}
+	}
+	return s.Store.Txn(ctx, c, ops)
+}
+
+// TestAFullStoreDeletes: a transaction that only deletes has no need of space. Nobody learns its
+// revision, since no record shows that to a later term.
+func TestAFullStoreDeletes(t *testing.T) {
+	mem := store.NewMemory()
+	puts := []store.Op{store.Put(ClusterKey, []byte("fed")), store.Put(AuditKey(time.Unix(1, 0)), nil), store.Put(idemPrefix+"one", nil)}
+	if _, err := mem.Client().Txn(t.Context(), nil, puts); err != nil {
+		t.Fatal(err)
+	}
+	term := beginTraced(t, mem)
+	put := term.commit(putRegion("sea"))
+	term.st.SetUsage(room.Usage{NoSpace: true})
+	full := NewCommitter(term.st, fullStore{term.c}, store.Mod("/none", 0))
+	for name, forget := range map[string]func(*Tx) error{
+		"audit":   func(tx *Tx) error { return tx.ForgetAudit(AuditKey(time.Now())) },
+		"answers": func(tx *Tx) error { return tx.ForgetAnswers([]string{"one"}) },
+	} {
+		b := full.collect(commitRequest{prepare: forget, done: make(chan commitResult, 1)})
+		if deleted, err := full.write(t.Context(), b); err != nil || deleted <= put || term.st.Revision != put {
+			t.Errorf("%s: revision %d, %v; the state is at %d, want %d", name, deleted, err, term.st.Revision, put)
+		}
+	}
+	term.end()
+	next := beginTraced(t, mem)
+	defer next.end()
+	if got := next.st.Sessions.Earlier; got != put {
+		t.Errorf("the next term knows revision %d of the earlier one, want %d", got, put)
+	}
+}
+
+// TestAConflictKeepsTheAudit: before the recovery of the store only records of the recovery are
+// written, and none is removed.
+func TestAConflictKeepsTheAudit(t *testing.T) {
+	committer, gate := committing(t)
+	close(gate.gate)
+	st := committer.st
+	st.Lock()
+	st.Leadership = &nusav1.LeadershipRecord{Conflict: &nusav1.RevisionConflict{Known: 9}}
+	st.Unlock()
+	for name, c := range map[string]struct {
+		prepare func(*Tx) error
+		want    error
+	}{
+		"forget":       {func(tx *Tx) error { return tx.ForgetAudit(AuditKey(time.Now())) }, ErrConflict},
+		"remove keys":  {func(tx *Tx) error { return tx.set(txChange{key: AuditPrefix, end: AuditPrefix + "1", unchecked: true}) }, ErrConflict},
+		"write record": {func(tx *Tx) error { return tx.putUnchecked(AuditPrefix+"1", &nusav1.AuditRecord{}) }, nil},
+	} {
+		if _, err := committer.Do(t.Context(), c.prepare); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
