@@ -36,6 +36,35 @@ func (ev *evaluator) leader() *leader {
 	return ev.leading
 }
 
+// pairsPerVerdict is how many distances are looked up in the time of one verdict, and
+// matchesPerVerdict how many regions are compared with a selector of labels.
+const (
+	pairsPerVerdict   = 3
+	matchesPerVerdict = 30
+)
+
+// effort returns the work of the plan so far, in verdicts.
+func (ev *evaluator) effort() int {
+	return ev.verdicts + ev.distances.pairs/pairsPerVerdict + ev.distances.matches/matchesPerVerdict
+}
+
+// nearEffort returns the work to look up the distances of the near clauses of a job, in
+// verdicts. A clause with one target is part of a verdict.
+func (ev *evaluator) nearEffort(j *Job) int {
+	pairs := 0
+	var seen []*nearness
+	for i := range j.Groups {
+		near := j.Groups[i].Regions.Near
+		for k := range near {
+			known := ev.distances.of(&near[k])
+			if !slices.Contains(seen, known) && len(known.targets()) > 1 {
+				pairs, seen = pairs+known.ahead(), append(seen, known)
+			}
+		}
+	}
+	return pairs / pairsPerVerdict
+}
+
 // regionList is sorted by name.
 type regionList []*Region
 

@@ -183,19 +183,33 @@ func (x *Index) spec(g *Group, d *distances) *specColumn {
 	}
 	c.rules, c.view, c.near, c.origins = x.rules, x.view, c.near[:0], c.origins[:0]
 	c.allowed, c.weighted, c.flat = 0, false, true
+	var nears []*nearness
 	for k := range g.Regions.Near {
 		n := &g.Regions.Near[k]
-		c.near, c.origins = append(c.near, d.targets(n)), append(c.origins, d.origins[n.Domain])
+		known := d.of(n)
+		c.near, c.origins, nears = append(c.near, known.targets()), append(c.origins, d.origins[n.Domain]), append(nears, known)
 	}
 	c.bounded = len(c.near) == 1 && len(c.near[0]) == 1 && x.view != nil && x.number[c.near[0][0]] >= 0
 	if c.bounded && c.known == nil {
 		c.known = make([]bool, len(x.regions))
 	}
+	d.matches += g.labelSelectors() * len(x.regions)
 	for i, r := range x.regions {
-		c.scores[i] = c.score(g, r, i, d)
+		c.scores[i] = c.score(g, r, i, nears)
 		c.flat = c.flat && (c.scores[i] == 0 || c.scores[i] == rank.Refused)
 	}
 	return c
+}
+
+// labelSelectors returns how many selectors of allow and prefer look at labels.
+func (g *Group) labelSelectors() (n int) {
+	for i := range g.Regions.Allow {
+		n += min(1, len(g.Regions.Allow[i].Labels))
+	}
+	for i := range g.Regions.Prefer {
+		n += min(1, len(g.Regions.Prefer[i].Selector.Labels))
+	}
+	return n
 }
 
 // current says whether nothing changed on which the column depends.
@@ -213,7 +227,7 @@ func (c *specColumn) current(x *Index, g *Group, d *distances) bool {
 
 // score returns how much a rule values a region. It also counts the allowed regions and notes
 // positive weights.
-func (c *specColumn) score(g *Group, r *Region, i int, d *distances) int32 {
+func (c *specColumn) score(g *Group, r *Region, i int, nears []*nearness) int32 {
 	if !allowed(g.Regions.Allow, r) {
 		return rank.Refused
 	}
@@ -226,9 +240,9 @@ func (c *specColumn) score(g *Group, r *Region, i int, d *distances) int32 {
 	score := thousandths(float64(weight))
 	if c.bounded {
 		c.known[i] = false
-		return score + c.bound(&g.Regions.Near[0], i, d)
+		return score + c.bound(&g.Regions.Near[0], i, nears[0].distances)
 	}
-	return c.addNear(score, g, i, d)
+	return addNear(score, g, func(k int) targets { return nears[k].of(i) })
 }
 
 // bound returns the most that the only near clause can add for a region. The way from the target
@@ -244,16 +258,19 @@ func (c *specColumn) bound(n *Near, i int, d *distances) int32 {
 // exact returns how much the rule values a region, which it does not refuse otherwise.
 func (c *specColumn) exact(g *Group, i int, d *distances) int32 {
 	if c.bounded && !c.known[i] {
-		c.scores[i], c.known[i] = c.addNear(thousandths(float64(g.preference(d.regions[i]))), g, i, d), true
+		weight := thousandths(float64(g.preference(d.regions[i])))
+		c.scores[i] = addNear(weight, g, func(k int) targets { return d.measure(&g.Regions.Near[k], c.near[k], i) })
+		c.known[i] = true
 	}
 	return c.scores[i]
 }
 
-// addNear adds the terms of near clauses to a score.
-func (c *specColumn) addNear(score int32, g *Group, i int, d *distances) int32 {
+// addNear adds the terms of near clauses to a score of a region. At returns the targets of a
+// clause, seen from there.
+func addNear(score int32, g *Group, at func(clause int) targets) int32 {
 	for k := range g.Regions.Near {
 		n := &g.Regions.Near[k]
-		t := d.measure(n, c.near[k], i)
+		t := at(k)
 		if n.Required && n.refuses(t) != "" {
 			return rank.Refused
 		}

@@ -426,3 +426,85 @@ func TestPlanLeavesJobsBeyondItsBound(t *testing.T) {
 		t.Errorf("%d groups decided, %d jobs undecided", len(plan.Groups), len(plan.Undecided))
 	}
 }
+
+// nearLabels lets the jobs of a federation be near all regions of a zone or near the origins of
+// a domain, each within another bound.
+func nearLabels(s *Snapshot, zones int) {
+	for i, r := range s.Regions {
+		r.Labels = map[string]string{"zone": fmt.Sprint("z", i%zones)}
+	}
+	for i := range s.Jobs {
+		s.Jobs[i].Groups[0].Regions = RegionsSpec{Near: []Near{{
+			Selector: Selector{Labels: map[string]string{"zone": fmt.Sprint("z", i%zones)}}, MaxRTT: time.Duration(20+i) * time.Millisecond, Weight: 50,
+		}}}
+	}
+}
+
+// TestDistancesOfManyTargetsAreLookedUpOnce: rules with the same targets and other bounds share
+// the distances of a plan.
+func TestDistancesOfManyTargetsAreLookedUpOnce(t *testing.T) {
+	for _, index := range []*Index{nil, NewIndex()} {
+		s := federation(40, 30)
+		nearLabels(&s, 4)
+		s.Index = index
+		p := newPlanner(s)
+		p.planAll()
+		if most := 40 * 40; len(p.plan.Actions) != 30 || p.eval.distances.pairs > most {
+			t.Errorf("index %v: %d actions, %d distances were looked up, at most %d are needed", index != nil, len(p.plan.Actions), p.eval.distances.pairs, most)
+		}
+	}
+}
+
+// TestPlanLeavesNearJobsBeyondItsBound: a rule with many targets looks at each of them from each
+// region. A plan with a bound leaves such a job, and those after it, to a plan without one.
+func TestPlanLeavesNearJobsBeyondItsBound(t *testing.T) {
+	domain := func(s *Snapshot) {
+		for _, r := range s.Regions {
+			s.Origins["example.com"] = append(s.Origins["example.com"], r.Name)
+		}
+		for i := range s.Jobs {
+			s.Jobs[i].Groups[0].Regions = RegionsSpec{Near: []Near{{Domain: "example.com", MaxRTT: time.Duration(20+i) * time.Millisecond, Weight: 50}}}
+		}
+	}
+	for name, tc := range map[string]struct {
+		rule            func(*Snapshot)
+		most, undecided int
+	}{
+		"labels, no room for one":   {func(s *Snapshot) { nearLabels(s, 1) }, 500, 8},
+		"labels, room for three":    {func(s *Snapshot) { nearLabels(s, 4) }, 500, 5},
+		"labels, room for all":      {func(s *Snapshot) { nearLabels(s, 4) }, 2000, 0},
+		"a domain, no room for one": {domain, 500, 8},
+		"a domain, room for all":    {domain, 2000, 0},
+	} {
+		s := federation(40, 8)
+		s.Origins, s.MaxVerdicts, s.Index = map[string][]string{}, tc.most, NewIndex()
+		tc.rule(&s)
+		for range 2 {
+			if plan := MakePlan(s); len(plan.Undecided) != tc.undecided || len(plan.Groups) != 8-tc.undecided {
+				t.Errorf("%s: %d groups decided, %d jobs undecided", name, len(plan.Groups), len(plan.Undecided))
+			}
+			view := *s.Topology
+			s.Topology = &view // another view of the same distances
+		}
+	}
+}
+
+// TestPlanLeavesJobsWithManyLabelsBeyondItsBound: weights for labels look at each region, until
+// the index has them.
+func TestPlanLeavesJobsWithManyLabelsBeyondItsBound(t *testing.T) {
+	s := federation(40, 8)
+	nearLabels(&s, 4)
+	for i := range s.Jobs {
+		var rule RegionsSpec
+		for k := range 64 {
+			rule.Prefer = append(rule.Prefer, Preference{Selector: Selector{Labels: map[string]string{"zone": fmt.Sprint("z", k)}}, Weight: 1 + i})
+		}
+		s.Jobs[i].Groups[0].Regions = rule
+	}
+	s.Index, s.MaxVerdicts = NewIndex(), 200
+	for _, undecided := range []int{5, 2, 0} {
+		if plan := MakePlan(s); len(plan.Undecided) != undecided {
+			t.Errorf("%d jobs undecided, want %d", len(plan.Undecided), undecided)
+		}
+	}
+}

@@ -39,6 +39,9 @@ type distances struct {
 	// number is the index of each region in the view, -1 = unknown there; nil until it is
 	// needed.
 	number []int
+	// pairs counts the distances between two regions that were looked up, and matches the
+	// regions that were compared with a selector of labels for a target or for an Index.
+	pairs, matches int
 }
 
 // nearness keeps the distances of one target at one percentile.
@@ -53,6 +56,8 @@ type nearness struct {
 	few   map[int]targets
 	at    []targets
 	asked []bool
+	// looked is the number of regions that were looked up.
+	looked int
 }
 
 // fewLookups is the number of results beyond which a nearness has one for each region.
@@ -85,14 +90,25 @@ func (k *nearness) of(i int) targets {
 		if len(k.few) < fewLookups {
 			t := k.distances.measure(k.near, k.targets(), i)
 			k.few[i] = t
+			k.looked++
 			return t
 		}
 		k.at, k.asked = make([]targets, len(k.distances.regions)), make([]bool, len(k.distances.regions))
+		for j, t := range k.few {
+			k.at[j], k.asked[j] = t, true
+		}
 	}
 	if !k.asked[i] {
 		k.at[i], k.asked[i] = k.distances.measure(k.near, k.targets(), i), true
+		k.looked++
 	}
 	return k.at[i]
+}
+
+// ahead returns how many distances remain to be looked up until those of all regions are
+// known.
+func (k *nearness) ahead() int {
+	return max(0, len(k.distances.regions)-k.looked) * len(k.targets())
 }
 
 // targets returns the indices of the target regions.
@@ -112,9 +128,18 @@ func (d *distances) targets(n *Near) (to []int) {
 			to = append(to, i)
 		}
 		return to
+	case n.Domain != "":
+		for _, name := range d.origins[n.Domain] {
+			if i := d.regions.index(name); i >= 0 {
+				to = append(to, i)
+			}
+		}
+		slices.Sort(to)
+		return slices.Compact(to)
 	}
-	for i := range d.regions {
-		if d.matches(n, i) {
+	d.matches += len(d.regions)
+	for i, r := range d.regions {
+		if n.Selector.matches(r) {
 			to = append(to, i)
 		}
 	}
@@ -154,18 +179,11 @@ func appendNumber(b []byte, n uint64) []byte { return binary.AppendUvarint(b, n)
 
 func appendWord(b []byte, s string) []byte { return append(appendNumber(b, uint64(len(s))), s...) }
 
-// matches reports whether the region with index i is a target of the clause.
-func (d *distances) matches(n *Near, i int) bool {
-	if n.Domain != "" {
-		return slices.Contains(d.origins[n.Domain], d.regions[i].Name)
-	}
-	return n.Selector.matches(d.regions[i])
-}
-
 func (d *distances) measure(n *Near, to []int, from int) (out targets) {
 	if n.Location != nil && d.view != nil {
 		out.nearest.Distance = d.view.DistanceToLocation(d.regions[from].Name, *n.Location, n.Percentile)
 	}
+	d.pairs += len(to)
 	for _, i := range to {
 		t := d.between(from, i, n.Percentile)
 		out.nearest = nearer(out.nearest, t)

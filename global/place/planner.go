@@ -46,8 +46,14 @@ func newPlanner(s Snapshot) *planner {
 // regions, and only slightly with quiet jobs.
 func MakePlan(s Snapshot) Plan {
 	p := newPlanner(s)
+	p.planAll()
+	return *p.plan
+}
+
+// planAll decides all jobs.
+func (p *planner) planAll() {
 	p.assume()
-	jobs := jobsWithWork(s.Jobs, p.eval.regions)
+	jobs := jobsWithWork(p.snap.Jobs, p.eval.regions)
 	for _, j := range jobs {
 		if len(j.Movable) == 0 {
 			p.reclaim.reserveReclaimed(j)
@@ -62,7 +68,7 @@ func MakePlan(s Snapshot) Plan {
 		}
 	}
 	for _, j := range jobs {
-		if most := s.MaxVerdicts; most > 0 && p.eval.verdicts >= most {
+		if p.beyond(j) {
 			p.plan.Undecided = append(p.plan.Undecided, j)
 			continue
 		}
@@ -77,7 +83,17 @@ func MakePlan(s Snapshot) Plan {
 	for _, j := range jobs {
 		p.plan.Actions = j.fillVacant(p.plan.Actions)
 	}
-	return *p.plan
+}
+
+// beyond says that the plan leaves a job undecided, see Snapshot.MaxVerdicts. All jobs after
+// it are left too: a less urgent one must not take its room.
+func (p *planner) beyond(j *Job) bool {
+	most := p.snap.MaxVerdicts
+	if most <= 0 {
+		return false
+	}
+	effort := p.eval.effort()
+	return len(p.plan.Undecided) > 0 || effort >= most || effort+p.eval.nearEffort(j) > most
 }
 
 // assume charges regions for slots that their reports do not include yet, and for those

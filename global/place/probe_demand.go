@@ -86,9 +86,9 @@ func (d *distances) addDemand(rules map[string]*demandRule, j *Job, g *Group, n 
 			if allowed(g.Regions.Allow, d.regions[i]) {
 				r.from = append(r.from, d.regions[i].Name)
 			}
-			if d.matches(n, i) {
-				r.to = append(r.to, d.regions[i].Name)
-			}
+		}
+		for _, i := range d.targets(n) {
+			r.to = append(r.to, d.regions[i].Name)
 		}
 		rules[key] = r
 	}

@@ -35,7 +35,8 @@ type Snapshot struct {
 	// (GroupExplanation.Regions) for jobs without Explain.
 	Terse bool
 	// MaxVerdicts bounds the work of the plan: once it has looked at so many regions for
-	// groups, one by one, it leaves the jobs that remain undecided. 0: no bound.
+	// groups, one by one, it leaves the jobs that remain undecided. Distances and labels that
+	// rules look at count as a part of that. 0: no bound.
 	MaxVerdicts int
 	// Now is the time of the snapshot, on the clock of Region.At.
 	Now time.Duration
