@@ -38,10 +38,14 @@ func (s *server) keepStore(ctx context.Context) error {
 	}
 }
 
-// makeRoom takes all steps that are due.
+// makeRoom takes all steps that are due. The last one is to write again: whether that lasts is
+// known only later.
 func (s *server) makeRoom(ctx context.Context, bounded store.Bounded, upkeep store.Upkeep, use store.Usage) store.Upkeep {
 	for {
-		step := upkeep.Next(s.cfg.Clock(), use, s.active.Load() != nil, bounded.Embedded())
+		at := store.Place{Lead: s.active.Load() != nil, Embedded: bounded.Embedded()}
+		at.Turn, at.Members = bounded.Turn()
+		upkeep = upkeep.Seen(s.cfg.Clock(), use)
+		step := upkeep.Next(s.cfg.Clock(), use, at)
 		if step == store.StepNone {
 			return upkeep
 		}
@@ -61,6 +65,9 @@ func (s *server) makeRoom(ctx context.Context, bounded store.Bounded, upkeep sto
 		}
 		s.log.Info("made room in the store", "step", step, "took", now-start,
 			"used_before", before.InUse, "used", use.InUse, "bytes_before", before.Bytes, "bytes", use.Bytes)
+		if step == store.StepResume {
+			return upkeep
+		}
 	}
 }
 

@@ -27,17 +27,57 @@ const (
 	// defragmentEvery is the time between two defragmentations, defragmentSoon that of a
 	// database of two quotas.
 	defragmentEvery, defragmentSoon = 10 * time.Minute, time.Minute
+	// turnMin is the least time that a member has for its defragmentation before the next
+	// one begins, copyRate the bytes that a member copies in a second, at least.
+	turnMin, copyRate = 5 * time.Second, 50 << 20
 )
+
+// Place is the place of a server among those that make room in the same store.
+type Place struct {
+	// Lead: the server is the active one, which drops the history for all.
+	Lead bool
+	// Embedded: the database is that of the server.
+	Embedded bool
+	// Turn is the number of members whose turn to defragment is before that of this one, of
+	// Members in all. The active server is the last one.
+	Turn, Members int
+}
+
+// wait returns how long the server leaves the other members to their defragmentations. While two
+// of three members stand still, the store has no quorum.
+func (p Place) wait(use Usage) time.Duration {
+	turn := p.Turn
+	if p.Lead && p.Members > 1 {
+		turn = p.Members
+	}
+	return time.Duration(turn) * max(turnMin, time.Duration(use.InUse/copyRate)*time.Second)
+}
+
+// long reports whether the store has to be defragmented although that takes long.
+func (u Usage) long() bool {
+	return u.NoSpace || u.Quota > 0 && u.Bytes >= 2*u.Quota && u.Bytes-u.InUse >= u.Bytes/2
+}
 
 // Upkeep decides when room is made in a store. The zero value has made none.
 type Upkeep struct {
 	compacted, defragmented time.Duration
 	did                     bool
+	// longSince is since when a long defragmentation is due, valid if due.
+	longSince time.Duration
+	due       bool
 }
 
-// Next returns the next step for a store. lead: this server is the active one, which drops the
-// history for all. embedded: the database is that of this server.
-func (u Upkeep) Next(now time.Duration, use Usage, lead, embedded bool) Step {
+// Seen notes how full the store is.
+func (u Upkeep) Seen(now time.Duration, use Usage) Upkeep {
+	if !u.due {
+		u.longSince = now
+	}
+	u.due = use.long()
+	return u
+}
+
+// Next returns the next step of a server for a store.
+func (u Upkeep) Next(now time.Duration, use Usage, at Place) Step {
 	since := func(t time.Duration) time.Duration {
 		if !u.did {
 			return defragmentEvery
@@ -45,6 +85,7 @@ func (u Upkeep) Next(now time.Duration, use Usage, lead, embedded bool) Step {
 		return now - t
 	}
 	free := use.Bytes - use.InUse
+	turn := u.due && now-u.longSince >= at.wait(use)
 	wait := compactEvery
 	if use.InUse*100 >= use.Quota*crowded {
 		wait = compactSoon
@@ -52,16 +93,18 @@ func (u Upkeep) Next(now time.Duration, use Usage, lead, embedded bool) Step {
 	switch {
 	case use.NoSpace && since(u.compacted) >= compactSoon:
 		return StepCompact
-	case use.NoSpace && since(u.defragmented) >= compactSoon:
+	case use.NoSpace && !turn:
+		return StepNone
+	case use.NoSpace && (since(u.defragmented) >= defragmentEvery || free >= use.Bytes/10 && since(u.defragmented) >= compactSoon):
 		return StepDefragment
 	case use.NoSpace:
 		return StepResume
-	case lead && use.Quota > 0 && use.InUse >= use.Quota/2 && since(u.compacted) >= wait:
+	case at.Lead && use.Quota > 0 && use.InUse >= use.Quota/2 && since(u.compacted) >= wait:
 		return StepCompact
-	case !embedded || use.Bytes < leastBytes:
+	case !at.Embedded || use.Bytes < leastBytes:
 		return StepNone
 	case free >= use.Bytes/2 && use.InUse <= quickBytes && since(u.defragmented) >= defragmentEvery,
-		use.Bytes >= 2*use.Quota && free >= use.Bytes/2 && since(u.defragmented) >= defragmentSoon:
+		use.long() && turn && since(u.defragmented) >= defragmentSoon:
 		return StepDefragment
 	}
 	return StepNone

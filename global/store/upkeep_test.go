@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -46,8 +47,62 @@ func TestUpkeep(t *testing.T) {
 			for _, step := range c.done {
 				u = u.Did(0, step)
 			}
-			if got := u.Next(c.now, c.use, !c.standby, !c.other); got != c.want {
+			u = u.Seen(0, c.use)
+			if got := u.Next(c.now, c.use, store.Place{Lead: !c.standby, Embedded: !c.other, Members: 1}); got != c.want {
 				t.Errorf("%+v: %q, want %q", c.use, got, c.want)
+			}
+		})
+	}
+}
+
+// TestOneMemberDefragmentsAtATime: three members that run out of space, or grow to two quotas,
+// defragment one after another, the active server last. Each does so once, and all resume.
+func TestOneMemberDefragmentsAtATime(t *testing.T) {
+	const gib = 1 << 30
+	for name, c := range map[string]struct {
+		use   store.Usage
+		every time.Duration // time of a defragmentation
+		lead  int
+		want  []int
+	}{
+		"no space":                {store.Usage{Bytes: 24 * gib, InUse: 4 * gib, Quota: 8 * gib, NoSpace: true}, 80 * time.Second, 0, []int{1, 2, 0}},
+		"two quotas":              {store.Usage{Bytes: 16 * gib, InUse: 4 * gib, Quota: 8 * gib}, 80 * time.Second, 1, []int{0, 2, 1}},
+		"no space, little in use": {store.Usage{Bytes: gib, InUse: gib / 64, Quota: gib / 3, NoSpace: true}, 4 * time.Second, 2, []int{0, 1, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var upkeep [3]store.Upkeep
+			uses, until := [3]store.Usage{c.use, c.use, c.use}, [3]time.Duration{}
+			resumed := [3]bool{}
+			var got []int
+			for now := time.Duration(0); now < 9*time.Minute; now += time.Second {
+				still := 0
+				for i := range upkeep {
+					if now < until[i] {
+						still++
+						continue
+					}
+					upkeep[i] = upkeep[i].Seen(now, uses[i])
+					at := store.Place{Lead: i == c.lead, Embedded: true, Turn: i, Members: 3}
+					step := upkeep[i].Next(now, uses[i], at)
+					upkeep[i] = upkeep[i].Did(now, step)
+					switch step {
+					case store.StepDefragment:
+						still++
+						until[i], uses[i].Bytes = now+c.every, uses[i].InUse
+						got = append(got, i)
+					case store.StepResume:
+						resumed[i] = true
+					}
+				}
+				if still > 1 {
+					t.Fatalf("at %s %d members stand still", now, still)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("members defragment in the order %v, want %v", got, c.want)
+			}
+			if all := [3]bool{true, true, true}; c.use.NoSpace && resumed != all {
+				t.Errorf("resumed %v", resumed)
 			}
 		})
 	}

@@ -49,6 +49,9 @@ type Bounded interface {
 	Resume(ctx context.Context) error
 	// Embedded reports whether the database belongs to this process.
 	Embedded() bool
+	// Turn returns how many members are before that of this process, in the order of their
+	// ids, and how many there are; 0 and 1 for a store that is not embedded.
+	Turn() (before, members int)
 }
 
 // hardQuota returns the most bytes of the member's database on disk. What is not a submit
@@ -63,6 +66,20 @@ func hardQuota(dir string, quota int64) int64 {
 
 // Embedded implements Bounded.
 func (e *Etcd) Embedded() bool { return e.member != nil }
+
+// Turn implements Bounded.
+func (e *Etcd) Turn() (before, members int) {
+	if e.member == nil {
+		return 0, 1
+	}
+	all := e.member.Server.Cluster().Members()
+	for _, m := range all {
+		if m.ID < e.member.Server.MemberID() {
+			before++
+		}
+	}
+	return before, len(all)
+}
 
 // endpoints returns the members to ask; "" is the member of this process.
 func (e *Etcd) endpoints() []string {
