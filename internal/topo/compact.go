@@ -15,15 +15,18 @@ const (
 	compactUnit = 100 * time.Microsecond
 	unmeasured  = 0xffff
 	longest     = 0xfffe
+	// maxWhole bounds the regions of a whole matrix: those that take no changes of the
+	// matrix are of earlier versions, and refuse more.
+	maxWhole = 1024
 )
 
 // Compact returns the measured medians of a view in two bytes each, and a bit that
 // tells fresh ones from stale ones: 2.1 MB for 1,000 regions. It leaves out
-// unreachable pairs, measurements that are not trusted, and regions beyond
-// MaxRegions.
+// unreachable pairs, measurements that are not trusted, and regions beyond the
+// first 1,024.
 func Compact(v *topology.View) *nusav1.CompactMatrix {
 	names := v.Names()
-	names = names[:min(len(names), MaxRegions)]
+	names = names[:min(len(names), maxWhole)]
 	n := len(names)
 	out := &nusav1.CompactMatrix{Regions: names, P50: make([]byte, 2*n*n), Fresh: make([]byte, (n*n+7)/8)}
 	median := Medians(v)

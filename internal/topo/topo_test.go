@@ -40,6 +40,23 @@ func TestEdgeSurvivesConversion(t *testing.T) {
 	}
 }
 
+// TestWholeMatrixFitsEarlierRegions: the matrix of a federation of more than 1,024 regions has
+// the first ones, and their distances.
+func TestWholeMatrixFitsEarlierRegions(t *testing.T) {
+	regions := make([]topology.Region, 1030)
+	for i := range regions {
+		regions[i].Name = fmt.Sprintf("r%04d", i)
+	}
+	m := Compact(topology.NewView(regions, []topology.Edge{edge("r1023", "r0001", 7*time.Millisecond), edge("r1024", "r0001", time.Millisecond)}))
+	var got []string
+	err := Expand(m, func(from, to string, p50 time.Duration, _ topology.State) {
+		got = append(got, fmt.Sprint(from, to, " ", p50))
+	})
+	if err != nil || len(m.GetRegions()) != 1024 || fmt.Sprint(got) != "[r1023r0001 7ms]" {
+		t.Errorf("%d regions, %v, %v", len(m.GetRegions()), got, err)
+	}
+}
+
 func TestCompactMatrixExpands(t *testing.T) {
 	regions := []topology.Region{{Name: "a"}, {Name: "b"}, {Name: "c"}}
 	gone := edge("c", "a", time.Second)
