@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -29,8 +30,10 @@ const (
 
 // sentRow is what the global tier has of this region's row. It outlasts sessions.
 type sentRow struct {
-	epoch                string
-	sequence             uint64
+	epoch    string
+	sequence uint64
+	// edges has an Unknown edge for one that was sent and is no longer measured: the global
+	// tier has the old one until the whole row is sent.
 	edges                map[string]topology.Edge
 	coordinate           *nusav1.Coordinate
 	confirmedAt, wholeAt time.Time
@@ -56,10 +59,12 @@ func (r *sentRow) changes(now time.Time, row []topology.Edge, at *nusav1.Coordin
 	same := 0
 	present := make(map[string]bool, len(row))
 	for _, e := range row {
+		if e.State == topology.Unknown {
+			continue
+		}
 		present[e.To] = true
 		was, sent := r.edges[e.To]
 		switch {
-		case e.State == topology.Unknown:
 		case !sent || noticeable(was, e):
 			r.edges[e.To] = e
 			changed = append(changed, e)
@@ -72,7 +77,8 @@ func (r *sentRow) changes(now time.Time, row []topology.Edge, at *nusav1.Coordin
 	}
 	for to := range r.edges {
 		if !present[to] {
-			delete(r.edges, to) // another region of that name is sent again
+			r.edges[to] = topology.Edge{To: to} // sent again once it is measured
+			except = append(except, to)
 		}
 	}
 	if len(changed) > 0 {
@@ -81,6 +87,7 @@ func (r *sentRow) changes(now time.Time, row []topology.Edge, at *nusav1.Coordin
 	if confirm {
 		r.confirmedAt = now
 		if same > 0 {
+			slices.Sort(except)
 			out.Confirmed, out.Unconfirmed = durationpb.New(age), except
 		}
 	}

@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -59,5 +60,33 @@ func TestRowChanges(t *testing.T) {
 	r.resume(&nusav1.Position{Epoch: "e", Sequence: r.sequence - 1})
 	if m := r.changes(begin.Add(10*time.Minute+2*s), row, far); !m.GetFull() || m.GetCoordinate() == nil {
 		t.Errorf("sent to a server without the row: %v", m)
+	}
+}
+
+// TestEdgesNoLongerMeasuredAreNotConfirmed: the round trip to a region that is no longer measured,
+// or that is no longer a peer, grows old at the global tier. It is sent as soon as it is measured.
+func TestEdgesNoLongerMeasuredAreNotConfirmed(t *testing.T) {
+	edge := func(to string) topology.Edge {
+		return topology.Edge{From: "own", To: to, State: topology.OK, Source: topology.Measured, P50: time.Millisecond, Age: time.Second}
+	}
+	for name, without := range map[string][]topology.Edge{
+		"unknown": {edge("a"), {From: "own", To: "b"}},
+		"gone":    {edge("a")},
+	} {
+		now := time.Now()
+		r := sentRow{epoch: "e"}
+		r.changes(now, []topology.Edge{edge("a"), edge("b")}, nil)
+		for range 2 {
+			now = now.Add(refreshEdge)
+			if m := r.changes(now, without, nil); m.GetConfirmed() == nil || !slices.Equal(m.GetUnconfirmed(), []string{"b"}) {
+				t.Errorf("%s: confirmed %v but for %v, want all but for b", name, m.GetConfirmed(), m.GetUnconfirmed())
+			}
+		}
+		now = now.Add(refreshEdge)
+		m := r.changes(now, []topology.Edge{edge("a"), edge("b")}, nil)
+		edges, err := sets.UnpackRow("own", m.GetEdges(), 10)
+		if err != nil || len(edges) != 1 || m.GetConfirmed() == nil || len(m.GetUnconfirmed()) > 0 {
+			t.Errorf("%s, then measured: %d edges, confirmed %v but for %v: %v", name, len(edges), m.GetConfirmed(), m.GetUnconfirmed(), err)
+		}
 	}
 }
