@@ -18,8 +18,10 @@ const maxSubscriptions = 256
 // guards it.
 type Demand struct {
 	// subscribed are the hashes of the asks that regions count exactly, as they
-	// were last chosen.
-	subscribed []uint64
+	// were last chosen, sorted, and subscriptions are these asks: they stay the same until
+	// another choice, though no job may have one of them for a moment.
+	subscribed    []uint64
+	subscriptions []*nusav1.ShapeSubscription
 
 	asks map[uint64]*ask // by hash
 	// wanted are the hashes of the asks of groups that have instances without an owner.
@@ -181,25 +183,28 @@ func (d *Demand) Subscribe() (changed bool) {
 	if slices.Equal(hashes, d.subscribed) {
 		return false
 	}
-	d.subscribed = hashes
+	d.subscribed, d.subscriptions = hashes, make([]*nusav1.ShapeSubscription, len(hashes))
+	for i, hash := range hashes {
+		d.subscriptions[i] = d.asks[hash].sub
+	}
 	return true
 }
 
 // Subscriptions returns the chosen asks as regions get them.
 func (d *Demand) Subscriptions() *nusav1.ShapeSubscriptions {
-	return &nusav1.ShapeSubscriptions{Asks: d.Asks(d.subscribed)}
+	return &nusav1.ShapeSubscriptions{Asks: d.subscriptions}
 }
 
 // Subscribed returns the hashes of the chosen asks, sorted. The caller does not change
 // them.
 func (d *Demand) Subscribed() []uint64 { return d.subscribed }
 
-// Asks returns asks by their hashes; those that no job has are left out.
+// Asks returns chosen asks by their hashes.
 func (d *Demand) Asks(hashes []uint64) []*nusav1.ShapeSubscription {
 	var out []*nusav1.ShapeSubscription
 	for _, hash := range hashes {
-		if a := d.asks[hash]; a != nil {
-			out = append(out, a.sub)
+		if i, chosen := slices.BinarySearch(d.subscribed, hash); chosen {
+			out = append(out, d.subscriptions[i])
 		}
 	}
 	return out

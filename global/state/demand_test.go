@@ -132,3 +132,31 @@ func (st *changingState) check(t *rapid.T) {
 		}
 	}
 }
+
+// TestSubscribedAsksStayKnown: an ask that was chosen is part of what regions get until another
+// choice, although no job has it for a moment: if a job has it again by then, the choice is the
+// same, and nobody sends it later.
+func TestSubscribedAsksStayKnown(t *testing.T) {
+	st := randomState()
+	k := JobKey{"default", "api"}
+	record := &nusav1.JobRecord{Job: &nusav1.Job{Version: 1, Spec: &nusav1.JobSpec{
+		Namespace: k.Namespace, Name: k.Name, Type: nusav1.JobType_JOB_TYPE_SERVICE,
+		Groups: map[string]*nusav1.Group{"web": {Count: proto.Int32(1), Tasks: map[string]*nusav1.Task{"t": {Driver: "process", Resources: &nusav1.Resources{CpuMilli: 500}}}}},
+	}}}
+	st.applyJob(k, recordOfMessage(record), st.next())
+	if d := &st.Demand; !d.Subscribe() || len(d.Subscribed()) != 1 {
+		t.Fatalf("chosen: %v", d.Subscribed())
+	}
+	st.applyJob(k, nil, st.next())
+	if chosen, sent := st.Demand.Subscribed(), st.Demand.Asks(st.Demand.Subscribed()); len(sent) != len(chosen) || len(st.Demand.Subscriptions().GetAsks()) != len(chosen) {
+		t.Errorf("a session gets %d asks of %d and believes that its region has all", len(sent), len(chosen))
+	}
+	st.applyJob(k, recordOfMessage(record), st.next())
+	if st.Demand.Subscribe() {
+		t.Error("the choice has changed")
+	}
+	st.applyJob(k, nil, st.next())
+	if d := &st.Demand; !d.Subscribe() || len(d.Subscribed()) != 0 || len(d.Subscriptions().GetAsks()) != 0 {
+		t.Errorf("chosen without jobs: %v", d.Subscribed())
+	}
+}
