@@ -31,6 +31,8 @@ const (
 	// With 1,000 regions it has half a megabyte, so that some hours pass until all have one;
 	// it serves the time without a global tier, in which regions also ask each other.
 	matrixBytes = 250
+	// maxSince bounds the messages with the changes since a version that are kept.
+	maxSince = 8
 )
 
 // columnMessage returns the edges to the session's region that are newer than the
@@ -83,6 +85,7 @@ func (s *Server) SendMatrix() {
 	for _, c := range s.live {
 		due := now-c.matrixAt >= matrixInterval || !c.matrixSent && now-c.matrixAt >= firstMatrixReports*s.ReportInterval
 		switch {
+		case c.known != nil && c.matrix != nil: // it still has to send one
 		case c.known != nil && c.matrixVersion > 0:
 			have = append(have, c)
 		case !due:
@@ -102,11 +105,11 @@ func (s *Server) SendMatrix() {
 	if update {
 		names := view.Names()
 		s.matrix.Update(names[:min(len(names), topo.MaxRegions)], topo.Medians(view))
-		s.matrixAt, s.matrixWhole = now, nil
+		s.matrixAt, s.matrixWhole, s.matrixSince = now, nil, map[uint64]*nusav1.GlobalMessage{}
 	}
 	for _, c := range have {
 		if update || c.matrixVersion < s.matrix.Version {
-			s.sendMatrix(c, s.matrixChanges(s.matrix.Since(c.matrixVersion)), now)
+			s.sendMatrix(c, s.changesSince(c.matrixVersion), now)
 		}
 	}
 	s.sendWhole(whole, view, regions, now)
@@ -121,6 +124,19 @@ func (s *Server) SendMatrix() {
 	for _, c := range missing[:min(len(missing), most)] {
 		s.sendMatrix(c, s.matrixWhole, now)
 	}
+}
+
+// changesSince returns the message with the changes since a version, the same one for every
+// session: it takes milliseconds and a hundred kilobytes.
+func (s *Server) changesSince(version uint64) *nusav1.GlobalMessage {
+	m := s.matrixSince[version]
+	if m == nil {
+		m = s.matrixChanges(s.matrix.Since(version))
+		if len(s.matrixSince) < maxSince {
+			s.matrixSince[version] = m
+		}
+	}
+	return m
 }
 
 // matrixChanges returns a message with the position of the present version.

@@ -196,3 +196,45 @@ func BenchmarkQuestions(b *testing.B) {
 		}
 	})
 }
+
+// TestMatrixChangesAreEncodedOnce: sessions that have the same version of the matrix get the same
+// message.
+func TestMatrixChangesAreEncodedOnce(t *testing.T) {
+	m := newManyRegions(t, 6)
+	for _, c := range m.s.live {
+		c.known = &nusav1.KnownSets{}
+	}
+	send := func() (messages map[*nusav1.GlobalMessage]int) {
+		m.now += matrixInterval
+		for i := range m.names {
+			m.setRow(i, m.row(i, true, func(int) bool { return true }))
+		}
+		m.s.SendMatrix()
+		messages = map[*nusav1.GlobalMessage]int{}
+		for _, c := range m.s.live {
+			messages[c.matrix]++
+			c.matrix = nil
+		}
+		return messages
+	}
+	for range len(m.names) { // a few sessions at a time get the whole matrix
+		send()
+	}
+	m.x[0] += 300
+	send()
+	for _, c := range m.s.live {
+		if c.matrixVersion != m.s.matrix.Version || c.matrixVersion < 2 {
+			t.Fatalf("%s has version %d of the matrix, not %d", c.region, c.matrixVersion, m.s.matrix.Version)
+		}
+	}
+	m.s.live[m.names[0]].matrixVersion-- // it was slow
+	m.x[1] += 300
+	if got := send(); len(got) != 2 || got[nil] > 0 {
+		t.Errorf("sessions with two versions get %d messages", len(got))
+	}
+	for _, c := range m.s.live {
+		if c.matrixVersion != m.s.matrix.Version {
+			t.Errorf("%s has version %d of the matrix, not %d", c.region, c.matrixVersion, m.s.matrix.Version)
+		}
+	}
+}

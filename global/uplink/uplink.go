@@ -61,12 +61,13 @@ type Server struct {
 	silenceAt time.Duration
 	turns     turns
 
-	// matrix is the compact matrix as of matrixAt, and matrixWhole the message with all of it.
-	// compact is the one for regions of earlier versions, as of compactAt. Only SendMatrix
-	// uses them.
+	// matrix is the compact matrix as of matrixAt, matrixWhole the message with all of it, and
+	// matrixSince those with the changes of it since a version. compact is the one for regions
+	// of earlier versions, as of compactAt. Only SendMatrix uses them.
 	matrix      sets.Matrix
 	matrixAt    time.Duration
 	matrixWhole *nusav1.GlobalMessage
+	matrixSince map[uint64]*nusav1.GlobalMessage
 	compact     *nusav1.CompactMatrix
 	compactAt   time.Duration
 }
