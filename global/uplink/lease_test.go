@@ -13,6 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/link"
+	"github.com/nusa-scheduler/nusa/internal/sets"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -108,7 +109,7 @@ func TestFewLargeMessagesAtATime(t *testing.T) {
 			t.Errorf("session %d has a turn: %t", i, got)
 		}
 	}
-	turns.give(all[3])
+	turns.give(all[3], 0)
 	if !woken(all[maxTurns]) || woken(all[maxTurns+1]) {
 		t.Error("the one that waits longest is not woken, or both are")
 	}
@@ -182,4 +183,46 @@ func TestSlowRegistrationEndsNothing(t *testing.T) {
 		<-ended
 		run()
 	})
+}
+
+// TestTurnThatNobodyNeedsIsPassedOn: a session that was woken for its turn and has all its peers
+// meanwhile lets the next one send.
+func TestTurnThatNobodyNeedsIsPassedOn(t *testing.T) {
+	s := newServer(t, func() time.Duration { return 0 }, "alpha", "beta")
+	s.peers = s.peers.next(s.st, 0, true)
+	s.peers.pack()
+	alpha, beta := s.live["alpha"], s.live["beta"]
+	for _, c := range s.live {
+		c.known = &nusav1.KnownSets{} // it needs all peers
+	}
+	s.st.Lock()
+	defer s.st.Unlock()
+	var sending []*session
+	for range maxTurns {
+		c := &session{woken: make(chan struct{}, 1)}
+		sending = append(sending, c)
+		s.turns.take(c, 0)
+	}
+	for _, c := range []*session{alpha, beta} {
+		if m := c.peersMessage(); m != nil {
+			t.Fatalf("%s sends although others have all turns: %v", c.region, m)
+		}
+	}
+	for _, other := range s.peers.buckets { // as if a region that alpha lacked had been removed
+		alpha.known.Peers = append(alpha.known.Peers, other)
+	}
+	alpha.known.Peers[sets.Bucket("alpha")] ^= s.peers.entries["alpha"].hash
+	s.turns.give(sending[0], 0)
+	if len(alpha.woken) != 1 || len(beta.woken) != 0 {
+		t.Fatalf("woken: alpha %d, beta %d times, want alpha", len(alpha.woken), len(beta.woken))
+	}
+	if m := alpha.peersMessage(); m != nil {
+		t.Fatalf("alpha, which has all peers, gets %v", m)
+	}
+	if len(beta.woken) != 1 {
+		t.Error("beta is not woken")
+	}
+	if m := beta.peersMessage(); !isLarge(m) {
+		t.Errorf("beta gets %v, want all peers", m)
+	}
 }

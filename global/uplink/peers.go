@@ -251,12 +251,13 @@ func publishAfter(s *Server, now time.Duration) time.Duration {
 	return s.peers.at + min(maxPause, time.Duration(len(s.st.Regions))*pausePerRegion) - now
 }
 
-// peersMessage returns what a session has to get of the peers; nil for nothing. The lock is
-// held.
+// peersMessage returns what a session has to get of the peers; nil for nothing, or until its
+// turn. The lock is held.
 func (c *session) peersMessage() *nusav1.GlobalMessage {
 	st, p := c.server.st, c.server.peers
 	demand := c.shared.Unsent.Demand
 	if p.version == 0 || c.peersVersion == p.version && !demand {
+		c.server.turns.give(c, st.Clock())
 		return nil
 	}
 	if c.known == nil {
@@ -295,7 +296,10 @@ func (c *session) peersMessage() *nusav1.GlobalMessage {
 		m.Demand = probeDemand(st.ProbeDemand[c.region])
 	}
 	out := &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_PeerChanges{PeerChanges: m}}
-	if isLarge(out) && !c.server.turns.take(c, st.Clock()) {
+	switch {
+	case !isLarge(out):
+		c.server.turns.give(c, st.Clock())
+	case !c.server.turns.take(c, st.Clock()):
 		return nil
 	}
 	c.peersVersion, c.shared.Unsent.Demand = p.version, false

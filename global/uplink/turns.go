@@ -15,6 +15,7 @@ const (
 // turns lets few sessions at a time send large messages, so that leases do not wait behind
 // them. The state's lock guards it.
 type turns struct {
+	// since says when a session took its turn, or was woken for it.
 	since   map[*session]time.Duration
 	waiting []*session
 }
@@ -41,11 +42,13 @@ func (t *turns) take(c *session, now time.Duration) bool {
 	return false
 }
 
-// give ends a session's turn, and wakes the one that waits longest.
-func (t *turns) give(c *session) {
+// give ends a session's turn, or its wait for one, and wakes the one that waits longest. That
+// one has a turn then: it gives the turn on if it does not need it.
+func (t *turns) give(c *session, now time.Duration) {
 	delete(t.since, c)
 	t.waiting = slices.DeleteFunc(t.waiting, func(w *session) bool { return w == c })
 	if len(t.waiting) > 0 && len(t.since) < maxTurns {
+		t.since[t.waiting[0]] = now
 		t.waiting[0].wake()
 		t.waiting = t.waiting[1:]
 	}
@@ -55,7 +58,7 @@ func (t *turns) give(c *session) {
 func (t *turns) expire(now time.Duration) {
 	for c, since := range t.since {
 		if now-since >= maxTurn {
-			t.give(c)
+			t.give(c, now)
 		}
 	}
 }

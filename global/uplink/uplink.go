@@ -230,7 +230,7 @@ func (s *Server) Run(ctx context.Context) error { return publishEach(ctx, s) }
 func (s *Server) endTurn(c *session) {
 	s.st.Lock()
 	defer s.st.Unlock()
-	s.turns.give(c)
+	s.turns.give(c, s.st.Clock())
 }
 
 // endAll ends all sessions.
@@ -250,7 +250,7 @@ func (s *Server) endSession(c *session, cause error) {
 	st.Lock()
 	defer st.Unlock()
 	c.closed = true
-	s.turns.give(c)
+	s.turns.give(c, st.Clock())
 	if !c.opened.Load() {
 		return
 	}
