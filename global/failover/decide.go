@@ -157,12 +157,18 @@ func (d *RegionDue) conclude(r *Region, paused bool) {
 		}
 	}
 	switch {
-	case moving == 0 && len(d.Slots) == 0:
+	case len(d.Slots) == 0 && r.mayRun() > 0:
+		d.Message = fmt.Sprintf("its work has moved; %s may still run there", instances(r.mayRun()))
+	case len(d.Slots) == 0:
 		d.Message = "nothing is left there"
+	case ended == len(d.Slots) && r.mayRun() > 0:
+		d.Message = fmt.Sprintf("only slots of ended instances are left; %s that moved may still run there", instances(r.mayRun()))
 	case ended == len(d.Slots):
 		d.Message = "only slots of ended instances are left"
+	case moving == 0 && r.NothingRuns:
+		d.Message = "none of its slots moves"
 	case moving == 0:
-		d.Message = "none of its slots moves by itself"
+		d.Message = fmt.Sprintf("none of its slots moves by itself; if the region is gone for good: `nusa region lose %s`", r.Name)
 	case paused:
 		d.Message = "paused by a mass loss"
 	case r.NothingRuns:
@@ -172,6 +178,21 @@ func (d *RegionDue) conclude(r *Region, paused bool) {
 	default:
 		d.Message = "its slots move when they are due and another region has room"
 	}
+}
+
+// mayRun returns how many instances may still run in the region although others own them.
+func (r *Region) mayRun() int {
+	if r.NothingRuns {
+		return 0
+	}
+	return r.Former
+}
+
+func instances(n int) string {
+	if n == 1 {
+		return "1 instance"
+	}
+	return fmt.Sprintf("%d instances", n)
 }
 
 // verdict returns why the region is declared lost.

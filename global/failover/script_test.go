@@ -16,7 +16,7 @@ import (
 // then the plan up to an empty line. Commands:
 //
 //	server [lease=DUR] [max=DUR] [active=DUR] [calm=DUR] [others=N] [resigned=yes|no] [earlier=ALARM]
-//	region NAME [silent=DUR] [connected] [never] [lost] [back] [nothing]   (again = changes it)
+//	region NAME [silent=DUR] [connected] [never] [lost] [back] [nothing] [former=N]   (again = changes it)
 //	regions N          (r1 … rN, connected)
 //	slot REGION JOB/GROUP FROM-TO [after=DUR] [keep] [stop] [replace=no] [bound=DUR (BoundFor)] [unbound=yes|no]
 //	     [set=NAME] [done] [system] [stopping]           (again = changes it)
@@ -139,6 +139,8 @@ func (r *Region) change(args []string) error {
 			r.Lost, r.Connected = true, false
 		case "back":
 			r.Connected, r.Lost, r.NothingRuns, r.Silent = true, false, false, 0
+		case "former":
+			r.Former, _ = strconv.Atoi(value)
 		case "nothing":
 			r.Lost, r.NothingRuns, r.Connected = true, true, false
 		default:

@@ -40,6 +40,9 @@ type Region struct {
 	// Slots that the region owns, in the order of their keys. Read only for regions that
 	// are lost or have been silent for Snapshot.Quiet.
 	Slots []Slot
+	// Former is the number of instances of other regions' slots that this region owned before,
+	// and has not confirmed to have stopped. No lease stops them.
+	Former int
 }
 
 // Slot is a slot of a silent or lost region.

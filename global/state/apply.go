@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -143,6 +144,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	}
 	st.slotsChanged(old.Region)
 	if msg == nil {
+		st.formerChanged(old.Former, nil)
 		delete(j.Slots, key)
 		if had {
 			st.recharge(j, old, region.Slot{})
@@ -157,6 +159,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	s := slotFromProto(key, msg, revision)
 	j.Slots[key] = s
 	st.slotsChanged(s.Region)
+	st.formerChanged(old.Former, s.Former)
 	st.recharge(j, old, s)
 	if !had || s.Vacant || old.From != s.From || old.To != s.To || j.needsPlacer(s) {
 		st.Pending[k] = struct{}{} // a split leaves indices without an owner
@@ -176,6 +179,19 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 		st.NotHome[s.Home][k] = struct{}{}
 	}
 	st.putOrders(j, old, s, revision)
+}
+
+// formerChanged notes for the former owners of a slot that they have changed.
+func (st *State) formerChanged(old, now []region.FormerOwner) {
+	if slices.Equal(old, now) {
+		return
+	}
+	for _, f := range old {
+		st.slotsChanged(f.Region)
+	}
+	for _, f := range now {
+		st.slotsChanged(f.Region)
+	}
 }
 
 // IsMoved reports whether a verdict moved a slot: the slot has former owners, or is away

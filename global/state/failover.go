@@ -57,6 +57,7 @@ func (st *State) FailoverSnapshot() failover.Snapshot {
 	if st.massLossAt != 0 {
 		out.Calm = now - st.massLossAt
 	}
+	var former map[string]int
 	for _, name := range st.RegionNames() {
 		r := st.Regions[name]
 		f := failover.Region{
@@ -64,9 +65,32 @@ func (st *State) FailoverSnapshot() failover.Snapshot {
 			Lost: r.Record.GetLost() != nil, NothingRuns: r.Record.GetLost().GetNothingRuns(), Silent: r.Life.SilentFor(now),
 		}
 		if f.Lost || f.Silent >= out.Quiet() {
-			f.Slots = st.failoverSlots(r, now)
+			if former == nil {
+				former = st.formerInstances()
+			}
+			f.Slots, f.Former = st.failoverSlots(r, now), former[name]
 		}
 		out.Regions = append(out.Regions, f)
+	}
+	return out
+}
+
+// formerInstances counts, by region, the instances that the region may still run as a former
+// owner. Its cost grows with the jobs that verdicts moved. The lock is held.
+func (st *State) formerInstances() map[string]int {
+	out := map[string]int{}
+	for k := range st.Moved {
+		j := st.Jobs[k]
+		if j == nil {
+			continue
+		}
+		for _, s := range j.Slots {
+			for _, f := range s.Former {
+				if f.MayRun {
+					out[f.Region] += s.Count()
+				}
+			}
+		}
 	}
 	return out
 }

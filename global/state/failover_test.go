@@ -72,6 +72,36 @@ func TestDroppedSlotThatAFormerOwnerMayRun(t *testing.T) {
 	}
 }
 
+// TestFormerOwnersCountInThePlan: the plan for a lost region counts the instances of moved work
+// that it may still run. It is made again when that changes.
+func TestFormerOwnersCountInThePlan(t *testing.T) {
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return time.Minute })
+	st.apply(regionPrefix+"jakarta", &nusav1.Region{ClusterId: "j", Lost: &nusav1.LostRegion{}}, 1)
+	st.apply(regionPrefix+"seoul", &nusav1.Region{ClusterId: "s"}, 2)
+	st.apply(jobPrefix+"default/api", &nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 6), Version: 1}}, 3)
+	slot := func(mayRun bool) region.Slot {
+		return region.Slot{Namespace: "default", Job: "api", Group: "web", To: 3, Region: "seoul", State: region.Accepted, Desired: region.DesiredRun,
+			Generation: 4, Former: []region.FormerOwner{{Region: "jakarta", Generation: 2, MayRun: mayRun}}}
+	}
+	says := func(want string) {
+		t.Helper()
+		st.SetFailover(failover.Decide(st.FailoverSnapshot()))
+		if got := st.Regions["jakarta"].Failover.Message; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	st.apply(slotPrefix+slot(true).Key(), SlotToProto(slot(true)), 4)
+	says("its work has moved; 3 instances may still run there")
+	for i, change := range []*nusav1.Slot{SlotToProto(slot(false)), SlotToProto(slot(true)), nil} {
+		before := st.FailoverMark()
+		st.apply(slotPrefix+slot(true).Key(), change, int64(5+i))
+		if before.Equal(st.FailoverMark()) {
+			t.Errorf("change %d: the plan is not made again", i)
+		}
+	}
+	says("nothing is left there")
+}
+
 // TestOrderOfAnEarlierVersion: after an election a slot waits with an earlier version, for
 // example for a region that may still run it. Its owner must not get the present spec.
 func TestOrderOfAnEarlierVersion(t *testing.T) {
