@@ -31,6 +31,9 @@ func TestLoseAsksForTheName(t *testing.T) {
 		if code != c.code || !strings.Contains(out+errOut, c.says) {
 			t.Errorf("%s, typed %q: exit code %d, %s%s", c.line, c.typed, code, out, errOut)
 		}
+		if prompt := strings.Contains(errOut, "Type the name"); prompt && strings.Contains(c.line, "japaneast") {
+			t.Errorf("%s: asks for the name of a connected region: %s", c.line, errOut)
+		}
 		asked := slices.ContainsFunc(f.requests, func(m proto.Message) bool {
 			r, lose := m.(*nusav1.LoseRegionRequest)
 			return lose && r.GetConfirm() != r.GetName()

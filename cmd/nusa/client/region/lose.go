@@ -63,6 +63,10 @@ func typedName(c *cli.Session, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if r.GetState() == nusav1.RegionState_REGION_STATE_CONNECTED {
+		return "", fmt.Errorf("region %s is connected, so its work may run: `%s region drain %s` moves the work away in order; if the region is really gone, stop its servers first",
+			name, c.Program, name)
+	}
 	c.Warn("region %s is %s. If anything still runs there, it is going to run twice.", name, term.Word(r.GetState()))
 	c.Warn("Type the name of the region to state that nothing runs there:")
 	line, typed := c.ReadLine()
