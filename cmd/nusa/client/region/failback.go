@@ -34,17 +34,17 @@ disconnect.region.failback.mode auto return by themselves, those with never do n
 
 func writeFailback(w *term.Screen, name string, resp *nusav1.FailbackResponse, applied bool) {
 	if len(resp.GetMoves()) == 0 {
-		fmt.Fprintf(w, "nothing that a loss moved away from region %s is elsewhere\n", name)
+		fmt.Fprintf(w, "nothing to return to %s\n", name)
 		return
 	}
-	t := term.NewTable("JOB", "GROUP", ">INSTANCES", "NOW AT", "RETURNS", "#WHY")
+	t := term.NewTable("JOB", "SLOT", "NOW AT", "RETURNS", "#WHY")
 	returns := int32(0)
 	for _, m := range resp.GetMoves() {
 		answer := w.Wait("no")
 		if m.GetReturns() {
 			answer, returns = "yes", returns+m.GetTo()-m.GetFrom()
 		}
-		t.Row(m.GetNamespace()+"/"+m.GetJob(), m.GetGroup(), indices(m), m.GetOwner(), answer, cli.WithProgram(term.OneLine(m.GetMessage()), w.Program))
+		t.Row(m.GetNamespace()+"/"+m.GetJob(), slot(m), m.GetOwner(), answer, cli.WithProgram(term.OneLine(m.GetMessage()), w.Program))
 	}
 	t.DropEmpty("WHY")
 	t.Write(w)
@@ -68,10 +68,10 @@ func returning(n int32) string {
 	return fmt.Sprintf("%d instances return", n)
 }
 
-// indices returns the instances of a move: "0-3", or "3" for one.
-func indices(m *nusav1.FailbackMove) string {
+// slot returns the slot of a move: "web[0-3]", or "web[3]" for one instance.
+func slot(m *nusav1.FailbackMove) string {
 	if m.GetTo()-m.GetFrom() == 1 {
-		return fmt.Sprint(m.GetFrom())
+		return fmt.Sprintf("%s[%d]", m.GetGroup(), m.GetFrom())
 	}
-	return fmt.Sprintf("%d-%d", m.GetFrom(), m.GetTo()-1)
+	return fmt.Sprintf("%s[%d-%d]", m.GetGroup(), m.GetFrom(), m.GetTo()-1)
 }

@@ -59,7 +59,7 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 		t.Row(append(row, masterOf(r), term.Age(r.GetReportAge()), r.GetDefinition().GetLocation().GetName())...)
 	}
 	t.DropEmpty("QUEUE", "LOCATION")
-	t.Narrow(cmp.Or(w.Width, plainWidth), "LOCATION", "MASTER", "QUEUE", "CPU USED", "UNRESERVED", "ALLOCS")
+	t.Narrow(cmp.Or(w.Width, plainWidth), "LOCATION", "MASTER", "QUEUE", "UNRESERVED", "CPU USED", "ALLOCS")
 	t.Write(w)
 	first := true
 	for _, r := range regions {
