@@ -123,19 +123,20 @@ func PrintWarnings(c *Session, all []string) {
 // alarmWait bounds the question to the active server.
 const alarmWait = 2 * time.Second
 
-// PrintAlarms prints to standard error what an operator has to act on. Only the active server
-// knows it; another one knows the address of the active one.
-func (c *Session) PrintAlarms(ctx context.Context) {
+// PrintAlarms prints to standard error what an operator has to act on, and returns that. Only
+// the active server knows it; another one knows the address of the active one.
+func (c *Session) PrintAlarms(ctx context.Context) []string {
 	info, err := nusav1.NewSystemClient(c.Conn).Info(ctx, &nusav1.InfoRequest{})
 	if err == nil && info.GetRole() == "global" && !info.GetLeader() && info.GetLeaderAddress() != "" {
 		info, err = infoOf(ctx, info.GetLeaderAddress())
 	}
 	if err != nil {
-		return // the command answers all the same
+		return nil // the command answers all the same
 	}
 	for _, a := range info.GetAlarms() {
 		fmt.Fprintln(c.Cmd.ErrOrStderr(), c.Style.Bad("alarm: ")+WithProgram(term.OneLine(a), c.Program))
 	}
+	return info.GetAlarms()
 }
 
 // ReadLine returns the first line of standard input; false if nothing is typed.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/term"
+	"github.com/nusa-scheduler/nusa/job/doc"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -28,8 +29,15 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.PrintAlarms(ctx)
+			alarms := c.PrintAlarms(ctx)
 			out := &nusav1.TopologyTree{Servers: tree.GetServers()}
+			if c.Output != "table" {
+				n, err := document(out, alarms)
+				if err != nil {
+					return err
+				}
+				return c.PrintTree(n)
+			}
 			return c.Print(out, func(w *term.Screen) {
 				if len(out.GetServers()) == 0 {
 					fmt.Fprintln(w, "this server knows no global server")
@@ -50,6 +58,30 @@ func listCommand(s *cli.Settings) *cobra.Command {
 			})
 		}),
 	}
+}
+
+// document returns the servers with the alarms, for a program. It has jobs_left also when no
+// job fits.
+func document(tree *nusav1.TopologyTree, alarms []string) (*doc.Node, error) {
+	n, err := cli.MessageTree(tree)
+	if err != nil {
+		return nil, err
+	}
+	if servers := n.Get("servers"); servers != nil {
+		for _, srv := range servers.Items {
+			if use := srv.Get("store"); use != nil && use.Get("jobs_left") == nil {
+				use.Add("jobs_left", &doc.Node{Kind: doc.String, Text: "0"})
+			}
+		}
+	}
+	if len(alarms) > 0 {
+		list := &doc.Node{Kind: doc.List}
+		for _, a := range alarms {
+			list.Items = append(list.Items, &doc.Node{Kind: doc.String, Text: a})
+		}
+		n.Add("alarms", list)
+	}
+	return n, nil
 }
 
 // printUsage says how full the store is, if the server knows it.
