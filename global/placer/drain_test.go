@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -72,6 +73,44 @@ func TestDrainIsFollowed(t *testing.T) {
 			return tx.ChangeSlots([]region.Change{{Delete: true, Slot: s}})
 		})
 		shown("one left", want.text, want.pending)
+	}
+	note := func() string {
+		p.st.Lock()
+		defer p.st.Unlock()
+		return p.st.Regions["jakarta"].ToProto(p.st.Sight()).GetFailoverMessage()
+	}
+	if got := note(); got != "drained: nothing is left" {
+		t.Errorf("the note is %q", got)
+	}
+	p.do(t, func(tx *state.Tx) error {
+		old, _ := tx.Region("jakarta")
+		rec := proto.CloneOf(old)
+		rec.Draining = false
+		return tx.PutRegion("jakarta", rec)
+	})
+	if got := note(); got != "" {
+		t.Errorf("the drain is over, and the note is %q", got)
+	}
+}
+
+// TestEventsSayWhichWaySlotsGo: a slot that a region gives up goes from that region.
+func TestEventsSayWhichWaySlotsGo(t *testing.T) {
+	p := newLostJobs(t, 1, "seoul")
+	for _, c := range []struct {
+		kind place.Kind
+		want string
+	}{
+		{place.Offer, "slot.offered web[0] to eastus: because"}, {place.Update, "slot.updated web[0] at eastus: because"},
+		{place.Revoke, "slot.revoking web[0] from eastus: because"}, {place.Stop, "slot.stopping web[0] from eastus: because"},
+	} {
+		p.st.Lock()
+		p.stored([]place.Action{{Kind: c.kind, Namespace: "default", Job: "api", Group: "web", To: 1, Region: "eastus", Why: "because"}})
+		p.st.Unlock()
+		events, _, _ := p.st.Events.From(1)
+		last := events[len(events)-1]
+		if got := last.GetType() + " " + last.GetMessage(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
 	}
 }
 

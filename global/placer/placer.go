@@ -285,8 +285,8 @@ func (p *Placer) stored(done []place.Action) {
 			p.addMoved(act)
 			continue
 		}
-		p.st.Events.Add("slot."+pastTense(act.Kind), act.Namespace+"/"+act.Job, "%s%s to %s: %s",
-			act.Group, region.FormatRange(act.From, act.To), cmp.Or(act.Region, "no region"), act.Why)
+		p.st.Events.Add("slot."+pastTense(act.Kind), act.Namespace+"/"+act.Job, "%s%s %s %s: %s",
+			act.Group, region.FormatRange(act.From, act.To), preposition(act.Kind), cmp.Or(act.Region, "no region"), act.Why)
 	}
 	p.ObserveActions(done)
 }
@@ -322,6 +322,17 @@ func (p *Placer) addMoved(act place.Action) {
 		p.st.Events.Add("slot.moved", act.Namespace+"/"+act.Job, "%s%s from %s to %s: %s",
 			act.Group, region.FormatRange(part.From, part.To), act.Region, part.Region, act.Why)
 	}
+}
+
+// preposition says which way a slot goes.
+func preposition(k place.Kind) string {
+	switch k {
+	case place.Revoke, place.Stop:
+		return "from"
+	case place.Update:
+		return "at"
+	}
+	return "to"
 }
 
 func pastTense(k place.Kind) string {

@@ -245,7 +245,7 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 			out.MoveDue = durationpb.New(outlook.Due)
 		}
 	}
-	if out.FailoverMessage == "" {
+	if out.FailoverMessage == "" && out.Draining { // the count follows the record a little later
 		out.FailoverMessage = r.Drain
 	}
 	if out.FailoverMessage == "" && r.Session != nil && r.Review > 0 {
