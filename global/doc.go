@@ -6,6 +6,7 @@
 //	run.go         Run: listeners, store, and everything that runs
 //	leadership.go  the election, whose key guards every write (state/committer.go)
 //	tracker.go     which server is active, and the connection to it
+//	reach.go       whether the store answers, and what is said while it does not
 //	known.go       the greatest revision of the store that this server has seen
 //	term.go        leadershipTerm: the active server for one leadership term
 //	trail.go       bounds of the audit and of the idempotency records

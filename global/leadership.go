@@ -34,7 +34,7 @@ func (s *server) campaign(ctx context.Context) error {
 		if errors.Is(err, state.ErrFormat) {
 			return err // the records stay unreadable
 		}
-		s.log.Warn("not active", "error", err)
+		s.log.Warn("not active", "error", s.reach.cause(err))
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

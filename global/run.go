@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,8 @@ type server struct {
 	active atomic.Pointer[leadershipTerm]
 	// usage is how full the store was last; nil = not known.
 	usage atomic.Pointer[room.Usage]
+	// reach knows whether the store answers.
+	reach reach
 	// known is the greatest revision of the store that this server has seen.
 	known *knownRevision
 	// federation is the id of the federation.
@@ -89,6 +92,9 @@ func (s *server) run(ctx context.Context, addrs Addresses) error {
 	g.Go(func() error { return s.leader.run(gctx) })
 	g.Go(func() error { return s.campaign(gctx) })
 	g.Go(func() error { return s.keepStore(gctx) })
+	g.Go(func() error {
+		return s.reach.follow(gctx, s.store, func() bool { return s.active.Load() != nil }, s.log)
+	})
 	g.Go(func() error { return s.noteRevisions(gctx) })
 	g.Go(func() error {
 		select {
@@ -118,6 +124,7 @@ func (s *server) run(ctx context.Context, addrs Addresses) error {
 
 func (s *server) listen(ctx context.Context) error {
 	f := forward.New(s.target)
+	f.WhyNoOther(s.reach.why)
 	web, err := serve.Open(ctx, serve.Options{
 		Net: s.cfg.Net, Logger: s.log, GRPCAddr: s.cfg.GRPCAddr, HTTPAddr: s.cfg.HTTPAddr,
 		Unary: []grpc.UnaryServerInterceptor{f.Unary()}, Stream: []grpc.StreamServerInterceptor{f.Stream()}, Ready: s.ready,
@@ -132,8 +139,12 @@ func (s *server) listen(ctx context.Context) error {
 	return nil
 }
 
-// ready is for /readyz: this server is active, or reaches the active one.
+// ready is for /readyz: this server is active, or reaches the active one and the store. Without
+// the store it could not replace the active one.
 func (s *server) ready() error {
+	if s.active.Load() == nil && s.reach.why() != "" {
+		return errors.New(s.reach.why())
+	}
 	if _, _, err := s.target(); err != nil {
 		return err
 	}
@@ -187,6 +198,12 @@ func (s *server) openEtcd(ctx context.Context, dir *serve.DataDir) (*store.Etcd,
 	}
 	if dir != nil {
 		c.DataDir = dir.Path("etcd")
+	}
+	switch {
+	case len(c.Endpoints) > 0:
+		s.log.Info("waiting for etcd at " + strings.Join(c.Endpoints, ", "))
+	case len(c.InitialCluster) > 0:
+		s.log.Info("waiting for a majority of the etcd members", "members", c.InitialCluster)
 	}
 	return store.OpenEtcd(ctx, c)
 }

@@ -142,6 +142,9 @@ func (s *server) target() (*grpc.ClientConn, bool, error) {
 	if use := s.usage.Load(); use != nil && use.NoSpace {
 		return nil, false, errNoSpace
 	}
+	if err := s.reach.err(); err != nil {
+		return nil, false, err
+	}
 	return nil, false, errNoActive
 }
 

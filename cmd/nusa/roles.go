@@ -35,7 +35,13 @@ func globalCommand() *cobra.Command {
 		Use:     "global",
 		Short:   "Run a global server: API, placement of jobs on regions, etcd inside",
 		GroupID: rolesGroup,
-		Example: "  nusa global --name g1 --bind 10.0.0.1 --etcd-client-addr 10.0.0.1:7602 --data-dir /var/lib/nusa/global\n  nusa global --name g2 --bind 10.0.0.2 --data-dir /var/lib/nusa/global --etcd-endpoints 10.0.0.1:7602",
+		Example: `  # one server
+  nusa global --name g1 --bind 10.0.0.1 --data-dir /var/lib/nusa/global
+  # one of three with an etcd member each: the same flags on every machine, but --name and --bind
+  nusa global --name g2 --bind 10.0.0.2 --data-dir /var/lib/nusa/global \
+    --etcd-initial-cluster g1=10.0.0.1:7603,g2=10.0.0.2:7603,g3=10.0.0.3:7603
+  # one of several over an etcd of your own
+  nusa global --name g2 --bind 10.0.0.2 --data-dir /var/lib/nusa/global --etcd-endpoints 10.0.0.7:2379,10.0.0.8:2379,10.0.0.9:2379`,
 	}
 	r.addFlags(cmd, "data-dir")
 	f := cmd.Flags()

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -125,6 +126,14 @@ func dialEtcd(cfg EtcdConfig, log slogCore) (*clientv3.Client, error) {
 		return nil, fmt.Errorf("connect to etcd at %v: %w", cfg.Endpoints, err)
 	}
 	return client, nil
+}
+
+// Where says which etcd this is: "etcd at 10.0.0.1:7602", or that of this server.
+func (e *Etcd) Where() string {
+	if e.member != nil {
+		return "etcd (a majority of its members)"
+	}
+	return "etcd at " + strings.Join(e.client.Endpoints(), ", ")
 }
 
 // ClientAddr returns the address where the embedded member serves clients, that of its socket

@@ -30,9 +30,10 @@ type Leader func() (conn *grpc.ClientConn, self bool, err error)
 
 // Forwarder makes the interceptors of a server.
 type Forwarder struct {
-	leader   Leader
-	exempt   []string
-	requests map[string]func() proto.Message
+	leader     Leader
+	exempt     []string
+	requests   map[string]func() proto.Message
+	whyNoOther func() string
 }
 
 // New returns a forwarder. exempt has full methods ("/nusa.v1.Dispatch/Session") and
@@ -59,6 +60,10 @@ func (f *Forwarder) ReadRequestsAs(method string, newRequest func() proto.Messag
 	f.requests[method] = newRequest
 }
 
+// WhyNoOther makes the error about a leader that does not answer say why no other server can
+// be elected now; why returns "" when one can. Not to be called while calls are served.
+func (f *Forwarder) WhyNoOther(why func() string) { f.whyNoOther = why }
+
 // Unary returns the interceptor for unary calls.
 func (f *Forwarder) Unary() grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -81,7 +86,7 @@ func (f *Forwarder) Unary() grpc.UnaryServerInterceptor {
 		_ = grpc.SetHeader(ctx, withoutHopHeaders(header))
 		_ = grpc.SetTrailer(ctx, withoutHopHeaders(trailer))
 		if err != nil {
-			return nil, unreached(conn, err)
+			return nil, f.unreached(conn, err)
 		}
 		return reply, nil
 	}
@@ -109,7 +114,7 @@ func (f *Forwarder) Stream() grpc.StreamServerInterceptor {
 		desc := &grpc.StreamDesc{ServerStreams: info.IsServerStream, ClientStreams: info.IsClientStream}
 		up, err := conn.NewStream(ctx, desc, info.FullMethod)
 		if err != nil {
-			return unreached(conn, err)
+			return f.unreached(conn, err)
 		}
 		// The goroutine ends at the latest when the handler returns, which ends both
 		// streams.
@@ -118,22 +123,28 @@ func (f *Forwarder) Stream() grpc.StreamServerInterceptor {
 				cancel()
 			}
 		}()
-		return unreached(conn, pumpDown(down, up, newReply))
+		return f.unreached(conn, pumpDown(down, up, newReply))
 	}
 }
 
 // unreached returns the error of a call to the leader as the caller should see it. When
 // no connection could be made, the error names the leader's address, because the caller
 // would otherwise assume that its own connection failed.
-func unreached(conn *grpc.ClientConn, err error) error {
+func (f *Forwarder) unreached(conn *grpc.ClientConn, err error) error {
 	if rpcerr.TransportFailure(err) != rpcerr.NotConnected {
 		return err
 	}
 	at := strings.TrimPrefix(conn.Target(), "passthrough:///")
+	other := "no other is elected yet"
+	if f.whyNoOther != nil {
+		if why := f.whyNoOther(); why != "" {
+			other = "no other can be elected: " + why
+		}
+	}
 	return rpcerr.Error{
 		Code: codes.Unavailable, Reason: rpcerr.ReasonLeaderUnreachable,
 		Metadata: map[string]string{rpcerr.KeyAddress: at},
-		Message:  fmt.Sprintf("the leader, %s, does not answer, and no other is elected yet", at),
+		Message:  fmt.Sprintf("the leader, %s, does not answer, and %s", at, other),
 	}.Err()
 }
 

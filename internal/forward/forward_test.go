@@ -276,6 +276,31 @@ func TestNoLeaderAndExempt(t *testing.T) {
 	}
 }
 
+// TestWhyNoOtherLeader: an error about a leader that does not answer says why no other can be
+// elected.
+func TestWhyNoOtherLeader(t *testing.T) {
+	dead, err := grpc.NewClient("passthrough:///dead",
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, errors.New("connection refused") }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	f := forward.New(func() (*grpc.ClientConn, bool, error) { return dead, false, nil })
+	why := ""
+	f.WhyNoOther(func() string { return why })
+	for _, c := range []struct{ why, want string }{
+		{"", "the leader, dead, does not answer, and no other is elected yet"},
+		{"etcd at a:1 does not answer", "the leader, dead, does not answer, and no other can be elected: etcd at a:1 does not answer"},
+	} {
+		why = c.why
+		_, err := f.Unary()(t.Context(), get("x"), &grpc.UnaryServerInfo{FullMethod: "/nusa.v1.Jobs/Get"}, nil)
+		if status.Code(err) != codes.Unavailable || status.Convert(err).Message() != c.want {
+			t.Errorf("got %v, want %q", err, c.want)
+		}
+	}
+}
+
 func TestUnreachableLeaderIsNamed(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	dead, err := grpc.NewClient("passthrough:///dead",

@@ -1,0 +1,102 @@
+package global
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/nusa-scheduler/nusa/global/state"
+	"github.com/nusa-scheduler/nusa/global/store"
+	"github.com/nusa-scheduler/nusa/internal/rpcerr"
+)
+
+// reachEvery is how often a server that is not active asks its store whether it answers,
+// reachWait how long it waits for the answer.
+const reachEvery, reachWait = time.Second, 2 * time.Second
+
+// located is a store that can be out of reach.
+type located interface {
+	// Where says which store this is, such as "etcd at 10.0.0.1:7602".
+	Where() string
+}
+
+// reach knows whether the store answers. The zero value takes it for answering. Safe for
+// concurrent use.
+type reach struct{ silent atomic.Pointer[string] }
+
+// why returns "etcd at ADDR does not answer"; empty while the store answers.
+func (r *reach) why() string {
+	if text := r.silent.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
+// err is the status of calls while no server is active because the store does not answer.
+func (r *reach) err() error {
+	why := r.why()
+	if why == "" {
+		return nil
+	}
+	return rpcerr.Error{
+		Code: codes.Unavailable, RetryAfter: state.RetryAfter,
+		Message: "no global server is active: " + why,
+	}.Err()
+}
+
+// note notes whether the store answered, and reports whether that changed.
+func (r *reach) note(where string, answered bool) (changed bool) {
+	if answered {
+		return r.silent.Swap(nil) != nil
+	}
+	text := where + " does not answer"
+	return r.silent.Swap(&text) == nil
+}
+
+// follow asks a store again and again whether it answers, until ctx ends. The active server
+// need not ask: without its store it is active no more.
+func (r *reach) follow(ctx context.Context, asked store.Store, active func() bool, log *slog.Logger) error {
+	at, ok := asked.(located)
+	if !ok {
+		return nil
+	}
+	tick := time.NewTicker(reachEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		answered := active() || answers(ctx, asked)
+		if ctx.Err() != nil || !r.note(at.Where(), answered) {
+			continue
+		}
+		if answered {
+			log.Info(at.Where() + " answers again")
+		} else {
+			log.Warn(at.Where()+" does not answer", "effect", "this server cannot become active")
+		}
+	}
+}
+
+// answers asks a store. Any answer counts, an error of the store too.
+func answers(ctx context.Context, asked store.Store) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachWait)
+	defer cancel()
+	_, _, _, err := asked.Get(ctx, state.ClusterKey)
+	return !errors.Is(err, store.ErrNoQuorum)
+}
+
+// cause returns why a server is not active. A campaign that ends because the store is out of
+// reach says only that it was canceled.
+func (r *reach) cause(err error) error {
+	if why := r.why(); why != "" {
+		return errors.New(why)
+	}
+	return err
+}
