@@ -46,11 +46,24 @@ type Place struct {
 // wait returns how long the server leaves the other members to their defragmentations. While two
 // of three members stand still, the store has no quorum.
 func (p Place) wait(use Usage) time.Duration {
-	turn := p.Turn
 	if p.Lead && p.Members > 1 {
-		turn = p.Members
+		return turns(p.Members, use)
 	}
-	return time.Duration(turn) * max(turnMin, time.Duration(use.InUse/copyRate)*time.Second)
+	return turns(p.Turn, use)
+}
+
+// all returns how long all members take. Writes that go on before would only fail at a member that
+// has no room yet.
+func (p Place) all(use Usage) time.Duration {
+	if p.Members <= 1 {
+		return 0
+	}
+	return turns(p.Members+1, use)
+}
+
+// turns returns the time of so many turns.
+func turns(n int, use Usage) time.Duration {
+	return time.Duration(n) * max(turnMin, time.Duration(use.InUse/copyRate)*time.Second)
 }
 
 // long reports whether the store has to be defragmented although that takes long.
@@ -97,6 +110,8 @@ func (u Upkeep) Next(now time.Duration, use Usage, at Place) Step {
 		return StepNone
 	case use.NoSpace && (since(u.defragmented) >= defragmentEvery || free >= use.Bytes/10 && since(u.defragmented) >= compactSoon):
 		return StepDefragment
+	case use.NoSpace && now-u.longSince < at.all(use):
+		return StepNone
 	case use.NoSpace:
 		return StepResume
 	case at.Lead && use.Quota > 0 && use.InUse >= use.Quota/2 && since(u.compacted) >= wait:
