@@ -28,10 +28,30 @@ func (t *leadershipTerm) boundOf(most int64) int64 {
 	return most
 }
 
+// reloadLeast and reloadMost bound the pause after a failed load.
+const reloadLeast, reloadMost = time.Second, time.Minute
+
+// reload loads records of earlier terms, again after each failure, until ctx ends. Until all are
+// loaded none of them is removed, and the store is asked for each.
+func (t *leadershipTerm) reload(ctx context.Context, what string, load func(context.Context) error) error {
+	for pause := reloadLeast; ; pause = min(2*pause, reloadMost) {
+		err := load(ctx)
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		t.cfg.Logger.Warn("load what earlier terms stored", "what", what, "again_in", pause, "error", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
 // auditLoop counts the audit records of earlier terms and then bounds all by age and size. The
 // term serves meanwhile.
 func (t *leadershipTerm) auditLoop(ctx context.Context) error {
-	if err := t.loadTrail(ctx); err != nil {
+	if err := t.reload(ctx, "audit records", t.loadTrail); err != nil {
 		return err
 	}
 	tick := time.NewTicker(t.cfg.ReportInterval)
@@ -114,7 +134,8 @@ func (t *leadershipTerm) trimAnswers(ctx context.Context, most int) error {
 
 // answersLoop loads the idempotency records and then bounds them. The term serves meanwhile.
 func (t *leadershipTerm) answersLoop(ctx context.Context) error {
-	if err := t.state.Answers.Load(ctx, t.api.Store); err != nil {
+	load := func(ctx context.Context) error { return t.state.Answers.Load(ctx, t.api.Store) }
+	if err := t.reload(ctx, "idempotency records", load); err != nil {
 		return err
 	}
 	tick := time.NewTicker(t.cfg.ReportInterval)
