@@ -85,16 +85,16 @@ func TestCutOffRegionIsNeverShownAsHealthy(t *testing.T) {
 		pass(3*time.Second, alpha)
 		check("after 3 s", seen(), "RUNNING: 6 running, 0 unknown: ")
 		pass(17*time.Second, alpha)
-		if now := seen(); !strings.HasPrefix(now, "PENDING: 3 running, 3 unknown: 3 unknown since 20s: tokyo is cut off; tokyo 3 of 3 running: ") {
+		if now := seen(); !strings.HasPrefix(now, "PENDING: 3 running, 3 unknown: 3 unknown for 20s: tokyo is cut off; tokyo 3 of 3 running: ") {
 			t.Errorf("after 20 s: %q", now)
 		}
 		g := s.groupText(t)
 		check("region list", g.region, "DISCONNECTED, silent 20s")
-		check("plan", g.plan, "3 unknown since 20s: tokyo is cut off; a change reaches them when the region returns, or when they have moved")
-		if !strings.HasPrefix(g.explain, "tokyo: cut off since 20s (last report: 3 running); ") {
+		check("plan", g.plan, "3 unknown for 20s: tokyo is cut off; a change reaches them when the region returns, or when they have moved")
+		if !strings.HasPrefix(g.explain, "tokyo: cut off for 20s (last report: 3 running); ") {
 			t.Errorf("explain: %q", g.explain)
 		}
-		check("allocations", g.allocs, "tokyo: cut off since 20s; as last reported, 20s ago: 3 running")
+		check("allocations", g.allocs, "tokyo: cut off for 20s; as last reported, 20s ago: 3 running")
 
 		check("events", events(), "region.disconnected region.silent")
 		tokyo = s.join(helloOf("tokyo", 2))
@@ -112,7 +112,7 @@ func TestCutOffRegionIsNeverShownAsHealthy(t *testing.T) {
 		stopped := proto.CloneOf(says(alpha, 0))
 		stopped.Index = 2
 		alpha.summarize(false, 2, stopped)
-		if now := seen(); !strings.HasPrefix(now, "STOPPING: 0 running, 3 unknown: 3 cannot be reached: tokyo is cut off since 11s; they stop when it returns, or `nusa region lose tokyo` if it is gone for good") {
+		if now := seen(); !strings.HasPrefix(now, "STOPPING: 0 running, 3 unknown: 3 cannot be reached: tokyo has been cut off for 11s; they stop when it returns, or `nusa region lose tokyo` if it is gone for good") {
 			t.Errorf("stopped: %q", now)
 		}
 		alpha.leave()

@@ -107,7 +107,7 @@ func TestLoseWaitsForReconnects(t *testing.T) {
 		c.regions["jakarta"].leave()
 		delete(c.regions, "jakarta")
 		c.pass(time.Second)
-		lose("may reconnect and run its work (reconnecting since 1s)")
+		lose("may reconnect and run its work (reconnecting for 1s)")
 		second := f.start(t, "g2", change)
 		c.s.stop()
 		c.s = second

@@ -197,7 +197,7 @@ func (d *lastDecisions) update(g *nusav1.GroupExplanation) {
 	for _, r := range g.GetRegions() {
 		r.Taken = owned[r.GetRegion()]
 		if silent, cut := d.cutOff[r.GetRegion()]; cut {
-			r.Reason, r.Message = nusav1.Reason_REASON_REGION_DISCONNECTED, "cut off since "+jobstatus.Span(silent)
+			r.Reason, r.Message = nusav1.Reason_REASON_REGION_DISCONNECTED, "cut off for "+jobstatus.Span(silent)
 		}
 		addRolloutWait(r, d.waits)
 	}
@@ -215,7 +215,7 @@ func unknownReasons(s *nusav1.GroupStatus) []*nusav1.CountedReason {
 		if u.GetFormer() {
 			c.Reason = nusav1.Reason_REASON_REGION_LOST
 		} else {
-			c.Message = fmt.Sprintf("%s: cut off since %s (last report: %s); %s", u.GetRegion(),
+			c.Message = fmt.Sprintf("%s: cut off for %s (last report: %s); %s", u.GetRegion(),
 				jobstatus.Span(u.GetSilent().AsDuration()), jobstatus.LastText(u.GetLast()), u.GetMessage())
 		}
 		out = append(out, c)

@@ -158,7 +158,7 @@ func (v Sight) Awaited(name string) (since time.Duration, awaited bool) {
 	return v.now - v.st.began, r.Record.GetClusterId() != "" && !r.Life.Met
 }
 
-// Absence says in which state a region without a session is: "cut off since 20s". The lock is
+// Absence says in which state a region without a session is: "cut off for 20s". The lock is
 // held.
 func (v Sight) Absence(name string) string {
 	silent, cut := v.CutOff(name)
@@ -171,9 +171,9 @@ func (v Sight) Absence(name string) string {
 	case awaited:
 		return "reconnecting since the election " + jobstatus.Span(since) + " ago"
 	case cut:
-		return "cut off since " + jobstatus.Span(silent)
+		return "cut off for " + jobstatus.Span(silent)
 	}
-	return "reconnecting since " + jobstatus.Span(silent)
+	return "reconnecting for " + jobstatus.Span(silent)
 }
 
 // outlook says what happens to slots of a region that is cut off: to the first of them

@@ -451,7 +451,7 @@ func (j *Job) stopping(groups map[string]*nusav1.GroupStatus, see Sight) string 
 		if !s.Vacant && (s.Desired != region.DesiredRun || stopped) {
 			is := ""
 			if silent, cut := see.CutOff(s.Region); cut {
-				is = ", cut off since " + jobstatus.Span(silent) + ","
+				is = ", cut off for " + jobstatus.Span(silent) + ","
 			}
 			return "region " + s.Region + is + " has not confirmed yet that its instances have stopped"
 		}

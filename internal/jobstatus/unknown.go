@@ -132,20 +132,20 @@ func Cuts(former bool, all ...[]*nusav1.UnknownInstances) (out []Cut) {
 const maxNamed = 3
 
 // UnknownText says how many instances are unknown, since when and why, "" for none:
-// "2 unknown since 20s: tokyo is cut off".
+// "2 unknown for 20s: tokyo is cut off".
 func UnknownText(all []Cut) string {
 	return join(all, func(c Cut) string {
 		if c.Former {
 			return fmt.Sprintf("%d may still run at %s, cut off for %s", c.Count, c.Region, Span(c.Silent))
 		}
-		return fmt.Sprintf("%d unknown since %s: %s is cut off", c.Count, Span(c.Silent), c.Region)
+		return fmt.Sprintf("%d unknown for %s: %s is cut off", c.Count, Span(c.Silent), c.Region)
 	})
 }
 
 // UnreachableText says which instances cannot be stopped now, "" for none.
 func UnreachableText(all []Cut) string {
 	return join(all, func(c Cut) string {
-		return fmt.Sprintf("%d cannot be reached: %s is cut off since %s; %s", c.Count, c.Region, Span(c.Silent), WhenItReturns(c.Region, c.Count))
+		return fmt.Sprintf("%d cannot be reached: %s has been cut off for %s; %s", c.Count, c.Region, Span(c.Silent), WhenItReturns(c.Region, c.Count))
 	})
 }
 

@@ -46,12 +46,12 @@ func TestUnknownText(t *testing.T) {
 		many = append(many, of(name, 2, time.Hour, false))
 	}
 	for _, c := range []struct{ got, want string }{
-		{UnknownText(Cuts(false, web)), "2 unknown since 20s: tokyo is cut off"},
-		{UnknownText(Cuts(false, web, cache)), "3 unknown since 20s: tokyo is cut off"},
+		{UnknownText(Cuts(false, web)), "2 unknown for 20s: tokyo is cut off"},
+		{UnknownText(Cuts(false, web, cache)), "3 unknown for 20s: tokyo is cut off"},
 		{UnknownText(Cuts(true, web, cache)), "4 may still run at jakarta, cut off for 3m"},
-		{UnknownText(Cuts(false, many)), "2 unknown since 1h: a is cut off; 2 unknown since 1h: b is cut off; 2 unknown since 1h: c is cut off; 4 in 2 more regions"},
+		{UnknownText(Cuts(false, many)), "2 unknown for 1h: a is cut off; 2 unknown for 1h: b is cut off; 2 unknown for 1h: c is cut off; 4 in 2 more regions"},
 		{UnknownText(nil), ""},
-		{UnreachableText(Cuts(false, web)), "2 cannot be reached: tokyo is cut off since 20s; they stop when it returns, or `nusa region lose tokyo` if it is gone for good"},
+		{UnreachableText(Cuts(false, web)), "2 cannot be reached: tokyo has been cut off for 20s; they stop when it returns, or `nusa region lose tokyo` if it is gone for good"},
 		{Outlook{Moves: true, Due: 250 * time.Second}.Text("jakarta"), "would move in 4m10s unless jakarta returns"},
 		{Outlook{Moves: true, Due: time.Second, Why: "would move unless jakarta returns: its lease ends"}.Text("jakarta"), "would move in 1s unless jakarta returns: its lease ends"},
 		{Outlook{Moves: true, Due: 40 * time.Second, To: "seoul, lima"}.Text("jakarta"), "would move to seoul, lima in 40s unless jakarta returns"},

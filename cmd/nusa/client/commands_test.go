@@ -32,7 +32,7 @@ var (
 	elapsed = regexp.MustCompile(`(?m)^ *[0-9.]+m?s (pending|starting|running|failed|complete|stopped)`)
 	after   = regexp.MustCompile(`after [0-9.]+m?s\b`)
 	clock   = regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`)
-	silence = regexp.MustCompile(`\b(since|would move in) [0-9]+s\b`)
+	silence = regexp.MustCompile(`\b(since|unknown for|cut off for|would move in) [0-9]+s\b`)
 	lasts   = regexp.MustCompile(`\bfor [0-9]+d([0-9]+h)?\b`)
 	build   = regexp.MustCompile(`\(go[^)]*\)`)
 )

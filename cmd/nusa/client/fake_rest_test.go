@@ -35,10 +35,10 @@ func (f allocServer) List(_ context.Context, r *nusav1.ListAllocationsRequest) (
 	case "nothing":
 		return nil, rpcerr.NotFound(rpcerr.KindJob, cli.RefName(r.GetJob()), "job "+cli.RefName(r.GetJob())+" does not exist")
 	case "cut": // tokyo's allocations cannot be seen
-		silent := []*nusav1.PartialError{{Region: "tokyo", Message: "cut off since 20s; as last reported, 20s ago: 2 running"}}
+		silent := []*nusav1.PartialError{{Region: "tokyo", Message: "cut off for 20s; as last reported, 20s ago: 2 running"}}
 		return &nusav1.ListAllocationsResponse{Errors: silent}, nil
 	case "halfcut":
-		silent := []*nusav1.PartialError{{Region: "tokyo", Message: "cut off since 20s; as last reported, 20s ago: 2 running"}}
+		silent := []*nusav1.PartialError{{Region: "tokyo", Message: "cut off for 20s; as last reported, 20s ago: 2 running"}}
 		return &nusav1.ListAllocationsResponse{Allocations: sample.ManyAllocs(), Errors: silent}, nil
 	case "broken": // web[1] has failed; web[0] had failed before it was replaced
 		all := sample.ManyAllocs()

@@ -80,7 +80,7 @@ func TestLogsWaitForTheirRegion(t *testing.T) {
 		case 1:
 			return rpcerr.Error{Code: codes.Unavailable, Reason: rpcerr.ReasonSessionEnded, Message: "the session of region tokyo has ended"}.Err()
 		case 2: // the region answers and is lost again at once: no further line
-			return status.Error(codes.Unavailable, "region tokyo is cut off since 20s")
+			return status.Error(codes.Unavailable, "region tokyo has been cut off for 20s")
 		}
 		return s.Send(&nusav1.LogChunk{Data: []byte("one\n")})
 	}
@@ -98,7 +98,7 @@ func TestLogsOfOneRegionWaitAlone(t *testing.T) {
 	asked, opened := 0, 0 // for eastus
 	first.get = func(id string) error {
 		if asked++; asked <= 7 {
-			return status.Error(codes.Unavailable, "no allocation has an id that begins with that; eastus is cut off since 20s")
+			return status.Error(codes.Unavailable, "no allocation has an id that begins with that; eastus has been cut off for 20s")
 		}
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// pending says why instances wait: "3 regions: no node fits; 2 unknown since 20s: tokyo is
+// pending says why instances wait: "3 regions: no node fits; 2 unknown for 20s: tokyo is
 // cut off".
 func pending(j *nusav1.Job) string {
 	s := j.GetStatus()

@@ -50,7 +50,7 @@ func writeUnknown(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 }
 
 // unknownText says which regions the job waits for and what follows, "" for none: "2 unknown
-// since 20s: tokyo is cut off, would move in 40s unless tokyo returns".
+// for 20s: tokyo is cut off, would move in 40s unless tokyo returns".
 func unknownText(s *nusav1.JobStatus) string {
 	all := unknownOf(s)
 	var parts []string

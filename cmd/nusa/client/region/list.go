@@ -130,7 +130,7 @@ func notes(w *term.Screen, r *nusav1.Region) (out []string) {
 		out = append(out, term.OneLine(r.GetFailoverMessage()))
 	}
 	if b := r.GetCommitBlocked(); b != nil {
-		out = append(out, "cannot commit to its log since "+jobstatus.Span(b.AsDuration())+", and takes no new work")
+		out = append(out, "cannot commit to its log for "+jobstatus.Span(b.AsDuration())+", and takes no new work")
 	}
 	return out
 }

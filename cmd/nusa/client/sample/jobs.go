@@ -77,7 +77,7 @@ func CutOff() *nusav1.Job {
 	moved := slot("web", 2, 6, "seoul", "taken over from jakarta")
 	moved.Home = "jakarta"
 	moved.Former = []*nusav1.FormerOwner{{Region: "jakarta", Generation: 90, Fence: 2, MayRun: true}}
-	j.Status = &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_PENDING, Message: "3 unknown since 20s: tokyo is cut off; 4 may still run at jakarta, cut off for 3m", Groups: map[string]*nusav1.GroupStatus{
+	j.Status = &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_PENDING, Message: "3 unknown for 20s: tokyo is cut off; 4 may still run at jakarta, cut off for 3m", Groups: map[string]*nusav1.GroupStatus{
 		"cache": {Desired: 1, Counts: &nusav1.InstanceCounts{Unknown: 1}, Regions: map[string]*nusav1.InstanceCounts{"tokyo": {Unknown: 1}}, Slots: []*nusav1.Slot{slot("cache", 0, 1, "tokyo", "score 80.0")},
 			Unknown: []*nusav1.UnknownInstances{{Region: "tokyo", Count: 1, Silent: silent, Last: &nusav1.InstanceCounts{Running: 1}, Message: "stays: disconnect.region.replace is false; `nusa region lose tokyo` moves it"}}},
 		"web": {Desired: 8, Counts: &nusav1.InstanceCounts{Running: 6, Unknown: 2}, Regions: map[string]*nusav1.InstanceCounts{"japaneast": {Running: 2}, "seoul": {Running: 4}, "tokyo": {Unknown: 2}},
