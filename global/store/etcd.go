@@ -69,6 +69,8 @@ type Etcd struct {
 	leases map[time.Duration]sharedLease
 	// reads counts the lists that read each of etcd's own revisions.
 	reads map[int64]int
+	// compacted is the latest of etcd's own revisions up to which Compact drops the history.
+	compacted int64
 	// quota is EtcdConfig.Quota.
 	quota int64
 }

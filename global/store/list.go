@@ -55,6 +55,7 @@ func (p *pages) next(resp *clientv3.GetResponse) {
 func (e *Etcd) List(ctx context.Context, prefix string, visit func(KV) error) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &pages{e: e, from: prefix, end: clientv3.GetPrefixRangeEnd(prefix), limit: PageSize}
+	done := e.beginning()
 	now := p.read(ctx)
 	ahead := make(chan page, 1)
 	reading := false
@@ -63,6 +64,7 @@ func (e *Etcd) List(ctx context.Context, prefix string, visit func(KV) error) (i
 		if reading {
 			<-ahead
 		}
+		done()
 	}()
 	for {
 		if now.err != nil {
@@ -70,7 +72,9 @@ func (e *Etcd) List(ctx context.Context, prefix string, visit func(KV) error) (i
 		}
 		if p.revision == 0 {
 			p.revision = now.resp.Header.Revision
-			defer e.reading(p.revision)()
+			begun := done
+			done = e.reading(p.revision)
+			begun()
 		}
 		reading = now.resp.More && len(now.resp.Kvs) > 0
 		if reading {

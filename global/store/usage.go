@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -128,7 +129,11 @@ func (e *Etcd) Compact(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("compact the store: %w", e.typed(err))
 	}
-	return e.CompactTo(ctx, e.firstRead(resp.Header.Revision))
+	err = e.CompactTo(ctx, e.compactable(resp.Header.Revision))
+	if errors.Is(err, ErrCompacted) {
+		return nil // as far as the lists allow
+	}
+	return err
 }
 
 // CompactTo drops the history up to one of etcd's own revisions, and waits until its room is
@@ -196,12 +201,23 @@ func (e *Etcd) reading(revision int64) (done func()) {
 	}
 }
 
-// firstRead returns the earliest revision that a list reads, or the given one.
-func (e *Etcd) firstRead(revision int64) int64 {
+// beginning notes that a list begins, until done is called. Its revision is not known yet, but
+// none before the latest compaction: the first page is read after that was decided.
+func (e *Etcd) beginning() (done func()) {
+	e.mu.Lock()
+	compacted := e.compacted
+	e.mu.Unlock()
+	return e.reading(compacted)
+}
+
+// compactable returns the revision up to which the history may go, at most the given one: that of
+// the earliest list.
+func (e *Etcd) compactable(revision int64) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for r := range e.reads {
 		revision = min(revision, r)
 	}
+	e.compacted = max(e.compacted, revision)
 	return revision
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"log/slog"
 	"testing"
 
@@ -48,5 +49,50 @@ func TestResumeEndsOnlyTheSpaceAlarm(t *testing.T) {
 	left, err := e.client.AlarmList(t.Context())
 	if err != nil || len(left.Alarms) != 1 || left.Alarms[0].GetAlarm() != etcdserverpb.AlarmType_CORRUPT {
 		t.Errorf("alarms after Resume: %v, %v, want only that of the damage", left, err)
+	}
+}
+
+// TestACompactionSparesAListThatBegins: the history goes neither before nor after the first page
+// of a list is read, and it goes once the list has ended.
+func TestACompactionSparesAListThatBegins(t *testing.T) {
+	t.Parallel()
+	e := openForUsage(t, EtcdConfig{Name: "one", DataDir: t.TempDir(), PeerAddr: "127.0.0.1:0"})
+	write := func() {
+		t.Helper()
+		if _, err := e.Txn(t.Context(), nil, []Op{Put("/key", nil)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	compact := func() {
+		t.Helper()
+		if err := e.Compact(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range 2 { // the second one begins after a compaction
+		write()
+		begun := e.beginning()
+		p := &pages{e: e, from: "/", end: "0", limit: PageSize}
+		first := p.read(t.Context())
+		if first.err != nil {
+			t.Fatal(first.err)
+		}
+		p.revision = first.resp.Header.Revision
+		write()
+		compact()
+		if next := p.read(t.Context()); next.err != nil {
+			t.Errorf("round %d: the page after a compaction: %v", round, next.err)
+		}
+		done := e.reading(p.revision)
+		begun()
+		compact()
+		if next := p.read(t.Context()); next.err != nil {
+			t.Errorf("round %d: the page after a second compaction: %v", round, next.err)
+		}
+		done()
+		compact()
+		if next := p.read(t.Context()); !errors.Is(e.typed(next.err), ErrCompacted) {
+			t.Errorf("round %d: the page after the list: %v", round, next.err)
+		}
 	}
 }
