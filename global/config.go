@@ -58,7 +58,7 @@ type Config struct {
 	// ElectionTTL is how long the election key of an active server remains after
 	// the server has died. Default 5 s; etcd rounds up to whole seconds.
 	ElectionTTL time.Duration
-	// JobsMax and NamespaceMax are the most bytes of jobs, in all and in one namespace.
+	// JobsMax and NamespaceMax are the most bytes of the records of jobs, in all and in one namespace.
 	// Defaults DefaultJobsMax and DefaultNamespaceMax.
 	JobsMax, NamespaceMax int64
 	// Region and Location say where this server stands; informational.

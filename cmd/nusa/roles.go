@@ -54,8 +54,8 @@ func globalCommand() *cobra.Command {
 	f.StringVar(&cfg.Etcd.PeerAddr, "etcd-peer-addr", "127.0.0.1:7603", "peer address of the embedded etcd member")
 	f.StringSliceVar(&cfg.Etcd.InitialCluster, "etcd-initial-cluster", nil, "name=host:port of every embedded member's peer address, for three members")
 	f.Int64Var(&quotaMiB, "store-quota", store.DefaultQuota>>20, "most MiB in use of the embedded etcd's database; from 90 % on no new job is taken")
-	f.Int64Var(&jobsMiB, "jobs-max", global.DefaultJobsMax>>20, "most MiB of jobs in all namespaces")
-	f.Int64Var(&namespaceMiB, "namespace-max", global.DefaultNamespaceMax>>20, "most MiB of jobs in one namespace")
+	f.Int64Var(&jobsMiB, "jobs-max", global.DefaultJobsMax>>20, "most MiB of the stored records of jobs in all namespaces; the server needs about 16 kB of memory for each job")
+	f.Int64Var(&namespaceMiB, "namespace-max", global.DefaultNamespaceMax>>20, "most MiB of the stored records of jobs in one namespace")
 	f.DurationVar(&cfg.Lease, "lease", 0, "lease of regions, at least 3s (default 15s)")
 	f.DurationVar(&cfg.ElectionTTL, "election-ttl", 0, "time after which another server replaces an active server that has died, at most --lease (default 5s)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

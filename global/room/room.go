@@ -6,7 +6,8 @@ const (
 	// Percent of a limit: from warnFrom an alarm says so, and until quietBelow. From
 	// newUntil no new job is taken, from anyUntil no new version of one either.
 	warnFrom, quietBelow, newUntil, anyUntil = 70, 65, 90, 95
-	// JobOverhead is what a job takes in memory beside its spec, at least.
+	// JobOverhead is counted for a job beside its records. Its memory is more: see
+	// docs/design/scale.md.
 	JobOverhead = 512
 	// firstJob is the assumed size of a job in the store as long as few are stored.
 	firstJob, fewJobs = 4096, 100
