@@ -2,6 +2,7 @@ package global
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/room"
@@ -63,7 +64,11 @@ func (s *server) makeRoom(ctx context.Context, bounded store.Bounded, upkeep sto
 		if !ok {
 			return upkeep
 		}
-		s.log.Info("made room in the store", "step", step, "took", now-start,
+		level := slog.LevelInfo
+		if step == store.StepCompact && use.InUse >= before.InUse {
+			level = slog.LevelDebug // there was nothing to drop
+		}
+		s.log.Log(ctx, level, "made room in the store", "step", step, "took", now-start,
 			"used_before", before.InUse, "used", use.InUse, "bytes_before", before.Bytes, "bytes", use.Bytes)
 		if step == store.StepResume {
 			return upkeep
