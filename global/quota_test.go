@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,7 +87,7 @@ func TestStoreFills(t *testing.T) {
 	s := f.start(t, "g1", f.overEtcd(dir, Etcd{PeerAddr: "127.0.0.1:0", Quota: quota}))
 	r := s.joined("alpha")
 	stored, err := s.fill("big", 400)
-	refusedForRoom(t, err, "from 90 % on")
+	refusedForRoom(t, err, "it takes new jobs up to 90 %")
 	if stored < 20 {
 		t.Errorf("the store took only %d jobs", stored)
 	}
@@ -115,7 +116,7 @@ func TestStoreFills(t *testing.T) {
 		t.Errorf("the leadership term ended: %v", ended)
 	}
 	_, err = s.fill("more", 400)
-	refusedForRoom(t, err, "from 90 % on")
+	refusedForRoom(t, err, "it takes new jobs up to 90 %")
 	r.leave()
 	s.stop()
 	again := f.start(t, "g1", f.overEtcd(dir, Etcd{PeerAddr: "127.0.0.1:0", Quota: quota}))
@@ -153,6 +154,11 @@ func TestJobsAreBounded(t *testing.T) {
 	s.joined("alpha")
 	stored, err := s.fill("one", 20)
 	refusedForRoom(t, err, "the jobs of namespace default take")
+	plan, err := s.jobs().Plan(t.Context(), &nusav1.PlanRequest{Spec: bigJob("planned")})
+	const warning = "a submit is refused now: the jobs of namespace default take"
+	if err != nil || len(plan.GetSlots()) != 1 || !slices.ContainsFunc(plan.GetWarnings(), func(w string) bool { return strings.HasPrefix(w, warning) }) {
+		t.Errorf("the plan of a job that is refused now: %v, %v", plan, err)
+	}
 	if stored != 8 {
 		t.Errorf("a namespace of 2 MiB took %d jobs of 250 kB", stored)
 	}

@@ -72,7 +72,7 @@ func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav
 		out.Diff = append(out.Diff, &nusav1.DiffLine{Field: "stopped", Old: "true"})
 	}
 	out.Diff = append(out.Diff, job.Diff(old.Spec(), spec)...)
-	t := state.NewTx(st) // discarded
+	t := state.NewDryTx(st)
 	resp, err := t.Submit(k, &nusav1.SubmitRequest{Spec: spec}, encoded)
 	if err != nil {
 		return place.Snapshot{}, nil, err

@@ -9,7 +9,7 @@ const (
 	// JobOverhead is counted for a job beside its records. Its memory is more: see
 	// docs/design/scale.md.
 	JobOverhead = 512
-	// firstJob is the assumed size of a job in the store as long as few are stored.
+	// firstJob is the least assumed size of a job as long as few are stored.
 	firstJob, fewJobs = 4096, 100
 )
 
@@ -90,7 +90,10 @@ func (r *Room) Count(had, has bool) {
 
 // inUnits returns bytes as text.
 func inUnits(n int64) string {
-	if n < 1<<30 {
+	switch {
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	case n < 1<<30:
 		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 	}
 	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
@@ -105,8 +108,17 @@ func percent(part, whole int64) int64 {
 
 // Filling says how full the store is and what to do.
 func (r *Room) Filling() string {
-	return fmt.Sprintf("the store has %s of %s in use (%d %%), and about %d more jobs fit; above %d %% no new job is taken: purge jobs that have ended (`nusa job stop --purge`), or raise --store-quota",
-		inUnits(r.used()), inUnits(r.usage.Quota), percent(r.used(), r.usage.Quota), r.Left(), newUntil)
+	return fmt.Sprintf("the store has %s of %s in use (%d %%)%s; it takes new jobs up to %d %%: %s --store-quota",
+		inUnits(r.used()), inUnits(r.usage.Quota), percent(r.used(), r.usage.Quota), r.moreFit("jobs "), newUntil, makeRoom)
+}
+
+// moreFit says about how many more jobs fit; "" when none does.
+func (r *Room) moreFit(what string) string {
+	left := r.Left()
+	if left == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and about %d more %sfit", left, what)
 }
 
 // Alarms returns what an operator has to act on.
@@ -115,13 +127,14 @@ func (r *Room) Alarms() (out []string) {
 		out = append(out, r.Filling())
 	}
 	if filled := percent(r.JobBytes, r.Limits.Jobs); filled >= warnFrom {
-		out = append(out, fmt.Sprintf("the jobs take %s of %s (%d %%), and about %d more fit: purge jobs that have ended, or raise --jobs-max",
-			inUnits(r.JobBytes), inUnits(r.Limits.Jobs), filled, r.Left()))
+		out = append(out, fmt.Sprintf("the jobs take %s of %s (%d %%)%s: %s --jobs-max",
+			inUnits(r.JobBytes), inUnits(r.Limits.Jobs), filled, r.moreFit(""), makeRoom))
 	}
 	return out
 }
 
-// Left returns about how many jobs still fit.
+// Left returns about how many jobs still fit. As long as few are stored, a job is taken to be
+// as large as those, but not smaller than firstJob.
 func (r *Room) Left() int64 {
 	left := int64(-1)
 	fit := func(free, each int64) {
@@ -130,16 +143,16 @@ func (r *Room) Left() int64 {
 			left = n
 		}
 	}
-	few := r.Jobs < fewJobs
+	few, typical := r.Jobs < fewJobs, max(firstJob, r.JobBytes/max(1, r.Jobs))
 	if r.usage.Quota > 0 {
-		each := int64(firstJob)
+		each := typical
 		if !few {
 			each = r.used() / r.Jobs
 		}
 		fit(r.usage.Quota*newUntil/100-r.used(), each)
 	}
 	if r.Limits.Jobs > 0 {
-		each := int64(firstJob)
+		each := typical
 		if !few {
 			each = r.JobBytes / r.Jobs
 		}
@@ -158,25 +171,37 @@ type Refusal struct {
 // Error says what is full, with the numbers and what to do.
 func (r *Refusal) Error() string { return r.text }
 
-// Check returns why there is no room for a submit that makes a job of a namespace grow by some
-// bytes, nil if there is. Stops and purges are not submits.
-func (r *Room) Check(namespace string, grows int64) *Refusal {
-	until := int64(newUntil)
-	if grows <= 0 {
-		until = anyUntil
+// makeRoom is what to do for more room.
+const makeRoom = "purge jobs that have ended, stop and purge large ones (nusa job stop --purge), or raise"
+
+// Ask is what a submit needs.
+type Ask struct {
+	Namespace string
+	// Grows is by how many bytes the job grows, Size what the submit stores.
+	Grows, Size int64
+	// Version: it is a new version of a job that is stored.
+	Version bool
+}
+
+// Check returns why there is no room for a submit, nil if there is. Stops and purges are not
+// submits.
+func (r *Room) Check(ask Ask) *Refusal {
+	namespace, grows := ask.Namespace, ask.Grows
+	until, takes := int64(newUntil), fmt.Sprintf("new jobs up to %d %% (new versions of jobs up to %d %%)", newUntil, anyUntil)
+	if ask.Version {
+		until, takes = anyUntil, fmt.Sprintf("new versions of jobs up to %d %%", anyUntil)
 	}
-	const purge = "purge jobs that have ended (nusa job stop --purge), or raise"
 	in := r.byNamespace[namespace]
 	switch {
 	case r.usage.Quota > 0 && r.used() >= r.usage.Quota/100*until:
-		return refuse(r.used(), r.usage.Quota, "the store has %s of %s in use, and from %d %% on it takes no submit: %s --store-quota of the global servers; stops, purges and what runs go on",
-			inUnits(r.used()), inUnits(r.usage.Quota), until, purge)
+		return refuse(r.used(), r.usage.Quota, "the store has %s of %s in use (%d %%), and it takes %s; this submit needs %s: %s --store-quota of the global servers; stops, purges and what runs go on",
+			inUnits(r.used()), inUnits(r.usage.Quota), percent(r.used(), r.usage.Quota), takes, inUnits(ask.Size), makeRoom)
 	case grows > 0 && r.Limits.Jobs > 0 && r.JobBytes+grows > r.Limits.Jobs:
 		return refuse(r.JobBytes, r.Limits.Jobs, "the jobs of all namespaces take %s of %s, and this one needs %s more: %s --jobs-max of the global servers",
-			inUnits(r.JobBytes), inUnits(r.Limits.Jobs), inUnits(grows), purge)
+			inUnits(r.JobBytes), inUnits(r.Limits.Jobs), inUnits(grows), makeRoom)
 	case grows > 0 && r.Limits.Namespace > 0 && in+grows > r.Limits.Namespace:
 		return refuse(in, r.Limits.Namespace, "the jobs of namespace %s take %s of %s, and this one needs %s more: %s --namespace-max of the global servers",
-			namespace, inUnits(in), inUnits(r.Limits.Namespace), inUnits(grows), purge)
+			namespace, inUnits(in), inUnits(r.Limits.Namespace), inUnits(grows), makeRoom)
 	}
 	return nil
 }

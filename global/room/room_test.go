@@ -16,15 +16,16 @@ func TestCheck(t *testing.T) {
 		has       int64 // of namespace a
 		namespace string
 		grows     int64
+		version   bool
 		want      string
 		used      int64
 	}{
 		"no limit":          {has: 1 << 40, namespace: "a", grows: mib},
 		"below 90 %":        {usage: Usage{InUse: 89 * mib, Quota: 100 * mib}, namespace: "a", grows: mib},
-		"90 %":              {usage: Usage{InUse: 90 * mib, Quota: 100 * mib}, namespace: "a", grows: 1, want: "from 90 %", used: 90 * mib},
+		"90 %":              {usage: Usage{InUse: 90 * mib, Quota: 100 * mib}, namespace: "a", grows: 3 << 10, want: "in use (90 %), and it takes new jobs up to 90 % (new versions of jobs up to 95 %); this submit needs 3.0 KiB: purge jobs that have ended, stop and purge large ones", used: 90 * mib},
 		"90 % with writes":  {usage: Usage{InUse: 80 * mib, Quota: 100 * mib}, wrote: 10 * mib, namespace: "a", grows: 1, want: "90.0 MiB of 100.0 MiB", used: 90 * mib},
-		"90 %, smaller":     {usage: Usage{InUse: 94 * mib, Quota: 100 * mib}, namespace: "a"},
-		"95 %, smaller":     {usage: Usage{InUse: 95 * mib, Quota: 100 * mib}, namespace: "a", grows: -1, want: "from 95 %", used: 95 * mib},
+		"94 %, a version":   {usage: Usage{InUse: 94 * mib, Quota: 100 * mib}, namespace: "a", grows: 1, version: true},
+		"95 %, smaller":     {usage: Usage{InUse: 95 * mib, Quota: 100 * mib}, namespace: "a", grows: -1, version: true, want: "it takes new versions of jobs up to 95 %; this submit", used: 95 * mib},
 		"all":               {limits: Limits{Jobs: 4 * mib}, has: 3 * mib, namespace: "b", grows: mib + 1, want: "--jobs-max", used: 3 * mib},
 		"all, exact":        {limits: Limits{Jobs: 4 * mib}, has: 3 * mib, namespace: "b", grows: mib},
 		"all, smaller":      {limits: Limits{Jobs: 2 * mib}, has: 3 * mib, namespace: "b", grows: -1},
@@ -36,7 +37,7 @@ func TestCheck(t *testing.T) {
 			r.Measured(c.usage)
 			r.Wrote(c.wrote)
 			r.Weigh("a", 0, c.has)
-			got := r.Check(c.namespace, c.grows)
+			got := r.Check(Ask{Namespace: c.namespace, Grows: c.grows, Size: c.grows, Version: c.version})
 			switch {
 			case c.want == "" && got != nil:
 				t.Errorf("refused: %v", got)
@@ -71,6 +72,18 @@ func TestLeft(t *testing.T) {
 	r.Measured(Usage{Quota: 8 << 30})
 	if got, want := r.Left(), int64(8<<30)*90/100/4096; got != want {
 		t.Errorf("empty: %d, want %d", got, want)
+	}
+	large := Room{}
+	for range 3 {
+		large.Weigh("a", 0, 640<<10)
+	}
+	large.Measured(Usage{InUse: 75 << 20, Quota: 100 << 20})
+	if got := large.Left(); got != 24 {
+		t.Errorf("three jobs of 640 KiB are stored: %d of that size fit into 15 MiB", got)
+	}
+	large.Measured(Usage{InUse: 91 << 20, Quota: 100 << 20})
+	if got := large.Filling(); strings.Contains(got, "more jobs fit") {
+		t.Errorf("nothing fits: %s", got)
 	}
 	for range 1000 {
 		r.Weigh("a", 0, 1000)

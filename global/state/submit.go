@@ -40,8 +40,12 @@ func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 	if present && !req.GetAgain() && bytes.Equal(old.encoded(), encoded) {
 		return &nusav1.SubmitResponse{Version: old.Version(), Revision: rev, Warnings: job.EndedAlready(ended)}, nil
 	}
+	var warnings []string
 	if err := t.checkRoom(k, len(encoded)); err != nil {
-		return nil, err
+		if !t.dry {
+			return nil, err
+		}
+		warnings = []string{"a submit is refused now: " + status.Convert(err).Message()}
 	}
 	rec := &nusav1.JobRecord{Job: &nusav1.Job{
 		Spec: req.GetSpec(), Version: old.Version() + 1, Submitted: timestamppb.New(time.Now()),
@@ -64,7 +68,15 @@ func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 		return nil, err
 	}
 	t.Event("job.submitted", k.String(), "version %d", rec.GetJob().GetVersion())
-	return &nusav1.SubmitResponse{Version: rec.GetJob().GetVersion(), Changed: true}, nil
+	return &nusav1.SubmitResponse{Version: rec.GetJob().GetVersion(), Changed: true, Warnings: warnings}, nil
+}
+
+// NewDryTx returns a transaction that is discarded: a submit for which there is no room gets a
+// warning instead of a refusal.
+func NewDryTx(st *State) *Tx {
+	t := NewTx(st)
+	t.dry = true
+	return t
 }
 
 // checkRoom refuses a submit that there is no room for.
@@ -75,7 +87,8 @@ func (t *Tx) checkRoom(k JobKey, size int) error {
 	} else {
 		grows += room.JobOverhead
 	}
-	no := t.State.Room.Check(k.Namespace, grows)
+	_, version := t.State.Jobs[k]
+	no := t.State.Room.Check(room.Ask{Namespace: k.Namespace, Grows: grows, Size: int64(size), Version: version})
 	if no == nil {
 		return nil
 	}

@@ -56,6 +56,8 @@ type Tx struct {
 	eventsAt int
 	// raise > 0: the transaction's revision, and all later ones, are greater than raise.
 	raise int64
+	// dry: the transaction is never stored.
+	dry bool
 }
 
 // slotBytes is the size that a transaction keeps for each slot that is to be decided.

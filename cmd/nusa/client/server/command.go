@@ -92,5 +92,9 @@ func printUsage(w *term.Screen, use *nusav1.StoreUsage) {
 	if use.GetQuotaBytes() > 0 {
 		fmt.Fprintf(w, "\nstore: %s of %s in use, %s on disk, %d keys\n", term.Size(use.GetUsedBytes()), term.Size(use.GetQuotaBytes()), term.Size(use.GetBytes()), use.GetKeys())
 	}
-	fmt.Fprintf(w, "jobs: %d take %s of %s; about %d more fit\n", use.GetJobs(), term.Size(use.GetJobBytes()), term.Size(use.GetJobLimitBytes()), use.GetJobsLeft())
+	fmt.Fprintf(w, "jobs: %d take %s of %s", use.GetJobs(), term.Size(use.GetJobBytes()), term.Size(use.GetJobLimitBytes()))
+	if left := use.GetJobsLeft(); left > 0 {
+		fmt.Fprintf(w, "; about %d more fit", left)
+	}
+	fmt.Fprintln(w)
 }
