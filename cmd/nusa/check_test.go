@@ -22,6 +22,7 @@ func TestMistakesNameTheFlag(t *testing.T) {
 		"global --data-dir d --grpc-addr localhost":                      `--grpc-addr: "localhost" is not host:port`,
 		"global --data-dir d --http-addr h:99999":                        `"99999" is not a port`,
 		"global --data-dir d --etcd-endpoints http://h":                  `--etcd-endpoints: "http://h" is not host:port`,
+		"global --data-dir d --store-quota 64m":                          `--store-quota: "64m" is not a whole number of MiB, such as 1024`,
 		"global --data-dir d --lease 2s":                                 "--lease: 2s is shorter than three renewals of a second each: give at least 3s",
 		"global --data-dir d --lease 0s":                                 "--lease: 0s is shorter than three renewals of a second each: give at least 3s",
 		"global --data-dir d --lease -9s":                                "--lease: -9s is negative",

@@ -61,7 +61,7 @@ func globalCommand() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for flag, mib := range map[string]int64{"store-quota": quotaMiB, "jobs-max": jobsMiB, "namespace-max": namespaceMiB} {
 			if mib < 1 || mib > 1<<20 {
-				return fmt.Errorf("--%s: %d is not 1..%d", flag, mib, 1<<20)
+				return fmt.Errorf("--%s: %d is not 1..%d (MiB)", flag, mib, 1<<20)
 			}
 		}
 		cfg.Etcd.Quota, cfg.JobsMax, cfg.NamespaceMax = quotaMiB<<20, jobsMiB<<20, namespaceMiB<<20

@@ -110,9 +110,14 @@ func describe(f *pflag.Flag, err error) string {
 // kind names the values of the flag, for an operator.
 func kind(f *pflag.Flag) string {
 	switch t := f.Value.Type(); t {
+	case "int64":
+		if strings.Contains(f.Usage, "MiB") {
+			return "a whole number of MiB, such as 1024"
+		}
+		return "a whole number"
 	case "bool":
 		return "true or false"
-	case "int", "int32", "int64", "uint", "uint16", "uint32", "uint64", "count":
+	case "int", "int32", "uint", "uint16", "uint32", "uint64", "count":
 		return "a whole number"
 	case "float32", "float64":
 		return "a number"

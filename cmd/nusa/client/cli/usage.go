@@ -114,6 +114,8 @@ func FlagError(cmd *cobra.Command, err error) error {
 	switch {
 	case errors.As(err, &value) && value.GetFlag().Value.Type() == durationType:
 		return fmt.Errorf("--%s: %w", value.GetFlag().Name, value.Unwrap())
+	case errors.As(err, &value) && value.GetFlag().Value.Type() == "int64" && strings.Contains(value.GetFlag().Usage, "MiB"):
+		return fmt.Errorf("--%s: %q is not a whole number of MiB, such as 1024", value.GetFlag().Name, value.GetValue())
 	case errors.As(err, &value):
 		if kind, ok := kinds[value.GetFlag().Value.Type()]; ok {
 			return fmt.Errorf("--%s: %q is not %s", value.GetFlag().Name, value.GetValue(), kind)
