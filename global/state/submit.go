@@ -81,13 +81,13 @@ func NewDryTx(st *State) *Tx {
 
 // checkRoom refuses a submit that there is no room for.
 func (t *Tx) checkRoom(k JobKey, size int) error {
-	grows := int64(size)
+	grows, version := int64(size), false
 	if j := t.State.Jobs[k]; j != nil && j.Record != nil {
+		version = true
 		grows -= int64(len(j.Record.encoded()))
 	} else {
 		grows += room.JobOverhead
 	}
-	_, version := t.State.Jobs[k]
 	no := t.State.Room.Check(room.Ask{Namespace: k.Namespace, Grows: grows, Size: int64(size), Version: version})
 	if no == nil {
 		return nil
