@@ -9,6 +9,7 @@
 //	takeover.go  the slot of a lost region at its new owner
 //	session.go   the step function of streams and leases
 //	refuse.go    which streams are not accepted
+//	terms.go     what earlier leadership terms may have written
 //	effect.go    what the caller has to do after a step
 //	silence.go   whether a region counts as cut off
 package region

@@ -76,21 +76,22 @@ const RecoveryStep = 1 << 32
 // knowsMore returns what a region knows that the store does not have, empty if there is
 // no such thing. The caller is the elected server, so no later term can exist.
 func (s State) knowsMore(c Config, h Hello) string {
+	written, nonce := c.writtenUpTo(h.KnownTerm.Number), c.nonceOf(h.KnownTerm, h.KnownRevision)
 	const advice = "the store was restored from an old copy, run `nusa server recover`"
 	switch {
 	case plant.Is(plant.OldStore):
 		return ""
 	case h.KnownRevision > c.Revision:
 		return fmt.Sprintf("region %s knows revision %d, the store has %d: %s", s.Name, h.KnownRevision, c.Revision, advice)
-	case h.KnownTerm.Number < c.Term.Number && c.Earlier != 0 && h.KnownRevision > c.Earlier:
-		// The store has reached that revision again.
+	case written != 0 && h.KnownRevision > written:
+		// The store has reached that revision again, maybe by later terms.
 		return fmt.Sprintf("region %s knows revision %d of leadership term %d, but that term wrote no revision after %d: %s",
-			s.Name, h.KnownRevision, h.KnownTerm.Number, c.Earlier, advice)
+			s.Name, h.KnownRevision, h.KnownTerm.Number, written, advice)
 	case h.KnownTerm.Number > c.Term.Number:
 		return fmt.Sprintf("region %s knows leadership term %d, the store has %d: %s", s.Name, h.KnownTerm.Number, c.Term.Number, advice)
-	case h.KnownTerm.Number == c.Term.Number && h.KnownTerm.Number != 0 && h.KnownTerm.Nonce != c.Term.Nonce:
+	case nonce != h.KnownTerm.Nonce:
 		return fmt.Sprintf("region %s knows another leadership term %d (%s, here %s): %s",
-			s.Name, h.KnownTerm.Number, h.KnownTerm.Nonce, c.Term.Nonce, advice)
+			s.Name, h.KnownTerm.Number, h.KnownTerm.Nonce, nonce, advice)
 	}
 	return ""
 }

@@ -9,7 +9,9 @@ import (
 // TestRefusedHellos: each reason alone refuses a hello that would be welcome. A permanent one
 // needs an operator. None changes what is known of the region.
 func TestRefusedHellos(t *testing.T) {
-	config := Config{Lease: 15 * time.Second, ActiveUntil: time.Hour, Federation: "f", Term: Term{7, "n"}, Revision: 100, Earlier: 90}
+	config := Config{Lease: 15 * time.Second, ActiveUntil: time.Hour, Federation: "f", Term: Term{7, "n"}, Revision: 100, Terms: []Beginning{
+		{Term: Term{4, "d"}, Earlier: 30}, {Term: Term{5, "e"}, Earlier: 50}, {Term: Term{7, "n"}, Earlier: 90},
+	}}
 	record := Record{Name: "sea", ClusterID: "c", Incarnation: 3, RestoreID: "r", Term: 5, AppliedIndex: 40}
 	welcome := Hello{
 		Stream: 2, ClusterID: "c", Incarnation: 3, RestoreID: "r", Term: 5, AppliedIndex: 40, Level: 1, Required: 1, Federation: "f",
@@ -31,6 +33,14 @@ func TestRefusedHellos(t *testing.T) {
 		{"", false, func(_ *Config, _ *Record, h *Hello) { h.Federation, h.KnownRevision = "", 0 }},
 		{"knows revision 101, the store has 100", false, func(_ *Config, _ *Record, h *Hello) { h.KnownRevision = 101 }},
 		{"of leadership term 6, but that term wrote no revision after 90", false, func(_ *Config, _ *Record, h *Hello) { h.KnownTerm.Number = 6 }},
+		{"of leadership term 4, but that term wrote no revision after 50", false, func(_ *Config, _ *Record, h *Hello) {
+			h.KnownTerm, h.KnownRevision = Term{4, "d"}, 51 // term 5 has written that revision
+		}},
+		{"", false, func(_ *Config, _ *Record, h *Hello) { h.KnownTerm, h.KnownRevision = Term{4, "d"}, 50 }},
+		{"another leadership term 5 (x, here e)", false, func(_ *Config, _ *Record, h *Hello) {
+			h.KnownTerm, h.KnownRevision = Term{5, "x"}, 80
+		}},
+		{"", false, func(_ *Config, _ *Record, h *Hello) { h.KnownTerm, h.KnownRevision = Term{5, "x"}, 30 }},
 		{"knows leadership term 8, the store has 7", false, func(_ *Config, _ *Record, h *Hello) { h.KnownTerm.Number = 8 }},
 		{"another leadership term 7 (x, here n)", false, func(_ *Config, _ *Record, h *Hello) { h.KnownTerm.Nonce = "x" }},
 		{"before an operator runs `nusa server recover`", false, func(c *Config, _ *Record, _ *Hello) { c.Conflict = true }},

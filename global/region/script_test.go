@@ -25,7 +25,7 @@ import (
 // and about the session of region sea. The server is active until 1000s in term 7 (n7),
 // the store has revision 100, the federation is fed:
 //
-//	config [lease=10s] [max=10s] [predecessor=0s] [until=1000s] [recovered=STOP] [revision=N] [began=N] [conflict]
+//	config [lease=10s] [max=10s] [predecessor=0s] [until=1000s] [recovered=STOP] [revision=N] [earlier=TERM:N,...] [conflict]
 //	open AT [cluster=C] [inc=N] [term=N] [index=N] [fence=N] [level=N] [restore=ID] [lost] [empty]
 //	hello AT STREAM CLUSTER INC TERM [index=N] [fence=N] [level=N] [acked=N] [required=N]
 //	      [bound=NAME] [restore=ID] [federation=ID] [known=NUMBER,NONCE] [revision=N]

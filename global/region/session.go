@@ -29,8 +29,8 @@ type Config struct {
 	// Revision of the store. A region that knows a greater one shows that the store
 	// was restored from an old copy.
 	Revision int64
-	// Earlier is the greatest revision that an earlier term may have written; 0 = unknown.
-	Earlier int64
+	// Terms are the beginnings of the latest terms, that of Term last.
+	Terms []Beginning
 	// ServesFrom and GrantsFrom hold work back after a recovery of the store; 0 = the store was
 	// not recovered. Before ServesFrom some lease from before the recovery may last, and a
 	// region that holds one would start what the recovered store orders: no stream is welcomed.

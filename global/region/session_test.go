@@ -47,7 +47,14 @@ func (w *script) setConfig(words []string) {
 		w.config.Revision = int64(o.number("revision"))
 	}
 	if o.has("earlier") {
-		w.config.Earlier = int64(o.number("earlier"))
+		w.config.Terms = nil
+		for _, b := range strings.Split(o["earlier"], ",") { // NUMBER:REVISION
+			number, revision, _ := strings.Cut(b, ":")
+			term := options{"term": number, "revision": revision}
+			w.config.Terms = append(w.config.Terms, region.Beginning{
+				Term: region.Term{Number: term.number("term"), Nonce: "n" + number}, Earlier: int64(term.number("revision")),
+			})
+		}
 	}
 	w.config.Conflict = o.has("conflict")
 	w.config.ServesFrom, w.config.GrantsFrom = 0, 0

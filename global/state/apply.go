@@ -21,6 +21,9 @@ func (st *State) apply(key string, msg any, revision int64) {
 	case key == leadershipKey:
 		rec, _ := msg.(*nusav1.LeadershipRecord)
 		st.Leadership, st.leadershipRevision = rec, revision
+		if !st.loading {
+			st.Sessions.Terms = beginningsOf(rec)
+		}
 	case strings.HasPrefix(key, jobPrefix):
 		st.applyJob(jobOfKey(key, jobPrefix), recordOfMessage(msg), revision)
 	case strings.HasPrefix(key, slotPrefix):

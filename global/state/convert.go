@@ -164,3 +164,26 @@ func recordOf(name string, r *nusav1.Region) region.Record {
 		Fence: r.GetFence(), Level: r.GetFeatureLevel(), RestoreID: r.GetRestoreId(), Lost: r.GetLost() != nil, NothingRuns: r.GetLost().GetNothingRuns(),
 	}
 }
+
+// beginningsOf returns the beginnings of the terms that a record keeps; none if the record was
+// written by a server that keeps none: nothing is known of that server's term.
+func beginningsOf(rec *nusav1.LeadershipRecord) (out []region.Beginning) {
+	for _, b := range rec.GetTerms() {
+		out = append(out, region.Beginning{
+			Term: region.Term{Number: b.GetTerm().GetNumber(), Nonce: b.GetTerm().GetNonce()}, Earlier: b.GetEarlier(), Wrote: b.GetWrote(),
+		})
+	}
+	if n := len(out); n > 0 && out[n-1].Term.Nonce != rec.GetTerm().GetNonce() {
+		return nil
+	}
+	return out
+}
+
+func beginningsToProto(terms []region.Beginning) (out []*nusav1.TermBeginning) {
+	for _, b := range terms {
+		out = append(out, &nusav1.TermBeginning{
+			Term: &nusav1.LeadershipTerm{Number: b.Term.Number, Nonce: b.Term.Nonce}, Earlier: b.Earlier, Wrote: b.Wrote,
+		})
+	}
+	return out
+}

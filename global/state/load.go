@@ -78,15 +78,19 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 		if err := offerAgain(ctx, s, e.Guard, rec.GetRecovery().GetStopTime()); err != nil {
 			return Beginning{}, fmt.Errorf("offer every slot again: %w", err)
 		}
-		rec.Conflict = nil
+		rec.Conflict, rec.Terms = nil, nil // the regions may know any revision of before
 	}
 	if e.Known > revision {
 		rec.Conflict = mergeConflict(rec.GetConflict(), &nusav1.RevisionConflict{Known: e.Known, Stored: revision})
 	}
-	traced := rec.GetTracedTerm() == rec.GetTerm().GetNumber()
+	past, earlier := beginningsOf(rec), kv.ModRevision
+	if rec.GetTracedTerm() != rec.GetTerm().GetNumber() {
+		earlier = revision
+	}
 	longest := max(e.Lease, rec.GetLeaseMax().AsDuration())
 	term := region.Term{Number: rec.GetTerm().GetNumber() + 1, Nonce: strings.ToLower(rand.Text()[:12])}
 	rec.Term, rec.TracedTerm = &nusav1.LeadershipTerm{Number: term.Number, Nonce: term.Nonce}, term.Number
+	rec.Terms = beginningsToProto(region.Begin(past, term, earlier)) // Load adds what the other records show
 	// Either may be longer at a predecessor that still grants: see LowerLimits.
 	rec.LeaseMax, rec.Candidacy = durationpb.New(longest), durationpb.New(max(former, e.Candidacy))
 	value, err := Encode(rec)
@@ -97,14 +101,10 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 	if err != nil {
 		return Beginning{}, fmt.Errorf("begin leadership term %d: %w", term.Number, err)
 	}
-	earlier := kv.ModRevision // Load adds what the other records show
-	if !traced {
-		earlier = began - 1
-	}
 	return Beginning{
 		Epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, Revision: began,
 		Sessions: region.Config{
-			Lease: e.Lease, LeaseMax: longest, PredecessorUntil: e.At + former, Federation: e.Federation, Term: term, Earlier: earlier,
+			Lease: e.Lease, LeaseMax: longest, PredecessorUntil: e.At + former, Federation: e.Federation, Term: term,
 		},
 	}, nil
 }
@@ -202,6 +202,7 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 	defer st.Unlock()
 	st.loading = true
 	defer func() { st.loading = false }()
+	var written int64
 	for _, prefix := range loaded {
 		records, err := readRecords(ctx, s, prefix)
 		if err != nil {
@@ -212,10 +213,11 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 			// Candidates change the store, too: what regions hear are revisions of terms.
 			st.Revision = max(st.Revision, r.kv.ModRevision)
 			if prefix != leadershipKey {
-				st.Sessions.Earlier = max(st.Sessions.Earlier, r.kv.ModRevision)
+				written = max(written, r.kv.ModRevision)
 			}
 		}
 	}
+	st.Sessions.Terms = region.Loaded(beginningsOf(st.Leadership), written)
 	for _, r := range st.Regions {
 		r.Orders.ForgetUpTo(uint64(st.Revision))
 		st.restoreCheckpoint(r)

@@ -47,7 +47,7 @@ func TestAFullStoreDeletes(t *testing.T) {
 	term.end()
 	next := beginTraced(t, mem)
 	defer next.end()
-	if got := next.st.Sessions.Earlier; got != put {
+	if got := next.earlier(); got != put {
 		t.Errorf("the next term knows revision %d of the earlier one, want %d", got, put)
 	}
 }

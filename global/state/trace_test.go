@@ -2,6 +2,7 @@ package state
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -56,6 +57,12 @@ func beginTraced(t *testing.T, mem *store.Memory) *tracedTerm {
 	}}
 }
 
+// earlier returns the greatest revision that an earlier term wrote, as the term knows it.
+func (t *tracedTerm) earlier() int64 {
+	terms := t.st.Sessions.Terms
+	return terms[len(terms)-1].Earlier
+}
+
 // TestATermKnowsTheRevisionsOfEarlierOnes: the greatest revision that an earlier term wrote is
 // known exactly, also if the transaction only deleted records. What candidates write between two
 // terms does not count. So a copy of the store that lacks only the latest transactions shows.
@@ -71,7 +78,7 @@ func TestATermKnowsTheRevisionsOfEarlierOnes(t *testing.T) {
 	first.end()
 
 	second := beginTraced(t, mem)
-	if got := second.st.Sessions.Earlier; got != put {
+	if got := second.earlier(); got != put {
 		t.Errorf("the first term wrote %d last, the second one knows %d", put, got)
 	}
 	if second.st.Revision != second.st.leadershipRevision {
@@ -84,7 +91,7 @@ func TestATermKnowsTheRevisionsOfEarlierOnes(t *testing.T) {
 	second.end()
 
 	third := beginTraced(t, mem)
-	if got := third.st.Sessions.Earlier; got != deleted {
+	if got := third.earlier(); got != deleted {
 		t.Errorf("the second term wrote %d last, the third one knows %d", deleted, got)
 	}
 	third.commit(func(tx *Tx) error { // as a server does that knows no traces
@@ -92,8 +99,47 @@ func TestATermKnowsTheRevisionsOfEarlierOnes(t *testing.T) {
 	})
 	third.end()
 	fourth := beginTraced(t, mem)
-	if got := fourth.st.Sessions.Earlier; got != fourth.st.Revision-1 {
+	if got := fourth.earlier(); got != fourth.st.Revision-1 {
 		t.Errorf("a term without traces wrote at most %d, known is %d", fourth.st.Revision-1, got)
 	}
 	fourth.end()
+}
+
+// TestATermKnowsWhatEachEarlierOneWrote: also if terms wrote nothing but their beginning. A region
+// that knows a later revision of such a term shows that the store was restored from an old copy,
+// although later terms have reached that revision again. A recovery passes all revisions.
+func TestATermKnowsWhatEachEarlierOneWrote(t *testing.T) {
+	mem := store.NewMemory()
+	c := mem.Client()
+	defer c.Close()
+	if _, err := c.Txn(t.Context(), nil, []store.Op{store.Put(ClusterKey, []byte("fed"))}); err != nil {
+		t.Fatal(err)
+	}
+	want := []int64{0}
+	for _, name := range []string{"sea", "", "", "tokyo", "seoul", ""} {
+		term := beginTraced(t, mem)
+		if name == "" {
+			want = append(want, term.st.Revision)
+		} else {
+			term.commit(putRegion(name))
+			want = append(want, term.commit(putRegion(name+"2")))
+		}
+		term.end()
+	}
+	last := beginTraced(t, mem)
+	var got []int64
+	for _, b := range last.st.Sessions.Terms {
+		got = append(got, b.Earlier)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("before the terms began the greatest revisions were %d, known are %d", want, got)
+	}
+	last.commit(func(tx *Tx) error { return tx.PutConflict(&nusav1.RevisionConflict{Known: 500}) })
+	last.commit((*Tx).Recover)
+	last.end()
+	recovered := beginTraced(t, mem)
+	if terms := recovered.st.Sessions.Terms; len(terms) != 1 || terms[0].Earlier < 500 {
+		t.Errorf("after the recovery %v is known of earlier terms", terms)
+	}
+	recovered.end()
 }

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/region"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -156,21 +157,32 @@ func (t *Tx) checkConflict(mark int) error {
 
 // trace makes sure that a record shows the transaction's revision: a transaction that only
 // deletes puts the leadership record, too. So a later term knows which revisions the earlier
-// ones wrote. A store without space takes nothing but deletions: shown is false, and nobody may
-// learn that revision. The lock is held.
+// ones wrote. The first transaction of a term puts that record with what the earlier terms had
+// written: from now on the other records do not show that. A store without space takes nothing but
+// deletions: shown is false, and nobody may learn that revision. The lock is held.
 func (t *Tx) trace() (shown bool, err error) {
 	shows := func(ch txChange) bool {
 		return ch.msg != nil && slices.ContainsFunc(loaded[:], func(prefix string) bool { return strings.HasPrefix(ch.key, prefix) })
 	}
-	rec := t.State.Leadership
-	if rec == nil || len(t.changes) == 0 || slices.ContainsFunc(t.changes, shows) {
+	rec, terms := t.State.Leadership, t.State.Sessions.Terms
+	first := len(terms) > 0 && !terms[len(terms)-1].Wrote
+	if rec == nil || len(t.changes) == 0 || !first && slices.ContainsFunc(t.changes, shows) {
 		return true, nil
 	}
 	puts := func(ch txChange) bool { return ch.msg != nil }
 	if t.State.Room.Usage().NoSpace && !slices.ContainsFunc(t.changes, puts) {
 		return false, nil
 	}
-	return true, t.putUnchecked(leadershipKey, rec)
+	if !first {
+		return true, t.putUnchecked(leadershipKey, rec)
+	}
+	ch, has := t.find(leadershipKey)
+	if put, ok := ch.msg.(*nusav1.LeadershipRecord); ok {
+		rec = put
+	}
+	rec = proto.CloneOf(rec)
+	rec.Terms = beginningsToProto(region.Written(terms))
+	return true, t.set(txChange{key: leadershipKey, msg: rec, unchecked: !has})
 }
 
 func (t *Tx) find(key string) (txChange, bool) {

@@ -22,6 +22,7 @@ const (
 // leadershipRecord is the present term, see nusav1.LeadershipRecord.
 type leadershipRecord struct {
 	term     region.Term
+	terms    []region.Beginning
 	leaseMax time.Duration
 	resigned bool
 	// candidacy is the length of the election key.
@@ -236,8 +237,10 @@ func (c *candidate) load() {
 		}
 		next.candidacy = g.ttl
 		if old.recovered {
+			next.terms = nil
 			next.conflict, next.recovered, next.known, next.knownTerm, next.knownStop = false, false, 0, 0, 0
 		}
+		next.terms = region.Begin(next.terms, next.term, all[leadershipKey].mod)
 		if g.known > rev && !plant.Is(plant.OldStore) {
 			next.conflict, next.known = true, max(next.known, g.known)
 		}
@@ -251,12 +254,15 @@ func (c *candidate) load() {
 				c.end("the term could not be written")
 				return
 			}
-			earlier := int64(0)
-			for _, kv := range all {
-				earlier = max(earlier, kv.mod)
+			written := int64(0)
+			for key, kv := range all {
+				if key != leadershipKey {
+					written = max(written, kv.mod)
+				}
 			}
+			next.terms = region.Loaded(next.terms, written)
 			all[leadershipKey] = etcdKey{value: next, mod: v.(int64)}
-			g.term = newGlobalTerm(c, all, v.(int64), earlier, old)
+			g.term = newGlobalTerm(c, all, v.(int64), old)
 		})
 	})
 }

@@ -23,9 +23,7 @@ type globalTerm struct {
 	federation string
 	began      time.Duration
 	rev        int64
-	// earlier is the greatest revision that an earlier term wrote.
-	earlier int64
-	mods    map[string]int64 // revision of each record
+	mods       map[string]int64 // revision of each record
 
 	leadership leadershipRecord
 	pastMax    time.Duration
@@ -72,10 +70,10 @@ type request struct {
 	done  func(ok bool)
 }
 
-func newGlobalTerm(c *candidate, all map[string]etcdKey, rev, earlier int64, former leadershipRecord) *globalTerm {
+func newGlobalTerm(c *candidate, all map[string]etcdKey, rev int64, former leadershipRecord) *globalTerm {
 	g := c.g
 	term := all[leadershipKey].value.(leadershipRecord).term
-	t := &globalTerm{g: g, w: g.w, c: c, federation: g.w.etcd.federation, epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, began: g.h.clock(), rev: rev, earlier: earlier, mods: map[string]int64{},
+	t := &globalTerm{g: g, w: g.w, c: c, federation: g.w.etcd.federation, epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, began: g.h.clock(), rev: rev, mods: map[string]int64{},
 		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, regions: map[string]*globalRegion{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
 		movable: map[string][]place.Movable{}}
 	for _, k := range sortedKeys(all) {
@@ -110,7 +108,7 @@ func (t *globalTerm) now() time.Duration { return t.g.h.clock() }
 func (t *globalTerm) config() region.Config {
 	until := t.c.proof.At(t.now()).Deadline
 	c := region.Config{Lease: t.g.lease, LeaseMax: t.pastMax, PredecessorUntil: t.began + t.formerTTL, ActiveUntil: until, Federation: t.federation,
-		Term: t.leadership.term, Revision: t.rev, Earlier: t.earlier, Conflict: t.leadership.conflict}
+		Term: t.leadership.term, Revision: t.rev, Terms: t.leadership.terms, Conflict: t.leadership.conflict}
 	if t.leadership.recovery {
 		c.LeaseMax = max(c.LeaseMax, t.leadership.leaseMax)
 		c = c.AfterRecovery(t.leadership.recoveryStop)
@@ -240,9 +238,7 @@ func (t *globalTerm) commitNext() {
 		compares = append(compares, compare{o.key, false, t.mods[o.key]})
 	}
 	ws = slices.DeleteFunc(ws, func(o write) bool { return o.compare })
-	if len(ws) > 0 && !slices.ContainsFunc(ws, func(o write) bool { return !o.delete }) { // as in global/state/tx.go
-		ws = append(ws, write{key: leadershipKey, value: t.leadership})
-	}
+	ws = t.trace(ws)
 	if len(ws) == 0 {
 		if r.done != nil {
 			r.done(false)
@@ -271,6 +267,27 @@ func (t *globalTerm) commitNext() {
 		t.wakePlacer()
 		t.commitNext()
 	})
+}
+
+// trace adds what global/state/tx.go adds, so that a later term knows which revisions the
+// earlier ones wrote.
+func (t *globalTerm) trace(ws []write) []write {
+	terms := t.leadership.terms
+	first := !terms[len(terms)-1].Wrote
+	if len(ws) == 0 || !first && slices.ContainsFunc(ws, func(o write) bool { return !o.delete }) {
+		return ws
+	}
+	rec := t.leadership
+	ws = slices.DeleteFunc(ws, func(o write) bool {
+		if o.key == leadershipKey {
+			rec = o.value.(leadershipRecord)
+		}
+		return o.key == leadershipKey
+	})
+	if first {
+		rec.terms = region.Written(terms)
+	}
+	return append(ws, write{key: leadershipKey, value: rec})
 }
 
 // putSlots turns the changes of a core into writes.

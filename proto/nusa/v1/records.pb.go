@@ -167,7 +167,10 @@ type LeadershipRecord struct {
 	MassLoss string `protobuf:"bytes,7,opt,name=mass_loss,json=massLoss,proto3" json:"mass_loss,omitempty"`
 	// Number of the latest term whose server leaves a trace of each transaction: a record
 	// that has the revision of the transaction, until a later transaction changes the record.
-	TracedTerm    uint64 `protobuf:"varint,8,opt,name=traced_term,json=tracedTerm,proto3" json:"traced_term,omitempty"`
+	TracedTerm uint64 `protobuf:"varint,8,opt,name=traced_term,json=tracedTerm,proto3" json:"traced_term,omitempty"`
+	// The latest terms since the last recovery of the store, this one included: bounded, in
+	// their order. A server that does not know this field leaves its own term out.
+	Terms         []*TermBeginning `protobuf:"bytes,9,rep,name=terms,proto3" json:"terms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -258,6 +261,77 @@ func (x *LeadershipRecord) GetTracedTerm() uint64 {
 	return 0
 }
 
+func (x *LeadershipRecord) GetTerms() []*TermBeginning {
+	if x != nil {
+		return x.Terms
+	}
+	return nil
+}
+
+// TermBeginning says what earlier leadership terms had written when a term began.
+type TermBeginning struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Term  *LeadershipTerm        `protobuf:"bytes,1,opt,name=term,proto3" json:"term,omitempty"`
+	// Greatest revision that an earlier term wrote. A later revision that a region knows of an
+	// earlier term is lost. A lower bound until wrote is set.
+	Earlier int64 `protobuf:"varint,2,opt,name=earlier,proto3" json:"earlier,omitempty"`
+	// The term has written more than its beginning.
+	Wrote         bool `protobuf:"varint,3,opt,name=wrote,proto3" json:"wrote,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TermBeginning) Reset() {
+	*x = TermBeginning{}
+	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TermBeginning) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TermBeginning) ProtoMessage() {}
+
+func (x *TermBeginning) ProtoReflect() protoreflect.Message {
+	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TermBeginning.ProtoReflect.Descriptor instead.
+func (*TermBeginning) Descriptor() ([]byte, []int) {
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *TermBeginning) GetTerm() *LeadershipTerm {
+	if x != nil {
+		return x.Term
+	}
+	return nil
+}
+
+func (x *TermBeginning) GetEarlier() int64 {
+	if x != nil {
+		return x.Earlier
+	}
+	return 0
+}
+
+func (x *TermBeginning) GetWrote() bool {
+	if x != nil {
+		return x.Wrote
+	}
+	return false
+}
+
 // Recovery says what may still run of the time before a recovery of the store.
 type Recovery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -269,7 +343,7 @@ type Recovery struct {
 
 func (x *Recovery) Reset() {
 	*x = Recovery{}
-	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	mi := &file_nusa_v1_records_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -281,7 +355,7 @@ func (x *Recovery) String() string {
 func (*Recovery) ProtoMessage() {}
 
 func (x *Recovery) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[3]
+	mi := &file_nusa_v1_records_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -294,7 +368,7 @@ func (x *Recovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recovery.ProtoReflect.Descriptor instead.
 func (*Recovery) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{3}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Recovery) GetStopTime() *durationpb.Duration {
@@ -326,7 +400,7 @@ type RevisionConflict struct {
 
 func (x *RevisionConflict) Reset() {
 	*x = RevisionConflict{}
-	mi := &file_nusa_v1_records_proto_msgTypes[4]
+	mi := &file_nusa_v1_records_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -338,7 +412,7 @@ func (x *RevisionConflict) String() string {
 func (*RevisionConflict) ProtoMessage() {}
 
 func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[4]
+	mi := &file_nusa_v1_records_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -351,7 +425,7 @@ func (x *RevisionConflict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevisionConflict.ProtoReflect.Descriptor instead.
 func (*RevisionConflict) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{4}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RevisionConflict) GetRegion() string {
@@ -417,7 +491,7 @@ type IdempotencyRecord struct {
 
 func (x *IdempotencyRecord) Reset() {
 	*x = IdempotencyRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[5]
+	mi := &file_nusa_v1_records_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -429,7 +503,7 @@ func (x *IdempotencyRecord) String() string {
 func (*IdempotencyRecord) ProtoMessage() {}
 
 func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[5]
+	mi := &file_nusa_v1_records_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -442,7 +516,7 @@ func (x *IdempotencyRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyRecord.ProtoReflect.Descriptor instead.
 func (*IdempotencyRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{5}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *IdempotencyRecord) GetFingerprint() []byte {
@@ -474,7 +548,7 @@ type ResultRecord struct {
 
 func (x *ResultRecord) Reset() {
 	*x = ResultRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[6]
+	mi := &file_nusa_v1_records_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -486,7 +560,7 @@ func (x *ResultRecord) String() string {
 func (*ResultRecord) ProtoMessage() {}
 
 func (x *ResultRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[6]
+	mi := &file_nusa_v1_records_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -499,7 +573,7 @@ func (x *ResultRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResultRecord.ProtoReflect.Descriptor instead.
 func (*ResultRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{6}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ResultRecord) GetVersion() int64 {
@@ -540,7 +614,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_nusa_v1_records_proto_msgTypes[7]
+	mi := &file_nusa_v1_records_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +626,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nusa_v1_records_proto_msgTypes[7]
+	mi := &file_nusa_v1_records_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +639,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_nusa_v1_records_proto_rawDescGZIP(), []int{7}
+	return file_nusa_v1_records_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CheckpointRecord) GetPosition() *Position {
@@ -610,7 +684,7 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"SinceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xf0\x02\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x9e\x03\n" +
 	"\x10LeadershipRecord\x12+\n" +
 	"\x04term\x18\x01 \x01(\v2\x17.nusa.v1.LeadershipTermR\x04term\x126\n" +
 	"\tlease_max\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bleaseMax\x125\n" +
@@ -620,7 +694,12 @@ const file_nusa_v1_records_proto_rawDesc = "" +
 	"\brecovery\x18\x06 \x01(\v2\x11.nusa.v1.RecoveryR\brecovery\x12\x1b\n" +
 	"\tmass_loss\x18\a \x01(\tR\bmassLoss\x12\x1f\n" +
 	"\vtraced_term\x18\b \x01(\x04R\n" +
-	"tracedTerm\"B\n" +
+	"tracedTerm\x12,\n" +
+	"\x05terms\x18\t \x03(\v2\x16.nusa.v1.TermBeginningR\x05terms\"l\n" +
+	"\rTermBeginning\x12+\n" +
+	"\x04term\x18\x01 \x01(\v2\x17.nusa.v1.LeadershipTermR\x04term\x12\x18\n" +
+	"\aearlier\x18\x02 \x01(\x03R\aearlier\x12\x14\n" +
+	"\x05wrote\x18\x03 \x01(\bR\x05wrote\"B\n" +
 	"\bRecovery\x126\n" +
 	"\tstop_time\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bstopTime\"\x85\x02\n" +
 	"\x10RevisionConflict\x12\x16\n" +
@@ -657,49 +736,52 @@ func file_nusa_v1_records_proto_rawDescGZIP() []byte {
 	return file_nusa_v1_records_proto_rawDescData
 }
 
-var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_nusa_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_nusa_v1_records_proto_goTypes = []any{
 	(*AuditRecord)(nil),         // 0: nusa.v1.AuditRecord
 	(*JobRecord)(nil),           // 1: nusa.v1.JobRecord
 	(*LeadershipRecord)(nil),    // 2: nusa.v1.LeadershipRecord
-	(*Recovery)(nil),            // 3: nusa.v1.Recovery
-	(*RevisionConflict)(nil),    // 4: nusa.v1.RevisionConflict
-	(*IdempotencyRecord)(nil),   // 5: nusa.v1.IdempotencyRecord
-	(*ResultRecord)(nil),        // 6: nusa.v1.ResultRecord
-	(*CheckpointRecord)(nil),    // 7: nusa.v1.CheckpointRecord
-	nil,                         // 8: nusa.v1.JobRecord.SinceEntry
-	(*Event)(nil),               // 9: nusa.v1.Event
-	(*Job)(nil),                 // 10: nusa.v1.Job
-	(*LeadershipTerm)(nil),      // 11: nusa.v1.LeadershipTerm
-	(*durationpb.Duration)(nil), // 12: google.protobuf.Duration
-	(*SubmitResponse)(nil),      // 13: nusa.v1.SubmitResponse
-	(*JobStatus)(nil),           // 14: nusa.v1.JobStatus
-	(*Position)(nil),            // 15: nusa.v1.Position
-	(*JobSummary)(nil),          // 16: nusa.v1.JobSummary
-	(*RegionReport)(nil),        // 17: nusa.v1.RegionReport
+	(*TermBeginning)(nil),       // 3: nusa.v1.TermBeginning
+	(*Recovery)(nil),            // 4: nusa.v1.Recovery
+	(*RevisionConflict)(nil),    // 5: nusa.v1.RevisionConflict
+	(*IdempotencyRecord)(nil),   // 6: nusa.v1.IdempotencyRecord
+	(*ResultRecord)(nil),        // 7: nusa.v1.ResultRecord
+	(*CheckpointRecord)(nil),    // 8: nusa.v1.CheckpointRecord
+	nil,                         // 9: nusa.v1.JobRecord.SinceEntry
+	(*Event)(nil),               // 10: nusa.v1.Event
+	(*Job)(nil),                 // 11: nusa.v1.Job
+	(*LeadershipTerm)(nil),      // 12: nusa.v1.LeadershipTerm
+	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
+	(*SubmitResponse)(nil),      // 14: nusa.v1.SubmitResponse
+	(*JobStatus)(nil),           // 15: nusa.v1.JobStatus
+	(*Position)(nil),            // 16: nusa.v1.Position
+	(*JobSummary)(nil),          // 17: nusa.v1.JobSummary
+	(*RegionReport)(nil),        // 18: nusa.v1.RegionReport
 }
 var file_nusa_v1_records_proto_depIdxs = []int32{
-	9,  // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
-	10, // 1: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
-	8,  // 2: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
-	11, // 3: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
-	12, // 4: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
-	4,  // 5: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
-	12, // 6: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
-	3,  // 7: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
-	12, // 8: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
-	12, // 9: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
-	12, // 10: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
-	13, // 11: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
-	14, // 12: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
-	15, // 13: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
-	16, // 14: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
-	17, // 15: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	10, // 0: nusa.v1.AuditRecord.events:type_name -> nusa.v1.Event
+	11, // 1: nusa.v1.JobRecord.job:type_name -> nusa.v1.Job
+	9,  // 2: nusa.v1.JobRecord.since:type_name -> nusa.v1.JobRecord.SinceEntry
+	12, // 3: nusa.v1.LeadershipRecord.term:type_name -> nusa.v1.LeadershipTerm
+	13, // 4: nusa.v1.LeadershipRecord.lease_max:type_name -> google.protobuf.Duration
+	5,  // 5: nusa.v1.LeadershipRecord.conflict:type_name -> nusa.v1.RevisionConflict
+	13, // 6: nusa.v1.LeadershipRecord.candidacy:type_name -> google.protobuf.Duration
+	4,  // 7: nusa.v1.LeadershipRecord.recovery:type_name -> nusa.v1.Recovery
+	3,  // 8: nusa.v1.LeadershipRecord.terms:type_name -> nusa.v1.TermBeginning
+	12, // 9: nusa.v1.TermBeginning.term:type_name -> nusa.v1.LeadershipTerm
+	13, // 10: nusa.v1.Recovery.stop_time:type_name -> google.protobuf.Duration
+	13, // 11: nusa.v1.RevisionConflict.lease_max:type_name -> google.protobuf.Duration
+	13, // 12: nusa.v1.RevisionConflict.stop_time:type_name -> google.protobuf.Duration
+	14, // 13: nusa.v1.IdempotencyRecord.response:type_name -> nusa.v1.SubmitResponse
+	15, // 14: nusa.v1.ResultRecord.status:type_name -> nusa.v1.JobStatus
+	16, // 15: nusa.v1.CheckpointRecord.position:type_name -> nusa.v1.Position
+	17, // 16: nusa.v1.CheckpointRecord.summaries:type_name -> nusa.v1.JobSummary
+	18, // 17: nusa.v1.CheckpointRecord.report:type_name -> nusa.v1.RegionReport
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_nusa_v1_records_proto_init() }
@@ -717,7 +799,7 @@ func file_nusa_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nusa_v1_records_proto_rawDesc), len(file_nusa_v1_records_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
