@@ -23,7 +23,7 @@ const (
 	restWithin = 15 * time.Second
 	// heldNoise is the difference of held memory that does not count as growth: buffers that
 	// happen to be larger.
-	heldNoise = 0.2 // MB
+	heldNoise = 0.5 // MB
 	// rssNoise is the same for resident memory: partly used pages of the heap, and pages of
 	// the executable that were read again.
 	rssNoise = 2.0 // MB

@@ -97,9 +97,9 @@ func TestGrown(t *testing.T) {
 		want   string
 	}{
 		"the same":     {func(*Size) {}, ""},
-		"noise":        {func(s *Size) { s.HeldMB += 0.19; s.RSSMB += 1.9; s.Goroutines += 5; s.StoreBytes *= 2 }, ""},
+		"noise":        {func(s *Size) { s.HeldMB += 0.49; s.RSSMB += 1.9; s.Goroutines += 5; s.StoreBytes *= 2 }, ""},
 		"less":         {func(s *Size) { *s = Size{} }, ""},
-		"held":         {func(s *Size) { s.HeldMB += 0.25 }, "MB held, from 6 to 6.25"},
+		"held":         {func(s *Size) { s.HeldMB += 0.75 }, "MB held, from 6 to 6.75"},
 		"resident":     {func(s *Size) { s.RSSMB += 2.5 }, "MB resident, from 30 to 32.5"},
 		"goroutines":   {func(s *Size) { s.Goroutines += 6 }, "goroutines, from 130 to 136"},
 		"files":        {func(s *Size) { s.Files += 6 }, "files, from 217 to 223"},
