@@ -10,9 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// bootstrap returns the identity of the region's cluster. The first master of all
-// commits one. Error: state.ErrOtherCluster when the log belongs to another
-// region.
+// bootstrap returns the identity of the region's cluster. The first master commits the
+// identity. bootstrap returns state.ErrOtherCluster when the log belongs to another region.
 func bootstrap(ctx context.Context, log raftlog.Log, fsm *raftlog.FSM, region string) (state.Cluster, error) {
 	if c := fsm.View().Cluster(); c.ID != "" {
 		if c.Region != region {
@@ -20,8 +19,8 @@ func bootstrap(ctx context.Context, log raftlog.Log, fsm *raftlog.FSM, region st
 		}
 		return c, nil
 	}
-	// The other parts of a term need the identity to start, so the commit has a sequencer
-	// of its own.
+	// The other parts of a term need the identity to start. So bootstrap commits it with a
+	// sequencer of its own.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	noPlan := func(*state.View) raftlog.Decision { return raftlog.Decision{} }
@@ -30,7 +29,7 @@ func bootstrap(ctx context.Context, log raftlog.Log, fsm *raftlog.FSM, region st
 	go func() { ended <- seq.Run(ctx) }()
 	_, err := seq.Commit(ctx, state.Command{Bootstrap: &state.Bootstrap{ClusterID: uuid.NewString(), Region: region}})
 	cancel()
-	<-ended // the error of the sequencer equals that of the commit
+	<-ended // the sequencer returns the same error as the commit
 	if err != nil {
 		return state.Cluster{}, fmt.Errorf("commit the identity of the cluster: %w", err)
 	}

@@ -32,46 +32,46 @@ type Config struct {
 	// with mode 0700, and not used with InMemory.
 	DataDir string
 
-	// Addresses to listen on, "host:port"; with port 0 the system chooses one.
-	// Defaults: 127.0.0.1 and the ports 7610 to 7614. HTTPAddr "-" serves no HTTP.
+	// The server listens on these addresses, each "host:port". With port 0 the operating
+	// system chooses the port. The defaults are the ports 7610 to 7614 of 127.0.0.1. With
+	// HTTPAddr "-" the server serves no HTTP.
 	GRPCAddr   string
 	RaftAddr   string
 	GossipAddr string
 	ProbeAddr  string
 	HTTPAddr   string
-	// Advertise is the host under which others reach the ports above. Default: the
-	// host of GRPCAddr. Required when that is a wildcard.
+	// Advertise is the host under which others reach the ports above. The default is the
+	// host of GRPCAddr. Advertise is required when that host is a wildcard.
 	Advertise string
 
-	// Join are gossip addresses of any servers of the region; the server's own address
-	// may be among them. The server tries them until it reaches one.
+	// Join lists gossip addresses of any servers of the region. The server's own address
+	// may be in the list. The server tries the addresses until one of them responds.
 	Join []string
 	// BootstrapExpect is how many servers must see one another before a new
 	// Raft group is formed. Default 1. Servers of an existing group ignore it.
 	BootstrapExpect int
-	// Global are gRPC addresses of global servers. Empty: the region works on its
-	// own.
+	// Global lists gRPC addresses of global servers. Empty: the region has no global tier.
 	Global []string
 
 	// Net opens sockets. Default network.Host().
 	Net network.Net
 	// Logger receives structured logs. Default: none.
 	Logger *slog.Logger
-	// Clock reads a monotonic clock that runs through suspend; its zero is any time.
+	// Clock reads a monotonic clock that runs through suspend. Its zero may be any time.
 	// Default CLOCK_BOOTTIME.
 	Clock func() time.Duration
 	// GossipKey encrypts gossip: 16, 24 or 32 bytes, the same on every server.
 	// Servers with another key are refused. Empty: no encryption.
 	GossipKey []byte
 
-	// Raft sets how fast elections are.
+	// Raft sets how fast the Raft group elects a leader.
 	Raft RaftTiming
-	// RaftLog is where the Raft log is stored: etcd's write-ahead log (quorum.WAL,
-	// the default) or raft-boltdb (quorum.BoltDB). A data directory of the other
-	// kind is converted at the start.
+	// RaftLog is the kind of store of the Raft log: etcd's write-ahead log (quorum.WAL, the
+	// default) or raft-boltdb (quorum.BoltDB). At its start the server converts a data
+	// directory of the other kind.
 	RaftLog quorum.LogKind
-	// NodeLease is how long a node may be silent before it is lost. Agents send a
-	// heartbeat each third of it. Default 15 s, at least 100 ms.
+	// NodeLease is how long a node may be silent before the node is lost. An agent sends
+	// three heartbeats in that time. Default 15 s, at least 100 ms.
 	NodeLease time.Duration
 	// StatsInterval is how often agents send statistics. Default 5 s.
 	StatsInterval time.Duration
@@ -81,42 +81,43 @@ type Config struct {
 	// DeadServerAfter is how long a failed server stays a member of the Raft group
 	// when no replacement joins. Default 72 h.
 	DeadServerAfter time.Duration
-	// ProbeKeys authenticate latency probes between the regions of a federation: at
-	// least 16 bytes each. This server sends with the first key and accepts packets
-	// with any of them. So a key is replaced in three steps: add the new one as the
-	// second key everywhere, make it the first, remove the old one. Empty: all
-	// probes are accepted.
+	// ProbeKeys authenticate latency probes between the regions of a federation. Each key
+	// has at least 16 bytes. This server sends with the first key and accepts packets with
+	// any of the keys. So a key is replaced in three steps: add the new key as the second
+	// one everywhere, make the new key the first, remove the old key. Empty: the server
+	// accepts all probes.
 	ProbeKeys [][]byte
-	// ProbeRate bounds the latency probes of a second. Default 100.
+	// ProbeRate bounds how many latency probes the master sends in a second. Default 100.
 	ProbeRate int
 
-	// HistorySeries and HistoryBytes bound the metrics history of this server: what
-	// it measured as the master, 31 days of edges, nodes and pools in a file of the
-	// data directory. Defaults 20,000 series and 3 GiB, at least 4 MiB; 31 days of a
-	// busy node take about 270 KB. With a negative HistoryBytes there is none.
+	// HistorySeries and HistoryBytes bound the metrics history of this server. The history
+	// is a file in the data directory. It holds what the server measured while it was the
+	// master: edges, nodes and pools, for 31 days. A busy node takes about 270 KB in 31
+	// days. The defaults are 20,000 series and 3 GiB. The least size is 4 MiB. With a
+	// negative HistoryBytes the server has no history.
 	HistorySeries int
 	HistoryBytes  int64
 
-	// InMemory holds Raft's log in memory. For simulations only: such a server must
-	// never start again after it ended.
+	// InMemory holds Raft's log in memory, for simulations only. Such a server must never
+	// start again after it ended.
 	InMemory bool
-	// Version of the build. Default "dev".
+	// Version is the version of the build. Default "dev".
 	Version string
 	// Ready is called once, when every listener is open and the API is served. The
 	// region may have no master yet.
 	Ready func(Addresses)
 }
 
-// RaftTiming sets how fast the group notices a lost leader. The zero value is for
-// servers with round trips of a few milliseconds: heartbeat and election 1 s,
-// leader lease 500 ms. FastRaft is for one machine.
+// RaftTiming sets how fast the group notices a lost leader. The zero value is for servers
+// with round trips of a few milliseconds: heartbeat and election 1 s, leader lease 500 ms.
+// For servers on one machine there is FastRaft.
 type RaftTiming struct {
 	// Heartbeat is the time without a heartbeat after which a follower becomes a
 	// candidate.
 	Heartbeat time.Duration
 	// Election is the time after which a candidate tries again.
 	Election time.Duration
-	// LeaderLease is the time after which a leader without a quorum steps down; at
+	// LeaderLease is the time after which a leader without a quorum steps down. It is at
 	// most Heartbeat.
 	LeaderLease time.Duration
 	// Commit is how long a follower's commit index may lag while nothing is written.
@@ -124,9 +125,8 @@ type RaftTiming struct {
 	Commit time.Duration
 }
 
-// FastRaft returns the timing for servers on one machine: a single server leads
-// within about 200 ms, and a group notices a dead leader within about half a
-// second.
+// FastRaft returns the timing for servers on one machine. A single server leads within
+// about 200 ms. A group notices a dead leader within about half a second.
 func FastRaft() RaftTiming {
 	return RaftTiming{
 		Heartbeat:   100 * time.Millisecond,
@@ -142,14 +142,13 @@ type Addresses struct {
 	Raft   string
 	Gossip string
 	Probe  string
-	// HTTP is empty when none is served.
+	// HTTP is empty when the server serves no HTTP.
 	HTTP string
 }
 
-// Run runs one regional server until ctx ends or the first fatal error. When it
-// returns, everything that it started has ended. It returns nil after ctx ended,
-// an error that wraps ErrConfig when cfg is invalid, and otherwise the first
-// failure.
+// Run runs one regional server until ctx ends or the first fatal error. When Run returns,
+// everything that it started has ended. Run returns nil after ctx ended, an error that
+// wraps ErrConfig when cfg is invalid, and otherwise the first failure.
 func Run(ctx context.Context, cfg Config) error {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -158,7 +157,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return run(ctx, cfg)
 }
 
-// minHistory is the least bound of the history's file, 4 MiB.
+// minHistory is the least size of the history's file.
 const minHistory = 4 << 20
 
 var serverName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
@@ -210,7 +209,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate checks a configuration with its defaults. Each error names the field.
+// validate checks a configuration whose defaults are set. Each error names the field.
 func (c Config) validate() error {
 	bad := func(field, format string, args ...any) error {
 		return fmt.Errorf("%w: %s: %s", ErrConfig, field, fmt.Sprintf(format, args...))

@@ -1,19 +1,19 @@
-// Package regional is the middle tier: the servers of one region. They find one
-// another by gossip and form a Raft group. The server that Raft elects is the
-// master: it decides which node runs each instance, serves the agents' sessions,
-// and holds the region's session with the global tier.
+// Package regional is the middle tier: the servers of one region. The servers find one
+// another by gossip and form a Raft group. The server that Raft elects is the master: it
+// decides which node runs each instance, serves the agents' sessions, and holds the
+// region's session with the global tier.
 //
-//	config        Config and Run
-//	clock         the default clock, which runs through suspend
-//	open          opens a server's data directory, addresses and services
-//	run           starts the parts of a server and stops them in order
-//	restore       continues a region from an old copy of a data directory
-//	identity      a server's id
-//	knownservers  the gossip addresses of the region's servers, on disk
-//	servers       the region's servers, its master, and connections to the master
-//	leadership    runs a Master in each term of this server
-//	bootstrap     the cluster's identity, committed by its first master
-//	services      what the API gets of the server and of a term
+//		config        Config and Run
+//		clock         the default clock, which runs through suspend
+//		open          opens a server's data directory, addresses and services
+//		run           starts the parts of a server and stops them in order
+//		restore       continues a region from an old copy of a data directory
+//		identity      a server's id
+//		knownservers  the gossip addresses of the region's servers, on disk
+//		servers       the region's servers, its master, and connections to the master
+//		leadership    runs a Master in each term of this server
+//		bootstrap     the cluster's identity, committed by its first master
+//	  services      what the API gets from the server and from a term
 //
 // The parts are packages of their own:
 //

@@ -11,9 +11,9 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
-// openIdentity opens the data directory, nil with InMemory, and returns the
-// server's id: its name and a random part. A server that replaces this one under
-// the same name has another random part, since Raft must tell the two apart.
+// openIdentity opens the data directory, nil with InMemory. It returns the server's id: its
+// name and a random part. A server that replaces this one under the same name has another
+// random part, because Raft must distinguish the two.
 func openIdentity(cfg Config) (dir *serve.DataDir, id string, err error) {
 	fresh := cfg.Name + "." + uuid.NewString()[:8]
 	if cfg.InMemory {
@@ -41,7 +41,7 @@ func readIdentity(path, fresh, name string) (string, error) {
 	return fresh, writeIdentity(path, fresh)
 }
 
-// writeIdentity stores a server's id, durably.
+// writeIdentity stores a server's id durably.
 func writeIdentity(path, id string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

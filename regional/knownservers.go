@@ -18,12 +18,12 @@ const maxKnownServers = 32
 // directory. A restarted server then finds its group even if every address in its
 // configuration is its own or out of use.
 type knownServers struct {
-	path  string // empty: nothing is stored, in simulations
+	path  string // empty in simulations: nothing is stored
 	saved []string
 }
 
-// readKnownServers reads the file. A file that cannot be read is logged: the
-// server then depends on the configured addresses.
+// readKnownServers reads the file. It logs an error of the file; the server then uses only
+// the configured addresses.
 func readKnownServers(dir *serve.DataDir, log *slog.Logger) *knownServers {
 	k := &knownServers{}
 	if dir == nil {
@@ -45,9 +45,9 @@ func readKnownServers(dir *serve.DataDir, log *slog.Logger) *knownServers {
 	return k
 }
 
-// save writes the addresses of the other living servers when they have changed. When
-// no other server lives, save leaves the file alone: this server needs it to find
-// the others again.
+// save writes the addresses of the other living servers when they have changed. When no
+// other server lives, save keeps the old file, because this server needs it to find the
+// others again.
 func (k *knownServers) save(members []gossip.Member, own string) error {
 	if k.path == "" {
 		return nil

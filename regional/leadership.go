@@ -18,10 +18,10 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// barrierTimeout bounds the wait for the log of earlier masters.
+// barrierTimeout bounds the wait until all entries of earlier masters are applied.
 const barrierTimeout = 10 * time.Second
 
-// leadership is this server's present term. Safe for concurrent use.
+// leadership holds this server's present term. It is safe for concurrent use.
 type leadership struct {
 	mu      sync.Mutex
 	now     *term // nil while this server does not lead
@@ -31,12 +31,12 @@ type leadership struct {
 // term is one term of this server as the master.
 type term struct {
 	master *master.Master
-	// api is the same term as the API sees it.
+	// api is what the API sees of the same term.
 	api *api.Master
 }
 
-// current returns the present term, nil while this server does not lead, and a
-// channel that is closed when the region's master or its servers change.
+// current returns the present term, nil while this server does not lead. The channel is
+// closed when the region's master or its servers change.
 func (s *leadership) current() (*term, <-chan struct{}) {
 	changed := s.changed.C() // taken before the read, so that no change is missed
 	s.mu.Lock()
@@ -119,8 +119,9 @@ func (s *server) runTerm(ctx context.Context) error {
 	return err
 }
 
-// awaitTermEnd returns ErrNotLeader when the term ends. Raft may report a won
-// election after the term's work began. A term won again has another number.
+// awaitTermEnd returns ErrNotLeader when the term ends. It does not trust one message of
+// LeaderCh alone, because Raft may report a won election after the term's work began. A
+// server that wins again has another term number.
 func (s *server) awaitTermEnd(ctx context.Context, term uint64) error {
 	for s.quorum.State() == raft.Leader && s.quorum.CurrentTerm() == term {
 		select {

@@ -25,7 +25,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// server is one regional server, whether or not it leads.
+// server is one regional server, as the master or not.
 type server struct {
 	cfg   Config
 	id    string
@@ -38,28 +38,30 @@ type server struct {
 	raftLis   net.Listener
 	responder *probe.Responder
 	serve     *serve.Server
-	// hub has the tunnels to the agents. tunnels accepts those that the uplink opens
-	// for the global tier: calls through them are served like any other.
+	// hub has the tunnels to the agents. tunnels accepts the tunnels that the uplink opens
+	// to the global tier; the server serves calls through them like any other call.
 	hub     *tunnel.Hub
 	tunnels *tunnel.Listener
 	masters *masterConn
-	// streams counts the goroutines that use a stream. They end with the stream,
-	// which may be after the handler.
+	// streams counts the goroutines that use a gRPC stream. They end with the stream,
+	// perhaps after the stream's handler returned.
 	streams sync.WaitGroup
 
 	leadership leadership
 	start      presence.Start
 	known      *knownServers
 	history    *metrics.Store
-	// federation has the global tier's messages; copier keeps them up to date.
+	// federation caches the messages of the global tier. copier keeps the cache up to date
+	// while this server is not the master.
 	federation *peers.FederationCache
 	copier     *peers.Copier
-	// stopping is closed when the server stops: streams that have no end of their
-	// own then end.
+	// stopping is closed when the server stops. It ends the streams that would not end by
+	// themselves.
 	stopping chan struct{}
 }
 
-// open opens the parts that can fail early: the data directory and every address.
+// open opens the parts that can fail early: the data directory and a listener on every
+// address.
 func open(ctx context.Context, cfg Config) (*server, error) {
 	s := &server{
 		cfg: cfg, fsm: raftlog.NewFSM(), stopping: make(chan struct{}),
@@ -99,11 +101,12 @@ func (s *server) openDir() error {
 	return nil
 }
 
-// openAddresses listens on every address.
+// openAddresses opens a listener on every address.
 func (s *server) openAddresses(ctx context.Context) error {
 	cfg := &s.cfg
-	// A server that is not the master forwards calls. Agents look for the master
-	// themselves, and servers compare their own states.
+	// A server that is not the master forwards calls to the master. It forwards no call of
+	// Dispatch, because agents look for the master themselves. It forwards no call of
+	// Siblings.State either, because that call reads the state of this very server.
 	fwd := forward.New(s.forwardTo, "/nusa.v1.Dispatch/", "/nusa.v1.Siblings/State")
 	fwd.ReadRequestsAs(nusav1.Jobs_SubmitMany_FullMethodName, func() proto.Message { return new(wire.SubmitRequest) })
 	var err error
@@ -148,7 +151,7 @@ func (s *server) register() {
 // fast reports whether the timing is for servers on one machine.
 func (t RaftTiming) fast() bool { return t.Heartbeat < 500*time.Millisecond }
 
-// raftDir returns the folder of Raft's files; empty with InMemory.
+// raftDir returns the folder of Raft's files. It is empty with InMemory.
 func (s *server) raftDir() string {
 	if s.cfg.InMemory {
 		return ""
@@ -156,7 +159,7 @@ func (s *server) raftDir() string {
 	return filepath.Dir(s.dir.Path("raft", "x"))
 }
 
-// advertise returns the address that others use for a local one.
+// advertise returns the address under which others reach a local address.
 func (s *server) advertise(addr string) string {
 	if addr == "" {
 		return ""

@@ -17,22 +17,22 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Restored describes the data directory of a stopped server from which its region is to
-// continue, because the directory is an old copy, or because most servers of the
+// Restored names the data directory of a stopped server. The region is to continue from
+// that directory, because the directory is an old copy or because most servers of the
 // region are lost.
 type Restored struct {
 	Region, DataDir string
-	// RaftLog is the kind of log; empty: it stays what it is.
+	// RaftLog is the kind of the new log. Empty: the kind stays the same.
 	RaftLog quorum.LogKind
-	// Incarnation of the region's log; 0: the next one.
+	// Incarnation is the new incarnation of the region's log. 0 stands for the next one.
 	Incarnation uint64
 	Logger      *slog.Logger
 }
 
-// Restore begins a new incarnation of a region's log. The server of the data directory is
-// then its only one. It returns the new incarnation. An error that asks to run the command
-// again comes after the log was written; the next run begins one more incarnation. After any
-// other error nothing has changed.
+// Restore begins a new incarnation of a region's log and returns its number. The server of
+// the data directory is then the region's only server. An error that asks to run the
+// command again comes after the log was written, and the next run begins one more
+// incarnation. After any other error the directory is unchanged.
 func Restore(r Restored) (uint64, error) {
 	if _, err := os.Stat(filepath.Join(r.DataDir, "raft")); err != nil {
 		return 0, fmt.Errorf("%w: data_dir: %s holds no log of a regional server (%v)", ErrConfig, r.DataDir, err)
@@ -56,7 +56,7 @@ func Restore(r Restored) (uint64, error) {
 	if err := quorum.Restore(quorum.Restored{Dir: dir.Path("raft"), Log: r.RaftLog, ID: id, FSM: fsm, Begin: begin, Logger: r.Logger}); err != nil {
 		return 0, err
 	}
-	// The other servers of the former group are not asked to join.
+	// The restored server must not ask the other servers of the former group to join.
 	if err := os.Remove(dir.Path("gossip-peers")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return 0, fmt.Errorf("forget the former servers: %w; run the command again", err)
 	}
@@ -66,7 +66,7 @@ func Restore(r Restored) (uint64, error) {
 	return fsm.View().Cluster().Incarnation, nil
 }
 
-// begin changes the state to the first one of the new incarnation.
+// begin applies the command that begins the new incarnation.
 func (r *Restored) begin(fsm *raftlog.FSM, index uint64) error {
 	c := fsm.View().Cluster()
 	next := c.Incarnation + 1

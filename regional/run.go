@@ -25,10 +25,10 @@ func run(ctx context.Context, cfg Config) error {
 	return s.run(ctx)
 }
 
-// run starts the parts, each after those that it needs, and waits for the end of
-// ctx or the first failure. Then it stops in the opposite order: another server
-// becomes the master, so that the region hardly notices; the master's work ends;
-// calls end; then gossip, Raft, and last the data directory.
+// run starts the parts, each after the parts that it needs. It waits for the end of ctx or
+// the first failure. Then it stops the parts in the opposite order. First another server
+// becomes the master, so that the region hardly notices the stop. Then the master's work
+// ends, then calls, gossip and Raft. The data directory is closed last.
 func (s *server) run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -88,13 +88,13 @@ func (s *server) run(ctx context.Context) error {
 	return nil
 }
 
-// part is a goroutine of the server that is stopped on its own.
+// part is a goroutine of the server that can be stopped alone.
 type part struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-// startPart runs f until the part is stopped. When f fails or returns early the
+// startPart runs f until the part is stopped. When f fails or returns early, the whole
 // server stops.
 func startPart(ctx context.Context, fail context.CancelCauseFunc, name string, f func(context.Context) error) *part {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -115,7 +115,7 @@ func (p *part) stop() {
 	<-p.done
 }
 
-// runHistory holds the file of the metrics history open until ctx ends.
+// runHistory keeps the file of the metrics history open until ctx ends.
 func (s *server) runHistory(ctx context.Context) error {
 	path := ""
 	if s.dir != nil {
@@ -125,8 +125,8 @@ func (s *server) runHistory(ctx context.Context) error {
 	return s.history.Run(ctx, path, limits, s.cfg.Logger)
 }
 
-// handOver makes another server the master, so that the region need not wait for
-// an election.
+// handOver makes another server the master, so that the region need not wait for an
+// election.
 func (s *server) handOver() {
 	if s.leadership.master() == nil || len(s.quorum.GetConfiguration().Configuration().Servers) < 2 {
 		return
@@ -154,8 +154,8 @@ func (s *server) serveTunnels() error {
 	return nil
 }
 
-// group identifies the Raft group in gossip: servers of an earlier incarnation belong to
-// another group.
+// group returns the name of the Raft group in gossip. A later incarnation of the log has
+// another name, so servers of an earlier incarnation do not join the group.
 func (s *server) group() string {
 	c := s.fsm.View().Cluster()
 	if c.Incarnation > 1 {

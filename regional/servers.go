@@ -17,8 +17,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// watchServers notifies the other parts when the region's servers or its master change,
-// and binds the data directory to the cluster once the log has the cluster's id.
+// watchServers notifies the other parts when the region's servers or its master change. It
+// also binds the data directory to the cluster once the log has the cluster's id.
 func (s *server) watchServers(ctx context.Context) error {
 	servers := s.gossip.Changed()
 	bound := s.dir == nil
@@ -31,7 +31,7 @@ func (s *server) watchServers(ctx context.Context) error {
 			bound = true
 		}
 		if bound {
-			committed = nil // no commit is awaited
+			committed = nil // the directory is bound, so commits do not matter
 		}
 		select {
 		case <-ctx.Done():
@@ -52,14 +52,14 @@ func (s *server) watchServers(ctx context.Context) error {
 	}
 }
 
-// masterID returns Raft's id of the master; empty when it is unknown.
+// masterID returns Raft's id of the master. It is empty while no master is known.
 func (s *server) masterID() string {
 	_, id := s.quorum.LeaderWithID()
 	return string(id)
 }
 
-// master returns the name and gRPC address of the master; empty when it is
-// unknown.
+// master returns the name and gRPC address of the master. Both are empty while no master is
+// known.
 func (s *server) master() (name, address string) {
 	id := s.masterID()
 	for _, m := range s.gossip.Members() {
@@ -70,8 +70,8 @@ func (s *server) master() (name, address string) {
 	return "", ""
 }
 
-// remoteMaster returns the gRPC address of the master; empty when it is unknown or
-// this server.
+// remoteMaster returns the gRPC address of the master. It is empty while no master is
+// known, and when this server is the master.
 func (s *server) remoteMaster() string {
 	if s.masterID() == s.id {
 		return ""
@@ -80,8 +80,8 @@ func (s *server) remoteMaster() string {
 	return address
 }
 
-// servers returns the living servers of the region, and silent ones that are
-// still members of the Raft group.
+// servers returns the living servers of the region, and the silent servers that are still
+// members of the Raft group.
 func (s *server) servers() []*nusav1.RegionalServer {
 	master := s.masterID()
 	voters := map[string]bool{}
@@ -101,8 +101,8 @@ func (s *server) servers() []*nusav1.RegionalServer {
 	return out
 }
 
-// featureLevel returns the least feature level of the region's servers. A voter that
-// gossip does not know may be of an earlier version.
+// featureLevel returns the least feature level of the region's servers. A voter that gossip
+// does not know counts as level 0, because its version may be an earlier one.
 func (s *server) featureLevel() uint32 {
 	level := uint32(state.FeatureLevel)
 	known := map[string]uint32{}
@@ -118,15 +118,16 @@ func (s *server) featureLevel() uint32 {
 	return level
 }
 
-// standbyMessage tells an agent the master's address and all servers.
+// standbyMessage returns the message that tells an agent the master's address and all
+// servers.
 func (s *server) standbyMessage() *nusav1.MasterMessage {
 	_, address := s.master()
 	return &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Standby{
 		Standby: &nusav1.Standby{MasterAddress: address, Servers: &nusav1.ServerList{Servers: s.servers()}}}}
 }
 
-// currentAgents returns the agents of this server's term, nil while it is not the
-// master, and a channel that is closed when the master or the servers change.
+// currentAgents returns the agents of this server's term, nil while this server is not the
+// master. The channel is closed when the master or the servers change.
 func (s *server) currentAgents() (*nodes.Agents, <-chan struct{}) {
 	t, changed := s.leadership.current()
 	if t == nil {
@@ -135,15 +136,15 @@ func (s *server) currentAgents() (*nodes.Agents, <-chan struct{}) {
 	return t.master.Agents, changed
 }
 
-// leadsConnected reports whether this server is the master, and whether it has a
+// leadsConnected reports whether this server is the master, and whether it also has a
 // session with the global tier.
 func (s *server) leadsConnected() (leads, connected bool) {
 	m := s.leadership.master()
 	return m != nil, m != nil && m.Uplink.Connected()
 }
 
-// ready returns an error while the server cannot do its work: it neither leads
-// nor knows the master.
+// ready returns an error while the server cannot do its work, because the region has no
+// known master.
 func (s *server) ready() error {
 	if s.leadership.master() == nil && s.remoteMaster() == "" {
 		return errors.New("the region has no master")
@@ -151,8 +152,7 @@ func (s *server) ready() error {
 	return nil
 }
 
-// forwardTo returns a connection to the server that serves calls, or true when it
-// is this one.
+// forwardTo returns a connection to the master, or true when this server is the master.
 func (s *server) forwardTo() (*grpc.ClientConn, bool, error) {
 	if s.leadership.master() != nil {
 		return nil, true, nil
@@ -165,8 +165,8 @@ func (s *server) forwardTo() (*grpc.ClientConn, bool, error) {
 	return conn, false, err
 }
 
-// connToMaster returns a connection to the master; nil when the master is unknown
-// or this server.
+// connToMaster returns a connection to the master. It is nil while no master is known, when
+// this server is the master, and when the connection fails.
 func (s *server) connToMaster() *grpc.ClientConn {
 	address := s.remoteMaster()
 	if address == "" {
@@ -179,7 +179,7 @@ func (s *server) connToMaster() *grpc.ClientConn {
 	return conn
 }
 
-// masterConn is the connection to the present master. Safe for concurrent use.
+// masterConn is the connection to the present master. It is safe for concurrent use.
 type masterConn struct {
 	net network.Net
 
@@ -188,8 +188,7 @@ type masterConn struct {
 	conn    *grpc.ClientConn
 }
 
-// to returns a connection to address. A connection to an earlier master is
-// closed.
+// to returns a connection to address. It closes the connection to an earlier master.
 func (m *masterConn) to(address string) (*grpc.ClientConn, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// services returns the public API of the server.
+// services returns the gRPC services of the API.
 func (s *server) services() *api.Server {
 	return &api.Server{
 		Name: s.cfg.Name, Version: s.cfg.Version, Region: s.cfg.Region,
@@ -18,7 +18,7 @@ func (s *server) services() *api.Server {
 	}
 }
 
-// apiMaster returns a term as the API sees it.
+// apiMaster returns what the API sees of a term.
 func apiMaster(m *master.Master, watches *api.GroupWatches) *api.Master {
 	return &api.Master{
 		Done: m.Context().Done(), Term: m.Term, Cluster: m.Cluster, Events: m.Events, Log: m.Log,

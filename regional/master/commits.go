@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// watchCommits says when the region is unable to commit, and when it can again, until ctx
-// ends.
+// watchCommits reports when the region becomes unable to commit, and when it can commit
+// again. It runs until ctx ends.
 func (m *Master) watchCommits(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -25,8 +25,8 @@ func (m *Master) addInstanceEvent(c state.ReportedChange) {
 	m.Events.Add(instanceEvents+kind, c.Key().JobKey().In(m.cfg.Region.GetName()), "%s", changeText{c})
 }
 
-// changeText is the message of an instance event. It is formatted when a client
-// reads it; most events are never read.
+// changeText is the message of an instance event. The message is formatted only when a
+// client reads the event, because most events are never read.
 type changeText struct{ state.ReportedChange }
 
 func (t changeText) String() string {
@@ -43,9 +43,8 @@ func (t changeText) String() string {
 	return out
 }
 
-// addPurgeEvents adds events about purged jobs. When a job has no allocations, one
-// command both stops and purges it. Then this function also adds the event of the
-// stop, before that of the purge.
+// addPurgeEvents adds events about purged jobs. When a job has no allocations, one command
+// both stops and purges it. addPurgeEvents then first adds the event of the stop.
 func (m *Master) addPurgeEvents(r *state.Result) {
 	for _, k := range r.Purged {
 		name := k.In(m.cfg.Region.GetName())

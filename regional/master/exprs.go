@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// maxPrograms bounds the cached compiled expressions.
+	// maxPrograms bounds the cache of compiled expressions.
 	maxPrograms = 4096
-	// maxValues bounds the cached results: ten thousand nodes times a few dozen
-	// expressions. When the cache is full it is emptied.
+	// maxValues bounds the cache of results. It holds a few dozen expressions for ten
+	// thousand nodes. A full cache is emptied.
 	maxValues = 1 << 18
 )
 
-// exprs evaluates expressions over nodes and caches the results while the node's
-// inventory stays the same. Safe for concurrent use.
+// exprs evaluates expressions over nodes. It caches each result until the node's inventory
+// changes. It is safe for concurrent use.
 type exprs struct {
 	region   string
 	programs *expr.Cache
@@ -28,9 +28,9 @@ type exprs struct {
 	values map[exprKey]exprValue
 }
 
-// nodeEnv is the part of a node with an inventory that expressions can read.
+// nodeEnv is the part of a node that expressions can read.
 type nodeEnv struct {
-	index uint64 // the node's InventoryIndex
+	index uint64 // the node's InventoryIndex when node was made
 	node  *expr.Node
 }
 
@@ -41,10 +41,10 @@ type exprKey struct {
 }
 
 type exprValue struct {
-	index uint64 // the node's InventoryIndex
+	index uint64 // the node's InventoryIndex when the result was computed
 	ok    bool
 	text  string
-	note  string // the error; empty: none
+	note  string // the text of the error; empty: no error
 }
 
 func newExprs(region string) *exprs {

@@ -12,30 +12,30 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// limiter commits what later masters rely on: the feature level of the region, the
-// greatest length of a node's lease, and the end of the leases of an earlier
-// incarnation.
+// limiter commits limits that later masters rely on: the feature level of the region, the
+// longest lease of a node, and the time when the leases of an earlier incarnation end.
 type limiter struct {
 	log       *raftlog.Sequencer
 	fsm       *raftlog.FSM
 	clock     func() time.Duration
 	elected   time.Duration
 	nodeLease time.Duration
-	// regionLease returns the length of the region's lease, and since when.
+	// regionLease returns the length of the region's lease, and the time on clock since
+	// which it has that length.
 	regionLease func() (length, since time.Duration)
-	// stopTime returns the longest kill timeout that agents name.
+	// stopTime returns the longest kill timeout that an agent has reported.
 	stopTime func() time.Duration
 	// level returns the least feature level of the region's servers.
 	level func() uint32
 	// committed is called after each commit.
 	committed func()
-	wake      chan struct{} // room for one
+	wake      chan struct{} // with room for one
 	logger    *slog.Logger
-	// first is closed after the first pass.
+	// first is closed after the first call of commit.
 	first chan struct{}
 }
 
-// changed notes that the region's servers, or the length of the region's lease, changed.
+// changed tells run that the region's servers or the length of the region's lease changed.
 func (l *limiter) changed() {
 	select {
 	case l.wake <- struct{}{}:
@@ -43,7 +43,7 @@ func (l *limiter) changed() {
 	}
 }
 
-// run commits the limits that are due, until ctx ends.
+// run commits limits when they are due, until ctx ends.
 func (l *limiter) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -66,9 +66,10 @@ func (l *limiter) run(ctx context.Context) error {
 	}
 }
 
-// commit commits the limits that are due, and returns when others may be due.
+// commit commits the limits that are due. It returns after what time it must be called
+// again; 0 means only after a change.
 func (l *limiter) commit(ctx context.Context) (again time.Duration, err error) {
-	view := l.fsm.View() // before the length: a later session joins another term
+	view := l.fsm.View() // before the length: a session that begins later belongs to another term
 	length, since := l.regionLease()
 	now := l.clock()
 	cmd, again := regionlease.Limits{
@@ -90,8 +91,8 @@ func (l *limiter) commit(ctx context.Context) (again time.Duration, err error) {
 	return again, nil
 }
 
-// before returns f, which starts once the first limits are committed, or after a second
-// in which they could not be.
+// before returns a function that runs f after the first limits are committed. If they are
+// not committed within a second, f runs all the same.
 func (l *limiter) before(f func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		slow := time.NewTimer(time.Second)

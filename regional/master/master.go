@@ -22,13 +22,13 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/uplink"
 )
 
-// Config holds the dependencies of a Master: parts of its server and of its term.
+// Config holds what a Master needs from its server and its term.
 type Config struct {
 	Region *nusav1.RegionDefinition
-	// Server is the name of this server, Address its gRPC address.
+	// Server is the name of this server. Address is its gRPC address.
 	Server, Address string
 	Version         string
-	// Global are the gRPC addresses of global servers; empty: none.
+	// Global lists the gRPC addresses of global servers. It may be empty.
 	Global []string
 	Net    network.Net
 	// Clock is monotonic and runs through suspend.
@@ -36,37 +36,38 @@ type Config struct {
 	NodeLease      time.Duration
 	StatsInterval  time.Duration
 	ReportInterval time.Duration
-	// Probes: the address of the responder, the bound of probes a second, the keys,
-	// and when a region's own probe last arrived here.
+	// The prober uses these: the address of the responder, the bound of probes a second,
+	// the keys, and the function that returns when a probe of another region last arrived
+	// here.
 	ProbeAddr     string
 	ProbeRate     int
 	ProbeKeys     [][]byte
 	ProbeLastSeen func(region string) (time.Duration, bool)
 
-	// Term is Raft's number of the term, which began at Elected on Clock.
+	// Term is Raft's number of the term. The term began at Elected, a time on Clock.
 	Term    uint64
 	Elected time.Duration
 	Cluster state.Cluster
-	// Start is what this server found when it started.
+	// Start holds the time and the log index at which this server started.
 	Start presence.Start
-	// RaftLog takes the commands; FSM has the committed state.
+	// RaftLog takes the commands. FSM has the committed state.
 	RaftLog raftlog.Log
 	FSM     *raftlog.FSM
 	// FeatureLevel returns the least feature level of the region's servers.
 	FeatureLevel func() uint32
-	// VerifyLeader asks a quorum whether this server still leads.
+	// VerifyLeader returns nil when a quorum confirms that this server still leads.
 	VerifyLeader func() error
-	// MaintainMembers adds and removes servers of the Raft group until ctx ends.
+	// MaintainMembers adds servers to the Raft group and removes others, until ctx ends.
 	MaintainMembers func(ctx context.Context) error
 
 	Federation *peers.FederationCache
 	Metrics    *metrics.Store
-	// Hub has the tunnels of agents, Tunnels accepts those of the global tier.
+	// Hub has the tunnels to the agents. Tunnels accepts the tunnels to the global tier.
 	Hub     *tunnel.Hub
 	Tunnels *tunnel.Listener
-	// Streams counts the goroutines that use a stream.
+	// Streams counts the goroutines that use a gRPC stream.
 	Streams *sync.WaitGroup
-	// Servers returns the region's servers; Standby the message that sends an agent
+	// Servers returns the region's servers. Standby returns the message that sends an agent
 	// to another server.
 	Servers func() []*nusav1.RegionalServer
 	Standby func() *nusav1.MasterMessage
@@ -75,7 +76,7 @@ type Config struct {
 	Logger        *slog.Logger
 }
 
-// Master is the work of one term. The fields are read only.
+// Master is the work of one term. Its fields do not change after New.
 type Master struct {
 	Term    uint64
 	Cluster state.Cluster
@@ -93,12 +94,12 @@ type Master struct {
 	// ctx ends with the term.
 	ctx   context.Context
 	parts *errgroup.Group
-	// run are the parts' functions, each until the term ends.
+	// run lists the parts' functions. Each of them runs until the term ends.
 	run []func(context.Context) error
 	log *slog.Logger
 }
 
-// New creates the parts of a term, which ends with ctx or when a part fails.
+// New creates the parts of a term. The term ends with ctx or when a part fails.
 func New(ctx context.Context, cfg Config) (*Master, error) {
 	m := &Master{Term: cfg.Term, Cluster: cfg.Cluster, cfg: cfg, log: cfg.Logger.With("term", cfg.Term)}
 	m.parts, m.ctx = errgroup.WithContext(ctx)
@@ -167,12 +168,12 @@ func New(ctx context.Context, cfg Config) (*Master, error) {
 	return m, nil
 }
 
-// Context ends with the term.
+// Context returns a context that ends with the term.
 func (m *Master) Context() context.Context { return m.ctx }
 
-// Run does the work of the term. It calls begun once calls can be served, and
-// ended as soon as the term has ended; it returns when all parts have stopped.
-// Its error is that of the first part that failed.
+// Run does the work of the term. It calls begun once the API can be served, and ended as
+// soon as the term has ended. It returns when all parts have stopped, with the error of the
+// part that failed first.
 func (m *Master) Run(begun, ended func()) error {
 	m.log.Info("this server is the master", "cluster", m.Cluster.ID, "incarnation", m.Cluster.Incarnation)
 	m.Events.Add("master.elected", m.cfg.Server, "term %d", m.Term)
@@ -185,27 +186,28 @@ func (m *Master) Run(begun, ended func()) error {
 	for _, part := range m.run {
 		m.parts.Go(func() error { return part(m.ctx) })
 	}
-	m.Log.Wake() // for the first plan; others follow changes
+	m.Log.Wake() // makes the first plan; later plans follow changes
 	err := m.parts.Wait()
 	m.Agents.Close()
 	return err
 }
 
-// ServersChanged notes that the region's servers or its master changed.
+// ServersChanged tells the parts that the region's servers or its master changed.
 func (m *Master) ServersChanged() {
 	m.Agents.ServersChanged()
 	m.Uplink.ServersChanged()
 	m.limits.changed()
 }
 
-// logIsCertain continues what waited because the log could be an old copy.
+// logIsCertain is called when the log can no longer be an old copy. It continues the work
+// that waited for that.
 func (m *Master) logIsCertain() {
 	m.Log.Wake()
-	m.Uplink.GroupsChanged(nil) // for the answers
+	m.Uplink.GroupsChanged(nil) // sends the slot answers that waited
 }
 
-// committed passes the results of a log entry to the parts that they concern. The
-// sequencer calls it in the order of the log.
+// committed passes the results of a log entry to the parts that they concern. The sequencer
+// calls it in the order of the log.
 func (m *Master) committed(results []state.Result) {
 	changed, orderCount, groupCount := false, 0, 0
 	for i := range results {

@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	// perCommand bounds the placements of one command. A placement takes about 300
-	// bytes, so a command fits a log entry.
+	// perCommand bounds the placements in one command. A placement takes about 300 bytes,
+	// so the command fits a log entry.
 	perCommand = 512
-	// fewCommands is the number of commands up to which a plan counts as small.
+	// fewCommands is how many commands a small plan has at most.
 	fewCommands = 4
-	// retryAfter is the pause after a plan whose commands changed nothing: without it
-	// the sequencer would loop.
+	// retryAfter is the pause after a plan whose commands changed nothing. Without the
+	// pause the sequencer would make the same plan in a loop.
 	retryAfter = 100 * time.Millisecond
-	// maxPlaces bounds a plan, and so the time without other decisions: some
-	// milliseconds when asks are alike, a quarter of a second with hundreds of
-	// different asks. One group may exceed the bound: see sched.Input.
+	// maxPlaces bounds the placements of one plan, and so the time in which the sequencer
+	// does nothing else. That time is some milliseconds when the asks are alike, and a
+	// quarter of a second with hundreds of different asks. One group may exceed the bound:
+	// see sched.Input.
 	maxPlaces = 2048
 	// maxRest bounds the pause between plans that leave instances unplaced.
 	maxRest = time.Second
@@ -34,42 +35,41 @@ const (
 // plannerConfig holds the dependencies of a Planner.
 type plannerConfig struct {
 	nodeLease time.Duration
-	// absences returns how long nodes of a view have been absent.
+	// absences returns a function that returns how long a node of the view has been absent.
 	absences func(*state.View) func(nodeID string) presence.Absence
 	exprs    *exprs
 	// connected reports whether a session with the global tier exists.
 	connected func() bool
-	// logIsOld reports whether a node has an order that the log does not have.
+	// logIsOld reports whether a node runs an order that the log does not have.
 	logIsOld func() bool
 	// logSuspect reports whether the log may be an old copy.
 	logSuspect func() bool
-	// reasonsChanged is called with the groups that the newest plan has reasons for.
+	// reasonsChanged is called with the groups for which the newest plan has reasons.
 	reasonsChanged func(map[state.GroupKey]struct{})
 }
 
-// Planner plans over the speculative state and returns the commands of the plan.
-// Plans follow one another in the order of the log, so a plan never has to guess
-// what is in flight.
+// Planner makes plans from the speculative state and returns the commands of each plan. The
+// speculative state includes the commands in flight, so a plan never has to guess their
+// results.
 type Planner struct {
 	cfg plannerConfig
-	// Only the sequencer's goroutine uses planner.
+	// Only the sequencer's goroutine uses the field planner.
 	planner *sched.Planner
-	// more: the latest plan is large, or is a part of a larger one, and another part
-	// follows.
+	// more is true when the latest plan is large or is a part of a larger plan.
 	more atomic.Bool
 
 	mu sync.Mutex
-	// last is the newest committed plan, made at lastUnixNano. reasons and unplaced
-	// are made from it on the first call.
+	// last is the newest committed plan, made at lastUnixNano. reasons and unplaced are
+	// computed from last when a caller first asks for them.
 	last         *sched.Plan
 	lastUnixNano int64
 	reasons      map[state.GroupKey][]wire.CountedReason
 	unplaced     map[state.GroupKey][]sched.Unplaced
-	// placed is the greatest revision of slots that are placed as far as possible:
-	// the slots that a report includes.
+	// placed is the slot revision up to which all slots are placed as far as possible. A
+	// report to the global tier includes the slots up to that revision.
 	placed int64
-	// planned is the position of the slot orders that the committed plans follow: what no slot
-	// wants has its order to stop.
+	// planned is the position in the slot orders up to which the committed plans are
+	// complete. Allocations that no slot wants at that position have their order to stop.
 	planned state.Position
 }
 
@@ -83,7 +83,7 @@ func (p *Planner) Input(view *state.View) sched.Input {
 	}
 }
 
-// decide makes a plan, and returns slots to the global tier that fit nowhere. The
+// decide makes a plan. It also returns slots that fit nowhere to the global tier. The
 // sequencer calls it.
 func (p *Planner) decide(view *state.View) raftlog.Decision {
 	if p.cfg.logIsOld() {
@@ -109,9 +109,10 @@ func (p *Planner) decide(view *state.View) raftlog.Decision {
 	return d
 }
 
-// restAfter returns the pause after a plan: as long as the plan took, while
-// instances fit nowhere. Each report of an agent releases resources, and with
-// thousands of agents every plan would try all unplaced instances again.
+// restAfter returns the pause after a plan. While instances fit nowhere, the pause is as
+// long as the plan took. Without the pause, thousands of agents would cause a new plan with
+// each report that releases resources, and each plan would try all unplaced instances
+// again.
 func restAfter(plan *sched.Plan, took time.Duration) time.Duration {
 	if plan.More || len(plan.Unplaced) == 0 {
 		return 0
@@ -119,7 +120,7 @@ func restAfter(plan *sched.Plan, took time.Duration) time.Duration {
 	return min(took, maxRest)
 }
 
-// earliest returns the lesser duration, where 0 means never.
+// earliest returns the shorter duration, where 0 means never.
 func earliest(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -127,7 +128,7 @@ func earliest(a, b time.Duration) time.Duration {
 	return a
 }
 
-// record stores a committed plan, and the revision up to which slots are placed.
+// record stores a committed plan and the revision up to which slots are placed.
 func (p *Planner) record(in sched.Input, plan *sched.Plan) {
 	view := in.View
 	placed := int64(0)
@@ -152,31 +153,31 @@ func (p *Planner) record(in sched.Input, plan *sched.Plan) {
 	p.cfg.reasonsChanged(groups)
 }
 
-// plannedOrders returns the position of the slot orders that the committed plans follow; zero
-// before the first plan.
+// plannedOrders returns the position in the slot orders up to which the committed plans are
+// complete. It is zero before the first plan.
 func (p *Planner) plannedOrders() state.Position {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.planned
 }
 
-// Latest returns the newest plan and the time it was made for; nil before the
-// first one.
+// Latest returns the newest committed plan and the time for which it was made. The plan is
+// nil before the first one.
 func (p *Planner) Latest() (plan *sched.Plan, unixNano int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.last, p.lastUnixNano
 }
 
-// placedRevision returns the greatest revision of slots that are placed as far
-// as possible.
+// placedRevision returns the slot revision up to which all slots are placed as far as
+// possible.
 func (p *Planner) placedRevision() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.placed
 }
 
-// Pending returns why instances of a group have no node, by the newest plan.
+// Pending returns why instances of a group have no node, according to the newest plan.
 func (p *Planner) Pending(key state.GroupKey) []wire.CountedReason {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,8 +187,7 @@ func (p *Planner) Pending(key state.GroupKey) []wire.CountedReason {
 	return p.reasons[key]
 }
 
-// unplacedOf returns the instances of a group that the newest plan found no node
-// for.
+// unplacedOf returns the instances of a group for which the newest plan found no node.
 func (p *Planner) unplacedOf(key state.GroupKey) []sched.Unplaced {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// endedRetention is how long ended allocations stay listed.
+	// endedRetention is how long an ended allocation stays in the state.
 	endedRetention = time.Hour
-	// goneRetention is how long nodes that are lost or have left stay listed, and
-	// how long a lost node is assumed to run its allocations. A node that returns
-	// later registers as a new one and stops what it runs.
+	// goneRetention is how long a node that is lost or has left stays in the state. For
+	// that time a lost node is assumed to run its allocations. A node that returns later
+	// registers as a new node and stops its allocations.
 	goneRetention = 72 * time.Hour
-	// goneAfterLeading is how long a master must have led before it forgets a node:
-	// a master whose clock is wrong must not give up nodes that are about to
+	// goneAfterLeading is how long a master must have led before it forgets a node. Without
+	// this wait, a master whose clock is wrong could forget nodes that are about to
 	// connect.
 	goneAfterLeading = time.Hour
 	// purgeEvery is the pause between two passes.
 	purgeEvery = time.Minute
-	// purgePerCommand bounds the job versions and keys of one command, which must
-	// fit a log entry. purgeCommands bounds the commands of a pass.
+	// purgePerCommand bounds the job versions and keys in one command, so that the command
+	// fits a log entry. purgeCommands bounds the commands of one pass.
 	purgePerCommand = 1000
 	purgeCommands   = 1000
 )
@@ -39,7 +39,7 @@ type purger struct {
 	logger *slog.Logger
 }
 
-// run makes a pass each purgeEvery until ctx ends.
+// run makes a pass every purgeEvery until ctx ends.
 func (p *purger) run(ctx context.Context) error {
 	tick := time.NewTicker(purgeEvery)
 	defer tick.Stop()
@@ -50,7 +50,7 @@ func (p *purger) run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		led := time.Since(began) // by the monotonic clock
+		led := time.Since(began) // measured by the monotonic clock
 		now := steadyNow(time.Now(), began, led)
 		err := p.purgeEnded(ctx, now)
 		if err == nil && led >= goneAfterLeading {
@@ -99,9 +99,9 @@ func (p *purger) removeNodes(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// steadyNow returns the wall clock's time. If that clock was set forward since
-// began, it returns began plus passed, the time since began by the monotonic clock.
-// So a wrong wall clock can only make entries stay for longer.
+// steadyNow returns the time of the wall clock. If that clock was set forward after began,
+// steadyNow returns began plus passed, where passed was measured by the monotonic clock. So
+// a wrong wall clock can only make entries stay longer.
 func steadyNow(wall, began time.Time, passed time.Duration) time.Time {
 	if steady := began.Add(passed); steady.Before(wall) {
 		return steady
@@ -109,11 +109,11 @@ func steadyNow(wall, began time.Time, passed time.Duration) time.Time {
 	return wall
 }
 
-// removableNodes returns the nodes that have been gone since before a time, that no
-// operator cordoned or drained, and that no instance must wait for. Other instances
-// there have been replaced, or are disconnected and fit no other node of this region.
-// Once their node is forgotten they are returned like other instances that fit
-// nowhere.
+// removableNodes returns the nodes that left the ready status before a time, that no
+// operator cordoned or drained, and that no instance must wait for. Other instances of such
+// a node have been replaced, or are disconnected and fit no other node of this region.
+// After their node is forgotten, the region returns them to the global tier like other
+// instances that fit nowhere.
 func removableNodes(view *state.View, before int64) []*state.Node {
 	var out []*state.Node
 nodes:
@@ -131,8 +131,9 @@ nodes:
 	return out
 }
 
-// mustNotReplace reports whether only the node itself, or an operator, may end an
-// allocation of a lost node. A system job wants no instance where there is no node.
+// mustNotReplace reports whether only the node itself or an operator may end an allocation
+// of a lost node. It is false for a system job, because such a job wants no instance on a
+// node that is gone.
 func mustNotReplace(view *state.View, a *state.Alloc) bool {
 	job, ok := view.Job(a.Key().JobKey(), a.JobVersion)
 	return ok && job.Type != state.System && sched.MustWait(view, a)

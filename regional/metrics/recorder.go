@@ -15,25 +15,24 @@ import (
 )
 
 const (
-	// maxStatsAge is the greatest age of statistics that count as measured now, in
-	// intervals at which agents send them.
+	// maxStatsAge is the greatest age of statistics that count as present, in intervals at
+	// which agents send them.
 	maxStatsAge = 3
-	// minReporting is the share of a pool's ready nodes that must have sent
-	// statistics: a sum over few nodes, as just after an election, would look like
-	// a fall.
+	// minReporting is the share of a pool's ready nodes that must have sent statistics. A
+	// sum over fewer nodes, for example just after an election, would look like a drop.
 	minReporting = 0.9
 )
 
-// Recorder adds what a master measures to its store.
+// Recorder adds a master's measurements to the Store of its server.
 type Recorder struct {
 	Store          *Store
 	Region, Server string
-	// View is the committed state.
+	// View returns the committed state.
 	View func() *state.View
-	// Edges are the measured edges to other regions.
+	// Edges returns the measured edges to other regions.
 	Edges func() []topology.Edge
-	// Stats returns the latest statistics of a node, with their age at a time on
-	// Clock.
+	// Stats returns the latest statistics of a node, with their age at now, a time on
+	// Clock. It returns false when the node has sent none.
 	Stats func(nodeID string, now time.Duration) (wire.NodeStats, bool)
 	Clock func() time.Duration
 	// StatsInterval is how often agents send statistics.
@@ -42,7 +41,7 @@ type Recorder struct {
 	Log           *slog.Logger
 }
 
-// Run records until ctx ends.
+// Run adds samples until ctx ends.
 func (r *Recorder) Run(ctx context.Context) error {
 	tick := time.NewTicker(series.Base)
 	defer tick.Stop()
@@ -70,7 +69,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 
 // measure returns the present values of edges, nodes and pools.
 func (r *Recorder) measure() []series.Sample {
-	edges, view, now := r.Edges(), r.View(), r.Clock() // once for all nodes: it is a system call
+	edges, view, now := r.Edges(), r.View(), r.Clock() // read once, because each reading is a system call
 	out := make([]series.Sample, 0, len(edges)+view.NodeCount())
 	for _, e := range edges {
 		if e.State != topology.Unknown {
@@ -101,8 +100,7 @@ func (r *Recorder) measure() []series.Sample {
 	return out
 }
 
-// edgeValues returns the values of an edge. Round trips are NaN while there are
-// no replies.
+// edgeValues returns the values of an edge. Round trips are NaN while no replies arrive.
 func edgeValues(e topology.Edge) []float64 {
 	ms := func(d time.Duration) float64 {
 		if e.State != topology.OK {
@@ -113,17 +111,17 @@ func edgeValues(e topology.Edge) []float64 {
 	return []float64{ms(e.P50), ms(e.P90), ms(e.P99), ms(e.Min), ms(e.Jitter), e.Loss}
 }
 
-// poolSum sums up the ready nodes of a pool.
+// poolSum adds up the ready nodes of a pool.
 type poolSum struct {
 	nodes, reporting    int
-	machines            map[string]bool // shared machines, each counted once
-	cpu, cores          float64         // cpu weighted by cores
+	machines            map[string]bool // the shared machines that are already in the sums
+	cpu, cores          float64         // cpu is weighted by cores
 	memory, memoryTotal float64
 	disk, diskTotal     float64
 	allocated, capacity state.Resources
 }
 
-// add adds a node. stats is nil when the node sent none lately.
+// add adds a node. stats is nil when the node has sent no statistics lately.
 func (p *poolSum) add(n *state.Node, allocated state.Resources, stats *wire.NodeStats) {
 	p.nodes++
 	p.allocated, p.capacity = p.allocated.Add(allocated), p.capacity.Add(n.Capacity)

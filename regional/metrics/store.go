@@ -8,20 +8,20 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/series"
 )
 
-// Store is the file with the values that a server measured while it was the master.
-// Each server has its own file; a new master continues with the values of its earlier
+// Store is the file with the values that a server measured while it was the master. Each
+// server has its own file. A new master continues the file with the values of its earlier
 // terms. A failure of the file stops no server.
 type Store struct {
 	mu              sync.Mutex
 	series          *series.Store // nil while no file is open
 	why             string        // why no file is open
-	reportedDamaged uint64        // damaged files that newlyDamaged has returned
+	reportedDamaged uint64        // how many damaged files newlyDamaged has returned
 }
 
 // NewStore returns a store that has no file yet.
 func NewStore() *Store { return &Store{why: "its file is still being opened"} }
 
-// Open returns the open file, or nil and the reason when none is open.
+// Open returns the open file, or nil and the reason when no file is open.
 func (s *Store) Open() (*series.Store, string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,9 +44,9 @@ func (s *Store) newlyDamaged() int {
 	return int(fresh)
 }
 
-// Run opens the file at path, empty for a server without a disk, and closes it
-// when ctx ends. A negative limit of bytes turns the store off. Opening may take
-// a while, for example after a limit was lowered, so no other part waits for it.
+// Run opens the file at path, and closes the file when ctx ends. An empty path stands for a
+// server without a disk. A negative limits.Bytes turns the store off. Opening may take a
+// while, for example after a limit was lowered, so no other part waits for Run.
 func (s *Store) Run(ctx context.Context, path string, limits series.Limits, log *slog.Logger) error {
 	switch {
 	case path == "":

@@ -14,14 +14,16 @@ import (
 const (
 	// maxIndexWaiters bounds the callers that wait for the state at an index.
 	maxIndexWaiters = 4
-	// digestWait is how long a server waits until an index is applied.
+	// digestWait is how long a server waits for the entry at an index to be applied.
 	digestWait = 2 * time.Second
 )
 
 var (
-	// ErrPast says that the state at that index is gone: a later state has replaced it.
+	// ErrPast says that the state at an index no longer exists, because a later state has
+	// replaced it.
 	ErrPast = errors.New("past")
-	// ErrBusy says that other comparisons of states are in progress: ask again.
+	// ErrBusy says that other comparisons of states are in progress. The caller may ask
+	// again.
 	ErrBusy = errors.New("busy")
 )
 
@@ -45,8 +47,8 @@ func (f *FSM) notifyWaiters(view *state.View) {
 	})
 }
 
-// At returns the state at exactly the given index, and waits until it is applied.
-// Errors: ErrPast, ErrBusy, or the error of ctx.
+// At returns the state at exactly the given index. It waits until the entry with that index
+// is applied. Errors: ErrPast, ErrBusy, or the error of ctx.
 func (f *FSM) At(ctx context.Context, index uint64) (*state.View, error) {
 	f.mu.Lock()
 	switch {
@@ -77,9 +79,9 @@ func (f *FSM) At(ctx context.Context, index uint64) (*state.View, error) {
 	}
 }
 
-// Digest returns the hash of this server's state at an index. It reads a view, so it
-// blocks no writer; one digest is computed at a time. Errors: ErrPast, ErrBusy, or the
-// error of ctx; context.DeadlineExceeded when the index was not applied within
+// Digest returns the hash of this server's state at an index. Digest reads a view, so it
+// blocks no writer. Only one digest is computed at a time. Errors: ErrPast, ErrBusy, the
+// error of ctx, or context.DeadlineExceeded when the index was not applied within
 // digestWait.
 func (f *FSM) Digest(ctx context.Context, index uint64) (*nusav1.StateDigest, error) {
 	ctx, cancel := context.WithTimeout(ctx, digestWait)

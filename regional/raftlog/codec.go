@@ -16,22 +16,22 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// formatVersion is the first byte of every log entry and snapshot. Version 1 had
-// the fields of a struct by name, version 2 has them by position. A reader knows
-// this version and the one before it.
+// formatVersion is the first byte of every log entry and snapshot. Version 1 stored the
+// fields of a struct by name, version 2 stores them by position. A build reads its own
+// version and the one before it.
 const formatVersion = 2
 
-// MaxEntryBytes bounds a log entry; a single command may be larger.
+// MaxEntryBytes bounds a log entry of several commands. A single command may be larger.
 const MaxEntryBytes = 256 << 10
 
-// ErrFormat says that a log entry or snapshot has a format that this build cannot
-// read.
+// ErrFormat says that this build cannot read the format of a log entry or snapshot.
 var ErrFormat = errors.New("unknown format")
 
-// msgpackHandle holds the settings of the format. A struct is the list of its
-// fields, so that a version may add fields at the end (testdata/log_format.txt):
-// field names would be two thirds of the log. Maps are sorted, so that equal
-// values have equal bytes. The handle caches type information and is shared.
+// msgpackHandle holds the settings of the format. A struct is stored as the list of its
+// fields, because field names would be two thirds of the log. A later version may add
+// fields at the end of the list (testdata/log_format.txt). Maps are sorted, so that equal
+// values have equal bytes. All encoders share the handle, because it caches type
+// information.
 var msgpackHandle = newMsgpackHandle()
 
 func newMsgpackHandle() *codec.MsgpackHandle {
@@ -40,15 +40,15 @@ func newMsgpackHandle() *codec.MsgpackHandle {
 	return h
 }
 
-// entryWriter encodes log entries: the version, then each command with its
-// length. For one goroutine.
+// entryWriter encodes log entries. An entry is the version, then each command after its
+// length. It is not safe for concurrent use.
 type entryWriter struct {
-	entry   []byte // empty = no command yet
+	entry   []byte // empty: no command yet
 	command []byte // the latest command
 }
 
-// add adds a command; false when the command does not fit beside those that the entry
-// already has.
+// add adds a command. It returns false when the command would make the entry larger than
+// MaxEntryBytes.
 func (w *entryWriter) add(cmd *state.Command) bool {
 	w.command = appendMsgpack(w.command[:0], reflect.ValueOf(cmd))
 	if len(w.entry) == 0 {
@@ -68,7 +68,7 @@ func Entry(cmd *state.Command) []byte {
 	return w.finish()
 }
 
-// finish returns the entry, nil when it is empty, and begins the next one.
+// finish returns the entry, nil when it has no command, and begins the next one.
 func (w *entryWriter) finish() []byte {
 	if len(w.entry) == 0 {
 		return nil
@@ -83,7 +83,7 @@ func (w *entryWriter) finish() []byte {
 
 func readable(version byte) bool { return version == formatVersion || version == formatVersion-1 }
 
-// decodeEntry decodes an entry of an entryWriter.
+// decodeEntry decodes an entry that an entryWriter encoded.
 func decodeEntry(entry []byte) ([]state.Command, error) {
 	if len(entry) == 0 {
 		return nil, fmt.Errorf("%w: empty log entry", ErrFormat)
@@ -107,8 +107,9 @@ func decodeEntry(entry []byte) ([]state.Command, error) {
 	return out, nil
 }
 
-// recordsPerYield is the number of records, of some µs each, after which the writer
-// yields: decisions must not wait for the end of its time slice.
+// recordsPerYield is how many records are written before the writer yields the processor. A
+// record takes some µs, and the scheduler's decisions must not wait for the end of the
+// writer's time slice.
 const recordsPerYield = 32
 
 // writeSnapshot writes the version, then each record.
@@ -131,7 +132,7 @@ func writeSnapshot(w io.Writer, view *state.View) error {
 	return buf.Flush()
 }
 
-// readSnapshot decodes a snapshot of writeSnapshot.
+// readSnapshot decodes a snapshot that writeSnapshot wrote.
 func readSnapshot(r io.Reader) (*state.State, error) {
 	in := bufio.NewReaderSize(r, 256<<10)
 	version, err := in.ReadByte()

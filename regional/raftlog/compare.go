@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// compareTries bounds how often the servers are asked, each time for another
-	// index: entries are applied meanwhile.
+	// compareTries bounds how often the servers are asked. Each try uses another index,
+	// because the servers apply entries meanwhile.
 	compareTries = 6
-	// firstLead is how many entries the index lies ahead at the second try. Each
-	// further try doubles the distance.
+	// firstLead is how many entries the index lies ahead of the log at the second try. Each
+	// further try doubles this distance.
 	firstLead = 16
-	// digestTimeout bounds the digest of a large state.
+	// digestTimeout bounds the time in which a server computes the digest of a large state.
 	digestTimeout = 20 * time.Second
 )
 
@@ -34,15 +34,15 @@ type Comparison struct {
 	View   func() *state.View
 	// Servers lists the region's servers.
 	Servers func() []*nusav1.RegionalServer
-	// Digest asks one server. Its error is a gRPC status: OutOfRange when the
-	// server is past the index, DeadlineExceeded when it has not reached it.
+	// Digest asks one server. Its error is a gRPC status: OutOfRange when the server has
+	// passed the index, DeadlineExceeded when the server has not reached the index.
 	Digest func(ctx context.Context, server *nusav1.RegionalServer, index uint64) (*nusav1.StateDigest, error)
 }
 
-// Run compares all servers at one index. While entries are committed, the index must
-// lie ahead, so that no server has passed it when asked. While none are committed, no
-// higher index is reached. The error is a gRPC status; Aborted when no index could be
-// found whose state all servers still had.
+// Run compares all servers at one index. While entries are committed, the index must lie
+// ahead of the log, because a server that has passed the index no longer has that state.
+// While none are committed, the index must be the present one. The error is a gRPC status.
+// It is Aborted when the tries found no index at which all servers had the state.
 func (c Comparison) Run(ctx context.Context) (*nusav1.VerifyRegionResponse, error) {
 	lead, silent := uint64(0), map[string]bool{}
 	for range compareTries {
@@ -54,7 +54,7 @@ func (c Comparison) Run(ctx context.Context) (*nusav1.VerifyRegionResponse, erro
 		if !complete {
 			lead = max(firstLead, 2*lead)
 			if c.View().Index() < index {
-				lead = 0 // nothing is being committed
+				lead = 0 // no entries are being committed
 			}
 			continue
 		}
@@ -67,9 +67,10 @@ func (c Comparison) Run(ctx context.Context) (*nusav1.VerifyRegionResponse, erro
 	return nil, status.Error(codes.Aborted, "the servers could not be compared at one index: ask again when fewer entries are committed")
 }
 
-// digests asks all servers at once. complete is false when a healthy server does not
-// have the state at that index, because it is not there yet or has passed it. A server
-// that does not answer within digestTimeout is added to silent and not asked again.
+// digests asks all servers at once. complete is false when a healthy server does not have
+// the state at that index, because the server has not reached or has passed the index. A
+// server that does not respond within digestTimeout is added to silent. A server in silent
+// is not asked again.
 func (c Comparison) digests(ctx context.Context, index uint64, silent map[string]bool) (out []*nusav1.ServerState, complete bool) {
 	var mu sync.Mutex // guards complete and silent
 	complete = true
@@ -105,7 +106,7 @@ func (c Comparison) digests(ctx context.Context, index uint64, silent map[string
 			return nil
 		})
 	}
-	_ = g.Wait() // none fails
+	_ = g.Wait() // the functions return no error
 	slices.SortFunc(out, func(a, b *nusav1.ServerState) int { return strings.Compare(a.GetId(), b.GetId()) })
 	return out, complete
 }

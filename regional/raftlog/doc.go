@@ -1,5 +1,5 @@
-// Package raftlog is the replicated log of a region: commands go into it
-// through one sequencer, and a state machine applies them on every server.
+// Package raftlog is the replicated log of a region. All commands go into the log through
+// one sequencer. A state machine applies them on every server.
 //
 //	sequencer.go    the goroutine of a leadership that proposes commands
 //	pending.go      a plan that is proposed one entry at a time, and when its rest is dropped

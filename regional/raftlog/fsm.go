@@ -12,21 +12,21 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// FSM is the committed state. It applies commands and makes no decisions.
+// FSM holds the committed state. It applies commands and makes no decisions.
 type FSM struct {
 	mu      sync.Mutex
 	view    *state.View
 	changed notify.Signal
-	// predictions are the results of entries in flight, in the order of the log.
+	// predictions are the predicted results of entries in flight, in the order of the log.
 	predictions []prediction
-	// waiters wait for the state at one index, see At.
+	// waiters are the callers of At that wait for the state at an index.
 	waiters []indexWaiter
 	failed  error
 	broken  chan struct{} // closed when failed is set
 	hashing sync.Mutex    // held while a digest is computed
 }
 
-// NewFSM returns an empty state.
+// NewFSM returns an FSM with an empty state.
 func NewFSM() *FSM {
 	return &FSM{view: state.New().Snapshot(), broken: make(chan struct{})}
 }
@@ -38,19 +38,19 @@ func (f *FSM) View() *state.View {
 	return f.view
 }
 
-// Watch returns the committed state and a channel that is closed when a newer one
-// is committed.
+// Watch returns the committed state. The channel is closed when a newer state is committed.
 func (f *FSM) Watch() (*state.View, <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.view, f.changed.C()
 }
 
-// Broken is closed when the log has an entry that this build cannot read. The
-// server must stop: its state would differ from that of the other servers.
+// Broken returns a channel that is closed when this build cannot read an entry of the log
+// or a snapshot. The server must then stop, because its state would differ from the state
+// of the other servers.
 func (f *FSM) Broken() <-chan struct{} { return f.broken }
 
-// Err returns the reason why the FSM is broken; nil if it is not.
+// Err returns the reason why the FSM is broken. It is nil while the FSM works.
 func (f *FSM) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,15 +64,15 @@ func (f *FSM) publish(view *state.View) {
 	f.changed.Notify()
 }
 
-// predict stores the predicted result of the next entry to be proposed.
+// predict stores the predicted result of the entry that is proposed next.
 func (f *FSM) predict(x prediction) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.predictions = append(f.predictions, x)
 }
 
-// adoptPrediction publishes the predicted state of an entry and returns its results.
-// It returns false when the next prediction has other bytes, another index or another
+// adoptPrediction publishes the predicted state of an entry and returns its results. It
+// returns false when the next prediction is for other bytes, another index or another
 // previous state.
 func (f *FSM) adoptPrediction(l *raft.Log) ([]state.Result, bool) {
 	f.mu.Lock()
@@ -82,7 +82,7 @@ func (f *FSM) adoptPrediction(l *raft.Log) ([]state.Result, bool) {
 	}
 	x := f.predictions[0]
 	if len(l.Data) == 0 || x.data != &l.Data[0] || x.index != l.Index || x.before != f.view {
-		f.predictions = nil // the later predictions depend on this one
+		f.predictions = nil // the later predictions are based on this one
 		return nil, false
 	}
 	f.predictions[0] = prediction{} // releases the prediction's views to the garbage collector
@@ -101,8 +101,8 @@ func (f *FSM) fail(err error) error {
 	return err
 }
 
-// Apply returns an Applied with one result for each command, or an error. After an
-// error no entry is applied any more. Raft calls Apply from one goroutine.
+// Apply returns an Applied with one result for each command, or an error. After an error
+// Apply applies no further entry. Raft calls Apply from one goroutine.
 func (f *FSM) Apply(l *raft.Log) any {
 	if err := f.Err(); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (f *FSM) Apply(l *raft.Log) any {
 	return Applied{Results: results}
 }
 
-// Snapshot returns the present view, which never changes.
+// Snapshot returns the present view. A view never changes.
 func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	if err := f.Err(); err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (f *FSM) Snapshot() (raft.FSMSnapshot, error) {
 	return snapshot{f.View()}, nil
 }
 
-// Restore replaces the state by that of a snapshot.
+// Restore replaces the state by the state in a snapshot.
 func (f *FSM) Restore(r io.ReadCloser) error {
 	defer r.Close()
 	st, err := readSnapshot(r)

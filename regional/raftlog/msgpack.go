@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// appendMsgpack encodes a command or a record with the same bytes as msgpackHandle in
-// a third of the time, since it has only the types in the log and in snapshots and no
-// settings.
+// appendMsgpack encodes a command or a record. The bytes equal those of msgpackHandle. It
+// takes a third of the time, because it knows only the types that the log and snapshots
+// use, and has no settings.
 func appendMsgpack(b []byte, v reflect.Value) []byte {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -37,7 +37,7 @@ func appendMsgpack(b []byte, v reflect.Value) []byte {
 		return appendInt(b, v.Int())
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return appendUint(b, v.Uint())
-	case reflect.Slice:
+	case reflect.Slice: // always a map of strings to strings
 		return appendSlice(b, v)
 	case reflect.Map: // only of strings to strings
 		if v.IsNil() {
@@ -72,12 +72,13 @@ const (
 	msgpackNil, msgpackFalse, msgpackTrue = 0xc0, 0xc2, 0xc3
 )
 
-// lengthFormat says how a length is encoded: a length below fixedLimit within the
-// first byte, others after it in one byte (if the type has such a form), two or four.
+// lengthFormat says how a length is encoded. A length below fixedLimit is part of the first
+// byte. A greater length follows the first byte in one byte (if the type has such a form),
+// two or four.
 type lengthFormat struct {
 	fixed      byte
 	fixedLimit int
-	one        byte // 0 = no such form
+	one        byte // 0: the type has no such form
 	two, four  byte
 }
 

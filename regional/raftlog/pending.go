@@ -7,36 +7,35 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// pendingPlan is the part of a decision that is not proposed yet. It is proposed
-// one entry at a time, so that other commands, such as reports of agents, do not
-// wait for a job of a hundred thousand instances.
+// pendingPlan is the part of a decision that is not proposed yet. The sequencer proposes
+// the plan one entry at a time. So other commands, such as reports of agents, do not wait
+// until all of a job's hundred thousand instances are proposed.
 type pendingPlan struct {
 	commands []state.Command
-	// changed: one of the proposed commands has changed the state.
+	// changed is true when one of the proposed commands has changed the state.
 	changed     bool
 	retry       time.Duration
 	onCommitted func()
 }
 
-// dropPending drops the pending plan, because the state has changed, and decides
-// again.
+// dropPending drops the pending plan and decides again, because the state has changed.
 func (q *Sequencer) dropPending() {
 	q.pending = pendingPlan{}
 	q.decideAt(time.Now())
 }
 
-// invalidatesPending says whether the pending plan may be wrong after a command.
-// The state itself refuses placements that are no longer wanted or have no room;
-// but only a decision evaluates nodes and chooses what to stop (see applyPending).
+// invalidatesPending reports whether the pending plan may be wrong after a command. The
+// state itself refuses placements that are no longer wanted or have no room. But only a new
+// decision evaluates the nodes again and chooses again which instances to stop.
 func (q *Sequencer) invalidatesPending(cmd *state.Command) bool {
 	switch {
 	case cmd.AgentReports != nil:
-		// These reports are of a node that was disconnected: an instance that is to be
-		// replaced may have ended there.
+		// A node that is not ready sends these reports, because it was disconnected. An
+		// instance that the plan replaces may have ended on that node.
 		n, ok := q.spec.before.Node(cmd.AgentReports.NodeID)
 		return !ok || n.Status != state.NodeReady
 	case cmd.ApplyOrders != nil:
-		// A job that was purged may come back with the same version number.
+		// A purged job may be submitted again with the same version number.
 		return slices.ContainsFunc(cmd.ApplyOrders.Orders, func(o state.SlotOrder) bool {
 			return o.Job != nil && q.pending.placesJob(state.JobKey{Namespace: o.Slot.Namespace, Job: o.Slot.Job})
 		})
@@ -44,7 +43,7 @@ func (q *Sequencer) invalidatesPending(cmd *state.Command) bool {
 	return cmd.SubmitLocalJob == nil
 }
 
-// placesJob says whether the plan places instances of a job.
+// placesJob reports whether the plan places instances of a job.
 func (t *pendingPlan) placesJob(job state.JobKey) bool {
 	for i := range t.commands {
 		p := t.commands[i].ApplyPlan
@@ -55,10 +54,10 @@ func (t *pendingPlan) placesJob(job state.JobKey) bool {
 	return false
 }
 
-// applyPending adds the commands of the pending plan that fit to the entry. If none
-// fits, the entry is proposed and the first command begins another one. Commands that
-// stop instances do not wait for a later call, because their instances may be wanted
-// again before that call: they get entries of their own.
+// applyPending adds to the entry as many commands of the pending plan as fit. If none fits,
+// applyPending proposes the entry and begins another with the first command. Commands that
+// stop instances do not wait for a later call, because their instances may be wanted again
+// before that call. Such commands get further entries at once.
 func (q *Sequencer) applyPending(e *entry, inFlight chan<- entry) {
 	t := &q.pending
 	if len(t.commands) == 0 {
@@ -83,8 +82,8 @@ func (q *Sequencer) applyPending(e *entry, inFlight chan<- entry) {
 	}
 	e.onCommitted = t.onCommitted
 	if t.changed {
-		q.decideAt(time.Now()) // decide again until a decision changes nothing
+		q.decideAt(time.Now()) // until a decision changes nothing
 	} else {
-		q.decideAt(time.Now().Add(t.retry)) // the pause prevents a busy loop
+		q.decideAt(time.Now().Add(t.retry)) // without the pause the sequencer would loop
 	}
 }

@@ -13,42 +13,42 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Errors of the sequencer.
+// The errors of the sequencer.
 var (
-	// ErrQueueFull says that too many commands wait; retry later.
+	// ErrQueueFull says that too many commands wait. The caller may retry later.
 	ErrQueueFull = errors.New("command queue is full")
-	// ErrNotLeader says that this server does not lead; no change was made.
+	// ErrNotLeader says that this server does not lead. The command changed nothing.
 	ErrNotLeader = errors.New("not the master")
-	// ErrUnknownOutcome says that leadership ended while the command was in flight.
-	// The command may or may not be committed: ask the new master, or retry with the
-	// same idempotency key.
+	// ErrUnknownOutcome says that leadership ended while the command was in flight. The
+	// command may or may not be committed. The caller must ask the new master, or retry
+	// with the same idempotency key.
 	ErrUnknownOutcome = errors.New("leadership lost: outcome unknown")
 )
 
 const (
-	// maxQueued and maxQueuedBytes bound the commands that wait to be proposed. Each
-	// of ten thousand agents may have one command in the queue.
+	// maxQueued and maxQueuedBytes bound the commands that wait to be proposed. There is
+	// room for one command of each of ten thousand agents.
 	maxQueued      = 16_384
 	maxQueuedBytes = 64 << 20
-	// queueRetry is the pause before a full queue is tried again.
+	// queueRetry is the pause before a command is offered again to a full queue.
 	queueRetry = 10 * time.Millisecond
-	// gatherBehind is the greatest number of entries in flight at which a new entry is
-	// begun. While one entry is written to disk, the next one gathers commands, which
-	// then share the cost of the write.
+	// gatherBehind is the greatest number of entries in flight at which the sequencer
+	// begins a new entry. While one entry is written to disk, commands gather for the next
+	// one. These commands then share the cost of one write.
 	gatherBehind = 1
-	// maxInFlight bounds the entries that are proposed and not committed.
+	// maxInFlight bounds the entries that are proposed but not committed.
 	maxInFlight = 16
-	// maxBatch bounds the commands of an entry.
+	// maxBatch bounds the proposed commands in one entry.
 	maxBatch = 1024
 )
 
-// Proposal is a command that was proposed.
+// Proposal is a command in the queue of a sequencer, or one that was proposed.
 type Proposal struct {
 	cmd  state.Command
 	size int64
 	done chan outcome // buffered, so that the sequencer never waits for the caller
-	// ended is closed after the last entry, when every proposed command has an
-	// outcome.
+	// ended is closed when every proposed command has an outcome and no further entry
+	// follows.
 	ended <-chan struct{}
 }
 
@@ -57,8 +57,8 @@ type outcome struct {
 	err    error
 }
 
-// Wait returns the result of the command. Errors: that of the result, ErrNotLeader,
-// ErrUnknownOutcome. When ctx ends first, it returns ErrUnknownOutcome too.
+// Wait returns the result of the command. Errors: the error of the result, ErrNotLeader,
+// ErrUnknownOutcome. When ctx ends first, Wait returns ErrUnknownOutcome too.
 func (p *Proposal) Wait(ctx context.Context) (state.Result, error) {
 	o := outcome{err: ErrNotLeader}
 	select {
@@ -77,41 +77,41 @@ func (p *Proposal) Wait(ctx context.Context) (state.Result, error) {
 	return o.result, o.err
 }
 
-// Sequencer proposes all commands of one leadership, in one goroutine. Commands
-// that wait together share a log entry with the scheduler's decisions about them. An
-// entry does not wait for the commit of the entry before it.
+// Sequencer proposes all commands of one leadership, in one goroutine. Commands that wait
+// together share a log entry, and the scheduler's decision about them is in the same entry.
+// The sequencer proposes an entry before the entry before it is committed.
 type Sequencer struct {
 	log Log
 	fsm *FSM
-	// decide returns the commands that a state needs.
+	// decide returns the commands that a state requires.
 	decide func(*state.View) Decision
-	// committed is called with the results of each entry, in order, before Wait
-	// returns them.
+	// committed is called with the results of each entry, in the order of the log, before
+	// Wait returns them.
 	committed func([]state.Result)
 	queue     chan *Proposal
 	bytes     atomic.Int64  // memory of the commands in the queue
-	wake      chan struct{} // of capacity one
+	wake      chan struct{} // with room for one
 	ended     chan struct{}
 
-	// mispredicted: the prediction of a committed entry was not adopted.
-	// inFlight counts the entries without an outcome; entryDone, of capacity one,
-	// receives a value when an entry has its outcome.
+	// mispredicted is true after an entry was committed whose prediction was not adopted.
+	// inFlight counts the entries without an outcome. entryDone, with room for one,
+	// receives a value when an entry gets its outcome.
 	mispredicted atomic.Bool
 	inFlight     atomic.Int32
 	entryDone    chan struct{}
-	// oldest is when the oldest entry without an outcome was proposed, in nanoseconds
-	// after began, plus one; 0 = every entry has its outcome.
+	// oldest is when the oldest entry without an outcome was proposed: nanoseconds since
+	// began, plus one. 0: every entry has its outcome.
 	began  time.Time
 	oldest atomic.Int64
 
-	// The fields below belong to the proposing goroutine.
+	// Only the proposing goroutine uses the fields below.
 	writer  entryWriter
 	spec    *speculativeState
-	next    *Proposal // taken from the queue, and not yet in an entry
+	next    *Proposal // taken from the queue but not in an entry yet
 	pending pendingPlan
-	// due is when to decide; zero = not before a change.
+	// due is the time of the next decision. Zero: only after a change.
 	due time.Time
-	// notBefore: no decision is made before then.
+	// notBefore is the earliest time of the next decision.
 	notBefore time.Time
 }
 
@@ -121,24 +121,24 @@ type Log interface {
 	LastIndex() uint64
 }
 
-// Decision holds the changes that a scheduler wants in a state.
+// Decision holds the commands that the scheduler wants, and when to ask it again.
 type Decision struct {
-	// Commands are proposed next; each fits one entry.
+	// Commands are proposed next. Each of them fits one entry.
 	Commands []state.Command
-	// RecheckAfter is when to decide again even if nothing changes; 0 = only after a
-	// change.
+	// RecheckAfter is after what time to decide again even if nothing changes. 0: only
+	// after a change.
 	RecheckAfter time.Duration
 	// Rest is the least time until the next decision.
 	Rest time.Duration
-	// RetryAfter is when to decide again if the commands change nothing.
+	// RetryAfter is after what time to decide again if the commands change nothing.
 	RetryAfter time.Duration
-	// OnCommitted is called once the state and the commands are committed. If they
-	// are not committed it is not called.
+	// OnCommitted is called once the state and the commands are committed. It is not called
+	// if they are not committed.
 	OnCommitted func()
 }
 
-// NewSequencer returns a sequencer for one leadership. decide is called by its
-// goroutine; committed is called with the results of each entry in order.
+// NewSequencer returns a sequencer for one leadership. Its goroutine calls decide.
+// committed is called with the results of each entry, in the order of the log.
 func NewSequencer(log Log, f *FSM, decide func(*state.View) Decision, committed func([]state.Result)) *Sequencer {
 	return &Sequencer{
 		log: log, fsm: f, decide: decide, committed: committed,
@@ -147,8 +147,8 @@ func NewSequencer(log Log, f *FSM, decide func(*state.View) Decision, committed 
 	}
 }
 
-// Waited returns how long the oldest entry without an outcome has been proposed; 0 when
-// every entry has its outcome.
+// Waited returns how long the oldest entry without an outcome has been in flight. It is 0
+// when every entry has its outcome.
 func (q *Sequencer) Waited() time.Duration {
 	if at := q.oldest.Load(); at != 0 {
 		return time.Since(q.began) - time.Duration(at-1)
@@ -164,8 +164,7 @@ func (q *Sequencer) Wake() {
 	}
 }
 
-// Commit proposes a command and returns its result. Errors: those of Propose and
-// Wait.
+// Commit proposes a command and returns its result. Errors: the errors of Propose and Wait.
 func (q *Sequencer) Commit(ctx context.Context, cmd state.Command) (state.Result, error) {
 	p, err := q.Propose(cmd)
 	if err != nil {
@@ -174,7 +173,7 @@ func (q *Sequencer) Commit(ctx context.Context, cmd state.Command) (state.Result
 	return p.Wait(ctx)
 }
 
-// CommitQueued is Commit, but waits while the queue is full.
+// CommitQueued is like Commit, but waits while the queue is full.
 func (q *Sequencer) CommitQueued(ctx context.Context, cmd state.Command) (state.Result, error) {
 	p, err := q.ProposeQueued(ctx, cmd)
 	if err != nil {
@@ -183,8 +182,8 @@ func (q *Sequencer) CommitQueued(ctx context.Context, cmd state.Command) (state.
 	return p.Wait(ctx)
 }
 
-// ProposeQueued is Propose, but waits while the queue is full. When ctx ends its
-// error is ErrQueueFull.
+// ProposeQueued is like Propose, but waits while the queue is full. When ctx ends first, it
+// returns ErrQueueFull.
 func (q *Sequencer) ProposeQueued(ctx context.Context, cmd state.Command) (*Proposal, error) {
 	for {
 		p, err := q.Propose(cmd)
@@ -201,7 +200,7 @@ func (q *Sequencer) ProposeQueued(ctx context.Context, cmd state.Command) (*Prop
 	}
 }
 
-// Propose queues a command. Errors: ErrQueueFull, ErrNotLeader.
+// Propose adds a command to the queue. Errors: ErrQueueFull, ErrNotLeader.
 func (q *Sequencer) Propose(cmd state.Command) (*Proposal, error) {
 	cmd.NowUnixNano = time.Now().UnixNano()
 	p := &Proposal{cmd: cmd, size: commandBytes(&cmd), done: make(chan outcome, 1), ended: q.ended}
@@ -223,7 +222,7 @@ func (q *Sequencer) Propose(cmd state.Command) (*Proposal, error) {
 	}
 }
 
-// commandBytes estimates the memory of a command that waits.
+// commandBytes estimates how much memory a command in the queue takes.
 func commandBytes(cmd *state.Command) int64 {
 	const least, item = 512, 128
 	n := least
@@ -252,8 +251,8 @@ func commandBytes(cmd *state.Command) int64 {
 	return int64(n)
 }
 
-// Run proposes until ctx ends or an entry fails. The error of the entry says that
-// leadership was lost or that the server must stop. When Run returns, every proposed
+// Run proposes commands until ctx ends or an entry fails. The error of a failed entry says
+// that leadership was lost or that the server must stop. When Run returns, every proposed
 // command has an outcome.
 func (q *Sequencer) Run(ctx context.Context) error {
 	inFlight := make(chan entry, maxInFlight)
@@ -266,9 +265,9 @@ func (q *Sequencer) Run(ctx context.Context) error {
 	})
 	grp.Go(func() error {
 		var first error
-		for e := range inFlight { // to the end, so that every command gets an outcome
+		for e := range inFlight { // drains the channel, so that every command gets an outcome
 			if first != nil {
-				e.onCommitted = nil // the decision is about a state that is not committed
+				e.onCommitted = nil // the decision is based on a state that is not committed
 			}
 			q.oldest.Store(int64(e.proposed) + 1)
 			err := q.finish(e)
@@ -290,7 +289,7 @@ func (q *Sequencer) Run(ctx context.Context) error {
 	return err
 }
 
-// propose gathers waiting commands into entries, until ctx ends.
+// propose puts waiting commands into entries, until ctx ends.
 func (q *Sequencer) propose(ctx context.Context, inFlight chan<- entry) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -323,10 +322,10 @@ func (q *Sequencer) propose(ctx context.Context, inFlight chan<- entry) error {
 	}
 }
 
-// dequeued subtracts next from the bytes of the queue.
+// dequeued subtracts the size of next from the bytes in the queue.
 func (q *Sequencer) dequeued() { q.bytes.Add(-q.next.size) }
 
-// decideAt sets when to decide, unless an earlier time is set.
+// decideAt sets the time of the next decision, unless an earlier time is set.
 func (q *Sequencer) decideAt(t time.Time) {
 	if t.Before(q.notBefore) {
 		t = q.notBefore
@@ -336,8 +335,8 @@ func (q *Sequencer) decideAt(t time.Time) {
 	}
 }
 
-// ensureSpeculative begins a speculative state if there is none, or if a prediction
-// was wrong. It returns false when ctx ended.
+// ensureSpeculative begins a speculative state if there is none, or if a prediction was
+// wrong. It returns false when ctx has ended.
 func (q *Sequencer) ensureSpeculative(ctx context.Context) bool {
 	if q.spec != nil && !q.mispredicted.Load() {
 		return true
@@ -351,7 +350,7 @@ func (q *Sequencer) ensureSpeculative(ctx context.Context) bool {
 	return true
 }
 
-// waitInFlight waits until at most n entries are in flight; false when ctx
+// waitInFlight waits until at most n entries are in flight. It returns false when ctx has
 // ended.
 func (q *Sequencer) waitInFlight(ctx context.Context, n int32) bool {
 	for q.inFlight.Load() > n {
@@ -364,7 +363,7 @@ func (q *Sequencer) waitInFlight(ctx context.Context, n int32) bool {
 	return true
 }
 
-// gather adds waiting commands to an entry.
+// gather moves waiting commands into an entry.
 func (q *Sequencer) gather(e *entry) {
 	for len(e.proposals) < maxBatch {
 		if q.next == nil {
@@ -383,8 +382,8 @@ func (q *Sequencer) gather(e *entry) {
 	}
 }
 
-// fill applies an entry to the speculative state, decides about the result, adds
-// the decision to the entry and proposes it.
+// fill applies an entry's commands to the speculative state, lets the scheduler decide
+// about the new state, adds the decision to the entry and proposes the entry.
 func (q *Sequencer) fill(e *entry, inFlight chan<- entry) {
 	cmds := make([]state.Command, len(e.proposals))
 	for i, p := range e.proposals {
@@ -417,7 +416,8 @@ func (q *Sequencer) fill(e *entry, inFlight chan<- entry) {
 	q.submit(e, inFlight)
 }
 
-// submit proposes an entry. An empty one passes on only its callback.
+// submit proposes an entry. An entry without commands is not proposed: it only carries its
+// callback.
 func (q *Sequencer) submit(e *entry, inFlight chan<- entry) {
 	if data := q.writer.finish(); data != nil {
 		q.spec.closeEntry(data)
@@ -430,8 +430,8 @@ func (q *Sequencer) submit(e *entry, inFlight chan<- entry) {
 	inFlight <- *e // the reader receives until the channel is closed
 }
 
-// finish waits until an entry is committed and passes its results on. Its error
-// says that leadership was lost or that the server must stop.
+// finish waits until an entry is committed and passes its results on. Its error says that
+// leadership was lost or that the server must stop.
 func (q *Sequencer) finish(e entry) error {
 	err := e.wait()
 	if err == nil {
@@ -457,11 +457,12 @@ func (q *Sequencer) finish(e entry) error {
 
 // entry is a log entry that is being filled or is in flight.
 type entry struct {
-	// proposals have the first commands of the entry; a decision's commands follow.
+	// proposals are the first commands of the entry. The commands of a decision follow
+	// them.
 	proposals   []*Proposal
 	onCommitted func()
-	future      raft.ApplyFuture // nil for an empty entry
-	proposed    time.Duration    // after Sequencer.began
+	future      raft.ApplyFuture // nil for an entry without commands
+	proposed    time.Duration    // time since Sequencer.began
 	applied     Applied
 }
 

@@ -4,26 +4,26 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// speculativeState is the state with all entries of this master, also those in
-// flight, so that a decision follows its cause in the same log entry and waits
-// for the disks only once. The result of each entry is predicted: when Raft
-// commits the entry at the predicted index, the FSM adopts the result instead of
-// computing it again. Raft may commit entries of its own in between; then the
-// predictions are dropped, the entries are applied as on any other server, and a
-// new speculative state begins. Only for the proposing goroutine.
+// speculativeState is the state after all entries of this master, including the entries in
+// flight. Because of it, a decision is in the same log entry as the commands that caused
+// it, and the two wait for the disks only once. The result of each entry is predicted. When
+// Raft commits the entry at the predicted index, the FSM adopts the prediction instead of
+// computing the result again. Raft may commit entries of its own in between. The FSM then
+// drops the predictions and applies the entries as on any other server, and a new
+// speculative state begins. Only the proposing goroutine uses a speculativeState.
 type speculativeState struct {
 	fsm *FSM
 	st  *state.State
-	// before is the state before the entry that is being filled; index is the index
-	// of that entry.
+	// before is the state before the entry that is being filled. index is the index of that
+	// entry.
 	before *state.View
 	index  uint64
-	// results are those of the entry that is being filled.
+	// results are the results of the commands in the entry that is being filled.
 	results []state.Result
 }
 
-// speculate returns a speculative state that begins as the committed state; last is
-// the log's last index.
+// speculate returns a speculative state that equals the committed state. last is the log's
+// last index.
 func (f *FSM) speculate(last uint64) *speculativeState {
 	view := f.View()
 	return &speculativeState{fsm: f, st: view.Fork(), before: view, index: last + 1}
@@ -40,18 +40,18 @@ func (a *speculativeState) apply(cmds []state.Command) []state.Result {
 	return results
 }
 
-// view returns the state with all entries applied.
+// view returns the state after all entries.
 func (a *speculativeState) view() *state.View { return a.st.Snapshot() }
 
-// closeEntry ends the entry, whose bytes are data and which is proposed next, and
-// predicts its result.
+// closeEntry ends the entry that is being filled and predicts its result. data are the
+// entry's bytes. The caller proposes them next.
 func (a *speculativeState) closeEntry(data []byte) {
 	to := a.st.Snapshot()
 	a.fsm.predict(prediction{index: a.index, data: &data[0], before: a.before, after: to, results: a.results})
 	a.before, a.index, a.results = to, a.index+1, nil
 }
 
-// prediction is the result of an entry that this server proposed.
+// prediction is the predicted result of an entry that this server proposed.
 type prediction struct {
 	index         uint64
 	data          *byte // the first byte of the entry
@@ -59,14 +59,14 @@ type prediction struct {
 	results       []state.Result
 }
 
-// Applied is what FSM.Apply returns for an entry.
+// Applied is the result of FSM.Apply for an entry.
 type Applied struct {
 	Results []state.Result
-	// Predicted says whether a predicted result was adopted.
+	// Predicted reports whether a predicted result was adopted.
 	Predicted bool
 }
 
-// applyCommands applies all or some commands of an entry.
+// applyCommands applies some or all commands of an entry.
 func applyCommands(st *state.State, index uint64, cmds []state.Command) []state.Result {
 	switch len(cmds) {
 	case 0:

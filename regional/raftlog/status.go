@@ -26,12 +26,12 @@ var statuses = rpcerr.Table{
 	{Target: context.Canceled, Code: codes.Canceled},
 }
 
-// StatusError returns err as a gRPC status. Nil and errors that hold a status are
-// returned as they are.
+// StatusError returns err as a gRPC status. It returns nil, and an error that already holds
+// a status, unchanged.
 func StatusError(err error) error { return statuses.Err(err) }
 
-// ErrNoMaster is the status of calls while the region has no master, or this
-// server does not know it.
+// ErrNoMaster is the status of a call while the region has no master, or this server knows
+// of none.
 var ErrNoMaster = rpcerr.Error{
 	Code:    codes.Unavailable,
 	Message: "the region has no master now (no quorum, or an election is under way)",

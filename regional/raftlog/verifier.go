@@ -5,26 +5,26 @@ import (
 	"fmt"
 )
 
-// verifyQueue bounds the callers that wait for the next round; more block.
+// verifyQueue bounds the callers that wait for the next round trip. Further callers block.
 const verifyQueue = 1024
 
-// Verifier proves that this server still leads. One round trip to a quorum serves
-// all callers that waited when it began. Such a caller knows that no other master
-// was elected before its call: a lease counted from the call ends before another
-// master grants it to another agent.
+// Verifier proves that this server still leads. One round trip to a quorum serves all
+// callers that waited when the round trip began. Such a caller knows that no other master
+// was elected before its call. So a lease that is counted from the call ends before another
+// master grants the lease to another agent.
 type Verifier struct {
-	// verify asks a quorum; its error says that this server does not lead.
+	// verify asks a quorum. Its error says that this server does not lead.
 	verify   func() error
 	requests chan chan error
 	ended    chan struct{} // closed when Run returns
 }
 
-// NewVerifier returns a verifier; round asks a quorum.
+// NewVerifier returns a verifier that asks a quorum with round.
 func NewVerifier(round func() error) *Verifier {
 	return &Verifier{verify: round, requests: make(chan chan error, verifyQueue), ended: make(chan struct{})}
 }
 
-// Wait returns nil when leadership was verified after the call began.
+// Wait returns nil when a quorum confirmed, after the call began, that this server leads.
 func (v *Verifier) Wait(ctx context.Context) error {
 	result := make(chan error, 1)
 	select {
@@ -44,7 +44,8 @@ func (v *Verifier) Wait(ctx context.Context) error {
 	}
 }
 
-// Run verifies until ctx ends, or returns the error when this server does not lead.
+// Run serves callers until ctx ends. It returns an error as soon as this server does not
+// lead.
 func (v *Verifier) Run(ctx context.Context) error {
 	defer close(v.ended)
 	for {

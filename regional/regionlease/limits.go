@@ -7,27 +7,28 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Limits holds what the limits in the log depend on.
+// Limits is the input for Due: everything that the limits in the log depend on.
 type Limits struct {
 	Cluster state.Cluster
 	// Level is the least feature level of the region's servers.
 	Level uint32
-	// NodeLease is the length of the leases that this master is to grant.
+	// NodeLease is the configured length of a node's lease.
 	NodeLease time.Duration
-	// Led is the time since this master's election. No earlier master grants anything
-	// since then.
+	// Led is the time since this master's election. Earlier masters have granted no lease
+	// since the election.
 	Led time.Duration
-	// RegionLease is the length of the region's lease in the present session with the global
-	// tier, or in the last one; 0 = this master has had none. RegionLeaseFor is for how long
-	// no session of this master has had another length.
+	// RegionLease is the length of the region's lease in the present or latest session with
+	// the global tier. 0: this master has had no session. RegionLeaseFor is for how long
+	// all sessions of this master have had that length.
 	RegionLease, RegionLeaseFor time.Duration
-	// StopTime returns the longest kill_timeout of what a lease binds: of the groups in the log,
-	// and of what agents run that the log may not know after a restore.
+	// StopTime returns the longest kill_timeout of the tasks that a lease binds. It
+	// includes groups in the log, and tasks of agents that the log may not know after a
+	// restore.
 	StopTime func() time.Duration
 }
 
-// Due returns the command that the log needs now, nil for none, and after how long to
-// ask again; 0 = at the next change of Level.
+// Due returns the command that the log needs now, nil for none. It also returns after what
+// time to call Due again; 0 means at the next change of Level.
 func (l Limits) Due() (*state.SetLimits, time.Duration) {
 	c := l.Cluster
 	cmd := state.SetLimits{FeatureLevel: max(c.FeatureLevel, l.Level)}
@@ -61,13 +62,13 @@ func (l Limits) Due() (*state.SetLimits, time.Duration) {
 	return &cmd, again
 }
 
-// NodeLease returns the length of a node's lease that a master may grant: never longer
-// than what the log has, so that a later master waits long enough. It returns 0 while leases
-// of an earlier incarnation may last after a restore of the log: an order in the copy could
-// start what another node still runs.
+// NodeLease returns how long a node's lease may be. It is never longer than the limit in
+// the log, so that a later master waits long enough for the end of the lease. It is 0 after
+// a restore of the log, while leases of an earlier incarnation may last: an order in the
+// copy could start an instance that another node still runs.
 func NodeLease(c state.Cluster, configured time.Duration) time.Duration {
 	if c.FeatureLevel == 0 {
-		return configured // some server of the region cannot read the limit
+		return configured // a server of the region cannot read the limit
 	}
 	if c.Recovered {
 		return 0

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// maxPending bounds the grants that wait for the log; the oldest is dropped.
+	// maxPending bounds the grants that wait for the log. When it is reached, the oldest
+	// grant is dropped.
 	maxPending = 8
 	// longestPause is the longest time between two requests.
 	longestPause = 2 * time.Second
@@ -19,56 +20,59 @@ const (
 	commitSlow = time.Second
 )
 
-// Basis is what a grant rests on, and the same of the region's log.
+// Basis holds the facts under which a grant is valid. The log has the same facts, and the
+// two are compared.
 type Basis struct {
-	// Term and Nonce are the leadership term of the grantor; of the log, the greatest
-	// that it has.
+	// Term and Nonce name the leadership of the global server that granted the lease. In
+	// the log they name the latest leadership that the log has recorded.
 	Term  uint64
 	Nonce string
 	Fence uint64
-	// Incarnation of the region's log.
+	// Incarnation is the incarnation of the region's log.
 	Incarnation uint64
-	// Orders is the position of the slot orders that the log has.
+	// Orders is the position of the latest slot order in the log.
 	Orders state.Position
-	// Planned is up to where the agents' orders follow the slot orders: nothing is left on
-	// its way that stops what no slot wants. Only of the log. Zero: up to Orders.
+	// Planned is the position in the slot orders up to which the agents' orders are
+	// complete: every allocation that no slot wants at that position has its order to stop.
+	// Only the basis of the log has it. Zero stands for the position Orders.
 	Planned state.Position
 }
 
-// BasisOf returns the basis that a log has.
+// BasisOf returns the basis of a log.
 func BasisOf(c state.Cluster) Basis {
 	return Basis{Term: c.LeadershipTerm, Nonce: c.LeadershipNonce, Fence: c.Fence, Incarnation: c.Incarnation, Orders: c.Orders}
 }
 
-// Grant is the answer to a request.
+// Grant is the global tier's response to a request.
 type Grant struct {
-	// ID of the request.
+	// ID is the id of the request.
 	ID       uint64
 	Duration time.Duration
 	Basis    Basis
 }
 
-// Lease is a master's view of its region's lease. The zero value holds none: a master
-// does not take over the lease of an earlier one. Not safe for concurrent use.
+// Lease is a master's view of its region's lease. The zero value holds no lease, because a
+// master does not take over the lease of an earlier master. Lease is not safe for
+// concurrent use.
 type Lease struct {
 	holder  lease.Holder
 	pending []Grant
 	latest  uint64
-	// fence and incarnation are those of the log when the lease began to count.
+	// fence and incarnation are those of the log when the latest grant began to count.
 	fence, incarnation uint64
 }
 
-// NewSession notes that a session with the global tier begins: grants of the former one
-// that wait for the log do not count. The lease itself goes on.
+// NewSession records that a session with the global tier begins. It drops the grants of the
+// former session that wait for the log. The lease itself continues.
 func (l *Lease) NewSession() { l.pending, l.latest = nil, 0 }
 
-// Request records that a request is sent now and returns its id.
+// Request records that a request is sent now. It returns the request's id.
 func (l *Lease) Request(now time.Duration) uint64 { return l.holder.Request(now) }
 
-// Latest returns the id of the latest grant that was received in this session; 0 for none.
+// Latest returns the id of the latest grant that arrived in this session, 0 for none.
 func (l *Lease) Latest() uint64 { return l.latest }
 
-// Granted records a grant. It counts once the log has what it rests on.
+// Granted records a grant. The grant counts once the log has the grant's basis.
 func (l *Lease) Granted(g Grant) {
 	l.latest = max(l.latest, g.ID)
 	if len(l.pending) == maxPending {
@@ -77,24 +81,25 @@ func (l *Lease) Granted(g Grant) {
 	l.pending = append(l.pending, g)
 }
 
-// State of the lease at one time.
+// State is the state of the lease at one time.
 type State struct {
-	// Left is the remaining time; 0 = the region holds no lease.
+	// Left is the remaining time. 0: the region holds no lease.
 	Left time.Duration
 	// Returned is true once when the region has a lease again after it had none.
 	Returned bool
-	// Why says why the region holds no lease.
+	// Why is the reason why the region holds no lease. Empty while it holds one.
 	Why string
 }
 
-// At returns the state of the lease at a time at which the log has a basis.
+// At returns the state of the lease at now. log is the basis of the log at that time.
 func (l *Lease) At(now time.Duration, log Basis) State {
 	if log.Fence > l.fence || log.Incarnation != l.incarnation {
 		l.holder.Forget()
 	}
 	had := l.holder.At(now).Left > 0
 	if !had && log.Planned != (state.Position{}) {
-		// Tasks wait for the lease to start again. Those that the region lost are stopped first.
+		// Tasks wait for the lease to start again. Tasks that the region no longer owns
+		// must have their order to stop before that.
 		log.Orders.Sequence = min(log.Orders.Sequence, log.planned())
 	}
 	why := "no grant has arrived"
@@ -122,7 +127,8 @@ func (l *Lease) At(now time.Duration, log Basis) State {
 	return State{Why: why}
 }
 
-// planned returns the sequence of Planned, 0 in another epoch than that of Orders.
+// planned returns the sequence of Planned, or 0 when Planned and Orders have different
+// epochs.
 func (b Basis) planned() uint64 {
 	if b.Planned.Epoch != b.Orders.Epoch {
 		return 0
@@ -130,8 +136,8 @@ func (b Basis) planned() uint64 {
 	return b.Planned.Sequence
 }
 
-// lacks returns what the log lacks of the basis of a grant, empty for nothing. ever is
-// false when the log never has it while this session lasts.
+// lacks compares the basis of the log with the basis of a grant. missing says what the log
+// lacks, empty for nothing. ever is false when the log cannot get it during this session.
 func lacks(log, g Basis) (missing string, ever bool) {
 	switch {
 	case g.Term != log.Term || g.Nonce != log.Nonce:
@@ -146,11 +152,12 @@ func lacks(log, g Basis) (missing string, ever bool) {
 	return "", true
 }
 
-// Pause returns the time between two requests of a lease of this length.
+// Pause returns the time between two requests for a lease of the given length.
 func Pause(length time.Duration) time.Duration { return min(longestPause, length/3) }
 
-// CommitBlocked returns for how long a region has been unable to commit, whose oldest
-// entry without an outcome has waited for a time; 0 = it can commit.
+// CommitBlocked returns for how long a region has been unable to commit; 0 means that it
+// can commit. waited is for how long the region's oldest entry without an outcome has
+// waited.
 func CommitBlocked(waited time.Duration) time.Duration {
 	if waited > commitSlow {
 		return waited
