@@ -21,102 +21,102 @@ import (
 // Config is everything one global server needs. The zero value of a field
 // means the default that its comment names.
 type Config struct {
-	// Name of this server, unique among the global servers. Default: the host
-	// name.
+	// Name is the name of this server, unique among the global servers. Default: the host's name.
 	Name string
-	// DataDir holds the embedded etcd member and the file that says whose
-	// directory it is. Required with Etcd embedded, otherwise optional.
+	// DataDir holds the embedded etcd member, and a file with the owner of the directory. It is
+	// required when etcd is embedded, and optional otherwise.
 	DataDir string
-	// GRPCAddr is where the gRPC API and the regions' streams are served.
-	// Default 127.0.0.1:7600; port 0 lets the network choose.
+	// GRPCAddr is where the server serves the gRPC API and the regions' streams. Default
+	// 127.0.0.1:7600. With port 0 the network chooses a port.
 	GRPCAddr string
 	// HTTPAddr serves /livez, /readyz and /metrics. Default 127.0.0.1:7601;
 	// "-" turns it off.
 	HTTPAddr string
-	// Advertise is the gRPC address by which other global servers reach this
-	// one. Default: the address it listens on.
+	// Advertise is the gRPC address by which other global servers reach this server. Default: the
+	// address that this server listens on.
 	Advertise string
-	// Etcd says where the records are stored. Ignored when Store is set.
+	// Etcd says where the records are stored. It is ignored when Store is set.
 	Etcd Etcd
-	// Store, when set, is used in place of etcd (simulation, tests) and is not
-	// closed by Run.
+	// Store, when set, is used in place of etcd, for simulations and tests. Run does not close it.
 	Store store.Store
 	// Net opens sockets. Default: the host's network.
 	Net network.Net
 	// Logger gets the logs. Default: slog.Default().
 	Logger *slog.Logger
-	// Clock returns the time since any fixed moment, on a clock that continues
-	// while the host is suspended. Default: CLOCK_BOOTTIME.
+	// Clock returns the time since a fixed moment, which may be any. The clock must continue while
+	// the host is suspended. Default: CLOCK_BOOTTIME.
 	Clock func() time.Duration
 	// Lease is the duration of a region's lease. Default 15 s.
 	Lease time.Duration
 	// ReportInterval is how often regions report. Default 5 s.
 	ReportInterval time.Duration
-	// CheckpointInterval is how often the latest summaries of a region are
-	// stored. Default 30 s.
+	// CheckpointInterval is how often the server stores the latest summaries of a region. Default
+	// 30 s.
 	CheckpointInterval time.Duration
-	// ElectionTTL is how long the election key of an active server remains after
-	// the server has died. Default 5 s; etcd rounds up to whole seconds.
+	// ElectionTTL is how long the election key of an active server remains after the server has
+	// died. Default 5 s. etcd rounds the TTL up to whole seconds.
 	ElectionTTL time.Duration
-	// JobsMax and NamespaceMax are the most bytes of the records of jobs, in all and in one namespace.
-	// Defaults DefaultJobsMax and DefaultNamespaceMax.
+	// JobsMax and NamespaceMax are the most bytes that the records of jobs may take, in all and in
+	// one namespace. The defaults are DefaultJobsMax and DefaultNamespaceMax.
 	JobsMax, NamespaceMax int64
-	// Region and Location say where this server stands; informational.
+	// Region and Location say where this server is. They are only shown.
 	Region   string
 	Location *nusav1.Location
-	// Version of the build, shown by System.Info.
+	// Version is the version of the build, which System.Info shows.
 	Version string
-	// Ready is called once, when the server serves (active or not).
+	// Ready is called once, when the server serves, as the active server or as a standby.
 	Ready func(Addresses)
 }
 
-// featureLevel is the feature level of this server. 1: it takes part in the failover of
-// regions. 2: it reads slots that were stored with the submit of their job.
+// featureLevel is the feature level of this server:
+//
+// 1: the server takes part in the failover of regions.
+// 2: the server reads slots that were stored together with the submit of their job.
 const featureLevel = 2
 
-// MinLease is the shortest lease of regions that a flag may set: three renewals, a second
-// each.
+// MinLease is the shortest lease of regions that a flag may set. It leaves time for three renewals,
+// one a second.
 const MinLease = 3 * time.Second
 
-// DefaultLease is the lease of regions without a flag.
+// DefaultLease is the lease of regions when no flag sets one.
 const DefaultLease = 15 * time.Second
 
-// DefaultJobsMax and DefaultNamespaceMax bound the jobs without a flag.
+// DefaultJobsMax and DefaultNamespaceMax are the limits of jobs when no flag sets them.
 const DefaultJobsMax, DefaultNamespaceMax = 2 << 30, 1 << 30
 
 // Etcd says which etcd stores the records.
 type Etcd struct {
-	// Endpoints are client URLs or host:port of an external cluster or of
-	// another global server's embedded member. Empty = embed a member here.
+	// Endpoints are client URLs, or host:port, of an external cluster or of another global server's
+	// embedded member. Empty: this server embeds a member.
 	Endpoints []string
-	// ClientAddr is where the embedded member serves other global servers, host:port,
-	// without a password. Empty = only on a socket in the data directory, for the user of
+	// ClientAddr is where the embedded member serves other global servers, as host:port, without a
+	// password. Empty: the member serves only on a socket in the data directory, for the user of
 	// this process.
 	ClientAddr string
-	// PeerAddr is where the embedded member serves the other members, host:port. Default
-	// 127.0.0.1:7603; port 0 chooses.
+	// PeerAddr is where the embedded member serves the other members, as host:port. Default
+	// 127.0.0.1:7603. With port 0 the network chooses a port.
 	PeerAddr string
-	// Quota is the most bytes in use of the embedded etcd's database. Default
+	// Quota is the most bytes that the embedded etcd's database may have in use. Default
 	// store.DefaultQuota.
 	Quota int64
-	// InitialCluster lists the embedded members, "name=host:port" of their
-	// peer addresses. Empty = this member alone.
+	// InitialCluster lists the embedded members, each as "name=host:port" with its peer address.
+	// Empty: this member is the only one.
 	InitialCluster []string
 }
 
 // Addresses are the addresses that a server listens on, with their ports.
 type Addresses struct {
-	// GRPC is the public API and the regions' streams.
+	// GRPC is the address of the public API and of the regions' streams.
 	GRPC string
-	// HTTP is health and metrics; empty when turned off.
+	// HTTP is the address of health and metrics. It is empty when they are turned off.
 	HTTP string
-	// EtcdClient is the embedded member's client address, host:port or unix://PATH; empty
-	// without a member.
+	// EtcdClient is the embedded member's client address, as host:port or unix://PATH. It is empty
+	// when etcd is not embedded.
 	EtcdClient string
 }
 
-// withDefaults fills in the defaults that the comments of Config name, and checks
-// the rest.
+// withDefaults returns the Config with the defaults that the comments of its fields name. It checks
+// the fields that are set.
 func (c Config) withDefaults() (Config, error) {
 	if c.Name == "" {
 		host, err := os.Hostname()

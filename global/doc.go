@@ -6,15 +6,26 @@
 //	run.go         Run: listeners, store, and everything that runs
 //	leadership.go  the election, whose key guards every write (state/committer.go)
 //	tracker.go     which server is active, and the connection to it
-//	reach.go       whether the store answers, and what is said while it does not
-//	known.go       the greatest revision of the store that this server has seen
+//	reach.go       whether the store answers, and the log lines while it does not
+//	known.go       the greatest revision of the store that this server has seen; a lower
+//	               one shows that the store is an old copy
 //	term.go        leadershipTerm: the active server for one leadership term
 //	trail.go       bounds of the audit and of the idempotency records
-//	upkeep.go      how full the store is, and the room that is made in it
-//	failover.go    the loop that declares regions lost and says what may move
+//	upkeep.go      how full the store is, and when space is made in it
+//	failover.go    the loop that declares regions lost and says which slots may move
 //	metrics.go     metrics
 //
-// Rooms, from the leaves upward: store and the pure cores place, region, failover and room;
-// latency (round trips), state (everything known, and its writer); placer and
-// uplink (regions' streams); api (gRPC services).
+// The packages below this folder. A package imports only packages that stand before it:
+//
+//	store        the key-value interface to etcd
+//	room         what the federation has room for (pure)
+//	region       the session, the lease and the slots of one region (pure)
+//	failover     when a silent region is lost, and when its slots move (pure)
+//	place        which slots go to which region (pure)
+//	latency      the matrix of round trips
+//	idempotency  the answers to requests with idempotency keys
+//	state        what the active server knows, and the one writer of the store
+//	uplink       the streams of the regions
+//	placer       the shell around place
+//	api          the gRPC services
 package global

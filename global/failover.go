@@ -13,31 +13,31 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// failoverLoop declares silent regions lost, and says which of their slots may move. The
-// placer moves them.
+// failoverLoop declares silent regions lost, and says which of their slots may move. The placer
+// moves the slots.
 type failoverLoop struct {
 	state  *state.State
 	commit *state.Committer
-	wake   func() // the placer
+	wake   func() // wakes the placer
 	resign func(ctx context.Context, why string) error
 	log    *slog.Logger
 	// observe gets the number of verdicts.
 	observe func(verdicts int)
 
-	// plan was made for mark, and stays the same until the given time. Only the goroutine
-	// of run uses them.
+	// plan was made for mark, and is used again until the clock reads until, if nothing changed.
+	// Only the goroutine of run uses these fields.
 	plan  failover.Plan
 	mark  *state.FailoverMark
 	until time.Duration
 }
 
-// unchangedFor bounds how long a plan is used again.
+// unchangedFor is the longest time for which a plan is used again.
 const unchangedFor = time.Minute
 
-// dropsPerCommit keeps the writes of a request within one transaction.
+// dropsPerCommit bounds the changes of one request, so that they fit into one transaction.
 const dropsPerCommit = 100
 
-// run decides each second, and when the next slot is due.
+// run decides each second, and earlier when a slot is due earlier.
 func (f *failoverLoop) run(ctx context.Context) error {
 	timer := time.NewTimer(silenceCheck)
 	defer timer.Stop()
@@ -85,7 +85,7 @@ func (f *failoverLoop) step(ctx context.Context) (time.Duration, error) {
 	}
 	f.observe(lost)
 	if lost > 0 {
-		plan, _, _ = f.decide() // what is due moves at once
+		plan, _, _ = f.decide() // slots that are due now move at once
 	}
 	for _, d := range plan.Regions {
 		if err := f.drop(ctx, d.Region); err != nil {
@@ -98,10 +98,10 @@ func (f *failoverLoop) step(ctx context.Context) (time.Duration, error) {
 	return silenceCheck, nil
 }
 
-// decide makes the plan and stores what it says. A plan for which nothing has changed is not
-// made again: then there is nothing to do. streams are the live streams of the
-// regions that the plan declares lost. It decides nothing while this server may not be
-// the active one, or the store is an old copy.
+// decide makes the plan and stores its result in the state. If nothing has changed since the last
+// plan, decide makes no plan, because nothing is to be done. streams are the live streams of the
+// regions that the plan declares lost. serving is false, and nothing is decided, while this server
+// may not be the active one or the store is an old copy.
 func (f *failoverLoop) decide() (plan failover.Plan, streams map[string]liveStream, serving bool) {
 	st := f.state
 	st.Lock()
@@ -122,7 +122,7 @@ func (f *failoverLoop) decide() (plan failover.Plan, streams map[string]liveStre
 		f.until = min(f.until, now+plan.Next)
 	}
 	if len(plan.Verdicts) > 0 {
-		f.until = now // they have to be committed
+		f.until = now // decide again until the verdicts are committed
 	}
 	if plan.Alarm != "" && st.FailoverPaused == "" {
 		f.log.Error("failover is paused", "why", plan.Alarm)
@@ -139,13 +139,13 @@ func (f *failoverLoop) decide() (plan failover.Plan, streams map[string]liveStre
 	return plan, streams, true
 }
 
-// liveStream is the stream of a region and when its last message arrived.
+// liveStream names a region's stream and when the last message arrived on it.
 type liveStream struct {
 	number   uint64
 	lastSeen time.Duration
 }
 
-// noteMassLoss stores the alarm of a mass loss, or that it is over, for the next active server.
+// noteMassLoss stores the alarm of a mass loss, or its end, for the next active server.
 func (f *failoverLoop) noteMassLoss(ctx context.Context) error {
 	f.state.Lock()
 	shown, stored := f.state.FailoverPaused, f.state.Leadership.GetMassLoss()
@@ -159,7 +159,8 @@ func (f *failoverLoop) noteMassLoss(ctx context.Context) error {
 	return err
 }
 
-// forgetResignation lets a later mass loss make the active server resign again.
+// forgetResignation removes the note that the active server resigned because of a mass loss, so
+// that a later mass loss can make it resign again.
 func (f *failoverLoop) forgetResignation(ctx context.Context) error {
 	_, err := f.commit.Do(ctx, func(t *state.Tx) error {
 		return t.PutLeadership(func(rec *nusav1.LeadershipRecord) { rec.Resigned = "" })
@@ -167,7 +168,7 @@ func (f *failoverLoop) forgetResignation(ctx context.Context) error {
 	return err
 }
 
-// declare commits a verdict, unless the region has spoken since.
+// declare commits a verdict, unless a message of the region has arrived since the decision.
 func (f *failoverLoop) declare(ctx context.Context, v failover.Verdict, was liveStream) (done bool, err error) {
 	_, err = f.commit.Do(ctx, func(t *state.Tx) error {
 		r := t.State.Regions[v.Region]
@@ -181,7 +182,7 @@ func (f *failoverLoop) declare(ctx context.Context, v failover.Verdict, was live
 	if err != nil || !done {
 		return false, err
 	}
-	f.state.NoticeSilence() // the events tell it before the verdict
+	f.state.NoticeSilence() // so that the event of the silence comes before that of the verdict
 	f.state.Lock()
 	defer f.state.Unlock()
 	f.state.EndLost(v.Region, was.number, v.Why)
@@ -190,7 +191,7 @@ func (f *failoverLoop) declare(ctx context.Context, v failover.Verdict, was live
 	return true, nil
 }
 
-// drop removes what an operator's statement makes void.
+// drop changes the slots of a region whose work an operator has declared ended.
 func (f *failoverLoop) drop(ctx context.Context, name string) error {
 	f.state.Lock()
 	all := f.state.Dropped(name)

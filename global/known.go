@@ -25,7 +25,8 @@ type knownRevision struct {
 	revision int64
 }
 
-// openKnownRevision reads the stored revision; 0 without one. dir may be nil.
+// openKnownRevision reads the stored revision. The revision is 0 if none is stored, or if dir is
+// nil.
 func openKnownRevision(dir *serve.DataDir) (*knownRevision, error) {
 	k := &knownRevision{}
 	if dir == nil {
@@ -45,8 +46,8 @@ func openKnownRevision(dir *serve.DataDir) (*knownRevision, error) {
 	return k, nil
 }
 
-// noteRevisions remembers how far the store has come, also while this server stands by: it
-// may be the first one that is elected after the store was restored from an old copy.
+// noteRevisions notes the revision of the store again and again while this server is a standby.
+// After the store was restored from an old copy, this server may be the first one that is elected.
 func (s *server) noteRevisions(ctx context.Context) error {
 	tick := time.NewTicker(s.cfg.ReportInterval)
 	defer tick.Stop()
@@ -57,14 +58,14 @@ func (s *server) noteRevisions(ctx context.Context) error {
 		case <-tick.C:
 		}
 		if s.active.Load() != nil {
-			continue // its term does so
+			continue // the active server's term notes it
 		}
 		_, _, revision, err := s.store.Get(ctx, state.ClusterKey)
 		if err == nil {
 			err = s.known.note(revision)
 		}
 		if err != nil {
-			s.log.Debug("the revision of the store is not remembered", "error", err)
+			s.log.Debug("cannot note the revision of the store", "error", err)
 		}
 	}
 }
@@ -75,7 +76,7 @@ func (k *knownRevision) get() int64 {
 	return k.revision
 }
 
-// note remembers a revision.
+// note stores a revision, if it is greater than the one stored.
 func (k *knownRevision) note(revision int64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -14,11 +14,11 @@ import (
 // its leadership before it campaigns again.
 const campaignPause = 500 * time.Millisecond
 
-// campaign stands for election until the server stops. A leadership term that
-// ends leaves nothing behind; the next one loads everything again.
+// campaign stands for election until the server stops. A leadership term that ends leaves nothing
+// in memory: the next term loads everything again.
 func (s *server) campaign(ctx context.Context) error {
 	removed := false
-	s.measure(ctx) // a term knows from its beginning how full the store is
+	s.measure(ctx) // so that a term knows how full the store is from its beginning
 	for {
 		var err error
 		if !removed {
@@ -32,7 +32,7 @@ func (s *server) campaign(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if errors.Is(err, state.ErrFormat) {
-			return err // the records stay unreadable
+			return err // the records stay unreadable, so another attempt fails too
 		}
 		s.log.Warn("not active", "error", s.reach.cause(err))
 		select {
@@ -43,11 +43,10 @@ func (s *server) campaign(ctx context.Context) error {
 	}
 }
 
-// removeFormerCandidacy removes the candidacy of this server's former process, if
-// that process was killed, so that no election waits for the key to expire. This
-// process has the address now, so the key cannot belong to another server. The former
-// process may still live behind a partition: it grants leases until its candidacy would
-// have ended, which every successor takes into account.
+// removeFormerCandidacy removes the candidacy of this server's former process, if that process was
+// killed. Otherwise an election would wait until the key expires. This process has the address now,
+// so the key cannot belong to another server. The former process may still live behind a partition
+// and grant leases until its candidacy would have ended. Every successor waits for that time.
 func (s *server) removeFormerCandidacy(ctx context.Context) error {
 	var former []store.KV
 	_, err := s.store.List(ctx, state.ElectionPrefix, func(kv store.KV) error {
@@ -72,7 +71,7 @@ func (s *server) removeFormerCandidacy(ctx context.Context) error {
 	return nil
 }
 
-// lead waits to be elected and is the active server until its leadership ends.
+// lead waits until this server is elected, and then is the active server until its leadership ends.
 func (s *server) lead(ctx context.Context) error {
 	value, err := state.Encode(s.leader.self)
 	if err != nil {
@@ -83,7 +82,7 @@ func (s *server) lead(ctx context.Context) error {
 		return err
 	}
 	defer func() {
-		// Resigning saves the successor from waiting until the key expires.
+		// The resignation lets a successor be elected before the key expires.
 		resign, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
 		if err := election.Resign(resign); err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 )
 
-// metrics of a global server. Counters and histograms count from the start of the
-// process. Gauges are read from the present leadership term and are absent
-// without one.
+// metrics are the metrics of a global server. Counters and histograms count from the start of the
+// process. Gauges are read from the present leadership term, and are absent while this server has
+// none.
 type metrics struct {
 	commits  prometheus.Histogram
 	writes   prometheus.Counter
@@ -44,14 +44,14 @@ func newMetrics(current *atomic.Pointer[leadershipTerm]) *metrics {
 			Name: "nusa_global_slot_actions_total", Help: "Slot actions applied, by kind."}, []string{"kind"}),
 		verdicts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nusa_global_verdicts_total", Help: "Regions that were declared lost."}),
-		paused:   prometheus.NewDesc("nusa_global_failover_paused", "1 while nothing moves because many regions fell silent together.", nil, nil),
+		paused:   prometheus.NewDesc("nusa_global_failover_paused", "1 while failover is paused because many regions fell silent together.", nil, nil),
 		isActive: prometheus.NewDesc("nusa_global_active", "1 on the active server.", nil, nil),
 		jobs:     prometheus.NewDesc("nusa_global_jobs", "Stored jobs.", nil, nil),
 		pending:  prometheus.NewDesc("nusa_global_jobs_pending", "Jobs that the placer has to plan.", nil, nil),
 		regions:  prometheus.NewDesc("nusa_global_regions", "Regions, by connection.", []string{"connected"}, nil),
 		queue:    prometheus.NewDesc("nusa_global_commit_queue", "Writes that wait for a transaction.", nil, nil),
-		alarms:   prometheus.NewDesc("nusa_global_alarms", "What an operator has to act on; see nusa server list.", nil, nil),
-		room:     prometheus.NewDesc("nusa_global_store_bytes", "The store: its database on disk, what of it is in use, the quota; the jobs, and their limit.", []string{"kind"}, nil),
+		alarms:   prometheus.NewDesc("nusa_global_alarms", "Alarms that an operator has to act on; see nusa server list.", nil, nil),
+		room:     prometheus.NewDesc("nusa_global_store_bytes", "Bytes of the store, by kind: its database on disk, the part in use, the quota, the jobs, the limit of jobs.", []string{"kind"}, nil),
 		term:     prometheus.NewDesc("nusa_global_leadership_term", "Number of the leadership term.", nil, nil),
 	}
 }

@@ -14,18 +14,18 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 )
 
-// reachEvery is how often a server that is not active asks its store whether it answers,
-// reachWait how long it waits for the answer.
+// reachEvery is how often a standby asks its store for a sign of life. reachWait is how long it
+// waits for the answer.
 const reachEvery, reachWait = time.Second, 2 * time.Second
 
-// located is a store that can be out of reach.
+// located is a store over a network, which can be out of reach.
 type located interface {
 	// Where says which store this is, such as "etcd at 10.0.0.1:7602".
 	Where() string
 }
 
-// reach knows whether the store answers. The zero value takes it for answering. Safe for
-// concurrent use.
+// reach knows whether the store answers. The zero value assumes that it does. Safe for concurrent
+// use.
 type reach struct{ silent atomic.Pointer[string] }
 
 // why returns "etcd at ADDR does not answer"; empty while the store answers.
@@ -36,7 +36,8 @@ func (r *reach) why() string {
 	return ""
 }
 
-// err is the status of calls while no server is active because the store does not answer.
+// err returns the error of calls while no server is active because the store does not answer. It is
+// nil while the store answers.
 func (r *reach) err() error {
 	why := r.why()
 	if why == "" {
@@ -48,7 +49,7 @@ func (r *reach) err() error {
 	}.Err()
 }
 
-// note notes whether the store answered, and reports whether that changed.
+// note stores whether the store answered, and reports whether that changed.
 func (r *reach) note(where string, answered bool) (changed bool) {
 	if answered {
 		return r.silent.Swap(nil) != nil
@@ -57,8 +58,8 @@ func (r *reach) note(where string, answered bool) (changed bool) {
 	return r.silent.Swap(&text) == nil
 }
 
-// follow asks a store again and again whether it answers, until ctx ends. The active server
-// need not ask: without its store it is active no more.
+// follow asks a store repeatedly whether it answers, until ctx ends. The active server need not
+// ask: without its store it does not stay active.
 func (r *reach) follow(ctx context.Context, asked store.Store, active func() bool, log *slog.Logger) error {
 	at, ok := asked.(located)
 	if !ok {
@@ -84,7 +85,7 @@ func (r *reach) follow(ctx context.Context, asked store.Store, active func() boo
 	}
 }
 
-// answers asks a store. Any answer counts, an error of the store too.
+// answers reports whether a store answers. An error that the store returned is an answer too.
 func answers(ctx context.Context, asked store.Store) bool {
 	ctx, cancel := context.WithTimeout(ctx, reachWait)
 	defer cancel()
@@ -92,8 +93,8 @@ func answers(ctx context.Context, asked store.Store) bool {
 	return !errors.Is(err, store.ErrNoQuorum)
 }
 
-// cause returns why a server is not active. A campaign that ends because the store is out of
-// reach says only that it was canceled.
+// cause returns why a server is not active. When the store is out of reach, the error of the
+// campaign says only that it was canceled, so cause names the store instead.
 func (r *reach) cause(err error) error {
 	if why := r.why(); why != "" {
 		return errors.New(why)

@@ -26,8 +26,7 @@ import (
 // storeWait is how long a starting server waits for its store.
 const storeWait = 30 * time.Second
 
-// server is one global server: its listeners and, while it is elected, its
-// leadership term.
+// server is one global server: its listeners, and a leadership term while it is elected.
 type server struct {
 	cfg    Config
 	log    *slog.Logger
@@ -37,7 +36,7 @@ type server struct {
 	leader *leaderTracker
 	// active is nil while the server is not the active one.
 	active atomic.Pointer[leadershipTerm]
-	// usage is how full the store was last; nil = not known.
+	// usage is how full the store was at the latest measurement. nil: not measured yet.
 	usage atomic.Pointer[room.Usage]
 	// reach knows whether the store answers.
 	reach reach
@@ -45,20 +44,20 @@ type server struct {
 	known *knownRevision
 	// federation is the id of the federation.
 	federation string
-	// member delivers the fatal error of the embedded etcd.
+	// member delivers a fatal error of the embedded etcd.
 	member  <-chan error
 	metrics *metrics
 }
 
-// Run serves until ctx ends or the first fatal error. Everything that it
-// started has ended when it returns. A nil error means that ctx ended.
+// Run serves until ctx ends or a fatal error occurs. When Run returns, everything that it started
+// has ended. A nil error means that ctx ended.
 func Run(ctx context.Context, cfg Config) error {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return err
 	}
-	// The directory comes first: another process that uses it would conflict in all
-	// steps below.
+	// The directory is opened first, because another process that uses it would also conflict in
+	// every step below.
 	dir, err := openDir(cfg)
 	if err != nil {
 		return err
@@ -69,7 +68,7 @@ func Run(ctx context.Context, cfg Config) error {
 	s := &server{cfg: cfg, log: cfg.Logger, hub: tunnel.NewHub(tunnel.Options{})}
 	defer s.hub.Close()
 	s.metrics = newMetrics(&s.active)
-	// The addresses come next, so that an address in use is reported before etcd starts.
+	// The addresses are opened before etcd, so that an address in use is reported early.
 	if err := s.listen(ctx); err != nil {
 		return err
 	}
@@ -84,8 +83,8 @@ func Run(ctx context.Context, cfg Config) error {
 	return s.run(ctx, addrs)
 }
 
-// run runs the server once everything is open, until ctx ends or the first
-// failure. Leadership is resigned while the store is still open.
+// run starts the loops of an opened server, and runs until ctx ends or one of them fails. The
+// leadership is resigned while the store is still open.
 func (s *server) run(ctx context.Context, addrs Addresses) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.web.Run(gctx) })
@@ -139,8 +138,8 @@ func (s *server) listen(ctx context.Context) error {
 	return nil
 }
 
-// ready is for /readyz: this server is active, or reaches the active one and the store. Without
-// the store it could not replace the active one.
+// ready returns nil for /readyz if this server is active, or if it reaches the active server and
+// the store. A server without the store could not replace the active server.
 func (s *server) ready() error {
 	if s.active.Load() == nil && s.reach.why() != "" {
 		return errors.New(s.reach.why())
@@ -151,8 +150,7 @@ func (s *server) ready() error {
 	return nil
 }
 
-// openStore connects to the store and binds the data directory to its
-// federation.
+// openStore connects to the store, and binds the data directory to the store's federation.
 func (s *server) openStore(ctx context.Context, dir *serve.DataDir) (Addresses, func(), error) {
 	addrs := Addresses{GRPC: s.web.GRPCAddr(), HTTP: s.web.HTTPAddr()}
 	closeStore := func() {}
@@ -208,8 +206,8 @@ func (s *server) openEtcd(ctx context.Context, dir *serve.DataDir) (*store.Etcd,
 	return store.OpenEtcd(ctx, c)
 }
 
-// federationID returns the identity of the federation, which the first server of
-// all stored. A server that knows an identity does not give a new one to an empty store.
+// federationID returns the identity of the federation. The first server of all stored it. A server
+// that knows an identity does not store a new one in an empty store.
 func federationID(ctx context.Context, s store.Store, known string) (string, error) {
 	for {
 		kv, ok, _, err := s.Get(ctx, state.ClusterKey)

@@ -20,11 +20,11 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// leadershipTerm is this server as the active one for one leadership term. All
-// soft state belongs to it and ends with it; the next term makes a new one.
+// leadershipTerm is one leadership term of this server as the active one. All soft state belongs to
+// the term and ends with it. The next term makes new soft state.
 type leadershipTerm struct {
 	cfg *Config
-	// ctx ends with the term; end ends the term.
+	// ctx ends with the term. end ends the term.
 	ctx context.Context
 	end context.CancelCauseFunc
 
@@ -34,9 +34,9 @@ type leadershipTerm struct {
 	uplink *uplink.Server
 	api    *api.Term
 
-	// renew asks the store whether this server is still the elected one. election is
-	// the proof, on Config.Clock: while it lasts, no other server can be elected. The
-	// state's lock guards election.
+	// renew asks the store whether this server is still the elected one. election is the proof, on
+	// Config.Clock: while election lasts, no other server can be elected. The state's lock guards
+	// election.
 	renew    func(context.Context) error
 	election lease.Holder
 	// observeVerdicts gets the number of regions that were declared lost.
@@ -49,10 +49,10 @@ type leadershipTerm struct {
 	candidates func(context.Context) ([]*nusav1.GlobalServer, error)
 }
 
-// silenceCheck is how often the silence of regions is checked.
+// silenceCheck is how often the term checks which regions are silent.
 const silenceCheck = time.Second
 
-// newTerm begins a term with the records as they are at the election.
+// newTerm begins a term with the records that the store has at the election.
 func newTerm(ctx context.Context, s *server, election store.Election) (*leadershipTerm, error) {
 	cfg, m, guard := &s.cfg, s.metrics, election.Guard()
 	begin, err := state.BeginTerm(ctx, s.store, state.Elected{
@@ -93,7 +93,7 @@ func newTerm(ctx context.Context, s *server, election store.Election) (*leadersh
 	return t, nil
 }
 
-// run runs the term until its context ends or something fails.
+// run runs the term until its context ends or one of its loops fails.
 func (t *leadershipTerm) run() error {
 	defer t.retire()
 	g, ctx := errgroup.WithContext(t.ctx)
@@ -125,7 +125,7 @@ func (t *leadershipTerm) setPredictor(p topology.Predictor) {
 	t.placer.Wake()
 }
 
-// tickLoop makes the changes that depend only on time, once in each report interval.
+// tickLoop does the work that depends only on time, once in each report interval.
 func (t *leadershipTerm) tickLoop(ctx context.Context) error {
 	tick := time.NewTicker(t.cfg.ReportInterval)
 	defer tick.Stop()
@@ -146,7 +146,7 @@ func (t *leadershipTerm) tickLoop(ctx context.Context) error {
 	}
 }
 
-// secondLoop checks the silence of regions.
+// secondLoop checks each second which regions are silent, and counts what drains have left.
 func (t *leadershipTerm) secondLoop(ctx context.Context) error {
 	tick := time.NewTicker(silenceCheck)
 	defer tick.Stop()
@@ -162,8 +162,8 @@ func (t *leadershipTerm) secondLoop(ctx context.Context) error {
 	}
 }
 
-// updateLimits counts the candidates and lowers the lengths that a successor has to wait for,
-// once no longer leases of a predecessor can be outstanding.
+// updateLimits counts the candidates. Once no longer lease of a predecessor can be outstanding, it
+// also lowers the times that a successor has to wait.
 func (t *leadershipTerm) updateLimits(ctx context.Context) error {
 	if err := t.countCandidates(ctx); err != nil {
 		t.cfg.Logger.Debug("count the candidates", "error", err)
@@ -180,7 +180,8 @@ func (t *leadershipTerm) updateLimits(ctx context.Context) error {
 	return err
 }
 
-// countCandidates notes how many servers stand for election, and what all of them support.
+// countCandidates notes how many servers stand for election, and the feature level that all of them
+// have.
 func (t *leadershipTerm) countCandidates(ctx context.Context) error {
 	servers, err := t.candidates(ctx)
 	if err != nil {
@@ -196,8 +197,8 @@ func (t *leadershipTerm) countCandidates(ctx context.Context) error {
 	return nil
 }
 
-// resign gives up the leadership so that another candidate is elected. Its record says
-// why, so that the successor does not resign for the same reason.
+// resign gives up the leadership, so that another candidate is elected. The stored record says why,
+// so that the successor does not resign for the same reason.
 func (t *leadershipTerm) resign(ctx context.Context, why string) error {
 	_, err := t.commit.Do(ctx, func(tx *state.Tx) error {
 		return tx.PutLeadership(func(rec *nusav1.LeadershipRecord) { rec.Resigned = why })
@@ -209,17 +210,17 @@ func (t *leadershipTerm) resign(ctx context.Context, why string) error {
 	return nil
 }
 
-// noteRevision remembers how far the store has come.
+// noteRevision stores the latest revision of the store in the data directory.
 func (t *leadershipTerm) noteRevision() {
 	t.state.Lock()
 	revision := t.state.Revision
 	t.state.Unlock()
 	if err := t.known.note(revision); err != nil {
-		t.cfg.Logger.Warn("the revision of the store is not remembered over a restart", "error", err)
+		t.cfg.Logger.Warn("cannot store the known revision of the store; after a restart this server may not notice an old copy", "error", err)
 	}
 }
 
-// retire ends the term. No lease is granted after it.
+// retire ends the term. The term grants no lease after that.
 func (t *leadershipTerm) retire() {
 	t.noteRevision()
 	t.end(state.ErrNotActive)
@@ -228,9 +229,9 @@ func (t *leadershipTerm) retire() {
 	t.state.Sessions.ActiveUntil = 0
 }
 
-// renewLoop extends the time until which no other server can be elected. A failure
-// does not end the term, since the election does that, unless the candidacy is gone. But
-// without renewals the time runs out, and then no lease is granted.
+// renewLoop renews the proof that no other server can be elected. A failed renewal does not end the
+// term, because the end of the election does that. But without renewals the proof expires, and then
+// no lease is granted. If the candidacy is gone, renewLoop ends the term.
 func (t *leadershipTerm) renewLoop(ctx context.Context) error {
 	tick := time.NewTicker(t.cfg.ElectionTTL / 3)
 	defer tick.Stop()
@@ -249,9 +250,11 @@ func (t *leadershipTerm) renewLoop(ctx context.Context) error {
 	}
 }
 
-// confirm asks the store whether this server is still the elected one. A successor may
-// exist once the candidacy has ended by the clock of the store, which may be fast. Until regions
-// are welcomed after a recovery of the store, their silence does not count.
+// confirm asks the store whether this server is still the elected one, and extends the proof.
+//
+// The proof ends before the candidacy does, because the clock of the store may be fast, and a
+// successor may exist once the candidacy has ended by that clock. If this server could not serve
+// before, the silence of the regions counts from now on.
 func (t *leadershipTerm) confirm(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.ElectionTTL)
 	defer cancel()

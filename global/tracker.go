@@ -16,8 +16,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// leaderTracker knows which server is active, and has the connection over which
-// calls are forwarded.
+// leaderTracker knows which server is active, and holds the connection over which calls are
+// forwarded to that server.
 type leaderTracker struct {
 	store store.Store
 	cfg   Config
@@ -58,8 +58,8 @@ func (l *leaderTracker) run(ctx context.Context) error {
 	}
 }
 
-// follow reads the election key and then watches from that revision, so that no
-// change is missed.
+// follow reads the election key, and then watches the key from the revision of that read, so that
+// it misses no change.
 func (l *leaderTracker) follow(ctx context.Context) error {
 	_, _, revision, err := l.store.Get(ctx, state.ClusterKey)
 	if err != nil {
@@ -78,8 +78,7 @@ func (l *leaderTracker) follow(ctx context.Context) error {
 		if err := state.Decode(kv, server); err != nil {
 			return err
 		}
-		// This server is the active one only after it has loaded the records; then lead
-		// calls changed.
+		// This server is active only after it has loaded the records. Then lead calls changed.
 		if !proto.Equal(server, l.self) {
 			l.changed(server)
 		}
@@ -91,7 +90,7 @@ func (l *leaderTracker) follow(ctx context.Context) error {
 	return l.store.Watch(ctx, state.ElectionPrefix, revision, update)
 }
 
-// changed sets the active server; nil = there is none.
+// changed sets the active server. nil: no server is active.
 func (l *leaderTracker) changed(to *nusav1.GlobalServer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +98,7 @@ func (l *leaderTracker) changed(to *nusav1.GlobalServer) {
 		return
 	}
 	if l.conn != nil {
-		l.conn.Close() // calls in progress there have no leader any more
+		l.conn.Close() // calls in progress fail: that server is not active any more
 		l.conn = nil
 	}
 	l.current = to
@@ -129,7 +128,7 @@ func (l *leaderTracker) close() {
 	l.changed(nil)
 }
 
-// target returns where calls are served: in this process, or over a connection.
+// target returns where a call is served: in this process (true), or over the connection.
 func (s *server) target() (*grpc.ClientConn, bool, error) {
 	if s.active.Load() != nil {
 		return nil, true, nil
@@ -148,13 +147,13 @@ func (s *server) target() (*grpc.ClientConn, bool, error) {
 	return nil, false, errNoActive
 }
 
-// errNoSpace is the status of calls while no server is active because the store is full.
+// errNoSpace is the error of calls while no server is active because the store is full.
 var errNoSpace = rpcerr.Error{
 	Code: codes.Unavailable, RetryAfter: state.RetryAfter,
 	Message: "no global server is active: etcd is full, and room is being made in it",
 }.Err()
 
-// errNoActive is the status of calls while no server is active.
+// errNoActive is the error of calls while no server is active.
 var errNoActive = rpcerr.Error{
 	Code: codes.Unavailable, RetryAfter: state.RetryAfter,
 	Message: "no global server is active: etcd has no quorum or an election is under way",

@@ -11,14 +11,15 @@ import (
 	"github.com/nusa-scheduler/nusa/global/store"
 )
 
-// historyPart is the part of the quota, one in so many, that the audit may take, and so may the
-// idempotency records.
+// historyPart says which part of the quota the audit records may take: one in historyPart. The same
+// bound holds for the idempotency records.
 const historyPart = 16
 
-// auditAgeEvery is how often audit records are removed for their age.
+// auditAgeEvery is how often old audit records are removed.
 const auditAgeEvery = time.Hour
 
-// boundOf returns the most bytes of the audit or of the idempotency records.
+// boundOf returns how many bytes the audit records, or the idempotency records, may take: most, or
+// less if the quota is small.
 func (t *leadershipTerm) boundOf(most int64) int64 {
 	t.state.Lock()
 	defer t.state.Unlock()
@@ -31,15 +32,15 @@ func (t *leadershipTerm) boundOf(most int64) int64 {
 // reloadLeast and reloadMost bound the pause after a failed load.
 const reloadLeast, reloadMost = time.Second, time.Minute
 
-// reload loads records of earlier terms, again after each failure, until ctx ends. Until all are
-// loaded none of them is removed, and the store is asked for each.
+// reload loads records of earlier terms until it succeeds or ctx ends. Until all are loaded, none
+// of them is removed, and lookups ask the store.
 func (t *leadershipTerm) reload(ctx context.Context, what string, load func(context.Context) error) error {
 	for pause := reloadLeast; ; pause = min(2*pause, reloadMost) {
 		err := load(ctx)
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		t.cfg.Logger.Warn("load what earlier terms stored", "what", what, "again_in", pause, "error", err)
+		t.cfg.Logger.Warn("cannot load records of earlier terms yet", "what", what, "again_in", pause, "error", err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -48,8 +49,8 @@ func (t *leadershipTerm) reload(ctx context.Context, what string, load func(cont
 	}
 }
 
-// auditLoop counts the audit records of earlier terms and then bounds all by age and size. The
-// term serves meanwhile.
+// auditLoop counts the audit records of earlier terms, and then bounds all audit records by age and
+// size. The term serves meanwhile.
 func (t *leadershipTerm) auditLoop(ctx context.Context) error {
 	if err := t.reload(ctx, "audit records", t.loadTrail); err != nil {
 		return err
@@ -74,7 +75,7 @@ func (t *leadershipTerm) auditLoop(ctx context.Context) error {
 	}
 }
 
-// errLater ends a list at the first record of this term.
+// errLater ends a list at the first record that this term wrote.
 var errLater = errors.New("later")
 
 func (t *leadershipTerm) loadTrail(ctx context.Context) error {
@@ -96,13 +97,13 @@ func (t *leadershipTerm) loadTrail(ctx context.Context) error {
 	return nil
 }
 
-// trimAudit removes the oldest audit records until they take at most so many bytes.
+// trimAudit removes the oldest audit records until the rest takes at most this many bytes.
 func (t *leadershipTerm) trimAudit(ctx context.Context, most int64) error {
 	for last := ""; ; {
 		t.state.Lock()
 		before, _ := t.state.Trail.Excess(most)
 		t.state.Unlock()
-		if before == "" || before == last { // the clock was set back: later
+		if before == "" || before == last { // the clock was set back: a later call removes them
 			return nil
 		}
 		last = before
@@ -112,15 +113,15 @@ func (t *leadershipTerm) trimAudit(ctx context.Context, most int64) error {
 	}
 }
 
-// removeAudit removes the audit records before a key.
+// removeAudit removes the audit records with lower keys.
 func (t *leadershipTerm) removeAudit(ctx context.Context, before string) error {
 	_, err := t.commit.Do(ctx, func(tx *state.Tx) error { return tx.ForgetAudit(before) })
 	return err
 }
 
-// trimAnswers removes the oldest idempotency records until they take at most so many bytes.
+// trimAnswers removes the oldest idempotency records until the rest takes at most this many bytes.
 func (t *leadershipTerm) trimAnswers(ctx context.Context, most int) error {
-	const atOnce = 100 // fits into a transaction
+	const atOnce = 100 // this many fit into a transaction
 	for {
 		keys := t.state.Answers.Oldest(most, atOnce)
 		if len(keys) == 0 {
@@ -132,7 +133,7 @@ func (t *leadershipTerm) trimAnswers(ctx context.Context, most int) error {
 	}
 }
 
-// answersLoop loads the idempotency records and then bounds them. The term serves meanwhile.
+// answersLoop loads the idempotency records, and then bounds them. The term serves meanwhile.
 func (t *leadershipTerm) answersLoop(ctx context.Context) error {
 	load := func(ctx context.Context) error { return t.state.Answers.Load(ctx, t.api.Store) }
 	if err := t.reload(ctx, "idempotency records", load); err != nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/nusa-scheduler/nusa/global/store"
 )
 
-// usageEvery is how often the server looks how full its embedded store is, sharedUsageEvery
-// the same for one that it reaches over the network.
+// usageEvery is how often the server measures how full its embedded store is. sharedUsageEvery is
+// the same for a store that the server reaches over the network.
 const usageEvery, sharedUsageEvery = time.Second, 5 * time.Second
 
-// keepStore looks how full the store is and makes room in it until ctx ends. It does not
-// depend on leadership: without room no server is elected.
+// keepStore measures how full the store is, and makes space in it, until ctx ends. It does not
+// depend on leadership, because no server is elected while the store is full.
 func (s *server) keepStore(ctx context.Context) error {
 	bounded, ok := s.store.(store.Bounded)
 	if !ok {
@@ -39,8 +39,8 @@ func (s *server) keepStore(ctx context.Context) error {
 	}
 }
 
-// makeRoom takes all steps that are due. The last one is to write again: whether that lasts is
-// known only later.
+// makeRoom takes all steps that are due. It returns after store.StepResume, because only a later
+// measurement shows whether writes work again.
 func (s *server) makeRoom(ctx context.Context, bounded store.Bounded, upkeep store.Upkeep, use store.Usage) store.Upkeep {
 	for {
 		at := store.Place{Lead: s.active.Load() != nil, Embedded: bounded.Embedded()}
@@ -66,7 +66,7 @@ func (s *server) makeRoom(ctx context.Context, bounded store.Bounded, upkeep sto
 		}
 		level := slog.LevelInfo
 		if step == store.StepCompact && use.InUse >= before.InUse {
-			level = slog.LevelDebug // there was nothing to drop
+			level = slog.LevelDebug // there was nothing to remove
 		}
 		s.log.Log(ctx, level, "made room in the store", "step", step, "took", now-start,
 			"used_before", before.InUse, "used", use.InUse, "bytes_before", before.Bytes, "bytes", use.Bytes)
@@ -76,7 +76,7 @@ func (s *server) makeRoom(ctx context.Context, bounded store.Bounded, upkeep sto
 	}
 }
 
-// measure looks how full the store is, for this term and the next one.
+// measure measures how full the store is, and keeps the result for this term and the next one.
 func (s *server) measure(ctx context.Context) (use store.Usage, ok bool) {
 	bounded, ok := s.store.(store.Bounded)
 	if !ok {
@@ -84,7 +84,7 @@ func (s *server) measure(ctx context.Context) (use store.Usage, ok bool) {
 	}
 	use, err := bounded.Usage(ctx)
 	if err != nil {
-		s.log.Debug("how full the store is", "error", err)
+		s.log.Debug("cannot measure how full the store is", "error", err)
 		return use, false
 	}
 	measured := room.Usage{Bytes: use.Bytes, InUse: use.InUse, Quota: use.Quota, NoSpace: use.NoSpace}

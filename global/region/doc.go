@@ -7,8 +7,8 @@
 //	answer.go    what an answer changes; stop and revoke of a part of a slot
 //	former.go    former owners: their orders and answers, and who gets a slot next
 //	takeover.go  the slot of a lost region at its new owner
-//	session.go   the step function of streams and leases
-//	refuse.go    which streams are not accepted
+//	session.go   the step function of streams and leases; it grants the region's lease
+//	refuse.go    which streams are refused, and whether a log or the store is an old copy
 //	terms.go     what earlier leadership terms may have written
 //	effect.go    what the caller has to do after a step
 //	silence.go   whether a region counts as cut off

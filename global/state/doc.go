@@ -7,13 +7,15 @@
 //	jobrecord.go   Record: a stored job whose spec stays encoded
 //	region.go      Region and its live Session
 //	apply.go       from stored records to the state, and to the orders of regions
-//	load.go        the beginning of a term: its number, and all records
+//	load.go        the beginning of a term: its number, whether the store is an old copy,
+//	               and the load of all records
 //	summary.go     regions' summaries of jobs, disconnected instances
 //	checkpoint.go  Checkpoints: summaries stored from time to time
-//	committer.go   Committer: the one durable write; its election key stops a second server
+//	committer.go   Committer: the one writer (except for load.go, at the beginning of a term);
+//	               it compares the election key, so a second server cannot write
 //	tx.go          Tx: the state with the changes of a transaction laid over it
 //	records.go     Tx: jobs, slots, regions and the leadership term
-//	submit.go      Tx: a new version of a job, durable once the committer has written it
+//	submit.go      Tx: a new version of a job; refuses a submit without room for it
 //	audit.go       Tx: audit records and idempotency records
 //	origins.go     Origins: origin records and their table
 //	keys.go        keys and values of the store
@@ -21,8 +23,8 @@
 //	toplace.go     jobs and regions as package place takes them
 //	demand.go      Demand: what groups ask for, for the regions' reports
 //	unplaced.go    groups with instances without a region; released instances
-//	refusal.go     Refusal: what regions gave back, its back-off, how long it counts
-//	rollout.go     whether a version is healthy, and how far its rollout is
+//	refusal.go     Refusal: what regions gave back, and how long no offer follows
+//	rollout.go     facts about a rollout, for place/rollout.go, which decides
 //	failover.go    when the slots of a silent or lost region may move, and what a recovery stops
 //	status.go      a job's status from slots and summaries
 //	events.go      Events: the event log of the term
