@@ -3,17 +3,17 @@
 // decides which node runs each instance, serves the agents' sessions, and holds the
 // region's session with the global tier.
 //
-//		config        Config and Run
-//		clock         the default clock, which runs through suspend
-//		open          opens a server's data directory, addresses and services
-//		run           starts the parts of a server and stops them in order
-//		restore       continues a region from an old copy of a data directory
-//		identity      a server's id
-//		knownservers  the gossip addresses of the region's servers, on disk
-//		servers       the region's servers, its master, and connections to the master
-//		leadership    runs a Master in each term of this server
-//		bootstrap     the cluster's identity, committed by its first master
-//	  services      what the API gets from the server and from a term
+//	config        Config and Run
+//	clock         the default clock, which runs through suspend
+//	open          opens a server's data directory, addresses and services
+//	run           starts the parts of a server and stops them in order
+//	restore       continues a region from an old copy of a data directory
+//	identity      a server's id
+//	knownservers  the gossip addresses of the region's servers, on disk
+//	servers       the region's servers, its master, and connections to the master
+//	leadership    runs a Master in each term of this server
+//	bootstrap     the cluster's identity, committed by its first master
+//	services      what the API gets from the server and from a term
 //
 // The parts are packages of their own:
 //

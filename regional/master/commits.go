@@ -25,7 +25,7 @@ func (m *Master) watchCommits(ctx context.Context) error {
 				m.Events.Add("region.commit_blocked", m.cfg.Region.GetName(), "a command waits for its commit: look at the disks of the region's servers")
 			} else {
 				m.log.Info("the region commits to its log again")
-				m.Events.Add("region.commits", m.cfg.Region.GetName(), "it commits to its log again")
+				m.Events.Add("region.commits", m.cfg.Region.GetName(), "the region commits to its log again")
 			}
 		}
 	}

@@ -75,7 +75,7 @@ func (p *purger) purgeEnded(ctx context.Context, now time.Time) error {
 		}
 		r, err := p.log.CommitQueued(ctx, state.Command{Purge: c})
 		if err != nil {
-			return fmt.Errorf("forget what has ended: %w", err)
+			return fmt.Errorf("purge ended jobs and allocations: %w", err)
 		}
 		if !r.Changed {
 			return nil // every listed job version and key is in use again
@@ -92,7 +92,7 @@ func (p *purger) removeNodes(ctx context.Context, now time.Time) error {
 			return fmt.Errorf("forget a node: %w", err)
 		}
 		if err == nil {
-			p.events.Add("node.removed", n.Name, "it is gone for more than %v", goneRetention)
+			p.events.Add("node.removed", n.Name, "gone for more than %v", goneRetention)
 			p.logger.Info("node is forgotten", "node", n.Name, "id", n.ID, "gone", goneRetention)
 		}
 	}

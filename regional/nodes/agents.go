@@ -24,24 +24,25 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// Config holds the dependencies of Agents.
+// Config holds what Agents needs from its server and its term.
 type Config struct {
 	Region  string
 	Cluster state.Cluster
 	Term    uint64
-	// Epoch identifies the outboxes of this term: it differs in each.
+	// Epoch identifies the outboxes of this term. Each term has another Epoch.
 	Epoch string
 	// NodeLease is the time after which a silent node is lost.
 	NodeLease time.Duration
-	// RegionLease returns the remaining time of the region's lease; 0 = none.
+	// RegionLease returns the remaining time of the region's lease. 0: the region has no
+	// lease.
 	RegionLease   func() time.Duration
 	StatsInterval time.Duration
-	// Clock is monotonic and runs through suspend. Elected is when the term began
-	// on it.
+	// Clock is monotonic and runs through suspend. The term began at Elected, a time on
+	// Clock.
 	Clock   func() time.Duration
 	Elected time.Duration
-	// Start is what the server found when it started. Certain is called once the log is known to
-	// be no old copy, if it was suspect.
+	// Start holds the time and the log index at which this server started. Certain is
+	// called when a log that was suspect is known to be no old copy.
 	Start   presence.Start
 	Certain func()
 
@@ -52,7 +53,7 @@ type Config struct {
 	Logger   *slog.Logger
 	// Hub has the tunnels that agents open.
 	Hub *tunnel.Hub
-	// Streams counts the goroutines that use a stream; the server waits for them
+	// Streams counts the goroutines that use a gRPC stream. The server waits for them
 	// before it stops.
 	Streams *sync.WaitGroup
 	// Servers returns the region's servers.
@@ -63,9 +64,9 @@ type Config struct {
 	MorePlanned func() bool
 }
 
-// Agents holds what a master knows of the region's nodes beyond the committed
-// state: their sessions, outboxes and statistics, and when each was last seen.
-// Safe for concurrent use.
+// Agents holds what a master knows about the region's nodes beyond the committed state:
+// their sessions, outboxes and statistics, and when the master last received a message from
+// each. It is safe for concurrent use.
 type Agents struct {
 	cfg Config
 	// ctx ends with the term.
@@ -73,28 +74,31 @@ type Agents struct {
 
 	mu    sync.Mutex
 	nodes map[string]*node
-	// nameHolders maps each name to the id of the node that holds it; nil before
-	// the first claim.
+	// nameHolders maps each name to the id of the node that holds the name. It is nil
+	// before the first call of claimName.
 	nameHolders map[string]string
 
-	// ordered is the index of the log at the beginning of the term, or a greater one of an
-	// order that a node got in the term and that was removed since.
+	// ordered is the greatest index that an agent's order may have. It is the index of the log
+	// at the beginning of the term, or the greater index of an order that this master sent to a
+	// node that was removed since.
 	ordered uint64
-	// knowsMore has the claims of refused agents by node, at most maxClaims. An agent that is
+	// knowsMore has, by node id, the claims of agents that were refused because they have
+	// an order that the log lacks. It has at most maxClaims entries. An agent that is
 	// accepted later is removed.
 	knowsMore map[string]claim
 
-	// suspicion says whether the log may be an old copy. certain: it is none.
+	// suspicion decides whether the log may be an old copy. certain is true once the log is
+	// known to be no old copy.
 	suspicion presence.Suspicion
 	certain   atomic.Bool
 
-	// stop is the longest kill timeout that an agent named.
+	// stop is the longest kill timeout that an agent reported in this term.
 	stop atomic.Int64
 
 	turns turnQueue
 }
 
-// New returns the agents of a term, which ends with ctx.
+// New returns the agents of a term. The term ends with ctx.
 func New(ctx context.Context, cfg Config) *Agents {
 	a := &Agents{cfg: cfg, ctx: ctx, nodes: map[string]*node{}, turns: newTurnQueue()}
 	if cfg.FSM != nil {
@@ -107,11 +111,12 @@ func New(ctx context.Context, cfg Config) *Agents {
 	return a
 }
 
-// LongestStop returns the longest kill timeout of what a lease binds, as the agents of this term
-// have named it. A log that was restored may not have that version.
+// LongestStop returns the longest kill timeout of the tasks that a lease binds, as the
+// agents of this term reported it. After a restore the log may not know the job version of
+// such a task.
 func (a *Agents) LongestStop() time.Duration { return time.Duration(a.stop.Load()) }
 
-// LogSuspect reports whether the log may be an old copy that no agent has contradicted yet.
+// LogSuspect reports whether the log may still be an old copy.
 func (a *Agents) LogSuspect() bool {
 	if a.certain.Load() {
 		return false
@@ -127,16 +132,16 @@ func (a *Agents) LogSuspect() bool {
 	return still
 }
 
-// ensure finds or creates a node. A node not seen yet in this term counts as
-// seen at its beginning: no node is lost before one full lease after the
-// election.
+// ensure finds or creates a node. A node from which nothing arrived in this term counts as
+// last seen at the term's beginning. So no node is lost earlier than one full lease after
+// the election.
 func (a *Agents) ensure(id string) *node {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.ensureLocked(id)
 }
 
-// ensureLocked is ensure for a caller that holds a.mu.
+// ensureLocked is like ensure, for a caller that holds a.mu.
 func (a *Agents) ensureLocked(id string) *node {
 	n := a.nodes[id]
 	if n == nil {
@@ -146,16 +151,16 @@ func (a *Agents) ensureLocked(id string) *node {
 	return n
 }
 
-// find returns a node; nil if it is not known.
+// find returns a node, or nil if the node is unknown.
 func (a *Agents) find(id string) *node {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.nodes[id]
 }
 
-// lockNode returns the session's node, locked. The node of the hello may have
-// been dropped while the agent was being registered; then the session gets the
-// node that is known now.
+// lockNode returns the session's node, locked. While the agent was being registered,
+// dropUnregistered may have dropped the node and a new one may have been created. The
+// session then gets the new one.
 func (a *Agents) lockNode(ss *session) *node {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -164,12 +169,12 @@ func (a *Agents) lockNode(ss *session) *node {
 	} else {
 		a.nodes[ss.node.id] = ss.node
 	}
-	ss.node.mu.Lock() // locked before dropUnregistered can see the node without a session
+	ss.node.mu.Lock() // locked first, so that dropUnregistered cannot see the node without a session
 	return ss.node
 }
 
-// AddOrders passes committed orders to the outboxes, in the order of the log.
-// Orders of one entry for one node go in together, because they share a number
+// AddOrders passes committed orders to the outboxes, in the order of the log. All orders of
+// one log entry for one node are added in one call, because they share a number
 // (link.Outbox.PutAt). AddOrders owns the slice.
 func (a *Agents) AddOrders(orders []*state.Alloc) {
 	slices.SortStableFunc(orders, func(a, b *state.Alloc) int { return strings.Compare(a.NodeID, b.NodeID) })
@@ -178,7 +183,7 @@ func (a *Agents) AddOrders(orders []*state.Alloc) {
 		for count < len(orders) && orders[count].NodeID == id {
 			count++
 		}
-		if n := a.find(id); n != nil { // for an unknown node, attach fills the outbox later
+		if n := a.find(id); n != nil { // the outbox of an unknown node is filled later, by attach
 			n.mu.Lock()
 			n.addOrders(orders[:count])
 			if n.session != nil {
@@ -190,13 +195,13 @@ func (a *Agents) AddOrders(orders []*state.Alloc) {
 	}
 }
 
-// MarkDirty notes that the outboxes of these nodes may hold orders that the
-// committed state no longer has.
+// MarkDirty records that the outboxes of these nodes may hold orders that the committed
+// state no longer has.
 func (a *Agents) MarkDirty(ids []string) {
 	for _, id := range ids {
 		n := a.find(id)
 		if n == nil {
-			continue // attach fills its outbox
+			continue // attach will fill the outbox
 		}
 		n.mu.Lock()
 		n.dirty = true
@@ -224,7 +229,8 @@ func (a *Agents) ServersChanged() {
 }
 
 // RepeatGrants sends each agent its latest grant again, with the remaining time of the
-// region's lease: the region has a lease again after it had none.
+// region's lease. It is called when the region has a lease again after it had none, and
+// when the log is known to be no old copy.
 func (a *Agents) RepeatGrants() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -245,8 +251,8 @@ func (a *Agents) RepeatGrants() {
 	}
 }
 
-// Stats returns a node's latest statistics without their encoded form, with
-// their age now; false if there are none.
+// Stats returns a node's latest statistics without their encoded form, and their age at
+// now. It returns false if the node has sent none.
 func (a *Agents) Stats(id string, now time.Duration) (wire.NodeStats, bool) {
 	n := a.find(id)
 	if n == nil {
@@ -259,8 +265,8 @@ func (a *Agents) Stats(id string, now time.Duration) (wire.NodeStats, bool) {
 	return out, n.hasStats
 }
 
-// StatsToProto returns a node's latest statistics and their age; nil if there
-// are none. The statistics alone are nil if they were too large to store.
+// StatsToProto returns a node's latest statistics and their age. Both are nil if the node
+// has sent none. Only the statistics are nil if they were too large to store.
 func (a *Agents) StatsToProto(id string, now time.Duration) (*nusav1.NodeStats, *durationpb.Duration) {
 	n := a.find(id)
 	if n == nil {
@@ -274,8 +280,8 @@ func (a *Agents) StatsToProto(id string, now time.Duration) (*nusav1.NodeStats, 
 	return n.stats.ToProto(), durationpb.New(now - n.statsAt)
 }
 
-// Conn returns a client connection to an agent, through a tunnel that the agent
-// opens on first use. Error: Unavailable when the node has no session.
+// Conn returns a client connection to an agent. The connection uses a tunnel that the agent
+// opens on first use. The error is Unavailable when the node has no session.
 func (a *Agents) Conn(nodeID string) (*grpc.ClientConn, error) {
 	name := nodeID
 	if n, found := a.cfg.FSM.View().Node(nodeID); found {

@@ -11,27 +11,27 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// helloTimeout bounds the wait for an agent's hello.
+// helloTimeout bounds the wait for an agent's first message.
 const helloTimeout = 10 * time.Second
 
-// Dispatch is the service that agents dial. Every server of the region offers
-// it; only the master serves sessions.
+// Dispatch is the gRPC service that agents dial. Every server of the region offers the
+// service, but only the master serves sessions.
 type Dispatch struct {
 	nusav1.UnimplementedDispatchServer
-	// Current returns the agents of this server's term, nil while it is not the
-	// master, and a channel that is closed when the master or the servers change.
+	// Current returns the agents of this server's term, nil while this server is not the
+	// master. The channel is closed when the master or the servers change.
 	Current func() (*Agents, <-chan struct{})
 	// Standby returns the message that names the master and all servers.
 	Standby func() *nusav1.MasterMessage
 	// Stopping is closed when the server stops.
 	Stopping <-chan struct{}
-	// Streams counts the goroutines that use a stream.
+	// Streams counts the goroutines that use a gRPC stream.
 	Streams *sync.WaitGroup
 	Hub     *tunnel.Hub
 }
 
-// Session serves an agent on the master. On another server it sends the agent
-// the master's address, again at each change.
+// Session serves an agent. The master serves a full session. Another server only sends the
+// agent the master's address, once at the beginning and again after each change.
 func (d *Dispatch) Session(stream agentStream) error {
 	hello, err := d.hello(stream)
 	if err != nil {
@@ -54,7 +54,8 @@ func (d *Dispatch) Session(stream agentStream) error {
 		}
 		agents, changed = d.Current()
 		if agents != nil {
-			// This server is the master now: the agent connects with a new hello.
+			// This server is the master now. The agent must connect again, with a new
+			// hello.
 			return stream.Send(d.Standby())
 		}
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// nameTakenError says that another agent, with its own data directory, holds the
-// name and is not lost.
+// nameTakenError says that another agent, with another data directory, holds the name, and
+// that its node is not lost.
 type nameTakenError struct {
 	name string
-	// holder is the other node's id and address its address. silent is the time
-	// since it was last seen.
+	// holder is the other node's id, and address its address. silent is the time since the
+	// last message of that node.
 	holder, address string
 	silent, lease   time.Duration
 }
@@ -25,15 +25,15 @@ func (e *nameTakenError) Error() string {
 		e.name, e.holder, e.address, e.silent.Round(time.Millisecond), e.lease)
 }
 
-// claimName gives a node's name to the agent of a hello. A name is free when its
-// holder is lost or has left.
+// claimName gives a node name to the agent of a hello. A name is free when its holder is
+// lost or has left.
 //
-// These agents are accepted although another one holds their name:
-//   - the node is registered under the name and ready: two nodes of one name may
-//     remain from versions in which names had no holder;
-//   - the node is registered under the name and charged for allocations: it was
-//     lost and may still run them, and only its session can order it to stop them;
-//   - the node was forgotten together with its allocations, and has some.
+// In three cases claimName accepts an agent although another agent holds the name:
+//   - The node is registered under the name and is ready. Two nodes of one name may remain from
+//     versions in which names had no holder.
+//   - The node is registered under the name and is charged for allocations. It was lost and may
+//     still run them. Only its session can order it to stop them.
+//   - The node was forgotten together with its allocations, but it still has orders.
 func (a *Agents) claimName(h *nusav1.AgentHello) error {
 	view, now := a.cfg.FSM.View(), a.cfg.Clock()
 	own, registered := view.Node(h.GetNodeId())
@@ -47,7 +47,7 @@ func (a *Agents) claimName(h *nusav1.AgentHello) error {
 			}
 		}
 	}
-	a.ensureLocked(h.GetNodeId()) // otherwise dropUnregistered would free the name
+	a.ensureLocked(h.GetNodeId()) // without the node, dropUnregistered would release the name
 	id := a.nameHolders[h.GetName()]
 	if id == "" || id == h.GetNodeId() {
 		a.nameHolders[h.GetName()] = h.GetNodeId()
@@ -73,7 +73,7 @@ func (a *Agents) claimName(h *nusav1.AgentHello) error {
 	case known:
 		free = free || holder.Status != state.NodeReady || holder.Name != h.GetName()
 		taken.address = holder.Address
-	default: // the holder is being registered, or was forgotten
+	default: // the holder is being registered now, or was forgotten
 		free = free || contact.SilentFor(taken.lease, now)
 	}
 	if !free {

@@ -13,46 +13,47 @@ import (
 )
 
 const (
-	// retainedEnded is the number of ended allocations whose logs a node retains:
-	// the latest ones. The node forgets older ones, and purged ones.
+	// retainedEnded is how many ended allocations a node may keep with their logs. The node
+	// forgets older ended allocations, and purged ones.
 	retainedEnded = 64
-	// maxTombstones is how many removals an outbox remembers for a node without a
-	// session.
+	// maxTombstones is how many removals an outbox remembers for a node without a session.
 	maxTombstones = 256
 )
 
-// node holds what a master knows of a node beyond the committed state.
+// node holds what a master knows about a node beyond the committed state.
 type node struct {
 	id string
 
 	mu sync.Mutex
-	// contact is when the node was last seen and got its lease, on Config.Clock.
+	// contact knows when the node was last seen and when it got its last lease. Its times
+	// are on Config.Clock.
 	contact presence.Node
-	// clockReadAt is when that clock was read for the latest message.
+	// clockReadAt is the wall time at which Config.Clock was read for the latest message.
 	clockReadAt time.Time
-	// stats were measured at statsAt, if hasStats. The next statistics overwrite
-	// them.
+	// stats are the latest statistics, measured at statsAt. They are valid if hasStats is
+	// true.
 	hasStats bool
 	stats    wire.NodeStats
 	statsAt  time.Duration
-	// session is nil while the node has none.
+	// session is nil while the node has no session.
 	session *session
 
-	// outbox has the OrderIndex of each order. The rest of an order is read from
-	// the state when it is sent: a copy here would be as large as the allocation in
-	// the state.
+	// outbox holds the OrderIndex of each order. The rest of an order is read from the
+	// state when the order is sent, because a copy in the outbox would be as large as the
+	// allocation in the state.
 	outbox *link.Outbox[uint64]
-	// newest is the greatest index of an order that was sent in this term.
+	// newest is the greatest index of an order that this master sent in this term.
 	newest uint64
-	// accepted: the node's agent was accepted in this term, so the log had all orders of the agent.
+	// accepted is true when the node's agent was accepted in this term. The log then had
+	// all orders of the agent.
 	accepted bool
-	// filled is the index of the state that fill last read.
+	// filled is the index of the state from which fill last filled the outbox.
 	filled uint64
-	// dirty: the outbox may hold orders that the committed state no longer has.
+	// dirty is true when the outbox may hold orders that the committed state no longer has.
 	dirty bool
 }
 
-// beginMessage notes that a message of the node arrived and is being handled.
+// beginMessage records that a message of the node arrived and is being handled.
 func (n *node) beginMessage(clock func() time.Duration) {
 	now := time.Now()
 	n.mu.Lock()
@@ -61,8 +62,8 @@ func (n *node) beginMessage(clock func() time.Duration) {
 	n.mu.Unlock()
 }
 
-// endMessage notes that the message is handled. Reading the clock is a system
-// call, so after a message that was handled quickly the clock is not read again.
+// endMessage records that the message has been handled. Reading the clock is a system call,
+// so after a message that was handled quickly endMessage does not read the clock again.
 func (n *node) endMessage(clock func() time.Duration) {
 	now := time.Now()
 	n.mu.Lock()
@@ -92,8 +93,7 @@ func (n *node) sessionState() presence.Session {
 	return presence.Current
 }
 
-// addOrders adds committed orders to an outbox that has all earlier ones. n.mu
-// is held.
+// addOrders adds committed orders to an outbox that has all earlier orders. n.mu is held.
 func (n *node) addOrders(orders []*state.Alloc) {
 	if n.outbox == nil || n.dirty {
 		return // the next fill adds them
@@ -105,9 +105,9 @@ func (n *node) addOrders(orders []*state.Alloc) {
 	}
 }
 
-// fill makes the outbox equal to the committed state: one order for each
-// allocation of wantedOrders, numbered by the Raft index of the last change that
-// the agent must know. n.mu is held.
+// fill makes the outbox equal to the committed state. The outbox then has one order for
+// each allocation of wantedOrders. The number of an order is the Raft index of the last
+// change that the agent must know. n.mu is held.
 func (n *node) fill(view *state.View, epoch string) {
 	fresh := n.outbox == nil
 	if fresh {
@@ -134,16 +134,16 @@ func (n *node) fill(view *state.View, epoch string) {
 		}
 	}
 	if fresh {
-		// This master does not know which orders an earlier one removed.
+		// This master does not know which orders earlier masters removed.
 		n.outbox.ForgetUpTo(view.Index())
 	}
 }
 
-// wantedOrders returns the allocations that a node must know: those that the node
-// is charged for, and the latest that have ended.
+// wantedOrders returns the allocations that a node must know: the allocations that the node
+// is charged for, and the latest ones that have ended.
 func wantedOrders(view *state.View, nodeID string) []*state.Alloc {
 	var charged, ended []*state.Alloc
-	for a := range view.NodeAllocs(nodeID) { // the oldest first
+	for a := range view.NodeAllocs(nodeID) { // in the order of their creation
 		switch {
 		case a.Charged:
 			charged = append(charged, a)

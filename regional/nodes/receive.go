@@ -15,14 +15,13 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// confirmsGrants is the feature level of agents that confirm their grants.
+// confirmsGrants is the least feature level of agents that confirm their grants.
 const confirmsGrants = 1
 
-// maxGrants bounds the granted leases that wait to be sent to an agent.
+// maxGrants bounds the grants that wait to be sent to an agent.
 const maxGrants = 16
 
-// receive handles one message of the agent after the other, until the stream
-// ends.
+// receive handles the messages of the agent one after the other, until the stream ends.
 func (ss *session) receive(ctx context.Context) error {
 	n, clock := ss.node, ss.agents.cfg.Clock
 	for {
@@ -43,7 +42,7 @@ func (ss *session) receive(ctx context.Context) error {
 			sendNow, err = ss.handle(ctx, m)
 		}
 		n.endMessage(clock)
-		ss.incoming.Free() // the parts that are needed later were copied
+		ss.incoming.Free() // handle has copied every part that is needed later
 		if err != nil {
 			return err
 		}
@@ -53,8 +52,8 @@ func (ss *session) receive(ctx context.Context) error {
 	}
 }
 
-// recv returns the next message. The message points into ss.incoming, which receive
-// releases. Decoding the whole message would need a deep stack.
+// recv returns the next message. The message points into ss.incoming, which receive frees
+// afterwards. recv does not decode the whole message, because that would need a deep stack.
 func (ss *session) recv() (wire.AgentMessage, error) {
 	if err := ss.stream.RecvMsg(&ss.incoming); err != nil {
 		return wire.AgentMessage{}, err
@@ -62,20 +61,21 @@ func (ss *session) recv() (wire.AgentMessage, error) {
 	return wire.ReadAgentMessage(ss.incoming.Bytes())
 }
 
-// handle handles a message and returns whether something must be sent now.
+// handle handles a message. It returns whether a message to the agent must be sent now.
 func (ss *session) handle(ctx context.Context, m wire.AgentMessage) (sendNow bool, err error) {
 	if m.Stats != nil {
 		if err := ss.storeStats(m.Stats); err != nil {
 			return false, err
 		}
 	}
-	// An orders_ack changes nothing: the next hello says what the outbox must resend.
+	// An orders_ack needs no action: the agent's next hello says which orders the outbox
+	// must send again.
 	switch m.Kind {
 	case wire.KindLease:
-		if err := ss.finishResync(ctx); err != nil { // the agent sends missing reports before its first lease request
+		if err := ss.finishResync(ctx); err != nil { // the agent sends the missing reports before its first lease request
 			return false, err
 		}
-		// Only a server that certainly leads grants leases: see raftlog.Verifier.
+		// Only a server that certainly leads may grant a lease: see raftlog.Verifier.
 		if err := ss.agents.cfg.Verifier.Wait(ctx); err != nil {
 			return false, err
 		}
@@ -89,15 +89,16 @@ func (ss *session) handle(ctx context.Context, m wire.AgentMessage) (sendNow boo
 	case wire.KindHello:
 		return false, status.Error(codes.FailedPrecondition, "a second hello on a stream")
 	}
-	return false, nil // only statistics, or a kind of a newer protocol
+	return false, nil // the message has only statistics, or a kind of a newer protocol
 }
 
-// reinstate commits that a node is ready again which was declared lost while this session was
-// silent. What was replaced before that commit has its order to stop, which is sent before the
-// lease. What was not is no longer replaced.
+// reinstate commits that a node is ready again. The node was declared lost while this
+// session was silent. Instances that were replaced before this commit have their orders to
+// stop, and these orders are sent before the lease. Other instances of the node are no
+// longer replaced.
 func (ss *session) reinstate(ctx context.Context) error {
 	if ss.node.isDeaf() {
-		return status.Error(codes.Unavailable, "leases that are granted to this node do not reach it")
+		return status.Error(codes.Unavailable, "the grants of leases do not reach this node")
 	}
 	ready := state.Command{SetNodeStatus: &state.SetNodeStatus{ID: ss.node.id, Status: state.NodeReady}}
 	err := onNewStack(func() error {
@@ -114,7 +115,7 @@ func (ss *session) reinstate(ctx context.Context) error {
 	return nil
 }
 
-// grant queues the grant of a lease.
+// grant queues the grant of a lease for sending.
 func (ss *session) grant(ctx context.Context, raw []byte) error {
 	id, confirmed, err := wire.ReadLeaseRequest(raw)
 	if err != nil {
@@ -167,7 +168,8 @@ func (ss *session) updateInventory(ctx context.Context, raw []byte) error {
 	return ss.register(ctx)
 }
 
-// handleGoodbye commits that the node left on purpose.
+// handleGoodbye commits that the node left on purpose, and then the end of allocations that
+// never started on it.
 func (ss *session) handleGoodbye(ctx context.Context, raw []byte) error {
 	var g nusav1.Goodbye
 	if err := unmarshal(raw, &g); err != nil {
@@ -185,10 +187,10 @@ func (ss *session) handleGoodbye(ctx context.Context, raw []byte) error {
 	return ss.failUnstarted(ctx)
 }
 
-// failUnstarted commits the end of allocations that were placed on the node
-// while its agent left. An agent says goodbye when none of its allocations runs, so
-// a pending one never started: its order may never have arrived. Without this
-// commit it would start when the node returns, beside its replacement.
+// failUnstarted commits the end of allocations that were placed on the node while its agent
+// left. An agent says goodbye when none of its allocations runs, so a pending allocation
+// has never started: its order may never have arrived. Without this commit, the allocation
+// would start when the node returns, beside its replacement.
 func (ss *session) failUnstarted(ctx context.Context) error {
 	view := ss.agents.cfg.FSM.View()
 	cmd := &state.AgentReports{NodeID: ss.node.id, Position: view.Reports(ss.node.id)}
@@ -206,7 +208,7 @@ func (ss *session) failUnstarted(ctx context.Context) error {
 	return err
 }
 
-// unmarshal is proto.Unmarshal with a gRPC status as error.
+// unmarshal is proto.Unmarshal with a gRPC status as its error.
 func unmarshal(raw []byte, m proto.Message) error {
 	if err := proto.Unmarshal(raw, m); err != nil {
 		return wire.Malformed(err)

@@ -12,10 +12,10 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// handleReports proposes the agent's reports. It does not wait for the commit;
-// the next message of the agent does. An acknowledgement goes out with the next
-// message to the agent, such as the grant of a lease. Only an agent that leaves
-// waits for an acknowledgement, when all its allocations have ended. For that agent
+// handleReports proposes the agent's reports. It does not wait for the commit: the handling
+// of the agent's next message waits for it. The acknowledgement is sent together with the
+// next message to the agent, such as the grant of a lease. Only an agent that leaves waits
+// for an acknowledgement, after all its allocations have ended. For such reports
 // handleReports waits for the commit and returns sendNow.
 func (ss *session) handleReports(ctx context.Context, raw []byte) (sendNow bool, err error) {
 	b, err := wire.ReadReports(raw)
@@ -45,7 +45,7 @@ func (ss *session) handleReports(ctx context.Context, raw []byte) (sendNow bool,
 	return true, ss.awaitReports(ctx)
 }
 
-// awaitReports waits until the agent's last reports are committed.
+// awaitReports waits until the agent's latest reports are committed.
 func (ss *session) awaitReports(ctx context.Context) error {
 	p := ss.inFlight
 	if p == nil {
@@ -57,7 +57,7 @@ func (ss *session) awaitReports(ctx context.Context) error {
 }
 
 func (ss *session) reportError(err error) error {
-	if err == nil || errors.Is(err, state.ErrStalePosition) { // a later session of the node has reported more
+	if err == nil || errors.Is(err, state.ErrStalePosition) { // a later session of the node has already reported more
 		return nil
 	}
 	return fmt.Errorf("commit reports of node %s: %w", ss.node.id, err)
@@ -68,10 +68,11 @@ func needsAck(c link.Change[state.AllocReport]) bool {
 	return c.Full || len(c.Removed) > 0 || slices.ContainsFunc(c.Upserts, func(i link.Item[state.AllocReport]) bool { return i.Value.State.Terminal() })
 }
 
-// reportCommands returns a change as commands that each fit a log entry. An
-// allocation that a full set omits has ended; the last command releases it.
+// reportCommands turns a change of the agent's reports into commands that each fit a log
+// entry. If the change is a full set, an allocation of the node that the set omits has
+// ended. The commands release these allocations last.
 func reportCommands(view *state.View, nodeID string, change link.Change[state.AllocReport]) []*state.AgentReports {
-	const perReport = 192 // bytes of a report besides its strings, about
+	const perReport = 192 // about the bytes of a report besides its strings
 	next := func() *state.AgentReports {
 		return &state.AgentReports{NodeID: nodeID, Position: state.Position(change.Position), More: true}
 	}

@@ -16,16 +16,15 @@ import (
 )
 
 const (
-	// maxTunnelRequests bounds the tunnel requests that wait to be sent to an
-	// agent.
+	// maxTunnelRequests bounds the tunnel requests that wait to be sent to an agent.
 	maxTunnelRequests = 64
-	// maxBatchItems and maxBatchBytes bound a message of orders.
+	// maxBatchItems and maxBatchBytes bound one message of orders.
 	maxBatchItems = 512
 	maxBatchBytes = 256 << 10
 )
 
-// requestSend queues the session for its turn to send, unless a goroutine sends
-// already. While the session waits for its turn the receiver can send at once.
+// requestSend puts the session into the turn queue, unless a goroutine already sends. While
+// the session waits in the queue, the receiver can still send at once.
 func (ss *session) requestSend() {
 	ss.mu.Lock()
 	enqueue := ss.sending.request()
@@ -35,16 +34,16 @@ func (ss *session) requestSend() {
 	}
 }
 
-// startSend returns whether the caller must run sendAll. If not, the goroutine that
-// sends checks again for something to send.
+// startSend returns whether the caller must run sendAll. If false, the goroutine that
+// already sends will check again what is due.
 func (ss *session) startSend() bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	return ss.sending.start()
 }
 
-// takeTurn sends, unless a goroutine sends already. The session has left the turn
-// queue.
+// takeTurn is called when the session has left the turn queue. It sends, unless a goroutine
+// already sends.
 func (ss *session) takeTurn() {
 	ss.mu.Lock()
 	start := ss.sending.takeTurn()
@@ -54,8 +53,8 @@ func (ss *session) takeTurn() {
 	}
 }
 
-// sendAll sends until nothing is due. Only the goroutine that the send state
-// allows calls it.
+// sendAll sends until nothing is due. The send state allows only one goroutine at a time to
+// call sendAll.
 func (ss *session) sendAll() {
 	for {
 		err := ss.send()
@@ -71,8 +70,8 @@ func (ss *session) sendAll() {
 	}
 }
 
-// send sends all that is due. After the end of the term it sends only the
-// standby message: the agent then looks for the new master.
+// send sends everything that is due. After the end of the term it sends only the standby
+// message, so that the agent looks for the new master.
 func (ss *session) send() error {
 	cfg := &ss.agents.cfg
 	if ss.agents.ctx.Err() != nil {
@@ -108,9 +107,10 @@ func (ss *session) send() error {
 	return ss.sendOrders()
 }
 
-// grantMessages returns the grants of leases. The node must know what it lost before a lease
-// lets its tasks start again: after the node was lost, and when the region's lease is the
-// first one after none, all orders are sent before.
+// grantMessages returns the grants of leases. A grant lets the tasks of the node start
+// again. So in two cases grantMessages sends all orders first, because the node must know
+// which instances it lost: after the node was lost, and when the region has a lease again
+// after it had none.
 func (ss *session) grantMessages(ids []uint64, ordersFirst bool) (out []*nusav1.MasterMessage, err error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -148,8 +148,8 @@ func (ss *session) sendOrders() error {
 	}
 }
 
-// grantMessage returns a grant of the node's lease, with the remaining time of the
-// region's lease. continueOnly: what runs goes on, and nothing starts.
+// grantMessage returns a grant of the node's lease, with the remaining time of the region's
+// lease. With continueOnly, running tasks go on but no task starts.
 func grantMessage(id uint64, length, region time.Duration, continueOnly bool) *nusav1.MasterMessage {
 	grant := &nusav1.LeaseGrant{Id: id, Duration: durationpb.New(length), ContinueOnly: continueOnly}
 	if region > 0 {
@@ -158,8 +158,8 @@ func grantMessage(id uint64, length, region time.Duration, continueOnly bool) *n
 	return &nusav1.MasterMessage{Kind: &nusav1.MasterMessage_Lease{Lease: grant}}
 }
 
-// nextAck returns the position of the committed reports; nil if it was sent.
-// ss.mu is held.
+// nextAck returns the position of the committed reports, or nil if that position was
+// already acknowledged. ss.mu is held.
 func (ss *session) nextAck() *nusav1.Position {
 	if ss.ackDue == (state.Position{}) {
 		return nil
@@ -175,17 +175,17 @@ func (ss *session) nextAck() *nusav1.Position {
 	return wire.PositionToProto(at)
 }
 
-// nextOrders returns the next batch of orders; nil when there is none.
+// nextOrders returns the next batch of orders, or nil when none is due.
 func (ss *session) nextOrders(e *wire.OrderEncoder) *wire.EncodedMessage {
 	cfg := &ss.agents.cfg
 	n := ss.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	// Read under the lock, so that this view has every change that marked the node
-	// dirty.
+	// The view is read under the lock, so that it includes every change that marked the
+	// node dirty.
 	view := cfg.FSM.View()
 	if n.session != ss {
-		return nil // the newer session uses the outbox
+		return nil // the node's newer session uses the outbox
 	}
 	if n.dirty {
 		n.fill(view, cfg.Epoch)
@@ -201,7 +201,7 @@ func (ss *session) nextOrders(e *wire.OrderEncoder) *wire.EncodedMessage {
 	return e.Batch(batch)
 }
 
-// requestTunnel sends the agent a request to open a tunnel, at once.
+// requestTunnel sends the agent at once a request to open a tunnel.
 func (ss *session) requestTunnel(_ context.Context, id string) error {
 	ss.mu.Lock()
 	if len(ss.tunnels) >= maxTunnelRequests {

@@ -1,7 +1,7 @@
 package nodes
 
-// sendState says whether a goroutine sends on a session, and whether more is due. At
-// most one goroutine sends at a time, and the turn queue has a session at most once.
+// sendState says whether a goroutine sends on a session, and whether more is due. At most
+// one goroutine sends at a time. The session is in the turn queue at most once.
 type sendState uint8
 
 const (
@@ -11,19 +11,19 @@ const (
 	sendQueued
 	// sendActive: a goroutine sends.
 	sendActive
-	// sendActiveQueued: a goroutine sends, and the session is still in the queue.
+	// sendActiveQueued: a goroutine sends, and the session is also in the queue.
 	sendActiveQueued
-	// sendAgain: a goroutine sends, and afterwards checks again what is due.
+	// sendAgain: a goroutine sends, and then checks again what is due.
 	sendAgain
-	// sendAgainQueued: as sendAgain, and the session is still in the queue.
+	// sendAgainQueued: like sendAgain, and the session is also in the queue.
 	sendAgainQueued
-	// sendFailed: a send failed. Nothing more is sent; the receiver also gets the
+	// sendFailed: a send failed, and no further message is sent. The receiver also gets the
 	// stream's error.
 	sendFailed
 )
 
-// request notes that something is due. It returns whether the caller must put
-// the session into the turn queue.
+// request records that a message is due. It returns whether the caller must put the session
+// into the turn queue.
 func (s *sendState) request() (enqueue bool) {
 	switch *s {
 	case sendIdle:
@@ -37,8 +37,8 @@ func (s *sendState) request() (enqueue bool) {
 	return false
 }
 
-// start notes that something is due at once. It returns whether the caller must
-// send. If not, the goroutine that sends checks again.
+// start records that a message is due at once. It returns whether the caller must send. If
+// false, the goroutine that already sends will check again.
 func (s *sendState) start() bool {
 	switch *s {
 	case sendIdle:
@@ -55,8 +55,8 @@ func (s *sendState) start() bool {
 	return false
 }
 
-// takeTurn notes that the session left the turn queue. It returns whether the
-// caller must send.
+// takeTurn records that the session left the turn queue. It returns whether the caller must
+// send.
 func (s *sendState) takeTurn() bool {
 	switch *s {
 	case sendQueued:
@@ -68,8 +68,8 @@ func (s *sendState) takeTurn() bool {
 	return false
 }
 
-// finish notes that everything due has been sent. It returns whether the caller must
-// check again.
+// finish records that everything that was due has been sent. It returns whether the caller
+// must check again.
 func (s *sendState) finish() (again bool) {
 	switch *s {
 	case sendActive:

@@ -24,8 +24,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// protocol is the version of the wire protocol. Its neighbours, one less and one
-// more, are accepted.
+// protocol is the version of the wire protocol. Agents with this version, the one before or
+// the one after are accepted.
 const protocol = 1
 
 // maxInventory bounds a node's inventory, in bytes.
@@ -33,63 +33,64 @@ const maxInventory = 256 << 10
 
 type agentStream = grpc.BidiStreamingServer[nusav1.AgentMessage, nusav1.MasterMessage]
 
-// errSuperseded ends the stream of an agent that has opened another one.
+// errSuperseded ends the stream of an agent that has opened a newer one.
 var errSuperseded = status.Error(codes.Aborted, "a newer session of the same node has replaced this one")
 
-// phase says whether the session's node is ready to be used.
+// phase says whether the session's node can be used.
 type phase uint8
 
 const (
 	// current: the node is registered and the master has all its reports.
 	current phase = iota
-	// resyncing: the node was lost or had left, and the master lacks reports of
-	// that time. The node is not ready before they are committed.
+	// resyncing: the node was lost or had left. The master does not have all the node's
+	// reports of that time yet. The node is not ready before they are committed.
 	resyncing
-	// superseded: the node has a newer session. This one ends at its next message,
-	// if any: usually its connection is dead.
+	// superseded: the node has a newer session. The old session ends at its next message.
+	// Usually none arrives, because the connection of the old session is dead.
 	superseded
 )
 
-// session is one agent's stream on the master. The handler's goroutine receives
-// and waits. There are thousands, so another goroutine sends only while something
-// is due, and calls that need a deep stack run on others (stack.go).
+// session is one agent's stream on the master. The goroutine of the gRPC handler receives
+// and mostly waits. A master has thousands of sessions, so a second goroutine exists only
+// while it sends, and calls that need a deep stack run on other goroutines (stack.go).
 type session struct {
 	agents *Agents
 	node   *node
 	stream agentStream
 	hello  *nusav1.AgentHello
-	// Only the receiver uses these: the message that it handles, the agent's set of
-	// reports, and the command of the latest reports while it is in flight.
+	// Only the receiver uses incoming, inbox and inFlight: the message that it handles, the
+	// agent's set of reports, and the command with the latest reports while it is in
+	// flight.
 	incoming wire.IncomingMessage
 	inbox    *link.Inbox[state.AllocReport]
 	inFlight *raftlog.Proposal
 
-	// cursor is the agent's position in the node's outbox; the node's lock guards it.
+	// cursor is the agent's position in the node's outbox. The node's lock guards cursor.
 	cursor *link.Cursor[uint64]
 
 	mu      sync.Mutex
 	phase   phase
 	sending sendState
-	// ordersFirst: the next lease must not be granted before all orders are sent.
+	// ordersFirst: all orders must be sent before the next grant.
 	ordersFirst bool
-	// regionLease: the latest grant had a part of the region's lease. Only the goroutine that
-	// sends uses it.
+	// regionLease: the latest grant had a part of the region's lease. Only the goroutine
+	// that sends uses it.
 	regionLease bool
-	// ackDue is the position of the agent's latest reports that are not acknowledged
-	// yet: they are committed, or soon will be. acknowledged is the last position sent.
+	// ackDue is the position of the agent's latest reports that are not acknowledged yet.
+	// These reports are committed or in flight. acknowledged is the last position that was
+	// sent.
 	ackDue, acknowledged state.Position
-	// What to send next: the ids of granted leases, the ids of tunnels to open, and
-	// whether to send the list of servers.
+	// These are sent next: the ids of granted leases, the ids of tunnels to open, and, if
+	// servers is true, the list of servers.
 	grants  []uint64
 	granted uint64 // the latest id in grants
 	tunnels []string
 	servers bool
-	// tunnel is the connection through the agent's tunnel; nil before the first
-	// use.
+	// tunnel is the connection through the agent's tunnel. It is nil before the first use.
 	tunnel *grpc.ClientConn
 }
 
-// serve serves the stream of an agent, after the hello.
+// serve serves the stream of an agent whose hello has arrived.
 func (a *Agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 	ctx := stream.Context()
 	refused := a.refuse(hello)
@@ -104,7 +105,7 @@ func (a *Agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 	}
 	ss := &session{
 		agents: a, node: a.ensure(hello.GetNodeId()), stream: stream, hello: hello,
-		inbox: link.NewInbox[state.AllocReport](wire.MaxReports), sending: sendActive, // the welcome goes first
+		inbox: link.NewInbox[state.AllocReport](wire.MaxReports), sending: sendActive, // greet sends first
 	}
 	ss.node.accept()
 	a.accepted(ss.node.id, hello.GetStopTime().AsDuration())
@@ -115,8 +116,8 @@ func (a *Agents) serve(stream agentStream, hello *nusav1.AgentHello) error {
 	return raftlog.StatusError(ss.receive(ctx))
 }
 
-// greet registers the node, attaches the session, and sends the welcome and
-// everything that is due.
+// greet registers the node, attaches the session, and sends the welcome and then everything
+// that is due.
 func (ss *session) greet(ctx context.Context) error {
 	clock := ss.agents.cfg.Clock
 	n := ss.node
@@ -140,7 +141,7 @@ func (ss *session) greet(ctx context.Context) error {
 	return nil
 }
 
-// refuse returns the reason why an agent is not accepted; nil if it is accepted.
+// refuse returns the reason why an agent is refused, or nil if it is accepted.
 func (a *Agents) refuse(h *nusav1.AgentHello) *nusav1.Refused {
 	region := a.cfg.Region
 	permanent := func(format string, args ...any) *nusav1.Refused {
@@ -165,21 +166,22 @@ func (a *Agents) refuse(h *nusav1.AgentHello) *nusav1.Refused {
 	return a.refuseNewer(h)
 }
 
-// maxClaims bounds the remembered agents that know more than the log.
+// maxClaims bounds the claims of agents that are remembered.
 const maxClaims = 64
 
-// claim says that an agent has an order that the log does not have.
+// claim says that an agent has an order that the log lacks.
 type claim struct {
 	name string
-	// index and incarnation of the order; the log ended at ends.
+	// index and incarnation are those of the agent's order. ends is the index at which the
+	// log ended.
 	index, incarnation, ends uint64
-	// registered: the log had the node. Once an operator has removed the node, the claim is
-	// void.
+	// registered: the log had the node at that time. When an operator has removed the node
+	// since, the claim no longer counts.
 	registered bool
 }
 
-// accepted notes that an agent knows no order that the log does not have, and how long what it
-// runs takes to stop.
+// accepted records that an agent has no order that the log lacks. stop is the longest kill
+// timeout of the tasks that the agent runs.
 func (a *Agents) accepted(id string, stop time.Duration) {
 	for was := a.stop.Load(); int64(stop) > was && !a.stop.CompareAndSwap(was, int64(stop)); was = a.stop.Load() {
 	}
@@ -192,18 +194,18 @@ func (a *Agents) accepted(id string, stop time.Duration) {
 	a.LogSuspect()
 }
 
-// accept notes that the node's agent was accepted.
+// accept records that the node's agent was accepted.
 func (n *node) accept() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.accepted = true
 }
 
-// refuseNewer refuses an agent that knows more than the log: a master that has forgotten
-// orders would repeat epochs that exist. An order of this term is known, and all orders of
-// earlier terms are in the log from the beginning of this one. An agent that was accepted
-// in this term got each later order from this master. If such an agent claims another order,
-// then the agent's data is wrong, and not the log.
+// refuseNewer refuses an agent that has an order that the log lacks. A master whose log has
+// forgotten orders would use epochs again that already exist. The log has all orders of
+// earlier terms from the beginning of this term. An agent that was accepted in this term
+// got every later order from this master. If such an agent then claims another order, the
+// agent's data is wrong, and not the log.
 func (a *Agents) refuseNewer(h *nusav1.AgentHello) *nusav1.Refused {
 	_, registered := a.cfg.FSM.View().Node(h.GetNodeId())
 	a.mu.Lock()
@@ -235,9 +237,10 @@ func (a *Agents) refuseNewer(h *nusav1.AgentHello) *nusav1.Refused {
 	return &nusav1.Refused{Message: claims + ": the log is an old copy, restore it with `nusa regional restore`, which begins a new incarnation"}
 }
 
-// OldLog says why the log is an old copy: an agent has an order that the log does not have.
-// Such a log has forgotten what runs, so nothing may be placed by it. It is empty if no agent
-// shows that, or if an operator has removed the nodes of all that do.
+// OldLog returns why the log is an old copy: an agent has an order that the log lacks. Such
+// a log has forgotten what runs, so the master must place nothing. OldLog returns an empty
+// string if no agent has such an order, or if an operator has removed the nodes of all such
+// agents.
 func (a *Agents) OldLog() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -274,18 +277,18 @@ func (a *Agents) serverList() *nusav1.ServerList {
 	return &nusav1.ServerList{Servers: a.cfg.Servers()}
 }
 
-// register commits the hello's inventory if it differs from the state's. A node
-// that returns with another address is the same node.
+// register commits the hello's inventory if it differs from the inventory in the state. A
+// node that returns with another address is the same node.
 func (ss *session) register(ctx context.Context) error {
 	if ss.hello.Inventory == nil {
-		return nil // the node is registered
+		return nil // the node is already registered
 	}
 	cfg := &ss.agents.cfg
 	n := wire.NodeFromProto(ss.hello)
-	ss.hello.Inventory = nil // the state has the inventory; a second copy would double the memory
+	ss.hello.Inventory = nil // the state now has the inventory: a second copy would double the memory
 	old, known := cfg.FSM.View().Node(n.ID)
 	if known && old.Status == state.NodeReady && old.Name == n.Name && old.Address == n.Address && bytes.Equal(old.Inventory, n.Inventory) &&
-		old.VolumesReported == n.VolumesReported && old.BindsLeases() == n.BindsLeases() { // an earlier version stored the bytes without reading these
+		old.VolumesReported == n.VolumesReported && old.BindsLeases() == n.BindsLeases() { // an earlier version stored the bytes without reading these two fields
 		return nil
 	}
 	if _, err := cfg.Log.CommitQueued(ctx, state.Command{UpsertNode: &state.UpsertNode{Node: n}}); err != nil {
@@ -300,9 +303,9 @@ func (ss *session) register(ctx context.Context) error {
 	return nil
 }
 
-// finishResync makes a node ready that was lost or had left, once the reports of
-// that time are committed. If the node were ready earlier, an attempt that ended
-// long ago would be kept and its replacement stopped.
+// finishResync makes a node ready that was lost or had left, once the node's reports of
+// that time are committed. If the node were ready earlier, the master could keep an attempt
+// that ended long ago and stop its replacement.
 func (ss *session) finishResync(ctx context.Context) error {
 	ss.mu.Lock()
 	was := ss.phase
@@ -320,7 +323,7 @@ func (ss *session) finishResync(ctx context.Context) error {
 	return err
 }
 
-// returned notes that the log says that the session's node is ready.
+// returned records that the log says that the session's node is ready.
 func (ss *session) returned() {
 	ss.node.mu.Lock()
 	ss.node.contact.Returned()
@@ -333,7 +336,7 @@ func (ss *session) inPhase(p phase) bool {
 	return ss.phase == p
 }
 
-// attach makes this session the node's session; an earlier session ends.
+// attach makes this session the node's session and ends an earlier one.
 func (ss *session) attach() {
 	n := ss.agents.lockNode(ss)
 	defer n.mu.Unlock()

@@ -23,7 +23,7 @@ func (a *Agents) Watch(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		a.LogSuspect() // earlier leases may be over now
+		a.LogSuspect() // earlier leases may have ended by now
 		if err := a.updateStatuses(ctx); err != nil {
 			return err
 		}
@@ -31,8 +31,7 @@ func (a *Agents) Watch(ctx context.Context) error {
 	}
 }
 
-// updateStatuses commits the status of every node whose committed status is
-// outdated.
+// updateStatuses commits the status of every node whose committed status is outdated.
 func (a *Agents) updateStatuses(ctx context.Context) error {
 	now := a.cfg.Clock()
 	var waiting []*raftlog.Proposal
@@ -59,12 +58,12 @@ func (a *Agents) updateStatuses(ctx context.Context) error {
 	return nil
 }
 
-// proposeStatus proposes the status of a node if it should have another one; nil if not. A
-// request of the node for a lease comes before the decision, which then counts it, or after
-// the proposal: see presence.Node.Grant.
+// proposeStatus proposes the status of a node if the node should have another status. If
+// not, the proposal is nil. A lease request of the node is handled either before the
+// decision, which then includes it, or after the proposal: see presence.Node.Grant.
 func (a *Agents) proposeStatus(n *state.Node, now time.Duration) (*raftlog.Proposal, error) {
 	if n.Status == state.NodeLeft {
-		return nil, nil // it is not among the known nodes before its next hello
+		return nil, nil // stays left until its next hello
 	}
 	known := a.ensure(n.ID)
 	known.mu.Lock()
@@ -91,9 +90,9 @@ func (a *Agents) proposeStatus(n *state.Node, now time.Duration) (*raftlog.Propo
 	return p, nil
 }
 
-// Silence returns how long, at least, a node that should send messages has sent
-// none; nil while it sends. The node's committed status shows its silence only
-// when its lease has ended.
+// Silence returns how long a node that should send messages has at least sent none. It
+// returns nil while the node is not silent. The node's committed status shows the silence
+// only after the node's lease has ended.
 func (a *Agents) Silence(n *state.Node) *durationpb.Duration {
 	contact, with := presence.New(a.cfg.Elected), presence.None
 	if known := a.find(n.ID); known != nil {
@@ -108,11 +107,12 @@ func (a *Agents) Silence(n *state.Node) *durationpb.Duration {
 	return durationpb.New(silent)
 }
 
-// Absences returns a function that says how long nodes of a view have been absent, as
-// they are now: it answers the same for a node each time. For one goroutine.
+// Absences returns a function that returns how long a node of the view has been absent at
+// the time of this call. The function returns the same value for a node each time. It is
+// not safe for concurrent use.
 func (a *Agents) Absences(view *state.View) func(nodeID string) presence.Absence {
 	now := a.cfg.Clock()
-	var answered map[string]presence.Absence // made when first needed: mostly no node is lost
+	var answered map[string]presence.Absence // made when first needed: usually no node is lost
 	return func(id string) presence.Absence {
 		if absent, again := answered[id]; again {
 			return absent
@@ -147,7 +147,7 @@ func (a *Agents) dropUnregistered() {
 	for id, n := range a.nodes {
 		n.mu.Lock()
 		if _, registered := view.Node(id); !registered && n.session == nil {
-			a.ordered = max(a.ordered, n.newest) // its agent may come back with that order
+			a.ordered = max(a.ordered, n.newest) // the node's agent may come back with that order
 			delete(a.nodes, id)
 		}
 		n.mu.Unlock()

@@ -11,25 +11,25 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/wait"
 )
 
-// sendRate bounds how many sessions a second get their turn to send, with bursts of
-// sendBurst. Replies to an agent's requests do not wait for a turn.
+// sendRate and sendBurst bound how many sessions a second get their turn to send. Replies
+// to an agent's requests do not wait for a turn.
 const sendRate, sendBurst = 10_000, 64
 
-// maxOrderDelay is the longest delay of orders while a large job is planned part by
-// part.
+// maxOrderDelay is the longest time for which orders wait while a large job is planned in
+// parts.
 const maxOrderDelay = 2 * time.Second
 
-// turnQueue holds the sessions that wait for their turn to send, each once.
+// turnQueue holds the sessions that wait for their turn to send, each of them once.
 type turnQueue struct {
 	mu       sync.Mutex
 	sessions []*session
 	closed   bool
-	wake     chan struct{} // room for one
+	wake     chan struct{} // with room for one
 }
 
 func newTurnQueue() turnQueue { return turnQueue{wake: make(chan struct{}, 1)} }
 
-// push appends a session; false when the queue is closed.
+// push appends a session. It returns false when the queue is closed.
 func (q *turnQueue) push(ss *session) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -44,7 +44,7 @@ func (q *turnQueue) push(ss *session) bool {
 	return true
 }
 
-// popAll returns the sessions of the queue and empties it.
+// popAll empties the queue and returns its sessions.
 func (q *turnQueue) popAll() []*session {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -53,7 +53,7 @@ func (q *turnQueue) popAll() []*session {
 	return sessions
 }
 
-// close refuses further sessions and returns those that wait.
+// close makes the queue refuse further sessions. It returns the sessions that waited.
 func (q *turnQueue) close() []*session {
 	q.mu.Lock()
 	q.closed = true
@@ -61,15 +61,16 @@ func (q *turnQueue) close() []*session {
 	return q.popAll()
 }
 
-// enqueue gives a session its turn. After the end of the term it sends at once.
+// enqueue puts a session into the turn queue. After the end of the term the session sends
+// at once.
 func (a *Agents) enqueue(ss *session) {
 	if !a.turns.push(ss) {
 		a.cfg.Streams.Go(ss.takeTurn)
 	}
 }
 
-// Close tells every agent that this server is no longer the master. Its term has
-// ended.
+// Close makes every session send its agent the standby message, because this server's term
+// has ended.
 func (a *Agents) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -85,9 +86,9 @@ func (a *Agents) Close() {
 	}
 }
 
-// Deliver gives the sessions their turns until ctx ends, at most sendRate a
-// second. When an entry concerns thousands of nodes, later orders travel in the same
-// messages, and planning continues.
+// Deliver gives the sessions their turns until ctx ends, at most sendRate a second. When a
+// log entry has orders for thousands of nodes, planning continues meanwhile, and the later
+// orders for these nodes travel in the same messages.
 func (a *Agents) Deliver(ctx context.Context) error {
 	limit := rate.NewLimiter(sendRate, sendBurst)
 	for {
@@ -96,13 +97,14 @@ func (a *Agents) Deliver(ctx context.Context) error {
 			return nil
 		case <-a.turns.wake:
 		}
-		// More orders are planned for the same nodes: one message will carry them all.
+		// More orders for the same nodes are being planned. A short wait lets one message
+		// carry them all.
 		delay := min(maxOrderDelay, a.cfg.NodeLease/8)
 		for waited := time.Duration(0); waited < delay && a.cfg.MorePlanned(); waited += delay / 50 {
 			wait.For(ctx, delay/50)
 		}
 		for some := range slices.Chunk(a.turns.popAll(), sendBurst) {
-			_ = limit.WaitN(ctx, len(some)) // fails only when ctx ended: the sessions then send the standby message
+			_ = limit.WaitN(ctx, len(some)) // fails only when ctx has ended; the sessions then send the standby message
 			for _, ss := range some {
 				a.cfg.Streams.Go(ss.takeTurn)
 			}

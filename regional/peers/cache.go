@@ -18,21 +18,22 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// FederationCache holds what the global tier last sent this region about the other
-// regions. Other tiers decide these values, so they are not in the Raft log:
-// each server copies them from the master and writes them to a file. A new
-// master, or a region that starts again, continues with its copy. Safe for
-// concurrent use.
+// FederationCache holds the messages that the global tier last sent this region about the
+// other regions. The global tier decides these values, so they are not in the Raft log.
+// Instead each server copies them from the master and writes them to a file. A new master,
+// and a region that starts again, uses its copy. FederationCache is safe for concurrent
+// use.
 type FederationCache struct {
 	clock func() time.Duration
 
 	mu sync.Mutex
-	// The messages are replaced, never written to; nil means never received.
+	// A message is never changed, only replaced. nil: never received.
 	peers   *nusav1.PeerRegions
 	origins *nusav1.OriginTable
 	matrix  *nusav1.CompactMatrix
-	table   *origins.Table // made of origins
-	// When the global tier last sent or confirmed each message, on clock.
+	table   *origins.Table // the same records as in origins
+	// These are the times on clock when the global tier last sent or confirmed each
+	// message.
 	peersAt, originsAt, matrixAt time.Duration
 	// token is a hash of the three messages.
 	token string
@@ -49,7 +50,7 @@ func (f *FederationCache) SetPeers(p *nusav1.PeerRegions) {
 }
 
 // MergePeers applies changes to the list of other regions, and returns the new list.
-// Malformed changes change nothing and return an error.
+// Malformed changes return an error and change nothing.
 func (f *FederationCache) MergePeers(own string, c *nusav1.PeerChanges) (*nusav1.PeerRegions, error) {
 	f.mu.Lock()
 	have := f.peers.GetRegions()
@@ -63,7 +64,8 @@ func (f *FederationCache) MergePeers(own string, c *nusav1.PeerChanges) (*nusav1
 	return out, nil
 }
 
-// Known returns what the cache has, as a hello says it.
+// Known returns the hashes and the position of the cached messages, for the hello of a
+// session.
 func (f *FederationCache) Known() *nusav1.KnownSets {
 	f.mu.Lock()
 	peers, origins, matrix := f.peers, f.origins, f.matrix
@@ -75,8 +77,8 @@ func (f *FederationCache) Known() *nusav1.KnownSets {
 	return out
 }
 
-// SetOrigins stores the origin records. Malformed records change nothing and
-// return an error.
+// SetOrigins stores the origin records. Malformed records return an error and change
+// nothing.
 func (f *FederationCache) SetOrigins(o *nusav1.OriginTable) error {
 	table, err := origins.NewTable(o.GetRecords())
 	if err != nil {
@@ -86,7 +88,7 @@ func (f *FederationCache) SetOrigins(o *nusav1.OriginTable) error {
 	return nil
 }
 
-// MergeMatrix returns the stored matrix with changes. It stores nothing.
+// MergeMatrix returns the stored matrix with changes applied. It stores nothing.
 func (f *FederationCache) MergeMatrix(c *nusav1.MatrixChanges) (*nusav1.CompactMatrix, error) {
 	f.mu.Lock()
 	have := f.matrix
@@ -94,59 +96,57 @@ func (f *FederationCache) MergeMatrix(c *nusav1.MatrixChanges) (*nusav1.CompactM
 	return sets.MergeMatrix(have, c, topo.MaxRegions)
 }
 
-// SetMatrix stores a compact matrix. The caller has checked it.
+// SetMatrix stores a compact matrix that the caller has checked.
 func (f *FederationCache) SetMatrix(m *nusav1.CompactMatrix) {
 	f.update(func() { f.matrix, f.matrixAt = m, f.clock() })
 }
 
-// Connected notes that a session with the global tier exists. The global tier
-// sends regions and origin records when they change, so the stored ones are
-// current.
+// Connected records that a session with the global tier exists. During a session the global
+// tier sends every change of regions and origin records, so the stored ones are up to date.
 func (f *FederationCache) Connected() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.peersAt, f.originsAt = f.clock(), f.clock()
 }
 
-// Silence returns the time since the global tier last sent or confirmed the
-// list of other regions; false if it never sent one.
+// Silence returns the time since the global tier last sent or confirmed the list of other
+// regions. It returns false if the list was never received.
 func (f *FederationCache) Silence() (time.Duration, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return max(0, f.clock()-f.peersAt), f.peers != nil
 }
 
-// matrixAge returns the age of the newest matrix; false if there is none.
+// matrixAge returns the age of the matrix. It returns false if there is none.
 func (f *FederationCache) matrixAge() (time.Duration, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return max(0, f.clock()-f.matrixAt), f.matrix != nil
 }
 
-// Origins returns the origin records and their age; false if none were
-// received.
+// Origins returns the origin records and their age. It returns false if none were received.
 func (f *FederationCache) Origins() (table *origins.Table, age time.Duration, received bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.table, f.clock() - f.originsAt, f.origins != nil
 }
 
-// update changes the messages and computes the token again.
+// update changes the messages and computes the token from them.
 func (f *FederationCache) update(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
 	h := sha256.New()
 	for _, m := range []proto.Message{f.peers, f.origins, f.matrix} {
-		raw, _ := wire.Deterministic.Marshal(m) // a message that was decoded also encodes
+		raw, _ := wire.Deterministic.Marshal(m) // cannot fail: the message was decoded before
 		fmt.Fprintf(h, "%d ", len(raw))
 		h.Write(raw)
 	}
 	f.token = hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// Copy returns all messages with their ages. If have, the token of the caller's
-// copy, equals this cache's token, it returns only the ages.
+// Copy returns all messages with their ages. have is the token of the caller's copy. If it
+// equals the token of this cache, Copy returns only the ages.
 func (f *FederationCache) Copy(have string) *nusav1.FederationCache {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -165,7 +165,7 @@ func (f *FederationCache) Copy(have string) *nusav1.FederationCache {
 	return out
 }
 
-// adopt stores the parts of a copy that are newer than the stored ones.
+// adopt stores those parts of a copy that are newer than the stored ones.
 func (f *FederationCache) adopt(k *nusav1.FederationCache) error {
 	now := f.clock()
 	at := func(age *durationpb.Duration) time.Duration { return now - max(age.AsDuration(), 0) }

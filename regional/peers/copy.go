@@ -18,47 +18,48 @@ import (
 )
 
 const (
-	// copyEvery is how often a server asks the master for its copy, and
-	// copyTimeout bounds one request.
+	// copyEvery is how often a server asks the master for its copy. copyTimeout bounds one
+	// request.
 	copyEvery   = 15 * time.Second
 	copyTimeout = 5 * time.Second
-	// saveEvery is how often a changed copy is written to disk: coordinates
-	// change all the time. saveAges is how often an unchanged copy is written, to
-	// store its ages.
+	// saveEvery is how often a changed copy is written to disk, because the coordinates in
+	// it change all the time. saveAges is how often an unchanged copy is written, to store
+	// its ages.
 	saveEvery = time.Minute
 	saveAges  = time.Hour
-	// maxFile bounds the file, in bytes: 2,048 peers, 1,000 origin records and a
-	// matrix of 2,048 regions, with room.
+	// maxFile bounds the file, in bytes. 2,048 peers, 1,000 origin records and a matrix of
+	// 2,048 regions need less.
 	maxFile = 15 << 20
 )
 
-// Copier copies the master's FederationCache to a server, and the copy to disk.
+// Copier copies the master's FederationCache to this server, and this server's
+// FederationCache to disk.
 type Copier struct {
 	Federation *FederationCache
-	// Path is the file; empty writes nothing.
+	// Path is the path of the file. Empty: nothing is written.
 	Path string
 	Log  *slog.Logger
-	// Leads reports whether this server is the master, and whether it then has a
-	// session with the global tier.
+	// Leads reports whether this server is the master, and whether it also has a session
+	// with the global tier.
 	Leads func() (leads, connected bool)
-	// Master returns a connection to the region's master; nil when the master is
-	// unknown or is this server.
+	// Master returns a connection to the region's master. It is nil while no master is
+	// known, and when this server is the master.
 	Master func() *grpc.ClientConn
 
-	// Only Run uses these: the token of the file's content, and when the file was
-	// written.
+	// Only Run uses these fields: the token of the file's content, and the time when the
+	// file was written.
 	savedToken string
 	savedAt    time.Duration
 }
 
-// Load reads the file that an earlier process of this server wrote. A file that
-// cannot be read is logged: the region then waits for the global tier.
+// Load reads the file that an earlier process of this server wrote. It logs an error; the
+// cache then stays empty until the global tier or the master sends the messages.
 func (c *Copier) Load() {
 	if c.Path == "" {
 		return
 	}
 	if err := c.load(); err != nil {
-		c.Log.Warn("cannot read what the global tier sent before", "path", c.Path, "error", err)
+		c.Log.Warn("cannot read the stored messages of the global tier", "path", c.Path, "error", err)
 	}
 }
 
@@ -71,7 +72,7 @@ func (c *Copier) load() error {
 		return err
 	}
 	if info.Size() > maxFile {
-		return fmt.Errorf("%d bytes, at most %d are read", info.Size(), maxFile)
+		return fmt.Errorf("the file has %d bytes, more than %d", info.Size(), maxFile)
 	}
 	raw, err := os.ReadFile(c.Path)
 	if err != nil {
@@ -90,7 +91,7 @@ func (c *Copier) load() error {
 	return c.Federation.adopt(k)
 }
 
-// Run updates the copy until ctx ends, and then saves it a last time.
+// Run updates the copy until ctx ends, and then saves it once more.
 func (c *Copier) Run(ctx context.Context) error {
 	tick := time.NewTicker(copyEvery)
 	defer tick.Stop()
@@ -102,7 +103,7 @@ func (c *Copier) Run(ctx context.Context) error {
 			c.Federation.Connected()
 		}
 		if err := c.save(ctx.Err() != nil); err != nil {
-			c.Log.Warn("cannot write what the global tier sent", "path", c.Path, "error", err)
+			c.Log.Warn("cannot store the messages of the global tier", "path", c.Path, "error", err)
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -114,8 +115,8 @@ func (c *Copier) Run(ctx context.Context) error {
 	}
 }
 
-// save writes the file if the copy changed since the last time; the last call
-// does not wait for saveEvery.
+// save writes the file if the copy has changed since the last write. With last it does not
+// wait until saveEvery has passed.
 func (c *Copier) save(last bool) error {
 	k, now := c.Federation.Copy(""), c.Federation.clock()
 	if c.Path == "" || k.GetToken() == "" {
@@ -132,12 +133,12 @@ func (c *Copier) save(last bool) error {
 	if err != nil {
 		return err
 	}
-	c.savedToken, c.savedAt = k.GetToken(), now // also after a failure, so that the next try waits
+	c.savedToken, c.savedAt = k.GetToken(), now // set after a failure too, so that the next try waits
 	return serve.ReplaceFile(c.Path, raw)
 }
 
-// copyFromMaster requests the master's copy. A master of an earlier version does not
-// have the call; this server then has no copy.
+// copyFromMaster requests the master's copy. A master of an earlier version does not have
+// this call, and then this server has no copy.
 func (c *Copier) copyFromMaster(ctx context.Context) {
 	conn := c.Master()
 	if conn == nil {
@@ -150,6 +151,6 @@ func (c *Copier) copyFromMaster(ctx context.Context) {
 		err = c.Federation.adopt(k)
 	}
 	if err != nil && ctx.Err() == nil {
-		c.Log.Debug("cannot copy what the master received from the global tier", "master", conn.Target(), "error", err)
+		c.Log.Debug("cannot copy the messages of the global tier from the master", "master", conn.Target(), "error", err)
 	}
 }

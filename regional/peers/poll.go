@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	// islandAfter is how long the region must have no session with the global tier
-	// before it polls its peers. Another global server needs less time to take over.
+	// islandAfter is how long the region must be without a session with the global tier
+	// before it polls its peers. Another global server takes over in less time.
 	islandAfter = 15 * time.Second
-	// pollEvery is how often each peer is polled, plus or minus a fifth;
-	// pollRetry is the pause after a failure, before another of its servers is tried.
+	// pollEvery is how often each peer is polled, plus or minus a fifth. pollRetry is the
+	// pause after a failure. The next poll then asks another server of the peer.
 	pollEvery = 30 * time.Second
 	pollRetry = 10 * time.Second
-	// pollTimeout bounds one call, and maxPolls the calls in progress.
-	// firstPollSpread, for each peer, spreads the first calls.
+	// pollTimeout bounds one call. maxPolls bounds the calls in progress. The first calls
+	// are spread over a time of firstPollSpread for each peer.
 	pollTimeout     = 5 * time.Second
 	maxPolls        = 8
 	firstPollSpread = 50 * time.Millisecond
 )
 
-// Poller asks the other regions directly for their rows of the matrix while
-// there is no global tier, so that the matrix stays complete.
+// Poller asks the other regions directly for their rows of the matrix while no global tier
+// is connected, so that the matrix stays complete.
 type Poller struct {
-	// Prober receives the rows and names the peers.
+	// Prober receives the rows and lists the peers.
 	Prober *Prober
 	// Connected reports whether a session with the global tier exists.
 	Connected func() bool
@@ -51,8 +51,8 @@ type polledPeer struct {
 	busy   bool
 }
 
-// Run polls whenever the global tier has been gone for islandAfter, until ctx
-// ends.
+// Run polls the peers whenever the global tier has been gone for islandAfter. It returns
+// when ctx ends.
 func (p *Poller) Run(ctx context.Context) error {
 	p.peers = map[string]*polledPeer{}
 	var calls errgroup.Group
@@ -82,8 +82,8 @@ func (p *Poller) reset() {
 	clear(p.peers)
 }
 
-// pollDue starts the polls that are due, as many as calls has room for; the others
-// stay due.
+// pollDue starts the polls that are due, as many as calls has room for. The others stay
+// due.
 func (p *Poller) pollDue(ctx context.Context, now time.Time, calls *errgroup.Group) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +112,7 @@ func (p *Poller) pollDue(ctx context.Context, now time.Time, calls *errgroup.Gro
 	maps.DeleteFunc(p.peers, func(name string, _ *polledPeer) bool { return !present[name] })
 }
 
-// poll stores one peer's row, read from one of its servers.
+// poll reads one peer's row from one of its servers and stores it.
 func (p *Poller) poll(ctx context.Context, name, address string, peer *polledPeer) {
 	row, err := p.row(ctx, name, address)
 	if err == nil {

@@ -19,68 +19,69 @@ import (
 // maxPeers bounds the other regions that are probed.
 const maxPeers = topo.MaxRegions
 
-// With fewRegions or more, routers are cached for routersMaxAge, because building
-// them costs more than a query.
+// From fewRegions regions on, routers are cached for routersMaxAge, because building a
+// router costs more than a query.
 const (
 	fewRegions    = 128
 	routersMaxAge = time.Second
 )
 
 const (
-	// staleAfter is the age from which a received edge is stale, even if its state is
-	// OK. While the global tier is connected it decides which edges are stale, and
-	// the limit counts from its newest matrix.
+	// staleAfter is the age from which a received edge is stale, even if its state is OK.
+	// While the global tier is connected, that tier decides which edges are stale; the age
+	// then counts from its newest matrix.
 	staleAfter = 2 * time.Minute
-	// maxMatrixAge is the greatest age of the global tier's matrix: a new one comes
-	// every five minutes, and is at most a minute old on arrival.
+	// maxMatrixAge is the greatest age that the global tier's newest matrix can have. The
+	// global tier sends a new matrix every five minutes. A matrix is at most a minute old
+	// when it arrives.
 	maxMatrixAge = 7 * time.Minute
-	// globalGoneAfter is the silence after which the global tier counts as gone: the
-	// longest time until the peers' rows have arrived. The cache notes the global
-	// tier's presence each copyEvery. Polls begin after islandAfter, and reach every
-	// peer within pollEvery. So those rows arrive before the global tier's values
-	// become stale.
+	// globalGoneAfter is the silence after which the global tier counts as gone. It is the
+	// longest time until the rows of all peers have arrived: the cache notes the presence
+	// of the global tier each copyEvery, polls begin after islandAfter, and they reach
+	// every peer within pollEvery and pollTimeout. So the rows of the peers arrive before
+	// the values of the global tier become stale.
 	globalGoneAfter = copyEvery + islandAfter + pollEvery + pollTimeout
 )
 
-// ProberConfig holds the dependencies of a Prober.
+// ProberConfig holds what a Prober needs from its server and its term.
 type ProberConfig struct {
 	Region *nusav1.RegionDefinition
 	Net    network.Net
-	// Addr is the listen address of the probe responder; probes leave from the
+	// Addr is the address on which the probe responder listens. The prober sends from the
 	// same host.
 	Addr string
-	// Rate bounds the probes of a second.
+	// Rate bounds how many probes the prober sends in a second.
 	Rate int
 	Keys [][]byte
-	// LastSeen returns how long ago a probe of a region arrived here; false if none
-	// did (probe.Responder).
+	// LastSeen returns how long ago a probe of a region arrived at this server. It returns
+	// false if none arrived (probe.Responder).
 	LastSeen func(region string) (time.Duration, bool)
-	// Clock is monotonic; ages count on it.
+	// Clock is monotonic. Ages count on it.
 	Clock func() time.Duration
 	// EdgeChanged is called when a measured edge changed noticeably.
 	EdgeChanged func()
-	// Federation has the values that earlier masters received.
+	// Federation has the messages that this master or earlier masters received.
 	Federation *FederationCache
 	Log        *slog.Logger
 }
 
-// Prober measures round trips to the other regions while this server is the
-// master, and holds what the global tier and the peers sent about those regions.
+// Prober measures round trips to the other regions while this server is the master. It also
+// holds the values that the global tier and the peers sent about those regions.
 type Prober struct {
 	cfg   ProberConfig
 	probe *probe.Prober
 
 	mu    sync.Mutex
 	peers []*nusav1.PeerRegion
-	// matrix holds the received edges, timed on Clock: this region's column, the
-	// rows of polled peers, and below both the compact matrix. This region's own
-	// row is added for each view.
+	// matrix holds the received edges, with times on Clock. These are the column of this
+	// region and the rows of polled peers. All other edges come from the compact matrix of
+	// the global tier. The row of this region is not in matrix: it is added for each view.
 	matrix *topology.Matrix
 	// routers were built at routersAt.
 	routers   *topology.RouterCache
 	routersAt time.Duration
 
-	// Watches are the watches of the matrix on this server.
+	// Watches holds the clients that watch the matrix on this server.
 	Watches topo.WatchLog
 }
 
@@ -139,7 +140,7 @@ func (p *Prober) SetPeers(peers []*nusav1.PeerRegion) {
 	p.probe.Prefer(demand)
 }
 
-// SetColumn stores the edges that other regions measured to this one.
+// SetColumn stores the edges to this region that other regions measured.
 func (p *Prober) SetColumn(edges []*nusav1.Edge) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +151,7 @@ func (p *Prober) SetColumn(edges []*nusav1.Edge) {
 	}
 }
 
-// ChangeColumn applies changes of the edges that other regions measured to this one.
+// ChangeColumn applies changes to the edges to this region that other regions measured.
 func (p *Prober) ChangeColumn(c *nusav1.ColumnChanges) error {
 	edges, err := sets.UnpackColumn(p.name(), c.GetEdges(), maxPeers)
 	if err != nil {
@@ -170,7 +171,7 @@ func (p *Prober) ChangeColumn(c *nusav1.ColumnChanges) error {
 	return nil
 }
 
-// setRow stores the edges that a peer measured and sent itself.
+// setRow stores the edges that a peer measured and sent directly.
 func (p *Prober) setRow(peer string, edges []*nusav1.Edge) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,9 +185,9 @@ func (p *Prober) setRow(peer string, edges []*nusav1.Edge) {
 // SetMatrix stores a matrix that the global tier just sent.
 func (p *Prober) SetMatrix(m *nusav1.CompactMatrix) error { return p.setMatrix(m, 0) }
 
-// setMatrix stores the medians of the whole federation, which are age old. They
-// become edges without samples, whose every percentile is the median. They
-// replace neither this region's row and column nor newer rows of peers.
+// setMatrix stores the medians of the whole federation. The medians are age old. Each
+// becomes an edge without samples, whose every percentile is the median. They replace
+// neither this region's row and column nor newer rows of peers.
 func (p *Prober) setMatrix(m *nusav1.CompactMatrix, age time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,7 +211,7 @@ func (p *Prober) setMatrix(m *nusav1.CompactMatrix, age time.Duration) error {
 	return nil
 }
 
-// staleAge returns the age from which received edges are stale now.
+// staleAge returns the age from which a received edge counts as stale now.
 func (p *Prober) staleAge() time.Duration {
 	silence, _ := p.cfg.Federation.Silence()
 	age, received := p.cfg.Federation.matrixAge()
@@ -222,10 +223,10 @@ func (p *Prober) staleAge() time.Duration {
 
 func (p *Prober) name() string { return p.cfg.Region.GetName() }
 
-// Now reads the clock that the matrix and its watches use.
+// Now reads the clock on which the times of the matrix and its watches are.
 func (p *Prober) Now() time.Duration { return p.cfg.Clock() }
 
-// Edges returns this region's own row, as measured.
+// Edges returns this region's own row as it is measured now.
 func (p *Prober) Edges() []topology.Edge { return p.probe.Edges() }
 
 // Coordinate returns this region's network coordinate.
@@ -248,8 +249,8 @@ func (p *Prober) View() *topology.View {
 	return p.matrix.View(now, p.staleAge(), nil)
 }
 
-// Routers returns the routers of the present view, or with many regions those of
-// a view at most routersMaxAge old.
+// Routers returns the routers of the present view. With many regions the view may be up to
+// routersMaxAge old.
 func (p *Prober) Routers() *topology.RouterCache {
 	p.mu.Lock()
 	cached, fresh := p.routers, len(p.peers) >= fewRegions && p.Now()-p.routersAt < routersMaxAge
@@ -264,7 +265,7 @@ func (p *Prober) Routers() *topology.RouterCache {
 	return built
 }
 
-// Others returns the regions that the global tier named.
+// Others returns the other regions, as the global tier listed them.
 func (p *Prober) Others() []*nusav1.PeerRegion {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -60,7 +60,7 @@ func (f *FSM) At(ctx context.Context, index uint64) (*state.View, error) {
 		return nil, fmt.Errorf("index %d is %w, this server is at %d", index, ErrPast, f.view.Index())
 	case len(f.waiters) >= maxIndexWaiters:
 		defer f.mu.Unlock()
-		return nil, fmt.Errorf("%w: %d comparisons of states wait already", ErrBusy, maxIndexWaiters)
+		return nil, fmt.Errorf("%w: %d other comparisons of states wait", ErrBusy, maxIndexWaiters)
 	}
 	a := indexWaiter{index, make(chan *state.View, 1)}
 	f.waiters = append(f.waiters, a)
@@ -91,7 +91,7 @@ func (f *FSM) Digest(ctx context.Context, index uint64) (*nusav1.StateDigest, er
 		return nil, err
 	}
 	if !f.hashing.TryLock() {
-		return nil, fmt.Errorf("%w: this server is at another comparison of states, ask again", ErrBusy)
+		return nil, fmt.Errorf("%w: this server computes another comparison of states, ask again", ErrBusy)
 	}
 	defer f.hashing.Unlock()
 	return &nusav1.StateDigest{Index: index, Hash: view.Hash()}, nil

@@ -99,7 +99,7 @@ func (c Comparison) digests(ctx context.Context, index uint64, silent map[string
 			case code == codes.Unavailable:
 				st.Error = "does not answer"
 			case code == codes.Unimplemented:
-				st.Error = "an older version, which cannot say"
+				st.Error = "an older version without this comparison"
 			default:
 				st.Error = status.Convert(err).Message()
 			}
