@@ -23,7 +23,7 @@ import (
 // leaky is the name of this program when its agent leaks leakBytes for every task.
 const (
 	leaky     = "leaky"
-	leakBytes = 16 << 10
+	leakBytes = 32 << 10
 )
 
 // serveAgent serves `nusa agent` with the flags that a measurement uses.
