@@ -180,7 +180,8 @@ func (l *ledger) fitsTogether(r int, parts []part) bool {
 	return true
 }
 
-// Room tells whether groups fit into regions before a plan.
+// Room tells whether groups fit into regions before or after a plan. No group fits into the
+// zero Room.
 type Room struct {
 	regions regionList
 	ledger  *ledger
@@ -198,6 +199,8 @@ func NewRoom(s Snapshot) Room {
 type Rival struct {
 	Ask   Ask
 	Allow []Selector
+	// Settled says that the latest plan decided about the group and left it without a region.
+	Settled bool
 }
 
 // Fits says whether an instance of a group that waits fits into a region that it allows.
@@ -208,6 +211,13 @@ func (m Room) Fits(region string, v Rival) bool {
 	}
 	n, _ := m.ledger.fits(i, v.Ask, v.Ask.Hash())
 	return n > 0
+}
+
+// Wants says whether a group that waits may get room of a region that it found too full
+// before. left is the room that the latest plan left: a region that had room for a settled
+// group even then refuses the group for another reason.
+func (m Room) Wants(region string, v Rival, left Room) bool {
+	return m.Fits(region, v) && !(v.Settled && left.Fits(region, v))
 }
 
 // clone returns a copy. The charges of both are shared until one of them changes.

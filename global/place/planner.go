@@ -45,9 +45,15 @@ func newPlanner(s Snapshot) *planner {
 // MakePlan decides. Its cost grows with the jobs that need work times the
 // regions, and only slightly with quiet jobs.
 func MakePlan(s Snapshot) Plan {
+	plan, _ := MakePlanWithRoom(s)
+	return plan
+}
+
+// MakePlanWithRoom returns the plan of a snapshot, and the room that the plan leaves.
+func MakePlanWithRoom(s Snapshot) (Plan, Room) {
 	p := newPlanner(s)
 	p.planAll()
-	return *p.plan
+	return *p.plan, Room{p.eval.regions, p.eval.ledger}
 }
 
 // planAll decides all jobs.

@@ -56,6 +56,8 @@ type Placer struct {
 	// drains are the draining regions.
 	drains map[string]*drainProgress
 	given  given
+	// settled is the outcome of the latest plan for the jobs that wait.
+	settled settled
 	// submits is for the plans of Decide. plans is for those of Run, which alone uses it.
 	submits, plans *place.Index
 }
@@ -156,9 +158,12 @@ func (p *Placer) place(ctx context.Context) error {
 	p.st.Lock()
 	keys := slices.SortedFunc(maps.Keys(p.st.Pending), p.byUrgency)
 	leftOut := p.given.leftOut
+	if len(keys) == 0 || len(keys) > planJobs {
+		p.settled = settled{}
+	}
 	p.st.Unlock()
 	for batch := range slices.Chunk(keys, planJobs) {
-		if err := p.placeBatch(ctx, batch); err != nil {
+		if err := p.placeBatch(ctx, batch, len(batch) == len(keys)); err != nil {
 			return err
 		}
 	}
@@ -168,8 +173,9 @@ func (p *Placer) place(ctx context.Context) error {
 	return nil
 }
 
-// placeBatch makes one plan and writes its actions.
-func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey) error {
+// placeBatch makes one plan and writes its actions. whole says that the plan has all pending
+// jobs.
+func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey, whole bool) error {
 	start := time.Now()
 	p.st.Lock()
 	snapshot, jobs := snapshotOf(p.st, keys)
@@ -179,10 +185,13 @@ func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey) error {
 		return nil
 	}
 	snapshot.Index = p.plans
-	plan := place.MakePlan(snapshot)
+	plan, left := place.MakePlanWithRoom(snapshot)
 	p.ObservePlan(time.Since(start))
 	p.st.Lock()
 	p.record(plan, jobs, !snapshot.Terse)
+	if whole {
+		p.settled = settled{jobs, left}
+	}
 	p.st.Unlock()
 	for _, batch := range batches(plan.Actions) {
 		if err := p.apply(ctx, batch, jobs, since); err != nil {

@@ -53,7 +53,7 @@ func (g *given) newer(region string, since uint64) bool {
 // next plan. The lock is held.
 func Decide(p *Placer, t *state.Tx) (stored func()) {
 	st := p.st
-	rivals, few := st.Demand.Rivals(st.Pending, st.Jobs, maxRivals)
+	rivals, few := st.Demand.Rivals(st.Pending, st.Jobs, maxRivals, p.settled.has)
 	if !few || st.Leadership.GetConflict() != nil || st.GlobalLevel < submitLevel || p.given.paused {
 		return nil
 	}
@@ -78,7 +78,7 @@ func Decide(p *Placer, t *state.Tx) (stored func()) {
 		}
 		actions := plan.Actions[from:to]
 		from = to
-		written := !slices.ContainsFunc(actions, func(a place.Action) bool { return a.Kind != place.Offer || wanted(room, a, rivals) }) &&
+		written := !slices.ContainsFunc(actions, func(a place.Action) bool { return a.Kind != place.Offer || p.wanted(room, a, rivals) }) &&
 			t.Try(func() error { return offer(t, actions) })
 		if !written {
 			delete(jobs, keyOf(actions[0]))
@@ -122,9 +122,22 @@ func DecideMost(*Placer) int { return decidedGroups }
 
 func keyOf(a place.Action) state.JobKey { return state.JobKey{Namespace: a.Namespace, Name: a.Job} }
 
-// wanted says whether a group that waits would fit where an action offers instances.
-func wanted(room place.Room, a place.Action, rivals []place.Rival) bool {
-	return slices.ContainsFunc(rivals, func(v place.Rival) bool { return room.Fits(a.Region, v) })
+// wanted says whether a group that waits may get the room that an action gives away.
+func (p *Placer) wanted(room place.Room, a place.Action, rivals []place.Rival) bool {
+	return slices.ContainsFunc(rivals, func(v place.Rival) bool { return room.Wants(a.Region, v, p.settled.left) })
+}
+
+// settled are the jobs that the latest plan decided about, in the state that the plan saw,
+// and the room that the plan left. Only a plan of all pending jobs settles any. The state's
+// lock guards the fields.
+type settled struct {
+	jobs map[state.JobKey]seen
+	left place.Room
+}
+
+func (s *settled) has(k state.JobKey, j *state.Job) bool {
+	was, known := s.jobs[k]
+	return known && was == seen{j.Changes, j.Revision}
 }
 
 // errRegionChanged says that a request of the same transaction changes the region: it may be

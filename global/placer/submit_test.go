@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
@@ -67,7 +68,12 @@ func specOf(name string, count int32, milli int64) *nusav1.JobSpec {
 // the transaction's revision.
 func (p *Placer) submit(t *testing.T, name string, count int32, milli int64) ([]region.Slot, int64) {
 	t.Helper()
-	spec := specOf(name, count, milli)
+	return p.submitSpec(t, specOf(name, count, milli))
+}
+
+// submitSpec is submit of any job.
+func (p *Placer) submitSpec(t *testing.T, spec *nusav1.JobSpec) ([]region.Slot, int64) {
+	t.Helper()
 	revision, err := p.Commit.Submit(func(t *state.Tx) error {
 		_, err := t.Submit(state.KeyOf(spec), &nusav1.SubmitRequest{Spec: spec}, nil)
 		return err
@@ -179,6 +185,42 @@ func TestNewJobDoesNotOvertakeOneThatWaits(t *testing.T) {
 	for name, want := range map[string]int{"waits": 1, "later": 0} {
 		if got := p.st.Jobs[state.JobKey{Namespace: "default", Name: name}].SortedSlots(); len(got) != want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestJobThatNothingCanTakeHoldsUpNoSubmit: a job that is refused for another reason than
+// room does not keep new jobs from being offered with their submit. A job that waits for
+// room still does, also after a plan.
+func TestJobThatNothingCanTakeHoldsUpNoSubmit(t *testing.T) {
+	for _, many := range []int{1, maxRivals + 1} {
+		p := submitting(t)
+		for i := range many {
+			far := specOf(fmt.Sprint("far-", i), 1, 1000)
+			far.Regions = &nusav1.RegionsSpec{Near: []*nusav1.Near{{Selector: &nusav1.RegionSelector{Name: "nowhere"}, MaxRtt: durationpb.New(time.Millisecond), Required: true}}}
+			if slots, _ := p.submitSpec(t, far); len(slots) != 0 {
+				t.Fatal(slots)
+			}
+		}
+		if slots, _ := p.submit(t, "before", 1, 1000); len(slots) != 0 {
+			t.Errorf("%d wait: a job is offered before the plan has decided about them: %v", many, slots)
+		}
+		if err := p.place(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if slots, _ := p.submit(t, "after", 1, 1000); len(slots) != 1 {
+			t.Errorf("%d wait: a job is not offered with its submit: %v", many, slots)
+		}
+		p.submit(t, "waits", 1, 1000) // "before" and "after" have the room
+		if err := p.place(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.st.Lock()
+		p.st.Regions["sea"].SetReport(&nusav1.RegionReport{NodesReady: 1, SlotsRevision: p.st.Revision, Shape: &nusav1.RegionShape{Bins: []*nusav1.ShapeBin{
+			{Nodes: 1, Free: &nusav1.Resources{CpuMilli: 1000}, Pool: "default"}}}}, time.Second, false)
+		p.st.Unlock()
+		if slots, _ := p.submit(t, "later", 1, 1000); len(slots) != 0 {
+			t.Errorf("%d wait: a new job got the room of the one that waits: %v", many, slots)
 		}
 	}
 }

@@ -136,31 +136,47 @@ func (d *Demand) want(g groupDemand, wants bool) {
 	d.changed = d.changed || len(d.asks) > maxSubscriptions // the most wanted come first
 }
 
-// Rivals returns the groups that have instances without an owner. With more than most
-// pending jobs it returns only their asks, as groups that allow every region; few is false
-// if there are more than most of those, too.
-func (d *Demand) Rivals(pending JobSet, jobs map[JobKey]*Job, most int) (rivals []place.Rival, few bool) {
+// maxLooked bounds the pending jobs that Rivals looks at one by one.
+const maxLooked = 256
+
+// Rivals returns the groups that have instances without an owner. With more than most such
+// groups it returns only their asks, as groups that allow every region; few is false if
+// there are more than most of those, too. A group is settled if its job is; an ask if the
+// jobs of all its groups are.
+func (d *Demand) Rivals(pending JobSet, jobs map[JobKey]*Job, most int, settled func(JobKey, *Job) bool) (rivals []place.Rival, few bool) {
 	if len(d.wanted) == 0 {
 		return nil, true
 	}
-	if len(pending) > most {
+	if len(pending) > maxLooked {
 		for hash := range d.wanted {
 			rivals = append(rivals, place.Rival{Ask: d.asks[hash].ask})
 		}
 		return rivals, len(rivals) <= most
 	}
+	byAsk := map[uint64]bool{} // whether the jobs of all groups are settled
 	for k := range pending {
 		j := jobs[k]
 		if j == nil {
 			continue
 		}
 		for i, g := range j.demand {
-			if g.wants {
-				rivals = append(rivals, place.Rival{Ask: j.PlaceJob.Groups[i].Ask, Allow: j.PlaceJob.Groups[i].Regions.Allow})
+			if !g.wants {
+				continue
 			}
+			v := place.Rival{Ask: j.PlaceJob.Groups[i].Ask, Allow: j.PlaceJob.Groups[i].Regions.Allow, Settled: settled(k, j)}
+			all, known := byAsk[g.hash]
+			byAsk[g.hash] = v.Settled && (all || !known)
+			rivals = append(rivals, v)
 		}
 	}
-	return rivals, true
+	if len(rivals) <= most {
+		return rivals, true
+	}
+	rivals = rivals[:0]
+	for hash, all := range byAsk {
+		rivals = append(rivals, place.Rival{Ask: d.asks[hash].ask, Settled: all})
+	}
+	return rivals, len(rivals) <= most
 }
 
 // Subscribe chooses the asks that reports shall count exactly: first the asks of
