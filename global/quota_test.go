@@ -214,7 +214,7 @@ func TestEtcdWithoutSpace(t *testing.T) {
 	}
 	again := f.start(t, "g1", shared)
 	waitActive(t, again)
-	again.submit(testJob("more", 1))
+	again.eventuallySubmits(testJob("more", 1))
 	if use, err := member.Usage(t.Context()); err != nil || use.NoSpace || use.InUse > 8<<20 {
 		t.Errorf("usage after the server has made room: %+v, %v", use, err)
 	}

@@ -199,8 +199,8 @@ func NewRoom(s Snapshot) Room {
 type Rival struct {
 	Ask   Ask
 	Allow []Selector
-	// Settled says that the latest plan decided about the group and left it without a region.
-	Settled bool
+	// Decided says that the latest plan decided about the group and left it without a region.
+	Decided bool
 }
 
 // Fits says whether an instance of a group that waits fits into a region that it allows.
@@ -214,10 +214,10 @@ func (m Room) Fits(region string, v Rival) bool {
 }
 
 // Wants says whether a group that waits may get room of a region that it found too full
-// before. left is the room that the latest plan left: a region that had room for a settled
+// before. left is the room that the latest plan left: a region that had room for a decided
 // group even then refuses the group for another reason.
 func (m Room) Wants(region string, v Rival, left Room) bool {
-	return m.Fits(region, v) && !(v.Settled && left.Fits(region, v))
+	return m.Fits(region, v) && !(v.Decided && left.Fits(region, v))
 }
 
 // clone returns a copy. The charges of both are shared until one of them changes.

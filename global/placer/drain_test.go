@@ -173,3 +173,60 @@ func BenchmarkQuietTick(b *testing.B) {
 		}
 	}
 }
+
+// TestRoomOfReleasedInstancesIsKept: while a region is about to release an instance, neither
+// a plan nor the submit of another job gives away the only room for it.
+func TestRoomOfReleasedInstancesIsKept(t *testing.T) {
+	p := submitting(t)
+	change := func(c region.Change) {
+		t.Helper()
+		if _, err := p.Commit.Do(t.Context(), func(t *state.Tx) error { return t.ChangeSlots([]region.Change{c}) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	place := func() region.Slot {
+		t.Helper()
+		if err := p.place(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.st.Lock()
+		defer p.st.Unlock()
+		slots := p.st.Jobs[keyOfName("leaves")].SortedSlots()
+		if len(slots) != 1 {
+			t.Fatalf("slots %v", slots)
+		}
+		return slots[0]
+	}
+	offered, _ := p.submit(t, "leaves", 1, 1000)
+	if _, err := p.Commit.Do(t.Context(), func(t *state.Tx) error {
+		return t.PutRegion("room", &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: "room"}, ClusterId: "room", FeatureLevel: 1})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p.st.Lock()
+	for name, milli := range map[string]int64{"sea": 0, "room": 1000} {
+		p.st.Regions[name].Session = &state.Session{Wake: func() {}}
+		p.st.Regions[name].SetReport(&nusav1.RegionReport{NodesReady: 1, SlotsRevision: p.st.Revision, Shape: &nusav1.RegionShape{Bins: []*nusav1.ShapeBin{
+			{Nodes: 1, Free: &nusav1.Resources{CpuMilli: milli}, Pool: "default"}}}}, 0, false)
+	}
+	p.st.Unlock()
+	leaves := offered[0]
+	leaves.State, leaves.Desired = region.Accepted, region.DesiredRevoke
+	change(region.Change{Slot: leaves})
+	p.st.Lock()
+	p.st.Pending[keyOfName("leaves")] = struct{}{} // as after each plan with an action
+	p.st.Unlock()
+	for _, name := range []string{"first", "second"} {
+		if slots, _ := p.submit(t, name, 1, 1000); len(slots) != 0 {
+			t.Errorf("the submit of job %s took the room: %v", name, slots)
+		}
+		leaves = place()
+		if n := p.owned(name); n != 0 || !p.pending("leaves") {
+			t.Errorf("a plan gave the room to job %s: %d; pending: %t", name, n, p.pending("leaves"))
+		}
+	}
+	change(region.Change{Delete: true, Slot: leaves})
+	if got := place(); got.Region != "room" {
+		t.Errorf("the instance is placed at %v", got)
+	}
+}

@@ -56,8 +56,8 @@ type Placer struct {
 	// drains are the draining regions.
 	drains map[string]*drainProgress
 	given  given
-	// settled is the outcome of the latest plan for the jobs that wait.
-	settled settled
+	// latest is the outcome of the latest plan for the jobs that wait.
+	latest latest
 	// submits is for the plans of Decide. plans is for those of Run, which alone uses it.
 	submits, plans *place.Index
 }
@@ -159,7 +159,7 @@ func (p *Placer) place(ctx context.Context) error {
 	keys := slices.SortedFunc(maps.Keys(p.st.Pending), p.byUrgency)
 	leftOut := p.given.leftOut
 	if len(keys) == 0 || len(keys) > planJobs {
-		p.settled = settled{}
+		p.latest = latest{}
 	}
 	p.st.Unlock()
 	for batch := range slices.Chunk(keys, planJobs) {
@@ -190,7 +190,7 @@ func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey, whole bool
 	p.st.Lock()
 	p.record(plan, jobs, !snapshot.Terse)
 	if whole {
-		p.settled = settled{jobs, left}
+		p.latest = latest{jobs, left}
 	}
 	p.st.Unlock()
 	for _, batch := range batches(plan.Actions) {

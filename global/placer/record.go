@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place"
+	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/reason"
 )
@@ -45,10 +46,27 @@ func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) 
 	}
 	for k, seen := range jobs {
 		j := st.Jobs[k]
-		if j != nil && !unfinished[k] && len(st.DisconnectedOf(j)) == 0 && j.Changes == seen.changes {
+		if j != nil && !unfinished[k] && len(st.DisconnectedOf(j)) == 0 && !released(st, j) && j.Changes == seen.changes {
 			delete(st.Pending, k)
 		}
 	}
+}
+
+// awaitsRelease reports whether a region is about to release the instances of a slot, which
+// are then placed elsewhere.
+func awaitsRelease(s region.Slot) bool {
+	return s.Desired == region.DesiredRevoke && !s.Vacant && s.ReturnTo == ""
+}
+
+// released reports whether connected regions are about to release instances of a job. Such a
+// job stays pending, so that each plan keeps room for the instances. The lock is held.
+func released(st *state.State, j *state.Job) bool {
+	for _, s := range j.Slots {
+		if r := st.Regions[s.Region]; awaitsRelease(s) && r != nil && r.Session != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // decided records what was decided with the submits of a transaction. The lock is held.

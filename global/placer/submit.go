@@ -53,7 +53,7 @@ func (g *given) newer(region string, since uint64) bool {
 // next plan. The lock is held.
 func Decide(p *Placer, t *state.Tx) (stored func()) {
 	st := p.st
-	rivals, few := st.Demand.Rivals(st.Pending, st.Jobs, maxRivals, p.settled.has)
+	rivals, few := st.Demand.Rivals(st.Pending, st.Jobs, maxRivals, p.latest.has)
 	if !few || st.Leadership.GetConflict() != nil || st.GlobalLevel < submitLevel || p.given.paused {
 		return nil
 	}
@@ -78,7 +78,7 @@ func Decide(p *Placer, t *state.Tx) (stored func()) {
 		}
 		actions := plan.Actions[from:to]
 		from = to
-		written := !slices.ContainsFunc(actions, func(a place.Action) bool { return a.Kind != place.Offer || p.wanted(room, a, rivals) }) &&
+		written := !slices.ContainsFunc(actions, func(a place.Action) bool { return a.Kind != place.Offer || p.latest.wanted(room, a, rivals) }) &&
 			t.Try(func() error { return offer(t, actions) })
 		if !written {
 			delete(jobs, keyOf(actions[0]))
@@ -122,22 +122,30 @@ func DecideMost(*Placer) int { return decidedGroups }
 
 func keyOf(a place.Action) state.JobKey { return state.JobKey{Namespace: a.Namespace, Name: a.Job} }
 
-// wanted says whether a group that waits may get the room that an action gives away.
-func (p *Placer) wanted(room place.Room, a place.Action, rivals []place.Rival) bool {
-	return slices.ContainsFunc(rivals, func(v place.Rival) bool { return room.Wants(a.Region, v, p.settled.left) })
-}
-
-// settled are the jobs that the latest plan decided about, in the state that the plan saw,
-// and the room that the plan left. Only a plan of all pending jobs settles any. The state's
-// lock guards the fields.
-type settled struct {
+// latest holds the jobs that the latest plan of all pending jobs saw, in the state that the
+// plan saw, and the room that the plan left. The state's lock guards the fields.
+type latest struct {
 	jobs map[state.JobKey]seen
 	left place.Room
 }
 
-func (s *settled) has(k state.JobKey, j *state.Job) bool {
-	was, known := s.jobs[k]
-	return known && was == seen{j.Changes, j.Revision}
+// has reports whether the plan decided about a job as it is now. A job with instances that a
+// region is about to release waits for the room that plans keep for it.
+func (s *latest) has(k state.JobKey, j *state.Job) bool {
+	if was, known := s.jobs[k]; !known || was != (seen{j.Changes, j.Revision}) {
+		return false
+	}
+	for _, slot := range j.Slots {
+		if awaitsRelease(slot) {
+			return false
+		}
+	}
+	return true
+}
+
+// wanted says whether a group that waits may get the room that an action gives away.
+func (s *latest) wanted(room place.Room, a place.Action, rivals []place.Rival) bool {
+	return slices.ContainsFunc(rivals, func(v place.Rival) bool { return room.Wants(a.Region, v, s.left) })
 }
 
 // errRegionChanged says that a request of the same transaction changes the region: it may be

@@ -97,10 +97,11 @@ func (d *Demand) change(j *Job, old, s region.Slot) {
 }
 
 // own adds the instances of a slot, times n, to those of its group that have an owner. It
-// returns the position of the group, -1 if the slot does not count.
+// returns the position of the group, -1 if the slot does not count: instances that a region
+// is about to release are placed elsewhere.
 func (d *Demand) own(j *Job, s region.Slot, n int) int {
 	i, ok := slices.BinarySearchFunc(j.PlaceJob.Groups, s.Group, func(g place.Group, name string) int { return cmp.Compare(g.Name, name) })
-	if !ok || i >= len(j.demand) || s.System || s.Vacant {
+	if !ok || i >= len(j.demand) || s.System || s.Vacant || s.Desired == region.DesiredRevoke && s.ReturnTo == "" {
 		return -1
 	}
 	count := j.PlaceJob.Groups[i].Count
@@ -141,9 +142,9 @@ const maxLooked = 256
 
 // Rivals returns the groups that have instances without an owner. With more than most such
 // groups it returns only their asks, as groups that allow every region; few is false if
-// there are more than most of those, too. A group is settled if its job is; an ask if the
+// there are more than most of those, too. A group is decided if its job is; an ask if the
 // jobs of all its groups are.
-func (d *Demand) Rivals(pending JobSet, jobs map[JobKey]*Job, most int, settled func(JobKey, *Job) bool) (rivals []place.Rival, few bool) {
+func (d *Demand) Rivals(pending JobSet, jobs map[JobKey]*Job, most int, decided func(JobKey, *Job) bool) (rivals []place.Rival, few bool) {
 	if len(d.wanted) == 0 {
 		return nil, true
 	}
@@ -153,7 +154,7 @@ func (d *Demand) Rivals(pending JobSet, jobs map[JobKey]*Job, most int, settled 
 		}
 		return rivals, len(rivals) <= most
 	}
-	byAsk := map[uint64]bool{} // whether the jobs of all groups are settled
+	byAsk := map[uint64]bool{} // whether the jobs of all groups are decided
 	for k := range pending {
 		j := jobs[k]
 		if j == nil {
@@ -163,9 +164,9 @@ func (d *Demand) Rivals(pending JobSet, jobs map[JobKey]*Job, most int, settled 
 			if !g.wants {
 				continue
 			}
-			v := place.Rival{Ask: j.PlaceJob.Groups[i].Ask, Allow: j.PlaceJob.Groups[i].Regions.Allow, Settled: settled(k, j)}
+			v := place.Rival{Ask: j.PlaceJob.Groups[i].Ask, Allow: j.PlaceJob.Groups[i].Regions.Allow, Decided: decided(k, j)}
 			all, known := byAsk[g.hash]
-			byAsk[g.hash] = v.Settled && (all || !known)
+			byAsk[g.hash] = v.Decided && (all || !known)
 			rivals = append(rivals, v)
 		}
 	}
@@ -174,7 +175,7 @@ func (d *Demand) Rivals(pending JobSet, jobs map[JobKey]*Job, most int, settled 
 	}
 	rivals = rivals[:0]
 	for hash, all := range byAsk {
-		rivals = append(rivals, place.Rival{Ask: d.asks[hash].ask, Settled: all})
+		rivals = append(rivals, place.Rival{Ask: d.asks[hash].ask, Decided: all})
 	}
 	return rivals, len(rivals) <= most
 }
