@@ -56,8 +56,8 @@ func (o options) agents(ctx context.Context) ([]agentMeasured, error) {
 	return out, nil
 }
 
-// printAgents writes the section. measured names the machine and commit of the figures if
-// they differ from the machine and commit of the page.
+// printAgents writes the section about agents. measured is a line that names the day and
+// the commit of the figures; it is empty when they are those of the whole page.
 func printAgents(w io.Writer, all []agentMeasured, measured string) {
 	if len(all) == 0 {
 		return
@@ -106,8 +106,8 @@ func (o options) agentsOnly(ctx context.Context) error {
 	return o.replace(section.Bytes(), agentsHeading, "## Round trips predicted")
 }
 
-// replace puts a section into the existing page, before the heading next if the page does
-// not have the section.
+// replace replaces the section of the existing page that has the same heading. A page
+// without that section gets it before the heading next.
 func (o options) replace(section []byte, heading, next string) error {
 	if o.out == "" {
 		_, err := os.Stdout.Write(section)
@@ -124,8 +124,7 @@ func (o options) replace(section []byte, heading, next string) error {
 	return os.WriteFile(o.out, page, 0o644)
 }
 
-// replaceSection replaces the section with the same heading, or inserts the section before
-// the heading next.
+// replaceSection is replace for a page in memory. The page must have the heading next.
 func replaceSection(page, section []byte, heading, next string) ([]byte, error) {
 	to := bytes.Index(page, []byte("\n"+next+"\n"))
 	if to < 0 {

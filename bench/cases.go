@@ -9,19 +9,18 @@ import (
 // scenario is one run of `nusa bench region`.
 type scenario struct {
 	args string
-	// goal is the goal in words; met says whether a result reaches it. nil = no goal.
+	// goal is the goal in words. met reports whether a result reaches the goal; nil = no
+	// goal.
 	goal string
 	met  func(*region.Result) bool
-	// asked is the goal's placements a second. callers is the number of callers for which the
-	// ceiling is measured, too; 0 = none.
+	// asked is the goal in placements a second; 0 = the goal has none. callers is the
+	// number of callers of the ceiling with which the goal is compared; 0 = no comparison.
 	asked, callers int
-	// nomad is Nomad's figure; "" = not measured.
+	// nomad is Nomad's figure for the same load; "" = not measured.
 	nomad string
 }
 
-// Nomad's figures: HashiCorp Nomad 2.0.5, built from source, one server, two
-// cores, its log on disk, simulated nodes over its RPC, 16 callers; ranges of
-// two to three runs.
+// Texts of the tables. nomadNote says how Nomad's figures were measured.
 const (
 	nomadNote = "HashiCorp Nomad 2.0.5, built from source, one server, two cores, its log on disk, simulated nodes over its RPC, 16 callers, ranges of 2–3 runs"
 	latency   = "submit → placed p50 / p99 "
@@ -37,7 +36,7 @@ func within(p50, p99 float64) func(*region.Result) bool {
 	}
 }
 
-// full returns the set of scenarios on the page RESULTS.md.
+// full returns the scenarios of the page RESULTS.md.
 func full() []scenario {
 	out := []scenario{
 		{
@@ -75,7 +74,7 @@ func full() []scenario {
 	return append(out, compared()...)
 }
 
-// compared are Nomad's own loads at Nomad's own sizes.
+// compared returns the loads at which Nomad was measured, too.
 func compared() []scenario {
 	var out []scenario
 	add := func(jobs, count int, nodes []int, nomad []string) {

@@ -8,12 +8,12 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/region"
 )
 
-// thereLogged is the ceiling, in calls a second by number of callers, of the machine on
-// which the goals were set.
+// thereLogged is the ceiling of the machine on which the goals were set: calls a second,
+// by number of callers.
 var thereLogged = map[int]float64{16: 20_000, 64: 54_000}
 
-// ceiling measures the bare parts of a region, gRPC and the Raft log, at this moment: the
-// speed of a shared machine varies.
+// ceiling measures gRPC and the Raft log, the bare parts of a region. The speed of a
+// shared machine varies, so ceiling is called before and after the other measurements.
 func (p *page) ceiling(ctx context.Context, o options) error {
 	if o.topologyOnly || o.only != "" {
 		return nil
@@ -75,7 +75,8 @@ the collector lets pile up comes on top: 60 % and more.
 	}
 }
 
-// logged returns the lowest and the highest ceiling measured here; 0 = unknown.
+// logged returns the lowest and the highest ceiling of this run with a Raft log, in calls
+// a second; 0 = unknown.
 func (p page) logged(callers int) (least, most float64) {
 	for _, lines := range p.ceilings {
 		for _, l := range lines {
@@ -91,7 +92,7 @@ func (p page) logged(callers int) (least, most float64) {
 	return least, most
 }
 
-// printShares writes goals and figures as shares of the ceilings.
+// printShares writes goals and measured figures as shares of the ceilings.
 func (p page) printShares(w io.Writer) {
 	if len(p.ceilings) == 0 {
 		return

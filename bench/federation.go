@@ -17,7 +17,8 @@ type federationCase struct {
 	met        func(*federation.Result) bool
 }
 
-// ofEtcd is the goal for decisions a second, as a share of the jobs that etcd alone stores.
+// ofEtcd is the goal for decisions a second, as a share of the jobs that etcd alone stores
+// in a second.
 const ofEtcd = 0.6
 
 func federationCases(quick bool) []federationCase {
@@ -57,8 +58,8 @@ func offered(r *federation.Result, p50, p99 float64) bool {
 	return r.SubmitToOfferedMS.P50 <= p50 && r.SubmitToOfferedMS.P99 <= p99
 }
 
-// connectedWell says whether a federation of 1,000 regions reaches the goals besides those of
-// its load.
+// connectedWell reports whether a federation of 1,000 regions reaches the goals that do
+// not depend on the submitted jobs.
 func connectedWell(r *federation.Result) bool {
 	return r.ConnectS <= 4 && r.ConnectMB.Down <= 20 && *r.ServerPeakRSSMB <= 150 &&
 		*r.Idle.Cores <= 0.05 && r.Idle.DownBytes <= 500 && r.Idle.UpBytes <= 500 && *r.RestartS <= 3
@@ -95,8 +96,8 @@ func federationPlans(ctx context.Context, quick bool) ([]coreLine, error) {
 // federationHeading is the heading of the section.
 const federationHeading = "## A federation"
 
-// printFederations writes the section. measured names the machine and commit of the figures
-// if they differ from the machine and commit of the page.
+// printFederations writes the section about federations. measured is a line that names the
+// day and the commit of the figures; it is empty when they are those of the whole page.
 func printFederations(w io.Writer, all []federationMeasured, plans []coreLine, measured string) {
 	if len(all) == 0 {
 		return

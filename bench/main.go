@@ -53,8 +53,8 @@ type measured struct {
 	results []*region.Result
 }
 
-// run measures everything and writes the page. A failed benchmark is an error; a result
-// below its goal is not.
+// run measures everything and writes the page. A failed benchmark is an error. A result
+// that misses its goal is no error.
 func run(ctx context.Context, o options) error {
 	if o.runs < 1 || o.runs > 100 || flag.NArg() > 0 {
 		return errors.New("-runs must be 1..100, and there are no other arguments")
@@ -157,7 +157,7 @@ func core(ctx context.Context, quick bool) ([]coreLine, error) {
 	return goBenchmarks(ctx, quick, ".", "./regional/sched")
 }
 
-// goBenchmarks runs the benchmarks of packages whose names match.
+// goBenchmarks runs the Go benchmarks of some packages whose names match an expression.
 func goBenchmarks(ctx context.Context, quick bool, match string, packages ...string) ([]coreLine, error) {
 	benchtime := "500ms"
 	if quick {

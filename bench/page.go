@@ -26,14 +26,14 @@ type page struct {
 	runs     int
 	measured []measured
 	ceilings [][]coreLine // before and after the measurements
-	// paced calls, and the cost of a connected agent
+	// rest has the latencies of paced calls, sessions the cost of a connected agent.
 	rest, sessions []coreLine
 	core           []coreLine
 
 	predicted []predicted
 	questions []coreLine
 	agents    []agentMeasured
-	// federations, and plans of the pure placer
+	// federations has the figures of whole federations, plans those of the pure placer.
 	federations []federationMeasured
 	plans       []coreLine
 }
@@ -82,7 +82,7 @@ func field(data []byte, key string) (string, bool) {
 type coreLine struct {
 	name                string
 	ns, perPlace, alloc float64            // perPlace 0 = the benchmark has no placements
-	metrics             map[string]float64 // other metrics by unit; nil = none
+	metrics             map[string]float64 // other metrics, by unit
 }
 
 // parseCore reads the output of go test -bench.
@@ -124,7 +124,8 @@ func parseCore(out []byte) ([]coreLine, error) {
 	return lines, nil
 }
 
-// span formats a figure over all runs: one value, or the lowest and the highest.
+// span formats a figure over all runs. If the runs differ, the text has the lowest and the
+// highest value.
 func (m measured) span(format func(float64) string, of func(*region.Result) float64) string {
 	least, most := math.Inf(1), math.Inf(-1)
 	for _, r := range m.results {
@@ -136,7 +137,7 @@ func (m measured) span(format func(float64) string, of func(*region.Result) floa
 	return format(least)
 }
 
-// number formats a figure with separated thousands.
+// number formats a rounded figure with a comma between thousands.
 func number(v float64) string {
 	s := strconv.FormatFloat(math.Round(v), 'f', -1, 64)
 	for i := len(s) - 3; i > 0; i -= 3 {

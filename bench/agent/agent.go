@@ -21,11 +21,13 @@ import (
 
 // Options of a measurement of one agent.
 type Options struct {
-	// Tasks is the number of tasks that start one by one and then run while the agent idles.
+	// Tasks is the number of tasks that are started one by one. They run while the agent
+	// idles.
 	Tasks int
 	// Idle is the time that the agent idles with these tasks.
 	Idle time.Duration
-	// Batch is the number of short commands, Window how many of them are ordered at a time.
+	// Batch is the number of short commands. Window is how many of them are ordered at a
+	// time.
 	Batch, Window int
 	// Timeout bounds the whole measurement.
 	Timeout time.Duration
@@ -47,20 +49,21 @@ type Result struct {
 	StartMS report.Quantiles `json:"start_ms"`
 	// Idle describes the agent while Tasks run.
 	Idle *Idle `json:"idle,omitempty"`
-	// Batch is the number of commands that ended with exit code 0, were reported and forgotten.
+	// Batch is the number of commands of the batch. A command counts as done when its end
+	// with exit code 0 is reported and its order is removed.
 	Batch        int     `json:"batch"`
 	Window       int     `json:"window"`
 	BatchSeconds float64 `json:"batch_seconds"`
 	BatchPerS    float64 `json:"batch_per_s"`
-	// AgentCPUMSPerTask is the agent's CPU time for each command, TaskCPUMS that of its
-	// supervisor and of the command itself.
+	// AgentCPUMSPerTask is the agent's CPU time for each command. TaskCPUMS is the CPU
+	// time of a command together with its supervisor.
 	AgentCPUMSPerTask float64 `json:"agent_cpu_ms_per_task"`
 	TaskCPUMS         float64 `json:"task_cpu_ms"`
-	// Sizes are taken at rest after each quarter of the batch. Grown names the sizes that
-	// are larger after the last quarter than after half of the batch.
+	// Sizes are measured at rest after each quarter of the batch. Grown names the
+	// quantities that are larger after the last quarter than after half of the batch.
 	Sizes []Size   `json:"sizes"`
 	Grown []string `json:"grown"`
-	// Rested is like Idle, after the batch.
+	// Rested describes the idle agent after the batch.
 	Rested *Idle `json:"rested,omitempty"`
 
 	Filesystem string            `json:"filesystem,omitempty"`
@@ -68,21 +71,23 @@ type Result struct {
 	DiskSyncMS *report.Quantiles `json:"disk_sync_ms,omitempty"`
 }
 
-// Idle holds the figures of a time without orders.
+// Idle holds the figures of a span in which the agent got no orders.
 type Idle struct {
 	Seconds float64 `json:"seconds"`
-	// CPUCores is the CPU use of the agent, SupervisorsCPUCores that of all its supervisors.
+	// CPUCores is the CPU use of the agent, SupervisorsCPUCores the CPU use of all its
+	// supervisors.
 	CPUCores            float64 `json:"cpu_cores"`
 	SupervisorsCPUCores float64 `json:"supervisors_cpu_cores"`
-	// RSSMB is the agent's resident memory. SupervisorPSSMB and SupervisorRSSMB are means of
-	// a supervisor's memory; PSS divides shared pages among the processes that share them.
+	// RSSMB is the agent's resident memory. SupervisorRSSMB and SupervisorPSSMB are the
+	// mean memory of one supervisor. PSS divides shared pages among the processes that
+	// share them.
 	RSSMB           float64 `json:"rss_mb"`
 	SupervisorRSSMB float64 `json:"supervisor_rss_mb"`
 	SupervisorPSSMB float64 `json:"supervisor_pss_mb"`
 }
 
-// Measure measures a real agent with real processes under a master that only gives
-// orders. A result beside an error holds the figures up to the error.
+// Measure measures a real agent that runs real processes. A fake master orders them. When
+// Measure returns an error, the result holds the figures measured before the error.
 func Measure(ctx context.Context, o Options) (*Result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("not done within --timeout %s", o.Timeout))
 	defer cancel()
@@ -106,7 +111,7 @@ type agentRun struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
 	http   string
-	rests  int // number of calls of rested
+	rests  int // the number of calls of rested so far
 
 	mu sync.Mutex
 	// states holds, by allocation, the channel for the reports that a caller awaits.
@@ -221,7 +226,7 @@ func (n *agentRun) close() error {
 	return errors.Join(errs...)
 }
 
-// reported passes a report to the caller that awaits it.
+// reported passes a report to the call of await for its allocation.
 func (n *agentRun) reported(r *nusav1.AllocReport) {
 	n.mu.Lock()
 	waiting := n.states[r.GetId()]
@@ -256,7 +261,7 @@ func (n *agentRun) await(ctx context.Context, id string, state nusav1.AllocState
 	}
 }
 
-// order sends the order of a command. The returned channel has room for all its reports.
+// order orders a command. The returned channel has room for all reports about the command.
 func (n *agentRun) order(id string, batch bool, command string, args ...string) (<-chan *nusav1.AllocReport, error) {
 	reports := make(chan *nusav1.AllocReport, 64)
 	n.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// runOne runs a command that ends at once, and removes its order.
+// runOne runs a command that ends at once, and removes its order when it has ended.
 func (n *agentRun) runOne(ctx context.Context, id string) error {
 	reports, err := n.order(id, true, "true")
 	if err != nil {
@@ -26,7 +26,7 @@ func (n *agentRun) runOne(ctx context.Context, id string) error {
 	return nil
 }
 
-// idle measures a time without orders. It returns nil when Idle is 0.
+// idle measures the agent while it gets no orders. It returns nil if Options.Idle is 0.
 func (n *agentRun) idle(ctx context.Context) (*Idle, error) {
 	if n.o.Idle <= 0 {
 		return nil, nil
@@ -80,8 +80,8 @@ func (n *agentRun) idle(ctx context.Context) (*Idle, error) {
 	return i, nil
 }
 
-// batches runs short commands, a window at a time, and takes the agent's size after each
-// quarter.
+// batches runs the short commands, Window at a time. It measures the agent's size after
+// each quarter of them.
 func (n *agentRun) batches(ctx context.Context) error {
 	pid := n.cmd.Process.Pid
 	agent, err1 := report.CPUTime(pid)
@@ -115,7 +115,7 @@ func (n *agentRun) batches(ctx context.Context) error {
 	return errors.Join(err1, err2)
 }
 
-// batch runs the commands with the numbers from..to.
+// batch runs the commands with the numbers from ≤ n < to.
 func (n *agentRun) batch(ctx context.Context, from, to int) error {
 	var done atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)

@@ -17,19 +17,20 @@ import (
 )
 
 const (
-	// quarters is the number of parts of a batch; the size is taken after each.
+	// Quarters is the number of parts of a batch. The size is measured after each part.
 	Quarters = 4
 	// restWithin bounds the time until an idle agent has released memory.
 	restWithin = 15 * time.Second
-	// heldNoise is the difference of held memory that does not count as growth: buffers that
-	// happen to be larger.
+	// heldNoise is the difference of held memory that does not count as growth: some
+	// buffers happen to be larger.
 	heldNoise = 0.5 // MB
-	// rssNoise is the same for resident memory: partly used pages of the heap, and pages of
-	// the executable that were read again.
+	// rssNoise is the difference of resident memory that does not count as growth: pages
+	// of the heap are partly used, and pages of the executable are read again.
 	rssNoise = 2.0 // MB
 )
 
-// Size holds the quantities that could grow in an agent, measured at rest.
+// Size holds the quantities of an agent that could grow with the number of commands. They
+// are measured at rest.
 type Size struct {
 	After int `json:"after"` // commands of the batch so far
 	// HeldMB is the live heap that the agent's latest garbage collection found.
@@ -46,10 +47,11 @@ type Size struct {
 // grown names the quantities that are larger after the last quarter of a batch than after
 // half of it.
 //
-// Memory under load says nothing about growth: it varies with the collector by more than a
-// tenth, and pages of the executable return for a minute after they were given back. At
-// rest the agent has collected and given memory back, so the remaining memory is in use, to some
-// kB. Resident memory is compared, too, because it shows growth outside the heap.
+// Memory under load says nothing about growth. It varies by more than a tenth with the
+// garbage collector. Pages of the executable come back for a minute after the agent
+// released them. At rest the agent has collected garbage and released memory, so all
+// remaining memory but some kB is in use. Resident memory is compared, too, because it
+// shows growth outside the heap.
 func grown(sizes []Size) []string {
 	out := []string{}
 	half, end := sizes[Quarters/2-1], sizes[Quarters-1]
@@ -74,7 +76,8 @@ func grown(sizes []Size) []string {
 	return out
 }
 
-// size waits until the agent has removed the ended tasks and is at rest, and takes its size.
+// size waits until the agent has removed the ended tasks and is at rest. Then size
+// measures the agent.
 func (n *agentRun) size(ctx context.Context) (Size, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, restWithin, fmt.Errorf("the agent was not at rest within %s of a batch", restWithin))
 	defer cancel()
@@ -117,7 +120,7 @@ func (n *agentRun) size(ctx context.Context) (Size, error) {
 	return s, errors.Join(errs[:]...)
 }
 
-// stored counts the files below an agent's data folder.
+// stored counts the folders below an agent's data folder, and notes the size of its store.
 func (s *Size) stored(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -136,16 +139,16 @@ func (s *Size) stored(dir string) error {
 	})
 }
 
-// The agent's metrics that are read.
+// The metrics that are read from the agent.
 const (
 	goroutinesMetric = "go_goroutines"
 	heldMetric       = "go_gc_heap_live_bytes"
 	forcedMetric     = "go_gc_cycles_forced_gc_cycles_total"
 )
 
-// rested waits until the agent has released memory and returns its metrics. An agent does
-// that by a forced collection once it is at rest. A short command first makes the agent
-// active, so that it comes to rest once more.
+// rested waits until the agent has released memory, and returns the agent's metrics. An
+// agent releases memory by a forced garbage collection when it comes to rest. rested
+// therefore first runs a short command, after which the agent comes to rest once more.
 func (n *agentRun) rested(ctx context.Context) (map[string]float64, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, restWithin, fmt.Errorf("the agent released no memory within %s of its latest order", restWithin))
 	defer cancel()
@@ -162,7 +165,8 @@ func (n *agentRun) rested(ctx context.Context) (map[string]float64, error) {
 			return nil, err
 		}
 		m, err := n.metrics(ctx)
-		// The agent collects several times; it returns the pages some milliseconds later.
+		// The agent collects several times. The pages are released some milliseconds
+		// later.
 		if err != nil || m[forcedMetric] > before[forcedMetric] && m[forcedMetric] == last[forcedMetric] {
 			return m, err
 		}
@@ -177,8 +181,8 @@ func (n *agentRun) metrics(ctx context.Context) (map[string]float64, error) {
 		return nil, err
 	}
 	req.Close = true // an open connection would count as a file and two goroutines
-	// Compression would take most of a MB in a pool that outlives a collection or two, and
-	// would sometimes count as held.
+	// A compressed response would leave most of a MB in a pool of the agent. The pool
+	// outlives a garbage collection or two, so it would sometimes count as held memory.
 	req.Header.Set("Accept-Encoding", "identity")
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {

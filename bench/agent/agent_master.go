@@ -17,15 +17,16 @@ import (
 )
 
 const (
-	// leaseLasts and statsInterval are the defaults of regions.
+	// leaseLasts and statsInterval are the lease of a node and the interval of its
+	// statistics. They are a region's defaults.
 	leaseLasts, statsInterval = 15 * time.Second, 5 * time.Second
 	// maxOrders bounds the orders of one message.
 	maxOrders = 256
-	// maxHeld bounds the allocations whose reports the master accepts.
+	// maxHeld bounds the number of allocations that the agent may report.
 	maxHeld = 20_000
 )
 
-// fakeMaster is a master for one agent: it sends orders and receives reports. It decides
+// fakeMaster is a master for one agent. It sends orders and receives reports, but decides
 // nothing and stores nothing.
 type fakeMaster struct {
 	nusav1.UnimplementedDispatchServer
@@ -37,7 +38,7 @@ type fakeMaster struct {
 	mu       sync.Mutex
 	box      *link.Outbox[*nusav1.AllocOrder]
 	index    uint64
-	position link.Position // of the received reports
+	position link.Position // the position of the latest reports that were received
 	known    map[string]bool
 	changed  chan struct{} // capacity 1
 	greeted  chan struct{} // closed when the first session begins

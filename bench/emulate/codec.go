@@ -10,7 +10,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Kinds of GlobalMessage that an emulated region uses, by field number.
+// used holds the kinds of GlobalMessage that an emulated region uses, by field number.
 var used = map[protowire.Number]bool{
 	1:  true, // welcome
 	2:  true, // refused
@@ -23,12 +23,12 @@ var used = map[protowire.Number]bool{
 	15: true, // changes of the matrix
 }
 
-// codec decodes a message only if an emulated region uses it. The lists of peers and the
-// matrix of a large federation have gigabytes, whose decoding would take the processors
-// from the measured server.
+// codec decodes a message only if an emulated region uses the message. The lists of peers
+// and the matrices that a large federation sends are gigabytes. To decode them would take
+// CPU time from the measured server.
 type codec struct{}
 
-// Name implements encoding.CodecV2: on the wire the messages are ordinary ones.
+// Name implements encoding.CodecV2. The messages on the wire are ordinary protobuf.
 func (codec) Name() string { return "proto" }
 
 // Marshal implements encoding.CodecV2.
@@ -51,8 +51,8 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return encoding.GetCodecV2("proto").Unmarshal(data, v)
 }
 
-// kindOf returns the number of a message's first field; 0 for an empty message. A
-// GlobalMessage has one field.
+// kindOf returns the field number of a message's first field; 0 for an empty message. A
+// GlobalMessage has only one field, its kind.
 func kindOf(data mem.BufferSlice) (protowire.Number, error) {
 	for _, b := range data {
 		if b.Len() == 0 {

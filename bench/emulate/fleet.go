@@ -14,38 +14,39 @@ import (
 )
 
 const (
-	// pollEvery is the interval between two looks at a number that has no notification.
+	// pollEvery is the interval at which await checks its condition.
 	pollEvery = 5 * time.Millisecond
-	// leaveWithin bounds the time for all regions to leave.
+	// leaveWithin bounds the time in which all regions leave.
 	leaveWithin = 5 * time.Second
 )
 
 // Config says what a fleet emulates.
 type Config struct {
-	// Addr is the gRPC address of a global server. Net reaches it; its zero value is the
-	// host's network.
+	// Addr is the gRPC address of a global server. Net is the network on which the regions
+	// dial the server; the zero value is the host's network.
 	Addr string
 	Net  network.Net
-	// Regions is their number; Prefix begins their names and makes their clusters unique.
+	// Regions is the number of regions. Prefix begins the names of the regions, and makes
+	// the ids of their clusters unique.
 	Regions int
 	Prefix  string
-	// Labels of every region.
+	// Labels are the labels of every region.
 	Labels map[string]string
 	// Nodes is the number of nodes of each region.
 	Nodes int
 	// Ask returns what an instance of a job reserves.
 	Ask func(job string) (cpuMilli, memoryBytes int64)
-	// Own returns what a region's own jobs reserve, as it is now; nil: nothing.
+	// Own returns what the region's own jobs reserve now. A nil Own means nothing.
 	Own func(region string) (cpuMilli, memoryBytes int64)
-	// ReportDelay is how old a report is when it is sent.
+	// ReportDelay is the age of a report when the region sends the report.
 	ReportDelay time.Duration
-	// Offered is called when a region receives a slot that it did not have, Accepted
-	// when it learns that the store has its acceptance. They must return at once. They
-	// may be nil.
+	// Offered is called when a region receives a slot that it did not have. Accepted is
+	// called when a region learns that the store has the acceptance of a slot. Both must
+	// return at once, and may be nil.
 	Offered, Accepted func(s *nusav1.Slot, at time.Time)
 }
 
-// Fleet holds emulated regions. Safe for concurrent use.
+// Fleet holds emulated regions. A Fleet is safe for concurrent use.
 type Fleet struct {
 	cfg     Config
 	net     network.Net
@@ -55,10 +56,11 @@ type Fleet struct {
 	regions []*region
 	leaving chan struct{}
 
-	// connected counts the regions that hold a lease in their session, rows those whose
-	// full row the global tier has processed, ended the sessions that the other end ended.
+	// connected counts the regions that hold a lease in their session. rows counts the
+	// regions whose row the global tier has processed since RefreshRows began. ended
+	// counts the sessions that the global tier ended.
 	connected, rows, ended atomic.Int64
-	// open counts the sessions that exist, with a lease or without one.
+	// open counts the sessions that exist now, with or without a lease.
 	open atomic.Int64
 }
 
@@ -85,8 +87,8 @@ func (f *Fleet) Names() []string {
 	return out
 }
 
-// Run keeps the regions in session until ctx ends, or until they have left. It returns
-// an error when the global tier refuses a region for good.
+// Run holds the sessions of all regions until ctx ends or the regions leave. Run returns
+// an error if the global tier refuses a region permanently.
 func (f *Fleet) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, r := range f.regions {
@@ -131,8 +133,8 @@ func (f *Fleet) AwaitConnected(ctx context.Context, progress func(connected int)
 	return nil
 }
 
-// RefreshRows makes every region send the round trips that it has not sent, and waits
-// until the global tier has processed them.
+// RefreshRows makes every region send the round trips that it has not sent yet. Then it
+// waits until the global tier has processed them.
 func (f *Fleet) RefreshRows(ctx context.Context) error {
 	f.rows.Store(0)
 	for _, r := range f.regions {
@@ -159,7 +161,8 @@ func (f *Fleet) await(ctx context.Context, done func() bool) error {
 	return nil
 }
 
-// Free returns what each region has left, less than nothing if it has more than fits.
+// Free returns the unreserved resources of each region. They are negative if the region's
+// instances reserve more than it has.
 func (f *Fleet) Free() map[string]*nusav1.Resources {
 	out := make(map[string]*nusav1.Resources, len(f.regions))
 	nodes := int64(f.cfg.Nodes)
@@ -172,7 +175,7 @@ func (f *Fleet) Free() map[string]*nusav1.Resources {
 	return out
 }
 
-// Waiting counts the slots that each region holds although they do not fit.
+// Waiting counts the slots of each region that wait for room.
 func (f *Fleet) Waiting() map[string]int {
 	out := map[string]int{}
 	for _, r := range f.regions {
@@ -190,7 +193,7 @@ func (f *Fleet) Waiting() map[string]int {
 // Connected returns how many regions hold a lease in their session.
 func (f *Fleet) Connected() int { return int(f.connected.Load()) }
 
-// Ended returns how many sessions the other end has ended so far.
+// Ended returns how many sessions the global tier has ended so far.
 func (f *Fleet) Ended() int { return int(f.ended.Load()) }
 
 // Bytes returns the bytes that the regions have received and sent so far.

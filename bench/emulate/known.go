@@ -14,10 +14,11 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// maxPeers bounds a list of other regions.
+// maxPeers bounds the peers, which are the other regions, of one message.
 const maxPeers = 10_000
 
-// knownSets returns what the region has of the sets of the global tier. The caller holds r.mu.
+// knownSets says which state of the sets of the global tier the region has. The caller
+// holds r.mu.
 func (r *region) knownSets() *nusav1.KnownSets {
 	out := &nusav1.KnownSets{Peers: r.peerHashes, Column: r.column, Matrix: r.matrix}
 	if r.asksReceived {
@@ -26,7 +27,8 @@ func (r *region) knownSets() *nusav1.KnownSets {
 	return out
 }
 
-// changePeers notes the hashes of changed peers. Their contents are not used.
+// changePeers notes the hashes of changed peers. An emulated region does not use the peers
+// themselves.
 func (r *region) changePeers(c *nusav1.PeerChanges) error {
 	table, err := r.f.tables.read(c.GetTable())
 	if err != nil {
@@ -62,8 +64,8 @@ func (r *region) changePeers(c *nusav1.PeerChanges) error {
 	return nil
 }
 
-// peerTables decodes tables of peers: once for all regions, whose work is not what is
-// measured. Safe for concurrent use.
+// peerTables decodes each table of peers once for all regions, because the work of the
+// regions is not measured. It is safe for concurrent use.
 type peerTables struct {
 	mu      sync.Mutex
 	decoded map[string][]hashedPeer
@@ -74,7 +76,7 @@ type hashedPeer struct {
 	hash uint64
 }
 
-// maxTables bounds the decoded tables.
+// maxTables bounds the decoded tables that peerTables holds.
 const maxTables = 16
 
 func (t *peerTables) read(data []byte) ([]hashedPeer, error) {
@@ -98,7 +100,7 @@ func (t *peerTables) read(data []byte) ([]hashedPeer, error) {
 	return out, nil
 }
 
-// changeAsks applies changes of the asks.
+// changeAsks applies changes of the asks whose fit counts the region reports.
 func (r *region) changeAsks(c *nusav1.AskChanges) {
 	r.mu.Lock()
 	var next []*nusav1.ShapeSubscription
@@ -117,8 +119,8 @@ func (r *region) changeAsks(c *nusav1.AskChanges) {
 	r.wakeSender()
 }
 
-// sentRow is what the global tier has of a region's row, over all its sessions. Only the
-// sender uses it, and begin before there is one.
+// sentRow holds what a region has sent of its row in all its sessions. Only the sender
+// uses sentRow, except that begin uses it before the sender starts.
 type sentRow struct {
 	sequence             uint64
 	edges                []bool // by region
@@ -127,15 +129,16 @@ type sentRow struct {
 	confirmedAt, wholeAt time.Time
 }
 
-// resume forgets what was sent unless the server has all of it.
+// resume starts a session in which the server has the row up to the position at. If that
+// is not all that was sent, the next row is full.
 func (s *sentRow) resume(epoch string, at *nusav1.Position) {
 	if at.GetEpoch() != epoch || at.GetSequence() != s.sequence {
 		s.any = false
 	}
 }
 
-// changes returns what is to be sent of a region's row; nil for nothing. Its round trips
-// never change.
+// changes returns the part of a region's row that is due to be sent, or nil. The round
+// trips of emulated regions never change, so each edge is sent once and then confirmed.
 func (s *sentRow) changes(r *region, now time.Time) *nusav1.RowChanges {
 	const drift, noticeable, errorBy = 0.01, 0.001, 0.05
 	out := &nusav1.RowChanges{Full: !s.any || now.Sub(s.wholeAt) >= wholeRow}

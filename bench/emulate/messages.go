@@ -12,27 +12,28 @@ import (
 const (
 	// protocol is the version of the wire protocol spoken with the global tier.
 	protocol = 1
-	// featureLevel: region leases bind, as in regions of the present version.
+	// featureLevel 1 says that the region obeys region leases, as regions of the present
+	// version do.
 	featureLevel = 1
-	// servers of each region.
+	// servers is the number of servers of each region.
 	servers = 3
-	// samples of each edge in its window, as after minutes of probing.
+	// samples is the number of probes that each edge reports, as after minutes of probing.
 	samples = 20
 )
 
-// A node of an emulated region.
+// The capacity of a node of an emulated region, in thousandths of a CPU and in bytes.
 const (
 	nodeCPU    = 64_000
 	nodeMemory = 256 << 30
 	nodeDisk   = 4 << 40
 )
 
-// address returns a plausible address of a server: nothing dials it.
+// address returns a plausible address of a server. Nothing dials the address.
 func address(region, server, port int) string {
 	return fmt.Sprintf("10.%d.%d.%d:%d", 100+server, region>>8, region&255, port)
 }
 
-// hello presents the region. The caller holds r.mu.
+// hello returns the first message of a session. The caller holds r.mu.
 func (r *region) hello() *nusav1.RegionHello {
 	h := &nusav1.RegionHello{
 		Definition: &nusav1.RegionDefinition{Name: r.place.Name, Location: r.place.Location, Labels: r.f.cfg.Labels},
@@ -50,8 +51,8 @@ func (r *region) hello() *nusav1.RegionHello {
 	return h
 }
 
-// report says what is free: the instances are spread evenly over equal nodes. The caller
-// holds r.mu.
+// report returns the region's report. The instances count as spread evenly over equal
+// nodes. The caller holds r.mu.
 func (r *region) report() *nusav1.RegionReport {
 	nodes := int64(r.f.cfg.Nodes)
 	free := r.free()
@@ -75,7 +76,7 @@ func (r *region) report() *nusav1.RegionReport {
 	return out
 }
 
-// free is what each node has left. The caller holds r.mu.
+// free returns the unreserved resources of each node. The caller holds r.mu.
 func (r *region) free() *nusav1.Resources {
 	nodes := int64(r.f.cfg.Nodes)
 	cpu, memory := r.reserved()
@@ -84,7 +85,8 @@ func (r *region) free() *nusav1.Resources {
 	}
 }
 
-// reserved is what the instances and the region's own jobs reserve. The caller holds r.mu.
+// reserved returns what the slots and the region's own jobs reserve. The caller holds
+// r.mu.
 func (r *region) reserved() (cpuMilli, memoryBytes int64) {
 	if r.f.cfg.Own == nil {
 		return r.cpu, r.memory
@@ -93,7 +95,7 @@ func (r *region) reserved() (cpuMilli, memoryBytes int64) {
 	return r.cpu + cpu, r.memory + memory
 }
 
-// fitCounts returns how often asks fit. The caller holds r.mu.
+// fitCounts returns how many more instances of each ask fit. The caller holds r.mu.
 func (r *region) fitCounts(asks []*nusav1.ShapeSubscription) (out []*nusav1.FitCount) {
 	free := r.free()
 	for _, a := range asks {
@@ -106,8 +108,8 @@ func (r *region) fitCounts(asks []*nusav1.ShapeSubscription) (out []*nusav1.FitC
 	return out
 }
 
-// fits counts the instances of an ask that fit on equal nodes. An ask for anything but the
-// resources of a process fits nowhere.
+// fits counts the instances of an ask that fit on equal nodes. An ask with constraints, a
+// GPU, another pool or another driver than process fits nowhere.
 func fits(a *nusav1.ShapeSubscription, free *nusav1.Resources, nodes int64) int32 {
 	const most = 100_000
 	ask := a.GetResources()
@@ -130,7 +132,7 @@ func fits(a *nusav1.ShapeSubscription, free *nusav1.Resources, nodes int64) int3
 	return int32(min(most, each*nodes))
 }
 
-// edge is the edge from one place to another, measured an age ago.
+// edge returns the measured edge from one place to another. Its measurement is age old.
 func edge(from, to *Place, age time.Duration) topology.Edge {
 	rtt := from.RTT(to)
 	return topology.Edge{
@@ -139,11 +141,12 @@ func edge(from, to *Place, age time.Duration) topology.Edge {
 	}
 }
 
-// coordinate is a coordinate at the place, moved a little as coordinates are.
+// coordinate returns the network coordinate of a place, moved by a small share, because
+// measured coordinates drift.
 func coordinate(p *Place, moved float64) *nusav1.Coordinate {
 	const (
 		dimensions  = 8
-		earth       = 0.07 // seconds: the greatest distance is about that of the table
+		earth       = 0.07 // seconds; with it the greatest distance is about that of the table
 		uncertainty = 0.15
 		height      = 0.002
 	)

@@ -11,25 +11,27 @@ import (
 )
 
 const (
-	// stride spreads the first regions over the world. It has no divisor in common with
-	// the number of regions in the table.
+	// stride spreads the first regions over the world. The stride has no common divisor
+	// with the number of regions in the table.
 	stride = 37
-	// inside is the round trip between two regions at one place of the table, and apart
-	// what each further region there adds to all its round trips.
+	// inside is the round trip between two regions at the same place of the table. The
+	// n-th further region at a place adds n times apart to all its round trips.
 	inside = 800 * time.Microsecond
 	apart  = 150 * time.Microsecond
 )
 
-// Place is where an emulated region stands: at a place of the published table of Azure's
-// round trips. With more regions than the table has, several share a place.
+// Place is the name and location of an emulated region. Locations are those of the
+// published table of Azure's round trips. If there are more regions than locations in the
+// table, several regions share a location.
 type Place struct {
 	Name     string
 	Location *nusav1.Location
-	// at is the place in the table, and turn counts the regions there.
+	// at is the index of the location in the table. turn numbers the regions that share
+	// the location, from 0.
 	at, turn int
 }
 
-// table has the round trips of the published table by position.
+// table returns the round trips of the published table, by the indexes of both ends.
 var table = sync.OnceValue(func() [][]time.Duration {
 	all, rtts := wan.AzureRegions(), wan.Azure()
 	out := make([][]time.Duration, len(all))
@@ -44,7 +46,7 @@ var table = sync.OnceValue(func() [][]time.Duration {
 	return out
 })
 
-// Places returns n places, sorted by name. The names begin with a prefix.
+// Places returns n places, sorted by name. All names begin with the prefix.
 func Places(prefix string, n int) []Place {
 	all := wan.AzureRegions()
 	out := make([]Place, n)

@@ -17,37 +17,41 @@ import (
 )
 
 const (
-	// The pause between two sessions of a region: jittered, doubling.
+	// retryFrom and retryTo bound the pause between two sessions of a region. The pause
+	// doubles after each session that was not welcomed, and is jittered.
 	retryFrom = 100 * time.Millisecond
 	retryTo   = 5 * time.Second
 	// welcomeTimeout bounds the wait for the answer to a hello.
 	welcomeTimeout = 30 * time.Second
-	// spreadPerRegion spreads the first tries of all regions after a session has ended.
+	// spreadPerRegion spreads the next attempts after a welcomed session has ended: each
+	// region waits up to the number of regions times spreadPerRegion.
 	spreadPerRegion = time.Millisecond
-	// maxSlots bounds a full set of a region's slots; maxTombstones how many removed
-	// summaries the outbox remembers.
+	// maxSlots bounds the slots of a region. maxTombstones bounds the removed summaries
+	// that the outbox remembers.
 	maxSlots      = 1 << 20
 	maxTombstones = 1024
-	// bufferBytes is the size of a connection's buffers: there are a thousand.
+	// bufferBytes is the size of a connection's buffers. It is small because a thousand
+	// connections have such buffers.
 	bufferBytes = 8 << 10
 )
 
 type globalStream = grpc.BidiStreamingClient[nusav1.RegionMessage, nusav1.GlobalMessage]
 
-// region is one emulated region. Its receiver and its sender are goroutines of their own.
+// region is one emulated region. The receiver and the sender of its session are two
+// goroutines.
 type region struct {
 	f     *Fleet
 	n     int
 	place *Place
-	// epoch identifies the cluster and its summaries.
+	// epoch is the id of the cluster, and the epoch of its summaries and of its row.
 	epoch string
-	// known: the global tier has welcomed the region once, so others can measure the
-	// round trip to it.
+	// known: the global tier has welcomed the region at least once, so that other regions
+	// can report a round trip to it.
 	known atomic.Bool
 	wake  chan struct{} // room for one
 
 	mu sync.Mutex
-	// What the log of a region would hold.
+	// The following fields hold what a real region has in its log.
 	federation string
 	term       *nusav1.LeadershipTerm
 	fence      uint64
@@ -57,36 +61,41 @@ type region struct {
 	held       map[string]*slot
 	jobs       map[string][]*slot
 	unanswered map[string]struct{}
-	// waiting are the held slots that wait for room, oldest first.
+	// waiting holds the keys of the slots that wait for room, oldest first.
 	waiting []string
-	// Sums over the slots that run. placed is the greatest revision of an order.
+	// cpu, memory and instances are sums over the slots that run. placed is the greatest
+	// revision of an order.
 	cpu, memory, instances int64
 	placed                 int64
 	summaries              *link.Outbox[*nusav1.JobSummary]
 	asks                   []*nusav1.ShapeSubscription
 	asksReceived           bool
-	// peerHashes are the hashes of the buckets of the known peers, peers their hashes by name.
+	// peers holds the hash of each known peer by name. peerHashes holds the hashes of the
+	// buckets of peers.
 	peers      map[string]uint64
 	peerHashes []uint64
 	column     *nusav1.Position
 	matrix     *nusav1.Position
-	// coordinate is the one that was sent last.
+	// coordinate is the latest coordinate that was sent.
 	coordinate *nusav1.Coordinate
 	sent       sentRow
 
-	// The following is of the present session.
+	// The following fields belong to the present session.
 	inbox   *link.Inbox[*nusav1.SlotOrder]
-	fresh   []string // slots with an answer that was not sent
+	fresh   []string // keys of the slots whose answer was not sent yet
 	ackDue  bool
 	reports uint64
-	// reportDue, rowDue: a message is due before its interval has passed. rowFrom is the
-	// lease request that followed the row; 0: no row is awaited.
+	// reportDue and rowDue: the message is due now, before its interval has passed.
+	// rowFrom is the id of the lease request that followed the row that RefreshRows
+	// awaits; 0 = none.
 	reportDue, rowDue bool
-	// fitsDue are asks whose fit is due before the next report.
+	// fitsDue holds the asks whose fit counts are due before the next report. fitsSent
+	// counts the messages with fit counts.
 	fitsDue  []*nusav1.ShapeSubscription
 	fitsSent uint64
 	rowFrom  uint64
-	// leaseID and granted are the latest request and the latest grant.
+	// leaseID is the id of the latest lease request, granted that of the latest granted
+	// one.
 	leaseID, granted uint64
 }
 
@@ -187,7 +196,7 @@ func (r *region) session(ctx context.Context) (welcomed bool, err error) {
 	return true, nil
 }
 
-// begin notes what a welcome says, and resets what belongs to a session.
+// begin notes the contents of a welcome, and resets the fields that belong to a session.
 func (r *region) begin(stream globalStream, w *nusav1.GlobalWelcome) *sender {
 	r.known.Store(true)
 	r.mu.Lock()
@@ -203,7 +212,8 @@ func (r *region) begin(stream globalStream, w *nusav1.GlobalWelcome) *sender {
 	return newSender(r, stream, w, r.summaries.Cursor(positionOf(w.GetSummaries())))
 }
 
-// end reports whether the region held a lease in the session that has ended.
+// end notes the end of a session. It reports whether the region held a lease in the
+// session.
 func (r *region) end() bool {
 	if !r.f.isLeaving() {
 		r.f.ended.Add(1)
@@ -254,7 +264,8 @@ func (r *region) receive(stream globalStream) {
 	}
 }
 
-// grant notes a lease.
+// grant notes a granted lease. A lease that was requested after the awaited row shows that
+// the global tier has processed the row.
 func (r *region) grant(g *nusav1.LeaseGrant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,22 +11,25 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// The intervals are those of package regional/uplink, except coalesce.
+// The intervals of a region's messages are those of package regional/uplink, except
+// coalesce.
 const (
-	// coalesce is how long answers and summaries wait for others when there are many,
-	// burst how many messages are sent at once after a quiet time. A region waits longer
-	// when it is busy: its own work is not what is measured.
+	// coalesce is the interval between two messages with answers, and between two with
+	// summaries, when many are due. burst is how many such messages are sent without a
+	// pause after a quiet time. A busy region sends later than that, which does no harm
+	// because the work of the region is not measured.
 	coalesce = 10 * time.Millisecond
 	burst    = 5
-	// repeatAnswers is the time after which all answers are sent again that the orders do
-	// not show yet.
+	// repeatAnswers is the interval at which the region repeats the answers that the
+	// orders of the global tier do not show yet.
 	repeatAnswers = 5 * time.Second
-	// reportEvery is the pause between two reports unless the welcome has a shorter one,
-	// reportPause the least one.
+	// reportEvery is the interval of reports, unless the welcome has a shorter one.
+	// reportPause is the shortest pause between two reports.
 	reportEvery = 5 * time.Second
 	reportPause = 100 * time.Millisecond
-	// rowEvery is how often changed edges are sent. Unchanged edges are confirmed after
-	// confirmRow, and all are sent again after wholeRow.
+	// rowEvery is the interval at which new edges are sent. confirmRow is the interval at
+	// which sent edges are confirmed. wholeRow is the interval at which all edges are sent
+	// again.
 	rowEvery   = 5 * time.Second
 	confirmRow = 30 * time.Second
 	wholeRow   = 10 * time.Minute
@@ -37,7 +40,7 @@ const (
 	longestLeaseWait = 2 * time.Second
 )
 
-// sender sends what one session has to send.
+// sender sends the messages of one session.
 type sender struct {
 	r      *region
 	stream globalStream
@@ -46,9 +49,9 @@ type sender struct {
 	leaseEvery, reportEvery                            time.Duration
 	leaseAt, answersAt, reportAt, soonestReport, rowAt time.Time // when each is due
 	answerRate, summaryRate                            *rate.Limiter
-	// delayed are reports that were made and not sent, oldest first.
+	// delayed holds the reports that were made but not sent yet, oldest first.
 	delayed []delayedReport
-	// summarised is the position of the summaries up to which all are sent.
+	// summarised is the sequence up to which all summaries are sent.
 	summarised uint64
 }
 
@@ -69,7 +72,8 @@ func newSender(r *region, stream globalStream, w *nusav1.GlobalWelcome, cursor *
 	return s
 }
 
-// run sends everything that is due until ctx ends, a send fails, or the region leaves.
+// run sends each message when it is due, until ctx ends, a send fails, or the region
+// leaves.
 func (s *sender) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -100,8 +104,9 @@ func (s *sender) run(ctx context.Context) error {
 
 func (s *sender) send(m *nusav1.RegionMessage) error { return s.stream.Send(m) }
 
-// The following functions are the steps of run. Each returns when it is next due; the zero
-// time means at the next change.
+// The functions from here to the end of the file are the steps of run. Each returns the
+// time at which its next message is due. The zero time means that the next message is due
+// only after a change.
 
 func (s *sender) lease(now time.Time) (time.Time, error) {
 	if now.Before(s.leaseAt) {
@@ -111,7 +116,7 @@ func (s *sender) lease(now time.Time) (time.Time, error) {
 	return s.leaseAt, s.askLease()
 }
 
-// askLease asks for the lease.
+// askLease sends a lease request.
 func (s *sender) askLease() error {
 	s.r.mu.Lock()
 	s.r.leaseID++
@@ -120,7 +125,7 @@ func (s *sender) askLease() error {
 	return s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Lease{Lease: q}})
 }
 
-// ack acknowledges orders.
+// ack acknowledges orders that were applied.
 func (s *sender) ack(time.Time) (time.Time, error) {
 	s.r.mu.Lock()
 	due, at, waits := s.r.ackDue, s.r.position, s.r.granted == 0
@@ -210,7 +215,7 @@ func (s *sender) report(now time.Time) (time.Time, error) {
 	return s.reportAt, s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: m}})
 }
 
-// delayedReport is a report that is sent later than it was made.
+// delayedReport is a report that waits for Config.ReportDelay.
 type delayedReport struct {
 	report *nusav1.RegionReport
 	due    time.Time
@@ -231,7 +236,8 @@ func (s *sender) lateReports(now time.Time) (time.Time, error) {
 	return time.Time{}, nil
 }
 
-// fits sends the fit of asks that were just subscribed.
+// fits sends the fit counts of asks that are new. A report that is due contains them
+// anyway.
 func (s *sender) fits(time.Time) (time.Time, error) {
 	s.r.mu.Lock()
 	asks := s.r.fitsDue
@@ -246,7 +252,7 @@ func (s *sender) fits(time.Time) (time.Time, error) {
 	return time.Time{}, s.send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Fits{Fits: m}})
 }
 
-// row sends the edges that were not sent, and confirms the others when that is due.
+// row sends the edges that were not sent yet, and confirms the others after confirmRow.
 func (s *sender) row(now time.Time) (time.Time, error) {
 	s.r.mu.Lock()
 	due, awaited := s.r.rowDue || !now.Before(s.rowAt), s.r.rowFrom > 0

@@ -10,7 +10,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// slot is a slot as the region has it.
+// slot is a slot of the region, from the latest order.
 type slot struct {
 	namespace, job, group    string
 	from, to                 int32
@@ -18,10 +18,10 @@ type slot struct {
 	desired                  nusav1.SlotDesired
 	// accepted: the store has the acceptance of this generation.
 	accepted bool
-	// hold: the slot waits for room if there is none. waits: it does.
+	// hold: the slot waits when the region has no room for it. waits: the slot waits now.
 	hold, waits bool
-	// answer is what the region has to report until the order changes; unspecified for
-	// nothing.
+	// answer is the state that the region reports until the order changes. It is
+	// unspecified if there is nothing to report.
 	answer nusav1.SlotState
 }
 
@@ -39,7 +39,8 @@ func (s *slot) toProto() *nusav1.SlotAnswer {
 	}
 }
 
-// orders handles a batch. A change counts once it is whole.
+// orders handles one message of orders. The orders of a change are applied when all
+// messages of the change have arrived.
 func (r *region) orders(m *nusav1.SlotOrders) error {
 	now := time.Now()
 	b := link.Batch[*nusav1.SlotOrder]{
@@ -72,7 +73,8 @@ func (r *region) orders(m *nusav1.SlotOrders) error {
 	return nil
 }
 
-// put applies one order. It notes the job whose summary changes. The caller holds r.mu.
+// put applies one order. It adds the job to changed if the job's summary changes. The
+// caller holds r.mu.
 func (r *region) put(key string, o *nusav1.SlotOrder, now time.Time, changed map[string]bool) {
 	w := o.GetSlot()
 	r.placed, r.revision = max(r.placed, o.GetRevision()), max(r.revision, o.GetRevision())
@@ -110,7 +112,8 @@ func (r *region) put(key string, o *nusav1.SlotOrder, now time.Time, changed map
 	r.hold(key, next)
 }
 
-// hold makes next the slot of a key; nil removes the slot. The caller holds r.mu.
+// hold stores next as the slot of a key. A nil next removes the slot. The caller holds
+// r.mu.
 func (r *region) hold(key string, next *slot) {
 	if old := r.held[key]; old != nil {
 		r.account(old, -1)
@@ -135,7 +138,8 @@ func (r *region) hold(key string, next *slot) {
 	}
 }
 
-// roomFor says whether the instances of a slot fit. The caller holds r.mu.
+// roomFor reports whether a node has room for an instance of the slot. The caller holds
+// r.mu.
 func (r *region) roomFor(s *slot) bool {
 	if r.f.cfg.Ask == nil {
 		return true
@@ -145,8 +149,7 @@ func (r *region) roomFor(s *slot) bool {
 	return free.CpuMilli >= cpu && free.MemoryBytes >= memory
 }
 
-// startWaiting starts held instances for which there is room now, the oldest first. The caller
-// holds r.mu.
+// startWaiting starts the waiting slots that fit now, oldest first. The caller holds r.mu.
 func (r *region) startWaiting(changed map[string]bool) {
 	r.waiting = slices.DeleteFunc(r.waiting, func(key string) bool {
 		s := r.held[key]
@@ -171,7 +174,8 @@ func (r *region) remove(key string, changed map[string]bool) {
 	}
 }
 
-// account adds what a slot reserves, times n. The caller holds r.mu.
+// account adds n times what the slot reserves to the sums of the region. The caller holds
+// r.mu.
 func (r *region) account(s *slot, n int64) {
 	if !s.runs() || s.waits || r.f.cfg.Ask == nil {
 		return
@@ -181,8 +185,8 @@ func (r *region) account(s *slot, n int64) {
 	r.cpu, r.memory, r.instances = r.cpu+n*cpu, r.memory+n*memory, r.instances+n
 }
 
-// summarise puts the summary of a job into the outbox: all instances that are wanted
-// here run. The caller holds r.mu.
+// summarise puts the summary of a job into the outbox. All ordered instances count as
+// running, unless their slot waits. The caller holds r.mu.
 func (r *region) summarise(key string) {
 	job := r.jobs[key]
 	if len(job) == 0 {
@@ -218,8 +222,8 @@ func (r *region) summarise(key string) {
 	r.summaries.Put(key, s)
 }
 
-// answers returns the answers to send: the new ones, or with repeat all that the orders
-// do not show yet. The caller holds r.mu.
+// answers returns the answers that were not sent yet. With repeat it returns all answers
+// that the orders do not show yet. The caller holds r.mu.
 func (r *region) answers(repeat bool) []*nusav1.SlotAnswer {
 	keys := r.fresh
 	r.fresh = nil

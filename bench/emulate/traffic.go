@@ -8,7 +8,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// Traffic counts the bytes of connections, without those of TCP and IP.
+// Traffic counts the bytes that connections carry, without the headers of TCP and IP.
 type Traffic struct {
 	down, up atomic.Int64
 }
@@ -16,7 +16,7 @@ type Traffic struct {
 // Bytes returns the bytes received and sent so far.
 func (t *Traffic) Bytes() (down, up int64) { return t.down.Load(), t.up.Load() }
 
-// over returns a network whose dialled connections are counted.
+// over returns the network n with a Dial that counts the bytes of its connections.
 func (t *Traffic) over(n network.Net) network.Net {
 	dial := n.Dial
 	n.Dial = func(ctx context.Context, addr string) (net.Conn, error) {

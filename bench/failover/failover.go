@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// stopWithin is how long a process may take to stop: agents stop their tasks, which
-	// ignore the stop signal.
+	// stopWithin bounds the time in which a process stops. Agents first stop their tasks,
+	// which ignore the stop signal.
 	stopWithin = 30 * time.Second
 	// startWithin bounds the start of the federation and of the job.
 	startWithin = time.Minute
 	// stableFor is how long every instance must run exactly once before a round ends.
 	stableFor = 2 * time.Second
-	// pollEvery is the interval between two looks at the files of the tasks.
+	// pollEvery is the interval at which the files of the tasks are read.
 	pollEvery = 50 * time.Millisecond
 )
 
@@ -32,10 +32,10 @@ type Options struct {
 	Rounds int
 	// Running is disconnect.region.running of the job: keep or stop.
 	Running string
-	// After is disconnect.region.after, Lease the lease of regions, KillTimeout that of
-	// the job's task. The task ignores the stop signal.
+	// After is disconnect.region.after of the job. Lease is the lease of regions.
+	// KillTimeout is kill_timeout of the job's task, which ignores the stop signal.
 	After, Lease, KillTimeout time.Duration
-	// Instances and Regions of the job.
+	// Instances is the count of the job, Regions the number of regions.
 	Instances, Regions int
 	// Timeout bounds each wait of a round.
 	Timeout time.Duration
@@ -47,8 +47,8 @@ type Options struct {
 	Progress func(string)
 }
 
-// Measure starts a federation and cuts off one region after the other. A result beside
-// an error holds the figures up to the error.
+// Measure starts a federation and cuts off regions one after another. When Measure returns
+// an error after the first round began, the result holds the figures up to the error.
 func Measure(ctx context.Context, o Options) (_ *Result, err error) {
 	f, err := startFleet(ctx, o)
 	if err != nil {
@@ -95,7 +95,8 @@ func (m *measurement) finish() {
 	m.r.TwiceMS.Max = report.Milliseconds(m.doubled)
 }
 
-// begin submits the job once every region has a node, and waits until it runs.
+// begin submits the job when every region has a ready node. Then it waits until every
+// instance runs.
 func (m *measurement) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startWithin, fmt.Errorf("the federation did not start within %s", startWithin))
 	defer cancel()
@@ -143,8 +144,8 @@ func (m *measurement) spec() *nusav1.JobSpec {
 	}
 }
 
-// round cuts off the region with the most instances, waits until they run elsewhere,
-// ends the cut, and waits until every instance runs once.
+// round cuts off the region with the most instances and waits until these run elsewhere.
+// Then it ends the cut, and waits until every instance runs exactly once.
 func (m *measurement) round(ctx context.Context, number int) error {
 	runs, err := readRuns(m.f.tasks)
 	if err != nil {
@@ -191,8 +192,8 @@ func (m *measurement) busiest(alive []run) (string, []int) {
 	return best, most
 }
 
-// stableOnce reports whether every instance runs exactly once and has done so for a
-// while.
+// stableOnce reports whether every instance has run exactly once, without a change, for
+// longer than stableFor.
 func (m *measurement) stableOnce() (bool, error) {
 	runs, err := readRuns(m.f.tasks)
 	now := bootTime()
@@ -206,14 +207,15 @@ func (m *measurement) untilOnce(ctx context.Context) error {
 	return m.until(ctx, func() (bool, error) { return m.stableOnce() })
 }
 
-// waitFor polls within Options.Timeout. what says in the error what did not happen.
+// waitFor polls done for at most Options.Timeout. what begins the text of the error.
 func (m *measurement) waitFor(ctx context.Context, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.o.Timeout, fmt.Errorf("%s within %s", what, m.o.Timeout))
 	defer cancel()
 	return m.until(ctx, done)
 }
 
-// until polls until done, an error, the end of a process, or the end of ctx.
+// until polls done until it returns true or an error, a process of the fleet ends, or ctx
+// ends.
 func (m *measurement) until(ctx context.Context, done func() (bool, error)) error {
 	for {
 		ok, err := done()

@@ -20,15 +20,16 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/report"
 )
 
-// fleet holds the processes of a federation: one global server, and regions of one server
-// and one agent each. Each region reaches the global tier through a proxy of its own.
+// fleet holds the processes of a federation: one global server, and one regional server
+// and one agent for each region. Each region reaches the global tier through its own
+// proxy.
 type fleet struct {
 	dir, tasks string
 	exe        string
 	regions    []string
 	proxies    map[string]*proxy
 	conn       *grpc.ClientConn
-	// agents end before the other processes, so that they can stop their tasks.
+	// agents are ended before servers, so that the agents can stop their tasks.
 	agents, servers []*process
 
 	proxying *errgroup.Group
@@ -127,7 +128,8 @@ func (f *fleet) start(list *[]*process, name, role string, args ...string) error
 	return nil
 }
 
-// died returns an error when a process has ended by itself, with the end of its log.
+// died returns an error if a process has ended by itself. The error has the end of the
+// process's log.
 func (f *fleet) died() error {
 	for _, p := range slices.Concat(f.servers, f.agents) {
 		select {

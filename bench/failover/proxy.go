@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// proxy forwards TCP connections to one address. While it is cut it forwards nothing,
-// and neither end sees a reset: as when a wide-area link loses every packet.
+// proxy forwards TCP connections to one address. While the proxy is cut it forwards
+// nothing and closes no connection, like a wide-area link that loses every packet.
 type proxy struct {
 	listener net.Listener
 	target   string
 
 	mu    sync.Mutex
 	isCut bool
-	// mended is closed when the link is whole again.
+	// mended is closed when the cut ends.
 	mended chan struct{}
 }
 
@@ -46,7 +46,7 @@ func (p *proxy) heal() {
 	}
 }
 
-// pass waits until the link is whole.
+// pass waits until the proxy is not cut.
 func (p *proxy) pass(ctx context.Context) error {
 	for {
 		p.mu.Lock()
@@ -94,7 +94,8 @@ func (p *proxy) serve(ctx context.Context, c net.Conn) {
 		return // the region sees the end of its connection and tries again
 	}
 	defer up.Close()
-	// The first direction that ends ends the other one too.
+	// When one direction ends, both connections are closed, so the other direction ends
+	// too.
 	g, ctx := errgroup.WithContext(ctx)
 	defer context.AfterFunc(ctx, func() { c.Close(); up.Close() })()
 	g.Go(func() error { return p.forward(ctx, up, c) })
@@ -102,13 +103,14 @@ func (p *proxy) serve(ctx context.Context, c net.Conn) {
 	_ = g.Wait()
 }
 
-// forward copies bytes until an end closes its connection. The error is never nil.
+// forward copies bytes until a connection fails or is closed. The error is never nil.
 func (p *proxy) forward(ctx context.Context, to, from net.Conn) error {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
 		if err != nil {
-			// The end of a connection does not cross a link that is cut either.
+			// While the proxy is cut, the other end does not see either that this
+			// connection ended.
 			_ = p.pass(ctx)
 			return err
 		}

@@ -14,15 +14,16 @@ type Result struct {
 	Rounds int `json:"rounds"`
 	// Running is disconnect.region.running: keep or stop.
 	Running string `json:"running"`
-	// CutToRunningMS is the time from the cut of a region until all of its instances ran
-	// elsewhere.
+	// CutToRunningMS is the time from the cut of a region until all instances of that
+	// region ran in other regions.
 	CutToRunningMS Spread `json:"cut_to_running_ms"`
-	// TwiceMS is the longest time for which two processes of one instance lived together.
+	// TwiceMS is the longest time for which two processes of one instance ran at once.
 	TwiceMS Most `json:"twice_ms"`
 	// HealToOnceMS is the time from the end of the cut until each instance ran exactly
 	// once and nothing changed any more.
 	HealToOnceMS Spread `json:"heal_to_once_ms"`
-	// Missing counts instances that did not run at the end of a round.
+	// Missing counts the instances that did not run at the end of a round, over all
+	// rounds.
 	Missing int `json:"missing"`
 
 	AfterSeconds       float64 `json:"after_s"`
@@ -32,13 +33,13 @@ type Result struct {
 	Regions            int     `json:"regions"`
 }
 
-// Spread is a median and the worst case.
+// Spread holds the median and the maximum of a figure.
 type Spread struct {
 	P50 float64 `json:"p50"`
 	Max float64 `json:"max"`
 }
 
-// Most is a worst case.
+// Most holds the maximum of a figure.
 type Most struct {
 	Max float64 `json:"max"`
 }

@@ -19,8 +19,8 @@ import (
 // writeEvery is how often a task writes the time.
 const writeEvery = 10 * time.Millisecond
 
-// recordBytes is the size of a task's file: the first and the latest time, in
-// nanoseconds of CLOCK_BOOTTIME.
+// recordBytes is the size of a task's file. The file holds the first and the latest time
+// at which the task ran, in nanoseconds of CLOCK_BOOTTIME.
 const recordBytes = 16
 
 // bootTime reads CLOCK_BOOTTIME, which all processes of a host share.
@@ -32,9 +32,9 @@ func bootTime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// Task writes the time into a file of dir until it is killed. It ignores the stop
-// signal, so that it runs for as long as a supervisor lets it. The file's name has the
-// region, the index and the epoch of the instance.
+// Task writes the time into a file of dir until the process is killed. It ignores the stop
+// signal, so that it runs for as long as its supervisor lets it. The name of the file
+// holds the region, the index and the epoch of the instance, and the process id.
 func Task(ctx context.Context, dir string) error {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
 	name := strings.Join([]string{os.Getenv("NUSA_REGION"), os.Getenv("NUSA_INDEX"), os.Getenv("NUSA_EPOCH"), strconv.Itoa(os.Getpid())}, "_")

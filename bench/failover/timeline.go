@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// alive is how long after its latest time a task counts as running: a busy host may
-// delay a write.
+// alive is how long after the latest time in its file a task counts as running. It is much
+// longer than writeEvery, because a busy host may delay a write.
 const alive = 300 * time.Millisecond
 
 // run is one process of an instance, from its first to its latest written time.
@@ -34,8 +34,8 @@ func indicesIn(runs []run, region string) []int {
 	return slices.Compact(out)
 }
 
-// movedAfter returns how long after a time each of the indices ran outside of a region
-// for the first time, the latest of all; false while one of them has not.
+// movedAfter returns the time from the cut of a region until all of the indices ran
+// outside that region. It returns false while one of them has not run elsewhere yet.
 func movedAfter(runs []run, indices []int, region string, cut time.Duration) (time.Duration, bool) {
 	latest := time.Duration(0)
 	for _, index := range indices {
@@ -53,8 +53,8 @@ func movedAfter(runs []run, indices []int, region string, cut time.Duration) (ti
 	return latest, true
 }
 
-// twice returns the longest time for which two runs of one index lived together, as far
-// as that time lies after a moment.
+// twice returns the longest time for which two runs of one index overlapped. Only the time
+// after the moment after counts.
 func twice(runs []run, after time.Duration) time.Duration {
 	longest := time.Duration(0)
 	for i, a := range runs {
@@ -67,7 +67,7 @@ func twice(runs []run, after time.Duration) time.Duration {
 	return longest
 }
 
-// once reports whether each of count indices has exactly one run at a time.
+// once reports whether each of the indices 0..count−1 has exactly one living run now.
 func once(runs []run, count int, now time.Duration) bool {
 	seen := make([]int, count)
 	for _, r := range running(runs, now) {
@@ -79,7 +79,7 @@ func once(runs []run, count int, now time.Duration) bool {
 	return !slices.ContainsFunc(seen, func(n int) bool { return n != 1 })
 }
 
-// missing counts the indices without a run.
+// missing counts the indices without a living run.
 func missing(runs []run, count int, now time.Duration) int {
 	seen := map[int]bool{}
 	for _, r := range running(runs, now) {
@@ -88,8 +88,8 @@ func missing(runs []run, count int, now time.Duration) int {
 	return count - len(seen)
 }
 
-// changedAfter returns how long after a time the last run ended or began. Runs that are
-// alive now have not ended.
+// changedAfter returns the time between from and the latest begin or end of a run. It is 0
+// if no run began or ended after from. A run that is alive now has not ended.
 func changedAfter(runs []run, from, now time.Duration) time.Duration {
 	last := from
 	for _, r := range runs {

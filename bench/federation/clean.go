@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// cleanWithin bounds the removal from a running federation.
+	// cleanWithin bounds the time in which clean removes jobs and regions.
 	cleanWithin = 2 * time.Minute
-	// removeAgain is the pause before a region is removed once more: it may still be
-	// connected, or own slots.
+	// removeAgain is the pause before a removal is tried again. For example, a region
+	// cannot be removed while it is connected or owns slots.
 	removeAgain = 100 * time.Millisecond
 )
 
-// clean removes the jobs and the regions from a running federation. The regions must be in
-// session: they report that the jobs have stopped.
+// clean removes the jobs and the regions from a running federation. The regions must still
+// have sessions, because they report that the jobs have stopped.
 func (m *measurement) clean(ctx context.Context) error {
 	m.o.say("removing the jobs and regions of the measurement")
 	ctx, cancel := report.Within(ctx, cleanWithin, fmt.Errorf("not all within %s", cleanWithin))
@@ -51,11 +51,11 @@ func (m *measurement) clean(ctx context.Context) error {
 	return left
 }
 
-// errStopping says that a job is not forgotten yet.
+// errStopping makes load.Remove ask again whether a job is purged.
 var errStopping = status.Error(codes.Unavailable, "the job has not stopped yet")
 
-// eachJob calls a function for all submitted jobs, and again until the job is gone or the
-// call succeeds.
+// eachJob calls a function for each submitted job. It repeats the call until the call
+// succeeds or the job does not exist any more.
 func (m *measurement) eachJob(ctx context.Context, call func(context.Context, nusav1.JobsClient, *nusav1.JobRef) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(m.o.Concurrency)
@@ -70,7 +70,7 @@ func (m *measurement) eachJob(ctx context.Context, call func(context.Context, nu
 	return g.Wait()
 }
 
-// forget removes the regions.
+// forget removes the regions from the federation.
 func (m *measurement) forget(ctx context.Context) error {
 	client := nusav1.NewRegionsClient(m.load.Conns[0])
 	for _, name := range m.fleet.Names() {

@@ -23,30 +23,33 @@ import (
 )
 
 const (
-	// etcdClients write at the same time.
+	// etcdClients is the number of clients that write at the same time.
 	etcdClients = 64
-	// jobsPerCall and jobsPerBatch are the jobs of a transaction, for unary submits and for
-	// those by stream: etcd takes 128 operations.
+	// jobsPerCall and jobsPerBatch are the jobs of one transaction, when jobs are
+	// submitted by unary calls and by stream. etcd accepts 128 operations in a
+	// transaction, and each job has four.
 	jobsPerCall, jobsPerBatch = 1, 31
-	// etcdStart is the time before the measured one; etcdWithin bounds the start.
+	// etcdStart is how long etcd is loaded before the measurement begins. etcdWithin
+	// bounds the start of etcd.
 	etcdStart  = 300 * time.Millisecond
 	etcdWithin = 30 * time.Second
 )
 
-// jobKeys are the keys of one job with the bytes of their values: the job, its slot, the
-// slot once more when it is accepted, and an entry of the audit, as a global server stores
-// them.
+// jobKeys are the keys of one job and the sizes of their values, like those that a global
+// server stores: the job, its slot, the slot again when it is accepted, and an entry of
+// the audit log.
 var jobKeys = []struct {
 	key   string
 	bytes int
 }{{"jobs", 290}, {"slots", 125}, {"accepted", 125}, {"audit", 75}}
 
-// EtcdRate is the output of `nusa bench federation-etcd`.
+// EtcdRate is the JSON output of `nusa bench federation-etcd`.
 type EtcdRate struct {
 	JobsPerS float64 `json:"jobs_per_s"`
 }
 
-// etcdAlone measures etcd in a process of its own, on the disk of the server.
+// etcdAlone measures etcd in another process, with its data on the disk that the server
+// uses.
 func (m *measurement) etcdAlone(ctx context.Context) (float64, error) {
 	if m.o.Etcd == 0 {
 		return 0, nil
@@ -79,9 +82,9 @@ func (m *measurement) etcdAlone(ctx context.Context) (float64, error) {
 	return r.JobsPerS, nil
 }
 
-// EtcdAlone runs an etcd member in this process, with its data in a folder, and returns how
-// many jobs a second it stores. Each transaction compares a key, as those of the active
-// server do.
+// EtcdAlone runs an etcd member in this process, with its data in dir. It measures for the
+// duration d how many jobs a second etcd stores. Each transaction compares a key, as the
+// transactions of the active global server do.
 func EtcdAlone(ctx context.Context, dir string, jobs int, d time.Duration) (EtcdRate, error) {
 	member, err := startMember(ctx, dir)
 	if err != nil {
@@ -145,7 +148,7 @@ func startMember(ctx context.Context, dir string) (*embed.Etcd, error) {
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = at(0), at(0)
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = at(1), at(1)
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.TickMs, cfg.ElectionMs = 20, 200 // as the member of a global server
+	cfg.TickMs, cfg.ElectionMs = 20, 200 // like the member in a global server
 	member, err := embed.StartEtcd(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("start etcd: %w", err)

@@ -18,12 +18,13 @@ import (
 )
 
 const (
-	// warmups is how many jobs are placed before the measured ones: each kind in each size.
+	// warmups is how many jobs are placed before the measured jobs. There are enough for
+	// every kind in every size.
 	warmups = 96
-	// connections are shared by the callers.
+	// connections is the number of connections, which the callers share.
 	connections = 4
-	// loadGC is this process' GOGC: the regions and callers must not take the processors
-	// from the measured server.
+	// loadGC is GOGC of this process. It is high because the garbage of the emulated
+	// regions and callers must not take CPU time from the measured server.
 	loadGC = 400
 )
 
@@ -34,20 +35,21 @@ type measurement struct {
 	o    Options
 	r    *Result
 	exe  string
-	name string // of the measurement, in the names of its jobs
+	name string // begins the names of the jobs
 	addr string
-	// server is nil with Against.
+	// server is nil if Options.Against names a running server.
 	server *server
 	fleet  *emulate.Fleet
 	load   *load.Callers
-	// The jobs of the warm-up, of the measurement, and after the restart.
+	// warm, timed and after hold the jobs of the warm-up, of the measurement, and after
+	// the restart.
 	warm, timed, after *table
-	// begun: there are figures to print.
+	// begun: the measured submits have begun, so there are figures to print.
 	begun bool
 }
 
-// Measure measures a federation. A result beside an error holds the figures up to that
-// error.
+// Measure measures a federation. When Measure returns an error, the result, if not nil,
+// holds the figures measured before the error.
 func Measure(ctx context.Context, o Options) (*Result, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -128,7 +130,7 @@ func (m *measurement) serve(ctx context.Context) error {
 	return err
 }
 
-// askServer checks that a running server is the active global one.
+// askServer checks that the server of Options.Against is the active global server.
 func (m *measurement) askServer(ctx context.Context) error {
 	info, err := report.Ask(ctx, m.addr, "global")
 	if err == nil && !info.GetLeader() {
@@ -137,7 +139,7 @@ func (m *measurement) askServer(ctx context.Context) error {
 	return err
 }
 
-// federate starts regions and callers, measures, and ends them.
+// federate starts the regions and the callers, measures, and ends both.
 func (m *measurement) federate(ctx context.Context) error {
 	cfg := emulate.Config{
 		Addr: m.addr, Regions: m.o.Regions, Nodes: nodesFor(m.o.Jobs, m.o.Regions), Ask: m.ask,
@@ -166,8 +168,8 @@ func (m *measurement) federate(ctx context.Context) error {
 		return err
 	}
 	defer m.load.Close()
-	// The regions outlive ctx: a removal needs them. A region that is refused for good
-	// ends the measurement.
+	// The regions outlive ctx, because clean needs them. The measurement ends when a
+	// region is refused permanently.
 	regions, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	measuring, fail := context.WithCancelCause(ctx)
@@ -191,7 +193,7 @@ func (m *measurement) federate(ctx context.Context) error {
 	return err
 }
 
-// ask returns what an instance of one of the jobs reserves.
+// ask returns what an instance of a job of the measurement reserves; 0 for another job.
 func (m *measurement) ask(job string) (cpuMilli, memoryBytes int64) {
 	for _, b := range []*table{m.timed, m.warm, m.after} {
 		if i, ours := b.index(job); ours {
@@ -260,8 +262,8 @@ func (m *measurement) measure(ctx context.Context) error {
 	return m.resources(before)
 }
 
-// submit submits the jobs of a table and waits until all slots are offered and accepted. It
-// calls answered, if not nil, for each job that is stored.
+// submit submits the jobs of a table and waits until all their slots are offered and
+// accepted. It calls answered, if not nil, for each job when the job is stored.
 func (m *measurement) submit(ctx context.Context, l *load.Callers, b *table, answered func(int)) error {
 	if err := l.Submit(ctx, b.toSubmit(answered)); err != nil {
 		return report.Cause(ctx, err)

@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// The traffic of connecting has ended when a region gets less than quietBytes on
-	// average during quietTime. quietWithin bounds the wait for that.
+	// The traffic of connecting has ended when the regions get on average less than
+	// quietBytes during quietTime. quietWithin bounds the wait for this.
 	quietTime   = time.Second
 	quietBytes  = 20_000
 	quietWithin = time.Minute
-	// idleDelay is the pause before the idle time is measured.
+	// idleDelay is the pause before the idle server is measured.
 	idleDelay = time.Second
-	// idleUnit is the time that the bytes of an idle region are given for.
+	// idleUnit is the unit of the traffic of an idle region: bytes in five seconds.
 	idleUnit = 5 * time.Second
-	// restartWithin bounds the restart.
+	// restartWithin bounds the time from the kill of the server to its first decision.
 	restartWithin = 5 * time.Minute
 	mega          = 1e6
 )
 
-// connect connects all regions at once.
+// connect waits until all regions, which start at once, are connected and quiet.
 func (m *measurement) connect(ctx context.Context) error {
 	ctx, cancel := report.Within(ctx, m.o.Timeout, fmt.Errorf("not within --timeout %s", m.o.Timeout))
 	defer cancel()
@@ -64,13 +64,13 @@ func (m *measurement) quiet(ctx context.Context) error {
 	return nil
 }
 
-// mark is what the server's process has used so far.
+// mark holds the CPU time and the bytes written of the server's process at one moment.
 type mark struct {
 	cpu     time.Duration
 	written int64
 }
 
-// mark reads it; zero for a server that this process did not start.
+// mark reads the present mark. It is zero for a server that this process did not start.
 func (m *measurement) mark() (out mark, err error) {
 	if m.server == nil {
 		return out, nil
@@ -82,7 +82,7 @@ func (m *measurement) mark() (out mark, err error) {
 	return out, errors.Join(err, m.server.Died())
 }
 
-// resources sets the figures of the server's process since a mark.
+// resources notes in the result what the server's process has used since a mark.
 func (m *measurement) resources(before mark) error {
 	if m.server == nil {
 		return nil
@@ -101,14 +101,14 @@ func (m *measurement) resources(before mark) error {
 	return nil
 }
 
-// signal tells a profiled server to begin or end a profile.
+// signal sends a profiled server the signal to begin or end its profile.
 func (m *measurement) signal(s syscall.Signal) {
 	if m.server != nil && m.o.Profile != "" {
 		m.server.Signal(s)
 	}
 }
 
-// idle measures a time without submits.
+// idle measures the server and the traffic while no jobs are submitted.
 func (m *measurement) idle(ctx context.Context) error {
 	m.o.progress("measuring %s without submits", m.o.Idle)
 	if err := report.Pause(ctx, idleDelay); err != nil {

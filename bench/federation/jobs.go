@@ -17,13 +17,14 @@ const (
 	namespace = "default"
 	groupName = "g"
 	taskName  = "main"
-	// label marks the regions of a measurement in a running federation.
+	// label is the label of the emulated regions in a running federation.
 	label = "nusa-bench"
-	// askCPU and askMemory are what the smallest job asks for; sizes and memories are the
-	// multiples of them that occur.
+	// askCPU and askMemory are what an instance of the smallest job reserves, in
+	// thousandths of a CPU and in bytes. Other jobs reserve up to sizes times askCPU and
+	// up to memories times askMemory.
 	askCPU, sizes       = 100, 4
 	askMemory, memories = 64 << 20, 2
-	// nearBound is the round trip of a `near` clause.
+	// nearBound is max_rtt of a job's near rule.
 	nearBound = 60 * time.Millisecond
 	// node is the CPU of a node of an emulated region, in thousandths of a core.
 	node = 64_000
@@ -33,16 +34,17 @@ const (
 type kind int
 
 const (
-	// anywhere: one instance. near: one instance close to a region; nearRequired within a
-	// bound. spread: one instance in each of three regions.
+	// anywhere: one instance in any region. near: one instance, preferably within
+	// nearBound of a region. nearRequired: one instance that must be within nearBound of a
+	// region. spread: one instance in each of three regions.
 	anywhere kind = iota
 	near
 	nearRequired
 	spread
 )
 
-// kindOf returns the kind of the job at a position: a third is near, half of these within a
-// bound, and a sixth is spread.
+// kindOf returns the kind of job number i. A sixth of the jobs is near, a sixth
+// nearRequired, a sixth spread, and half is anywhere.
 func kindOf(i int) kind {
 	switch i % 6 {
 	case 1:
@@ -55,13 +57,13 @@ func kindOf(i int) kind {
 	return anywhere
 }
 
-// jobSet makes the specs of jobs with one prefix.
+// jobSet makes the specs of jobs whose names have the same prefix.
 type jobSet struct {
 	prefix  string
 	regions []string
-	// only is the label's value of the regions that the jobs may use; empty: all regions.
+	// only is the value of label in the regions that the jobs may use; empty = any region.
 	only string
-	// groups have the group of each size and count.
+	// groups holds the groups of a job by size and count.
 	groups map[[2]int]map[string]*nusav1.Group
 }
 
@@ -75,10 +77,10 @@ func newJobSet(prefix string, regions []string, only string) *jobSet {
 	return s
 }
 
-// spreadOver is the number of regions, and of instances, of a spread job.
+// spreadOver returns how many regions a spread job uses. The job has as many instances.
 func (s *jobSet) spreadOver() int { return min(3, len(s.regions)) }
 
-// count returns the instances of a job. Each instance has a slot of its own.
+// count returns the number of instances of job number i. Each instance has its own slot.
 func (s *jobSet) count(i int) int {
 	if kindOf(i) == spread {
 		return s.spreadOver()
@@ -88,7 +90,7 @@ func (s *jobSet) count(i int) int {
 
 func (s *jobSet) name(i int) string { return fmt.Sprintf("%s%07d", s.prefix, i) }
 
-// index returns the position of a job of this set; false for another job.
+// index returns the number of a job of this set; false for the name of another job.
 func (s *jobSet) index(name string) (int, bool) {
 	digits, ours := strings.CutPrefix(name, s.prefix)
 	if !ours {
@@ -98,7 +100,7 @@ func (s *jobSet) index(name string) (int, bool) {
 	return i, err == nil && i >= 0
 }
 
-// sizeOf returns which of the sizes a job has.
+// sizeOf returns the size of job number i, 0 ≤ size < sizes·memories.
 func sizeOf(i int) int { return i / 6 % (sizes * memories) }
 
 // ask returns what an instance of a size reserves.
@@ -106,8 +108,8 @@ func ask(size int) (cpuMilli, memoryBytes int64) {
 	return int64(askCPU * (1 + size%sizes)), int64(askMemory * (1 + size/sizes))
 }
 
-// nodesFor returns how many nodes each region needs, so that no region is full: four times
-// an even share of the largest instances.
+// nodesFor returns the number of nodes of each region. The CPUs suffice for four times an
+// even share of the instances if all had the largest size, so no region becomes full.
 func nodesFor(jobs, regions int) int {
 	const least, room, most = 20, 4, askCPU * sizes
 	return max(least, jobs*4/3*most*room/regions/node)
@@ -142,7 +144,7 @@ func group(size, count int) map[string]*nusav1.Group {
 	n := int32(count)
 	config, err := structpb.NewStruct(map[string]any{"command": "/bin/sleep", "args": []any{"86400"}})
 	if err != nil {
-		panic(err) // of constants: cannot fail
+		panic(err) // cannot fail: the values are constants
 	}
 	cpu, memory := ask(size)
 	return map[string]*nusav1.Group{groupName: {

@@ -10,7 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/load"
 )
 
-// Bounds of Options. Beyond them the figures would show the load generator.
+// Bounds of Options. Beyond these bounds the load generator limits the figures.
 const (
 	maxRegions     = 10_000
 	maxJobs        = 1_000_000
@@ -28,30 +28,32 @@ type Options struct {
 	Stream bool
 	// Keys gives each job an idempotency key.
 	Keys bool
-	// Rate is the submits a second, at fixed times; 0 = closed loop.
+	// Rate is the number of submits a second, at fixed times. At 0 each caller submits its
+	// next job when the previous one is stored.
 	Rate float64
 	// Against is the address of a running global server; empty = start one.
 	Against string
-	// Idle is the measured time without submits; 0 = none.
+	// Idle is how long the server is measured without submits; 0 = not at all.
 	Idle time.Duration
-	// Etcd is the time for which etcd alone is measured, before and after; 0 = not.
+	// Etcd is how long etcd alone is measured, once before and once after the server; 0 =
+	// not at all.
 	Etcd time.Duration
-	// Timeout bounds the time to connect, and the time from the first submit until all
-	// is accepted.
+	// Timeout bounds the time until all regions are connected, and the time from the first
+	// submit until all slots are accepted.
 	Timeout time.Duration
 	// Dir is the parent of the temporary folder.
 	Dir string
-	// Profile is the folder for the server's profiles; empty = none.
+	// Profile is the folder for the server's CPU and heap profiles; empty = none.
 	Profile string
 	// Executable serves `global …` and `bench federation-etcd …`; default: this program.
 	Executable string
 	// Progress shows a line of text; "" ends the line. It may be nil.
 	Progress func(string)
-	// Say prints a line that stays. It may be nil.
+	// Say prints a line of text that stays on the screen. It may be nil.
 	Say func(string)
 }
 
-// Validate returns an error that names the first wrong flag.
+// Validate returns an error that names the flag of the first invalid option.
 func (o *Options) Validate() error {
 	for _, n := range []struct {
 		flag            string

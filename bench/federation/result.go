@@ -6,36 +6,40 @@ import (
 	"text/tabwriter"
 )
 
-// Result holds the figures. A figure without a value is not measured with these options.
+// Result holds the figures. A nil figure was not measured with these options.
 type Result struct {
 	Regions int `json:"regions"`
 	Jobs    int `json:"jobs"`
-	// DecidedPerS counts slots as regions receive them, AcceptedPerS slots whose
-	// acceptance the regions know to be stored; both from the first submit to the last of
-	// them.
+	// DecidedPerS is the rate of slots that regions received, from the first submit to the
+	// last such slot. AcceptedPerS is the rate of slots that regions know as accepted in
+	// the store, from the first submit to the last such slot.
 	DecidedPerS  float64 `json:"decided_per_s"`
 	AcceptedPerS float64 `json:"accepted_per_s"`
-	// EtcdJobsPerS is what etcd alone stores: 64 clients, four keys a job, one job a
-	// transaction; for submits by stream 31 jobs.
+	// EtcdJobsPerS is how many jobs a second etcd alone stores, with 64 clients and four
+	// keys a job. A transaction has one job, or 31 jobs if the measured jobs are submitted
+	// by stream.
 	EtcdJobsPerS *float64 `json:"etcd_jobs_per_s"`
-	// SubmitToOfferedMS ends when regions have every slot of a job, SubmitToRunningMS when
-	// a watch of a job, out of a sample, shows that all of it runs.
+	// SubmitToOfferedMS is the time until regions have received every slot of a job.
+	// SubmitToRunningMS is the time until a watch of a job shows that all its instances
+	// run; a sample of the jobs is watched.
 	SubmitToOfferedMS Pair `json:"submit_to_offered_ms"`
 	SubmitToRunningMS Pair `json:"submit_to_running_ms"`
-	// Of the server's process: CPU time and bytes for the disk from the first submit until
-	// all is accepted, and the peak of its memory before the restart.
+	// The following are figures of the server's process. ServerCPUUSPerJob and
+	// BytesWrittenPerJob are its CPU time and the bytes written to disk from the first
+	// submit until all slots are accepted. ServerPeakRSSMB is its peak memory before the
+	// restart.
 	ServerCPUUSPerJob  *float64 `json:"server_cpu_us_per_job"`
 	ServerPeakRSSMB    *float64 `json:"server_peak_rss_mb"`
 	BytesWrittenPerJob *float64 `json:"bytes_written_per_job"`
-	// ConnectS is the time until all regions hold a lease, all beginning at once.
+	// ConnectS is the time until all regions hold a lease, when all connect at once.
 	ConnectS  float64 `json:"connect_s"`
 	ConnectMB Traffic `json:"connect_mb"`
 	Idle      *Idle   `json:"idle"`
-	// RestartS is the time from the start of the process after a SIGKILL until a region
-	// receives a slot of a job that was submitted then.
+	// RestartS is the time from starting the killed server again until a region receives
+	// the slot of a new job.
 	RestartS *float64 `json:"restart_s"`
 
-	// The rest is in the table only.
+	// The following figures are in the table only, not in the JSON.
 	Slots, Decided, Accepted, Watched int     `json:"-"`
 	Seconds                           float64 `json:"-"`
 	Concurrency                       int     `json:"-"`
@@ -43,9 +47,9 @@ type Result struct {
 	Rate                              float64 `json:"-"`
 	SubmitMS                          Pair    `json:"-"`
 	Retries                           int     `json:"-"`
-	// Ended counts the sessions that ended by themselves before the restart.
+	// Ended counts the sessions that the server ended before the restart.
 	Ended int `json:"-"`
-	// ServingS is the part of RestartS until the server answered as the active one.
+	// ServingS is the part of RestartS until the server responds as the active server.
 	ServingS       float64 `json:"-"`
 	LoadCPUSeconds float64 `json:"-"`
 	Filesystem     string  `json:"-"`
@@ -53,20 +57,21 @@ type Result struct {
 	Incomplete bool `json:"-"`
 }
 
-// Pair holds quantiles in milliseconds.
+// Pair holds two quantiles of a latency in milliseconds.
 type Pair struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
 }
 
-// Traffic holds megabytes from and to the global tier, over all regions.
+// Traffic holds the MB (10⁶ bytes) that all regions together received from the global tier
+// and sent to it.
 type Traffic struct {
 	Down float64 `json:"down"`
 	Up   float64 `json:"up"`
 }
 
-// Idle holds what a time without submits costs: cores of the server, and bytes from and to
-// the global tier for each region in five seconds.
+// Idle holds the costs while no jobs are submitted: the CPU use of the server, and the
+// bytes that each region receives and sends in five seconds.
 type Idle struct {
 	Cores     *float64 `json:"cores"`
 	DownBytes float64  `json:"down_bytes"`

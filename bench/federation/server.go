@@ -16,7 +16,7 @@ import (
 const (
 	// activeWithin bounds the time in which a server becomes the active one.
 	activeWithin = 5 * time.Minute
-	// callWithin bounds one question whether it is.
+	// callWithin bounds one call that asks whether the server is active.
 	callWithin = time.Second
 )
 
@@ -26,7 +26,7 @@ type server struct {
 	dir, addr string // addr: gRPC
 }
 
-// startServer starts a server with its data in a new folder.
+// startServer starts a global server with its data in a new folder.
 func startServer(o Options, exe string) (*server, error) {
 	dir, err := os.MkdirTemp(o.Dir, "nusa-bench-")
 	if err != nil {
@@ -52,7 +52,7 @@ func startServer(o Options, exe string) (*server, error) {
 	return s, nil
 }
 
-// failed removes the folder of a server that did not start.
+// failed removes the folder of a server that did not start, and returns the error.
 func (s *server) failed(err error) error {
 	_ = os.RemoveAll(s.dir)
 	return err
@@ -64,7 +64,7 @@ func (s *server) close() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// awaitActive waits until the server is the active one.
+// awaitActive waits until the server is the active global server.
 func (s *server) awaitActive(ctx context.Context) error {
 	ctx, cancel := report.Within(ctx, activeWithin, fmt.Errorf("the global server was not active within %s", activeWithin))
 	defer cancel()
@@ -81,8 +81,8 @@ func (s *server) awaitActive(ctx context.Context) error {
 	}
 }
 
-// active asks by a connection of its own: one that had failed would wait before it tries
-// again.
+// active reports whether the server is the active global server. Each call uses a new
+// connection, because a connection that has failed waits before it dials again.
 func (s *server) active(ctx context.Context) bool {
 	conn, err := serve.Dial(network.Host(), s.addr)
 	if err != nil {

@@ -9,26 +9,28 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// table records when each job of a set was sent, answered, offered to regions, accepted by
-// them, and seen running. Safe for concurrent use.
+// table records for each job of a set when it was sent, stored, offered to regions,
+// accepted by them, and seen running. A table is safe for concurrent use.
 type table struct {
 	*jobSet
 	jobs, slots int
 	begin       time.Time
-	// offered and accepted are closed when every slot is.
+	// offered is closed when every slot is offered, accepted when every slot is accepted.
 	offered, accepted chan struct{}
 
 	mu   sync.Mutex
 	rows []jobTimes
-	// Sums over slots, and when they grew last.
+	// offeredSum and acceptedSum count slots. offeredAt and acceptedAt are the times at
+	// which the counts grew last.
 	offeredSum, acceptedSum int
 	offeredAt, acceptedAt   time.Duration
 }
 
-// jobTimes are times since the table's begin; 0 = not yet.
+// jobTimes holds the times of one job, since the begin of the table; 0 = not yet.
 type jobTimes struct {
 	sent, answered, offered, running time.Duration
-	// Bits of the instances that regions have received and whose acceptance is stored.
+	// offers and accepts have a bit for each instance: offers for those that a region has
+	// received, accepts for those whose acceptance is stored.
 	offers, accepts uint8
 }
 
@@ -43,7 +45,8 @@ func newTable(s *jobSet, jobs int) *table {
 	return b
 }
 
-// toSubmit returns the jobs. answered, if not nil, is called for each job that is stored.
+// toSubmit returns the jobs in the form that package load submits. answered, if not nil,
+// is called for each job when the job is stored.
 func (b *table) toSubmit(answered func(i int)) load.Jobs {
 	return load.Jobs{Number: b.jobs, Spec: b.spec, Sent: b.noteSent, Answered: func(i int) {
 		b.noteAnswered(i)
@@ -53,7 +56,7 @@ func (b *table) toSubmit(answered func(i int)) load.Jobs {
 	}}
 }
 
-// noteSent records the time at which a job was sent, or was due at a fixed rate.
+// noteSent records when a job was sent. With a fixed rate it records when the job was due.
 func (b *table) noteSent(i int, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,7 +77,7 @@ func (b *table) noteRunning(i int) {
 	b.rows[i].running = now
 }
 
-// noteOffered records that a region received a slot. It ignores other sets' slots.
+// noteOffered records that a region received a slot. Slots of other sets are ignored.
 func (b *table) noteOffered(s *nusav1.Slot, at time.Time) {
 	i, ours := b.index(s.GetJob())
 	if !ours || i >= b.jobs {
@@ -117,7 +120,7 @@ func (b *table) noteAccepted(s *nusav1.Slot, at time.Time) {
 	}
 }
 
-// bitsOf has a bit for each instance of a slot.
+// bitsOf returns a bit for each instance of a slot.
 func bitsOf(s *nusav1.Slot) uint8 {
 	var out uint8
 	for i := max(0, s.GetFrom()); i < min(8, s.GetTo()); i++ {
@@ -141,7 +144,7 @@ func (b *table) sums() (offered, accepted int) {
 	return b.offeredSum, b.acceptedSum
 }
 
-// sentJobs returns the jobs that were sent or were due.
+// sentJobs returns the numbers of the jobs that were submitted.
 func (b *table) sentJobs() (out []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,7 +192,7 @@ func pairOf(all []time.Duration) Pair {
 	return Pair{P50: q.P50, P99: q.P99}
 }
 
-// offeredTime returns when a region received the latest slot.
+// offeredTime returns the time at which a region last received a slot of the table.
 func (b *table) offeredTime() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()

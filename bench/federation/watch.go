@@ -11,8 +11,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Watches cost the server time: at most one job of leastStride is watched, and at most
-// about watched jobs.
+// Watches cost the server CPU time, so only a sample of the jobs is watched: at most one
+// job in leastStride, and at most watched jobs in all.
 const leastStride, watched = 8, 500
 
 // watches follow a sample of the jobs until they run.
@@ -28,7 +28,7 @@ func newWatches(ctx context.Context, b *table, client func(int) nusav1.JobsClien
 	return &watches{ctx: ctx, b: b, client: client, stride: max(leastStride, (b.jobs+watched-1)/watched)}
 }
 
-// begin begins to watch a job that was stored, if it is in the sample.
+// begin begins to watch a stored job if the job is in the sample.
 func (w *watches) begin(i int) {
 	if i%w.stride == 0 {
 		w.group.Go(func() error { return w.watch(i) })
@@ -38,7 +38,8 @@ func (w *watches) begin(i int) {
 // wait waits until every watched job runs.
 func (w *watches) wait() error { return w.group.Wait() }
 
-// watch follows one job, again and again if the watch ends.
+// watch follows one job until it runs. A watch that fails for a passing reason is
+// repeated.
 func (w *watches) watch(i int) error {
 	for {
 		err := w.follow(i)

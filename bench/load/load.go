@@ -20,16 +20,18 @@ import (
 )
 
 const (
-	// unanswered bounds the open submits of one stream; SubmitMany has the same bound.
+	// unanswered bounds the submits of one stream that wait for a response. The server has
+	// the same bound for SubmitMany.
 	unanswered = 256
-	// outstanding bounds the open submits at a fixed rate. Further submits are sent
-	// late, which their latencies include.
+	// outstanding bounds the submits that wait for a response at a fixed rate. Further
+	// submits are sent late. Their latencies include this delay.
 	outstanding = 8192
 )
 
 // Options say how jobs are submitted.
 type Options struct {
-	// Rate is the submits a second, at fixed times; 0 = closed loop.
+	// Rate is the number of submits a second, at fixed times. At 0 each caller submits its
+	// next job when the previous one is stored.
 	Rate float64
 	// Stream submits by SubmitMany instead of unary calls.
 	Stream bool
@@ -39,13 +41,13 @@ type Options struct {
 	Concurrency int
 }
 
-// Jobs are the jobs to submit. Its functions are called by many callers at a time; they
-// must return at once.
+// Jobs describes the jobs to submit. Its functions are called concurrently and must return
+// at once.
 type Jobs struct {
 	Number int
 	Spec   func(i int) *nusav1.JobSpec
-	// Sent is called with the time at which a job was sent, or was due at a fixed rate,
-	// Answered once a job is stored.
+	// Sent is called with the time at which a job was sent, or with the time at which it
+	// was due if the rate is fixed. Answered is called when a job is stored.
 	Sent     func(i int, at time.Time)
 	Answered func(i int)
 }
@@ -57,7 +59,7 @@ type Callers struct {
 	retries atomic.Int64
 }
 
-// New connects to a server.
+// New returns callers of the server at addr that share a number of connections.
 func New(o Options, addr string, connections int) (*Callers, error) {
 	l := &Callers{Options: o}
 	for range connections {
@@ -71,7 +73,7 @@ func New(o Options, addr string, connections int) (*Callers, error) {
 	return l, nil
 }
 
-// With returns other callers on the same connections.
+// With returns callers with other options that use the same connections.
 func (l *Callers) With(o Options) *Callers { return &Callers{Options: o, Conns: l.Conns} }
 
 // Close closes the connections.
@@ -81,12 +83,12 @@ func (l *Callers) Close() {
 	}
 }
 
-// Client returns the client of a caller.
+// Client returns the client of caller number i.
 func (l *Callers) Client(i int) nusav1.JobsClient {
 	return nusav1.NewJobsClient(l.Conns[i%len(l.Conns)])
 }
 
-// Retries returns how many submits were refused and sent again.
+// Retries returns how often a submit was refused and sent again.
 func (l *Callers) Retries() int { return int(l.retries.Load()) }
 
 // Submit sends all jobs as the options say and waits until all are stored.
@@ -122,7 +124,7 @@ func (l *Callers) calls(ctx context.Context, b *Jobs) error {
 	return g.Wait()
 }
 
-// paced submits at fixed times, whether or not earlier submits have a response.
+// paced submits at fixed times. It does not wait for the responses to earlier submits.
 func (l *Callers) paced(parent context.Context, b *Jobs) error {
 	g, ctx := errgroup.WithContext(parent)
 	g.SetLimit(outstanding)
@@ -162,8 +164,9 @@ func (l *Callers) request(b *Jobs, i int) *nusav1.SubmitRequest {
 	return r
 }
 
-// one submits one job and retries while the queue is full or no server is active. A submit
-// of the stored spec changes nothing, so a retry is harmless.
+// one submits one job. It repeats the submit while the queue is full or no server is
+// active. A submit of a spec that is already stored changes nothing, so a repetition is
+// harmless.
 func (l *Callers) one(ctx context.Context, client nusav1.JobsClient, b *Jobs, i int) error {
 	for {
 		_, err := client.Submit(ctx, l.request(b, i))
@@ -201,7 +204,7 @@ func (l *Callers) stream(ctx context.Context, client nusav1.JobsClient, b *Jobs,
 	if err != nil {
 		return fmt.Errorf("submit by stream: %w", err)
 	}
-	waiting := make(chan int, unanswered-1) // plus the one that the receiver handles
+	waiting := make(chan int, unanswered-1) // the receiver handles one more
 	g.Go(func() error {
 		defer close(waiting)
 		for i := int(next.Add(1)) - 1; i < b.Number; i = int(next.Add(1)) - 1 {

@@ -18,15 +18,17 @@ import (
 )
 
 const (
-	// firstShare is the share of the probes with random partners.
+	// firstShare is the share of a region's probes that measure random other regions.
 	firstShare = 0.7
-	// adaptiveRounds is the number of later rounds, whose partners depend on earlier results.
+	// adaptiveRounds is the number of later rounds. In these the model chooses which
+	// regions are probed.
 	adaptiveRounds = 3
 )
 
 // Options of a measurement.
 type Options struct {
-	// Matrix is a file of round trips, Format its format: matrix, edges or plain.
+	// Matrix is the path of a file with round trips. Format is its format: matrix, edges
+	// or plain.
 	Matrix, Format string
 	// Neighbours is the number of other regions that each region may probe.
 	Neighbours int
@@ -36,36 +38,37 @@ type Options struct {
 // Result says how well unmeasured round trips were predicted.
 type Result struct {
 	Regions int `json:"regions"`
-	// MeasuredPairs and UnmeasuredPairs count unordered pairs with a believable round trip in
-	// the file.
+	// MeasuredPairs counts unordered pairs of regions that were measured. UnmeasuredPairs
+	// counts those that were not, but have a believable round trip in the file.
 	MeasuredPairs   int `json:"measured_pairs"`
 	UnmeasuredPairs int `json:"unmeasured_pairs"`
 	// MedianRelativeError and P90RelativeError are quantiles of |predicted − true| / true over
 	// the unmeasured pairs; 0 without such pairs.
 	MedianRelativeError float64 `json:"median_relative_error"`
 	P90RelativeError    float64 `json:"p90_relative_error"`
-	// NearestStretch is the mean over the regions of (true round trip to the region predicted
-	// as nearest) ÷ (round trip to the nearest region); 1 without such regions.
+	// NearestStretch is the mean over all regions of a ratio: the true round trip to the
+	// region that is predicted as nearest, divided by the true round trip to the nearest
+	// region.
 	NearestStretch float64 `json:"nearest_stretch"`
-	// RejectedSamples counts samples of the file that were not believed: impossible, or far
-	// from what other samples allow.
+	// RejectedSamples counts samples of the file that were rejected because they are
+	// impossible or contradict other samples.
 	RejectedSamples int `json:"rejected_samples"`
 
 	Neighbours int    `json:"neighbours"`
 	Seed       uint64 `json:"seed"`
-	// AdaptivePairs counts the measured pairs that were chosen by earlier results.
+	// AdaptivePairs counts the probed pairs that the model chose from earlier results.
 	AdaptivePairs int `json:"adaptive_pairs"`
-	// UnusablePairs counts the measured pairs without a believable sample.
+	// UnusablePairs counts the probed pairs that have no believable sample.
 	UnusablePairs int `json:"unusable_pairs"`
 	// WithinStatedError is the share of unmeasured pairs whose error was below the error that
 	// was stated with the prediction. The target is 0.8.
 	WithinStatedError float64 `json:"within_stated_error"`
-	// FitSeconds is the time of the last fit.
+	// FitSeconds is how long the last fit of the model took.
 	FitSeconds float64    `json:"fit_seconds"`
 	Rejected   []Rejected `json:"rejected,omitempty"`
 }
 
-// Rejected counts the samples that were not believed for one reason.
+// Rejected counts the samples that were rejected for one reason.
 type Rejected struct {
 	Why   string `json:"why"`
 	Count int    `json:"count"`
@@ -73,7 +76,8 @@ type Rejected struct {
 	FirstLine int `json:"first_line"`
 }
 
-// Measure runs a measurement. An error names the flag, and the line of an unreadable file.
+// Measure runs a measurement. An error names the wrong flag, and the line at which a file
+// is unreadable.
 func Measure(o Options) (*Result, error) {
 	parse, known := map[string]func(io.Reader) (*topology.Cells, error){
 		"matrix": topology.ParseMatrix, "edges": topology.ParseEdges, "plain": topology.ParsePlain,
@@ -98,15 +102,15 @@ func Measure(o Options) (*Result, error) {
 	return newProber(cells, o).run(), nil
 }
 
-// simulation measures pairs by reading the file.
+// simulation measures a pair of regions by taking the pair's samples from the file.
 type simulation struct {
 	o         Options
 	n         int
 	locations []*topology.Location
-	samples   []predict.Sample // every sample of the file
+	samples   []predict.Sample // all samples of the file
 	lines     []int            // the line of each sample
-	byPair    map[[2]int][]int // indices of a pair's samples; the lower region comes first
-	known     []int            // indices of the measured samples
+	byPair    map[[2]int][]int // the indexes of a pair's samples; a pair has the lower region first
+	known     []int            // the indexes of the measured samples
 	tried     map[[2]int]bool
 	truth     []float64 // the round trip of pair i*n + j in ms; NaN = none
 	flaws     map[int]predict.Flaw
@@ -148,7 +152,8 @@ func newProber(cells *topology.Cells, o Options) *simulation {
 	return p
 }
 
-// run measures random pairs first, then the pairs that the model asks for, and scores.
+// run measures random pairs first, then the pairs that the model asks for. At the end it
+// compares the predictions with the file.
 func (p *simulation) run() *Result {
 	can := func(a, b int) bool { return len(p.byPair[[2]int{a, b}]) > 0 && !p.tried[[2]int{a, b}] }
 	neighbours := min(p.o.Neighbours, p.n)

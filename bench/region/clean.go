@@ -26,7 +26,8 @@ var (
 	errTwice       = errors.New("interrupted twice")
 )
 
-// interrupted returns errInterrupted when ctx caused err, otherwise err.
+// interrupted returns errInterrupted if ctx has ended, because err then comes from that
+// end. Otherwise it returns err.
 func interrupted(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return errInterrupted
@@ -42,7 +43,7 @@ func (m *measurement) count() {
 	m.nodesLeft.Store(int64(m.o.Nodes))
 }
 
-// remaining lists what is not removed yet: "5000 jobs and 20 simulated nodes".
+// remaining lists what is not removed yet, for example "5000 jobs and 20 simulated nodes".
 func (m *measurement) remaining() string {
 	var parts []string
 	if n := m.jobsLeft.Load(); n > 0 {
@@ -54,8 +55,8 @@ func (m *measurement) remaining() string {
 	return strings.Join(parts, " and ")
 }
 
-// announceRemoval prints, once ctx has ended, that the removal continues. The next signal ends
-// the removal through giveUp.
+// announceRemoval prints, when ctx ends, that the removal continues. The next signal then
+// ends the removal by a call of giveUp. The caller calls done after the removal.
 func (m *measurement) announceRemoval(ctx context.Context, giveUp context.CancelCauseFunc) (done func()) {
 	over := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -123,7 +124,8 @@ func (m *measurement) cleanBoard(ctx context.Context, of *jobTable) error {
 	return g.Wait()
 }
 
-// purge stops and purges all submitted jobs of the table and counts them down.
+// purge stops and purges all submitted jobs of the table. It subtracts each from
+// m.jobsLeft.
 func (m *measurement) purge(parent context.Context, b *jobTable) error {
 	g, ctx := errgroup.WithContext(parent)
 	g.SetLimit(m.o.Concurrency)
@@ -183,7 +185,8 @@ func (m *measurement) forget(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// leftovers adds to err what is left in the region and how to remove it.
+// leftovers adds to err which jobs and nodes are left in the region, and the commands that
+// remove them.
 func (m *measurement) leftovers(err error) error {
 	if errors.Is(err, errTwice) {
 		err = errTwice // the place where the second signal arrived does not matter

@@ -13,10 +13,11 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// defaultEmpty is the time for which empty calls are counted.
+// defaultEmpty is how long empty calls are measured, unless Options say otherwise.
 const defaultEmpty = 2 * time.Second
 
-// empty returns how many empty calls a second the same callers reach.
+// emptyCalls returns how many empty calls a second the callers reach. An empty call asks
+// the server only for its description.
 func (m *measurement) emptyCalls(ctx context.Context) (float64, error) {
 	var calls atomic.Int64
 	start := time.Now()
@@ -37,8 +38,9 @@ func (m *measurement) emptyCalls(ctx context.Context) (float64, error) {
 	return report.PerSecond(int(calls.Load()), time.Since(start)), err
 }
 
-// emptyPaced measures empty calls at the rate of the jobs, counted from the intended time
-// of each call. The result shows the time that the machine needs to wake both ends.
+// emptyPaced measures the latency of empty calls at the rate of the jobs. A latency counts
+// from the time at which the call was due. The result is mostly the time that the machine
+// needs to wake the processes at both ends.
 func (m *measurement) emptyPaced(ctx context.Context) (report.Quantiles, error) {
 	client := nusav1.NewSystemClient(m.load.Conns[0])
 	all := make([]time.Duration, max(1, min(1000, int(m.o.Rate*m.o.emptyFor.Seconds()))))

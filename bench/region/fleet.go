@@ -25,28 +25,30 @@ const (
 	maxAgentsPerConn = 512
 	// senders is the number of goroutines that send heartbeats.
 	senders = 8
-	// maxServers bounds the remembered servers of a region.
+	// maxServers bounds the servers of a region that the fleet remembers.
 	maxServers = 16
-	// greetings bounds the agents that open a session at the same time.
+	// greetings bounds the number of agents that open a session at the same time.
 	greetings = 256
 	// beatEvery is the interval at which a sender sends the heartbeats that are due.
 	beatEvery = 50 * time.Millisecond
-	// goodbyeWithin bounds the time for all agents to leave a region.
+	// goodbyeWithin bounds the time in which all agents leave a region.
 	goodbyeWithin = 5 * time.Second
-	// defaultLease and defaultStats apply until a master has sent other intervals.
+	// defaultLease and defaultStats apply until a master has sent its own lease and
+	// interval.
 	defaultLease, defaultStats = 10 * time.Second, 5 * time.Second
 )
 
-// fleet holds the simulated agents, one goroutine each, and the messages that are
-// equal for all of them.
+// fleet holds the simulated agents and the messages that are equal for all agents. Each
+// agent has one goroutine.
 type fleet struct {
 	perConn        int // agents that share a connection
 	net            network.Net
 	region, prefix string
 	noAck          bool
-	// saysGoodbye agents leave with a goodbye. They do so on a running region.
+	// saysGoodbye: the agents say goodbye when they leave. They do so in a region that
+	// runs longer than the measurement.
 	saysGoodbye bool
-	leaving     chan struct{} // closed when all agents have left
+	leaving     chan struct{} // closed when all agents shall leave
 	capacity    *nusav1.Resources
 	agents      []*simulated
 	greeting    chan struct{} // one element for each agent that opens a session now
@@ -63,8 +65,8 @@ type fleet struct {
 	conns  map[string][]*grpc.ClientConn
 }
 
-// newFleet makes agents that find the master through addr. Their nodes have room
-// for 1.5 times the instances.
+// newFleet makes n agents that find the master through the server at addr. Their nodes
+// have room for at least 1.5 times the instances.
 func newFleet(n, perConn int, region, prefix, addr string, instances int, noAck bool) *fleet {
 	f := &fleet{
 		perConn: max(1, perConn), net: network.Host(), region: region, prefix: prefix, noAck: noAck, master: addr,
@@ -84,7 +86,8 @@ func newFleet(n, perConn int, region, prefix, addr string, instances int, noAck 
 	return f
 }
 
-// nodeCapacity returns 64 cores and 256 GiB, or more where the instances need more.
+// nodeCapacity returns the capacity of each node: 64 cores and 256 GiB, or more if the
+// instances need more.
 func nodeCapacity(nodes, instances int) *nusav1.Resources {
 	each := int64(1)
 	if nodes > 0 {
@@ -95,8 +98,8 @@ func nodeCapacity(nodes, instances int) *nusav1.Resources {
 	}
 }
 
-// run keeps the agents in session until ctx ends. Polite agents then leave, unless
-// whole has ended, too.
+// run holds the sessions of all agents until ctx ends. Then agents that say goodbye leave
+// the region, unless whole has ended, too.
 func (f *fleet) run(ctx, whole context.Context) error {
 	defer f.close()
 	// The sessions outlive ctx until the goodbye is sent.
@@ -124,7 +127,8 @@ func (f *fleet) run(ctx, whole context.Context) error {
 	return g.Wait()
 }
 
-// goodbye returns when the region has ended every session, or after goodbyeWithin.
+// goodbye makes the agents leave. If they say goodbye, it waits until the region has ended
+// every session, but not longer than goodbyeWithin.
 func (f *fleet) goodbye(ctx context.Context) {
 	close(f.leaving)
 	if !f.saysGoodbye {
@@ -145,7 +149,8 @@ func (f *fleet) goodbye(ctx context.Context) {
 	}
 }
 
-// beat sends the heartbeats and statistics of one sender, spread over their intervals.
+// beat sends the heartbeats and statistics of one sender's agents, spread evenly over the
+// interval of heartbeats.
 func (f *fleet) beat(ctx context.Context, sender int) {
 	var mine []*simulated
 	for i := sender; i < len(f.agents); i += senders {
@@ -172,7 +177,7 @@ type rota struct {
 	turns   float64
 }
 
-// due returns the agents whose turn came in the passed time.
+// due returns the numbers of the agents that have their turn in the passed time.
 func (r *rota) due(passed, interval time.Duration) []int {
 	r.turns += float64(r.n) * passed.Seconds() / interval.Seconds()
 	var out []int
@@ -192,7 +197,8 @@ func (f *fleet) intervals(lease, stats time.Duration) {
 	}
 }
 
-// conn returns agent n's connection to the last known master, and that address.
+// conn returns the connection of agent n to the last known master, and the master's
+// address.
 func (f *fleet) conn(n int) (*grpc.ClientConn, string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -212,7 +218,7 @@ func (f *fleet) conn(n int) (*grpc.ClientConn, string, error) {
 	return conns[at], f.master, nil
 }
 
-// setMaster records the address that a server named as master.
+// setMaster records the address of the master, as a server has named it.
 func (f *fleet) setMaster(addr string) {
 	if addr == "" {
 		return // the server does not know the master
@@ -230,7 +236,7 @@ func (f *fleet) note(addr string) {
 	}
 }
 
-// learn adds a server's list to the known servers.
+// learn adds a list that a server sent to the known servers.
 func (f *fleet) learn(list *nusav1.ServerList) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -239,7 +245,8 @@ func (f *fleet) learn(list *nusav1.ServerList) {
 	}
 }
 
-// lost switches from a silent server to the next known server, which names the master.
+// lost switches from a server that does not respond to the next known server. If that is
+// not the master, it names the master.
 func (f *fleet) lost(addr string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -272,12 +279,13 @@ func (f *fleet) enter(ctx context.Context) bool {
 
 func (f *fleet) leave() { <-f.greeting }
 
-// backoff returns the pause between two sessions: that of a real agent's first tries.
+// backoff returns the pause before the next session, as long as the first pauses of a real
+// agent.
 func (f *fleet) backoff() time.Duration {
 	return 50*time.Millisecond + rand.N(100*time.Millisecond)
 }
 
-// await waits until every agent has its session.
+// await waits until every agent has a session with the master.
 func (f *fleet) await(ctx context.Context, progress func(connected int)) error {
 	poll := time.NewTicker(report.PollEvery)
 	defer poll.Stop()

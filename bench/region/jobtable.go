@@ -20,12 +20,12 @@ import (
 const (
 	// namespace holds every job of a measurement.
 	namespace = "default"
-	// watchAgain is the pause before a broken watch starts again.
+	// watchAgain is the pause before a failed watch is started again.
 	watchAgain = 20 * time.Millisecond
 )
 
-// jobTable records a client's view of a set of jobs: the times at which each job
-// was sent, acknowledged and placed.
+// jobTable records what a client sees of a set of jobs: when each job was sent, stored and
+// placed, and how many instances run.
 type jobTable struct {
 	prefix      string
 	jobs, count int
@@ -57,7 +57,8 @@ func newJobTable(prefix string, jobs, count int) *jobTable {
 
 func (b *jobTable) name(i int) string { return fmt.Sprintf("%s%07d", b.prefix, i) }
 
-// toSubmit returns the jobs, for the nodes of a pool.
+// toSubmit returns the jobs in the form that package load submits. The jobs use the nodes
+// of a pool.
 func (b *jobTable) toSubmit(pool string) load.Jobs {
 	same := groups(b.count, pool)
 	return load.Jobs{Number: b.jobs, Sent: b.noteSent, Answered: b.noteAnswered, Spec: func(i int) *nusav1.JobSpec {
@@ -65,14 +66,14 @@ func (b *jobTable) toSubmit(pool string) load.Jobs {
 	}}
 }
 
-// noteSent records the time at which a job was sent, or was due at a fixed rate.
+// noteSent records when a job was sent. With a fixed rate it records when the job was due.
 func (b *jobTable) noteSent(i int, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sent[i] = max(1, at.Sub(b.begin))
 }
 
-// sentJobs returns the jobs that were sent or were due.
+// sentJobs returns the numbers of the jobs that were submitted.
 func (b *jobTable) sentJobs() (out []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,8 +92,8 @@ func (b *jobTable) noteAnswered(i int) {
 	b.answered[i] = now
 }
 
-// watch follows the jobs until ctx ends. After a change of the master the watch starts
-// again. It returns only errors that a retry cannot fix.
+// watch follows the jobs until ctx ends. A watch that breaks, for example because the
+// master has changed, is started again. watch returns only errors that a retry cannot fix.
 func (b *jobTable) watch(ctx context.Context, client nusav1.JobsClient, interval time.Duration) error {
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -152,7 +153,7 @@ func (b *jobTable) apply(m *nusav1.WatchGroupsResponse, now time.Duration) {
 		live := g.GetCounts().GetStarting() + g.GetCounts().GetRunning()
 		b.live += int(live - s.live)
 		s.live = live
-		// A placed instance counts as placed after its stop, too.
+		// An instance that was placed once still counts as placed after its stop.
 		if n := g.GetDesired() - g.GetUnplaced(); n > s.placed {
 			b.placedSum += int(n - s.placed)
 			s.placed = n
@@ -194,7 +195,7 @@ func (b *jobTable) alive() int {
 	return b.live
 }
 
-// first returns the time of the first submit.
+// first returns the time of the first submit. The caller holds b.mu.
 func (b *jobTable) first() time.Duration {
 	first := b.sent[0]
 	for _, at := range b.sent {

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// throughputInterval is the interval of watch messages where only the number of
-	// placements counts, not each latency.
+	// throughputInterval is the interval of watch messages when only the rate of
+	// placements matters and not the latency of each.
 	throughputInterval = 5 * time.Millisecond
-	// connectWithin bounds the time for all agents to register.
+	// connectWithin bounds the time in which all agents register.
 	connectWithin = 2 * time.Minute
 	// idleDelay is the pause before idle CPU is measured.
 	idleDelay = time.Second
@@ -29,8 +29,8 @@ const (
 	compareWithin = time.Minute
 	// infoWithin bounds the first call to a running region.
 	infoWithin = 5 * time.Second
-	// loadGC is the load generator's GOGC: the generator must not take the processors
-	// from the measured servers.
+	// loadGC is GOGC of the load generator. It is high because the generator's garbage
+	// must not take CPU time from the measured servers.
 	loadGC = 400
 )
 
@@ -44,18 +44,19 @@ type measurement struct {
 	master  *server
 	fleet   *fleet
 	load    *load.Callers
-	// tables are the tables of all submitted jobs, to be purged.
+	// tables holds the tables of all submitted jobs, which clean purges.
 	tables []*jobTable
 	// jobsLeft and nodesLeft count what must still be removed from a running region.
 	jobsLeft, nodesLeft atomic.Int64
-	// left describes what could not be removed.
+	// left is the error that says what could not be removed.
 	left error
-	// begun is true once there are figures to print.
+	// begun is true when there are figures to print.
 	begun bool
 }
 
-// Measure measures a region. A result beside an error holds the figures up to that
-// error. Measure leaves nothing behind, or its error says what is left.
+// Measure measures a region. When Measure returns an error, the result, if not nil, holds
+// the figures measured before the error. Measure removes all jobs and nodes that it made;
+// if it cannot, the error says which are left.
 func Measure(ctx context.Context, o Options) (*Result, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -90,7 +91,8 @@ func Measure(ctx context.Context, o Options) (*Result, error) {
 	return m.r, err
 }
 
-// find starts servers, or asks the running ones.
+// find starts the servers, or asks the running server of Options.Against. It returns the
+// address of the server that gets the load.
 func (m *measurement) find(ctx context.Context) (string, error) {
 	if m.o.Against != "" {
 		return m.o.Against, m.askRegion(ctx)
@@ -120,7 +122,7 @@ func (m *measurement) find(ctx context.Context) (string, error) {
 	return m.master.addr, nil
 }
 
-// askRegion asks a running server for its region.
+// askRegion asks the running server for the name of its region.
 func (m *measurement) askRegion(ctx context.Context) error {
 	info, err := report.Ask(ctx, m.o.Against, "regional")
 	if err != nil {
@@ -130,7 +132,8 @@ func (m *measurement) askRegion(ctx context.Context) error {
 	return nil
 }
 
-// connect starts agents and callers, measures, and removes them.
+// connect starts agents and callers, measures, and then ends the agents. On a running
+// region it also removes the jobs and the nodes.
 func (m *measurement) connect(ctx context.Context, addr string) (err error) {
 	if m.load, err = load.New(m.o.load(), addr, m.o.Connections); err != nil {
 		return err
@@ -138,13 +141,13 @@ func (m *measurement) connect(ctx context.Context, addr string) (err error) {
 	defer m.load.Close()
 	m.fleet = newFleet(m.o.Nodes, m.o.AgentsPerConnection, m.region, m.prefix, addr, m.o.instances(), m.o.NoAck)
 	m.fleet.saysGoodbye = m.o.Against != ""
-	// The removal continues after ctx ends, until giveUp is called.
+	// The removal may continue after the end of ctx, until giveUp is called.
 	tidying, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer giveUp(nil)
 	agents, leave := context.WithCancel(tidying)
 	defer leave()
-	// The first failure of an agent ends the measurement. The end of the measurement
-	// does not end the agents: the removal needs them.
+	// The first failure of an agent ends the measurement. The end of the measurement does
+	// not end the agents, because the removal of the jobs needs them.
 	g, agents := errgroup.WithContext(agents)
 	g.Go(func() error { return m.fleet.run(agents, tidying) })
 	measuring, cancel := context.WithCancelCause(ctx)
@@ -168,7 +171,8 @@ func (m *measurement) connect(ctx context.Context, addr string) (err error) {
 	return err
 }
 
-// pool returns the pool of the jobs: the simulated nodes' own pool if there are any.
+// pool returns the pool that the jobs use: the pool of the simulated nodes, or the default
+// pool if there are no simulated nodes.
 func (m *measurement) pool() string {
 	if m.o.Nodes == 0 {
 		return ""
@@ -222,7 +226,7 @@ func (m *measurement) measure(ctx context.Context, addr string) error {
 	return nil
 }
 
-// compare lets the servers compare their states after the measurement.
+// compare makes the servers compare their states after the measurement.
 func (m *measurement) compare(ctx context.Context) error {
 	m.o.progress("comparing the servers")
 	ctx, cancel := report.Within(ctx, compareWithin, fmt.Errorf("not within %s", compareWithin))
@@ -280,8 +284,9 @@ func (m *measurement) timed(ctx context.Context) error {
 	return m.resources(before, placed, after)
 }
 
-// submit watches and submits the jobs of a table, and waits until all instances are
-// placed and acknowledged. It calls tell with "begun", "placed" and "acknowledged".
+// submit submits and watches the jobs of a table until all instances are placed and
+// acknowledged. It calls tell with "begun" before the first submit, with "placed" and with
+// "acknowledged".
 func (m *measurement) submit(ctx context.Context, l *load.Callers, b *jobTable, interval time.Duration, tell func(string) error) error {
 	m.tables = append(m.tables, b)
 	if tell == nil {
@@ -327,8 +332,7 @@ func (m *measurement) submit(ctx context.Context, l *load.Callers, b *jobTable, 
 	return g.Wait()
 }
 
-// follow waits until all submits have a response, and all instances are placed and
-// acknowledged.
+// follow waits until all jobs are stored and all instances are placed and acknowledged.
 func (m *measurement) follow(ctx context.Context, b *jobTable, submitting <-chan error, tell func(string) error) error {
 	if err := <-submitting; err != nil {
 		return report.Cause(ctx, err)

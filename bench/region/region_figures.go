@@ -9,7 +9,7 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/report"
 )
 
-// cpuMark is the CPU time of the servers and of this process at one moment.
+// cpuMark holds the CPU time that the servers and this process have used until one moment.
 type cpuMark struct {
 	at      time.Time
 	servers []time.Duration
@@ -30,7 +30,7 @@ func (m cpuMark) since(earlier cpuMark) time.Duration {
 	return sum
 }
 
-// resources fills in the servers' CPU time and memory.
+// resources notes the servers' CPU time and memory in the result.
 func (m *measurement) resources(before, placed, after cpuMark) error {
 	each := func(d time.Duration) *float64 {
 		v := report.Round(float64(d.Microseconds())/float64(max(m.r.Placed, 1)), 2)
@@ -42,7 +42,7 @@ func (m *measurement) resources(before, placed, after cpuMark) error {
 	return m.peaks(before, after)
 }
 
-// peaks reads each server's peak memory; the largest one goes to the result.
+// peaks notes the peak memory of each server, and the largest of these, in the result.
 func (m *measurement) peaks(before, after cpuMark) error {
 	var largest float64
 	m.r.PerServer = nil

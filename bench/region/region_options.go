@@ -11,13 +11,13 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/load"
 )
 
-// Bounds of Options. Beyond them the figures would show the load generator or the
-// region's own bounds.
+// Bounds of Options. Beyond these bounds the load generator or the limits of a region
+// determine the figures.
 const (
 	maxNodes       = 20_000
 	maxInstances   = 2_000_000
 	maxJobs        = 1_000_000
-	maxPerNode     = 5_000 // instances, on average
+	maxPerNode     = 5_000 // the mean number of instances of a node
 	maxConcurrency = 4_096
 	maxRate        = 100_000
 )
@@ -26,13 +26,16 @@ const (
 type Options struct {
 	// Nodes is the number of simulated agents; 0 only with Against.
 	Nodes int
-	// AgentsPerConnection is the number of agents on one connection; real agents: 1.
+	// AgentsPerConnection is how many agents share one connection. A real agent has its
+	// own.
 	AgentsPerConnection int
-	// Jobs is the number of jobs, Count the instances of each.
+	// Jobs is the number of jobs, Count the number of instances of each job.
 	Jobs, Count int
-	// Rate is the submits a second, at fixed times; 0 = closed loop.
+	// Rate is the number of submits a second, at fixed times. At 0 each caller submits its
+	// next job when the previous one is stored.
 	Rate float64
-	// Concurrency is the number of callers, or of streams; they share Connections.
+	// Concurrency is the number of callers, or of streams. Connections is the number of
+	// connections that they share.
 	Concurrency, Connections int
 	// Servers is the number of regional servers: 1 or 3.
 	Servers int
@@ -40,33 +43,34 @@ type Options struct {
 	Stream bool
 	// NoAck makes the agents report nothing.
 	NoAck bool
-	// Warmup is the number of jobs placed before the measured ones.
+	// Warmup is the number of jobs that are placed before the measured jobs.
 	Warmup int
-	// Timeout bounds the time from the first submit until all is acknowledged.
+	// Timeout bounds the time from the first submit until all instances are acknowledged.
 	Timeout time.Duration
-	// Idle is the measured time without submits; 0 = none.
+	// Idle is how long the servers are measured without submits; 0 = not at all.
 	Idle time.Duration
-	// Restart kills the master afterwards and measures the interruption.
+	// Restart kills the master at the end and measures the interruption.
 	Restart bool
-	// FastRaft uses timings for round trips far below a millisecond.
+	// FastRaft starts the servers with --fast-raft, which suits round trips far below a
+	// millisecond.
 	FastRaft bool
 	// Against is the address of a running region's server; empty = start servers.
 	Against string
 	// Dir is the parent of the servers' temporary folder.
 	Dir string
-	// Profile is the folder for the servers' profiles; empty = none.
+	// Profile is the folder for the servers' CPU and heap profiles; empty = none.
 	Profile string
 	// Executable serves `regional …`; default: this program.
 	Executable string
-	// emptyFor is the time for which empty calls are counted; 0 = 2 s.
+	// emptyFor is how long empty calls are measured; 0 = defaultEmpty.
 	emptyFor time.Duration
 	// Progress shows a line of text; "" ends the line. It may be nil.
 	Progress func(string)
-	// Say prints a line that stays. It may be nil.
+	// Say prints a line of text that stays on the screen. It may be nil.
 	Say func(string)
 }
 
-// Validate returns an error that names the first wrong flag.
+// Validate returns an error that names the flag of the first invalid option.
 func (o *Options) Validate() error {
 	if o.Against != "" {
 		if _, _, err := net.SplitHostPort(o.Against); err != nil {

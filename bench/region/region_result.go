@@ -16,39 +16,42 @@ type Result struct {
 	Count int `json:"count"`
 	// Placed counts committed allocations, as a client sees them.
 	Placed int `json:"placed"`
-	// Incomplete says that an error ended the measurement; the figures are those up to
-	// the error.
+	// Incomplete: an error ended the measurement. The figures are those until the error.
 	Incomplete bool `json:"incomplete,omitempty"`
 	// Acknowledged counts the allocations whose running state the region has committed.
 	Acknowledged int `json:"acknowledged"`
-	// Seconds runs from the first submit until the last placement was seen.
+	// Seconds is the time from the first submit until a client saw the last placement.
 	Seconds          float64          `json:"seconds"`
 	PlacementsPerS   float64          `json:"placements_per_s"`
 	SubmitToPlacedMS report.Quantiles `json:"submit_to_placed_ms"`
-	// ServerPeakRSSMB is the largest peak of all servers; nil with --against.
+	// ServerPeakRSSMB is the peak memory of the server with the largest peak; nil with
+	// --against.
 	ServerPeakRSSMB *float64 `json:"server_peak_rss_mb"`
-	// ServerCPUUSPerPlacement is the CPU time of all servers, from the first submit
-	// until all is acknowledged, for each placement; nil with --against.
+	// ServerCPUUSPerPlacement is the CPU time of all servers from the first submit until
+	// all instances are acknowledged, divided by the placements; nil with --against.
 	ServerCPUUSPerPlacement *float64 `json:"server_cpu_us_per_placement"`
-	// EmptyCallsPerS is the rate of empty calls of the same callers.
+	// EmptyCallsPerS is the rate at which the same callers make empty calls.
 	EmptyCallsPerS float64 `json:"empty_calls_per_s"`
-	// EmptyCallMS is the time of an empty call at the rate of the jobs; only with --rate.
+	// EmptyCallMS is the latency of empty calls at the rate of the jobs; nil without
+	// --rate.
 	EmptyCallMS *report.Quantiles `json:"empty_call_ms,omitempty"`
 	FSync       bool              `json:"fsync"`
 
-	// AcknowledgedSeconds runs from the first submit until all was acknowledged.
+	// AcknowledgedSeconds is the time from the first submit until the last
+	// acknowledgement.
 	AcknowledgedSeconds float64          `json:"acknowledged_seconds"`
 	AcknowledgedPerS    float64          `json:"acknowledged_per_s"`
 	SubmitMS            report.Quantiles `json:"submit_ms"`
-	// Retries counts submits that the region refused because a queue was full.
+	// Retries counts how often a submit was refused, because a queue was full or no server
+	// was active, and was sent again.
 	Retries int `json:"retries"`
-	// ServerCPUUSPerPlacementUntilPlaced ends with the last placement; later
-	// acknowledgements are left out.
+	// ServerCPUUSPerPlacementUntilPlaced is like ServerCPUUSPerPlacement, but ends with
+	// the last placement: it leaves out the acknowledgements that follow.
 	ServerCPUUSPerPlacementUntilPlaced *float64 `json:"server_cpu_us_per_placement_until_placed"`
-	// LoadCPUSeconds is the CPU time of this process from the first submit on: callers
-	// and simulated agents share the machine with the servers.
+	// LoadCPUSeconds is the CPU time of this process, which runs the callers and the
+	// simulated agents, from the first submit until all instances are acknowledged.
 	LoadCPUSeconds float64 `json:"load_cpu_seconds"`
-	// AgentsConnectSeconds is the time in which the simulated agents registered.
+	// AgentsConnectSeconds is the time until all simulated agents had registered.
 	AgentsConnectSeconds float64 `json:"agents_connect_seconds"`
 
 	Servers     int     `json:"servers"`
@@ -62,8 +65,8 @@ type Result struct {
 	Filesystem string            `json:"filesystem,omitempty"`
 	DiskSyncMS *report.Quantiles `json:"disk_sync_ms,omitempty"`
 	PerServer  []ServerFigures   `json:"per_server,omitempty"`
-	// StatesEqual says whether all servers held the same state at StatesIndex of the
-	// log once all was acknowledged; nil with one server.
+	// StatesEqual says whether all servers held the same state at index StatesIndex of the
+	// log, after all instances were acknowledged; nil with one server.
 	StatesEqual *bool           `json:"states_equal,omitempty"`
 	StatesIndex uint64          `json:"states_index,omitempty"`
 	Idle        *IdleFigures    `json:"idle,omitempty"`
@@ -74,25 +77,27 @@ type Result struct {
 type ServerFigures struct {
 	Name   string `json:"name"`
 	Master bool   `json:"master"`
-	// PeakRSSMB counts from the server's start, CPUSeconds from the first submit.
+	// PeakRSSMB is the peak since the server's start. CPUSeconds is the CPU time from the
+	// first submit until all instances are acknowledged.
 	PeakRSSMB  float64 `json:"peak_rss_mb"`
 	CPUSeconds float64 `json:"cpu_seconds"`
 }
 
-// IdleFigures describe a time without submits: heartbeats and statistics only.
+// IdleFigures describe the servers while they get only heartbeats and statistics.
 type IdleFigures struct {
 	Seconds float64 `json:"seconds"`
 	// CPUCores is the CPU time of all servers divided by Seconds.
 	CPUCores float64 `json:"cpu_cores"`
 }
 
-// RestartFigures count from the SIGKILL.
+// RestartFigures are times since the SIGKILL of the master, except PlacedAfterElectedMS.
 type RestartFigures struct {
 	ElectedMS float64 `json:"elected_ms"`
-	// PlacedMS ends when an instance submitted after the election was placed.
+	// PlacedMS is the time until an instance was placed that was submitted after the
+	// election. PlacedAfterElectedMS is the part of that time after the election.
 	PlacedMS             float64 `json:"placed_ms"`
 	PlacedAfterElectedMS float64 `json:"placed_after_elected_ms"`
-	// AgentsBackMS ends when every agent had its session again.
+	// AgentsBackMS is the time until every agent had a session again.
 	AgentsBackMS float64 `json:"agents_back_ms"`
 }
 

@@ -9,10 +9,11 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// The inventory and statistics of a simulated node have the size and shape of those of
-// an agent on a common server, because the region stores and reads them.
+// A simulated node sends an inventory and statistics of the size that a real agent on a
+// common server sends, because the size costs the region memory and CPU time.
 
-// The resources of one instance.
+// Names in the jobs, the resources of one instance in thousandths of a CPU and in bytes,
+// and the number of racks on which the nodes are.
 const (
 	taskName  = "main"
 	groupName = "g"
@@ -26,8 +27,8 @@ func (f *fleet) storeID(n int) string { return fmt.Sprintf("%s-store-%d", f.pref
 
 func address(n int) string { return fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255) }
 
-// inventory returns node n's inventory: a new one at each call, so that thousands of
-// them do not stay in memory.
+// inventory returns the inventory of node n. Each call makes a new one, so that thousands
+// of inventories do not stay in memory.
 func (f *fleet) inventory(n int) *nusav1.NodeInventory {
 	return &nusav1.NodeInventory{
 		Capacity: f.capacity, Pool: f.prefix,
@@ -50,7 +51,7 @@ func (f *fleet) inventory(n int) *nusav1.NodeInventory {
 	}
 }
 
-// sampleStats returns the statistics that every node sends.
+// sampleStats returns the statistics that every simulated node sends.
 func sampleStats() *nusav1.NodeStats {
 	cores := make([]float64, 64)
 	for i := range cores {
@@ -64,13 +65,14 @@ func sampleStats() *nusav1.NodeStats {
 	}
 }
 
-// groups returns the groups of a job. All jobs ask for the same resources. pool is the
-// pool of the simulated nodes, which no other job uses; "" is the default pool.
+// groups returns the groups of a job with count instances. All jobs ask for the same
+// resources. pool is the pool of the simulated nodes, which no other job uses; "" is the
+// default pool.
 func groups(count int, pool string) map[string]*nusav1.Group {
 	n := int32(count)
 	config, err := structpb.NewStruct(map[string]any{"command": "/bin/sleep", "args": []any{"86400"}})
 	if err != nil {
-		panic(err) // of constants: cannot fail
+		panic(err) // cannot fail: the values are constants
 	}
 	return map[string]*nusav1.Group{groupName: {
 		Count: &n, Pool: pool,

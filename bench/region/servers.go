@@ -26,15 +26,15 @@ type cluster struct {
 	servers []*server
 }
 
-// server is one of these processes.
+// server is the process of one regional server.
 type server struct {
 	report.Server
 	name, addr string // addr: gRPC
-	down       bool   // killed on purpose; died does not report it
+	down       bool   // killed on purpose, so died does not report the end of the process
 }
 
-// startCluster starts the servers. close ends them and removes their folder, also
-// after an error.
+// startCluster starts the servers. close ends the servers and removes their folder. After
+// an error startCluster calls close itself.
 func startCluster(o Options) (_ *cluster, err error) {
 	exe := o.Executable
 	if exe == "" {
@@ -100,7 +100,7 @@ func (c *cluster) close() {
 	_ = os.RemoveAll(c.dir)
 }
 
-// master waits until one of the servers leads.
+// master waits until one of the servers is the master.
 func (c *cluster) master(ctx context.Context) (*server, error) {
 	ctx, cancel := report.Within(ctx, masterWithin, fmt.Errorf("the servers elected no master within %s", masterWithin))
 	defer cancel()
@@ -136,7 +136,7 @@ func (c *cluster) master(ctx context.Context) (*server, error) {
 	}
 }
 
-// cpu returns the CPU time that each server has used.
+// cpu returns the CPU time that each server has used so far.
 func (c *cluster) cpu() ([]time.Duration, error) {
 	out := make([]time.Duration, len(c.servers))
 	for i, s := range c.servers {
@@ -148,7 +148,7 @@ func (c *cluster) cpu() ([]time.Duration, error) {
 	return out, nil
 }
 
-// signal tells profiled servers to begin or end a profile.
+// signal sends profiled servers the signal to begin or end their profile.
 func (c *cluster) signal(s syscall.Signal) {
 	for _, srv := range c.servers {
 		srv.Signal(s)

@@ -21,18 +21,19 @@ const (
 	maxHeld = 4 * maxPerNode
 )
 
-// simulated is an agent without tasks: it receives orders, acknowledges them, and reports
-// at once that the ordered instances run.
+// simulated is an agent without tasks. It receives and acknowledges orders, and reports at
+// once that the ordered instances run.
 type simulated struct {
 	f *fleet
 	n int
 
-	// mu guards the fields below: the receiver and the heartbeat sender both send.
+	// mu guards the fields below, because the receiver and the sender of heartbeats both
+	// send.
 	mu       sync.Mutex
 	stream   grpc.BidiStreamingClient[nusav1.AgentMessage, nusav1.MasterMessage] // nil without a session
 	cluster  string
 	lease    uint64
-	statsDue time.Duration // since the last statistics; sent at statsEvery
+	statsDue time.Duration // time since the last statistics, which are sent every statsEvery
 	position link.Position
 	held     map[string]uint64 // index of the latest order by allocation
 	reports  *link.Outbox[instanceReport]
@@ -70,8 +71,8 @@ func (a *simulated) run(ctx context.Context) error {
 	}
 }
 
-// session runs one session until it ends. The next session connects to the master that
-// the fleet then knows.
+// session runs one session until the session ends. It connects to the master that the
+// fleet knows.
 func (a *simulated) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -158,8 +159,8 @@ func (a *simulated) hello() *nusav1.AgentHello {
 	}
 }
 
-// welcome starts the session: it sends lease request and statistics first, as an agent
-// does, and then the reports that the master lacks.
+// welcome starts the session. Like a real agent it first sends a lease request with
+// statistics, and then the reports that the master does not have.
 func (a *simulated) welcome(stream grpc.BidiStreamingClient[nusav1.AgentMessage, nusav1.MasterMessage], w *nusav1.MasterWelcome) error {
 	a.f.intervals(w.GetLease().AsDuration(), w.GetStatsInterval().AsDuration())
 	a.mu.Lock()
@@ -179,7 +180,8 @@ func (a *simulated) detach() {
 	a.stream = nil
 }
 
-// orders handles a batch. It acknowledges and reports a change once the change is whole.
+// orders handles one message of orders. When all messages of a change have arrived, it
+// applies, reports and acknowledges the change.
 func (a *simulated) orders(inbox *link.Inbox[*nusav1.AllocOrder], m *nusav1.AllocOrders) error {
 	b := link.Batch[*nusav1.AllocOrder]{
 		Full: m.GetFull(), Last: m.GetLast(), Removed: m.GetRemoved(), Position: report.PositionFromProto(m.GetPosition()),
@@ -217,7 +219,7 @@ func (a *simulated) orders(inbox *link.Inbox[*nusav1.AllocOrder], m *nusav1.Allo
 	return a.sendReports()
 }
 
-// sendReports sends the reports that the master lacks. The caller holds a.mu.
+// sendReports sends the reports that the master does not have. The caller holds a.mu.
 func (a *simulated) sendReports() error {
 	for !a.f.noAck {
 		b, more := a.cursor.Next(maxReported)
@@ -241,8 +243,9 @@ func (a *simulated) sendReports() error {
 	return nil
 }
 
-// beat sends a heartbeat within a session. It skips an agent that is sending, because that
-// message counts as a heartbeat, and waiting would delay the other agents of the sender.
+// beat sends a heartbeat if the agent has a session. It skips an agent that is just
+// sending: that message counts as a heartbeat, and to wait would delay the other agents of
+// the sender.
 func (a *simulated) beat() {
 	if !a.mu.TryLock() {
 		return
@@ -253,7 +256,7 @@ func (a *simulated) beat() {
 	}
 }
 
-// bye says goodbye within a session.
+// bye says goodbye if the agent has a session.
 func (a *simulated) bye() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -262,8 +265,8 @@ func (a *simulated) bye() {
 	}
 }
 
-// sendLease asks for the lease, which is the heartbeat, and adds statistics when they are
-// due. The caller holds a.mu.
+// sendLease sends a lease request, which is the heartbeat. It adds statistics when these
+// are due. The caller holds a.mu.
 func (a *simulated) sendLease() error {
 	a.lease++
 	m := &nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Lease{Lease: &nusav1.LeaseRequest{Id: a.lease}}}
@@ -274,7 +277,7 @@ func (a *simulated) sendLease() error {
 	return a.stream.Send(m)
 }
 
-// sendGoodbye leaves the region, which then ends the stream. The caller holds a.mu.
+// sendGoodbye says goodbye. The region then ends the stream. The caller holds a.mu.
 func (a *simulated) sendGoodbye() error {
 	err := a.stream.Send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Goodbye{Goodbye: &nusav1.Goodbye{Message: "the measurement has ended"}}})
 	if err == nil {

@@ -12,17 +12,17 @@ import (
 
 const (
 	// stuckAfter is the time without a placement after which the region is asked for the
-	// reason: longer than an election.
+	// reason. It is longer than an election.
 	stuckAfter = 5 * time.Second
-	// askEvery is the pause before the region is asked again, where it had no reason.
+	// askEvery is the pause before the region is asked again, if it returned no reason.
 	askEvery = time.Second
 )
 
-// stuck returns the reason why a running region has no room for the waiting jobs, so that
-// the measurement need not wait for --timeout. It returns nil when ctx ends.
+// stuck waits until a running region has no room for the waiting jobs, and returns the
+// reason. So the measurement need not wait for --timeout. It returns nil when ctx ends.
 func (m *measurement) stuck(ctx context.Context, b *jobTable) error {
 	if m.o.Against == "" {
-		return nil // the simulated nodes have room; they may only be lost for a while
+		return nil // the nodes have room for all jobs, and may at most be lost for a while
 	}
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
@@ -38,8 +38,8 @@ func (m *measurement) stuck(ctx context.Context, b *jobTable) error {
 	return nil
 }
 
-// whyWaiting asks the region for the reason. It returns "" without a reason or a response;
-// a later call may get one.
+// whyWaiting asks the region why a job waits. It returns "" if the region does not respond
+// or has no reason yet.
 func (m *measurement) whyWaiting(ctx context.Context, name string) string {
 	ctx, cancel := context.WithTimeout(ctx, infoWithin)
 	defer cancel()
@@ -54,8 +54,8 @@ func (m *measurement) whyWaiting(ctx context.Context, name string) string {
 	return strings.Join(all, "; ")
 }
 
-// waiting returns a job that has waited for a node for at least `least` since its
-// acknowledgement, while no other job was placed.
+// waiting returns a job that was stored at least `least` ago and is not placed yet. It
+// returns false if any instance was placed in that time.
 func (b *jobTable) waiting(least time.Duration) (int, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,19 +8,22 @@ import (
 	"github.com/nusa-scheduler/nusa/global/place"
 )
 
-// nodeSize is what each node of an emulated region has.
+// nodeSize is the capacity of each node of an emulated region.
 var nodeSize = place.Resources{CPUMilli: 64_000, MemoryBytes: 512 << 30}
 
-// cell is an emulated region: the room of its nodes, and what the global tier knows of it.
+// cell is an emulated region: the free resources of its nodes, and what the global tier
+// knows of the region.
 type cell struct {
 	region  *place.Region
 	account place.Account
-	nodes   []place.Resources // free
-	// owned is the sum of what the region was given and what has not ended.
+	nodes   []place.Resources // the free resources of each node
+	// owned is the sum of what the region's instances reserve that have not ended.
 	owned place.Resources
-	// report is the time of the next report; 0: nothing has changed since the last one.
+	// report is the time of the next report; 0 = nothing has changed since the latest
+	// report.
 	report time.Duration
-	// lag puts the reports of regions at different times.
+	// lag shifts the report times of the region, so that the regions report at different
+	// times.
 	lag time.Duration
 }
 
@@ -36,7 +39,8 @@ func newCell(name string, nodes int, lag time.Duration) *cell {
 	return c
 }
 
-// start puts an instance on the node that it fills best; -1 if it fits on none.
+// start puts an instance on the node with the least free CPU on which it fits. It returns
+// the number of the node, or -1 if the instance fits on no node.
 func (c *cell) start(a place.Ask) int {
 	best := -1
 	for i, free := range c.nodes {
@@ -50,33 +54,36 @@ func (c *cell) start(a place.Ask) int {
 	return best
 }
 
-// add frees n instances on a node, or takes room if n is negative.
+// add returns the resources of n instances to a node. A negative n reserves resources.
 func (c *cell) add(node int, a place.Ask, n int64) {
 	c.nodes[node].CPUMilli += n * a.CPUMilli
 	c.nodes[node].MemoryBytes += n * a.MemoryBytes
 }
 
-// own adds n instances to what the region has.
+// own adds the resources of n instances to the sum c.owned.
 func (c *cell) own(a place.Ask, n int64) {
 	c.owned.CPUMilli += n * a.CPUMilli
 	c.owned.MemoryBytes += n * a.MemoryBytes
 }
 
-// demand is what the region has as a share of its capacity, of the scarcer resource.
+// demand returns the resources of the region's instances as a share of its capacity: the
+// larger share of CPU and memory.
 func (c *cell) demand() float64 {
 	return max(float64(c.owned.CPUMilli)/float64(c.region.Capacity.CPUMilli), float64(c.owned.MemoryBytes)/float64(c.region.Capacity.MemoryBytes))
 }
 
-// charge charges the region for what it was given since its report.
+// charge updates what the placer charges the region for: the instances that were offered
+// to the region since its latest report.
 func (c *cell) charge() {
 	changed := *c.region
 	changed.Charged = c.account.Charges()
 	c.region = &changed
 }
 
-// send makes a report that includes everything up to a revision. Asks are counted exactly.
+// send makes a report of the region that includes all offers up to a revision. The report
+// has the exact fit counts of the asks.
 func (c *cell) send(revision int64, asks map[uint64]place.Ask) {
-	changed := *c.region // a plan with an index tells a region that changed by its pointer
+	changed := *c.region // the index of the placer recognises a changed region by a new pointer
 	c.region = &changed
 	r := c.region
 	r.ReportSequence++

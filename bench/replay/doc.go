@@ -1,6 +1,7 @@
 // Package replay gives a recorded load to the real placer, in virtual time: `nusa bench
-// federation --trace`. The regions are emulated down to the free room of their nodes. Each
-// reports every few seconds; what it was given since then is charged, as in the global tier.
+// federation --trace`. The regions are emulated, with the free resources of each of their
+// nodes. Each region reports every few seconds. As in the global tier, a region is charged
+// for the instances that were offered to it since its latest report.
 //
 //	trace.go    the formats of traces
 //	cell.go     one emulated region: its nodes, and its reports

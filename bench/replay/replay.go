@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// nearBound is the round trip of a `near` clause.
+	// nearBound is max_rtt of a job's near rule.
 	nearBound = 60 * time.Millisecond
-	// sizes is the number of different sizes of regions: the largest is so many times the
-	// smallest.
+	// sizes is the number of different sizes of regions. The largest region has about
+	// sizes times as many nodes as the smallest.
 	sizes = 4
-	// spreadOver is the number of regions of a job with `spread`.
+	// spreadOver is the number of regions of a job with a spread rule.
 	spreadOver = 3
 	groupName  = "g"
 	maxRegions = 10_000
@@ -33,7 +33,7 @@ const (
 // Options of a replay.
 type Options struct {
 	Regions int
-	// Load is the greatest demand of the trace as a share of what all regions have.
+	// Load is the greatest demand of the trace as a share of the capacity of all regions.
 	Load float64
 	// Report is the time between two reports of a region.
 	Report time.Duration
@@ -41,7 +41,7 @@ type Options struct {
 	Progress func(string)
 }
 
-// Validate returns an error that names the first wrong flag.
+// Validate returns an error that names the flag of the first invalid option.
 func (o *Options) Validate() error {
 	switch {
 	case o.Regions < 1 || o.Regions > maxRegions:
@@ -58,14 +58,15 @@ func (o *Options) Validate() error {
 type job struct {
 	place.Job
 	arrival time.Duration
-	lasts   []time.Duration // of each instance
-	target  string          // of a required near clause; empty: none
+	lasts   []time.Duration // how long each instance runs; 0 = beyond the end of the trace
+	target  string          // the region of a required near rule; empty = no such rule
 	placed  int
-	// fitsSince is since when the job has waited although a region has room; -1 = it has not.
+	// fitsSince is the time since which the job has waited although a region has room; -1
+	// = no region has room, or the job does not wait.
 	fitsSince time.Duration
 }
 
-// end is an instance that ends.
+// end is the end of an instance: its time, where the instance runs, and what it reserves.
 type end struct {
 	at         time.Duration
 	cell, node int
@@ -88,7 +89,7 @@ func (e *ends) Pop() any {
 type federation struct {
 	o        Options
 	cells    []*cell
-	regions  []*place.Region // of the cells, which are sorted by name
+	regions  []*place.Region // the regions of cells, sorted by name
 	known    *place.Index
 	index    map[string]int
 	view     *topology.View
@@ -99,13 +100,13 @@ type federation struct {
 	now      time.Duration
 	revision int64
 	returned []place.Returned
-	asks     map[uint64]place.Ask // that regions count exactly
+	asks     map[uint64]place.Ask // the asks whose fit counts regions report
 	result   Result
 	waits    []time.Duration
 	planning time.Duration
 }
 
-// Run replays a trace.
+// Run replays a trace and returns its figures.
 func Run(ctx context.Context, requests []Request, o Options) (*Result, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -161,7 +162,8 @@ func (f *federation) nextEvent(next int) (at time.Duration, more bool) {
 	return at, more
 }
 
-// build makes the jobs, and regions for their greatest demand.
+// build makes the jobs, and regions whose size follows from the greatest demand of the
+// jobs.
 func (f *federation) build(requests []Request) error {
 	places := emulate.Places("", f.o.Regions)
 	f.jobs = jobsOf(requests, places)
@@ -201,8 +203,9 @@ func (f *federation) build(requests []Request) error {
 	return nil
 }
 
-// jobsOf makes jobs of requests that are alike. A third of the jobs are near a region, half
-// of these within a bound; a sixth use three regions, if they have so many instances.
+// jobsOf makes the jobs. Equal requests of one batch are the instances of one job. A sixth
+// of the jobs prefers to be near a region, and a sixth must be near a region. A sixth is
+// spread over three regions, if such a job has three instances.
 func jobsOf(requests []Request, places []emulate.Place) (out []*job) {
 	type key struct {
 		arrival     time.Duration
@@ -240,7 +243,7 @@ func jobsOf(requests []Request, places []emulate.Place) (out []*job) {
 	return out
 }
 
-// peakOf returns the greatest demand of a trace in which nothing waits.
+// peakOf returns the greatest demand of a trace if no instance had to wait.
 func peakOf(requests []Request) (peak place.Resources) {
 	type step struct {
 		at time.Duration
@@ -265,7 +268,7 @@ func peakOf(requests []Request) (peak place.Resources) {
 	return peak
 }
 
-// end frees the room of the instances that end now.
+// end releases the resources of the instances that end now.
 func (f *federation) end() {
 	for len(f.running) > 0 && f.running[0].at <= f.now {
 		e := heap.Pop(&f.running).(end)
@@ -276,14 +279,14 @@ func (f *federation) end() {
 	}
 }
 
-// changes lets a region report at its next turn.
+// changes notes that a region has changed and reports at its next report time.
 func (f *federation) changes(c *cell) {
 	if c.report == 0 {
 		c.report = ((f.now-c.lag)/f.o.Report+1)*f.o.Report + c.lag
 	}
 }
 
-// report sends the reports that are due now.
+// report sends the reports that are due now. It returns whether there were any.
 func (f *federation) report() (any bool) {
 	for i, c := range f.cells {
 		if c.report > 0 && c.report <= f.now {
@@ -295,7 +298,7 @@ func (f *federation) report() (any bool) {
 	return any
 }
 
-// plan lets the placer decide about the jobs that wait and may fit, and carries its plan out.
+// plan makes a plan for the waiting jobs that a region has room for, and applies the plan.
 func (f *federation) plan() {
 	s := place.Snapshot{Topology: f.view, Terse: true, Charged: true, Returned: f.returned, Regions: f.regions, Index: f.known}
 	byName := map[string]*job{}
@@ -325,7 +328,8 @@ func (f *federation) plan() {
 	f.missed()
 }
 
-// offer gives instances to a region. The region returns those that fit on none of its nodes.
+// offer offers instances to a region. The region returns those that fit on none of its
+// nodes.
 func (f *federation) offer(j *job, a place.Action) {
 	i := f.index[a.Region]
 	c, ask := f.cells[i], j.Groups[0].Ask
@@ -365,13 +369,15 @@ func (f *federation) offer(j *job, a place.Action) {
 	c.charge()
 	f.regions[i] = c.region
 	f.changes(c)
-	// A region that has reported since has an exact count of the ask.
+	// A later report of the region has an exact fit count of the ask, so what the region
+	// returned before does not matter any more.
 	f.returned = slices.DeleteFunc(f.returned, func(r place.Returned) bool {
 		return f.cells[f.index[r.Region]].region.ReportSequence > r.ReportSequence+1
 	})
 }
 
-// missed notes how long jobs have waited although a region with enough room is near enough.
+// missed notes the longest time for which a job has waited although a region that is near
+// enough has room.
 func (f *federation) missed() {
 	room := f.room()
 	for _, j := range f.waiting {
@@ -387,11 +393,11 @@ func (f *federation) missed() {
 	}
 }
 
-// rooms tells which regions have room for an ask.
+// rooms finds the regions that have room for an ask.
 type rooms struct {
 	f    *federation
 	room place.Room
-	// at has the regions by ask.
+	// at holds the numbers of the regions with room, by the hash of the ask.
 	at map[uint64][]int
 }
 
@@ -399,8 +405,8 @@ func (f *federation) room() rooms {
 	return rooms{f, place.NewRoom(place.Snapshot{Regions: f.regions}), map[uint64][]int{}}
 }
 
-// has says whether a region that is near enough has room for an instance of a job, and has
-// not returned one since its latest report.
+// has reports whether a region that is near enough has room for an instance of the job. A
+// region that has returned such an instance since its latest report does not count.
 func (r rooms) has(j *job) bool {
 	ask := j.Groups[0].Ask
 	hash := ask.Hash()

@@ -15,29 +15,31 @@ type Result struct {
 	Jobs      int     `json:"jobs"`
 	Instances int     `json:"instances"`
 	Load      float64 `json:"load"`
-	// WorstDemand is the greatest demand of a region as a share of its capacity, in the
-	// region WorstRegion.
+	// WorstDemand is the greatest demand that a region ever had, as a share of its
+	// capacity. WorstRegion is that region.
 	WorstDemand float64 `json:"worst_demand_over_supply"`
 	WorstRegion string  `json:"worst_region"`
-	// NearBroken counts instances that were placed beyond a required bound.
+	// NearBroken counts instances that were offered to a region beyond their required
+	// bound.
 	NearBroken int `json:"near_bounds_broken"`
-	// Moves counts running instances that a plan took out of their region.
+	// Moves counts running instances that a plan moved out of their region.
 	Moves int `json:"moves"`
-	// Returned counts offered instances that fitted on no node of their region.
+	// Returned counts offered instances that fitted on no node of the region.
 	Returned int `json:"returned"`
-	// Waited counts instances that were not placed at once, Unplaced those that are not
-	// placed in the end.
+	// Waited counts placed instances that had to wait. Unplaced counts instances that were
+	// not placed until the end.
 	Waited   int     `json:"waited"`
 	Unplaced int     `json:"unplaced"`
 	WaitS    Waiting `json:"wait_s"`
-	// MissedS is the longest time for which a job waited although it fitted.
+	// MissedS is the longest time for which a job waited although a region had room for
+	// it.
 	MissedS float64 `json:"fitted_but_waited_s"`
-	// Least and Most are the demand over supply of the emptiest and the fullest region when
-	// the sum was the greatest.
+	// Least and Most are the demands of the emptiest and of the fullest region, as shares
+	// of their capacities, when the demand of all regions together was greatest.
 	Least float64 `json:"least_demand_at_peak"`
 	Most  float64 `json:"most_demand_at_peak"`
-	// Decided counts placed and returned instances, Plans the plans, and DecidedPerS the
-	// instances for each second of planning.
+	// Decided counts placed and returned instances, and Plans counts the plans.
+	// DecidedPerS is Decided divided by the seconds that planning took.
 	Decided     int     `json:"decided"`
 	Plans       int     `json:"plans"`
 	DecidedPerS float64 `json:"decided_per_s"`
@@ -45,21 +47,22 @@ type Result struct {
 	peak float64
 }
 
-// Waiting holds quantiles over all instances.
+// Waiting holds quantiles of the time that placed instances waited, in seconds.
 type Waiting struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
 	Max float64 `json:"max"`
 }
 
-// Worst notes the demand of a region.
+// Worst notes the demand of a region if it is the greatest so far.
 func (r *Result) Worst(c *cell) {
 	if d := c.demand(); d > r.WorstDemand {
 		r.WorstDemand, r.WorstRegion = d, c.region.Name
 	}
 }
 
-// peak notes the demand of all regions if their sum is greater than before.
+// peak notes the least and the greatest demand of a region if the demand of all regions
+// together is the greatest so far.
 func (f *federation) peak() {
 	sum, least, most := 0.0, -1.0, 0.0
 	for _, c := range f.cells {

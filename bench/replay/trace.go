@@ -16,18 +16,19 @@ import (
 	"time"
 )
 
-// Request is one recorded instance. Those that are alike in all but their ends are one job.
+// Request is one recorded instance. Requests with equal arrivals, batches and resources
+// are the instances of one job.
 type Request struct {
-	Arrival time.Duration // since the beginning of the trace
-	// Batch names the requests of one job; empty: a job of its own.
+	Arrival time.Duration // since the begin of the trace
+	// Batch is the name that the requests of one job share; empty = the request is a job.
 	Batch string
 	// CPUMilli and MemoryBytes are what the instance reserves.
 	CPUMilli, MemoryBytes int64
-	// Lasts is how long the instance runs; 0 = beyond the end of the trace.
+	// Lasts is how long the instance runs; 0 = until after the end of the trace.
 	Lasts time.Duration
 }
 
-// format is a kind of trace: a table whose first line names these columns.
+// format is one kind of trace: a table whose first line names at least these columns.
 type format struct {
 	columns []string
 	read    func(fields []string) (Request, bool, error)
@@ -38,7 +39,7 @@ var formats = []format{
 	{[]string{"cpu_milli", "memory_mib", "creation_time", "deletion_time"}, readPod},
 }
 
-// ReadFile reads a trace, compressed by gzip or not.
+// ReadFile reads a trace from a file, which may be compressed by gzip.
 func ReadFile(path string) ([]Request, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -52,10 +53,10 @@ func ReadFile(path string) ([]Request, error) {
 	return out, nil
 }
 
-// Read reads a trace: a CSV file of requests for virtual machines (arrival_s, batch_id,
-// cpu_cores, memory_gb, duration_max_s, censored) or of pods (cpu_milli, memory_mib,
-// creation_time, deletion_time), or a log in the Standard Workload Format. The requests are
-// sorted by arrival, and the first arrives at 0.
+// Read reads a trace of one of three kinds: a CSV file of requests for virtual machines
+// (arrival_s, batch_id, cpu_cores, memory_gb, duration_max_s, censored), a CSV file of
+// pods (cpu_milli, memory_mib, creation_time, deletion_time), or a log in the Standard
+// Workload Format. The result is sorted by arrival, and the first request arrives at 0.
 func Read(in io.Reader) ([]Request, error) {
 	b := bufio.NewReader(in)
 	if head, _ := b.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
@@ -132,7 +133,8 @@ func readRows(r *csv.Reader, at []int, f format) (out []Request, err error) {
 	}
 }
 
-// readVM reads arrival_s, batch_id, cpu_cores, memory_gb, duration_max_s and censored.
+// readVM reads a row of arrival_s, batch_id, cpu_cores, memory_gb, duration_max_s and
+// censored. A censored instance runs until after the end of the trace.
 func readVM(f []string) (Request, bool, error) {
 	n, err := numbers(f[0], f[2], f[3], f[4], f[5])
 	if err != nil {
@@ -145,8 +147,8 @@ func readVM(f []string) (Request, bool, error) {
 	return q, true, nil
 }
 
-// readPod reads cpu_milli, memory_mib, creation_time and deletion_time. A pod without CPU
-// reserves nothing that the emulated regions have.
+// readPod reads a row of cpu_milli, memory_mib, creation_time and deletion_time. It skips
+// a pod that reserves no CPU.
 func readPod(f []string) (Request, bool, error) {
 	if f[3] == "" {
 		f[3] = "0"
@@ -158,11 +160,12 @@ func readPod(f []string) (Request, bool, error) {
 	return Request{Arrival: seconds(n[2]), CPUMilli: int64(n[0]), MemoryBytes: int64(n[1] * (1 << 20)), Lasts: max(0, seconds(n[3]-n[2]))}, n[0] > 0, nil
 }
 
-// swfMemory is what a processor of a log without memory reserves.
+// swfMemory is the memory of an instance from a log in the Standard Workload Format,
+// because such logs often have none.
 const swfMemory = 1 << 30
 
-// readSWF reads a log in the Standard Workload Format: each processor of a job is an
-// instance of one core.
+// readSWF reads a log in the Standard Workload Format. Each processor of a job becomes an
+// instance with one core.
 func readSWF(in io.Reader) (out []Request, err error) {
 	const submit, run, processors = 1, 3, 4
 	lines := bufio.NewScanner(in)

@@ -1,5 +1,5 @@
-// Package report holds what all benchmarks share: figures, their output, and
-// readings of processes.
+// Package report holds the code that all benchmarks share: figures, their output, and the
+// measurement of processes.
 //
 //	quantiles.go   quantiles of durations, rounding
 //	output.go      a result as table, JSON or YAML

@@ -11,7 +11,7 @@ import (
 // Output is the format of a printed result: table, json or yaml.
 type Output string
 
-// Check returns an error that names the flag when o is no known format.
+// Check returns an error that names the flag --output if o is no known format.
 func (o Output) Check() error {
 	switch o {
 	case "table", "json", "yaml":
@@ -20,7 +20,8 @@ func (o Output) Check() error {
 	return fmt.Errorf("--output: %q is not one of table, json, yaml", string(o))
 }
 
-// Print writes a result: JSON on one line, YAML, or a table that the function table writes.
+// Print writes a result as JSON on one line, as YAML, or as a table that the function
+// table writes.
 func (o Output) Print(w io.Writer, result any, table func(io.Writer) error) error {
 	if o == "table" {
 		return table(w)

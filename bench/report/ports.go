@@ -6,11 +6,12 @@ import (
 	"net"
 )
 
-// firstPort and lastPort bound the ports to choose from. The system gives higher
-// ports to outgoing connections.
+// firstPort and lastPort bound the ports that FreePorts chooses from. The system uses
+// higher ports for outgoing connections.
 const firstPort, lastPort = 20_000, 32_000
 
-// FreePorts finds ports of loopback on which no process listens, by TCP or UDP.
+// FreePorts finds n ports of 127.0.0.1 on which no process listens, neither by TCP nor by
+// UDP.
 func FreePorts(n int) ([]int, error) {
 	var out []int
 	for range 100 * n {
