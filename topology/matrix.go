@@ -278,25 +278,41 @@ func (m *Matrix) Column(to string, since, now, stale time.Duration) []Edge {
 	if !ok {
 		return nil
 	}
-	var out []Edge
+	// An edge takes a quarter of a kilobyte and a column may have each region, so the edges
+	// are counted first.
+	n := 0
 	for i, row := range m.rows {
-		if row == nil || i == j || row[j].state == Unknown {
+		if row != nil && i != j && row[j].isNew(since, now, stale) {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	out := make([]Edge, 0, n)
+	for i, row := range m.rows {
+		if row == nil || i == j || !row[j].isNew(since, now, stale) {
 			continue
 		}
-		c := &row[j]
-		old := c.state == OK && now-c.seen > stale
-		if c.set <= since && !(old && since-c.seen <= stale) {
-			continue
-		}
-		e := c.edge(now)
+		e := row[j].edge(now)
 		e.From, e.To = m.regions[i].Name, to
-		if old {
+		if row[j].isStale(now, stale) {
 			e.State = Stale
 		}
 		out = append(out, e)
 	}
 	return out
 }
+
+// isNew says whether a cell was set, or became stale, after a time.
+func (c *cell) isNew(since, now, stale time.Duration) bool {
+	if c.state == Unknown {
+		return false
+	}
+	return c.set > since || c.isStale(now, stale) && since-c.seen <= stale
+}
+
+func (c *cell) isStale(now, stale time.Duration) bool { return c.state == OK && now-c.seen > stale }
 
 // edge returns the cell as an edge, without ends and doubt.
 func (c *cell) edge(now time.Duration) Edge {

@@ -271,31 +271,41 @@ func newWitnesses(regions int, pairs []Pair) witnesses {
 // |ak − bk| ≤ ab ≤ ak + kb. Real routes often break it widely. So the median of the
 // lower bounds and the third smallest upper bound are used, each with a factor.
 func (w witnesses) flaw(p Pair) Flaw {
-	var lower, upper []float64
-	for a, b := w[p.A], w[p.B]; len(a) > 0 && len(b) > 0 && len(lower) < maxWitnesses; {
+	// n bounds are compared: short counts the lower ones that the pair is too short for, long
+	// the upper ones that it is too long for, and veryLong those of them that it exceeds even
+	// where witnesses are few. The counts say what sorted bounds would.
+	n, short, long, veryLong := 0, 0, 0, 0
+	for a, b := w[p.A], w[p.B]; len(a) > 0 && len(b) > 0 && n < maxWitnesses; {
 		switch d := a[0].region - b[0].region; {
 		case d < 0:
 			a = a[1:]
 		case d > 0:
 			b = b[1:]
 		default:
-			lower = append(lower, math.Abs(a[0].rtt-b[0].rtt))
-			upper = append(upper, a[0].rtt+b[0].rtt)
+			lower, upper := math.Abs(a[0].rtt-b[0].rtt), a[0].rtt+b[0].rtt
+			n++
+			if farFactor*p.RTT < lower-oddMS {
+				short++
+			}
+			if p.RTT > farFactor*upper+farMS {
+				long++
+			}
+			if p.RTT > farFactor*upper+fewMS {
+				veryLong++
+			}
 			a, b = a[1:], b[1:]
 		}
 	}
-	slices.Sort(lower)
-	slices.Sort(upper)
-	switch n := len(lower); {
+	switch {
 	case n == 0:
 		return ""
 	case n < minWitnesses:
-		if p.RTT > farFactor*upper[n-1]+fewMS {
+		if veryLong == n {
 			return FlawLong
 		}
-	case farFactor*p.RTT < lower[n/2]-oddMS:
+	case short >= n-n/2: // the median is among them
 		return FlawShort
-	case p.RTT > farFactor*upper[2]+farMS:
+	case long >= 3:
 		return FlawLong
 	}
 	return ""

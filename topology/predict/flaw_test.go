@@ -1,0 +1,57 @@
+package predict
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// sortedFlaw is witnesses.flaw as its comment says it.
+func sortedFlaw(w witnesses, p Pair) Flaw {
+	var lower, upper []float64
+	for _, a := range w[p.A] {
+		i := slices.IndexFunc(w[p.B], func(b end) bool { return b.region == a.region })
+		if i >= 0 && len(lower) < maxWitnesses {
+			lower, upper = append(lower, math.Abs(a.rtt-w[p.B][i].rtt)), append(upper, a.rtt+w[p.B][i].rtt)
+		}
+	}
+	slices.Sort(lower)
+	slices.Sort(upper)
+	switch n := len(lower); {
+	case n == 0:
+		return ""
+	case n < minWitnesses:
+		if p.RTT > farFactor*upper[n-1]+fewMS {
+			return FlawLong
+		}
+	case farFactor*p.RTT < lower[n/2]-oddMS:
+		return FlawShort
+	case p.RTT > farFactor*upper[2]+farMS:
+		return FlawLong
+	}
+	return ""
+}
+
+// TestCountedBoundsAreSortedOnes compares the flaws of random pairs with those by sorted bounds.
+func TestCountedBoundsAreSortedOnes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(2, 12).Draw(t, "regions")
+		rtt := rapid.SampledFrom([]float64{1, 5, 30, 90, 250, 1500, 9000})
+		var pairs []Pair
+		for a := range n {
+			for b := a + 1; b < n; b++ {
+				if rapid.IntRange(0, 4).Draw(t, "measured") > 0 {
+					pairs = append(pairs, Pair{a, b, rtt.Draw(t, "rtt")})
+				}
+			}
+		}
+		w := newWitnesses(n, pairs)
+		for _, p := range pairs {
+			if got, want := w.flaw(p), sortedFlaw(w, p); got != want {
+				t.Fatalf("the flaw of %v is %q, want %q", p, got, want)
+			}
+		}
+	})
+}
