@@ -9,30 +9,32 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// DefaultGrace is how long an instance may be without a node before it is given
-// back: long enough for a node to register, or for resources to be released.
+// DefaultGrace is how long an instance may be without a node before it is given back. In
+// that time a node may register, or resources may be released.
 const DefaultGrace = time.Second
 
-// Input holds everything that a decision depends on.
+// Input holds everything on which Return depends.
 type Input struct {
-	// View is the committed state: answers must not be about any other state.
+	// View is the committed state. An answer must not be about any other state.
 	View *state.View
-	// Unplaced of a plan over this view, or over a newer one.
+	// Unplaced comes from a plan over this view, or over a newer one.
 	Unplaced []sched.Unplaced
-	// LinkUp says that a session with the global tier is up; without a session
-	// instances wait here.
+	// LinkUp is true while a session with the global tier exists. Without a session no
+	// instance is given back.
 	LinkUp      bool
 	NowUnixNano int64
-	Grace       time.Duration // 0 = at once
+	Grace       time.Duration // 0: no grace
 }
 
-// Return makes the command that gives unplaced instances back, nil if none is to be
-// given back now, and returns after how long to call Return again (0 = not at all).
-// Instances that no node could ever run, or that every fitting node declined, do not
-// wait for the grace to pass. Instances of the region's own jobs and of system jobs
-// are never given back. Instances that may still run on a lost node wait until the
-// node is back or removed, see Disconnected. The answers are sent once the command is
-// committed: see Answers.
+// Return makes the command that gives unplaced instances back to the global tier. The
+// command is nil if no instance is to be given back now. Return also returns after what
+// time to call it again; 0 means only after a change.
+//
+// Instances that no node could ever run, and instances that every feasible node declined,
+// are given back without grace. Instances of the region's own jobs and of system jobs are
+// never given back. Instances that may still run on a lost node wait until that node is
+// back or removed: see Disconnected. The answers are sent after the command is committed:
+// see Answers.
 func Return(in Input) (*state.AnswerSlots, time.Duration) {
 	if !in.LinkUp {
 		return nil, 0
@@ -64,8 +66,8 @@ func Return(in Input) (*state.AnswerSlots, time.Duration) {
 	return &cmd, time.Duration(next)
 }
 
-// returnable adds the parts of a slot that are to be given back now, and returns
-// after how many nanoseconds the next part is due; 0 = none.
+// returnable adds the parts of a slot that are to be given back now. It returns after how
+// many nanoseconds the next part is due, 0 for none.
 func (in *Input) returnable(cmd *state.AnswerSlots, s *state.Slot, u *sched.Unplaced) (next int64) {
 	first := len(cmd.Answers)
 	for _, r := range u.Ranges {
@@ -93,9 +95,10 @@ func (in *Input) returnable(cmd *state.AnswerSlots, s *state.Slot, u *sched.Unpl
 	return next
 }
 
-// grace returns how many nanoseconds an index still waits here for a node, counted
-// from the slot's arrival or from the end of its last attempt. It waits longer if
-// the slot is to be held, so that a node is reserved for it (sched.ReserveAfter).
+// grace returns for how many nanoseconds an index still waits for a node of this region.
+// The grace counts from the arrival of the slot or from the end of the index's last
+// attempt. It is longer for a slot with a hold time, so that a node can be reserved for the
+// instance (sched.ReserveAfter).
 func (in *Input) grace(s *state.Slot, u *sched.Unplaced, index int32) int64 {
 	if u.Never || u.Reason == state.ReasonDeclined {
 		return 0
@@ -114,8 +117,8 @@ func (in *Input) lives(key state.GroupKey, index int32) bool {
 	return false
 }
 
-// Answers returns all answers that are true of the committed view, by group and slot.
-// They are sent and repeated until the orders change accordingly.
+// Answers returns all answers that the committed view supports, by group and slot. They are
+// sent, and repeated after each new session, until the orders for the slots change.
 func Answers(view *state.View) []state.Answer {
 	var out []state.Answer
 	for g := range view.Groups() {
@@ -124,16 +127,17 @@ func Answers(view *state.View) []state.Answer {
 	return out
 }
 
-// OfSuspectLog returns the answers that are true if the log is an old copy: the region has work. That
-// work has ended may be true of the copy only.
+// OfSuspectLog returns the answers that stay true if the log is an old copy: those that say
+// that the region has work. An answer that says that work has ended may be true of the old
+// copy only.
 func OfSuspectLog(answers []state.Answer) []state.Answer {
 	return slices.DeleteFunc(answers, func(a state.Answer) bool { return a.State != state.SlotAccepted })
 }
 
-// GroupAnswers returns the answers about one group of the view. While a change of slot
-// orders is incomplete, no answer says that a slot ended. After a restore of the log no answer
-// does before every earlier lease is over: a node that has not connected since may run what the
-// log does not have.
+// GroupAnswers returns the answers about one group of the view. In two cases no answer says
+// that a slot ended. The first is while a change of slot orders is incomplete. The second
+// is after a restore of the log, before every earlier lease has ended: a node that has not
+// connected since the restore may run instances that the log does not know.
 func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 	if g.Key.Local {
 		return nil
@@ -149,8 +153,8 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 			continue
 		}
 		for _, a := range s.Returned {
-			// A region that rejects a change of a slot still runs the instances from before the
-			// change.
+			// A region that rejects a new version of a slot still runs the instances of the
+			// version before.
 			if !recovered && (a.State != state.SlotRejected || !livesIn(view, s)) {
 				out = sayWhatMayRun(out, a, leftBehind(view, s))
 			}
@@ -176,7 +180,7 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 				stop, binds = bound(view, s)
 			}
 			if s.State == state.SlotAccepted && !binds {
-				continue // the answer has arrived
+				continue // the global tier already has this answer
 			}
 			for _, r := range s.Ranges() {
 				a := answer(s, r[0], r[1], state.SlotAccepted)
@@ -188,9 +192,10 @@ func GroupAnswers(view *state.View, g *state.GroupView) []state.Answer {
 	return out
 }
 
-// ended returns the answers about a slot that has to go and has no live allocation. Completed
-// instances are answered as done, so that they do not run again elsewhere. If the global tier
-// knows that they are done and revokes the slot all the same, they are answered as revoked.
+// ended returns the answers about a slot that is stopped or revoked and has no live
+// allocation. For a revoked slot, completed instances are answered as done, so that they do
+// not run again in another region. If the global tier knows that they are done and revokes
+// the slot all the same, they are answered as revoked.
 func ended(view *state.View, s *state.Slot) []state.Answer {
 	if s.Desired != state.Revoke {
 		return []state.Answer{answer(s, s.From, s.To, state.SlotStopped)}
@@ -217,9 +222,9 @@ func ended(view *state.View, s *state.Slot) []state.Answer {
 	return out
 }
 
-// exempt returns the answers about instances that stay although their slot is
-// revoked with UnlessConnected. Once the global tier has given those instances a slot
-// of their own, the rest of the slot is answered.
+// exempt returns the answers about instances that stay although their slot is revoked with
+// UnlessConnected. The global tier gives those instances a slot of their own. After that
+// the rest of the slot is answered.
 func exempt(view *state.View, s *state.Slot) []state.Answer {
 	if s.Desired != state.Revoke || !s.UnlessConnected {
 		return nil
@@ -245,8 +250,8 @@ func answer(s *state.Slot, from, to int32, st state.SlotState) state.Answer {
 	}
 }
 
-// livesIn reports whether an allocation of the slot has not ended, or may run where no
-// lease ends it: see leftUnbound.
+// livesIn reports whether an allocation of the slot is live, or may still run on a node
+// without a lease that ends it: see leftUnbound.
 func livesIn(view *state.View, s *state.Slot) bool {
 	job, ok := view.Job(s.Key().JobKey(), s.JobVersion)
 	system := ok && job.Type == state.System
@@ -258,7 +263,7 @@ func livesIn(view *state.View, s *state.Slot) bool {
 	return false
 }
 
-// done reports whether every instance of a batch slot has ended and is not tried
+// done reports whether every instance of a batch slot has ended and will not be tried
 // again.
 func done(view *state.View, g *state.GroupView, s *state.Slot) bool {
 	if g.Counts.Complete+g.Counts.Failed == 0 {
@@ -280,7 +285,8 @@ func done(view *state.View, g *state.GroupView, s *state.Slot) bool {
 	return wanted > 0 && finished == wanted && !livesIn(view, s)
 }
 
-// doneAnswers say how a batch slot ended, with a reason if instances failed.
+// doneAnswers returns the answers that say how a batch slot ended. They have a reason if
+// instances failed.
 func doneAnswers(view *state.View, s *state.Slot) []state.Answer {
 	var failed, all int32
 	message := ""

@@ -7,8 +7,8 @@ import (
 )
 
 // bound reports whether the region's lease binds everything that may run for a slot: the
-// version that the slot names, and each attempt that has not surely ended. It returns the
-// longest kill timeout of these versions.
+// slot's job version, and every attempt of another version that may still run. It returns
+// the longest kill timeout of these versions.
 func bound(view *state.View, s *state.Slot) (stop time.Duration, ok bool) {
 	key := s.Key()
 	if !binds(view, key, s.JobVersion) {
@@ -30,19 +30,20 @@ func bound(view *state.View, s *state.Slot) (stop time.Duration, ok bool) {
 	return stop, true
 }
 
-// leftUnbound reports whether an attempt that was given up may still run for an index
-// although nothing else may run there: no lease binds the attempt, and its node has not
-// confirmed the end. A lease binds the slot, or the global tier waits for that end.
+// leftUnbound reports whether an attempt that was given up may still run, although nothing
+// else may run for its index. No lease binds such an attempt, and its node has not
+// confirmed its end. Nothing else may run for the index if a lease binds the slot, or if
+// the global tier waits for the attempt's end.
 func leftUnbound(view *state.View, s *state.Slot, a *state.Alloc) bool {
 	return !a.Live() && a.Charged && binding(view, s.Key(), a.JobVersion) == state.BindNone &&
 		(s.Unbound || binding(view, s.Key(), s.JobVersion) != state.BindNone)
 }
 
-// leftBehind returns the indices of a slot that a lost node may still run: their attempt was
-// given up, and no lease ends it. It returns nil for none.
+// leftBehind returns the indices of a slot whose instances may still run on a lost node:
+// their attempts were given up, and no lease ends them. It returns nil if there are none.
 func leftBehind(view *state.View, s *state.Slot) (left map[int32]bool) {
 	if job, ok := view.Job(s.Key().JobKey(), s.JobVersion); ok && job.Type == state.System {
-		return nil // its instances are others in each region
+		return nil // each region has other instances of a system job
 	}
 	for a := range view.GroupAllocs(s.Key()) {
 		if a.State == state.Lost && a.Charged && a.Index >= s.From && a.Index < s.To && binding(view, s.Key(), a.JobVersion) == state.BindNone {
@@ -55,8 +56,8 @@ func leftBehind(view *state.View, s *state.Slot) (left map[int32]bool) {
 	return left
 }
 
-// sayWhatMayRun adds an answer that gives instances up. Those that a lost node may still run are
-// answered apart.
+// sayWhatMayRun adds an answer that gives instances up. It splits the answer, so that the
+// instances that may still run on a lost node have an answer of their own.
 func sayWhatMayRun(out []state.Answer, a state.Answer, left map[int32]bool) []state.Answer {
 	if len(left) == 0 || a.State == state.SlotDone {
 		return append(out, a)
@@ -72,8 +73,8 @@ func sayWhatMayRun(out []state.Answer, a state.Answer, left map[int32]bool) []st
 	return out
 }
 
-// binds reports whether the region's lease binds a group in a version of its job. An agent
-// follows the version that it was ordered to run.
+// binds reports whether the region's lease binds a group in a version of its job. The
+// version matters because an agent follows the version that it was ordered to run.
 func binds(view *state.View, key state.GroupKey, version int64) bool {
 	b := binding(view, key, version)
 	return b == state.BindRegion || b == state.BindBoth

@@ -5,10 +5,11 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// DisconnectedRange is a part From ≤ i < To of a slot: no node takes its instances
-// now, and an earlier attempt of each may still run on a lost node. They are not
-// given back: when the node is back they continue, as disconnect.reconcile says. They
-// are reported to the global tier, which revokes them once another region has room.
+// DisconnectedRange is a part From ≤ i < To of a slot. No node can take these instances
+// now, and an earlier attempt of each may still run on a lost node. The region does not
+// give such instances back. When the lost node is back, the instances continue as
+// disconnect.reconcile says. The region reports them to the global tier, and that tier
+// revokes them once another region has room.
 type DisconnectedRange struct {
 	From, To   int32
 	Generation int64
@@ -17,8 +18,8 @@ type DisconnectedRange struct {
 	SinceUnixNano int64
 }
 
-// Disconnected returns the disconnected instances of a group, ascending. unplaced
-// comes from a plan over the view, or over an earlier one.
+// Disconnected returns the disconnected instances of a group, in ascending order. unplaced
+// comes from a plan over the view, or over an earlier view.
 func Disconnected(view *state.View, key state.GroupKey, unplaced []sched.Unplaced) []DisconnectedRange {
 	if len(unplaced) == 0 {
 		return nil
@@ -65,9 +66,9 @@ func isUnplaced(unplaced []sched.Unplaced, s *state.Slot, index int32) bool {
 	return false
 }
 
-// mayRunOn returns the lost node on which the latest attempt of an instance may still
-// run; nil if there is none, or if another attempt is on a connected node. A node
-// that left on purpose runs nothing.
+// mayRunOn returns the lost node on which the latest attempt of an instance may still run.
+// It returns nil if there is no such node, or if another attempt is on a connected node. On
+// a node that left on purpose nothing runs.
 func mayRunOn(view *state.View, key state.GroupKey, index int32) *state.Node {
 	var lost *state.Node
 	for a := range view.InstanceAllocs(key, index) {

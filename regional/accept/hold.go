@@ -4,10 +4,10 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// held returns the answers about a slot that the region holds for another owner: Kept
-// for instances that run here, Done for those that completed here, Revoked for those of
-// which nothing is left. There is no answer yet about an instance that is starting or
-// stopping, and about one on a disconnected node.
+// held returns the answers about a slot that now belongs to another region: Kept for
+// instances that still run in this region, Done for instances that completed here, Revoked
+// for instances of which nothing is left. It returns no answer about an instance that is
+// starting or stopping, or that is on a disconnected node.
 func held(view *state.View, s *state.Slot) []state.Answer {
 	var out []state.Answer
 	last := s.From - 1
@@ -18,7 +18,7 @@ func held(view *state.View, s *state.Slot) []state.Answer {
 		}
 		out = append(out, answer(s, i, i+1, st))
 	}
-	// Instances without a record have nothing here.
+	// An instance without a record has no allocation in this region.
 	absent := func(to int32) {
 		for i := last + 1; i < to; i++ {
 			add(i, state.SlotRevoked)
@@ -38,8 +38,8 @@ func held(view *state.View, s *state.Slot) []state.Answer {
 	return out
 }
 
-// heldState returns the answer about one held instance, 0 for none yet. What belongs to
-// another run of the job ends.
+// heldState returns the answer about one held instance, 0 for none yet. An instance of
+// another run of the job must end.
 func heldState(view *state.View, s *state.Slot, in *state.Instance) state.SlotState {
 	ends := false
 	for a := range view.InstanceAllocs(s.Key(), in.Index) {

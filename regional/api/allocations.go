@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	// minPrefix is the shortest prefix of an id that names an object.
+	// minPrefix is the least length of a prefix that may stand for an id.
 	minPrefix = 4
-	// defaultAllocs and maxAllocs bound a list.
+	// defaultAllocs and maxAllocs bound the allocations in a list.
 	defaultAllocs = 1000
 	maxAllocs     = 10_000
 )
 
-// allocations shows what runs on the region's nodes. Output, statistics and
-// commands come from the agents, through their tunnels.
+// allocations is the Allocations service. Lists come from the committed state. Output,
+// statistics and the output of commands come from the agents, through their tunnels.
 type allocations struct {
 	nusav1.UnimplementedAllocationsServer
 	s *Server
 }
 
-// List returns allocations of the committed state.
+// List returns the requested allocations from the committed state.
 func (a allocations) List(_ context.Context, req *nusav1.ListAllocationsRequest) (*nusav1.ListAllocationsResponse, error) {
 	m, err := a.s.master()
 	if err != nil {
@@ -64,8 +64,8 @@ func (a allocations) List(_ context.Context, req *nusav1.ListAllocationsRequest)
 	return out, nil
 }
 
-// filter returns which allocations a list asks for. It returns an error when this
-// region does not know the node or the job.
+// filter returns the function that selects the allocations of a list. It returns an error
+// when this region does not know the requested node or job.
 func (a allocations) filter(view *state.View, req *nusav1.ListAllocationsRequest) (func(*state.Alloc) bool, error) {
 	node := ""
 	if id := req.GetNodeId(); id != "" {
@@ -90,7 +90,8 @@ func (a allocations) filter(view *state.View, req *nusav1.ListAllocationsRequest
 	}, nil
 }
 
-// findAlloc returns the one allocation whose id begins with prefix.
+// findAlloc returns the allocation whose id begins with prefix. More than one match is an
+// error.
 func findAlloc(view *state.View, prefix string) (*state.Alloc, error) {
 	if len(prefix) < minPrefix {
 		return nil, status.Errorf(codes.InvalidArgument, "allocation %q: give at least %d characters of its id", prefix, minPrefix)
@@ -122,7 +123,8 @@ func (a allocations) Get(_ context.Context, req *nusav1.GetAllocationRequest) (*
 	return a.alloc(m, view, x), nil
 }
 
-// alloc converts an allocation; a live one has the silence of its node.
+// alloc converts an allocation. If the allocation is live, the result includes the silence
+// of its node.
 func (a allocations) alloc(m *Master, view *state.View, x *state.Alloc) *nusav1.Allocation {
 	out := wire.AllocToProto(x, a.s.region())
 	if n, found := view.Node(x.NodeID); found && x.Live() {
@@ -131,7 +133,7 @@ func (a allocations) alloc(m *Master, view *state.View, x *state.Alloc) *nusav1.
 	return out
 }
 
-// Stop ends one allocation; the scheduler replaces it.
+// Stop ends one allocation. The scheduler then replaces it.
 func (a allocations) Stop(ctx context.Context, req *nusav1.GetAllocationRequest) (*nusav1.Allocation, error) {
 	m, err := a.s.master()
 	if err != nil {
@@ -153,7 +155,7 @@ func (a allocations) Stop(ctx context.Context, req *nusav1.GetAllocationRequest)
 	return a.Get(ctx, &nusav1.GetAllocationRequest{Id: x.ID})
 }
 
-// agentOf returns the Allocations service of the agent that has an allocation.
+// agentOf returns the Allocations service of the agent whose node has an allocation.
 func (a allocations) agentOf(prefix string) (nusav1.AllocationsClient, *state.Alloc, error) {
 	m, err := a.s.master()
 	if err != nil {
@@ -170,7 +172,7 @@ func (a allocations) agentOf(prefix string) (nusav1.AllocationsClient, *state.Al
 	return nusav1.NewAllocationsClient(conn), x, nil
 }
 
-// Logs streams a task's output from its agent.
+// Logs streams a task's output from the agent of its node.
 func (a allocations) Logs(req *nusav1.LogsRequest, down grpc.ServerStreamingServer[nusav1.LogChunk]) error {
 	agent, x, err := a.agentOf(req.GetAllocation())
 	if err != nil {
@@ -195,7 +197,7 @@ func (a allocations) Logs(req *nusav1.LogsRequest, down grpc.ServerStreamingServ
 	}
 }
 
-// Stats returns an allocation's statistics from its agent.
+// Stats returns an allocation's statistics from the agent of its node.
 func (a allocations) Stats(ctx context.Context, req *nusav1.AllocationStatsRequest) (*nusav1.AllocationStats, error) {
 	agent, x, err := a.agentOf(req.GetAllocation())
 	if err != nil {
@@ -204,7 +206,7 @@ func (a allocations) Stats(ctx context.Context, req *nusav1.AllocationStatsReque
 	return agent.Stats(ctx, &nusav1.AllocationStatsRequest{Allocation: x.ID})
 }
 
-// Exec runs a command beside a task, on its agent.
+// Exec runs a command beside a task, through the agent of its node.
 func (a allocations) Exec(down grpc.BidiStreamingServer[nusav1.ExecRequest, nusav1.ExecResponse]) error {
 	first, err := down.Recv()
 	if err != nil {
@@ -239,7 +241,7 @@ func (a allocations) Exec(down grpc.BidiStreamingServer[nusav1.ExecRequest, nusa
 				return
 			}
 			if up.Send(m) != nil {
-				return // the agent ended the stream: Recv below has its status
+				return // the agent ended the stream: Recv below returns its status
 			}
 		}
 	})

@@ -15,14 +15,14 @@ import (
 // instanceEvents is the prefix of the types of events about instances.
 const instanceEvents = "instance."
 
-// events sends what happened in the region during the present term: to its own
-// jobs, its instances and its nodes.
+// events is the Events service. It sends the events of the present term about the region's
+// own jobs, its instances and its nodes.
 type events struct {
 	nusav1.UnimplementedEventsServer
 	s *Server
 }
 
-// Watch sends the events after a token; without one, those from now on.
+// Watch sends the events after a token. Without a token it sends the events from now on.
 func (e events) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStreamingServer[nusav1.Event]) error {
 	m, err := e.s.master()
 	if err != nil {

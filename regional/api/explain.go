@@ -18,8 +18,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// Explain returns, for every node, why it runs instances of a job or cannot. The
-// job has instances in this region, or its spec is in the request.
+// Explain returns for every node why it runs instances of a job, or why it cannot. The job
+// has instances in this region, or the request has its spec.
 func (j jobs) Explain(_ context.Context, req *nusav1.ExplainRequest) (*nusav1.Explanation, error) {
 	m, err := j.s.master()
 	if err != nil {
@@ -53,8 +53,8 @@ func (j jobs) Explain(_ context.Context, req *nusav1.ExplainRequest) (*nusav1.Ex
 	return out, nil
 }
 
-// explainGroup explains one group. It also returns the time of the decision: that
-// of the newest plan while instances are pending, else that of the newest
+// explainGroup explains one group. It also returns the time of the decision. While
+// instances are pending, that is the time of the newest plan, otherwise of the newest
 // placement.
 func (j jobs) explainGroup(m *Master, in sched.Input, g *state.GroupView) (*nusav1.GroupExplanation, int64) {
 	out := &nusav1.GroupExplanation{Group: g.Key.Group, Desired: g.Wanted}
@@ -76,7 +76,7 @@ func (j jobs) explainGroup(m *Master, in sched.Input, g *state.GroupView) (*nusa
 	verdict := &nusav1.RegionVerdict{Region: j.s.region(), Taken: int32(len(live))}
 	if job, found := in.View.Job(g.Key.JobKey(), newestVersion(g)); found && job.Group(g.Key.Group) != nil {
 		verdict.Fits = int32(len(live) + sched.FitCount(in, &job.Group(g.Key.Group).Ask, state.MaxInstances-len(live)))
-		if job.Type == state.System { // a system job has one instance a node: nodes without room count as wanted
+		if job.Type == state.System { // a system job wants one instance on each node, so unplaced ones count as desired
 			out.Desired = int32(len(live)) + out.Unplaced + waiting
 			verdict.Fits = int32(len(live))
 		}
@@ -96,8 +96,8 @@ func (j jobs) explainGroup(m *Master, in sched.Input, g *state.GroupView) (*nusa
 	return out, placed
 }
 
-// remedy describes the smallest change that makes one more instance fit; empty
-// if there is none.
+// remedy describes the smallest change that would make one more instance fit. It is empty
+// if no change is known.
 func remedy(in sched.Input, job *state.Job, group string) string {
 	if c := sched.Remedy(in, job, group); c != nil {
 		return c.String()
@@ -114,8 +114,8 @@ func newestVersion(g *state.GroupView) int64 {
 	return version
 }
 
-// explainSpec explains a spec that is not stored here, or is stored in another
-// version: how many instances would fit, and how each node is scored.
+// explainSpec explains a spec that is not stored in this region, or is stored in another
+// version. It returns how many instances would fit, and how each node is scored.
 func (j jobs) explainSpec(m *Master, view *state.View, req *nusav1.ExplainRequest) (*nusav1.Explanation, error) {
 	if n := proto.Size(req.GetSpec()); n > job.MaxSize {
 		return nil, rpcerr.Invalid(&nusav1.Problem{Field: "spec", Message: fmt.Sprintf("%d bytes, at most %d", n, job.MaxSize)})
@@ -140,7 +140,7 @@ func (j jobs) explainSpec(m *Master, view *state.View, req *nusav1.ExplainReques
 			verdict.Reason, verdict.Message = wire.ReasonToProto(reason), message
 			e.Remedy = remedy(in, candidate, g.Name)
 		}
-		if !req.GetAsGiven() { // a caller that only counts needs no nodes
+		if !req.GetAsGiven() { // a caller that asks with as_given only needs the counts
 			e.Nodes = j.nodeVerdicts(m, sched.ExplainAsk(in, candidate, g.Name))
 		}
 		out.Groups = append(out.Groups, e)

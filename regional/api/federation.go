@@ -14,25 +14,25 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// federationID matches the id of a federation, which crypto/rand.Text made.
+// federationID matches the id of a federation. crypto/rand.Text makes such ids.
 var federationID = regexp.MustCompile(`^[A-Z2-7]{26,128}$`)
 
 // Uplink is the region's session with the global tier: *uplink.Uplink.
 type Uplink interface {
-	// Connected says whether there is a session.
+	// Connected reports whether a session exists.
 	Connected() bool
-	// Refused says why the region stays without a session until an operator acts;
-	// empty when nothing is known to be wrong.
+	// Refused returns why the region stays without a session until an operator acts. It is
+	// empty when no such reason is known.
 	Refused() string
-	// LeaseMissing says why the region holds no lease; empty when it holds one, or when
-	// leases do not count.
+	// LeaseMissing returns why the region holds no lease. It is empty when the region holds
+	// a lease, and when leases are not in use.
 	LeaseMissing() string
-	// CommitBlocked returns for how long the region has been unable to commit to its log;
-	// 0 while it can.
+	// CommitBlocked returns for how long the region has been unable to commit to its log.
+	// It is 0 while the region can commit.
 	CommitBlocked() time.Duration
 }
 
-// Rebind allows the region to join another federation.
+// Rebind lets the region join another federation.
 func (r regions) Rebind(ctx context.Context, req *nusav1.RebindRegionRequest) (*nusav1.RebindRegionResponse, error) {
 	m, err := r.s.master()
 	if err != nil {
@@ -54,7 +54,7 @@ func (r regions) Rebind(ctx context.Context, req *nusav1.RebindRegionRequest) (*
 	return &nusav1.RebindRegionResponse{}, nil
 }
 
-// alarms returns what an operator has to know, one line each.
+// alarms returns the facts that an operator must know, one line each.
 func alarms(s *Server, m *Master) []string {
 	var out []string
 	if blocked := m.Uplink.CommitBlocked(); blocked > 0 {

@@ -19,20 +19,20 @@ import (
 )
 
 const (
-	// maxGroupsSent bounds the groups of one message.
+	// maxGroupsSent bounds the groups in one message.
 	maxGroupsSent = 1000
-	// maxGroupsDirty bounds the groups that wait for a slow reader. Each group waits
-	// only once, so only very many purges can exceed the bound.
+	// maxGroupsDirty bounds the groups that wait for a slow reader. A group waits only once
+	// however often it changes, so only very many purged groups can exceed the bound.
 	maxGroupsDirty = 1 << 20
-	// maxWatches bounds the watches of groups, since each costs every commit a
-	// little.
+	// maxWatches bounds the watches of groups, because each watch adds a little work to
+	// every commit.
 	maxWatches = 64
-	// maxWatchInterval is the longest pause that a watch may ask for.
+	// maxWatchInterval is the longest pause between messages that a watch may ask for.
 	maxWatchInterval = time.Minute
 )
 
-// GroupWatches are the watches of groups on a master. Each stores only the keys
-// of groups that changed; the counts are read when they are sent.
+// GroupWatches holds the watches of group counts on a master. A watch stores only the keys
+// of groups that changed. The counts are read when they are sent.
 type GroupWatches struct {
 	mu  sync.Mutex
 	all map[*groupWatch]struct{}
@@ -41,14 +41,15 @@ type GroupWatches struct {
 // NewGroupWatches returns an empty set of watches.
 func NewGroupWatches() *GroupWatches { return &GroupWatches{all: map[*groupWatch]struct{}{}} }
 
-// groupWatch is one watch.
+// groupWatch is one client's watch. It selects groups by namespace and by a prefix of the
+// job name.
 type groupWatch struct {
 	namespace, prefix string
-	wake              chan struct{} // of capacity one
+	wake              chan struct{} // with room for one
 
 	mu    sync.Mutex
 	dirty map[state.GroupKey]struct{}
-	// overflow: more groups changed than dirty may hold.
+	// overflow is true when more groups changed than dirty may hold.
 	overflow bool
 }
 
@@ -68,8 +69,8 @@ func (w *GroupWatches) remove(g *groupWatch) {
 	delete(w.all, g)
 }
 
-// Changed marks groups as changed for every watch. The committed state has the
-// change already.
+// Changed marks groups as changed for every watch. The committed state already has the
+// change.
 func (w *GroupWatches) Changed(groups []state.GroupKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,7 +105,7 @@ func (g *groupWatch) mark(groups []state.GroupKey) {
 	}
 }
 
-// popDirty returns the groups that changed since the last call.
+// popDirty returns the groups that changed since the last call, and forgets them.
 func (g *groupWatch) popDirty() (map[state.GroupKey]struct{}, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,7 +117,8 @@ func (g *groupWatch) popDirty() (map[state.GroupKey]struct{}, error) {
 	return dirty, nil
 }
 
-// watchGroups sends the counts of all groups, then of those that change.
+// watchGroups sends the counts of all groups that the request selects, and then the counts
+// of those that change.
 func watchGroups(s *Server, req *nusav1.WatchGroupsRequest, stream groupStream) error {
 	interval := watchInterval
 	if req.GetInterval() != nil {
@@ -133,8 +135,8 @@ func watchGroups(s *Server, req *nusav1.WatchGroupsRequest, stream groupStream) 
 		namespace: req.GetNamespace(), prefix: req.GetNamePrefix(),
 		wake: make(chan struct{}, 1), dirty: map[state.GroupKey]struct{}{},
 	}
-	// The watch is added before the first view is read, so a change that is not in the
-	// view is marked.
+	// The watch is added before the first view is read. So a change that this view does not
+	// include marks its groups.
 	if err := m.Groups.add(watch); err != nil {
 		return err
 	}
@@ -159,7 +161,7 @@ func watchGroups(s *Server, req *nusav1.WatchGroupsRequest, stream groupStream) 
 	}
 }
 
-// wait returns when a group changed. An error ends the watch.
+// wait returns when a group has changed. An error ends the watch.
 func (g *groupWatch) wait(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-ctx.Done():
@@ -173,7 +175,7 @@ func (g *groupWatch) wait(ctx context.Context, done <-chan struct{}) error {
 
 type groupStream = grpc.ServerStreamingServer[nusav1.WatchGroupsResponse]
 
-// sendAll sends every group that the watch asks for.
+// sendAll sends the counts of every group that the watch selects.
 func (g *groupWatch) sendAll(stream groupStream, view *state.View) error {
 	out := &nusav1.WatchGroupsResponse{Index: view.Index()}
 	for group := range view.Groups() {
@@ -195,7 +197,7 @@ func (g *groupWatch) sendAll(stream groupStream, view *state.View) error {
 // sendGroups sends the present counts of groups.
 func sendGroups(stream groupStream, view *state.View, keys map[state.GroupKey]struct{}) error {
 	out := &nusav1.WatchGroupsResponse{Index: view.Index(), Synced: true}
-	for k := range keys { // in any order: each is another group
+	for k := range keys { // in any order, because each key is another group
 		if g, found := view.Group(k); found {
 			out.Groups = append(out.Groups, groupCounts(view, g))
 		} else {

@@ -23,17 +23,18 @@ import (
 )
 
 const (
-	// maxHistorySeries bounds the series of a response.
+	// maxHistorySeries bounds the series in a response.
 	maxHistorySeries = 256
-	// maxHistoryPoints bounds the windows of a response over all series and
-	// fields: 26 bytes each, 5 MB.
+	// maxHistoryPoints bounds the values in a response over all series and fields. A value
+	// takes 26 bytes, so the response has at most 5 MB.
 	maxHistoryPoints = 200_000
-	// historyRetention is a little more than the store retains.
+	// historyRetention is how far back a query may begin. It is a little longer than the
+	// store retains values.
 	historyRetention = 32 * 24 * time.Hour
 )
 
-// trendLimits are the fields that have a limit, and the fields whose latest
-// values add up to the limit.
+// trendLimits lists, for each kind, the fields that have a limit. The limit of a field is
+// the sum of the latest values of the fields in its list.
 var trendLimits = map[string][]struct {
 	field string
 	limit []string
@@ -51,12 +52,12 @@ var trendLimits = map[string][]struct {
 }
 
 // historyQuery is a validated request.
-type historyQuery struct {
+type historyQuery struct { // the requested fields, or all fields of the kind
 	topo.HistoryRange
 	fields []string // the requested fields of the kind
 }
 
-// History returns what this server measured while it was the master.
+// History returns the values that this server measured while it was the master.
 func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*nusav1.HistoryResponse, error) {
 	if _, err := t.s.master(); err != nil {
 		return nil, err
@@ -92,7 +93,7 @@ func (t topologies) History(ctx context.Context, req *nusav1.HistoryRequest) (*n
 		one, err := store.Query(req.GetKind(), key, q.From, q.To, q.Step)
 		switch {
 		case errors.Is(err, series.ErrUnknown) && req.GetKey() == "":
-			continue // removed since its key was listed
+			continue // the series was removed after its key was listed
 		case errors.Is(err, series.ErrUnknown):
 			if req.GetKind() == metrics.KindEdge {
 				if _, _, errView := t.view(key); errView != nil {
@@ -142,11 +143,11 @@ func parseHistory(req *nusav1.HistoryRequest, now time.Time) (historyQuery, erro
 	return q, nil
 }
 
-// fit widens the step so that count series fit into a response.
+// fit widens the step so that the given number of series fits into a response.
 func (q *historyQuery) fit(count int) {
 	points := maxHistoryPoints / max(count*len(q.fields), 1)
 	if span := q.To.Sub(q.From); points < series.MaxPoints && span > 0 {
-		// The range may touch two windows more than it has whole ones.
+		// The range may touch two windows more than the number of whole windows in it.
 		q.Step = max(q.Step, span/time.Duration(max(points-2, 1)))
 	}
 }
@@ -173,8 +174,8 @@ func (t topologies) historyKeys(store *series.Store, req *nusav1.HistoryRequest)
 	return nil, err
 }
 
-// historyToProto converts the requested fields of a series. Fields that the file
-// does not have yet have no values.
+// historyToProto converts the requested fields of a series. A field that the file does not
+// have yet has no values.
 func historyToProto(s *series.Series, fields []string) *nusav1.HistorySeries {
 	out := &nusav1.HistorySeries{
 		Kind: s.Kind, Key: s.Key, Start: timestamppb.New(s.Start),
@@ -196,8 +197,8 @@ func historyToProto(s *series.Series, fields []string) *nusav1.HistorySeries {
 	return out
 }
 
-// historyTrends returns when the fields of a series reach their limits, by their
-// trend.
+// historyTrends returns when the fields of a series will reach their limits if their trends
+// continue.
 func historyTrends(s *series.Series) []*nusav1.HistoryTrend {
 	var out []*nusav1.HistoryTrend
 	for _, r := range trendLimits[s.Kind] {
@@ -223,7 +224,7 @@ func historyTrends(s *series.Series) []*nusav1.HistoryTrend {
 	return out
 }
 
-// latest returns the last value, NaN if there is none.
+// latest returns the last measured value, or NaN if there is none.
 func latest(points []series.Point) float64 {
 	for _, p := range slices.Backward(points) {
 		if p.Count > 0 {

@@ -22,26 +22,26 @@ import (
 )
 
 const (
-	// A watch sends at once after a quiet time, watchBurst times, and then once in each
-	// watchInterval. A job changes about as often until it runs.
+	// A watch may send watchBurst messages at once after a quiet time, and then one message
+	// in each watchInterval. A job changes about watchBurst times until it runs.
 	watchInterval = 100 * time.Millisecond
 	watchBurst    = 10
-	// maxPageJobs bounds the jobs of a page, and maxPageBytes roughly bounds its size:
-	// a spec may have 1 MiB, and a client may take no more than 4 MiB.
+	// maxPageJobs bounds the jobs on a page. maxPageBytes roughly bounds the page's size: a
+	// spec may have 1 MiB, and a client may accept no more than 4 MiB.
 	maxPageJobs  = 1000
 	maxPageBytes = 2 << 20
 )
 
-// jobs is the Jobs service of a region. It takes the region's own jobs
-// (name@region), also without the global tier, and describes the federation's
-// jobs that run here.
+// jobs is the Jobs service of a region. It manages the region's own jobs (name@region),
+// also without the global tier. It only describes jobs of the federation that have
+// instances in this region.
 type jobs struct {
 	nusav1.UnimplementedJobsServer
 	s *Server
 }
 
-// findJob returns the key of a job: one of the region's own, or the part of a
-// federation's job that is here.
+// findJob returns the key of a job. The job is either one of the region's own jobs, or a
+// job of the federation that has a part in this region.
 func findJob(view *state.View, ref *nusav1.JobRef) (state.JobKey, error) {
 	region := view.Cluster().Region
 	name, at, cut := strings.Cut(ref.GetName(), "@")
@@ -71,10 +71,10 @@ func findJob(view *state.View, ref *nusav1.JobRef) (state.JobKey, error) {
 	return state.JobKey{}, notFound(rpcerr.KindJob, name, "job %s is not known in region %q", global, region)
 }
 
-// job returns a stored job with its status here.
+// job returns a stored job with its status in this region.
 func (j jobs) job(m *Master, view *state.View, k state.JobKey) (*nusav1.Job, error) {
 	out := &nusav1.Job{
-		// The region knows nothing else about a job without slots here.
+		// About a job without slots here the region knows nothing but its name.
 		Spec:   &nusav1.JobSpec{Namespace: k.Namespace, Name: k.Job},
 		Status: &nusav1.JobStatus{Groups: map[string]*nusav1.GroupStatus{}},
 	}
@@ -127,7 +127,8 @@ func (j jobs) Get(_ context.Context, req *nusav1.GetJobRequest) (*nusav1.Job, er
 	return j.job(m, view, k)
 }
 
-// List returns the region's own jobs and the federation's that are here.
+// List returns the region's own jobs, and the federation's jobs that have a part in this
+// region.
 func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.ListJobsResponse, error) {
 	m, err := j.s.master()
 	if err != nil {
@@ -143,8 +144,8 @@ func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.List
 		keys[own.Key()] = true
 	}
 	for g := range view.Groups() {
-		// Ended allocations stay for a while after a job was stopped, moved or
-		// returned. A job with only ended allocations is not listed.
+		// Ended allocations stay in the state for a while after a job was stopped, moved or
+		// returned. A job that only has ended allocations is not listed.
 		if !g.Key.Local && !req.GetOwn() && hasWork(g) {
 			keys[g.Key.JobKey()] = true
 		}
@@ -156,7 +157,7 @@ func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.List
 		}
 		one, err := j.job(m, view, k)
 		if err != nil {
-			// One job that cannot be shown must not hide the others.
+			// One job that cannot be shown must not hide the other jobs.
 			out.Errors = append(out.Errors, &nusav1.PartialError{
 				Region: j.s.region(), Message: k.In(j.s.region()) + ": " + status.Convert(err).Message()})
 			continue
@@ -175,13 +176,13 @@ func (j jobs) List(_ context.Context, req *nusav1.ListJobsRequest) (*nusav1.List
 	return out, nil
 }
 
-// hasWork says whether a group has slots or live instances in the region.
+// hasWork reports whether a group has slots or live instances in the region.
 func hasWork(g *state.GroupView) bool {
 	c := g.Counts
 	return len(g.Slots) > 0 || c.Pending+c.Starting+c.Running+c.Lost > 0
 }
 
-// pageKey returns a string that orders jobs as JobKey.Compare does.
+// pageKey returns a string for each job. The strings have the same order as JobKey.Compare.
 func pageKey(k state.JobKey) string {
 	local := "0"
 	if k.Local {
@@ -190,7 +191,7 @@ func pageKey(k state.JobKey) string {
 	return k.Namespace + "\x00" + k.Job + "\x00" + local
 }
 
-// hasLabels says whether labels include all of want.
+// hasLabels reports whether labels include all of want.
 func hasLabels(labels, want map[string]string) bool {
 	for k, v := range want {
 		if have, found := labels[k]; !found || have != v {
@@ -200,7 +201,7 @@ func hasLabels(labels, want map[string]string) bool {
 	return true
 }
 
-// Stop ends one of the region's own jobs.
+// Stop stops one of the region's own jobs.
 func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.StopJobResponse, error) {
 	m, err := j.s.master()
 	if err != nil {
@@ -219,7 +220,7 @@ func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.Sto
 	if err != nil {
 		return nil, raftlog.StatusError(err)
 	}
-	if r.Changed && len(r.Purged) == 0 { // a purge adds its own events
+	if r.Changed && len(r.Purged) == 0 { // a purge adds events of its own
 		then := ""
 		if req.GetPurge() {
 			then = ", then it is removed"
@@ -229,17 +230,18 @@ func (j jobs) Stop(ctx context.Context, req *nusav1.StopJobRequest) (*nusav1.Sto
 	return &nusav1.StopJobResponse{Revision: int64(r.Revision)}, nil
 }
 
-// Adopt belongs to the global tier, which does not support it yet.
+// Adopt would move a job of a region to the federation. No tier supports that yet.
 func (j jobs) Adopt(context.Context, *nusav1.AdoptRequest) (*nusav1.SubmitResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "job adopt is not supported yet: a region's own job stays its own, submit it to the federation under another name")
 }
 
-// WatchGroups sends the counts of all groups, then of those that change.
+// WatchGroups sends the counts of all groups that the request selects, and then the counts
+// of those that change.
 func (j jobs) WatchGroups(req *nusav1.WatchGroupsRequest, stream groupStream) error {
 	return watchGroups(j.s, req, stream)
 }
 
-// Watch sends the job at once and after each change.
+// Watch sends the job now and after each change.
 func (j jobs) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingServer[nusav1.Job]) error {
 	m, err := j.s.master()
 	if err != nil {
@@ -257,7 +259,7 @@ func (j jobs) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingServer
 		view, changed := j.s.State.Watch()
 		now, err := j.job(m, view, k)
 		if status.Code(err) == codes.NotFound || err == nil && !k.Local && len(now.Status.Groups) == 0 {
-			return nil // purged, or moved to another region
+			return nil // the job was purged, or has moved to another region
 		}
 		if err != nil {
 			return err

@@ -9,7 +9,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// groupStatus returns the status of a group here.
+// groupStatus returns the status of a group in this region.
 func (j jobs) groupStatus(m *Master, view *state.View, g *state.GroupView) *nusav1.GroupStatus {
 	c := wire.InstanceCountsToProto(g.Counts)
 	counts.MoveSurplusToStopping(c, g.Wanted)
@@ -24,7 +24,7 @@ func (j jobs) groupStatus(m *Master, view *state.View, g *state.GroupView) *nusa
 	return out
 }
 
-// setJobStatus sets state and message of a job from the status of its groups.
+// setJobStatus sets the state and the message of a job from the status of its groups.
 func setJobStatus(j *nusav1.Job) {
 	facts := jobstatus.Facts{Stopped: j.GetStopped(), Version: j.GetVersion()}
 	obstacles := map[string]string{}

@@ -19,16 +19,16 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// maxLeavingGroups bounds the groups of a draining node that Get describes.
+// maxLeavingGroups bounds the groups of a draining node that Get returns.
 const maxLeavingGroups = 64
 
-// nodes lists the region's nodes, cordons, drains and removes them.
+// nodes is the Nodes service. It lists, cordons, drains and removes the region's nodes.
 type nodes struct {
 	nusav1.UnimplementedNodesServer
 	s *Server
 }
 
-// List returns every node, or those of a pool.
+// List returns every node, or the nodes of a pool.
 func (n nodes) List(_ context.Context, req *nusav1.ListNodesRequest) (*nusav1.ListNodesResponse, error) {
 	m, err := n.s.master()
 	if err != nil {
@@ -47,7 +47,7 @@ func (n nodes) List(_ context.Context, req *nusav1.ListNodesRequest) (*nusav1.Li
 	return out, nil
 }
 
-// findNode returns the node of that id, name or unique prefix of its id.
+// findNode returns the node with that id, that name, or an id with that unique prefix.
 func (n nodes) findNode(view *state.View, id, region string) (*state.Node, error) {
 	if own := n.s.region(); region != "" && region != own {
 		return nil, notFound(rpcerr.KindRegion, region, "this is region %q, not %q", own, region)
@@ -55,7 +55,7 @@ func (n nodes) findNode(view *state.View, id, region string) (*state.Node, error
 	return findNode(view, id)
 }
 
-// findNode returns the node of that id, name or unique prefix of its id.
+// findNode returns the node with that id, that name, or an id with that unique prefix.
 func findNode(view *state.View, id string) (*state.Node, error) {
 	if x, found := view.Node(id); found {
 		return x, nil
@@ -75,7 +75,8 @@ func findNode(view *state.View, id string) (*state.Node, error) {
 	return nil, status.Errorf(codes.InvalidArgument, "node %q: several match (%s, %s): give the id", id, found[0].ID, found[1].ID)
 }
 
-// Get returns one node, and the groups that a drain still has to move away from it.
+// Get returns one node. If the node is being drained, the result lists the groups that must
+// still move to other nodes.
 func (n nodes) Get(_ context.Context, req *nusav1.GetNodeRequest) (*nusav1.Node, error) {
 	m, err := n.s.master()
 	if err != nil {
@@ -93,8 +94,8 @@ func (n nodes) Get(_ context.Context, req *nusav1.GetNodeRequest) (*nusav1.Node,
 	return out, nil
 }
 
-// leaving returns the groups that have to move away from a node, each with the
-// reason why it cannot. If there are too many, groups that cannot move come first.
+// leaving returns the groups that must still move to other nodes, each with the reason why
+// it cannot. If there are too many, leaving returns the groups that cannot move first.
 func (n nodes) leaving(m *Master, view *state.View, x *state.Node) []*nusav1.LeavingGroup {
 	var out []*nusav1.LeavingGroup
 	all := sched.DrainingGroups(m.Planner.Input(view), x.ID)
@@ -111,22 +112,22 @@ func (n nodes) leaving(m *Master, view *state.View, x *state.Node) []*nusav1.Lea
 	return out
 }
 
-// node converts a node, with what the master knows beyond the log: its
-// statistics and its silence.
+// node converts a node and adds what the log does not have: the node's statistics and
+// silence.
 func (n nodes) node(m *Master, view *state.View, x *state.Node) *nusav1.Node {
 	out := nodeWithStats(m, view, x, n.s.Clock())
 	out.Silent = m.Nodes.Silence(x)
 	return out
 }
 
-// nodeWithStats converts a node, with its latest statistics.
+// nodeWithStats converts a node and adds its latest statistics.
 func nodeWithStats(m *Master, view *state.View, x *state.Node, now time.Duration) *nusav1.Node {
 	out := wire.NodeToProto(view, x, m.Cluster.Region)
 	out.Stats, out.StatsAge = m.Nodes.StatsToProto(x.ID, now)
 	return out
 }
 
-// Drain moves work away from a node, or ends a drain.
+// Drain begins or ends a drain. A drain moves the node's work to other nodes.
 func (n nodes) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nusav1.Node, error) {
 	check := func(x *state.Node) error {
 		if !req.GetDrain() && !x.Draining && x.Cordoned {
@@ -143,7 +144,7 @@ func (n nodes) Drain(ctx context.Context, req *nusav1.DrainNodeRequest) (*nusav1
 	})
 }
 
-// Cordon keeps new work away from a node, or ends a cordon.
+// Cordon begins or ends a cordon. A cordoned node gets no new work.
 func (n nodes) Cordon(ctx context.Context, req *nusav1.CordonNodeRequest) (*nusav1.Node, error) {
 	check := func(x *state.Node) error {
 		if !req.GetCordon() && !x.Cordoned && x.Draining {
@@ -187,7 +188,7 @@ func (n nodes) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*nusa
 	return &nusav1.RemoveNodeResponse{Node: removed}, nil
 }
 
-// stillReady says why a ready node cannot be removed.
+// stillReady returns the error that says why a ready node cannot be removed.
 func (n nodes) stillReady(x *nusav1.Node) error {
 	if x.GetSilent() != nil {
 		return status.Errorf(codes.FailedPrecondition, "node %s is silent, but lost only after a silence of %v: try again then", x.GetName(), n.s.NodeLease)
@@ -198,8 +199,8 @@ func (n nodes) stillReady(x *nusav1.Node) error {
 // nodeEvent is the type and the message of an event about a node.
 type nodeEvent struct{ kind, message string }
 
-// change commits a command about a node that check allows. It returns the node as
-// the command left it: cordoned and draining say whether the node takes work.
+// change commits a command about a node if check allows it. It returns the node after the
+// command.
 func (n nodes) change(
 	ctx context.Context, id, region string, check func(*state.Node) error, event nodeEvent, command func(id string) state.Command,
 ) (*nusav1.Node, error) {

@@ -14,7 +14,8 @@ import (
 
 var errOriginsGlobal = status.Error(codes.FailedPrecondition, "origin records are set and removed by the global tier: ask a global server")
 
-// originRecords reads the origin records that the global tier last sent.
+// originRecords is the Origins service. It reads the origin records that the global tier
+// last sent.
 type originRecords struct {
 	nusav1.UnimplementedOriginsServer
 	s *Server
@@ -28,8 +29,8 @@ func (originRecords) Remove(context.Context, *nusav1.RemoveOriginsRequest) (*nus
 	return nil, errOriginsGlobal
 }
 
-// table returns the records and their age, which is 0 while there is a session
-// with the global tier.
+// table returns the records and their age. The age is 0 while a session with the global
+// tier exists.
 func (o originRecords) table() (*origins.Table, *durationpb.Duration, error) {
 	m, err := o.s.master()
 	if err != nil {
@@ -54,10 +55,10 @@ func (o originRecords) List(context.Context, *nusav1.ListOriginsRequest) (*nusav
 	return &nusav1.ListOriginsResponse{Records: slices.Clone(table.Records()), Age: age}, nil
 }
 
-// Resolve chooses an origin by the topology that this region knows. A client
-// that does not say where it is counts as being in this region. The age is the
-// time since the last message of the global tier; the path says which kind of
-// values it is computed from.
+// Resolve chooses an origin by the topology that this region knows. A client that does not
+// say where it is counts as being in this region. The age in the response is the time since
+// the last message of the global tier. The path in the response says from which kind of
+// values it was computed.
 func (o originRecords) Resolve(_ context.Context, req *nusav1.ResolveOriginRequest) (*nusav1.ResolveOriginResponse, error) {
 	table, age, err := o.table()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// Plan is the dry run of a submit: the command is applied to a fork of the state,
-// and the scheduler plans over the fork.
+// Plan is the dry run of a submit. It applies the command to a fork of the state and lets
+// the scheduler plan over the fork.
 func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResponse, error) {
 	m, err := j.s.master()
 	if err != nil {
@@ -59,7 +59,7 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 		}
 		ge := &nusav1.GroupExplanation{Group: g.Key.Group, Desired: g.Wanted}
 		ge.Unplaced, _ = plan.PendingCounts(g.Key)
-		if candidate.Type == state.System { // one instance a node
+		if candidate.Type == state.System { // one instance on each node
 			ge.Desired += ge.Unplaced
 			for _, p := range plan.Places {
 				if p.Key == g.Key {
@@ -79,15 +79,17 @@ func (j jobs) Plan(_ context.Context, req *nusav1.PlanRequest) (*nusav1.PlanResp
 }
 
 const (
-	// maxDryPlans bounds the plans of a dry run: each places thousands of instances.
+	// maxDryPlans bounds the plans of a dry run. Each plan places up to thousands of
+	// instances.
 	maxDryPlans = 64
-	// placesPerCommand bounds the placements of one command, as the scheduler does.
+	// placesPerCommand bounds the placements of one command, like the bound of the master's
+	// planner.
 	placesPerCommand = 512
 )
 
-// planDry plans over a fork of the state until nothing is left to decide, as the
-// master would while no agent reports. It returns all placements, with the
-// pending instances of the last plan; in.View becomes the last state.
+// planDry plans over a fork of the state until nothing is left to decide, as the master
+// would if no agent reported anything. It returns the last plan, with the placements of all
+// plans in it. in.View becomes the last state.
 func planDry(in *sched.Input, fork *state.State) *sched.Plan {
 	var places []sched.Place
 	for i := 0; ; i++ {
@@ -104,7 +106,8 @@ func planDry(in *sched.Input, fork *state.State) *sched.Plan {
 	}
 }
 
-// planDiff returns the changes of a submit, including the start of a stopped job.
+// planDiff returns the changes that a submit would make. They include the restart of a
+// stopped job.
 func planDiff(view *state.View, stored, spec *nusav1.JobSpec) []*nusav1.DiffLine {
 	var out []*nusav1.DiffLine
 	if own, found := view.LocalJob(spec.GetNamespace(), spec.GetName()); found && own.Stopped {
@@ -113,7 +116,7 @@ func planDiff(view *state.View, stored, spec *nusav1.JobSpec) []*nusav1.DiffLine
 	return append(out, job.Diff(stored, spec)...)
 }
 
-// addPlaced adds the plan's placements to the verdicts.
+// addPlaced adds the plan's placements to the verdicts of their nodes.
 func addPlaced(vs []sched.NodeFit, plan *sched.Plan, key state.GroupKey) []sched.NodeFit {
 	for i := range vs {
 		for _, p := range plan.Places {
@@ -125,8 +128,8 @@ func addPlaced(vs []sched.NodeFit, plan *sched.Plan, key state.GroupKey) []sched
 	return vs
 }
 
-// storedSpec returns the stored spec of the region's own job of that name, and
-// its revision; nil and 0 when there is none.
+// storedSpec returns the stored spec and the revision of the region's own job of that name.
+// They are nil and 0 when there is no such job.
 func (j jobs) storedSpec(view *state.View, spec *nusav1.JobSpec) (*nusav1.JobSpec, int64, error) {
 	own, found := view.LocalJob(spec.GetNamespace(), spec.GetName())
 	if !found {

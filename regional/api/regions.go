@@ -19,7 +19,8 @@ import (
 
 var errGlobalTier = status.Error(codes.FailedPrecondition, "regions are defined, cordoned and removed by the global tier: ask a global server")
 
-// regions describes this region, and the others as far as they are known here.
+// regions is the Regions service. It describes this region, and what this region knows
+// about the others.
 type regions struct {
 	nusav1.UnimplementedRegionsServer
 	s *Server
@@ -62,8 +63,8 @@ func ownRegion(s *Server, m *Master) *nusav1.Region {
 	return out
 }
 
-// allRegions describes this region and those that the global tier named, by
-// name. Only regions with the labels are returned.
+// allRegions describes this region and the regions that the global tier has listed, sorted
+// by name. It returns only regions that have all of the labels.
 func allRegions(s *Server, m *Master, labels map[string]string) []*nusav1.Region {
 	out := []*nusav1.Region{ownRegion(s, m)}
 	for _, p := range m.Peers.Others() {
@@ -80,8 +81,8 @@ func allRegions(s *Server, m *Master, labels map[string]string) []*nusav1.Region
 	return out
 }
 
-// List returns this region with everything known, the others with what the
-// global tier sent.
+// List returns this region with everything that is known about it. About other regions it
+// returns what the global tier sent.
 func (r regions) List(_ context.Context, req *nusav1.ListRegionsRequest) (*nusav1.ListRegionsResponse, error) {
 	m, err := r.s.master()
 	if err != nil {
@@ -90,7 +91,7 @@ func (r regions) List(_ context.Context, req *nusav1.ListRegionsRequest) (*nusav
 	return &nusav1.ListRegionsResponse{Regions: allRegions(r.s, m, req.GetLabels())}, nil
 }
 
-// Get returns one region of List.
+// Get returns one of the regions that List returns.
 func (r regions) Get(_ context.Context, req *nusav1.GetRegionRequest) (*nusav1.Region, error) {
 	m, err := r.s.master()
 	if err != nil {
@@ -104,7 +105,7 @@ func (r regions) Get(_ context.Context, req *nusav1.GetRegionRequest) (*nusav1.R
 	return nil, notFound(rpcerr.KindRegion, req.GetName(), "region %q is not known in region %q", req.GetName(), r.s.region())
 }
 
-// Watch sends every region, then each one that changed, compared once a second.
+// Watch sends every region, and then once a second the regions that have changed.
 func (r regions) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStreamingServer[nusav1.Region]) error {
 	sent := map[string]*nusav1.Region{}
 	return r.s.everySecond(stream.Context(), func(m *Master) error {
@@ -122,7 +123,7 @@ func (r regions) Watch(req *nusav1.ListRegionsRequest, stream grpc.ServerStreami
 	})
 }
 
-// Verify compares the states of the region's servers at one index.
+// Verify compares the states of the region's servers at one log index.
 func (r regions) Verify(ctx context.Context, req *nusav1.GetRegionRequest) (*nusav1.VerifyRegionResponse, error) {
 	own := r.s.region()
 	if name := req.GetName(); name != "" && name != own {

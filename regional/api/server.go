@@ -23,60 +23,63 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// Server holds the parts of the server that its services need.
+// Server holds the parts of the regional server that the services need.
 type Server struct {
 	Name, Version string
 	Region        *nusav1.RegionDefinition
-	// Address returns the gRPC address that other servers use for this one; empty
+	// Address returns the gRPC address at which other servers reach this one. It is empty
 	// until the server listens.
 	Address func() string
 	Net     network.Net
 	// NodeLease is how long a silent node stays ready.
 	NodeLease time.Duration
-	// Clock counts through a suspend of the machine.
+	// Clock is monotonic and runs through suspend.
 	Clock func() time.Duration
 	State State
-	// Master returns this server's term of leadership; nil while it does not lead.
+	// Master returns this server's term. It is nil while the server does not lead.
 	Master func() *Master
-	// KnownMaster returns the name and gRPC address of the region's master; empty
-	// while it is unknown.
+	// KnownMaster returns the name and gRPC address of the region's master. Both are empty
+	// while no master is known.
 	KnownMaster func() (name, address string)
 	// Servers lists the region's servers.
 	Servers    func() []*nusav1.RegionalServer
 	Federation Federation
-	// History returns the series that this server measured; nil and the reason
-	// when there are none.
+	// History returns the store of the metrics history. If there is none, it returns nil
+	// and the reason.
 	History func() (*series.Store, string)
-	// Stopping is closed when streams that do not end by themselves must end.
+	// Stopping is closed when the server stops. Streams that do not end by themselves must
+	// then end.
 	Stopping <-chan struct{}
-	// Streams counts the goroutines that receive on streams: they end with the
-	// stream, which may be after the handler.
+	// Streams counts the goroutines that receive on streams. They end with the stream,
+	// perhaps after the stream's handler returned.
 	Streams *sync.WaitGroup
 }
 
 // State is the committed state: *raftlog.FSM.
 type State interface {
 	View() *state.View
-	// Watch also returns a channel that is closed when the view is out of date.
+	// Watch returns the view and a channel that is closed when a newer view exists.
 	Watch() (*state.View, <-chan struct{})
 	// Digest returns the hash of the state at an index.
 	Digest(ctx context.Context, index uint64) (*nusav1.StateDigest, error)
 }
 
-// Federation gives access to the global tier's messages about the other regions.
+// Federation has the messages of the global tier about the other regions:
+// *peers.FederationCache.
 type Federation interface {
-	// Silence returns how long ago the last message of the global tier arrived;
-	// false if none has.
+	// Silence returns how long ago the global tier last sent or confirmed the list of other
+	// regions. It returns false if the list was never received.
 	Silence() (time.Duration, bool)
-	// Origins returns the origin records with their age; false if none were
+	// Origins returns the origin records and their age. It returns false if none were
 	// received.
 	Origins() (table *origins.Table, age time.Duration, received bool)
-	// Copy returns everything that changed since the token have.
+	// Copy returns all messages with their ages, or only the ages if the token have is the
+	// present one.
 	Copy(have string) *nusav1.FederationCache
 }
 
-// Master is one term of leadership, as the services see it. Each term
-// has its own.
+// Master is what the services use of one term of leadership. Each term has a Master of its
+// own.
 type Master struct {
 	// Done is closed when the term ends.
 	Done     <-chan struct{}
@@ -88,19 +91,19 @@ type Master struct {
 	Reporter Reporter
 	Nodes    Nodes
 	Peers    Peers
-	// MatrixWatches are the watches of the latency matrix.
+	// MatrixWatches holds the clients that watch the latency matrix.
 	MatrixWatches *topo.WatchLog
-	// Groups are the watches of group counts.
+	// Groups holds the clients that watch group counts.
 	Groups *GroupWatches
 	// Specs caches the specs of submitted jobs.
 	Specs *wire.SpecCache
-	// Uplink is the session with the global tier.
+	// Uplink is the region's session with the global tier.
 	Uplink Uplink
-	// Report sums the region up.
+	// Report returns a summary of the region.
 	Report func() *nusav1.RegionReport
 }
 
-// Log takes commands: *raftlog.Sequencer.
+// Log commits commands: *raftlog.Sequencer.
 type Log interface {
 	// Propose queues a command. Errors: raftlog.ErrQueueFull, raftlog.ErrNotLeader.
 	Propose(state.Command) (*raftlog.Proposal, error)
@@ -108,14 +111,14 @@ type Log interface {
 	Commit(context.Context, state.Command) (state.Result, error)
 }
 
-// Planner is the scheduler, asked about its plans.
+// Planner gives access to the scheduler's plans: *master.Planner.
 type Planner interface {
-	// Input returns the input of a plan over the view.
+	// Input returns the input for a plan over the view.
 	Input(*state.View) sched.Input
-	// Latest returns the newest plan and the time it was made for; nil before the
-	// first.
+	// Latest returns the newest committed plan and the time for which it was made. The plan
+	// is nil before the first one.
 	Latest() (plan *sched.Plan, unixNano int64)
-	// Pending returns why instances of a group have no node, by the newest plan.
+	// Pending returns why instances of a group have no node, according to the newest plan.
 	Pending(state.GroupKey) []wire.CountedReason
 }
 
@@ -123,30 +126,30 @@ type Planner interface {
 type Reporter interface {
 	// Reasons returns why instances of a group are not running.
 	Reasons(*state.View, *state.GroupView) []*nusav1.CountedReason
-	// Disconnected returns what the instances of a group on disconnected nodes
-	// wait for.
+	// Disconnected returns why the instances of a group that are on disconnected nodes
+	// still wait there.
 	Disconnected(*state.View, state.GroupKey) []*nusav1.CountedReason
 }
 
-// Nodes are the agents' sessions.
+// Nodes gives access to the agents: *nodes.Agents.
 type Nodes interface {
-	// Silence returns how long a node that should send has been silent; nil while
-	// its messages arrive.
+	// Silence returns how long a node that should send messages has sent none. It returns
+	// nil while the node is not silent.
 	Silence(*state.Node) *durationpb.Duration
-	// Stats returns a node's latest statistics, without their encoding; false if
-	// there are none.
+	// Stats returns a node's latest statistics without their encoded form. It returns false
+	// if the node has sent none.
 	Stats(id string, now time.Duration) (wire.NodeStats, bool)
-	// StatsToProto returns a node's latest statistics and their age; nil if there
-	// are none.
+	// StatsToProto returns a node's latest statistics and their age. Both are nil if the
+	// node has sent none.
 	StatsToProto(id string, now time.Duration) (*nusav1.NodeStats, *durationpb.Duration)
 	// Conn returns a connection to the agent of a node.
 	Conn(nodeID string) (*grpc.ClientConn, error)
-	// OldLog says why the log is an old copy: an agent has an order that the log does not
-	// have; empty for none.
+	// OldLog returns why the log is certainly an old copy: an agent has an order that the
+	// log lacks. It is empty if no agent shows that.
 	OldLog() string
 }
 
-// Peers gives the master's view of the other regions: *peers.Prober.
+// Peers gives access to the master's view of the other regions: *peers.Prober.
 type Peers interface {
 	Now() time.Duration
 	View() *topology.View
@@ -154,7 +157,7 @@ type Peers interface {
 	Others() []*nusav1.PeerRegion
 }
 
-// Register registers the services.
+// Register registers the gRPC services.
 func (s *Server) Register(g grpc.ServiceRegistrar) {
 	g.RegisterService(jobsService(), jobs{s: s})
 	nusav1.RegisterAllocationsServer(g, allocations{s: s})
@@ -170,8 +173,8 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 // region returns the name of the server's region.
 func (s *Server) region() string { return s.Region.GetName() }
 
-// master returns this server's term of leadership, raftlog.ErrNoMaster when it
-// does not lead.
+// master returns this server's term. Its error is raftlog.ErrNoMaster when the server does
+// not lead.
 func (s *Server) master() (*Master, error) {
 	if m := s.Master(); m != nil {
 		return m, nil
@@ -179,11 +182,11 @@ func (s *Server) master() (*Master, error) {
 	return nil, raftlog.ErrNoMaster
 }
 
-// errStopping ends streams of a server that stops.
+// errStopping ends the streams of a server that stops.
 var errStopping = status.Error(codes.Unavailable, "this server stops")
 
-// everySecond calls f at once and then each second, until the stream, the
-// leadership or the server ends.
+// everySecond calls f now and then once a second, until the stream, the leadership or the
+// server ends.
 func (s *Server) everySecond(ctx context.Context, f func(*Master) error) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

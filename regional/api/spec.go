@@ -15,14 +15,14 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// checkSpec fills in the defaults and validates a spec; its error names each
-// wrong field. It changes the spec, which the caller must own.
+// checkSpec sets the defaults of a spec and validates the spec. Its error names each wrong
+// field. It changes the spec, so the caller must own the spec.
 func checkSpec(spec *nusav1.JobSpec, region string) error {
 	if spec == nil {
 		return rpcerr.Invalid(&nusav1.Problem{Field: "spec", Message: "must be set"})
 	}
 	if name, at, found := strings.Cut(spec.GetName(), "@"); found && at == region {
-		spec.Name = name // the region stores the name alone
+		spec.Name = name // the region stores the name without the suffix
 	}
 	job.Default(spec)
 	var wrong job.Errors
@@ -41,9 +41,9 @@ func checkSpec(spec *nusav1.JobSpec, region string) error {
 	return nil
 }
 
-// checkRegionFields refuses the fields that choose regions: a region's own job
-// runs only there, and no field of a spec is ignored. The values that
-// job.Default fills in are allowed.
+// checkRegionFields refuses the fields that choose regions. A region's own job runs only in
+// that region, and a field of a spec must not be ignored silently. The values that
+// job.Default sets are allowed.
 func checkRegionFields(spec *nusav1.JobSpec, region string) job.Errors {
 	out := checkRegionsSpec("regions", spec.GetRegions(), region)
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {

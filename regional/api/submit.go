@@ -24,12 +24,12 @@ import (
 const (
 	// maxKeyBytes is the length of the longest idempotency key.
 	maxKeyBytes = 128
-	// keyRetention is how long a key makes a retry harmless.
+	// keyRetention is how long the answer to an idempotency key is stored.
 	keyRetention = 24 * time.Hour
 )
 
-// submitHandler and submitManyHandler read requests as wire.SubmitRequest, which
-// keeps their encoding: see wire.SpecCache. Interceptors see the same message.
+// submitHandler and submitManyHandler decode requests as wire.SubmitRequest. That type
+// keeps the encoded spec for wire.SpecCache. Interceptors see the same message.
 func submitHandler(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 	req := new(wire.SubmitRequest)
 	if err := decode(req); err != nil {
@@ -48,7 +48,7 @@ func submitManyHandler(srv any, stream grpc.ServerStream) error {
 	return srv.(jobs).submitMany(&grpc.GenericServerStream[wire.SubmitRequest, nusav1.SubmitManyResponse]{ServerStream: stream})
 }
 
-// jobsService is the Jobs service with the handlers above.
+// jobsService returns the description of the Jobs service with the two handlers above.
 func jobsService() *grpc.ServiceDesc {
 	d := nusav1.Jobs_ServiceDesc
 	d.Methods, d.Streams = slices.Clone(d.Methods), slices.Clone(d.Streams)
@@ -65,7 +65,7 @@ func jobsService() *grpc.ServiceDesc {
 	return &d
 }
 
-// submit stores a job of the region's own.
+// submit stores one of the region's own jobs.
 func (j jobs) submit(ctx context.Context, req *wire.SubmitRequest) (*nusav1.SubmitResponse, error) {
 	m, err := j.s.master()
 	if err != nil {
@@ -74,7 +74,7 @@ func (j jobs) submit(ctx context.Context, req *wire.SubmitRequest) (*nusav1.Subm
 	return j.beginSubmit(m, req)(ctx)
 }
 
-// submitMany submits each message and responds in order.
+// submitMany submits the job of each message. It sends the responses in the same order.
 func (j jobs) submitMany(stream grpc.BidiStreamingServer[wire.SubmitRequest, nusav1.SubmitManyResponse]) error {
 	m, err := j.s.master()
 	if err != nil {
@@ -85,8 +85,8 @@ func (j jobs) submitMany(stream grpc.BidiStreamingServer[wire.SubmitRequest, nus
 	})
 }
 
-// beginSubmit validates the whole request, so that a refusal changes nothing,
-// and queues the command. Submits take effect in the order in which they began.
+// beginSubmit validates the whole request, so that a refused request changes nothing, and
+// then queues the command. Submits take effect in the order of the calls of beginSubmit.
 func (j jobs) beginSubmit(m *Master, req *wire.SubmitRequest) serve.FinishSubmit {
 	cmd, warnings, err := j.parseSubmit(m, req)
 	var p *raftlog.Proposal
@@ -135,7 +135,7 @@ func (j jobs) parseSubmit(m *Master, req *wire.SubmitRequest) (*state.SubmitLoca
 	return cmd, spec.Warnings, nil
 }
 
-// parseSpec validates a spec and returns the result that the cache stores.
+// parseSpec validates a spec. It returns the value that the cache stores for the spec.
 func (j jobs) parseSpec(spec *nusav1.JobSpec) (wire.CachedSpec, error) {
 	if err := checkSpec(spec, j.s.region()); err != nil {
 		return wire.CachedSpec{}, err
@@ -149,8 +149,8 @@ func (j jobs) parseSpec(spec *nusav1.JobSpec) (wire.CachedSpec, error) {
 	return out, nil
 }
 
-// idempotency returns the key of a request and a hash of all that the request
-// asks for, so that another request under the same key is refused.
+// idempotency returns the key of a request and a hash of the request. With the hash, a
+// different request with the same key is refused.
 func idempotency(f *wire.SubmitFields, spec []byte) state.Idempotency {
 	h := fnv.New128a()
 	_, _ = h.Write(spec)

@@ -6,8 +6,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// system tells a client which server it talks to. Every server answers for
-// itself.
+// system is the System service. It tells a client which server the client talks to. A
+// server does not forward its calls.
 type system struct {
 	nusav1.UnimplementedSystemServer
 	s *Server

@@ -14,16 +14,16 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// topologies describes the whole federation, with or without the global tier, from
-// the edges that this region measured and those that the global tier and other
-// regions sent. Each edge has its age and its source.
+// topologies is the Topology service of a region. It describes the whole federation, with
+// or without the global tier. Its edges are those that this region measured, and those that
+// the global tier and other regions sent. Each edge has its age and its source.
 type topologies struct {
 	nusav1.UnimplementedTopologyServer
 	s *Server
 }
 
-// Get returns the regions that are known here, and this region's nodes if asked
-// for.
+// Get returns the regions that this region knows, and also this region's nodes if the
+// request asks for them.
 func (t topologies) Get(_ context.Context, req *nusav1.GetTopologyRequest) (*nusav1.TopologyTree, error) {
 	m, err := t.s.master()
 	if err != nil {
@@ -40,8 +40,8 @@ func (t topologies) Get(_ context.Context, req *nusav1.GetTopologyRequest) (*nus
 	return out, nil
 }
 
-// view returns the present topology. Each of the named regions must be part of
-// it; an empty name is ignored.
+// view returns the present topology. It returns an error if one of the names is not a
+// region of the topology. An empty name is ignored.
 func (t topologies) view(names ...string) (*Master, *topology.View, error) {
 	m, err := t.s.master()
 	if err != nil {
@@ -51,7 +51,8 @@ func (t topologies) view(names ...string) (*Master, *topology.View, error) {
 	return m, v, t.checkRegions(v, names)
 }
 
-// routers returns the routers of the present topology, as view.
+// routers returns the routers of the present topology. Names are checked like those of
+// view.
 func (t topologies) routers(names ...string) (*Master, *topology.RouterCache, error) {
 	m, err := t.s.master()
 	if err != nil {
@@ -61,7 +62,7 @@ func (t topologies) routers(names ...string) (*Master, *topology.RouterCache, er
 	return m, r, t.checkRegions(r.View(), names)
 }
 
-// checkRegions refuses names that are no regions of a view.
+// checkRegions returns an error if one of the names is not a region of the view.
 func (t topologies) checkRegions(v *topology.View, names []string) error {
 	for _, name := range names {
 		if _, known := v.Region(name); name != "" && !known {
@@ -71,8 +72,9 @@ func (t topologies) checkRegions(v *topology.View, names []string) error {
 	return nil
 }
 
-// seenBy returns the region whose view a response has, and how long the region
-// has been without the global tier: 0 with a session, nil if it never had one.
+// seenBy returns the region whose view a response has, and how long that region has been
+// without the global tier. The time is 0 while a session exists, and nil if there never was
+// one.
 func (t topologies) seenBy(m *Master) (region string, alone *durationpb.Duration) {
 	silence, received := t.s.Federation.Silence()
 	switch {
@@ -84,7 +86,7 @@ func (t topologies) seenBy(m *Master) (region string, alone *durationpb.Duration
 	return t.s.region(), alone
 }
 
-// Matrix returns every ordered pair, or those from one region.
+// Matrix returns every ordered pair of regions, or only the pairs from one region.
 func (t topologies) Matrix(_ context.Context, req *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
 	if err := topo.ValidateMatrixRequest(req); err != nil {
 		return nil, err
@@ -98,8 +100,8 @@ func (t topologies) Matrix(_ context.Context, req *nusav1.MatrixRequest) (*nusav
 	return out, nil
 }
 
-// Watch sends the matrix, then the edges that changed noticeably. Tokens belong
-// to the global tier: here every watch begins with the whole matrix.
+// Watch sends the whole matrix, and then the edges that change noticeably. Tokens belong to
+// the global tier, so a watch of a region cannot continue an earlier one.
 func (t topologies) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
 	if err := topo.ValidateMatrixRequest(req); err != nil {
 		return err
@@ -120,8 +122,8 @@ func (t topologies) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreaming
 	})
 }
 
-// Path returns the best paths. The load of other regions is not known here;
-// paths whose weights ask for it say so.
+// Path returns the best paths. A region does not know the load of other regions. A path
+// whose weights ask for load says so.
 func (t topologies) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.PathResponse, error) {
 	p, options, err := topo.ParsePathRequest(req)
 	if err != nil {
@@ -140,8 +142,8 @@ func (t topologies) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.Pa
 	return out, nil
 }
 
-// Nearest returns regions by distance, from this one unless the request names
-// another.
+// Nearest returns regions by distance from the region of the request. The default is this
+// region.
 func (t topologies) Nearest(_ context.Context, req *nusav1.NearestRequest) (*nusav1.NearestResponse, error) {
 	q, err := topo.ParseNearestRequest(req, t.s.region())
 	if err != nil {
@@ -156,7 +158,7 @@ func (t topologies) Nearest(_ context.Context, req *nusav1.NearestRequest) (*nus
 	return out, nil
 }
 
-// Check lists what looks wrong in the topology that is known here.
+// Check lists anomalies in the topology that this region knows.
 func (t topologies) Check(_ context.Context, req *nusav1.CheckTopologyRequest) (*nusav1.CheckTopologyResponse, error) {
 	options, err := topo.ParseCheckRequest(req)
 	if err != nil {

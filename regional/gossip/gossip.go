@@ -22,41 +22,43 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/notify"
 )
 
-// maxMembers bounds the known servers, failed ones included. A region has at most
-// nine voters; the rest is room for servers that were replaced.
+// maxMembers bounds the known servers, including failed ones. A region has at most nine
+// voters. The rest is room for servers that were replaced.
 const maxMembers = 64
 
-// rejoinEvery is how often a known address without a live server is contacted again:
-// memberlist alone does not heal a partition that lasted longer than it remembers
-// dead members.
+// rejoinEvery is how often a known address without a live server is contacted again.
+// Without these contacts a partition would stay, because memberlist forgets dead members
+// after a while.
 const rejoinEvery = 5 * time.Second
 
 // ErrTooLarge says that a server's metadata does not fit into a gossip message.
 var ErrTooLarge = errors.New("gossip metadata too large")
 
-// Meta is the metadata that a server publishes about itself. Encoded at most 512 bytes.
+// Meta is the metadata that a server publishes about itself. Its encoded form has at most
+// 512 bytes.
 type Meta struct {
-	// ID is unique in the region and never used again: a replacement has another.
+	// ID is unique in the region and never used again. A server that replaces this one has
+	// another ID.
 	ID string `json:"i"`
 	// Name is the operator's name for the server.
 	Name string `json:"n"`
-	// Addresses, "host:port", as others reach them.
+	// GRPC, Raft and Probe are addresses, "host:port", at which others reach the server.
 	GRPC  string `json:"g"`
 	Raft  string `json:"r"`
 	Probe string `json:"p"`
 	// Expect is the server's bootstrap_expect.
 	Expect int `json:"e,omitempty"`
-	// Bootstrapped says that the server has Raft state and so belongs to a group.
+	// Bootstrapped is true when the server has Raft state and so belongs to a group.
 	Bootstrapped bool `json:"b,omitempty"`
-	// Cluster is the id of that group, once known.
+	// Cluster is the name of that group. It is empty while the server does not know it.
 	Cluster string `json:"u,omitempty"`
-	// Candidates is a hash of the set of servers that this server would form a group
-	// with; empty if it sees too few.
+	// Candidates is a hash of the set of servers with which this server would form a group.
+	// It is empty while the server sees too few.
 	Candidates string `json:"c,omitempty"`
-	// Started is when the server was started, in Unix milliseconds of its own clock. It
-	// tells which of two servers at one address is the later one.
+	// Started is when the server was started, in Unix milliseconds of its own clock. Of two
+	// servers at one address it shows the later one.
 	Started int64 `json:"s,omitempty"`
-	// Version of the build.
+	// Version is the version of the build.
 	Version string `json:"v,omitempty"`
 	// Level is the feature level of the build: state.FeatureLevel.
 	Level uint32 `json:"l,omitempty"`
@@ -74,25 +76,25 @@ type Member struct {
 	Since time.Time
 }
 
-// Config of a Group.
+// Config is the configuration of a Group.
 type Config struct {
 	Net network.Net
-	// Listen is the address of both the packet and the stream socket.
+	// Listen is the address of the packet socket and of the stream socket.
 	Listen string
-	// Advertise is the host that others use.
+	// Advertise is the host under which others reach this server.
 	Advertise string
-	// Region is the group's label: packets with another label are refused.
+	// Region is the label of the group. Packets with another label are refused.
 	Region string
-	// Key encrypts the packets; empty = no encryption.
+	// Key encrypts the packets. Empty: no encryption.
 	Key []byte
-	// Join are gossip addresses of any members.
+	// Join lists gossip addresses of any members.
 	Join []string
 	// Fast makes gossip more frequent, for servers on one machine.
 	Fast   bool
 	Logger *slog.Logger
 }
 
-// Group is this server's view of its region's servers. Safe for concurrent use.
+// Group is this server's view of its region's servers. It is safe for concurrent use.
 type Group struct {
 	cfg  Config
 	addr string
@@ -102,10 +104,11 @@ type Group struct {
 	mu      sync.Mutex
 	local   Meta
 	members map[string]Member
-	changed notify.Signal // of local and members
+	changed notify.Signal // notifies changes of local and members
 }
 
-// Listen opens the sockets; nothing is sent before Run. Addr is known afterwards.
+// Listen opens the sockets. After Listen, Addr returns the address; before Run, nothing is
+// sent.
 func Listen(ctx context.Context, cfg Config) (*Group, error) {
 	tr, err := listen(ctx, cfg.Net, cfg.Listen, cfg.Logger)
 	if err != nil {
@@ -122,10 +125,10 @@ func Listen(ctx context.Context, cfg Config) (*Group, error) {
 	}, nil
 }
 
-// Addr returns the gossip address that others use.
+// Addr returns the gossip address at which others reach this server.
 func (g *Group) Addr() string { return g.addr }
 
-// Close closes the sockets of a group whose Run is not called.
+// Close closes the sockets of a group that never ran.
 func (g *Group) Close() { g.tr.close() }
 
 // Run takes part in gossip until ctx ends. It must be called once, after SetLocal.
@@ -140,7 +143,7 @@ func (g *Group) Run(ctx context.Context) error {
 	grp.Go(func() error { g.publish(ctx); return nil })
 	grp.Go(func() error {
 		<-ctx.Done()
-		// The broadcast is best effort. Without it the other servers notice the leave only
+		// A lost broadcast does no harm. The other servers then notice the leave later,
 		// when their probes fail.
 		_ = g.ml.Leave(100 * time.Millisecond)
 		err := g.ml.Shutdown()
@@ -189,8 +192,8 @@ func (g *Group) create(ctx context.Context, id string) error {
 	return err
 }
 
-// rejoin contacts the configured addresses until one responds, and later every known
-// address without a live server.
+// rejoin contacts the configured addresses until one responds. After that it contacts every
+// known address without a live server.
 func (g *Group) rejoin(ctx context.Context) {
 	wait := 50 * time.Millisecond
 	for {
@@ -214,8 +217,8 @@ func (g *Group) rejoin(ctx context.Context) {
 	}
 }
 
-// Missing returns the gossip addresses, configured or once seen, at which no server is
-// alive now; sorted.
+// Missing returns, sorted, the configured and known gossip addresses at which no server is
+// alive now.
 func (g *Group) Missing() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -239,14 +242,14 @@ func (g *Group) alive() []Member {
 	return slices.DeleteFunc(g.Members(), func(m Member) bool { return !m.Alive })
 }
 
-// publish broadcasts changed metadata of this server.
+// publish broadcasts this server's metadata after each change.
 func (g *Group) publish(ctx context.Context) {
 	sent := g.Local()
 	for {
 		changed := g.Changed()
 		if now := g.Local(); now != sent {
-			// The timeout only bounds the wait until the broadcast was sent; it is sent in
-			// any case.
+			// The timeout only bounds the wait until the broadcast is sent. The broadcast
+			// is sent in any case.
 			_ = g.ml.UpdateNode(time.Second)
 			sent = now
 		}
@@ -258,14 +261,15 @@ func (g *Group) publish(ctx context.Context) {
 	}
 }
 
-// Local returns what this server publishes about itself.
+// Local returns the metadata that this server publishes.
 func (g *Group) Local() Meta {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.local
 }
 
-// SetLocal replaces what this server publishes. With ErrTooLarge nothing changes.
+// SetLocal replaces the metadata that this server publishes. With the error ErrTooLarge
+// nothing changes.
 func (g *Group) SetLocal(m Meta) error {
 	if _, err := encode(m); err != nil {
 		return err
@@ -280,7 +284,7 @@ func (g *Group) SetLocal(m Meta) error {
 	return nil
 }
 
-// Members returns all known servers, this one included, sorted by ID.
+// Members returns all known servers, including this one, sorted by ID.
 func (g *Group) Members() []Member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -298,8 +302,8 @@ func (g *Group) Members() []Member {
 	return out
 }
 
-// replaced reports whether a later server has m's address: then m is gone, even if
-// its silence was not noticed yet. The caller holds g.mu.
+// replaced reports whether a later server uses m's address. Then m is gone, even if its
+// silence was not noticed yet. The caller holds g.mu.
 func (g *Group) replaced(m Member) bool {
 	later := func(o Meta, addr string) bool {
 		return addr == m.Gossip && o.ID != m.ID && (o.Started > m.Started || o.Started == m.Started && o.ID > m.ID)
@@ -315,11 +319,11 @@ func (g *Group) replaced(m Member) bool {
 // Changed returns a channel that is closed at the next change of Members.
 func (g *Group) Changed() <-chan struct{} { return g.changed.C() }
 
-// observe stores what memberlist found out about a node.
+// observe stores what memberlist reports about a node.
 func (g *Group) observe(n *memberlist.Node, alive bool) {
 	var meta Meta
 	if err := json.Unmarshal(n.Meta, &meta); err != nil || meta.ID != n.Name {
-		// A server of a version with another format, or another program.
+		// The member is a server of a version with another format, or another program.
 		g.cfg.Logger.Warn("gossip member with unreadable metadata is ignored", "member", n.Name, "address", n.Address(), "error", err)
 		return
 	}
@@ -338,7 +342,7 @@ func (g *Group) observe(n *memberlist.Node, alive bool) {
 	g.changed.Notify()
 }
 
-// forgetOne removes the member that failed first; false if none failed.
+// forgetOne removes the member that failed first. It returns false if no member has failed.
 func (g *Group) forgetOne() bool {
 	oldest := ""
 	for _, id := range slices.Sorted(maps.Keys(g.members)) {
@@ -362,13 +366,13 @@ func encode(m Meta) ([]byte, error) {
 	return raw, nil
 }
 
-// delegate has the callbacks of memberlist.
+// delegate implements the callbacks of memberlist.
 type delegate struct{ g *Group }
 
 func (d delegate) NodeMeta(int) []byte {
 	raw, err := encode(d.g.Local())
 	if err != nil {
-		return nil // does not happen: SetLocal refuses metadata that does not fit
+		return nil // cannot happen: SetLocal refuses metadata that does not fit
 	}
 	return raw
 }
@@ -381,8 +385,8 @@ func (d delegate) NotifyJoin(n *memberlist.Node)   { d.g.observe(n, true) }
 func (d delegate) NotifyUpdate(n *memberlist.Node) { d.g.observe(n, true) }
 func (d delegate) NotifyLeave(n *memberlist.Node)  { d.g.observe(n, false) }
 
-// logWriter turns memberlist's lines "[LEVEL] memberlist: text" into records. Errors
-// of memberlist become warnings: it recovers by itself.
+// logWriter turns memberlist's lines "[LEVEL] memberlist: text" into log records. Errors of
+// memberlist become warnings, because memberlist recovers by itself.
 type logWriter struct{ log *slog.Logger }
 
 func (w logWriter) Write(p []byte) (int, error) {

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// packetQueue and streamQueue bound the packets and streams that wait for
-	// memberlist. Further packets are dropped, as a network does, and further streams
-	// are closed.
+	// packetQueue and streamQueue bound the packets and streams that wait for memberlist.
+	// When a queue is full, further packets are dropped, like in a network, and further
+	// streams are closed.
 	packetQueue = 256
 	streamQueue = 16
-	// maxPacket is the size of the largest UDP payload.
+	// maxPacket is the size of the receive buffer. No UDP payload is larger.
 	maxPacket = 64 << 10
 )
 
@@ -38,8 +38,8 @@ type transport struct {
 	once    sync.Once
 }
 
-// listen opens both sockets on the same port. With port 0 the network chooses the
-// port for streams. That port may be in use for packets: then listen tries again.
+// listen opens both sockets on the same port. With port 0 the network chooses a port for
+// streams. If that port is in use for packets, listen tries again with another one.
 func listen(ctx context.Context, n network.Net, addr string, log *slog.Logger) (*transport, error) {
 	var err error
 	for range 8 {
@@ -65,7 +65,7 @@ func listen(ctx context.Context, n network.Net, addr string, log *slog.Logger) (
 	return nil, err
 }
 
-// run receives until ctx ends.
+// run receives packets and accepts streams until ctx ends.
 func (t *transport) run(ctx context.Context) error {
 	grp, ctx := errgroup.WithContext(ctx)
 	grp.Go(func() error { return t.receive(ctx) })
@@ -100,7 +100,7 @@ func (t *transport) receive(ctx context.Context) error {
 		select {
 		case t.packets <- p:
 		default: // dropped, as a network does
-		}
+		} // dropped, like in a network
 	}
 }
 

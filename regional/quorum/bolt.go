@@ -13,8 +13,8 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// openBolt opens a file of raft-boltdb, or creates it, and locks it: another
-// process that opens the file gets ErrInUse.
+// openBolt opens or creates a file of raft-boltdb and locks the file. While another process
+// has the file open, openBolt returns ErrInUse.
 func openBolt(path string) (*raftboltdb.BoltStore, error) {
 	db, err := raftboltdb.New(raftboltdb.Options{
 		Path:        path,
@@ -29,8 +29,8 @@ func openBolt(path string) (*raftboltdb.BoltStore, error) {
 	return db, nil
 }
 
-// boltLog is the Raft log in raft-boltdb. It behaves as walLog: entries have no
-// gaps, and after a failed write it accepts no more.
+// boltLog is the Raft log in raft-boltdb. It behaves like walLog: its entries have no gaps,
+// and after a failed write it accepts no more entries.
 type boltLog struct {
 	*raftboltdb.BoltStore
 	dir string
@@ -47,14 +47,15 @@ func openBoltLog(path string) (*boltLog, error) {
 	return &boltLog{BoltStore: db, dir: filepath.Dir(path), failure: newFailure()}, nil
 }
 
-// IsMonotonic makes Raft delete all entries when it installs a snapshot.
+// IsMonotonic returns true, which makes Raft delete all entries before it installs a
+// snapshot.
 func (l *boltLog) IsMonotonic() bool { return true }
 
 // StoreLog stores one entry.
 func (l *boltLog) StoreLog(g *raft.Log) error { return l.StoreLogs([]*raft.Log{g}) }
 
-// StoreLogs returns once the entries are on the disk. Entries after a gap replace
-// the log: a snapshot holds the earlier entries.
+// StoreLogs returns once the entries are on disk. If there is a gap before the entries,
+// they replace the log, because a snapshot holds the earlier entries.
 func (l *boltLog) StoreLogs(logs []*raft.Log) error {
 	l.write.Lock()
 	defer l.write.Unlock()
@@ -76,7 +77,7 @@ func (l *boltLog) StoreLogs(logs []*raft.Log) error {
 	return l.keep(l.BoltStore.StoreLogs(logs), l.dir)
 }
 
-// DeleteRange deletes at the start, at the end, or everything.
+// DeleteRange deletes entries at the start, entries at the end, or all entries.
 func (l *boltLog) DeleteRange(from, to uint64) error {
 	l.write.Lock()
 	defer l.write.Unlock()
@@ -94,8 +95,8 @@ func (l *boltLog) DeleteRange(from, to uint64) error {
 	return l.keep(l.BoltStore.DeleteRange(from, to), l.dir)
 }
 
-// newest returns how many of the newest entries hold the given number of bytes. It
-// reads them from the file, and is called once for each snapshot.
+// newest returns how many of the newest entries fit into the given number of bytes. It
+// reads the entries from the file, but is called only once for each snapshot.
 func (l *boltLog) newest(bytes int) uint64 {
 	last, err := l.LastIndex()
 	if err != nil {
@@ -114,7 +115,7 @@ func (l *boltLog) newest(bytes int) uint64 {
 	return n
 }
 
-// Close closes the file and frees its lock.
+// Close closes the file and releases its lock.
 func (l *boltLog) Close() error {
 	l.write.Lock()
 	defer l.write.Unlock()

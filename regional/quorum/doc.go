@@ -1,23 +1,23 @@
-// Package quorum forms and maintains the Raft group of a region: it bootstraps a
-// new group once enough servers have found one another by gossip, lets the
-// leader add new servers and remove dead ones, and says who leads. What the log
-// means is decided by the FSM.
+// Package quorum forms and maintains the Raft group of a region. It bootstraps a new group
+// once enough servers have found one another by gossip. The leader's part of it adds new
+// servers and removes dead ones. It reports changes of the leader. The FSM decides what the
+// entries of the log mean.
 //
-//   - quorum.go: Group: opens Raft, forms the group, reports leader changes
-//   - restore.go: a new group that begins with the state of a former one
+//   - quorum.go: Group: opens Raft, forms the group, reports changes of the leader
+//   - restore.go: a new group that begins with the state of a former group
 //   - members.go: the leader's loop that applies the membership plan
-//   - plan.go: the membership plan and the formation of a new group, both pure
-//   - waiting.go: warnings of a server that waits for others
-//   - snapshot.go: when a snapshot is taken (its content: regional/raftlog/codec.go),
-//     and how much log stays behind it
-//   - stream.go: Raft's connections, which name the server they are meant for
+//   - plan.go: the membership plan, and the formation of a new group; both are pure
+//   - waiting.go: warnings of a server that waits for other servers
+//   - snapshot.go: when a snapshot is taken (its content: regional/raftlog/codec.go), and how
+//     many entries stay in the log behind it
+//   - stream.go: Raft's connections; each begins with the id of the server it is meant for
 //   - store.go: opens the stores of a Raft directory
-//   - layout.go: files of a Raft directory; takes over directories of earlier
-//     versions and converts between the two kinds of log
-//   - wal.go: the log in etcd's write-ahead log, and the frame of a record
+//   - layout.go: the files of a Raft directory; migrates directories of earlier versions and
+//     converts between the two kinds of log
+//   - wal.go: the log in etcd's write-ahead log, and the format of a record
 //   - waltail.go: finds the end of that log after a power cut
 //   - bolt.go: the log, and the term and vote, in raft-boltdb
-//   - logstore.go: what both logs share: order of entries, refusal after a
-//     failed write
-//   - logger.go: Raft's logger on slog
+//   - logstore.go: checks that both kinds of log share: the order of entries, and no writes
+//     after a failed write
+//   - logger.go: passes Raft's log records to slog
 package quorum

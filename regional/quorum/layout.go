@@ -21,9 +21,9 @@ import (
 //	raft.db    a text that says which of the two holds the log
 //	snapshots/
 //
-// Versions up to October 2026 kept log, term and vote in raft.db itself, a file of
-// raft-boltdb. Those versions fail on the text: without a raft.db they would begin
-// a new log. The version that had only the WAL fails on the text of BoltDB.
+// Versions up to October 2026 had the log, the term and the vote in raft.db itself, a file
+// of raft-boltdb. Such a version fails when it reads the text. If raft.db were missing, it
+// would begin a new log. The version that knew only the WAL fails on the text for BoltDB.
 type layout struct {
 	dir    string
 	logger hclog.Logger
@@ -34,14 +34,14 @@ func (l layout) walDir() string  { return filepath.Join(l.dir, "log") }
 func (l layout) boltLog() string { return filepath.Join(l.dir, "log.db") }
 func (l layout) marker() string  { return filepath.Join(l.dir, "raft.db") }
 
-// markers are the texts of raft.db. Their bytes are part of the format.
+// markers are the texts of raft.db. Their bytes are part of the stored format.
 var markers = map[LogKind]string{
 	WAL:    "Raft's log is in the folder log, its term and vote are in stable.db. A version of nusa that looks for them here is too old for this directory.\n",
 	BoltDB: "Raft's log is in log.db, its term and vote are in stable.db. A version of nusa that looks for them here is too old for this directory.\n",
 }
 
-// marked returns the kind of log that raft.db names; empty if raft.db is missing
-// or is a file of an earlier version.
+// marked returns the kind of log that the text in raft.db names. It is empty if raft.db is
+// missing or is a file of an earlier version.
 func (l layout) marked() (LogKind, error) {
 	f, err := os.Open(l.marker())
 	if errors.Is(err, os.ErrNotExist) {
@@ -51,7 +51,7 @@ func (l layout) marked() (LogKind, error) {
 		return "", err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, 256)) // longer than any of them
+	text, err := io.ReadAll(io.LimitReader(f, 256)) // longer than any marker
 	if err != nil {
 		return "", err
 	}
@@ -64,9 +64,9 @@ func (l layout) marked() (LogKind, error) {
 }
 
 // migrate gives a directory the present layout and returns its kind of log. An empty
-// directory gets the requested kind. So does a directory of an earlier version, with
-// all its entries. The marker is written last: until then raft.db holds the log, and
-// migrate starts again.
+// directory gets the requested kind. A directory of an earlier version gets the requested
+// kind too, and all its entries are copied. The marker is written last. Until then raft.db
+// holds the log, and an interrupted migration starts again.
 func (l layout) migrate(kind LogKind) (_ LogKind, err error) {
 	from := l.marker()
 	_, err = os.Stat(from)
@@ -102,9 +102,9 @@ func (l layout) migrate(kind LogKind) (_ LogKind, err error) {
 	return kind, l.mark(kind)
 }
 
-// convert copies the log into the other kind of store and changes the marker. The
-// caller holds the lock on stable.db. After an interruption, the marker names the
-// store that is valid.
+// convert copies the log into the other kind of store and changes the marker. The caller
+// holds the lock on stable.db. If convert is interrupted, the marker still names the store
+// that is valid.
 func (l layout) convert(from, to LogKind) error {
 	old, err := l.open(from)
 	if err != nil {
@@ -135,7 +135,7 @@ func (l layout) remove(kind LogKind) error {
 	return os.RemoveAll(l.boltLog())
 }
 
-// open opens an existing log. A missing log is an error: a server that has lost its
+// open opens an existing log. A missing log is an error, because a server that has lost its
 // log must not take part.
 func (l layout) open(kind LogKind) (logStore, error) {
 	if kind == WAL {
@@ -147,13 +147,13 @@ func (l layout) open(kind LogKind) (logStore, error) {
 	return openBoltLog(l.boltLog())
 }
 
-// logReader is a log that is copied.
+// logReader is the source of a copied log.
 type logReader interface {
 	LastIndex() (uint64, error)
 	GetLog(index uint64, g *raft.Log) error
 }
 
-// create makes a log with the entries of another one.
+// create makes a log with the entries of another log.
 func (l layout) create(kind LogKind, content logReader) error {
 	var log logStore
 	var err error
@@ -168,8 +168,8 @@ func (l layout) create(kind LogKind, content logReader) error {
 	return errors.Join(copyLog(log, content), log.Close())
 }
 
-// copyLog copies the entries after the last gap. Raft does not need the earlier
-// entries: a snapshot that came from the leader holds them.
+// copyLog copies the entries after the last gap. Raft does not need the entries before a
+// gap, because a snapshot that came from the leader holds them.
 func copyLog(to raft.LogStore, from logReader) error {
 	last, err := from.LastIndex()
 	if err != nil || last == 0 {
@@ -197,9 +197,9 @@ func copyLog(to raft.LogStore, from logReader) error {
 	return nil
 }
 
-// mark replaces raft.db by the marker of a kind, durably.
+// mark durably replaces raft.db by the marker of a kind.
 func (l layout) mark(kind LogKind) error {
-	if err := syncDir(l.dir); err != nil { // the log that the marker names must be durable first
+	if err := syncDir(l.dir); err != nil { // first, because the marker must not name a log that is not durable
 		return err
 	}
 	tmp := l.marker() + ".tmp"

@@ -11,9 +11,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// logger passes the library's log records to slog. The library logs every retry and
-// vote as a warning. Here only its errors are warnings; the server itself logs the
-// important events of elections.
+// logger passes the records of the Raft library to slog. The library logs every retry and
+// every vote as a warning. logger makes only the library's errors warnings. The server
+// itself logs the important events of elections.
 type logger struct {
 	log  *slog.Logger
 	name string

@@ -6,9 +6,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// failure is the first error of a log's writes. After it the log accepts no more
-// entries: until a restart has read the disk, it is unknown what the disk holds
-// behind the last acknowledged entry.
+// failure holds the first error of a log's writes. After that error the log accepts no more
+// entries: only a restart, which reads the disk, can show what the disk holds after the
+// last acknowledged entry.
 type failure struct {
 	err    error
 	broken chan error // receives err, once
@@ -16,7 +16,8 @@ type failure struct {
 
 func newFailure() failure { return failure{broken: make(chan error, 1)} }
 
-// keep stores the first error, and returns it to that caller and all later ones.
+// keep stores the first error. It returns that error to its caller and to all later
+// callers.
 func (f *failure) keep(err error, dir string) error {
 	if err != nil && f.err == nil {
 		f.err = fmt.Errorf("write the Raft log in %s: %w (nothing is written any more: repair the disk and start the server again)", dir, err)
@@ -27,9 +28,9 @@ func (f *failure) keep(err error, dir string) error {
 
 func (f *failure) brokenCh() <-chan error { return f.broken }
 
-// checkFollows returns an error unless the entries come after last and have no gap
-// between them. A gap before the first is allowed: Raft leaves one where a snapshot
-// holds the missing entries.
+// checkFollows returns an error unless the entries come after last and have no gap between
+// them. A gap between last and the first entry is allowed: Raft leaves a gap where a
+// snapshot holds the missing entries.
 func checkFollows(last uint64, logs []*raft.Log) error {
 	for i, g := range logs {
 		if g.Index <= last || i > 0 && g.Index != last+1 {
@@ -40,7 +41,7 @@ func checkFollows(last uint64, logs []*raft.Log) error {
 	return nil
 }
 
-// deletedPart says which part of a log a DeleteRange concerns.
+// deletedPart says which part of a log a DeleteRange deletes.
 type deletedPart int
 
 const (
@@ -49,8 +50,8 @@ const (
 	deletesEnd
 )
 
-// partOf classifies a DeleteRange of a log that holds first to last; first is 0 if
-// the log is empty. A range in the middle is an error.
+// partOf classifies a DeleteRange of a log that holds the entries first to last. first is 0
+// if the log is empty. A range in the middle is an error.
 func partOf(first, last, from, to uint64) (deletedPart, error) {
 	switch {
 	case first == 0 || from > to || to < first || from > last:

@@ -7,8 +7,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// MaintainMembers brings the Raft configuration in line with gossip at every change,
-// until ctx ends. Only the leader may run it.
+// MaintainMembers changes the Raft configuration to match the living servers. It checks
+// after every change in gossip and at regular intervals, until ctx ends. Only the leader
+// may run it.
 func (g *Group) MaintainMembers(ctx context.Context) error {
 	began := time.Now()
 	tick := time.NewTicker(max(g.cfg.ReplaceAfter/4, 100*time.Millisecond))
@@ -25,7 +26,7 @@ func (g *Group) MaintainMembers(ctx context.Context) error {
 		}
 		for _, c := range Plan(view) {
 			if err := g.applyChange(c); err != nil {
-				// The next round plans again, from the configuration at that time.
+				// The next round makes a new plan from the configuration at that time.
 				g.cfg.Logger.Warn("membership change failed", "change", c.String(), "error", err)
 				break
 			}

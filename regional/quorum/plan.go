@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// MaxVoters bounds a group: with more voters commits only become slower.
+// MaxVoters bounds the voters of a group. More voters would only make commits slower.
 const MaxVoters = 9
 
 // Op is the kind of a Change of the Raft configuration.
@@ -27,7 +27,7 @@ const (
 type Change struct {
 	Op   Op
 	ID   string
-	Addr string // of Add
+	Addr string // only with Add
 	Why  string
 }
 
@@ -41,42 +41,42 @@ func (c Change) String() string {
 // Server is a voter of the Raft configuration.
 type Server struct{ ID, Addr string }
 
-// Peer is a server as gossip sees it.
+// Peer is what gossip knows about a server.
 type Peer struct {
 	ID    string
 	Addr  string // Raft
 	Alive bool
-	// Silent is how long the server has not been alive.
+	// Silent is how long the server has been silent; 0 while it is alive.
 	Silent time.Duration
-	// Cluster is the server's group; empty if the server has no Raft state yet.
+	// Cluster is the name of the server's group. It is empty while the server has none.
 	Cluster string
-	// Bootstrapped says that the server has Raft state.
+	// Bootstrapped is true when the server has Raft state.
 	Bootstrapped bool
 }
 
 // foreign reports whether the server has the log of another group.
 func (p Peer) foreign(cluster string) bool { return p.Bootstrapped && p.Cluster != cluster }
 
-// View is everything that a membership plan depends on.
+// View is everything on which a membership plan depends.
 type View struct {
 	Self    string
 	Cluster string
 	// Servers are the voters of the Raft configuration.
 	Servers []Server
-	// Peers are the servers that gossip knows, self included.
+	// Peers are the servers that gossip knows, including this one.
 	Peers []Peer
-	// Unseen is how long servers that gossip does not list count as silent: the age of
-	// this leadership.
+	// Unseen is how long this server has been the leader. A server that gossip does not
+	// list counts as silent for that time.
 	Unseen time.Duration
-	// ReplaceAfter is how long a server must be silent before a new one may replace it;
-	// DeadAfter before it is removed without a replacement.
+	// ReplaceAfter is how long a server must be silent before a new server may replace it.
+	// DeadAfter is how long it must be silent before it is removed without a replacement.
 	ReplaceAfter, DeadAfter time.Duration
 }
 
-// Plan returns the changes, in order, that bring the Raft configuration in line with
-// the servers that are alive. Only a leader may apply them. A silent server is
-// removed before its replacement is added: in between, the group tolerates as many
-// failures as it did with a dead member.
+// Plan returns the changes, in order, that make the Raft configuration match the living
+// servers. Only a leader may apply them. A silent server is removed before its replacement
+// is added. Between the two steps the group tolerates as many failures as it did with the
+// dead member.
 func Plan(v View) []Change {
 	s := newSurvey(v)
 	out := s.removals(v)
@@ -86,9 +86,9 @@ func Plan(v View) []Change {
 		}
 	}
 	for _, id := range s.joiners {
-		// While a voter is silent, the group must not depend on a new server that may not
-		// catch up. While a voter has been silent only for a moment, the new server waits
-		// as well, since it may have to replace that voter.
+		// While a voter is silent, the group must not come to depend on a new server,
+		// because that server may fail to catch up. If a voter has been silent only for a
+		// moment, the new server waits too, because it may have to replace that voter.
 		if s.count >= MaxVoters || s.undecided(v) || s.count > s.living && s.living < majority(s.count+1) {
 			break
 		}
@@ -99,16 +99,16 @@ func Plan(v View) []Change {
 	return out
 }
 
-// survey is the servers of a view, sorted by their condition.
+// survey sorts the servers of a view by their condition.
 type survey struct {
 	peers map[string]Peer
-	// joiners are live servers that are not voters, by ID. dead are silent voters, the
-	// longest silent first.
+	// joiners are live servers that are not voters, sorted by ID. dead are silent voters,
+	// the longest silent one first.
 	joiners, dead []string
-	// superseded voters have lost their address to another server.
+	// superseded are voters whose address now belongs to another server.
 	superseded map[string]bool
 	silent     map[string]time.Duration
-	// count is the number of voters, and living the number of live voters.
+	// count is the number of voters. living is the number of live voters.
 	count, living int
 }
 
@@ -153,8 +153,8 @@ func newSurvey(v View) *survey {
 	return s
 }
 
-// removals returns the voters to remove, as long as the other voters can commit the
-// removal and can commit without the removed ones.
+// removals returns the voters to remove. It removes a voter only while the living voters
+// can commit the removal, and can still commit after it.
 func (s *survey) removals(v View) []Change {
 	var out []Change
 	replacements := len(s.joiners)
@@ -170,9 +170,9 @@ func (s *survey) removals(v View) []Change {
 			why = "silent, and another server is there to replace it"
 			replacements--
 		case silent >= v.ReplaceAfter && (s.count+len(s.joiners))%2 == 0:
-			// An example is a voter that died just before its replacement came. An even group
-			// needs one live server more than the odd group without this voter, so the removal
-			// never costs a quorum, whichever servers come back.
+			// For example, a voter died just before its replacement came. An even group
+			// needs one more live server than the odd group without this voter. So the
+			// removal never costs a quorum, whichever servers come back.
 			why = "silent, and the group is even"
 		default:
 			continue
@@ -188,31 +188,34 @@ func (s *survey) removals(v View) []Change {
 
 func majority(n int) int { return n/2 + 1 }
 
-// Candidate is a server as the formation of a new group sees it.
+// Candidate is what a server knows about another one when a new group forms.
 type Candidate struct {
 	ID, Addr     string
 	Expect       int
 	Bootstrapped bool
-	// Candidates is the hash of the set with which the server would form a group.
+	// Candidates is the hash of the set of servers with which the candidate would form a
+	// group.
 	Candidates string
 }
 
 // Formation says whether a server without Raft state should form a group.
 type Formation struct {
-	// Hash of Servers, to be published to the others; empty if too few are seen.
+	// Hash is the hash of Servers, for the other servers. It is empty while no set can be
+	// named.
 	Hash string
-	// Servers of the group, sorted by ID.
+	// Servers are the servers of the new group, sorted by ID.
 	Servers []Server
-	// Ready: all of Servers have published the same hash. Bootstrap with them.
+	// Ready is true when all of Servers have published the same hash. The server then
+	// bootstraps the group.
 	Ready bool
-	// Why explains to operators why the group is not ready.
+	// Why tells operators why the group is not ready.
 	Why string
 }
 
-// Form returns whether a new group can be formed. seen are the live servers, self
-// included; alone says that other addresses are configured and none has responded
-// yet. A server bootstraps only if all servers of the set name the same set, so that
-// two overlapping groups cannot form at once.
+// Form returns whether a new group can be formed. seen are the live servers, including
+// self. alone is true while no configured address of another server has responded. A server
+// bootstraps only if all servers of the set have published the hash of the same set. So two
+// overlapping groups cannot form at once.
 func Form(self string, seen []Candidate, expect int, alone bool) Formation {
 	seen = slices.Clone(seen)
 	slices.SortFunc(seen, func(a, b Candidate) int { return strings.Compare(a.ID, b.ID) })

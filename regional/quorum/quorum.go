@@ -16,33 +16,34 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/gossip"
 )
 
-// Config of a Group.
+// Config is the configuration of a Group.
 type Config struct {
 	// ID is unique in the region and never used again.
 	ID string
-	// Dir holds log and snapshots; empty keeps them in memory (simulations).
+	// Dir holds the log and the snapshots. Empty: they are held in memory, for simulations.
 	Dir string
-	// Log is the kind of log in Dir; empty is WAL. A directory of the other kind is
+	// Log is the kind of log in Dir. Empty stands for WAL. A log of the other kind is
 	// converted.
 	Log LogKind
-	// Net and Listener carry Raft's streams; Advertise is the address that
-	// others use for them.
+	// Net and Listener carry Raft's streams. Advertise is the address at which others reach
+	// the listener.
 	Net       network.Net
 	Listener  net.Listener
 	Advertise string
-	// Expect is the number of servers that form a new group together.
+	// Expect is the number of servers that form a new group.
 	Expect int
-	// Others says that other gossip addresses are configured: form no group before one
-	// of them has responded.
+	// Others is true when the configuration names other gossip addresses. The server then
+	// forms no group before one of them has responded.
 	Others bool
 
 	Heartbeat, Election, LeaderLease, Commit time.Duration
-	// ReplaceAfter, DeadAfter: see View.
+	// ReplaceAfter and DeadAfter are explained at View.
 	ReplaceAfter, DeadAfter time.Duration
 
 	Gossip *gossip.Group
 	FSM    raft.FSM
-	// Cluster returns the id of the group in the FSM; empty if there is none yet.
+	// Cluster returns the name of the group in the FSM. It is empty while the group has
+	// none.
 	Cluster func() string
 	Logger  *slog.Logger
 }
@@ -55,12 +56,12 @@ type Group struct {
 	meter    *meter
 	trans    *raft.NetworkTransport
 	existing bool
-	// leaderChanged has room for one value: a change is pending or not.
+	// leaderChanged has room for one value: a change that was not read yet.
 	leaderChanged chan struct{}
 }
 
-// Open starts Raft. A server with a log on disk takes part at once; otherwise it waits
-// until Run forms a group, or until a leader adds it. Close must follow.
+// Open starts Raft. A server with a log on disk takes part at once. Another server waits
+// until Run forms a group, or until a leader adds the server. The caller must call Close.
 func Open(cfg Config) (*Group, error) {
 	log := newLogger(cfg.Logger)
 	st := memoryStores()
@@ -80,11 +81,11 @@ func Open(cfg Config) (*Group, error) {
 	}
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(cfg.ID)
-	c.HeartbeatTimeout = cfg.Heartbeat + 1 // see electSoleVoter
+	c.HeartbeatTimeout = cfg.Heartbeat + 1 // one nanosecond longer: see electSoleVoter
 	c.ElectionTimeout = max(cfg.Election, c.HeartbeatTimeout)
 	c.LeaderLeaseTimeout, c.CommitTimeout = cfg.LeaderLease, cfg.Commit
 	c.TrailingLogs = trailingEntries
-	c.ShutdownOnRemove = false // a removed server waits to be added again
+	c.ShutdownOnRemove = false // a removed server stays, because it may be added again
 	c.NoLegacyTelemetry = true
 	c.Logger = log
 	g := &Group{cfg: cfg, stores: st, meter: &meter{FSM: cfg.FSM, due: make(chan struct{}, 1)}, existing: existing, leaderChanged: make(chan struct{}, 1)}
@@ -107,9 +108,10 @@ func Open(cfg Config) (*Group, error) {
 	return g, nil
 }
 
-// electSoleVoter starts an election at once if this server is the only voter of its
-// group: no leader exists whose heartbeat the server could wait for. A shorter timeout
-// makes Raft check again whether to start an election.
+// electSoleVoter starts an election at once if this server is the only voter of its group,
+// because there is no leader whose heartbeat the server could wait for. It sets the timeout
+// one nanosecond shorter, and this change makes Raft check again whether to start an
+// election.
 func (g *Group) electSoleVoter() error {
 	voters := g.GetConfiguration().Configuration().Servers
 	if len(voters) != 1 || voters[0].ID != raft.ServerID(g.cfg.ID) || voters[0].Suffrage != raft.Voter {
@@ -123,11 +125,11 @@ func (g *Group) electSoleVoter() error {
 	return nil
 }
 
-// addresses finds a server's present address by its id, so that a server may come
-// back at another address. The address includes the id: see stream.
+// addresses finds a server's present address by its id. So a server may come back at
+// another address. The address that it returns includes the id: see stream.
 type addresses struct {
 	gossip *gossip.Group
-	// raft is set once Raft has started; it has the configured addresses.
+	// raft is set once Raft has started. It knows the addresses in the configuration.
 	raft atomic.Pointer[raft.Raft]
 }
 
@@ -152,23 +154,23 @@ func (a *addresses) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	return target(string(id), found), nil
 }
 
-// Existing reports whether Open found a log: then the server belongs to a group.
+// Existing reports whether Open found a log. The server then belongs to a group.
 func (g *Group) Existing() bool { return g.existing }
 
-// Close stops Raft first, so that nothing is applied any more, then the streams, then
-// the log.
+// Close first stops Raft, so that no further entry is applied, then the streams, then the
+// log.
 func (g *Group) Close() error {
 	err := g.Shutdown().Error()
 	g.trans.CloseStreams()
 	return errors.Join(err, g.trans.Close(), g.stores.close())
 }
 
-// LeaderChanged receives a value after the leader or its address changed; several
-// changes may be one value.
+// LeaderChanged returns a channel that receives a value after the leader or its address
+// changed. One value may stand for several changes.
 func (g *Group) LeaderChanged() <-chan struct{} { return g.leaderChanged }
 
-// Run forms a new group if there is none, and reports leader changes, until ctx ends
-// or the log cannot be written.
+// Run forms a new group if there is none, and reports changes of the leader. It runs until
+// ctx ends or the log cannot be written.
 func (g *Group) Run(ctx context.Context) error {
 	seen := make(chan raft.Observation, 16)
 	obs := raft.NewObserver(seen, false, func(o *raft.Observation) bool {
@@ -177,7 +179,7 @@ func (g *Group) Run(ctx context.Context) error {
 	})
 	g.RegisterObserver(obs)
 	defer g.DeregisterObserver(obs)
-	var broken <-chan error // nil in memory
+	var broken <-chan error // stays nil in memory
 	if g.stores.disk != nil {
 		broken = g.stores.disk.brokenCh()
 	}
@@ -207,8 +209,9 @@ func (g *Group) Run(ctx context.Context) error {
 	}
 }
 
-// form publishes the servers with which this one would form a group, and forms the
-// group once all agree. The Formation says why not; it is empty if there is a group.
+// form publishes the set of servers with which this server would form a group. Once all of
+// them have published the same set, form forms the group. The returned Formation says why
+// the group is not formed yet. It is empty if the server belongs to a group.
 func (g *Group) form() (Formation, error) {
 	local := g.cfg.Gossip.Local()
 	belongs := g.existing || len(g.GetConfiguration().Configuration().Servers) > 0

@@ -11,29 +11,30 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// skippedIndexes is how many indices of the log a restored group leaves out: more than
-// the lost part of its log can have had, so that no index is used twice.
+// skippedIndexes is how many log indices a restored group skips. The lost part of the
+// former log cannot have had so many entries, so no index is used twice.
 const skippedIndexes = math.MaxUint32 + 1
 
-// Restored describes the directory of a server whose group cannot go on: its files are an
-// old copy, or most servers of the group are lost.
+// Restored describes the directory of a server whose group cannot go on, because its files
+// are an old copy or most servers of the group are lost.
 type Restored struct {
 	Dir string
-	// Log is the kind of log that the directory gets; empty: it stays what it is.
+	// Log is the new kind of log of the directory. Empty: the present kind stays, or WAL
+	// for a directory of an earlier version.
 	Log LogKind
-	// ID is the server's new id, so that no server of the former group takes it for a
-	// member.
+	// ID is the server's new id. With a new id, no server of the former group takes this
+	// server for a member.
 	ID  string
 	FSM raft.FSM
-	// Begin changes the FSM, which has everything of the former log, at the first index
-	// of the new group.
+	// Begin changes the FSM at the first index of the new group. The FSM then has all
+	// entries of the former log.
 	Begin  func(index uint64) error
 	Logger *slog.Logger
 }
 
-// Restore makes the server of a directory the only member of a new group that begins
-// with the state of the former one. After an error that asks to run the command again the
-// new group may have begun, with any other error nothing has changed.
+// Restore makes the server of a directory the only member of a new group. The new group
+// begins with the state of the former one. If the error asks to run the command again, the
+// new group may have begun. After any other error the directory is unchanged.
 func Restore(r Restored) (err error) {
 	log := newLogger(r.Logger)
 	have, err := layout{r.Dir, log}.marked()
@@ -62,13 +63,13 @@ func (r Restored) restore(st stores, log hclog.Logger) error {
 	first := last + skippedIndexes
 	c := raft.DefaultConfig()
 	c.LocalID, c.Logger, c.NoLegacyTelemetry = raft.ServerID(r.ID), log, true
-	members := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: c.LocalID, Address: "unknown"}}} // gossip has the address
+	members := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: c.LocalID, Address: "unknown"}}} // gossip supplies the address
 	_, trans := raft.NewInmemTransport("")
 	fsm := &restoredFSM{FSM: r.FSM, begin: func() error { return r.Begin(first) }}
 	snapshots := &restoredSnapshots{SnapshotStore: st.snapshots, first: first}
 	err = raft.RecoverCluster(c, fsm, st.log, st.stable, snapshots, trans, members)
 	if fsm.err != nil {
-		err = fsm.err // Raft's error has only its text
+		err = fsm.err // Raft's error has only the text of it
 	}
 	switch {
 	case err == nil:
@@ -92,11 +93,11 @@ func lastIndex(st stores) (uint64, error) {
 	return last, err
 }
 
-// restoredFSM reads a former log, and changes the result once before its snapshot.
+// restoredFSM reads a former log. Before its snapshot it calls begin once.
 type restoredFSM struct {
 	raft.FSM
 	begin func() error
-	err   error // the first of Apply and begin
+	err   error // the first error of Apply or begin
 }
 
 func (f *restoredFSM) Apply(l *raft.Log) any {
@@ -122,7 +123,7 @@ func (f *restoredFSM) Snapshot() (raft.FSMSnapshot, error) {
 type restoredSnapshots struct {
 	raft.SnapshotStore
 	first uint64
-	began bool // the snapshot may have been stored
+	began bool // true when a snapshot may have been stored
 }
 
 func (s *restoredSnapshots) Create(version raft.SnapshotVersion, _, term uint64, c raft.Configuration, _ uint64, t raft.Transport) (raft.SnapshotSink, error) {

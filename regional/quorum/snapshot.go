@@ -10,25 +10,25 @@ import (
 )
 
 const (
-	// snapshotAfter bounds roughly how many bytes of entries a restart reads again:
-	// about a second of work. Raft's own threshold counts entries, which may have a
-	// hundred bytes or a hundred kilobytes.
+	// snapshotAfter bounds roughly how many bytes of entries a restarted server reads
+	// again. That takes about a second. Raft's own threshold counts entries, but an entry
+	// may have a hundred bytes or a hundred kilobytes.
 	snapshotAfter = 32 << 20
-	// trailingEntries, or fewer if they hold more than trailingBytes, stay in the log
-	// (and in memory) behind a snapshot, for followers that lag. A follower that lags
-	// more is sent the snapshot. Never fewer than trailingLeast: Raft cannot install a
-	// snapshot on a server that holds later, uncommitted entries, such as those in
-	// flight when a leader was cut off.
+	// After a snapshot, the newest trailingEntries entries stay in the log and in memory,
+	// or fewer if they have more than trailingBytes. They are for followers that lag. A
+	// follower that lags more gets the snapshot. At least trailingLeast entries stay,
+	// because Raft cannot install a snapshot on a server that holds later, uncommitted
+	// entries. Such entries were in flight, for example, when a leader was cut off.
 	trailingEntries = 2048
 	trailingBytes   = 8 << 20
 	trailingLeast   = 64
 )
 
-// meter is an FSM that counts the bytes applied since the latest snapshot.
+// meter is an FSM that counts the bytes that were applied since the latest snapshot.
 type meter struct {
 	raft.FSM
 	bytes atomic.Int64
-	due   chan struct{} // room for one
+	due   chan struct{} // with room for one
 }
 
 func (m *meter) Apply(l *raft.Log) any {
@@ -43,7 +43,7 @@ func (m *meter) Apply(l *raft.Log) any {
 
 func (m *meter) Snapshot() (raft.FSMSnapshot, error) {
 	m.bytes.Store(0)
-	select {
+	select { // this snapshot is the one that was due
 	case <-m.due: // this snapshot was due
 	default:
 	}
@@ -55,8 +55,8 @@ func (m *meter) Restore(r io.ReadCloser) error {
 	return m.FSM.Restore(r)
 }
 
-// TakeSnapshots takes a snapshot whenever enough bytes were applied since the latest
-// one, until ctx ends.
+// TakeSnapshots takes a snapshot whenever snapshotAfter bytes were applied since the latest
+// one. It runs until ctx ends.
 func (g *Group) TakeSnapshots(ctx context.Context) error {
 	for {
 		select {
@@ -69,14 +69,14 @@ func (g *Group) TakeSnapshots(ctx context.Context) error {
 			err = g.Snapshot().Error()
 		}
 		if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && !errors.Is(err, raft.ErrRaftShutdown) {
-			// The next attempt comes after the same number of bytes; Raft's own threshold also
-			// applies.
+			// The next attempt follows after the same number of bytes. Raft also tries when
+			// its own threshold is reached.
 			g.cfg.Logger.Warn("no snapshot was taken: a restart takes longer; is the disk full?", "error", err)
 		}
 	}
 }
 
-// trail bounds the entries that stay in the log behind the next snapshots.
+// trail sets how many entries stay in the log after the next snapshots.
 func (g *Group) trail() error {
 	if g.stores.disk == nil {
 		return nil

@@ -15,18 +15,18 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// greeting is the first byte of every stream. The length and the id of the server
-// that the stream is meant for follow.
+// greeting is the first byte of every stream. After it come the length and the text of the
+// id of the server for which the stream is meant.
 const greeting = 1
 
-// ErrOtherServer says that a stream was meant for another server, for example one that
-// had this address before and lost its log. A response in its name would break its
-// earlier votes and acknowledgements.
+// ErrOtherServer says that a stream was meant for another server, for example for a server
+// that had this address before and lost its log. If this server responded as that one, it
+// would break earlier votes and acknowledgements.
 var ErrOtherServer = errors.New("raft stream is meant for another server")
 
-// stream is Raft's StreamLayer over a network.Net. It names and checks the server for
-// which a stream is meant. It tracks every open connection, because the library
-// leaves accepted connections to their peers.
+// stream is Raft's StreamLayer over a network.Net. At the beginning of each stream it sends
+// or checks the id of the server for which the stream is meant. It tracks every open
+// connection, because the Raft library does not close accepted connections.
 type stream struct {
 	net.Listener
 	net  network.Net
@@ -38,7 +38,7 @@ type stream struct {
 	closed bool
 }
 
-// address is the advertised address, which may differ from that of the listener.
+// address is the advertised address. It may differ from the address of the listener.
 type address string
 
 func (address) Network() string  { return "tcp" }
@@ -48,7 +48,7 @@ func newStream(n network.Net, ln net.Listener, id, advertise string) *stream {
 	return &stream{Listener: ln, net: n, id: id, addr: address(advertise), conns: map[net.Conn]struct{}{}}
 }
 
-// target returns an address that includes the id of the server.
+// target returns an address that includes the id of its server.
 func target(id, addr string) raft.ServerAddress { return raft.ServerAddress(id + "@" + addr) }
 
 func (s *stream) Addr() net.Addr { return s.addr }
@@ -61,7 +61,7 @@ func (s *stream) Accept() (net.Conn, error) {
 	return s.track(c, false)
 }
 
-// Dial opens a stream to a target.
+// Dial opens a stream to an address that target returned.
 func (s *stream) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	id, addr, found := strings.Cut(string(to), "@")
 	if !found || len(id) > 255 {
@@ -108,13 +108,13 @@ func (s *stream) Close() error {
 type tracked struct {
 	net.Conn
 	in *stream
-	// greeted says that the greeting was read. Only the reader uses it: the library reads
-	// in one goroutine.
+	// greeted is true once the greeting was read. Only the reader uses this field, and the
+	// library reads in one goroutine.
 	greeted bool
 }
 
-// Read checks the greeting before the first byte, in the goroutine of the
-// connection, so that a silent connection does not delay others.
+// Read checks the greeting before it returns the first byte. It does that in the goroutine
+// of the connection, so that a silent connection does not delay others.
 func (t *tracked) Read(p []byte) (int, error) {
 	if !t.greeted {
 		var head [2]byte

@@ -8,19 +8,19 @@ import (
 )
 
 const (
-	// firstReport is how long a server waits for others before it logs the wait: an
+	// firstReport is how long a server waits for other servers before it logs the wait. An
 	// election, or the start of all servers, takes less.
 	firstReport = 3 * time.Second
-	// repeatEvery is how often it logs the wait again.
+	// repeatEvery is how often the server logs the wait again.
 	repeatEvery = 10 * time.Second
 )
 
-// waitReport decides when a wait is logged.
+// waitReport decides when the server logs that it waits.
 type waitReport struct {
 	since, reported time.Time
 }
 
-// due stores whether the server waits, and returns whether to log the wait now.
+// due records whether the server waits now. It returns whether to log that now.
 func (p *waitReport) due(waiting bool, now time.Time) bool {
 	if !waiting {
 		*p = waitReport{}
@@ -36,8 +36,8 @@ func (p *waitReport) due(waiting bool, now time.Time) bool {
 	return true
 }
 
-// reportWaiting logs, at most every repeatEvery, why there is no master: no group could
-// be formed yet, or too few voters are alive.
+// reportWaiting logs why there is no master, at most every repeatEvery. Either no group
+// could be formed yet, or too few voters are alive.
 func (g *Group) reportWaiting(p *waitReport, f Formation) {
 	leader, _ := g.LeaderWithID()
 	if !p.due(leader == "", time.Now()) {
@@ -74,8 +74,8 @@ func (g *Group) reportWaiting(p *waitReport, f Formation) {
 		"todo", "start the missing servers again with their data directories; this one must be able to reach them")
 }
 
-// present divides voters into those that gossip lists as alive, by name, and the
-// others, by id and address.
+// present divides voters into those that gossip lists as alive and the others. The former
+// are listed by name, the latter by id and address.
 func present(voters []raft.Server, alive map[string]string) (here, missing []string) {
 	for _, v := range voters {
 		if name, ok := alive[string(v.ID)]; ok {

@@ -24,38 +24,42 @@ import (
 )
 
 const (
-	// walFormat is the version of the records' content; walTag begins their metadata.
+	// walFormat is the version of the content of records. walTag is the beginning of the
+	// metadata of a log.
 	walFormat = 1
 	walTag    = "nusa-raft-log"
 	// deletion is the type of a record that deletes the entries from its index on. Raft's
-	// own types count from zero.
+	// own types are small numbers.
 	deletion raft.LogType = 0xff
-	// walHead is the size of the header before an entry's data: stamp, first number of the
-	// write, index, time, length of the extensions, type. walEnd follows the data, so
-	// that no record ends in zeros: zeros mark a write that a power cut tore.
+	// walHead is the size of the header before an entry's data: stamp, first record number
+	// of the write, index, time, length of the extensions, type. walEnd is the byte after
+	// the data. With it no record ends in zeros. Zeros would mark a write that a power cut
+	// tore.
 	walHead = stampSize + 8 + 8 + 8 + 4 + 1
 	walEnd  = 0xff
-	// scratchRetained bounds the buffer that a write leaves for the next one.
+	// scratchRetained bounds the buffer that one write keeps for the next write.
 	scratchRetained = 1 << 20
 )
 
-// walLog is the Raft log in etcd's write-ahead log: checksummed records in
-// preallocated files, one sync a write. The library is used as etcd uses it. The
-// library's index is a record's number here, which only rises. A deletion at the end
-// of the log is a record too. A deletion at the start is a snapshot for the library.
-// All entries are also in memory: there are few since the latest snapshot, and Raft
-// shares their bytes.
+// walLog is the Raft log in etcd's write-ahead log: checksummed records in preallocated
+// files, with one sync for each write. The library is used as etcd uses it. What the
+// library calls an index is the number of a record here. These numbers only grow. A
+// deletion at the end of the Raft log is a record too. A deletion at the start is a
+// snapshot record of the library.
+//
+// All entries are also in memory. They are few, because they begin at the latest snapshot,
+// and Raft shares their bytes.
 type walLog struct {
 	dir string
 
 	write   sync.Mutex // held while the log is changed
 	wal     *wal.WAL
 	stamp   stamp
-	number  uint64 // of the latest record
+	number  uint64 // number of the latest record
 	scratch []byte
 	failure
 
-	mu   sync.RWMutex // guards live, which is read while a write is in progress
+	mu   sync.RWMutex // guards live: readers need not wait for a write in progress
 	live []record     // without gaps
 }
 
@@ -64,7 +68,7 @@ type record struct {
 	number uint64
 }
 
-// createWAL makes an empty log; openWAL opens an existing one. Close must follow.
+// createWAL makes an empty log. openWAL opens an existing one. The caller must call Close.
 func createWAL(dir string, logger hclog.Logger) (*walLog, error) {
 	l := &walLog{dir: dir, failure: newFailure()}
 	_, _ = rand.Read(l.stamp[:])
@@ -76,8 +80,8 @@ func createWAL(dir string, logger hclog.Logger) (*walLog, error) {
 	return l, nil
 }
 
-// openWAL reads the acknowledged entries, and truncates a partial write that was not
-// acknowledged.
+// openWAL reads the acknowledged entries. It truncates a partial write, which cannot have
+// been acknowledged.
 func openWAL(dir string, logger hclog.Logger) (_ *walLog, err error) {
 	defer func() {
 		if p := recover(); p != nil { // the library panics at some kinds of damage
@@ -90,7 +94,7 @@ func openWAL(dir string, logger hclog.Logger) (_ *walLog, err error) {
 			err = fmt.Errorf("the Raft log in %s cannot be opened: %w (if it is damaged: start this server with an empty data directory where its region has others, else restore that from a backup)", dir, err)
 		}
 	}()
-	// These files were being created when the server ended.
+	// The server ended while it created these files.
 	for _, name := range glob(dir, "*.tmp") {
 		if err := os.Remove(name); err != nil {
 			return nil, err
@@ -112,7 +116,7 @@ func openWAL(dir string, logger hclog.Logger) (_ *walLog, err error) {
 	return l, nil
 }
 
-// read opens the library's log for writing, and returns the records after the latest
+// read opens the library's log for writing. It returns the records after the latest
 // deletion at the start.
 func (l *walLog) read(lg *zap.Logger) ([]*raftpb.Entry, error) {
 	marks, err := wal.ValidSnapshotEntries(lg, l.dir)
@@ -155,9 +159,9 @@ func (l *walLog) replay(e *raftpb.Entry) error {
 	return l.add(g, l.number)
 }
 
-// add appends an entry to those in memory. An entry after a gap replaces them: Raft
-// writes one only if a snapshot holds the earlier entries. Raft deletes those entries
-// first, but the server may have ended in between.
+// add appends an entry to those in memory. If there is a gap before the entry, it replaces
+// the others: Raft leaves a gap only if a snapshot holds the earlier entries. Raft deletes
+// those entries first, but the server may have ended between the deletion and this entry.
 func (l *walLog) add(g raft.Log, number uint64) error {
 	if n := len(l.live); n > 0 {
 		last := l.live[n-1].Index
@@ -172,7 +176,7 @@ func (l *walLog) add(g raft.Log, number uint64) error {
 	return nil
 }
 
-// cut removes the entries from an index on from memory.
+// cut removes from memory the entries from an index on.
 func (l *walLog) cut(index uint64) {
 	if len(l.live) == 0 || index > l.live[len(l.live)-1].Index {
 		return
@@ -182,10 +186,11 @@ func (l *walLog) cut(index uint64) {
 	l.live = l.live[:n]
 }
 
-// IsMonotonic makes Raft delete all entries when it installs a snapshot.
+// IsMonotonic returns true, which makes Raft delete all entries before it installs a
+// snapshot.
 func (l *walLog) IsMonotonic() bool { return true }
 
-// FirstIndex returns the index of the first entry; 0 if there is none.
+// FirstIndex returns the index of the first entry, or 0 if the log is empty.
 func (l *walLog) FirstIndex() (uint64, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -195,7 +200,7 @@ func (l *walLog) FirstIndex() (uint64, error) {
 	return l.live[0].Index, nil
 }
 
-// LastIndex returns the index of the last entry; 0 if there is none.
+// LastIndex returns the index of the last entry, or 0 if the log is empty.
 func (l *walLog) LastIndex() (uint64, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -219,8 +224,8 @@ func (l *walLog) GetLog(index uint64, g *raft.Log) error {
 // StoreLog stores one entry.
 func (l *walLog) StoreLog(g *raft.Log) error { return l.StoreLogs([]*raft.Log{g}) }
 
-// StoreLogs returns once the entries are on the disk. After an error nothing more is
-// stored until a restart has read the disk.
+// StoreLogs returns once the entries are on disk. After an error it stores nothing more
+// until a restart has read the disk.
 func (l *walLog) StoreLogs(logs []*raft.Log) error {
 	l.write.Lock()
 	defer l.write.Unlock()
@@ -241,7 +246,7 @@ func (l *walLog) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
-// save writes and syncs records. The caller holds write.
+// save writes and syncs records. The caller holds l.write.
 func (l *walLog) save(logs []*raft.Log) error {
 	if l.err != nil {
 		return l.err
@@ -267,7 +272,7 @@ func (l *walLog) save(logs []*raft.Log) error {
 	return nil
 }
 
-// DeleteRange deletes at the start, at the end, or everything.
+// DeleteRange deletes entries at the start, entries at the end, or all entries.
 func (l *walLog) DeleteRange(from, to uint64) error {
 	l.write.Lock()
 	defer l.write.Unlock()
@@ -288,7 +293,7 @@ func (l *walLog) DeleteRange(from, to uint64) error {
 	return nil
 }
 
-// deleteUntil deletes the first n entries, and the files that contain nothing else.
+// deleteUntil deletes the first n entries, and the files that hold no other entries.
 func (l *walLog) deleteUntil(n uint64) error {
 	if l.err != nil {
 		return l.err
@@ -297,7 +302,7 @@ func (l *walLog) deleteUntil(n uint64) error {
 	if n < uint64(len(l.live)) {
 		mark = l.live[n].number - 1
 	}
-	// The library ignores snapshots beyond the committed index.
+	// The library ignores snapshots after the committed index.
 	err := l.wal.Save(&raftpb.HardState{Commit: &mark}, nil)
 	if err == nil {
 		err = l.wal.SaveSnapshot(&walpb.Snapshot{Index: &mark, Term: proto.Uint64(0), ConfState: &raftpb.ConfState{}})
@@ -314,9 +319,8 @@ func (l *walLog) deleteUntil(n uint64) error {
 	return nil
 }
 
-// purge removes the files that the library does not need from a mark on, the oldest
-// first, and syncs each removal: the library refuses to read a log with a missing
-// file.
+// purge removes the files that hold only records up to mark, the oldest file first. It
+// syncs each removal, because the library refuses to read a log in which a file is missing.
 func (l *walLog) purge(mark uint64) error {
 	if err := l.wal.ReleaseLockTo(mark + 1); err != nil {
 		return err
@@ -334,7 +338,7 @@ func (l *walLog) purge(mark uint64) error {
 	return nil
 }
 
-// newest returns how many of the newest entries hold the given number of bytes.
+// newest returns how many of the newest entries fit into the given number of bytes.
 func (l *walLog) newest(bytes int) uint64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -360,7 +364,7 @@ func (l *walLog) Close() error {
 	return nil
 }
 
-// encode appends the data of an entry's record.
+// encode appends the data of an entry's record to b.
 func encode(b []byte, s stamp, write uint64, g *raft.Log) []byte {
 	at := int64(0)
 	if !g.AppendedAt.IsZero() {
@@ -377,7 +381,7 @@ func encode(b []byte, s stamp, write uint64, g *raft.Log) []byte {
 	return append(b, walEnd)
 }
 
-// decode is the inverse of encode; the entry shares the record's bytes.
+// decode is the inverse of encode. The entry shares the bytes of the record.
 func decode(e *raftpb.Entry) (raft.Log, error) {
 	b := e.GetData()
 	if len(b) < walHead+1 {
@@ -412,9 +416,9 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// glob lists the matching files of a folder by name.
+// glob returns the matching files of a folder, sorted by name.
 func glob(dir, pattern string) []string {
-	names, _ := filepath.Glob(filepath.Join(dir, pattern)) // sorted; the pattern is a constant
+	names, _ := filepath.Glob(filepath.Join(dir, pattern)) // Glob sorts, and fails only for a malformed pattern
 	return names
 }
 

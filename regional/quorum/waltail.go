@@ -17,8 +17,8 @@ import (
 
 const stampSize = 8
 
-// stamp is a random number of one log. Every record contains it, followed by the
-// number of the first record of the same write.
+// stamp is a random number of one log. Every record begins with the stamp and the number of
+// the first record of the same write.
 type stamp [stampSize]byte
 
 func (s stamp) metadata() []byte {
@@ -40,12 +40,13 @@ func readStamp(metadata []byte) (s stamp, err error) {
 	return s, nil
 }
 
-// repairTail truncates the rest of a write that a power cut tore, which was never
-// acknowledged. For the library a zero, or a length that is too large, is the log's
-// end, whatever follows; the library's own Repair needs room for a copy. But a write
-// begins only after all earlier writes were synced. So if a later write is found
-// behind the end, and its first record is not the next one, acknowledged records in
-// between are damaged.
+// repairTail truncates the rest of a write that a power cut tore. Such a write was never
+// acknowledged. The library takes a zero, or a length that is too large, for the end of the
+// log, whatever follows. The library's own Repair needs disk space for a copy of the file.
+//
+// A write begins only after all earlier writes were synced. So if a later write is found
+// after the end, and its first record is not the next one, then acknowledged records in
+// between are damaged, and repairTail returns an error.
 func (l *walLog) repairTail() (err error) {
 	names := glob(l.dir, "*.wal")
 	if len(names) == 0 {
@@ -77,7 +78,7 @@ func (l *walLog) repairTail() (err error) {
 	if !torn && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if own == (stamp{}) { // the library syncs the stamp before it names the file
+	if own == (stamp{}) { // the library syncs the stamp before it gives the file its name
 		return fmt.Errorf("%s is damaged where it begins", filepath.Base(name))
 	}
 	end := d.LastOffset()
@@ -90,15 +91,15 @@ func (l *walLog) repairTail() (err error) {
 	case torn:
 		err = f.Truncate(end)
 	}
-	// Raft counts the entries that are read here as stored. If the server was killed
-	// before its sync, they are only in the kernel's cache.
+	// Raft counts the entries that are read here as stored. If the server was killed before
+	// it synced them, they are only in the kernel's cache.
 	return errors.Join(err, f.Sync(), syncDir(l.dir))
 }
 
-// latestWrite returns the largest number that follows a stamp in r.
+// latestWrite returns the largest number that follows the stamp s in r.
 func latestWrite(r io.Reader, s stamp) (latest uint64, err error) {
 	buf := make([]byte, 1<<16)
-	kept := 0 // bytes of the last read in which a stamp may have begun
+	kept := 0 // bytes from the last read in which a stamp may have begun
 	for {
 		n, err := io.ReadFull(r, buf[kept:])
 		seen := buf[:kept+n]
@@ -120,7 +121,8 @@ func latestWrite(r io.Reader, s stamp) (latest uint64, err error) {
 	}
 }
 
-// firstNumber returns the number of the first record in a file, from its name.
+// firstNumber returns the number of the first record in a file. The file's name contains
+// that number.
 func firstNumber(name string) (n uint64) {
 	var seq uint64
 	_, _ = fmt.Sscanf(filepath.Base(name), "%016x-%016x.wal", &seq, &n)
