@@ -77,7 +77,9 @@ type agentSession struct {
 	lease    time.Duration
 	lastSeen time.Duration
 	granted  uint64 // the latest grant
-	renewal  int    // number of the timer of the next request
+	renewal  int    // number of the latest timer of the next request
+	renew    *alarm // that timer
+	slept    int64  // as in timer
 }
 
 func newAgent(r *regionSim, i int) *agent {
@@ -298,8 +300,27 @@ func (a *agent) renewLater(s *agentSession) {
 		binds = binds || al.order.binding&lease.Region != 0 && al.act.End == nil
 	}
 	s.renewal++
+	w := a.r.w
+	if s.renew == nil {
+		life := a.p.life
+		s.renew = newAlarm(w, func() { a.renewalDue(s, life) })
+	}
+	s.slept = a.h.slept
+	s.renew.set(w.now + int64(a.h.trueFor(a.lease.Renewal(a.h.clock(), s.lease/3, binds))))
+}
+
+// renewalDue requests a lease, or waits on for as long as the host was suspended.
+func (a *agent) renewalDue(s *agentSession, life int) {
+	if a.p.life != life {
+		return
+	}
+	if more := a.h.slept - s.slept; more > 0 {
+		s.slept = a.h.slept
+		s.renew.set(a.r.w.now + more)
+		return
+	}
 	set := s.renewal
-	a.p.after(a.lease.Renewal(a.h.clock(), s.lease/3, binds), func() {
+	a.p.then(life, func() {
 		if s.renewal == set {
 			a.requestLease(s)
 		}

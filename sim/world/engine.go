@@ -35,7 +35,10 @@ func newEngine(seed uint64, out io.Writer) engine {
 // at runs a function at a true time.
 func (e *engine) at(t int64, do func()) {
 	e.seq++
-	ev := event{max(t, e.now), e.seq, do}
+	e.push(event{max(t, e.now), e.seq, do})
+}
+
+func (e *engine) push(ev event) {
 	e.heap = append(e.heap, ev)
 	i := len(e.heap) - 1
 	for i > 0 {

@@ -23,7 +23,8 @@ type etcd struct {
 	// candidates are the keys of the election, sorted.
 	candidates []string
 	// copies are older contents that an operator may restore.
-	copies []*etcdCopy
+	copies      []*etcdCopy
+	expireAgain func()
 	// removed is the true time at which candidacies were removed.
 	removed map[string]int64
 }
@@ -78,6 +79,7 @@ type (
 
 func newEtcd(w *world) *etcd {
 	s := &etcd{w: w, keys: map[string]*etcdKey{}, rev: 1, federation: federation(1), removed: map[string]int64{}}
+	s.expireAgain = s.expire
 	s.p = newHost(w, "g-etcd").newProc("etcd")
 	s.p.onStart = func() {
 		for _, k := range s.list(electionPrefix) { // a new leader of etcd extends the leases
@@ -101,8 +103,13 @@ func newEtcd(w *world) *etcd {
 // expire removes election keys whose time has passed.
 func (s *etcd) expire() {
 	now := s.p.h.clock()
+	over := func(k string) bool { kv := s.keys[k]; return kv.ttl > 0 && now >= kv.expires }
+	s.p.after(200*time.Millisecond, s.expireAgain)
+	if !slices.ContainsFunc(s.candidates, over) {
+		return
+	}
 	for _, k := range s.list(electionPrefix) {
-		if kv := s.keys[k]; kv.ttl > 0 && now >= kv.expires {
+		if over(k) {
 			s.rev++
 			s.remove(k)
 			if s.w.tracing() {
@@ -110,7 +117,6 @@ func (s *etcd) expire() {
 			}
 		}
 	}
-	s.p.after(200*time.Millisecond, s.expire)
 }
 
 // remove removes a key; the watch wants to know since when a candidacy is gone.

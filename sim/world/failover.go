@@ -1,6 +1,7 @@
 package world
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -16,7 +17,12 @@ func (t *globalTerm) failover() {
 		return
 	}
 	t.outlasts(0, 0)
-	plan := failover.Decide(t.failoverSnapshot())
+	snapshot := t.failoverSnapshot()
+	if len(snapshot.Regions) == 0 {
+		t.move(map[string][]place.Movable{})
+		return
+	}
+	plan := failover.Decide(snapshot)
 	if plan.Paused {
 		t.massLoss = t.now()
 	}
@@ -27,18 +33,27 @@ func (t *globalTerm) failover() {
 	if plan.Forget {
 		t.remember(false, nil)
 	}
-	t.movable = map[string][]place.Movable{}
+	movable := map[string][]place.Movable{}
 	for _, d := range plan.Regions {
 		r := t.region(d.Region)
 		for _, s := range d.Slots {
 			if s.Now {
-				t.movable[s.Job] = append(t.movable[s.Job], place.Movable{Group: s.Group, Region: d.Region, From: s.From, To: s.To,
+				movable[s.Job] = append(movable[s.Job], place.Movable{Group: s.Group, Region: d.Region, From: s.From, To: s.To,
 					Generation: s.Generation, Fence: r.rec.Fence, NothingRuns: r.rec.NothingRuns})
 			}
 		}
 	}
+	t.move(movable)
 	for _, v := range plan.Verdicts {
 		t.declare(v.Region, region.Declare{Why: v.Why}, false)
+	}
+}
+
+// move sets which slots may move.
+func (t *globalTerm) move(movable map[string][]place.Movable) {
+	if !maps.EqualFunc(t.movable, movable, slices.Equal) {
+		t.movable = movable
+		t.soft++
 	}
 }
 
@@ -81,12 +96,19 @@ func (t *globalTerm) declare(name string, d region.Declare, operator bool) {
 	})
 }
 
+// failoverSnapshot is what verdicts depend on. It has no regions if no plan could say anything.
 func (t *globalTerm) failoverSnapshot() failover.Snapshot {
 	now, c := t.now(), t.config()
 	out := failover.Snapshot{Lease: c.Lease, LeaseMax: max(c.Lease, c.LeaseMax), Active: now - t.began, Calm: now - t.began,
 		OtherServers: t.others, Resigned: t.leadership.resigned}
 	if t.massLoss != 0 {
 		out.Calm = now - t.massLoss
+	}
+	if !out.Resigned && !slices.ContainsFunc(t.names, func(name string) bool {
+		r := t.regions[name]
+		return r.rec.Lost || r.life.SilentFor(now) >= out.Quiet()
+	}) {
+		return out
 	}
 	for _, name := range t.names {
 		r := t.regions[name]

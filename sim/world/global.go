@@ -30,6 +30,7 @@ type globalTerm struct {
 	formerTTL  time.Duration // length of the predecessor's candidacy
 	jobs       map[string]*jobRecord
 	slots      map[string]region.Slot // by key
+	byJob      map[string][]region.Slot
 	regions    map[string]*globalRegion
 	names      []string // of regions, sorted
 
@@ -40,8 +41,12 @@ type globalTerm struct {
 	placing   bool
 	massLoss  time.Duration // when the latest mass loss was seen; 0 = never
 	movable   map[string][]place.Movable
-	others    int
-	seconds   int
+	// soft counts the changes of what a plan depends on and no record has. idle are the inputs
+	// of the latest plan that changed nothing.
+	soft    uint64
+	idle    planInputs
+	others  int
+	seconds int
 }
 
 // regionRecord is the stored record of a region.
@@ -74,7 +79,7 @@ func newGlobalTerm(c *candidate, all map[string]etcdKey, rev int64, former leade
 	g := c.g
 	term := all[leadershipKey].value.(leadershipRecord).term
 	t := &globalTerm{g: g, w: g.w, c: c, federation: g.w.etcd.federation, epoch: strconv.FormatUint(term.Number, 36) + term.Nonce, began: g.h.clock(), rev: rev, mods: map[string]int64{},
-		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, regions: map[string]*globalRegion{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
+		jobs: map[string]*jobRecord{}, slots: map[string]region.Slot{}, byJob: map[string][]region.Slot{}, regions: map[string]*globalRegion{}, pastMax: former.leaseMax, formerTTL: former.candidacy,
 		movable: map[string][]place.Movable{}}
 	for _, k := range sortedKeys(all) {
 		t.store(k, all[k].value, all[k].mod)
@@ -155,6 +160,7 @@ func (t *globalTerm) region(name string) *globalRegion {
 
 func (t *globalTerm) storeSlot(key string, value any, rev int64) {
 	old, had := t.slots[key]
+	delete(t.byJob, old.Job)
 	if value == nil {
 		delete(t.slots, key)
 		if had {
@@ -168,6 +174,7 @@ func (t *globalTerm) storeSlot(key string, value any, rev int64) {
 		s.Generation = rev
 	}
 	t.slots[key] = s
+	delete(t.byJob, s.Job)
 	if had {
 		t.dropOrders(old, s, rev)
 	}
@@ -308,13 +315,17 @@ func putSlots(changes []region.Change) []write {
 
 // slotsOf returns the slots of a job, sorted as package place needs them.
 func (t *globalTerm) slotsOf(job string) []region.Slot {
-	var out []region.Slot
+	out, known := t.byJob[job]
+	if known {
+		return out
+	}
 	for _, s := range t.slots {
 		if s.Job == job {
 			out = append(out, s)
 		}
 	}
 	slices.SortFunc(out, compareSlots)
+	t.byJob[job] = out
 	return out
 }
 

@@ -64,6 +64,7 @@ func (h *host) suspend(d time.Duration) {
 	if h.suspended() || h.down {
 		return
 	}
+	h.w.net.disturbed()
 	h.suspendedUntil = h.w.now + int64(d)
 	h.slept += int64(d)
 	h.w.at(h.suspendedUntil, func() { h.resumedAt = h.w.now; h.w.net.flush() })
@@ -127,6 +128,7 @@ func (p *proc) kill(power bool) {
 	if !p.up {
 		return
 	}
+	p.h.w.net.disturbed()
 	p.up = false
 	p.life++
 	p.pausedUntil = 0
@@ -144,6 +146,7 @@ func (p *proc) pause(d time.Duration) {
 	if !p.up || until <= p.pausedUntil {
 		return
 	}
+	p.h.w.net.disturbed()
 	p.pausedUntil = until
 	p.h.w.at(until, p.h.w.net.flush)
 }
@@ -168,13 +171,25 @@ func (p *proc) then(life int, do func()) {
 // after runs a function when the process's timer has counted d. Timers stand still while
 // the host is suspended.
 func (p *proc) after(d time.Duration, do func()) {
-	t := &timer{p: p, life: p.life, slept: p.h.slept, do: do}
-	t.fire = t.due
-	p.h.w.in(p.h.trueFor(d), t.fire)
+	p.afterTrue(p.h.trueFor(d), do)
+}
+
+// afterTrue is after for a duration of true time.
+func (p *proc) afterTrue(d time.Duration, do func()) {
+	w := p.h.w
+	var t *timer
+	if n := len(w.idle); n > 0 {
+		t, w.idle = w.idle[n-1], w.idle[:n-1]
+	} else {
+		t = &timer{}
+		t.fire = t.due
+	}
+	t.p, t.life, t.slept, t.do = p, p.life, p.h.slept, do
+	w.in(d, t.fire)
 }
 
 // timer is one timer of a process. slept is how long the host had been suspended when it
-// was set.
+// was set. A timer that is over is used again.
 type timer struct {
 	p        *proc
 	life     int
@@ -184,16 +199,57 @@ type timer struct {
 
 // due runs the function, or waits on for as long as the host was suspended.
 func (t *timer) due() {
-	h := t.p.h
-	if t.p.life != t.life {
+	p, life, do := t.p, t.life, t.do
+	if more := p.h.slept - t.slept; more > 0 && p.life == life {
+		t.slept = p.h.slept
+		p.h.w.in(time.Duration(more), t.fire)
 		return
 	}
-	if more := h.slept - t.slept; more > 0 {
-		t.slept = h.slept
-		h.w.in(time.Duration(more), t.fire)
-		return
+	t.p, t.do = nil, nil
+	p.h.w.idle = append(p.h.w.idle, t)
+	p.then(life, do)
+}
+
+// alarm calls a function once, at the latest time that was set. A later time costs no event: the
+// one that waits moves on when it is due.
+type alarm struct {
+	w         *world
+	do        func()
+	at, event int64 // of the alarm, and of the event that waits; 0 = none
+	// seq orders the alarm among the events of its time: by when it was set.
+	seq  uint64
+	fire func()
+}
+
+func newAlarm(w *world, do func()) *alarm {
+	a := &alarm{w: w, do: do}
+	a.fire = a.due
+	return a
+}
+
+// set replaces the time of the alarm.
+func (a *alarm) set(at int64) {
+	a.w.seq++
+	a.at, a.seq = max(at, a.w.now), a.w.seq
+	if a.event == 0 || a.at < a.event {
+		a.wait()
 	}
-	t.p.then(t.life, t.do)
+}
+
+func (a *alarm) wait() {
+	a.event = a.at
+	a.w.push(event{a.at, a.seq, a.fire})
+}
+
+func (a *alarm) due() {
+	switch {
+	case a.event != a.w.now: // an earlier event has replaced this one
+	case a.at > a.w.now:
+		a.wait()
+	default:
+		a.event, a.at = 0, 0
+		a.do()
+	}
 }
 
 // every repeats a function with a pause for as long as the process lives and the function
@@ -211,16 +267,15 @@ func (p *proc) every(d time.Duration, do func() bool) {
 // write runs done when a write has reached the disk.
 func (p *proc) write(done func()) {
 	life, h := p.life, p.h
-	var try func()
-	try = func() {
-		if p.life != life {
-			return
-		}
-		if h.diskFull {
-			h.w.in(500*time.Millisecond, try)
-			return
-		}
+	h.w.in(h.diskDelay+time.Duration(h.w.rng.Int64N(int64(h.diskDelay))), func() { p.written(life, done) })
+}
+
+func (p *proc) written(life int, done func()) {
+	switch {
+	case p.life != life:
+	case p.h.diskFull:
+		p.h.w.in(500*time.Millisecond, func() { p.written(life, done) })
+	default:
 		p.then(life, done)
 	}
-	h.w.in(h.diskDelay+time.Duration(h.w.rng.Int64N(int64(h.diskDelay))), try)
 }

@@ -54,6 +54,7 @@ type jobRecord struct {
 	*jobVersion
 	run, revision int64
 	stopped       bool
+	placed        []place.Group // as the placer sees them
 }
 
 // instance names one index of a group. scope is the region of a region's own or system
@@ -162,7 +163,7 @@ func (w *world) newGroup(v *jobVersion, name string, was *groupVersion) *groupVe
 // policies chooses what happens on lost contact.
 func (w *world) policies(v *jobVersion, g *groupVersion) {
 	e := &w.engine
-	after := func() time.Duration { return pick[time.Duration](e, 2, 5, 10, 20, 40) * time.Second }
+	after := func() time.Duration { return pick(e, waits[:]...) }
 	g.node = policy{after(), e.chance(3), !e.chance(5)}
 	g.region = policy{after(), e.chance(2), !e.chance(5)}
 	g.keepReplacement, g.regionKeep = e.chance(3), false
@@ -224,16 +225,23 @@ func (g *groupVersion) toState() state.Group {
 		Disconnect: state.Disconnect{After: g.node.after, StopRunning: g.node.stop, Replace: g.node.replace, KeepReplacement: g.keepReplacement, StopInRegion: g.region.stop}}
 }
 
+var placeTypes = map[state.JobType]place.JobType{state.Service: place.Service, state.Batch: place.Batch, state.System: place.System}
+
 // toPlace is the job as the placer sees it, without its slots.
 func (j *jobRecord) toPlace() place.Job {
 	out := place.Job{Namespace: "default", Name: j.name, Version: j.version, Run: j.run, Priority: j.priority, Revision: j.revision, Stopped: j.stopped,
-		Colocate: j.colocate, Type: map[state.JobType]place.JobType{state.Service: place.Service, state.Batch: place.Batch, state.System: place.System}[j.typ]}
+		Colocate: j.colocate, Type: placeTypes[j.typ]}
+	if j.placed != nil {
+		out.Groups = j.placed
+		return out
+	}
 	for _, g := range j.groups {
 		out.Groups = append(out.Groups, place.Group{Name: g.group, Count: g.count, Ask: g.ask(), AskHash: askHashes[g.cpu], MaxParallel: g.maxParallel,
 			Bound: g.boundByRegion(), StopTime: g.kill, OnDisconnect: place.OnDisconnect{After: g.region.after, Replace: g.region.replace,
 				Failback: place.Failback{Mode: g.failback, After: g.failbackAfter}}})
 	}
 	slices.SortFunc(out.Groups, func(a, b place.Group) int { return cmp.Compare(a.Name, b.Name) })
+	j.placed = out.Groups
 	return out
 }
 

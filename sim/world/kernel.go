@@ -19,6 +19,9 @@ type run struct {
 	o       allocOrder
 	guard   lease.Guard
 	alarmed time.Duration
+	// alarm is set for the reading armed.
+	alarm *alarm
+	armed time.Duration
 	// newest is the latest deadline that was sent to the supervisor, by the numbers of the
 	// renewals. The watch uses it without the guard.
 	newest lease.Deadline
@@ -109,12 +112,20 @@ func (r *run) effect(e lease.Effect) {
 		return
 	}
 	r.alarmed = at
-	r.alarm(at, func() {
-		if r.alarmed == at {
-			r.alarmed = 0
-			r.effect(r.guard.Tick(r.a.h.clock()))
-		}
-	})
+	if plant.Is(plant.SuspendedKill) && r.asked {
+		r.p.after(at-r.a.h.clock(), func() {
+			if r.alarmed == at {
+				r.tick()
+			}
+		})
+		return
+	}
+	r.setAlarm(at)
+}
+
+func (r *run) tick() {
+	r.alarmed = 0
+	r.effect(r.guard.Tick(r.a.h.clock()))
 }
 
 func (r *run) guardCause() endCause {
@@ -142,16 +153,30 @@ func (r *run) term() {
 	}
 }
 
-// alarm runs a function when CLOCK_BOOTTIME has reached a reading, or when the host
+// setAlarm lets the guard tick when CLOCK_BOOTTIME has reached a reading, or when the host
 // resumes after that.
-func (r *run) alarm(at time.Duration, do func()) {
+func (r *run) setAlarm(at time.Duration) {
 	h, w := r.a.h, r.a.r.w
-	life := r.p.life
-	if plant.Is(plant.SuspendedKill) && r.asked {
-		r.p.after(at-h.clock(), do)
-		return
+	if r.alarm == nil {
+		life := r.p.life
+		r.alarm = newAlarm(w, func() {
+			due := r.armed
+			if r.alarmed != due {
+				return
+			}
+			if r.p.up && r.p.life == life && !r.p.stalled() {
+				r.tick()
+				return
+			}
+			r.p.then(life, func() {
+				if r.alarmed == due {
+					r.tick()
+				}
+			})
+		})
 	}
-	w.in(max(0, h.trueFor(at-h.clock())), func() { r.p.then(life, do) })
+	r.armed = at
+	r.alarm.set(w.now + int64(h.trueFor(at-h.clock())))
 }
 
 // renew passes a deadline to the supervisor.

@@ -31,6 +31,7 @@ type end struct {
 	in     []message
 	last   int64
 	queued bool // in network.ends
+	arrive func()
 	// lastSeen is the true time of the latest delivery.
 	lastSeen int64
 }
@@ -48,6 +49,7 @@ func (n *network) dial(from, to *proc) *end {
 	n.count++
 	a, b := &end{p: from, life: from.life, open: true}, &end{p: to, open: true}
 	a.peer, b.peer = b, a
+	a.arrive, b.arrive = a.pump, b.pump
 	a.lastSeen, b.lastSeen = n.w.now, n.w.now
 	from.ends = append(from.ends, a)
 	n.w.in(n.delay(from.h, to.h), func() {
@@ -77,6 +79,13 @@ func (n *network) dial(from, to *proc) *end {
 	return a
 }
 
+// disturbed is called before something happens that may end the health of a leader.
+func (n *network) disturbed() {
+	for _, r := range n.w.regions {
+		r.raft.disturbed()
+	}
+}
+
 func (n *network) delay(a, b *host) time.Duration {
 	least, most := 500*time.Microsecond, 2*time.Millisecond
 	if a.name[0] != b.name[0] || a.name[1] != b.name[1] { // another place
@@ -98,7 +107,7 @@ func (e *end) send(m any) {
 	to.last = max(to.last+1, n.w.now+int64(n.delay(e.p.h, to.p.h)))
 	to.in = append(to.in, message{to.last, m})
 	if len(to.in) == 1 {
-		n.w.at(to.last, to.pump)
+		n.w.at(to.last, to.arrive)
 	}
 }
 
@@ -187,19 +196,20 @@ func (e *end) pump() {
 			}
 			return
 		case first.at > w.now:
-			w.at(first.at, e.pump)
+			w.at(first.at, e.arrive)
 			return
 		}
-		e.in = e.in[1:]
+		if len(e.in) == 1 {
+			e.in[0].m, e.in = nil, e.in[:0]
+		} else {
+			e.in = e.in[1:]
+		}
 		e.lastSeen = w.now
 		if _, last := first.m.(closing); last {
 			e.fail()
 			return
 		}
 		e.recv(first.m)
-	}
-	if len(e.in) == 0 {
-		e.in = nil
 	}
 }
 
@@ -233,6 +243,9 @@ func (n *network) flush() {
 
 // cut stops or heals the direction from one host to another.
 func (n *network) cut(from, to *host, on bool) {
+	if on {
+		n.disturbed()
+	}
 	n.cuts[from.num][to.num] = on
 	if !on {
 		n.flush()

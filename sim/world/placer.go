@@ -57,11 +57,20 @@ func (t *globalTerm) place() {
 		if t.leadership.conflict {
 			return nil
 		}
+		in := t.planInputs()
+		if in == t.idle {
+			return nil // the plan would be the same
+		}
+		t.idle = planInputs{}
 		s, work := t.snapshot()
 		if !work {
+			t.idle = in
 			return nil
 		}
 		plan := place.MakePlan(s)
+		if len(plan.Actions) == 0 {
+			t.idle = in
+		}
 		var changes []region.Change
 		var compared []write
 		for _, a := range plan.Actions {
@@ -75,6 +84,49 @@ func (t *globalTerm) place() {
 		}
 		return append(putSlots(changes), compared...)
 	}, func(bool) { t.placing = false })
+}
+
+// planInputs names everything that a plan depends on: the revision of the records, the changes of
+// what is not stored, and what time changes. A plan that changed nothing is not made again from the
+// same inputs.
+type planInputs struct {
+	rev     int64
+	soft    uint64
+	regions [8]regionInputs
+}
+
+type regionInputs struct {
+	connected, lost, never, blocked, unsteady bool
+	// reported: there is a report since the latest refusal.
+	reported bool
+	// healthy and silent count the waiting times of package place that are over.
+	healthy, silent int8
+}
+
+// waits are the times after which a group moves or returns.
+var waits = [...]time.Duration{2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second}
+
+func (t *globalTerm) planInputs() planInputs {
+	out := planInputs{rev: t.rev, soft: t.soft}
+	for i, name := range t.names {
+		r := t.regions[name]
+		in := regionInputs{connected: r.life.Connected(), lost: r.life.Lost, never: r.life.ClusterID == "", blocked: r.life.CommitBlocked > 0,
+			unsteady: t.unsteady(r.rec)}
+		if n := len(r.refused); n > 0 {
+			in.reported = r.reports > r.refused[n-1].ReportSequence
+		}
+		healthy, silent := r.life.ConnectedFor(t.now()), r.life.SilentFor(t.now())
+		for _, d := range waits {
+			if healthy >= d {
+				in.healthy++
+			}
+			if !in.connected && silent > d {
+				in.silent++
+			}
+		}
+		out.regions[i] = in
+	}
+	return out
 }
 
 // snapshot is what the plan depends on; false: there is no work.
@@ -117,6 +169,9 @@ func (t *globalTerm) snapshot() (place.Snapshot, bool) {
 // down counts, by group, the instances that have an owner and should run, and that no region
 // reports as running.
 func (t *globalTerm) down(j *place.Job) map[string]int {
+	if len(j.Slots) == 0 {
+		return nil
+	}
 	out := map[string]int{}
 	for _, s := range j.Slots {
 		if s.Desired == region.DesiredRun && s.State != region.Done {

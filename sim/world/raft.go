@@ -22,6 +22,11 @@ type raftGroup struct {
 	leader *leadership
 	// silentSince is when the leader was last seen to reach a majority.
 	silentSince int64
+	// checked is the true time of the latest check. asleep: there is no next one until
+	// something happens that may disturb a healthy leader.
+	checked    int64
+	asleep     bool
+	checkAgain func()
 	// copies are older contents of the log that an operator may restore.
 	copies []*state.View
 	// copy is a second copy of the state, if one is followed.
@@ -45,6 +50,9 @@ type leadership struct {
 	// blockedSince is since when, on the host's clock, an entry waits; -1 = none does.
 	blockedSince time.Duration
 	reachedAt    int64
+	// asleep: nothing is verified until something happens that may disturb the leader.
+	asleep      bool
+	verifyAgain func()
 	// deposedAt is the true time at which a later leader was elected; 0 = not yet.
 	deposedAt int64
 }
@@ -62,6 +70,7 @@ const (
 
 func newRaftGroup(r *regionSim) *raftGroup {
 	g := &raftGroup{r: r, st: state.New(), followed: r.num == 0 && r.w.seed%4 == 0}
+	g.checkAgain = g.check
 	g.commit([]state.Command{{NowUnixNano: epoch, Bootstrap: &state.Bootstrap{ClusterID: "cluster-" + r.name, Region: r.name}}})
 	return g
 }
@@ -101,11 +110,12 @@ func (g *raftGroup) reaches(s *regionServer) bool {
 // check elects a leader when there is none that reaches a majority.
 func (g *raftGroup) check() {
 	w := g.r.w
-	w.in(raftCheck, g.check)
+	g.checked = w.now
 	if l := g.leader; l != nil && !l.ended && l.srv.p.life == l.life && g.reaches(l.srv) {
-		g.silentSince = w.now
+		g.silentSince, g.asleep = w.now, true
 		return
 	}
+	w.in(raftCheck, g.checkAgain)
 	if w.now-g.silentSince < int64(raftElection)+w.rng.Int64N(int64(raftElection)) {
 		return
 	}
@@ -118,8 +128,25 @@ func (g *raftGroup) check() {
 	}
 }
 
+// disturbed lets the checks go on at the times that they would have had.
+func (g *raftGroup) disturbed() {
+	w := g.r.w
+	if g.asleep {
+		g.asleep = false
+		g.silentSince += (w.now - g.checked) / int64(raftCheck) * int64(raftCheck)
+		w.at(g.silentSince+int64(raftCheck), g.checkAgain)
+	}
+	if l := g.leader; l != nil && l.asleep {
+		step := int64(l.srv.h.trueFor(raftLease / 2))
+		l.asleep = false
+		l.reachedAt += (w.now - l.reachedAt) / step * step
+		l.srv.p.afterTrue(time.Duration(l.reachedAt+step-w.now), l.verifyAgain)
+	}
+}
+
 func (g *raftGroup) elect(s *regionServer) {
 	w := g.r.w
+	g.disturbed()
 	old := g.leader
 	g.term++
 	g.silentSince = w.now
@@ -157,19 +184,24 @@ func (g *raftGroup) elect(s *regionServer) {
 // a later term. A server that was paused does so only some time after it resumes.
 func (l *leadership) verify(life int) {
 	p, g := l.srv.p, l.g
-	p.every(raftLease/2, func() bool {
+	l.verifyAgain = func() {
 		if l.ended || p.life != life {
-			return false
+			return
 		}
-		if g.reaches(l.srv) {
+		reaches := g.reaches(l.srv)
+		if reaches {
 			l.reachedAt = g.r.w.now
 		}
-		if g.leader != l && g.reaches(l.srv) || g.r.w.now-l.reachedAt > int64(raftLease) {
+		if g.leader != l && reaches || g.r.w.now-l.reachedAt > int64(raftLease) {
 			l.srv.lead.end()
-			return false
+			return
 		}
-		return true
-	})
+		l.asleep = g.leader == l && reaches
+		if !l.asleep {
+			p.after(raftLease/2, l.verifyAgain)
+		}
+	}
+	p.after(raftLease/2, l.verifyAgain)
 }
 
 // propose appends commands. done is called after the commit; it is never called if the

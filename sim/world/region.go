@@ -114,6 +114,7 @@ func (m *master) end() {
 	if m.l.ended {
 		return
 	}
+	m.r.raft.disturbed()
 	m.l.ended = true
 	if m.srv.lead == m {
 		m.srv.lead = nil

@@ -170,6 +170,9 @@ func (t *globalTerm) receive(s *globalSession, m any) {
 		t.answers(s, m)
 	case regionReport:
 		t.step(s.name, region.Received{Stream: s.number})
+		if !m.equal(r.report) {
+			t.soft++
+		}
 		r.report = &m
 		r.reports++
 		t.wakePlacer()
@@ -253,6 +256,7 @@ func (t *globalTerm) welcome(s *globalSession, m regionHello, step func() (regio
 		t.do(m.name, effects)
 		r.life, r.session, s.name, s.fence = next, s, m.name, next.Fence
 		r.refused = nil
+		t.soft++
 		s.cursor = r.orders.Cursor(m.orders)
 		s.e.send(globalWelcome{federation: t.federation, term: t.leadership.term, fence: next.Fence, revision: t.rev, lease: t.g.lease, asks: t.w.asks})
 		t.w.watch.welcomed(t, m.name)
@@ -326,6 +330,7 @@ func (t *globalTerm) noteAnswer(from string, a region.Answer, out region.Outcome
 	if len(r.refused) > 50 {
 		r.refused = r.refused[1:]
 	}
+	t.soft++
 	r.refused = append(r.refused, place.Returned{Namespace: "default", Job: a.Job, Group: a.Group, Ask: askHashes[j.group(a.Group).cpu], Region: from,
 		Reason: a.Reason, ReportSequence: r.reports})
 }

@@ -1,6 +1,8 @@
 package world
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/place"
@@ -57,13 +59,17 @@ type (
 	}
 	slotAnswers  struct{ list []state.Answer }
 	regionReport struct {
-		fits          map[uint64]int
+		*regionSums
 		slotsRevision int64
-		ready         int
-		free          int64
-		running       map[groupName]int
 		disconnected  []place.Disconnected
 		jobs          []string // of disconnected, in its order
+	}
+	// regionSums are sums over one state of the log.
+	regionSums struct {
+		fits    map[uint64]int
+		ready   int
+		free    int64
+		running map[groupName]int
 	}
 	goodbye struct{}
 )
@@ -78,6 +84,9 @@ type uplink struct {
 	asks    []place.Ask
 	lease   regionlease.Lease
 	once    map[string]state.Answer // of a planted bug
+	// sums of the log at the index summed.
+	sums   *regionSums
+	summed uint64
 	// length of the lease in the latest session, and in all others since lengthSince.
 	length, lengthSince time.Duration
 	seen                basis // of the watch
@@ -340,18 +349,10 @@ func (u *uplink) reportEvery(s *upSession) {
 // report sends what fits, and which instances may run on lost nodes.
 func (u *uplink) report(s *upSession) {
 	view, in := u.m.view(), u.m.planInput()
-	out := regionReport{fits: map[uint64]int{}, slotsRevision: u.m.placed, running: map[groupName]int{}}
-	for a := range view.Allocs() {
-		if a.State == state.Running && !a.Local {
-			out.running[groupName{a.Job, a.Group}]++
-		}
+	if u.sums == nil || u.summed != view.Index() {
+		u.sums, u.summed = sum(in, u.asks), view.Index()
 	}
-	for _, a := range u.asks {
-		ask := state.Ask{Resources: state.Resources{CPUMilli: a.CPUMilli}, Pool: "default", Drivers: []state.DriverAsk{{Name: "process"}}}
-		out.fits[askHashes[a.CPUMilli]] = sched.FitCount(in, &ask, 100)
-	}
-	t := sched.Sum(view)
-	out.ready, out.free = int(t.Ready), t.Free.CPUMilli
+	out := regionReport{regionSums: u.sums, slotsRevision: u.m.placed}
 	if u.m.plan != nil && len(u.m.plan.Unplaced) > 0 {
 		for g := range view.Groups() {
 			if g.Key.Local {
@@ -365,6 +366,32 @@ func (u *uplink) report(s *upSession) {
 		}
 	}
 	s.e.send(out)
+}
+
+// sum sums up the log.
+func sum(in sched.Input, asked []place.Ask) *regionSums {
+	out := &regionSums{fits: map[uint64]int{}, running: map[groupName]int{}}
+	for a := range in.View.Allocs() {
+		if a.State == state.Running && !a.Local {
+			out.running[groupName{a.Job, a.Group}]++
+		}
+	}
+	asks := make([]*state.Ask, 0, len(asked))
+	for _, a := range asked {
+		asks = append(asks, &state.Ask{Resources: state.Resources{CPUMilli: a.CPUMilli}, Pool: "default", Drivers: []state.DriverAsk{{Name: "process"}}})
+	}
+	for i, n := range sched.FitCounts(in, asks, 100) {
+		out.fits[askHashes[asked[i].CPUMilli]] = n
+	}
+	t := sched.Sum(in.View)
+	out.ready, out.free = int(t.Ready), t.Free.CPUMilli
+	return out
+}
+
+// equal reports whether a report says the same as an earlier one.
+func (r regionReport) equal(old *regionReport) bool {
+	return old != nil && r.slotsRevision == old.slotsRevision && slices.Equal(r.disconnected, old.disconnected) && slices.Equal(r.jobs, old.jobs) &&
+		(r.regionSums == old.regionSums || r.ready == old.ready && r.free == old.free && maps.Equal(r.fits, old.fits) && maps.Equal(r.running, old.running))
 }
 
 // leaseState returns the state of the region's lease, and passes the lease on when it is

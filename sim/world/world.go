@@ -41,6 +41,7 @@ type world struct {
 	jobNames   int
 	asks       []place.Ask
 	ids        int
+	idle       []*timer // that are over
 	// lateRenewals: one renewal in so many reaches its supervisor late; 0 = the usual.
 	lateRenewals int
 }
