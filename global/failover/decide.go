@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Decide makes the plan. Its cost grows with the silent and lost regions and their slots.
+// Decide makes the plan. Its cost grows with the number of silent and lost regions and of their
+// slots.
 func Decide(s Snapshot) Plan {
 	var p Plan
 	var shown []*Region // parallel to p.Regions
@@ -44,12 +45,12 @@ func (p *Plan) nextIn(in time.Duration) {
 	}
 }
 
-// shown says whether the plan says something about a region.
+// shown reports whether the plan has an entry for a region.
 func (s Snapshot) shown(r *Region) bool {
 	return !r.NeverConnected && (r.Lost || r.Silent >= s.Quiet())
 }
 
-// regionDue says when the slots of a region may move, if the region does not return.
+// regionDue returns when the slots of a region may move if the region does not return.
 func (s Snapshot) regionDue(r *Region) RegionDue {
 	out := RegionDue{Region: r.Name, Lost: r.Lost, Slots: make([]SlotDue, 0, len(r.Slots))}
 	for _, slot := range r.Slots {
@@ -64,7 +65,7 @@ func (s Snapshot) regionDue(r *Region) RegionDue {
 	return out
 }
 
-// slotDue says when one slot may move.
+// slotDue returns when one slot may move.
 func (s Snapshot) slotDue(r *Region, slot Slot) SlotDue {
 	never := func(format string, args ...any) SlotDue {
 		return SlotDue{Slot: slot, Message: fmt.Sprintf(format, args...)}
@@ -104,8 +105,8 @@ func (s Snapshot) slotDue(r *Region, slot Slot) SlotDue {
 	return SlotDue{Slot: slot, Moves: true, In: left, Message: why}
 }
 
-// joinSets lets colocated groups of a region be due together: when the last of them is, or
-// never when one of them never is. Slots that have ended or have to go anyway do not count.
+// joinSets makes colocated groups of a region due together: when the last one is due, or never if
+// one of them is never due. Slots that have ended, or that must stop anyway, do not count.
 func joinSets(slots []SlotDue) {
 	type key struct{ namespace, job, set string }
 	last := map[key]*SlotDue{}
@@ -133,7 +134,7 @@ func joinSets(slots []SlotDue) {
 	}
 }
 
-// conclude writes the messages of a region and its slots, and says which slots may move now.
+// conclude writes the messages of a region and its slots, and sets which slots may move now.
 func (d *RegionDue) conclude(r *Region, paused bool) {
 	moving, ended := 0, 0
 	for i := range d.Slots {
@@ -180,7 +181,7 @@ func (d *RegionDue) conclude(r *Region, paused bool) {
 	}
 }
 
-// mayRun returns how many instances may still run in the region although others own them.
+// mayRun returns how many instances may still run in the region although other regions own them.
 func (r *Region) mayRun() int {
 	if r.NothingRuns {
 		return 0

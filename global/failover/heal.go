@@ -1,28 +1,28 @@
 package failover
 
-// Return is what decides whether a region that is connected again may keep what it runs
-// of a slot that a verdict moved away from it.
+// Return holds the facts that decide whether a returning region may keep what it runs of a slot
+// that a verdict moved to another region.
 type Return struct {
-	// Unsteady: see Unsteady. Holds: the region understands the order to hold.
-	// Draining: an operator moves everything away from it.
+	// Unsteady: see the function Unsteady. Holds: the region understands the order to hold.
+	// Draining: an operator drains the region.
 	Unsteady, Holds, Draining bool
 	// Allowed: the job allows the region.
 	Allowed bool
-	// Stop: the region's lease binds the group. KeepReplacement is its
-	// disconnect.reconcile.
+	// Stop: the region's lease binds the group. KeepReplacement: the group's disconnect.reconcile
+	// is keep_replacement.
 	Stop, KeepReplacement bool
-	// Stopping: the slot has to go. Done: every instance of it has ended.
+	// Stopping: the slot has the order to stop. Done: every instance of the slot has ended.
 	Stopping, Done bool
-	// Home: the slot is where it was before the first verdict.
+	// Home: the slot is in the region from which the first verdict moved it.
 	Home bool
 }
 
-// Keep decides whether the region holds the slot, which returns to it then; otherwise it
-// ends what it runs. Why says so in a few words.
+// Keep decides whether the returning region holds the slot until the slot returns to it. Otherwise
+// the region ends what it runs. why gives the reason in a few words.
 func (r Return) Keep() (keep bool, why string) {
 	switch {
 	case r.Stopping:
-		return false, "nothing of it shall run any more"
+		return false, "the slot has the order to stop"
 	case r.Done:
 		return false, "its instances have ended elsewhere"
 	case r.Home:

@@ -10,13 +10,14 @@ import (
 // massLeast is the least number of regions of a mass loss.
 const massLeast = 3
 
-// massLoss is what the silence of all regions together shows.
+// massLoss describes the silence of many regions together.
 type massLoss struct {
-	// paused: more than a third of the regions, and at least massLeast, fell silent within
-	// one lease of one another, and work of one of them could move. This server or its
-	// network is a likelier cause than so many losses.
+	// paused: more than a third of the regions, and at least massLeast, fell silent within one
+	// lease of one another, and work of one of them could move. A failure of this server or of its
+	// network is likelier then than the loss of so many regions.
 	paused bool
-	// fell is the number of those regions, of all, longest the longest of their silences.
+	// fell is the number of these regions, and of is the number of all regions. longest is the
+	// longest of their silences.
 	fell, of int
 	longest  time.Duration
 }
@@ -27,9 +28,9 @@ type quietRegion struct {
 	moves  bool
 }
 
-// massLoss finds the greatest number of regions that fell silent together. Regions that
-// never connected or are lost do not count. After an election the silence of all regions
-// begins together, so what is gone then counts as one loss.
+// massLoss finds the greatest number of regions that fell silent together. Regions that never
+// connected, or are lost, do not count. After an election the silence of all regions begins at the
+// same time, so all regions that are gone by then count as one loss.
 func (s Snapshot) massLoss(due []RegionDue) massLoss {
 	moves := map[string]bool{}
 	for _, d := range due {
@@ -68,8 +69,8 @@ func (s Snapshot) massLoss(due []RegionDue) massLoss {
 	return out
 }
 
-// earlierLasts reports whether the mass loss that an earlier active server saw goes on, as far
-// as this server can know: it became active just now, and too many regions have not connected.
+// earlierLasts reports whether the mass loss that an earlier active server saw still goes on, as
+// far as this server can know: it became active just now, and too many regions have not connected.
 func (s Snapshot) earlierLasts() bool {
 	if s.Earlier == "" || s.Active >= s.earlierFor() {
 		return false
@@ -88,18 +89,18 @@ func (s Snapshot) earlierLasts() bool {
 	return missing >= massLeast && 3*missing > all
 }
 
-// earlierFor is for how long after its election a server relies on what an earlier one saw.
-// Then the regions have been silent for this server, too.
+// earlierFor is how long after its election a server relies on the alarm of an earlier one. After
+// that time the regions have been silent for this server too.
 func (s Snapshot) earlierFor() time.Duration { return s.LeaseMax + s.notice() }
 
-// alarm adds to the plan what follows from a mass loss.
+// alarm adds the alarm of a mass loss, and the resignation, to the plan.
 func (s Snapshot) alarm(p *Plan, m massLoss) {
 	if s.earlierLasts() {
 		p.Alarm = s.Earlier
 		p.nextIn(s.earlierFor() - s.Active)
 	}
 	if !m.paused {
-		// Before this time a new active server cannot know.
+		// A new active server cannot know earlier than this whether the regions are silent.
 		p.Forget = s.Resigned && !p.Paused && s.Active > 2*s.LeaseMax+s.notice()
 		return
 	}

@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// Plan says what to do now, and what is going to happen.
+// Plan says what to do now, and what will happen later.
 type Plan struct {
-	// Verdicts are the regions to declare lost, by name.
+	// Verdicts are the regions to declare lost, sorted by name.
 	Verdicts []Verdict
-	// Regions says what happens to each region that is silent or lost, by name.
+	// Regions says what happens to each region that is silent or lost, sorted by name.
 	Regions []RegionDue
-	// Paused: in a mass loss nothing moves but what operators stated. Alarm says so in one
-	// line, as soon as there is something that would have moved, or as the regions cannot
-	// hold a lease any more.
+	// Paused: because of a mass loss, only slots move of which an operator stated that nothing
+	// runs. Alarm is the text of the alarm in one line. The alarm begins when a slot would have
+	// moved, or when the regions can no longer hold a lease.
 	Paused bool
 	Alarm  string
-	// Resign: this server must let another one become active, and first remember that it
-	// has (Snapshot.Resigned). Empty = no; otherwise why.
+	// Resign is why this server must let another one become active. Before that it must store the
+	// resignation (Snapshot.Resigned). Empty: the server does not resign.
 	Resign string
-	// Forget: the mass loss of Snapshot.Resigned is over.
+	// Forget: the mass loss of Snapshot.Resigned is over, so the stored resignation can be removed.
 	Forget bool
-	// Next is the time until the next slot is due; 0 = none is going to be.
+	// Next is the time until the next slot is due; 0: no slot will be due.
 	Next time.Duration
 }
 
@@ -32,28 +32,28 @@ type Verdict struct{ Region, Why string }
 // RegionDue is what happens to a region that is silent or lost.
 type RegionDue struct {
 	Region string
-	// Lost as in the snapshot.
+	// Lost is as in the snapshot.
 	Lost bool
-	// Moves: the first of its slots may move in In.
+	// Moves: the first of its slots may move after In.
 	Moves bool
 	In    time.Duration
-	// Message in one line.
+	// Message is the reason in one line.
 	Message string
-	// Slots of the region, in the order of the snapshot.
+	// Slots are the slots of the region, in the order of the snapshot.
 	Slots []SlotDue
 }
 
 // SlotDue is what happens to one slot of a region that is silent or lost.
 type SlotDue struct {
 	Slot
-	// Moves: the slot may move in In, at once if that is 0.
+	// Moves: the slot may move after In; 0: at once.
 	Moves bool
 	In    time.Duration
-	// Now: the slot may move now: it is due, its region is lost, and nothing is paused.
+	// Now: the slot may move now. It is due, its region is lost, and failover is not paused.
 	Now bool
-	// Drop: nothing runs and nothing shall run: the slot may be removed.
+	// Drop: nothing runs, and nothing must run, so the slot may be removed.
 	Drop bool
-	// Message in one line.
+	// Message is the reason in one line.
 	Message string
 }
 

@@ -7,70 +7,70 @@ import (
 
 // Snapshot is everything that a plan depends on. Decide does not change it.
 type Snapshot struct {
-	// Lease is the length of the regions' leases, LeaseMax the greatest length that may be
-	// outstanding, also from an earlier active server.
+	// Lease is the length of the regions' leases. LeaseMax is the greatest length of a lease that
+	// may last now, also one from an earlier active server.
 	Lease, LeaseMax time.Duration
 	// Active is how long this server has been the active one.
 	Active time.Duration
-	// Calm is how long ago the latest mass loss ended; Active if this server saw none.
+	// Calm is how long ago the latest mass loss ended. It equals Active if this server saw none.
 	Calm time.Duration
 	// OtherServers is the number of other servers that stand for election.
 	OtherServers int
-	// Resigned: in the present mass loss a server has resigned already.
+	// Resigned: a server has already resigned because of the present mass loss.
 	Resigned bool
-	// Earlier is the alarm of the mass loss that an earlier active server saw; empty for none.
+	// Earlier is the alarm of a mass loss that an earlier active server saw. Empty: it saw none.
 	Earlier string
-	// Regions sorted by name.
+	// Regions are sorted by name.
 	Regions []Region
 }
 
 // Region is one region of the federation.
 type Region struct {
 	Name string
-	// Connected: a live session exists. A connected region may be silent.
+	// Connected: the region has a live session. A connected region may be silent.
 	Connected bool
 	// NeverConnected: no cluster has ever connected under this name.
 	NeverConnected bool
-	// Lost: the region was declared lost and has not connected since. NothingRuns: an
-	// operator states that nothing runs there any more.
+	// Lost: the region was declared lost and has not connected since. NothingRuns: an operator
+	// stated that nothing runs in the region any more.
 	Lost, NothingRuns bool
-	// Silent is the time since the last message that does not show that nothing arrives at
-	// the region.
+	// Silent is the time since the region's last message. Messages that show that nothing arrives
+	// at the region do not count.
 	Silent time.Duration
-	// Slots that the region owns, in the order of their keys. Read only for regions that
-	// are lost or have been silent for Snapshot.Quiet.
+	// Slots are the slots that the region owns, in the order of their keys. They are read only for
+	// regions that are lost or have been silent for Snapshot.Quiet.
 	Slots []Slot
-	// Former is the number of instances of other regions' slots that this region owned before,
-	// and has not confirmed to have stopped. No lease stops them.
+	// Former is how many instances this region may still run that other regions own now. The region
+	// owned them before and has not confirmed their stop. No lease stops them.
 	Former int
 }
 
 // Slot is a slot of a silent or lost region.
 type Slot struct {
 	Namespace, Job, Group string
-	// From and To: the slot has the indices From ≤ i < To.
+	// From and To are the bounds of the indices: From ≤ i < To.
 	From, To   int
 	Generation int64
-	// After and Replace are the group's present policy.
+	// After and Replace are the group's present policy in disconnect.region.
 	After   time.Duration
 	Replace bool
 	// Stop: the lease of the region binds the present version of the group.
 	Stop bool
-	// Bound: the owner may run a version that the lease binds. BoundFor is how long
-	// something of these versions may still run: until every lease that the region was
-	// granted is over, stop time included. ≤ 0: nothing of them runs.
+	// Bound: the owner may run a version that the lease binds. BoundFor is how long instances of
+	// such versions may still run: until every lease that the region got is over, stop time
+	// included. At 0 or below, none of them runs.
 	Bound    bool
 	BoundFor time.Duration
 	// Unbound: the owner may run a version that the lease does not bind.
 	Unbound bool
-	// Set names the groups of the job that share their regions; empty for none.
+	// Set names the set of groups that share their regions. Empty: the group is not colocated.
 	Set string
-	// Done: every instance has ended. System: the slot of a system job. Stopping: the slot
-	// has to go, and its owner has not confirmed that nothing of it runs.
+	// Done: every instance has ended. System: the slot belongs to a system job. Stopping: the slot
+	// has the order to stop, and its owner has not confirmed that nothing of it runs.
 	Done, System, Stopping bool
 }
 
-// String prints "default/api/web[0-5]".
+// String prints the slot, for example "default/api/web[0-5]".
 func (s Slot) String() string {
 	out := s.Namespace + "/" + s.Job + "/" + s.Group + "[" + strconv.Itoa(s.From)
 	if s.To-s.From > 1 {
@@ -80,25 +80,25 @@ func (s Slot) String() string {
 }
 
 const (
-	// maxPause is the longest time between two messages of a connected region. Masters of
-	// an earlier version report at least as often.
+	// maxPause is the longest time between two messages of a connected region. Masters of an
+	// earlier version send at least this often.
 	maxPause = 5 * time.Second
-	// unsteadyTimes and unsteadyWithin: a region that was lost so often within this time
-	// gets no work back by itself.
+	// unsteadyTimes and unsteadyWithin: a region that was lost this many times within this time
+	// gets no work back without an operator.
 	unsteadyTimes  = 3
 	unsteadyWithin = time.Hour
 )
 
-// Quiet is how long a region must have sent nothing to count as silent.
+// Quiet returns the time without a message after which a region counts as silent.
 func (s Snapshot) Quiet() time.Duration { return min(s.Lease/3, maxPause) + time.Second }
 
-// notice is the least silence for a verdict, whatever the job says. The last messages of
-// regions that are cut off at one moment arrive at different times. After this silence all of
-// these regions count as silent, so that a mass loss is seen before the first verdict.
+// notice returns the least silence for a verdict, whatever the job says. When regions are cut off
+// at one moment, their last messages arrived at different times. After this silence all of them
+// count as silent, so a mass loss is seen before the first verdict.
 func (s Snapshot) notice() time.Duration { return s.Quiet() + 2*time.Second }
 
-// Unsteady says whether a region was lost so often that it gets no work back by itself.
-// lostAgo says how long ago each verdict was.
+// Unsteady reports whether a region was lost so often that it gets no work back without an
+// operator. lostAgo says how long ago each verdict was.
 func Unsteady(lostAgo []time.Duration) bool {
 	n := 0
 	for _, ago := range lostAgo {

@@ -17,31 +17,32 @@ import (
 )
 
 const (
-	// TTL is for how long a key is remembered, unless MaxBytes of later ones come in that time.
+	// TTL is how long a key is remembered. A key is forgotten earlier when later keys take
+	// MaxBytes.
 	TTL = 24 * time.Hour
-	// MaxBytes bounds the records in the store. They take about as much memory again.
+	// MaxBytes bounds the records in the store. Their copies here take about as much memory.
 	MaxBytes = 64 << 20
-	// recordBytes is the size of a record without its key and warnings, about.
+	// recordBytes is the approximate size of a record without its key and warnings.
 	recordBytes = 64
 )
 
 // Config holds the dependencies of Answers.
 type Config struct {
-	// Prefix of the records' keys in the store.
+	// Prefix is the prefix of the records' keys in the store.
 	Prefix string
 	Decode func(store.KV, *nusav1.IdempotencyRecord) error
 	Clock  func() time.Duration
 }
 
-// Answers are the responses to the idempotency keys that the store has, or had a while ago. Only
-// the active server stores such records, so it need not read them: a key that is missing here is
-// new, once all are loaded. Safe for concurrent use.
+// Answers holds the responses to the idempotency keys that the store has, or had a while ago. Only
+// the active server stores such records. So once all records are loaded, a key that is missing here
+// is new, and the store need not be read. Safe for concurrent use.
 type Answers struct {
 	cfg Config
 
 	mu    sync.Mutex
 	byKey map[string]answer
-	// order has the keys, oldest first, and keys that are gone.
+	// order holds the keys, oldest first. Some of these keys may be removed already.
 	order  []string
 	bytes  int
 	loaded bool
@@ -53,11 +54,11 @@ type answer struct {
 	revision, version int64
 	changed           bool
 	warnings          []string
-	// at is when this server came to know it.
+	// at is when this server learned the response.
 	at time.Duration
 }
 
-// New returns Answers that know nothing yet.
+// New returns Answers without any key.
 func New(cfg Config) *Answers { return &Answers{cfg: cfg, byKey: map[string]answer{}} }
 
 func (s *Answers) answerOf(rec *nusav1.IdempotencyRecord, revision int64) answer {
@@ -98,7 +99,7 @@ func (s *Answers) remove(key string) {
 	}
 }
 
-// Apply notes a record that was written; nil = removed.
+// Apply takes a record that was written. rec is nil if the record was removed.
 func (s *Answers) Apply(key string, rec *nusav1.IdempotencyRecord, revision int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +110,7 @@ func (s *Answers) Apply(key string, rec *nusav1.IdempotencyRecord, revision int6
 	s.put(key, s.answerOf(rec, revision))
 }
 
-// Known says whether a key was used before.
+// Known reports whether a key was used before.
 func (s *Answers) Known(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,10 +125,10 @@ func (s *Answers) Len() int {
 	return len(s.byKey)
 }
 
-// Find returns the response to the request that used a key before, nil when the key is new. It
-// returns an error when the fingerprint is that of another request. It asks the store only while
-// the records of earlier terms are not loaded, and when the key was used so long ago, or for
-// another request, that the store may have dropped the record.
+// Find returns the response to the earlier request with a key, or nil if the key is new. It returns
+// an error if the fingerprint is that of another request. It reads the store only in these cases:
+// the records of earlier terms are not loaded yet; the key was used so long ago that the store may
+// have dropped the record; the fingerprint differs.
 func (s *Answers) Find(ctx context.Context, from store.Store, key string, fingerprint []byte) (*nusav1.SubmitResponse, error) {
 	s.mu.Lock()
 	a, known := s.byKey[key]
@@ -158,7 +159,7 @@ func (s *Answers) Find(ctx context.Context, from store.Store, key string, finger
 	return found.toProto(), nil
 }
 
-// forget removes a key whose record the store has dropped, unless the key was used again since.
+// forget removes a key whose record the store has dropped, unless the key was used again meanwhile.
 func (s *Answers) forget(key string, a answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +168,7 @@ func (s *Answers) forget(key string, a answer) {
 	}
 }
 
-// Load reads the records of earlier terms. Records of this term may come meanwhile.
+// Load reads the records of earlier terms. Apply may add records of this term meanwhile.
 func (s *Answers) Load(ctx context.Context, from store.Store) error {
 	type record struct {
 		key string
@@ -204,8 +205,8 @@ func (s *Answers) Load(ctx context.Context, from store.Store) error {
 	return nil
 }
 
-// Oldest returns the oldest keys, at most n of those that have to go so that at most so many
-// bytes are left. It returns none before all are loaded.
+// Oldest returns the oldest keys, at most n, that must be removed so that at most this many bytes
+// are left. It returns none before all records are loaded.
 func (s *Answers) Oldest(most, n int) (keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

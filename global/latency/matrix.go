@@ -9,25 +9,25 @@ import (
 )
 
 const (
-	// rowStale is the age from which an edge is shown as stale although its owner
-	// reported otherwise, because the owner has sent nothing since.
+	// rowStale is the age from which an edge is shown as stale, because its owner has sent nothing
+	// since, although the owner reported another state.
 	rowStale = 2 * time.Minute
-	// confirmWithin is the greatest age of edges that are confirmed together.
+	// confirmWithin is the greatest age of edges that one message confirms together.
 	confirmWithin = time.Minute
-	// MaxViewAge is how long a view of the topology is used; ages in the view are
-	// behind by as much. With up to maxFreshRegions regions a new view is made
-	// whenever a row changes; with more, the routers and the changes for watches
-	// that are derived from a view cost too much.
+	// MaxViewAge is how long a view of the topology is used. Ages in the view lag by at most this
+	// time. With up to maxFreshRegions regions, a new view is made whenever a row changes. With
+	// more regions that would cost too much, because routers and the changes for watches are
+	// derived from each view.
 	MaxViewAge      = time.Second
 	maxFreshRegions = 128
 )
 
-// Matrix holds the latency rows as regions reported them. It is not safe for
-// concurrent use: the lock of its owner guards it.
+// Matrix holds the latency rows that the regions reported. It is not safe for concurrent use: its
+// owner's lock guards it.
 type Matrix struct {
 	regions func() []topology.Region
 	rows    *topology.Matrix
-	// stale: the set of regions has changed since rows was updated.
+	// stale: the set of regions has changed since the last update of rows.
 	stale     bool
 	count     int // number of regions in rows
 	stamp     uint64
@@ -35,7 +35,7 @@ type Matrix struct {
 	predictor topology.Predictor
 }
 
-// Cache is a view and the routers derived from it, for as long as it is used.
+// Cache is a view and the routers that are derived from it.
 type Cache struct {
 	View    *topology.View
 	Routers *topology.RouterCache
@@ -48,20 +48,19 @@ func New(regions func() []topology.Region) *Matrix {
 	return &Matrix{regions: regions, rows: topology.NewMatrix(), stale: true, stamp: 1}
 }
 
-// Stamp grows with each change of rows or regions.
+// Stamp returns a number that grows with each change of rows or regions.
 func (m *Matrix) Stamp() uint64 { return m.stamp }
 
-// RegionsChanged must be called when the set of regions, or what is known of a
-// region, has changed.
+// RegionsChanged must be called when the set of regions, or a fact about a region, has changed.
 func (m *Matrix) RegionsChanged() {
 	m.stale = true
 	m.stamp++
 }
 
-// DropRemovedRegions drops the rows of regions that exist no longer.
+// DropRemovedRegions drops the rows of regions that no longer exist.
 func (m *Matrix) DropRemovedRegions() { m.current() }
 
-// current returns the rows of the present regions.
+// current returns the rows for the present set of regions.
 func (m *Matrix) current() *topology.Matrix {
 	if m.stale {
 		m.stale = false
@@ -72,7 +71,7 @@ func (m *Matrix) current() *topology.Matrix {
 	return m.rows
 }
 
-// SetEdges stores edges that a region reported at now; full: they are its whole row.
+// SetEdges stores edges that a region reported at now. full: the edges are the region's whole row.
 func (m *Matrix) SetEdges(from string, edges []topology.Edge, full bool, now time.Duration) {
 	rows := m.current()
 	if full {
@@ -93,21 +92,21 @@ func (m *Matrix) SetCoordinate(region string, c *nusav1.Coordinate) {
 	m.stamp++
 }
 
-// Confirm notes that a region's OK edges were measured again, at most age ago, except those
-// to some regions.
+// Confirm notes that a region's edges in state OK were measured again, at most age ago. Edges to
+// the regions in except are not confirmed.
 func (m *Matrix) Confirm(from string, except []string, age, now time.Duration) {
 	if m.current().Confirm(from, except, age, now, rowStale) {
 		m.stamp++
 	}
 }
 
-// Confirmed returns what a region needs to know of the edges to it that have not changed: the
-// greatest age of those that are not stale, and from which regions they may be older.
+// Confirmed summarises the unchanged edges to a region, for a message to that region. age is the
+// greatest age of the edges that are not stale. except names the regions whose edges may be older.
 func (m *Matrix) Confirmed(to string, now time.Duration) (age time.Duration, except []string, any bool) {
 	return m.current().Confirmed(to, confirmWithin, now)
 }
 
-// SetSince reports whether an edge to a region was set after a time.
+// SetSince reports whether an edge to a region was set after since.
 func (m *Matrix) SetSince(to string, since time.Duration) bool {
 	return m.current().SetSince(to, since)
 }
@@ -132,7 +131,7 @@ func (m *Matrix) SetRow(from string, row *nusav1.LatencyRow, now time.Duration) 
 	m.stamp++
 }
 
-// Cache returns the present view, at most MaxViewAge old, with its routers.
+// Cache returns the present view with its routers. The view is at most MaxViewAge old.
 func (m *Matrix) Cache(now time.Duration) *Cache {
 	if c := m.cache; c != nil && !m.stale && now-c.At < MaxViewAge && (c.stamp == m.stamp || m.count > maxFreshRegions) {
 		return c
@@ -142,7 +141,7 @@ func (m *Matrix) Cache(now time.Duration) *Cache {
 	return m.cache
 }
 
-// SetPredictor sets the predictions for pairs that were not measured.
+// SetPredictor sets the predictor for pairs that were not measured.
 func (m *Matrix) SetPredictor(p topology.Predictor) {
 	m.predictor, m.cache = p, nil
 	m.stamp++
@@ -153,7 +152,7 @@ func (m *Matrix) ColumnEdges(to string, since, now time.Duration) []topology.Edg
 	return m.current().Column(to, since, now, rowStale)
 }
 
-// Column returns the edges to a region that are newer than since, nil for none.
+// Column returns the edges to a region that are newer than since, or nil if there are none.
 func (m *Matrix) Column(to string, since, now time.Duration) *nusav1.LatencyColumn {
 	out := &nusav1.LatencyColumn{}
 	for _, e := range m.ColumnEdges(to, since, now) {

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// checkReports is the interval between checks of the predictions, and
-	// refitReports the least interval between fits, both in report intervals: ten
-	// seconds and a minute with the usual five seconds.
+	// checkReports is the interval between checks of the predictions. refitReports is the least
+	// interval between fits. Both are in report intervals: ten seconds and a minute at the default
+	// interval of five seconds.
 	checkReports, refitReports = 2, 12
-	// fitShare bounds the time spent on fits: a twentieth of a core.
+	// fitShare bounds the time spent on fits: one part in fitShare of one core.
 	fitShare = 20
-	// predictSeed makes every server predict the same from the same samples.
+	// predictSeed is fixed, so that every server predicts the same from the same samples.
 	predictSeed = 1
 )
 
@@ -32,8 +32,8 @@ type Predictor struct {
 	Log            *slog.Logger
 }
 
-// Run checks and fits until ctx ends. A fit for 1,000 regions takes seconds, so
-// fits are rare and run beside everything else: views use the latest one.
+// Run checks and fits until ctx ends. A fit for 1,000 regions takes seconds. So fits are rare, and
+// run concurrently with everything else; views use the latest one.
 func (p Predictor) Run(ctx context.Context) error {
 	tick := time.NewTicker(checkReports * p.ReportInterval)
 	defer tick.Stop()

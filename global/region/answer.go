@@ -13,49 +13,51 @@ const (
 	IgnoredNone Ignored = ""
 	// IgnoredUnknown: no slot of this region has any of the indices (any more).
 	IgnoredUnknown Ignored = "unknown_slot"
-	// IgnoredGeneration: the region owns the indices, but by another offer.
+	// IgnoredGeneration: the region owns the indices, but under another generation.
 	IgnoredGeneration Ignored = "other_generation"
 	// IgnoredRepeated: the slot has this state already, or a later one.
 	IgnoredRepeated Ignored = "repeated"
-	// IgnoredPartial: accepted, but only a part of a slot. The region answers
-	// for the rest, and then repeats this answer for the remaining part of the slot.
+	// IgnoredPartial: the answer accepts only a part of a slot. The region answers for the rest of
+	// the slot too, and then repeats this answer for the part that remains.
 	IgnoredPartial Ignored = "partial"
-	// IgnoredNotAsked: stopped, revoked or kept, although the slot had no such order.
+	// IgnoredNotAsked: the answer says stopped, revoked or kept, but the slot had no such order.
 	IgnoredNotAsked Ignored = "not_asked"
-	// IgnoredCrowded: the slot has MaxFormer former owners that may run it, so one more cannot
-	// be remembered. The region repeats the answer.
+	// IgnoredCrowded: the slot has MaxFormer former owners that may run it, so the record cannot
+	// hold one more. The region repeats the answer.
 	IgnoredCrowded Ignored = "crowded"
-	// IgnoredMalformed: an empty range, no generation, or a state that is not
-	// an answer.
+	// IgnoredMalformed: the answer has an empty range, no generation, or a state that is not an
+	// answer.
 	IgnoredMalformed Ignored = "malformed"
 )
 
 // Outcome says what an answer changed.
 type Outcome struct {
-	// Changes to write in one transaction; none = nothing to do.
+	// Changes are the writes of one transaction. Empty: nothing has to be written.
 	Changes []Change
-	// Released are the index ranges [from,to) that lost their owner, ascending: nobody owns
-	// them, or their slot is vacant. Moved are those that have another owner now.
+	// Released are the index ranges [from,to) that lost their owner, in ascending order: no region
+	// owns them, or their slot is vacant. Moved are the ranges that have another owner now.
 	Released [][2]int
 	Moved    []Moved
-	// Ignored is set when no part of the answer changed anything.
+	// Ignored says why nothing changed. It is IgnoredNone if some part of the answer was applied.
 	Ignored Ignored
 }
 
-// Moved is an index range [From,To) that has a new owner, by the former one's own answer.
+// Moved is an index range [From,To) that has a new owner, because the former owner's answer gave
+// the range up.
 type Moved struct {
 	From, To int
 	Region   string
 }
 
-// ApplyAnswer applies an answer of the named region to the stored slots of the
-// answered group. The slots may be in any order; slots of other regions are
-// left alone. The answer's range may be a part of a slot, which is then split
-// (see Change), or cover several slots of one generation. Rejected, returned,
-// revoked and stopped indices lose their owner, or go to the next one, or become vacant:
-// see Slot.released. Accepted and done only advance the state. Kept indices get a new offer
-// to the same region, so that earlier answers to the revoke are ignored. Former owners
-// answer for what they had, see applyFormer. Repeating an answer changes nothing.
+// ApplyAnswer applies an answer of the named region to the stored slots of the answered group. The
+// slots may be in any order. Slots of other regions do not change, except that a former owner
+// answers for what it had (see applyFormer). The answer's range may cover several slots of one
+// generation, or a part of a slot, which is then split (see Change).
+//
+// Rejected, returned, revoked and stopped indices lose their owner: another region gets them, or
+// they become vacant, or their slot ends (see Slot.released). Accepted and done only advance the
+// state. Kept indices get a new offer to the same region, so that earlier answers to the revoke are
+// ignored. An answer that is repeated changes nothing.
 func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 	if a.From < 0 || a.From >= a.To || a.Generation <= 0 || !a.State.isAnswer() {
 		return Outcome{Ignored: IgnoredMalformed}
@@ -95,8 +97,8 @@ func ApplyAnswer(slots []Slot, region string, a Answer) Outcome {
 	return out
 }
 
-// applyPart applies an answer of the owner about from ≤ i < to, which lies inside s, and says
-// whether the owner gave that part up.
+// applyPart applies the owner's answer to the indices from ≤ i < to, which lie inside s. gaveUp
+// reports whether the owner gave these indices up.
 func applyPart(s Slot, from, to int, a Answer) (changes []Change, gaveUp bool, why Ignored) {
 	if s.Generation != a.Generation {
 		return nil, false, IgnoredGeneration
@@ -111,8 +113,8 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, gaveUp bool, w
 		if a.State.rank() > s.State.rank() {
 			middle.State, middle.Reason, middle.Message = a.State, a.Reason, a.Message
 			if a.State == Done && s.Desired == DesiredRevoke {
-				// It has completed, and must not run again elsewhere. An earlier answer to
-				// the revoke does not count.
+				// The part has completed, and must not run again elsewhere. The new generation
+				// makes earlier answers to the revoke void.
 				middle.Desired, middle.UnlessConnected, middle.ReturnTo, middle.Generation = DesiredRun, false, "", 0
 			}
 		} else if !binds {
@@ -123,9 +125,8 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, gaveUp bool, w
 		}
 		return replace(s, from, to, &middle), false, IgnoredNone
 	case Stopped, Revoked:
-		// A slot that is being revoked may be stopped meanwhile: both answers
-		// say that nothing runs. A slot with desired state run can have neither
-		// answer.
+		// A slot that is being revoked may get the order to stop meanwhile. Both answers say that
+		// nothing runs. While the desired state is run, neither answer is valid.
 		if s.Desired == DesiredRun {
 			return nil, false, IgnoredNotAsked
 		}
@@ -137,8 +138,8 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, gaveUp bool, w
 		middle.Desired, middle.UnlessConnected, middle.Generation = DesiredRun, false, 0
 		return replace(s, from, to, &middle), false, IgnoredNone
 	case Rejected, Returned:
-		// The region has given these instances up for good, whatever the desired state
-		// is. An instance that is done has nothing left to give up.
+		// The region has given these instances up for good, whatever the desired state is. An
+		// instance that is done cannot be given up.
 		if s.State == Done {
 			return nil, false, IgnoredRepeated
 		}
@@ -149,11 +150,11 @@ func applyPart(s Slot, from, to int, a Answer) (changes []Change, gaveUp bool, w
 	return replace(s, from, to, s.released(a)), true, IgnoredNone
 }
 
-// replace puts middle (nil = nothing) in the place of from ≤ i < to of s. The
-// part that keeps the key of s is still the same offer. A part with a key of
-// its own becomes a new offer with a new generation. The region may have sent an
-// answer that returns some of that part, and it forgets that answer with the old
-// range. With the new generation, that answer is ignored.
+// replace puts middle (nil: nothing) in place of the indices from ≤ i < to of s. The part that
+// keeps the key of s remains the same offer. A part with another key becomes a new offer with a new
+// generation, for this reason: the region may have sent an answer that returns some of that part,
+// and it forgets that answer together with the old range. The new generation makes that answer
+// void.
 func replace(s Slot, from, to int, middle *Slot) []Change {
 	var parts []Slot
 	add := func(part Slot, from, to int) {
@@ -182,17 +183,16 @@ func replace(s Slot, from, to int, middle *Slot) []Change {
 	return changes
 }
 
-// StopPart returns the changes that give the indices from ≤ i < to of a slot
-// the desired state (DesiredStop or DesiredRevoke). The other indices stay as
-// they are, and indices outside the slot are ignored. There are no changes if
-// the slot has that desired state already, or a later one. The indices of a slot without an
-// owner are dropped.
+// StopPart returns the changes that give the indices from ≤ i < to of a slot the desired state,
+// DesiredStop or DesiredRevoke. Other indices of the slot do not change, and indices outside the
+// slot are ignored. There are no changes if the slot has that desired state, or a later one. If the
+// slot has no owner, the indices are removed from it.
 func StopPart(s Slot, from, to int, desired Desired) []Change {
 	from, to = max(from, s.From), min(to, s.To)
 	if from >= to || desired.rank() <= s.Desired.rank() {
 		return nil
 	}
-	if s.Region == "" { // nobody has to confirm
+	if s.Region == "" { // no region has to confirm
 		return replace(s, from, to, nil)
 	}
 	middle := s
@@ -200,8 +200,8 @@ func StopPart(s Slot, from, to int, desired Desired) []Change {
 	return replace(s, from, to, &middle)
 }
 
-// RevokeUnlessConnected is StopPart with DesiredRevoke for instances on
-// disconnected nodes: the region keeps an instance if its node has reconnected.
+// RevokeUnlessConnected is StopPart with DesiredRevoke for instances on disconnected nodes. The
+// region keeps an instance whose node has reconnected.
 func RevokeUnlessConnected(s Slot, from, to int) []Change {
 	changes := StopPart(s, from, to, DesiredRevoke)
 	for i := range changes {

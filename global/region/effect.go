@@ -9,35 +9,34 @@ import (
 type EffectKind string
 
 const (
-	// Persist the record before the effects that follow; if that fails, keep
-	// the old state and end the stream.
+	// Persist the record before the effects that follow. If the write fails, keep the old state and
+	// end the stream.
 	Persist EffectKind = "persist"
-	// Welcome the stream: it is the region's session now.
+	// Welcome the stream, which is the region's session from now on.
 	Welcome EffectKind = "welcome"
-	// Refuse the stream with Message (Permanent: an operator has to act).
+	// Refuse the stream with Message. Permanent: an operator has to act.
 	Refuse EffectKind = "refuse"
-	// Conflict: the region knows the revision Known or the leadership term KnownTerm,
-	// which the store does not have. Store the conflict: nothing is placed, ordered or
+	// Conflict: the region knows the revision Known or the leadership term KnownTerm, which the
+	// store does not have. The caller stores the conflict. Then nothing is placed, ordered or
 	// granted until an operator has recovered the store.
 	Conflict EffectKind = "conflict"
 	// End the stream with Message.
 	End EffectKind = "end"
-	// Grant a lease of Lease as the response to request ID. It rests on the orders up
+	// Grant a lease of length Lease as the response to request ID. The lease rests on the orders up
 	// to Orders, on the record's fence and incarnation, and on the server's term.
 	Grant EffectKind = "grant"
-	// Disconnected: the region has no live stream from now on (an event to
-	// show).
+	// Disconnected: the region has no live stream from now on. The caller shows an event.
 	Disconnected EffectKind = "disconnected"
 )
 
-// Effect is one thing to do. Effects are done in the given order.
+// Effect is one thing that the caller has to do. The caller handles effects in the given order.
 type Effect struct {
 	Kind      EffectKind
 	Stream    uint64
 	Record    Record
 	Message   string
 	Permanent bool
-	// OfRegion: the region is refused, and not only this stream at this time.
+	// OfRegion: any stream of the region would be refused, not only this one.
 	OfRegion  bool
 	ID        uint64
 	Lease     time.Duration

@@ -2,12 +2,12 @@ package region
 
 import "slices"
 
-// former returns the position of a former owner in the slot's list, -1 for none.
+// former returns the position of a region in the slot's list of former owners, or -1.
 func (s Slot) former(region string) int {
 	return slices.IndexFunc(s.Former, func(f FormerOwner) bool { return f.Region == region })
 }
 
-// without returns the slot's former owners without one.
+// without returns the slot's former owners except the named one.
 func (s Slot) without(region string) []FormerOwner {
 	i := s.former(region)
 	switch {
@@ -28,12 +28,14 @@ func (s Slot) DesiredOfFormer(i int) Desired {
 	return DesiredRevoke
 }
 
-// applyFormer applies an answer of a former owner about from ≤ i < to, which lies
-// inside s. An instance that has completed there returns, and so does one that runs there, if
-// the region was ordered to hold it: the present owner is revoked, and the region gets the
-// slot once that is confirmed. A region that has nothing left is forgotten, also when it
-// completed what the present owner has completed too, or has to stop. The owner of the slot
-// does not change here, unless the slot is vacant.
+// applyFormer applies a former owner's answer to the indices from ≤ i < to, which lie inside s. i
+// is the owner's position in s.Former.
+//
+// If instances have completed in the region, or run there under the order to hold them, the slot
+// returns: the present owner is revoked, and the region gets the slot after the confirmation. If
+// the region has nothing left, it is removed from the list. The same holds if it has completed what
+// the present owner has completed too, or has to stop. The owner of the slot changes here only if
+// the slot is vacant.
 func applyFormer(s Slot, i, from, to int, a Answer) ([]Change, Ignored) {
 	f := s.Former[i]
 	if f.Generation != a.Generation {
@@ -45,13 +47,13 @@ func applyFormer(s Slot, i, from, to int, a Answer) ([]Change, Ignored) {
 		switch {
 		case s.DesiredOfFormer(i) != DesiredHold && (a.State == Kept || a.Fence < f.Fence):
 			return nil, IgnoredNotAsked
-		case s.Desired == DesiredStop, s.State == Done: // nothing has to return, and nothing is left there
+		case s.Desired == DesiredStop, s.State == Done: // nothing has to return
 			return replace(s, from, to, s.confirmed(f.Region)), IgnoredNone
 		case s.ReturnTo != "":
-			return nil, IgnoredRepeated // it returns already, to this region or to another one
+			return nil, IgnoredRepeated // the slot already returns, to this or another region
 		}
 		middle.Desired, middle.ReturnTo, middle.UnlessConnected = DesiredRevoke, f.Region, false
-		if s.Vacant { // nobody has to confirm
+		if s.Vacant { // no owner has to confirm
 			return replace(s, from, to, middle.released(Answer{})), IgnoredNone
 		}
 	case Revoked, Stopped:
@@ -59,14 +61,14 @@ func applyFormer(s Slot, i, from, to int, a Answer) ([]Change, Ignored) {
 			return mayRun(s, i, from, to)
 		}
 		return replace(s, from, to, s.confirmed(f.Region)), IgnoredNone
-	default: // an answer of a session before the verdict
+	default: // the answer was sent in a session before the verdict
 		return nil, IgnoredNotAsked
 	}
 	return replace(s, from, to, &middle), IgnoredNone
 }
 
-// mayRun notes that a lost node of a former owner may still run the slot, although the former
-// owner has ended everything else.
+// mayRun notes that a lost node of a former owner may still run the slot. The rest of what the
+// former owner ran has ended.
 func mayRun(s Slot, i, from, to int) ([]Change, Ignored) {
 	if s.Former[i].MayRun {
 		return nil, IgnoredRepeated
@@ -77,7 +79,7 @@ func mayRun(s Slot, i, from, to int) ([]Change, Ignored) {
 	return replace(s, from, to, &middle), IgnoredNone
 }
 
-// confirmed returns the slot after a former owner has confirmed that nothing of it runs there.
+// confirmed returns the slot after a former owner has confirmed that it runs nothing of the slot.
 func (s Slot) confirmed(former string) *Slot {
 	s.Former = s.without(former)
 	if s.Vacant {
@@ -86,8 +88,9 @@ func (s Slot) confirmed(former string) *Slot {
 	return &s
 }
 
-// OfferedAgain returns the slot as a new offer to another cluster that takes the owner's name. Nothing of
-// the former cluster runs, and the new one does not know which epochs that one has used.
+// OfferedAgain returns the slot as a new offer to another cluster that takes the owner's name.
+// Nothing of the former cluster runs. The new generation keeps epochs apart: the new cluster does
+// not know which epochs the former one has used.
 func (s Slot) OfferedAgain() Slot {
 	s.Generation, s.Unbound = 0, false
 	if s.State == Accepted {
@@ -96,10 +99,12 @@ func (s Slot) OfferedAgain() Slot {
 	return s
 }
 
-// released returns the slot after its owner has given it up: nil if nothing is left to
-// remember. A slot that is returning goes to the region that gets it, otherwise to a former
-// owner that holds it. Without such a region, a slot that a former owner may still run
-// becomes vacant. An owner that may still run the slot is a former owner then.
+// released returns the slot after its owner has given it up, or nil if no record has to stay.
+//
+// The next owner is the region that the slot returns to, otherwise the latest former owner that
+// holds the slot. Without such a region, the slot becomes vacant if a former owner may still run
+// it. If a lost node of the present owner may still run the slot, the present owner becomes a
+// former owner.
 func (s Slot) released(a Answer) *Slot {
 	if a.MayRun {
 		s.Former = slices.Concat(s.Former, []FormerOwner{{Region: s.Region, Generation: s.Generation, Moved: a.At, MayRun: true}})
@@ -123,7 +128,7 @@ func (s Slot) released(a Answer) *Slot {
 	if next.Region == "" {
 		return s.vacated()
 	}
-	next.bindFormer(s) // what it runs may be of an earlier version
+	next.bindFormer(s) // the next owner may still run an earlier version
 	next.Former = s.without(next.Region)
 	if next.Region == s.Home {
 		next.Home = ""
@@ -131,8 +136,8 @@ func (s Slot) released(a Answer) *Slot {
 	return &next
 }
 
-// Reachable returns the slot as it returns only to regions that are connected. A region that
-// says hello again is ordered again to hold it.
+// Reachable returns the slot without its return to regions that are not connected. Such a region
+// gets the order to hold the slot again when it next says hello.
 func (s Slot) Reachable(connected func(name string) bool) Slot {
 	if s.ReturnTo != "" && !connected(s.ReturnTo) {
 		s.ReturnTo = ""
@@ -147,8 +152,8 @@ func (s Slot) Reachable(connected func(name string) bool) Slot {
 	return s
 }
 
-// vacated returns the slot after its owner has confirmed that nothing of it runs there: nil
-// if nobody else may run it either.
+// vacated returns the slot after its owner has confirmed that it runs nothing of the slot. It
+// returns nil if no former owner may run the slot either.
 func (s Slot) vacated() *Slot {
 	if !slices.ContainsFunc(s.Former, func(f FormerOwner) bool { return f.MayRun }) {
 		return nil
@@ -161,8 +166,8 @@ func (s Slot) vacated() *Slot {
 	return &s
 }
 
-// Without returns the change that drops former owners. A vacant slot that nobody may run any
-// more goes with them.
+// Without returns the change that drops some former owners. If the slot is vacant and no region may
+// run it any more, the change deletes the slot.
 func (s Slot) Without(gone func(FormerOwner) bool) Change {
 	old := s
 	s.Former = slices.DeleteFunc(slices.Clone(s.Former), gone)
@@ -172,7 +177,7 @@ func (s Slot) Without(gone func(FormerOwner) bool) Change {
 	return Change{Slot: s}
 }
 
-// GiveUp returns the change of a slot whose owner runs nothing of it any more.
+// GiveUp returns the change of a slot whose owner runs nothing of the slot any more.
 func GiveUp(s Slot) Change {
 	if next := s.released(Answer{}); next != nil {
 		return Change{Slot: *next}
@@ -180,16 +185,16 @@ func GiveUp(s Slot) Change {
 	return Change{Delete: true, Slot: s}
 }
 
-// Disown returns the change of a done slot whose region is gone. What has completed stays on
-// record without an owner, so that no cluster that takes the region's name runs it again.
+// Disown returns the change of a done slot whose region is gone. The record stays, without an
+// owner, so that a cluster that takes the region's name does not run completed work again.
 func Disown(s Slot) Change {
 	s.Region, s.Home, s.ReturnTo, s.Bound, s.StopTime, s.Unbound = "", "", "", false, 0, false
 	return Change{Slot: s}
 }
 
-// ReturnPart returns the changes that revoke the indices from ≤ i < to of a slot, which
-// go to a region once the owner has confirmed. There are no changes if the slot returns
-// already, is done or is being stopped.
+// ReturnPart returns the changes that revoke the indices from ≤ i < to of a slot. The region gets
+// them once the owner has confirmed. There are no changes if the slot already returns, is done, or
+// is being stopped.
 func ReturnPart(s Slot, from, to int, region string) []Change {
 	from, to = max(from, s.From), min(to, s.To)
 	if from >= to || s.Desired == DesiredStop || s.State == Done || s.ReturnTo != "" || s.Region == region || s.System || s.Vacant {

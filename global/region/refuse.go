@@ -7,7 +7,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
-// refuse returns the effects of a hello that is not accepted, nil for another one.
+// refuse returns the effects of a refused hello, or nil if the hello is accepted.
 func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
 	refuse := func(permanent bool, format string, args ...any) []Effect {
 		return []Effect{{Kind: Refuse, Stream: h.Stream, Permanent: permanent, OfRegion: permanent, Message: fmt.Sprintf(format, args...)}}
@@ -17,7 +17,7 @@ func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
 	case now >= c.ActiveUntil && !plant.Is(plant.DeposedServes):
 		return refuse(false, "this server may not be the active one any more")
 	case now < c.ServesFrom:
-		return refuse(false, "the store was recovered: this server waits until every lease of before is over")
+		return refuse(false, "the store was recovered: this server waits until every earlier lease is over")
 	case h.ClusterID == "":
 		return refuse(true, "region %s: no cluster id was given", s.Name)
 	case s.ClusterID != "" && !sameCluster && !s.NothingRuns:
@@ -43,18 +43,19 @@ func (s State) refuse(c Config, now time.Duration, h Hello) []Effect {
 	case sameCluster && h.Incarnation == s.Incarnation && h.Term < s.Term:
 		effects := refuse(false, "region %s: term %d is older than %d: there is a later master, or its log is an old copy, "+
 			"which `nusa regional restore` helps against", s.Name, h.Term, s.Term)
-		effects[0].OfRegion = true // while no later master is connected
+		effects[0].OfRegion = true // as long as no later master is connected
 		return effects
 	case sameCluster && h.Incarnation == s.Incarnation && h.AppliedIndex != 0 && h.AppliedIndex < s.lastIndex(h) && !plant.Is(plant.OldLog):
 		return refuse(true, "region %s: its log ends at index %d, but index %d was known before: the log is an old copy, "+
 			"restore it with `nusa regional restore`, which begins a new incarnation", s.Name, h.AppliedIndex, s.lastIndex(h))
 	case s.knownBy == h.log() && (h.KnownRevision != 0 || h.Federation != "" || s.bound) && h.KnownRevision < s.known && !plant.Is(plant.OldLog):
-		// An old copy of the log may have grown since, so its index is no proof.
+		// An old copy of the log may have grown since it was restored, so its index is no proof.
 		return refuse(true, "region %s: its log knows revision %d, but it had revision %d before: the log is an old copy, "+
 			"restore it with `nusa regional restore`, which begins a new incarnation", s.Name, h.KnownRevision, s.known)
 	case s.knownBy == h.log() && h.Acked != 0 && h.Acked < s.acked && !plant.Is(plant.OldLog):
-		// A copy may be younger than the revision. A log without orders of this server's numbering
-		// is of before the revision, or was bound to another federation meanwhile.
+		// The copy may have been made after the revision was reached, so the revision alone does
+		// not show it. h.Acked is 0 if the log has no orders of this server's numbering: it is then
+		// older than the revision, or was bound to another federation meanwhile.
 		return refuse(true, "region %s: its log has the orders up to %d, but it had those up to %d before: the log is an old copy, "+
 			"restore it with `nusa regional restore`, which begins a new incarnation", s.Name, h.Acked, s.acked)
 	}
@@ -69,12 +70,12 @@ func (s State) lastIndex(h Hello) uint64 {
 	return s.AppliedIndex
 }
 
-// RecoveryStep is by how much a recovery passes the revisions that are known: a region that
-// is absent meanwhile may know later ones, and would skip an order of a lower revision.
+// RecoveryStep is how far a recovery raises the revisions above the known ones. A region that is
+// absent during the recovery may know later revisions, and would skip an order with a lower one.
 const RecoveryStep = 1 << 32
 
-// knowsMore returns what a region knows that the store does not have, empty if there is
-// no such thing. The caller is the elected server, so no later term can exist.
+// knowsMore describes what a region knows that the store does not have; empty if the store has
+// everything. The caller is the elected server, so no later term can exist.
 func (s State) knowsMore(c Config, h Hello) string {
 	written, nonce := c.writtenUpTo(h.KnownTerm.Number), c.nonceOf(h.KnownTerm, h.KnownRevision)
 	const advice = "the store was restored from an old copy, run `nusa server recover`"
@@ -84,7 +85,7 @@ func (s State) knowsMore(c Config, h Hello) string {
 	case h.KnownRevision > c.Revision:
 		return fmt.Sprintf("region %s knows revision %d, the store has %d: %s", s.Name, h.KnownRevision, c.Revision, advice)
 	case written != 0 && h.KnownRevision > written:
-		// The store has reached that revision again, maybe by later terms.
+		// The store has reached that revision again, perhaps in later terms.
 		return fmt.Sprintf("region %s knows revision %d of leadership term %d, but that term wrote no revision after %d: %s",
 			s.Name, h.KnownRevision, h.KnownTerm.Number, written, advice)
 	case h.KnownTerm.Number > c.Term.Number:

@@ -11,43 +11,45 @@ import (
 // Config is what a step depends on besides the region's state. It may change from one
 // step to the next.
 type Config struct {
-	// Lease is how long a granted lease lasts, counted by the holder from
-	// sending the request. Must be > 0.
+	// Lease is the length of a granted lease, which the holder counts from sending the request. It
+	// must be above 0.
 	Lease time.Duration
 	// LeaseMax is the greatest length of a lease that a predecessor may have granted.
 	// It was stored before the first such grant. 0 = Lease.
 	LeaseMax time.Duration
-	// PredecessorUntil is until when a predecessor may have granted leases.
+	// PredecessorUntil is the time until which a predecessor may have granted leases.
 	PredecessorUntil time.Duration
-	// ActiveUntil is when another server may become the active one. From then on no
-	// stream is welcomed and no lease granted.
+	// ActiveUntil is the earliest time at which another server may become active. From then on this
+	// server welcomes no stream and grants no lease.
 	ActiveUntil time.Duration
 	// Federation is the id of the federation.
 	Federation string
-	// Term of this server as the active one.
+	// Term is the term of this server as the active one.
 	Term Term
-	// Revision of the store. A region that knows a greater one shows that the store
-	// was restored from an old copy.
+	// Revision is the store's revision. If a region knows a greater one, the store was restored
+	// from an old copy.
 	Revision int64
-	// Terms are the beginnings of the latest terms, that of Term last.
+	// Terms are the beginnings of the latest terms. The last one belongs to Term.
 	Terms []Beginning
-	// ServesFrom and GrantsFrom hold work back after a recovery of the store; 0 = the store was
-	// not recovered. Before ServesFrom some lease from before the recovery may last, and a
-	// region that holds one would start what the recovered store orders: no stream is welcomed.
-	// Before GrantsFrom an instance that such a lease bound may still run: no lease is granted.
+	// ServesFrom and GrantsFrom are set after a recovery of the store; 0: the store was not
+	// recovered.
+	//
+	// Before ServesFrom no stream is welcomed, because a lease from before the recovery may last: a
+	// region that holds it would start what the recovered store orders. Before GrantsFrom no lease
+	// is granted, because an instance that such a lease bound may still run.
 	ServesFrom, GrantsFrom time.Duration
-	// Conflict: the store was restored from an old copy, and no operator has recovered
-	// it yet. No stream is welcomed and no lease granted.
+	// Conflict: the store was restored from an old copy, and no operator has recovered it yet. No
+	// stream is welcomed, and no lease is granted.
 	Conflict bool
 }
 
-// Serving reports whether this server may welcome, order and grant.
+// Serving reports whether this server may welcome streams, send orders and grant leases.
 func (c Config) Serving(now time.Duration) bool {
 	return (now < c.ActiveUntil || plant.Is(plant.DeposedServes)) && !c.Conflict && now >= c.ServesFrom
 }
 
-// AfterRecovery returns the configuration for a store that was recovered. stop is the longest
-// time between the stop signal and the kill, as far as a lease binds.
+// AfterRecovery returns the configuration after a recovery of the store. stop is the longest stop
+// time (from the stop signal to the kill) of the instances that leases bind.
 func (c Config) AfterRecovery(stop time.Duration) Config {
 	c.ServesFrom, c.GrantsFrom = c.predecessorsEnd(0), c.predecessorsEnd(stop)
 	return c
@@ -58,7 +60,8 @@ func (c Config) PredecessorsOver(now time.Duration) bool {
 	return now >= c.predecessorsEnd(0)
 }
 
-// predecessorsEnd returns when everything has ended that a lease of a predecessor binds.
+// predecessorsEnd returns when all instances have ended that a predecessor's lease bound. stop is
+// their longest stop time.
 func (c Config) predecessorsEnd(stop time.Duration) time.Duration {
 	return c.PredecessorUntil + lease.Over(c.longest(), stop)
 }
@@ -70,57 +73,55 @@ func (c Config) longest() time.Duration {
 	return max(c.Lease, c.LeaseMax)
 }
 
-// Term numbers the terms of active global servers. Number grows with each election.
-// Two terms with one number and different nonces come from different histories of the
-// store.
+// Term identifies the term of an active global server. Number grows with each election. Two terms
+// with the same number and different nonces come from different histories of the store.
 type Term struct {
 	Number uint64
 	Nonce  string
 }
 
-// State is one region's session state in the active global server. Open makes
-// one; the zero value is not usable.
+// State is one region's session state in the active global server. Open makes a State; the zero
+// value is not usable.
 type State struct {
 	Record
-	// Stream is the caller's number of the live stream, 0 = none.
+	// Stream is the number of the live stream, which the caller chose; 0: the region has none.
 	Stream uint64
-	// LastSeen is when the region's last message arrived, or when this server became
-	// active if there was none. Messages that show that nothing arrives at the region do
-	// not count: requests while grants are missing, and a hello after a session in which
-	// nothing followed the welcome.
+	// LastSeen is when the region's last message arrived. Without a message, it is when this server
+	// became active. Messages that show that nothing arrives at the region do not count: requests
+	// while grants are missing, and a hello after a session in which nothing followed the welcome.
 	LastSeen time.Duration
-	// Met: the region has said hello to this server, so LastSeen is not the election's time.
+	// Met: the region has said hello to this server, so LastSeen is the time of a message.
 	Met bool
-	// CommitBlocked is for how long, at its last request, the region had not been able to
-	// commit to its log; 0 = it can.
+	// CommitBlocked is how long the region could not commit to its log, at its last request; 0: it
+	// can commit.
 	CommitBlocked time.Duration
 
-	// welcomedAt is when the session began. answered: a message followed the latest
-	// welcome, so what is sent arrives.
+	// welcomedAt is when the session began. answered: a message followed the latest welcome, so
+	// messages arrive at the region.
 	welcomedAt time.Duration
 	answered   bool
-	// healthySince is since when the region has been connected without a break, see ConnectedFor.
+	// healthySince is when the region's present time without a break began. See ConnectedFor.
 	healthySince time.Duration
-	// grantedAt and granted are the time and the length of the grant whose lease ends
-	// last. At first that is a predecessor's.
+	// grantedAt and granted are the time and the length of the grant whose lease ends last. At
+	// first they describe a predecessor's grant.
 	grantedAt, granted time.Duration
-	// welcomed is the store's revision at the session's welcome. known is the greatest
-	// that the region's log of this incarnation has for certain: before its log has what
-	// a welcome said, a region sends only requests for its lease.
+	// welcomed is the store's revision at the session's welcome. known is the greatest revision
+	// that the region's log of this incarnation certainly has. Until the log has the content of a
+	// welcome, the region sends only requests for its lease.
 	welcomed, known int64
 	// index is the greatest index of the log that a message named. bound: a hello named this
-	// federation, so the log has revisions.
+	// federation, so the log has revisions of this store.
 	index uint64
 	bound bool
 	// knownBy is the log that known, index and bound belong to. The stored record may name the
 	// next log already, because the record is written before the welcome.
 	knownBy logID
-	// required is the position of the orders at the welcome, acked the position that the
-	// log knownBy has. No lease is granted while acked < required.
+	// required is the position of the orders at the welcome. acked is the position that the log
+	// knownBy has. No lease is granted while acked < required.
 	required, acked uint64
-	// sent and confirmed are the ids of the session's last grant and of the last one that
-	// the region has confirmed. While they differ, missingSince is when the first grant
-	// after the last confirmation was sent.
+	// sent is the id of the session's last grant. confirmed is the id of the last grant that the
+	// region has confirmed. While they differ, missingSince is when the first unconfirmed grant was
+	// sent.
 	sent, confirmed uint64
 	missingSince    time.Duration
 }
@@ -128,26 +129,26 @@ type State struct {
 // Record is the durable part of State.
 type Record struct {
 	Name string
-	// ClusterID binds the name; empty until a cluster connects under the name.
+	// ClusterID is the cluster that owns the name. It is empty until a cluster connects under the
+	// name.
 	ClusterID string
-	// Incarnation and Term (of the master) of the latest accepted session.
-	// AppliedIndex is the greatest index of the region's log that a hello of the
-	// incarnation named.
+	// Incarnation and Term are those of the latest accepted session; Term is its master's Raft
+	// term. AppliedIndex is the greatest index of the region's log that a hello of the incarnation
+	// named.
 	Incarnation, Term, AppliedIndex uint64
-	// RestoreID is the id of the restore that began the incarnation; empty: no restore did.
+	// RestoreID is the id of the restore that began the incarnation. Empty: no restore began it.
 	RestoreID string
-	// Fence grows each time the region is declared lost. Leases with an older
-	// fence are void.
+	// Fence grows each time the region is declared lost. Leases with a lower fence are void.
 	Fence uint64
 	// Level is the feature level of the latest hello. From level 1 on a region confirms
 	// the grants that it received.
 	Level uint32
-	// Lost: declared lost, and not connected since. NothingRuns: an operator stated that
-	// nothing runs there any more, so another cluster may take the name.
+	// Lost: the region was declared lost and has not connected since. NothingRuns: an operator
+	// stated that nothing runs in the region any more, so another cluster may take the name.
 	Lost, NothingRuns bool
 }
 
-// Open starts a region's state on a server that became active at now.
+// Open returns a region's state on a server that became active at now.
 func Open(c Config, r Record, now time.Duration) State {
 	return State{
 		Record: r, LastSeen: now, answered: true,
@@ -158,12 +159,12 @@ func Open(c Config, r Record, now time.Duration) State {
 // Connected reports whether the region has a live stream.
 func (s State) Connected() bool { return s.Stream != 0 }
 
-// SilentFor is how long the region has sent nothing, or nothing that shows that its
-// grants arrive. A connected region sends at least each third of its lease.
+// SilentFor returns how long the region has sent nothing, or only messages that show that its
+// grants do not arrive. A connected region sends at least one message in each third of its lease.
 func (s State) SilentFor(now time.Duration) time.Duration { return max(0, now-s.LastSeen) }
 
-// BoundUntil is when everything that the region's lease binds has certainly ended.
-// stop is the longest time between the stop signal and the kill.
+// BoundUntil returns when everything that the region's lease binds has certainly ended. stop is the
+// longest time between the stop signal and the kill.
 func (s State) BoundUntil(stop time.Duration) time.Duration {
 	return s.grantedAt + lease.Over(s.granted, stop)
 }
@@ -185,16 +186,16 @@ type Hello struct {
 	Level                                  uint32
 	RestoreID                              string
 	Master                                 string
-	// BoundName is another region name that ClusterID is bound to already;
-	// empty = none. The caller looks it up.
+	// BoundName is another region name to which ClusterID is bound already. The caller looks it up.
+	// Empty: none.
 	BoundName string
-	// Federation that the region's log is bound to; empty = none yet.
+	// Federation is the federation that the region's log is bound to. Empty: none yet.
 	Federation string
-	// KnownTerm and KnownRevision are the greatest that the region's log has.
+	// KnownTerm and KnownRevision are the greatest term and revision in the region's log.
 	KnownTerm     Term
 	KnownRevision int64
-	// Acked is the position of the orders that the region has, as far as this server's
-	// numbering has it; otherwise 0. Required is the position of the orders now, > 0.
+	// Acked is the position of the orders that the region has, in this server's numbering; 0: the
+	// region has another numbering. Required is the position of the orders now, above 0.
 	Acked, Required uint64
 }
 
@@ -206,14 +207,14 @@ type logID struct {
 
 func (h Hello) log() logID { return logID{h.ClusterID, h.Incarnation} }
 
-// Received: a message other than the ones below arrived on the stream.
+// Received: a message arrived on the stream that no other event describes.
 type Received struct{ Stream uint64 }
 
 // OrdersAcked: the region's log has the orders up to a position of this server's
 // numbering.
 type OrdersAcked struct {
 	Stream, Position uint64
-	// Index of the region's log that the master has applied; 0 = unknown.
+	// Index is the index of the region's log that the master has applied; 0: unknown.
 	Index uint64
 }
 
@@ -222,33 +223,32 @@ type LeaseRequested struct {
 	Stream, ID uint64
 	// Granted is the id of the latest grant that the region received in this session.
 	Granted uint64
-	// CommitBlocked as in State.
+	// CommitBlocked is as in State.
 	CommitBlocked time.Duration
-	// Orders is the position of the orders now: the grant rests on it.
+	// Orders is the position of the orders now. The grant rests on it.
 	Orders uint64
-	// Index as in OrdersAcked.
+	// Index is as in OrdersAcked.
 	Index uint64
 }
 
-// StreamEnded: the stream ended, for whatever reason.
+// StreamEnded: the stream ended, for any reason.
 type StreamEnded struct{ Stream uint64 }
 
 // Tick: time has passed.
 type Tick struct{}
 
-// Resumed: after a time in which it was not certain, it is certain again that this server
-// is the active one. It may have been this server that was cut off or suspended, so the
-// silence counts from now.
+// Resumed: this server is certain again that it is the active one. It may have been cut off or
+// suspended itself, so the silence of the region counts from now on.
 type Resumed struct{}
 
 // Stored: the region's record is stored now.
 type Stored struct{ Record Record }
 
-// Declare: the region is lost. The caller has decided it (package failover), or an
-// operator states it.
+// Declare: the region is lost. The caller has decided it (package failover), or an operator has
+// stated it.
 type Declare struct {
 	Why string
-	// NothingRuns as in Record.
+	// NothingRuns is as in Record.
 	NothingRuns bool
 }
 
@@ -262,8 +262,7 @@ func (Resumed) event()        {}
 func (Stored) event()         {}
 func (Declare) event()        {}
 
-// Step advances the state by one event. Events of streams that are not the live
-// one change nothing.
+// Step advances the state by one event. Events of a stream that is not the live one change nothing.
 func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
 	switch e := e.(type) {
 	case Hello:
@@ -296,9 +295,9 @@ func Step(c Config, s State, now time.Duration, e Event) (State, []Effect) {
 	return s, nil
 }
 
-// ConnectedFor returns for how long the region has been connected without a break; 0 without a
-// session, and while the region is lost. A region breaks off when it counts as cut off, when it
-// is lost, and when its log is another one. A reconnect that takes less is no break.
+// ConnectedFor returns how long the region has been connected without a break. It returns 0 without
+// a session, and while the region is lost. There is a break when the region counts as cut off, when
+// it is lost, and when it returns with another log. A shorter reconnect is no break.
 func (s State) ConnectedFor(now time.Duration) time.Duration {
 	if !s.Connected() || s.Lost {
 		return 0
@@ -306,13 +305,14 @@ func (s State) ConnectedFor(now time.Duration) time.Duration {
 	return max(0, now-s.healthySince)
 }
 
-// brokenBy reports whether the next record of a region ends its health: the region was lost and
-// is back, or its log is another one. That record is stored before the hello counts.
+// brokenBy reports whether the change to the next record is a break of the connection: the region
+// returns after a loss, or its log is another one. The next record is stored before the hello
+// counts.
 func (r Record) brokenBy(next Record) bool {
 	return r.Lost && !next.Lost || r.ClusterID != next.ClusterID || r.Incarnation != next.Incarnation
 }
 
-// seen notes that the region is there. After a silence its health counts from now on.
+// seen notes a sign of life. After a silence, healthySince begins again.
 func (s State) seen(c Config, now time.Duration) State {
 	if _, cut := CutOff(c, s, now); cut {
 		s.healthySince = now
@@ -331,8 +331,8 @@ func (s State) joined(stream uint64) State {
 	return s
 }
 
-// received notes a message. A lost region whose hello did not count has to say hello
-// again, because only a hello ends the loss.
+// received handles a message. If a region was lost and its hello did not count, the stream ends and
+// the region has to say hello again, because only a hello ends the loss.
 func (s State) received(c Config, now time.Duration, stream uint64) (State, []Effect) {
 	if !s.live(stream) {
 		return s, nil
@@ -354,9 +354,9 @@ func (s State) end(message, why string) (State, []Effect) {
 	return s, append([]Effect{end}, effects...)
 }
 
-// tick ends a session that has been silent for a lease. A live master requests several
-// leases within the length of one. A master that requests none, or does not get the
-// grants, has lost its leadership or its connection.
+// tick ends a session after a silence of one lease. A live master requests several leases in that
+// time. A master that requests none, or does not get the grants, has lost its leadership or its
+// connection.
 func (s State) tick(c Config, now time.Duration) (State, []Effect) {
 	silent := now - max(s.LastSeen, s.welcomedAt)
 	if !s.Connected() || silent <= c.Lease {
@@ -369,8 +369,8 @@ func (s State) tick(c Config, now time.Duration) (State, []Effect) {
 	return s.end(message, "silent for longer than its lease")
 }
 
-// request grants a lease if the region has acknowledged the orders of its welcome and
-// receives what it is granted.
+// request grants a lease if the region has acknowledged the orders of its welcome, and grants
+// arrive at the region.
 func (s State) request(c Config, now time.Duration, e LeaseRequested) (State, []Effect) {
 	if !s.live(e.Stream) {
 		return s, []Effect{{Kind: End, Stream: e.Stream, Message: "another stream speaks for the region"}}
@@ -399,10 +399,10 @@ func (s State) disconnect(why string) (State, []Effect) {
 	return s, []Effect{{Kind: Disconnected, Stream: was, Message: why}}
 }
 
-// stored takes a record. When it declares the region lost, a live stream ends: the region
-// must come back and learn what it lost. A record ends the loss only because the region has
-// said hello. What it may keep is stored before its welcome, which can take seconds, and it
-// must not be declared lost again meanwhile.
+// stored takes a record that was written. If the record declares the region lost, a live stream
+// ends: the region must come back and learn what it lost. If the record ends the loss, the region
+// has said hello. The welcome can take seconds after that, because what the region may keep is
+// stored first. The region must not be declared lost again in that time, so LastSeen advances here.
 func (s State) stored(now time.Duration, r Record) (State, []Effect) {
 	declared := r.Lost && !s.Lost
 	if s.Lost && !r.Lost && s.answered {
@@ -418,7 +418,7 @@ func (s State) stored(now time.Duration, r Record) (State, []Effect) {
 	return s.end("the region was declared lost", "declared lost")
 }
 
-// declare raises the fence. Storing the record ends a live stream.
+// declare raises the fence and marks the region lost. A live stream ends.
 func (s State) declare(d Declare) (State, []Effect) {
 	r := s.Record
 	r.Fence, r.Lost, r.NothingRuns = r.Fence+1, true, r.NothingRuns || d.NothingRuns
@@ -427,10 +427,10 @@ func (s State) declare(d Declare) (State, []Effect) {
 	return s, append(effects, ends...)
 }
 
-// hello decides whether a stream becomes the region's live stream. It must come
-// from the cluster that the name is bound to, from its latest master, and from a log
-// that has not gone back. An equal (incarnation, term) is the same master that
-// reconnects; the newer stream wins.
+// hello decides whether a stream becomes the region's live stream. The stream must come from the
+// cluster that owns the name, from its latest master, and from a log that has not gone back. If
+// (incarnation, term) equals that of the live stream, the same master has reconnected, and the
+// newer stream replaces the older one.
 func (s State) hello(c Config, now time.Duration, h Hello) (State, []Effect) {
 	if effects := s.refuse(c, now, h); effects != nil {
 		return s, effects

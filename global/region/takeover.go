@@ -7,31 +7,31 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
-// Takeover gives indices of a slot to another region: without an answer of the owner, which a
-// verdict or an operator declared lost, or because the slot is vacant.
+// Takeover gives indices of a slot to another region without an answer of the owner: the owner was
+// declared lost, or the slot is vacant.
 type Takeover struct {
-	// From and To: the indices From ≤ i < To of the slot.
+	// From and To are the bounds of the indices: From ≤ i < To.
 	From, To int
 	// Region is the new owner.
 	Region string
-	// JobVersion and Run of the new offer. Bound says that the new owner's lease binds
-	// the version; StopTime then is the version's.
+	// JobVersion and Run are those of the new offer. Bound: the new owner's lease binds that
+	// version. StopTime is then the version's stop time.
 	JobVersion, Run int64
 	Bound           bool
 	StopTime        time.Duration
-	// Because says in one line why that region was chosen.
+	// Because says in one line why the new owner was chosen.
 	Because string
-	// Fence of the verdict. NothingRuns: an operator stated that nothing of the former
-	// owner runs, so it has nothing to confirm.
+	// Fence is the fence of the verdict. NothingRuns: an operator stated that the former owner runs
+	// nothing, so the former owner has nothing to confirm.
 	Fence       uint64
 	NothingRuns bool
-	// Hold as in Slot.
+	// Hold is as in Slot.
 	Hold time.Duration
-	// Moved is the time by the wall clock, for people.
+	// Moved is the time by the wall clock. It is only shown.
 	Moved time.Time
 }
 
-// Bind notes that the owner may get a version of the job.
+// Bind notes that the owner may run one more version of the job.
 func (s *Slot) Bind(bound bool, stop time.Duration) {
 	if plant.Is(plant.NewestOnly) {
 		s.Bound, s.Unbound, s.StopTime = bound, !bound, stop
@@ -44,8 +44,8 @@ func (s *Slot) Bind(bound bool, stop time.Duration) {
 	s.Bound, s.StopTime = true, max(s.StopTime, stop)
 }
 
-// bindFormer notes which versions the owner may still run from the time when it was a former
-// owner of the slot. was is the slot before the takeover.
+// bindFormer notes which versions the new owner may still run, if it was a former owner of the
+// slot. was is the slot before the takeover.
 func (s *Slot) bindFormer(was Slot) {
 	i := was.former(s.Region)
 	if i < 0 {
@@ -57,8 +57,8 @@ func (s *Slot) bindFormer(was Slot) {
 	s.Unbound = s.Unbound || was.Former[i].MayRun
 }
 
-// Crowded says whether one more former owner would make the slot forget one that may still
-// run it.
+// Crowded reports whether the slot, with one more former owner, would forget one that may still run
+// the slot.
 func (s Slot) Crowded() bool {
 	return len(s.Former) >= MaxFormer && !slices.ContainsFunc(s.Former, func(f FormerOwner) bool { return !f.MayRun })
 }
@@ -69,19 +69,19 @@ func (s Slot) forgetOldest() []FormerOwner {
 	return slices.Delete(slices.Clone(s.Former), oldest, oldest+1)
 }
 
-// TakeOver returns the changes for parts of a slot, which are in ascending order and do
-// not overlap. Indices outside the parts stay with the owner. The parts are new offers.
-// They remember the former owner until it confirms, unless nothing runs there.
+// TakeOver returns the changes for parts of a slot. The parts are in ascending order and do not
+// overlap. Indices outside the parts stay with the owner. The parts are new offers, which keep the
+// former owner on record until it confirms, unless nothing runs there.
 func TakeOver(s Slot, parts ...Takeover) []Change {
 	var changes []Change
-	rest := s // what is left of the slot, from the last part taken to the first
+	rest := s // the part of the slot that is left; the loop takes the last part first
 	for _, p := range slices.Backward(parts) {
 		next := p.slot(s)
 		cut := replace(rest, p.From, p.To, &next)
 		if p.From == rest.From {
 			return append(cut, changes...)
 		}
-		// The first change keeps the key of the slot and is cut again by the next part.
+		// The first change keeps the key of the slot. The next part cuts it again.
 		changes = append(cut[1:], changes...)
 		rest = cut[0].Slot
 	}
@@ -97,7 +97,7 @@ func (p Takeover) slot(s Slot) Slot {
 	next.Bound, next.StopTime, next.Unbound = false, 0, false
 	next.Bind(p.Bound, p.StopTime)
 	next.bindFormer(s)
-	next.Former = slices.Clip(s.without(p.Region)) // it may be the owner again
+	next.Former = slices.Clip(s.without(p.Region)) // the new owner may be a former owner
 	if !p.NothingRuns && !s.Vacant {
 		next.Former = append(next.Former, FormerOwner{
 			Region: s.Region, Generation: s.Generation, Moved: p.Moved, Fence: p.Fence, MayRun: s.Unbound,

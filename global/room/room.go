@@ -3,42 +3,44 @@ package room
 import "fmt"
 
 const (
-	// Percent of a limit: from warnFrom an alarm says so, and until quietBelow. From
-	// newUntil no new job is taken, from anyUntil no new version of one either.
+	// Percentages of a limit. From warnFrom on there is an alarm, which stays until the fill is
+	// below quietBelow. From newUntil on, no new job is accepted. From anyUntil on, no new version
+	// of a job is accepted either.
 	warnFrom, quietBelow, newUntil, anyUntil = 70, 65, 90, 95
-	// JobOverhead is counted for a job beside its records. Its memory is more: see
-	// docs/design/scale.md.
+	// JobOverhead is the number of bytes that count for a job beside its records. A job takes more
+	// memory than that: see docs/design/scale.md.
 	JobOverhead = 512
-	// firstJob is the least assumed size of a job as long as few are stored.
+	// firstJob is the least size in bytes that is assumed for a job while fewer than fewJobs are
+	// stored.
 	firstJob, fewJobs = 4096, 100
 )
 
-// Limits are the most bytes of job specs that submits may fill, in all and in one namespace;
-// 0 = no limit.
+// Limits are the most bytes of job records, in all and in one namespace; 0: no limit.
 type Limits struct{ Jobs, Namespace int64 }
 
 // Usage is how full the store is.
 type Usage struct {
-	// Bytes is the size on disk, InUse what of it is in use, Quota the most in use; 0 = not
-	// known.
+	// Bytes is the size on disk. InUse is how many of these bytes are in use. Quota is the most
+	// bytes that may be in use. 0: not known.
 	Bytes, InUse, Quota int64
-	// NoSpace: the store refuses all writes that need room, elections too.
+	// NoSpace: the store refuses all writes that need space, also those of elections.
 	NoSpace bool
 }
 
-// Room is what is left for jobs, in the store and in memory. The zero value knows no limit.
+// Room counts what the jobs take in the store and in memory, and what is left. The zero value has
+// no limit.
 type Room struct {
 	Limits Limits
-	// Keys counts the stored records, Jobs those of jobs.
+	// Keys is the number of stored records. Jobs is the number of stored jobs.
 	Keys, Jobs int64
-	// JobBytes is the weight of all jobs.
+	// JobBytes is the weight of all jobs, in bytes.
 	JobBytes    int64
 	byNamespace map[string]int64
-	// usage is the latest measurement of the store; written is what transactions have
-	// written since.
+	// usage is the latest measurement of the store. written is the number of bytes that
+	// transactions have written since the measurement.
 	usage   Usage
 	written int64
-	// warned: the event about the filling store was sent.
+	// warned: the alarm about the filling store is on.
 	warned bool
 }
 
@@ -48,10 +50,10 @@ func (r *Room) Usage() Usage { return Usage{r.usage.Bytes, r.used(), r.usage.Quo
 // used returns the bytes of the store that are in use.
 func (r *Room) used() int64 { return r.usage.InUse + r.written }
 
-// Wrote counts what a transaction has written.
+// Wrote counts the bytes that a transaction has written.
 func (r *Room) Wrote(bytes int64) { r.written += bytes }
 
-// Measured notes how full the store is. first: from now on there is an alarm about it.
+// Measured takes a measurement of the store. first reports that an alarm begins now.
 func (r *Room) Measured(use Usage) (first bool) {
 	r.usage, r.written = use, 0
 	filled := percent(r.used(), use.Quota)
@@ -60,7 +62,7 @@ func (r *Room) Measured(use Usage) (first bool) {
 	return first
 }
 
-// Weigh counts a job that had one weight and has another; 0 = it is not stored.
+// Weigh counts a job whose weight changes from was to weight. 0: the job is not stored.
 func (r *Room) Weigh(namespace string, was, weight int64) {
 	if r.byNamespace == nil {
 		r.byNamespace = map[string]int64{}
@@ -78,7 +80,7 @@ func (r *Room) Weigh(namespace string, was, weight int64) {
 	}
 }
 
-// Count counts a key that a write made or removed.
+// Count counts a key that a write created or removed.
 func (r *Room) Count(had, has bool) {
 	switch {
 	case has && !had:
@@ -88,7 +90,7 @@ func (r *Room) Count(had, has bool) {
 	}
 }
 
-// inUnits returns bytes as text.
+// inUnits prints a number of bytes with a unit.
 func inUnits(n int64) string {
 	switch {
 	case n < 1<<20:
@@ -106,13 +108,13 @@ func percent(part, whole int64) int64 {
 	return part * 100 / whole
 }
 
-// Filling says how full the store is and what to do.
+// Filling returns the text of the alarm: how full the store is, and what to do.
 func (r *Room) Filling() string {
 	return fmt.Sprintf("the store has %s of %s in use (%d %%)%s; it takes new jobs up to %d %%: %s --store-quota",
 		inUnits(r.used()), inUnits(r.usage.Quota), percent(r.used(), r.usage.Quota), r.moreFit("jobs "), newUntil, makeRoom)
 }
 
-// moreFit says about how many more jobs fit; "" when none does.
+// moreFit says how many more jobs fit, approximately; "" if none fits.
 func (r *Room) moreFit(what string) string {
 	left := r.Left()
 	if left == 0 {
@@ -121,7 +123,7 @@ func (r *Room) moreFit(what string) string {
 	return fmt.Sprintf(", and about %d more %sfit", left, what)
 }
 
-// Alarms returns what an operator has to act on.
+// Alarms returns the alarms that an operator has to act on.
 func (r *Room) Alarms() (out []string) {
 	if percent(r.used(), r.usage.Quota) >= warnFrom || r.warned {
 		out = append(out, r.Filling())
@@ -133,8 +135,8 @@ func (r *Room) Alarms() (out []string) {
 	return out
 }
 
-// Left returns about how many jobs still fit. As long as few are stored, a job is taken to be
-// as large as those, but not smaller than firstJob.
+// Left returns how many jobs still fit, approximately. While few jobs are stored, a new job is
+// assumed to have their mean size, but at least firstJob.
 func (r *Room) Left() int64 {
 	left := int64(-1)
 	fit := func(free, each int64) {
@@ -168,23 +170,23 @@ type Refusal struct {
 	text        string
 }
 
-// Error says what is full, with the numbers and what to do.
+// Error says what is full, with the numbers, and what to do.
 func (r *Refusal) Error() string { return r.text }
 
-// makeRoom is what to do for more room.
+// makeRoom says what an operator can do to make room.
 const makeRoom = "purge jobs that have ended, stop and purge large ones (nusa job stop --purge), or raise"
 
 // Ask is what a submit needs.
 type Ask struct {
 	Namespace string
-	// Grows is by how many bytes the job grows, Size what the submit stores.
+	// Grows is by how many bytes the job grows. Size is how many bytes the submit stores.
 	Grows, Size int64
-	// Version: it is a new version of a job that is stored.
+	// Version: the submit is a new version of a stored job.
 	Version bool
 }
 
-// Check returns why there is no room for a submit, nil if there is. Stops and purges are not
-// submits.
+// Check returns why there is no room for a submit, or nil if there is room. Stops and purges are
+// not checked.
 func (r *Room) Check(ask Ask) *Refusal {
 	namespace, grows := ask.Namespace, ask.Grows
 	until, takes := int64(newUntil), fmt.Sprintf("new jobs up to %d %% (new versions of jobs up to %d %%)", newUntil, anyUntil)
