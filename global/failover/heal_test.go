@@ -13,7 +13,7 @@ func TestOnlyWhatMayContinueIsKept(t *testing.T) {
 		t.Fatalf("%v: %s", keep, why)
 	}
 	for text, change := range map[string]func(*Return){
-		"shall run":        func(r *Return) { r.Stopping = true },
+		"order to stop":    func(r *Return) { r.Stopping = true },
 		"have ended":       func(r *Return) { r.Done = true },
 		"it was before":    func(r *Return) { r.Home = true },
 		"lease binds":      func(r *Return) { r.Stop = true },

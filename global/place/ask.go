@@ -10,18 +10,17 @@ import (
 // DefaultPool is the pool of asks and bins that do not name one.
 const DefaultPool = "default"
 
-// perNodeMax bounds the instances on a node that a histogram estimates for a
-// tiny ask: a node has an instance quota, which the histogram does not carry.
+// perNodeMax bounds the instances that a histogram estimates for one node and a tiny ask. A node
+// has an instance quota, which the histogram does not contain.
 const perNodeMax = 1000
 
 // GPU is an ask for accelerators.
 type GPU struct {
-	// Count of whole devices.
+	// Count is the number of whole devices.
 	Count int
-	// Models that are accepted, empty = any.
+	// Models are the accepted models. Empty: any model.
 	Models []string
-	// ShareMilli is the share of one device in thousandths, when Count is 0 or
-	// 1.
+	// ShareMilli is the share of one device in thousandths, if Count is 0 or 1.
 	ShareMilli int
 }
 
@@ -31,9 +30,9 @@ type Ask struct {
 	MemoryBytes int64
 	DiskBytes   int64
 	GPU         GPU
-	// Pool; empty = "default".
+	// Pool is the pool of the nodes. Empty: DefaultPool.
 	Pool string
-	// Drivers, Capabilities ("docker/exec"), Constraints and StaticPorts are sets:
+	// Drivers, Capabilities (for example "docker/exec"), Constraints and StaticPorts are sets:
 	// order and repetition do not matter.
 	Drivers      []string
 	Capabilities []string
@@ -42,15 +41,14 @@ type Ask struct {
 	// DynamicPorts is how many ports of the node's range an instance takes.
 	DynamicPorts int
 	Dedicated    bool
-	// Apart are tags: two instances on one node must not have one in common. Also
-	// a set.
+	// Apart is a set of tags. Two instances on one node must not have a tag in common.
 	Apart []string
-	// Volumes are folders of the node that its operator must allow; also a set.
+	// Volumes is a set of folders of the node. The node's operator must allow each of them.
 	Volumes []string
 }
 
-// Hash identifies the ask: 64-bit FNV-1a over a canonical encoding, equal on
-// every machine and in every version that knows the same fields. Never 0.
+// Hash returns a number that identifies the ask: 64-bit FNV-1a over a canonical encoding. It is
+// equal on every machine, and in every version that knows the same fields. It is never 0.
 func (a Ask) Hash() uint64 {
 	h := fnv.New64a()
 	var b []byte
@@ -95,7 +93,7 @@ func (a Ask) Hash() uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// Resources returns the amount that one instance is charged for.
+// Resources returns the resources that one instance is charged for.
 func (a Ask) Resources() Resources {
 	r := Resources{CPUMilli: a.CPUMilli, MemoryBytes: a.MemoryBytes, DiskBytes: a.DiskBytes}
 	r.GPUMilli = int64(a.GPU.Count) * 1000
@@ -107,8 +105,8 @@ func (a Ask) Resources() Resources {
 
 func (a Ask) pool() string { return cmp.Or(a.Pool, DefaultPool) }
 
-// missingDriver returns the first driver of the ask that no node of the region has;
-// empty if there is none or the region did not report its drivers.
+// missingDriver returns the alphabetically first driver of the ask that no node of the region has.
+// It returns "" if no driver is missing, or if the region did not report its drivers.
 func (r *Region) missingDriver(a Ask) string {
 	first := ""
 	for _, d := range a.Drivers {
@@ -119,9 +117,8 @@ func (r *Region) missingDriver(a Ask) string {
 	return first
 }
 
-// fitsBins estimates how many instances a histogram of free nodes holds. It
-// ignores constraints, drivers and models, so for asks with those it is an
-// upper bound.
+// fitsBins estimates how many instances fit, from a histogram of free nodes. It ignores
+// constraints, drivers and models, so the result is an upper bound for asks that have them.
 func (a Ask) fitsBins(bins []Bin) int {
 	need, total := a.Resources(), 0
 	for _, b := range bins {
@@ -149,7 +146,7 @@ func (r Resources) dims() [4]int64 {
 
 var dimNames = [4]string{"cpu", "memory", "disk", "gpu"}
 
-// plus adds n times o.
+// plus returns r plus n times o.
 func (r Resources) plus(o Resources, n int) Resources {
 	k := int64(n)
 	return Resources{

@@ -10,15 +10,15 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// maxBreaches bounds the breaches of a job that are tracked at a time. Further
-// breaches are tracked once one of the others has healed.
+// maxBreaches bounds the breaches of a job that are tracked at the same time. Further breaches are
+// tracked once tracked ones have healed.
 const maxBreaches = 256
 
-// Breach is a required latency bound that a group does not keep in a region. A
-// bound that is kept has no Breach: its state is the zero value.
+// Breach is a required latency bound that the network does not keep for a group in a region. A
+// bound that is kept has no Breach, because its state is the zero value.
 type Breach struct {
 	Group, Region string
-	// Near is the bound, as Near.String prints it.
+	// Near is the bound, in the form of Near.String.
 	Near string
 	topology.Breach
 }
@@ -27,19 +27,17 @@ type breachKey struct{ group, region, near string }
 
 func (b *Breach) key() breachKey { return breachKey{b.Group, b.Region, b.Near} }
 
-// BoundTracker compares the required bounds of jobs with the distances of one
-// snapshot. Of the snapshot it reads the topology, the origins, and the names
-// and labels of the regions.
+// BoundTracker compares the required bounds of jobs with the distances of one snapshot. It reads
+// only the topology, the origins, and the names and labels of the regions.
 type BoundTracker struct{ distances *distances }
 
-// NewBoundTracker makes a tracker over a snapshot.
+// NewBoundTracker returns a tracker over a snapshot.
 func NewBoundTracker(s Snapshot) *BoundTracker { return &BoundTracker{newDistances(s)} }
 
-// Step returns the job's breaches after some time has passed, sorted: the
-// job's earlier breaches until they have healed or the job drops the bound, and
-// new breaches where the job runs. Job.Slots may be in any order. Only fresh
-// measurements are evidence, unless the bound's Unknown allows more. A bound to
-// a point on the map is never measured, so it cannot be broken.
+// Step returns the job's breaches after some time has passed, sorted. They are the earlier breaches
+// that have not healed and whose bound the job still has, and new breaches where the job runs.
+// Job.Slots may be in any order. Only fresh measurements are evidence, unless the bound's Unknown
+// allows more. A bound to a location is never measured, so it cannot be broken.
 func (f *BoundTracker) Step(j *Job, passed time.Duration) []Breach {
 	if j.Stopped {
 		return nil
@@ -103,8 +101,7 @@ func (n *Near) bound() topology.Bound {
 	return topology.Bound{MaxRTT: n.MaxRTT, Guesses: lax, Stale: lax}
 }
 
-// sustained returns the sustained breaches of the group's present bounds: the
-// first of each region.
+// sustained returns, by region, the first sustained breach of the group's present bounds.
 func (j *Job) sustained(g *Group) map[string]*Breach {
 	var out map[string]*Breach
 	for i := range j.Breaches {
@@ -120,8 +117,7 @@ func (j *Job) sustained(g *Group) map[string]*Breach {
 	return out
 }
 
-// bound returns the clause that a breach is about; nil if the group does not have
-// the clause any more.
+// bound returns the clause that a breach is about, or nil if the group no longer has it.
 func (g *Group) bound(b *Breach) *Near {
 	for i := range g.Regions.Near {
 		if n := &g.Regions.Near[i]; n.Required && n.String() == b.Near {

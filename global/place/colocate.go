@@ -6,12 +6,13 @@ import (
 	"slices"
 )
 
-// placeSet places groups that must share their regions: a region that runs one
-// of the groups runs all of them. Each group fills up the regions that the other
-// groups use already; regions without any of them take a bundle of all unplaced
-// instances, in proportion. Filling up comes first, unless the opposite order
-// places more: a group that takes the last room beside the others may leave
-// them nothing to open a region with.
+// placeSet places groups that must share their regions: a region that runs one of the groups runs
+// all of them.
+//
+// Usually each group first fills up the regions that the other groups use. Then regions without any
+// of the groups get a bundle: unplaced instances of all groups, in proportion. The opposite order
+// is used if it places more instances: a group that takes the last room beside the others may leave
+// too little for a bundle in a new region.
 func (pl *placer) placeSet(works []*work) {
 	if !works[0].job.Explain && unplaced(works) == 0 {
 		return
@@ -42,9 +43,9 @@ func (pl *placer) placeSet(works []*work) {
 	}
 }
 
-// fillAndOpen fills up regions, then opens others.
+// fillAndOpen fills up regions, and then opens regions that run none of the groups.
 func (pl *placer) fillAndOpen(works []*work) {
-	// Each round but the last opens a region or fills one.
+	// Each round except the last one opens a region or fills one.
 	for before := -1; before != unplaced(works); {
 		before = unplaced(works)
 		pl.fillUp(works)
@@ -57,8 +58,8 @@ func (pl *placer) fillAndOpen(works []*work) {
 	}
 }
 
-// fillUp places groups in regions that the other groups use. Groups without any
-// instance go first: they decide where the others may grow.
+// fillUp places groups in regions that the other groups use. Groups without any instance go first,
+// because they decide where the others may grow.
 func (pl *placer) fillUp(works []*work) {
 	started := slices.ContainsFunc(works, func(w *work) bool { return len(w.homes()) > 0 })
 	for _, nowhere := range []bool{true, false} {
@@ -70,8 +71,8 @@ func (pl *placer) fillUp(works []*work) {
 	}
 }
 
-// stayBeside refuses the regions that lack one of the other groups. Groups
-// without any instance refuse nothing.
+// stayBeside refuses the regions that do not run each of the other groups. A group without any
+// instance refuses no region.
 func (pl *placer) stayBeside(w *work, works []*work) {
 	for _, other := range works {
 		homes := other.homes()
@@ -104,10 +105,9 @@ func (pl *placer) placeBeside(w *work, works []*work) {
 	pl.give(w, out.counts)
 }
 
-// placeBundle places the unplaced instances of every group in regions that run
-// none of the groups. The group with most unplaced instances leads; the others
-// follow in proportion. A region takes enough of the leading group that each
-// other group gets at least one instance.
+// placeBundle places the unplaced instances of every group in regions that run none of the groups.
+// The group with most unplaced instances leads, and the others follow in proportion. A region takes
+// at least as many instances of the leading group as give each other group one instance.
 func (pl *placer) placeBundle(works []*work) {
 	lead, least := works[0], works[0].n
 	for _, w := range works {
@@ -141,8 +141,8 @@ func (pl *placer) placeBundle(works []*work) {
 	}
 	lead.heldBack = out.heldBack
 
-	// Cumulative rounding: a region gets at most the proportion rounded up, and
-	// all regions together get every instance of the followers.
+	// Cumulative rounding: a region gets at most the proportion rounded up, and all regions
+	// together get every instance of the groups that follow.
 	follow := make(map[*work][]int, len(works))
 	for _, w := range works {
 		if w == lead {
@@ -172,9 +172,9 @@ func (pl *placer) placeBundle(works []*work) {
 	}
 }
 
-// refuseForOthers refuses a region for all groups if one of them refuses it or
-// runs there already. It makes the score of a region the sum over the groups,
-// and returns the number of regions in use.
+// refuseForOthers refuses a region for all groups if one of them refuses it or already runs there.
+// It makes the score of a region the sum of the scores of all groups. It returns the number of
+// regions in use.
 func (pl *placer) refuseForOthers(works []*work) (inUse int) {
 	type together struct {
 		by     *work
@@ -221,8 +221,8 @@ func (pl *placer) refuseForOthers(works []*work) (inUse int) {
 	return inUse
 }
 
-// bundleFits returns the greatest number of instances of the leading group that
-// fits together with the proportional numbers of the other groups.
+// bundleFits returns the greatest number of instances of the leading group that fits together with
+// the proportional numbers of the other groups.
 func (pl *placer) bundleFits(works []*work, lead *work, c *candidate) int {
 	low, high := 0, c.fits
 	for low < high {
@@ -240,8 +240,7 @@ func (pl *placer) bundleFits(works []*work, lead *work, c *candidate) int {
 	return low
 }
 
-// bundleSpec returns the strictest spread of all groups, with the Divide rule of
-// the leading group.
+// bundleSpec returns the strictest spread of all groups, with the Divide rule of the leading group.
 func bundleSpec(works []*work, lead *work) RegionsSpec {
 	spec := lead.rule.apply(lead.group.Regions)
 	most := math.MaxInt

@@ -7,20 +7,20 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/apportion"
 )
 
-// Rule is how the instances of a group are divided among regions, and why so.
+// Rule says how the instances of a group are divided among regions, and why.
 type Rule struct {
 	Divide Divide
-	// Least is the number of regions that get an instance where so many can take one.
+	// Least is how many regions get an instance, if that many can take one.
 	Least int
-	// Why says where the rule comes from: "the default of a batch job".
+	// Why says where the rule comes from, for example "the default of a batch job".
 	Why string
 }
 
 // leastRegions is the number of regions that the default rule of a service uses.
 const leastRegions = 2
 
-// ruleOf returns the rule of a group. Allowed is the number of regions that regions.allow
-// of the group matches, able to take work or not.
+// ruleOf returns the rule of a group. allowed is the number of regions that match the group's
+// regions.allow, whether they can take work or not.
 func ruleOf(j *Job, g *Group, allowed int) Rule {
 	r := &g.Regions
 	switch {
@@ -44,13 +44,13 @@ func ruleOf(j *Job, g *Group, allowed int) Rule {
 	return Rule{Divide: DivideCapacity, Least: leastRegions, Why: "the default of a service: at least two regions"}
 }
 
-// apply returns the spec with the rule in Divide.
+// apply returns the spec with the rule's Divide.
 func (r Rule) apply(spec RegionsSpec) RegionsSpec {
 	spec.Divide = r.Divide
 	return spec
 }
 
-// String prints "capacity, the default of a service: at least two regions".
+// String prints the rule, for example "capacity, the default of a service: at least two regions".
 func (r Rule) String() string {
 	if r.Divide == "" {
 		return r.Why
@@ -60,9 +60,9 @@ func (r Rule) String() string {
 
 // option is a region that may take instances.
 type option struct {
-	// fits is how many more instances fit, > 0.
+	// fits is how many more instances fit, above 0.
 	fits int
-	// owned counts the instances that the region has.
+	// owned is how many instances the region has.
 	owned int
 	// weight is the region's weight in `prefer`.
 	weight int
@@ -70,31 +70,30 @@ type option struct {
 
 // division is the input of divide: how many instances to place, and the bounds.
 type division struct {
-	// spec has the rule in Divide, never the empty one.
+	// spec.Divide is the rule, never empty.
 	spec RegionsSpec
-	// least is the number of regions that get an instance where so many can take one. It
-	// holds nothing back, other than spread.min.
+	// least is how many regions get an instance, if that many can take one. In contrast to
+	// spread.min, least holds no instance back.
 	least int
-	// desired is the size of the whole group, n the number of instances to
-	// place.
+	// desired is the size of the whole group. n is the number of instances to place.
 	desired, n int
-	// usedElsewhere counts regions that have instances of the group and can
-	// take no more. They count for spread.
+	// usedElsewhere is the number of regions that have instances of the group and can take no more.
+	// They count for spread.
 	usedElsewhere int
-	// chunk is the least number of instances for a region that has none, ≥ 1.
+	// chunk is the least number of instances for a region that has none, at least 1.
 	chunk int
 }
 
-// divisionResult says how many instances each option takes, in the order of the
-// options, and how many are held back because spread.min cannot be met.
+// divisionResult says how many instances each option takes, in the order of the options. heldBack
+// instances are not placed, because spread.min cannot be met.
 type divisionResult struct {
 	counts   []int
 	heldBack int
 }
 
-// divide gives n instances to options, the best first. It chooses a primary set
-// of regions as Divide says, and divides n among them: by largest remainders. The
-// overflow goes to the next best regions, as far as spread.max allows.
+// divide gives n instances to options. The best option comes first. divide chooses a primary set of
+// regions as Divide says, and divides n among them by largest remainders. The overflow goes to the
+// next best regions, as far as spread.max allows.
 func (d division) divide(options []option) divisionResult {
 	out := divisionResult{counts: make([]int, len(options))}
 	distinct, openable := d.distinct(options, out.counts), 0
@@ -134,7 +133,7 @@ func (d division) divide(options []option) divisionResult {
 	return out
 }
 
-// placed is the number of instances that the options take.
+// placed returns the number of instances that the options take.
 func (r divisionResult) placed() (n int) {
 	for _, k := range r.counts {
 		n += k
@@ -142,7 +141,7 @@ func (r divisionResult) placed() (n int) {
 	return n
 }
 
-// distinct counts the regions that the group uses.
+// distinct returns the number of regions that the group uses.
 func (d division) distinct(options []option, counts []int) int {
 	n := d.usedElsewhere
 	for i, o := range options {
@@ -153,9 +152,9 @@ func (d division) distinct(options []option, counts []int) int {
 	return n
 }
 
-// spare makes sure that a whole chunk is left for a region that has none yet,
-// if necessary by taking from regions that got more than a chunk. If it cannot
-// it changes nothing and returns false.
+// spare makes sure that a whole chunk is left for a region that has no instance yet. If necessary
+// it takes instances from regions that got more than a chunk. If that is not enough, it changes
+// nothing and returns false.
 func (d division) spare(options []option, counts []int, left *int) bool {
 	gifts, sum := make([]int, len(counts)), *left
 	for i := range counts {
@@ -176,9 +175,9 @@ func (d division) spare(options []option, counts []int, left *int) bool {
 	return true
 }
 
-// primarySize is the number of regions in the primary set of a group that has none yet, if
-// there are enough. As far as the first so many take all instances, others change nothing,
-// unless regions have weights.
+// primarySize returns the number of regions in the primary set, for a group without any instance
+// and with enough regions. If the first primarySize regions take all instances, further regions
+// change nothing, unless regions have weights.
 func (d division) primarySize() int {
 	size := max(1, d.spec.SpreadMin)
 	if d.spec.Divide != DivideBest {
@@ -192,7 +191,7 @@ func (d division) primarySize() int {
 	return max(1, min(size, d.desired/d.chunk))
 }
 
-// primary chooses the regions among which n is divided.
+// primary chooses the regions among which n is divided. It returns their positions in options.
 func (d division) primary(options []option, distinct, limit int) []int {
 	weighted := d.spec.Divide == DivideWeighted &&
 		slices.ContainsFunc(options, func(o option) bool { return o.weight > 0 })
@@ -221,8 +220,8 @@ func (d division) primary(options []option, distinct, limit int) []int {
 		}
 		chosen = append(chosen, i)
 	}
-	// A group that uses several regions stays in those it has. A group that
-	// uses one region has the sticky term in the score instead.
+	// A group that uses several regions stays in the regions that it has. A group that uses one
+	// region has the sticky term in the score instead.
 	if size > 1 {
 		for i := range options {
 			if options[i].owned > 0 {
@@ -235,8 +234,7 @@ func (d division) primary(options []option, distinct, limit int) []int {
 			choose(i)
 		}
 	}
-	// Too few regions have a weight for spread.min: regions without one fill
-	// the gap.
+	// If fewer regions have a weight than spread.min needs, regions without a weight are added.
 	if weighted && len(chosen)+d.usedElsewhere < min(d.spec.SpreadMin, size) {
 		weighted = false
 		for i := range options {
@@ -249,10 +247,10 @@ func (d division) primary(options []option, distinct, limit int) []int {
 	return chosen
 }
 
-// share gives up to n instances to the primary regions and returns how many it gave.
-// Each of them has a share: what fits in it and what it has (best and capacity), its
-// weight, or one. If too few regions get an instance for spread.min or least, the best
-// of the others get a chunk.
+// share gives up to n instances to the primary regions, and returns how many it gave. The share of
+// a region depends on Divide: what it has and what fits in it (best and capacity), its weight, or
+// the same for all. If too few regions get an instance for spread.min or least, the best other
+// primary regions get one.
 func (d division) share(options []option, primary []int, n int, counts []int) (given int) {
 	parts, sum, free := make([]apportion.Part, len(primary)), 0, n
 	for k, i := range primary {
@@ -298,9 +296,9 @@ func (d division) missing(options []option, primary []int) int {
 	return n
 }
 
-// raiseLows makes sure that a number of parts get something, as far as the total allows: those
-// that have it keep it, and the first others get one. It returns false if nothing has to
-// change.
+// raiseLows makes sure that at least `least` parts get an instance, as far as the total allows.
+// Parts that already get some keep at least one, and the first others get one. It returns false if
+// nothing has to change.
 func raiseLows(parts []apportion.Part, least, total int) bool {
 	used := 0
 	for _, s := range parts {
@@ -325,6 +323,6 @@ func raiseLows(parts []apportion.Part, least, total int) bool {
 	return true
 }
 
-// maxShare bounds the shares, so that no product overflows: a region with room for more
-// instances counts as one with room for so many.
+// maxShare bounds the shares, so that no product overflows. A region with room for more instances
+// than maxShare counts as one with room for maxShare.
 const maxShare = 1 << 30

@@ -8,20 +8,19 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// Leave says how a plan goes on with the instances of a group in a region that an operator
-// drains.
+// Leave says what a plan does with the instances of a group in a draining region.
 type Leave struct {
 	Namespace, Job, Group string
-	// Region is draining.
+	// Region is the draining region.
 	Region string
-	// Count of instances that the plan revokes, to be placed elsewhere; Left is how many
-	// the region keeps for now.
+	// Count is how many instances the plan revokes, which are then placed elsewhere. Left is how
+	// many the region keeps for now.
 	Count, Left int
-	// Why the others stay for now; empty if none do.
+	// Why says why instances stay for now. It is empty if none stays.
 	Why string
 }
 
-// String prints "leave 2 of default/api/web from sea, 4 stay: …".
+// String prints, for example, "leave 2 of default/api/web from sea, 4 stay: …".
 func (l Leave) String() string {
 	out := fmt.Sprintf("leave %d of %s/%s/%s from %s", l.Count, l.Namespace, l.Job, l.Group, l.Region)
 	if l.Left > 0 {
@@ -30,9 +29,8 @@ func (l Leave) String() string {
 	return out
 }
 
-// drainer moves instances out of draining regions: no more than max_parallel of a group at a
-// time, and only as many as other regions have room for. Colocated groups leave a region
-// together.
+// drainer moves instances out of draining regions: at most max_parallel of a group at a time, and
+// only as many as other regions have room for. Colocated groups leave a region together.
 type drainer struct {
 	eval    *evaluator
 	place   *placer
@@ -61,8 +59,8 @@ func (dr *drainer) drain(j *Job, works []*work) {
 	}
 }
 
-// staying returns the slots that a group still has in draining regions (name "" = in all),
-// the last indices first, and that no other action of the plan changes.
+// staying returns the slots that a group still has in a draining region, the last indices first.
+// Name "" means all draining regions. Slots that another action of the plan changes are left out.
 func (dr *drainer) staying(w *work, name string) (out []*region.Slot) {
 	slots := w.job.slotsOf(w.group.Name)
 	for i := range slices.Backward(slots) {
@@ -78,7 +76,7 @@ func (dr *drainer) staying(w *work, name string) (out []*region.Slot) {
 	return out
 }
 
-// some revokes as many instances of one group as may be down now and fit elsewhere.
+// some revokes instances of one group in a region: as many as may be down now and fit elsewhere.
 func (dr *drainer) some(w *work, name string) {
 	slots := dr.staying(w, name)
 	total := 0
@@ -122,8 +120,8 @@ func (dr *drainer) some(w *work, name string) {
 	dr.leave(w, name, room, total-room, why)
 }
 
-// together revokes everything that colocated groups have in a region, if there is room for
-// all of it elsewhere.
+// together revokes everything that colocated groups have in a region, if other regions have room
+// for all of it.
 func (dr *drainer) together(j *Job, works []*work, name string) {
 	free, from := map[*work][][2]int{}, map[*work]map[string]bool{}
 	totals := map[*work]int{}
@@ -170,7 +168,7 @@ func (dr *drainer) together(j *Job, works []*work, name string) {
 	}
 }
 
-// roomOf returns how many instances offers place, and where.
+// roomOf returns how many instances the offers place, and the regions that get them.
 func roomOf(offers []Action) (n int, names string) {
 	var to []string
 	for _, o := range offers {
@@ -198,22 +196,22 @@ func (dr *drainer) leave(w *work, name string, n, left int, why string) {
 	dr.plan.Leaves = append(dr.plan.Leaves, l)
 }
 
-// soFar is what the plan does to the job that is being decided.
+// soFar is the part of the plan that concerns the job that is being decided.
 type soFar struct {
 	plan *Plan
-	// first is the number of actions before the job.
+	// first is the number of the plan's actions before those of the job.
 	first int
 }
 
-// changes reports whether an action changes a stored slot of the job.
+// changes reports whether an action of the plan changes a stored slot of the job.
 func (so *soFar) changes(s *region.Slot) bool {
 	return slices.ContainsFunc(so.plan.Actions[so.first:], func(a Action) bool {
 		return a.Kind != Offer && a.Slot.Group == s.Group && a.Slot.From == s.From && a.Slot.Region == s.Region
 	})
 }
 
-// down counts the instances of a group that do not run: those without an owner, those that
-// are being revoked, and those that their owners have not started.
+// down returns how many instances of a group do not run: those without an owner, those that are
+// being revoked, and those that their owners have not started.
 func (so *soFar) down(w *work) int {
 	n := w.n + w.job.Down[w.group.Name]
 	for _, k := range w.given {
@@ -232,7 +230,7 @@ func (so *soFar) down(w *work) int {
 	return n
 }
 
-// returnsHeld reports whether a slot returns to a region in which its instances run.
+// returnsHeld reports whether a slot returns to a region that holds its running instances.
 func returnsHeld(s *region.Slot) bool {
 	return s.ReturnTo != "" && slices.ContainsFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == s.ReturnTo && f.Hold })
 }

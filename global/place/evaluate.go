@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// evaluator filters and scores the regions for one group. Instances that the plan
-// has placed so far count as placed.
+// evaluator filters and scores the regions for one group. Instances that the plan has placed so far
+// count as placed.
 type evaluator struct {
 	regions   regionList
 	ledger    *ledger
@@ -17,7 +17,7 @@ type evaluator struct {
 	returns   returnIndex
 	terse     bool
 	now       time.Duration
-	// verdicts counts the regions that were evaluated, once for each group.
+	// verdicts is the number of evaluated regions, added up over all groups.
 	verdicts int
 	index    *Index
 	leading  *leader
@@ -28,7 +28,7 @@ func newEvaluator(s Snapshot) *evaluator {
 		returns: newReturnIndex(s.Returned), terse: s.Terse, now: s.Now, index: s.Index}
 }
 
-// leader returns what finds the best regions for new groups, nil without an Index.
+// leader returns the finder of the best regions for new groups, or nil without an Index.
 func (ev *evaluator) leader() *leader {
 	if ev.leading == nil && ev.index != nil {
 		ev.leading = newLeader(ev, ev.index)
@@ -36,20 +36,20 @@ func (ev *evaluator) leader() *leader {
 	return ev.leading
 }
 
-// pairsPerVerdict is how many distances are looked up in the time of one verdict, and
-// matchesPerVerdict how many regions are compared with a selector of labels.
+// pairsPerVerdict is how many distances are looked up in the time of one verdict. matchesPerVerdict
+// is how many regions are compared with a selector of labels in that time.
 const (
 	pairsPerVerdict   = 3
 	matchesPerVerdict = 30
 )
 
-// effort returns the work of the plan so far, in verdicts.
+// effort returns the work of the plan so far, in units of one verdict.
 func (ev *evaluator) effort() int {
 	return ev.verdicts + ev.distances.pairs/pairsPerVerdict + ev.distances.matches/matchesPerVerdict
 }
 
-// nearEffort returns the work to look up the distances of the near clauses of a job, in
-// verdicts. A clause with one target is part of a verdict.
+// nearEffort returns the work of looking up the distances for the near clauses of a job, in units
+// of one verdict. A clause with one target is included in the verdict.
 func (ev *evaluator) nearEffort(j *Job) int {
 	pairs := 0
 	var seen []*nearness
@@ -65,10 +65,10 @@ func (ev *evaluator) nearEffort(j *Job) int {
 	return pairs / pairsPerVerdict
 }
 
-// regionList is sorted by name.
+// regionList is a list of regions, sorted by name.
 type regionList []*Region
 
-// index finds a region by name, -1 if there is none.
+// index returns the position of a region by name, or -1.
 func (l regionList) index(name string) int {
 	i, ok := slices.BinarySearchFunc(l, name, func(r *Region, name string) int { return cmp.Compare(r.Name, name) })
 	if !ok {
@@ -77,7 +77,7 @@ func (l regionList) index(name string) int {
 	return i
 }
 
-// of returns the slot's region, nil if the region is not defined any more.
+// of returns the slot's region, or nil if the region is not defined any more.
 func (l regionList) of(s *region.Slot) *Region {
 	if i := l.index(s.Region); i >= 0 {
 		return l[i]
@@ -93,8 +93,8 @@ func (ev *evaluator) newWorks(j *Job, set []*Group) []*work {
 	return works
 }
 
-// newWork returns the work of a group, from the slots as they are now. Slots that
-// this plan stops or revokes do not count as owned.
+// newWork returns the work of a group, computed from the present slots. Slots that this plan stops
+// or revokes do not count as owned.
 func (ev *evaluator) newWork(j *Job, g *Group) *work {
 	w := &work{job: j, group: g, hash: g.hash(), given: map[int]int{}, placedAs: map[int]candidate{}, owned: map[string]int{},
 		breached: j.sustained(g), leaving: map[string]bool{}}
@@ -133,8 +133,8 @@ func (ev *evaluator) newWork(j *Job, g *Group) *work {
 	return w
 }
 
-// evaluate filters and scores every region for the group. Instances that this
-// plan has placed count as owned.
+// evaluate filters and scores every region for the group. Instances that this plan has placed count
+// as owned.
 func (ev *evaluator) evaluate(w *work) {
 	w.candidates = make([]candidate, len(ev.regions))
 	ev.verdicts += len(ev.regions)
@@ -163,12 +163,11 @@ func (ev *evaluator) assess(w *work, c *candidate) {
 	}
 }
 
-// detailed reports whether the plan explains each region of the group.
+// detailed reports whether the plan explains each region for the group.
 func (ev *evaluator) detailed(w *work) bool { return !ev.terse || w.job.Explain }
 
-// sort orders the candidates: first those that are not refused, by score, then
-// room, then name, and those with equal scores as spreadTies says; then those that are
-// refused, by rank.
+// sort orders the candidates. Those that are not refused come first, by score, then room, then
+// name; spreadTies orders those with equal scores. Refused candidates follow, by rank.
 func (ev *evaluator) sort(w *work) {
 	slices.SortFunc(w.candidates, func(a, b candidate) int {
 		if (a.reason == "") != (b.reason == "") {
@@ -185,11 +184,11 @@ func (ev *evaluator) sort(w *work) {
 	ev.spreadTies(w)
 }
 
-// rank says how far a refused region is from taking an instance: first (0) come
-// regions that reported why they cannot, then (1) other regions that lack room
-// or were not selected, then those without a report, cordoned or disconnected,
-// then regions that are too far away, and last regions that never connected or
-// that the job does not allow.
+// rank returns how far a refused region is from taking an instance. The least rank (0) is that of
+// regions that reported why they cannot. Other regions that lack room, or were not selected, have
+// rank 1. Then follow regions without a report, cordoned or draining ones, disconnected ones, those
+// that are too far away, and lost ones or those that never connected. The regions that the job does
+// not allow come last, together with those whose feature level is too low.
 func (ev *evaluator) rank(c *candidate) int {
 	neverConnected := ev.regions[c.index].NeverConnected
 	switch {
@@ -211,12 +210,12 @@ func (ev *evaluator) rank(c *candidate) int {
 	return 1
 }
 
-// owned counts the group's instances in a candidate's region after this plan.
+// owned returns how many instances of the group a candidate's region has after this plan.
 func (ev *evaluator) owned(w *work, c *candidate) int {
 	return w.owned[ev.regions[c.index].Name] + w.given[c.index]
 }
 
-// used counts the regions that have instances of the group after this plan.
+// used returns how many regions have instances of the group after this plan.
 func (ev *evaluator) used(w *work) int {
 	n := 0
 	for i := range w.candidates {

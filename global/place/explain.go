@@ -59,8 +59,8 @@ func (ex *explainer) explain(w *work) {
 	ex.plan.Groups = append(ex.plan.Groups, e)
 }
 
-// explainDisconnected explains why no other region takes the disconnected
-// instances of a group. These have an owner, so they do not count as unplaced.
+// explainDisconnected explains why no other region takes the disconnected instances of a group.
+// These instances have an owner, so they do not count as unplaced.
 func (ex *explainer) explainDisconnected(w *work) {
 	w.n, w.owned = 0, map[string]int{}
 	for _, s := range w.job.slotsOf(w.group.Name) {
@@ -71,10 +71,9 @@ func (ex *explainer) explainDisconnected(w *work) {
 	ex.explain(w)
 }
 
-// sortRefused sorts regions that are refused with equal rank by the job's
-// preference: near clauses, then prefer. The message of a counted reason names
-// only a few regions; the preferred ones are where a change of the job or of the
-// region helps first.
+// sortRefused sorts refused regions of equal rank by the job's preference: near clauses, then
+// prefer. The message of a counted reason names only a few regions. For the preferred ones, a
+// change of the job or of the region helps most.
 func (ex *explainer) sortRefused(w *work) {
 	first := slices.IndexFunc(w.candidates, func(c candidate) bool { return c.reason != "" })
 	if first < 0 {
@@ -94,7 +93,7 @@ func (ex *explainer) sortRefused(w *work) {
 	})
 }
 
-// leftOver gives a reason to regions that suit the group and got no instance.
+// leftOver sets the reason of regions that no filter refused and that got no instance.
 func (ex *explainer) leftOver(w *work) {
 	used := ex.eval.used(w)
 	for i := range w.candidates {
@@ -116,11 +115,11 @@ const maxNamed = 3
 type reasonCount struct {
 	region.CountedReason
 	rank int
-	// reported are the texts that regions reported, named are the other regions.
+	// reported are the texts that regions reported. named are the regions without such a text.
 	reported, named []string
 }
 
-// add counts a region, with the text that it reported if there is one.
+// add counts a region, with the text that it reported, if any.
 func (s *reasonCount) add(name string, c *candidate, r *Region) {
 	s.Count++
 	switch {
@@ -137,8 +136,7 @@ func (s *reasonCount) add(name string, c *candidate, r *Region) {
 	}
 }
 
-// message joins the reported texts of a few regions, or their names where none
-// reported a text.
+// message joins the reported texts of a few regions. If none reported a text, it joins their names.
 func (s *reasonCount) message() string {
 	all, between := s.reported, "; "
 	if len(all) == 0 {
@@ -150,8 +148,7 @@ func (s *reasonCount) message() string {
 	return strings.Join(all, between)
 }
 
-// brief returns the text of the first region where message joins several texts, and
-// empty otherwise.
+// brief returns the first reported text if message joins several texts, and "" otherwise.
 func (s *reasonCount) brief() string {
 	if len(s.reported) < 2 {
 		return ""
@@ -159,11 +156,10 @@ func (s *reasonCount) brief() string {
 	return s.reported[0] + "; and more regions say so"
 }
 
-// pending counts the reasons for the unplaced instances. Regions are counted by
-// the reason why they take no (more) instances, with the texts that they reported.
-// Nodes are counted by the reason why they could not run a returned instance. The
-// reasons are in the order of their rank, so the regions that are nearest to taking
-// an instance come first.
+// pending counts the reasons why instances are unplaced. It counts regions by the reason why they
+// take no further instance, with the texts that they reported. It counts nodes by the reason why
+// they could not run a returned instance. The reasons are ordered by rank, so regions that are
+// nearest to taking an instance come first.
 func (ex *explainer) pending(w *work) []region.CountedReason {
 	regions, nodes := map[string]*reasonCount{}, map[string]int{}
 	for i := range w.candidates {
@@ -171,11 +167,11 @@ func (ex *explainer) pending(w *work) []region.CountedReason {
 		reason := c.reason
 		switch {
 		case reason == "" && w.heldBack > 0:
-			continue // instances that are held back have a reason of their own below
+			continue // the code below adds one reason for the instances that are held back
 		case reason == "":
 			reason = ReasonNoCapacity // the region took as many instances as fit
 		case c.nearReason == ReasonRTTTooHigh && reason != ReasonNotAllowed && reason != ReasonLost:
-			reason = c.nearReason // other reasons do not matter then
+			reason = c.nearReason // other reasons do not matter for a region that is too far away
 		case c.returned != nil:
 			reason = cmp.Or(c.returned.Reason, reason)
 			for _, n := range c.returned.Counts {
@@ -223,8 +219,7 @@ func howMany(n int, what string) string {
 	return fmt.Sprintf("only %d %ss", n, what)
 }
 
-// full counts the nodes of regions that have no room for a system job, by the
-// resource they lack.
+// full counts the nodes of regions that have no room for a system job, by the missing resource.
 func (ex *explainer) full(w *work) []region.CountedReason {
 	nodes := map[string]int{}
 	for i := range w.candidates {

@@ -9,8 +9,8 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// FailbackMode says who decides on the return of slots to the region from which a verdict
-// moved them; the wire enum is FAILBACK_MODE_ + upper case.
+// FailbackMode says who decides on the return of slots to the region from which a verdict moved
+// them. The wire enum is FAILBACK_MODE_ and upper case.
 type FailbackMode string
 
 const (
@@ -19,20 +19,20 @@ const (
 	FailbackNever  FailbackMode = "never"
 )
 
-// Return is a slot, or a part of one, that may return to the region from which a verdict
-// moved it.
+// Return is a slot, or a part of a slot, that may return to the region from which a verdict moved
+// it.
 type Return struct {
 	Namespace, Job, Group string
 	From, To              int
-	// Owner has the instances now, Home had them.
+	// Owner is the region that has the instances now. Home is the region that had them.
 	Owner, Home string
-	// Returns: the plan revokes them now, or they follow when max_parallel allows.
+	// Returns: the plan revokes the instances now, or they follow when max_parallel allows.
 	Returns bool
-	// Why they stay, or why they wait; empty if they return now.
+	// Why says why the instances stay or wait. It is empty if they return now.
 	Why string
 }
 
-// String prints "return default/api/web[0-1] from eu to sea" with the reason.
+// String prints, for example, "return default/api/web[0-1] from eu to sea". The reason follows.
 func (r Return) String() string {
 	verb := "return"
 	if !r.Returns {
@@ -45,14 +45,14 @@ func (r Return) String() string {
 	return out
 }
 
-// returner lets slots return to their home: no more than max_parallel instances of a group
-// at a time, and only as many as the home has room for. Colocated groups return together.
+// returner lets slots return to their home: at most max_parallel instances of a group at a time,
+// and only as many as the home has room for. Colocated groups return together.
 type returner struct {
 	eval *evaluator
 	plan *Plan
 	so   *soFar
-	// all plans every return, whatever max_parallel says, and ignores what only an
-	// operator decides: the plan that an operator sees.
+	// all makes the plan for an operator's question: it plans every return, without regard to
+	// max_parallel and to rules about which only an operator decides.
 	all bool
 }
 
@@ -108,8 +108,8 @@ func (rt *returner) failback(j *Job, works []*work) {
 	}
 }
 
-// ready reports whether a slot may return to its home now, apart from room; otherwise why
-// not. must says that it cannot stay, whatever the group's failback is.
+// ready reports whether a slot may return to its home now, apart from room. If not, it returns the
+// reason. must says that the slot cannot stay, whatever the group's failback rule is.
 func (rt *returner) ready(j *Job, s *region.Slot, must bool) (bool, string) {
 	g := j.group(s.Group)
 	i := rt.eval.regions.index(s.Home)
@@ -148,7 +148,7 @@ func (rt *returner) ready(j *Job, s *region.Slot, must bool) (bool, string) {
 	return true, ""
 }
 
-// room returns how many of n instances the home takes, and why not all.
+// room returns how many of n instances the home takes, and why it does not take all.
 func (rt *returner) room(w *work, home, n int) (int, string) {
 	c := candidate{index: home}
 	rt.eval.filter(w, &c)
@@ -161,9 +161,9 @@ func (rt *returner) room(w *work, home, n int) (int, string) {
 	return n, ""
 }
 
-// together returns everything that colocated groups have away from one home and at one
-// owner, or nothing. What is left of one group where nothing is left of another one follows,
-// since the groups share their regions.
+// together returns everything that colocated groups have at one owner and that has the same home,
+// or nothing. If a group has no instances at the owner any more, the other groups follow it in any
+// case, because the groups share their regions.
 func (rt *returner) together(j *Job, works []*work, moved []*region.Slot) {
 	type route struct{ owner, home string }
 	routes := map[route][]*region.Slot{}
@@ -209,8 +209,8 @@ func (rt *returner) together(j *Job, works []*work, moved []*region.Slot) {
 	}
 }
 
-// note adds to the plan what happens to a part of a slot. That it stays is said only to an
-// operator who asks.
+// note adds to the plan what happens to a part of a slot. A part that stays is added only for an
+// operator's question.
 func (rt *returner) note(s *region.Slot, from, to int, returns bool, why string) {
 	if !returns && !rt.all {
 		return
@@ -228,8 +228,8 @@ func (rt *returner) revoke(j *Job, s *region.Slot, from int) {
 	})
 }
 
-// Returns says which slots with the named home an operator can let return, and why others
-// stay.
+// Returns lists the slots with the named home: those that an operator can let return, and why
+// others stay.
 func Returns(s Snapshot, home string) []Return {
 	p := newPlanner(s)
 	p.assume()

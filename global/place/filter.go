@@ -11,10 +11,10 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// boundLevel is the feature level from which on the leases of regions bind.
+// boundLevel is the feature level from which on a region's lease binds instances.
 const boundLevel = 1
 
-// filter applies the hard filters in their order and stores the first reason.
+// filter applies the hard filters in their order, and stores the first reason.
 func (ev *evaluator) filter(w *work, c *candidate) {
 	g, r := w.group, ev.regions[c.index]
 	c.fits, c.exact = ev.ledger.fits(c.index, g.Ask, w.hash)
@@ -40,7 +40,7 @@ func (ev *evaluator) filter(w *work, c *candidate) {
 	}
 	c.breach = w.breached[r.Name]
 	if c.breach != nil && c.nearReason == "" {
-		c.nearReason = ReasonRTTTooHigh // the breach has lasted long; the latest value may keep the bound
+		c.nearReason = ReasonRTTTooHigh // a sustained breach refuses even if the latest value keeps the bound
 	} else {
 		c.breach = nil
 	}
@@ -76,8 +76,8 @@ func (ev *evaluator) filter(w *work, c *candidate) {
 	}
 }
 
-// closed returns the reason why the region gets no new slots of any group, empty if there is
-// none. A region without a report is not closed.
+// closed returns why the region gets no new slots of any group, or "" if it may get some. A region
+// without a report is not closed.
 func (r *Region) closed() string {
 	switch {
 	case r.Cordoned:
@@ -94,8 +94,7 @@ func (r *Region) closed() string {
 	return ""
 }
 
-// refuses returns the reason why a required near clause refuses a region, empty
-// if it does not.
+// refuses returns why a required near clause refuses a region, or "" if it does not.
 func (n *Near) refuses(t targets) string {
 	d := n.deciding(t)
 	over := n.MaxRTT > 0 && d.RTT > n.MaxRTT
@@ -134,8 +133,8 @@ func (n *Near) refuses(t targets) string {
 	return ReasonRTTUnknown
 }
 
-// deciding returns the target whose distance decides: the nearest fresh measurement
-// if only fresh measurements count, otherwise the nearest target.
+// deciding returns the target whose distance decides: the nearest fresh measurement, if only fresh
+// measurements count; otherwise the nearest target.
 func (n *Near) deciding(t targets) target {
 	refusing := n.Unknown != UnknownPredicted && n.Unknown != UnknownAccept
 	if refusing && t.measured.Source != topology.None {
@@ -165,7 +164,7 @@ func (s Selector) matches(r *Region) bool {
 	return true
 }
 
-// String prints "name=sea,jurisdiction=eu", keys sorted.
+// String prints the selector, for example "name=sea,jurisdiction=eu". The keys are sorted.
 func (s Selector) String() string {
 	var words []string
 	if s.Name != "" {
@@ -214,7 +213,7 @@ func (ev *evaluator) message(g *Group, c *candidate) string {
 	case ReasonColocation:
 		return c.colocation
 	case ReasonReturnedRecently:
-		text := c.returned.reasonText() // the reason itself says that the region returned the work
+		text := c.returned.reasonText() // the reason's text says that the region returned the work
 		if left := c.returned.Backoff; left > 0 {
 			text += fmt.Sprintf("; the region is tried again in %s", left.Round(time.Second))
 		}
@@ -233,13 +232,13 @@ func (ev *evaluator) message(g *Group, c *candidate) string {
 	return ""
 }
 
-// returnIndex indexes rejected and returned work by key.
+// returnIndex finds rejected and returned work by its key.
 type returnIndex struct {
 	byAsk    map[askIn]*Returned
 	backoffs map[groupIn]*Returned
 	last     map[groupIn]*Returned
-	// asked are the regions that returned an ask, heldOff those that a group must avoid; the
-	// key of heldOff has no region.
+	// asked names the regions that returned an ask. heldOff names the regions that a group must
+	// avoid; its keys have no region.
 	asked   map[uint64][]string
 	heldOff map[groupIn][]string
 }
@@ -268,7 +267,7 @@ func newReturnIndex(all []Returned) returnIndex {
 	return x
 }
 
-// of returns the regions that may refuse a group because they returned it, or its ask.
+// of returns the regions that may refuse a group because they returned the group or its ask.
 func (x *returnIndex) of(w *work) []string {
 	if len(x.asked) == 0 {
 		return nil
@@ -276,7 +275,7 @@ func (x *returnIndex) of(w *work) []string {
 	return slices.Concat(x.asked[w.hash], x.heldOff[groupIn{namespace: w.job.Namespace, job: w.job.Name, group: w.group.Name}])
 }
 
-// lastReturnsByAsk indexes the latest return of each ask by each region.
+// lastReturnsByAsk maps each ask and region to the region's latest return of the ask.
 func lastReturnsByAsk(all []Returned) map[askIn]*Returned {
 	out := make(map[askIn]*Returned, len(all))
 	for i := range all {
@@ -289,7 +288,7 @@ func lastReturnsByAsk(all []Returned) map[askIn]*Returned {
 	return out
 }
 
-// backoffs indexes the longest backoff of each group in each region.
+// backoffs maps each group and region to the longest backoff of the group in the region.
 func backoffs(all []Returned) map[groupIn]*Returned {
 	out := map[groupIn]*Returned{}
 	for i := range all {
@@ -302,7 +301,7 @@ func backoffs(all []Returned) map[groupIn]*Returned {
 	return out
 }
 
-// lastReturns indexes the latest return of each group by each region.
+// lastReturns maps each group and region to the region's latest return of the group.
 func lastReturns(all []Returned) map[groupIn]*Returned {
 	out := make(map[groupIn]*Returned, len(all))
 	for i := range all {
@@ -315,7 +314,7 @@ func lastReturns(all []Returned) map[groupIn]*Returned {
 	return out
 }
 
-// reasonText returns the region's own text, or the reason in words.
+// reasonText returns the region's own text, or else the reason in words.
 func (r *Returned) reasonText() string {
 	return cmp.Or(r.ReasonText, r.Message, strings.ReplaceAll(r.Reason, "_", " "), "no reason given")
 }

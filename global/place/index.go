@@ -9,26 +9,25 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// An Index keeps so many numbers of asks, and of rules. A column has one for each region.
+// The most numbers that an Index holds for asks and for rules. A column has one for each region.
 const (
 	askCells  = 1 << 18
 	ruleCells = 1 << 21
 )
 
-// Index keeps numbers of regions from plan to plan: for each ask how much fits in each region,
-// and for each rule of `regions` how much it values each region. A plan with an Index decides
-// as a plan without one. Before it decides, it looks again at what changed since the last one:
-// at other *Region values, another Topology and other Origins. One plan at a time may use an
-// Index. The zero value is not ready; see NewIndex.
+// Index holds numbers about regions from plan to plan: how many instances of each ask fit in each
+// region, and how each rule of `regions` scores each region. It changes no decision. Before each plan
+// it is updated for other *Region values, another Topology and other Origins. Only one plan at a time
+// may use an Index. The zero value is not ready: see NewIndex.
 type Index struct {
 	regions regionList
-	// open: nothing refuses the region for every group. late is the penalty for an old
-	// report, in thousandths, and lateFrom when it begins.
+	// open: no reason refuses the region for every group. late is the penalty for an old report, in
+	// thousandths. lateFrom is when that penalty begins.
 	open     []bool
 	late     []int32
 	lateFrom []time.Duration
-	// changed lists regions with another value; rules counts the changes that concern rules
-	// of `regions`.
+	// changed lists the regions whose values have changed. rules counts the changes that affect
+	// rules of `regions`.
 	changed rank.Log
 	rules   int
 	view    *topology.View
@@ -39,41 +38,41 @@ type Index struct {
 	key   []byte
 }
 
-// askColumn says for each region how much of an ask fits, and the terms of the score that
-// depend on the ask, in thousandths. It refuses regions without room, and those that are not
-// open.
+// askColumn says for each region how many instances of an ask fit. It also holds the terms of the
+// score that depend on the ask, in thousandths. It refuses regions without room and regions that
+// are not open.
 type askColumn struct {
 	ask    Ask
 	hash   uint64
 	column *rank.Column
-	// seen is the position in Index.changed up to which the column is up to date.
+	// seen is the position in Index.changed up to which the column is updated.
 	seen int
 }
 
-// specColumn says for each region how much a rule values it, in thousandths, or that the rule
-// refuses it.
+// specColumn holds the score that a rule gives to each region, in thousandths, or that the rule
+// refuses the region.
 type specColumn struct {
 	scores []int32
-	// near are the targets of the near clauses.
+	// near holds the targets of the near clauses.
 	near [][]int
 	// allowed is the number of regions that regions.allow matches.
 	allowed int
-	// weighted: prefer gives a region a weight above 0. flat: all regions that it does not
-	// refuse have the score 0.
+	// weighted: prefer gives some region a weight above 0. flat: all regions that the rule does not
+	// refuse have score 0.
 	weighted, flat bool
 
 	rules   int
 	view    *topology.View
 	origins [][]string
-	// bounded: the scores of the regions that are not known are upper bounds.
+	// bounded: for regions that are not in known, scores holds upper bounds.
 	bounded bool
 	known   []bool
 }
 
-// NewIndex returns an Index that knows nothing yet.
+// NewIndex returns an empty Index.
 func NewIndex() *Index { return &Index{} }
 
-// update brings the index up to date with the regions and distances of a snapshot.
+// update updates the index for the regions and distances of a snapshot.
 func (x *Index) update(regions regionList, view *topology.View, now time.Duration) {
 	same := len(regions) == len(x.regions) && x.asks != nil
 	for i := 0; same && i < len(regions); i++ {
@@ -126,10 +125,10 @@ func sameLabels(a, b map[string]string) bool {
 	return true
 }
 
-// thousandths returns a term of a score as the score counts it.
+// thousandths returns a term of a score, rounded to the unit of scores.
 func thousandths(term float64) int32 { return int32(math.Round(term * 1000)) }
 
-// ask returns the column of an ask, up to date.
+// ask returns the updated column of an ask.
 func (x *Index) ask(a Ask, hash uint64) *askColumn {
 	c, ok := x.asks.Get(hash)
 	if !ok {
@@ -152,7 +151,7 @@ func (x *Index) ask(a Ask, hash uint64) *askColumn {
 	return c
 }
 
-// set computes the numbers of a region with charges.
+// set computes the numbers of region i with the given charges.
 func (c *askColumn) set(i int, x *Index, charged charges) {
 	spot := rank.Spot{Score: rank.Refused, Region: int32(i)}
 	r := x.regions[i]
@@ -166,8 +165,8 @@ func (c *askColumn) set(i int, x *Index, charged charges) {
 	c.column.Set(spot)
 }
 
-// spec returns the column of the rule of a group, up to date; nil if the rule values all
-// regions equally.
+// spec returns the updated column of a group's rule, or nil if the rule gives all regions the same
+// score.
 func (x *Index) spec(g *Group, d *distances) *specColumn {
 	if !g.Bound && len(g.Regions.Allow)+len(g.Regions.Prefer)+len(g.Regions.Near) == 0 {
 		return nil
@@ -201,7 +200,7 @@ func (x *Index) spec(g *Group, d *distances) *specColumn {
 	return c
 }
 
-// labelSelectors returns how many selectors of allow and prefer look at labels.
+// labelSelectors returns how many selectors of allow and prefer have labels.
 func (g *Group) labelSelectors() (n int) {
 	for i := range g.Regions.Allow {
 		n += min(1, len(g.Regions.Allow[i].Labels))
@@ -212,7 +211,7 @@ func (g *Group) labelSelectors() (n int) {
 	return n
 }
 
-// current says whether nothing changed on which the column depends.
+// current reports whether everything that the column depends on is unchanged.
 func (c *specColumn) current(x *Index, g *Group, d *distances) bool {
 	if c.rules != x.rules || len(c.near) > 0 && c.view != x.view {
 		return false
@@ -225,8 +224,8 @@ func (c *specColumn) current(x *Index, g *Group, d *distances) bool {
 	return true
 }
 
-// score returns how much a rule values a region. It also counts the allowed regions and notes
-// positive weights.
+// score returns the score that a rule gives to a region. It also counts the allowed regions, and
+// notes positive weights.
 func (c *specColumn) score(g *Group, r *Region, i int, nears []*nearness) int32 {
 	if !allowed(g.Regions.Allow, r) {
 		return rank.Refused
@@ -245,8 +244,8 @@ func (c *specColumn) score(g *Group, r *Region, i int, nears []*nearness) int32 
 	return addNear(score, g, func(k int) targets { return nears[k].of(i) })
 }
 
-// bound returns the most that the only near clause can add for a region. The way from the target
-// is enough: a distance is that of the worse way.
+// bound returns the most that the only near clause can add to the score of a region. It looks at
+// one direction only, which is enough because the worse direction decides.
 func (c *specColumn) bound(n *Near, i int, d *distances) int32 {
 	nearest := topology.Distance{State: topology.OK, Source: topology.Measured}
 	if to := c.near[0][0]; to != i && d.number[i] >= 0 {
@@ -255,7 +254,8 @@ func (c *specColumn) bound(n *Near, i int, d *distances) int32 {
 	return thousandths(float64(n.Weight) * n.closeness(target{Distance: nearest}))
 }
 
-// exact returns how much the rule values a region, which it does not refuse otherwise.
+// exact returns the score that the rule gives to a region. Only the near clause may still refuse
+// the region.
 func (c *specColumn) exact(g *Group, i int, d *distances) int32 {
 	if c.bounded && !c.known[i] {
 		weight := thousandths(float64(g.preference(d.regions[i])))
@@ -265,8 +265,8 @@ func (c *specColumn) exact(g *Group, i int, d *distances) int32 {
 	return c.scores[i]
 }
 
-// addNear adds the terms of near clauses to a score of a region. At returns the targets of a
-// clause, seen from there.
+// addNear adds the terms of near clauses to the score of a region. at returns the targets of a
+// clause, seen from that region.
 func addNear(score int32, g *Group, at func(clause int) targets) int32 {
 	for k := range g.Regions.Near {
 		n := &g.Regions.Near[k]
@@ -279,7 +279,8 @@ func addNear(score int32, g *Group, at func(clause int) targets) int32 {
 	return score
 }
 
-// appendRules appends a key: equal keys value and refuse the same regions equally.
+// appendRules appends a key of the group's rules. Rules with equal keys give every region the same
+// score or refusal.
 func (g *Group) appendRules(b []byte) []byte {
 	flag := func(yes bool) {
 		if yes {
@@ -306,7 +307,7 @@ func (g *Group) appendRules(b []byte) []byte {
 	return b
 }
 
-// leader finds the best regions for new groups of a plan.
+// leader finds the best regions for the new groups of a plan.
 type leader struct {
 	eval    *evaluator
 	index   *Index
@@ -314,12 +315,12 @@ type leader struct {
 	scratch []rank.Spot
 }
 
-// askNow is the column of an ask with what the plan has charged so far.
+// askNow is the column of an ask, with the charges that the plan has made so far.
 type askNow struct {
 	askColumn
-	// own: the columns are a copy.
+	// own: the column is a copy, which may be changed.
 	own bool
-	// touched is the number of entries of ledger.touched that the columns have.
+	// touched is the number of entries of ledger.touched that the column includes.
 	touched int
 }
 
@@ -329,7 +330,8 @@ func newLeader(ev *evaluator, x *Index) *leader {
 	return &leader{eval: ev, index: x, asks: map[uint64]*askNow{}}
 }
 
-// now returns the column of an ask as of now: between two groups, when no charge is on trial.
+// now returns the present column of an ask. It must be called between two groups, when the ledger
+// has no tentative charge.
 func (l *leader) now(a Ask, hash uint64) *askNow {
 	c := l.asks[hash]
 	if c == nil {
@@ -350,13 +352,14 @@ func (l *leader) now(a Ask, hash uint64) *askNow {
 	return c
 }
 
-// suits says whether the group can be placed by its leading regions: no region has a past with
-// it, and nobody asks why a region was not taken.
+// suits reports whether the leading regions are enough to place the group. That is so if no region
+// owns or owned a part of it, and the plan need not explain why a region was not taken.
 func (l *leader) suits(w *work) bool {
 	return !l.eval.detailed(w) && w.job.Type != System && w.n > 0 && len(w.given)+len(w.owned)+len(w.breached) == 0
 }
 
-// rule sets the rule of a group. It returns the column of its regions, nil if all are equal.
+// rule sets the rule of a group. It returns the column of the rule, or nil if all regions are
+// equal.
 func (l *leader) rule(w *work) *specColumn {
 	spec, matching := l.index.spec(w.group, l.eval.distances), len(l.eval.regions)
 	if spec != nil {
@@ -384,12 +387,12 @@ func (l *leader) choose(w *work, spec *specColumn, n int) rank.Choice {
 	return l.order(w, column.Order(), n, true)
 }
 
-// chooseBounded is choose for spots with upper bounds of their scores: it measures only the
-// regions that may be among the first.
+// chooseBounded is choose for spots whose scores are upper bounds. It computes the exact scores
+// only of regions that may be among the first.
 func (l *leader) chooseBounded(w *work, spec *specColumn, spots []rank.Spot, n int) rank.Choice {
 	column := l.now(w.group.Ask, w.hash).column
 	var exact []rank.Spot
-	least := int32(math.MaxInt32) // regions with at least this bound are measured
+	least := int32(math.MaxInt32) // the exact score is computed for regions with at least this bound
 	for ask := n + 4; ; ask *= 4 {
 		first := rank.Best(spots, ask)
 		if len(first) == 0 {
@@ -407,7 +410,7 @@ func (l *leader) chooseBounded(w *work, spec *specColumn, spots []rank.Spot, n i
 			}
 		}
 		all := len(first) == len(spots)
-		// No other region is among the first n, or counts as equal to the best one.
+		// No other region can be among the first n, or equal to the best one.
 		if best := rank.Best(exact, n); all || len(best) == n && best[n-1].Score >= least && float64(best[0].Score)/1000-tieBand >= float64(least)/1000 {
 			c := l.order(w, exact, n, false)
 			c.All = c.All && all
@@ -416,7 +419,7 @@ func (l *leader) chooseBounded(w *work, spec *specColumn, spots []rank.Spot, n i
 	}
 }
 
-// refused returns the regions that refuse the group because they returned it or its ask.
+// refused returns the regions that refuse the group because they returned the group or its ask.
 func (l *leader) refused(w *work) (out []int32) {
 	for _, name := range l.eval.returns.of(w) {
 		c := candidate{index: l.eval.regions.index(name)}
@@ -431,7 +434,7 @@ func (l *leader) refused(w *work) (out []int32) {
 	return out
 }
 
-// fold returns the spots that nothing refuses, with the scores of a rule.
+// fold returns the spots that nothing refuses, with the scores of a rule added.
 func (l *leader) fold(spots []rank.Spot, spec *specColumn, refused []int32) []rank.Spot {
 	out := l.scratch[:0]
 	for _, s := range spots {
@@ -451,8 +454,8 @@ func (l *leader) fold(spots []rank.Spot, spec *specColumn, refused []int32) []ra
 	return out
 }
 
-// order puts spots into the order of evaluator.sort, as far as at least the first n need it.
-// The name of the job chooses among equal ones, as spreadTies does.
+// order sorts spots in the order of evaluator.sort, as far as the first n need it. Among equal
+// spots the name of the job chooses, as in spreadTies.
 func (l *leader) order(w *work, spots []rank.Spot, n int, sorted bool) rank.Choice {
 	c := rank.Choose(spots, n, sorted, w.wanted, tieBand)
 	if c.Tied == 0 {
@@ -469,8 +472,8 @@ func (l *leader) order(w *work, spots []rank.Spot, n int, sorted bool) rank.Choi
 	return c
 }
 
-// lead places a new group in the regions that come first, if all of it finds room there. It
-// returns false and changes nothing otherwise.
+// lead places a new group in the best regions, if all of its instances find room there. Otherwise
+// it changes nothing and returns false.
 func (pl *placer) lead(w *work) bool {
 	l := pl.eval.leader()
 	if l == nil || !l.suits(w) {
@@ -499,7 +502,7 @@ func (pl *placer) lead(w *work) bool {
 	}
 }
 
-// giveChosen offers the given counts of instances, by place in the order.
+// giveChosen offers counts[i] instances to the region at place i of the order.
 func (pl *placer) giveChosen(w *work, chosen *rank.Choice, counts []int) {
 	taken := make([]int, 0, len(counts))
 	for i, n := range counts {

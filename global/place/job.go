@@ -9,8 +9,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// quiet reports whether every instance has an owner and every slot has the
-// right desired state. System jobs are never quiet: a new region may have come.
+// quiet reports whether every instance has an owner and every slot has the right desired state.
+// System jobs are never quiet, because there may be a new region.
 func (j *Job) quiet() bool {
 	if !j.Stopped && j.Type == System {
 		return false
@@ -39,8 +39,8 @@ func (j *Job) quiet() bool {
 	return covered == 0 // slots never overlap
 }
 
-// leaves reports whether slots have to leave a draining region, or may return to the region
-// from which a verdict moved them.
+// leaves reports whether slots have to leave a draining region, or may return to the region from
+// which a verdict moved them.
 func (j *Job) leaves(regions regionList) bool {
 	return !j.Stopped && slices.ContainsFunc(j.Slots, func(s region.Slot) bool {
 		if !movable(&s) || s.Desired != region.DesiredRun {
@@ -52,9 +52,9 @@ func (j *Job) leaves(regions regionList) bool {
 	})
 }
 
-// correct returns the action that an existing slot needs, and why; kind "" is
-// none. r is the slot's region, nil if unknown: with it, a slot of a new version
-// may also have to leave a region that the version does not allow.
+// correct returns the action that an existing slot needs, and why. Kind "" means no action. r is
+// the slot's region, nil if it is unknown. With r, correct also finds slots of a region that the
+// new version does not allow.
 func (j *Job) correct(s *region.Slot, r *Region) (kind Kind, reason, why string) {
 	if s.Desired == region.DesiredStop || s.Desired == region.DesiredRevoke && !j.Stopped {
 		return "", "", ""
@@ -86,11 +86,11 @@ func (j *Job) correct(s *region.Slot, r *Region) (kind Kind, reason, why string)
 	return "", "", ""
 }
 
-// Group returns the group with a name, nil if there is none.
+// Group returns the named group, or nil if there is none.
 func (j *Job) Group(name string) *Group { return j.group(name) }
 
-// SetOf names the groups that share their regions with a group: the first of them. It
-// returns "" for a group that shares its regions with no other.
+// SetOf returns the name of the set of groups that share their regions with a group: the name of
+// its first group. It returns "" for a group that shares its regions with no other.
 func (j *Job) SetOf(group string) string {
 	if len(j.Colocate) == 0 {
 		return ""
@@ -103,9 +103,9 @@ func (j *Job) SetOf(group string) string {
 	return ""
 }
 
-// awaited returns a former owner of a slot for which the present version waits; empty if
-// there is none. The region's lease binds the version, so it must not run beside what the
-// former owner may run of a version without that bound.
+// awaited returns a former owner for which the present version has to wait, or "" if there is none.
+// The region's lease binds the present version. So it must not run beside instances of a version
+// without that bound, which the former owner may still run.
 func (j *Job) awaited(s *region.Slot) string {
 	if g := j.group(s.Group); g == nil || !g.Bound || s.System {
 		return ""
@@ -126,7 +126,7 @@ func (j *Job) group(name string) *Group {
 	return &j.Groups[i]
 }
 
-// slotsOf returns the slots of a group; Job.Slots is sorted by group.
+// slotsOf returns the slots of a group. Job.Slots must be sorted by group.
 func (j *Job) slotsOf(group string) []region.Slot {
 	i, _ := slices.BinarySearchFunc(j.Slots, group, func(s region.Slot, name string) int { return cmp.Compare(s.Group, name) })
 	k := i
@@ -136,9 +136,8 @@ func (j *Job) slotsOf(group string) []region.Slot {
 	return j.Slots[i:k]
 }
 
-// sets returns the groups of a job that are placed together: groups that
-// colocate joins, and every other group alone. Sets are in the order of their
-// first group.
+// sets returns the sets of groups that are placed together. Groups that colocate joins are one set,
+// and every other group is a set of its own. Sets are in the order of their first groups.
 func (j *Job) sets() [][]*Group {
 	root := make([]int, len(j.Groups))
 	for i := range root {

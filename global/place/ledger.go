@@ -8,37 +8,36 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// ledger holds, per region, the capacity that is assumed to be taken beyond the
-// region's report: slots that the report does not include yet, and the offers
-// of the present plan.
+// ledger holds, for each region, the capacity that is assumed to be taken beyond the region's
+// report: by slots that the report does not include yet, and by the offers of the present plan.
 type ledger struct {
 	regions []*Region
-	// charged are the charges of the regions that the plan charged; the others have those
+	// charged holds the charges of the regions that the plan charged. The other regions have those
 	// of the snapshot.
 	charged []charges
-	// known says that charged has the region, shared that its charges are copied before they
-	// change.
+	// known: charged has an entry for the region. shared: the entry must be copied before it
+	// changes.
 	known, shared []bool
-	// touched are the regions that the plan charged, in that order, also those whose charges
-	// it took back later.
+	// touched are the regions that the plan charged, in the order of the charges. It includes
+	// regions whose charges were taken back later.
 	touched *[]int32
 }
 
-// charges of one region, by pool: asks of different pools never share a node.
+// charges are the charges of one region, by pool. Asks of different pools never share a node.
 type charges map[string]poolCharges
 
 type poolCharges struct {
 	total Resources
 	byAsk map[uint64]askCharge
-	// used is the sum of the asks' shares.
+	// used is the sum of the shares of all asks.
 	used int64
 }
 
-// askCharge is the charge of one ask.
+// askCharge is the charge of one ask: n instances.
 type askCharge struct {
 	n int
-	// share is n divided by the number of instances of this ask that would fit if
-	// the region had no other ask, in billionths of the pool.
+	// share is n divided by the number of instances of this ask that would fit if the region had no
+	// other ask, in billionths.
 	share int64
 }
 
@@ -57,7 +56,7 @@ func (l *ledger) of(r int) charges {
 	return l.regions[r].Charged.charges
 }
 
-// charge takes room for n instances of a region.
+// charge takes room for n instances in region r.
 func (l *ledger) charge(r int, a Ask, hash uint64, n int) {
 	if n <= 0 {
 		return
@@ -96,7 +95,7 @@ func (c charges) add(r *Region, a Ask, hash uint64, n int) {
 	}
 }
 
-// chargeAll charges regions that do not report a charge yet.
+// chargeAll makes the charges that the reports of their regions do not include.
 func (l *ledger) chargeAll(regions regionList, all []Charge) {
 	for _, c := range all {
 		if r := regions.index(c.Region); r >= 0 && c.counts(regions[r]) {
@@ -105,8 +104,8 @@ func (l *ledger) chargeAll(regions regionList, all []Charge) {
 	}
 }
 
-// reported returns how many instances fit according to the region's report alone,
-// and whether the number is an exact count.
+// reported returns how many instances fit according to the region's report alone, and whether the
+// number is an exact count.
 func (r *Region) reported(a Ask, hash uint64) (n int, exact bool) {
 	n, exact = r.Fits[hash]
 	if exact {
@@ -118,19 +117,19 @@ func (r *Region) reported(a Ask, hash uint64) (n int, exact bool) {
 	return a.fitsBins(r.Bins), false
 }
 
-// fits returns how many instances a region can take now, and whether the number
-// comes from an exact count.
+// fits returns how many instances region r can take now, and whether the number comes from an exact
+// count.
 func (l *ledger) fits(r int, a Ask, hash uint64) (n int, exact bool) {
 	return l.regions[r].fits(l.of(r), a, hash)
 }
 
-// fits returns how many instances the region can take beside charges, and whether the number
-// comes from an exact count. Charged instances of the same ask are subtracted
-// one by one. For other asks there are two cautious estimates, and the greater
-// one counts. The first is the share of the region that the other asks leave (the
-// nodes can always be split among the asks). The second subtracts as many
-// instances as have the summed resources of the other asks, densely packed. If
-// both estimates are too high, the region returns the instances that do not fit.
+// fits returns how many instances the region can take beside the charges, and whether the number
+// comes from an exact count. Charged instances of the same ask are subtracted one by one.
+//
+// For other asks there are two cautious estimates, and the greater one counts. The first is the
+// share of the region that the other asks leave, because the nodes can always be divided among the
+// asks. The second subtracts as many instances as have the total resources of the other asks,
+// densely packed. If the estimate is too high, the region returns the instances that do not fit.
 func (r *Region) fits(charged charges, a Ask, hash uint64) (n int, exact bool) {
 	n, exact = r.reported(a, hash)
 	pool, ok := charged[a.pool()]
@@ -146,12 +145,12 @@ func (r *Region) fits(charged charges, a Ask, hash uint64) (n int, exact bool) {
 		}
 	}
 	left := max(0, whole-(pool.used-same.share))
-	// The shares were rounded down, so up to a billionth too much may be left.
+	// The shares were rounded down, so left may be up to a billionth too high.
 	byShare := int64(n) * left / whole
 	return max(0, int(max(byShare, int64(n)-displaced))-same.n), exact
 }
 
-// total returns the charge in all pools.
+// total returns the sum of the charges in all pools.
 func (c charges) total() Resources {
 	var sum Resources
 	for _, p := range c {
@@ -160,14 +159,14 @@ func (c charges) total() Resources {
 	return sum
 }
 
-// part is a number of instances of one ask.
+// part is n instances of one ask.
 type part struct {
 	ask  Ask
 	hash uint64
 	n    int
 }
 
-// fitsTogether reports whether a region holds all parts at once.
+// fitsTogether reports whether all parts fit into region r together.
 func (l *ledger) fitsTogether(r int, parts []part) bool {
 	trial := newLedger(l.regions[r : r+1])
 	trial.charged[0], trial.known[0], trial.shared[0] = l.of(r), true, true
@@ -180,8 +179,8 @@ func (l *ledger) fitsTogether(r int, parts []part) bool {
 	return true
 }
 
-// Room tells whether groups fit into regions before or after a plan. No group fits into the
-// zero Room.
+// Room says whether groups fit into regions before or after a plan. No group fits into the zero
+// Room.
 type Room struct {
 	regions regionList
 	ledger  *ledger
@@ -194,8 +193,7 @@ func NewRoom(s Snapshot) Room {
 	return m
 }
 
-// Rival is a group that waits for room: its ask, and the regions that it allows, as in
-// RegionsSpec.
+// Rival is a group that waits for room: its ask, and the regions that it allows, as in RegionsSpec.
 type Rival struct {
 	Ask   Ask
 	Allow []Selector
@@ -203,7 +201,8 @@ type Rival struct {
 	Decided bool
 }
 
-// Fits says whether an instance of a group that waits fits into a region that it allows.
+// Fits reports whether an instance of a waiting group fits into a region, and the group allows the
+// region.
 func (m Room) Fits(region string, v Rival) bool {
 	i := m.regions.index(region)
 	if i < 0 || !allowed(v.Allow, m.regions[i]) {
@@ -213,14 +212,14 @@ func (m Room) Fits(region string, v Rival) bool {
 	return n > 0
 }
 
-// Wants says whether a group that waits may get room of a region that it found too full
-// before. left is the room that the latest plan left: a region that had room for a decided
-// group even then refuses the group for another reason.
+// Wants reports whether a waiting group may get room in a region that was too full for it before.
+// left is the room after the latest plan. If the plan decided about the group and the region had room
+// even after it, the region refuses the group for another reason.
 func (m Room) Wants(region string, v Rival, left Room) bool {
 	return m.Fits(region, v) && !(v.Decided && left.Fits(region, v))
 }
 
-// clone returns a copy. The charges of both are shared until one of them changes.
+// clone returns a copy. Both share the charges of a region until one of them changes these charges.
 func (l *ledger) clone() *ledger {
 	for i := range l.shared {
 		l.shared[i] = true
@@ -237,22 +236,23 @@ func (c charges) clone() charges {
 	return out
 }
 
-// Charge is room that a slot takes, or is going to take, in a region.
+// Charge is room that a slot takes, or will take, in a region.
 type Charge struct {
 	Region string
 	// Key identifies the charge in the region's account.
 	Key string
-	// Generation: reports that include it, or a later one, include the charge.
+	// Generation: a report that includes this generation, or a later one, includes the charge.
 	Generation int64
 	Ask        Ask
 	Hash       uint64
-	// Count of instances. System charges take one on each ready node instead.
+	// Count is the number of instances. A System charge takes one instance on each ready node
+	// instead.
 	Count  int
 	System bool
 }
 
-// ChargesOf returns the charges of a slot: of its owner, and of the region to which the slot
-// is going to return.
+// ChargesOf returns the charges of a slot: in the owner's region, and in the region that the slot
+// will return to.
 func ChargesOf(j *Job, s *region.Slot) (out []Charge) {
 	g := j.group(s.Group)
 	if g == nil {
@@ -270,7 +270,7 @@ func ChargesOf(j *Job, s *region.Slot) (out []Charge) {
 	return out
 }
 
-// counts says whether the region's report does not include the charge.
+// counts reports whether the region's report does not include the charge.
 func (c *Charge) counts(r *Region) bool { return c.Generation > r.SlotsRevision }
 
 func (c *Charge) size(r *Region) int {
@@ -280,27 +280,27 @@ func (c *Charge) size(r *Region) int {
 	return c.Count
 }
 
-// Charges is the sum of the charges of a region, as a plan takes it. The zero value is none.
+// Charges is the sum of the charges of a region, as input of a plan. The zero value is no charge.
 type Charges struct{ charges charges }
 
-// Account is the account of one region over time: what it was given since its latest
-// report. Its cost grows with the changes, not with the slots of the region. The zero value
-// is an empty account.
+// Account is the account of one region over time: the charges since its latest report. Its cost
+// grows with the number of changes, not with the number of the region's slots. The zero value is an
+// empty account.
 type Account struct {
 	entries map[string]entry
 	sum     charges
-	// shared: a plan may read sum, so the sum is copied before it changes.
+	// shared: a plan may read sum, so sum must be copied before it changes.
 	shared  bool
 	changes uint64
 }
 
-// entry is a charge with the number of instances that the sum has.
+// entry is a charge, with the number of instances that sum includes.
 type entry struct {
 	Charge
 	n int
 }
 
-// Put adds a charge, or replaces the one with its key. r is the region with its latest
+// Put adds a charge, or replaces the charge with the same key. r is the region with its latest
 // report.
 func (a *Account) Put(r *Region, c Charge) {
 	a.Remove(r, c.Key)
@@ -315,7 +315,7 @@ func (a *Account) Put(r *Region, c Charge) {
 	a.change().add(r, c.Ask, c.Hash, n)
 }
 
-// Remove removes a charge, if there is one with the key.
+// Remove removes the charge with the key, if there is one.
 func (a *Account) Remove(r *Region, key string) {
 	if e, ok := a.entries[key]; ok {
 		delete(a.entries, key)
@@ -338,7 +338,7 @@ func (a *Account) Reported(r *Region) {
 	}
 }
 
-// Charges returns the sum of the account now.
+// Charges returns the present sum of the account.
 func (a *Account) Charges() Charges {
 	a.shared = true
 	return Charges{a.sum}
@@ -355,7 +355,7 @@ func (a *Account) Without(r *Region, some []Charge) Charges {
 	return Charges{sum}
 }
 
-// Changes counts the changes of the sum.
+// Changes returns the number of changes of the sum.
 func (a *Account) Changes() uint64 { return a.changes }
 
 func (a *Account) change() charges {

@@ -15,14 +15,14 @@ import (
 type Move struct {
 	Namespace, Job string
 	Breach         Breach
-	// Count of instances that the plan revokes, to be placed elsewhere.
+	// Count is how many instances the plan revokes, which are then placed elsewhere.
 	Count int
-	// InProgress: more instances follow once the instances that are down run again.
+	// InProgress: more instances follow when the instances that are down run again.
 	InProgress bool
 	Why        string
 }
 
-// String prints "move 2 of default/api/web from sea: …" or "stay …".
+// String prints, for example, "move 2 of default/api/web from sea: …" or "stay …".
 func (m Move) String() string {
 	what := fmt.Sprintf("%s/%s/%s", m.Namespace, m.Job, m.Breach.Group)
 	if m.Count > 0 {
@@ -42,7 +42,7 @@ func (mv *mover) addMove(w *work, b *Breach, m Move) {
 	mv.plan.Moves = append(mv.plan.Moves, m)
 }
 
-// stay records that a group is not moved.
+// stay records that a group does not move.
 func (mv *mover) stay(w *work, why string) {
 	for _, name := range slices.Sorted(maps.Keys(w.breached)) {
 		if w.owned[name] > 0 {
@@ -51,8 +51,8 @@ func (mv *mover) stay(w *work, why string) {
 	}
 }
 
-// better returns, for every region with a sustained breach, the candidates that
-// are worth a move. It marks the region as left by the group if there are any.
+// better returns, for each region with a sustained breach, the candidates that justify a move. If
+// there are any, it marks the region as one that the group leaves.
 func (mv *mover) better(w *work) map[string][]int {
 	out := map[string][]int{}
 	for name, b := range w.breached {
@@ -67,20 +67,19 @@ func (mv *mover) better(w *work) map[string][]int {
 	return out
 }
 
-// rttAt returns the round trip that a breached bound would have at a candidate.
+// rttAt returns the round trip that a broken bound would have at a candidate.
 func (mv *mover) rttAt(w *work, b *Breach, c *candidate) time.Duration {
 	n := w.group.bound(b)
 	t := n.deciding(mv.eval.distances.at(n, c.index))
 	if !t.Known() {
-		return b.Latest // without a known distance there is no sure gain
+		return b.Latest // an unknown distance is no certain gain
 	}
 	return t.RTT
 }
 
-// moveAway revokes instances in regions with a sustained breach: as many as fit
-// in better regions, but so few that no more than max_parallel instances are down
-// at a time. An instance has one owner, so it is placed again only after the region
-// confirmed the revoke.
+// moveAway revokes instances in regions with a sustained breach. It revokes as many as fit in
+// better regions, but at most max_parallel instances may be down at a time. An instance has one
+// owner, so it is placed again only after the region has confirmed the revoke.
 func (mv *mover) moveAway(w *work, better map[string][]int) {
 	if w.job.Type == Batch {
 		mv.stay(w, "a batch instance would lose its work")
@@ -120,8 +119,8 @@ func (mv *mover) moveAway(w *work, better map[string][]int) {
 	}
 }
 
-// room returns how many of n instances the better regions would take, and the
-// names of those regions. It charges the room, so that later jobs do not get it.
+// room returns how many of n instances the better regions would take, and the names of those
+// regions. It charges that room, so that later jobs do not get it.
 func (mv *mover) room(w *work, better []int, n int) (int, string) {
 	var options []option
 	var at []int
@@ -148,8 +147,8 @@ func (mv *mover) room(w *work, better []int, n int) (int, string) {
 	return sum, strings.Join(names, ", ")
 }
 
-// revoke revokes up to n instances and returns how many it could. The last
-// instances go first, so that the rest of a slot keeps its key.
+// revoke revokes up to n instances, and returns how many it revoked. The last instances go first,
+// so that the rest of a slot keeps its key.
 func (mv *mover) revoke(w *work, b *Breach, n int, to string) int {
 	slots, revoked := w.job.slotsOf(w.group.Name), 0
 	for i := len(slots) - 1; i >= 0 && revoked < n; i-- {
@@ -169,7 +168,7 @@ func (mv *mover) revoke(w *work, b *Breach, n int, to string) int {
 	return revoked
 }
 
-// noneBetter says why no region is better.
+// noneBetter returns why no region is better.
 func (mv *mover) noneBetter(w *work, b *Breach) string {
 	best, gain := "", time.Duration(0)
 	for i := range w.candidates {

@@ -12,47 +12,47 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// target is a region or a point, and its distance.
+// target is a region or a point on the map, and its distance.
 type target struct {
-	// name of the region; empty for a point on the map.
+	// name is the name of the region; empty for a point on the map.
 	name string
 	topology.Distance
 }
 
-// targets of a near clause, seen from one region.
+// targets are the decisive targets of a near clause, seen from one region.
 type targets struct {
-	// nearest of all targets that match.
+	// nearest is the nearest of all targets that match.
 	nearest target
 	// measured is the nearest target with a fresh measurement.
 	measured target
 }
 
-// distances looks up the distances of near clauses. Equal clauses are common (a
-// default of a whole team), and a clause by labels looks at every pair of regions,
-// so results are kept for the plan.
+// distances looks up the distances of near clauses, and keeps the results for the plan. That saves
+// work, because equal clauses are common (as the default of a team), and a clause by labels looks
+// at every pair of regions.
 type distances struct {
 	view    *topology.View
 	regions regionList
 	origins map[string][]string
 	known   map[string]*nearness
 	key     []byte
-	// number is the index of each region in the view, -1 = unknown there; nil until it is
-	// needed.
+	// number is the index of each region in the view; -1: the view does not have it. The list is
+	// made at the first use.
 	number []int
-	// pairs counts the distances between two regions that were looked up, and matches the
-	// regions that were compared with a selector of labels for a target or for an Index.
+	// pairs is the number of distances between two regions that were looked up. matches is the
+	// number of regions that were compared with a selector of labels, for a target or for an Index.
 	pairs, matches int
 }
 
-// nearness keeps the distances of one target at one percentile.
+// nearness keeps the distances to the targets of one clause at one percentile.
 type nearness struct {
 	distances *distances
 	near      *Near
 	// to are the indices of the target regions, once found.
 	to    []int
 	found bool
-	// few are the results for the first regions that were looked up. With more than a few
-	// there is one for each region: at, where asked.
+	// few are the results for the first regions that were looked up, at most fewLookups. After that
+	// there is one result for each region: at holds it where asked is set.
 	few   map[int]targets
 	at    []targets
 	asked []bool
@@ -60,14 +60,14 @@ type nearness struct {
 	looked int
 }
 
-// fewLookups is the number of results beyond which a nearness has one for each region.
+// fewLookups is the number of results beyond which a nearness keeps one result for each region.
 const fewLookups = 16
 
 func newDistances(s Snapshot) *distances {
 	return &distances{view: s.Topology, regions: s.Regions, origins: s.Origins, known: map[string]*nearness{}}
 }
 
-// at returns the targets of a near clause for one region.
+// at returns the targets of a near clause, seen from region i.
 func (d *distances) at(n *Near, i int) targets { return d.of(n).of(i) }
 
 // of returns the distances of a near clause.
@@ -81,7 +81,7 @@ func (d *distances) of(n *Near) *nearness {
 	return known
 }
 
-// of returns the targets for one region.
+// of returns the targets, seen from region i.
 func (k *nearness) of(i int) targets {
 	if k.at == nil {
 		if t, ok := k.few[i]; ok {
@@ -105,8 +105,7 @@ func (k *nearness) of(i int) targets {
 	return k.at[i]
 }
 
-// ahead returns how many distances remain to be looked up until those of all regions are
-// known.
+// ahead returns how many distances remain to be looked up until those of all regions are known.
 func (k *nearness) ahead() int {
 	return max(0, len(k.distances.regions)-k.looked) * len(k.targets())
 }
@@ -146,7 +145,8 @@ func (d *distances) targets(n *Near) (to []int) {
 	return to
 }
 
-// appendTarget appends a key: equal keys name the same places and the same percentile.
+// appendTarget appends a key. Clauses with equal keys have the same targets and the same
+// percentile.
 func (n *Near) appendTarget(b []byte) []byte {
 	b = appendNumber(b, uint64(n.Percentile))
 	if n.Location != nil {
@@ -160,7 +160,7 @@ func (n *Near) appendTarget(b []byte) []byte {
 	return n.Selector.appendKey(append(b, '='))
 }
 
-// appendKey appends a key: equal keys select the same regions.
+// appendKey appends a key. Selectors with equal keys select the same regions.
 func (s Selector) appendKey(b []byte) []byte {
 	b = appendWord(b, s.Name)
 	b = appendNumber(b, uint64(len(s.Labels)))
@@ -210,7 +210,7 @@ func (d *distances) between(from, to int, p topology.Percentile) target {
 	return t
 }
 
-// numbers returns the index of each region in a view, -1 if it is unknown there.
+// numbers returns the index of each region in a view; -1: the view does not have it.
 func numbers(v *topology.View, regions regionList) []int {
 	out := make([]int, len(regions))
 	for i, r := range regions {
@@ -222,8 +222,8 @@ func numbers(v *topology.View, regions regionList) []int {
 	return out
 }
 
-// nearer returns the nearer of two targets: a known distance before an unknown
-// one, and a if they are equal.
+// nearer returns the nearer of two targets. A known distance is nearer than an unknown one. If both
+// are equal, it returns a.
 func nearer(a, b target) target {
 	if a.name == "" || b.Known() && (!a.Known() || b.RTT < a.RTT) {
 		return b
@@ -231,13 +231,13 @@ func nearer(a, b target) target {
 	return a
 }
 
-// defaultScale is the round trip that halves the score of a near clause without
-// max_rtt: about the width of a continent.
+// defaultScale is the round trip at which a near clause without max_rtt has half its score. It is
+// about the width of a continent.
 const defaultScale = 100 * time.Millisecond
 
-// closeness returns 1 at no distance, 1/2 at the clause's scale, and 0 where nothing
-// is known. Stale, predicted and estimated values count a little less than
-// fresh measurements, so that between equal values the measured one wins.
+// closeness returns 1 at distance 0, 1/2 at the clause's scale, and 0 for an unknown distance.
+// Stale, predicted and estimated values count a little less than fresh measurements. So a measured
+// value beats an equal value that was not measured.
 func (n *Near) closeness(t target) float64 {
 	if !t.Known() {
 		return 0
@@ -256,7 +256,7 @@ func (n *Near) closeness(t target) float64 {
 	return trust * scale / (scale + float64(t.RTT))
 }
 
-// String prints the bound: "p99 at most 40ms to southeastasia".
+// String prints the bound, for example "p99 at most 40ms to southeastasia".
 func (n *Near) String() string {
 	if n.MaxRTT <= 0 {
 		return fmt.Sprintf("p%d to %s", max(n.Percentile, 50), n.where(n.Selector.Name))
@@ -264,7 +264,7 @@ func (n *Near) String() string {
 	return fmt.Sprintf("p%d at most %s to %s", max(n.Percentile, 50), n.MaxRTT, n.where(n.Selector.Name))
 }
 
-// where names the target; region is its name if the clause matches several.
+// where names the target. region is the target's name if the clause matches several regions.
 func (n *Near) where(region string) string {
 	switch {
 	case n.Location != nil && n.Location.Name != "":
@@ -279,7 +279,7 @@ func (n *Near) where(region string) string {
 	return region
 }
 
-// nothing returns the reason why the clause has no target at all.
+// nothing returns why the clause has no target.
 func (n *Near) nothing() string {
 	if n.Domain != "" {
 		return n.Domain + " has no origin record, or all of its origins are drained"
@@ -287,7 +287,7 @@ func (n *Near) nothing() string {
 	return "no region matches " + n.Selector.String()
 }
 
-// say prints "p50 68ms measured to japaneast".
+// say prints, for example, "p50 68ms measured to japaneast".
 func (n *Near) say(t target) string {
 	to := n.where(t.name)
 	p := max(n.Percentile, 50)
@@ -304,33 +304,30 @@ func (n *Near) say(t target) string {
 	return fmt.Sprintf("p%d %s %s to %s", p, round(t.RTT), t.Source, to)
 }
 
-// round rounds to tenths of a millisecond.
+// round rounds a duration to tenths of a millisecond.
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
-// NearResult says how one region meets one near clause: the distance that
-// decides, and the verdict.
+// NearResult says how one region meets one near clause: the decisive distance, and the verdict.
 type NearResult struct {
 	Near *Near
-	// Target is the region that decides; empty for a point on the map.
+	// Target is the decisive region; empty for a point on the map.
 	Target string
 	topology.Distance
 	// Verdict is one of the constants below. Why explains it.
 	Verdict, Why string
 }
 
-// Verdicts of a NearResult.
+// The verdicts of a NearResult.
 const (
 	NearKept   = "kept"
 	NearBroken = "broken"
-	// NearUnknown: the bound is required, and no accepted distance shows
-	// whether it is kept.
+	// NearUnknown: the bound is required, and no accepted distance shows whether it is kept.
 	NearUnknown = "unknown"
-	// NearSoft: the bound is not required. It counts only in the score.
+	// NearSoft: the bound is not required, and counts only in the score.
 	NearSoft = "soft"
 )
 
-// NearResults returns how a region meets the near clauses of a group; nil for
-// an unknown region.
+// NearResults returns how a region meets the near clauses of a group, or nil for an unknown region.
 func (f *BoundTracker) NearResults(g *Group, region string) []NearResult {
 	at := f.distances.regions.index(region)
 	if at < 0 {

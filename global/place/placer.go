@@ -9,24 +9,23 @@ import (
 )
 
 const (
-	// HoldAfter is how long a group must be unplaced for lack of room before a
-	// region is asked to hold one of its instances: to keep the instance
-	// although it fits nowhere, and to reserve a node for it. Without holds,
-	// room that becomes free would always go to small instances, and no region
-	// would ever report that a large one fits.
+	// HoldAfter is how long a group must be unplaced for lack of room before a region is asked to
+	// hold one of its instances. The region then keeps the instance although it fits nowhere, and
+	// reserves a node for it. Without holds, all room that becomes free would go to small
+	// instances, and no region would ever report that a large one fits.
 	HoldAfter = time.Minute
-	// HoldFor is how long a region holds an instance before it returns it.
-	// Another region is tried next, because room may have become free there.
-	// The same region is not asked again for this long, whatever it answers.
+	// HoldFor is how long a region holds an instance before it returns the instance. Then another
+	// region is tried, because room may have become free there. The same region is not asked again
+	// for this long, whatever its answer is.
 	HoldFor = 10 * time.Minute
-	// nodesPerHold bounds what a region holds: one instance for so many ready nodes, and at
-	// least one. In an overloaded federation everything waits long. Without the bound a full
-	// region would get all of that, though the room that becomes free elsewhere suits it, too.
+	// nodesPerHold bounds what a region holds: one instance for each nodesPerHold ready nodes, but
+	// at least one. In an overloaded federation all groups wait long. Without this bound, a full
+	// region would have to hold all of them, although room that becomes free in other regions fits
+	// them, too.
 	nodesPerHold = 16
 )
 
-// HoldAttempt is a region that was asked to hold an instance of the group, and
-// how long ago.
+// HoldAttempt is a region that was asked to hold an instance of the group, and how long ago.
 type HoldAttempt struct {
 	Region string
 	Ago    time.Duration
@@ -36,7 +35,7 @@ type HoldAttempt struct {
 type placer struct {
 	eval *evaluator
 	plan *Plan
-	// held is Snapshot.Held with what this plan adds.
+	// held is Snapshot.Held with the holds that this plan adds.
 	held map[string]int
 }
 
@@ -49,9 +48,9 @@ func (pl *placer) share(w *work) {
 	pl.give(w, out.counts)
 }
 
-// give offers the given counts of instances, by position in the candidates, and
-// charges the regions. A region gets one range if a range of exactly its size is
-// free, otherwise the first free indices.
+// give offers the given counts of instances, by position in the candidates, and charges the
+// regions. A region gets one range if a free range has exactly its size, otherwise the first free
+// indices.
 func (pl *placer) give(w *work, counts []int) {
 	ranges := make([][][2]int, len(counts))
 	for i, n := range counts {
@@ -88,13 +87,13 @@ func (pl *placer) offer(w *work, c *candidate, from, to int) {
 	})
 }
 
-// placeSystem offers one slot to every region that can run the group, the best
-// first and at most spread.max.
+// placeSystem offers one slot to each region that can run the group, in the order of the
+// candidates, but to at most spread.max regions.
 func (pl *placer) placeSystem(w *work) {
 	pl.eval.evaluate(w)
 	has := map[string]bool{}
 	for _, s := range w.job.slotsOf(w.group.Name) {
-		has[s.Region] = true // also a slot that is being stopped
+		has[s.Region] = true // a slot that is being stopped counts too
 	}
 	used := len(w.owned)
 	for i := range w.candidates {
@@ -113,10 +112,10 @@ func (pl *placer) placeSystem(w *work) {
 	w.n = max(0, max(1, w.group.Regions.SpreadMin)-used)
 }
 
-// hold offers one instance of a group that has waited long to a region that
-// lacks only room: the region that was asked longest ago, then the one with the
-// best score. Each offer restarts the wait, so a group has one hold at a time.
-// Colocated groups are not held, since a region would have to hold all of them.
+// hold offers one instance of a group that has waited long to a region that lacks only room. It
+// chooses the region that was asked longest ago, then the one with the best score. Each offer
+// restarts the wait, so a group has one hold at a time. Colocated groups are not held, because a
+// region would have to hold all of them.
 func (pl *placer) hold(w *work) {
 	if w.n <= w.heldBack || len(w.given) > 0 || w.group.WaitedFor < HoldAfter {
 		return
@@ -152,14 +151,15 @@ func (pl *placer) hold(w *work) {
 		w.group.WaitedFor.Truncate(time.Minute).Minutes(), HoldFor.Minutes())
 }
 
-// mayHold reports whether the region lacks only room, was not asked lately and holds little.
+// mayHold reports whether the region lacks only room, was not asked recently, and does not hold too
+// many instances.
 func (pl *placer) mayHold(w *work, c *candidate) bool {
 	r := pl.eval.regions[c.index]
 	lacks := c.reason == ReasonNoCapacity || c.reason == ReasonReturnedRecently && c.returned.Backoff == 0
 	return lacks && r.NodesReady > 0 && pl.held[r.Name] < max(1, r.NodesReady/nodesPerHold) && pl.sinceHoldAttempt(w, c) >= HoldFor
 }
 
-// sinceHoldAttempt returns how long ago the region was last asked.
+// sinceHoldAttempt returns how long ago the region was last asked to hold an instance of the group.
 func (pl *placer) sinceHoldAttempt(w *work, c *candidate) time.Duration {
 	for _, t := range w.group.HoldAttempts {
 		if t.Region == pl.eval.regions[c.index].Name {

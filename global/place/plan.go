@@ -12,18 +12,19 @@ import (
 type Kind string
 
 const (
-	// Offer puts a new slot: state offered, desired run, generation = the
-	// revision of the write. The slot's key must not exist.
+	// Offer puts a new slot with state offered, desired state run, and the revision of the write as
+	// generation. The slot's key must not exist.
 	Offer Kind = "offer"
-	// Update rewrites a slot in place for a new job version: state offered,
-	// generation = the revision of the write, the same key and region.
+	// Update rewrites a slot in place for a new job version, with state offered and the revision of
+	// the write as generation. The key and the region stay.
 	Update Kind = "update"
-	// Stop sets desired stop for a slot, or for a part of it, which splits it.
+	// Stop sets desired state stop for a slot, or for a part of it, which splits the slot.
 	Stop Kind = "stop"
-	// Revoke sets desired revoke: the instances are placed elsewhere after the
-	// region confirmed.
+	// Revoke sets desired state revoke. The instances are placed elsewhere after the region has
+	// confirmed.
 	Revoke Kind = "revoke"
-	// Takeover gives a slot of a lost region or a vacant one, or parts of it, to regions.
+	// Takeover gives a slot of a lost region, a vacant slot, or parts of such a slot, to other
+	// regions.
 	Takeover Kind = "takeover"
 )
 
@@ -31,38 +32,38 @@ const (
 type Action struct {
 	Kind                  Kind
 	Namespace, Job, Group string
-	// From and To: the action is about the indices From ≤ i < To. For Stop they
-	// may be a part of Slot. For Update they are the part that stays: the rest
-	// of Slot is out of range, and Changes stops it.
+	// From and To are the bounds of the indices that the action concerns: From ≤ i < To. For Stop
+	// they may be a part of Slot. For Update they are the part that stays. The rest of Slot is out
+	// of range, and Changes stops it.
 	From, To   int
 	Region     string
 	JobVersion int64
 	Run        int64
-	// Slot is the stored slot that is changed; zero for Offer.
+	// Slot is the stored slot that the action changes. It is zero for Offer.
 	Slot region.Slot
 	// System marks the slot of a system job.
 	System bool
-	// Bound and StopTime of an Offer, an Update or a Takeover: see region.Slot.
+	// Bound and StopTime are those of an Offer, an Update or a Takeover. See region.Slot.
 	Bound    bool
 	StopTime time.Duration
-	// Parts of a Takeover, ascending. From, To and Region are those of the slot.
+	// Parts are the parts of a Takeover, in ascending order. From, To and Region are then those of
+	// the slot.
 	Parts []Part
-	// Fence and NothingRuns of a Takeover: see Movable. The write compares the fence with
-	// the region's record.
+	// Fence and NothingRuns are those of a Takeover: see Movable. The write compares Fence with the
+	// region's record.
 	Fence       uint64
 	NothingRuns bool
-	// Set of a Takeover names actions of one job that are written together or not at all;
-	// empty: alone.
+	// Set, for a Takeover, names the actions of one job that are written together or not at all.
+	// Empty: the action is independent.
 	Set string
-	// Moved is set by the caller before Changes: the time of a takeover.
+	// Moved is the time of a takeover. The caller sets it before Changes.
 	Moved time.Time
-	// Hold of an Offer: see region.Slot.
+	// Hold is that of an Offer. See region.Slot.
 	Hold time.Duration
-	// UnlessConnected and ReturnTo of a Revoke: see region.Slot.
+	// UnlessConnected and ReturnTo are those of a Revoke. See region.Slot.
 	UnlessConnected bool
 	ReturnTo        string
-	// Reason is a typed reason, empty for offers and updates. Why is one line
-	// of text.
+	// Reason is a typed reason; it is empty for offers and updates. Why is the reason in one line.
 	Reason, Why string
 }
 
@@ -71,12 +72,12 @@ type Part struct {
 	From, To int
 	Region   string
 	Why      string
-	// Hold as in Action.
+	// Hold is as in Action.
 	Hold time.Duration
 }
 
-// Changes returns the writes of the action, for one transaction with the compares
-// that region.Change describes. The actions of a plan change distinct slots.
+// Changes returns the writes of the action, for one transaction with the compares that
+// region.Change describes. The actions of a plan change distinct slots.
 func (a Action) Changes() []region.Change {
 	switch a.Kind {
 	case Offer:
@@ -88,7 +89,7 @@ func (a Action) Changes() []region.Change {
 		s.Bind(a.Bound, a.StopTime)
 		return []region.Change{{Slot: s}}
 	case Update:
-		if a.Slot.Region == "" { // nobody has it: its indices are placed again
+		if a.Slot.Region == "" { // no region has the slot; the next plan places its indices
 			return []region.Change{region.GiveUp(a.Slot)}
 		}
 		changes := region.StopPart(a.Slot, a.To, a.Slot.To, region.DesiredStop)
@@ -126,25 +127,25 @@ func (a Action) Changes() []region.Change {
 	return nil
 }
 
-// Plan is the list of actions, and why.
+// Plan is the list of actions, with the reasons.
 type Plan struct {
-	// Actions in the order of the jobs; stops before offers within a job.
-	// Placements of released instances (Group.Released) come first.
+	// Actions are in the order of the jobs. Within a job, stops come before offers. Placements of
+	// released instances (Group.Released) come first of all.
 	Actions []Action
-	// Groups explains the groups with work and the groups of jobs with Explain,
-	// in the order of the jobs, then by group.
+	// Groups explains the groups with work, and the groups of jobs with Explain. They are in the
+	// order of the jobs, then sorted by group.
 	Groups []GroupExplanation
-	// Moves say how the plan reacts to each sustained breach.
+	// Moves says how the plan reacts to each sustained breach.
 	Moves []Move
-	// Stays are the slots of lost regions that are due and find no other region.
+	// Stays are the slots of lost regions that are due but have found no other region.
 	Stays []Stay
-	// Leaves are the groups that have instances in draining regions, and how they go on.
+	// Leaves says what happens to each group that has instances in a draining region.
 	Leaves []Leave
-	// Returns are slots that return to the region from which a verdict moved them.
+	// Returns are the slots that return to the region from which a verdict moved them.
 	Returns []Return
-	// Undecided are the jobs that the plan left out, see Snapshot.MaxVerdicts.
+	// Undecided are the jobs that the plan left out. See Snapshot.MaxVerdicts.
 	Undecided []*Job
-	// RolloutStages are the regions that wait with a new version, and why.
+	// RolloutStages are the regions that wait for their turn to get a new version, and why.
 	RolloutStages []RolloutStage
 }
 
@@ -154,31 +155,30 @@ func (p Plan) Empty() bool { return len(p.Actions) == 0 }
 // GroupExplanation explains one group.
 type GroupExplanation struct {
 	Namespace, Job, Group string
-	// Desired instances; for system jobs the number of regions.
+	// Desired is the number of instances; for system jobs it is the number of regions.
 	Desired int
-	// Unplaced instances have no owner after this plan.
+	// Unplaced is how many instances have no owner after this plan.
 	Unplaced int
-	// Rule divides the instances among regions.
+	// Rule says how the instances are divided among regions.
 	Rule Rule
-	// Pending counts the reasons for unplaced instances, by rank, then by
-	// count.
+	// Pending counts the reasons for unplaced instances, ordered by rank, then by count.
 	Pending []region.CountedReason
-	// Regions of the whole federation, the best first; empty with Terse.
+	// Regions holds a verdict for each region of the federation, the best region first. It is empty
+	// with Terse.
 	Regions []RegionVerdict
 }
 
 // RegionVerdict says why a region was taken or refused for a group.
 type RegionVerdict struct {
 	Region string
-	// Taken counts the instances that the region owns after this plan, New those
-	// that this plan placed there.
+	// Taken is how many instances the region owns after this plan. New is how many of these the
+	// plan placed there.
 	Taken, New int
 	// Fits is how many more instances had room when the group was evaluated.
 	Fits int
-	// Reason is empty if New > 0, or if the region keeps its instances and has
-	// room for more.
+	// Reason is empty if New > 0, or if the region keeps its instances and has room for more.
 	Reason, Message string
-	// Score is the sum of Terms; 0 for refused regions.
+	// Score is the sum of Terms. It is 0 for a refused region.
 	Score  float64
 	Terms  []Term
 	Inputs []Input
@@ -188,7 +188,7 @@ type RegionVerdict struct {
 type Term struct {
 	Name  string
 	Value float64
-	// Detail says where the value comes from: "p50 68ms measured to japaneast".
+	// Detail says where the value comes from, for example "p50 68ms measured to japaneast".
 	Detail string
 }
 
@@ -198,7 +198,7 @@ type Input struct {
 	Age  time.Duration
 }
 
-// Reasons of this package. The wire enum is REASON_ + upper case.
+// The reasons of this package. The wire enum is REASON_ and upper case.
 const (
 	ReasonNotAllowed       = "region_not_allowed"
 	ReasonCordoned         = "region_cordoned"
@@ -254,7 +254,7 @@ func (p Plan) String() string {
 	return b.String()
 }
 
-// String prints "offer default/api/web[0-5] v1 to sea: score 61.3 (…), fits 8".
+// String prints, for example, "offer default/api/web[0-5] v1 to sea: score 61.3 (…), fits 8".
 func (a Action) String() string {
 	slot := fmt.Sprintf("%s/%s/%s%s", a.Namespace, a.Job, a.Group, region.FormatRange(a.From, a.To))
 	if a.Kind == Offer {

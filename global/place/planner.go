@@ -9,8 +9,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// planner makes one plan. The values that it is made of share the plan and the
-// evaluator.
+// planner makes one plan. Its parts share the plan and the evaluator.
 type planner struct {
 	snap    Snapshot
 	eval    *evaluator
@@ -42,8 +41,8 @@ func newPlanner(s Snapshot) *planner {
 	}
 }
 
-// MakePlan decides. Its cost grows with the jobs that need work times the
-// regions, and only slightly with quiet jobs.
+// MakePlan makes a plan. Its cost grows with the number of jobs that need work, times the number of
+// regions. Quiet jobs add only little.
 func MakePlan(s Snapshot) Plan {
 	plan, _ := MakePlanWithRoom(s)
 	return plan
@@ -91,8 +90,8 @@ func (p *planner) planAll() {
 	}
 }
 
-// beyond says that the plan leaves a job undecided, see Snapshot.MaxVerdicts. All jobs after
-// it are left too: a less urgent one must not take its room.
+// beyond reports whether the plan leaves a job undecided: see Snapshot.MaxVerdicts. All later jobs
+// are left undecided too, because a less urgent job must not take the room of this job.
 func (p *planner) beyond(j *Job) bool {
 	most := p.snap.MaxVerdicts
 	if most <= 0 {
@@ -102,8 +101,8 @@ func (p *planner) beyond(j *Job) bool {
 	return len(p.plan.Undecided) > 0 || effort >= most || effort+p.eval.nearEffort(j) > most
 }
 
-// assume charges regions for slots that their reports do not include yet, and for those
-// that are going to return to them.
+// assume charges regions for the slots that their reports do not include yet, and for the slots
+// that will return to them.
 func (p *planner) assume() {
 	p.eval.ledger.chargeAll(p.eval.regions, p.snap.Given)
 	if p.snap.Charged {
@@ -117,7 +116,7 @@ func (p *planner) assume() {
 	}
 }
 
-// jobsWithWork returns the jobs that are not quiet, the most urgent first.
+// jobsWithWork returns the jobs that are not quiet. The most urgent job comes first.
 func jobsWithWork(jobs []Job, regions regionList) []*Job {
 	var out []*Job
 	for i := range jobs {
@@ -200,9 +199,8 @@ func (p *planner) placeGroup(w *work) {
 	p.move.moveAway(w, better)
 }
 
-// act adds the action that an existing slot needs, if any. waits says that the
-// region of the slot must not begin with the new version yet. The part of the slot
-// that is out of range is stopped even then.
+// act adds the action that an existing slot needs, if any. waits: the region of the slot must not
+// begin with the new version yet. The part of the slot that is out of range is stopped even then.
 func (p *planner) act(j *Job, s *region.Slot, waits bool) {
 	at := p.eval.regions.of(s)
 	kind, reason, why := j.correct(s, at)

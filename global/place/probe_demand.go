@@ -8,20 +8,18 @@ import (
 )
 
 const (
-	// maxDemandPairs bounds the ordered pairs that ProbeDemand returns. The
-	// broadest rules are left out first: a rule about all regions prefers no
-	// pair.
+	// maxDemandPairs bounds the ordered pairs that ProbeDemand returns. Rules with the most pairs
+	// are left out first: a rule about all regions prefers no pair.
 	maxDemandPairs = 1 << 16
-	// softDemand is the demand of a clause that is not required and has full weight.
-	// A required clause has requiredDemand. In regions that run the group it has
-	// demand 1, because there its bound may break.
+	// softDemand is the demand of a clause that is not required and has full weight. A required
+	// clause has requiredDemand. In regions that run the group, a required clause has demand 1,
+	// because its bound may break there.
 	softDemand     = 0.5
 	requiredDemand = 0.8
 )
 
-// ProbeDemand says how much the near clauses of jobs depend on each pair of
-// regions, 0 < … ≤ 1, in both directions. Pairs that are missing have 0.
-// Stopped jobs do not count.
+// ProbeDemand returns how much the near clauses of jobs depend on each pair of regions, in both
+// directions: a value above 0 and at most 1. Missing pairs have 0. Stopped jobs do not count.
 func ProbeDemand(s Snapshot) map[string]map[string]float64 {
 	d := newDistances(s)
 	rules := map[string]*demandRule{}
@@ -55,8 +53,7 @@ func ProbeDemand(s Snapshot) map[string]map[string]float64 {
 	return out
 }
 
-// demandRule merges the clauses of groups with equal allowed regions and
-// targets.
+// demandRule merges the clauses of groups that have equal allowed regions and targets.
 type demandRule struct {
 	from, to []string
 	most     float64

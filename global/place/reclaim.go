@@ -10,53 +10,53 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// Disconnected are owned instances From ≤ i < To that no node of their region
-// takes, while an earlier attempt of them may still run on a disconnected node.
-// The region holds them back, so that they continue when the node reconnects. A
-// plan reclaims them once other regions have room: it revokes them, and only
-// then the region gives up on the disconnected node. Revoked instances are
-// placed after the region confirmed, so an instance never has two owners. What
-// the disconnected node still runs ends when it reconnects. If the node
-// reconnects before the region has given up, the region keeps the instance
-// (region.Kept). Colocated groups are revoked even if a node reconnects
-// meanwhile: they might be separated otherwise.
+// Disconnected are the instances From ≤ i < To of a slot that no node of their region takes, while
+// an earlier attempt may still run on a disconnected node. The region keeps the slot, so that they
+// continue when the node reconnects.
+//
+// A plan reclaims them once other regions have room: it revokes them, and only then the region
+// gives up on the disconnected node. Revoked instances are placed after the region has confirmed,
+// so an instance never has two owners. Instances that the disconnected node still runs end when it
+// reconnects.
+//
+// If the node reconnects before the region has given up, the region keeps the instance
+// (region.Kept). Colocated groups are revoked even if a node reconnects meanwhile, because
+// otherwise they might be separated.
 type Disconnected struct {
 	Group, Region string
 	From, To      int
-	// Generation of the slot. An entry about another generation is ignored.
+	// Generation is that of the slot. An entry with another generation is ignored.
 	Generation int64
-	// Node is disconnected.
+	// Node is the disconnected node.
 	Node string
 }
 
-// span is a range of adjacent disconnected instances of one slot. Their nodes may
-// differ.
+// span is a range of adjacent disconnected instances of one slot. Their nodes may differ.
 type span struct {
 	slot     *region.Slot
 	from, to int
-	// waits: a plan changes a slot only once, and this plan already changes another
-	// part of the slot.
+	// waits: this plan already changes another part of the slot, and a plan changes a slot only
+	// once.
 	waits bool
 }
 
-// reclaimer revokes disconnected instances when other regions have room, keeps
-// that room for them, and places them after the region released them.
+// reclaimer revokes disconnected instances when other regions have room, reserves that room for
+// them, and places them after their region has released them.
 type reclaimer struct {
 	eval    *evaluator
 	place   *placer
 	move    *mover
 	explain *explainer
 	plan    *Plan
-	// reserved are the sets of groups of jobs with released instances or pending
-	// revokes, after reserveReclaimed placed or reserved room for them.
+	// reserved holds the sets of groups of the jobs with released instances or pending revokes,
+	// after reserveReclaimed has placed them or reserved room for them.
 	reserved map[*Job][][]*work
-	// decided are the sets of groups of jobs with disconnected instances, after
-	// they were decided.
+	// decided holds the sets of groups of the jobs with disconnected instances, after these sets
+	// were decided.
 	decided map[*Job][][]*work
 }
 
-// worksOf returns the groups of set i of a job if room was reserved for them,
-// otherwise nil.
+// worksOf returns the groups of set i of a job if room was reserved for them, otherwise nil.
 func (rc *reclaimer) worksOf(j *Job, i int) []*work {
 	if works := rc.reserved[j]; works != nil {
 		return works[i]
@@ -64,19 +64,17 @@ func (rc *reclaimer) worksOf(j *Job, i int) []*work {
 	return nil
 }
 
-// noteDecided remembers the groups of a job with disconnected instances for
-// reclaim.
+// noteDecided keeps the groups of a job with disconnected instances for reclaim.
 func (rc *reclaimer) noteDecided(j *Job, works []*work) {
 	if len(j.Disconnected) > 0 {
 		rc.decided[j] = append(rc.decided[j], works)
 	}
 }
 
-// reclaim revokes disconnected instances as far as other regions have room for
-// them beside everything that this plan has placed. For colocated groups, a plan
-// revokes everything that it can change, or nothing: there must also be room for
-// their unowned instances, which are placed together with the revoked ones, and no
-// region may be left with only some of the groups.
+// reclaim revokes disconnected instances, as far as other regions have room for them beside
+// everything that this plan has placed. For colocated groups, a plan revokes everything that it can
+// change, or nothing. Then there must also be room for their unowned instances, which are placed
+// together with the revoked ones, and no region may be left with only some of the groups.
 func (rc *reclaimer) reclaim(j *Job) {
 	if len(rc.decided[j]) == 0 || j.Type == System {
 		return
@@ -128,8 +126,8 @@ func (rc *reclaimer) reclaimSet(j *Job, works []*work, spans []span) {
 	}
 }
 
-// reclaimable returns the spans of a job that may be revoked, by group, the
-// last indices first.
+// reclaimable returns the spans of a job that may be revoked, sorted by group, the last indices
+// first.
 func (rc *reclaimer) reclaimable(j *Job) []span {
 	parts := slices.Clone(j.Disconnected)
 	slices.SortFunc(parts, func(a, b Disconnected) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(b.To, a.To)) })
@@ -151,8 +149,8 @@ func (rc *reclaimer) reclaimable(j *Job) []span {
 	return out
 }
 
-// separates reports whether a group would leave a region for good where a
-// colocated group stays.
+// separates reports whether a group would leave a region for good while a colocated group stays
+// there.
 func (rc *reclaimer) separates(tried []*work) bool {
 	for _, w := range tried {
 		for name := range w.without {
@@ -166,8 +164,8 @@ func (rc *reclaimer) separates(tried []*work) bool {
 	return false
 }
 
-// slotOf returns the slot that an entry is about; nil if the slot differs from the
-// entry or from what the job wants.
+// slotOf returns the slot that an entry is about. It returns nil if the slot differs from the entry
+// or from what the job needs.
 func (rc *reclaimer) slotOf(j *Job, a *Disconnected) *region.Slot {
 	slots := j.slotsOf(a.Group)
 	for i := range slots {
@@ -183,10 +181,9 @@ func (rc *reclaimer) slotOf(j *Job, a *Disconnected) *region.Slot {
 	return nil
 }
 
-// revokeReclaimed revokes as many instances of each group as would be placed
-// elsewhere: one span of a slot, the last indices first, so that the rest of the
-// slot keeps its key. With unlessConnected the region keeps instances whose node
-// has reconnected.
+// revokeReclaimed revokes as many instances of each group as would be placed elsewhere: one span of
+// a slot, the last indices first, so that the rest of the slot keeps its key. With unlessConnected
+// the region keeps instances whose node has reconnected.
 func (rc *reclaimer) revokeReclaimed(j *Job, spans []span, offers []Action, unlessConnected bool) {
 	room, to := map[string]int{}, map[string][]string{}
 	for _, o := range offers {
@@ -225,15 +222,15 @@ func (j *Job) silentNodes(s *region.Slot, from, to int) string {
 	return nodes[0] + " is disconnected and may run it until it reconnects"
 }
 
-// revoked reports whether the plan revokes a part of the slot because of
-// latency. The next plan can change the rest.
+// revoked reports whether the plan revokes a part of the slot because of latency. The next plan can
+// change the rest.
 func (rc *reclaimer) revoked(j *Job, s *region.Slot) bool {
 	return len(j.Breaches) > 0 && slices.ContainsFunc(rc.plan.Actions, func(a Action) bool {
 		return a.Kind == Revoke && a.Slot.Key() == s.Key() && a.Reason == ReasonRTTTooHigh
 	})
 }
 
-// addUnowned adds the unowned instances to the ranges and returns their number.
+// addUnowned adds the unowned instances to the ranges, and returns their number.
 func addUnowned(works []*work, free map[*work][][2]int) (n int) {
 	for _, w := range works {
 		free[w] = append(free[w], w.free...)
@@ -242,10 +239,9 @@ func addUnowned(works []*work, free map[*work][][2]int) (n int) {
 	return n
 }
 
-// reserveReclaimed runs before any job is decided, so that no job takes room
-// that is reserved for another, however urgent it is. It places instances that
-// regions released after a revoke, and reserves room for instances whose revoke
-// is pending. Colocated groups are placed at once.
+// reserveReclaimed runs before any job is decided, so that no job takes room that is reserved for
+// another job, however urgent it is. It places instances that regions released after a revoke. It
+// reserves room for instances whose revoke is pending. Colocated groups are placed immediately.
 func (rc *reclaimer) reserveReclaimed(j *Job) {
 	reclaimed := slices.ContainsFunc(j.Slots, leaving) ||
 		slices.ContainsFunc(j.Groups, func(g Group) bool { return len(g.Released) > 0 })
@@ -273,8 +269,8 @@ func (rc *reclaimer) reserveReclaimed(j *Job) {
 	}
 }
 
-// placeReleased places the released instances of a group. Its other unowned
-// instances are placed when the job is decided.
+// placeReleased places the released instances of a group. The other unowned instances of the group
+// are placed when the job is decided.
 func (rc *reclaimer) placeReleased(w *work) {
 	released := w.released()
 	if len(released) == 0 && len(w.breached) == 0 {
@@ -308,9 +304,9 @@ func (rc *reclaimer) placeReleased(w *work) {
 	slices.SortFunc(w.free, func(a, b [2]int) int { return cmp.Compare(a[0], b[0]) })
 }
 
-// reserveRoom charges the regions that will get the instances whose revoke is
-// pending, so that no other job takes that room. For colocated groups it also
-// reserves room for the unowned instances, which wait for the revoke.
+// reserveRoom charges the regions that will get the instances whose revoke is pending, so that no
+// other job takes that room. For colocated groups it also reserves room for the unowned instances,
+// which wait for the revoke.
 func (rc *reclaimer) reserveRoom(works []*work) {
 	free := map[*work][][2]int{}
 	from := map[*work]map[string]bool{}
@@ -338,10 +334,9 @@ func (rc *reclaimer) reserveRoom(works []*work) {
 	}
 }
 
-// pendingRevoke returns a slot of the colocated groups that its region has not
-// released yet, nil if there is none. Unowned instances wait for that release:
-// placed alone they may take a region in which the other groups do not fit.
-// Disconnected regions are not waited for.
+// pendingRevoke returns a slot of the colocated groups that its region has not released yet, or
+// nil. Unowned instances wait for that release: if they were placed alone, they might take a region
+// in which the other groups do not fit. Slots of disconnected regions do not count.
 func (rc *reclaimer) pendingRevoke(works []*work) *region.Slot {
 	for _, w := range works {
 		slots := w.job.slotsOf(w.group.Name)
@@ -358,7 +353,7 @@ func (rc *reclaimer) pendingRevoke(works []*work) *region.Slot {
 	return nil
 }
 
-// wait gives groups that wait for a pending revoke their reason.
+// wait sets the reason of groups that wait for a pending revoke.
 func (rc *reclaimer) wait(works []*work, s *region.Slot) {
 	if !works[0].job.Explain && unplaced(works) == 0 {
 		return
@@ -370,9 +365,9 @@ func (rc *reclaimer) wait(works []*work, s *region.Slot) {
 	}
 }
 
-// tryPlacement returns the offers that the plan would make next if the index ranges
-// had no owner and must not go to the regions in from. It charges the regions for
-// those offers, and also returns the groups as they would be then.
+// tryPlacement returns the offers that the plan would make next if the index ranges had no owner
+// and must not go to the regions in from. It charges the regions for those offers. It also returns
+// the groups after these offers.
 func (pl *placer) tryPlacement(works []*work, free map[*work][][2]int, from map[*work]map[string]bool) ([]Action, []*work) {
 	tried := make([]*work, len(works))
 	for i, w := range works {

@@ -11,31 +11,32 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// Summary is a region's last report about its part of a job.
+// Summary is a region's latest report about its part of a job.
 type Summary struct {
 	Region string
-	// Version and Run that the counts are about: the oldest ones that the region
-	// holds. Both 0: the region's software is too old to report them, and the
-	// counts are taken as current.
+	// Version and Run say what the counts are about: the oldest version and run that the region
+	// holds. If both are 0, the region's software is too old to report them, and the counts are
+	// taken as current.
 	Version, Run int64
 	Groups       map[string]GroupCounts
 }
 
-// GroupCounts counts a group's instances in a region.
+// GroupCounts counts the instances of a group in a region.
 type GroupCounts struct {
-	// Live counts the instances in any state. Pending, Failed and Busy (starting,
-	// or of an earlier version) are parts of it.
+	// Live is the number of instances in any state. Pending, Failed and Busy (starting, or of an
+	// earlier version) are included in it.
 	Live, Pending, Failed, Busy int
 }
 
-// RolloutStage is a region whose slots wait with a new version while slots of
-// other regions are rewritten.
+// RolloutStage is a region whose slots wait for a new version while slots of other regions are
+// rewritten.
 type RolloutStage struct {
 	Namespace, Job, Region string
 	Why                    string
 }
 
-// String prints "wait default/api at osaka: version 3 waits for region nagoya to be done".
+// String prints, for example, "wait default/api at osaka: version 3 waits for region nagoya to be
+// done".
 func (s RolloutStage) String() string {
 	return fmt.Sprintf("wait %s/%s at %s: %s", s.Namespace, s.Job, s.Region, s.Why)
 }
@@ -43,28 +44,29 @@ func (s RolloutStage) String() string {
 // rollingRegion is a region that takes part in a rollout.
 type rollingRegion struct {
 	*Region
-	// n counts the instances with desired state run, by restarting group. held
-	// counts those of them that are in slots with a Hold and wait for room.
+	// n is, by restarting group, the number of instances with desired state run. held is the number
+	// of those that are in slots with a Hold and wait for room.
 	n, held map[string]int
-	// old are the groups with slots here that the version restarts.
+	// old are the groups with slots in this region that the version restarts.
 	old map[string]bool
-	// begun: the region has slots of the new version. oldest is the earliest
-	// version of its slots.
+	// begun: the region has slots of the new version. oldest is the earliest version of its slots.
 	begun   bool
 	oldest  int64
 	summary *Summary
 }
 
 // rolloutStages returns the regions whose slots of a job wait, sorted by name.
-// max_parallel bounds the whole group, not each region. A new version that
-// restarts instances goes to a region only if no more than max_parallel
-// instances of any group can be down, counted over all regions that are updated at
-// the time. A single region never takes down more than max_parallel instances.
-// Everything is computed from the slots and the regions' summaries, so a new active
-// server continues where the previous one stopped.
-// Regions with instances that do not run go first: the version takes least down
-// there, and may be the fix. Then come regions that have begun with the version,
-// then the others by name.
+//
+// max_parallel bounds the whole group, not each region. A new version that restarts instances goes
+// to a region only if at most max_parallel instances of any group can then be down, counted over
+// all regions that are being updated. A single region never takes down more than max_parallel
+// instances.
+//
+// Regions with instances that do not run go first: the version takes least down there, and may be
+// the fix. Then follow regions that have begun with the version, and then the others by name.
+//
+// Everything is computed from the slots and the regions' summaries. So a new active server
+// continues where the previous one stopped.
 func rolloutStages(all regionList, now time.Duration, j *Job) (stages []RolloutStage) {
 	regions := rollingRegions(all, j)
 	if len(regions) == 0 {
@@ -116,8 +118,8 @@ func rolloutStages(all regionList, now time.Duration, j *Job) (stages []RolloutS
 	return stages
 }
 
-// rollingRegions returns the regions with slots of groups that the present
-// version restarts, sorted by name; none if no slot is left to rewrite.
+// rollingRegions returns the regions with slots of groups that the present version restarts, sorted
+// by name. It returns none if no slot remains to be rewritten.
 func rollingRegions(all regionList, j *Job) (out []*rollingRegion) {
 	restarting := map[string]bool{}
 	for i := range j.Slots {
@@ -161,8 +163,8 @@ func rollingRegions(all regionList, j *Job) (out []*rollingRegion) {
 	return out
 }
 
-// restarts reports whether the present version rewrites the slot, restarts its
-// instances, and has to wait for its turn.
+// restarts reports whether the present version rewrites the slot, restarts its instances, and has
+// to wait for its turn.
 func (j *Job) restarts(s *region.Slot, r *Region) bool {
 	kind, _, _ := j.correct(s, r)
 	g := j.group(s.Group)
@@ -179,9 +181,9 @@ func (j *Job) summaryOf(name string) *Summary {
 	return &j.Summaries[i]
 }
 
-// converged reports whether the region's summary is about its present slots and
-// everything runs. Instances that are missing from the summary or pending count
-// as converged up to the number that wait for room in slots with a Hold.
+// converged reports whether the region's summary is about its present slots, and everything runs.
+// Instances that are pending, or missing in the summary, count as converged up to the number that
+// waits for room in slots with a Hold.
 func (r *rollingRegion) converged(j *Job) bool {
 	if r.summary == nil || (r.summary.Version != 0 || r.summary.Run != 0) && (r.summary.Version < r.oldest || r.summary.Run != 0 && r.summary.Run != j.Run && j.Run != 0) {
 		return false
@@ -196,8 +198,7 @@ func (r *rollingRegion) converged(j *Job) bool {
 	return true
 }
 
-// failed reports whether instances of the slots' present version failed for
-// good.
+// failed reports whether instances of the slots' present version have failed for good.
 func (r *rollingRegion) failed() bool {
 	if r.summary == nil || r.summary.Version < r.oldest {
 		return false
@@ -220,8 +221,8 @@ func (r *rollingRegion) rank(j *Job) int {
 	return 2
 }
 
-// crowded returns the first group that could have more than max_parallel instances
-// down if the region was updated now; empty if there is none.
+// crowded returns the first group that could have more than max_parallel instances down if the
+// region were updated now, or "" if there is none.
 func (r *rollingRegion) crowded(j *Job, charged map[string]int) string {
 	for _, g := range slices.Sorted(maps.Keys(r.old)) {
 		if most := j.group(g).parallel(); charged[g] > 0 && charged[g]+min(r.n[g], most) > most {
@@ -231,7 +232,7 @@ func (r *rollingRegion) crowded(j *Job, charged map[string]int) string {
 	return ""
 }
 
-// regionsNamed returns "region nagoya", or the names of the first few regions.
+// regionsNamed returns, for example, "region nagoya", or the names of the first few regions.
 func regionsNamed(names []string) string {
 	switch {
 	case len(names) == 1:
@@ -242,19 +243,18 @@ func regionsNamed(names []string) string {
 	return "regions " + strings.Join(names, ", ")
 }
 
-// Rollout describes a job's present version, to decide whether to revert it.
+// Rollout holds the facts about a job's present version that decide whether to revert the version.
 type Rollout struct {
 	Version int64
-	// Healthy is the latest version of the run whose instances all ran; 0 = none is
-	// known.
+	// Healthy is the latest version of the run whose instances all ran; 0: none is known.
 	Healthy int64
 	// SameSpec: the healthy version and the present one have equal specs.
 	SameSpec bool
-	// Failed: instances of the present version failed for good. Why says how,
-	// in one line.
+	// Failed: instances of the present version have failed for good. Why describes the failure in
+	// one line.
 	Failed bool
 	Why    string
-	// AllRunning: every instance runs, in the present version.
+	// AllRunning: every instance runs in the present version.
 	AllRunning bool
 	// AutoRevert: a group with failed instances has update.auto_revert.
 	AutoRevert bool
@@ -268,15 +268,14 @@ const (
 	RolloutWait RolloutDecision = "keep"
 	// RolloutSetHealthy stores the present version as the healthy one.
 	RolloutSetHealthy RolloutDecision = "remember"
-	// RolloutForgetHealthy removes the stored healthy version: it failed too.
+	// RolloutForgetHealthy removes the stored healthy version, because it has failed too.
 	RolloutForgetHealthy RolloutDecision = "forget"
 	// RolloutRevert submits the healthy version again.
 	RolloutRevert RolloutDecision = "revert"
 )
 
-// Decide returns the decision with its reason. A version is reverted once: its
-// replacement has the spec of the healthy version, and if that fails as well
-// there is no version left to revert to.
+// Decide returns the decision with its reason. A version is reverted once. Its replacement has the
+// spec of the healthy version. If that fails as well, no version is left to revert to.
 func (r Rollout) Decide() (RolloutDecision, string) {
 	switch {
 	case r.AllRunning && r.Healthy != r.Version:

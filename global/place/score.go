@@ -8,30 +8,29 @@ import (
 	"time"
 )
 
-// The terms of a score. `near` and `prefer` weigh what the job says (usually at
-// most 50 and ±100). The other terms decide between regions that the job values
-// equally.
+// The terms of a score. `near` and `prefer` have the weights that the job gives them (usually at
+// most 50 and ±100). The other terms decide between regions that the job scores equally.
 const (
-	// capacityWeight is multiplied by the free share of the resource that is
-	// scarcest for the ask.
+	// capacityWeight is multiplied by the free share of the resource that is scarcest for the ask.
 	capacityWeight = 20.0
-	// stickyBonus for a region that has instances of the group: a few
-	// milliseconds are no reason to open another region.
+	// stickyBonus is added for a region that has instances of the group, because a gain of a few
+	// milliseconds is no reason to use another region.
 	stickyBonus = 10.0
-	// freshFor is three report intervals: two lost reports do not matter.
+	// freshFor is the age up to which a report costs nothing: three report intervals, so two lost
+	// reports do not matter.
 	freshFor = 15 * time.Second
-	// stalePenalty is subtracted for each further 10 s, at most maxStalePenalty.
+	// stalePenalty is subtracted for each 10 s beyond freshFor, up to maxStalePenalty.
 	stalePenalty    = 1.0
 	maxStalePenalty = 10.0
 )
 
-// terms returns the parts of a candidate's score. Details are expensive text, so
-// plans that are not shown have none.
+// terms returns the parts of a candidate's score. detail adds texts, which are expensive, so plans
+// that are not shown do without them.
 func (ev *evaluator) terms(w *work, c *candidate, detail bool) []Term {
 	g, r := w.group, ev.regions[c.index]
 	terms := make([]Term, 0, 4+len(g.Regions.Near))
 	add := func(name string, value float64, say func() string) {
-		// Rounding to thousandths makes the value equal on every machine.
+		// The value is rounded to thousandths, so that it is equal on every machine.
 		t := Term{Name: name, Value: math.Round(value*1000) / 1000}
 		if detail {
 			t.Detail = say()
@@ -62,7 +61,7 @@ func (ev *evaluator) terms(w *work, c *candidate, detail bool) []Term {
 	return terms
 }
 
-// stale is the term of a report of some age.
+// stale returns the term for a report of this age.
 func stale(age time.Duration) float64 {
 	if age <= freshFor {
 		return 0
@@ -71,10 +70,10 @@ func stale(age time.Duration) float64 {
 	return -min(maxStalePenalty, stalePenalty*late)
 }
 
-// term is the term of a near clause for a region with these targets.
+// term returns the term of a near clause for a region with these targets.
 func (n *Near) term(t targets) float64 { return float64(n.Weight) * n.closeness(n.scored(t)) }
 
-// scored returns the target whose distance the score counts.
+// scored returns the target whose distance counts in the score.
 func (n *Near) scored(t targets) target {
 	if n.Required {
 		return n.deciding(t)
@@ -82,14 +81,13 @@ func (n *Near) scored(t targets) target {
 	return t.nearest
 }
 
-// headroom returns the free share, 0..1, of the resource that is scarcest among
-// those that the ask needs, after all charges that the region's report does not
-// include.
+// headroom returns the free share, 0..1, of the resource that is scarcest among those that the ask
+// needs. All charges that the region's report does not include are subtracted.
 func (ev *evaluator) headroom(index int, a Ask) (share float64, dim string) {
 	return ev.regions[index].headroom(ev.ledger.of(index), a)
 }
 
-// headroom is the same of one region, beside charges.
+// headroom returns the free share of one region, beside the given charges.
 func (r *Region) headroom(charged charges, a Ask) (share float64, dim string) {
 	free := r.Free.plus(charged.total(), -1).dims()
 	share, dim = 1, "capacity"
@@ -127,17 +125,17 @@ func (g *Group) preference(r *Region) int {
 	return sum
 }
 
-// tieBand is the difference of scores below which regions are equal: 2.5 % of a region's
-// capacity. It is less than the least weight in prefer, which is 1. Differences of this
-// size come and go with each report, so they decide nothing.
+// tieBand is the difference of scores below which regions count as equal: 2.5 % of a region's
+// capacity. It is less than the least weight in prefer, which is 1. Differences of this size change
+// with each report, so they must decide nothing.
 const tieBand = 0.5
 
-// spreadTies orders the regions whose scores are within tieBand of the best one, so that
-// many equal jobs do not all choose the same of them. The order is: regions that have
-// instances of the group; then those in which all wanted instances fit; then the others.
-// The name of the job turns the middle ones: it chooses which of them is the first, and
-// another one, and the one with more free room goes before the other.
-// The candidates are sorted.
+// spreadTies orders the regions whose scores are within tieBand of the best score, so that many
+// equal jobs do not all choose the same region. The candidates must be sorted.
+//
+// First come regions that have instances of the group, then those in which all wanted instances
+// fit, then the others. The name of the job rotates the middle part: it chooses two of these
+// regions, and the one with more free room comes first.
 func (ev *evaluator) spreadTies(w *work) {
 	tied := 0
 	for i := range w.candidates {
@@ -165,8 +163,8 @@ func (ev *evaluator) spreadTies(w *work) {
 	}
 }
 
-// front moves the candidates for which yes holds to the front, keeps both orders, and
-// returns their number.
+// front moves the candidates for which yes returns true to the front, and returns their number. It
+// keeps the order within both parts.
 func front(all []candidate, yes func(*candidate) bool) int {
 	switch len(all) {
 	case 0:
@@ -193,7 +191,8 @@ func turn(all []candidate, n int) {
 	slices.Reverse(all)
 }
 
-// nameHash hashes the name of the job: its groups choose alike. It is equal on every machine.
+// nameHash returns a hash of the job's name, so that all groups of a job choose the same regions.
+// It is equal on every machine.
 func nameHash(w *work) uint64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s/%s", w.job.Namespace, w.job.Name)

@@ -9,39 +9,38 @@ import (
 
 // Snapshot is everything that a plan depends on. MakePlan does not change it.
 type Snapshot struct {
-	// Regions sorted by name, each name once. Nobody changes a region that a snapshot has.
+	// Regions are sorted by name, and each name occurs once. A region in a snapshot is never
+	// changed.
 	Regions []*Region
-	// Jobs in any order, each namespace/name once. Quiet jobs cost little.
+	// Jobs may be in any order, and each namespace/name occurs once. Quiet jobs cost little.
 	Jobs []Job
-	// Returned is the memory of rejected and returned work. The caller bounds
-	// it. An entry counts for a minute or until its region starts a new
-	// session, and while Backoff lasts; its text counts for as long as the job
-	// is pending.
+	// Returned holds rejected and returned work. The caller bounds it. An entry counts for a
+	// minute, or until its region starts a new session, and while Backoff lasts. Its text counts as
+	// long as the job is pending.
 	Returned []Returned
-	// Held counts, by region, the instances that it holds and that wait for a node.
+	// Held is, by region, the number of instances that the region holds and that wait for a node.
 	Held map[string]int
-	// Topology has the distances; the worse of both directions counts. Nil: no
-	// distance is known.
+	// Topology has the distances. The worse of both directions counts. Nil: no distance is known.
 	Topology *topology.View
-	// Origins are the regions that serve a domain, for Near.Domain. Regions
-	// that do not exist are ignored.
+	// Origins are, by domain, the regions that serve the domain, for Near.Domain. Regions that do
+	// not exist are ignored.
 	Origins map[string][]string
-	// Charged says that Region.Charged has all slots that the reports do not include.
-	// Otherwise the plan charges the slots of Jobs.
+	// Charged: Region.Charged includes all slots that the reports do not include. Otherwise the
+	// plan charges the slots of Jobs.
 	Charged bool
-	// Given are charges beyond those of Charged: of slots that are not stored yet.
+	// Given are further charges, for slots that are not stored yet.
 	Given []Charge
-	// Terse leaves out the explanation of each region
-	// (GroupExplanation.Regions) for jobs without Explain.
+	// Terse leaves out the verdicts about regions (GroupExplanation.Regions) for jobs without
+	// Explain.
 	Terse bool
-	// MaxVerdicts bounds the work of the plan: once it has looked at so many regions for
-	// groups, one by one, it leaves the jobs that remain undecided. Distances and labels that
-	// rules look at count as a part of that. 0: no bound.
+	// MaxVerdicts bounds the work of the plan. Once the plan has evaluated this many regions, added
+	// up over all groups, it leaves the remaining jobs undecided. Distances and labels that rules
+	// look at count as parts of a verdict. 0: no bound.
 	MaxVerdicts int
 	// Now is the time of the snapshot, on the clock of Region.At.
 	Now time.Duration
-	// Index is kept from plan to plan and makes a plan cheaper. It changes no decision; nil:
-	// the plan looks at every region.
+	// Index is kept from plan to plan, and makes a plan cheaper. It changes no decision. Nil: the
+	// plan evaluates every region.
 	Index *Index
 }
 
@@ -49,65 +48,64 @@ type Snapshot struct {
 type Region struct {
 	Name   string
 	Labels map[string]string
-	// Cordoned regions get no new slots, and no more do Draining ones, whose work an
-	// operator moves away.
+	// Cordoned regions get no new slots. Draining regions get none either, and an operator moves
+	// their work to other regions.
 	Cordoned, Draining bool
-	// Connected: a live session exists.
+	// Connected: the region has a live session.
 	Connected bool
-	// Lost: the region was declared lost, and its work has other owners.
+	// Lost: the region was declared lost, and its slots may have other owners.
 	Lost bool
-	// HealthyFor is for how long the region has been connected without a break.
-	// Unsteady: it was lost so often that it gets no work back by itself. Returning: an
-	// operator lets the work return that verdicts moved away from it.
+	// HealthyFor is how long the region has been connected without a break. Unsteady: the region
+	// was lost so often that it gets no work back without an operator. Returning: an operator lets
+	// the work return that verdicts moved to other regions.
 	HealthyFor          time.Duration
 	Unsteady, Returning bool
-	// CommitBlocked is for how long the region has been unable to commit to its log; 0 =
-	// it can.
+	// CommitBlocked is how long the region has been unable to commit to its log; 0: it can commit.
 	CommitBlocked time.Duration
-	// FeatureLevel of the region. From 1 on leases of regions bind.
+	// FeatureLevel is the region's feature level. From level 1 on the leases of regions bind
+	// instances.
 	FeatureLevel int
 	// NeverConnected: no cluster has ever connected under this name.
 	NeverConnected bool
-	// DisconnectedFor is how long there has been no session.
+	// DisconnectedFor is how long the region has had no session.
 	DisconnectedFor time.Duration
 
-	// HasReport is false until the first report (a checkpoint counts as one).
+	// HasReport is false until the first report. The report of a checkpoint counts.
 	HasReport bool
 	ReportAge time.Duration
-	// At is when HealthyFor, DisconnectedFor and ReportAge were as they say. They have grown
-	// since, see Snapshot.Now.
+	// At is the time at which HealthyFor, DisconnectedFor and ReportAge had these values. They have
+	// grown since: see Snapshot.Now.
 	At time.Duration
-	// ReportSequence counts the reports that the global tier has received from
-	// this region, over all sessions; see Returned.
+	// ReportSequence is the number of reports that the global tier has received from this region,
+	// in all sessions. See Returned.
 	ReportSequence uint64
-	// SlotsRevision: the report does not include slots with a later generation.
-	// The plan charges those itself.
+	// SlotsRevision: the report does not include slots with a later generation. The plan charges
+	// those itself.
 	SlotsRevision int64
-	// Charged are the slots that the report does not include, see Snapshot.Charged.
+	// Charged are the charges of the slots that the report does not include. See Snapshot.Charged.
 	Charged Charges
-	// Fits are exact counts by Ask.Hash for subscribed asks.
+	// Fits holds exact counts by Ask.Hash, for subscribed asks.
 	Fits map[uint64]int
-	// NoFitReasons says why asks fit nowhere, by Ask.Hash, as reported by the
-	// region.
+	// NoFitReasons says, by Ask.Hash, why an ask fits nowhere, as the region reported.
 	NoFitReasons map[uint64]Returned
-	// Bins estimate every other ask; see Bin.
+	// Bins give an estimate for every other ask. See Bin.
 	Bins []Bin
-	// Drivers that are healthy on at least one node; empty: the region did not
+	// Drivers are the drivers that are healthy on at least one node. Empty: the region did not
 	// report them.
 	Drivers []string
-	// Free and Capacity are totals over ready nodes, for the score only.
+	// Free and Capacity are totals over ready nodes. They are only for the score.
 	Free, Capacity Resources
-	// CPUUtilisation and MemoryUtilisation are in use, 0..1; for display only.
+	// CPUUtilisation and MemoryUtilisation are the shares in use, 0..1. They are only shown.
 	CPUUtilisation, MemoryUtilisation float64
 	NodesReady                        int
-	// QueueLength counts the accepted instances that wait for a node.
+	// QueueLength is the number of accepted instances that wait for a node.
 	QueueLength int
 }
 
-// reportAge returns the age of the report now.
+// reportAge returns the age of the report at now.
 func (r *Region) reportAge(now time.Duration) time.Duration { return r.ReportAge + r.since(now) }
 
-// disconnectedFor returns for how long there has been no session now.
+// disconnectedFor returns how long the region has had no session at now.
 func (r *Region) disconnectedFor(now time.Duration) time.Duration {
 	if r.Connected {
 		return r.DisconnectedFor
@@ -115,7 +113,7 @@ func (r *Region) disconnectedFor(now time.Duration) time.Duration {
 	return r.DisconnectedFor + r.since(now)
 }
 
-// healthyFor returns for how long the region has been connected now.
+// healthyFor returns how long the region has been connected without a break at now.
 func (r *Region) healthyFor(now time.Duration) time.Duration {
 	if r.HealthyFor <= 0 {
 		return 0
@@ -125,15 +123,15 @@ func (r *Region) healthyFor(now time.Duration) time.Duration {
 
 func (r *Region) since(now time.Duration) time.Duration { return max(0, now-r.At) }
 
-// Bin is a number of nodes, each with at least Free left.
+// Bin is a number of nodes that each have at least Free left.
 type Bin struct {
 	Nodes int
 	Free  Resources
-	// Pool; empty = "default".
+	// Pool is the pool of the nodes. Empty: DefaultPool.
 	Pool string
 }
 
-// Resources is an amount. GPUMilli counts thousandths of a device.
+// Resources is an amount of each resource. GPUMilli counts thousandths of a device.
 type Resources struct {
 	CPUMilli    int64
 	MemoryBytes int64
@@ -141,31 +139,29 @@ type Resources struct {
 	GPUMilli    int64
 }
 
-// Returned is a refusal that still counts: the region rejected or returned this
-// ask. The region is skipped for the ask until a later report (a greater
-// ReportSequence) carries an exact count above zero for it. Callers should
-// therefore subscribe the asks of pending groups first.
+// Returned is a refusal that still counts: the region rejected or returned this ask. The region is
+// skipped for the ask until a later report, with a greater ReportSequence, has an exact count above
+// zero for the ask. Callers should therefore subscribe the asks of pending groups first.
 type Returned struct {
 	Namespace, Job, Group string
-	// Ask is the hash of the ask that was returned; 0: only Backoff counts, and
-	// if that is 0 only the text.
+	// Ask is the hash of the returned ask. 0: only Backoff counts, and if Backoff is 0 too, only
+	// the text.
 	Ask    uint64
 	Region string
 	Reason string
-	// Message has the region's figures. ReasonText is a whole explanation for
-	// people that includes Reason. Either may be empty.
+	// Message has the region's figures. ReasonText is the whole explanation for users, including
+	// Reason. Both may be empty.
 	Message, ReasonText string
 	Counts              []region.CountedReason
-	// ReportSequence is the region's at the time of the return. A greater value
-	// may be stored to hold the ask back for longer.
+	// ReportSequence is the region's ReportSequence at the time of the return. The caller may store
+	// a greater value to keep the ask from the region for longer.
 	ReportSequence uint64
-	// Backoff is for how long the region must not get this group again,
-	// whatever its reports say: it returned the group repeatedly for a reason
-	// that no report shows. 0 = no backoff.
+	// Backoff is how long the region must not get this group again, whatever its reports say,
+	// because it returned the group repeatedly for a reason that no report shows. 0: no backoff.
 	Backoff time.Duration
 }
 
-// JobType is service, batch or system; the wire enum is JOB_TYPE_ + upper case.
+// JobType is the type of a job. The wire enum is JOB_TYPE_ and upper case.
 type JobType string
 
 const (
@@ -178,65 +174,63 @@ const (
 type Job struct {
 	Namespace, Name string
 	Version         int64
-	// Run: slots of another run are rewritten, see region.Slot.
+	// Run is the present run. Slots of another run are rewritten: see region.Slot.
 	Run  int64
 	Type JobType
-	// Priority 0..100, higher first.
+	// Priority is 0..100. Jobs with a higher priority are decided first.
 	Priority int
-	// Revision orders jobs of equal priority: the etcd revision of the submit.
+	// Revision is the etcd revision of the submit. It orders jobs of equal priority.
 	Revision int64
 	Stopped  bool
-	// Groups sorted by name.
+	// Groups are sorted by name.
 	Groups []Group
-	// Colocate are sets of group names that share their regions.
+	// Colocate holds sets of group names. The groups of a set share their regions.
 	Colocate [][]string
-	// Slots of every group, also of groups that the spec does not have any
-	// more; sorted by group, from, region. System slots are [0,1) with System
-	// set.
+	// Slots are the slots of all groups, also of groups that the spec no longer has, sorted by
+	// group, From and Region. The slots of a system job are [0,1), with System set.
 	Slots []region.Slot
-	// Disconnected are owned instances that no node of their region takes and
-	// that may still run on a disconnected node; see Disconnected.
+	// Disconnected are owned instances that no node of their region takes and that may still run on
+	// a disconnected node.
 	Disconnected []Disconnected
-	// Movable are slots of lost regions that may move now; see Movable.
+	// Movable are the slots of lost regions that may move now.
 	Movable []Movable
-	// Breaches are the required bounds that are not kept, see BoundTracker.
+	// Breaches are the required bounds that are broken. See BoundTracker.
 	Breaches []Breach
-	// Down counts, by group, owned instances that should run and do not, as far
-	// as regions reported. Read only for groups with a sustained breach.
+	// Down is, by group, the number of owned instances that must run and do not run, as far as
+	// regions reported. It is read only for groups with a sustained breach.
 	Down map[string]int
-	// Summaries are the regions' latest summaries of the job, sorted by region.
-	// Read only while a version that restarts groups is rolled out.
+	// Summaries are the regions' latest summaries of the job, sorted by region. They are read only
+	// while a version that restarts groups is rolled out.
 	Summaries []Summary
-	// Explain asks for the full explanation even if there is no work.
+	// Explain asks for the full explanation, even if the job needs no work.
 	Explain bool
 }
 
 // Group is the part of a job's group that a plan depends on.
 type Group struct {
 	Name string
-	// UnchangedSince is the first version with the group's present spec: batch
-	// instances that an earlier version completed run again. 0: the spec is
-	// that of the run's first version.
+	// UnchangedSince is the first version with the group's present spec. Batch instances that an
+	// earlier version completed run again. 0: the spec is that of the run's first version.
 	UnchangedSince int64
-	// Count is not used for system jobs.
+	// Count is the number of instances. It is not used for system jobs.
 	Count int
 	Ask   Ask
-	// AskHash is Ask.Hash if the caller has computed it, else 0.
+	// AskHash is Ask.Hash if the caller has computed it, otherwise 0.
 	AskHash uint64
 	Regions RegionsSpec
-	// MaxParallel is how many instances may be down at a time for a move or a
-	// new version. 0 means 1, but for a system job every region at once.
+	// MaxParallel is how many instances may be down at a time for a move or a new version. 0 means
+	// 1; for a system job it means all regions at once.
 	MaxParallel int
-	// WaitedFor is how long instances have been unplaced without any progress.
-	// HoldAttempts are the recent holds of the group, see HoldAfter.
+	// WaitedFor is how long instances have been unplaced without any progress. HoldAttempts are the
+	// recent holds of the group. See HoldAfter.
 	WaitedFor    time.Duration
 	HoldAttempts []HoldAttempt
-	// Released are instances that regions gave up after a revoke and that no
-	// plan has placed since. They are placed before other unowned instances,
-	// whatever the priority. Instances that have an owner are ignored.
+	// Released are the instances that regions gave up after a revoke and that no plan has placed
+	// since. They are placed before other unowned instances, whatever the priority. Instances that
+	// have an owner are ignored.
 	Released []Released
-	// Bound: the lease of the region binds the instances. StopTime is the longest time
-	// between the stop signal and the kill.
+	// Bound: the region's lease binds the instances. StopTime is the longest time between the stop
+	// signal and the kill.
 	Bound    bool
 	StopTime time.Duration
 	// OnDisconnect is the policy for a region that is disconnected or lost.
@@ -251,78 +245,74 @@ func (g *Group) hash() uint64 {
 	return g.Ask.Hash()
 }
 
-// Released are instances From ≤ i < To that a region gave up after a revoke.
-// Room for them is reserved in other regions.
+// Released are the instances From ≤ i < To that a region gave up after a revoke. Room for them is
+// reserved in other regions.
 type Released struct {
 	Region   string
 	From, To int
 }
 
-// OnDisconnect is the group's policy for a disconnected region: how long to wait, and
-// whether to start a replacement elsewhere then.
+// OnDisconnect is a group's policy for a disconnected region: how long to wait, and whether to
+// start a replacement in another region then.
 type OnDisconnect struct {
 	After    time.Duration
 	Replace  bool
 	Failback Failback
 }
 
-// Failback says how replacements return to the region of the originals, and after how much
-// time of its unbroken health.
+// Failback says how replacements return to the region of the originals, and for how long that
+// region must have been healthy without a break.
 type Failback struct {
 	Mode  FailbackMode
 	After time.Duration
 }
 
-// Divide says how instances are divided among regions; the wire enum is DIVIDE_
-// + upper case.
+// Divide says how instances are divided among regions. The wire enum is DIVIDE_ and upper case.
 type Divide string
 
 const (
-	// DivideBest uses the best regions: as few as hold all instances, but at least
-	// spread.min. It divides among the first spread.min of them in proportion to what
-	// fits; the rest overflows to the next best regions.
+	// DivideBest uses the best regions: as few as can take all instances, but at least spread.min.
+	// It divides among the first spread.min regions in proportion to what fits. The rest goes to
+	// the next best regions.
 	DivideBest Divide = "best"
-	// DivideCapacity divides in proportion to what fits, among spread.max regions; without
-	// max among spread.min regions; without either among all regions that can take work,
+	// DivideCapacity divides in proportion to what fits, among spread.max regions. Without
+	// spread.max it uses spread.min regions. Without both it uses all regions that can take work,
 	// but never more regions than the group has instances.
 	DivideCapacity Divide = "capacity"
-	// DivideEven divides evenly among as many regions as for capacity.
+	// DivideEven divides evenly, among as many regions as DivideCapacity uses.
 	DivideEven Divide = "even"
-	// DivideWeighted divides in proportion to the weights of `prefer` among the
-	// regions with a positive weight, bounded as for capacity; other regions take
-	// the overflow.
+	// DivideWeighted divides in proportion to the weights of `prefer`, among the regions with a
+	// positive weight, bounded as for DivideCapacity. Other regions take the overflow.
 	DivideWeighted Divide = "weighted"
 )
 
-// RegionsSpec is the effective `regions` of a group.
+// RegionsSpec is the effective `regions` section of a group.
 type RegionsSpec struct {
-	// Allow: a region must match one selector. Empty = any region.
+	// Allow holds selectors. A region must match one of them. Empty: any region is allowed.
 	Allow  []Selector
 	Prefer []Preference
 	Near   []Near
-	// SpreadMin and SpreadMax bound the number of regions; 0 = no bound. If min
-	// cannot be met, the share of the missing regions stays unplaced and the
-	// rest is placed.
+	// SpreadMin and SpreadMax bound the number of regions; 0: no bound. If spread.min cannot be
+	// met, the share of the missing regions stays unplaced, and the rest is placed.
 	SpreadMin, SpreadMax int
-	// Divide; empty = the default of the job, see ruleOf.
+	// Divide is the rule of the spec. Empty: the default rule. See ruleOf.
 	Divide Divide
 }
 
-// Selector matches a region by name, labels or both. The empty selector matches
-// no region.
+// Selector matches a region by name, labels or both. The empty selector matches no region.
 type Selector struct {
 	Name   string
 	Labels map[string]string
 }
 
-// Preference adds Weight (-100..100) to matching regions.
+// Preference adds Weight (-100..100) to the score of matching regions.
 type Preference struct {
 	Selector Selector
 	Weight   int
 }
 
-// Unknown says how a required near clause treats an edge without a fresh
-// measurement; the wire enum is UNKNOWN_ + upper case.
+// Unknown says how a required near clause treats an edge without a fresh measurement. The wire enum
+// is UNKNOWN_ and upper case.
 type Unknown string
 
 const (
@@ -332,22 +322,22 @@ const (
 	UnknownAccept    Unknown = "accept"
 )
 
-// Near asks for a short network distance to a region, to the nearest region
-// with some labels, to the nearest region that serves a domain, or to a point.
+// Near asks for a short network distance to a region, to the nearest region with some labels, to
+// the nearest region that serves a domain, or to a point on the map.
 type Near struct {
 	Selector Selector
-	// Domain, if not empty, is used instead of Selector, see Snapshot.Origins.
+	// Domain, if not empty, is used instead of Selector. See Snapshot.Origins.
 	Domain string
-	// Location, if not nil, is used instead of Selector. There is no edge to a
-	// point: the estimate decides, whatever Unknown says.
+	// Location, if not nil, is used instead of Selector. No edge leads to a point, so the estimate
+	// decides, whatever Unknown says.
 	Location *topology.Location
-	// MaxRTT is the bound if Required, and the distance at which the score is
-	// half of Weight. 0: no bound, and half of Weight at 100 ms.
+	// MaxRTT is the bound, if Required. It is also the distance at which the clause adds half of
+	// Weight to the score. 0: no bound, and half of Weight at 100 ms.
 	MaxRTT time.Duration
-	// Percentile 50, 90 or 99; 0 = 50.
+	// Percentile is 50, 90 or 99; 0 means 50.
 	Percentile topology.Percentile
 	Required   bool
 	Unknown    Unknown
-	// Weight 0..100 in the score.
+	// Weight is the clause's weight in the score, 0..100.
 	Weight int
 }

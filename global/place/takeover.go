@@ -9,31 +9,31 @@ import (
 	"github.com/nusa-scheduler/nusa/global/region"
 )
 
-// Movable is a slot of a lost region that may move now (package failover decides when). A
-// plan takes it over in place if another region has room, and only then. Colocated groups
-// move together or not at all. An entry about a slot that has changed is ignored.
+// Movable is a slot of a lost region that may move now; package failover decides when. A plan takes
+// the slot over only if another region has room. Colocated groups move together or not at all. An
+// entry about a slot that has changed is ignored.
 type Movable struct {
 	Group, Region string
 	From, To      int
 	Generation    int64
-	// Fence of the region when it was declared lost. NothingRuns: an operator stated that
+	// Fence is the region's fence after it was declared lost. NothingRuns: an operator stated that
 	// nothing runs there any more.
 	Fence       uint64
 	NothingRuns bool
 }
 
-// Stay is a slot that could move and does not.
+// Stay is a slot that may move but stays.
 type Stay struct {
 	Namespace, Job string
-	// Slot at the lost region.
+	// Slot is the slot at the lost region.
 	Slot region.Slot
-	// Why in one line. Pending counts the reasons of the regions; empty when it does not
-	// wait for a region.
+	// Why is the reason in one line. Pending counts the reasons of the regions. It is empty if the
+	// slot does not wait for a region.
 	Why     string
 	Pending []region.CountedReason
 }
 
-// String prints "stay default/api/web[0-3] at sea: …".
+// String prints, for example, "stay default/api/web[0-3] at sea: …".
 func (s Stay) String() string {
 	out := fmt.Sprintf("stay %s/%s/%s%s at %s: %s", s.Namespace, s.Job, s.Slot.Group, region.FormatRange(s.Slot.From, s.Slot.To), s.Slot.Region, s.Why)
 	for _, c := range s.Pending {
@@ -52,10 +52,10 @@ type taker struct {
 	reclaim *reclaimer
 	explain *explainer
 	plan    *Plan
-	// took are the jobs with slots that the plan takes over. The rest of such a job is
-	// planned next, because its slots have new owners then.
+	// took are the jobs with slots that the plan takes over. The rest of such a job is decided in
+	// the next plan, when its slots have new owners.
 	took map[*Job]bool
-	// refused are groups of slots that find no region, by job.
+	// refused holds, by job, the groups of the slots that find no region.
 	refused map[*Job][]*work
 }
 
@@ -65,7 +65,7 @@ type due struct {
 	slot *region.Slot
 }
 
-// takeOver takes over the slots of a job that are due, as far as there is room.
+// takeOver takes over the slots of a job that are due, as far as other regions have room.
 func (tk *taker) takeOver(j *Job) {
 	if j.Stopped || j.Type == System {
 		return
@@ -76,8 +76,8 @@ func (tk *taker) takeOver(j *Job) {
 			tk.takeSet(j, set, all)
 			continue
 		}
-		// Colocated groups leave one lost region at a time, since the next one has to see
-		// where they are then.
+		// Colocated groups leave one lost region at a time, because the decision about the next
+		// region depends on where they are after that.
 		for _, name := range regionsOf(all) {
 			from := slices.DeleteFunc(slices.Clone(all), func(d due) bool { return d.Region != name })
 			if tk.together(j, set, name, from) && tk.takeSet(j, set, from) {
@@ -97,14 +97,14 @@ func (tk *taker) due(j *Job, set []*Group) (out []due) {
 				return m.Group == s.Group && m.Region == s.Region && m.From == s.From && m.To == s.To && m.Generation == s.Generation
 			})
 			if at < 0 || !movable(s) || s.Vacant || s.To > g.Count {
-				continue // what is out of range is stopped first
+				continue // a slot that is out of range is stopped first
 			}
 			r := tk.eval.regions.of(s)
 			if kind, _, _ := j.correct(s, r); kind == Stop || r == nil || !r.Lost {
 				continue
 			}
 			if stays := !g.OnDisconnect.Replace || g.Bound && s.Unbound; stays && !j.Movable[at].NothingRuns {
-				continue // the job has changed since it was decided that the slot may move
+				continue // the job has changed since package failover decided that the slot may move
 			}
 			d := due{j.Movable[at], s}
 			if former := j.awaited(s); former != "" {
@@ -121,7 +121,7 @@ func (tk *taker) due(j *Job, set []*Group) (out []due) {
 	return out
 }
 
-// movable says whether a slot may have another owner. So may a slot that had to stop, if it
+// movable reports whether a slot may get another owner. A slot that had to stop may move too, if it
 // is wanted again before its owner has confirmed.
 func movable(s *region.Slot) bool { return !s.System && s.State != region.Done }
 
@@ -133,8 +133,8 @@ func regionsOf(all []due) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// together says whether all slots that colocated groups have in a lost region are due, and
-// nothing else of the groups is on the move.
+// together reports whether all slots that colocated groups have in a lost region are due, and no
+// other slot of the groups is being moved.
 func (tk *taker) together(j *Job, set []*Group, name string, from []due) bool {
 	for _, g := range set {
 		slots := j.slotsOf(g.Name)
@@ -156,8 +156,8 @@ func (tk *taker) together(j *Job, set []*Group, name string, from []due) bool {
 	return true
 }
 
-// takeSet takes over the slots of one group, or all slots of colocated groups in one lost
-// region. It returns whether it did.
+// takeSet takes over the slots of one group, or all slots of colocated groups in one lost region.
+// It reports whether it did.
 func (tk *taker) takeSet(j *Job, set []*Group, slots []due) bool {
 	if len(slots) == 0 {
 		return false
@@ -197,8 +197,8 @@ func (tk *taker) takeSet(j *Job, set []*Group, slots []due) bool {
 	return len(offers) > 0
 }
 
-// returnToHolder gives slots back to the region that still runs their instances: it is back
-// and holds them, and the region that replaced them is lost now. No other room is needed.
+// returnToHolder gives slots back to the region that still runs their instances. That region is
+// back and holds them, and the region that replaced them is lost now. No other room is needed.
 func (tk *taker) returnToHolder(j *Job, slots []due, together bool) bool {
 	to := make([]string, len(slots))
 	found := false
@@ -221,7 +221,7 @@ func (tk *taker) returnToHolder(j *Job, slots []due, together bool) bool {
 	return true
 }
 
-// holder returns the region that holds the instances of a slot; empty if there is none.
+// holder returns the region that holds the instances of a slot, or "" if there is none.
 func (tk *taker) holder(s *region.Slot) string {
 	connected := func(name string) bool {
 		i := tk.eval.regions.index(name)
@@ -238,8 +238,8 @@ func (tk *taker) holder(s *region.Slot) string {
 	return ""
 }
 
-// assign gives the offered room to the slots of each group: as few parts as possible, and
-// the last indices first, so that what stays keeps its key.
+// assign gives the offered room to the slots of each group, in as few parts as possible. The last
+// indices go first, so that the part that stays keeps its key.
 func (tk *taker) assign(j *Job, slots []due, offers []Action, tried []*work, together bool) {
 	type room struct {
 		region, why string
@@ -259,7 +259,7 @@ func (tk *taker) assign(j *Job, slots []due, offers []Action, tried []*work, tog
 		all, left := rooms[d.Group], d.To-d.From
 		var parts []Part
 		for left > 0 {
-			// The region with most room, but one that takes the whole rest if there is one.
+			// Take the region with most room, or one that has room for the whole rest.
 			best := -1
 			for i, r := range all {
 				if r.n > 0 && (best < 0 || all[best].n < left && r.n > all[best].n) {
@@ -314,8 +314,8 @@ func (tk *taker) stay(j *Job, slots []due, why string, pending []region.CountedR
 	}
 }
 
-// explainRefused explains the groups of slots that find no region, unless the plan explains
-// the group anyway.
+// explainRefused explains the groups of slots that find no region, unless the plan already explains
+// the group.
 func (tk *taker) explainRefused(j *Job) {
 	slices.SortFunc(tk.refused[j], func(a, b *work) int { return cmp.Compare(a.group.Name, b.group.Name) })
 	for _, w := range tk.refused[j] {
@@ -327,21 +327,21 @@ func (tk *taker) explainRefused(j *Job) {
 	}
 }
 
-// leaving reports whether a slot is being revoked: its owner has not confirmed yet.
+// leaving reports whether a slot is being revoked, and its owner has not confirmed that yet.
 func leaving(s region.Slot) bool { return s.Desired == region.DesiredRevoke && !s.Vacant }
 
-// free reports whether the indices of a slot are placed as if nobody owned them: the slot is
+// free reports whether the indices of a slot are placed as if they had no owner: the slot is
 // vacant, and the present version may run beside what a former owner may run.
 func (j *Job) free(s *region.Slot) bool { return s.Vacant && !s.System && j.awaited(s) == "" }
 
-// fillVacant returns actions in which offers of indices of vacant slots are takeovers of
-// those slots, so that the former owners stay on record.
+// fillVacant replaces offers of indices of vacant slots by takeovers of those slots, so that the
+// former owners stay on record.
 func (j *Job) fillVacant(actions []Action) []Action {
 	if !slices.ContainsFunc(j.Slots, func(s region.Slot) bool { return s.Vacant }) {
 		return actions
 	}
 	out := make([]Action, 0, len(actions))
-	at := map[string]int{} // position in out of the takeover of a slot, by its key
+	at := map[string]int{} // by key of a slot, the position of its takeover in out
 	for _, a := range actions {
 		if a.Kind != Offer || a.Namespace != j.Namespace || a.Job != j.Name {
 			out = append(out, a)
@@ -373,7 +373,7 @@ func (j *Job) fillVacant(actions []Action) []Action {
 	return out
 }
 
-// appendPart appends the offer of a part of the indices, unless the part is empty.
+// appendPart appends the offer of the indices from ≤ i < to, unless there are none.
 func (a Action) appendPart(out []Action, from, to int) []Action {
 	if from < to {
 		a.From, a.To = from, to

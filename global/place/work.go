@@ -13,74 +13,74 @@ type work struct {
 	job   *Job
 	group *Group
 	hash  uint64
-	// near are the distances of each near clause.
+	// near holds the distances of each near clause.
 	near []*nearness
-	// free are the unowned index ranges [from,to), ascending; n is their sum.
+	// free are the unowned index ranges [from,to), ascending. n is the number of these indices.
 	free [][2]int
 	n    int
-	// owned counts the instances with desired state run, by region. It includes
-	// regions that are not defined any more.
+	// owned is, by region, the number of instances with desired state run. It includes regions that
+	// are no longer defined.
 	owned map[string]int
-	// candidates are all regions: first those that are not refused, the best
-	// first.
+	// candidates are all regions: first those that are not refused, the best region first.
 	candidates []candidate
-	// given counts the instances that this plan placed, by index of the region;
-	// placedAs is the region's candidate when the region got the first of them.
+	// given is, by index of the region, how many instances this plan placed there. placedAs is the
+	// candidate of the region at the time when it got the first of them.
 	given    map[int]int
 	placedAs map[int]candidate
-	// room is reserved, by region, for instances that are being revoked.
+	// room is, by index of the region, the room that is reserved for instances that are being
+	// revoked.
 	room map[int]int
-	// breached are the sustained breaches, the first of each region.
+	// breached is, by region, the first sustained breach.
 	breached map[string]*Breach
-	// leaving are the regions that the group is moved away from.
+	// leaving are the regions that the group is being moved out of.
 	leaving map[string]bool
-	// heldBack instances stay unplaced because spread.min cannot be met.
+	// heldBack is how many instances stay unplaced because spread.min cannot be met.
 	heldBack int
-	// rule divides the instances, wanted is their number, both at the time of the
+	// rule divides the instances. wanted is the number of instances to place. Both are set at the
 	// evaluation.
 	rule   Rule
 	wanted int
-	// without are regions that get no more of the group now: they run instances
-	// on disconnected nodes, or are giving instances up.
+	// without are the regions that get no more instances of the group now: they run instances on
+	// disconnected nodes, or are giving instances up.
 	without map[string]bool
 }
 
-// candidate is one region as evaluated for one group.
+// candidate is one region, evaluated for one group.
 type candidate struct {
 	index int // in Snapshot.Regions
-	// reason is why the region is refused, empty if it is not.
+	// reason is why the region is refused. It is empty if the region is not refused.
 	reason string
-	// nearReason is the reason of the first required near clause that refuses the
-	// region, even where reason is another one; near is that clause, and distance
-	// the distance that broke it.
+	// nearReason is the reason of the first required near clause that refuses the region, even if
+	// reason is another one. near is that clause. distance is the distance that broke it.
 	nearReason string
 	near       *Near
 	distance   target
 	// returned is the refusal that the region reported.
 	returned *Returned
-	// colocation says which colocated group refused the region.
+	// colocation says which colocated group refused the region, and why.
 	colocation string
-	// breach is sustained: the region gets no more of the group.
+	// breach is a sustained breach, because of which the region gets no more instances of the
+	// group.
 	breach *Breach
 	fits   int
 	exact  bool
-	// owned counts the group's instances with desired state run in the region.
+	// owned is how many of the group's instances with desired state run are in the region.
 	owned  int
 	weight int
-	// share is the free share of the scarcest resource, as the score uses it.
+	// share is the free share of the scarcest resource, as used in the score.
 	share float64
-	// tied is the number of regions among which the name of the job chooses, this one
-	// included; 0 if it does not.
+	// tied is the number of regions among which the name of the job chooses, including this one; 0:
+	// the name does not choose.
 	tied int
-	// score is the sum of terms, both at the time of the evaluation.
+	// score is the sum of terms. Both are set at the evaluation.
 	score float64
 	terms []Term
 }
 
-// refuse excludes the region.
+// refuse refuses the region for a reason.
 func (c *candidate) refuse(reason string) { c.reason, c.score, c.terms = reason, 0, nil }
 
-// why returns one line that says why a region was taken.
+// why returns one line that says why the region was taken.
 func (w *work) why(c *candidate) string {
 	var words []string
 	for _, t := range c.terms {
@@ -103,7 +103,7 @@ func (w *work) addFree(from, to int) {
 	}
 }
 
-// cutFree removes the first n indices from the free ranges and returns them.
+// cutFree removes the first n indices from the free ranges, and returns them.
 func (w *work) cutFree(n int) (out [][2]int) {
 	for n > 0 && len(w.free) > 0 {
 		r := &w.free[0]
@@ -121,8 +121,8 @@ func (w *work) cutFree(n int) (out [][2]int) {
 // desired returns the size of the whole group.
 func (w *work) desired() int { return w.group.Count }
 
-// options returns the candidates that are not refused, in their order, and the
-// number of other regions that have instances of the group.
+// options returns the candidates that are not refused, in their order. usedElsewhere is the number
+// of other regions that have instances of the group.
 func (w *work) options() (options []option, usedElsewhere int) {
 	used := 0
 	for name, n := range w.owned {
@@ -156,8 +156,7 @@ func (w *work) homes() map[int]bool {
 	return out
 }
 
-// refuseAll refuses every region that has room, reserved or not, because of a
-// group that is colocated with this one.
+// refuseAll refuses every region that has room, reserved or not, because of a colocated group.
 func (w *work) refuseAll(colocation string) {
 	for i := range w.candidates {
 		if c := &w.candidates[i]; c.reason == "" || c.reason == ReasonNoCapacity && w.room[c.index] > 0 {
@@ -167,7 +166,7 @@ func (w *work) refuseAll(colocation string) {
 	}
 }
 
-// released returns the ranges without owner that a plan revoked, ascending.
+// released returns the unowned ranges that were released after a revoke, ascending.
 func (w *work) released() (out [][2]int) {
 	for _, f := range w.group.Released {
 		for _, r := range w.free {
@@ -177,7 +176,7 @@ func (w *work) released() (out [][2]int) {
 		}
 	}
 	slices.SortFunc(out, func(a, b [2]int) int { return cmp.Compare(a[0], b[0]) })
-	for i := len(out) - 1; i > 0; i-- { // an index may be reported twice
+	for i := len(out) - 1; i > 0; i-- { // merge ranges, because an index may be reported twice
 		if out[i][0] < out[i-1][1] {
 			out[i-1][1] = max(out[i-1][1], out[i][1])
 			out = slices.Delete(out, i, i+1)
@@ -186,8 +185,7 @@ func (w *work) released() (out [][2]int) {
 	return out
 }
 
-// releasedBy returns the regions that released instances which have no owner
-// yet.
+// releasedBy returns the regions that released instances which still have no owner.
 func (w *work) releasedBy() map[string]bool {
 	out := map[string]bool{}
 	for _, f := range w.group.Released {
@@ -198,7 +196,7 @@ func (w *work) releasedBy() map[string]bool {
 	return out
 }
 
-// copies returns copies of the groups, to try a placement with.
+// copies returns copies of the groups, for a trial of a placement.
 func copies(works []*work) []*work {
 	out := make([]*work, len(works))
 	for i, w := range works {

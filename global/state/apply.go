@@ -14,8 +14,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// apply changes the state by a written or loaded record, a message or a *Record (nil =
-// removed). The lock is held.
+// apply changes the state by a record that was written or loaded. msg is a message or a *Record;
+// nil means that the record was removed. The lock is held.
 func (st *State) apply(key string, msg any, revision int64) {
 	switch {
 	case key == leadershipKey:
@@ -54,7 +54,7 @@ func (st *State) apply(key string, msg any, revision int64) {
 		rec, _ := msg.(*nusav1.IdempotencyRecord)
 		st.Answers.Apply(key[len(idemPrefix):], rec, revision)
 	case strings.HasPrefix(key, AuditPrefix):
-		if rec, ok := msg.(*nusav1.AuditRecord); ok { // otherwise a range: Tx.ForgetAudit
+		if rec, ok := msg.(*nusav1.AuditRecord); ok { // without a record, a range was removed: Tx.ForgetAudit
 			st.Trail.Add(key, int64(len(key)+proto.Size(rec)))
 		}
 	case strings.HasPrefix(key, CheckpointPrefix):
@@ -63,8 +63,8 @@ func (st *State) apply(key string, msg any, revision int64) {
 	}
 }
 
-// jobForRecord returns a job for a record about it. It makes a job only if the
-// record was put.
+// jobForRecord returns the job of a record. If the job does not exist, it makes one, but only for a
+// record that was put, not for one that was removed.
 func (st *State) jobForRecord(k JobKey, put bool) *Job {
 	if put {
 		return st.job(k)
@@ -91,7 +91,7 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 	st.JobChanged(j)
 	st.Pending[k] = struct{}{}
 	for _, s := range j.Slots {
-		st.release(&j.PlaceJob, &s) // the groups may ask for something else now
+		st.release(&j.PlaceJob, &s) // the groups of the new version may ask for something else
 	}
 	if rec == nil {
 		j.PlaceJob = place.Job{}
@@ -115,7 +115,7 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 	}
 }
 
-// weigh counts a job after a change of its records.
+// weigh updates the weight of a job after a change of its records.
 func (st *State) weigh(j *Job) {
 	was := j.weight
 	j.weight = 0
@@ -152,7 +152,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 		if had {
 			st.recharge(j, old, region.Slot{})
 			st.removeOrders(old, revision)
-			// The result or the rollout may have waited only for this slot.
+			// The result or the rollout may have waited for this slot only.
 			st.Ended[k], st.Rollouts[k] = struct{}{}, struct{}{}
 		}
 		st.Pending[k] = struct{}{}
@@ -165,7 +165,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	st.formerChanged(old.Former, s.Former)
 	st.recharge(j, old, s)
 	if !had || s.Vacant || old.From != s.From || old.To != s.To || j.needsPlacer(s) {
-		st.Pending[k] = struct{}{} // a split leaves indices without an owner
+		st.Pending[k] = struct{}{} // a split may leave indices without an owner
 	}
 	if s.State == region.Done {
 		st.Ended[k] = struct{}{}
@@ -184,7 +184,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	st.putOrders(j, old, s, revision)
 }
 
-// formerChanged notes for the former owners of a slot that they have changed.
+// formerChanged marks the slots of the former owners as changed.
 func (st *State) formerChanged(old, now []region.FormerOwner) {
 	if slices.Equal(old, now) {
 		return
@@ -197,14 +197,14 @@ func (st *State) formerChanged(old, now []region.FormerOwner) {
 	}
 }
 
-// IsMoved reports whether a verdict moved a slot: the slot has former owners, or is away
-// from its home.
+// IsMoved reports whether a verdict moved a slot: the slot has former owners, or is not at its
+// home.
 func IsMoved(s region.Slot) bool {
 	return s.Home != "" || len(s.Former) > 0 || s.ReturnTo != "" || s.Vacant
 }
 
-// putOrders tells the owner and the former owners of a slot how they should have it. old
-// is the slot as it was before, zero if there was none. The lock is held.
+// putOrders puts the orders about a slot for its owner and its former owners. old is the slot
+// before the change, or the zero slot if there was none. The lock is held.
 func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
 	spec := st.orderedSpec(j, old, s)
 	if old.Region != "" && old.Region != s.Region && formerOf(s, old.Region) < 0 {
@@ -225,12 +225,13 @@ func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
 		return
 	}
 	out := SlotToProto(s)
-	out.Former, out.Home = nil, "" // no region needs them
+	out.Former, out.Home = nil, "" // the owner does not need them
 	out.Unbound = s.Bound && s.Unbound
 	st.putOrder(s.Region, s.WireKey(), &nusav1.SlotOrder{Slot: out, Spec: spec, Revision: revision})
 }
 
-// putFormerOrders tells a region that was removed and is back what it lost before.
+// putFormerOrders puts the orders about slots that a region owned before. The region was removed,
+// and is back.
 func (st *State) putFormerOrders(name string, revision int64) {
 	for k := range st.Moved {
 		for _, s := range st.Jobs[k].Slots {
@@ -241,10 +242,10 @@ func (st *State) putFormerOrders(name string, revision int64) {
 	}
 }
 
-// orderedSpec returns the spec for the owner of a slot. A slot of an older version keeps
-// its spec until the placer rewrites it, also when it gets another owner. After an election
-// only the owner's log has that spec, and the order has none: under the number of the older
-// version the present spec would begin before its turn.
+// orderedSpec returns the spec for the owner of a slot. A slot of an older version keeps its spec
+// until the placer rewrites the slot, also when the slot gets another owner. After an election only
+// the owner's log has that spec, so the order is sent without a spec. With the present spec, the
+// new version would begin before its turn, under the number of the older version.
 func (st *State) orderedSpec(j *Job, old, s region.Slot) []byte {
 	for _, name := range []string{s.Region, old.Region} {
 		r := st.Regions[name]
@@ -262,17 +263,17 @@ func (st *State) orderedSpec(j *Job, old, s region.Slot) []byte {
 	return j.Record.encoded()
 }
 
-// formerOrder returns the order to the former owner at position i of a slot's list. It
-// names the offer that the region had. Ending a slot does not need the job.
+// formerOrder returns the order to the former owner at position i of a slot's list. The order names
+// the generation that the region had. To end a slot, the region does not need the job.
 func formerOrder(s region.Slot, i int) *nusav1.Slot {
 	f := s.Former[i]
 	state := region.Accepted
 	if s.State == region.Done || s.Desired == region.DesiredStop {
-		state = region.Done // what has completed there need not be reported
+		state = region.Done // what has completed in that region need not be reported
 	}
 	s.Desired, s.Region, s.Generation, s.State = s.DesiredOfFormer(i), f.Region, f.Generation, state
 	s.Former, s.Home, s.ReturnTo, s.Hold, s.UnlessConnected, s.Vacant = nil, "", "", 0, false, false
-	// A version that a lease binds waits until nothing runs there, see place.Job.awaited.
+	// A version that a lease binds waits until nothing runs in that region: see place.Job.awaited.
 	s.Bound, s.Unbound, s.Reason, s.Message, s.PlacedBecause = false, f.MayRun, "", "", ""
 	return SlotToProto(s)
 }
@@ -293,7 +294,7 @@ func (st *State) putOrder(name, key string, order *nusav1.SlotOrder) {
 	}
 }
 
-// removeOrders tells the owner and the former owners of a slot that the slot is gone.
+// removeOrders removes the orders about a slot for its owner and its former owners.
 func (st *State) removeOrders(s region.Slot, revision int64) {
 	st.removeOrder(s.Region, s, revision)
 	for _, f := range s.Former {
@@ -308,8 +309,8 @@ func (st *State) removeOrder(name string, s region.Slot, revision int64) {
 	}
 }
 
-// applyCheckpoint adds a chunk of a region's checkpoint. Its summaries count only
-// while the state is loaded: later summaries come from the region.
+// applyCheckpoint adds a chunk of a region's checkpoint. Its summaries count only while the state
+// is loaded. After that the region itself sends later summaries.
 func (st *State) applyCheckpoint(key string, rec *nusav1.CheckpointRecord) {
 	name, chunk, _ := strings.Cut(key, "/")
 	n, err := strconv.Atoi(chunk)
@@ -332,19 +333,20 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 		if r != nil {
 			delete(st.Regions, name)
 			st.names = nil
-			// Another cluster may get the name, and its numbers start from 1.
+			// Another cluster may get the name. Its log begins at index 1 again.
 			for _, j := range st.Jobs {
 				delete(j.Summaries, name)
 			}
 			st.RegionsChanged()
-			// The rows must go before another region gets the name.
+			// The rows must be removed before another region gets the name.
 			st.Latency.DropRemovedRegions()
 		}
 		return
 	}
 	if r == nil {
 		r = &Region{Name: name, Orders: link.NewOutbox[*nusav1.SlotOrder](st.Epoch, maxRemovals), SummaryKeys: map[string]struct{}{}}
-		// A position of 0 is none: also the empty set has to be acknowledged.
+		// A position must be above 0, because 0 means none: the region acknowledges an empty set of
+		// orders too.
 		r.Orders.ForgetUpTo(uint64(revision))
 		r.Life = region.Open(st.SessionConfig(), recordOf(name, rec), st.Clock())
 		st.Regions[name], st.names = r, nil
@@ -352,7 +354,7 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 		st.chargeAll(name)
 	}
 	if was := r.Life.ClusterID; was != "" && was != rec.GetClusterId() {
-		st.forgetSummaries(r) // the numbers of another cluster start from 1
+		st.forgetSummaries(r) // the log of another cluster begins at index 1 again
 	}
 	changed := r.Record.GetCordoned() != rec.GetCordoned() || r.Record.GetDraining() != rec.GetDraining() ||
 		r.Record.GetClusterId() != rec.GetClusterId() || !proto.Equal(r.Record.GetDefinition(), rec.GetDefinition())
@@ -367,7 +369,7 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 	}
 }
 
-// forgetSummaries drops what a region reported about jobs. The lock is held.
+// forgetSummaries removes everything that a region reported about jobs. The lock is held.
 func (st *State) forgetSummaries(r *Region) {
 	for _, j := range st.Jobs {
 		delete(j.Summaries, r.Name)
@@ -377,15 +379,15 @@ func (st *State) forgetSummaries(r *Region) {
 	clear(r.Disconnected)
 }
 
-// applyOrigin stores a record and makes every region get the table again. The lock
-// is held.
+// applyOrigin stores an origin record, and makes the sessions send the table of origins again. The
+// lock is held.
 func (st *State) applyOrigin(domain string, rec *nusav1.OriginRecord, revision int64) {
 	st.Origins.set(domain, rec, revision)
 	if st.loading {
-		return // Load makes the table once, at its end
+		return // Load rebuilds the table once, at its end
 	}
 	if err := st.Origins.rebuild(); err != nil {
-		return // the record was checked before it was written; the table stays
+		return // cannot fail: the record was checked before it was written
 	}
 	st.Notify()
 	st.ProbeDemandStale = true
@@ -397,8 +399,8 @@ func (st *State) applyOrigin(domain string, rec *nusav1.OriginRecord, revision i
 	}
 }
 
-// recharge brings the regions' accounts and the demand up to date with a slot that changed
-// from old to s. The zero slot stands for none. The lock is held.
+// recharge updates the regions' accounts and the demand for a slot that changed from old to s. The
+// zero slot means that there is no slot. The lock is held.
 func (st *State) recharge(j *Job, old, s region.Slot) {
 	st.Demand.change(j, old, s)
 	st.release(&j.PlaceJob, &old)
@@ -427,9 +429,8 @@ func (st *State) release(j *place.Job, s *region.Slot) {
 	}
 }
 
-// TakeReport takes a report of a connected region. A report of fewer slots than the one
-// before comes from a region whose log was restored: all its slots are charged again. The
-// lock is held.
+// TakeReport takes a report of a connected region. If the report includes fewer slots than the one
+// before, the region's log was restored, and all its slots are charged again. The lock is held.
 func (st *State) TakeReport(r *Region, rep *nusav1.RegionReport) {
 	fewer := rep.GetSlotsRevision() < r.Report.GetSlotsRevision()
 	r.SetReport(rep, st.Clock(), false)
@@ -438,7 +439,7 @@ func (st *State) TakeReport(r *Region, rep *nusav1.RegionReport) {
 	}
 }
 
-// chargeAll charges the slots of a region that its report does not include. The lock is held.
+// chargeAll charges all slots of a region that its report does not include. The lock is held.
 func (st *State) chargeAll(name string) {
 	for _, j := range st.Jobs {
 		for _, s := range j.Slots {

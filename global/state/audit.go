@@ -13,16 +13,16 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// AuditAge is for how long audit records are stored, unless AuditBytes of later ones come in
-// that time.
+// AuditAge is how long audit records are stored. They are removed earlier when later records take
+// AuditBytes.
 const AuditAge, AuditBytes = 30 * 24 * time.Hour, 64 << 20
 
-// ErrAnswered ends a request whose idempotency key was used before: State.Answers has the first
-// response.
+// ErrAnswered ends a request whose idempotency key was used before. State.Answers holds the
+// response to the first request.
 var ErrAnswered = errors.New("the idempotency key was used before")
 
-// RecordAnswer stores the response to an idempotency key together with the changes of the
-// request. It returns ErrAnswered when the key is used.
+// RecordAnswer stores the response to an idempotency key together with the changes of the request.
+// It returns ErrAnswered when the key was used before.
 func (t *Tx) RecordAnswer(key string, fingerprint []byte, resp *nusav1.SubmitResponse) error {
 	if _, used := t.find(idemPrefix + key); used || t.State.Answers.Known(key) {
 		return ErrAnswered
@@ -41,10 +41,10 @@ func (t *Tx) ForgetAnswers(keys []string) error {
 	return nil
 }
 
-// auditBytes is what an audited change takes in a transaction beside its texts, about.
+// auditBytes is the approximate size of an audited change in a transaction, without its texts.
 const auditBytes = 32
 
-// Audit stores who changed what, for a month. All changes of a transaction share a record.
+// Audit stores who changed what. All changes of a transaction share one record.
 func (t *Tx) Audit(kind, subject, message string) error {
 	t.audit = append(t.audit, &nusav1.Event{
 		Time: timestamppb.New(time.Now()), Type: kind, Subject: strings.ToValidUTF8(subject, "?"), Message: strings.ToValidUTF8(message, "?"),
@@ -57,8 +57,8 @@ func auditSize(e *nusav1.Event) int {
 	return len(e.GetType()) + len(e.GetSubject()) + len(e.GetMessage()) + auditBytes
 }
 
-// sealAudit puts the record of what the transaction changes. Its key holds the epoch and a
-// number, so transactions within one tick of the clock have distinct keys.
+// sealAudit puts the record of the audited changes. Its key contains the epoch and a number, so
+// transactions within one tick of the clock have distinct keys.
 func (t *Tx) sealAudit() {
 	if len(t.audit) == 0 {
 		return
@@ -68,8 +68,8 @@ func (t *Tx) sealAudit() {
 	_ = t.putUnchecked(key, &nusav1.AuditRecord{Events: t.audit}) // cannot fail: Audit takes valid texts only
 }
 
-// ForgetAudit removes the audit records before a key, but none of this moment: a transaction
-// may not remove what it writes.
+// ForgetAudit removes the audit records with lower keys. It removes none of the present moment,
+// because a transaction must not remove what it writes.
 func (t *Tx) ForgetAudit(before string) error {
 	if t.State.Leadership.GetConflict() != nil {
 		return ErrConflict
@@ -79,13 +79,13 @@ func (t *Tx) ForgetAudit(before string) error {
 	return t.set(txChange{key: AuditPrefix, end: before, unchecked: true})
 }
 
-// auditTime returns the beginning of a key of now, at least that of the key before even if the
-// clock was set back.
+// auditTime returns the beginning of an audit key for now. It never goes back, even if the clock
+// was set back.
 func (t *Tx) auditTime() string {
 	st := t.State
 	st.audited = max(st.audited, AuditKey(time.Now()))
 	return st.audited
 }
 
-// AuditKey returns the beginning of the keys of audit records of a time.
+// AuditKey returns the beginning of the keys of audit records that are written at a time.
 func AuditKey(at time.Time) string { return fmt.Sprintf("%s%020d", AuditPrefix, at.UnixNano()) }

@@ -15,12 +15,11 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// checkpointBytes bounds one record of a checkpoint.
+// checkpointBytes bounds the size of one record of a checkpoint.
 const checkpointBytes = 512 * 1024
 
-// Checkpoints stores the latest summaries and report of each region from time
-// to time, so that a new active server knows what runs before every region has
-// connected to it.
+// Checkpoints stores the latest summaries and report of each region at each Interval. So a new
+// active server knows what runs before every region has connected.
 type Checkpoints struct {
 	State    *State
 	Commit   *Committer
@@ -53,8 +52,8 @@ func (c Checkpoints) Run(ctx context.Context) error {
 	}
 }
 
-// store writes the checkpoint of a region that has changed, one chunk in each
-// request, and removes chunks of a longer checkpoint before it.
+// store writes the checkpoint of a region if it has changed, one chunk in each request. If the
+// former checkpoint had more chunks, store removes these.
 func (c Checkpoints) store(ctx context.Context, name string) error {
 	chunks, stored := c.collect(name)
 	if chunks == nil {
@@ -80,8 +79,8 @@ func (c Checkpoints) store(ctx context.Context, name string) error {
 	return nil
 }
 
-// collect returns the records of a region's checkpoint and how many records
-// the stored one has. It returns nil when nothing has changed.
+// collect returns the records of a region's checkpoint, and how many records the stored checkpoint
+// has. It returns nil when nothing has changed.
 func (c Checkpoints) collect(name string) (chunks []*nusav1.CheckpointRecord, stored int) {
 	c.State.Lock()
 	defer c.State.Unlock()

@@ -16,31 +16,32 @@ import (
 
 // Bounds of the committer.
 const (
-	// commitQueue bounds the submits that wait for a transaction, and apart from them the
-	// other requests.
+	// commitQueue bounds the submits that wait for a transaction. The same bound holds for the
+	// other requests that wait.
 	commitQueue = 1024
 	// commitRequests bounds the requests that share a transaction.
 	commitRequests = 512
-	// commitOps leaves room for the compare of the election key.
+	// commitOps is the most writes of a transaction. One operation is left for the compare of the
+	// election key.
 	commitOps = store.MaxTxnOps - 1
 	// commitBytes is the most that a shared transaction writes.
 	commitBytes = store.MaxTxnBytes - 64*1024
 )
 
 var (
-	// ErrQueueFull says that more submits wait than the committer takes.
+	// ErrQueueFull says that commitQueue submits are waiting already.
 	ErrQueueFull = errors.New("too many submits are waiting")
 	// ErrNotActive says that this server is not, or no longer, the active one.
 	ErrNotActive = errors.New("this server is no longer the active one")
-	// ErrConflict says that the store was restored from an old copy and has to be
-	// recovered: a write would use its revision a second time.
+	// ErrConflict says that the store was restored from an old copy and must be recovered. A write
+	// would use a revision for the second time.
 	ErrConflict = errors.New("a region knows more than the store, which was restored from an old copy: nothing is stored before an operator runs `nusa server recover`")
-	// errTxFull says that a request does not fit into the rest of a shared
-	// transaction; the request goes first into the next one.
+	// errTxFull says that a request does not fit into the rest of a shared transaction. The request
+	// then goes first into the next transaction.
 	errTxFull = errors.New("transaction is full")
 )
 
-// RetryAfter is the hint that goes with UNAVAILABLE and RESOURCE_EXHAUSTED.
+// RetryAfter is the retry hint in UNAVAILABLE and RESOURCE_EXHAUSTED errors.
 const RetryAfter = time.Second
 
 // RPCErrors maps the errors of this package and of the store to the statuses
@@ -61,9 +62,9 @@ var RPCErrors = rpcerr.Table{
 	{Target: context.Canceled, Code: codes.Canceled},
 }
 
-// commitRequest asks for a write. prepare reads the state through the Tx and
-// puts its changes. When prepare fails, its error is the result and none of its
-// changes is written. prepare runs under the state's lock and may run twice.
+// commitRequest asks for a write. prepare reads the state through the Tx and puts its changes. When
+// prepare fails, the caller gets its error, and none of its changes is written. prepare runs under
+// the state's lock, and may run twice.
 type commitRequest struct {
 	prepare func(*Tx) error
 	done    chan commitResult // capacity 1
@@ -74,34 +75,33 @@ type commitResult struct {
 	err      error
 }
 
-// Committer is the one writer of the active server. It puts the requests that
-// wait into one transaction, which compares every key that it writes and the
-// election key, and applies the written records to the state.
+// Committer is the one writer of the active server. It puts waiting requests into one transaction,
+// which compares the election key and every key that it writes. Then it applies the written records
+// to the state.
 type Committer struct {
 	// Committed is called after each transaction, without the lock.
 	Committed func()
 	// Observe gets the number of writes and the duration of each transaction.
 	Observe func(writes int, took time.Duration)
 
-	// Decide adds slots of the jobs that a transaction submits (Tx.Fresh), nil = none. It
-	// runs under the state's lock, and so does the function that it returns, once the
+	// Decide adds slots for the jobs that a transaction submits (Tx.Fresh). Nil: no slots are
+	// added. Decide runs under the state's lock. The function that it returns also does, once the
 	// transaction is stored and applied.
 	Decide func(*Tx) (stored func())
-	// DecideMost returns how many groups of new jobs Decide decides in one transaction; later
-	// submits wait for the next transaction. Nil = no bound. It runs under the state's lock.
+	// DecideMost returns how many groups of new jobs Decide decides in one transaction. Later
+	// submits wait for the next transaction. Nil: no bound. It runs under the state's lock.
 	DecideMost func() int
 
 	st    *State
 	store store.Store
 	guard store.Compare
-	// submits of callers, and all other requests. The others go first: they are few, and
-	// the sessions of regions wait for them.
+	// submits holds the requests of callers, and others holds all other requests. The others go
+	// first, because they are few and the sessions of regions wait for them.
 	submits, others chan commitRequest
 	ended           chan struct{} // closed when Run has returned
 }
 
-// NewCommitter returns the writer of a state. Every transaction compares guard,
-// the election key.
+// NewCommitter returns the writer of a state. Every transaction compares guard, the election key.
 func NewCommitter(st *State, s store.Store, guard store.Compare) *Committer {
 	return &Committer{
 		st: st, store: s, guard: guard, ended: make(chan struct{}),
@@ -113,9 +113,9 @@ func NewCommitter(st *State, s store.Store, guard store.Compare) *Committer {
 // Waiting returns how many requests wait for a transaction.
 func (c *Committer) Waiting() int { return len(c.submits) + len(c.others) }
 
-// Do waits until prepare's changes are durable and returns their revision. While the queue
-// is full it waits, too: only its own caller is slowed. When ctx ends first, it is unknown
-// whether the changes will be durable.
+// Do waits until prepare's changes are durable, and returns their revision. While the queue is
+// full, Do waits too, which slows only its own caller. When ctx ends first, it is unknown whether
+// the changes will be durable.
 func (c *Committer) Do(ctx context.Context, prepare func(*Tx) error) (int64, error) {
 	req := commitRequest{prepare: prepare, done: make(chan commitResult, 1)}
 	select {
@@ -128,9 +128,9 @@ func (c *Committer) Do(ctx context.Context, prepare func(*Tx) error) (int64, err
 	}
 }
 
-// Submit queues a request of a caller and returns a function that waits for the result.
-// Requests are prepared in the order in which they began. While too many wait, the result
-// is ErrQueueFull.
+// Submit queues the request of a caller, and returns a function that waits for the result. Requests
+// are prepared in the order of the calls of Submit. When the queue is full, the result is
+// ErrQueueFull.
 func (c *Committer) Submit(prepare func(*Tx) error) (wait func(context.Context) (int64, error)) {
 	req := commitRequest{prepare: prepare, done: make(chan commitResult, 1)}
 	select {
@@ -157,9 +157,8 @@ func (c *Committer) wait(ctx context.Context, req commitRequest) (int64, error) 
 	}
 }
 
-// Run commits until ctx ends or a write fails. After a failed write this server
-// cannot know what is stored: it must give up leadership and load again.
-// Requests that still wait get ErrNotActive.
+// Run commits until ctx ends or a write fails. After a failed write this server cannot know what is
+// stored: it must give up leadership and load again. Requests that still wait get ErrNotActive.
 func (c *Committer) Run(ctx context.Context) error {
 	defer c.refuseWaiting()
 	defer close(c.ended)
@@ -201,17 +200,17 @@ func (c *Committer) refuseWaiting() {
 	}
 }
 
-// batch is the requests of one transaction.
+// batch holds the requests of one transaction.
 type batch struct {
 	tx       *Tx
 	members  []commitRequest
 	refused  []commitRequest
 	refusals []error // one for each refused request
-	// carry is the first request that did not fit; it goes into the next batch.
+	// carry is the first request that did not fit. It goes into the next batch.
 	carry *commitRequest
 	// stored is what Decide returned.
 	stored func()
-	// decideMost is the number of groups of new jobs with which the batch is full.
+	// decideMost is the number of groups of new jobs at which the batch is full.
 	decideMost int
 }
 
@@ -244,7 +243,7 @@ func (b *batch) add(req commitRequest) {
 	b.refused, b.refusals = append(b.refused, req), append(b.refusals, err)
 }
 
-// collect returns a batch of first and the waiting requests that fit.
+// collect returns a batch of first and of the waiting requests that fit.
 func (c *Committer) collect(first commitRequest) *batch {
 	b := &batch{tx: NewTx(c.st), decideMost: math.MaxInt}
 	b.tx.ops = c.store.MaxOps() - 1
@@ -268,7 +267,7 @@ func (c *Committer) collect(first commitRequest) *batch {
 	return b
 }
 
-// next returns a waiting request, if there is one.
+// next returns a waiting request, if any.
 func (c *Committer) next() (commitRequest, bool) {
 	select {
 	case r := <-c.others:
@@ -283,9 +282,9 @@ func (c *Committer) next() (commitRequest, bool) {
 	}
 }
 
-// commitBatch commits one transaction: first and the waiting requests that fit.
-// It returns the request that did not fit. Refused requests get their errors
-// after the write, since an error may be about a change in this transaction.
+// commitBatch commits one transaction with first and the waiting requests that fit. It returns the
+// request that did not fit. Refused requests get their errors after the write, because an error may
+// be about a change in this transaction.
 func (c *Committer) commitBatch(ctx context.Context, first commitRequest) (carry *commitRequest, err error) {
 	b := c.collect(first)
 	var revision int64
@@ -327,8 +326,8 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 		compares = append(compares, store.Mod(e.key, e.known))
 	}
 	start := time.Now()
-	// The result of a transaction that was sent is waited for even when
-	// leadership ends, so that its callers learn whether it is stored.
+	// The transaction is sent even if leadership ends meanwhile, and its result is awaited, so that
+	// the callers learn whether it is stored.
 	revision, err := c.send(context.WithoutCancel(ctx), t, compares, ops)
 	if err != nil {
 		return 0, err

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// MaxMessage and MaxCounts bound the bytes of a message and the number of
-	// counted reasons that a region sends about a slot or a job: they are stored.
+	// MaxMessage bounds the bytes of a message that a region sends about a slot or a job, and
+	// MaxCounts the number of its counted reasons. Both are stored.
 	MaxMessage = 1024
 	MaxCounts  = 64
 )
 
-// slotFromProto returns a stored slot. The write that offered the slot did not know
-// its own revision, so a generation of 0 stands for the record's revision, and run_begins
-// does for the run.
+// slotFromProto returns a stored slot. The write that offered the slot did not know its own
+// revision. So a generation of 0 stands for the record's revision, and run_begins says the same
+// about the run.
 func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 	out := region.Slot{
 		Namespace: s.GetNamespace(), Job: s.GetJob(), Group: s.GetGroup(),
@@ -38,7 +38,8 @@ func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 	}
 	out.Hold, out.UnlessConnected = s.GetHold().AsDuration(), s.GetUnlessHeard()
 	out.ReturnTo, out.Home, out.Vacant = s.GetReturnTo(), s.GetHome(), s.GetVacant()
-	// A record of an earlier version has neither field; no lease bound anything then.
+	// A record of an earlier version of Nusa has neither field. At that time no lease bound
+	// anything.
 	out.Bound, out.StopTime = s.GetStopTime() != nil, s.GetStopTime().AsDuration()
 	out.Unbound = s.GetUnbound() || !out.Bound && !out.Vacant
 	for _, f := range s.GetFormer() {
@@ -82,8 +83,8 @@ func SlotToProto(s region.Slot) *nusav1.Slot {
 	return out
 }
 
-// EnumWord returns the word that the cores use for a wire enum: its name in lower
-// case, without the prefix.
+// EnumWord returns the word that the cores use for a wire enum: the enum's name in lower case,
+// without the prefix.
 func EnumWord(name, prefix string) string {
 	return strings.ToLower(strings.TrimPrefix(name, prefix))
 }
@@ -92,7 +93,7 @@ func enumValue(values map[string]int32, prefix, word string) int32 {
 	return values[prefix+strings.ToUpper(word)]
 }
 
-// ReasonFromProto returns the word that the cores use for a reason, "" for none.
+// ReasonFromProto returns the word that the cores use for a reason, or "" for no reason.
 func ReasonFromProto(r nusav1.Reason) string {
 	if r == nusav1.Reason_REASON_UNSPECIFIED {
 		return ""
@@ -105,7 +106,7 @@ func ReasonToProto(word string) nusav1.Reason {
 	return nusav1.Reason(enumValue(nusav1.Reason_value, "REASON_", word))
 }
 
-// AnswerFromProto returns a region's answer, cut to the bounds.
+// AnswerFromProto returns a region's answer, cut to MaxMessage and MaxCounts.
 func AnswerFromProto(a *nusav1.SlotAnswer) region.Answer {
 	counts := a.GetCounts()
 	counts = counts[:min(len(counts), MaxCounts)]
@@ -147,8 +148,8 @@ func CountsToProto(in []region.CountedReason) []*nusav1.CountedReason {
 	return out
 }
 
-// SetSession writes the durable part of a session state into a region's record. The fence
-// never goes back. Losses are recorded by the one who declares them.
+// SetSession writes the durable part of a session state into a region's record. The fence never
+// goes back. SetSession removes a loss, but never adds one: DeclareLost does that.
 func SetSession(to *nusav1.Region, r region.Record) {
 	to.ClusterId, to.Incarnation, to.Term, to.AppliedIndex = r.ClusterID, r.Incarnation, r.Term, r.AppliedIndex
 	to.Fence, to.FeatureLevel, to.RestoreId = max(to.GetFence(), r.Fence), r.Level, r.RestoreID
@@ -165,8 +166,8 @@ func recordOf(name string, r *nusav1.Region) region.Record {
 	}
 }
 
-// beginningsOf returns the beginnings of the terms that a record keeps; none if the record was
-// written by a server that keeps none: nothing is known of that server's term.
+// beginningsOf returns the beginnings of the terms in a record. It returns none if a server that
+// does not write beginnings wrote the record, because nothing is known of that server's term.
 func beginningsOf(rec *nusav1.LeadershipRecord) (out []region.Beginning) {
 	for _, b := range rec.GetTerms() {
 		out = append(out, region.Beginning{

@@ -10,45 +10,44 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxSubscriptions bounds the asks for which a report has an exact count, as in
-// federation.proto.
+// maxSubscriptions bounds the asks for which a report has an exact count. federation.proto names
+// the same bound.
 const maxSubscriptions = 256
 
-// Demand is the distinct asks of the groups of all jobs. The state's lock
-// guards it.
+// Demand holds the distinct asks of the groups of all jobs. The state's lock guards it.
 type Demand struct {
-	// subscribed are the hashes of the asks that regions count exactly, as they
-	// were last chosen, sorted, and subscriptions are these asks: they stay the same until
-	// another choice, though no job may have one of them for a moment.
+	// subscribed holds the sorted hashes of the asks that regions count exactly, and subscriptions
+	// holds these asks. They stay the same until Subscribe chooses again, even if for a moment no
+	// job has one of them.
 	subscribed    []uint64
 	subscriptions []*nusav1.ShapeSubscription
 
 	asks map[uint64]*ask // by hash
-	// wanted are the hashes of the asks of groups that have instances without an owner.
+	// wanted holds the hashes of the asks of groups that have instances without an owner.
 	wanted map[uint64]struct{}
-	// changed says that Subscribed may have to be chosen again.
+	// changed: Subscribe must choose again.
 	changed bool
 }
 
-// ask is one distinct ask and how many groups have it.
+// ask is one distinct ask, with the number of groups that have it.
 type ask struct {
 	ask    place.Ask
 	sub    *nusav1.ShapeSubscription
 	groups int
-	// wanting counts the groups that have instances without an owner.
+	// wanting is the number of these groups that have instances without an owner.
 	wanting int
 }
 
-// groupDemand is what a group of a job adds to the counts.
+// groupDemand is the part of a group in the counts.
 type groupDemand struct {
 	hash uint64
-	// owned counts the instances with an owner; wants says that there are fewer than the
-	// group has instances.
+	// owned is the number of instances with an owner. wants: owned is less than the number of the
+	// group's instances.
 	owned int
 	wants bool
 }
 
-// add counts the asks of a job that has its present slots.
+// add counts the asks of a job with its present slots.
 func (d *Demand) add(j *Job) {
 	d.changed = true
 	if d.asks == nil {
@@ -86,7 +85,8 @@ func (d *Demand) drop(j *Job) {
 	j.demand, d.changed = nil, true
 }
 
-// change counts a slot of a job that changed from old to s. The zero slot stands for none.
+// change counts a slot of a job that changed from old to s. The zero slot means that there is no
+// slot.
 func (d *Demand) change(j *Job, old, s region.Slot) {
 	if i := d.own(j, old, -1); i >= 0 {
 		d.count(j, i)
@@ -96,9 +96,9 @@ func (d *Demand) change(j *Job, old, s region.Slot) {
 	}
 }
 
-// own adds the instances of a slot, times n, to those of its group that have an owner. It
-// returns the position of the group, -1 if the slot does not count: instances that a region
-// is about to release are placed elsewhere.
+// own adds the instances of a slot, times n, to the owned instances of the slot's group. It returns
+// the position of the group, or -1 if the slot does not count. A slot that is being revoked does not
+// count, because its instances will be placed elsewhere.
 func (d *Demand) own(j *Job, s region.Slot, n int) int {
 	i, ok := slices.BinarySearchFunc(j.PlaceJob.Groups, s.Group, func(g place.Group, name string) int { return cmp.Compare(g.Name, name) })
 	if !ok || i >= len(j.demand) || s.System || s.Vacant || s.Desired == region.DesiredRevoke && s.ReturnTo == "" {
@@ -109,8 +109,8 @@ func (d *Demand) own(j *Job, s region.Slot, n int) int {
 	return i
 }
 
-// count notes whether a group of a job has instances without an owner. The instances of a
-// system job are not counted: they run on every node.
+// count notes whether a group of a job has instances without an owner. It ignores system jobs,
+// whose instances run on every node.
 func (d *Demand) count(j *Job, i int) {
 	g := &j.demand[i]
 	wants := g.owned < j.PlaceJob.Groups[i].Count && j.PlaceJob.Type != place.System
@@ -134,16 +134,16 @@ func (d *Demand) want(g groupDemand, wants bool) {
 			delete(d.wanted, g.hash)
 		}
 	}
-	d.changed = d.changed || len(d.asks) > maxSubscriptions // the most wanted come first
+	d.changed = d.changed || len(d.asks) > maxSubscriptions // wanted asks are chosen first
 }
 
-// maxLooked bounds the pending jobs that Rivals looks at one by one.
+// maxLooked bounds the pending jobs that Rivals examines one by one.
 const maxLooked = 256
 
-// Rivals returns the groups that have instances without an owner. With more than most such
-// groups it returns only their asks, as groups that allow every region; few is false if
-// there are more than most of those, too. A group is decided if its job is; an ask if the
-// jobs of all its groups are.
+// Rivals returns the groups that have instances without an owner. If there are more than most, it
+// returns only the distinct asks of these groups, as groups that allow every region. few is false if
+// there are more than most distinct asks, too. A group is decided if its job is. An ask is decided if
+// the jobs of all groups with the ask are.
 func (d *Demand) Rivals(pending JobSet, jobs map[JobKey]*Job, most int, decided func(JobKey, *Job) bool) (rivals []place.Rival, few bool) {
 	if len(d.wanted) == 0 {
 		return nil, true
@@ -180,9 +180,8 @@ func (d *Demand) Rivals(pending JobSet, jobs map[JobKey]*Job, most int, decided 
 	return rivals, len(rivals) <= most
 }
 
-// Subscribe chooses the asks that reports shall count exactly: first the asks of
-// groups with instances without an owner, then those of the most groups. It returns whether the choice has
-// changed.
+// Subscribe chooses the asks that reports count exactly: first the asks of groups with instances
+// without an owner, then the asks of the most groups. It reports whether the choice has changed.
 func (d *Demand) Subscribe() (changed bool) {
 	if !d.changed {
 		return false
@@ -207,16 +206,15 @@ func (d *Demand) Subscribe() (changed bool) {
 	return true
 }
 
-// Subscriptions returns the chosen asks as regions get them.
+// Subscriptions returns the chosen asks as they are sent to regions.
 func (d *Demand) Subscriptions() *nusav1.ShapeSubscriptions {
 	return &nusav1.ShapeSubscriptions{Asks: d.subscriptions}
 }
 
-// Subscribed returns the hashes of the chosen asks, sorted. The caller does not change
-// them.
+// Subscribed returns the sorted hashes of the chosen asks. The caller must not change them.
 func (d *Demand) Subscribed() []uint64 { return d.subscribed }
 
-// Asks returns chosen asks by their hashes.
+// Asks returns the chosen asks that have one of the hashes.
 func (d *Demand) Asks(hashes []uint64) []*nusav1.ShapeSubscription {
 	var out []*nusav1.ShapeSubscription
 	for _, hash := range hashes {

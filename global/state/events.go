@@ -13,8 +13,8 @@ import (
 // the state's lock; the log can be read without it.
 type Events struct{ *eventlog.Log }
 
-// AddLostNodes adds an event when the number of lost nodes in a region's report
-// differs from the report before.
+// AddLostNodes adds an event when the number of lost nodes in a region's report has changed since
+// the last report.
 func (e Events) AddLostNodes(name string, was, is *nusav1.RegionReport) {
 	switch d := is.GetNodesLost() - was.GetNodesLost(); {
 	case was == nil && is.GetNodesLost() == 0 || d == 0:
@@ -25,8 +25,8 @@ func (e Events) AddLostNodes(name string, was, is *nusav1.RegionReport) {
 	}
 }
 
-// addFailedInstances adds events for instances of a job that a region has lost
-// or will not try again, according to its summaries.
+// addFailedInstances adds events for the instances of a job that a region has lost, or will not try
+// again, according to its summaries.
 func (e Events) addFailedInstances(from, subject string, was, is *nusav1.JobSummary) {
 	for _, group := range slices.Sorted(maps.Keys(is.GetGroups())) {
 		old, now := was.GetGroups()[group], is.GetGroups()[group]

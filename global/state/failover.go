@@ -13,30 +13,29 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Failover says what is going to happen to the slots of a region that is silent or lost.
-// The failover loop of the term replaces it about once a second; nil while the region is
-// connected.
+// Failover says what will happen to the slots of a region that is silent or lost. The failover loop
+// of the term replaces it about once a second. It is nil while the region is connected.
 type Failover struct {
 	SlotFailover
-	// Slots by Slot.Key.
+	// Slots holds the entry of each slot, by Slot.Key.
 	Slots map[string]SlotFailover
 }
 
-// SlotFailover says when a slot may move to another region; for a region, when the first
-// of its slots may.
+// SlotFailover says when a slot may move to another region. For a region, it says when the first of
+// its slots may move.
 type SlotFailover struct {
-	// Moves: it moves at Due, on State.Clock, unless the region returns before or no other
+	// Moves: the slot moves at Due, on State.Clock, unless the region returns before or no other
 	// region has room.
 	Moves bool
 	Due   time.Duration
-	// Message says in one line what happens, without the time, or why nothing does. It is
-	// empty for a slot that is due and has not been tried yet.
+	// Message says in one line what happens, without the time, or why nothing happens. It is empty
+	// for a slot that is due and has not been tried yet.
 	Message string
 }
 
-// dueAt returns now + in, or the time that was shown before if both differ by less than a
-// second or the slot is due already. A plan computes a slightly other time each second, and
-// each change wakes the watches of all jobs of the region.
+// dueAt returns now + in. It returns the time that was shown before if the two differ by less than
+// a second, or if the slot is due already. Each plan computes a slightly different time, and each
+// change of the shown time wakes the watches of all jobs of the region.
 func (f SlotFailover) dueAt(now, in time.Duration) time.Duration {
 	due := now + in
 	if f.Moves && (f.Due <= now && in == 0 || (due-f.Due).Abs() < time.Second) {
@@ -45,8 +44,8 @@ func (f SlotFailover) dueAt(now, in time.Duration) time.Duration {
 	return due
 }
 
-// FailoverSnapshot returns what the failover of regions depends on now. Only silent and
-// lost regions have slots in it. The lock is held.
+// FailoverSnapshot returns the snapshot for the failover decision. Only silent and lost regions
+// have slots in it. The lock is held.
 func (st *State) FailoverSnapshot() failover.Snapshot {
 	now, c := st.Clock(), st.SessionConfig()
 	out := failover.Snapshot{
@@ -75,8 +74,8 @@ func (st *State) FailoverSnapshot() failover.Snapshot {
 	return out
 }
 
-// formerInstances counts, by region, the instances that the region may still run as a former
-// owner. Its cost grows with the jobs that verdicts moved. The lock is held.
+// formerInstances counts, by region, the instances that a region may still run as a former owner.
+// Its cost grows with the number of jobs that verdicts moved. The lock is held.
 func (st *State) formerInstances() map[string]int {
 	out := map[string]int{}
 	for k := range st.Moved {
@@ -95,8 +94,8 @@ func (st *State) formerInstances() map[string]int {
 	return out
 }
 
-// FailoverMark is what a plan of the failover depends on besides the passing of time. Equal
-// marks give equal plans until something is due.
+// FailoverMark is everything that a failover plan depends on except the passing of time. Equal
+// marks give equal plans until a slot is due.
 type FailoverMark struct {
 	regions        []regionMark
 	candidates     int
@@ -105,8 +104,8 @@ type FailoverMark struct {
 	lease, longest time.Duration
 }
 
-// regionMark is the part of one region. Of a region that is neither silent nor lost only
-// its presence counts.
+// regionMark is the part of the mark for one region. It has details only for a region that is
+// silent or lost.
 type regionMark struct {
 	name                           string
 	silent, overdue, lost, nothing bool
@@ -115,13 +114,13 @@ type regionMark struct {
 	slots, fence                   uint64
 }
 
-// Equal says whether two marks are the same.
+// Equal reports whether two marks are the same.
 func (m *FailoverMark) Equal(o *FailoverMark) bool {
 	return m.candidates == o.candidates && m.resigned == o.resigned && m.earlier == o.earlier &&
 		m.lease == o.lease && m.longest == o.longest && slices.Equal(m.regions, o.regions)
 }
 
-// Resigned says whether a server has resigned because of a mass loss.
+// Resigned reports whether a server has resigned because of a mass loss.
 func (m *FailoverMark) Resigned() bool { return m.resigned }
 
 // FailoverMark returns the present mark. The lock is held.
@@ -147,18 +146,18 @@ func (st *State) FailoverMark() *FailoverMark {
 	return out
 }
 
-// MassLossGoesOn notes that the mass loss of the latest plan is not over. The lock is held.
+// MassLossGoesOn notes that the mass loss of the latest plan has not ended. The lock is held.
 func (st *State) MassLossGoesOn() { st.massLossAt = st.Clock() }
 
-// SlotsChanged notes that the job of slots changed, or that plans say something else about
-// them. The lock is held.
+// SlotsChanged marks the slots of a job as changed, because the job changed or because a plan gives
+// another reason for them. The lock is held.
 func (st *State) SlotsChanged(j *Job) {
 	for _, s := range j.Slots {
 		st.slotsChanged(s.Region)
 	}
 }
 
-// slotsChanged is for the slots of one region.
+// slotsChanged marks the slots of one region as changed.
 func (st *State) slotsChanged(name string) {
 	if r := st.Regions[name]; r != nil {
 		st.slotChanges++
@@ -166,8 +165,8 @@ func (st *State) slotsChanged(name string) {
 	}
 }
 
-// EachSlot calls do with each slot that a region owns, in no order. Its cost grows with these
-// slots alone. The lock is held.
+// EachSlot calls do with each slot that a region owns, in no particular order. Its cost grows with
+// the number of these slots only. The lock is held.
 func (st *State) EachSlot(r *Region, do func(*Job, region.Slot)) {
 	for _, key := range r.Orders.Keys() {
 		parts := strings.SplitN(key, "/", 3)
@@ -195,7 +194,8 @@ func (st *State) slotsOf(r *Region) (owned []region.Slot) {
 	return owned
 }
 
-// failoverSlots returns the slots of a region as its failover needs them. The lock is held.
+// failoverSlots returns the slots of a region in the form that package failover takes. The lock is
+// held.
 func (st *State) failoverSlots(r *Region, now time.Duration) []failover.Slot {
 	owned := st.slotsOf(r)
 	out := make([]failover.Slot, 0, len(owned))
@@ -218,8 +218,8 @@ func (st *State) failoverSlots(r *Region, now time.Duration) []failover.Slot {
 	return out
 }
 
-// SetFailover stores what a plan says about the regions, and which slots may move now. It
-// makes the jobs pending whose slots these are. The lock is held.
+// SetFailover stores what a plan says about the regions, and which slots may move now. The jobs of
+// these slots become pending. The lock is held.
 func (st *State) SetFailover(p failover.Plan) {
 	now := st.Clock()
 	paused := p.Alarm
@@ -273,7 +273,7 @@ func (st *State) SetFailover(p failover.Plan) {
 	st.Movable = movable
 }
 
-// dueOf returns what people see: nothing moves in a mass loss.
+// dueOf returns the entry that users see. In a mass loss it shows no time, because nothing moves.
 func dueOf(moves, withheld bool, due time.Duration, message string) SlotFailover {
 	switch {
 	case !moves, withheld:
@@ -282,7 +282,7 @@ func dueOf(moves, withheld bool, due time.Duration, message string) SlotFailover
 	return SlotFailover{Moves: true, Due: due, Message: message}
 }
 
-// notePaused adds an event when a mass loss begins or ends to hold moves back.
+// notePaused adds an event when a mass loss begins or ends to pause moves.
 func (st *State) notePaused(why string) {
 	switch was := st.FailoverPaused; {
 	case why != "" && was == "":
@@ -298,18 +298,18 @@ func (st *State) notePaused(why string) {
 	st.FailoverPaused = why
 }
 
-// EndLost ends the stream of a region that a transaction declared lost, if it is the
-// stream that lived then. The region says hello again and learns what it lost. The lock is
-// held.
+// EndLost ends the stream of a region that a transaction declared lost, if the stream is still the
+// one that was live at the decision. The region then says hello again and learns what it lost. The
+// lock is held.
 func (st *State) EndLost(name string, stream uint64, why string) {
 	if r := st.Regions[name]; r != nil && r.Session != nil && r.Session.Number == stream {
 		r.Session.Refuse("the region was declared lost: " + why)
 	}
 }
 
-// Dropped returns the slots that an operator's statement makes void that nothing runs in a
-// region: those that only had to stop, and those of system jobs. Slots whose instances have
-// ended stay on record without an owner. The lock is held.
+// Dropped returns the changes of a region's slots after an operator has stated that nothing runs in
+// the region. Slots that only had to stop, and those of system jobs, are given up. Slots whose
+// instances have ended stay on record without an owner. The lock is held.
 func (st *State) Dropped(name string) (out []region.Change) {
 	r := st.Regions[name]
 	if r == nil || !r.Record.GetLost().GetNothingRuns() {
@@ -327,16 +327,17 @@ func (st *State) Dropped(name string) (out []region.Change) {
 	return out
 }
 
-// reportedWork is what a region says that it runs, while the store has to be recovered.
+// reportedWork is what a region says that it runs, while the store waits for a recovery.
 type reportedWork struct {
 	work    []*nusav1.RegionWork
 	leftOut int32
-	// asked: the region was asked what it runs, so the next hello says it.
+	// asked: the region was asked what it runs, so its next hello says it. said: a hello has said
+	// it.
 	asked, said bool
 }
 
-// NoteWork notes what a refused region runs, by its hello. The first hello of a region says
-// nothing: the region has not been asked. The lock is held.
+// NoteWork notes what a refused region says in its hello that it runs. The first hello of a region
+// says nothing about that, because the region has not been asked yet. The lock is held.
 func (st *State) NoteWork(h *nusav1.RegionHello) {
 	name := h.GetDefinition().GetName()
 	if st.reported == nil {
@@ -352,9 +353,9 @@ func (st *State) NoteWork(h *nusav1.RegionHello) {
 	}
 }
 
-// WorkToLose returns what the regions run and the store does not know, by region, job and
-// group, and the regions that have not said what they run. leftOut is the number of slots
-// that the regions have not named. A recovery stops that work. The lock is held.
+// WorkToLose returns the work that the regions run and the store does not know, by region, job and
+// group. A recovery stops that work. leftOut is the number of slots that the regions did not name.
+// silent names the regions that have not said what they run. The lock is held.
 func (st *State) WorkToLose() (lost []*nusav1.LostWork, leftOut int32, silent []string) {
 	for _, name := range slices.Sorted(maps.Keys(st.reported)) {
 		leftOut += st.reported[name].leftOut
@@ -368,7 +369,7 @@ func (st *State) WorkToLose() (lost []*nusav1.LostWork, leftOut int32, silent []
 	return lost, leftOut, silent
 }
 
-// workToLose returns what one region would lose.
+// workToLose returns the work that one region would lose.
 func (st *State) workToLose(name string) (out []*nusav1.LostWork) {
 	work := slices.Clone(st.reported[name].work)
 	slices.SortStableFunc(work, func(a, b *nusav1.RegionWork) int {

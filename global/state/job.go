@@ -11,67 +11,66 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Job is a job with its slots and what regions report about it. The state's
-// lock guards it.
+// Job is a job with its slots and the regions' reports about it. The state's lock guards it.
 type Job struct {
 	Key JobKey
-	// Record is nil when the job is gone and only slots of it remain.
+	// Record is nil when the job is removed and only slots of it remain.
 	Record   *Record
 	Revision int64
-	// PlaceJob is the job as the placer sees it, without slots.
+	// PlaceJob is the job in the form that package place takes, without slots.
 	PlaceJob  place.Job
 	Slots     map[string]region.Slot // by Slot.Key
 	Summaries map[string]*nusav1.JobSummary
-	// Result is how a run of the job ended, as stored.
+	// Result is the stored result of the job's latest run that ended.
 	Result *nusav1.ResultRecord
-	// Healthy is the latest version that ran with all instances, as stored.
+	// Healthy is the stored record of the latest version that ran with all instances.
 	Healthy *Record
 	// Changes counts the durable changes of the job and its slots.
 	Changes uint64
 	// Stamp is the number of the latest change that a watch shows.
 	Stamp uint64
-	// watched tells the watches of the job that it has changed or is gone; nil without
-	// watches.
+	// watched notifies the watches of the job that it has changed or is removed. Nil: no watch
+	// waits.
 	watched *notify.Signal
 
 	// Decisions are the latest decisions of the placer, by group.
 	Decisions map[string]Decision
 	// Breaches are the near rules that are broken.
 	Breaches []place.Breach
-	// unplaced says since when groups have instances without a region.
+	// unplaced says, by group, since when instances of the group have had no region.
 	unplaced map[string]*unplacedGroup
-	// released are the instances that regions gave up lately, oldest first.
+	// released holds the instances that regions gave up recently, oldest first.
 	released []releasedInstances
-	// Stays says why slots of lost regions that are due have not moved, by Slot.Key, as the
-	// latest plan said.
+	// Stays says, by Slot.Key, why due slots of lost regions have not moved, as the latest plan
+	// says.
 	Stays map[string]string
-	// RolloutWaits says why a new version has not reached a region, by region,
-	// as the latest plan said.
+	// RolloutWaits says, by region, why a new version has not reached the region, as the latest
+	// plan says.
 	RolloutWaits map[string]string
-	// Moves are the decisions of the latest plan, made at MovesAt, about
-	// breaches that are sustained.
+	// Moves are the decisions of the latest plan about sustained breaches. MovesAt is the time of
+	// that plan.
 	Moves   []place.Move
 	MovesAt time.Duration
-	// Leaves say how the latest plan moves instances out of draining regions.
+	// Leaves says how the latest plan moves instances out of draining regions.
 	Leaves []place.Leave
 
-	// weight is what the job counts in Room.
+	// weight is the weight of the job in Room.
 	weight int64
-	// demand is what each group adds to State.Demand; empty for a stopped job.
+	// demand is the part of each group in State.Demand. It is empty for a stopped job.
 	demand []groupDemand
 }
 
-// Decision is the placer's latest decision about a group. A decision that
-// placed instances is held until the next one, so that people can ask about it.
+// Decision is the placer's latest decision about a group. A decision that placed instances stays
+// until the next decision, so that users can ask about it.
 type Decision struct {
 	place.GroupExplanation
 	At time.Duration
-	// Full says that the decision explains every region.
+	// Full: the decision explains every region.
 	Full bool
 }
 
-// Watched returns a channel that is closed at the next change of what a watch of the job
-// shows, and when the job is gone. The lock is held.
+// Watched returns a channel that is closed at the next change that a watch of the job shows, and
+// when the job is removed. The lock is held.
 func (j *Job) Watched() <-chan struct{} {
 	if j.watched == nil {
 		j.watched = &notify.Signal{}
@@ -79,7 +78,7 @@ func (j *Job) Watched() <-chan struct{} {
 	return j.watched.C()
 }
 
-// changed notes the number of a change and wakes the watches of the job. The lock is held.
+// changed stores the number of a change, and wakes the watches of the job. The lock is held.
 func (j *Job) changed(stamp uint64) {
 	j.Stamp = stamp
 	if j.watched != nil {
@@ -88,9 +87,9 @@ func (j *Job) changed(stamp uint64) {
 	}
 }
 
-// keepDecisions keeps the decisions about groups that a new record still has,
-// because they explain where the present instances are. The reasons why instances
-// wait are decided again.
+// keepDecisions removes the decisions about groups that a new record does not have. The other
+// decisions explain where the present instances are, so they stay. Their reasons why instances wait
+// are removed, because the next plan decides about them.
 func (j *Job) keepDecisions(rec *Record) {
 	for name, d := range j.Decisions {
 		if !rec.HasGroup(name) {
@@ -102,8 +101,7 @@ func (j *Job) keepDecisions(rec *Record) {
 	}
 }
 
-// needsPlacer says whether a slot differs from what the job's present version
-// wants.
+// needsPlacer reports whether a slot differs from what the job's present version needs.
 func (j *Job) needsPlacer(s region.Slot) bool {
 	if j.Record == nil || j.Record.Stopped() {
 		return s.Desired == region.DesiredRun
@@ -111,7 +109,7 @@ func (j *Job) needsPlacer(s region.Slot) bool {
 	return s.JobVersion != j.Record.Version() || !s.OfRun(j.Record.Run(j.Revision))
 }
 
-// RunsAt says whether a region owns instances of a group.
+// RunsAt reports whether a region owns instances of a group.
 func (j *Job) RunsAt(group, name string) bool {
 	for _, s := range j.Slots {
 		if s.Group == group && s.Region == name {
@@ -121,8 +119,8 @@ func (j *Job) RunsAt(group, name string) bool {
 	return false
 }
 
-// touches returns the regions that own a slot of the job, or may still run one as its former
-// owner, each once.
+// touches returns the regions that own a slot of the job, or may still run one as a former owner.
+// Each region is named once.
 func (j *Job) touches() (names []string) {
 	add := func(name string) {
 		if !slices.Contains(names, name) {
@@ -161,8 +159,8 @@ func SortSlots(slots []region.Slot) {
 	})
 }
 
-// owns says whether a region still owns the reported instances in the same
-// generation of their slot.
+// owns reports whether a region still owns the reported instances, in the same generation of their
+// slot.
 func (j *Job) owns(from string, a *nusav1.DisconnectedInstances) bool {
 	for _, s := range j.Slots {
 		if s.Region == from && s.Group == a.GetGroup() && s.Generation == a.GetGeneration() && !s.System &&

@@ -12,30 +12,30 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Record is a stored record of a job. The spec stays encoded: decoded it takes several times
-// the memory, and all but a few jobs rest. Nil is a job without a record. A Record is never
-// changed.
+// Record is a stored record of a job. Its spec stays encoded, because a decoded spec takes several
+// times the memory and most jobs change rarely. A nil Record stands for a job without a record. A
+// Record is never changed.
 type Record struct {
 	head *nusav1.JobRecord // without Job.spec
-	// spec is the encoded JobSpec, as regions get it.
+	// spec is the encoded JobSpec, in the form in which regions get it.
 	spec []byte
-	// place is the job as the placer sees it, without slots, revision and run.
+	// place is the job in the form that package place takes, without slots, revision and run.
 	place  place.Job
 	labels map[string]string
-	groups []groupRules // as place.Groups
+	groups []groupRules // parallel to place.Groups
 }
 
-// groupRules are rules of a group that are not the placer's.
+// groupRules are the rules of a group that the placer does not need.
 type groupRules struct {
 	autoRevert      bool
 	keepReplacement bool
 }
 
-// NewRecord returns a record that is stored, or going to be. Nobody may change rec any more.
+// NewRecord returns the Record of a message that is stored, or will be. The caller must not change
+// rec afterwards.
 func NewRecord(rec *nusav1.JobRecord) (*Record, error) { return newJobRecord(rec, nil) }
 
-// newJobRecord returns a record that is stored, or going to be. Nobody may change rec any more.
-// encoded is the encoded spec, nil if the caller does not have it.
+// newJobRecord is NewRecord for a caller that may have the encoded spec; nil: it does not.
 func newJobRecord(rec *nusav1.JobRecord, encoded []byte) (*Record, error) {
 	if rec == nil {
 		return nil, nil
@@ -59,7 +59,7 @@ func newJobRecord(rec *nusav1.JobRecord, encoded []byte) (*Record, error) {
 	return out, nil
 }
 
-// withoutSpec returns a record that shares all fields but the spec.
+// withoutSpec returns a copy of a record without the spec. The copy shares all other fields.
 func withoutSpec(rec *nusav1.JobRecord) *nusav1.JobRecord {
 	head, job := &nusav1.JobRecord{}, &nusav1.Job{}
 	share(head, rec)
@@ -69,7 +69,7 @@ func withoutSpec(rec *nusav1.JobRecord) *nusav1.JobRecord {
 	return head
 }
 
-// share sets the fields of a message to those of another one.
+// share sets the fields of a message to those of another message.
 func share(to, from proto.Message) {
 	from.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		to.ProtoReflect().Set(f, v)
@@ -77,7 +77,7 @@ func share(to, from proto.Message) {
 	})
 }
 
-// Full returns the record with its spec, decoded. Nobody may change what it returns.
+// Full returns the record with its decoded spec. The caller must not change the result.
 func (r *Record) Full() *nusav1.JobRecord {
 	if r == nil {
 		return nil
@@ -107,8 +107,8 @@ func (r *Record) encoded() []byte {
 	return r.spec
 }
 
-// ToPlace returns the job as the placer sees it, without its slots, if the record is stored
-// at a revision.
+// ToPlace returns the job in the form that package place takes, without its slots. revision is the
+// revision at which the record is stored.
 func (r *Record) ToPlace(revision int64) place.Job {
 	if r == nil {
 		return place.Job{}
@@ -118,20 +118,20 @@ func (r *Record) ToPlace(revision int64) place.Job {
 	return out
 }
 
-// Version of the job, 0 without a record.
+// Version returns the version of the job, or 0 without a record.
 func (r *Record) Version() int64 { return r.job().GetVersion() }
 
-// Stopped says that nothing of the job shall run.
+// Stopped reports whether the job has the order to stop.
 func (r *Record) Stopped() bool { return r.job().GetStopped() }
 
-// Purge says that the job is forgotten once no region owns a slot of it.
+// Purge reports whether the job is removed once no region owns a slot of it.
 func (r *Record) Purge() bool { return r != nil && r.head.GetPurge() }
 
-// Run of the job if the record is stored at a revision; 0 means that of the transaction that
-// writes the record.
+// Run returns the run of the job. revision is the revision at which the record is stored. A result
+// of 0 means the revision of the transaction that writes the record.
 func (r *Record) Run(revision int64) int64 { return cmp.Or(r.job().GetRun(), revision) }
 
-// Labels of the job. Nobody may change them.
+// Labels returns the labels of the job. The caller must not change them.
 func (r *Record) Labels() map[string]string {
 	if r == nil {
 		return nil
@@ -139,7 +139,7 @@ func (r *Record) Labels() map[string]string {
 	return r.labels
 }
 
-// Type of the job.
+// Type returns the type of the job.
 func (r *Record) Type() place.JobType {
 	if r == nil {
 		return ""
@@ -147,7 +147,7 @@ func (r *Record) Type() place.JobType {
 	return r.place.Type
 }
 
-// KeepReplacement says whether the replacement of a group stays when its region returns.
+// KeepReplacement reports whether the replacement of a group stays when the former region returns.
 func (r *Record) KeepReplacement(group string) bool { return r.rules(group).keepReplacement }
 
 func (r *Record) asksRevert() bool {
@@ -165,13 +165,12 @@ func (r *Record) rules(group string) groupRules {
 	return groupRules{}
 }
 
-// HasGroup says whether the job has a group with a name.
+// HasGroup reports whether the job has the named group.
 func (r *Record) HasGroup(name string) bool {
 	return r != nil && slices.ContainsFunc(r.place.Groups, func(g place.Group) bool { return g.Name == name })
 }
 
-// obsolete says that the work of a slot belongs to an earlier version that its group has
-// replaced.
+// obsolete reports whether a slot's version is older than the latest change of its group's work.
 func (r *Record) obsolete(version int64, group string) bool {
 	return r != nil && version < r.head.GetSince()[group]
 }
@@ -183,7 +182,7 @@ func (r *Record) job() *nusav1.Job {
 	return r.head.GetJob()
 }
 
-// recordOfMessage returns a loaded or written record of a job, nil for a removed one.
+// recordOfMessage returns the Record of a loaded or written message, or nil for a removed one.
 func recordOfMessage(m any) *Record {
 	if made, ok := m.(*Record); ok {
 		return made

@@ -13,8 +13,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Keys of the store. Names are validated (names of jobs, namespaces, groups and
-// regions contain neither a slash nor an at-sign), so keys can be parsed.
+// Keys of the store. The names of jobs, namespaces, groups and regions contain neither a slash nor
+// an at-sign, so keys can be parsed.
 const (
 	root             = "/nusa/v1/"
 	ClusterKey       = root + "cluster"
@@ -31,7 +31,7 @@ const (
 	originPrefix     = root + "origins/"
 )
 
-// loaded are the prefixes of the records that Load reads, in its order.
+// loaded are the prefixes of the records that Load reads, in the order of reading.
 var loaded = [...]string{leadershipKey, regionPrefix, jobPrefix, slotPrefix, resultPrefix, HealthyPrefix, CheckpointPrefix, originPrefix}
 
 // JobKey names a job.
@@ -46,8 +46,8 @@ func (k JobKey) recordKey() string { return jobPrefix + k.String() }
 // resultKey returns the store key of the result of the job's latest run.
 func (k JobKey) resultKey() string { return resultPrefix + k.String() }
 
-// healthyKey returns the store key of the latest version that ran with all
-// instances; see rollout.go.
+// healthyKey returns the store key of the latest version that ran with all instances. See
+// rollout.go.
 func (k JobKey) healthyKey() string { return HealthyPrefix + k.String() }
 
 // KeyOf returns the key of the job that a spec describes.
@@ -72,8 +72,8 @@ func CheckpointKey(region string, chunk int) string {
 	return CheckpointPrefix + region + "/" + strconv.Itoa(chunk)
 }
 
-// newRecord returns an empty message of the kind that a key holds, nil for keys
-// that the state does not hold (elections, idempotency, audit).
+// newRecord returns an empty message of the kind that is stored under a key. It returns nil for
+// keys that the state does not load (elections, idempotency, audit).
 func newRecord(key string) proto.Message {
 	switch {
 	case strings.HasPrefix(key, jobPrefix), strings.HasPrefix(key, HealthyPrefix):
@@ -97,7 +97,7 @@ func newRecord(key string) proto.Message {
 // formatProto is the format byte of a value that is a protobuf message.
 const formatProto = 1
 
-// ErrFormat says that a value was written by a newer or a foreign program.
+// ErrFormat says that a newer version of Nusa, or a foreign program, wrote a value.
 var ErrFormat = errors.New("unknown record format")
 
 // Encode returns the stored form of a record. Equal records have equal bytes.

@@ -22,15 +22,16 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// ErrForeignStore says that the store is not, or no longer, that of the server's federation.
+// ErrForeignStore says that the store does not belong to the server's federation, or no longer
+// does.
 var ErrForeignStore = errors.New("store of another federation")
 
-// Beginning is how a leadership term begins.
+// Beginning describes how a leadership term begins.
 type Beginning struct {
-	// Epoch identifies the term. It differs from that of every other term, also of one
-	// in a store that was restored since.
+	// Epoch identifies the term. It differs from the epoch of every other term, also of a term in a
+	// store that was restored later.
 	Epoch string
-	// Revision of the record of the term.
+	// Revision is the revision of the term's record.
 	Revision int64
 	// Sessions is the configuration of the regions' sessions. Its ActiveUntil is 0.
 	Sessions region.Config
@@ -38,16 +39,16 @@ type Beginning struct {
 
 // Elected is what a server knows when it has been elected.
 type Elected struct {
-	// At is a time after the election.
+	// At is a time after the election, on the server's clock.
 	At time.Duration
 	// Guard compares the election key.
 	Guard store.Compare
-	// Federation that the server belongs to.
+	// Federation is the federation that the server belongs to.
 	Federation string
 	// Known is the greatest revision of the store that the server has ever seen.
 	Known int64
-	// Lease is the region's lease that it grants. Candidacy is for how long it may still
-	// grant leases after it has lost its election key.
+	// Lease is the length of the leases that the server grants to regions. Candidacy is how long
+	// the server may still grant leases after it has lost its election key.
 	Lease, Candidacy time.Duration
 }
 
@@ -70,7 +71,7 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 			return Beginning{}, err
 		}
 	}
-	former := e.Candidacy // that of a predecessor that stored none
+	former := e.Candidacy // for a predecessor that stored none
 	if rec.GetCandidacy() != nil {
 		former = rec.GetCandidacy().AsDuration()
 	}
@@ -78,7 +79,7 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 		if err := offerAgain(ctx, s, e.Guard, rec.GetRecovery().GetStopTime()); err != nil {
 			return Beginning{}, fmt.Errorf("offer every slot again: %w", err)
 		}
-		rec.Conflict, rec.Terms = nil, nil // the regions may know any revision of before
+		rec.Conflict, rec.Terms = nil, nil // the regions may know any revision from before the recovery
 	}
 	if e.Known > revision {
 		rec.Conflict = mergeConflict(rec.GetConflict(), &nusav1.RevisionConflict{Known: e.Known, Stored: revision})
@@ -90,8 +91,8 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 	longest := max(e.Lease, rec.GetLeaseMax().AsDuration())
 	term := region.Term{Number: rec.GetTerm().GetNumber() + 1, Nonce: strings.ToLower(rand.Text()[:12])}
 	rec.Term, rec.TracedTerm = &nusav1.LeadershipTerm{Number: term.Number, Nonce: term.Nonce}, term.Number
-	rec.Terms = beginningsToProto(region.Begin(past, term, earlier)) // Load adds what the other records show
-	// Either may be longer at a predecessor that still grants: see LowerLimits.
+	rec.Terms = beginningsToProto(region.Begin(past, term, earlier)) // Load corrects them by the other records
+	// Both may be longer for a predecessor that still grants leases: see LowerLimits.
 	rec.LeaseMax, rec.Candidacy = durationpb.New(longest), durationpb.New(max(former, e.Candidacy))
 	value, err := Encode(rec)
 	if err != nil {
@@ -109,13 +110,13 @@ func BeginTerm(ctx context.Context, s store.Store, e Elected) (Beginning, error)
 	}, nil
 }
 
-// offerAgain writes every slot with a new generation, after a recovery and before the
-// conflict ends. The regions' logs may have later generations and revisions of a slot than
-// the copy that the store was restored from: they would skip the orders of the old ones. An
-// owner may run a version that the copy does not have, so a slot that a lease binds moves only
-// once the owner has answered that the lease binds what it runs, and after the longest stop
-// time that is known. A term that ends in the middle leaves the rest to the next one, which
-// begins again.
+// offerAgain writes every slot with a new generation, after a recovery and before the conflict
+// ends. The regions' logs may have later generations and revisions of a slot than the copy that the
+// store was restored from. The regions would skip orders with the lower numbers of the copy.
+//
+// An owner may run a version that the copy does not have. So a slot that a lease binds moves only
+// after the owner has answered that the lease binds what it runs, and after the longest known stop
+// time. If the term ends in the middle, the next term begins again.
 func offerAgain(ctx context.Context, s store.Store, guard store.Compare, stop *durationpb.Duration) error {
 	compares, ops, size := []store.Compare{guard}, []store.Op(nil), 0
 	write := func() error {
@@ -140,10 +141,10 @@ func offerAgain(ctx context.Context, s store.Store, guard store.Compare, stop *d
 		}
 		slot.Generation = 0 // the revision of this write
 		if slot.GetRunBegins() {
-			slot.Run, slot.RunBegins = kv.ModRevision, false // the run stays the same
+			slot.Run, slot.RunBegins = kv.ModRevision, false // the run does not change
 		}
-		// What the owner runs may be of a version that the copy does not have, and so may what
-		// a former owner runs: it may have owned the slot again after the copy.
+		// The owner may run a version that the copy does not have. So may a former owner, which may
+		// have owned the slot again after the copy was made.
 		slot.Unbound = true
 		for _, f := range slot.GetFormer() {
 			f.MayRun = true
@@ -167,8 +168,8 @@ func offerAgain(ctx context.Context, s store.Store, guard store.Compare, stop *d
 	return write()
 }
 
-// longestStop returns the longest kill_timeout of what the regions may run and their leases
-// bind, as far as the store knows. The lock is held.
+// longestStop returns the longest kill_timeout of the instances that the regions' leases bind, as
+// far as the store knows. The lock is held.
 func (st *State) longestStop() (longest time.Duration) {
 	for _, j := range st.Jobs {
 		for _, g := range j.PlaceJob.Groups {
@@ -183,9 +184,9 @@ func (st *State) longestStop() (longest time.Duration) {
 	return longest
 }
 
-// LowerLimits stores the lengths that a successor has to wait for once every lease that a
-// predecessor may have granted is over, after a recovery of the store with what it binds. due
-// is false if there is nothing to store yet. The lock is held.
+// LowerLimits returns the change that lowers the times that a successor has to wait. The change is
+// due once every lease that a predecessor may have granted is over. After a recovery of the store,
+// everything that such a lease bound must have ended too. The lock is held.
 func (st *State) LowerLimits(lease, candidacy time.Duration) (change func(*nusav1.LeadershipRecord), due bool) {
 	rec := st.Leadership
 	same := rec.GetLeaseMax().AsDuration() == lease && rec.GetCandidacy().AsDuration() == candidacy && rec.GetRecovery() == nil
@@ -195,8 +196,8 @@ func (st *State) LowerLimits(lease, candidacy time.Duration) (change func(*nusav
 	}, !same && c.PredecessorsOver(now) && now >= c.GrantsFrom
 }
 
-// Load reads every record from the store. Only the elected server writes the
-// records, so those listed in several steps still belong together.
+// Load reads every record from the store, in several steps. The records of these steps fit
+// together, because only the elected server writes them.
 func (st *State) Load(ctx context.Context, s store.Store) error {
 	st.Lock()
 	defer st.Unlock()
@@ -210,7 +211,7 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 		}
 		for _, r := range records {
 			st.apply(r.kv.Key, r.value, r.kv.ModRevision)
-			// Candidates change the store, too: what regions hear are revisions of terms.
+			// Candidates change the store too, but regions learn only the revisions of terms.
 			st.Revision = max(st.Revision, r.kv.ModRevision)
 			if prefix != leadershipKey {
 				written = max(written, r.kv.ModRevision)
@@ -226,8 +227,8 @@ func (st *State) Load(ctx context.Context, s store.Store) error {
 	return st.Origins.rebuild()
 }
 
-// restoreCheckpoint takes a loaded checkpoint as the region's latest summaries
-// and report. The lock is held.
+// restoreCheckpoint makes a loaded checkpoint the region's latest summaries and report. The lock is
+// held.
 func (st *State) restoreCheckpoint(r *Region) {
 	if len(r.checkpoint) == 0 {
 		return
@@ -250,17 +251,17 @@ func (st *State) restoreCheckpoint(r *Region) {
 	r.checkpoint = nil
 }
 
-// record is a stored record; value is as State.apply takes it.
+// record is a stored record. value is the record in the form that State.apply takes.
 type record struct {
 	kv    store.KV
 	value any
 }
 
-// decodeAtOnce is how many records are decoded together.
+// decodeAtOnce is how many records one goroutine decodes at a time.
 const decodeAtOnce = 512
 
-// readRecords returns the records under a prefix by revision: outboxes are numbered by it. It
-// decodes on all processors while it reads on.
+// readRecords returns the records under a prefix, ordered by revision, because outboxes are
+// numbered by revision. It decodes on all processors while it reads.
 func readRecords(ctx context.Context, s store.Store, prefix string) ([]record, error) {
 	var parts [][]record
 	var decoders errgroup.Group
@@ -288,7 +289,7 @@ func readRecords(ctx context.Context, s store.Store, prefix string) ([]record, e
 	return records, nil
 }
 
-// decodeAll sets the values of records.
+// decodeAll decodes the values of records.
 func decodeAll(records []record) error {
 	for i := range records {
 		r := &records[i]

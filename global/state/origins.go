@@ -8,15 +8,15 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Origins are the stored origin records and the table made of them. The state's
-// lock guards them.
+// Origins holds the stored origin records and the table that is made from them. The state's lock
+// guards them.
 type Origins struct {
-	// Table is nil while there is no record.
+	// Table is nil while no record is stored.
 	Table   *origins.Table
 	records map[string]originRecord // by domain
 }
 
-// originRecord is a stored record, without its revision.
+// originRecord is a stored record and its revision. The message in rec has no revision.
 type originRecord struct {
 	rec *nusav1.OriginRecord
 	rev int64
@@ -33,7 +33,7 @@ func (o *Origins) set(domain string, rec *nusav1.OriginRecord, revision int64) {
 	o.records[domain] = originRecord{rec, revision}
 }
 
-// rebuild makes the table from all records, with their revisions.
+// rebuild makes the table from all records.
 func (o *Origins) rebuild() error {
 	all := make([]*nusav1.OriginRecord, 0, len(o.records))
 	for _, stored := range o.records {
@@ -49,8 +49,8 @@ func (o *Origins) rebuild() error {
 	return nil
 }
 
-// Serving returns, by domain, the regions of the domains that jobs want to be
-// near. The lock is held.
+// Serving returns, for each domain that a near rule of the jobs names, the regions that serve the
+// domain. The lock is held.
 func (o *Origins) Serving(jobs []place.Job) map[string][]string {
 	var out map[string][]string
 	for _, j := range jobs {
@@ -69,8 +69,8 @@ func (o *Origins) Serving(jobs []place.Job) map[string][]string {
 	return out
 }
 
-// Origin returns a domain's record as the transaction leaves it, with the revision
-// of the stored one; see Job.
+// Origin returns a domain's record as the transaction leaves it, and the revision of the stored
+// record. See Job.
 func (t *Tx) Origin(domain string) (*nusav1.OriginRecord, int64) {
 	if ch, ok := t.find(originKey(domain)); ok {
 		rec, _ := ch.msg.(*nusav1.OriginRecord)
@@ -80,7 +80,7 @@ func (t *Tx) Origin(domain string) (*nusav1.OriginRecord, int64) {
 	return stored.rec, stored.rev
 }
 
-// PutOrigin stores a record unless there are too many.
+// PutOrigin stores a record. It fails if there are too many records.
 func (t *Tx) PutOrigin(rec *nusav1.OriginRecord) error {
 	err := origins.CheckLimits(func(yield func(*nusav1.OriginRecord) bool) {
 		for domain, stored := range t.State.Origins.records {

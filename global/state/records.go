@@ -19,8 +19,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Job returns a job's record as the transaction leaves it, with the revision of the
-// stored record (0 when this transaction changes the record, or none is stored).
+// Job returns a job's record as the transaction leaves it. The revision is that of the stored
+// record; 0 if this transaction changes the record, or if none is stored.
 func (t *Tx) Job(k JobKey) (*Record, int64) {
 	if ch, ok := t.find(k.recordKey()); ok {
 		return ch.job, 0
@@ -28,12 +28,12 @@ func (t *Tx) Job(k JobKey) (*Record, int64) {
 	return t.State.JobRecord(k)
 }
 
-// PutJob stores a job. Nobody may change rec any more.
+// PutJob stores a job. The caller must not change rec afterwards.
 func (t *Tx) PutJob(k JobKey, rec *nusav1.JobRecord) error {
 	return t.putJob(k, rec, nil)
 }
 
-// putJob stores a job whose encoded spec is known, or nil.
+// putJob stores a job. encoded is the encoded spec; nil if the caller does not have it.
 func (t *Tx) putJob(k JobKey, rec *nusav1.JobRecord, encoded []byte) error {
 	_, known := t.State.JobRecord(k)
 	stored, err := newJobRecord(rec, encoded)
@@ -43,7 +43,7 @@ func (t *Tx) putJob(k JobKey, rec *nusav1.JobRecord, encoded []byte) error {
 	return t.set(txChange{key: k.recordKey(), msg: rec, known: known, job: stored})
 }
 
-// DeleteJob forgets a job that has no slots, its result and its healthy version.
+// DeleteJob removes a job that has no slots, with its result and its healthy version.
 func (t *Tx) DeleteJob(k JobKey) error {
 	_, known := t.State.JobRecord(k)
 	if err := t.set(txChange{key: k.recordKey(), known: known}); err != nil {
@@ -67,11 +67,10 @@ func (t *Tx) PutHealthy(k JobKey, rec *Record, run int64) error {
 	return t.putUnchecked(k.healthyKey(), stored)
 }
 
-// DeleteHealthy forgets the healthy version of a job.
+// DeleteHealthy removes the healthy version of a job.
 func (t *Tx) DeleteHealthy(k JobKey) error { return t.deleteUnchecked(k.healthyKey()) }
 
-// Slots returns the slots of a group as the transaction leaves them (group "" =
-// all).
+// Slots returns the slots of a group as the transaction leaves them. Group "" means all groups.
 func (t *Tx) Slots(k JobKey, group string) []region.Slot {
 	var out []region.Slot
 	if j := t.State.Jobs[k]; j != nil {
@@ -101,7 +100,7 @@ func (t *Tx) Given() (out []place.Charge) {
 			continue
 		}
 		s := slotFromProto(ch.key[len(slotPrefix):], msg, ch.known)
-		s.Generation = math.MaxInt64 // no report has it
+		s.Generation = math.MaxInt64 // so that no report includes the slot
 		if j := t.State.Jobs[jobOfSlot(s)]; j != nil {
 			out = append(out, place.ChargesOf(&j.PlaceJob, &s)...)
 		}
@@ -109,7 +108,7 @@ func (t *Tx) Given() (out []place.Charge) {
 	return out
 }
 
-// Stale says whether a slot has changed since one of the changes was decided.
+// Stale reports whether a slot has changed since one of the changes was decided.
 func (t *Tx) Stale(changes []region.Change) bool {
 	for _, c := range changes {
 		var stored int64
@@ -137,8 +136,8 @@ func (t *Tx) ChangeSlots(changes []region.Change) error {
 	return nil
 }
 
-// CountSlots counts a region's slots as the transaction leaves them, without vacant ones, and
-// how many of them have only instances that have ended.
+// CountSlots counts the slots that a region owns, as the transaction leaves them. Vacant slots do
+// not count. ended is the number of these slots whose instances have all ended.
 func (t *Tx) CountSlots(name string) (owned, ended int) {
 	r := t.State.Regions[name]
 	if r == nil {
@@ -163,8 +162,7 @@ func (t *Tx) CountSlots(name string) (owned, ended int) {
 	return owned, ended
 }
 
-// CountFormer returns the number of slots that a region may still run although another one
-// owns them.
+// CountFormer returns the number of slots that a region may still run as a former owner.
 func (t *Tx) CountFormer(region string) int {
 	n := 0
 	for k := range t.State.Moved {
@@ -177,8 +175,8 @@ func (t *Tx) CountFormer(region string) int {
 	return n
 }
 
-// Region returns a region's record as the transaction leaves it, with the revision
-// of the stored one; see Job.
+// Region returns a region's record as the transaction leaves it, and the revision of the stored
+// record. See Job.
 func (t *Tx) Region(name string) (*nusav1.Region, int64) {
 	if ch, ok := t.find(regionKey(name)); ok {
 		r, _ := ch.msg.(*nusav1.Region)
@@ -190,8 +188,8 @@ func (t *Tx) Region(name string) (*nusav1.Region, int64) {
 	return nil, 0
 }
 
-// ExpectRegion makes the store refuse the transaction if the record of a region is not the
-// one that the transaction has read.
+// ExpectRegion makes the store refuse the transaction if the record of a region has changed since
+// the state read it.
 func (t *Tx) ExpectRegion(name string) {
 	key := regionKey(name)
 	known := t.State.Regions[name]
@@ -201,8 +199,8 @@ func (t *Tx) ExpectRegion(name string) {
 	t.expected = append(t.expected, txChange{key: key, known: known.Revision})
 }
 
-// Session returns a region's session state with the record as the transaction leaves it; a
-// new state if the region is unknown.
+// Session returns a region's session state with the record as the transaction leaves it. If the
+// region is unknown, Session returns a new state.
 func (t *Tx) Session(name string) region.State {
 	rec, _ := t.Region(name)
 	if r := t.State.Regions[name]; r != nil && rec != nil {
@@ -213,7 +211,8 @@ func (t *Tx) Session(name string) region.State {
 	return region.Open(t.State.SessionConfig(), recordOf(name, rec), t.State.Clock())
 }
 
-// PutLeadership stores the record of the leadership term as change leaves it.
+// PutLeadership changes the record of the leadership term. It writes nothing if change changes
+// nothing.
 func (t *Tx) PutLeadership(change func(*nusav1.LeadershipRecord)) error {
 	rec := t.State.Leadership
 	if ch, ok := t.find(leadershipKey); ok {
@@ -230,8 +229,7 @@ func (t *Tx) PutLeadership(change func(*nusav1.LeadershipRecord)) error {
 	return t.set(txChange{key: leadershipKey, msg: next, known: t.State.leadershipRevision})
 }
 
-// PutConflict stores that a region knows a greater revision or leadership term than the
-// store.
+// PutConflict stores that a region knows a greater revision or leadership term than the store has.
 func (t *Tx) PutConflict(c *nusav1.RevisionConflict) error {
 	return t.PutLeadership(func(rec *nusav1.LeadershipRecord) {
 		c.Stored = t.State.Revision
@@ -239,8 +237,9 @@ func (t *Tx) PutConflict(c *nusav1.RevisionConflict) error {
 	})
 }
 
-// mergeConflict returns a conflict with what more shows. The first one says who showed it.
-// One that shows more than was recovered has to be recovered again.
+// mergeConflict returns a conflict that includes what more shows. The first conflict names the
+// region that showed it. A conflict that shows greater numbers than the recovered ones must be
+// recovered again.
 func mergeConflict(c, more *nusav1.RevisionConflict) *nusav1.RevisionConflict {
 	if c == nil {
 		return more
@@ -256,11 +255,11 @@ func mergeConflict(c, more *nusav1.RevisionConflict) *nusav1.RevisionConflict {
 // ErrNoConflict says that there is nothing to recover.
 var ErrNoConflict = errors.New("no region knows more than the store: there is nothing to recover")
 
-// Recover makes all later revisions and leadership terms greater than those that the
-// regions know. It is for a store that was restored from an old copy. The conflict ends
-// with the present term, after every slot was offered again: see offerAgain. The next terms
-// grant no lease until what a lease of the lost history binds has ended: where that runs, no
-// record says.
+// Recover makes all later revisions and leadership terms greater than those that the regions know.
+// It is for a store that was restored from an old copy. The conflict ends with the present term,
+// after the next term has offered every slot again: see offerAgain. No lease is granted until
+// everything has ended that a lease of the lost history bound, because no record says where that
+// runs.
 func (t *Tx) Recover() error {
 	c := t.State.Leadership.GetConflict()
 	if c == nil || c.GetRecovered() {
@@ -281,9 +280,9 @@ func (t *Tx) Recover() error {
 	return t.Outlasts(c.GetLeaseMax(), c.GetStopTime())
 }
 
-// Outlasts notes that a region may hold a lease of a length of the time before a recovery of
-// the store, and run what takes a time to stop. It changes nothing if no server waits for
-// the end of such leases.
+// Outlasts notes that a region may hold a lease of this length from before a recovery of the store,
+// and may run an instance with this stop time. It changes nothing if no server waits for the end of
+// such leases.
 func (t *Tx) Outlasts(lease, stop *durationpb.Duration) error {
 	return t.PutLeadership(func(rec *nusav1.LeadershipRecord) {
 		if r := rec.GetRecovery(); r != nil {
@@ -292,7 +291,7 @@ func (t *Tx) Outlasts(lease, stop *durationpb.Duration) error {
 	})
 }
 
-// longer returns the longer one of two durations; nil for two of length 0.
+// longer returns the longer of two durations. It returns a if they are equal.
 func longer(a, b *durationpb.Duration) *durationpb.Duration {
 	if b.AsDuration() > a.AsDuration() {
 		return b
@@ -300,10 +299,9 @@ func longer(a, b *durationpb.Duration) *durationpb.Duration {
 	return a
 }
 
-// maxRegions bounds the regions of a federation: those that an operator defined
-// and those that connected without a definition.
-// It bounds memory too: the matrix of round trips has about 90 bytes for each ordered pair of
-// regions, which is 0.4 GB for this many.
+// maxRegions bounds the regions of a federation: those that an operator defined, and those that
+// connected without a definition. It bounds memory, too: the matrix of round trips takes about 90
+// bytes for each ordered pair of regions, which is 0.4 GB at this bound.
 const maxRegions = topo.MaxRegions
 
 // ErrTooManyRegions says that a federation has maxRegions regions.
@@ -321,19 +319,20 @@ func (t *Tx) PutRegion(name string, r *nusav1.Region) error {
 	return t.set(ch)
 }
 
-// Loss is the statement that a region is lost.
+// Loss says why a region is lost.
 type Loss struct {
-	// Why in one line. By says who states it; empty for the active server's own verdict.
+	// Why is the reason in one line. By is the operator who states the loss. It is empty for a
+	// verdict of the active server.
 	Why, By string
-	// NothingRuns: everything may move at once, and another cluster may take the name.
+	// NothingRuns: all slots may move at once, and another cluster may take the name.
 	NothingRuns bool
 }
 
-// maxLostAt bounds the remembered times of verdicts.
+// maxLostAt bounds the times of verdicts that a region's record keeps.
 const maxLostAt = 8
 
-// DeclareLost raises a region's fence and marks the region lost. EndLost ends the stream
-// afterwards.
+// DeclareLost raises a region's fence and marks the region lost. The caller then ends the stream
+// with EndLost.
 func (t *Tx) DeclareLost(name string, l Loss, now time.Time) error {
 	old, _ := t.Region(name)
 	if old == nil {
@@ -359,7 +358,7 @@ func (t *Tx) DeclareLost(name string, l Loss, now time.Time) error {
 	return t.PutRegion(name, rec)
 }
 
-// DeleteRegion forgets a region and its checkpoint.
+// DeleteRegion removes a region and its checkpoint.
 func (t *Tx) DeleteRegion(name string) error {
 	known := t.State.Regions[name]
 	if known == nil {
@@ -373,8 +372,8 @@ func (t *Tx) DeleteRegion(name string) error {
 	return t.set(txChange{key: regionKey(name), known: known.Revision})
 }
 
-// CheckRevision compares a stored record with the revision that a request
-// expects, as SubmitRequest.check_revision defines: 0 = any, -1 = none.
+// CheckRevision compares a stored record with the revision that a request expects, as
+// SubmitRequest.check_revision defines: 0 means any revision, -1 means that no record may exist.
 func CheckRevision(what string, check int64, exists bool, revision int64) error {
 	switch {
 	case check == 0, check == -1 && !exists, check > 0 && exists && check == revision:

@@ -11,40 +11,36 @@ import (
 )
 
 const (
-	// maxRefusals bounds the remembered refusals of one region.
+	// maxRefusals bounds the stored refusals of one region.
 	maxRefusals = 1024
-	// refusalRetained is how long a refusal is remembered when no report makes it
-	// obsolete.
+	// refusalRetained is how long a refusal counts when no report makes it obsolete.
 	refusalRetained = time.Minute
-	// maxBackoff is the longest time for which a group is not offered to a region
-	// whose agents decline it.
+	// maxBackoff is the longest time for which a group is not offered to a region whose agents
+	// decline the group.
 	maxBackoff = 5 * time.Minute
-	// reasonDeclined says that agents refused the work although it fits in the
-	// region's view of them, so no report will say when to offer it again. The same
-	// is true of reasonCapability from a region whose version does not count with
-	// capabilities, and of reasonNotAllowed.
+	// reasonDeclined: agents refused the work although it fits in the region's view of them, so no
+	// report will say when to offer it again. The same is true of reasonCapability, from a region
+	// whose version does not count capabilities, and of reasonNotAllowed.
 	reasonDeclined   = "declined"
 	reasonCapability = "capability_missing"
 	reasonNotAllowed = "not_allowed"
 )
 
-// Refusal is a region's latest refusal of a group, which the placer takes into
-// account for a while.
+// Refusal is a region's latest refusal of a group. The placer considers it for a while.
 type Refusal struct {
 	place.Returned
 	at time.Duration
-	// times counts the refusals in a row, each after another offer.
+	// times is the number of refusals in a row, each after another offer.
 	times int
-	// backoff is how long the group is not offered again, counted from at.
+	// backoff is how long the group is not offered again, counted from the field at.
 	backoff time.Duration
-	// reasonOnly says that only the text of the reason still counts, because the
-	// region has begun a new session since.
+	// reasonOnly: the region has begun a new session since, so only the text of the reason still
+	// counts.
 	reasonOnly bool
 }
 
-// RecordRefusal remembers an answer by which the region gives work of a job back.
-// The same answer may come twice. interval is how often regions report. The lock
-// is held.
+// RecordRefusal stores an answer by which the region gives work of a job back. The same answer may
+// come twice. interval is how often regions report. The lock is held.
 func (r *Region) RecordRefusal(j *Job, answer region.Answer, now, interval time.Duration) {
 	if answer.State != region.Rejected && answer.State != region.Returned {
 		return
@@ -62,8 +58,8 @@ func (r *Region) RecordRefusal(j *Job, answer region.Answer, now, interval time.
 	r.addRefusal(refusal, interval)
 }
 
-// addRefusal replaces the remembered refusal of the same group, and doubles the
-// backoff of a declined group. The lock is held.
+// addRefusal replaces the stored refusal of the same group, and doubles the backoff of a declined
+// group. The lock is held.
 func (r *Region) addRefusal(refusal Refusal, interval time.Duration) {
 	same := func(old Refusal) bool {
 		return old.Namespace == refusal.Namespace && old.Job == refusal.Job && old.Group == refusal.Group
@@ -71,7 +67,7 @@ func (r *Region) addRefusal(refusal Refusal, interval time.Duration) {
 	if i := slices.IndexFunc(r.Refusals, same); i >= 0 {
 		if old := r.Refusals[i]; !old.reasonOnly {
 			refusal.times, refusal.backoff = old.times, old.backoff
-			// Without a report in between the group was not offered again, so the answer is
+			// Without a report in between, the group was not offered again. So the answer is
 			// another part of the same refusal.
 			if refusal.ReportSequence > old.ReportSequence {
 				refusal.times++
@@ -88,17 +84,16 @@ func (r *Region) addRefusal(refusal Refusal, interval time.Duration) {
 	}
 }
 
-// declined says that the reason of the refusal is one that no report makes obsolete;
-// see reasonDeclined.
+// declined reports whether no report can make the refusal obsolete. See reasonDeclined.
 func (f Refusal) declined() bool {
 	return f.Reason == reasonDeclined || f.Reason == reasonCapability || f.Reason == reasonNotAllowed ||
 		slices.ContainsFunc(f.Counts, func(c region.CountedReason) bool { return c.Reason == reasonDeclined })
 }
 
-// ExpireRefusals drops the refusals that no longer count and returns whether it
-// dropped any. A refusal with a backoff is kept for twice the backoff and a minute,
-// so that the next refusal of the group can double the backoff. The refusals of
-// pending jobs stay: their text says what the job waits for. The lock is held.
+// ExpireRefusals drops the refusals that no longer count, and reports whether it dropped any. A
+// refusal with a backoff is kept for twice the backoff and a minute, so that the next refusal of
+// the group can double the backoff. The refusals of pending jobs stay, because their texts say what
+// the jobs wait for. The lock is held.
 func (r *Region) ExpireRefusals(pending JobSet, now time.Duration) (some bool) {
 	before := len(r.Refusals)
 	r.Refusals = slices.DeleteFunc(r.Refusals, func(f Refusal) bool {
@@ -108,8 +103,8 @@ func (r *Region) ExpireRefusals(pending JobSet, now time.Duration) (some bool) {
 	return len(r.Refusals) < before
 }
 
-// CountedAgain notes exact counts that are newer than all refusals of their asks: a refusal
-// then no longer keeps the region from getting what fits. The lock is held.
+// CountedAgain notes that exact counts in a report are newer than all refusals of their asks. Such
+// a refusal no longer keeps the region from getting work that fits. The lock is held.
 func (r *Region) CountedAgain(fits []*nusav1.FitCount) {
 	for i := range r.Refusals {
 		if slices.ContainsFunc(fits, func(f *nusav1.FitCount) bool { return f.GetAsk() == r.Refusals[i].Ask }) {
@@ -118,16 +113,15 @@ func (r *Region) CountedAgain(fits []*nusav1.FitCount) {
 	}
 }
 
-// KeepReasonsOnly keeps only the texts of the refusals' reasons. The lock is held.
+// KeepReasonsOnly makes only the texts of the refusals' reasons count. The lock is held.
 func (r *Region) KeepReasonsOnly() {
 	for i := range r.Refusals {
 		r.Refusals[i].reasonOnly = true
 	}
 }
 
-// ToPlace returns the refusal as it counts now. Work that agents declined says
-// nothing about other jobs with the same ask: the obstacle was a secret, a volume
-// or an image.
+// ToPlace returns the refusal as it counts now. Work that agents declined says nothing about other
+// jobs with the same ask, because the obstacle was a secret, a volume or an image.
 func (f Refusal) ToPlace(now time.Duration) place.Returned {
 	out := f.Returned
 	out.Backoff = max(0, f.backoff-(now-f.at))
@@ -140,8 +134,7 @@ func (f Refusal) ToPlace(now time.Duration) place.Returned {
 	return out
 }
 
-// forgetRefusals forgets the refusals of a job: another version may fit. The
-// lock is held.
+// forgetRefusals drops the refusals of a job, because another version may fit. The lock is held.
 func (r *Region) forgetRefusals(k JobKey) {
 	r.Refusals = slices.DeleteFunc(r.Refusals, func(f Refusal) bool { return f.Namespace == k.Namespace && f.Job == k.Name })
 }

@@ -18,27 +18,26 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// maxRemovals is how many removed slots a region's outbox remembers; a region
-// that missed more gets the full set.
+// maxRemovals is how many removed slots a region's outbox keeps. A region that missed more of them
+// gets the full set.
 const maxRemovals = 4096
 
-// Region is a region with its session, if it has one. The state's lock guards
-// it.
+// Region is a region of the federation, with its session if it has one. The state's lock guards it.
 type Region struct {
 	Name     string
 	Record   *nusav1.Region
 	Revision int64
 	Life     region.State
-	// Session is the live session, nil while the region is not connected.
+	// Session is the live session. It is nil while the region is not connected.
 	Session *Session
 	Orders  *link.Outbox[*nusav1.SlotOrder]
 
 	Report   *nusav1.RegionReport
 	ReportAt time.Duration
-	// ReportStale says that the report comes from a checkpoint: it is older
-	// than ReportAt by an unknown time.
+	// ReportStale: the report comes from a checkpoint, so it is older than ReportAt by an unknown
+	// time.
 	ReportStale bool
-	// Reports counts the reports received over all sessions.
+	// Reports is the number of reports that arrived in all sessions.
 	Reports       uint64
 	Load          latency.LoadTracker
 	Master        string
@@ -46,78 +45,76 @@ type Region struct {
 	Version       string
 	Servers       []*nusav1.RegionalServer
 	Coordinate    *nusav1.Coordinate
-	// Row is the position up to which the region's row of the matrix is known; a new session
-	// resumes there.
+	// Row is the position up to which the region's row of the matrix is known. A new session
+	// continues from there.
 	Row link.Position
-	// SummariesAt is the position up to which the region's summaries are known;
-	// a new session resumes there.
+	// SummariesAt is the position up to which the region's summaries are known. A new session
+	// continues from there.
 	SummariesAt link.Position
 	// SummaryKeys are the keys of the known summaries.
 	SummaryKeys map[string]struct{}
-	// CheckpointDue says that summaries or the report changed since the latest
-	// checkpoint.
+	// CheckpointDue: summaries or the report have changed since the latest checkpoint.
 	CheckpointDue bool
 	Stamp         uint64
 	// Refusals are the region's latest refusals of groups, oldest first.
 	Refusals []Refusal
-	// Refused says why the latest hello was refused, until a session begins.
+	// Refused says why the latest hello was refused. It is empty once a session begins.
 	Refused string
 	// Failover is set while the region is silent or lost.
 	Failover *Failover
-	// Changes is the number of the latest change of a slot that the region owns or owned, of
-	// the job of such a slot, or of what plans say about them.
+	// Changes is the number of the latest change of the region's slots: of a slot that the region
+	// owns or owned, of the slot's job, or of what plans say about the slot.
 	Changes uint64
-	// Drain says in one line how far the drain of the region is.
+	// Drain says in one line how far the drain of the region has come.
 	Drain string
-	// Review counts the instances that a verdict moved to other regions, and that return only
-	// when an operator lets them.
+	// Review is the number of instances that a verdict moved to other regions and that return only
+	// when an operator applies it.
 	Review int
-	// Disconnected are the instances of jobs that may still run on lost nodes
-	// and fit on no other, as reported in the present session.
+	// Disconnected holds the instances of jobs that may still run on lost nodes and fit on no other
+	// node, as reported in the present session.
 	Disconnected map[JobKey][]*nusav1.DisconnectedInstances
 
-	// cutSince is the beginning of the silence that an event has reported; nil while the
-	// region is not cut off.
+	// cutSince is when the silence began that an event has reported. It is nil while the region is
+	// not cut off.
 	cutSince *time.Duration
-	// fromReport is what the report says as the placer sees it, nil if it has to be made;
-	// account is what the region was given since.
+	// fromReport is the latest report in the form that package place takes; nil: not made yet.
+	// account holds the charges since that report.
 	fromReport *place.Region
 	account    place.Account
-	// shownAwaited is what watches have of Sight.Awaited.
+	// shownAwaited is the value of Sight.Awaited that watches were woken for.
 	shownAwaited bool
-	// shownFailover is the part of Failover that watches have.
+	// shownFailover is the part of Failover that watches were woken for.
 	shownFailover SlotFailover
 	checkpoint    []*nusav1.CheckpointRecord // only while loading
 	chunks        int                        // records of the stored checkpoint
 }
 
-// Session is a region's live stream, as the rest of the active server sees it.
+// Session is a region's live stream, in the form that the rest of the active server uses.
 type Session struct {
-	// Number tells the streams of one leadership term apart.
+	// Number identifies the stream within one leadership term.
 	Number uint64
 	// Conn is the tunnel to the region's own services.
 	Conn *grpc.ClientConn
-	// Wake makes the stream send the unsent sets. It does not block.
+	// Wake makes the stream send what is unsent. It does not block.
 	Wake func()
 	// Refuse ends the stream and sends the region the reason.
 	Refuse func(message string)
-	// Unsent names the sets that the region has to get again. The state's lock
-	// guards it.
+	// Unsent names the sets that must be sent to the region again. The state's lock guards it.
 	Unsent Unsent
 }
 
-// Unsent names the sets that changed since a region last got them.
+// Unsent names the sets that have changed since they were last sent to a region.
 type Unsent struct{ Demand, Asks, Origins, Column bool }
 
-// Wake makes the region's stream send the unsent sets, if there is a stream.
+// Wake makes the region's stream send what is unsent, if the region has a stream.
 func (r *Region) Wake() {
 	if r.Session != nil {
 		r.Session.Wake()
 	}
 }
 
-// EndStream ends the region's stream if one of the effects says so. The effects come
-// from a step of the region's session state. The lock is held.
+// EndStream ends the region's stream if one of the effects requires it. The effects come from a
+// step of the region's session state. The lock is held.
 func (r *Region) EndStream(effects []region.Effect) {
 	for _, e := range effects {
 		if e.Kind == region.End && r.Session != nil && r.Session.Number == e.Stream {
@@ -133,14 +130,14 @@ func (r *Region) toTopology() topology.Region {
 	}
 }
 
-// Sight tells which regions are cut off, at one moment. The zero value knows of none.
+// Sight says which regions are cut off at one moment. The zero value knows no region.
 type Sight struct {
 	st  *State
 	now time.Duration
 }
 
-// CutOff returns for how long a region has been silent, and whether it counts as cut
-// off. The lock is held.
+// CutOff returns how long a region has been silent, and whether it counts as cut off. The lock is
+// held.
 func (v Sight) CutOff(name string) (silent time.Duration, cut bool) {
 	if v.st == nil || v.st.Regions[name] == nil {
 		return 0, false
@@ -148,8 +145,8 @@ func (v Sight) CutOff(name string) (silent time.Duration, cut bool) {
 	return v.st.Regions[name].CutOff(v.st.SessionConfig(), v.now)
 }
 
-// Awaited returns the time since this server became the active one, and whether the region has
-// not connected since. The lock is held.
+// Awaited returns the time since this server became the active one, and whether the region has not
+// connected since then. The lock is held.
 func (v Sight) Awaited(name string) (since time.Duration, awaited bool) {
 	if v.st == nil || v.st.Regions[name] == nil {
 		return 0, false
@@ -158,8 +155,7 @@ func (v Sight) Awaited(name string) (since time.Duration, awaited bool) {
 	return v.now - v.st.began, r.Record.GetClusterId() != "" && !r.Life.Met
 }
 
-// Absence says in which state a region without a session is: "cut off for 20s". The lock is
-// held.
+// Absence describes a region without a session, for example "cut off for 20s". The lock is held.
 func (v Sight) Absence(name string) string {
 	silent, cut := v.CutOff(name)
 	since, awaited := v.Awaited(name)
@@ -176,8 +172,8 @@ func (v Sight) Absence(name string) string {
 	return "reconnecting for " + jobstatus.Span(silent)
 }
 
-// outlook says what happens to slots of a region that is cut off: to the first of them
-// that moves, if one does.
+// outlook says what will happen to slots of a region that is cut off. If some of them move, it
+// describes the one that moves first.
 func (v Sight) outlook(slots []region.Slot, name string) jobstatus.Outlook {
 	f := v.st.Regions[name].Failover
 	var first *SlotFailover
@@ -200,8 +196,8 @@ func (v Sight) outlookOf(f SlotFailover) jobstatus.Outlook {
 	return jobstatus.Outlook{Moves: f.Moves, Due: max(0, f.Due-v.now), Why: f.Message}
 }
 
-// CutOff returns for how long the region has been silent, and whether it counts as cut
-// off: a verdict says so, or it has been silent for long enough. The lock is held.
+// CutOff returns how long the region has been silent, and whether it counts as cut off, because of
+// a verdict or because the silence is long enough. The lock is held.
 func (r *Region) CutOff(c region.Config, now time.Duration) (silent time.Duration, cut bool) {
 	silent, cut = region.CutOff(c, r.Life, now)
 	return silent, cut || r.Record.GetLost() != nil && r.Session == nil
@@ -245,7 +241,7 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 			out.MoveDue = durationpb.New(outlook.Due)
 		}
 	}
-	if out.FailoverMessage == "" && out.Draining { // the count follows the record a little later
+	if out.FailoverMessage == "" && out.Draining { // r.Drain changes a little later than the record
 		out.FailoverMessage = r.Drain
 	}
 	if out.FailoverMessage == "" && r.Session != nil && r.Review > 0 {
@@ -275,15 +271,14 @@ func (r *Region) ToProto(see Sight) *nusav1.Region {
 	return out
 }
 
-// SetReport takes a region's report. stale says that the report comes from a checkpoint.
-// The lock is held.
+// SetReport stores a region's report. stale: the report comes from a checkpoint. The lock is held.
 func (r *Region) SetReport(rep *nusav1.RegionReport, at time.Duration, stale bool) {
 	r.Report, r.ReportAt, r.ReportStale = rep, at, stale
 	r.fromReport = nil
 	r.account.Reported(r.reported())
 }
 
-// Without returns the region's charges without those of a job. The lock is held.
+// Without returns the region's charges without those of one job. The lock is held.
 func (r *Region) Without(j *Job) place.Charges {
 	var of []place.Charge
 	for _, s := range j.Slots {

@@ -10,8 +10,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Revertible says that a job's rollouts are evaluated: some group has
-// update.auto_revert now, or had it in the stored healthy version.
+// Revertible reports whether a job's rollouts are evaluated: some group has update.auto_revert now,
+// or had it in the stored healthy version.
 func (j *Job) Revertible() bool {
 	if j.Record.Stopped() || j.Record.Type() == place.Batch {
 		return false
@@ -28,10 +28,9 @@ func asksRevert(spec *nusav1.JobSpec) bool {
 	return false
 }
 
-// Rollout returns what is known of the present version's rollout. A version
-// that runs nothing, or nothing of a group with auto_revert, is not healthy: a
-// user who scales to 0 and then submits a version that fails wants the version
-// from before the scaling. The lock is held.
+// Rollout returns the facts about the present version's rollout. A version that runs nothing, or
+// nothing of a group with auto_revert, is not healthy. The reason: a user who scales to 0, and then
+// submits a version that fails, expects the version from before the scaling. The lock is held.
 func (j *Job) Rollout(see Sight) place.Rollout {
 	status := j.Status(see)
 	out := place.Rollout{
@@ -48,16 +47,15 @@ func (j *Job) Rollout(see Sight) place.Rollout {
 		desired += g.GetDesired()
 	}
 	out.AllRunning = out.AllRunning && desired > 0
-	// The first version of a new run has nothing to go back to.
+	// The first version of a new run has no version to revert to.
 	if h := j.Healthy; h != nil && h.Run(0) == j.Record.Run(j.Revision) {
 		out.Healthy, out.SameSpec = h.Version(), bytes.Equal(h.spec, j.Record.encoded())
 	}
 	return out
 }
 
-// Reported returns the regions' latest summaries of a job if the version of a
-// record changes the work of groups and has not reached all instances; nil
-// otherwise. The lock is held.
+// Reported returns the regions' latest summaries of a job. It returns nil unless the version of rec
+// changes the work of groups and has not reached all instances. The lock is held.
 func (j *Job) Reported(rec *Record) (out []place.Summary) {
 	rolling := false
 	for _, s := range j.Slots {

@@ -24,18 +24,17 @@ import (
 // JobSet is a set of jobs.
 type JobSet map[JobKey]struct{}
 
-// State holds everything that the active server knows. The durable part changes only in
-// apply, at load and after a committed transaction; the soft part belongs to
-// the regions' sessions and to the placer. Each leadership term has a new one.
+// State holds everything that the active server knows. Its durable part changes only in apply, at
+// load and after a committed transaction. Its soft part belongs to the regions' sessions and to the
+// placer. Each leadership term has a new State.
 //
-// Messages in it are never changed in place, only replaced: code that read a
-// pointer under the lock may use the message without the lock.
+// Messages in a State are never changed in place, only replaced. So code that read a pointer under
+// the lock may use the message without the lock.
 type State struct {
-	// Mutex guards all fields that change, also those of the jobs, regions and
-	// sessions. "The lock is held" in a comment means this lock.
+	// Mutex guards all fields that change, also those of the jobs, regions and sessions. "The lock
+	// is held" in a comment means this lock.
 	sync.Mutex
-	// Epoch numbers this leadership term: the positions of its streams start
-	// with it.
+	// Epoch identifies this leadership term. The positions of its streams contain it.
 	Epoch    string
 	Revision int64
 	Jobs     map[JobKey]*Job
@@ -43,85 +42,84 @@ type State struct {
 	// Latency is the matrix of round trips between regions.
 	Latency *latency.Matrix
 	Origins Origins
-	// Room is what is left for jobs.
+	// Room counts what jobs take, and what is left for jobs.
 	Room room.Room
 	// Trail counts the audit records.
 	Trail room.Trail
 	// Demand holds the asks of the groups of all jobs.
 	Demand Demand
-	// PeersChanged says that regions have to get what has changed of their peers. PeersDue,
-	// with room for one, wakes the loop that sends that.
+	// PeersChanged: regions must be sent what has changed of their peers. PeersDue has capacity 1,
+	// and wakes the loop that sends it.
 	PeersChanged bool
 	PeersDue     chan struct{}
 	// Pending are the jobs that the placer has to plan.
 	Pending JobSet
-	// Purge are the stopped jobs that an operator wants forgotten.
+	// Purge are the stopped jobs that are to be removed once no region owns a slot of them.
 	Purge JobSet
-	// Ended are the jobs that may have ended and have no stored result.
+	// Ended are the jobs without a stored result that may have ended.
 	Ended JobSet
-	// Rollouts are the jobs whose rollout has to be evaluated again.
+	// Rollouts are the jobs whose rollouts must be evaluated again.
 	Rollouts JobSet
 	// Near are the jobs with near rules.
 	Near JobSet
-	// Moved are the jobs with slots that a verdict moved to other regions. MovedChanges grows
-	// with each change of such a slot, and of a region's record.
+	// Moved are the jobs with slots that a verdict moved to other regions. MovedChanges grows with
+	// each change of such a slot, and with each change of a region's record.
 	Moved        JobSet
 	MovedChanges uint64
-	// NotHome are the jobs with slots whose home (Slot.Home) is a region, by its name. A job may
-	// be in the set although its slots have returned since.
+	// NotHome holds, by the name of the home (Slot.Home), the jobs with slots that are not at their
+	// home. A set may contain a job whose slots have returned since.
 	NotHome map[string]JobSet
-	// MovesBegan says that an operator lets slots leave a region, or return to one, and that
-	// the placer has not seen it.
+	// MovesBegan: an operator lets slots leave a region or return to one, and the placer has not
+	// noticed that yet.
 	MovesBegan bool
-	// ProbeDemand is the weight of each pair of regions that near rules ask
-	// about, by region and peer. ProbeDemandStale says that it has to be
-	// computed again.
+	// ProbeDemand is the weight of each pair of regions that near rules ask about, by region and
+	// peer. ProbeDemandStale: the weights must be computed again.
 	ProbeDemand      map[string]map[string]float64
 	ProbeDemandStale bool
-	// Answers are those of the idempotency keys.
+	// Answers holds the responses to requests with idempotency keys.
 	Answers *idempotency.Answers
-	// Changed tells watches that something they show has changed.
+	// Changed wakes watches when something that they show has changed.
 	Changed notify.Signal
 	Events  Events
-	// Clock returns the time since some fixed moment.
+	// Clock returns the time since a fixed moment.
 	Clock func() time.Duration
-	// Movable are the slots of lost regions that may move now, as the failover loop found
-	// last.
+	// Movable are the slots of lost regions that may move now, according to the latest step of the
+	// failover loop.
 	Movable map[JobKey][]place.Movable
-	// FailoverPaused says why nothing moves to other regions in a mass loss; "" = there is
-	// none.
+	// FailoverPaused is the alarm of a mass loss, during which nothing moves to other regions. ""
+	// means no mass loss.
 	FailoverPaused string
-	// Sessions is the configuration of the regions' sessions, as far as it is known when
-	// the term begins and at each proof of leadership; see SessionConfig.
+	// Sessions is the configuration of the regions' sessions, except what SessionConfig adds. It
+	// changes at each proof of leadership.
 	Sessions region.Config
 	// Leadership is the stored record of the leadership term.
 	Leadership *nusav1.LeadershipRecord
 
-	// Candidates is the number of servers that stand for election, the active one
-	// included. GlobalLevel is the least of their feature levels.
+	// Candidates is the number of servers that stand for election, including the active one.
+	// GlobalLevel is the least of their feature levels.
 	Candidates  int
 	GlobalLevel uint32
 
 	placed placedRegions
 
 	leadershipRevision int64
-	// reported is what the regions run, see NoteWork.
+	// reported is what the regions run. See NoteWork.
 	reported map[string]reportedWork
-	// holds are the instances that regions were asked to hold.
+	// holds are the instances that regions were asked to hold, by region.
 	holds map[string][]holding
-	// refusedUnknown is the latest refusal of a region that is not known.
+	// refusedUnknown is the latest refusal of an unknown region.
 	refusedUnknown string
 
-	// began is when this server became the active one, massLossAt when the failover loop
-	// last saw a mass loss; 0 = it saw none.
+	// began is when this server became the active one. massLossAt is when the failover loop last
+	// saw a mass loss; 0: never.
 	began, massLossAt time.Duration
-	// slotChanges counts the changes in Region.Changes of all regions.
+	// slotChanges is the number of the latest change in any Region.Changes.
 	slotChanges uint64
 
-	names   []string // of the regions, nil when one came or went since the last use
+	names   []string // names of the regions; nil after a region was added or removed
 	stamp   uint64   // number of the latest change
 	loading bool
-	// audits counts the audit records of this term; see Tx.Audit.
+	// audits is the number of audit records of this term. See Tx.sealAudit.
 	audits uint64
 	// audited is the beginning of the latest audit key.
 	audited string
@@ -142,7 +140,7 @@ func New(b Beginning, clock func() time.Duration) *State {
 	return st
 }
 
-// SessionConfig returns the configuration of the regions' sessions now. The lock is held.
+// SessionConfig returns the present configuration of the regions' sessions. The lock is held.
 func (st *State) SessionConfig() region.Config {
 	c := st.Sessions
 	c.Revision, c.Conflict = st.Revision, st.Leadership.GetConflict() != nil
@@ -153,8 +151,8 @@ func (st *State) SessionConfig() region.Config {
 	return c
 }
 
-// Serving reports whether this server may place, order and grant now: no other server
-// can be the active one, and the store is not known to be an old copy. The lock is held.
+// Serving reports whether this server may place, order and grant now: no other server can be the
+// active one, and the store is not known to be an old copy. The lock is held.
 func (st *State) Serving() bool { return st.SessionConfig().Serving(st.Clock()) }
 
 // Notify wakes watches and returns the number of the change. The lock is held.
@@ -164,11 +162,11 @@ func (st *State) Notify() uint64 {
 	return st.stamp
 }
 
-// JobChanged wakes the watches of a job, and those of everything. The lock is held.
+// JobChanged wakes the watches of a job and the watches of everything. The lock is held.
 func (st *State) JobChanged(j *Job) { j.changed(st.Notify()) }
 
-// JobRecord returns a job's stored record and its revision, nil and 0 when
-// there is none. The lock is held.
+// JobRecord returns a job's stored record and its revision, or nil and 0 if there is none. The lock
+// is held.
 func (st *State) JobRecord(k JobKey) (*Record, int64) {
 	if j := st.Jobs[k]; j != nil {
 		return j.Record, j.Revision
@@ -176,8 +174,8 @@ func (st *State) JobRecord(k JobKey) (*Record, int64) {
 	return nil, 0
 }
 
-// RegionNames returns the names of all regions, sorted. Nobody changes the list. The lock is
-// held.
+// RegionNames returns the sorted names of all regions. The caller must not change the list. The
+// lock is held.
 func (st *State) RegionNames() []string {
 	if st.names == nil {
 		st.names = slices.Sorted(maps.Keys(st.Regions))
@@ -185,8 +183,7 @@ func (st *State) RegionNames() []string {
 	return st.names
 }
 
-// topologyRegions returns the regions as the latency matrix needs them. The
-// lock is held.
+// topologyRegions returns the regions in the form that the latency matrix takes. The lock is held.
 func (st *State) topologyRegions() []topology.Region {
 	out := make([]topology.Region, 0, len(st.Regions))
 	for _, r := range st.Regions {
@@ -201,7 +198,7 @@ func (st *State) TopologyView() *topology.View { return st.TopologyCache().View 
 // TopologyCache returns the present view with its routers. The lock is held.
 func (st *State) TopologyCache() *latency.Cache { return st.Latency.Cache(st.Clock()) }
 
-// job returns a job, a new and empty one if there is none. The lock is held.
+// job returns a job. If it does not exist, job makes an empty one. The lock is held.
 func (st *State) job(k JobKey) *Job {
 	j := st.Jobs[k]
 	if j == nil {
@@ -211,7 +208,7 @@ func (st *State) job(k JobKey) *Job {
 	return j
 }
 
-// forgetIfGone drops a job when none of its records is left. The lock is held.
+// forgetIfGone removes a job when none of its records is left. The lock is held.
 func (st *State) forgetIfGone(j *Job) {
 	if j.Record != nil || len(j.Slots) > 0 || j.Result != nil || j.Healthy != nil {
 		return
@@ -226,7 +223,7 @@ func (st *State) forgetIfGone(j *Job) {
 	}
 }
 
-// PeersChange makes all regions get what has changed of their peers. The lock is held.
+// PeersChange makes the loop send all regions what has changed of their peers. The lock is held.
 func (st *State) PeersChange() {
 	st.PeersChanged = true
 	select {
@@ -235,8 +232,8 @@ func (st *State) PeersChange() {
 	}
 }
 
-// RegionsChanged makes all regions get their peers again, and plans again the
-// jobs that depend on the set of regions. The lock is held.
+// RegionsChanged makes all regions get their peers again, and makes the jobs pending that depend on
+// the set of regions. The lock is held.
 func (st *State) RegionsChanged() {
 	st.Notify()
 	st.Latency.RegionsChanged()
@@ -249,11 +246,11 @@ func (st *State) RegionsChanged() {
 	}
 }
 
-// Sight returns what is known now of regions that are cut off. It is valid while the lock
-// is held.
+// Sight returns the present knowledge about regions that are cut off. It is valid while the lock is
+// held.
 func (st *State) Sight() Sight { return Sight{st, st.Clock()} }
 
-// Alarms returns what an operator has to act on, one line each.
+// Alarms returns the alarms that an operator has to act on, one line each.
 func (st *State) Alarms() (out []string) {
 	st.Lock()
 	defer st.Unlock()
@@ -276,13 +273,13 @@ func (st *State) Alarms() (out []string) {
 	}
 	c, now := st.SessionConfig(), st.Clock()
 	if now < c.GrantsFrom && st.Leadership.GetConflict() == nil {
-		out = append(out, fmt.Sprintf("the store was recovered: every lease of before is over in %s, and everything that it bound has ended in %s; regions are welcomed then, and get leases then",
+		out = append(out, fmt.Sprintf("the store was recovered: regions are welcomed in %s, when every earlier lease is over, and get leases in %s, when everything has ended that those leases bound",
 			jobstatus.Span(max(0, c.ServesFrom-now)), jobstatus.Span(c.GrantsFrom-now)))
 	}
 	return out
 }
 
-// SetUsage notes how full the store is.
+// SetUsage stores how full the store is.
 func (st *State) SetUsage(use room.Usage) {
 	st.Lock()
 	defer st.Unlock()
@@ -303,8 +300,8 @@ func (st *State) Usage() *nusav1.StoreUsage {
 	}
 }
 
-// NoteRefused notes why a region is refused that has no session, and says whether that is
-// new: numbers in it may change each time. The lock is held.
+// NoteRefused stores why a region without a session is refused. It reports whether the reason is
+// new, without regard to numbers in the text, which may change each time. The lock is held.
 func (st *State) NoteRefused(name, why string) bool {
 	r := st.Regions[name]
 	why = "refused: " + why
@@ -324,9 +321,9 @@ func (st *State) NoteRefused(name, why string) bool {
 	return !known
 }
 
-// NoticeSilence adds an event for each region that counts as cut off from now on, or no
-// longer. It wakes the watches of these regions and of the jobs that they own a part of, also
-// when it has become known what happens to that part.
+// NoticeSilence adds an event for each region that begins or ceases to count as cut off. It wakes
+// the watches of these regions and of the jobs that have slots there. It also wakes them when it
+// becomes known what will happen to these slots.
 func (st *State) NoticeSilence() {
 	st.Lock()
 	defer st.Unlock()
@@ -339,7 +336,7 @@ func (st *State) NoticeSilence() {
 		}
 		_, cut := see.CutOff(name)
 		_, awaited := see.Awaited(name)
-		// The failover loop computes the time again and again, each time a bit off.
+		// Each step of the failover loop computes the time again, with a small difference.
 		same := outlook.Moves == r.shownFailover.Moves && (outlook.Due-r.shownFailover.Due).Abs() < time.Second
 		if cut != (r.cutSince != nil) || awaited != r.shownAwaited || !same {
 			r.shownFailover, r.shownAwaited = outlook, awaited
@@ -365,8 +362,8 @@ func (st *State) NoticeSilence() {
 	}
 }
 
-// wakeWatchesOf wakes the watches of regions, and of the jobs that they own a part of. It sets
-// the number of these jobs for each region.
+// wakeWatchesOf wakes the watches of regions, and of the jobs that have slots in them. It stores
+// the number of these jobs for each region in the map.
 func (st *State) wakeWatchesOf(regions map[string]int) {
 	stamp := st.Notify()
 	for name := range regions {

@@ -20,8 +20,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// ToProto returns the job with its live status, as the API shows it. The lock
-// is held.
+// ToProto returns the job with its live status, in the form of the API. The lock is held.
 func (j *Job) ToProto(see Sight) *nusav1.Job {
 	rec := j.Record.job()
 	return &nusav1.Job{
@@ -30,9 +29,9 @@ func (j *Job) ToProto(see Sight) *nusav1.Job {
 	}
 }
 
-// Status sums up slots and summaries. When a run has ended, its stored result
-// replaces the counts of regions that no longer report them. What regions that are cut
-// off reported last is not among the counts. The lock is held.
+// Status summarises slots and summaries. When a run has ended, its stored result replaces the
+// counts of regions that no longer report them. Counts that a region reported before it was cut off
+// are not included. The lock is held.
 func (j *Job) Status(see Sight) *nusav1.JobStatus {
 	groups := j.Record.ToPlace(0).Groups
 	out := &nusav1.JobStatus{Groups: make(map[string]*nusav1.GroupStatus, len(groups))}
@@ -49,7 +48,7 @@ func (j *Job) Status(see Sight) *nusav1.JobStatus {
 	}
 	presentBehind := behind
 	for _, s := range j.Slots {
-		if out.Groups[s.Group] == nil { // the job has no such group any more
+		if out.Groups[s.Group] == nil { // the job no longer has this group
 			add(s.Group, 0)
 		}
 	}
@@ -64,7 +63,7 @@ func (j *Job) Status(see Sight) *nusav1.JobStatus {
 	return out
 }
 
-// standsIn says that a result belongs to the present version and run.
+// standsIn reports whether a result belongs to the present version and run.
 func (j *Job) standsIn(r *nusav1.ResultRecord) bool {
 	return r != nil && !j.Record.Stopped() && r.GetVersion() == j.Record.Version() &&
 		(r.GetRun() == 0 || r.GetRun() == j.Record.Run(j.Revision))
@@ -73,24 +72,23 @@ func (j *Job) standsIn(r *nusav1.ResultRecord) bool {
 // owned is the part of a group that one region owns.
 type owned struct {
 	instances int32
-	// unwanted counts the instances that the region has to stop.
+	// unwanted is the number of instances that the region has to stop.
 	unwanted int32
-	// open says that some of the instances are not done: the region has to
-	// report on the present version.
+	// open: some of the instances are not done, so the region has to report on the present version.
 	open bool
-	// again says that some of the instances are done and have to run again.
+	// again: some of the instances are done and have to run again.
 	again bool
-	// failed counts the instances that have failed, of those without an owner.
+	// failed is the number of instances without an owner that have failed.
 	failed int32
 }
 
-// groupStatus is the status of a group that is being summed up.
+// groupStatus is the status of a group while it is computed.
 type groupStatus struct {
 	status *nusav1.GroupStatus
-	// behind says that a region has not reported on the present version yet.
+	// behind: a region has not reported on the present version yet.
 	behind bool
-	// brief is the one-line message of the first pending reason, where the
-	// reason's own message names several regions.
+	// brief is the one-line message of the first pending reason. It is set if the reason's own
+	// message names several regions.
 	brief string
 }
 
@@ -102,8 +100,8 @@ func (s *groupStatus) addPending(reasons []region.CountedReason) {
 	s.status.Pending = append(s.status.Pending, CountsToProto(reasons)...)
 }
 
-// obstacle returns the first pending reason as one line, "" for none. Each group's
-// list begins with the obstacle.
+// obstacle returns the first pending reason in one line, or "" if there is none. Each group's list
+// begins with the main obstacle.
 func (s *groupStatus) obstacle() string {
 	if len(s.status.Pending) == 0 {
 		return ""
@@ -112,7 +110,7 @@ func (s *groupStatus) obstacle() string {
 	return reason.WithMessage(first.GetReason(), cmp.Or(s.brief, first.GetMessage()))
 }
 
-// groupStatus counts the instances of a group that shall have count of them.
+// groupStatus computes the status of a group that must have count instances.
 func (j *Job) groupStatus(name string, count int32, see Sight) *groupStatus {
 	out := &nusav1.GroupStatus{Counts: &nusav1.InstanceCounts{}, Regions: map[string]*nusav1.InstanceCounts{}}
 	s := &groupStatus{status: out}
@@ -122,7 +120,7 @@ func (j *Job) groupStatus(name string, count int32, see Sight) *groupStatus {
 	for _, r := range slices.Sorted(maps.Keys(owners)) {
 		o := owners[r]
 		total += o.instances
-		if r == "" { // their region is gone, and the slots alone say how they ended
+		if r == "" { // the region is gone; only the slots say how the instances ended
 			counts.Add(out.Counts, &nusav1.InstanceCounts{Complete: o.instances - o.failed, Failed: o.failed})
 			continue
 		}
@@ -139,8 +137,8 @@ func (j *Job) groupStatus(name string, count int32, see Sight) *groupStatus {
 		}
 		c, late := j.regionCounts(j.Summaries[r], name, o.open)
 		s.behind = s.behind || late || o.again
-		// Instances that the region does not count yet wait for it. After an election they may
-		// run: the stored counts are some seconds old.
+		// Instances that the region does not count yet are pending in that region. After an
+		// election such instances may run, because the stored counts are some seconds old.
 		if missing := o.instances - counts.Live(c); missing > 0 && (!system || counts.Live(c) == 0) {
 			if _, awaited := see.Awaited(r); awaited {
 				c.Unknown += missing
@@ -179,8 +177,8 @@ func (j *Job) isSystem() bool {
 	return j.Record.Type() == place.System
 }
 
-// addCutOff adds the instances of a group in a region that is cut off: they are unknown,
-// except those that ended before.
+// addCutOff adds the instances of a group in a region that is cut off. They are unknown, except
+// those that ended before.
 func (j *Job) addCutOff(out *nusav1.GroupStatus, group, name string, o owned, silent time.Duration, see Sight) {
 	sum := j.Summaries[name]
 	part := jobstatus.Owned{
@@ -219,7 +217,7 @@ func (j *Job) addCutOff(out *nusav1.GroupStatus, group, name string, o owned, si
 	add(unwanted, unreached)
 }
 
-// ownedSlots returns the slots of a group that a region owns and should run.
+// ownedSlots returns the slots of a group that a region owns and must run.
 func (j *Job) ownedSlots(group, name string) (out []region.Slot) {
 	for _, s := range j.SortedSlots() {
 		if s.Group == group && s.Region == name && s.Desired == region.DesiredRun {
@@ -260,8 +258,8 @@ func (j *Job) addFormer(out *nusav1.GroupStatus, group string, see Sight) {
 	}
 }
 
-// owners returns, by region, the part of a group that the region owns, and adds the
-// group's slots to its status.
+// owners returns, by region, the part of a group that each region owns. It adds the group's slots
+// to the group's status.
 func (j *Job) owners(name string, out *nusav1.GroupStatus) map[string]owned {
 	owners := map[string]owned{}
 	for _, s := range j.SortedSlots() {
@@ -288,10 +286,10 @@ func (j *Job) owners(name string, out *nusav1.GroupStatus) map[string]owned {
 	return owners
 }
 
-// regionCounts returns the counts of a region's latest summary for a group in
-// the present version and run. Instances of an earlier run do not count;
-// instances that start or run in an earlier version are outdated, and those
-// that failed in one are tried again.
+// regionCounts returns the counts of a group in a region's latest summary, for the present version
+// and run. Instances of an earlier run do not count. Instances of an earlier version that start or
+// run are outdated. Those of an earlier version that failed are pending, because they are tried
+// again.
 func (j *Job) regionCounts(sum *nusav1.JobSummary, group string, open bool) (c *nusav1.InstanceCounts, behind bool) {
 	c = proto.CloneOf(sum.GetGroups()[group])
 	if c == nil {
@@ -309,7 +307,7 @@ func (j *Job) regionCounts(sum *nusav1.JobSummary, group string, open bool) (c *
 	return c, false
 }
 
-// withRegion returns the reasons with the region that reported them, also at the
+// withRegion returns copies of the reasons that name the region which reported them, also at the
 // beginning of their messages.
 func withRegion(name string, reasons []*nusav1.CountedReason) []*nusav1.CountedReason {
 	out := make([]*nusav1.CountedReason, len(reasons))
@@ -323,8 +321,8 @@ func withRegion(name string, reasons []*nusav1.CountedReason) []*nusav1.CountedR
 	return out
 }
 
-// summarize returns the state of the job and one line about the obstacle.
-// obstacles are the first pending reasons, by group.
+// summarize returns the state of the job, and one line about the obstacle. obstacles holds the
+// first pending reason of each group.
 func (j *Job) summarize(groups map[string]*nusav1.GroupStatus, obstacles map[string]string, behind bool, see Sight) (nusav1.JobState, string) {
 	system := j.isSystem()
 	facts := jobstatus.Facts{
@@ -357,8 +355,8 @@ func (j *Job) summarize(groups map[string]*nusav1.GroupStatus, obstacles map[str
 	return phase.State(), j.withUnknown(jobstatus.WithObstacle(summary, obstacles), groups, see)
 }
 
-// withUnknown adds to a summary which instances are unknown, which may still run in a region
-// that does not own them any more, and whose counts are those of before an election.
+// withUnknown adds facts to a summary: which instances are unknown, which may still run in a region
+// that does not own them any more, and for which regions the counts are from before an election.
 func (j *Job) withUnknown(summary string, groups map[string]*nusav1.GroupStatus, see Sight) string {
 	var all [][]*nusav1.UnknownInstances
 	for _, g := range groups {
@@ -370,7 +368,8 @@ func (j *Job) withUnknown(summary string, groups map[string]*nusav1.GroupStatus,
 	return joinText(summary, j.awaitedText(see))
 }
 
-// awaitedText names the regions of the job that are reconnecting after an election, "" for none.
+// awaitedText names the regions of the job that have not reconnected after an election. It returns
+// "" if all have.
 func (j *Job) awaitedText(see Sight) string {
 	var names []string
 	var since time.Duration
@@ -384,7 +383,7 @@ func (j *Job) awaitedText(see Sight) string {
 		return ""
 	}
 	slices.Sort(names)
-	return fmt.Sprintf("counts of before the election %s ago: %s", jobstatus.Span(since), topo.ListNames(names))
+	return fmt.Sprintf("counts from before the election %s ago: %s", jobstatus.Span(since), topo.ListNames(names))
 }
 
 // joinText joins two texts that may be empty.
@@ -395,8 +394,7 @@ func joinText(a, b string) string {
 	return a + "; " + b
 }
 
-// withRolloutWait adds the reason why the job's version has not reached the first
-// of the regions that wait for it.
+// withRolloutWait adds why the job's version has not reached the first region that waits for it.
 func (j *Job) withRolloutWait(summary string) string {
 	names := slices.Sorted(maps.Keys(j.RolloutWaits))
 	if len(names) == 0 {
@@ -405,9 +403,9 @@ func (j *Job) withRolloutWait(summary string) string {
 	return summary + "; region " + names[0] + ": " + j.RolloutWaits[names[0]]
 }
 
-// nodesWithout says on how many nodes a system job runs and why it is not on
-// the others: "web on 5 of 15 nodes; 10: not enough cpu". It returns "" when
-// the job runs on all nodes that it is meant for.
+// nodesWithout says on how many nodes a system job runs, and why it does not run on the others, for
+// example "web on 5 of 15 nodes; 10: not enough cpu". It returns "" when the job runs on all of its
+// nodes.
 func nodesWithout(groups map[string]*nusav1.GroupStatus) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
@@ -431,7 +429,7 @@ func nodesWithout(groups map[string]*nusav1.GroupStatus) string {
 	return strings.Join(parts, "; ")
 }
 
-// stopping returns the instances that still have to stop as text, "" for none.
+// stopping describes the instances that still have to stop. It returns "" if there are none.
 func (j *Job) stopping(groups map[string]*nusav1.GroupStatus, see Sight) string {
 	stopped := j.Record.Stopped()
 	left := int32(0)

@@ -21,9 +21,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Submit puts a job, unless the stored job is the same and still runs. Submit
-// decides whether a new run begins, see Job.run in job.proto. encoded is the
-// encoded spec of the request.
+// Submit puts a job, unless the stored job is the same and still runs. Submit decides whether a new
+// run begins: see Job.run in job.proto. encoded is the encoded spec of the request.
 func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav1.SubmitResponse, error) {
 	old, rev := t.Job(k)
 	if err := CheckRevision("job "+k.String(), req.GetCheckRevision(), old != nil, rev); err != nil {
@@ -50,7 +49,7 @@ func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 	rec := &nusav1.JobRecord{Job: &nusav1.Job{
 		Spec: req.GetSpec(), Version: old.Version() + 1, Submitted: timestamppb.New(time.Now()),
 	}}
-	if present && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED { // the run goes on
+	if present && ended == nusav1.JobState_JOB_STATE_UNSPECIFIED { // the same run continues
 		rec.Job.Run, rec.Since = old.Run(rev), Since(old, rec.GetJob())
 		if err := t.keepHealthy(k, old, rev, req.GetSpec()); err != nil {
 			return nil, err
@@ -71,7 +70,7 @@ func (t *Tx) Submit(k JobKey, req *nusav1.SubmitRequest, encoded []byte) (*nusav
 	return &nusav1.SubmitResponse{Version: rec.GetJob().GetVersion(), Changed: true, Warnings: warnings}, nil
 }
 
-// NewDryTx returns a transaction that is discarded: a submit for which there is no room gets a
+// NewDryTx returns a transaction that is never stored. In it, a submit without room for it gets a
 // warning instead of a refusal.
 func NewDryTx(st *State) *Tx {
 	t := NewTx(st)
@@ -79,7 +78,7 @@ func NewDryTx(st *State) *Tx {
 	return t
 }
 
-// checkRoom refuses a submit that there is no room for.
+// checkRoom refuses a submit for which there is no room.
 func (t *Tx) checkRoom(k JobKey, size int) error {
 	grows, version := int64(size), false
 	if j := t.State.Jobs[k]; j != nil && j.Record != nil {
@@ -98,11 +97,11 @@ func (t *Tx) checkRoom(k JobKey, size int) error {
 	}.Err()
 }
 
-// maxDropped bounds the slots that a submit drops, so that the request fits
-// into a transaction. The placer rewrites the others for their regions.
+// maxDropped bounds the slots that a submit removes, so that the request fits into a transaction.
+// The placer rewrites the remaining slots.
 const maxDropped = 100
 
-// dropDone drops done slots of a run that has ended: nothing runs in them.
+// dropDone removes done slots of a run that has ended, because nothing runs in them.
 func (t *Tx) dropDone(k JobKey) error {
 	var done []region.Change
 	for _, s := range t.Slots(k, "") {
@@ -114,9 +113,9 @@ func (t *Tx) dropDone(k JobKey) error {
 	return t.ChangeSlots(done[:min(len(done), maxDropped)])
 }
 
-// keepHealthy stores the previous version when the new version asks for auto_revert
-// and the previous one did not, and the previous one ran with all instances. Its
-// rollout was not evaluated, and the new version must have a version to revert to.
+// keepHealthy stores the previous version as the healthy one under these conditions: the new
+// version has auto_revert, the previous one did not have it, and the previous one ran with all
+// instances. Without that, the new version would have no version to revert to.
 func (t *Tx) keepHealthy(k JobKey, old *Record, rev int64, next *nusav1.JobSpec) error {
 	j := t.State.Jobs[k]
 	if j == nil || j.Record != old || !asksRevert(next) || old.Type() == place.Batch {
@@ -128,8 +127,8 @@ func (t *Tx) keepHealthy(k JobKey, old *Record, rev int64, next *nusav1.JobSpec)
 	return t.PutHealthy(k, old, old.Run(rev))
 }
 
-// Since returns JobRecord.since of a job that goes on in a new version: for each
-// group the version in which its work last changed.
+// Since returns JobRecord.since of a job whose run continues with a new version: for each group,
+// the version in which its work last changed.
 func Since(old *Record, next *nusav1.Job) map[string]int64 {
 	out := map[string]int64{}
 	was := old.Spec()
@@ -145,9 +144,9 @@ func Since(old *Record, next *nusav1.Job) map[string]int64 {
 	return out
 }
 
-// changesWork reports whether running instances of a group must be replaced. Agents know
-// only the leases that bound an instance at its start, so other leases need another
-// attempt; what a batch instance has completed still counts.
+// changesWork reports whether running instances of a group must be replaced. Agents know only the
+// leases that bound an instance at its start, so other leases need another attempt. Batch instances
+// are not replaced for that reason, so completed work still counts.
 func changesWork(before, after *nusav1.Group, kind nusav1.JobType) bool {
 	if job.GroupHash(before) != job.GroupHash(after) {
 		return true
@@ -155,9 +154,9 @@ func changesWork(before, after *nusav1.Group, kind nusav1.JobType) bool {
 	return kind != nusav1.JobType_JOB_TYPE_BATCH && job.BindingOf(before, false) != job.BindingOf(after, false)
 }
 
-// checkTypeChange refuses that a job becomes a system job or stops being one.
-// An index of a system job is a node, that of another job is a number, and both
-// kinds of slots would have the same keys in a region.
+// checkTypeChange refuses the change of a job into a system job, and the reverse. An index of a
+// system job is a node, and an index of another job is a number, but both kinds of slots would have
+// the same keys in a region.
 func checkTypeChange(k JobKey, old *Record, spec *nusav1.JobSpec) error {
 	was := old.Type() == place.System
 	if old == nil || was == (spec.GetType() == nusav1.JobType_JOB_TYPE_SYSTEM) {
@@ -183,9 +182,9 @@ func checkRunAgain(k JobKey, req *nusav1.SubmitRequest, old *Record, ended nusav
 	return nil
 }
 
-// batchEnd returns how a batch job ended, if every instance has ended, and
-// JOB_STATE_UNSPECIFIED for all other jobs. Done slots are proof; the regions'
-// latest summaries show the end a moment earlier.
+// batchEnd returns how a batch job ended, if every instance has ended. For all other jobs it
+// returns JOB_STATE_UNSPECIFIED. Done slots are proof of the end. The regions' latest summaries
+// show the end a moment earlier.
 func (t *Tx) batchEnd(k JobKey) nusav1.JobState {
 	rec, _ := t.Job(k)
 	if rec.Type() != place.Batch || rec.Stopped() {
@@ -216,7 +215,7 @@ func (t *Tx) batchEnd(k JobKey) nusav1.JobState {
 	return nusav1.JobState_JOB_STATE_UNSPECIFIED
 }
 
-// allEnded says that no instance can change any more.
+// allEnded reports whether no instance can change any more.
 func allEnded(s *nusav1.JobStatus) bool {
 	for _, g := range s.GetGroups() {
 		if c := g.GetCounts(); c.GetPending()+c.GetStarting()+c.GetRunning()+c.GetLost() > 0 {

@@ -11,8 +11,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// SummaryKey names a summary in its region's set, as regions do:
-// "namespace/job", and "namespace/job@region" for the region's own jobs.
+// SummaryKey returns the key of a summary in its region's set, which is the key that regions use:
+// "namespace/job", or "namespace/job@region" for the region's own jobs.
 func SummaryKey(region string, s *nusav1.JobSummary) string {
 	key := s.GetNamespace() + "/" + s.GetJob()
 	if s.GetLocal() {
@@ -21,9 +21,8 @@ func SummaryKey(region string, s *nusav1.JobSummary) string {
 	return key
 }
 
-// ApplySummary stores a region's summary of a job unless a newer one is known. It
-// returns whether the disconnected instances in the summary differ from those of
-// the one before. The lock is held.
+// ApplySummary stores a region's summary of a job, unless a newer one is known. It reports whether
+// the disconnected instances differ from those of the summary before. The lock is held.
 func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedChanged bool) {
 	k := JobKey{sum.GetNamespace(), sum.GetJob()}
 	j := st.Jobs[k]
@@ -36,8 +35,7 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 		return false
 	}
 	j.Summaries[r.Name] = sum
-	// A checkpoint says nothing about disconnected instances: their nodes may
-	// be back.
+	// The disconnected instances of a checkpoint do not count, because their nodes may be back.
 	if st.loading || len(sum.GetDisconnected()) == 0 {
 		delete(r.Disconnected, k)
 	} else {
@@ -57,8 +55,8 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 	return disconnectedChanged
 }
 
-// setDisconnected replaces the disconnected instances of a job and returns
-// whether they have changed.
+// setDisconnected replaces the disconnected instances of a job, and reports whether they have
+// changed.
 func (r *Region) setDisconnected(k JobKey, instances []*nusav1.DisconnectedInstances) (changed bool) {
 	old, had := r.Disconnected[k]
 	if r.Disconnected == nil {
@@ -68,10 +66,9 @@ func (r *Region) setDisconnected(k JobKey, instances []*nusav1.DisconnectedInsta
 	return !had || !slices.EqualFunc(old, instances, func(a, b *nusav1.DisconnectedInstances) bool { return proto.Equal(a, b) })
 }
 
-// DisconnectedOf returns the instances of a job that may still run on lost nodes.
-// Only connected regions count, because only they can be asked to give the
-// instances up. Reports about slots that have changed meanwhile do not count. The
-// lock is held.
+// DisconnectedOf returns the instances of a job that may still run on lost nodes. Only connected
+// regions count, because only they can be asked to give the instances up. Reports about slots that
+// have changed since do not count. The lock is held.
 func (st *State) DisconnectedOf(j *Job) []place.Disconnected {
 	var out []place.Disconnected
 	seen := map[string]bool{}
@@ -95,8 +92,8 @@ func (st *State) DisconnectedOf(j *Job) []place.Disconnected {
 	return out
 }
 
-// summary returns the summary that a region's set has under a key, nil for the
-// region's own jobs and for jobs that are gone. The lock is held.
+// summary returns the summary under a key of a region's set. It returns nil for the region's own
+// jobs and for jobs that are removed. The lock is held.
 func (st *State) summary(key, region string) *nusav1.JobSummary {
 	namespace, name, _ := strings.Cut(key, "/")
 	if j := st.Jobs[JobKey{namespace, name}]; j != nil {

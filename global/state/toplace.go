@@ -14,7 +14,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// jobToPlace returns a job as the placer sees it, without its slots, revision and run.
+// jobToPlace returns a job in the form that package place takes, without its slots, revision and
+// run.
 func jobToPlace(rec *nusav1.JobRecord) place.Job {
 	j := rec.GetJob()
 	spec := j.GetSpec()
@@ -43,7 +44,8 @@ func jobToPlace(rec *nusav1.JobRecord) place.Job {
 	return out
 }
 
-// failbackToPlace returns the failback of a group. Jobs of an earlier version have none.
+// failbackToPlace returns the failback rule of a group. Jobs that an earlier version of Nusa stored
+// have none.
 func failbackToPlace(f *nusav1.Failback) place.Failback {
 	out := place.Failback{Mode: place.FailbackReview, After: f.GetAfter().AsDuration()}
 	if f.GetMode() != nusav1.FailbackMode_FAILBACK_MODE_UNSPECIFIED {
@@ -52,7 +54,7 @@ func failbackToPlace(f *nusav1.Failback) place.Failback {
 	return out
 }
 
-// boundByRegion says whether the lease of the region binds the instances of a group.
+// boundByRegion reports whether the region's lease binds the instances of a group.
 func boundByRegion(g *nusav1.Group) bool {
 	switch g.GetDisconnect().GetRegion().GetRunning() {
 	case nusav1.Running_RUNNING_STOP:
@@ -126,7 +128,7 @@ func selectorToPlace(s *nusav1.RegionSelector) place.Selector {
 	return place.Selector{Name: s.GetName(), Labels: s.GetLabels()}
 }
 
-// disconnectedFor returns how long a region without a session has been silent.
+// disconnectedFor returns how long a region without a session has been silent, or 0 with a session.
 func (r *Region) disconnectedFor(now time.Duration) time.Duration {
 	if r.Session != nil {
 		return 0
@@ -134,8 +136,8 @@ func (r *Region) disconnectedFor(now time.Duration) time.Duration {
 	return r.Life.SilentFor(now)
 }
 
-// Unsteady reports whether the region was lost so often that it gets no work back by
-// itself. The lock is held.
+// Unsteady reports whether the region was lost so often that it gets no work back without an
+// operator. The lock is held.
 func (r *Region) Unsteady() bool {
 	var ago []time.Duration
 	for _, at := range r.Record.GetLostAt() {
@@ -144,7 +146,7 @@ func (r *Region) Unsteady() bool {
 	return failover.Unsteady(ago)
 }
 
-// ToPlace returns the region as the placer sees it. The lock is held.
+// ToPlace returns the region in the form that package place takes. The lock is held.
 func (r *Region) ToPlace(now time.Duration) place.Region {
 	out := place.Region{
 		At: now, Name: r.Name, Labels: r.Record.GetDefinition().GetLabels(), Cordoned: r.Record.GetCordoned(),
@@ -166,7 +168,7 @@ func (r *Region) ToPlace(now time.Duration) place.Region {
 	return out
 }
 
-// placed is a region as the placer sees it, with what it was made of.
+// placed is a region in the form that package place takes, with the values that it was made from.
 type placed struct {
 	of       *Region
 	record   *nusav1.Region
@@ -177,13 +179,13 @@ type placed struct {
 	level    uint32
 	blocked  time.Duration
 	reportAt time.Duration
-	// healthy and silent are since when, -1 = not.
+	// healthy and silent are since when the region has been so; -1: it is not.
 	healthy, silent time.Duration
 
 	region *place.Region
 }
 
-// placedNow returns the region as the placer sees it, without the region itself.
+// placedNow returns the present values for a region, without the place.Region.
 func (r *Region) placedNow(now time.Duration, level uint32) placed {
 	p := placed{of: r, record: r.Record, report: r.Report, session: r.Session != nil, reports: r.Reports, charges: r.account.Changes(),
 		level: level, blocked: r.Life.CommitBlocked, reportAt: r.ReportAt, healthy: -1, silent: -1}
@@ -196,17 +198,17 @@ func (r *Region) placedNow(now time.Duration, level uint32) placed {
 	return p
 }
 
-// placedRegions are the regions as the placer saw them last, in the order of the names that
-// begin with first.
+// placedRegions are the regions that the placer got last, sorted by name. first points to the first
+// name of the list of names that they were made for.
 type placedRegions struct {
 	all   []placed
 	list  []*place.Region
 	first *string
 }
 
-// PlacedRegions returns the regions as the placer sees them, by name, and what they refused. A
-// region that has not changed is the same as the last time. Nobody changes the list and the
-// regions in it. The lock is held.
+// PlacedRegions returns the regions in the form that package place takes, sorted by name, and what
+// they refused. A region that has not changed since the last call has the same pointer. The caller
+// must not change the list and the regions in it. The lock is held.
 func PlacedRegions(st *State, now time.Duration) (regions []*place.Region, returned []place.Returned) {
 	names, kept := st.RegionNames(), &st.placed
 	if len(names) != len(kept.all) || len(names) > 0 && &names[0] != kept.first {
@@ -227,7 +229,7 @@ func PlacedRegions(st *State, now time.Duration) (regions []*place.Region, retur
 			continue
 		}
 		at := p.of.ToPlace(now)
-		at.FeatureLevel = min(at.FeatureLevel, int(st.GlobalLevel)) // a region's lease is granted by this tier
+		at.FeatureLevel = min(at.FeatureLevel, int(st.GlobalLevel)) // this tier grants the region's lease
 		is.region = &at
 		*p = is
 		if !copied {
@@ -238,8 +240,8 @@ func PlacedRegions(st *State, now time.Duration) (regions []*place.Region, retur
 	return kept.list, returned
 }
 
-// reported returns what the latest report says, as the placer sees it. It is made once for
-// each report; nobody changes its maps. The lock is held.
+// reported returns the latest report in the form that package place takes. It is made once for each
+// report. The caller must not change its maps. The lock is held.
 func (r *Region) reported() *place.Region {
 	if r.fromReport == nil {
 		r.fromReport = reportToPlace(r.Name, r.Report)
@@ -277,8 +279,7 @@ func resourcesToPlace(r *nusav1.Resources) place.Resources {
 	}
 }
 
-// ToPlace returns the job with its slots as the placer sees it. The lock is
-// held.
+// ToPlace returns the job with its slots, in the form that package place takes. The lock is held.
 func (j *Job) ToPlace(see Sight) place.Job {
 	out := j.PlaceJob
 	out.Slots = j.SortedSlots()
@@ -290,8 +291,8 @@ func (j *Job) ToPlace(see Sight) place.Job {
 	return out
 }
 
-// NotRunning counts, by group, the instances that have a region and should run, but
-// do not run. Instances that are being revoked do not count.
+// NotRunning returns, by group, how many instances have a region and must run, but do not run.
+// Instances that are being revoked do not count.
 func (j *Job) NotRunning(see Sight) map[string]int {
 	out := map[string]int{}
 	for name, g := range j.Status(see).GetGroups() {
@@ -301,13 +302,12 @@ func (j *Job) NotRunning(see Sight) map[string]int {
 	return out
 }
 
-// Sustained says whether one of the breaches has lasted long enough to move
-// instances.
+// Sustained reports whether one of the breaches has lasted long enough to move instances.
 func Sustained(all []place.Breach) bool {
 	return slices.ContainsFunc(all, func(b place.Breach) bool { return b.State == topology.Sustained })
 }
 
-// HasNear says whether a job's placement depends on round-trip times.
+// HasNear reports whether a job's placement depends on round-trip times.
 func HasNear(j place.Job) bool {
 	return slices.ContainsFunc(j.Groups, func(g place.Group) bool { return len(g.Regions.Near) > 0 })
 }

@@ -12,24 +12,24 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// txChange is one key to write; msg nil deletes the key.
+// txChange is one key to write. A nil msg deletes the key.
 type txChange struct {
 	key   string
 	msg   proto.Message
 	value []byte
 	ttl   time.Duration
-	// end: all keys from key on and before end are removed.
+	// end, if set, makes the change remove all keys from key on and before end.
 	end string
-	// job is msg as a record of a job, nil for others.
+	// job is the Record of msg. It is nil if msg is not the record of a job.
 	job *Record
-	// known is the revision at which the state knows the key. The store refuses
-	// the transaction if the key has another revision, unless unchecked.
+	// known is the revision of the key in the state. The store refuses the transaction if the key
+	// has another revision, unless unchecked is set.
 	known     int64
 	unchecked bool
 }
 
-// Tx is a transaction that is being prepared: the state with changes laid over
-// it. Its methods need the state's lock.
+// Tx is a transaction that is being prepared: the state with changes laid over it. The caller of
+// its methods holds the state's lock.
 type Tx struct {
 	State   *State
 	changes []txChange
@@ -37,37 +37,39 @@ type Tx struct {
 	size    int
 	undo    []txChange // previous versions of overwritten changes
 	undoAt  []int
-	// expected are records that the store compares and that are not written. expectedAt
-	// is where those of the present request begin.
+	// expected are records that the store compares and does not write. expectedAt is where those of
+	// the present request begin.
 	expected   []txChange
 	expectedAt int
-	// fresh are the jobs that the transaction submits and that nothing is stored of; freshAt
-	// is where those of the present request begin. room is kept for their slots.
+	// fresh are the submitted jobs of which nothing is stored. freshAt is where those of the
+	// present request begin. room is the number of writes that are reserved for their slots; roomAt
+	// is its value before the present request.
 	fresh                 []JobKey
 	freshAt, room, roomAt int
-	// audit says what the transaction changes; auditAt is where the present request's part
+	// audit says what the transaction changes. auditAt is where the part of the present request
 	// begins.
 	audit   []*nusav1.Event
 	auditAt int
-	// ops is the most that the transaction may write or compare.
+	// ops is the most keys that the transaction may write or compare.
 	ops int
-	// events are added once the transaction is stored; eventsAt is where those of the present
+	// events are added once the transaction is stored. eventsAt is where those of the present
 	// request begin.
 	events   []func(Events)
 	eventsAt int
-	// raise > 0: the transaction's revision, and all later ones, are greater than raise.
+	// raise, if above 0, makes the revision of this transaction, and all later ones, greater than
+	// raise.
 	raise int64
 	// dry: the transaction is never stored.
 	dry bool
 }
 
-// slotBytes is the size that a transaction keeps for each slot that is to be decided.
+// slotBytes is the size that is reserved for each slot that Decide will add.
 const slotBytes = 1024
 
-// NewTx returns an empty transaction. A dry run discards it afterwards.
+// NewTx returns an empty transaction.
 func NewTx(st *State) *Tx { return &Tx{State: st, at: map[string]int{}, ops: commitOps} }
 
-// mark remembers where a request's changes begin.
+// mark notes where a request's changes begin, for rollback.
 func (t *Tx) mark() int {
 	t.undo, t.undoAt, t.expectedAt, t.freshAt = nil, nil, len(t.expected), len(t.fresh)
 	t.roomAt, t.eventsAt, t.auditAt = t.room, len(t.events), len(t.audit)
@@ -99,9 +101,9 @@ func (t *Tx) checkSize() error {
 	return nil
 }
 
-// submitFresh notes that the transaction submits a job that the store does not know, so that
-// its slots can be decided in the same transaction. It keeps room for as many slots as the
-// job may get, but at most for a quarter of a transaction: other jobs need some, too.
+// submitFresh notes that the transaction submits a job that the store does not have, so that its
+// slots can be decided in the same transaction. It reserves writes for as many slots as the job may
+// get, but for at most a quarter of a transaction, because other jobs need some, too.
 func (t *Tx) submitFresh(k JobKey) {
 	rec, _ := t.Job(k)
 	slots := 0
@@ -116,11 +118,12 @@ func (t *Tx) submitFresh(k JobKey) {
 	t.fresh, t.room = append(t.fresh, k), t.room+min(slots, t.ops/4)
 }
 
-// Fresh returns the jobs that the transaction submits and that the store does not know.
+// Fresh returns the jobs that the transaction submits and that the store does not have.
 func (t *Tx) Fresh() []JobKey { return t.fresh }
 
-// Try makes changes if they fit into the transaction besides the present ones, and reports
-// whether they did. No request may follow: the changes take the room that submitFresh kept.
+// Try makes changes if they fit into the transaction together with the present ones. It reports
+// whether they did. No request may follow, because the changes take the room that submitFresh
+// reserved.
 func (t *Tx) Try(change func() error) bool {
 	mark := t.mark()
 	t.room = 0
@@ -134,14 +137,14 @@ func (t *Tx) Try(change func() error) bool {
 	return err == nil
 }
 
-// Event adds an event when the transaction is stored, before the events of what follows from
-// it. See Events.Add.
+// Event adds an event once the transaction is stored. It comes before the events of the effects of
+// the transaction. See Events.Add.
 func (t *Tx) Event(kind, subject, format string, args ...any) {
 	t.events = append(t.events, func(e Events) { e.Add(kind, subject, format, args...) })
 }
 
-// checkConflict refuses changes while the store has to be recovered, other than those of
-// the recovery and their audit. mark is where the request's changes begin.
+// checkConflict refuses changes while the store must be recovered, except those of the recovery and
+// their audit. mark is where the request's changes begin.
 func (t *Tx) checkConflict(mark int) error {
 	if t.State.Leadership.GetConflict() == nil {
 		return nil
@@ -155,11 +158,15 @@ func (t *Tx) checkConflict(mark int) error {
 	return nil
 }
 
-// trace makes sure that a record shows the transaction's revision: a transaction that only
-// deletes puts the leadership record, too. So a later term knows which revisions the earlier
-// ones wrote. The first transaction of a term puts that record with what the earlier terms had
-// written: from now on the other records do not show that. A store without space takes nothing but
-// deletions: shown is false, and nobody may learn that revision. The lock is held.
+// trace makes sure that some stored record has the transaction's revision, so that a later term
+// knows which revisions the earlier terms wrote. For that, a transaction that only deletes also
+// writes the leadership record.
+//
+// The first transaction of a term also writes that record, with the last revision of the earlier
+// terms, because from now on the other records do not show that revision.
+//
+// A store without space accepts only deletions. shown is then false, and the revision must not
+// become known to any region. The lock is held.
 func (t *Tx) trace() (shown bool, err error) {
 	shows := func(ch txChange) bool {
 		return ch.msg != nil && slices.ContainsFunc(loaded[:], func(prefix string) bool { return strings.HasPrefix(ch.key, prefix) })
@@ -212,8 +219,8 @@ func (t *Tx) set(ch txChange) error {
 	return nil
 }
 
-// putUnchecked writes a record without a compare: only one kind of request writes
-// such records.
+// putUnchecked writes a record without a compare, because only one kind of request writes such
+// records.
 func (t *Tx) putUnchecked(key string, m proto.Message) error {
 	return t.set(txChange{key: key, msg: m, unchecked: true})
 }
@@ -221,7 +228,7 @@ func (t *Tx) putUnchecked(key string, m proto.Message) error {
 // deleteUnchecked removes a record that putUnchecked wrote.
 func (t *Tx) deleteUnchecked(key string) error { return t.set(txChange{key: key, unchecked: true}) }
 
-// putNew writes a record that must not exist.
+// putNew writes a record under a key that must not exist.
 func (t *Tx) putNew(key string, m proto.Message, ttl time.Duration) error {
 	return t.set(txChange{key: key, msg: m, ttl: ttl})
 }

@@ -219,7 +219,7 @@ func TestRegionAwaitedAfterAnElection(t *testing.T) {
 		after                    time.Duration
 		region, absence, message string
 	}{
-		{2 * time.Second, "awaited for 2s", "reconnecting since the election 2s ago", "counts of before the election 2s ago: tokyo"},
+		{2 * time.Second, "awaited for 2s", "reconnecting since the election 2s ago", "counts from before the election 2s ago: tokyo"},
 		{7 * time.Second, "silent for 7s, awaited for 7s", "cut off since the election 7s ago, or for longer", "2 unknown for 7s: tokyo is cut off"},
 		{0, "", "reconnecting for 0s", ""},
 	} {

@@ -11,33 +11,30 @@ import (
 )
 
 const (
-	// attemptsRetained is how long the placer remembers which regions were asked to
-	// hold a group.
+	// attemptsRetained is how long the state keeps which regions were asked to hold a group.
 	attemptsRetained = 24 * time.Hour
-	// MaxDisconnected bounds the ranges of a job's instances that are
-	// disconnected at one region, and those that regions gave up lately.
+	// MaxDisconnected bounds the ranges of a job's disconnected instances in one region. It also
+	// bounds the ranges that regions gave up recently.
 	MaxDisconnected = 256
-	// releasedFor is how long instances that a region gave up have precedence over
-	// other waiting instances. It lasts several reports, in case the reports do not
-	// show the room that was reserved for them at once.
+	// releasedFor is how long instances that a region gave up have precedence over other waiting
+	// instances. It is as long as several reports, because a report may show the reserved room
+	// late.
 	releasedFor = time.Minute
 )
 
-// unplacedGroup remembers since when a group has had instances without a region. It
-// is soft: a new active server starts without it.
+// unplacedGroup describes a group that has instances without a region. It is soft: a new active
+// server starts without it.
 type unplacedGroup struct {
-	// since is when the group began to have such instances. An offer that is
-	// given back does not reset it. lastSeen is when a plan last found such
-	// instances.
+	// since is when the group began to have such instances. An offer that is given back does not
+	// reset it. lastSeen is when a plan last found such instances.
 	since, lastSeen time.Duration
-	// triedAt is when regions were asked to hold an instance, by region;
-	// reservedAt is the latest of these times.
+	// triedAt is, by region, when the region was asked to hold an instance. reservedAt is the
+	// latest of these times.
 	triedAt    map[string]time.Duration
 	reservedAt time.Duration
 }
 
-// RecordUnplaced remembers that a plan left instances of a group without a
-// region. The lock is held.
+// RecordUnplaced notes that a plan left instances of a group without a region. The lock is held.
 func (j *Job) RecordUnplaced(group string, now time.Duration) {
 	if j.unplaced == nil {
 		j.unplaced = map[string]*unplacedGroup{}
@@ -54,8 +51,8 @@ func (j *Job) RecordUnplaced(group string, now time.Duration) {
 	maps.DeleteFunc(u.triedAt, func(_ string, at time.Duration) bool { return now-at > attemptsRetained })
 }
 
-// RecordHold remembers that a plan asks a region to hold an instance of a group
-// with unplaced instances. The lock is held.
+// RecordHold notes that a plan asks a region to hold an instance of a group with unplaced
+// instances. The lock is held.
 func (j *Job) RecordHold(group, region string, now time.Duration) {
 	if u := j.unplaced[group]; u != nil {
 		u.reservedAt, u.triedAt[region] = now, now
@@ -70,7 +67,7 @@ type holding struct {
 	at    time.Duration
 }
 
-// NoteHold remembers that a region is asked to hold an instance of a job. The lock is held.
+// NoteHold notes that a region is asked to hold an instance of a job. The lock is held.
 func NoteHold(st *State, k JobKey, group, region string, now time.Duration) {
 	if j := st.Jobs[k]; j != nil {
 		j.RecordHold(group, region, now)
@@ -78,8 +75,8 @@ func NoteHold(st *State, k JobKey, group, region string, now time.Duration) {
 	}
 }
 
-// Held counts, by region, the instances that it holds and that wait for a node there. It is
-// soft: a new active server does not know the holds of earlier terms. The lock is held.
+// Held returns, by region, how many instances the region holds that wait for a node there. The
+// count is soft: a new active server does not know the holds of earlier terms. The lock is held.
 func Held(st *State) map[string]int {
 	now, out := st.Clock(), map[string]int{}
 	for name, all := range st.holds {
@@ -93,9 +90,9 @@ func Held(st *State) map[string]int {
 	return out
 }
 
-// waitsAt says whether a region still holds an instance that waits for a node there.
+// waitsAt reports whether a region still holds an instance that waits for a node there.
 func (j *Job) waitsAt(name string, h holding, now time.Duration) bool {
-	const stored = 10 * time.Second // for as long the offer may not be stored
+	const stored = 10 * time.Second // the offer may not be stored for this long
 	if j == nil {
 		return false
 	}
@@ -106,14 +103,13 @@ func (j *Job) waitsAt(name string, h holding, now time.Duration) bool {
 	return !held && now-h.at < stored || held && (sum == nil || sum.GetGroups()[h.group].GetPending() > 0)
 }
 
-// forgetUnplaced forgets the groups that a new record does not have: a group
-// that comes back under the same name starts to wait again.
+// forgetUnplaced drops the groups that a new record does not have. A group that comes back under
+// the same name starts to wait again.
 func (j *Job) forgetUnplaced(rec *Record) {
 	maps.DeleteFunc(j.unplaced, func(name string, _ *unplacedGroup) bool { return !rec.HasGroup(name) })
 }
 
-// Groups returns the job's groups, each with how long it has waited. The lock is
-// held.
+// Groups returns the job's groups, each with how long it has waited. The lock is held.
 func (j *Job) Groups(now time.Duration) []place.Group {
 	if len(j.unplaced) == 0 && len(j.released) == 0 {
 		return j.PlaceJob.Groups
@@ -138,18 +134,16 @@ func (j *Job) Groups(now time.Duration) []place.Group {
 	return out
 }
 
-// releasedInstances is a range of instances that a region gave up because they were
-// revoked. It is soft: a new active server does not know what was reserved for
-// them.
+// releasedInstances is a range of instances that a region gave up because they were revoked. It is
+// soft: a new active server does not know what was reserved for them.
 type releasedInstances struct {
 	place.Released
 	group string
 	at    time.Duration
 }
 
-// RecordReleased remembers that revoked instances are to be placed in another
-// region, where room was reserved for them. The same answer may come twice. The
-// lock is held.
+// RecordReleased notes that revoked instances are to be placed in another region, where room was
+// reserved for them. The same answer may come twice. The lock is held.
 func (j *Job) RecordReleased(from string, answer region.Answer, now time.Duration) {
 	if answer.State != region.Revoked {
 		return
