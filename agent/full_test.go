@@ -210,7 +210,7 @@ func TestFailingStoreDelaysEnds(t *testing.T) {
 	broken := &atomic.Bool{}
 	cfg := testConfig(t, dir, mock, m.addr)
 	m.order(testOrder("aaaa", 1, "mock", nil))
-	m.order(testOrder("bbbb", 2, "mock", map[string]any{"run_time": "100ms", "exit_code": float64(3)}, batch))
+	m.order(testOrder("bbbb", 2, "mock", nil, batch))
 	m.order(testOrder("cccc", 3, "mock", nil))
 	stop := runWithStore(t, cfg, broken)
 	for _, id := range []string{"aaaa", "bbbb", "cccc"} {
@@ -218,6 +218,9 @@ func TestFailingStoreDelaysEnds(t *testing.T) {
 	}
 	m.until("the orders to be acknowledged", func() bool { return m.acked.Sequence == 3 })
 	broken.Store(true)
+	if err := mock.Exit(driver.ID{Alloc: "bbbb", Task: "main", Run: 1}, 3); err != nil {
+		t.Fatal(err)
+	}
 	o := testOrder("aaaa", 4, "mock", nil)
 	o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
 	m.order(o)
