@@ -118,7 +118,7 @@ func (in *Input) lives(key state.GroupKey, index int32) bool {
 }
 
 // Answers returns all answers that the committed view supports, by group and slot. They are
-// sent, and repeated after each new session, until the orders for the slots change.
+// sent, and repeated every few seconds, until the orders for the slots change.
 func Answers(view *state.View) []state.Answer {
 	var out []state.Answer
 	for g := range view.Groups() {

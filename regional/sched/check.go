@@ -9,13 +9,13 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// ErrPlan is wrapped by every error of Check.
+// ErrPlan is wrapped by every error that Check returns.
 var ErrPlan = errors.New("plan breaks a rule")
 
-// Check returns an error if a plan over-commits a node, runs an instance twice,
-// breaks a filter or places an instance on a node that is reserved for another one. It
-// applies the plan to a fork of the view and checks each placement on its own. It
-// shares almost no code with Make.
+// Check returns an error if a plan over-commits a node, runs an instance twice, places an
+// instance on a node that a filter refuses, or uses a node that is reserved for another
+// instance. Check applies the plan to a fork of the view and also checks each placement
+// alone. It shares almost no code with Make.
 func Check(in Input, p *Plan) error {
 	var errs []error
 	for i := range p.Places {
@@ -38,7 +38,8 @@ func Check(in Input, p *Plan) error {
 	return errors.Join(errs...)
 }
 
-// checkReserved looks for placements on nodes that are reserved for earlier groups.
+// checkReserved returns an error if an instance is placed on a node that is reserved for an
+// earlier group.
 func checkReserved(in Input, p *Plan) error {
 	if len(p.Reserved) == 0 {
 		return nil
@@ -135,8 +136,8 @@ func checkPorts(n *state.Node, ask *state.Ask, p *Place) error {
 	return nil
 }
 
-// checkGPUs compares the sum of the devices with what was asked, and checks that
-// some ask accepts the model of each.
+// checkGPUs compares the sum of the granted devices with the ask, and checks that some ask
+// accepts the model of each device.
 func checkGPUs(n *state.Node, ask *state.Ask, p *Place) error {
 	var want, got int32
 	for _, a := range ask.GPUs {

@@ -7,43 +7,45 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// decision is the decision about one group of a plan.
+// decision is the decision about one group in a plan.
 type decision struct {
 	p    *planner
 	out  output
 	g    *state.GroupView
-	live []*state.Alloc // by index, then Seq
-	// unconfirmed were given up, and their nodes have not confirmed their ends.
+	live []*state.Alloc // sorted by index, then by Seq
+	// unconfirmed are allocations that were given up but whose nodes have not confirmed
+	// their end.
 	unconfirmed []*state.Alloc
-	// system says that the group's instances are nodes.
+	// system is true for a system job. The index of its instance is the number of a node.
 	system bool
-	// slot is the present slot, with its job and group.
+	// slot is the present slot. job and spec are its job and its group.
 	slot *state.Slot
 	job  *state.Job
 	spec *state.Group
-	// down counts instances that are starting or waiting: they use up the budget
-	// of rolling changes.
+	// down counts instances that are starting or waiting. They use up the budget of rolling
+	// changes.
 	down int32
-	// exhausted counts instances that have no attempts left. They block a rollout,
-	// because the next instance would fail like them, but not a drain of instances
-	// that have the present version.
+	// exhausted counts instances that have no attempts left. They block a rollout, because
+	// the next instance would fail like them. They do not block a drain of instances that
+	// already have the present version.
 	exhausted int32
 
-	insts        []*state.Instance // by index
-	fresh        state.Instance    // used for an instance without a record in the state
+	insts        []*state.Instance // sorted by index
+	fresh        state.Instance    // returned by instance when the state has no record
 	replacements []replacement
 	pending      []pending
 	slots        []pendingSlot
 	placed       []int32 // positions of the nodes that got an instance
 }
 
-// reset starts with another group and reuses the memory of the previous group.
+// reset prepares the decision for another group. It keeps the memory of the previous group.
 func (d *decision) reset(p *planner, g *state.GroupView) {
 	*d = decision{
 		p: p, g: g, out: output{key: g.Key, plan: p.plan, wakeAt: &p.wakeAt},
 		live: d.live[:0], unconfirmed: d.unconfirmed[:0], insts: d.insts[:0], pending: d.pending[:0], slots: d.slots[:0], placed: d.placed[:0],
 	}
-	// Grown at once, because doubling would copy thousands of entries again.
+	// The slices get their full capacity at once, because doubling would copy thousands of
+	// entries again.
 	c := &g.Counts
 	d.live = slices.Grow(d.live, int(max(0, c.Pending+c.Starting+c.Running+c.Lost-g.Unplaced)))
 	d.insts = slices.Grow(d.insts, int(max(0, g.Wanted-g.Unplaced)))
@@ -91,8 +93,8 @@ func (p *planner) group(g *state.GroupView) {
 	p.plan.Waiting = append(p.plan.Waiting, d.out.waits...)
 }
 
-// jobOf returns the version of the job that a slot names; nil if it is not stored.
-// That never happens, since orders are checked when they arrive.
+// jobOf returns the version of the job that a slot names. It returns nil if that version is
+// not stored. That cannot happen, because orders are checked when they arrive.
 func (d *decision) jobOf(s *state.Slot) *state.Job {
 	if d.job == nil || d.job.Version != s.JobVersion {
 		d.job, _ = d.p.in.View.Job(d.g.Key.JobKey(), s.JobVersion)
@@ -100,7 +102,7 @@ func (d *decision) jobOf(s *state.Slot) *state.Job {
 	return d.job
 }
 
-// enter makes a slot the present one; false if its group is not known.
+// enter makes a slot the present slot. It returns false if the slot's group is unknown.
 func (d *decision) enter(s *state.Slot) bool {
 	job := d.jobOf(s)
 	if job == nil {
@@ -114,8 +116,8 @@ func (d *decision) enter(s *state.Slot) bool {
 	return true
 }
 
-// instance returns the record of a pending instance, or an empty one, which is
-// valid until the next call.
+// instance returns the record of a pending instance. Without a record it returns an empty
+// one, which is valid until the next call.
 func (d *decision) instance(p pending) *state.Instance {
 	if p.record != nil {
 		return p.record
@@ -124,8 +126,8 @@ func (d *decision) instance(p pending) *state.Instance {
 	return &d.fresh
 }
 
-// rangeSlot decides about every wanted index of a service or batch slot. Records
-// and live allocations are sorted by index, so one pass over each is enough.
+// rangeSlot decides about every wanted index of a service or batch slot. Records and live
+// allocations are sorted by index, so one pass over each of them is enough.
 func (d *decision) rangeSlot() {
 	at, in, insts := 0, 0, d.insts
 	overlap := overlapping(d.g.Slots)
@@ -163,8 +165,8 @@ func (d *decision) rangeSlot() {
 	}
 }
 
-// overlapping reports whether two slots have an index in common, which happens
-// while a change of slot orders is incomplete.
+// overlapping reports whether two slots have an index in common. That happens while a
+// change of slot orders is incomplete.
 func overlapping(slots []*state.Slot) bool {
 	for i := 1; i < len(slots); i++ {
 		if slots[i].From < slots[i-1].To {
@@ -174,8 +176,8 @@ func overlapping(slots []*state.Slot) bool {
 	return false
 }
 
-// index decides about one wanted index with its live allocations. If the index
-// needs a node, it is added to d.pending.
+// index decides about one wanted index with its live allocations. If the index needs a
+// node, index adds it to d.pending.
 func (d *decision) index(p pending, live []*state.Alloc) {
 	if p.record == nil && len(live) == 0 {
 		d.pending = append(d.pending, p)
@@ -193,7 +195,7 @@ func (d *decision) index(p pending, live []*state.Alloc) {
 	}
 	stays, connected := d.chooseAttempt(live)
 	switch {
-	case connected > 0 && stays == nil: // its allocation is being stopped
+	case connected > 0 && stays == nil: // the index's allocation is being stopped
 		d.down++
 		return
 	case connected > 0:
@@ -216,28 +218,28 @@ func (d *decision) index(p pending, live []*state.Alloc) {
 	d.pending = append(d.pending, p)
 }
 
-// downByChange reports whether an instance is down because of a rollout or a drain,
-// or because an attempt that one of them started has failed. Then further changes must
-// wait. An instance that never had a node, or lost its node, does not block others.
+// downByChange reports whether an instance is down because of a rollout or a drain, or
+// because an attempt that one of them started has failed. Further changes must then wait.
+// An instance that never had a node, or lost its node, does not block others.
 func downByChange(r state.Reason) bool {
 	return r == state.ReasonSuperseded || r == state.ReasonNodeDraining || r == state.ReasonReschedulesExhausted
 }
 
-// pendingSlot is a slot with its instances that need a node.
+// pendingSlot is a slot with those of its instances that need a node.
 type pendingSlot struct {
 	slot    *state.Slot
 	pending []pending
 }
 
-// pending is an instance that needs a node. If the state has no record of it, one
-// pending stands for the whole range index..to of such instances: a large job is
-// planned in parts, and each part goes through all remaining instances.
+// pending is an instance that needs a node. A range index..to of instances without a record
+// in the state is a single pending. So a large job costs less: it is planned in parts, and
+// each part goes through all remaining instances.
 type pending struct {
 	index, to int32
-	record    *state.Instance // nil if there is none
+	record    *state.Instance // nil if the state has no record
 }
 
-// countPending counts the instances.
+// countPending returns how many instances all stands for.
 func countPending(all []pending) int {
 	n := 0
 	for _, p := range all {
@@ -246,7 +248,7 @@ func countPending(all []pending) int {
 	return n
 }
 
-// eachPending yields the instances one by one.
+// eachPending yields each instance as a pending of its own.
 func eachPending(all []pending) iter.Seq[pending] {
 	return func(yield func(pending) bool) {
 		for _, p := range all {

@@ -10,7 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// describe returns the message of a filter's refusal, with figures.
+// describe returns the message for a node that a filter refuses for a reason, with figures.
 func describe(f *filter, n *node, r state.Reason) string {
 	need, region := f.ask.Resources, f.table.view.Cluster().Region
 	switch r {
@@ -91,10 +91,11 @@ func describeConstraint(f *filter, n *node) string {
 	return ""
 }
 
-// namedFolders bounds the folders that a message names.
+// namedFolders bounds the folders in a message.
 const namedFolders = 3
 
-// describeVolumes uses the same words as an agent that declines.
+// describeVolumes returns the message about a volume that the node does not allow. It uses
+// the same words as an agent that declines for this reason.
 func describeVolumes(f *filter, n *node) string {
 	at := slices.IndexFunc(f.ask.Volumes, func(v string) bool { return !n.Allows(v) })
 	if at < 0 {
@@ -121,7 +122,7 @@ func describeConflict(f *filter, n *node) string {
 	return "asks twice for the same port"
 }
 
-// needGPU lists the devices that are asked for: "2 a100 + 500m".
+// needGPU lists the devices in an ask, for example "2 a100 + 500m".
 func needGPU(units []gpuUnit) string {
 	var need []string
 	for i := 0; i < len(units); {
@@ -144,8 +145,8 @@ func needGPU(units []gpuUnit) string {
 	return strings.Join(need, " + ")
 }
 
-// freeGPUs lists the devices of a node with the free share of each, whole devices of
-// a model together: "2 a100, 500m t4".
+// freeGPUs lists the free devices of a node. Whole devices of a model are counted together,
+// and a device in use is listed with its free share, for example "2 a100, 500m t4".
 func freeGPUs(n *node) string {
 	var free []string
 	whole := map[string]int{}
@@ -168,8 +169,8 @@ func freeGPUs(n *node) string {
 	return strings.Join(free, ", ")
 }
 
-// freeGPU returns the free amount of the devices that the units accept, in
-// thousandths of one device.
+// freeGPU returns the free amount of the devices that the units accept, in thousandths of
+// one device.
 func freeGPU(n *node, units []gpuUnit) int64 {
 	free := int64(0)
 	for i, d := range n.GPUs {
@@ -180,8 +181,8 @@ func freeGPU(n *node, units []gpuUnit) int64 {
 	return free
 }
 
-// freeOf returns the free amount on a node of the resource that a reason names; 0 for
-// other reasons.
+// freeOf returns how much of a resource is free on a node. The reason selects the resource.
+// For other reasons freeOf returns 0.
 func freeOf(f *filter, n *node, r state.Reason) int64 {
 	switch r {
 	case state.ReasonInsufficientCPU:
@@ -198,8 +199,8 @@ func freeOf(f *filter, n *node, r state.Reason) int64 {
 	return 0
 }
 
-// figures returns how much of a resource is asked for, and how much is free on a
-// node; empty for other reasons.
+// figures returns how much of a resource the ask needs, and how much is free on a node. The
+// reason selects the resource. For other reasons both are empty.
 func figures(f *filter, n *node, r state.Reason) (need, free string) {
 	ask := f.ask.Resources
 	switch r {

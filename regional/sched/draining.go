@@ -8,23 +8,24 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// DrainingGroup is the part of a group that is still on a draining node.
+// DrainingGroup is a group that still has instances on a draining node.
 type DrainingGroup struct {
 	Key state.GroupKey
 	// Count is how many instances are still on the node. Fits is how many of them the
-	// region's other nodes can take now, beside those of the groups before this one.
+	// region's other nodes can take now, after the groups before this one have taken their
+	// room.
 	Count, Fits int32
-	// Reason and Message say why the others do not fit, in the words of a plan; empty
-	// if all fit.
+	// Reason and Message say why the rest does not fit, in the words of a plan. They are
+	// empty if all instances fit.
 	Reason  state.Reason
 	Message string
 }
 
-// DrainingGroups returns every group with instances that have to move away from a
-// node: those that run and those that are being stopped because of the drain.
-// Instances of system jobs, and instances that are no longer wanted, end on the node
-// and do not count. Groups are sorted by priority, then by name. Fits does not look
-// for the best node: the first node that can take an instance gets it.
+// DrainingGroups returns every group with instances that must move to other nodes. These
+// are running instances, and instances that are being stopped because of the drain.
+// Instances of system jobs, and instances that are no longer wanted, end on the node and do
+// not count. The groups are sorted by priority, then by name. Fits is a simple count: the
+// first node that can take an instance gets it.
 func DrainingGroups(in Input, nodeID string) []DrainingGroup {
 	type moving struct {
 		DrainingGroup
@@ -77,12 +78,13 @@ func DrainingGroups(in Input, nodeID string) []DrainingGroup {
 	return out
 }
 
-// fit puts the instances on the nodes of the filter's table.
+// fit places the instances on nodes of the filter's table and sets Fits, Reason and
+// Message.
 func (g *DrainingGroup) fit(f *filter) {
 	for i := 0; i < len(f.table.nodes) && g.Fits < g.Count; {
 		n := &f.table.nodes[i]
 		if f.refuse(n) != "" {
-			i++ // the node has no room for the next instance either
+			i++ // the node has no room for a further instance
 			continue
 		}
 		gpus, _ := giveGPUs(n.GPUs, n.gpu, f.units)

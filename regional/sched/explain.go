@@ -8,24 +8,25 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// NodeFit says how a node fits an instance of a group. A node that already has an
-// instance is scored without that instance, as when it was placed.
+// NodeFit says how a node fits an instance of a group. If the node already has an instance
+// of the group, it is scored as if that instance were not there.
 type NodeFit struct {
 	NodeID   string
 	NodeName string
-	Live     int32 // live instances of the group there
-	// Reason is empty if the node fits. A node with instances of the group has a
-	// reason only if it refuses other waiting instances, or would now refuse its
-	// own.
+	Live     int32 // how many live instances of the group the node has
+	// Reason is empty if the node fits. A node that has instances of the group has a reason
+	// only in two cases: it refuses other instances that wait, or it would now refuse its
+	// own instance.
 	Reason  state.Reason
-	Message string // figures: "needs 500m cpu, 300m free of 4"
+	Message string // for example "needs 500m cpu, 300m free of 4"
 	Score   float64
 	Terms   []Term
 }
 
-// Explain returns every node that has not left, best first and refused ones last,
-// with its fit for one more instance of the group (or the one that it has). It reads
-// every node and does not use the index that Make uses.
+// Explain returns how every node that has not left fits the group, the best first and
+// refused ones last. A node without an instance is scored for one more instance, another
+// node for the instance that it has. Explain reads every node. It does not use the index
+// that Make uses.
 func Explain(in Input, key state.GroupKey) []NodeFit {
 	g, ok := in.View.Group(key)
 	if !ok || len(g.Slots) == 0 {
@@ -42,7 +43,7 @@ func Explain(in Input, key state.GroupKey) []NodeFit {
 	return ExplainAsk(in, job, key.Group)
 }
 
-// ExplainAsk is Explain for a job that need not be stored: a dry run. Live
+// ExplainAsk is like Explain, but the job need not be stored: it serves dry runs. Live
 // instances of a stored job of that name count.
 func ExplainAsk(in Input, job *state.Job, group string) []NodeFit {
 	spec := job.Group(group)
@@ -92,11 +93,11 @@ func ExplainAsk(in Input, job *state.Job, group string) []NodeFit {
 // explainer computes how nodes fit one group.
 type explainer struct {
 	filter  *filter
-	onNode  map[string]int32        // the group's instances by node
-	onValue map[string]int32        // and by spread value
-	last    map[string]*state.Alloc // one of the group's allocations, by node
-	// waits says that instances are wanted and have no node. declined and failed
-	// describe the declines and failures of those instances, by node.
+	onNode  map[string]int32        // the group's instances on each node
+	onValue map[string]int32        // the group's instances on each spread value
+	last    map[string]*state.Alloc // one of the group's allocations on each node
+	// waits is true when wanted instances have no node. declined and failed describe the
+	// declines and failures of those instances, by node.
 	waits    bool
 	declined map[string]string
 	failed   map[string]int
@@ -104,8 +105,8 @@ type explainer struct {
 	own []ReservedNode
 }
 
-// withReservations returns the message of a fit, and adds what the node is reserved
-// for unless the message already says so.
+// withReservations returns the message of a fit. It adds for which instances the node is
+// reserved, unless the message already says so.
 func (e *explainer) withReservations(n *node, fit NodeFit) string {
 	message := fit.Message
 	also := func(text string) {
@@ -127,7 +128,7 @@ func (e *explainer) withReservations(n *node, fit NodeFit) string {
 	return message
 }
 
-// fit returns a node's fit for one more instance, or for the instance that it has.
+// fit returns how a node fits one more instance, or the instance that the node has.
 func (e *explainer) fit(n *node) NodeFit {
 	f := e.filter
 	v := NodeFit{NodeID: n.ID, NodeName: n.Name, Live: e.onNode[n.ID]}
@@ -177,8 +178,8 @@ func (e *explainer) fit(n *node) NodeFit {
 	return v
 }
 
-// mostOnValue returns the greatest number of the group's instances on one spread
-// value; 0 if the group has no spread.
+// mostOnValue returns the greatest number of the group's instances that share a spread
+// value. It is 0 if the group has no spread.
 func (e *explainer) mostOnValue() int32 {
 	most := int32(0)
 	if e.filter.ask.Spread != "" {
@@ -189,11 +190,11 @@ func (e *explainer) mostOnValue() int32 {
 	return most
 }
 
-// addWaiting adds declines and failures of the group's waiting instances.
+// addWaiting adds the declines and failures of the group's waiting instances.
 func (e *explainer) addWaiting(in Input, key state.GroupKey) {
 	g, ok := in.View.Group(key)
 	if !ok {
-		return // a dry run of a new group, which has no instances
+		return // this is a dry run of a new group without instances
 	}
 	missing := g.Wanted
 	live := map[int32]bool{}

@@ -6,13 +6,13 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// filter says why a node cannot take an instance of an ask. It holds the properties
-// of the ask that are constant during a plan; groups of equal asks share it.
+// filter decides whether a node can take an instance of an ask. It holds the properties of
+// the ask that are constant during a plan. Groups with equal asks share one filter.
 type filter struct {
 	ask    *state.Ask
 	job    state.JobKey
-	static int       // how many of the ports are static
-	units  []gpuUnit // of the GPUs
+	static int       // how many of the ask's ports are static
+	units  []gpuUnit // the devices that the ask needs
 	funcs  Funcs
 	table  *nodeTable
 }
@@ -27,7 +27,7 @@ func newFilter(t *nodeTable, funcs Funcs, ask *state.Ask, job state.JobKey) *fil
 	return f
 }
 
-// refuse returns why a node cannot take one more instance; empty if it can.
+// refuse returns why a node cannot take one more instance. It is empty if the node can.
 func (f *filter) refuse(n *node) state.Reason {
 	if r := refuseStatus(n); r != "" {
 		return r
@@ -38,7 +38,7 @@ func (f *filter) refuse(n *node) state.Reason {
 	return f.refuseRoom(n)
 }
 
-// refuseStatus checks the node's contact and the operators' orders.
+// refuseStatus checks whether the node is silent and whether an operator keeps work off it.
 func refuseStatus(n *node) state.Reason {
 	switch {
 	case n.Status != state.NodeReady:
@@ -83,8 +83,8 @@ func (f *filter) refuseKind(n *node) state.Reason {
 	return ""
 }
 
-// refuseKindOrHost is refuseKind that also refuses hosts of the control plane. It
-// returns the reason why a node is not feasible, whatever is free on it.
+// refuseKindOrHost is like refuseKind, but also refuses hosts of the control plane. So it
+// returns why a node is not feasible, however much is free on it.
 func (f *filter) refuseKindOrHost(n *node) state.Reason {
 	if n.ControlPlane {
 		return state.ReasonControlPlaneHost
@@ -92,7 +92,7 @@ func (f *filter) refuseKindOrHost(n *node) state.Reason {
 	return f.refuseKind(n)
 }
 
-// refuseRoom checks the free resources of the node.
+// refuseRoom checks what is free on the node.
 func (f *filter) refuseRoom(n *node) state.Reason {
 	ask := f.ask
 	switch {
@@ -119,7 +119,7 @@ func (f *filter) refuseRoom(n *node) state.Reason {
 	return ""
 }
 
-// shortOf returns the first resource that is insufficient.
+// shortOf returns the reason for the first resource that is insufficient.
 func (f *filter) shortOf(free state.Resources) state.Reason {
 	need := &f.ask.Resources
 	switch {
@@ -149,8 +149,8 @@ func (f *filter) refusePorts(n *node) state.Reason {
 	return ""
 }
 
-// dynamicLeft counts the free ports of the node's dynamic range besides the static
-// ports of the ask.
+// dynamicLeft counts the free ports in the node's dynamic range, without those that the ask
+// needs as static ports.
 func (f *filter) dynamicLeft(n *node) int {
 	left := n.dynamicFree()
 	for _, p := range f.ask.Ports {
@@ -161,7 +161,7 @@ func (f *filter) dynamicLeft(n *node) int {
 	return left
 }
 
-// refuseEmpty is refuseRoom as if nothing ran on the node.
+// refuseEmpty returns what refuseRoom would return if nothing ran on the node.
 func (f *filter) refuseEmpty(n *node) state.Reason {
 	empty := node{Node: n.Node, pos: n.pos, free: n.Capacity}
 	if len(f.units) > 0 {

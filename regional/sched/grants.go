@@ -13,7 +13,7 @@ func (n *node) freePort(port int32) bool {
 	return !used
 }
 
-// dynamicFree counts the free ports of the node's dynamic range.
+// dynamicFree counts the free ports in the node's dynamic range.
 func (n *node) dynamicFree() int {
 	if n.PortMax < n.PortMin || n.PortMax == 0 {
 		return 0
@@ -23,9 +23,9 @@ func (n *node) dynamicFree() int {
 	return int(n.PortMax-n.PortMin) + 1 - (hi - lo)
 }
 
-// givePorts chooses host ports. The search for dynamic ports begins at a place that
-// depends on start, so that a port that was just released is not given next. The
-// node must have passed the filter.
+// givePorts chooses host ports. start decides where the search for dynamic ports begins, so
+// that a port that was just released is not given next. The node must have passed the
+// filter.
 func (n *node) givePorts(asks []state.PortAsk, start uint64) []state.PortGrant {
 	if len(asks) == 0 {
 		return nil
@@ -53,8 +53,8 @@ func (n *node) givePorts(asks []state.PortAsk, start uint64) []state.PortGrant {
 	return out
 }
 
-// portStart returns the start of givePorts, spread over the range: FNV-1a of the
-// instance and its attempt.
+// portStart returns the start for givePorts: the FNV-1a hash of the instance and its
+// attempt. So starts are spread over the range.
 func portStart(key state.GroupKey, inst *state.Instance) uint64 {
 	h := uint64(14695981039346656037)
 	add := func(s string) {
@@ -80,7 +80,7 @@ type gpuUnit struct {
 	models []string
 }
 
-// gpuUnits splits asks into devices, the most demanding first.
+// gpuUnits splits asks into devices and sorts the most demanding first.
 func gpuUnits(asks []state.GPUAsk) []gpuUnit {
 	var units []gpuUnit
 	for _, a := range asks {
@@ -104,12 +104,12 @@ func gpuUnits(asks []state.GPUAsk) []gpuUnit {
 	return units
 }
 
-// maxGPUSteps bounds the search for devices on one node. Equal devices are tried
-// once, so the bound matters only on machines with dozens of unlike devices.
+// maxGPUSteps bounds the search for devices on one node. The search tries equal devices
+// only once, so the bound matters only for machines with dozens of different devices.
 const maxGPUSteps = 10_000
 
-// giveGPUs chooses devices: a part goes to the fullest device that still has room,
-// so that whole devices remain free. It returns false if the units do not fit.
+// giveGPUs chooses devices. A part goes to the fullest device that still has room, so that
+// whole devices stay free. giveGPUs returns false if the units do not fit.
 func giveGPUs(devices []state.GPU, used []int32, units []gpuUnit) ([]state.GPUGrant, bool) {
 	if len(units) == 0 {
 		return nil, true

@@ -9,41 +9,42 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Funcs evaluate expressions over nodes. The shell compiles them and caches the
-// results by (node.ID, node.InventoryIndex). An expression that fails counts as
-// false, and its error becomes the message of the reason.
+// Funcs evaluate expressions over nodes. The caller of the scheduler compiles the
+// expressions and caches the results by (node.ID, node.InventoryIndex). An expression that
+// fails counts as false, and its error becomes the message of the reason.
 type Funcs struct {
-	// Match evaluates a boolean expression of a constraint or an affinity.
+	// Match evaluates a boolean expression: a constraint or an affinity.
 	Match func(expr string, n *state.Node) (bool, error)
-	// Value evaluates a string expression of a spread.
+	// Value evaluates a string expression: a spread.
 	Value func(expr string, n *state.Node) (string, error)
 }
 
-// Input is everything that a plan depends on.
+// Input is everything on which a plan depends.
 type Input struct {
 	View *state.View
-	// NowUnixNano is the time on the master's clock. It is compared with the times
-	// that the master's commands brought into the state.
+	// NowUnixNano is the present time on the master's wall clock. It is compared with the
+	// times in the state, which came from wall clocks of masters too.
 	NowUnixNano int64
-	// NodeLease is the agents' lease. A longer one that may be outstanding is in the
-	// view.
+	// NodeLease is the configured length of the agents' lease. If longer leases may still
+	// last, the view has their length.
 	NodeLease time.Duration
-	// Absence returns how long a node has been absent, by the clock of the present
-	// master, which nobody sets. It returns the same during one plan. nil: every node was
-	// seen just now.
+	// Absence returns how long a node has been absent, by a clock of the master that nobody
+	// can set. During one plan it returns the same value for a node each time. nil: every
+	// node was seen just now.
 	Absence func(nodeID string) presence.Absence
 	Funcs   Funcs
-	// LogSuspect: the log may be an old copy, so nothing that a lease binds is placed by it.
+	// LogSuspect is true while the log may be an old copy. The plan then places nothing
+	// that a lease binds.
 	LogSuspect bool
-	// MaxPlaces is the number of placements at which no further group is begun. One
-	// group may have eight times as many, or an eighth of its instances if that is
-	// more: placements of one group are the cheapest. 0 = 10,000. Plan.More says
-	// that there may be more.
+	// MaxPlaces is the number of placements after which no further group is begun. 0 stands
+	// for 10,000. One group may have up to eight times as many placements, or an eighth of
+	// its instances if that is more, because placements of one group are the cheapest.
+	// Plan.More reports that further placements may follow.
 	MaxPlaces int
 }
 
-// priority returns the greatest priority of a group's job, over the job versions that
-// the group's slots name.
+// priority returns the greatest priority of a group's job, over the job versions of the
+// group's slots.
 func (in *Input) priority(g *state.GroupView) int32 {
 	most := int32(0)
 	for _, s := range g.Slots {
@@ -54,18 +55,18 @@ func (in *Input) priority(g *state.GroupView) int32 {
 	return most
 }
 
-// mayReserve is false for groups that certainly have no instance that has waited
-// for ReserveAfter. It is cheap.
+// mayReserve returns false for a group that certainly has no instance that has waited for
+// ReserveAfter. It is a cheap test.
 func (in *Input) mayReserve(g *state.GroupView) bool {
 	return slices.ContainsFunc(g.Slots, func(s *state.Slot) bool {
 		return s.Desired == state.Run && in.NowUnixNano >= s.CommittedUnixNano+int64(ReserveAfter)
 	})
 }
 
-// replacementDue returns the time from which an allocation on a lost node counts as
-// gone, and whether there is such a time before the node is back. spec is what the group
-// should be like now; nil if the group is no longer known. The node follows the version of
-// the allocation, which may be an earlier one.
+// replacementDue returns the time from which an allocation on a lost node counts as gone.
+// ever is false if there is no such time before the node is back. spec is the group's
+// present specification, nil if the group is unknown. It may differ from the version of the
+// allocation, which is the version that the node follows.
 func (in *Input) replacementDue(spec *state.Group, a *state.Alloc, system bool) (at int64, ever bool) {
 	n, ok := in.View.Node(a.NodeID)
 	if !ok || spec == nil {
@@ -88,7 +89,7 @@ func (in *Input) replacementDue(spec *state.Group, a *state.Alloc, system bool) 
 	case binding != state.BindNone:
 		left = max(left, absent.LeaseLeft(in.longestLease(binding), ordered.KillTimeout))
 	case bound(spec, a.Local):
-		return 0, false // no lease ends what the node was ordered to run
+		return 0, false // no lease ends the instance that the node was ordered to run
 	}
 	return in.NowUnixNano + int64(left), true
 }
@@ -100,8 +101,8 @@ func (in *Input) absence(nodeID string) presence.Absence {
 	return in.Absence(nodeID)
 }
 
-// orderedGroup returns the group as an allocation's node knows it, or otherwise if that
-// version is not stored.
+// orderedGroup returns the group in the version that an allocation's node knows. It returns
+// otherwise if that version is not stored.
 func (in *Input) orderedGroup(a *state.Alloc, otherwise *state.Group) *state.Group {
 	if job, ok := in.View.Job(a.Key().JobKey(), a.JobVersion); ok {
 		if g := job.Group(a.Group); g != nil {
@@ -111,8 +112,9 @@ func (in *Input) orderedGroup(a *state.Alloc, otherwise *state.Group) *state.Gro
 	return otherwise
 }
 
-// longestLease returns the longest lease that may bind what a node runs. A node has its
-// region's lease from its master, so that lease ends there, too.
+// longestLease returns the longest lease that may bind an instance on a silent node. The
+// node gets the region's lease from its master, so without contact that lease ends on the
+// node too.
 func (in *Input) longestLease(binding state.Binding) time.Duration {
 	cluster := in.View.Cluster()
 	if binding == state.BindRegion {
@@ -124,7 +126,7 @@ func (in *Input) longestLease(binding state.Binding) time.Duration {
 // bound reports whether a lease binds the instances of a group.
 func bound(g *state.Group, local bool) bool { return g.Binding(local) != state.BindNone }
 
-// nodeStatus returns the status of an allocation's node in a word.
+// nodeStatus returns the status of an allocation's node in one word.
 func (in *Input) nodeStatus(a *state.Alloc) string {
 	if n, ok := in.View.Node(a.NodeID); ok {
 		return n.Status.String()
@@ -132,9 +134,9 @@ func (in *Input) nodeStatus(a *state.Alloc) string {
 	return "gone"
 }
 
-// stillRunning returns text, after a semicolon, that says where an allocation that is
-// given up may still run: its node is lost, and its group lets it continue there. It
-// returns "" if it runs nowhere.
+// stillRunning returns a text that begins with a semicolon. It says where an allocation
+// that is given up may still run: on its lost node, if its group lets it continue there.
+// The text is empty if the allocation runs nowhere.
 func (in *Input) stillRunning(a *state.Alloc, spec *state.Group) string {
 	n, ok := in.View.Node(a.NodeID)
 	if !ok || n.Status != state.NodeLost || spec == nil || bound(spec, a.Local) {

@@ -7,14 +7,14 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// mayReplace reports whether an instance, all of whose attempts are on lost nodes,
-// may have another attempt now.
+// mayReplace reports whether an instance may have another attempt now. All of its attempts
+// are on lost nodes.
 func (d *decision) mayReplace(lost []*state.Alloc) bool {
 	in := &d.p.in
 	for _, a := range lost {
 		due, ever := in.replacementDue(d.spec, a, d.system)
 		if !ever {
-			// The node may never come back, so the instance must not block a rollout.
+			// The node may never come back. So the instance must not block a rollout.
 			d.out.wait(a.Index, state.ReasonNodeLost, 0)
 			return false
 		}
@@ -47,7 +47,7 @@ func (d *decision) stopUnwanted() {
 		spec := in.orderedGroup(a, nil)
 		due, ever := in.replacementDue(spec, a, d.system)
 		if ever && spec != nil && !bound(spec, a.Local) && d.boundNow(a.Index) {
-			ever = false // the slot's next owner would run it a second time
+			ever = false // the slot's next owner would run the instance a second time
 		}
 		switch {
 		case ever && due <= in.NowUnixNano:
@@ -64,8 +64,8 @@ func (d *decision) stopUnwanted() {
 	}
 }
 
-// BoundLeft returns how long to wait until nothing that a lease binds can run on a node
-// that is not ready, ≤ 0 if that is certain.
+// BoundLeft returns how long to wait until nothing that a lease binds can run any more on a
+// node that is not ready. It is ≤ 0 if nothing can run now.
 func BoundLeft(in Input, nodeID string) time.Duration {
 	left := time.Duration(0)
 	for a := range in.View.NodeAllocs(nodeID) {
@@ -79,8 +79,8 @@ func BoundLeft(in Input, nodeID string) time.Duration {
 }
 
 // MustWait reports whether only the node itself, or an operator, may end a live allocation
-// of a lost node: its group is not to be replaced, or must not run twice and no lease ends
-// what the node was ordered to run.
+// of a lost node. There are two cases. The group is not to be replaced. Or the group must
+// not run twice, and no lease ends the version that the node was ordered to run.
 func MustWait(view *state.View, a *state.Alloc) bool {
 	in := Input{View: view}
 	ordered := in.orderedGroup(a, nil)
@@ -102,7 +102,7 @@ func MustWait(view *state.View, a *state.Alloc) bool {
 	return ok && job.Group(a.Group) != nil && bound(job.Group(a.Group), a.Local)
 }
 
-// boundNow reports whether a lease binds an index in the version that its slot names.
+// boundNow reports whether a lease binds an index in the job version of its slot.
 func (d *decision) boundNow(index int32) bool {
 	s := state.SlotOf(d.g.Slots, index)
 	if s == nil {
@@ -116,16 +116,17 @@ func (d *decision) boundNow(index int32) bool {
 	return g != nil && bound(g, d.g.Key.Local)
 }
 
-// mayRunUnbound reports whether a given-up attempt of an instance that a lease binds now
-// may still run: on a lost node that has the order of an earlier version, which no lease binds.
+// mayRunUnbound reports whether an attempt that was given up may still run, although a
+// lease binds its index now. Such an attempt is on a lost node, and no lease binds the
+// earlier version that the node was ordered to run.
 func (d *decision) mayRunUnbound(index int32) bool {
 	return bound(d.spec, d.g.Key.Local) && slices.ContainsFunc(d.unconfirmed, func(a *state.Alloc) bool {
 		return a.Index == index && !bound(d.p.in.orderedGroup(a, d.spec), a.Local)
 	})
 }
 
-// mayStay reports whether an index is held, or revoked only if its node does not return
-// in time: then that node must have no stop order waiting.
+// mayStay reports whether an index is held, or is revoked only if its node does not return
+// in time. The node must then find no stop order when it returns.
 func (d *decision) mayStay(index int32) bool {
 	return slices.ContainsFunc(d.g.Slots, func(s *state.Slot) bool {
 		mayStay := s.Desired == state.Hold || s.Desired == state.Revoke && s.UnlessConnected
@@ -133,16 +134,16 @@ func (d *decision) mayStay(index int32) bool {
 	})
 }
 
-// endedInLoss reports whether the region's lease binds the order of an attempt. Such an
-// attempt ended before another region took the slot over. In a held slot it must not start
-// again when the lease is back.
+// endedInLoss reports whether the region's lease binds the version of an attempt. Such an
+// attempt ended before another region took over the slot. In a held slot it must not start
+// again when the region has a lease again.
 func (d *decision) endedInLoss(a *state.Alloc) bool {
 	b := d.p.in.orderedGroup(a, d.spec).Binding(a.Local)
 	return b == state.BindRegion || b == state.BindBoth
 }
 
-// unwanted returns the reason why an allocation is not wanted. The reason is empty if
-// the allocation is wanted, or if a change of slot orders is incomplete.
+// unwanted returns the reason why an allocation is not wanted. The reason is empty if the
+// allocation is wanted, or if a change of slot orders is incomplete.
 func (d *decision) unwanted(a *state.Alloc) (state.Reason, string) {
 	var covers *state.Slot
 	for _, s := range d.g.Slots {

@@ -7,47 +7,48 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// node is a node with its free resources, which shrink as the plan grows.
+// node is a node of the region with its free resources. They shrink while the plan grows.
 type node struct {
 	*state.Node
-	pos int32 // index in the table, which is sorted by id
+	pos int32 // index in the table; the table is sorted by id
 	// stamp grows with every change of the free resources.
 	stamp uint32
 	free  state.Resources
-	// allocs that the node is charged for.
+	// allocs is how many allocations the node is charged for.
 	allocs int32
 	ports  []int32  // in use, sorted
 	gpu    []int32  // used thousandths of each device
-	apart  []string // tags in use, sorted; never written to
-	// dedicated counts the dedicated allocations here, all of dedicatedJob.
+	apart  []string // tags in use, sorted; never changed in place
+	// dedicated counts the dedicated allocations on the node. All of them belong to
+	// dedicatedJob.
 	dedicated    int32
 	dedicatedJob state.JobKey
-	// planned are the jobs that this plan places here; repeats in a row count once.
+	// planned are the jobs that this plan places on the node. Repeats in a row are listed
+	// once.
 	planned []state.JobKey
 	// checked is the number of the latest update that compared the node with the view.
 	checked uint64
-	// newest is the latest placement time of the allocations that are still here; 0
-	// if it was not looked up.
+	// newest is when the newest of the node's allocations was placed. 0: not looked up yet.
 	newest int64
-	// ownPorts and ownGPU say that the slices are copies of the view's.
+	// ownPorts and ownGPU are true when ports and gpu are copies of the view's slices.
 	ownPorts, ownGPU bool
 }
 
-// nodeTable holds all nodes of the region, by id.
+// nodeTable holds all nodes of the region, sorted by id.
 type nodeTable struct {
 	view  *state.View
 	nodes []node
 	byNum map[uint32]int32
-	// dedicatedJobs counts the nodes on which each job has dedicated allocations;
-	// jobs without any are missing.
+	// dedicatedJobs counts, for each job, the nodes on which it has dedicated allocations.
+	// Other jobs are missing.
 	dedicatedJobs map[state.JobKey]int
-	// changed lists the positions of nodes in the order in which they changed, so
-	// that an index over nodes can process the changes.
+	// changed lists the positions of nodes in the order in which they changed. A ranking
+	// reads from it the changes that it has not processed.
 	changed []int32
-	// reserved are the nodes that the plan being made reserves.
+	// reserved are the nodes that the present plan reserves.
 	reserved []ReservedNode
-	// beforePlan is the length of changed before the plan being made, and updates
-	// counts the views.
+	// beforePlan is the length of changed before the present plan. updates counts the calls
+	// of update.
 	beforePlan int
 	updates    uint64
 }
@@ -80,7 +81,7 @@ func (t *nodeTable) present() iter.Seq[*node] {
 	}
 }
 
-// position finds a node by id.
+// position returns the position of the node with an id.
 func (t *nodeTable) position(id string) (int32, bool) {
 	n, ok := t.view.Node(id)
 	if !ok {
@@ -90,8 +91,8 @@ func (t *nodeTable) position(id string) (int32, bool) {
 	return pos, ok
 }
 
-// update brings the table from the previous view and plan to the present view, which
-// has the same nodes.
+// update changes the table from the previous view and plan to the present view. The present
+// view must have the same nodes.
 func (t *nodeTable) update(view *state.View) {
 	touched := t.changed[t.beforePlan:]
 	old := t.view
@@ -102,14 +103,14 @@ func (t *nodeTable) update(view *state.View) {
 			t.refresh(&t.nodes[pos])
 		}
 	}
-	for _, pos := range touched { // the plan may not have been applied
+	for _, pos := range touched { // their placements may not have been applied
 		t.refresh(&t.nodes[pos])
 	}
 	t.beforePlan = len(t.changed)
 }
 
-// refresh compares a node with the view. The node differs from the plan if the plan
-// was not applied, or if another command changed the node.
+// refresh compares a node with the view. They differ if the plan was not applied, or if
+// another command changed the node.
 func (t *nodeTable) refresh(n *node) {
 	if n.checked == t.updates {
 		return
@@ -117,7 +118,8 @@ func (t *nodeTable) refresh(n *node) {
 	n.checked = t.updates
 	u := t.view.UseOf(n.Num)
 	free := n.Capacity.Sub(u.Resources)
-	// Only plans add allocations, so an equal number means the same allocations.
+	// Only plans add allocations. So an equal number of allocations means the same
+	// allocations.
 	same := len(n.planned) > 0 && n.free == free && n.allocs == u.Allocs && n.dedicated == u.Dedicated && n.dedicatedJob == u.DedicatedJob &&
 		slices.Equal(n.ports, u.Ports) && slices.Equal(n.gpu, u.GPUMilli) && slices.Equal(n.apart, u.Apart)
 	n.free, n.allocs = free, u.Allocs
@@ -165,7 +167,7 @@ func (t *nodeTable) charge(n *node, ask *state.Ask, job state.JobKey, ports []st
 	t.changed = append(t.changed, n.pos)
 }
 
-// dedicate sets the number of dedicated allocations of a node, and their job.
+// dedicate sets the number of dedicated allocations on a node, and their job.
 func (t *nodeTable) dedicate(n *node, count int32, job state.JobKey) {
 	if n.dedicated > 0 {
 		t.dedicatedJobs[n.dedicatedJob]--
@@ -192,7 +194,7 @@ func (t *nodeTable) shared(n *node, job state.JobKey) bool {
 	return t.view.SharedWith(n.Node, job)
 }
 
-// reservedFor returns the reservation of a node; nil if there is none.
+// reservedFor returns the reservation of a node, or nil if the node is not reserved.
 func (t *nodeTable) reservedFor(pos int32) *ReservedNode {
 	for i := range t.reserved {
 		if t.reserved[i].pos == pos {
@@ -202,8 +204,7 @@ func (t *nodeTable) reservedFor(pos int32) *ReservedNode {
 	return nil
 }
 
-// placedAfter reports whether a node has an allocation that was placed after a given
-// time.
+// placedAfter reports whether a node has an allocation that was placed after a given time.
 func (t *nodeTable) placedAfter(n *node, unixNano, now int64) bool {
 	if n.newest == 0 {
 		for a := range t.view.NodeAllocs(n.ID) {
@@ -215,8 +216,7 @@ func (t *nodeTable) placedAfter(n *node, unixNano, now int64) bool {
 	return n.newest > unixNano || len(n.planned) > 0 && now > unixNano
 }
 
-// tagInUse returns the first of the tags that an allocation on the node has; empty if
-// there is none.
+// tagInUse returns the first of the tags that an allocation on the node has, or "".
 func (n *node) tagInUse(tags []string) string {
 	for _, tag := range tags {
 		if _, found := slices.BinarySearch(n.apart, tag); found {
@@ -226,13 +226,12 @@ func (n *node) tagInUse(tags []string) string {
 	return ""
 }
 
-// emptied returns the node as if nothing ran on it.
+// emptied returns the node as it would be if nothing ran on it.
 func (n *node) emptied() *node {
 	return &node{Node: n.Node, pos: n.pos, free: n.Capacity, gpu: make([]int32, len(n.GPUs))}
 }
 
-// without returns the node as it would be without an allocation that it is charged
-// for.
+// without returns the node as it would be without one of its allocations.
 func (n *node) without(a *state.Alloc) *node {
 	m := *n
 	m.free = n.free.Add(a.Resources)

@@ -2,24 +2,24 @@ package sched
 
 import "github.com/nusa-scheduler/nusa/regional/state"
 
-// output holds the results of the decision about one group, for the plan.
+// output writes the results of the decision about one group into the plan.
 type output struct {
 	key    state.GroupKey
 	plan   *Plan
-	wakeAt *int64 // when a plan is due next; 0 = never
+	wakeAt *int64 // when the next plan is due; 0: never
 	waits  []Waiting
 	// stopped are the ids of the allocations that this plan stops.
 	stopped map[string]bool
 }
 
-// stop stops an allocation on a connected node.
+// stop adds the stop of an allocation on a connected node.
 func (o *output) stop(a *state.Alloc, reason state.Reason, message string) {
 	if a.Desired == state.Run {
 		o.addStop(a, reason, message, false)
 	}
 }
 
-// giveUp makes an allocation on a lost node lost at once.
+// giveUp adds the end of an allocation on a lost node: it becomes lost at once.
 func (o *output) giveUp(a *state.Alloc, reason state.Reason, message string) {
 	o.addStop(a, reason, message, true)
 }
@@ -34,7 +34,7 @@ func (o *output) addStop(a *state.Alloc, reason state.Reason, message string, gi
 	})
 }
 
-// wake makes a plan due at a time, for a change that depends only on time.
+// wake makes a plan due at a time, because something changes at that time without an event.
 func (o *output) wake(at int64) { wakeEarlier(o.wakeAt, at) }
 
 func wakeEarlier(earliest *int64, at int64) {
@@ -43,7 +43,7 @@ func wakeEarlier(earliest *int64, at int64) {
 	}
 }
 
-// wait adds an index that is due later; until is 0 if its time is not known.
+// wait adds an index that must wait until a time. until is 0 if the time is not known.
 func (o *output) wait(index int32, reason state.Reason, until int64) {
 	if until > 0 {
 		o.wake(until)
@@ -61,7 +61,7 @@ func (o *output) wait(index int32, reason state.Reason, until int64) {
 	o.waits = append(o.waits, Waiting{o.key, []Range{{index, index + 1}}, reason, until})
 }
 
-// unplaced adds instances of a slot that fit no node.
+// unplaced adds instances of a slot for which no node was found.
 func (o *output) unplaced(u Unplaced, s *state.Slot, reason state.Reason, message string) {
 	u.Key, u.JobVersion, u.Generation = o.key, s.JobVersion, s.Generation
 	u.Reason, u.Message = reason, message

@@ -5,20 +5,21 @@ import "slices"
 // picker chooses nodes for the instances of one group.
 type picker struct {
 	ranking *ranking
-	onNode  []int32 // number of the group's instances on each node
-	onValue []int32 // and on each spread value
-	// own holds the nodes that have instances of the group, with their penalty, by
-	// bucket. The entries of these nodes are removed from the shared heaps.
+	onNode  []int32 // the number of the group's instances on each node
+	onValue []int32 // the number of the group's instances on each spread value
+	// own holds entries for the nodes that already have instances of the group, by bucket.
+	// These entries include the penalty for those instances. The entries of these nodes are
+	// removed from the shared heaps.
 	own   []entries
 	aside []entry
 	used  []int32 // positions with onNode > 0
-	// last is the node that was chosen last, if it has room. It joins the own nodes
-	// when the next node is chosen.
+	// last is the node that was chosen last, if it still has room. Its entry is pushed to
+	// own when the next node is chosen.
 	last *node
 }
 
-// begin starts with counts of zero and reuses the memory of the previous group.
-// onNode must be all zeroes and as long as the table; done makes it all zeroes again.
+// begin starts with counts of zero. It keeps the memory of the previous group. onNode must
+// be as long as the table, with all values 0. done sets them back to 0.
 func (p *picker) begin(r *ranking, onNode []int32) {
 	r.catchUp()
 	buckets := len(r.feasible.nodes)
@@ -33,7 +34,7 @@ func (p *picker) begin(r *ranking, onNode []int32) {
 	}
 }
 
-// count counts an instance that a node already has.
+// count records an instance that a node already has.
 func (p *picker) count(pos int32) {
 	if p.onNode[pos] == 0 {
 		p.used = append(p.used, pos)
@@ -44,8 +45,8 @@ func (p *picker) count(pos int32) {
 	}
 }
 
-// choose returns the best node for an instance, -1 if none fits. A node on which the
-// instance failed is chosen only if no other fits.
+// choose returns the position of the best node for an instance, or -1 if no node fits. A
+// node on which the instance failed is chosen only if no other node fits.
 func (p *picker) choose(exclude []string, failed []nodeFailures) int32 {
 	if len(failed) == 0 {
 		return p.best(exclude)
@@ -74,8 +75,9 @@ func (p *picker) choose(exclude []string, failed []nodeFailures) int32 {
 	return best
 }
 
-// best returns the position of the node with the greatest score among those that fit
-// and are not excluded, and the first by id among equals; -1 if there is none.
+// best returns the position of the node with the greatest score among the nodes that fit
+// and are not excluded. Of equal nodes it returns the first one by id. It returns -1 if
+// there is none.
 func (p *picker) best(exclude []string) int32 {
 	if p.last != nil {
 		p.pushOwn(p.last)
@@ -110,8 +112,8 @@ func (p *picker) bestOf(b int, exclude []string, skipped *[]entry) (entry, bool)
 	return *own, true
 }
 
-// top returns the first valid entry of a heap, after it has taken out the invalid and
-// the excluded entries before that one.
+// top returns the first entry of a heap that is valid and not excluded. It first removes
+// the other entries before it.
 func (p *picker) top(h *entries, b int, exclude []string, skipped *[]entry) *entry {
 	r, t := p.ranking, p.ranking.filter.table
 	isShared := h == &r.heaps[b]
@@ -122,8 +124,9 @@ func (p *picker) top(h *entries, b int, exclude []string, skipped *[]entry) *ent
 		case e.stamp != n.stamp || !r.room[e.pos]:
 			h.pop()
 		case len(t.reserved) > 0 && t.reservedFor(e.pos) != nil:
-			// This entry stays out for the rest of the group. If the node is an own one, its
-			// shared entry is out already; otherwise done finds that the node has changed.
+			// This entry stays out for the rest of the group. If the node already has
+			// instances of the group, its shared entry is out already. Otherwise done finds
+			// that the node has changed.
 			if e := h.pop(); isShared {
 				p.aside = append(p.aside, e)
 			}
@@ -139,7 +142,7 @@ func (p *picker) top(h *entries, b int, exclude []string, skipped *[]entry) *ent
 	return nil
 }
 
-// putBack returns an entry that was taken out for one instance only.
+// putBack returns an entry that was removed for one instance only.
 func (p *picker) putBack(e entry) {
 	if p.onNode[e.pos] > 0 {
 		p.own[p.ranking.feasible.bucket[e.pos]].push(e)
@@ -156,7 +159,8 @@ func (p *picker) pushOwn(n *node) {
 	}
 }
 
-// placed records an instance that was placed on a node, after nodeTable.charge.
+// placed records that an instance was placed on a node. The caller has charged the node
+// (nodeTable.charge).
 func (p *picker) placed(n *node) {
 	p.count(n.pos)
 	if p.ranking.check(n) {
@@ -164,7 +168,7 @@ func (p *picker) placed(n *node) {
 	}
 }
 
-// done returns the nodes to the shared heaps, and sets onNode to zeroes.
+// done returns the nodes to the shared heaps, and sets onNode back to zeroes.
 func (p *picker) done() {
 	r := p.ranking
 	for _, e := range p.aside {
@@ -178,8 +182,8 @@ func (p *picker) done() {
 	}
 }
 
-// terms appends to out the terms of a node's score for one more instance of the group,
-// which failed on the node the given number of times.
+// terms appends to out the terms of a node's score for one more instance of the group.
+// failed is how often that instance failed on the node.
 func (p *picker) terms(out []Term, n *node, failed int) []Term {
 	s := p.ranking.feasible
 	bucket := s.bucket[n.pos]
@@ -190,8 +194,8 @@ func (p *picker) terms(out []Term, n *node, failed int) []Term {
 	return out
 }
 
-// mostOnValue returns the greatest number of the group's instances on one spread
-// value; 0 if the group has no spread.
+// mostOnValue returns the greatest number of the group's instances that share a spread
+// value. It is 0 if the group has no spread.
 func (p *picker) mostOnValue() int32 {
 	if p.ranking.filter.ask.Spread == "" || len(p.onValue) == 0 {
 		return 0

@@ -10,12 +10,12 @@ import (
 const (
 	// One plan may place groupParts × MaxPlaces instances of one group.
 	groupParts = 8
-	// For a large group the bound is one in partShare of its instances, if that is
-	// more.
+	// For a large group the bound is the number of its instances divided by partShare, if
+	// that is more.
 	partShare = 8
 )
 
-// place finds nodes for pending instances of the present slot.
+// place finds nodes for the pending instances of the present slot.
 func (d *decision) place(all []pending) {
 	if len(all) == 0 || d.awaitLeases(all) {
 		return
@@ -29,15 +29,15 @@ func (d *decision) place(all []pending) {
 			pk.count(pos)
 		}
 	}
-	for _, pos := range d.placed { // placed by another slot of the group
+	for _, pos := range d.placed { // other slots of the group placed these
 		pk.count(pos)
 	}
 	var none Unplaced
 	var declined declines
 	ownClaims := len(d.p.reserved.own)
-	// Each plan goes through all instances of the group. The number that one plan
-	// places grows with the group, so that the total work is proportional to the size
-	// of the job and not to its square.
+	// Each plan goes through all instances of the group. The number that one plan places
+	// grows with the group. So the total work is proportional to the size of the job, not
+	// to the square of its size.
 	most := max(groupParts*in.MaxPlaces, len(d.live)/partShare)
 	if r.fitting > 0 {
 		d.p.plan.Places = slices.Grow(d.p.plan.Places, min(countPending(all), max(0, most-len(d.p.plan.Places))))
@@ -64,7 +64,7 @@ func (d *decision) place(all []pending) {
 			d.out.wake(until)
 			message := inst.Message
 			if len(exclude) < len(inst.Declined) {
-				message = "" // it may come from a node that is no longer left out
+				message = "" // the message may come from a node that is no longer left out
 			}
 			declined = declined.add(inst.Index, exclude, message)
 		default:
@@ -80,9 +80,9 @@ func (d *decision) place(all []pending) {
 	pk.done()
 }
 
-// awaitLeases reports whether a lease that the log does not know may bind the instances: after
-// a recovery of the region, or while the log may be an old copy. A node that has not been seen
-// since then may run them.
+// awaitLeases reports whether a lease that the log does not know may bind the instances.
+// That can be after a recovery of the region, or while the log may be an old copy. A node
+// that has not been seen since then may still run the instances.
 func (d *decision) awaitLeases(all []pending) bool {
 	if !d.p.in.LogSuspect && !d.p.in.View.Cluster().Recovered || !bound(d.spec, d.g.Key.Local) {
 		return false
@@ -93,7 +93,7 @@ func (d *decision) awaitLeases(all []pending) bool {
 	return true
 }
 
-// refused adds instances that no node takes.
+// refused adds instances that no node takes to the plan.
 func (d *decision) refused(r *ranking, ranges []Range, declined []string, message string) {
 	f := r.refusals(declined, message, d.p.reservedMark())
 	d.out.unplaced(Unplaced{Ranges: ranges, Counts: f.counts, Never: f.never}, d.slot, f.reason, f.message)
@@ -109,7 +109,7 @@ func (d *decision) placeBest(n *node, inst *state.Instance, failed []nodeFailure
 	pk.placed(n)
 }
 
-// placeOn writes a placement into the plan and charges the node.
+// placeOn adds a placement to the plan and charges the node.
 func (d *decision) placeOn(f *filter, n *node, inst *state.Instance, score float64, why string) {
 	var ports []state.PortGrant
 	if len(f.ask.Ports) > 0 {
@@ -123,8 +123,8 @@ func (d *decision) placeOn(f *filter, n *node, inst *state.Instance, score float
 	d.p.cache.nodes.charge(n, f.ask, d.g.Key.JobKey(), ports, gpus)
 }
 
-// claim adds a claim for an instance that no node takes now, if the instance has
-// waited long enough and an empty node would take it.
+// claim adds a claim for an instance that no node takes now. It does so only if the
+// instance has waited long enough and would fit an empty node.
 func (d *decision) claim(c claim, inst *state.Instance) {
 	in := &d.p.in
 	c.since = max(d.slot.CommittedUnixNano, inst.EndedUnixNano)
@@ -144,8 +144,8 @@ func (d *decision) claim(c claim, inst *state.Instance) {
 	d.p.reserved.own = append(d.p.reserved.own, c)
 }
 
-// declines groups the instances that nodes have declined: instances with the same
-// nodes and message are together.
+// declines groups the instances that nodes have declined. Instances with the same nodes and
+// the same message are in one group.
 type declines []decline
 
 type decline struct {
@@ -154,7 +154,7 @@ type decline struct {
 	ranges  []Range
 }
 
-// comparedDeclines bounds the groups of declines that an instance is compared with.
+// comparedDeclines bounds the groups with which an instance is compared.
 const comparedDeclines = 8
 
 func (l declines) add(index int32, by []string, message string) declines {
@@ -167,8 +167,8 @@ func (l declines) add(index int32, by []string, message string) declines {
 	return append(l, decline{by, message, []Range{{index, index + 1}}})
 }
 
-// systemSlot decides about every node of the region: the index of a system job's
-// instance is its node's Num.
+// systemSlot decides about every node of the region. The index of a system job's instance
+// is the Num of its node.
 func (d *decision) systemSlot() {
 	byIndex := make(map[int32]*state.Instance, len(d.insts))
 	for _, in := range d.insts {
@@ -188,12 +188,12 @@ func (d *decision) systemSlot() {
 		next := pending{index, index + 1, byIndex[index]}
 		inst := d.instance(next)
 		if n.Status != state.NodeReady {
-			continue // the instance continues there when the node is back
+			continue // the instance continues on the node when the node is back
 		}
 		if len(live[index]) == 0 && (refuseStatus(n) != "" || f.refuseKind(n) != "") {
 			continue
 		}
-		if _, until := d.p.in.declinedBy(inst); until > 0 { // the instance's only node declined it
+		if _, until := d.p.in.declinedBy(inst); until > 0 { // its only possible node declined it
 			d.out.wait(index, state.ReasonDeclined, until)
 			continue
 		}

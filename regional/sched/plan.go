@@ -16,22 +16,22 @@ type Place struct {
 	Index      int32
 	NodeID     string
 	NodeName   string
-	Epoch      int64 // of the allocation
+	Epoch      int64 // epoch of the new allocation
 	Resources  state.Resources
 	Ports      []state.PortGrant
 	GPUs       []state.GPUGrant
-	Why        string // one line, with the score's terms
+	Why        string // one line with the terms of the score
 	Score      float64
 }
 
-// Term is one part of a score; the score is their sum.
+// Term is one part of a score. The score is the sum of its terms.
 type Term struct {
 	Name   string
 	Value  float64
 	Detail string
 }
 
-// Stop ends one allocation.
+// Stop stops one allocation.
 type Stop struct {
 	AllocID  string
 	Key      state.GroupKey
@@ -50,55 +50,57 @@ type Proven struct {
 	UpUnixNano int64
 }
 
-// Range is From ≤ i < To.
+// Range is the indices From ≤ i < To.
 type Range struct{ From, To int32 }
 
-// Unplaced are instances that fit no node now.
+// Unplaced are instances for which no node was found.
 type Unplaced struct {
 	Key        state.GroupKey
 	JobVersion int64
 	Generation int64
 	System     bool
-	Ranges     []Range // within one slot, ascending
+	Ranges     []Range // indices of one slot, ascending
 	// Reason is the most frequent reason of the nodes that would fit otherwise, or
 	// no_nodes.
 	Reason  state.Reason
 	Message string
-	// Counts over nodes, most frequent first.
+	// Counts has the number of nodes for each reason, the most frequent reason first.
 	Counts []state.Count
-	// Never says that no node of the region fits even when it is empty.
+	// Never is true when no node of the region fits even if nothing runs on it.
 	Never bool
 }
 
-// Waiting are instances that are due later.
+// Waiting are instances that will be decided later.
 type Waiting struct {
 	Key    state.GroupKey
 	Ranges []Range
-	Reason state.Reason // backoff, node_lost; declined for system jobs
-	// UntilUnixNano is when the first one is due; 0 = when the node is back.
+	Reason state.Reason // backoff, node_lost or region_lease; declined only for system jobs
+	// UntilUnixNano is when the first of them is due. 0: the time is not known, for example
+	// until a node is back.
 	UntilUnixNano int64
 }
 
 // Plan is the set of changes to make. It is a value that can be printed, checked, and
-// turned into commands. Applying it involves no choices.
+// turned into commands. Applying the plan involves no choices.
 type Plan struct {
 	Stops    []Stop
 	Places   []Place
 	Proven   []Proven
 	Unplaced []Unplaced
 	Waiting  []Waiting
-	// Reserved are the nodes on which later groups of the plan placed nothing.
+	// Reserved are the nodes that were reserved, so that later groups of the plan placed
+	// nothing on them.
 	Reserved []ReservedNode
-	// Wake is the time from NowUnixNano until the next plan is due; 0 = none is due.
+	// Wake is the time from NowUnixNano until the next plan is due. 0: none is due.
 	Wake time.Duration
-	// More says that MaxPlaces was reached: plan again at once.
+	// More is true when MaxPlaces was reached. The next plan must then follow at once.
 	More bool
 }
 
-// Empty says that the plan changes nothing.
+// Empty reports whether the plan changes nothing.
 func (p *Plan) Empty() bool { return len(p.Stops) == 0 && len(p.Places) == 0 && len(p.Proven) == 0 }
 
-// String prints the plan, a line for each entry.
+// String prints the plan, one line for each entry.
 func (p *Plan) String() string {
 	var b strings.Builder
 	for _, s := range p.Stops {
@@ -150,8 +152,9 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
-// Diff lists the differences from another plan, one line each: "- " before entries of
-// the other plan, "+ " before entries of p. Empty if the plans are equal.
+// Diff lists the differences from another plan, one line each. A line that only the other
+// plan has begins with "- ", a line that only p has with "+ ". The result is empty if the
+// plans are equal.
 func (p *Plan) Diff(old *Plan) string {
 	count := map[string]int{}
 	for l := range strings.Lines(p.String()) {
@@ -200,7 +203,8 @@ func rangesText(ranges []Range) string {
 	return strings.Join(parts, ",")
 }
 
-// addIndex extends ascending ranges by an index.
+// addIndex adds an index to ascending ranges. The index must be greater than all indices in
+// them.
 func addIndex(ranges []Range, i int32) []Range {
 	if n := len(ranges); n > 0 && ranges[n-1].To == i {
 		ranges[n-1].To++
@@ -209,8 +213,8 @@ func addIndex(ranges []Range, i int32) []Range {
 	return append(ranges, Range{i, i + 1})
 }
 
-// PendingCounts returns how many instances of a group fit no node, and how many are
-// due later.
+// PendingCounts returns how many instances of a group are unplaced, and how many are
+// waiting.
 func (p *Plan) PendingCounts(key state.GroupKey) (unplaced, waiting int32) {
 	for _, u := range p.Unplaced {
 		if u.Key == key {
@@ -225,7 +229,7 @@ func (p *Plan) PendingCounts(key state.GroupKey) (unplaced, waiting int32) {
 	return unplaced, waiting
 }
 
-// Instances counts the indices of ranges.
+// Instances counts the indices in ranges.
 func Instances(ranges []Range) int32 {
 	n := int32(0)
 	for _, r := range ranges {
@@ -234,8 +238,8 @@ func Instances(ranges []Range) int32 {
 	return n
 }
 
-// Commands turns the plan into log commands of at most perCommand (≥ 1)
-// entries each. newID makes a UUID for each allocation, in the plan's order.
+// Commands turns the plan into log commands of at most perCommand (≥ 1) entries each. newID
+// makes a UUID for each new allocation, in the plan's order.
 func (p *Plan) Commands(newID func() string, perCommand int) []state.ApplyPlan {
 	perCommand = max(1, perCommand)
 	var out []state.ApplyPlan
@@ -252,7 +256,7 @@ func (p *Plan) Commands(newID func() string, perCommand int) []state.ApplyPlan {
 		c.Stops = append(c.Stops, state.StopAlloc{ID: s.AllocID, Reason: s.Reason, Message: s.Message, GiveUp: s.GiveUp})
 		room--
 	}
-	allocs := make([]state.PlaceAlloc, len(p.Places)) // one allocation for all: most groups are small
+	allocs := make([]state.PlaceAlloc, len(p.Places)) // one array for all commands, because most groups are small
 	for from := 0; from < len(p.Places); {
 		c, first := last(), &p.Places[from]
 		to := from

@@ -8,35 +8,36 @@ import (
 )
 
 const (
-	// maxRankings bounds the rankings that are cached between plans, about 30 bytes
-	// for each of a region's nodes. The least recently used one is evicted first.
+	// maxRankings bounds the rankings that are cached between plans. A ranking takes about
+	// 30 bytes for each node of the region. The least recently used ranking is evicted
+	// first.
 	maxRankings = 128
-	// maxFeasible bounds the cached feasible sets, which rankings share: 13 bytes a
-	// node.
+	// maxFeasible bounds the cached feasible sets. Rankings share them. A set takes 13
+	// bytes for each node.
 	maxFeasible = 64
-	// defaultMaxPlaces bounds a plan if the caller does not.
+	// defaultMaxPlaces bounds a plan if Input.MaxPlaces does not.
 	defaultMaxPlaces = 10_000
 )
 
-// Planner makes plans of one state, one after the other. It caches the nodes and
-// their rankings between plans and updates them with the changes, so that the cost of
-// a plan grows with its decisions and not with the size of the region. Its plans equal
-// those of Make. Not for concurrent use.
+// Planner makes plans of one state, one after the other. It caches the nodes and their
+// rankings between plans and updates them with the changes. So the cost of a plan grows
+// with its decisions, not with the size of the region. Its plans equal those of Make.
+// Planner is not safe for concurrent use.
 //
-// For a node (ID, InventoryIndex), Funcs must return the same values as long as the
-// Planner is used.
+// Input.Funcs must always return the same values for the same node (ID, InventoryIndex), as
+// long as the Planner is used.
 type Planner struct {
 	nodes    *nodeTable // made when first needed
 	rankings map[string]*ranking
 	feasible map[string]*feasible
-	lookups  uint64  // how often a ranking was looked up
-	onNode   []int32 // scratch of pickers, all zeroes
-	key      []byte  // scratch of askKey
+	lookups  uint64  // counts the lookups of rankings
+	onNode   []int32 // scratch memory of pickers, all zeroes between groups
+	key      []byte  // scratch memory of askKey
 	reasons  reasonCache
-	terms    []Term // scratch
-	// current says that nodes are those of the plan being made.
+	terms    []Term // scratch memory
+	// current is true when nodes are those of the present plan.
 	current bool
-	plans   uint64 // number of plans made
+	plans   uint64 // counts the plans
 }
 
 // NewPlanner returns a planner with an empty cache.
@@ -51,15 +52,16 @@ type planner struct {
 	plan     *Plan
 	wakeAt   int64
 	reserved reservations
-	// of one group after the other
+	// decision and picker are used for one group after the other.
 	decision decision
 	picker   picker
 }
 
-// Make makes the plan: groups by priority, then by age.
+// Make makes a plan without a cache. Groups come by priority, then by age.
 func Make(in Input) *Plan { return NewPlanner().Make(in) }
 
-// Make returns the same plan as the function Make, independently of earlier plans.
+// Make returns the same plan as the function Make. Earlier plans of k do not change the
+// result.
 func (k *Planner) Make(in Input) *Plan {
 	if in.MaxPlaces <= 0 {
 		in.MaxPlaces = defaultMaxPlaces
@@ -87,8 +89,7 @@ func (k *Planner) Make(in Input) *Plan {
 	return p.plan
 }
 
-// table returns the nodes as they are in the view, less the resources that the plan
-// has used so far.
+// table returns the nodes of the view, without the resources that the plan has used so far.
 func (k *Planner) table(view *state.View) *nodeTable {
 	if k.current {
 		return k.nodes
@@ -106,17 +107,18 @@ func (k *Planner) table(view *state.View) *nodeTable {
 	return k.nodes
 }
 
-// releaseView drops the view that the plan was made from, except the part that
-// the next plan compares its nodes with. The next plan that needs nodes may come
-// much later, and the whole view would hold thousands of changed allocations.
+// releaseView drops the view from which the plan was made. It keeps only the part with
+// which the next plan compares the nodes. The next plan that needs nodes may come much
+// later, and until then the whole view would hold thousands of allocations in memory that
+// have changed since.
 func (k *Planner) releaseView() {
 	if k.nodes != nil {
 		k.nodes.view = k.nodes.view.Charges()
 	}
 }
 
-// trim drops rankings that were not used for long, and the list of changes that only
-// those rankings still had to process.
+// trim drops rankings that were not used for long. It then empties the list of changes,
+// which all other rankings have processed.
 func (k *Planner) trim() {
 	t := k.nodes
 	if len(t.changed) <= 4*len(t.nodes)+1024 {
@@ -133,8 +135,8 @@ func (k *Planner) trim() {
 	t.changed, t.beforePlan = t.changed[:0], 0
 }
 
-// ranking returns the index of nodes for an ask. Jobs that have dedicated
-// instances see other nodes than the rest.
+// ranking returns the ranking of the nodes for an ask. A job that has dedicated instances
+// gets a ranking of its own, because its dedicated nodes refuse other jobs.
 func (k *Planner) ranking(in *Input, ask *state.Ask, job state.JobKey) *ranking {
 	t := k.table(in.View)
 	if !ask.Dedicated && t.dedicatedJobs[job] == 0 {
@@ -157,7 +159,8 @@ func (k *Planner) ranking(in *Input, ask *state.Ask, job state.JobKey) *ranking 
 	return r
 }
 
-// feasibleFor returns the feasible set that the filter shares with others of that key.
+// feasibleFor returns the feasible set of the filter. Filters with the same key share one
+// set.
 func (k *Planner) feasibleFor(f *filter, key []byte) *feasible {
 	s, ok := k.feasible[string(key)]
 	if !ok {
@@ -183,8 +186,9 @@ func (k *Planner) evict() *ranking {
 	return r
 }
 
-// askKey returns a key that is equal for asks with the same nodes and the same scores.
-// The first kind bytes of the key are equal for asks with the same feasible nodes.
+// askKey returns the key of an ask. Keys are equal for asks with the same nodes and the
+// same scores. The first kind bytes of the key are equal for asks with the same feasible
+// nodes.
 func askKey(b []byte, a *state.Ask, job state.JobKey) (key []byte, kind int) {
 	num := func(ns ...int64) {
 		for _, n := range ns {

@@ -5,14 +5,14 @@ import (
 	"strconv"
 )
 
-// feasible holds which nodes are feasible for an ask, whatever is free on them. Asks
-// that differ only in amounts share it.
+// feasible says which nodes are feasible for an ask, however much is free on them. Asks
+// that differ only in amounts share one feasible set.
 type feasible struct {
-	ok       []bool    // of each node: status and kind allow it
-	affinity []float64 // of each node
-	bucket   []int32   // of each node: its spread value
-	labels   []string  // of each bucket: its value, quoted
-	nodes    []int     // of each bucket: how many nodes are feasible
+	ok       []bool    // for each node: its status and kind allow the ask
+	affinity []float64 // for each node: its affinity score
+	bucket   []int32   // for each node: the number of its spread value
+	labels   []string  // for each spread value: the value, quoted
+	nodes    []int     // for each spread value: how many nodes are feasible
 }
 
 func newFeasible(f *filter) *feasible {
@@ -39,35 +39,37 @@ func newFeasible(f *filter) *feasible {
 	return s
 }
 
-// ranking sorts the nodes of an ask by score, so that the best node is found without
-// reading every node. It has every node: nothing is sampled.
+// ranking sorts the nodes for an ask by score, so that the best node is found without
+// reading every node. It includes every node: nothing is sampled.
 type ranking struct {
 	filter   *filter
 	feasible *feasible
-	room     []bool   // of each node: it is feasible and has room now
-	pushed   []uint32 // of each node: its stamp when it was last pushed, plus 1
-	fitting  int      // number of nodes with room
-	// heaps of entries, one for each bucket. An entry is outdated and skipped if its
-	// stamp is not the stamp of its node; if the node still fits, a newer entry exists.
+	room     []bool   // for each node: it is feasible and has room now
+	pushed   []uint32 // for each node: its stamp when it was last pushed, plus 1
+	fitting  int      // the number of nodes with room
+	// heaps has one heap of entries for each spread value. An entry is outdated if its
+	// stamp differs from the stamp of its node. Outdated entries are skipped. If the node
+	// still fits, the heap also has a newer entry for it.
 	heaps []entries
-	// seen is the number of the table's changes that the ranking has processed.
+	// seen is how many of the table's changes the ranking has processed.
 	seen int
-	used uint64 // see Planner.lookups
-	// refused is valid while nothing has changed since refusedAt, and while the same
-	// nodes are reserved; refusedReserved identifies the plan and the reserved nodes.
+	used uint64 // the value of Planner.lookups when the ranking was last used
+	// refused is valid while nothing has changed since refusedAt and the same nodes are
+	// reserved. refusedReserved identifies the plan and its reserved nodes.
 	refused         *refusals
 	refusedAt       int
 	refusedReserved uint64
-	// fitsEmpty says that some node has room when it is empty; valid if checkedEmpty.
+	// fitsEmpty is true when some feasible node has room if nothing runs on it. It is valid
+	// if checkedEmpty is true.
 	checkedEmpty, fitsEmpty bool
-	// never says why no node has room even when it is empty; nil if one has. It is
-	// valid if checkedNever.
+	// never says why no node has room even if nothing runs on it. It is nil if some node
+	// has room then. It is valid if checkedNever is true.
 	checkedNever bool
 	never        *refusals
 }
 
-// newRanking reads every node. old, if not nil, is an unused ranking whose memory is
-// reused.
+// newRanking reads every node. old is an unused ranking, whose memory newRanking uses
+// again, or nil.
 func newRanking(f *filter, s *feasible, old *ranking) *ranking {
 	nodes := f.table.nodes
 	r := &ranking{filter: f, feasible: s, seen: len(f.table.changed)}
@@ -83,7 +85,7 @@ func newRanking(f *filter, s *feasible, old *ranking) *ranking {
 	for b, n := range s.nodes {
 		r.heaps[b] = slices.Grow(r.heaps[b][:0], n+64)
 	}
-	var like *node // the previous node: equal nodes reuse its score
+	var like *node // the previous node: a node with equal resources uses its score again
 	var score float64
 	for i := range nodes {
 		n := &nodes[i]
@@ -105,8 +107,8 @@ func newRanking(f *filter, s *feasible, old *ranking) *ranking {
 	return r
 }
 
-// push adds a node to the heap of its bucket. When as many entries are outdated as are
-// valid, push drops the outdated entries below the top.
+// push adds a node to the heap of its spread value. When the heap is full, push first drops
+// the outdated entries.
 func (r *ranking) push(e entry) {
 	h := &r.heaps[r.feasible.bucket[e.pos]]
 	if h.replaceTop(e) {
@@ -125,7 +127,7 @@ func (r *ranking) entry(n *node) entry {
 	return entry{r.filter.baseScore(n, r.feasible.affinity[n.pos]), n.pos, n.stamp}
 }
 
-// catchUp updates the ranking with the placements since it was last used.
+// catchUp updates the ranking with the changes of nodes since it was last used.
 func (r *ranking) catchUp() {
 	t := r.filter.table
 	for _, pos := range t.changed[r.seen:] {
@@ -150,7 +152,8 @@ func (r *ranking) check(n *node) bool {
 	return has
 }
 
-// everFits reports whether some node has room for an instance when it is empty.
+// everFits reports whether some feasible node has room for an instance if nothing runs on
+// it.
 func (r *ranking) everFits() bool {
 	if !r.checkedEmpty {
 		r.checkedEmpty = true
@@ -165,9 +168,9 @@ func (r *ranking) everFits() bool {
 	return r.fitsEmpty
 }
 
-// refusals returns why no node takes one more instance. Nodes in declined are left
-// out, and count as declined with the message of the latest decline. reserved
-// identifies the set of reserved nodes.
+// refusals returns why no node takes one more instance. The nodes in declined count as
+// declined, with the message of the latest decline. reserved identifies the set of reserved
+// nodes.
 func (r *ranking) refusals(declined []string, message string, reserved uint64) *refusals {
 	if !r.checkedNever {
 		r.checkedNever, r.never = true, neverFits(r.filter)
@@ -184,14 +187,14 @@ func (r *ranking) refusals(declined []string, message string, reserved uint64) *
 	return r.refused
 }
 
-// entry is an entry of a heap: a node with its score.
+// entry is an entry in a heap: a node with its score.
 type entry struct {
-	score float64 // without the terms of the group's own instances
+	score float64 // without the terms for the group's own instances
 	pos   int32
 	stamp uint32
 }
 
-// before reports whether e is the better choice.
+// before reports whether e is a better choice than o.
 func (e entry) before(o entry) bool {
 	if e.score != o.score {
 		return e.score > o.score
@@ -199,7 +202,7 @@ func (e entry) before(o entry) bool {
 	return e.pos < o.pos
 }
 
-// entries is a binary heap, the best first.
+// entries is a binary heap with the best entry first.
 type entries []entry
 
 func (h entries) build() {
@@ -221,8 +224,8 @@ func (h *entries) push(e entry) {
 	}
 }
 
-// replaceTop replaces the first entry by a newer entry of the same node, since the best
-// node is often the best again. False if the first entry is of another node.
+// replaceTop replaces the first entry by a newer entry of the same node, because the best
+// node is often the best again. It returns false if the first entry is of another node.
 func (h entries) replaceTop(e entry) bool {
 	if len(h) == 0 || h[0].pos != e.pos {
 		return false

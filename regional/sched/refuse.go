@@ -12,19 +12,20 @@ import (
 
 // refusals says why no node takes one more instance of an ask.
 type refusals struct {
-	// counts over nodes, the most frequent reason first, each with its figures.
+	// counts has the number of nodes for each reason, the most frequent reason first, with
+	// figures in the message.
 	counts []state.Count
-	// reason and message come from the count that blocks the instance.
+	// reason and message come from the count that blocks the instance: see blocking.
 	reason  state.Reason
 	message string
-	// never says that no node has room for an instance even when it is empty.
+	// never is true when no node has room for an instance even if nothing runs on it.
 	never bool
 }
 
-// refusalsNow checks the free resources of each node. A feasible node may take no work
-// now, because it is silent, draining or cordoned. Such a node counts only if it would
-// take the instance otherwise, or if all feasible nodes are like that: waiting is
-// useless for a node that lacks something else. Nodes that left do not count.
+// refusalsNow checks what is free on each node now. Some feasible nodes take no work now,
+// because they are silent, draining or cordoned. Such a node counts only if it would
+// otherwise take the instance, or if all feasible nodes are in that condition. If it also
+// lacks something else, waiting for it would not help. Nodes that have left do not count.
 func refusalsNow(f *filter, declined []string, message string) *refusals {
 	t := newTally(f)
 	t.declineMessage = message
@@ -58,11 +59,11 @@ func refusalsNow(f *filter, declined []string, message string) *refusals {
 	return t.refusals()
 }
 
-// neverFits returns why no node that takes work would take an instance even if
-// nothing ran on it; nil if one would. A feasible node counts with the resource that
-// it lacks when it is empty. If it lacks several, one that no feasible node has enough
-// of comes first. If all feasible nodes are silent, draining or cordoned, the counts are
-// about those.
+// neverFits returns why no node that takes work would take an instance even if nothing ran
+// on it. It returns nil if one would. A feasible node counts for the resource of which it
+// has too little when it is empty. If it has too little of several, a resource of which no
+// feasible node has enough comes first. If all feasible nodes are silent, draining or
+// cordoned, the counts are about those nodes.
 func neverFits(f *filter) *refusals {
 	t := newTally(f)
 	t.empty = true
@@ -92,7 +93,7 @@ func neverFits(f *filter) *refusals {
 	default:
 		return nil
 	}
-	if len(open)+len(t.by) == 0 {
+	if len(open)+len(t.by) == 0 { // the region has no nodes yet
 		return nil // there are no nodes yet
 	}
 	var most state.Resources
@@ -110,24 +111,24 @@ func neverFits(f *filter) *refusals {
 	return out
 }
 
-// blocking returns the count that blocks an instance: the most frequent reason of
-// nodes that would fit otherwise, if there are any.
+// blocking returns the count that blocks an instance. It is the most frequent reason of
+// nodes that would fit otherwise, if there are such nodes.
 func blocking(counts []state.Count) state.Count {
-	return slices.MinFunc(counts, func(a, b state.Count) int { // the counts are sorted, and among equals the first wins
+	return slices.MinFunc(counts, func(a, b state.Count) int { // MinFunc returns the first of equal counts, and the counts are sorted
 		return cmp.Compare(distanceToFit(a.Reason), distanceToFit(b.Reason))
 	})
 }
 
-// distanceToFit ranks a refusal by how close the node is to taking the instance. A
-// reserved node even has room. Lack of room, or a decline, refuses only nodes that
-// would fit otherwise. A node that takes no work now counts only if it would fit.
+// distanceToFit ranks a reason by how close its nodes are to taking the instance. A
+// reserved node even has room. Nodes without room, and nodes that declined, would fit
+// otherwise. A node that takes no work now is counted only if it would fit otherwise.
 func distanceToFit(r state.Reason) int {
 	switch r {
 	case state.ReasonReserved:
 		return -1
 	case state.ReasonNodeLost, state.ReasonNodeDraining, state.ReasonNodeCordoned:
 		return 1
-	case state.ReasonNotAllowed: // only nodes that would fit otherwise have this reason
+	case state.ReasonNotAllowed: // counted only for nodes that would fit otherwise
 		return 2
 	case state.ReasonConstraint, state.ReasonDriverMissing, state.ReasonCapabilityMissing:
 		return 3
@@ -143,18 +144,19 @@ type tally struct {
 	by     map[state.Reason]*refusedBy
 	// declineMessage is the message of the latest decline.
 	declineMessage string
-	// feasible counts the nodes of the right kind that take work.
+	// feasible counts the feasible nodes that take work.
 	feasible int
-	// empty says that nodes are checked as if nothing ran on them.
+	// empty is true when nodes are checked as if nothing ran on them.
 	empty bool
 }
 
-// refusedBy are the nodes that refuse for one reason.
+// refusedBy are the nodes that refuse an instance for one reason.
 type refusedBy struct {
 	nodes int
-	// example is the node that comes closest, the first by id among equals.
+	// example is the node that comes closest to taking the instance, the first by id among
+	// equals.
 	example *node
-	// exprs counts the first false constraint of each node.
+	// exprs counts the nodes by their first false constraint.
 	exprs map[string]int
 }
 
@@ -188,7 +190,8 @@ func (t *tally) refusals() *refusals {
 	return out
 }
 
-// counts returns the counts, the most frequent reason first, equals by name.
+// counts returns the counts, the most frequent reason first. Equal counts are sorted by
+// reason.
 func (t *tally) counts() []state.Count {
 	out := make([]state.Count, 0, len(t.by))
 	for r, b := range t.by {
@@ -200,7 +203,7 @@ func (t *tally) counts() []state.Count {
 	return out
 }
 
-// message returns the amount that was asked for and the amount on the closest node.
+// message returns the amount in the ask and the amount on the closest node.
 func (t *tally) message(r state.Reason, b *refusedBy) string {
 	switch r {
 	case state.ReasonConstraint:
@@ -218,7 +221,7 @@ func (t *tally) message(r state.Reason, b *refusedBy) string {
 		switch {
 		case t.empty && b.nodes == t.feasible:
 			return "needs " + need + ", the largest suitable node, " + b.example.Name + ", has " + free
-		case t.empty: // others lack something else
+		case t.empty: // the other nodes have too little of something else
 			return "needs " + need + ", the largest of " + plural(b.nodes, "node") + ", " + b.example.Name + ", has " + free
 		case b.nodes == 1:
 			return "needs " + need + ", " + b.example.Name + " has " + free + " free"
@@ -239,9 +242,8 @@ func (t *tally) message(r state.Reason, b *refusedBy) string {
 	}
 }
 
-// declinedText returns which nodes declined and, in the words of the latest decline,
-// why: the agent names the fault in the job, or what the node's operator does not
-// allow.
+// declinedText returns which nodes declined and the message of the latest decline. In that
+// message the agent names the fault in the job, or what the node's operator does not allow.
 func declinedText(nodes int, example, message string) string {
 	switch {
 	case message == "":

@@ -9,26 +9,26 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Change is a change of a job with which a node takes one more instance of a group
-// as the node is now.
+// Change is a change of a job. With it, a node in its present state takes one more instance
+// of a group.
 type Change struct {
 	NodeID   string
 	NodeName string
-	// Ask is the changed ask, and What says how it differs: "at most 2 cpu".
+	// Ask is the changed ask. What lists the differences, for example "at most 2 cpu".
 	Ask  state.Ask
 	What []string
 	// shrunk is the sum of the relative reductions of the amounts.
 	shrunk float64
 }
 
-// String prints "n1 would take one more with at most 2 cpu, in pool batch".
+// String prints, for example, "n1 would take one more with at most 2 cpu, in pool batch".
 func (c *Change) String() string {
 	return c.NodeName + " would take one more with " + strings.Join(c.What, ", ")
 }
 
-// Remedy returns the smallest change with which one more instance of a group fits: the
-// change of the fewest properties, and among those the one that reduces amounts least.
-// It considers only nodes that take work and are not reserved for others. It returns
+// Remedy returns the smallest change with which one more instance of a group fits. The
+// smallest change concerns the fewest properties. Among equals it reduces the amounts
+// least. Only nodes count that take work and are not reserved for others. Remedy returns
 // nil if no change of the job helps, or if none is needed.
 func Remedy(in Input, job *state.Job, group string) *Change {
 	spec := job.Group(group)
@@ -56,8 +56,8 @@ func Remedy(in Input, job *state.Job, group string) *Change {
 	return best
 }
 
-// remedyOn returns the change that a node requires; nil if other obstacles exist than
-// amounts, the pool, tags, constraints and ports.
+// remedyOn returns the change that a node requires. It returns nil if the change of
+// amounts, the pool, dedicated, tags, constraints and ports is not enough.
 func remedyOn(f *filter, n *node) *Change {
 	out := &Change{NodeID: n.ID, NodeName: n.Name, Ask: *f.ask}
 	ask, before := &out.Ask, f.ask.Resources

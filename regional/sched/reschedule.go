@@ -7,18 +7,18 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// DeclineMemory is how long the nodes that declined an instance are left out,
-// counted from its latest decline. The cause of a decline may pass, and an instance
-// that only one node can run must not wait for ever.
+// DeclineMemory is how long a node that declined an instance is left out, counted from the
+// instance's latest decline. The cause of a decline may pass, and an instance that only one
+// node can run must not wait for ever.
 const DeclineMemory = time.Minute
 
-// BusyMemory replaces DeclineMemory if the agent declined because it is already
-// starting as many tasks as it may: such a decline is obsolete after some seconds.
+// BusyMemory replaces DeclineMemory if the agent declined because it already starts as many
+// tasks as it may. That cause passes within seconds.
 const BusyMemory = 5 * time.Second
 
-// declinedBy returns the nodes that an instance is not given to again, and until
-// when; nil once that time is over. A node that reconnected after the decline is
-// not among them: an agent that was leaving has been started again.
+// declinedBy returns the nodes to which an instance is not given again, and until when. It
+// returns nil after that time. A node that has connected again since the decline is left
+// out of the list, because an agent that was leaving has been started again.
 func (in *Input) declinedBy(inst *state.Instance) ([]string, int64) {
 	until := inst.EndedUnixNano + int64(DeclineMemory)
 	if inst.Reason == state.ReasonAgentBusy {
@@ -40,20 +40,20 @@ func (in *Input) declinedBy(inst *state.Instance) ([]string, int64) {
 	return nil, 0
 }
 
-// otherTerms is greater than the span of the terms fit (0..1), affinity (-1..1) and
-// anti-affinity (-0.5..0) together.
+// otherTerms is greater than the whole span of the terms fit (0..1), affinity (-1..1) and
+// anti-affinity (-0.5..0).
 const otherTerms = 4
 
-// failureScore returns the penalty of a node on which the instance failed, for the given
-// number of failures. A single failure outweighs all other terms together. Such a node
-// is chosen only if no other fits, and then the one with the fewest failures. It is like
-// Nomad's node-reschedule-penalty, but other terms never outweigh it. most is the
-// greatest number of the group's instances on one spread value.
+// failureScore returns the penalty of a node on which the instance failed the given number
+// of times. A single failure outweighs all other terms together. So such a node is chosen
+// only if no other node fits, and then the one with the fewest failures. The penalty is
+// like Nomad's node-reschedule-penalty, but there other terms may outweigh it. most is the
+// greatest number of the group's instances that share a spread value.
 func failureScore(times int, most int32) float64 {
 	return (spreadScore(most) - otherTerms) * float64(times)
 }
 
-// failureTerm returns the part of a score for failures on the node.
+// failureTerm returns the term of a score for failures on the node.
 func failureTerm(times int, most int32) Term {
 	detail := "failed here before"
 	if times > 1 {
@@ -68,14 +68,13 @@ type nodeFailures struct {
 	times int
 }
 
-// failuresOf returns the nodes on which an instance failed in its latest attempts
-// without a success between, as far as the attempts are still stored, in the order of
-// the first failures.
+// failuresOf returns the nodes on which an instance failed since its last success, in the
+// order of the first failures. It knows only attempts that are still stored.
 func (in *Input) failuresOf(key state.GroupKey, inst *state.Instance) []nodeFailures {
 	if inst.Failures == 0 {
 		return nil
 	}
-	var nodes []string // of each failure, the oldest first
+	var nodes []string // the node of each failure, the oldest first
 	for a := range in.View.InstanceAllocs(key, inst.Index) {
 		if a.Failure() && a.GroupHash == inst.Hash {
 			nodes = append(nodes, a.NodeID)

@@ -10,29 +10,29 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// ReserveAfter is how long an instance must be without a node before a node is reserved
-// for it. Later groups of the plan's order are not placed on that node, so that room
-// that becomes free goes to the waiting instance and not to the next small one. It is
-// at least DeclineMemory, so that no node is reserved that declined the instance.
+// ReserveAfter is how long an instance must be without a node before a node is reserved for
+// it. Groups that come later in the plan's order are not placed on that node. So room that
+// is released there goes to the waiting instance, not to the next small one. ReserveAfter
+// is at least DeclineMemory, so that no node is reserved that has just declined the
+// instance.
 const ReserveAfter = time.Minute
 
 // maxReserved bounds the nodes that a plan reserves, and so the cost of reserving.
 const maxReserved = 4
 
-// firstHold is the least duration of the choice of a node; see choiceAt.
+// firstHold is how long the first choice of a node stays valid: see choiceAt.
 const firstHold = 10 * time.Minute
 
-// ReservedNode is a node that is reserved for an instance that has waited long: what
-// comes later in the plan is not placed on it.
+// ReservedNode is a node that is reserved for an instance that has waited long. Later
+// instances in the plan are not placed on it.
 type ReservedNode struct {
 	NodeID   string
 	NodeName string
-	Key      state.GroupKey // of the instance that the node is reserved for
+	Key      state.GroupKey // the group of the waiting instance
 	Index    int32
 	Waited   time.Duration
-	// SinceUnixNano is when the instance began to wait. UntilUnixNano is when
-	// another node may be chosen if the instance still waits; 0 if no other node is
-	// possible.
+	// SinceUnixNano is when the instance began to wait. UntilUnixNano is when another node
+	// may be chosen if the instance still waits. It is 0 if no other node is possible.
 	SinceUnixNano, UntilUnixNano int64
 
 	pos int32
@@ -46,22 +46,22 @@ type claim struct {
 	key     state.GroupKey
 	index   int32
 	// since is when the instance began to wait: when its slot arrived, when its last
-	// attempt ended, or when its replacement became due because its node is lost.
+	// attempt ended, or when it could be replaced because its node is lost.
 	since int64
 }
 
-// reservations are the claims of a plan.
+// reservations are the claims in a plan.
 type reservations struct {
-	// claims in the order of the plan. The first handled ones have been processed: each
-	// got a node, or there was none for it.
+	// claims are in the order of the plan. The first handled of them have been processed:
+	// each got a node, or no node was left for it.
 	claims  []claim
 	handled int
-	// own are the claims of the present group: they bind only later groups.
+	// own are the claims of the present group. They bind only later groups.
 	own []claim
 }
 
-// endGroup adds the present group's claims to those that bind later groups, the lowest
-// indices first.
+// endGroup adds the present group's claims to claims, the lowest indices first. From then
+// on they bind later groups.
 func (r *reservations) endGroup(t *nodeTable) {
 	if len(r.own) == 0 {
 		return
@@ -72,9 +72,9 @@ func (r *reservations) endGroup(t *nodeTable) {
 	r.own = nil
 }
 
-// reserve reserves nodes for the claims so far, and reports whether it reserved any. It
-// is called only when an instance that comes after the claims is about to be placed:
-// in most plans no instance has waited that long, or nothing else is to be placed.
+// reserve reserves nodes for the claims so far. It reports whether it reserved any. It is
+// called only when an instance that comes after the claims is about to be placed. In most
+// plans no instance has waited that long, or nothing else is to be placed.
 func (p *planner) reserve() bool {
 	r := &p.reserved
 	if r.handled == len(r.claims) {
@@ -96,12 +96,14 @@ func (p *planner) reserve() bool {
 }
 
 // nodeFor chooses the node that is reserved for an instance, and returns until when the
-// choice is valid; -1 if there is none. It considers the nodes that would take the
-// instance when they are empty and are not reserved yet, and chooses the one that lacks
-// least. Nodes on which nothing was placed since the choice began have precedence.
-// Without that rule a node on which much ends at once would replace a nearly free node,
-// which other instances would then fill again. With the rule every chosen node is empty
-// once all instances from the beginning of the choice have ended.
+// choice is valid. It returns -1 if there is no node. A node is possible if it would take
+// the instance when it is empty, and is not reserved yet. nodeFor chooses the node that
+// must release the least.
+//
+// Nodes on which nothing was placed since the choice began come first. Without that rule, a
+// node on which much ends at once would replace a nearly free node, and other instances
+// would then fill that one again. With the rule, a chosen node is empty once all instances
+// from the beginning of the choice have ended.
 func (p *planner) nodeFor(c *claim) (pos int32, until int64) {
 	t := p.cache.nodes
 	if c.ranking == nil {
@@ -111,7 +113,7 @@ func (p *planner) nodeFor(c *claim) (pos int32, until int64) {
 		return c.pos, 0
 	}
 	began, ends := choiceAt(c.since+int64(ReserveAfter), p.in.NowUnixNano)
-	wakeEarlier(&p.wakeAt, ends) // refused instances may be placed when the choice changes
+	wakeEarlier(&p.wakeAt, ends) // instances that are refused now may be placed when the choice changes
 	best, least, bestUsed := int32(-1), 0.0, false
 	for i := range t.nodes {
 		n := &t.nodes[i]
@@ -131,10 +133,10 @@ func (p *planner) nodeFor(c *claim) (pos int32, until int64) {
 }
 
 // choiceAt returns when the present choice of a node began, and when it ends. The first
-// choice begins when the instance became due, and a new one begins after 10 minutes,
-// then 20, 40 and so on, because the node may run instances that never end. So an
-// instance that fits an empty node gets one within the longest time T that others run,
-// or within 3 T if that is longer than firstHold.
+// choice begins when the instance became due. A new choice begins after 10 minutes, and
+// again after 20, 40 and so on, because the chosen node may run instances that never end.
+// So an instance that fits an empty node gets a node within T, the longest time that other
+// instances run, or within 3 T if that is longer than firstHold.
 func choiceAt(due, now int64) (began, ends int64) {
 	hold := int64(firstHold)
 	for ; now-due >= hold; hold *= 2 {
@@ -143,10 +145,10 @@ func choiceAt(due, now int64) (began, ends int64) {
 	return due, due + hold
 }
 
-// missingShare returns how much must still become free on a node for one more instance,
-// as a share of the node's capacity: the greatest over its resources. It is negative if
-// the node has room and lacks, for example, only a port. A dedicated instance needs the
-// whole node.
+// missingShare returns how much a node must still release for one more instance. It is a
+// share of the node's capacity, for the resource with the greatest share. It is negative if
+// the node has room and, for example, only a port is missing. A dedicated instance needs
+// the whole node.
 func missingShare(f *filter, n *node) float64 {
 	need := f.ask.Resources
 	if f.ask.Dedicated {
@@ -175,7 +177,7 @@ func missingShare(f *filter, n *node) float64 {
 	return most
 }
 
-// reservedMark identifies the set of reserved nodes; 0 while none is reserved.
+// reservedMark identifies the set of reserved nodes. It is 0 while no node is reserved.
 func (p *planner) reservedMark() uint64 {
 	if n := len(p.cache.nodes.reserved); n > 0 {
 		return p.cache.plans<<8 | uint64(n)
@@ -183,8 +185,8 @@ func (p *planner) reservedMark() uint64 {
 	return 0
 }
 
-// describe says what a node is reserved for, since when the instance has waited,
-// and until when the node is reserved.
+// describe returns for which instance a node is reserved, since when that instance has
+// waited, and until when the node is reserved.
 func (k *ReservedNode) describe(region string) string {
 	text := "reserved for " + k.Key.JobKey().In(region) + " " + k.Key.Group + "[" + strconv.Itoa(int(k.Index)) + "], which has waited since " +
 		moment(k.SinceUnixNano, 0) + ", until it is placed"
@@ -194,15 +196,15 @@ func (k *ReservedNode) describe(region string) string {
 	return text
 }
 
-// waited returns the wait in whole minutes: a text that stays equal for a while is not
+// waited returns the wait in whole minutes. A text that changes only once a minute is not
 // sent again after each plan.
 func (k *ReservedNode) waited() string {
 	return strings.TrimSuffix(k.Waited.Truncate(time.Minute).String(), "0s")
 }
 
 // reservedFrom returns the nodes that a plan made now would reserve before it reaches a
-// group, and those that it would reserve for the group itself. A group that the state
-// does not have gets the given priority.
+// group, and those that it would reserve for the group itself. A group that the state does
+// not have is treated as a group of the given priority.
 func reservedFrom(in Input, key state.GroupKey, priority int32) (others, own []ReservedNode) {
 	p := &planner{cache: NewPlanner(), in: in, plan: &Plan{}}
 	p.in.MaxPlaces = defaultMaxPlaces

@@ -7,15 +7,16 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// replacement is a running instance that has to be replaced.
+// replacement is a running instance that must be replaced.
 type replacement struct {
 	alloc   *state.Alloc
 	reason  state.Reason
 	message string
 }
 
-// chooseAttempt chooses the connected allocation that stays, nil if all are being
-// stopped, and stops the others. It also returns how many are connected.
+// chooseAttempt chooses the connected allocation that stays, and stops the others. stays is
+// nil if all of them are already being stopped. connected is how many are on connected
+// nodes.
 func (d *decision) chooseAttempt(live []*state.Alloc) (stays *state.Alloc, connected int) {
 	for _, a := range live {
 		if a.Disconnected {
@@ -35,8 +36,9 @@ func (d *decision) chooseAttempt(live []*state.Alloc) (stays *state.Alloc, conne
 	return stays, connected
 }
 
-// prefers follows disconnect.reconcile. An attempt of the present version is preferred
-// first, then an attempt that can stay on its node.
+// prefers reports whether attempt a should stay rather than attempt b. An attempt of the
+// present version comes first, then an attempt that can stay on its node. After that,
+// disconnect.reconcile decides.
 func (d *decision) prefers(a, b *state.Alloc) bool {
 	if an, bn := a.JobVersion == d.slot.JobVersion, b.JobVersion == d.slot.JobVersion; an != bn {
 		return an
@@ -50,8 +52,7 @@ func (d *decision) prefers(a, b *state.Alloc) bool {
 	return a.Epoch < b.Epoch
 }
 
-// checkAttempt decides whether the allocation that stays has to be moved or
-// updated.
+// checkAttempt decides whether the allocation that stays must be moved or updated.
 func (d *decision) checkAttempt(a *state.Alloc) {
 	switch {
 	case a.JobVersion != d.slot.JobVersion:
@@ -66,13 +67,13 @@ func (d *decision) checkAttempt(a *state.Alloc) {
 	}
 }
 
-// HealthyAfter is how long an allocation must be up without a restart until it counts
-// as running, if a rollout or a failure caused its placement. The first attempt of an
-// instance counts at once.
+// HealthyAfter is how long an allocation must be up without a restart before it counts as
+// running. It applies to an allocation that was placed because of a rollout or a failure.
+// The first attempt of an instance counts at once.
 const HealthyAfter = time.Second
 
-// checkProven adds that an allocation has been up for HealthyAfter, or wakes the
-// planner when it will have been.
+// checkProven adds an entry to Plan.Proven if an allocation has been up for HealthyAfter.
+// Otherwise it makes the next plan due at that time.
 func (d *decision) checkProven(a *state.Alloc) {
 	if a.State != state.Running || a.UpUnixNano == 0 || a.Moving || a.JobVersion != d.slot.JobVersion {
 		return
@@ -84,8 +85,8 @@ func (d *decision) checkProven(a *state.Alloc) {
 	d.p.plan.Proven = append(d.p.plan.Proven, Proven{AllocID: a.ID, Key: d.g.Key, Index: a.Index, UpUnixNano: a.UpUnixNano})
 }
 
-// rollOut stops instances that are to be replaced, so that at most max_parallel
-// are down at once. Instances that are not up yet are replaced in any case.
+// rollOut stops instances that must be replaced, at most so many that max_parallel are down
+// at once. Instances that are not up yet are replaced in any case.
 func (d *decision) rollOut() {
 	if len(d.replacements) == 0 {
 		return

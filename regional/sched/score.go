@@ -7,23 +7,23 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// antiAffinity bounds the cost of equal instances on one node: enough to separate two
-// small instances on empty nodes, not enough to use an empty node while others are
-// nearly full.
+// antiAffinity bounds the penalty for equal instances on one node. It is enough to separate
+// two small instances on empty nodes. It is not enough to use an empty node while others
+// are nearly full.
 const antiAffinity = 0.5
 
-// fitScore prefers the node that is fullest afterwards. BestFit v3 as in Nomad's
-// ScoreFitBinPack, after Google's Borg: 20 − (10^free_cpu + 10^free_memory), where
-// free is the share 0..1 of the capacity that is left with the instance placed;
-// divided by its greatest value 18, so 0..1.
+// fitScore prefers the node that is fullest afterwards. It is BestFit v3 as in Nomad's
+// ScoreFitBinPack, after Google's Borg: 20 − (10^free_cpu + 10^free_memory). Here free is
+// the share 0..1 of the capacity that is left after the placement. The result is divided by
+// 18, its greatest value, so it is 0..1.
 func fitScore(capacity, free, ask state.Resources) float64 {
 	cpu := share(free.CPUMilli-ask.CPUMilli, capacity.CPUMilli)
 	memory := share(free.MemoryBytes-ask.MemoryBytes, capacity.MemoryBytes)
 	return (20 - pow10(cpu) - pow10(memory)) / 18
 }
 
-// pow10 returns 10^x for x in 0..1, in a third of the time of math.Pow. It is exact at
-// both ends, so that an empty node scores no less than 0.
+// pow10 returns 10^x for x in 0..1. It takes a third of the time of math.Pow. It is exact
+// at both ends, so that an empty node does not score less than 0.
 func pow10(x float64) float64 {
 	if x == 1 {
 		return 10
@@ -38,13 +38,13 @@ func share(left, of int64) float64 {
 	return min(1, max(0, float64(left)/float64(of)))
 }
 
-// apartScore returns the penalty of a node that has n instances of the group: 0 for
-// none, then ever closer to -antiAffinity.
+// apartScore returns the penalty of a node that has n instances of the group. It is 0 for
+// none, and approaches -antiAffinity as n grows.
 func apartScore(n int32) float64 { return -antiAffinity * float64(n) / float64(n+1) }
 
-// spreadScore returns the penalty of a spread value that has n instances of the group.
-// It is linear, so that the counts of two values never differ by more than the
-// other terms can outweigh (fit and affinities span 3).
+// spreadScore returns the penalty of a spread value that has n instances of the group. It
+// is linear. So the counts of two values differ only by as much as the other terms can
+// outweigh. The terms fit and affinity span 3.
 func spreadScore(n int32) float64 { return -float64(n) }
 
 // affinityScore returns the weighted share of the affinities that are true, -1..1.
@@ -63,8 +63,8 @@ func (f *filter) affinityScore(n *node) float64 {
 	return float64(sum) / float64(all)
 }
 
-// spreadValue returns the node's value of the spread expression. Nodes on which
-// the expression fails share the empty value.
+// spreadValue returns the node's value of the spread expression. Nodes on which the
+// expression fails share the empty value.
 func (f *filter) spreadValue(n *node) string {
 	if f.ask.Spread == "" {
 		return ""
@@ -81,11 +81,10 @@ func (f *filter) baseScore(n *node, affinity float64) float64 {
 	return fitScore(n.Capacity, n.free, f.ask.Resources) + affinity
 }
 
-// placedCounts are the group's instances on a node and on its spread value.
+// placedCounts are the numbers of the group's instances on a node and on its spread value.
 type placedCounts struct{ onNode, onValue int32 }
 
-// scoreTerms appends the terms of a score to out. label is the node's spread
-// value, quoted.
+// scoreTerms appends the terms of a score to out. label is the node's spread value, quoted.
 func (f *filter) scoreTerms(out []Term, n *node, affinity float64, placed placedCounts, label string) []Term {
 	out = append(out, Term{Name: "fit", Value: fitScore(n.Capacity, n.free, f.ask.Resources)})
 	if affinity != 0 {
@@ -109,17 +108,17 @@ func sumTerms(terms []Term) float64 {
 	return sum
 }
 
-// maxReasonLines bounds the lines of a reasonCache.
+// maxReasonLines bounds the lines in a reasonCache.
 const maxReasonLines = 1024
 
-// reasonCache formats why a node was chosen. Many placements have equal lines, which
-// share one string.
+// reasonCache formats the line that says why a node was chosen. Many placements have equal
+// lines, and these share one string.
 type reasonCache struct {
 	lines map[string]string
-	text  []byte // scratch
+	text  []byte // scratch memory
 }
 
-// line returns "best of 3 fitting nodes of 7: fit 0.50, affinity 1.00".
+// line returns, for example, "best of 3 fitting nodes of 7: fit 0.50, affinity 1.00".
 func (c *reasonCache) line(fitting, nodes int, terms []Term) string {
 	b := append(c.text[:0], "best of "...)
 	b = strconv.AppendInt(b, int64(fitting), 10)

@@ -11,13 +11,13 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// FitCount returns how many instances of an ask fit now, at most max. For a dedicated
-// ask all instances count as one job's.
+// FitCount returns how many instances of an ask fit now, at most max. For a dedicated ask,
+// all of these instances count as instances of one job.
 func FitCount(in Input, ask *state.Ask, max int) int {
 	return fitCount(newNodeTable(in.View), in.Funcs, ask, max)
 }
 
-// ExplainNoFit says why FitCount of an ask is 0.
+// ExplainNoFit returns why no instance of an ask fits. It is for asks whose FitCount is 0.
 func ExplainNoFit(in Input, ask *state.Ask) (state.Reason, string) {
 	f := newFilter(newNodeTable(in.View), in.Funcs, ask, state.JobKey{})
 	why := neverFits(f)
@@ -27,7 +27,7 @@ func ExplainNoFit(in Input, ask *state.Ask) (state.Reason, string) {
 	return why.reason, why.message
 }
 
-// FitCounts returns the FitCount of several asks, and reads the nodes only once.
+// FitCounts returns the FitCount of each ask. It builds the table of nodes only once.
 func FitCounts(in Input, asks []*state.Ask, max int) []int {
 	t := newNodeTable(in.View)
 	out := make([]int, len(asks))
@@ -52,8 +52,8 @@ func fitCount(t *nodeTable, funcs Funcs, ask *state.Ask, limit int) int {
 	return min(total, limit)
 }
 
-// fitsOn returns how many instances fit on a node that has room for at least one, at
-// most limit.
+// fitsOn returns how many instances fit on a node that has room for at least one. The
+// result is at most limit.
 func fitsOn(f *filter, n *node, limit int) int {
 	k, need := int64(limit), f.ask.Resources
 	for _, p := range [][2]int64{
@@ -78,8 +78,8 @@ func fitsOn(f *filter, n *node, limit int) int {
 	return int(k)
 }
 
-// fitsGPU counts how many instances the node's devices can serve: it gives devices to
-// one instance after the other.
+// fitsGPU returns for how many instances the node has devices. It gives devices to one
+// instance after the other.
 func fitsGPU(f *filter, n *node, limit int64) int64 {
 	used := slices.Clone(n.gpu)
 	for k := range limit {
@@ -94,7 +94,7 @@ func fitsGPU(f *filter, n *node, limit int64) int64 {
 	return limit
 }
 
-// Bin is a group of nodes with about the same free vector.
+// Bin is a group of nodes with about the same free resources.
 type Bin struct {
 	Nodes int32
 	Pool  string
@@ -106,9 +106,10 @@ type binKey struct {
 	cpu, memory, disk int
 }
 
-// Bins returns the histogram of the free vectors of nodes that take work: at most limit
-// bins, as fine as limit allows (a quarter of an octave at best), sorted by pool and
-// size. If there are more pools than limit, the bins with the most nodes remain.
+// Bins returns the histogram of the free resources of nodes that take work. It has at most
+// limit bins, sorted by pool and size. The bins are as fine as limit allows, at best a
+// quarter of an octave. If there are more pools than limit, the bins with the most nodes
+// remain.
 func Bins(view *state.View, limit int) []Bin {
 	var bins map[binKey]*Bin
 	for step := 1; step <= 1024; step *= 2 {
@@ -136,7 +137,7 @@ func binsBy(view *state.View, step int) map[binKey]*Bin {
 		}
 		free := n.Capacity.Sub(u.Resources)
 		if free.CPUMilli < 0 || free.MemoryBytes < 0 || free.DiskBytes < 0 {
-			continue // the inventory has shrunk below the charged allocations, so the node takes nothing
+			continue // after the inventory shrank below the charged allocations, the node takes nothing
 		}
 		k := binKey{n.Pool, level(free.CPUMilli) / step, level(free.MemoryBytes) / step, level(free.DiskBytes) / step}
 		b, ok := bins[k]
@@ -157,8 +158,8 @@ func compareBins(a, b binKey) int {
 		cmp.Compare(b.memory, a.memory), cmp.Compare(b.disk, a.disk))
 }
 
-// level returns a step of a logarithmic scale with four steps an octave: the logarithm
-// and the next two bits.
+// level returns the position of n on a logarithmic scale with four steps for each octave.
+// It consists of the integer logarithm and the next two bits of n.
 func level(n int64) int {
 	if n <= 0 {
 		return 0
@@ -167,12 +168,12 @@ func level(n int64) int {
 	return l<<2 | int(uint64(n)<<(64-l)>>61&3)
 }
 
-// Totals are the sums of the region's report.
+// Totals are sums over the nodes, for the region's report.
 type Totals struct {
-	Ready, Lost, Left  int32           // nodes: connected, silent, left on purpose
-	Draining, Cordoned int32           // of the ready ones
-	Capacity           state.Resources // of ready nodes
-	Free               state.Resources // of nodes that take work
+	Ready, Lost, Left  int32           // nodes that are connected, silent, left on purpose
+	Draining, Cordoned int32           // of the ready nodes
+	Capacity           state.Resources // sum over ready nodes
+	Free               state.Resources // sum over nodes that take work
 }
 
 // Sum returns the sums over the region's nodes.

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// moment formats a point of time: "2026-03-01 17:04 UTC", or without the day if it is
-// on the same day as after; after 0 = none.
+// moment formats a point in time, for example "2026-03-01 17:04 UTC". It leaves out the day
+// if the day is the same as that of after. after is 0 for none.
 func moment(unixNano, after int64) string {
 	at, other := time.Unix(0, unixNano).UTC(), time.Unix(0, after).UTC()
 	if at.Truncate(24*time.Hour).Equal(other.Truncate(24*time.Hour)) && after > 0 {
@@ -17,7 +17,7 @@ func moment(unixNano, after int64) string {
 	return at.Format("2006-01-02 15:04 UTC")
 }
 
-// plural writes "1 node" or "2 nodes".
+// plural returns, for example, "1 node" or "2 nodes".
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -25,7 +25,7 @@ func plural(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// milli writes thousandths: "500m", "2".
+// milli formats thousandths, for example "500m" or "2".
 func milli(n int64) string {
 	if n%1000 == 0 {
 		return strconv.FormatInt(n/1000, 10)
@@ -33,13 +33,13 @@ func milli(n int64) string {
 	return strconv.FormatInt(n, 10) + "m"
 }
 
-// size writes bytes in binary units with at most one decimal.
+// size formats bytes in binary units with at most one decimal.
 func size(n int64) string {
 	f, unit := scaled(n)
 	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0") + unit
 }
 
-// sizeBelow is size rounded down.
+// sizeBelow is like size, but rounds down.
 func sizeBelow(n int64) string {
 	f, unit := scaled(n)
 	return strings.TrimSuffix(strconv.FormatFloat(math.Floor(f*10)/10, 'f', 1, 64), ".0") + unit

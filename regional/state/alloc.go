@@ -1,49 +1,50 @@
 package state
 
-// Alloc is one attempt of one instance on one node. A region may have more than a
-// hundred thousand, so values that many of them share are stored once and referenced by
-// the embedded pointers. A changed allocation is a copy: shared values are never written
-// to.
+// Alloc is one attempt of one instance on one node. A region may have more than a hundred
+// thousand allocations. So values that many of them share are stored once, and the embedded
+// pointers refer to them. A changed allocation is a copy. Shared values are never changed.
 type Alloc struct {
 	ID string
 	*Placement
 	*NodeRef
 	*Grants
 	Seq uint64 // grows with each allocation of the region
-	// Epoch, with the Generation of the slot, is the fencing epoch. A later attempt has
-	// a greater one.
+	// Epoch, together with the Generation of the slot, is the fencing epoch. A later
+	// attempt has a greater one.
 	Epoch       int64
 	CreateIndex uint64
 	// OrderIndex is the Raft index of the last change that the agent must know.
 	OrderIndex       uint64
-	ModifyIndex      uint64 // orders compare by (Incarnation, ModifyIndex)
+	ModifyIndex      uint64 // of (Incarnation, ModifyIndex), which orders versions of the allocation
 	CreatedUnixNano  int64
 	ModifiedUnixNano int64
-	RunningUnixNano  int64 // when it was first reported running; 0 = never
-	// UpUnixNano is since when every task has been up; 0 = a task is not up.
+	RunningUnixNano  int64 // when it was first reported running; 0: never
+	// UpUnixNano is the time since which every task has been up. 0: some task is not up.
 	UpUnixNano    int64
 	Reason        Reason
 	Message       string
 	PlacedBecause string
-	Tasks         []byte // encoded task states, opaque
+	Tasks         []byte // encoded task states; the state does not read them
 	Index         int32
-	Restarts      int32 // of its tasks on its node
-	Attempt       int32 // failed attempts of the instance before this one
-	// Desired is Run or Stop; Stop once the allocation has ended. An agent holds an
+	Restarts      int32 // how often tasks were restarted on this node
+	Attempt       int32 // how many attempts of the instance failed before this one
+	// Desired is Run or Stop. It is Stop once the allocation has ended. An agent keeps an
 	// order for every allocation of its node until the allocation is purged.
 	Desired Desired
 	State   AllocState
-	// Disconnected is true while the node is lost. State is then the last reported one.
+	// Disconnected is true while the node is lost or has left. State is then the last
+	// reported state.
 	Disconnected bool
-	// Proving says that the allocation replaced another version or a failed attempt,
-	// or that its tasks had to be restarted. It counts as starting, and holds a
-	// rollout up, until it was up for sched.HealthyAfter without a restart.
+	// Proving is true for an allocation that replaced another version or a failed attempt,
+	// and for one whose tasks were restarted. Such an allocation counts as starting, and a
+	// rollout waits for it, until it has been up for sched.HealthyAfter without a restart.
 	Proving bool
-	// Moving is true while its node drains: the instance must move to another node.
+	// Moving is true while the node is being drained: the instance must move to another
+	// node.
 	Moving   bool
 	Declined bool // the agent refused it; State is Failed
-	// Charged is true while its resources count as used on the node: until its end is
-	// certain. A lost allocation stays charged until its node confirms the end.
+	// Charged is true while the allocation's resources count as used on the node: until its
+	// end is certain. A lost allocation stays charged until its node confirms the end.
 	Charged bool
 }
 
@@ -56,7 +57,8 @@ func (a *Alloc) Live() bool { return !a.State.Terminal() }
 // Serving reports whether the allocation runs and is not Proving.
 func (a *Alloc) Serving() bool { return a.State == Running && !a.Proving }
 
-// DisplayState returns the state that users see: lost while the node is lost.
+// DisplayState returns the state that users see. A live allocation is shown as lost while
+// its node is.
 func (a *Alloc) DisplayState() AllocState {
 	if a.Disconnected && a.Live() {
 		return Lost
@@ -64,42 +66,42 @@ func (a *Alloc) DisplayState() AllocState {
 	return a.State
 }
 
-// Placement holds the fields that are equal for all allocations placed in one generation
-// of a slot. It is never written to.
+// Placement holds the fields that are equal for all allocations that were placed in one
+// generation of a slot. It is never changed.
 type Placement struct {
-	gid       uint32 // of the group
+	gid       uint32 // internal number of the group
 	Namespace string
 	Job       string
 	Group     string
 	Local     bool
 	Dedicated bool
-	// JobVersion is 0 for an instance of a purged job if another job now has the same
-	// name and version; the purged version is stored under 0.
+	// JobVersion is 0 for an allocation of a purged job if another job now has the same
+	// name and version. The specification of the purged job is then stored as version 0.
 	JobVersion  int64
 	GroupHash   uint64
-	Run         int64 // run of the slot at the placement
+	Run         int64 // the slot's run when the allocation was placed
 	Generation  int64
 	Incarnation uint64
 	Resources   Resources
 }
 
-// NodeRef names an allocation's node, by the name that the node had then. It is
-// shared and never written to.
+// NodeRef names an allocation's node, by the name that the node had when the allocation was
+// placed. It is shared and never changed.
 type NodeRef struct {
 	NodeID   string
 	NodeName string
 	NodeNum  uint32
 }
 
-// Grants are the ports and devices that an allocation got on its node, and its tags.
-// They are shared and never written to.
+// Grants are the ports and devices that an allocation got on its node, and its tags. They
+// are shared and never changed.
 type Grants struct {
 	Ports []PortGrant
 	GPUs  []GPUGrant
 	Apart []string // tags: see Ask
 }
 
-// noGrants are the grants of most allocations.
+// noGrants is shared by all allocations without grants, which are the most.
 var noGrants = &Grants{}
 
 func grants(ports []PortGrant, gpus []GPUGrant, apart []string) *Grants {
@@ -109,7 +111,7 @@ func grants(ports []PortGrant, gpus []GPUGrant, apart []string) *Grants {
 	return &Grants{ports, gpus, apart}
 }
 
-// AllocRecord is an Alloc in a snapshot.
+// AllocRecord is the form of an Alloc in a snapshot.
 type AllocRecord struct {
 	ID               string
 	Seq              uint64
@@ -170,8 +172,8 @@ func (a *Alloc) record() AllocRecord {
 	}
 }
 
-// dedup finds equal values in restored allocations, so that each name and each reason is
-// in memory once.
+// dedup finds equal values in restored allocations, so that each equal value is in memory
+// only once.
 type dedup struct {
 	placements map[Placement]*Placement
 	nodeRefs   map[NodeRef]*NodeRef
@@ -182,7 +184,7 @@ func newDedup() dedup {
 	return dedup{map[Placement]*Placement{}, map[NodeRef]*NodeRef{}, map[string]string{}}
 }
 
-// alloc is the inverse of Alloc.record, for an allocation of the group.
+// alloc is the inverse of Alloc.record. The allocation belongs to the group of.
 func (d *dedup) alloc(r *AllocRecord, of *group) *Alloc {
 	g := &of.key
 	return &Alloc{
@@ -204,7 +206,7 @@ func (d *dedup) alloc(r *AllocRecord, of *group) *Alloc {
 	}
 }
 
-// maxReasons bounds the reasons that dedup compares.
+// maxReasons bounds the reasons that dedup remembers.
 const maxReasons = 4096
 
 func (d *dedup) reason(why string) string {
@@ -225,8 +227,8 @@ func canonical[T comparable](all map[T]*T, v T) *T {
 	return &v
 }
 
-// sharePlacement returns a Placement that equals p: the one of the group's latest
-// allocation if it is equal, else p. The command must have touched the group.
+// sharePlacement returns a Placement that equals p. It returns the Placement of the group's
+// latest allocation if that one is equal. The command must have touched the group.
 func (g *group) sharePlacement(p Placement) *Placement {
 	if g.placement == nil || *g.placement != p {
 		g.placement = &p
@@ -234,8 +236,8 @@ func (g *group) sharePlacement(p Placement) *Placement {
 	return g.placement
 }
 
-// shareReason returns a string that equals why: the string of the group's latest
-// allocation if it is equal, as it mostly is, else why. The command must have touched
+// shareReason returns a string that equals why. It returns the string of the group's latest
+// allocation if that one is equal, which is the usual case. The command must have touched
 // the group.
 func (g *group) shareReason(why string) string {
 	if g.why != why {

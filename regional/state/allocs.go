@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// putAlloc stores a new or changed allocation, which the caller must not use again,
-// and updates charges, indexes and counts.
+// putAlloc stores a new or changed allocation and updates charges, indexes and counts. The
+// caller must not use a afterwards.
 func (t *txn) putAlloc(a *Alloc) { t.putAllocOf(t.groupOf(a), a) }
 
-// putAllocOf is putAlloc for a caller that already has the touched group.
+// putAllocOf is like putAlloc, for a caller that already has the touched group.
 func (t *txn) putAllocOf(g *group, a *Alloc) {
 	ref := allocKey{g.gid, a.Index, a.Seq}
 	a.ModifyIndex, a.ModifiedUnixNano = t.index, t.now
@@ -36,7 +36,7 @@ func (t *txn) putAllocOf(g *group, a *Alloc) {
 	t.refresh(g, a.Index)
 }
 
-// order marks a change that the agent must know; the caller stores a afterwards.
+// order marks a change that the agent must know. The caller stores a afterwards.
 func (t *txn) order(a *Alloc) {
 	a.OrderIndex = t.index
 	t.res.Orders = append(t.res.Orders, a)
@@ -51,7 +51,8 @@ func end(a *Alloc, s AllocState, reason Reason, message string) {
 	a.Moving, a.Disconnected = false, false
 }
 
-// recordEnd stores the end of an instance's newest allocation in the instance.
+// recordEnd stores the end of an allocation in its instance, if the allocation is the
+// newest one.
 func (t *txn) recordEnd(a *Alloc) {
 	g := t.groupOf(a)
 	in := g.insts.get(a.Index)
@@ -63,10 +64,10 @@ func (t *txn) recordEnd(a *Alloc) {
 	in.Reason, in.Message = a.Reason, a.Message
 }
 
-// recordFailure updates the instance after an end that an agent reported. A batch
-// instance that completed is done. An end that was not ordered counts against the
-// group's reschedule policy. Ends of an older form of the group, or of an earlier
-// run, do not count.
+// recordFailure updates the instance after an end that an agent reported. asked is true if
+// the end was ordered. A batch instance that completed is done. An end that was not ordered
+// counts against the group's reschedule policy. An end does not count if it belongs to an
+// older form of the group or to an earlier run.
 func (t *txn) recordFailure(a *Alloc, asked bool) {
 	g := t.groupOf(a)
 	in := g.insts.get(a.Index)
@@ -107,8 +108,8 @@ func (t *txn) recordFailure(a *Alloc, asked bool) {
 	in.NotBeforeUnixNano = t.now + int64(Backoff(policy, in.Failures))
 }
 
-// Failure reports whether the allocation ended by itself. Then its instance is first
-// tried on other nodes.
+// Failure reports whether the allocation ended by itself. The instance is then tried on
+// other nodes first.
 func (a *Alloc) Failure() bool {
 	return (a.State == Failed || a.State == Complete) && !a.Declined && !notTaskFault(a.Reason)
 }
@@ -118,12 +119,12 @@ func notTaskFault(r Reason) bool {
 	return r == ReasonLeaseExpired || r == ReasonAgentLeaving || r == ReasonNodeDraining
 }
 
-// steadyAfter returns how long a service must run until its earlier failures no longer
-// count: the longest back-off, at least ten minutes.
+// steadyAfter returns how long a service must run before its earlier failures no longer
+// count: the longest back-off, but at least ten minutes.
 func steadyAfter(p Reschedule) time.Duration { return max(p.To, 10*time.Minute) }
 
-// Backoff returns the pause after the n-th failure in a row, n ≥ 1: From × 2^(n-1),
-// at most To.
+// Backoff returns the pause after the n-th failure in a row, n ≥ 1. The pause is From ×
+// 2^(n-1), at most To.
 func Backoff(p Reschedule, n int32) time.Duration {
 	d := p.From
 	for ; n > 1 && d < p.To; n-- {
@@ -135,7 +136,7 @@ func Backoff(p Reschedule, n int32) time.Duration {
 	return d
 }
 
-// charge adds an allocation to its node's use, or removes it.
+// charge adds an allocation to the use of its node, or removes it.
 func (t *txn) charge(a *Alloc, on bool) {
 	u := t.useFor(a.NodeNum)
 	if u == nil {
@@ -202,7 +203,7 @@ func chargeTags(used, tags []string, on bool) []string {
 	return out
 }
 
-// useFor returns the writable use of a node; nil if the node was removed.
+// useFor returns the writable use of a node. It returns nil if the node was removed.
 func (t *txn) useFor(num uint32) *use {
 	u, ok := t.uses.Get(num)
 	if !ok {
@@ -217,7 +218,7 @@ func (t *txn) useFor(num uint32) *use {
 	return u
 }
 
-// recountGPUs counts the used GPU shares again after the order of the devices
+// recountGPUs counts the used GPU shares again, because the order of the devices may have
 // changed.
 func (t *txn) recountGPUs(n *Node) {
 	u := t.useFor(n.Num)

@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// txn applies one command. Operations that several commands need are its methods; the
-// commands themselves are functions over it.
+// txn applies one command. Its methods are operations that several commands need. The
+// commands themselves are functions that take a txn.
 type txn struct {
 	*State
 	index   uint64
 	now     int64
 	res     *Result
-	forget  map[string]struct{} // made when first needed
+	forget  map[string]struct{} // nodes that may forget allocations; made when first needed
 	touched []*group
 }
 
-// Apply changes the state by one committed command. Equal states, indices and
-// commands give equal states and results. index must grow; it is stored even if
-// the command changes nothing.
+// Apply changes the state by one committed command. Equal states, indices and commands give
+// equal states and results. index must grow. Apply stores index even if the command changes
+// nothing.
 func (s *State) Apply(index uint64, cmd Command) Result {
 	s.View.index = index
 	if cmd.Batch == nil {
@@ -27,7 +27,7 @@ func (s *State) Apply(index uint64, cmd Command) Result {
 		s.applyOne(index, &cmd, &res)
 		return res
 	}
-	const follow = 4 // room for the results of later commands of the same entry
+	const follow = 4 // room for the results of later commands in the same entry
 	res := Result{Batch: make([]Result, len(cmd.Batch), len(cmd.Batch)+follow), Incarnation: s.cluster.Incarnation}
 	for i := range cmd.Batch {
 		s.applyOne(index, &cmd.Batch[i], &res.Batch[i])
@@ -85,7 +85,7 @@ func (t *txn) dispatch(cmd *Command) error {
 	return fmt.Errorf("%w at index %d: upgrade this server", ErrUnknownCommand, t.index)
 }
 
-// finish updates the ranks of the touched groups and fills in the result.
+// finish updates the ranks of the touched groups and sets the fields of the result.
 func (t *txn) finish() {
 	forgetEndedLocals(t)
 	for _, g := range t.touched {
@@ -133,7 +133,7 @@ func applyBump(t *txn, c *BumpIncarnation) error {
 
 // touch returns a writable version of the group.
 func (t *txn) touch(g *group) *group {
-	if have, ok := t.groups.Get(g.gid); ok { // g may be a copy from before it was touched
+	if have, ok := t.groups.Get(g.gid); ok { // g may be older than the group's writable version
 		g = have
 	}
 	if g.own != t.own {
@@ -163,7 +163,7 @@ func (t *txn) forgets(nodeID string) {
 	t.forget[nodeID] = struct{}{}
 }
 
-// groupFor returns the writable group of a key; a new one if there is none.
+// groupFor returns the writable group of a key. If there is none it creates one.
 func (t *txn) groupFor(key GroupKey) *group {
 	if g, ok := t.View.group(key); ok {
 		return t.touch(g)
@@ -175,8 +175,8 @@ func (t *txn) groupFor(key GroupKey) *group {
 	return t.touch(g)
 }
 
-// rank adds a touched group to the undecided groups or removes it from them. A group
-// without slots and allocations is deleted.
+// rank adds a touched group to the undecided groups, or removes it from them. It deletes a
+// group without slots and allocations.
 func (t *txn) rank(g *group) {
 	r := rank{g.priority, g.gid}
 	if len(g.slots) == 0 && g.allocs == 0 {
@@ -196,9 +196,9 @@ func (g *group) undecided() bool {
 	return g.wanted > g.recorded || g.unsteady > 0 || g.typ == System && len(g.slots) > 0
 }
 
-// SlotOf returns the slot that governs an index. While a change of orders is
-// incomplete, several slots may have the index: then the newest slot that wants it
-// governs, else any that covers it. It returns nil if no slot covers it.
+// SlotOf returns the slot that governs an index. While a change of orders is incomplete,
+// several slots may cover the index. The newest slot that wants the index then governs it,
+// otherwise any slot that covers it. SlotOf returns nil if no slot covers it.
 func SlotOf(slots []*Slot, i int32) *Slot {
 	var covers, wants *Slot
 	for _, s := range slots {
@@ -216,7 +216,7 @@ func SlotOf(slots []*Slot, i int32) *Slot {
 	return covers
 }
 
-// systemSlot returns the slot of a system group, which governs all indices.
+// systemSlot returns the slot of a system group. That slot governs all indices.
 func (g *group) systemSlot() *Slot {
 	for _, s := range g.slots {
 		if s.Desired == Run {

@@ -2,7 +2,7 @@ package state
 
 import "errors"
 
-// Errors of Result.Err. A command with an error changed nothing.
+// These are the errors in Result.Err. A command with an error changed nothing.
 var (
 	// ErrOtherCluster: the log belongs to another cluster or region.
 	ErrOtherCluster = errors.New("log belongs to another cluster")
@@ -14,49 +14,49 @@ var (
 	ErrInvalid = errors.New("invalid command")
 	// ErrNotFound: no such job or allocation.
 	ErrNotFound = errors.New("not found")
-	// ErrStillWanted: a job cannot be run again, since it has not ended or never
-	// ends.
+	// ErrStillWanted: a job cannot be run again, because it has not ended or never ends.
 	ErrStillWanted = errors.New("cannot run again")
-	// ErrOtherType: a system job cannot become another type, and no other type can
+	// ErrOtherType: a system job cannot become a job of another type, and no other job can
 	// become a system job.
 	ErrOtherType = errors.New("type cannot change")
-	// ErrStaleRevision: check-revision differs from the stored revision.
+	// ErrStaleRevision: CheckRevision differs from the stored revision.
 	ErrStaleRevision = errors.New("stale revision")
 	// ErrKeyReused: the idempotency key was used for another request.
 	ErrKeyReused = errors.New("idempotency key was used for another request")
-	// ErrFull: a bound of the state is reached; retry when jobs have ended.
+	// ErrFull: a bound of the state is reached. A retry may succeed after jobs have ended.
 	ErrFull = errors.New("state is full")
-	// ErrStalePosition: the batch is before the stored position.
+	// ErrStalePosition: the position of the change is before the stored position.
 	ErrStalePosition = errors.New("position already stored")
 	// ErrOtherFederation: the log is bound to another federation.
 	ErrOtherFederation = errors.New("log is bound to another federation")
-	// ErrOldLeadership: the log knows a later term of an active global server, or
-	// another one of the same number.
+	// ErrOldLeadership: the log knows a later term of an active global server, or another
+	// term with the same number.
 	ErrOldLeadership = errors.New("term of the global server is not the latest")
-	// ErrUnknownCommand: the entry was written by a newer version.
+	// ErrUnknownCommand: a newer version wrote the entry.
 	ErrUnknownCommand = errors.New("unknown command")
 )
 
-// Bounds of the state.
+// These are the bounds of the state. A command that would exceed one fails with ErrFull.
 const (
-	// MaxIdempotencyKeys are stored at once; more is ErrFull.
+	// MaxIdempotencyKeys bounds the idempotency keys.
 	MaxIdempotencyKeys = 100_000
-	// MaxLocalJobs of the region's own; more is ErrFull.
+	// MaxLocalJobs bounds the region's own jobs.
 	MaxLocalJobs = 250_000
-	// MaxNodes of a region; more is ErrFull.
+	// MaxNodes bounds the nodes of a region.
 	MaxNodes = 65_536
-	// MaxNodeAllocs bounds the allocations that a node is charged for at once.
-	// Together with the ended ones that are retained for their logs they stay below
-	// the 10,000 orders that an agent accepts.
+	// MaxNodeAllocs bounds the allocations that a node is charged for at once. Together
+	// with the ended allocations that the node keeps for their logs, they stay below the
+	// 10,000 orders that an agent accepts.
 	MaxNodeAllocs = 8192
 	// MaxInstances is the greatest To of a slot.
 	MaxInstances = 100_000
 )
 
-// Command is one entry of the log: exactly one pointer is set. An entry with none
-// was written by a newer version and is refused with ErrUnknownCommand.
+// Command is one entry of the log. Exactly one pointer, or Batch, is set. An entry without
+// any was written by a newer version and is refused with ErrUnknownCommand.
 type Command struct {
-	// NowUnixNano is the proposer's clock: stored, never compared with a clock.
+	// NowUnixNano is the time on the proposer's clock. It is stored, but Apply never
+	// compares it with a clock.
 	NowUnixNano int64 `codec:"now"`
 
 	Bootstrap       *Bootstrap       `codec:"bootstrap,omitempty"`
@@ -73,116 +73,118 @@ type Command struct {
 	SubmitLocalJob  *SubmitLocalJob  `codec:"submit,omitempty"`
 	StopLocalJob    *StopLocalJob    `codec:"stop,omitempty"`
 	Purge           *Purge           `codec:"purge,omitempty"`
-	// Batch applies its commands in order at the same index; Result.Batch has their
+	// Batch applies its commands in order at the same index. Result.Batch has their
 	// results. A batch contains no batch.
 	Batch []Command `codec:"batch,omitempty"`
 
-	// The following commands need Cluster.FeatureLevel 1, except a SetLimits that
-	// raises the level.
+	// The following commands need Cluster.FeatureLevel 1. The only exception is a SetLimits
+	// that raises the level.
 	JoinFederation   *JoinFederation   `codec:"join,omitempty"`
 	RebindFederation *RebindFederation `codec:"rebind,omitempty"`
 	SetLimits        *SetLimits        `codec:"limits,omitempty"`
 }
 
-// Bootstrap names the cluster. A second Bootstrap with the same id and region
-// changes nothing; a different one is ErrOtherCluster.
+// Bootstrap stores the identity of the cluster. A second Bootstrap with the same id and
+// region changes nothing. Another id or region fails with ErrOtherCluster.
 type Bootstrap struct {
 	ClusterID string
 	Region    string
 }
 
-// BumpIncarnation begins an incarnation after a recovery, if it is greater than the
-// stored one: see Cluster.Recovered.
+// BumpIncarnation begins an incarnation after a recovery, if Incarnation is greater than
+// the stored one: see Cluster.Recovered.
 type BumpIncarnation struct {
 	Incarnation uint64
 	// RestoreID replaces Cluster.RestoreID.
 	RestoreID string
 }
 
-// UpsertNode registers a node, or replaces its inventory, and makes it ready.
-// Num, Cordoned, Draining, Status, times and indices of Node are ignored.
+// UpsertNode registers a node, or replaces its inventory, and makes it ready. It ignores
+// Num, Cordoned, Draining, Status, times and indices of Node.
 type UpsertNode struct {
 	Node Node
 }
 
-// SetNodeStatus sets a node's status to ready, lost or left. Lost and left mark its
-// live allocations disconnected, ready reconnects them.
+// SetNodeStatus sets a node's status to ready, lost or left. With lost and left the node's
+// live allocations become disconnected. With ready they become connected again.
 type SetNodeStatus struct {
 	ID     string
 	Status NodeStatus
-	// SinceUnixNano is when the status began. For lost, it is when the node became
-	// silent; 0 = the command's time.
+	// SinceUnixNano is when the status began. For lost it is when the node became silent. 0
+	// stands for the command's time.
 	SinceUnixNano int64
 }
 
-// CordonNode starts or ends the cordon: a cordoned node takes no new work.
+// CordonNode begins or ends a cordon. A cordoned node takes no new work.
 type CordonNode struct {
 	ID     string
 	Cordon bool
 }
 
-// DrainNode starts or ends a drain: work moves to other nodes, and the node takes
-// no new work.
+// DrainNode begins or ends a drain. In a drain, work moves to other nodes and the node
+// takes no new work.
 type DrainNode struct {
 	ID    string
 	Drain bool
 }
 
-// RemoveNode removes a node that is lost or left; its live allocations become lost.
+// RemoveNode removes a node that is lost or left. Its live allocations become lost.
 type RemoveNode struct {
 	ID string
 }
 
-// SlotOrder is one slot as the region should have it.
+// SlotOrder is the global tier's order about one slot.
 type SlotOrder struct {
-	// Slot: only its key, range, generation, revision, run, job version, desired, state,
-	// hold and UnlessConnected count. Local slots cannot be ordered.
+	// Slot is the slot as it should be. Only these fields count: key, range, generation,
+	// revision, run, job version, desired, state, hold, UnlessConnected and Unbound. A
+	// local slot cannot be ordered.
 	Slot Slot
-	// Job is the version that the slot names; nil if this or an earlier command
-	// contains it already.
+	// Job is the job version that the slot names. It is nil if this or an earlier command
+	// already contains that version.
 	Job *Job
 }
 
-// ApplyOrders stores slot orders from the global tier: a whole link.Change or a part
-// of one. An order with a lower revision than the stored slot's is skipped. An order
-// that cannot run here is also listed as skipped. It is stored as given back with
-// SlotRejected, so that the answer is repeated until it has arrived.
+// ApplyOrders stores slot orders from the global tier: a whole link.Change or a part of
+// one. An order with a lower revision than that of the stored slot is skipped. An order
+// that cannot run in this region is stored as given back with SlotRejected, so that the
+// answer is repeated until it has arrived. The result lists it as skipped too.
 type ApplyOrders struct {
 	Orders []SlotOrder
-	// Removed are SlotID keys of slots that the region no longer owns.
+	// Removed are the SlotID keys of slots that the region no longer owns.
 	Removed []string
-	// More says that the next command continues the change. Until the change is
-	// complete no allocation is stopped as unwanted, since a later part may want a slot
-	// again that was split.
+	// More is true when the next command continues the change. Until the change is
+	// complete, no allocation is stopped as unwanted: a slot may have been split, and a
+	// later part may want its indices again.
 	More bool
-	// Position after the whole change, in each of its parts; stored unless More.
-	// A part before the stored position of the same epoch is ErrStalePosition:
-	// acknowledge the stored position.
+	// Position is the position after the whole change. Each part of the change has it, but
+	// only the last part stores it. A part before the stored position of the same epoch
+	// fails with ErrStalePosition. The caller then acknowledges the stored position.
 	Position Position
 }
 
-// ApplyPlan applies a plan of package sched. Parts that are no longer valid are skipped
-// and listed in Result.Skipped.
+// ApplyPlan applies a plan of package sched. Parts that are no longer valid are skipped and
+// listed in Result.Skipped.
 type ApplyPlan struct {
 	Stops  []StopAlloc
 	Places []PlaceGroup
 	Proven []ProveAlloc
 }
 
-// ProveAlloc ends Alloc.Proving: the allocation has been up long enough, since
-// UpUnixNano. The command is skipped if UpUnixNano has changed.
+// ProveAlloc ends Alloc.Proving, because the allocation has been up long enough since
+// UpUnixNano. It is skipped if UpUnixNano has changed.
 type ProveAlloc struct {
 	ID         string
 	UpUnixNano int64
 }
 
 // StopAlloc sets an allocation's desired state to stop. An operator's stop of a single
-// allocation is the same command with ReasonStoppedByUser: sched replaces it.
+// allocation is the same command with ReasonStoppedByUser. The scheduler then replaces the
+// allocation.
 type StopAlloc struct {
 	ID      string
 	Reason  Reason
 	Message string
-	// GiveUp makes the allocation lost at once, if its node is not ready.
+	// GiveUp makes the allocation lost at once if its node is not ready.
 	GiveUp bool
 }
 
@@ -203,27 +205,28 @@ type PlaceAlloc struct {
 	Why    string // one line
 }
 
-// AgentReports are a node's reports about its allocations: a whole link.Change or a
-// part of one.
+// AgentReports are a node's reports about its allocations: a whole link.Change or a part of
+// one.
 type AgentReports struct {
 	NodeID string
-	// Position after the whole change, in each of its parts; stored unless More.
-	// A part before the stored position of the same epoch is ErrStalePosition:
-	// acknowledge the stored position.
+	// Position is the position after the whole change. Each part of the change has it, but
+	// only the last part stores it. A part before the stored position of the same epoch
+	// fails with ErrStalePosition. The caller then acknowledges the stored position.
 	Position Position
-	// More says that the next command continues the change.
+	// More is true when the next command continues the change.
 	More bool
 	// Released are allocations that have ended and that the node's full set does not
-	// mention: the node is no longer charged for them.
+	// mention. The node is no longer charged for them.
 	Released []string
-	// Full says that Reports are all allocations that the agent holds. Charged
-	// allocations that have ended (lost ones) and are not mentioned are released.
+	// Full is true when Reports has all allocations that the agent holds. Charged
+	// allocations that have ended (lost ones) and are not mentioned are released. No
+	// present master sets Full: it lists these allocations in Released.
 	Full    bool
 	Reports []AllocReport
 }
 
-// AllocReport is the agent's latest report about one allocation. A report with an
-// earlier state than the stored one is skipped.
+// AllocReport is the agent's latest report about one allocation. A report is skipped if its
+// state is earlier than the stored one.
 type AllocReport struct {
 	ID       string
 	State    AllocState
@@ -231,42 +234,43 @@ type AllocReport struct {
 	Reason   Reason
 	Message  string
 	Tasks    []byte
-	// Restarts of its tasks so far. Down: a task of a running allocation has ended and
-	// will be restarted.
+	// Restarts is how often tasks were restarted so far. Down is true when a task of a
+	// running allocation has ended and will be restarted.
 	Restarts int32
 	Down     bool
 }
 
-// AnswerSlots records parts of slots as given back (SlotRejected or
-// SlotReturned). Only parts of the present generation without live allocations
-// on connected nodes are accepted; others are skipped.
+// AnswerSlots records parts of slots as given back (SlotRejected or SlotReturned). A part
+// must belong to the slot's present generation and have no live allocation on a connected
+// node. Other parts are skipped.
 type AnswerSlots struct {
 	Answers []Answer
 }
 
-// Idempotency makes a retry harmless.
-type Idempotency struct {
+// Idempotency makes a retry of a request harmless.
+type Idempotency struct { // empty: the request has no key
 	Key string // empty = none
-	// Request is a hash of the request, so that reuse of the key for another request is
-	// detected.
+	// Request is a hash of the request. It shows when the key is used again for another
+	// request.
 	Request string
 	// ExpiresUnixNano is when Purge may remove the key.
 	ExpiresUnixNano int64
 }
 
-// SubmitLocalJob stores a job of the region's own. Job.Key.Local must be true;
-// Job.Version is given by Apply. The same spec again changes nothing.
+// SubmitLocalJob stores one of the region's own jobs. Job.Key.Local must be true. Apply
+// sets Job.Version. The same spec again changes nothing.
 type SubmitLocalJob struct {
 	Job Job
-	// CheckRevision: 0 = do not check, -1 = must not exist.
+	// CheckRevision is the revision that the stored job must have. 0: no check. -1: the job
+	// must not exist.
 	CheckRevision int64
-	// Again runs a batch job again that has the same spec and whose instances have all
-	// ended; ErrStillWanted otherwise.
+	// Again runs a batch job again. All instances of the job must have ended, otherwise the
+	// command fails with ErrStillWanted. The spec may be the same.
 	Again       bool
 	Idempotency Idempotency
 }
 
-// StopLocalJob ends a job of the region's own; the record stays until purged.
+// StopLocalJob stops one of the region's own jobs. The record stays until it is purged.
 type StopLocalJob struct {
 	Namespace     string
 	Name          string
@@ -281,23 +285,23 @@ type JobVersion struct {
 	Version int64
 }
 
-// Purge removes allocations that ended before a time, and the job versions and keys
-// that the proposer found unused (View.Purgeable).
+// Purge removes allocations that ended before a time. It also removes the job versions and
+// keys that the proposer found unused (View.Purgeable).
 type Purge struct {
 	EndedBeforeUnixNano int64
-	// Max bounds the allocations removed at once; 0 = 10,000.
+	// Max bounds the allocations that are removed at once. 0 stands for 10,000.
 	Max int
-	// SeenIndex is the index of the view in which Jobs were unused. Versions of jobs
-	// that have changed since are not removed.
+	// SeenIndex is the index of the view in which Jobs were unused. A version is not
+	// removed if its job has changed since.
 	SeenIndex uint64
 	Jobs      []JobVersion
-	// Keys are idempotency keys; those that have not expired are not removed.
+	// Keys are idempotency keys. A key that has not expired is not removed.
 	Keys []string
 }
 
-// Skip is a part of a command that was no longer valid.
+// Skip describes a part of a command that was no longer valid.
 type Skip struct {
-	ID     string // of the allocation, or SlotID of the slot
+	ID     string // id of the allocation, or SlotID of the slot
 	Reason Reason
 	// Message says why the part was skipped.
 	Message string
@@ -305,38 +309,39 @@ type Skip struct {
 
 // Result is the effect of a command.
 type Result struct {
-	// Err wraps one of the package's errors; nothing was changed then.
+	// Err wraps one of the errors of this package. If it is set, the command changed
+	// nothing.
 	Err error
 	// Changed is false when the command changed nothing.
 	Changed bool
-	// Version and Revision of a local job after Submit or Stop.
+	// Version and Revision are those of a local job after its submit or stop.
 	Version  int64
 	Revision uint64
-	// Same says that the submitted job was stored already, and nothing starts.
+	// Same is true when the submitted job was already stored, so nothing starts.
 	Same bool
-	// Incarnation after the command.
+	// Incarnation is the incarnation after the command.
 	Incarnation uint64
-	// Skipped parts of the command, in its order.
+	// Skipped lists the skipped parts, in the order of the command.
 	Skipped []Skip
-	// Orders are the allocations whose change an agent must know, in the order of the
+	// Orders are the allocations with a change that an agent must know, in the order of the
 	// command.
 	Orders []*Alloc
-	// Nodes have allocations that ended or were purged, and that they may forget;
+	// Nodes are the nodes that may forget allocations, because these ended or were purged;
 	// sorted.
 	Nodes []string
-	// Groups whose slots, counts or allocations changed, sorted by String.
+	// Groups are the groups whose slots, counts or allocations changed; sorted.
 	Groups []GroupKey
-	// Reported are allocations for which an agent reported a new state or another
+	// Reported are the allocations for which an agent reported a new state or another
 	// restart.
 	Reported []ReportedChange
-	// Purged are local jobs that the command removed.
+	// Purged are the local jobs that the command removed.
 	Purged []JobKey
-	// Batch has the results of a batch's commands.
+	// Batch has the results of the commands in a batch.
 	Batch []Result
 }
 
-// ReportedChange is an allocation with a changed state or new restarts. Agents send
-// only the latest state, so one report may cover several restarts.
+// ReportedChange is an allocation with a changed state or with new restarts. Agents send
+// only the latest state, so one report may stand for several restarts.
 type ReportedChange struct {
 	*Alloc
 	NewRestarts int32

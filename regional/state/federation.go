@@ -11,43 +11,44 @@ import (
 // FeatureLevel is the greatest Cluster.FeatureLevel that this build supports.
 const FeatureLevel = 1
 
-// JoinFederation stores the numbers in the welcome of an active global server, before
-// the region acts on anything of that session. Numbers never go back.
-// Errors: ErrOtherFederation, ErrOldLeadership.
+// JoinFederation stores the numbers in the welcome of an active global server. The region
+// uses nothing else of that session before. Numbers never go back. Errors:
+// ErrOtherFederation, ErrOldLeadership.
 type JoinFederation struct {
 	FederationID string
-	// Term and Nonce are the term of the active global server.
+	// Term and Nonce name the leadership of the active global server.
 	Term  uint64
 	Nonce string
-	// Fence of the region, and the etcd revision at the welcome.
+	// Fence is the region's fence, and StoreRevision the etcd revision, at the time of the
+	// welcome.
 	Fence         uint64
 	StoreRevision int64
 	// Lease is the length of the region's lease.
 	Lease time.Duration
 }
 
-// RebindFederation allows the region to join another federation: the numbers of
-// the former one no longer count. They count again when the region returns, so that an old
-// copy of the log cannot pass for a log that has just been rebound.
+// RebindFederation lets the region join another federation. The numbers of the former
+// federation no longer count. They count again if the region returns to it. So an old copy
+// of the log cannot pass for a log that was just rebound.
 type RebindFederation struct {
 	FederationID string
 }
 
-// SetLimits stores what later masters of the region rely on.
+// SetLimits stores limits that later masters of the region rely on.
 type SetLimits struct {
 	// FeatureLevel replaces a lower Cluster.FeatureLevel.
 	FeatureLevel uint32
-	// NodeLease replaces Cluster.NodeLeaseMax; 0 = it stays.
+	// NodeLease replaces Cluster.NodeLeaseMax. 0: no change.
 	NodeLease time.Duration
 	// LeasesOver ends Cluster.Recovered.
 	LeasesOver bool
-	// RegionLease replaces a greater Cluster.RegionLeaseMax, unless the log has joined
-	// another leadership term than that of LeadershipNonce; 0 = it stays.
+	// RegionLease replaces a greater Cluster.RegionLeaseMax. It has no effect if the log
+	// has joined another leadership than that of LeadershipNonce. 0: no change.
 	RegionLease     time.Duration
 	LeadershipNonce string
 }
 
-// Joined returns the cluster as JoinFederation changes it.
+// Joined returns the cluster after JoinFederation.
 func (c Cluster) Joined(j *JoinFederation) (Cluster, error) {
 	switch {
 	case c.FederationID != "" && c.FederationID != j.FederationID:
@@ -90,7 +91,7 @@ func applyRebind(t *txn, c *RebindFederation) error {
 			held = append(held, g)
 		}
 	}
-	for _, g := range held { // the other federation counts its own revisions
+	for _, g := range held { // the other federation has revisions of its own
 		slots := slices.Clone(g.slots)
 		for i, s := range slots {
 			forgotten := *s
@@ -102,7 +103,7 @@ func applyRebind(t *txn, c *RebindFederation) error {
 	return nil
 }
 
-// rebound returns the cluster bound to another federation.
+// rebound returns the cluster after it was bound to another federation.
 func (c Cluster) rebound(federation string) Cluster {
 	next := FederationNumbers{FederationID: federation}
 	if c.Former.FederationID == federation {

@@ -10,11 +10,12 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state/persist"
 )
 
-// Allocations are found by id in buckets, which the first characters of the id
-// select: 100,000 random ids make about 25 in each. A bucket's list has no pointers
-// for the garbage collector to follow, and appending to it is cheap.
+// Allocations are found by id in buckets. The first characters of the id select the bucket.
+// 100,000 random ids make about 25 entries in each bucket. The list of a bucket has no
+// pointers for the garbage collector to follow, and appending to it costs little.
 
-// bucketChars is how many characters, hexadecimal digits, select the bucket.
+// bucketChars is how many characters of an id, which are hexadecimal digits, select the
+// bucket.
 const bucketChars = 3
 
 func bucket(id string) (n uint32) {
@@ -27,7 +28,7 @@ func bucket(id string) (n uint32) {
 	return n
 }
 
-// idRef is an allocation and a hash of its id.
+// idRef refers to an allocation. It has a hash of the allocation's id.
 type idRef struct {
 	seq       uint64
 	gid, hash uint32
@@ -36,7 +37,7 @@ type idRef struct {
 
 func (r idRef) key() allocKey { return allocKey{r.gid, r.index, r.seq} }
 
-// seed differs from process to process. Results do not depend on it.
+// seed differs in each process. Results do not depend on it.
 var seed = maphash.MakeSeed()
 
 func hashOf(id string) uint32 { return uint32(maphash.String(seed, id)) }
@@ -52,7 +53,7 @@ func (t *txn) addID(id string, k allocKey) {
 	t.ids.Set(t.own, n, &l)
 }
 
-// removeID removes an id from the index, after its allocation was removed.
+// removeID removes an id from the index. The allocation must have been removed before.
 func (t *txn) removeID(id string) {
 	n := bucket(id)
 	old, _ := t.ids.Get(n)
@@ -63,7 +64,7 @@ func (t *txn) removeID(id string) {
 	}
 }
 
-// alloc returns the allocation at a key; nil if it was removed.
+// alloc returns the allocation with a key. It returns nil if the allocation was removed.
 func (v *View) alloc(k allocKey) *Alloc {
 	g, ok := v.groups.Get(k.gid)
 	if !ok {
@@ -93,8 +94,8 @@ func (v *View) Alloc(id string) (*Alloc, bool) {
 	return nil, false
 }
 
-// AllocsByPrefix yields allocations whose id starts with prefix, by id. It reads all
-// allocations if prefix is shorter than bucketChars.
+// AllocsByPrefix yields the allocations whose ids begin with prefix, sorted by id. It reads
+// all allocations if prefix is shorter than bucketChars.
 func (v *View) AllocsByPrefix(prefix string) iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
 		var found []*Alloc

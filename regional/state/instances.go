@@ -8,13 +8,13 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state/persist"
 )
 
-// inst is an Instance with its allocations, and the result of the last refresh.
+// inst is an Instance with its allocations and the result of its last refresh.
 type inst struct {
 	own *persist.Owner
 	Instance
-	// newest is the allocation of the greatest Seq, nil if there is none. earlier are
-	// the allocations before newest, by Seq; the slice is never written to, since
-	// copies share it.
+	// newest is the allocation with the greatest Seq, nil if there is none. earlier are the
+	// other allocations, by Seq. The slice is never changed, because copies of the inst
+	// share it.
 	newest  *Alloc
 	earlier []*Alloc
 
@@ -37,7 +37,7 @@ func (in *inst) attempts() iter.Seq[*Alloc] {
 	}
 }
 
-// attempt returns the instance's allocation with a given Seq; nil if there is none.
+// attempt returns the instance's allocation with a given Seq, or nil if there is none.
 func (in *inst) attempt(seq uint64) *Alloc {
 	if in == nil || in.newest == nil {
 		return nil
@@ -51,12 +51,13 @@ func (in *inst) attempt(seq uint64) *Alloc {
 	return nil
 }
 
-// find returns the position of a Seq in earlier, or its insert position.
+// find returns the position of a Seq in earlier, or the position where it would be
+// inserted.
 func (in *inst) find(seq uint64) (int, bool) {
 	return slices.BinarySearchFunc(in.earlier, seq, func(a *Alloc, seq uint64) int { return cmp.Compare(a.Seq, seq) })
 }
 
-// put replaces the allocation of equal Seq, or adds the newest one.
+// put replaces the allocation with the same Seq, or adds a as the newest one.
 func (in *inst) put(a *Alloc) {
 	if in.newest == nil || in.newest.Seq == a.Seq {
 		in.newest = a
@@ -68,7 +69,7 @@ func (in *inst) put(a *Alloc) {
 	}
 }
 
-// remove removes the allocation with a given Seq, which must exist.
+// remove removes the allocation with a given Seq. The allocation must exist.
 func (in *inst) remove(seq uint64) {
 	i, found := in.find(seq)
 	switch last := len(in.earlier) - 1; {
@@ -81,14 +82,14 @@ func (in *inst) remove(seq uint64) {
 	}
 }
 
-// insts holds the instances of a group by index; a copy of the struct is a snapshot.
-// Most groups have only one instance: the first needs no block of the array.
+// insts holds the instances of a group by index. A copy of the struct is a snapshot. Most
+// groups have only one instance. The field first saves a block of the array for them.
 type insts struct {
 	first *inst
 	more  persist.Array[inst]
 }
 
-// get returns the instance of an index, nil if there is none.
+// get returns the instance with an index, or nil if there is none.
 func (s *insts) get(index int32) *inst {
 	if index == 0 {
 		return s.first
@@ -140,7 +141,7 @@ func (g *group) attempts() iter.Seq[*Alloc] {
 	}
 }
 
-// instance returns the writable record of an index; a new one if there is none. The
+// instance returns the writable record of an index. If there is none it creates one. The
 // command must have touched the group.
 func (t *txn) instance(g *group, index int32) *inst {
 	in := g.insts.get(index)
@@ -174,7 +175,7 @@ func (t *txn) refresh(g *group, index int32) {
 	t.recount(g, t.instance(g, index))
 }
 
-// recount evaluates an instance that is not counted and counts it.
+// recount evaluates an instance that is not counted now, and counts it.
 func (t *txn) recount(g *group, in *inst) {
 	slot, wanted := t.slot(g, in.Index)
 	var seen attempts
@@ -182,7 +183,7 @@ func (t *txn) recount(g *group, in *inst) {
 		seen.add(a)
 	}
 	if g.typ == System && seen.live == 0 && !in.Finished() && in.Failures == 0 {
-		wanted = false // only sched knows whether its node fits
+		wanted = false // only sched knows whether the node fits
 	}
 	if g.typ == System && seen.disconnected {
 		wanted = false // a lost node does not fit
@@ -218,9 +219,9 @@ func (g *group) count(in *inst, d int32) {
 type attempts struct {
 	all, live, run int
 	last           *Alloc
-	best           *Alloc // the live, connected allocation with the greatest state
-	disconnected   bool   // a live allocation is disconnected
-	moving         bool   // a live allocation with desired state run is on a draining node
+	best           *Alloc // the live allocation on a connected node with the greatest state
+	disconnected   bool   // some live allocation is disconnected
+	moving         bool   // some live allocation with desired state run is on a draining node
 }
 
 func (s *attempts) add(a *Alloc) {
@@ -247,7 +248,7 @@ func (s *attempts) steady(in *Instance, slot *Slot, wanted bool) bool {
 	case s.disconnected:
 		return false
 	case slot != nil && slot.Desired == Hold:
-		// A lease may bind what runs of an earlier version.
+		// A lease may bind the attempt of an earlier version.
 		return s.run == 0 || slot.OfRun(in.Run) && (s.best == nil || s.best.JobVersion == slot.JobVersion)
 	case !wanted:
 		return s.run == 0
@@ -258,10 +259,11 @@ func (s *attempts) steady(in *Instance, slot *Slot, wanted bool) bool {
 	return s.live == 1 && s.run == 1 && !s.moving && !proving && s.best.JobVersion == slot.JobVersion
 }
 
-// shown returns the state in which an instance counts, 0 for none. The region that
-// owns an instance counts it: this region (ours) while the instance is wanted, or if it
-// belongs to an own job that was stopped. After the instance was given back or revoked,
-// another region counts it, and the end of an attempt here no longer counts.
+// shown returns the state in which an instance is counted, 0 for none. The region that owns
+// an instance counts it. ours is true if this region counts the instance: while the
+// instance is wanted, or if it belongs to one of the region's own jobs that was stopped.
+// After an instance was given back or revoked, another region counts it, and the end of an
+// attempt in this region no longer counts.
 func (s *attempts) shown(in *Instance, ours, wanted bool) AllocState {
 	switch {
 	case s.best != nil && s.best.State == Running && s.best.Proving && s.best.Desired == Run:

@@ -10,12 +10,12 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state/persist"
 )
 
-// jobEntry holds everything about one job. Its slices are replaced, never written
-// to: copies share them.
+// jobEntry holds everything about one job. Its slices are replaced, never changed, because
+// copies share them.
 type jobEntry struct {
 	own      *persist.Owner
-	versions []*Job    // by Version
-	groups   []member  // by name
+	versions []*Job    // sorted by Version
+	groups   []member  // sorted by name
 	local    *LocalJob // nil unless the job is one of the region's own
 }
 
@@ -25,17 +25,17 @@ type member struct {
 	gid  uint32
 }
 
-// version returns the position of a version, or its insert position.
+// version returns the position of a version, or the position where it would be inserted.
 func (e *jobEntry) version(n int64) (int, bool) {
 	return slices.BinarySearchFunc(e.versions, n, func(j *Job, n int64) int { return cmp.Compare(j.Version, n) })
 }
 
-// group returns the position of a group, or its insert position.
+// group returns the position of a group, or the position where it would be inserted.
 func (e *jobEntry) group(name string) (int, bool) {
 	return slices.BinarySearchFunc(e.groups, name, func(m member, name string) int { return strings.Compare(m.name, name) })
 }
 
-// jobEntry returns the entry of a job, an empty one if there is none.
+// jobEntry returns the entry of a job. If there is none it returns an empty one.
 func (v *View) jobEntry(key JobKey) *jobEntry {
 	if e, ok := v.jobs.Get(key); ok {
 		return e
@@ -124,7 +124,7 @@ func (v *View) Job(key JobKey, version int64) (*Job, bool) {
 	return nil, false
 }
 
-// versions yields every version of every job, by job and version.
+// versions yields every version of every job, sorted by job and version.
 func (v *View) versions() iter.Seq[*Job] {
 	return func(yield func(*Job) bool) {
 		for _, e := range v.jobs.All() {
@@ -137,7 +137,7 @@ func (v *View) versions() iter.Seq[*Job] {
 	}
 }
 
-// LongestStop returns the longest kill timeout of the groups that a lease binds.
+// LongestStop returns the longest kill timeout of all groups that a lease binds.
 func (v *View) LongestStop() time.Duration {
 	longest := time.Duration(0)
 	for j := range v.versions() {
@@ -199,13 +199,13 @@ func (v *View) allGroups() iter.Seq[*group] {
 	}
 }
 
-// localEnded reports whether a batch job of the region's own has ended.
+// localEnded reports whether one of the region's own jobs is a batch job that has ended.
 func (v *View) localEnded(l *LocalJob) bool {
 	job, ok := v.Job(l.Key(), l.Version)
 	return ok && job.Type == Batch && v.Ended(l.Key())
 }
 
-// Ended says that every wanted instance of a batch job has ended for good.
+// Ended reports whether every wanted instance of a batch job has ended for good.
 func (v *View) Ended(key JobKey) bool {
 	some := false
 	for g := range v.JobGroups(key) {

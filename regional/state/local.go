@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// repeatedRequest reports whether the idempotency key was used before, and fills in
-// the stored result if so.
+// repeatedRequest reports whether the idempotency key was used before. If so, it sets the
+// stored result.
 func repeatedRequest(t *txn, c Idempotency) (bool, error) {
 	if c.Key == "" {
 		return false, nil
@@ -98,8 +98,9 @@ func applySubmit(t *txn, c *SubmitLocalJob) error {
 	return nil
 }
 
-// checkJobType refuses a version that turns a system job into another type, or the
-// reverse: an index of a system job is a node, an index of another job is a number.
+// checkJobType refuses a version that turns a system job into a job of another type, or the
+// reverse. An index of a system job stands for a node, an index of another job is only a
+// number.
 func checkJobType(t *txn, old *LocalJob, job *Job) error {
 	if old == nil {
 		return nil
@@ -131,7 +132,7 @@ func checkRunAgain(t *txn, old *LocalJob, c *SubmitLocalJob) error {
 	return nil
 }
 
-// nextVersion returns a version above every version that is stored.
+// nextVersion returns a version that is greater than every stored version.
 func nextVersion(t *txn, key JobKey) int64 {
 	if all := t.jobEntry(key).versions; len(all) > 0 {
 		return all[len(all)-1].Version + 1
@@ -139,8 +140,8 @@ func nextVersion(t *txn, key JobKey) int64 {
 	return 1
 }
 
-// setLocalSlots gives each group of the job its one slot, and stops the slots of
-// groups that the job no longer has.
+// setLocalSlots gives each group of the job its only slot. It stops the slots of groups
+// that the job no longer has.
 func setLocalSlots(t *txn, job *Job, run int64) {
 	for g := range t.groupsOf(job.Key) {
 		if job.Group(g.key.Group) == nil {
@@ -154,7 +155,7 @@ func setLocalSlots(t *txn, job *Job, run int64) {
 			to = 1
 		}
 		key := GroupKey{job.Key.Namespace, job.Key.Job, spec.Name, true}
-		slot := &struct { // the slot and the list that holds only it: one allocation
+		slot := &struct { // the slot and the list with only it, in one allocation
 			Slot
 			list [1]*Slot
 		}{Slot: Slot{

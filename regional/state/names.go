@@ -2,13 +2,13 @@ package state
 
 import "strconv"
 
-// Reason is why something was refused, moved or ended: the lower-case name of the
-// wire's enum without its prefix, such as "insufficient_memory". Empty means that
+// Reason says why something was refused, moved or ended. It is the lower-case name of a
+// value of the wire's enum without the prefix, for example "insufficient_memory". Empty:
 // nothing was refused.
 type Reason string
 
-// The reasons of the node, task and lifecycle levels. A test of the shell compares
-// them with the wire.
+// These are the reasons at the levels of nodes, tasks and life cycles. A test of the wire
+// package compares them with the wire's enum.
 const (
 	ReasonNodeLost             Reason = "node_lost"
 	ReasonNodeDraining         Reason = "node_draining"
@@ -50,19 +50,20 @@ const (
 	ReasonRegionLease          Reason = "region_lease"
 )
 
-// JobType says when the instances of a job are done. Numbers are those of the wire.
+// JobType is the type of a job. It decides when its instances are done. The numbers are
+// those of the wire.
 type JobType uint8
 
 const (
 	Service JobType = 1
 	Batch   JobType = 2
-	// System runs one instance on every fitting node of the region; the
-	// instance's index is the node's Num.
+	// System runs one instance on every feasible node of the region. The instance's index
+	// is the node's Num.
 	System JobType = 3
 )
 
-// AllocState only advances: pending → starting → running → a terminal state. Numbers
-// are those of the wire.
+// AllocState is the state of an allocation. It only advances: pending → starting → running
+// → a terminal state. The numbers are those of the wire.
 type AllocState uint8
 
 const (
@@ -88,21 +89,21 @@ func (s AllocState) String() string {
 // Terminal reports whether an allocation in the state has ended.
 func (s AllocState) Terminal() bool { return s >= Complete }
 
-// Desired is the wanted state of a slot or of an allocation (there only Run or Stop).
-// Numbers are those of the wire.
+// Desired is the wanted state of a slot or of an allocation. An allocation has only Run or
+// Stop. The numbers are those of the wire.
 type Desired uint8
 
 const (
 	Run    Desired = 1
 	Stop   Desired = 2
 	Revoke Desired = 3
-	// Hold: another region owns the slot. Running instances continue here; nothing is
-	// started or replaced.
+	// Hold: another region owns the slot. Running instances continue in this region, but
+	// nothing is started or replaced.
 	Hold Desired = 4
 )
 
-// SlotState is the state of a slot in the global tier, and the kind of an Answer.
-// Numbers are those of the wire.
+// SlotState is the state of a slot in the global tier, and the kind of an Answer. The
+// numbers are those of the wire.
 type SlotState uint8
 
 const (
@@ -126,7 +127,7 @@ func (s SlotState) String() string {
 	return "slot_state(" + strconv.Itoa(int(s)) + ")"
 }
 
-// NodeStatus says whether a node is connected. Numbers are those of the wire.
+// NodeStatus says whether a node is connected. The numbers are those of the wire.
 type NodeStatus uint8
 
 const (
@@ -145,8 +146,8 @@ func (s NodeStatus) String() string {
 	return "node_status(" + strconv.Itoa(int(s)) + ")"
 }
 
-// Binding names the leases that bind an allocation: its tasks stop when one of them ends.
-// Numbers are those of the wire.
+// Binding says which leases bind an allocation. The allocation's tasks stop when one of
+// these leases ends. The numbers are those of the wire.
 type Binding uint8
 
 const (

@@ -134,17 +134,17 @@ func applyRemoveNode(t *txn, c *RemoveNode) error {
 	t.uses.Delete(t.own, n.Num)
 	t.reports.Delete(t.own, n.Num)
 	t.res.Changed = true
-	for _, g := range systemGroupsOn(t, n.Num) { // the group no longer wants an instance on the node
+	for _, g := range systemGroupsOn(t, n.Num) { // the groups no longer want an instance on this node
 		t.refresh(t.touch(g), int32(n.Num))
 	}
 	return nil
 }
 
-// systemGroupsOn returns the system groups with an instance for a node, even if its
-// allocations were purged.
+// systemGroupsOn returns the system groups that have an instance for a node, even if the
+// allocations of that instance were purged.
 func systemGroupsOn(t *txn, num uint32) []*group {
 	var on []*group
-	for r := range t.undecided.All() { // has every system group
+	for r := range t.undecided.All() { // it has every system group
 		if g, _ := t.groups.Get(r.gid); g.typ == System && g.insts.get(int32(num)) != nil {
 			on = append(on, g)
 		}
@@ -152,7 +152,7 @@ func systemGroupsOn(t *txn, num uint32) []*group {
 	return on
 }
 
-// changeLive applies a change to every live allocation of a node and stores it.
+// changeLive changes every live allocation of a node and stores it.
 func changeLive(t *txn, num uint32, change func(*Alloc)) {
 	for _, a := range copyAllocs(t, num) {
 		if a.Live() {
@@ -162,7 +162,7 @@ func changeLive(t *txn, num uint32, change func(*Alloc)) {
 	}
 }
 
-// copyAllocs copies a node's allocations: a collection must not be changed while it
+// copyAllocs copies a node's allocations, because a collection must not be changed while it
 // is read.
 func copyAllocs(t *txn, num uint32) []*Alloc {
 	var out []*Alloc

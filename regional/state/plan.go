@@ -114,8 +114,8 @@ func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reas
 	}
 	g = t.touch(g)
 	in := t.instance(g, c.Index)
-	// A first attempt counts as running at once. An attempt that follows a failure, or
-	// replaces another version, must become proven first.
+	// A first attempt counts as running at once. An attempt after a failure, or in place of
+	// another version, must become proven first.
 	proving := in.Failures > 0 || in.Reason == ReasonSuperseded || in.Reason == ReasonReschedulesExhausted
 	in.Epoch = t.NextEpoch(&in.Instance)
 	in.EndedUnixNano, in.NotBeforeUnixNano = 0, 0
@@ -139,9 +139,9 @@ func placeInstance(t *txn, g *group, job *Job, spec *Group, c *PlaceAlloc) (Reas
 	return "", nil
 }
 
-// nodeRefusal returns why the node can no longer take a placement of the plan; empty if
-// it can. The state is never over-committed, even if the plan was made from an old
-// view.
+// nodeRefusal returns why the node can no longer take a placement of the plan. It is empty
+// if the node can. So the state is never over-committed, even if the plan was made from an
+// old view.
 func nodeRefusal(t *txn, n *Node, job JobKey, spec *Group, c *PlaceAlloc) Reason {
 	u := t.useOf(n.Num)
 	need, free := spec.Ask.Resources, n.Capacity.Sub(u.Resources)
@@ -187,8 +187,7 @@ func nodeRefusal(t *txn, n *Node, job JobKey, spec *Group, c *PlaceAlloc) Reason
 	return ""
 }
 
-// Taken returns the first of some tags that an allocation on the node has; empty if
-// none has one.
+// Taken returns the first of the tags that an allocation on the node has, or "".
 func (u *Use) Taken(tags []string) string {
 	for _, tag := range tags {
 		if _, taken := slices.BinarySearch(u.Apart, tag); taken {

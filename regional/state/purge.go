@@ -43,9 +43,9 @@ func purgeAllocs(t *txn, before int64, limit int) {
 	}
 }
 
-// forgetEndedLocals removes local jobs that are to be purged, and the slots of groups
-// that their jobs no longer have, in the command with which the last instance ends.
-// It looks only at groups that the command touched.
+// forgetEndedLocals runs in every command. It removes local jobs that are to be purged, as
+// soon as their last instance has ended. It also removes the slots of groups that such jobs
+// no longer have. It reads only the groups that the command touched.
 func forgetEndedLocals(t *txn) {
 	var jobs []JobKey
 	for _, g := range t.touched {
@@ -95,8 +95,8 @@ func hasLive(t *txn, g *group) bool {
 	return false
 }
 
-// purgeJobs removes the job versions that the proposer found unused, unless their
-// jobs changed since. So Apply reads no more than the jobs that are named.
+// purgeJobs removes the job versions that the proposer found unused, unless their jobs have
+// changed since. So Apply reads only the jobs in the command.
 func purgeJobs(t *txn, c *Purge) {
 	for _, u := range c.Jobs {
 		if _, ok := t.Job(u.Key, u.Version); ok && !changedSince(t, u.Key, c.SeenIndex) {
@@ -106,7 +106,7 @@ func purgeJobs(t *txn, c *Purge) {
 	}
 }
 
-// changedSince reports whether a job, or a group of it, was written to after index.
+// changedSince reports whether a job, or one of its groups, was changed after index.
 func changedSince(t *txn, key JobKey, index uint64) bool {
 	if l, ok := t.LocalJob(key.Namespace, key.Job); key.Local && ok && l.Revision > index {
 		return true

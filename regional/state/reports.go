@@ -84,7 +84,7 @@ func applyReport(t *txn, n *Node, r *AllocReport) {
 	t.res.Reported = append(t.res.Reported, ReportedChange{&a, a.Restarts - old.Restarts})
 }
 
-// updateUp stores since when the tasks are up. An allocation with a restarted task
+// updateUp stores since when the tasks are up. After a restart of a task, the allocation
 // must become proven again.
 func updateUp(t *txn, a *Alloc, r *AllocReport) {
 	if a.State == Running && a.Desired == Run && (r.Down || r.Restarts > a.Restarts) {
@@ -103,7 +103,7 @@ func updateUp(t *txn, a *Alloc, r *AllocReport) {
 func applyEnd(t *txn, a *Alloc, r *AllocReport) {
 	asked := a.Desired == Stop
 	reason, message := r.Reason, r.Message
-	if asked && r.State == Stopped { // the reason of the order is more precise
+	if asked && r.State == Stopped { // the reason in the order is more precise
 		reason = a.Reason
 		if message == "" {
 			message = a.Message
@@ -117,14 +117,14 @@ func applyEnd(t *txn, a *Alloc, r *AllocReport) {
 			a.Reason = ReasonDeclined
 		}
 	}
-	t.forgets(a.NodeID) // the node knows of the end and needs no order
+	t.forgets(a.NodeID) // the node knows about the end, so it needs no order
 	t.recordEnd(a)
 	t.recordFailure(a, asked)
 	t.putAlloc(a)
 }
 
-// releaseUnmentioned releases allocations that the node is charged for but no longer
-// holds: lost allocations that the node has removed.
+// releaseUnmentioned releases the lost allocations for which the node is charged but which
+// the node no longer holds.
 func releaseUnmentioned(t *txn, n *Node, reports []AllocReport) {
 	mentioned := make(map[string]struct{}, len(reports))
 	for i := range reports {

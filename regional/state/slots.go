@@ -53,7 +53,7 @@ func applySlotOrder(t *txn, o *SlotOrder) {
 	case s.Desired < Run || s.Desired > Hold:
 		refusal = fmt.Sprintf("desired %d is not known here: upgrade the region", s.Desired)
 		s.Desired = Run
-	case s.Desired != Run: // ending a slot does not need the job
+	case s.Desired != Run: // the end of a slot does not need the job
 	case s.To > MaxInstances:
 		refusal = fmt.Sprintf("index %d is beyond %d, the greatest", s.To-1, MaxInstances-1)
 	case job == nil:
@@ -65,8 +65,8 @@ func applySlotOrder(t *txn, o *SlotOrder) {
 	putSlot(t, s, job, refusal)
 }
 
-// rejected returns the answer to a slot that cannot run here at all. The slot is
-// stored like an accepted one, so that the answer is repeated until it has arrived.
+// rejected returns the answer about a slot that cannot run in this region at all. The slot
+// is stored like an accepted one, so that the answer is repeated until it has arrived.
 func rejected(s *Slot, why string) Answer {
 	return Answer{
 		Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, To: s.To,
@@ -74,7 +74,7 @@ func rejected(s *Slot, why string) Answer {
 	}
 }
 
-// slotAt returns the group's slot that begins at from; nil if there is none.
+// slotAt returns the group's slot that begins at from, or nil if there is none.
 func slotAt(t *txn, key GroupKey, from int32) *Slot {
 	if g, ok := t.group(key); ok {
 		for _, s := range g.slots {
@@ -86,16 +86,17 @@ func slotAt(t *txn, key GroupKey, from int32) *Slot {
 	return nil
 }
 
-// orderedJob returns the job version of an order, and stores it if it is new. A stored
-// version with another spec belongs to a purged job of the same name, or to what a restored
-// store of the federation has forgotten.
+// orderedJob returns the job version in an order. It stores the version if it is new. The
+// log may have another spec with the same version. That spec belongs to a purged job of the
+// same name, or to a version that the federation's store forgot when an old copy of it was
+// restored.
 func orderedJob(t *txn, o *SlotOrder) *Job {
 	key := JobKey{Namespace: o.Slot.Namespace, Job: o.Slot.Job}
 	have, ok := t.Job(key, o.Slot.JobVersion)
 	if o.Job == nil || o.Job.Version != o.Slot.JobVersion || ok && bytes.Equal(have.Spec, o.Job.Spec) {
 		return have
 	}
-	if ok { // the old spec is needed to stop its instances
+	if ok { // the old spec is still needed to stop its instances
 		old := *have
 		old.Version = 0
 		t.putJob(&old)
@@ -107,11 +108,11 @@ func orderedJob(t *txn, o *SlotOrder) *Job {
 	return &job
 }
 
-// followOld lets what may run of a version follow the spec that version 0 keeps: agents know
-// only that one.
+// followOld lets allocations of a version that may still run refer to version 0 instead,
+// under which the old spec is stored. Their agents know only the old spec.
 func (t *txn) followOld(key JobKey, version int64) {
 	if t.cluster.FeatureLevel == 0 {
-		return // some server of the region does not do so
+		return // a server of the region does not do this yet
 	}
 	for _, m := range t.jobEntry(key).groups {
 		g, ok := t.groups.Get(m.gid)
@@ -139,8 +140,8 @@ func (t *txn) putJob(j *Job) {
 	t.res.Changed = true
 }
 
-// putSlot stores a slot order, and replaces the slot with the same From. job is nil if
-// it is not known; refusal says why the slot cannot run here.
+// putSlot stores a slot order, and replaces the slot with the same From. job is nil if it
+// is not known. refusal is the reason why the slot cannot run in this region, or empty.
 func putSlot(t *txn, s Slot, job *Job, refusal string) {
 	var slots []*Slot
 	if g, ok := t.group(s.Key()); ok {
@@ -182,7 +183,7 @@ func sameSlot(a, b *Slot) bool {
 		a.Unbound == b.Unbound
 }
 
-// clip returns the parts of answers that lie inside from..to.
+// clip returns the parts of answers that are inside from..to.
 func clip(answers []Answer, from, to int32) []Answer {
 	var out []Answer
 	for _, a := range answers {
@@ -194,8 +195,8 @@ func clip(answers []Answer, from, to int32) []Answer {
 	return out
 }
 
-// setSlots replaces a group's slots and counts all its instances again. job is the
-// newest version, nil if that did not change.
+// setSlots replaces a group's slots and counts all its instances again. job is the newest
+// version of the job, or nil if the version did not change.
 func (t *txn) setSlots(g *group, slots []*Slot, job *Job) {
 	if job != nil && (g.priority != job.Priority || g.typ != job.Type) {
 		t.undecided.Delete(t.own, rank{g.priority, g.gid})
@@ -222,8 +223,8 @@ func (t *txn) refreshAll(g *group) {
 	}
 }
 
-// wantedOf counts the indices that slots want. Slots may overlap while a change of
-// orders is incomplete; each index counts once.
+// wantedOf counts the indices that slots want. Slots may overlap while a change of orders
+// is incomplete. Each index counts once.
 func wantedOf(slots []*Slot) int32 {
 	var n, seen int32
 	for _, r := range runRanges(slots) {
@@ -236,7 +237,7 @@ func wantedOf(slots []*Slot) int32 {
 	return n
 }
 
-// runRanges returns the wanted ranges of slots, sorted by their start.
+// runRanges returns the wanted ranges of slots, sorted by their first index.
 func runRanges(slots []*Slot) [][2]int32 {
 	var out [][2]int32
 	for _, s := range slots {
@@ -246,7 +247,7 @@ func runRanges(slots []*Slot) [][2]int32 {
 	return out
 }
 
-// Ranges returns the parts from ≤ i < to that the slot wants, ascending.
+// Ranges returns the parts from ≤ i < to that the slot wants, in ascending order.
 func (s *Slot) Ranges() [][2]int32 {
 	if s.Desired != Run {
 		return nil
@@ -265,9 +266,9 @@ func (s *Slot) Ranges() [][2]int32 {
 	return out
 }
 
-// renew resets the attempts of a slot's instances if the generation is new, and also
-// their completions if the run is new. Live allocations of an unchanged group and the
-// same run are carried over to the slot's job version, unless other leases bind them.
+// renew adapts a slot's instances to a new version of the slot. A new generation resets
+// their attempts. A new run also resets their completions. A live allocation gets the
+// slot's job version if its group and run are the same and the same leases bind it.
 func (t *txn) renew(g *group, s *Slot, job *Job) {
 	hash := job.Group(g.key.Group).Hash
 	var indices []int32
@@ -313,7 +314,7 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 		}
 	}
 	for i := range change {
-		if _, kept := t.Job(job.Key, change[i].JobVersion); !kept { // a job with the same spec was purged and submitted again
+		if _, kept := t.Job(job.Key, change[i].JobVersion); !kept { // a job was purged, and a job with the same spec was submitted
 			forgotten := *job
 			forgotten.Version = change[i].JobVersion
 			t.putJob(&forgotten)
@@ -322,9 +323,9 @@ func (t *txn) renewOne(g *group, s *Slot, job *Job, hash uint64, index int32) {
 	}
 }
 
-// sameBinding reports whether the same leases bind a group in two versions of its job.
-// Its agent knows only the version that it was ordered to run, so another binding needs
-// another attempt.
+// sameBinding reports whether the same leases bind a group in two versions of its job. An
+// agent knows only the version that it was ordered to run, so another binding needs another
+// attempt.
 func (t *txn) sameBinding(key GroupKey, version int64, job *Job) bool {
 	was, kept := t.Job(key.JobKey(), version)
 	if t.cluster.FeatureLevel == 0 || !kept || was.Group(key.Group) == nil {
@@ -333,8 +334,8 @@ func (t *txn) sameBinding(key GroupKey, version int64, job *Job) bool {
 	return was.Group(key.Group).Binding(key.Local) == job.Group(key.Group).Binding(key.Local)
 }
 
-// sameRun reports whether two runs are equal. Entries with run 0 are from versions
-// without runs, and equal all.
+// sameRun reports whether two runs are equal. Run 0 comes from versions without runs, and
+// equals every run.
 func sameRun(a, b int64) bool { return a == b || a == 0 || b == 0 }
 
 func removeSlot(t *txn, id string) {
@@ -355,7 +356,7 @@ func removeSlot(t *txn, id string) {
 	t.setSlots(g, slices.Delete(slices.Clone(g.slots), at, at+1), nil)
 }
 
-// parseSlotID reads SlotID's "namespace/job/group/from".
+// parseSlotID reads a key that SlotID made: "namespace/job/group/from".
 func parseSlotID(id string) (key GroupKey, from int32, ok bool) {
 	parts := strings.Split(id, "/")
 	if len(parts) != 4 {
@@ -372,9 +373,9 @@ func applyAnswers(t *txn, c *AnswerSlots) error {
 	return nil
 }
 
-// applyAnswer records a part as given back, unless an allocation in it is live on a
-// connected node. An allocation that a lost node may still run ends when the node is
-// back: masters of an earlier version gave such parts back.
+// applyAnswer records a part of a slot as given back, unless an instance in the part is
+// live on a connected node. Masters of an earlier version also gave back instances that a
+// lost node may still run. Such an instance ends when the node is back.
 func applyAnswer(t *txn, a Answer) {
 	id := SlotID(a.Namespace, a.Job, a.Group, a.From)
 	key := GroupKey{Namespace: a.Namespace, Job: a.Job, Group: a.Group}

@@ -18,7 +18,7 @@ import (
 // ErrSnapshot says that the records are not a complete snapshot.
 var ErrSnapshot = errors.New("snapshot is damaged")
 
-// Record is one entity of a snapshot: exactly one pointer is set.
+// Record is one entity in a snapshot. Exactly one pointer is set.
 type Record struct {
 	Header   *Header         `codec:"header,omitempty"`
 	Node     *Node           `codec:"node,omitempty"`
@@ -32,7 +32,7 @@ type Record struct {
 	End      *EndRecord      `codec:"end,omitempty"`
 }
 
-// Header is the first record.
+// Header is the first record of a snapshot.
 type Header struct {
 	Index   uint64
 	Cluster Cluster
@@ -47,7 +47,7 @@ type ReportsRecord struct {
 	Position Position
 }
 
-// GroupRecord is a group with its slots; it comes before its instances and
+// GroupRecord is a group with its slots. It comes before the group's instances and
 // allocations.
 type GroupRecord struct {
 	Key         GroupKey
@@ -58,7 +58,7 @@ type GroupRecord struct {
 	ModifyIndex uint64
 }
 
-// InstanceRecord is an instance and its group's number.
+// InstanceRecord is an instance with the number of its group.
 type InstanceRecord struct {
 	GID      uint32
 	Instance Instance
@@ -72,13 +72,14 @@ type KeyRecord struct {
 	Same        bool // see Result
 }
 
-// EndRecord is the last record, so that a truncated snapshot is detected.
+// EndRecord is the last record of a snapshot. Without it a snapshot is truncated.
 type EndRecord struct {
-	Records uint64 // before this one
+	Records uint64 // the number of records before this one
 }
 
-// Records yields every entity in a deterministic order, a Header first and an
-// EndRecord last. A record of an instance or allocation is valid until the next one.
+// Records yields every entity in a deterministic order. The first record is a Header, the
+// last an EndRecord. The record of an instance or allocation is valid only until the next
+// one.
 func (v *View) Records() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		var n uint64
@@ -151,8 +152,8 @@ func (v *View) groupRecords(put func(Record) bool) bool {
 	return true
 }
 
-// Restore builds a state from all records of a snapshot. The state uses the records'
-// entities, which the caller must not write to.
+// Restore builds a state from all records of a snapshot. The state uses the entities in the
+// records, so the caller must not change them.
 func Restore(records iter.Seq2[Record, error]) (*State, error) {
 	s := New()
 	r := restorer{State: s, dedup: newDedup()}
@@ -266,7 +267,7 @@ func (r *restorer) alloc(rec *AllocRecord) error {
 	return nil
 }
 
-// finish counts every group.
+// finish counts the instances of every group.
 func (r *restorer) finish() {
 	t := &txn{State: r.State}
 	for _, u := range r.uses.All() {
@@ -285,8 +286,7 @@ func (r *restorer) finish() {
 	}
 }
 
-// Hash returns a digest over all records, which is equal on every server at an equal
-// index.
+// Hash returns a digest of all records. At an equal index it is equal on every server.
 func (v *View) Hash() string {
 	h := sha256.New()
 	for rec := range v.Records() {
@@ -295,8 +295,8 @@ func (v *View) Hash() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// digest writes a value in a canonical form: maps sorted by key, nil slices as empty
-// ones.
+// digest writes a value in a canonical form. Maps are sorted by key, and a nil slice equals
+// an empty one.
 func digest(h hash.Hash, v reflect.Value) {
 	number := func(n uint64) {
 		var b [8]byte
@@ -320,7 +320,7 @@ func digest(h hash.Hash, v reflect.Value) {
 		for i := range v.Len() {
 			digest(h, v.Index(i))
 		}
-	case reflect.Map: // only of strings to strings
+	case reflect.Map: // always a map of strings to strings
 		m := v.Interface().(map[string]string)
 		number(uint64(len(m)))
 		for _, k := range slices.Sorted(maps.Keys(m)) {

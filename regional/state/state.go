@@ -8,14 +8,14 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state/persist"
 )
 
-// State is the writable state. Not for concurrent use. Reads through its embedded
-// View see the latest Apply.
+// State is the writable state. It is not safe for concurrent use. Reads through its
+// embedded View see the latest Apply.
 type State struct {
 	View
 	own *persist.Owner
-	// commands counts the commands, so that the last one that touched a group is known.
+	// commands counts the commands. With it a group knows the last command that touched it.
 	commands uint64
-	touched  []*group // by the latest command; its array is reused
+	touched  []*group // the groups that the latest command touched; its array is used again
 }
 
 // View is an immutable state that any goroutine may read.
@@ -27,41 +27,41 @@ type View struct {
 	nextGID uint32
 
 	nodes   persist.Tree[str, *Node]
-	uses    persist.Array[use]      // by Node.Num, one for each node
-	reports persist.Array[Position] // by Node.Num
+	uses    persist.Array[use]      // by Node.Num: one for each node
+	reports persist.Array[Position] // by Node.Num: the position of the node's reports
 	jobs    persist.Tree[JobKey, *jobEntry]
 	groups  persist.Array[group]               // by gid
-	ids     persist.Array[persist.List[idRef]] // by bucket
-	// ended are the allocations that Purge may remove, oldest first.
+	ids     persist.Array[persist.List[idRef]] // by bucket of the id
+	// ended are the allocations that Purge may remove, the oldest first.
 	ended     persist.Tree[endedKey, allocKey]
 	undecided persist.Tree[rank, struct{}]
 	keys      persist.Tree[str, *KeyRecord]
 
 	localJobs int // how many of the jobs are the region's own
-	// slotsRevision is the greatest revision of a slot of the global tier so far.
+	// slotsRevision is the greatest revision of a global slot so far.
 	slotsRevision int64
 
 	byState   [8]int
 	allocated Resources
 }
 
-// group is a group with the counts over its instances.
+// group is a group with counts of its instances.
 type group struct {
 	own      *persist.Owner
 	gid      uint32
 	key      GroupKey
-	slots    []*Slot // replaced, never written to
+	slots    []*Slot // replaced, never changed
 	typ      JobType
 	priority int32
 	modify   uint64
-	touched  uint64 // number of the owner's command that touched it
+	touched  uint64 // the number of the owner's command that last touched the group
 
-	wanted    int32      // indices to run here
-	recorded  int32      // how many of these have an inst
-	unsteady  int32      // insts that may need a decision
-	outdated  int32      // instances that start or run in another version
-	allocs    int32      // ended ones included
-	placement *Placement // of the latest allocation, as is why
+	wanted    int32      // how many indices must run in this region
+	recorded  int32      // how many of the wanted indices have an inst
+	unsteady  int32      // how many insts may need a decision
+	outdated  int32      // how many instances start or run in another version
+	allocs    int32      // how many allocations, including ended ones
+	placement *Placement // placement and why are those of the latest allocation
 	why       string
 	byState   [8]int32
 
@@ -71,8 +71,8 @@ type group struct {
 // use holds the resources and allocations that a node is charged for.
 type use struct {
 	own  *persist.Owner
-	node *NodeRef // for new allocations
-	// allocs are the node's allocations by seq, ended ones included.
+	node *NodeRef // for the node's new allocations
+	// allocs are the node's allocations by seq, including ended ones.
 	allocs persist.List[allocKey]
 	Use
 }
@@ -81,7 +81,7 @@ type str string
 
 func (a str) Compare(b str) int { return strings.Compare(string(a), string(b)) }
 
-// Compare orders jobs by namespace and name; a region's own job comes after the
+// Compare orders jobs by namespace and name. A region's own job comes after the
 // federation's job of the same name.
 func (k JobKey) Compare(o JobKey) int {
 	if c := strings.Compare(k.Namespace, o.Namespace); c != 0 {
@@ -107,7 +107,7 @@ func (k GroupKey) Compare(o GroupKey) int {
 	return strings.Compare(k.Group, o.Group)
 }
 
-// allocKey locates an allocation.
+// allocKey is the position of an allocation: its group, its index and its seq.
 type allocKey struct {
 	gid   uint32
 	index int32
@@ -126,7 +126,8 @@ func (a endedKey) Compare(b endedKey) int {
 	return cmp.Compare(a.seq, b.seq)
 }
 
-// rank orders groups for planning: highest priority first, then oldest.
+// rank is the place of a group in the order of planning: groups with the highest priority
+// first, then the oldest.
 type rank struct {
 	priority int32
 	gid      uint32
@@ -151,24 +152,24 @@ func (s *State) Snapshot() *View {
 	return &v
 }
 
-// Fork returns an independent writable state that starts as the view, in constant time.
-// A sequencer uses it to run ahead of the log, and a dry run to try commands. The view
-// must come from Snapshot; fork a State by s.Snapshot().Fork().
+// Fork returns an independent writable state that equals the view. It takes constant time.
+// A sequencer uses a fork to run ahead of the log, and a dry run to try commands. The view
+// must come from Snapshot; a State is forked by s.Snapshot().Fork().
 func (v *View) Fork() *State { return &State{View: *v, own: &persist.Owner{}} }
 
-// Index returns the index of the last command applied.
+// Index returns the index of the last command that was applied.
 func (v *View) Index() uint64 { return v.index }
 
-// Cluster returns the cluster and region of the log.
+// Cluster returns the cluster of the log.
 func (v *View) Cluster() Cluster { return v.cluster }
 
 // Node finds a node by id.
 func (v *View) Node(id string) (*Node, bool) { return v.nodes.Get(str(id)) }
 
-// Nodes yields all nodes by id.
+// Nodes yields all nodes, sorted by id.
 func (v *View) Nodes() iter.Seq[*Node] { return values(v.nodes.All()) }
 
-// NodesInUse yields all nodes by id with their Use, which must not be written to.
+// NodesInUse yields all nodes with their Use, sorted by id. The Use must not be changed.
 func (v *View) NodesInUse() iter.Seq2[*Node, *Use] {
 	return func(yield func(*Node, *Use) bool) {
 		for _, n := range v.nodes.All() {
@@ -180,15 +181,15 @@ func (v *View) NodesInUse() iter.Seq2[*Node, *Use] {
 	}
 }
 
-// SlotsRevision returns the greatest revision of a slot of the global tier that this
-// state, or the snapshot that it came from, has held.
+// SlotsRevision returns the greatest revision of a global slot that this state has held. A
+// restored state begins with the slots of its snapshot.
 func (v *View) SlotsRevision() int64 { return v.slotsRevision }
 
 // NodeCount returns the number of nodes.
 func (v *View) NodeCount() int { return v.nodes.Len() }
 
-// Use returns the resources that a node is charged for; the zero value for an unknown
-// node. Its slices must not be written to.
+// Use returns the resources that a node is charged for. It is the zero value for an unknown
+// node. Its slices must not be changed.
 func (v *View) Use(nodeID string) Use {
 	if n, ok := v.Node(nodeID); ok {
 		return v.useOf(n.Num)
@@ -196,7 +197,7 @@ func (v *View) Use(nodeID string) Use {
 	return Use{}
 }
 
-// UseOf is Use by the node's Num.
+// UseOf is like Use, but takes the node's Num.
 func (v *View) UseOf(num uint32) Use { return v.useOf(num) }
 
 func (v *View) useOf(num uint32) Use {
@@ -206,7 +207,7 @@ func (v *View) useOf(num uint32) Use {
 	return Use{}
 }
 
-// NodeAllocs yields the allocations of a node by Seq, ended ones included.
+// NodeAllocs yields the allocations of a node by Seq, including ended ones.
 func (v *View) NodeAllocs(nodeID string) iter.Seq[*Alloc] {
 	n, ok := v.Node(nodeID)
 	if !ok {
@@ -247,8 +248,7 @@ func (v *View) reportsOf(num uint32) Position {
 // Key finds a used idempotency key.
 func (v *View) Key(key string) (*KeyRecord, bool) { return v.keys.Get(str(key)) }
 
-// AllocCounts returns the number of allocations (attempts) by state; the index is the
-// AllocState.
+// AllocCounts returns the number of allocations in each state. The index is the AllocState.
 func (v *View) AllocCounts() [8]int { return v.byState }
 
 // Allocated returns the sum of the resources that all nodes are charged for.
@@ -264,7 +264,7 @@ func values[K, V any](seq iter.Seq2[K, V]) iter.Seq[V] {
 	}
 }
 
-// newestSlot updates the value of SlotsRevision.
+// newestSlot updates the value that SlotsRevision returns.
 func (v *View) newestSlot(slots []*Slot) {
 	for _, s := range slots {
 		if !s.Local {
@@ -273,20 +273,20 @@ func (v *View) newestSlot(slots []*Slot) {
 	}
 }
 
-// Charges returns a view that has only the nodes and their use. It can be compared with
-// a later view (SameNodes, UsesSince), and it does not keep all allocations in memory,
-// as a whole view would.
+// Charges returns a view that has only the nodes and their use. It can be compared with a
+// later view (SameNodes, UsesSince). Unlike a whole view, it does not keep all allocations
+// in memory.
 func (v *View) Charges() *View {
 	return &View{index: v.index, cluster: v.cluster, nodes: v.nodes, uses: v.uses}
 }
 
-// SameNodes reports whether no node was registered, changed or removed between two
-// views of one state. It may also return false when nothing changed.
+// SameNodes reports whether no node was registered, changed or removed between two views of
+// one state. It may also return false although nothing changed.
 func (v *View) SameNodes(old *View) bool { return v.nodes.Same(&old.nodes) }
 
-// UsesSince yields the Num of every node whose use may differ from that in an older
-// view of the same state, ascending. Nodes that were added or removed since are
-// among them.
+// UsesSince yields, in ascending order, the Num of every node whose use may differ from its
+// use in an older view of the same state. It includes nodes that were added or removed
+// since.
 func (v *View) UsesSince(old *View) iter.Seq[uint32] {
 	return v.uses.Since(&old.uses)
 }

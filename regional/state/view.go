@@ -9,10 +9,10 @@ import (
 type GroupView struct {
 	Key         GroupKey
 	Slots       []*Slot // sorted by From
-	Counts      Counts  // instances by state; unplaced ones are pending
-	Wanted      int32   // indices to run here; for a system job: those that have a node
+	Counts      Counts  // instances by state; unplaced ones count as pending
+	Wanted      int32   // how many indices must run in this region; of a system job: those that have a node
 	Unplaced    int32   // how many of the wanted indices never had a node
-	ModifyIndex uint64  // orders summaries within an incarnation
+	ModifyIndex uint64  // orders the summaries of an incarnation
 
 	gid uint32
 }
@@ -44,7 +44,7 @@ func (v *View) Group(key GroupKey) (*GroupView, bool) {
 	return g.view(), true
 }
 
-// Groups yields every group that has slots or allocations, by job and name.
+// Groups yields every group that has slots or allocations, sorted by job and name.
 func (v *View) Groups() iter.Seq[*GroupView] {
 	return func(yield func(*GroupView) bool) {
 		for g := range v.allGroups() {
@@ -55,7 +55,7 @@ func (v *View) Groups() iter.Seq[*GroupView] {
 	}
 }
 
-// JobGroups yields the groups of one job by name.
+// JobGroups yields the groups of one job, sorted by name.
 func (v *View) JobGroups(key JobKey) iter.Seq[*GroupView] {
 	return func(yield func(*GroupView) bool) {
 		for g := range v.groupsOf(key) {
@@ -66,10 +66,10 @@ func (v *View) JobGroups(key JobKey) iter.Seq[*GroupView] {
 	}
 }
 
-// Undecided yields the groups that may need a decision. They have an index without
-// exactly one live allocation, or an allocation that is not wanted, is not of the
-// slot's version, or is on a lost or draining node. Every system group is among
-// them. Highest priority first, then oldest.
+// Undecided yields the groups that may need a decision. Such a group has an index without
+// exactly one live allocation. Or it has an allocation that is not wanted, that does not
+// have the slot's version, or whose node is lost or draining. All system groups are
+// included. Groups with the highest priority come first, then the oldest.
 func (v *View) Undecided() iter.Seq[*GroupView] {
 	return func(yield func(*GroupView) bool) {
 		for r := range v.undecided.All() {
@@ -80,7 +80,7 @@ func (v *View) Undecided() iter.Seq[*GroupView] {
 	}
 }
 
-// Slots yields every slot, local ones included, by group and From.
+// Slots yields every slot, including local ones, by group and From.
 func (v *View) Slots() iter.Seq[*Slot] {
 	return func(yield func(*Slot) bool) {
 		for g := range v.allGroups() {
@@ -93,8 +93,7 @@ func (v *View) Slots() iter.Seq[*Slot] {
 	}
 }
 
-// Instances yields the stored instances of a group by index; they must not be
-// written to.
+// Instances yields the stored instances of a group by index. They must not be changed.
 func (v *View) Instances(key GroupKey) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		if g, ok := v.Group(key); ok {
@@ -103,7 +102,7 @@ func (v *View) Instances(key GroupKey) iter.Seq[*Instance] {
 	}
 }
 
-// InstancesIn is Instances for a group of this view.
+// InstancesIn is like Instances, for a group of this view.
 func (v *View) InstancesIn(g *GroupView) iter.Seq[*Instance] {
 	return func(yield func(*Instance) bool) {
 		if of, ok := v.groups.Get(g.gid); ok {
@@ -116,7 +115,7 @@ func (v *View) InstancesIn(g *GroupView) iter.Seq[*Instance] {
 	}
 }
 
-// Instance returns the record of an index; only Index is set if there is none.
+// Instance returns the record of an index. Without a record, only Index is set.
 func (v *View) Instance(key GroupKey, index int32) Instance {
 	if g, ok := v.group(key); ok {
 		if in := g.insts.get(index); in != nil {
@@ -126,7 +125,7 @@ func (v *View) Instance(key GroupKey, index int32) Instance {
 	return Instance{Index: index}
 }
 
-// Allocs yields all allocations by group, index and Seq; groups in the order in which
+// Allocs yields all allocations by group, index and Seq. Groups come in the order in which
 // they were first stored.
 func (v *View) Allocs() iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
@@ -157,7 +156,7 @@ func (v *View) GroupAllocs(key GroupKey) iter.Seq[*Alloc] {
 	}
 }
 
-// AllocsIn is GroupAllocs for a group of this view.
+// AllocsIn is like GroupAllocs, for a group of this view.
 func (v *View) AllocsIn(g *GroupView) iter.Seq[*Alloc] {
 	return func(yield func(*Alloc) bool) {
 		if of, ok := v.groups.Get(g.gid); ok {
@@ -175,10 +174,10 @@ func (v *View) InstanceAllocs(key GroupKey, index int32) iter.Seq[*Alloc] {
 	}
 }
 
-// ExemptFromRevoke reports whether an index stays here although its slot is revoked
-// with UnlessConnected. It does if an attempt with desired state run is on a connected
-// node, or if a batch instance has completed and would be started again elsewhere. An
-// index that was given back does not stay.
+// ExemptFromRevoke reports whether an index stays although its slot is revoked with
+// UnlessConnected. It stays if an attempt with desired state run is on a connected node. It
+// also stays if a batch instance has completed, because another region would run it again.
+// An index that was given back does not stay.
 func (v *View) ExemptFromRevoke(s *Slot, index int32) bool {
 	if s.Desired != Revoke || !s.UnlessConnected || index < s.From || index >= s.To || s.returned(index) {
 		return false
@@ -194,7 +193,7 @@ func (v *View) ExemptFromRevoke(s *Slot, index int32) bool {
 	return false
 }
 
-// slot returns the slot that governs an index, and whether the slot wants it.
+// slot returns the slot that governs an index, and whether the slot wants the index.
 func (v *View) slot(g *group, index int32) (*Slot, bool) {
 	if g.typ != System {
 		s := SlotOf(g.slots, index)
@@ -223,8 +222,8 @@ func (v *View) SharedWith(n *Node, job JobKey) bool {
 	return false
 }
 
-// Unmentioned returns the allocations to release: the node is charged for them
-// although they have ended, and its full set of reports does not mention them.
+// Unmentioned returns the allocations to release. The node is charged for them although
+// they have ended, and its full set of reports does not mention them.
 func (v *View) Unmentioned(nodeID string, mentioned func(id string) bool) []string {
 	var out []string
 	for a := range v.NodeAllocs(nodeID) {
@@ -235,9 +234,9 @@ func (v *View) Unmentioned(nodeID string, mentioned func(id string) bool) []stri
 	return out
 }
 
-// Purgeable returns the command that removes ended entries, at most limit job versions
-// and idempotency keys; nil if there is nothing to remove. It reads the whole view: the
-// proposer can do that in the background, Apply must not.
+// Purgeable returns the command that removes ended entries: at most limit job versions and
+// limit idempotency keys. It returns nil if there is nothing to remove. It reads the whole
+// view. The proposer can do that in the background, but Apply must not.
 func (v *View) Purgeable(endedBefore, now int64, limit int) *Purge {
 	c := &Purge{EndedBeforeUnixNano: endedBefore, SeenIndex: v.index, Jobs: v.unusedJobs(limit)}
 	for k, rec := range v.keys.All() {
@@ -251,9 +250,9 @@ func (v *View) Purgeable(endedBefore, now int64, limit int) *Purge {
 	return c
 }
 
-// unusedJobs returns job versions without any reference. A slot mostly refers to the
-// newest version of a job, so that allocations are read only for the other versions,
-// and for jobs without slots.
+// unusedJobs returns job versions to which nothing refers. Usually a slot refers to the
+// newest version of a job. So allocations are read only for other versions, and for jobs
+// without slots.
 func (v *View) unusedJobs(limit int) []JobVersion {
 	var unused []JobVersion
 	for j := range v.versions() {
@@ -291,8 +290,8 @@ func (v *View) refersTo(j *Job) bool {
 const epochsPerIncarnation = 1 << 32
 
 // NextEpoch returns the epoch of an instance's next attempt. The epochs of an incarnation
-// are greater than all epochs of earlier incarnations. A recovered log may lack the latest of
-// the earlier epochs.
+// are greater than all epochs of earlier incarnations, because a recovered log may lack the
+// latest of the earlier epochs.
 func (v *View) NextEpoch(in *Instance) int64 {
 	base := int64(0)
 	if n := v.cluster.Incarnation; n > 1 {

@@ -10,7 +10,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// subscribe replaces the asks whose fit is reported.
+// subscribe replaces the asks whose fit counts are reported.
 func (u *Uplink) subscribe(asks []*nusav1.ShapeSubscription) {
 	if len(asks) > maxSubscriptions {
 		u.cfg.Logger.Warn("too many shape subscriptions, the last ones are not reported", "asks", len(asks), "max", maxSubscriptions)
@@ -31,7 +31,8 @@ func (u *Uplink) subscribed() []Subscription {
 	return u.subscriptions
 }
 
-// knownSets returns what the region has of the sets of the global tier.
+// knownSets returns hashes and positions of the sets that the region already has from the
+// global tier.
 func (u *Uplink) knownSets() *nusav1.KnownSets {
 	out := u.cfg.Federation.Known()
 	u.mu.Lock()
@@ -43,7 +44,7 @@ func (u *Uplink) knownSets() *nusav1.KnownSets {
 	return out
 }
 
-// changeAsks applies changes of the asks, and returns the added ones.
+// changeAsks applies changes of the asks. It returns the added asks.
 func (u *Uplink) changeAsks(c *nusav1.AskChanges) []Subscription {
 	next := map[uint64]*nusav1.ShapeSubscription{}
 	u.mu.Lock()

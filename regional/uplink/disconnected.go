@@ -12,14 +12,14 @@ import (
 // maxDisconnected bounds the ranges of disconnected instances in a summary.
 const maxDisconnected = 256
 
-// disconnected returns the instances of a group that may still run on lost nodes
-// and that the newest plan could place on no other node.
+// disconnected returns the instances of a group that may still run on lost nodes, and for
+// which the newest plan found no other node.
 func (r *Reporter) disconnected(view *state.View, key state.GroupKey) []accept.DisconnectedRange {
 	return accept.Disconnected(view, key, r.Plan.Unplaced(key))
 }
 
-// Disconnected returns the reason why the disconnected instances of a group wait: nil
-// without such instances, else one reason.
+// Disconnected returns why the disconnected instances of a group wait. It returns nil
+// without such instances, otherwise one reason.
 func (r *Reporter) Disconnected(view *state.View, key state.GroupKey) []*nusav1.CountedReason {
 	return disconnectedReason(r.disconnected(view, key), time.Now())
 }
@@ -32,8 +32,8 @@ func disconnectedToProto(group string, ranges []accept.DisconnectedRange) []*nus
 	return out
 }
 
-// disconnectedReason counts the instances. Its message names the node that has been
-// silent for the longest time.
+// disconnectedReason counts the instances in one reason. The message names the node that
+// has been silent for the longest time.
 func disconnectedReason(ranges []accept.DisconnectedRange, now time.Time) []*nusav1.CountedReason {
 	if len(ranges) == 0 {
 		return nil

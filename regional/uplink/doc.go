@@ -1,15 +1,16 @@
-// Package uplink is a region's session with the global tier during one term of a
-// master: slot orders come down; answers, summaries, reports and latencies go up.
+// Package uplink holds a region's session with the global tier during one term of a master.
+// The global tier sends slot orders. The region sends slot answers, summaries, reports and
+// latencies.
 //
 //	uplink        Uplink: finds the active global server and holds one session
 //	session       one session: sends, receives and ends
-//	receive       messages of the global tier
-//	lease         what the welcome said, committed first; the region's lease
-//	orders        slot orders as commands of the log
-//	send          the messages to the global tier, and when they are due
-//	sendreport    when a report is sent
-//	sendrow       the row of round trips
-//	asks          asks whose fit is reported
+//	receive       handles the messages of the global tier
+//	lease         commits the content of a welcome; the region's lease
+//	orders        turns slot orders into commands of the log
+//	send          sends the messages to the global tier when they are due
+//	sendreport    decides when a report is sent
+//	sendrow       sends the changes of the row of round trips
+//	asks          the asks whose fit counts are reported
 //	summaries     which summaries of jobs have changed
 //	reporter      Reporter: reports of the region, from the state and the newest plan
 //	summary       Reporter: summaries of jobs, and the reasons of their groups

@@ -14,15 +14,17 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// leaseLevel is the feature level, of the region and of the global tier, from which
-// the region's log is bound to its federation and the region's lease counts.
+// leaseLevel is the least feature level, of the region and of the global tier, at which the
+// region's log is bound to its federation and the region's lease is in use.
 const leaseLevel = 1
 
-// joinOf returns the command that stores what a welcome says; nil while the log is not
-// bound to a federation and a server of the region or of the global tier is of an earlier
-// version. A bound log goes on with each active server that names its federation, also
-// while a server of an earlier version stands for election. Error: the region must not act on
-// anything of the session.
+// joinOf returns the command that stores the content of a welcome. An error means that the
+// region must not use anything of the session.
+//
+// The command is nil while the log is not bound to a federation and a server of the region
+// or of the global tier has an earlier version. A log that is bound accepts every active
+// server that names the log's federation, even while a global server of an earlier version
+// is running.
 func (u *Uplink) joinOf(hello *nusav1.RegionHello, w *nusav1.GlobalWelcome) (*state.JoinFederation, error) {
 	c := u.cfg.FSM.View().Cluster()
 	bound := c.FederationID != ""
@@ -41,7 +43,7 @@ func (u *Uplink) joinOf(hello *nusav1.RegionHello, w *nusav1.GlobalWelcome) (*st
 	return join, joinError(err)
 }
 
-// joinError marks an error of JoinFederation that needs an operator.
+// joinError marks an error of JoinFederation that an operator must resolve.
 func joinError(err error) error {
 	if errors.Is(err, state.ErrOtherFederation) {
 		return fmt.Errorf("%w: %w", errForeign, err)
@@ -49,7 +51,8 @@ func joinError(err error) error {
 	return err
 }
 
-// newSession notes that a session begins in which a lease has a length.
+// newSession records that a session begins, and the length that the region's lease has in
+// it.
 func (u *Uplink) newSession(length time.Duration) {
 	u.mu.Lock()
 	u.lease.NewSession()
@@ -64,19 +67,21 @@ func (u *Uplink) newSession(length time.Duration) {
 	}
 }
 
-// LeaseLength returns the length of the region's lease in the latest session of this master,
-// and since when no session has had another one; 0 before the first session.
+// LeaseLength returns the length of the region's lease in the latest session of this
+// master, and since when all sessions have had that length. Both are 0 before the first
+// session.
 func (u *Uplink) LeaseLength() (length, since time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.length, u.lengthSince
 }
 
-// LeaseLeft returns the remaining time of the region's lease; 0: the region holds none.
+// LeaseLeft returns the remaining time of the region's lease. 0: the region holds no lease.
 func (u *Uplink) LeaseLeft() time.Duration { return u.leaseState().Left }
 
-// LeaseMissing returns why the region holds no lease; empty when it holds one, or when
-// leases do not count: there is no global tier, or a server is of an earlier version.
+// LeaseMissing returns why the region holds no lease. It is empty when the region holds a
+// lease. It is also empty when leases are not in use, because there is no global tier or a
+// server has an earlier version.
 func (u *Uplink) LeaseMissing() string {
 	if u.cfg.FSM.View().Cluster().FederationID == "" {
 		return ""
@@ -84,7 +89,8 @@ func (u *Uplink) LeaseMissing() string {
 	return u.leaseState().Why
 }
 
-// leaseState returns the state of the lease, and passes it on when the lease is back.
+// leaseState returns the state of the lease. When the region has a lease again, leaseState
+// also calls LeaseReturned.
 func (u *Uplink) leaseState() regionlease.State {
 	now, log := u.cfg.Clock(), regionlease.BasisOf(u.cfg.FSM.View().Cluster())
 	log.Planned = u.cfg.Planned()
@@ -100,13 +106,14 @@ func (u *Uplink) leaseState() regionlease.State {
 	return st
 }
 
-// CommitBlocked returns for how long the region has been unable to commit; 0 while it
-// can.
+// CommitBlocked returns for how long the region has been unable to commit. It is 0 while
+// the region can commit.
 func (u *Uplink) CommitBlocked() time.Duration {
 	return regionlease.CommitBlocked(u.cfg.Log.Waited())
 }
 
-// join commits what the welcome said. Before that nothing of the session is acted on.
+// join commits the content of the welcome. Before that, the region uses nothing else of the
+// session.
 func (ss *session) join() error {
 	ctx := ss.stream.Context() // ends with the stream
 	cfg := &ss.u.cfg
@@ -123,7 +130,8 @@ func (ss *session) join() error {
 	return nil
 }
 
-// checkLevel ends the session when the region's feature level has risen since the hello.
+// checkLevel returns an error, which ends the session, when the region's feature level has
+// risen since the hello.
 func (ss *session) checkLevel(time.Time) (time.Time, error) {
 	if ss.u.cfg.FSM.View().Cluster().FeatureLevel > ss.level {
 		return time.Time{}, errLevel
@@ -131,8 +139,9 @@ func (ss *session) checkLevel(time.Time) (time.Time, error) {
 	return time.Time{}, nil
 }
 
-// verifyEach verifies this server's leadership before each request for the region's
-// lease, until ctx ends. It runs beside the sender, which must not wait for a quorum.
+// verifyEach verifies this server's leadership before each request for the region's lease,
+// until ctx ends. It has a goroutine of its own, because the sender must not wait for a
+// quorum.
 func (ss *session) verifyEach(ctx context.Context) {
 	tick := time.NewTicker(regionlease.Pause(ss.lease))
 	defer tick.Stop()
@@ -149,7 +158,7 @@ func (ss *session) verifyEach(ctx context.Context) {
 	}
 }
 
-// sendLease asks for the region's lease whenever leadership was verified.
+// sendLease requests the region's lease whenever verifyEach has verified the leadership.
 func (ss *session) sendLease(time.Time) (time.Time, error) {
 	if !ss.clear(&ss.leaseDue) {
 		return time.Time{}, nil
@@ -167,8 +176,8 @@ func (ss *session) sendLease(time.Time) (time.Time, error) {
 	})
 }
 
-// leaseGranted records a grant. A grant of a global server of an earlier version rests
-// on nothing, and does not count.
+// leaseGranted records a grant. A grant of a global server of an earlier version has no
+// basis, so it does not count.
 func (ss *session) leaseGranted(g *nusav1.LeaseGrant) {
 	u := ss.u
 	u.mu.Lock()

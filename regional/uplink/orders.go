@@ -15,8 +15,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// maxHold bounds how long instances that fit nowhere stay here before they are
-// returned.
+// maxHold bounds how long the region holds instances that fit nowhere before it returns
+// them.
 const maxHold = time.Hour
 
 // slotIDs returns the keys of the global tier's slots that this region has.
@@ -30,15 +30,16 @@ func slotIDs(fsm *raftlog.FSM) iter.Seq[string] {
 	}
 }
 
-// orderCommands returns a change as commands. Each fits a log entry, unless a
-// single order is larger. A job's version is included if the state lacks it, or has a
-// different job of that name and version: a name can be reused once its job was purged.
+// orderCommands turns a change of slot orders into commands. Each command fits a log entry,
+// unless one order alone is larger. A command includes a job version if the state does not
+// have it. The state may also have another job with that name and version, because a name
+// can be used again after its job was purged; then the version is included too.
 func orderCommands(view *state.View, change link.Change[*nusav1.SlotOrder]) []*state.ApplyOrders {
 	type version struct {
 		key     state.JobKey
 		version int64
 	}
-	const perSlot = 256 // bytes of an order besides the job, about
+	const perSlot = 256 // about the bytes of an order besides the job
 	included := map[version]bool{}
 	position := state.Position(change.Position)
 	cmd := &state.ApplyOrders{Position: position}
@@ -68,7 +69,7 @@ func orderCommands(view *state.View, change link.Change[*nusav1.SlotOrder]) []*s
 	return out
 }
 
-// slotOrder returns an order without its job.
+// slotOrder converts an order without its job.
 func slotOrder(w *nusav1.SlotOrder) state.SlotOrder {
 	s := w.GetSlot()
 	return state.SlotOrder{Slot: state.Slot{
@@ -79,15 +80,15 @@ func slotOrder(w *nusav1.SlotOrder) state.SlotOrder {
 	}}
 }
 
-// orderedJob returns the job of an order; nil when its spec cannot be decoded.
-// The state then rejects the slot.
+// orderedJob returns the job of an order. It is nil when the spec cannot be decoded, and
+// the state then rejects the slot.
 func orderedJob(w *nusav1.SlotOrder) *state.Job {
 	s, spec := w.GetSlot(), &nusav1.JobSpec{}
 	if err := proto.Unmarshal(w.GetSpec(), spec); err != nil {
 		return nil
 	}
 	job.Default(spec)
-	// The slot's job name is used, not the name in the spec.
+	// The job name of the slot counts, not the name in the spec.
 	spec.Namespace, spec.Name = s.GetNamespace(), s.GetJob()
 	return wire.JobFromProto(spec, w.GetSpec(), false, s.GetJobVersion())
 }

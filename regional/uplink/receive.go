@@ -15,8 +15,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// receive commits what the welcome said, and then handles one message of the global tier after the other. Calls through tunnels
-// run in the group calls until the context tunnels ends.
+// receive commits the content of the welcome, and then handles the messages of the global
+// tier one after the other. Calls through tunnels run in the group calls, until the context
+// tunnels ends.
 func (ss *session) receive(ctx, tunnels context.Context, calls *errgroup.Group) error {
 	if err := ss.join(); err != nil {
 		return err
@@ -98,8 +99,8 @@ func (ss *session) handle(ctx, tunnels context.Context, calls *errgroup.Group, m
 	return nil
 }
 
-// openTunnel opens the tunnel that the global tier asks for and serves the calls
-// that come through it.
+// openTunnel opens a tunnel that the global tier has requested, and serves the calls that
+// come through it.
 func (ss *session) openTunnel(ctx context.Context, calls *errgroup.Group, id string) {
 	log := ss.u.cfg.Logger
 	open := func(ctx context.Context) (tunnel.ClientStream, error) { return ss.client.Tunnel(ctx) }

@@ -13,55 +13,55 @@ import (
 )
 
 const (
-	// maxFit bounds an exact fit count: no group has more instances.
+	// maxFit bounds a fit count. No group has more instances.
 	maxFit = state.MaxInstances
-	// maxBins bounds the histogram of free node vectors.
+	// maxBins bounds the histogram of the nodes' free resources.
 	maxBins = 64
-	// maxFitMessage bounds, in bytes, the message of an ask that fits nowhere.
+	// maxFitMessage bounds, in bytes, the message about an ask that fits nowhere.
 	maxFitMessage = 256
-	// maxDrivers bounds the drivers that a report names.
+	// maxDrivers bounds the drivers that a report lists.
 	maxDrivers = 64
 )
 
-// Subscription is an ask for which the global tier wants a fit count.
+// Subscription is an ask whose fit count the global tier wants.
 type Subscription struct {
 	hash uint64
 	ask  *state.Ask
 }
 
-// Reporter makes reports of the region and summaries of its jobs, for the global
+// Reporter makes reports of the region and summaries of its jobs. They are for the global
 // tier and for the region's own API.
 type Reporter struct {
 	Region      string
 	Incarnation uint64
 	// View returns the committed state.
 	View func() *state.View
-	// PlanInput returns the input of a plan over a view.
+	// PlanInput returns the input for a plan over the view.
 	PlanInput func(*state.View) sched.Input
-	// Plan reads the newest plan.
+	// Plan gives access to the newest plan.
 	Plan Plan
-	// Stats returns a node's latest statistics with their age at a time on Clock;
-	// false if there are none.
+	// Stats returns a node's latest statistics, with their age at now, a time on Clock. It
+	// returns false if the node has sent none.
 	Stats func(nodeID string, now time.Duration) (wire.NodeStats, bool)
 	Clock func() time.Duration
 }
 
-// Plan reads the newest plan.
+// Plan gives access to the newest plan.
 type Plan struct {
 	// Reasons returns why instances of a group have no node.
 	Reasons func(state.GroupKey) []wire.CountedReason
-	// Unplaced returns the instances of a group without a node.
+	// Unplaced returns the instances of a group for which the plan found no node.
 	Unplaced func(state.GroupKey) []sched.Unplaced
-	// PlacedRevision returns the greatest revision of slots that are placed as far
-	// as possible.
+	// PlacedRevision returns the slot revision up to which all slots are placed as far as
+	// possible.
 	PlacedRevision func() int64
 	// QueueLength returns how many instances wait for a node.
 	QueueLength func() int32
 }
 
-// Report returns the region's aggregate, with the fit of the subscribed asks.
+// Report returns a report of the region, with the fit counts of the subscribed asks.
 func (r *Reporter) Report(subs []Subscription) *nusav1.RegionReport {
-	// The revision is read first, so that the view has all slots up to it.
+	// The revision is read first, so that the view has all slots up to that revision.
 	placed := r.Plan.PlacedRevision()
 	view := r.View()
 	t := sched.Sum(view)
@@ -88,7 +88,7 @@ func (r *Reporter) Report(subs []Subscription) *nusav1.RegionReport {
 	return out
 }
 
-// Fits returns how often asks fit now.
+// Fits returns how many instances of each ask fit now.
 func (r *Reporter) Fits(subs []Subscription) []*nusav1.FitCount { return r.fits(r.View(), subs) }
 
 func (r *Reporter) fits(view *state.View, subs []Subscription) (out []*nusav1.FitCount) {
@@ -104,8 +104,8 @@ func (r *Reporter) fits(view *state.View, subs []Subscription) (out []*nusav1.Fi
 	return out
 }
 
-// healthyDrivers returns the names of drivers that are healthy on any node; nil
-// if there are more than a report names.
+// healthyDrivers returns the names of drivers that are healthy on any node. It returns nil
+// if there are more than a report may list.
 func healthyDrivers(view *state.View) []string {
 	names := map[string]bool{}
 	for n := range view.Nodes() {
@@ -121,10 +121,10 @@ func healthyDrivers(view *state.View) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// utilisation averages the latest statistics of ready nodes, weighted by
+// utilisation returns the average of the latest statistics of ready nodes, weighted by
 // capacity.
 func (r *Reporter) utilisation(view *state.View) *nusav1.Utilisation {
-	out, now := &nusav1.Utilisation{}, r.Clock() // once for all nodes: it is a system call
+	out, now := &nusav1.Utilisation{}, r.Clock() // read once, because each reading is a system call
 	var cpu, memory, disk, cores, memoryTotal, diskTotal float64
 	for n := range view.Nodes() {
 		if n.Status != state.NodeReady {
@@ -149,7 +149,7 @@ func (r *Reporter) utilisation(view *state.View) *nusav1.Utilisation {
 	return out
 }
 
-// fraction returns part/whole, and 0 where the whole is not known.
+// fraction returns part/whole, or 0 if whole is not positive.
 func fraction(part, whole float64) float64 {
 	if whole <= 0 {
 		return 0

@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// coalesce is how long changes wait for others when there are many. burst is how
-	// many are sent at once after a quiet time: about as many changes as an instance
-	// causes until it runs.
+	// coalesce is how long many changes wait, so that they are sent together. burst is how
+	// many messages are sent at once after a quiet time. An instance causes about that many
+	// changes until it runs.
 	coalesce = 100 * time.Millisecond
 	burst    = 5
-	// repeatAnswers is the time after which all answers are sent again.
+	// repeatAnswers is the pause after which all answers are sent again.
 	repeatAnswers = 5 * time.Second
-	// maxAnswers bounds the answers of one message; maxBatchItems and maxBatchBytes
-	// bound one of summaries.
+	// maxAnswers bounds the answers in one message. maxBatchItems and maxBatchBytes bound a
+	// message of summaries.
 	maxAnswers    = 256
 	maxBatchItems = 512
 	maxBatchBytes = 256 << 10
 )
 
 // sendAll sends everything that is due until ctx ends, a send fails, or the receiver has
-// ended. In the last case received is true and err is the receiver's error.
+// ended. If the receiver has ended, received is true and err is the receiver's error.
 func (ss *session) sendAll(ctx context.Context, ended <-chan error) (err error, received bool) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -51,7 +51,7 @@ func (ss *session) sendAll(ctx context.Context, ended <-chan error) (err error, 
 			ss.sendLease, ss.checkLevel, ss.sendAck, ss.sendServers, ss.sendAnswers, ss.sendSummaries, ss.sendReport, ss.sendFits, ss.sendLatency,
 		}
 		if !ss.joined.Load() {
-			steps = steps[:1] // the log does not have what the welcome said
+			steps = steps[:1] // the content of the welcome is not committed yet
 		}
 		for _, step := range steps {
 			due, err := step(time.Now())
@@ -69,8 +69,8 @@ func (ss *session) sendAll(ctx context.Context, ended <-chan error) (err error, 
 	}
 }
 
-// The following functions are the steps of sendAll. Each returns when it is next due;
-// the zero time means at the next change.
+// The following functions are the steps of sendAll. Each returns the time when it is due
+// next. The zero time means at the next change.
 
 func (ss *session) sendAck(time.Time) (time.Time, error) {
 	ss.mu.Lock()
@@ -93,8 +93,8 @@ func (ss *session) sendServers(time.Time) (time.Time, error) {
 		Update: &nusav1.RegionUpdate{Servers: ss.u.cfg.Servers()}}})
 }
 
-// sendAnswers sends the changed answers to slot orders, and all answers each
-// repeatAnswers: an answer is repeated until the order changes.
+// sendAnswers sends the answers to slot orders that changed. Every repeatAnswers it sends
+// all answers, because an answer is repeated until the order changes.
 func (ss *session) sendAnswers(now time.Time) (time.Time, error) {
 	repeat := now.Sub(ss.repeatedAt) >= repeatAnswers
 	ss.mu.Lock()
@@ -135,7 +135,7 @@ func (ss *session) sendAnswers(now time.Time) (time.Time, error) {
 	return ss.repeatedAt.Add(repeatAnswers), nil
 }
 
-// sendSummaries sends the summaries of jobs that changed.
+// sendSummaries sends the changed summaries of jobs.
 func (ss *session) sendSummaries(now time.Time) (time.Time, error) {
 	all := &ss.u.summaries
 	next, dirty := all.repeatDue(now)
@@ -160,7 +160,8 @@ func (ss *session) sendSummaries(now time.Time) (time.Time, error) {
 	}
 }
 
-// sendRow sends changes of the row to a server that takes them.
+// sendRow sends changes of this region's row, for a global server that can read such
+// changes.
 func (ss *session) sendRow(now time.Time) (time.Time, error) {
 	cfg := &ss.u.cfg
 	row := ss.u.row.changes(now, cfg.Prober.Edges(), topo.CoordinateToProto(cfg.Prober.Coordinate()))
@@ -170,8 +171,8 @@ func (ss *session) sendRow(now time.Time) (time.Time, error) {
 	return now.Add(latencyEvery), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Row{Row: row}})
 }
 
-// sendLatency sends the edges that changed noticeably: at once after such a
-// change, else each latencyEvery.
+// sendLatency sends the edges that changed noticeably. It sends at once after a noticeable
+// change, otherwise every latencyEvery.
 func (ss *session) sendLatency(now time.Time) (time.Time, error) {
 	if due := ss.latencyAt.Add(latencyEvery); now.Before(due) {
 		ss.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/sched"
 )
 
-// reportShare bounds the time spent on urgent reports: one tenth.
+// reportShare bounds the time that the master spends on urgent reports to a tenth.
 const reportShare = 10
 
 // sendReport sends a report each interval, and at once after an urgent change.
@@ -52,9 +52,9 @@ func (ss *session) sendReport(now time.Time) (time.Time, error) {
 	return now.Add(ss.reportInterval), ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Report{Report: r}})
 }
 
-// isUrgent compares the state with the last report. The placer must know at once when
-// the number of nodes changes, and when resources become free for an ask that did not
-// fit.
+// isUrgent compares the state with the last report. A change is urgent when the number of
+// nodes with some status changes, or when resources are released while an ask fits nowhere.
+// The placer must know such a change at once.
 func (ss *session) isUrgent() bool {
 	t := sched.Sum(ss.u.cfg.FSM.View())
 	last := ss.lastReport
@@ -68,8 +68,8 @@ func (ss *session) isUrgent() bool {
 	return full && released
 }
 
-// sendFits sends the fit of asks that were just subscribed, unless a report with all fits is
-// due now.
+// sendFits sends the fit counts of asks that were just subscribed, unless a report with all
+// fit counts is due now.
 func (ss *session) sendFits(time.Time) (time.Time, error) {
 	ss.mu.Lock()
 	asks, report := ss.newAsks, ss.reportNow

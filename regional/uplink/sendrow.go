@@ -13,40 +13,40 @@ import (
 )
 
 const (
-	// latencyEvery is how often changed edges are sent. Unchanged edges are confirmed, or
-	// sent again to a server of an earlier version, after refreshEdge, so that their age
-	// stays correct.
+	// latencyEvery is how often changed edges are sent. refreshEdge is how often unchanged
+	// edges are confirmed, so that their age stays correct. To a server of an earlier
+	// version they are sent again instead.
 	latencyEvery = 5 * time.Second
 	refreshEdge  = 30 * time.Second
-	// confirmWithin is the greatest age of edges that are confirmed together.
+	// confirmWithin is the greatest age of an edge that is confirmed together with others.
 	confirmWithin = 45 * time.Second
-	// wholeRowEvery is how often the whole row is sent, should the two ends differ.
+	// wholeRowEvery is how often the whole row is sent, in case the two ends differ.
 	wholeRowEvery = 10 * time.Minute
-	// A coordinate is sent when round trips that it predicts may have changed by movedBy
-	// seconds, or its error by errorBy.
+	// A coordinate is sent when the round trips that it predicts may have changed by
+	// movedBy seconds, or when its error has changed by errorBy.
 	movedBy = 0.001
 	errorBy = 0.05
 )
 
-// sentRow is what the global tier has of this region's row. It outlasts sessions.
+// sentRow is the part of this region's row that the global tier has. It outlasts sessions.
 type sentRow struct {
 	epoch    string
 	sequence uint64
-	// edges has an Unknown edge for one that was sent and is no longer measured: the global
-	// tier has the old one until the whole row is sent.
+	// edges holds an Unknown edge for an edge that was sent but is no longer measured. The
+	// global tier has the old edge until the whole row is sent.
 	edges                map[string]topology.Edge
 	coordinate           *nusav1.Coordinate
 	confirmedAt, wholeAt time.Time
 }
 
-// resume forgets what was sent unless the server has all of it.
+// resume forgets what was sent, unless the server has all of it.
 func (r *sentRow) resume(at *nusav1.Position) {
 	if r.edges == nil || at.GetEpoch() != r.epoch || at.GetSequence() != r.sequence {
 		r.edges, r.coordinate = nil, nil
 	}
 }
 
-// changes returns what is to be sent of a row; nil for nothing.
+// changes returns the changes of a row to be sent, or nil for none.
 func (r *sentRow) changes(now time.Time, row []topology.Edge, at *nusav1.Coordinate) *nusav1.RowChanges {
 	out := &nusav1.RowChanges{Full: r.edges == nil || now.Sub(r.wholeAt) >= wholeRowEvery}
 	confirm := out.Full || now.Sub(r.confirmedAt) >= refreshEdge
@@ -77,7 +77,7 @@ func (r *sentRow) changes(now time.Time, row []topology.Edge, at *nusav1.Coordin
 	}
 	for to := range r.edges {
 		if !present[to] {
-			r.edges[to] = topology.Edge{To: to} // sent again once it is measured
+			r.edges[to] = topology.Edge{To: to} // the edge is sent again once it is measured
 			except = append(except, to)
 		}
 	}
@@ -102,8 +102,8 @@ func (r *sentRow) changes(now time.Time, row []topology.Edge, at *nusav1.Coordin
 	return out
 }
 
-// coordinate returns the region's coordinate as a hello presents it: the one that was sent
-// last, unless it has moved.
+// coordinate returns the region's coordinate for a hello. It is the coordinate that was
+// sent last, unless the region has moved since.
 func (u *Uplink) coordinate() *nusav1.Coordinate {
 	at := topo.CoordinateToProto(u.cfg.Prober.Coordinate())
 	if last := u.row.coordinate; last != nil && !sets.Moved(last, at, movedBy, errorBy) {
@@ -112,9 +112,10 @@ func (u *Uplink) coordinate() *nusav1.Coordinate {
 	return at
 }
 
-// noticeable reports whether an edge changed enough to be sent: its state or its source,
-// whether the other end's probes arrive, a percentile by over a tenth and a millisecond,
-// or the loss by over a percentage point.
+// noticeable reports whether an edge changed enough to be sent. These changes are enough:
+// another state or source, other reachability in the reverse direction, a percentile that
+// differs by more than a tenth and more than a millisecond, or a loss that differs by more
+// than a percentage point.
 func noticeable(was, is topology.Edge) bool {
 	moved := func(a, b time.Duration) bool {
 		d := (a - b).Abs()

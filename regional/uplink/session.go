@@ -19,46 +19,46 @@ import (
 const (
 	// maxTunnels bounds the concurrent calls through tunnels.
 	maxTunnels = 16
-	// maxSlots bounds a full set of the region's slots.
+	// maxSlots bounds a full set of slot orders.
 	maxSlots = 1 << 20
 )
 
-// session is one session with the global tier. One goroutine sends, one receives.
-// Changes set dirty flags, so that a slow connection gets the latest state and not a
-// queue of old ones.
+// session is one session with the global tier. One goroutine sends and one receives. A
+// change only sets a flag. So after a slow send the session sends the latest state, not a
+// queue of old states.
 type session struct {
 	u      *Uplink
 	stream globalStream
 	client nusav1.FederationClient
-	wake   chan struct{} // room for one
-	// welcome is to be committed before anything else of the session; nil: the global
-	// tier, or a server of the region, is of an earlier version. joined is true from then
-	// on.
+	wake   chan struct{} // with room for one
+	// welcome must be committed before anything else of the session is used. It is nil if
+	// the global tier, or a server of the region, has an earlier version. joined is true
+	// once welcome is committed.
 	welcome *state.JoinFederation
 	joined  atomic.Bool
-	// level is the feature level that the hello named.
+	// level is the feature level in the hello.
 	level uint32
-	// lease is the duration of the region's lease; 0: the global tier grants none.
+	// lease is the length of the region's lease. 0: the global tier grants none.
 	lease time.Duration
 	// reportInterval is the longest pause between two reports.
 	reportInterval time.Duration
-	inbox          *link.Inbox[*nusav1.SlotOrder] // only the receiver uses it
+	inbox          *link.Inbox[*nusav1.SlotOrder] // only for the receiver
 
 	mu  sync.Mutex
-	ack *nusav1.Position // to be sent; nil: none
-	// These values may have changed since they were sent.
+	ack *nusav1.Position // due to be sent; nil: none
+	// A flag is true when the value may have changed since it was sent.
 	serversDirty bool
 	answersDirty bool
 	latencyDirty bool
-	urgentDirty  bool // values that isUrgent compares
-	// reportNow: a report is due before its interval has passed.
+	urgentDirty  bool // for the values that isUrgent compares
+	// reportNow: a report is due although its interval has not passed.
 	reportNow bool
-	// newAsks are asks whose fit is due before the next report.
+	// newAsks are asks whose fit counts are due before the next report.
 	newAsks []Subscription
-	// leaseDue: leadership was verified, and a request for the lease is to be sent.
+	// leaseDue: leadership was verified, so a request for the lease is due.
 	leaseDue bool
 
-	// Only the sender uses the following.
+	// Only the sender uses the following fields.
 	cursor      *link.Cursor[*nusav1.JobSummary]
 	sentAnswers map[string]*nusav1.SlotAnswer // by slot
 	repeatedAt  time.Time                     // when all answers were last sent
@@ -69,8 +69,8 @@ type session struct {
 	reportAt    time.Time     // of the last report
 	urgentAt    time.Time     // of the last call of isUrgent
 	latencyAt   time.Time
-	changesRow  bool // the server takes changes of the row
-	// Rate limits of messages that are sent at each change.
+	changesRow  bool // the server can read changes of the row
+	// answerPace and summaryPace limit the rate of messages that each change may cause.
 	answerPace, summaryPace *wait.Pace
 }
 
@@ -102,7 +102,7 @@ func (ss *session) wakeSender() {
 	}
 }
 
-// update changes the flags of the session and wakes the sender.
+// update changes flags of the session and wakes the sender.
 func (ss *session) update(change func()) {
 	ss.mu.Lock()
 	change()
@@ -110,7 +110,7 @@ func (ss *session) update(change func()) {
 	ss.wakeSender()
 }
 
-// clear returns a flag and clears it.
+// clear clears a flag and returns its earlier value.
 func (ss *session) clear(flag *bool) bool {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -119,7 +119,7 @@ func (ss *session) clear(flag *bool) bool {
 	return was
 }
 
-// run sends and receives until one of them fails or ctx ends, and then sends a
+// run sends and receives until one of them fails or ctx ends. When ctx ends, it sends a
 // goodbye. cancel ends the stream.
 func (ss *session) run(ctx context.Context, cancel context.CancelFunc) error {
 	ended := make(chan error, 1)
@@ -140,8 +140,8 @@ func (ss *session) run(ctx context.Context, cancel context.CancelFunc) error {
 		_ = ss.stream.Send(&nusav1.RegionMessage{Kind: &nusav1.RegionMessage_Goodbye{
 			Goodbye: &nusav1.Goodbye{Message: "the term of this master ends"}}})
 		_ = ss.stream.CloseSend()
-		<-ended // ends at the latest when goodbyeTimeout has cut the stream
-		received = true
+		<-ended         // ends at the latest when goodbyeTimeout has cut the stream
+		received = true // ends when goodbyeTimeout cuts the stream, at the latest
 	}
 	cancel()
 	endTunnels()

@@ -14,30 +14,30 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// repeatDisconnected is how often the summary of a job with disconnected instances is
-// made again, since the silence of their nodes grows. It also tells a new global
-// server that they are still disconnected.
+// repeatDisconnected is how often the summary of a job with disconnected instances is made
+// again, because the silence of their nodes grows. The repetition also informs a new global
+// server that the instances are still disconnected.
 const repeatDisconnected = time.Minute
 
-// summaries are the latest summaries of jobs, and which of them are outdated.
-// Safe for concurrent use.
+// summaries holds the latest summaries of jobs, and the jobs whose summaries are outdated.
+// It is safe for concurrent use.
 type summaries struct {
 	region string
 
 	mu sync.Mutex
-	// outbox is nil without a global tier: then changes are not remembered.
+	// outbox is nil without a global tier. Changes are then not recorded.
 	outbox *link.Outbox[*nusav1.JobSummary]
 	// dirty are the jobs whose summaries are outdated.
 	dirty map[state.JobKey]struct{}
 	// withReasons are the groups for which the newest plan has reasons.
 	withReasons map[state.GroupKey]struct{}
-	// disconnected are the jobs with disconnected instances; their summaries are
-	// made again at repeatAt.
+	// disconnected are the jobs with disconnected instances. Their summaries are made again
+	// at repeatAt.
 	disconnected map[state.JobKey]struct{}
 	repeatAt     time.Time
 }
 
-// start begins to remember changes for the outbox. epoch identifies the outbox.
+// start begins to record changes. epoch identifies the outbox.
 func (s *summaries) start(epoch string) {
 	s.outbox = link.NewOutbox[*nusav1.JobSummary](epoch, maxTombstones)
 	s.dirty, s.disconnected = map[state.JobKey]struct{}{}, map[state.JobKey]struct{}{}
@@ -56,8 +56,8 @@ func (s *summaries) markJob(k state.JobKey) {
 	s.dirty[k] = struct{}{}
 }
 
-// markGroups notes that the jobs of these groups changed; false without a global
-// tier.
+// markGroups records that the jobs of these groups changed. It returns false without a
+// global tier.
 func (s *summaries) markGroups(groups []state.GroupKey) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,8 +70,8 @@ func (s *summaries) markGroups(groups []state.GroupKey) bool {
 	return true
 }
 
-// markReasons marks the groups that a plan has reasons for, and the groups that no
-// longer have any. It returns whether there are any such groups.
+// markReasons records changes of the reasons in a plan: for groups that have reasons now,
+// and for groups that had reasons before. It returns whether there are any such groups.
 func (s *summaries) markReasons(groups map[state.GroupKey]struct{}) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,15 +89,15 @@ func (s *summaries) markReasons(groups map[state.GroupKey]struct{}) bool {
 	return changed
 }
 
-// update makes the summaries of dirty jobs again. prepare is called once the dirty jobs
-// are known. It returns the function that makes a summary; that function returns nil
-// when nothing of the job is left.
+// update makes the summaries of changed jobs again. It calls prepare after it has taken the
+// list of these jobs. prepare returns the function that makes a summary. That function
+// returns nil when nothing of the job is left.
 func (s *summaries) update(prepare func() func(state.JobKey) *nusav1.JobSummary) {
 	s.mu.Lock()
 	dirty := s.dirty
 	s.dirty = map[state.JobKey]struct{}{}
 	s.mu.Unlock()
-	// Called without the lock, because the commits of the log wait for the lock.
+	// prepare is called without the lock, because commits of the log wait for this lock.
 	summarize := prepare()
 	keys := slices.SortedFunc(maps.Keys(dirty), state.JobKey.Compare)
 	made := make([]*nusav1.JobSummary, len(keys))
@@ -120,7 +120,7 @@ func (s *summaries) update(prepare func() func(state.JobKey) *nusav1.JobSummary)
 	}
 }
 
-// sameSummary compares all fields but the index.
+// sameSummary compares all fields except the index.
 func sameSummary(a, b *nusav1.JobSummary) bool {
 	b = proto.CloneOf(b)
 	b.Index = a.GetIndex()
@@ -139,9 +139,9 @@ func (s *summaries) noteDisconnected(k state.JobKey, sum *nusav1.JobSummary) {
 	s.disconnected[k] = struct{}{}
 }
 
-// repeatDue marks the jobs with disconnected instances when their summaries are
-// due again. It returns when they are due next, the zero time for never, and
-// whether any job is dirty.
+// repeatDue marks the jobs with disconnected instances when their summaries are due again.
+// It returns when they are due next (the zero time for never), and whether any job is
+// marked.
 func (s *summaries) repeatDue(now time.Time) (next time.Time, dirty bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,14 +157,14 @@ func (s *summaries) repeatDue(now time.Time) (next time.Time, dirty bool) {
 	return next, len(s.dirty) > 0
 }
 
-// nextBatch returns the next summaries of a cursor; false when there are none.
+// nextBatch returns the next summaries for a cursor. It returns false when there are none.
 func (s *summaries) nextBatch(c *link.Cursor[*nusav1.JobSummary]) (link.Batch[*nusav1.JobSummary], bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return c.NextWithin(maxBatchItems, maxBatchBytes, func(i link.Item[*nusav1.JobSummary]) int { return proto.Size(i.Value) })
 }
 
-// fullSetDue reports whether a cursor still has to send the full set.
+// fullSetDue reports whether a cursor must still send the full set.
 func (s *summaries) fullSetDue(c *link.Cursor[*nusav1.JobSummary]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// Summary returns the region's part of a job; nil when it has none.
+// Summary returns the region's part of a job. It is nil when the region has no part of the
+// job.
 func (r *Reporter) Summary(view *state.View, k state.JobKey) *nusav1.JobSummary {
 	out := &nusav1.JobSummary{
 		Namespace: k.Namespace, Job: k.Job, Local: k.Local,
@@ -33,9 +34,9 @@ func (r *Reporter) Summary(view *state.View, k state.JobKey) *nusav1.JobSummary 
 	return out
 }
 
-// wantedVersion returns the oldest version, and the oldest run, that slots of a job want
-// here; -1 when no slot wants any. Done slots count only when all slots are done, and
-// then with the newest of their versions.
+// wantedVersion returns the oldest job version and the oldest run that slots of this region
+// want. Both are -1 when no slot wants any. A done slot counts only when all slots are
+// done; the version is then the newest of theirs.
 func wantedVersion(view *state.View, k state.JobKey) (version, run int64) {
 	open, done, run := int64(-1), int64(-1), int64(-1)
 	for g := range view.JobGroups(k) {
@@ -60,8 +61,7 @@ func wantedVersion(view *state.View, k state.JobKey) (version, run int64) {
 	return open, run
 }
 
-// Reasons returns why instances of a group are pending, are still starting or
-// have failed.
+// Reasons returns why instances of a group are pending, are still starting, or have failed.
 func (r *Reporter) Reasons(view *state.View, g *state.GroupView) []*nusav1.CountedReason {
 	out := append(r.Disconnected(view, g.Key), wire.CountedReasonsToProto(r.Plan.Reasons(g.Key))...)
 	out = append(out, waiting(view, g)...)
@@ -96,11 +96,11 @@ func (r *Reporter) Reasons(view *state.View, g *state.GroupView) []*nusav1.Count
 	return out
 }
 
-// awaited are the reasons for which an instance with a node waits there.
+// awaited lists the reasons for which an instance waits on the node that it already has.
 var awaited = []state.Reason{state.ReasonNotHealthyYet, state.ReasonLeaseExpired, state.ReasonRegionLease}
 
-// waiting counts the instances that wait on their nodes for a health check or for a lease,
-// with the message of one of them.
+// waiting counts the instances that wait on their nodes for a health check or for a lease.
+// The message of each count is that of one of these instances.
 func waiting(view *state.View, g *state.GroupView) []*nusav1.CountedReason {
 	if g.Counts.Starting == 0 && g.Counts.Pending <= g.Unplaced {
 		return nil

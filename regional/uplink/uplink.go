@@ -29,36 +29,39 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/wire"
 )
 
-// protocol is the version of the wire protocol spoken with the global tier.
+// protocol is the version of the wire protocol between a region and the global tier.
 const protocol = 1
 
 const (
-	// The pause between two rounds over all global servers: jittered, doubling.
+	// The pause after a round of tries over all global servers grows from retryFrom to
+	// retryTo. It is doubled after each round and jittered.
 	retryFrom = 100 * time.Millisecond
 	retryTo   = 5 * time.Second
-	// firstWarning is how long the global tier may be missing before a warning, and
-	// nextWarning the pause between two warnings. An election takes less.
+	// firstWarning is how long the global tier may be missing before a warning. An election
+	// takes less. nextWarning is the pause between two warnings.
 	firstWarning = 30 * time.Second
 	nextWarning  = 5 * time.Minute
-	// welcomeTimeout bounds the wait for the answer to a hello. The server takes some seconds
-	// when all regions connect at once. A server that is gone is noticed earlier.
+	// welcomeTimeout bounds the wait for the response to a hello. The response takes some
+	// seconds when all regions connect at once. A server that is gone is noticed earlier.
 	welcomeTimeout = 30 * time.Second
-	// spreadPerRegion spreads the first tries of all regions after a session has ended.
+	// spreadPerRegion spreads the first tries of all regions after their sessions have
+	// ended.
 	spreadPerRegion = time.Millisecond
-	// goodbyeTimeout is how long an ending session waits until its goodbye has
-	// been read.
+	// goodbyeTimeout is how long an ending session waits until the server has read its
+	// goodbye.
 	goodbyeTimeout = 200 * time.Millisecond
 	// maxTombstones is how many removed summaries the outbox remembers.
 	maxTombstones = 1024
-	// maxSubscriptions bounds the asks whose fit is reported.
+	// maxSubscriptions bounds the asks whose fit counts are reported.
 	maxSubscriptions = 256
 )
 
-// errLevel ends a session whose hello named a lower feature level.
+// errLevel ends a session in whose hello the feature level was lower.
 var errLevel = errors.New("the region supports more since all its servers are upgraded: another session begins")
 
-// Except for errNotNow these errors need an operator: the global tier does not accept this
-// region, or it is another federation than that of the region's log.
+// The reasons why the region has no session. errNotNow may pass by itself. The others need
+// an operator: errRefused says that the global tier does not accept this region, and
+// errForeign says that the region's log belongs to another federation.
 var (
 	errRefused = errors.New("the global tier refuses this region")
 	errNotNow  = errors.New("the global tier refuses this region now")
@@ -67,14 +70,13 @@ var (
 
 type globalStream = grpc.BidiStreamingClient[nusav1.RegionMessage, nusav1.GlobalMessage]
 
-// Config holds the dependencies of an Uplink.
+// Config holds what an Uplink needs from its server and its term.
 type Config struct {
 	Definition *nusav1.RegionDefinition
-	// Global are the gRPC addresses of global servers. Empty: there is no global
-	// tier.
+	// Global lists the gRPC addresses of global servers. Empty: there is no global tier.
 	Global []string
 	Net    network.Net
-	// Server is the name of this server, Address its gRPC address.
+	// Server is the name of this server. Address is its gRPC address.
 	Server, Address string
 	Version         string
 	// ReportInterval is the longest pause between two reports.
@@ -84,15 +86,16 @@ type Config struct {
 
 	Cluster state.Cluster
 	Term    uint64
-	// Epoch identifies the outbox of summaries: it differs in each term.
+	// Epoch identifies the outbox of summaries. Each term has another Epoch.
 	Epoch string
 
 	// LeaseReturned is called when the region has a lease again after it had none.
 	LeaseReturned func()
-	// LogSuspect reports whether the log may be an old copy: then no answer says that work ended.
+	// LogSuspect reports whether the log may be an old copy. While it may be, no answer
+	// says that work has ended.
 	LogSuspect func() bool
-	// Planned returns the position of the slot orders that the committed plans follow; zero
-	// before the first plan.
+	// Planned returns the position in the slot orders up to which the committed plans are
+	// complete. It is zero before the first plan.
 	Planned func() state.Position
 
 	Log        *raftlog.Sequencer
@@ -101,41 +104,42 @@ type Config struct {
 	Reporter   *Reporter
 	Federation *peers.FederationCache
 	Prober     *peers.Prober
-	// Tunnels accepts the calls that come through tunnels to the global tier.
+	// Tunnels accepts the calls that come through tunnels from the global tier.
 	Tunnels *tunnel.Listener
 	// Servers returns the region's servers.
 	Servers func() []*nusav1.RegionalServer
 	Logger  *slog.Logger
 }
 
-// Uplink holds one session with the active global server while this server is
-// the master. Without a session the region works on its own. Safe for concurrent
-// use.
+// Uplink holds a session with the active global server while this server is the master.
+// Without a session the region works on its own. Uplink is safe for concurrent use.
 type Uplink struct {
 	cfg Config
 	// LengthChanged is called when a session begins in which the region's lease has another
-	// length; set before Run.
+	// length. It must be set before Run.
 	LengthChanged func()
-	// session is nil while there is none.
+	// session is nil while no session exists.
 	session   atomic.Pointer[session]
 	summaries summaries
-	// row is what the global tier has of this region's row; only the sender of the session
-	// uses it, and connect between sessions.
+	// row is the part of this region's row that the global tier has. Only the sender of the
+	// session uses it, and between sessions connect.
 	row sentRow
 
 	mu            sync.Mutex
 	subscriptions []Subscription
-	// asks are those of subscriptions, sorted; asksReceived: the global tier has sent them.
+	// asks are the asks of subscriptions, sorted. asksReceived is true once the global tier
+	// has sent them.
 	asks         []*nusav1.ShapeSubscription
 	asksReceived bool
-	// column is the position of the received column.
+	// column is the position of the latest column that the global tier sent.
 	column *nusav1.Position
-	// refused says why the global tier refuses this region, until a session begins.
+	// refused is the reason why the global tier refuses this region. It is empty once a
+	// session begins.
 	refused string
-	// tellWork: the next hello says what the region runs. Only connect uses it.
+	// tellWork: the next hello must list the work of the region. Only connect uses it.
 	tellWork bool
-	// lease is the region's lease, over all sessions of this master. length is that of the
-	// latest session, as in all others since lengthSince.
+	// lease is the region's lease, over all sessions of this master. length is the length
+	// of the lease in the latest session. All sessions since lengthSince had that length.
 	lease               regionlease.Lease
 	length, lengthSince time.Duration
 }
@@ -149,14 +153,14 @@ func New(cfg Config) *Uplink {
 	return u
 }
 
-// Connected reports whether a session with the global tier exists, and the log has
-// what its welcome said.
+// Connected reports whether a session with the global tier exists and its welcome is
+// committed.
 func (u *Uplink) Connected() bool {
 	ss := u.session.Load()
 	return ss != nil && ss.joined.Load()
 }
 
-// GroupsChanged notes groups whose slots, counts or allocations changed.
+// GroupsChanged records groups whose slots, counts or allocations changed.
 func (u *Uplink) GroupsChanged(groups []state.GroupKey) {
 	if !u.summaries.markGroups(groups) {
 		return
@@ -166,7 +170,7 @@ func (u *Uplink) GroupsChanged(groups []state.GroupKey) {
 	}
 }
 
-// ReasonsChanged notes the groups for which the newest plan has reasons.
+// ReasonsChanged records the groups for which the newest plan has reasons.
 func (u *Uplink) ReasonsChanged(groups map[state.GroupKey]struct{}) {
 	if !u.summaries.markReasons(groups) {
 		return
@@ -176,21 +180,21 @@ func (u *Uplink) ReasonsChanged(groups map[state.GroupKey]struct{}) {
 	}
 }
 
-// EdgeChanged notes that a measured edge changed noticeably.
+// EdgeChanged records that a measured edge changed noticeably.
 func (u *Uplink) EdgeChanged() {
 	if ss := u.session.Load(); ss != nil {
 		ss.update(func() { ss.latencyDirty = true })
 	}
 }
 
-// LevelChanged notes that the region's feature level has risen.
+// LevelChanged records that the region's feature level has risen.
 func (u *Uplink) LevelChanged() {
 	if ss := u.session.Load(); ss != nil {
 		ss.wakeSender()
 	}
 }
 
-// ServersChanged notes that the region's servers changed.
+// ServersChanged records that the region's servers changed.
 func (u *Uplink) ServersChanged() {
 	if ss := u.session.Load(); ss != nil {
 		ss.update(func() { ss.serversDirty = true })
@@ -208,7 +212,7 @@ func (u *Uplink) Run(ctx context.Context) error {
 		u.summaries.markJob(g.Key.JobKey())
 	}
 	next, backoff := rand.IntN(len(servers)), retryFrom
-	level := slog.LevelInfo // for the first failure; later ones are logged at debug level
+	level := slog.LevelInfo // the level of the first failure; later ones are logged at debug level
 	lost := time.Now()
 	warn := lost.Add(firstWarning)
 	for failed := 0; ctx.Err() == nil; {
@@ -217,8 +221,8 @@ func (u *Uplink) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		// Otherwise the set of changed jobs would grow for as long as there is no global
-		// tier.
+		// Without this call the set of changed jobs would grow as long as no global tier
+		// responds.
 		u.updateSummaries()
 		needsOperator := errors.Is(err, errRefused) || errors.Is(err, errForeign)
 		if needsOperator {
@@ -243,7 +247,8 @@ func (u *Uplink) Run(ctx context.Context) error {
 		}
 		level = slog.LevelDebug
 		if welcomed {
-			// This server was reachable a moment ago, so it is tried first, after a short wait.
+			// This server was reachable a moment ago. So it is tried first, after a short
+			// wait.
 			failed, backoff, level = 0, retryFrom, slog.LevelInfo
 			wait.For(ctx, rand.N(1+min(retryTo, time.Duration(len(u.cfg.Prober.Others()))*spreadPerRegion)))
 		} else {
@@ -257,15 +262,16 @@ func (u *Uplink) Run(ctx context.Context) error {
 	return nil
 }
 
-// Refused says why the global tier refused this region last, until a session begins; empty
-// when nothing is known to be wrong.
+// Refused returns why the global tier last refused this region. It is empty once a session
+// begins, and when nothing is known to be wrong.
 func (u *Uplink) Refused() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.refused
 }
 
-// setRefused notes a refusal, and says whether more than its numbers is new.
+// setRefused records a refusal. It returns whether the refusal differs from the last one by
+// more than its numbers.
 func (u *Uplink) setRefused(err error) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -274,19 +280,19 @@ func (u *Uplink) setRefused(err error) bool {
 	return reason.WithoutNumbers(was) != reason.WithoutNumbers(u.refused)
 }
 
-// whatToCheck is the advice of a warning.
+// whatToCheck is the advice in the warning about a missing session.
 const whatToCheck = "is a global server started, and with --bind if it is on another machine? does --global name its gRPC address? " +
 	"does a firewall block the port?"
 
-// connect opens a session and runs it until it ends. The error says why the session
-// ended or could not be opened; welcomed reports whether it was opened.
+// connect opens a session and runs it until it ends. welcomed reports whether the session
+// was opened. The error says why it ended or could not be opened.
 func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err error) {
 	conn, err := serve.Dial(u.cfg.Net, addr)
 	if err != nil {
 		return false, err
 	}
 	defer conn.Close()
-	// The stream outlives ctx until the goodbye has been read.
+	// The stream outlives ctx, so that the server can still read the goodbye.
 	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(goodbyeTimeout, cancel) })
@@ -330,7 +336,7 @@ func (u *Uplink) connect(ctx context.Context, addr string) (welcomed bool, err e
 	return true, ss.run(ctx, cancel)
 }
 
-// streamError returns why a send failed: with gRPC the reason comes from Recv.
+// streamError returns why a send failed. In gRPC, Recv returns the reason.
 func streamError(stream globalStream, err error) error {
 	if !errors.Is(err, io.EOF) {
 		return err
@@ -363,10 +369,11 @@ func (u *Uplink) hello() *nusav1.RegionHello {
 	return hello
 }
 
-// maxWorkBytes bounds the work of a hello.
+// maxWorkBytes bounds the list of work in a hello.
 const maxWorkBytes = 32 << 10
 
-// work returns the slots that the region runs for the federation, and how many more there are.
+// work returns the slots that the region runs for the federation, and how many more did not
+// fit.
 func work(view *state.View) (out []*nusav1.RegionWork, leftOut int32) {
 	size := 0
 	for s := range view.Slots() {
@@ -374,7 +381,7 @@ func work(view *state.View) (out []*nusav1.RegionWork, leftOut int32) {
 			continue
 		}
 		w := &nusav1.RegionWork{Namespace: s.Namespace, Job: s.Job, Group: s.Group, From: s.From, To: s.To, JobVersion: s.JobVersion}
-		size += proto.Size(w) + 4 // with its tag and length
+		size += proto.Size(w) + 4 // plus its tag and length
 		if size > maxWorkBytes {
 			leftOut++
 			continue
@@ -384,19 +391,18 @@ func work(view *state.View) (out []*nusav1.RegionWork, leftOut int32) {
 	return out, leftOut
 }
 
-// updateSummaries makes the summaries of changed jobs equal to the committed
-// state.
+// updateSummaries makes the summaries of changed jobs match the committed state.
 func (u *Uplink) updateSummaries() {
 	u.summaries.update(func() func(state.JobKey) *nusav1.JobSummary {
-		// The view is read after the changed jobs, so that it has every change that marked
-		// one.
+		// The view is read after the list of changed jobs. So the view has every change
+		// that put a job on the list.
 		view := u.cfg.FSM.View()
 		return func(k state.JobKey) *nusav1.JobSummary { return u.cfg.Reporter.Summary(view, k) }
 	})
 }
 
-// cursor returns a cursor over the summaries that starts after those that the global
-// tier has.
+// cursor returns a cursor over the summaries. It starts after the summaries that the global
+// tier already has.
 func (u *Uplink) cursor(w *nusav1.GlobalWelcome) *link.Cursor[*nusav1.JobSummary] {
 	return u.summaries.cursor(link.Position(wire.PositionFromProto(w.GetSummaries())))
 }

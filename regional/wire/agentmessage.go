@@ -2,12 +2,13 @@ package wire
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// AgentMessage is a message of an agent, with its parts still encoded.
+// AgentMessage is a message of an agent whose parts are still encoded.
 type AgentMessage struct {
-	// Kind is KindHello or its like; 0 when the message has no kind.
+	// Kind is KindHello, KindLease, KindReports, KindInventory or KindGoodbye. 0: the
+	// message has no kind.
 	Kind protowire.Number
 	Body []byte
-	// Stats is an encoded NodeStats; nil when the message has none.
+	// Stats is an encoded NodeStats. It is nil when the message has none.
 	Stats []byte
 }
 
@@ -26,8 +27,9 @@ func ReadAgentMessage(raw []byte) (AgentMessage, error) {
 	return out, s.err
 }
 
-// ReadLeaseRequest returns the id of an encoded LeaseRequest, and that of the latest grant
-// that the agent received; 0 for none, or from an agent that does not say so.
+// ReadLeaseRequest decodes a LeaseRequest. id is the id of the request. granted is the id
+// of the latest grant that the agent received: 0 for none, or from an agent that does not
+// confirm grants.
 func ReadLeaseRequest(raw []byte) (id, granted uint64, err error) {
 	s := fieldScanner{rest: raw}
 	for s.next() {

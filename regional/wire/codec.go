@@ -5,14 +5,14 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Codec is protobuf's codec, except for the messages of this package that stay
-// encoded: SubmitRequest, IncomingMessage and EncodedMessage.
+// Codec is protobuf's codec, but SubmitRequest, IncomingMessage and EncodedMessage stay
+// encoded.
 type Codec struct{ encoding.CodecV2 }
 
 // NewCodec returns a Codec.
 func NewCodec() Codec { return Codec{encoding.GetCodecV2("proto")} }
 
-// Unmarshal decodes a message, or stores the bytes of one that stays encoded.
+// Unmarshal decodes a message. Of a message that stays encoded it stores the bytes.
 func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	switch m := v.(type) {
 	case *SubmitRequest:
@@ -25,7 +25,7 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// Marshal encodes a message, or sends the bytes of one that is encoded already.
+// Marshal encodes a message. Of a message that is encoded already it returns the bytes.
 func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 	switch m := v.(type) {
 	case *EncodedMessage:
@@ -36,10 +36,11 @@ func (c Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-// EncodedMessage is an encoded message to send. Marshal copies it.
+// EncodedMessage is an encoded message to be sent. Marshal copies it.
 type EncodedMessage struct{ head, body []byte }
 
-// buffer returns a copy. A large one comes from a pool, to which gRPC returns it.
+// buffer returns a copy of the message. A large copy comes from a pool, to which gRPC
+// returns it.
 func (e *EncodedMessage) buffer() mem.Buffer {
 	size := len(e.head) + len(e.body)
 	if mem.IsBelowBufferPoolingThreshold(size) {
@@ -51,13 +52,13 @@ func (e *EncodedMessage) buffer() mem.Buffer {
 	return mem.NewBuffer(b, pool)
 }
 
-// IncomingMessage is a received message, still encoded, in a buffer of gRPC's.
+// IncomingMessage is a received message, still encoded, in a buffer of gRPC.
 type IncomingMessage struct{ buf mem.Buffer }
 
-// Bytes returns the encoded message, valid until Free.
+// Bytes returns the encoded message. The bytes are valid until Free.
 func (m *IncomingMessage) Bytes() []byte { return m.buf.ReadOnlyData() }
 
-// Free releases the buffer. No pointer into it may be used afterwards.
+// Free releases the buffer. After Free no pointer into the buffer may be used.
 func (m *IncomingMessage) Free() {
 	m.buf.Free()
 	m.buf = nil

@@ -13,7 +13,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// ReasonToProto converts a reason; an empty one is REASON_UNSPECIFIED.
+// ReasonToProto converts a reason. An empty one becomes REASON_UNSPECIFIED.
 func ReasonToProto(r state.Reason) nusav1.Reason {
 	if r == "" {
 		return nusav1.Reason_REASON_UNSPECIFIED
@@ -34,7 +34,7 @@ func ResourcesToProto(r state.Resources) *nusav1.Resources {
 	return &nusav1.Resources{CpuMilli: r.CPUMilli, MemoryBytes: r.MemoryBytes, DiskBytes: r.DiskBytes}
 }
 
-// PositionToProto converts the position of a link.
+// PositionToProto converts the position of an outbox or a set.
 func PositionToProto(p state.Position) *nusav1.Position {
 	return &nusav1.Position{Epoch: p.Epoch, Sequence: p.Sequence}
 }
@@ -61,7 +61,7 @@ func nodeCountsToProto(counts []state.Count) []*nusav1.CountedReason {
 	return out
 }
 
-// TimestampToProto converts a time in nanoseconds since 1970; nil for 0.
+// TimestampToProto converts a time in nanoseconds since 1970. It returns nil for 0.
 func TimestampToProto(unixNano int64) *timestamppb.Timestamp {
 	if unixNano == 0 {
 		return nil
@@ -78,7 +78,7 @@ func SlotToProto(s *state.Slot, region string) *nusav1.Slot {
 	}
 }
 
-// SlotAnswerToProto converts the answer to an offer of a slot.
+// SlotAnswerToProto converts an answer about a slot.
 func SlotAnswerToProto(a *state.Answer) *nusav1.SlotAnswer {
 	out := &nusav1.SlotAnswer{
 		Namespace: a.Namespace, Job: a.Job, Group: a.Group, From: a.From, To: a.To,
@@ -91,7 +91,7 @@ func SlotAnswerToProto(a *state.Answer) *nusav1.SlotAnswer {
 	return out
 }
 
-// TasksFromStored decodes the task states of an allocation, see encodeTasks.
+// TasksFromStored decodes the task states of an allocation. encodeTasks encoded them.
 func TasksFromStored(raw []byte) map[string]*nusav1.TaskState {
 	var a nusav1.Allocation
 	if err := proto.Unmarshal(raw, &a); err != nil {
@@ -100,8 +100,8 @@ func TasksFromStored(raw []byte) map[string]*nusav1.TaskState {
 	return a.Tasks
 }
 
-// JobName returns the name that users see: the name of a region's own job ends with the
-// region.
+// JobName returns the job name that users see. The name of a region's own job ends with "@"
+// and the region.
 func JobName(name string, local bool, region string) string {
 	if local {
 		return name + "@" + region
@@ -121,8 +121,8 @@ func AllocToProto(a *state.Alloc, region string) *nusav1.Allocation {
 	return out
 }
 
-// orderedAllocToProto converts an allocation for its agent. It omits the fields that the
-// agent reports.
+// orderedAllocToProto converts an allocation for its agent. It leaves out the fields that
+// the agent itself reports.
 func orderedAllocToProto(a *state.Alloc, region string) *nusav1.Allocation {
 	out := &nusav1.Allocation{
 		Id: a.ID, Namespace: a.Namespace, Job: JobName(a.Job, a.Local, region), Group: a.Group, Index: a.Index,
@@ -158,7 +158,7 @@ func NodeToProto(view *state.View, n *state.Node, region string) *nusav1.Node {
 	return out
 }
 
-// NodeFitToProto converts how a node fits, with the reason if it does not.
+// NodeFitToProto converts how a node fits, and the reason if it does not fit.
 func NodeFitToProto(v sched.NodeFit) *nusav1.NodeVerdict {
 	out := &nusav1.NodeVerdict{
 		NodeId: v.NodeID, NodeName: v.NodeName, Taken: v.Live,

@@ -2,11 +2,12 @@ package wire
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// The numbers of the fields that this package reads and writes without the
-// generated code. TestFieldsAreThoseOfTheMessages compares them with the .proto
-// files, and fails when a message gets a field that is not listed.
+// These are the numbers of the fields that this package reads and writes without the
+// generated code. TestFieldsAreThoseOfTheMessages compares them with the .proto files. It
+// fails when a message gets a field that this file does not list.
 
-// AgentMessage: its kinds, and the statistics that come with any of them.
+// AgentMessage, LeaseRequest and Position. Each KindX is a kind of AgentMessage. agentStats
+// may come with any kind.
 const (
 	KindHello        protowire.Number = 1
 	KindLease        protowire.Number = 2
@@ -78,7 +79,7 @@ const (
 	orderBinding     protowire.Number = 6
 )
 
-// Allocation, as sent to an agent, and Resources.
+// Allocation as an order contains it, and Resources.
 const (
 	allocID          protowire.Number = 1
 	allocNamespace   protowire.Number = 2
@@ -116,7 +117,7 @@ const (
 	specGroups protowire.Number = 6
 )
 
-// An entry of a map, which is encoded as a message.
+// An entry of a map. Protobuf encodes it as a message.
 const (
 	entryKey   protowire.Number = 1
 	entryValue protowire.Number = 2

@@ -15,11 +15,11 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Deterministic encodes equal messages as equal bytes.
+// Deterministic encodes equal messages to equal bytes.
 var Deterministic = proto.MarshalOptions{Deterministic: true}
 
-// JobFromProto converts a spec whose defaults are filled in. raw is its
-// deterministic encoding; nil for a job that is not to be stored.
+// JobFromProto converts a spec whose defaults are set. raw is the deterministic encoding of
+// the spec. It is nil for a job that is not to be stored.
 func JobFromProto(spec *nusav1.JobSpec, raw []byte, local bool, version int64) *state.Job {
 	j := &state.Job{
 		Key:      state.JobKey{Namespace: spec.GetNamespace(), Job: spec.GetName(), Local: local},
@@ -41,9 +41,9 @@ func JobFromProto(spec *nusav1.JobSpec, raw []byte, local bool, version int64) *
 	return j
 }
 
-// needLeaseBinding adds the capability that the group needs of its drivers, if the
-// agents of an earlier version cannot do what a lease asks for. They know the lease of
-// their node.
+// needLeaseBinding adds the capability state.LeaseBinding to the drivers that a group asks
+// for, if agents of an earlier version could not enforce the group's lease. Such agents
+// enforce only the lease of their node.
 func needLeaseBinding(g *state.Group, local bool) {
 	if b := g.Binding(local); !g.Singleton && b != state.BindRegion && b != state.BindBoth {
 		return
@@ -148,11 +148,11 @@ func ShapeAskFromProto(s *nusav1.ShapeSubscription) *state.Ask {
 	return a
 }
 
-// NodeFromProto converts the hello of a node.
+// NodeFromProto converts the hello of an agent to a node.
 func NodeFromProto(hello *nusav1.AgentHello) state.Node {
 	inv := hello.GetInventory()
 	facts := inv.GetFacts()
-	raw, _ := Deterministic.Marshal(inv) // no error: the inventory was decoded before
+	raw, _ := Deterministic.Marshal(inv) // cannot fail: the inventory was decoded before
 	n := state.Node{
 		ID: hello.GetNodeId(), Name: hello.GetName(), Address: hello.GetAddress(),
 		Pool:          cmp.Or(inv.GetPool(), job.DefaultPool),
@@ -187,13 +187,13 @@ func NodeFromProto(hello *nusav1.AgentHello) state.Node {
 	return n
 }
 
-// ResourcesFromProto converts resources; GPUs are ignored.
+// ResourcesFromProto converts resources. It ignores GPUs.
 func ResourcesFromProto(r *nusav1.Resources) state.Resources {
 	return state.Resources{CPUMilli: r.GetCpuMilli(), MemoryBytes: r.GetMemoryBytes(), DiskBytes: r.GetDiskBytes()}
 }
 
-// EncodedGroup returns the bytes of a group in an encoded spec, without decoding
-// the spec: a map is encoded as a list of entries.
+// EncodedGroup returns the bytes of one group in an encoded spec, without decoding the
+// spec. The groups are a map, which protobuf encodes as a list of entries.
 func EncodedGroup(spec []byte, name string) ([]byte, error) {
 	for len(spec) > 0 {
 		field, kind, n := protowire.ConsumeField(spec)
@@ -216,7 +216,7 @@ func EncodedGroup(spec []byte, name string) ([]byte, error) {
 	return nil, fmt.Errorf("the spec has no group %q", name)
 }
 
-// mapEntry splits an encoded entry of a map.
+// mapEntry splits an encoded map entry into its key and its value.
 func mapEntry(b []byte) (key string, value []byte, err error) {
 	for len(b) > 0 {
 		field, kind, n := protowire.ConsumeField(b)
@@ -238,7 +238,7 @@ func mapEntry(b []byte) (key string, value []byte, err error) {
 	return key, value, nil
 }
 
-// jobTypeName returns the name of a job type in job files.
+// jobTypeName returns the name that job files use for a job type.
 func jobTypeName(t nusav1.JobType) string {
 	return strings.ToLower(strings.TrimPrefix(t.String(), "JOB_TYPE_"))
 }

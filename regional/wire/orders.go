@@ -12,25 +12,26 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// OrderEncoder encodes batches of orders for an agent. One encoder is used for one agent
-// after another, by one goroutine at a time.
+// OrderEncoder encodes batches of orders for an agent. One encoder serves one agent after
+// another. It is not safe for concurrent use.
 //
-// Most of the bytes that a master sends are orders, and each order is sent once, so they
-// are encoded directly from the state: messages would need as much memory again as
-// the state has for the allocations.
+// Most of the bytes that a master sends are orders, and each order is sent once. So orders
+// are encoded directly from the state. Messages in between would need as much memory again
+// as the state needs for the allocations.
 type OrderEncoder struct {
 	region string
 	log    *slog.Logger
 	view   *state.View
-	// encoded has the orders of the batch. ends holds the end offset of each order;
-	// an order that is not encoded repeats the previous offset.
+	// encoded has the orders of the batch. ends holds the end offset of each order. An
+	// order that was left out repeats the previous offset.
 	encoded []byte
 	ends    []int
-	// group is the group of the latest order, and shared the fields that all orders
-	// of the group have in common: a node often has many instances of one group.
+	// group is the group of the latest order. shared are the encoded fields that all orders
+	// of that group have in common. They are cached because a node often has many instances
+	// of one group.
 	group  groupVersion
 	shared []byte
-	// alloc and order are reused buffers.
+	// alloc and order are buffers that are used again for each order.
 	alloc, order []byte
 }
 
@@ -40,12 +41,12 @@ type groupVersion struct {
 	version int64
 }
 
-// maxPooledBytes bounds the memory of an encoder in the pool.
+// maxPooledBytes bounds the memory of an encoder that returns to the pool.
 const maxPooledBytes = 64 << 10
 
 var orderEncoders = sync.Pool{New: func() any { return new(OrderEncoder) }}
 
-// GetOrderEncoder returns an encoder from a pool; Release returns it there.
+// GetOrderEncoder returns an encoder from a pool. The caller must call Release.
 func GetOrderEncoder() *OrderEncoder { return orderEncoders.Get().(*OrderEncoder) }
 
 // Release returns the encoder to the pool.
@@ -62,12 +63,12 @@ func (o *OrderEncoder) Reset(region string, log *slog.Logger, view *state.View) 
 	o.encoded, o.ends = o.encoded[:0], o.ends[:0]
 }
 
-// Size encodes the order of an item and returns its size in bytes; 0 when the
-// allocation is not stored any more.
+// Size encodes the order of an item and returns its size in bytes. It returns 0 when the
+// state no longer has the allocation.
 func (o *OrderEncoder) Size(item link.Item[uint64]) int {
 	before := len(o.encoded)
 	if err := o.append(item); err != nil {
-		// The allocation was purged after the outbox was filled. Its removal is sent next.
+		// The allocation was purged after the outbox was filled. The removal is sent later.
 		o.log.Debug("order left out", "alloc", item.Key, "error", err)
 	}
 	o.ends = append(o.ends, len(o.encoded))
@@ -116,11 +117,11 @@ func encodedGroup(view *state.View, a *state.Alloc) (group []byte, jobType strin
 	return group, jobTypeName(nusav1.JobType(j.Type)), binding, nil
 }
 
-// Batch returns the message with a batch whose items were passed to Size. It is
-// valid until the next Reset.
+// Batch returns the message with a batch whose items were passed to Size. The message is
+// valid until the next call of Reset.
 func (o *OrderEncoder) Batch(b link.Batch[uint64]) *EncodedMessage {
 	end := 0
-	if n := len(b.Items); n > 0 { // the order after these items did not fit
+	if n := len(b.Items); n > 0 { // the item after these did not fit
 		end = o.ends[n-1]
 	}
 	out := appendBool(o.encoded[:end], ordersFull, b.Full)
@@ -137,7 +138,7 @@ func (o *OrderEncoder) Batch(b link.Batch[uint64]) *EncodedMessage {
 	return &EncodedMessage{o.order, out}
 }
 
-// appendAlloc appends the encoding of the message that orderedAllocToProto returns.
+// appendAlloc appends the encoding of the message that orderedAllocToProto would return.
 func appendAlloc(b []byte, a *state.Alloc, region string) []byte {
 	b = appendBytes(b, allocID, a.ID)
 	b = appendBytes(b, allocNamespace, a.Namespace)
@@ -168,7 +169,7 @@ func appendAlloc(b []byte, a *state.Alloc, region string) []byte {
 	return appendVarint(b, allocIncarnation, a.Incarnation)
 }
 
-// appendBytes appends a field; an empty one is left out, as in proto3.
+// appendBytes appends a field. An empty field is left out, as in proto3.
 func appendBytes[T string | []byte](b []byte, field protowire.Number, v T) []byte {
 	if len(v) == 0 {
 		return b
@@ -177,7 +178,7 @@ func appendBytes[T string | []byte](b []byte, field protowire.Number, v T) []byt
 	return append(b, v...)
 }
 
-// appendVarint appends a field; zero is left out. Negative numbers have ten bytes.
+// appendVarint appends a field. Zero is left out. A negative number takes ten bytes.
 func appendVarint[T ~int8 | ~uint8 | ~int32 | ~int64 | ~uint64 | ~int](b []byte, field protowire.Number, v T) []byte {
 	if v == 0 {
 		return b
@@ -185,7 +186,7 @@ func appendVarint[T ~int8 | ~uint8 | ~int32 | ~int64 | ~uint64 | ~int](b []byte,
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), uint64(v))
 }
 
-// appendBool appends a field; false is left out.
+// appendBool appends a field. false is left out.
 func appendBool(b []byte, field protowire.Number, v bool) []byte {
 	return appendVarint(b, field, protowire.EncodeBool(v))
 }

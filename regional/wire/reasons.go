@@ -6,14 +6,14 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// CountedReason is a reason with the number of nodes or instances that it concerns.
+// CountedReason is a reason with the number of nodes or instances to which it applies.
 type CountedReason struct {
 	state.Count
-	// What says what is counted: "node" or "instance".
+	// What says which things are counted: "node" or "instance".
 	What string
 }
 
-// Values of CountedReason.What.
+// The values of CountedReason.What.
 const (
 	countsNodes     = "node"
 	countsInstances = "instance"
@@ -27,8 +27,7 @@ var waitMessages = map[state.Reason]string{
 	state.ReasonDeclined:    "its node declined it and is asked again soon",
 }
 
-// PlanReasons returns, for each group, why instances have no node after the
-// plan.
+// PlanReasons returns for each group why instances have no node after the plan.
 func PlanReasons(plan *sched.Plan) map[state.GroupKey][]CountedReason {
 	out := map[state.GroupKey][]CountedReason{}
 	for _, u := range plan.Unplaced {
@@ -42,8 +41,9 @@ func PlanReasons(plan *sched.Plan) map[state.GroupKey][]CountedReason {
 	return out
 }
 
-// unplacedReasons returns the reasons of unplaced instances. The first one prevents the
-// placement; it counts nodes if the plan counted any.
+// unplacedReasons returns the reasons of unplaced instances. The first reason is the one
+// that prevents the placement. It counts nodes if the plan counted nodes for it, otherwise
+// instances.
 func unplacedReasons(u *sched.Unplaced) []CountedReason {
 	out := []CountedReason{{state.Count{Reason: u.Reason, Message: u.Message, Count: sched.Instances(u.Ranges)}, countsInstances}}
 	for _, c := range u.Counts {

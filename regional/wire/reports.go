@@ -13,14 +13,14 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// MaxReports bounds a full set of reports: the allocations of one node.
+// MaxReports bounds a full set of reports. A node has fewer allocations.
 const MaxReports = 10_000
 
-// ReadReports decodes an AllocReports. The error is a gRPC status: ResourceExhausted
-// for more than MaxReports.
+// ReadReports decodes an AllocReports. The error is a gRPC status: ResourceExhausted for
+// more than MaxReports.
 //
-// The generated code is not used: it would need a deep stack in each agent's
-// goroutine, and would decode the states of tasks only to encode them again.
+// ReadReports does not use the generated code. That code would need a deep stack in each
+// agent's goroutine, and would decode the states of tasks only to encode them again.
 // TestReadReportsEqualsGeneratedCode compares the two.
 func ReadReports(raw []byte) (b link.Batch[state.AllocReport], err error) {
 	reports := 0
@@ -58,14 +58,13 @@ func ReadReports(raw []byte) (b link.Batch[state.AllocReport], err error) {
 	return b, s.err
 }
 
-// readPosition decodes a Position into p. Fields that the encoding lacks stay as they
-// are.
+// readPosition decodes a Position into p. A field that the encoding lacks keeps its value.
 func readPosition(p link.Position, raw []byte) (link.Position, error) {
 	s := fieldScanner{rest: raw}
 	for s.next() {
 		switch s.num {
 		case positionEpoch:
-			p.Epoch = strings.ToValidUTF8(string(s.b), "?") // the epoch is sent back in a message, which must be UTF-8
+			p.Epoch = strings.ToValidUTF8(string(s.b), "?") // the epoch is sent back in a message, so it must be UTF-8
 		case positionSequence:
 			p.Sequence = s.v
 		}
@@ -102,7 +101,7 @@ func readReport(raw []byte) (r state.AllocReport, err error) {
 	return r, s.err
 }
 
-// reportedTask is a task of a report.
+// reportedTask is one task in a report.
 type reportedTask struct {
 	name     string
 	entry    []byte // the encoded entry of AllocReport.tasks
@@ -129,10 +128,10 @@ func readTask(entry []byte) (reportedTask, error) {
 	return t, s.err
 }
 
-// encodeTasks returns the task states of a report as the bytes that the state
-// stores: an encoded Allocation with the tasks in order, so that equal tasks have
-// equal bytes. It also returns the number of restarts, and whether a task is down:
-// one that is neither running nor complete.
+// encodeTasks returns the task states of a report as the state stores them: an encoded
+// Allocation with the tasks sorted by name, so that equal tasks have equal bytes. It also
+// returns the number of restarts, and whether a task is down. A task is down when it is
+// neither running nor complete.
 func encodeTasks(tasks []reportedTask) (raw []byte, restarts int32, down bool) {
 	slices.SortFunc(tasks, func(a, b reportedTask) int { return strings.Compare(a.name, b.name) })
 	size := 0
@@ -140,7 +139,7 @@ func encodeTasks(tasks []reportedTask) (raw []byte, restarts int32, down bool) {
 		size += protowire.SizeTag(allocTasks) + protowire.SizeBytes(len(t.entry))
 	}
 	if size > 0 {
-		raw = make([]byte, 0, size) // a slice of the message would keep all of it in memory
+		raw = make([]byte, 0, size) // a copy, because a slice of the message would keep the whole message in memory
 	}
 	for _, t := range tasks {
 		raw = protowire.AppendBytes(protowire.AppendTag(raw, allocTasks, protowire.BytesType), t.entry)

@@ -15,8 +15,8 @@ type fieldScanner struct {
 	err  error
 }
 
-// next reads a field; false at the end and on an error. Fields of other wire
-// types are skipped.
+// next reads the next field. It returns false at the end and after an error. It skips
+// fields of other wire types.
 func (s *fieldScanner) next() bool {
 	for s.err == nil && len(s.rest) > 0 {
 		num, kind, n := protowire.ConsumeTag(s.rest)
@@ -45,7 +45,7 @@ func (s *fieldScanner) next() bool {
 	return false
 }
 
-// Malformed returns the status for a message of an agent that cannot be decoded.
+// Malformed returns the gRPC status for a message of an agent that cannot be decoded.
 func Malformed(err error) error {
 	return status.Errorf(codes.Internal, "decode a message of the agent: %v", err)
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// CachedSpec is the result of parsing a spec, without the name of its job. It is
-// shared and must not be changed.
+// CachedSpec is the result of parsing a spec, without the name of the job. Several jobs
+// share it, so it must not be changed.
 type CachedSpec struct {
-	Job      state.Job // Spec is the encoding without the name
+	Job      state.Job // its Spec is the encoding without the name
 	Warnings []string
 }
 
-// Named returns the job with that name. The encoding of its spec is the
-// deterministic one, in which the name comes first.
+// Named returns the job with the given name. The name comes first in its encoded spec, as
+// in the deterministic encoding.
 func (c *CachedSpec) Named(name string) state.Job {
 	j := c.Job
 	j.Key.Job = name
@@ -31,10 +31,11 @@ func (c *CachedSpec) Named(name string) state.Job {
 	return j
 }
 
-// maxEncodedName bounds the encoding of a valid name in a spec.
+// maxEncodedName bounds the bytes that a valid name takes in an encoded spec.
 const maxEncodedName = 72
 
-// CutName splits an encoded spec that begins with the name.
+// CutName splits an encoded spec into its name and the rest. It returns false if the spec
+// does not begin with a name.
 func CutName(spec []byte) (name string, rest []byte, ok bool) {
 	field, kind, tag := protowire.ConsumeTag(spec)
 	if tag < 0 || field != specName || kind != protowire.BytesType {
@@ -47,8 +48,8 @@ func CutName(spec []byte) (name string, rest []byte, ok bool) {
 	return string(raw), spec[tag+n:], true
 }
 
-// hasName says whether an encoded spec has a name, or cannot be decoded: in
-// protobuf the last name counts.
+// hasName reports whether an encoded spec has a name, or cannot be decoded. In protobuf the
+// last name in an encoding counts.
 func hasName(spec []byte) bool {
 	for len(spec) > 0 {
 		field, _, n := protowire.ConsumeField(spec)
@@ -60,25 +61,26 @@ func hasName(spec []byte) bool {
 	return false
 }
 
-// SpecCache stores the results of parsing specs by their bytes without the name.
-// Many jobs differ only in their names, and decoding, validating and encoding a
-// spec costs more than the rest of a submit. Only valid specs are stored. A valid
-// name does not change the result, because specs that a longer name could make too
-// large are not stored.
+// SpecCache stores the results of parsing specs. Its key is the encoded spec without the
+// name, because many jobs differ only in their names. Decoding, validating and encoding a
+// spec costs more than the rest of a submit.
+//
+// Only valid specs are stored. A valid name does not change the result: specs that a longer
+// name could make too large are not stored.
 type SpecCache struct {
 	mu    sync.RWMutex
 	specs map[string]*CachedSpec
 	bytes int
 }
 
-// The bounds of a SpecCache. When one is reached the cache is emptied.
+// These are the bounds of a SpecCache. When one is reached, the cache is emptied.
 const (
 	maxCachedSpecs     = 1024
 	maxCachedSpecBytes = 8 << 20
 )
 
-// Get returns the name of an encoded spec and the result of parsing it. parse is
-// called for specs that are not cached. The error is a gRPC status.
+// Get returns the name in an encoded spec and the result of parsing the spec. It calls
+// parse for a spec that is not cached. The error is a gRPC status.
 func (c *SpecCache) Get(raw []byte, parse func(*nusav1.JobSpec) (CachedSpec, error)) (string, *CachedSpec, error) {
 	name, rest, ok := CutName(raw)
 	if ok && job.ValidName(name) {
@@ -110,7 +112,7 @@ func (c *SpecCache) store(rest string, spec *CachedSpec) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.specs[rest] != nil {
-		return // another call stored it, or the name was encoded in another form
+		return // another call stored it, or its name has another encoding
 	}
 	size := 2 * len(rest)
 	if len(c.specs) >= maxCachedSpecs || c.bytes+size > maxCachedSpecBytes {

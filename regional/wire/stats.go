@@ -10,40 +10,41 @@ import (
 )
 
 const (
-	// maxStatsBytes bounds the stored encoded statistics of a node.
+	// maxStatsBytes bounds the encoded statistics that are stored for a node.
 	maxStatsBytes = 256 << 10
-	// maxStatsSlack bounds the capacity of the reused buffer, as a multiple of the size
-	// of the statistics in it.
+	// maxStatsSlack bounds the capacity of a buffer that is used again: it is at most
+	// maxStatsSlack times the size of the new statistics.
 	maxStatsSlack = 4
 )
 
-// NodeStats are a node's latest statistics: the figures that the master uses, and
-// the whole message, still encoded.
+// NodeStats holds a node's latest statistics: the figures that the master uses, and the
+// whole message, still encoded.
 type NodeStats struct {
-	Raw []byte // the whole message; empty where it exceeds maxStatsBytes
-	// Age is the age of the statistics at the time of sending, or of reading.
+	Raw []byte // the whole message; empty if it is larger than maxStatsBytes
+	// Age is the age of the statistics: after Read at the time of sending, after
+	// Agents.Stats at the time of the call.
 	Age time.Duration
 
 	CPU, Load1, Tasks           float64
 	MemoryUsed, MemoryAvailable float64 // bytes
-	// DiskUsed and DiskTotal are sums over all file systems; fullest has the
-	// values of the fullest file system.
+	// DiskUsed and DiskTotal are sums over all file systems. fullest is the fullest file
+	// system.
 	DiskUsed, DiskTotal float64
 	fullest             struct{ used, total, share float64 }
-	// NetworkIn and NetworkOut are the bytes a second of all interfaces; networks
-	// counts the interfaces.
+	// NetworkIn and NetworkOut are the bytes a second, summed over all interfaces. networks
+	// is the number of interfaces.
 	NetworkIn, NetworkOut float64
 	networks              int
 }
 
-// Read decodes a NodeStats and copies it. On an error n is unchanged.
+// Read decodes a NodeStats and stores a copy of it in n. After an error n is unchanged.
 func (n *NodeStats) Read(raw []byte) error {
 	next, err := readStats(raw)
 	if err != nil {
 		return err
 	}
 	if len(raw) <= maxStatsBytes {
-		if cap(n.Raw) <= maxStatsSlack*len(raw) { // reuse the buffer: there is one for each node
+		if cap(n.Raw) <= maxStatsSlack*len(raw) { // use the buffer again: there is one for each node
 			next.Raw = n.Raw[:0]
 		}
 		next.Raw = append(next.Raw, raw...)
@@ -94,8 +95,8 @@ func (n *NodeStats) addDisk(used, total float64) {
 	}
 }
 
-// readNumbers returns the numeric fields 1..8, by their numbers, of the message at the
-// scanner's position.
+// readNumbers reads the message at the scanner's position. It returns the values of the
+// numeric fields 1..8, by field number.
 func readNumbers(of *fieldScanner) (out [networkOutPerSecond + 1]uint64) {
 	s := fieldScanner{rest: of.b}
 	for s.next() {
@@ -109,7 +110,8 @@ func readNumbers(of *fieldScanner) (out [networkOutPerSecond + 1]uint64) {
 	return out
 }
 
-// ToProto decodes the whole message; nil if it was too large to be stored.
+// ToProto decodes the whole message. It returns nil if the message was too large to be
+// stored.
 func (n *NodeStats) ToProto() *nusav1.NodeStats {
 	out := &nusav1.NodeStats{}
 	if len(n.Raw) == 0 || proto.Unmarshal(n.Raw, out) != nil {
@@ -118,8 +120,8 @@ func (n *NodeStats) ToProto() *nusav1.NodeStats {
 	return out
 }
 
-// Values returns the statistics in the order of metrics.Kinds; values that the agent did
-// not report are NaN.
+// Values returns the statistics in the order of metrics.Kinds. A value that the agent did
+// not report is NaN.
 func (n *NodeStats) Values() []float64 {
 	valueIf := func(known bool, v float64) float64 {
 		if !known {

@@ -13,11 +13,11 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// SubmitRequest is a nusav1.SubmitRequest that is decoded when it is first read.
-// The server reads Fields, whose spec stays encoded; interceptors use the getters
-// or ProtoReflect. Codec reads and writes it without decoding, so a server that
-// forwards the request passes the same bytes on. A decoded message must not be
-// changed.
+// SubmitRequest is a nusav1.SubmitRequest that stays encoded until it is first read. The
+// server reads Fields, in which the spec stays encoded. Interceptors use the getters or
+// ProtoReflect, which decode the message. Codec neither decodes nor encodes a
+// SubmitRequest, so a server that forwards the request passes on the same bytes. A decoded
+// message must not be changed.
 type SubmitRequest struct {
 	raw []byte
 
@@ -34,8 +34,8 @@ type SubmitFields struct {
 	Again         bool
 }
 
-// Message decodes the request. On an error, which is a gRPC status, the message has the
-// parts that could be decoded.
+// Message decodes the request. The error is a gRPC status. With an error, the message has
+// the parts that could be decoded.
 func (r *SubmitRequest) Message() (*nusav1.SubmitRequest, error) {
 	r.once.Do(func() {
 		r.message = &nusav1.SubmitRequest{}
@@ -91,7 +91,7 @@ func (r *SubmitRequest) Fields() (f SubmitFields, err error) {
 		switch {
 		case field == submitSpec && kind == protowire.BytesType && f.Spec == nil:
 			f.Spec = bytes
-		case field == submitSpec && kind == protowire.BytesType: // the parts of a message are concatenated
+		case field == submitSpec && kind == protowire.BytesType: // protobuf concatenates the parts of a repeated message
 			f.Spec = append(f.Spec[:len(f.Spec):len(f.Spec)], bytes...)
 		case field == submitIdempotencyKey && kind == protowire.BytesType:
 			f.Key = string(bytes)

@@ -5,13 +5,13 @@ import (
 	"math/bits"
 )
 
-// blockBits is the size of the blocks: a block has 1<<blockBits slots. A write copies
-// one block at each height, if a snapshot still holds the block.
+// blockBits is the size of the blocks: a block has 1<<blockBits slots. A write copies one
+// block at each height, unless only the writer holds that block.
 const blockBits = 4
 
-// Array is a persistent sparse array: a copy of the struct is a snapshot. A write
-// at a random index costs less than in a Tree, whose leaves are larger and hold
-// keys too. The zero value is empty.
+// Array is a persistent sparse array. A copy of the struct is a snapshot. A write at a
+// random index costs less than in a Tree, because a Tree's leaves are larger and hold keys
+// too. The zero value is an empty array.
 type Array[V any] struct {
 	root *block[V]
 	size int
@@ -20,7 +20,7 @@ type Array[V any] struct {
 // Len returns the number of values.
 func (a *Array[V]) Len() int { return a.size }
 
-// block has values (height 0) or blocks. Slots that are not nil are in use.
+// block has values (at height 0) or other blocks. A slot in use is not nil.
 type block[V any] struct {
 	own    *Owner
 	height int32
@@ -51,7 +51,7 @@ func (b *block[V]) slot(i uint32) int {
 	return int(uint64(i)>>(b.height*blockBits)) & (1<<blockBits - 1)
 }
 
-// holds reports whether an array with the root b has room for the index.
+// holds reports whether an array whose root is b has room for the index.
 func (b *block[V]) holds(i uint32) bool { return bits.Len32(i) <= int(b.height+1)*blockBits }
 
 // Get returns the value at an index.
@@ -70,7 +70,7 @@ func (a *Array[V]) Get(i uint32) (*V, bool) {
 	return v, v != nil
 }
 
-// Set stores a value, which must not be nil.
+// Set stores a value. The value must not be nil.
 func (a *Array[V]) Set(own *Owner, i uint32, v *V) {
 	if a.root == nil {
 		a.root = newBlock[V](own, int32(max(0, bits.Len32(i)-1)/blockBits))
@@ -100,14 +100,14 @@ func (a *Array[V]) Set(own *Owner, i uint32, v *V) {
 	b.vals[at] = v
 }
 
-// raised returns a block above b that holds b.
+// raised returns a new block that has b as its first block.
 func (b *block[V]) raised(own *Owner) *block[V] {
 	above := newBlock[V](own, b.height+1)
 	above.kids[0], above.used = b, 1
 	return above
 }
 
-// mutable returns b itself if own holds it, else a copy.
+// mutable returns b itself if own owns it, otherwise a copy.
 func (b *block[V]) mutable(own *Owner) *block[V] {
 	if b.own == own {
 		return b
@@ -130,7 +130,7 @@ func (a *Array[V]) Delete(own *Owner, i uint32) {
 	}
 }
 
-// remove returns the block that replaces b; nil if that would be empty.
+// remove returns the block that replaces b, or nil if that block would be empty.
 func (b *block[V]) remove(own *Owner, i uint32) *block[V] {
 	b = b.mutable(own)
 	at := b.slot(i)
@@ -149,13 +149,12 @@ func (b *block[V]) remove(own *Owner, i uint32) *block[V] {
 	return b
 }
 
-// All yields every value in the order of indices. The array must not be changed
-// meanwhile.
+// All yields every value in the order of indices. The array must not be changed meanwhile.
 func (a *Array[V]) All() iter.Seq2[uint32, *V] {
 	return func(yield func(uint32, *V) bool) { a.root.each(0, yield) }
 }
 
-// each yields the values below b, whose first index is base.
+// each yields the values below b. base is the first index of b.
 func (b *block[V]) each(base uint32, yield func(uint32, *V) bool) bool {
 	for at := range uint32(1 << blockBits) {
 		switch {
@@ -172,9 +171,9 @@ func (b *block[V]) each(base uint32, yield func(uint32, *V) bool) bool {
 	return true
 }
 
-// Since yields the indices whose values differ from those of an older version of
-// the array, ascending. Blocks that both share are skipped, so the cost grows with
-// the number of changes, not with the array.
+// Since yields, in ascending order, the indices whose values differ from those in an older
+// version of the array. It skips blocks that both versions share. So the cost grows with
+// the number of changes, not with the size of the array.
 func (a *Array[V]) Since(old *Array[V]) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		x, y := a.root, old.root
@@ -189,8 +188,8 @@ func (a *Array[V]) Since(old *Array[V]) iter.Seq[uint32] {
 	}
 }
 
-// differ yields the indices that differ below two blocks of equal height. One of
-// them may be nil.
+// differ yields the indices whose values differ below two blocks of equal height. One of
+// the blocks may be nil.
 func (b *block[V]) differ(o *block[V], base uint32, yield func(uint32) bool) bool {
 	if b == o {
 		return true

@@ -2,21 +2,21 @@ package persist
 
 import "sync/atomic"
 
-// List is a persistent list: a copy of the struct is a snapshot. Copies share an
-// array; the first copy that appends to it may write behind its end. The caller decides
-// which entries are stale. The zero value is empty.
+// List is a persistent list. A copy of the struct is a snapshot. Copies share an array. The
+// first copy that appends to the array writes after the array's end, other copies must
+// move. The caller decides which entries are stale. The zero value is an empty list.
 type List[T any] struct {
 	all   []T
-	taken *atomic.Int64 // length of the array that some copy uses
-	stale int           // entries that no longer count
+	taken *atomic.Int64 // the length of the array that some copy uses
+	stale int           // how many entries no longer count
 }
 
-// All returns the entries, stale ones included, in the order in which they were
-// added. Only the caller that holds the single copy may write to them.
+// All returns the entries, including stale ones, in the order in which they were added.
+// Only the caller that holds the single copy may change them.
 func (l List[T]) All() []T { return l.all }
 
 // With returns the list with one more entry. If the array is full, the list is copied
-// without its stale entries, for which counts returns false.
+// without its stale entries. counts returns false for a stale entry.
 func (l List[T]) With(v T, counts func(T) bool) List[T] {
 	n := int64(len(l.all))
 	if len(l.all) == cap(l.all) || !l.taken.CompareAndSwap(n, n+1) {
@@ -37,7 +37,8 @@ func (l List[T]) Without(counts func(T) bool) List[T] {
 	return l
 }
 
-// moved returns the list in an array of its own, with room for more entries.
+// moved returns the list in a new array, without its stale entries and with room for more
+// entries.
 func (l List[T]) moved(room int, counts func(T) bool) List[T] {
 	to := List[T]{all: make([]T, 0, len(l.all)-l.stale+room), taken: new(atomic.Int64)}
 	for _, v := range l.all {

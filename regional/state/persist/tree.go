@@ -2,16 +2,17 @@ package persist
 
 import "iter"
 
-// maxKeys is the size of a tree node. A write copies the nodes on its path that a
-// snapshot still holds: a smaller node copies less, a larger one needs fewer steps.
+// maxKeys is the greatest number of keys in a tree node. A write copies the nodes on its
+// path that a snapshot may still hold. A smaller node is copied faster, a larger node makes
+// the path shorter.
 const maxKeys = 32
 
-// Key orders the keys of a Tree: Compare is negative, zero or positive as
-// cmp.Compare is.
+// Key orders the keys of a Tree. Compare returns a negative number, zero or a positive
+// number, like cmp.Compare.
 type Key[K any] interface{ Compare(K) int }
 
-// Tree is a persistent B+ tree: a copy of the struct is a snapshot. Deleting
-// does not rebalance; empty leaves are removed. The zero value is empty.
+// Tree is a persistent B+ tree. A copy of the struct is a snapshot. Delete does not
+// rebalance the tree, but removes empty leaves. The zero value is an empty tree.
 type Tree[K Key[K], V any] struct {
 	root *branch[K, V]
 	size int
@@ -20,12 +21,12 @@ type Tree[K Key[K], V any] struct {
 // Len returns the number of entries.
 func (t *Tree[K, V]) Len() int { return t.size }
 
-// Same reports whether nothing was set or deleted between two versions of one tree. It
-// may also return false for equal versions.
+// Same reports whether nothing was set or deleted between two versions of one tree. It may
+// also return false although nothing was.
 func (t *Tree[K, V]) Same(o *Tree[K, V]) bool { return t.root == o.root }
 
-// branch is a leaf (vals) or an inner node (kids, where keys[i] is a lower
-// bound of kids[i]).
+// branch is a leaf with vals or an inner node with kids. In an inner node, keys[i] is a
+// lower bound of the keys in kids[i].
 type branch[K Key[K], V any] struct {
 	own  *Owner
 	keys []K
@@ -35,7 +36,7 @@ type branch[K Key[K], V any] struct {
 
 func (b *branch[K, V]) leaf() bool { return b.kids == nil }
 
-// find returns the first position whose key is ≥ k, and whether the key equals k.
+// find returns the first position whose key is ≥ k, and whether that key equals k.
 func (b *branch[K, V]) find(k K) (int, bool) {
 	lo, hi := 0, len(b.keys)
 	for lo < hi {
@@ -53,7 +54,7 @@ func (b *branch[K, V]) find(k K) (int, bool) {
 	return lo, false
 }
 
-// child returns the position of the kid that holds k.
+// child returns the position of the kid to which k belongs.
 func (b *branch[K, V]) child(k K) int {
 	i, exact := b.find(k)
 	if exact || i == 0 {
@@ -77,7 +78,7 @@ func (t *Tree[K, V]) Get(k K) (v V, ok bool) {
 	return v, false
 }
 
-// mutable returns b itself if own holds it, else a copy.
+// mutable returns b itself if own owns it, otherwise a copy.
 func (b *branch[K, V]) mutable(own *Owner) *branch[K, V] {
 	if b.own == own {
 		return b
@@ -110,8 +111,8 @@ func (t *Tree[K, V]) Set(own *Owner, k K, v V) {
 	}
 }
 
-// insert returns the node that replaces b, a right sibling if the node was
-// split, and whether k is new.
+// insert returns the node that replaces b, the new right sibling if the node was split, and
+// whether k is new.
 func (b *branch[K, V]) insert(own *Owner, k K, v V) (_, right *branch[K, V], added bool) {
 	b = b.mutable(own)
 	if b.leaf() {
@@ -137,8 +138,8 @@ func (b *branch[K, V]) insert(own *Owner, k K, v V) (_, right *branch[K, V], add
 	return b, b.split(i), added
 }
 
-// split moves the right part of an overfull node into a sibling. It leaves full
-// nodes behind when keys are inserted in ascending order.
+// split moves the right part of an overfull node into a new sibling. When keys are inserted
+// in ascending order, the nodes that it leaves behind are full.
 func (b *branch[K, V]) split(inserted int) *branch[K, V] {
 	n := len(b.keys)
 	if n <= maxKeys {
@@ -183,7 +184,7 @@ func (t *Tree[K, V]) Delete(own *Owner, k K) {
 	}
 }
 
-// remove returns the node that replaces b; nil if that would be empty.
+// remove returns the node that replaces b, or nil if that node would be empty.
 func (b *branch[K, V]) remove(own *Owner, k K) *branch[K, V] {
 	b = b.mutable(own)
 	if b.leaf() {
@@ -212,8 +213,7 @@ func removeAt[T any](s []T, i int) []T {
 	return s[:len(s)-1]
 }
 
-// All yields every entry in the order of keys. The tree must not be changed
-// meanwhile.
+// All yields every entry in the order of keys. The tree must not be changed meanwhile.
 func (t *Tree[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		if t.root != nil {
