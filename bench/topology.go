@@ -16,17 +16,18 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/prediction"
 )
 
-// table is a matrix of round trips.
+// table is a file with a matrix of round trips, and the goals of predictions from it.
 type table struct {
 	name, format string
 	neighbours   int
-	// file is the path below the module, or below the folder of further data.
+	// file is a path below the module, or with ofData below the folder $NUSA_DATA.
 	file   string
 	ofData bool
-	// vivaldi is the result of Vivaldi coordinates with 8 dimensions and heights: median, p90,
-	// stretch.
+	// vivaldi is the result of Vivaldi coordinates with 8 dimensions and heights: the
+	// median and the p90 of the relative error, and the nearest stretch.
 	vivaldi string
-	// goal: at most this median (0 = none), p90 and stretch.
+	// median, p90 and stretch are the goals: the result must not be greater. A median of 0
+	// means no goal.
 	median, p90, stretch float64
 }
 
@@ -47,8 +48,8 @@ type predicted struct {
 	results []*prediction.Result
 }
 
-// topologies measures the available tables. One is part of the project; the folder in
-// $NUSA_DATA may hold others.
+// topologies measures the available tables. One table is part of the project. The others
+// are measured if the folder $NUSA_DATA has them.
 func (o options) topologies(ctx context.Context) ([]predicted, error) {
 	set, seeds := tables(), 5
 	if o.quick {
@@ -99,7 +100,8 @@ func (o options) topology(ctx context.Context, t table, file string, seed int) (
 	return r, nil
 }
 
-// unpackFirst writes the first file of an archive, by name.
+// unpackFirst writes the file whose name is first in the archive to a temporary file, and
+// returns the name of the latter.
 func unpackFirst(archive string) (name string, err error) {
 	f, err := os.Open(archive)
 	if err != nil {
@@ -135,7 +137,7 @@ func unpackFirst(archive string) (name string, err error) {
 	return out.Name(), errors.Join(err, out.Close())
 }
 
-// spread formats the lowest, the median and the highest result of the seeds.
+// spread formats the lowest, the median and the highest value over all seeds.
 func (p predicted) spread(digits int, of func(*prediction.Result) float64) string {
 	var all []float64
 	for _, r := range p.results {
@@ -149,7 +151,7 @@ func (p predicted) spread(digits int, of func(*prediction.Result) float64) strin
 	return text(all[0])
 }
 
-// met says whether every seed reaches every goal.
+// met reports whether the results of all seeds reach all goals.
 func (p predicted) met() bool {
 	return !slices.ContainsFunc(p.results, func(r *prediction.Result) bool {
 		return p.median > 0 && r.MedianRelativeError > p.median || r.P90RelativeError > p.p90 || r.NearestStretch > p.stretch
@@ -187,8 +189,7 @@ func printPredicted(w io.Writer, all []predicted) {
 	}
 }
 
-// questions benchmarks the queries of a matrix of 1,000 regions. Fits are measured with the
-// tables.
+// questions benchmarks queries of a matrix of 1,000 regions.
 func questions(ctx context.Context, quick bool) ([]coreLine, error) {
 	out, err := goBenchmarks(ctx, quick, "ThousandRegions", "./topology")
 	if err != nil {
@@ -198,7 +199,7 @@ func questions(ctx context.Context, quick bool) ([]coreLine, error) {
 	return append(out, asked...), err
 }
 
-// questionGoals are the goals of some queries, in ns.
+// questionGoals are the goals of some queries, in nanoseconds and as text.
 var questionGoals = map[string]struct {
 	ns   float64
 	text string

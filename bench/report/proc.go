@@ -11,10 +11,11 @@ import (
 	"time"
 )
 
-// tick is the unit of CPU times in /proc: USER_HZ is 100 on every architecture of Go.
+// tick is the unit of CPU times in /proc. The kernel's USER_HZ is 100 on every
+// architecture that Go supports.
 const tick = 10 * time.Millisecond
 
-// CPUTime returns the CPU time of a process so far, user and system.
+// CPUTime returns the CPU time that a process has used so far, user and system together.
 func CPUTime(pid int) (time.Duration, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -33,8 +34,8 @@ func ChildrenTime(pid int) (time.Duration, error) {
 	return ParseStat(data, 16)
 }
 
-// ParseStat reads two successive fields of /proc/PID/stat, see proc(5): 14 for utime and
-// stime, 16 for cutime and cstime. The second field is a name in parentheses that may
+// ParseStat returns the sum of two successive fields of /proc/PID/stat: 14 for utime and
+// stime, 16 for cutime and cstime, see proc(5). Field 2 is a name in parentheses that may
 // contain any character.
 func ParseStat(data []byte, number int) (time.Duration, error) {
 	first := number - 3 // field 3 follows the name
@@ -53,7 +54,8 @@ func ParseStat(data []byte, number int) (time.Duration, error) {
 	return time.Duration(user+system) * tick, nil
 }
 
-// Memory returns the value in kB of a key in /proc/PID/FILE, in MB.
+// Memory reads the value of a key in /proc/PID/FILE, which is in kB, and returns it in MB
+// of 10⁶ bytes.
 func Memory(pid int, file, key string) (float64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	if err != nil {
@@ -68,7 +70,7 @@ func Memory(pid int, file, key string) (float64, error) {
 	return 0, fmt.Errorf("/proc/PID/%s has no %s", file, key)
 }
 
-// ChildrenOf returns the direct children of a process.
+// ChildrenOf returns the process ids of the direct children of a process.
 func ChildrenOf(pid int) ([]int, error) {
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
@@ -89,7 +91,7 @@ func ChildrenOf(pid int) ([]int, error) {
 	return out, nil
 }
 
-// OwnCPU returns the CPU time of this process so far.
+// OwnCPU returns the CPU time that this process has used so far.
 func OwnCPU() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -98,7 +100,7 @@ func OwnCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// File systems in memory: fsync means nothing there.
+// Types of file systems in memory, where fsync has no effect, see statfs(2).
 const (
 	tmpfsMagic = 0x01021994
 	ramfsMagic = 0x858458f6
@@ -123,7 +125,8 @@ func Filesystem(dir string) (name string, durable bool, err error) {
 	return name, kind != tmpfsMagic && kind != ramfsMagic, nil
 }
 
-// SyncTimes writes blocks as a log would, with an fsync after each, and times them.
+// SyncTimes writes blocks of 4 KiB with an fsync after each, as a log does. It returns the
+// quantiles of the time for a block.
 func SyncTimes(dir string) (Quantiles, error) {
 	const blocks, size = 100, 4 << 10
 	f, err := os.OpenFile(filepath.Join(dir, "fsync"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)

@@ -25,14 +25,15 @@ const infoWithin = 5 * time.Second
 
 // Server is the process of a measured server.
 type Server struct {
-	// Name is its name in errors, Exe its program, Log the file of its output.
+	// Name is the name of the process in errors. Exe is the path of its program. Log is
+	// the path of the file that gets its output.
 	Name, Exe, Log string
 	Args           []string
 	cmd            *exec.Cmd
 	exited         chan struct{} // closed when the process has ended
 }
 
-// Start starts the process and appends its output to its log.
+// Start starts the process. The output of the process is appended to the log.
 func (s *Server) Start() error {
 	log, err := os.OpenFile(s.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -48,13 +49,14 @@ func (s *Server) Start() error {
 	s.cmd, s.exited = cmd, exited
 	go func() {
 		defer close(exited)
-		_ = cmd.Wait() // the log says why it ended
+		_ = cmd.Wait() // the log says why the process ended
 	}()
 	return nil
 }
 
-// Process returns a command without the operator's settings, in a group of its own, so that
-// Ctrl-C does not stop it before this process does. It ends with this process.
+// Process returns a command without the NUSA_ variables of the operator. The command is in
+// its own process group, so that Ctrl-C does not stop it directly. The kernel kills the
+// command when this process ends.
 func Process(exe string, args ...string) *exec.Cmd {
 	cmd := exec.Command(exe, args...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NUSA_") })
@@ -62,13 +64,13 @@ func Process(exe string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// PID returns the process' number.
+// PID returns the process id.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
 
-// Signal sends a signal, such as those that begin and end a profile.
+// Signal sends a signal to the process, for example the signal that begins a profile.
 func (s *Server) Signal(sig syscall.Signal) { _ = s.cmd.Process.Signal(sig) }
 
-// Kill ends the process with SIGKILL.
+// Kill ends the process with SIGKILL and waits for the end.
 func (s *Server) Kill() {
 	_ = s.cmd.Process.Kill()
 	<-s.exited
@@ -89,14 +91,15 @@ func (s *Server) Stop() {
 	}
 }
 
-// Died returns the reason why the process has ended; nil while it runs.
+// Died returns an error with the last line of the log if the process has ended. It returns
+// nil while the process runs.
 func (s *Server) Died() error {
 	select {
 	case <-s.exited:
 	default:
 		return nil
 	}
-	why := "it left no word"
+	why := "its log is empty"
 	if data, err := os.ReadFile(s.Log); err == nil && len(bytes.TrimSpace(data)) > 0 {
 		lines := strings.Split(string(bytes.TrimSpace(data)), "\n")
 		why = lines[len(lines)-1]
@@ -104,7 +107,8 @@ func (s *Server) Died() error {
 	return fmt.Errorf("%s has ended: %s", s.Name, why)
 }
 
-// Ask asks the running server at --against what it is. It returns an error for another role.
+// Ask returns the description of the running server that --against names. It returns an
+// error if the server does not have the role.
 func Ask(ctx context.Context, addr, role string) (*nusav1.InfoResponse, error) {
 	conn, err := serve.Dial(network.Host(), addr)
 	if err != nil {
@@ -119,12 +123,12 @@ func Ask(ctx context.Context, addr, role string) (*nusav1.InfoResponse, error) {
 		return nil, fmt.Errorf("--against %s: no %s server answers there: %s", addr, role, strings.Trim(why[strings.LastIndex(why, ": ")+1:], " \""))
 	}
 	if info.GetRole() != role {
-		return nil, fmt.Errorf("--against %s: is a %s server, not a %s one", addr, info.GetRole(), role)
+		return nil, fmt.Errorf("--against %s: is a %s server, not a %s server", addr, info.GetRole(), role)
 	}
 	return info, nil
 }
 
-// RandomName returns a part of a name that no other measurement has.
+// RandomName returns a random part of a name. Two measurements hardly ever get the same.
 func RandomName() string {
 	b := make([]byte, 4)
 	for i := range b {

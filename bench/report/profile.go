@@ -43,9 +43,9 @@ func (p *Profile) Stop() error {
 	return errors.Join(pprof.Lookup("heap").WriteTo(f, 0), f.Close())
 }
 
-// memoryClasses lists the uses of the process' memory, one a line with bytes. It includes
-// uses that no heap profile shows, such as stacks, which are large with thousands of
-// connections.
+// memoryClasses lists how this process uses its memory: one use a line, with its bytes.
+// The list includes memory that no heap profile shows, for example stacks, which are large
+// with thousands of connections.
 func memoryClasses() []byte {
 	var samples []metrics.Sample
 	for _, d := range metrics.All() {

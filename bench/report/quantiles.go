@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Quantiles of durations, in milliseconds, by the nearest rank.
+// Quantiles holds quantiles of durations, in milliseconds, by the nearest rank.
 type Quantiles struct {
 	P50 float64 `json:"p50"`
 	P90 float64 `json:"p90"`
@@ -15,7 +15,8 @@ type Quantiles struct {
 	Max float64 `json:"max"`
 }
 
-// QuantilesOf returns the quantiles of all, which it sorts; zeros for none.
+// QuantilesOf returns the quantiles of durations; zeros if there are none. It sorts its
+// argument.
 func QuantilesOf(all []time.Duration) Quantiles {
 	if len(all) == 0 {
 		return Quantiles{}
@@ -39,7 +40,7 @@ func Round(v float64, digits int) float64 {
 	return math.Round(v*p) / p
 }
 
-// PerSecond returns n / d; 0 when no time has passed.
+// PerSecond returns n divided by the seconds of d; 0 if d is not positive.
 func PerSecond(n int, d time.Duration) float64 {
 	if d <= 0 {
 		return 0

@@ -8,13 +8,13 @@ import (
 const (
 	// StopWithin is how long a process may take to stop before it is killed.
 	StopWithin = 5 * time.Second
-	// PollEvery is the interval between two looks at a state without a
-	// notification.
+	// PollEvery is the interval at which a state is polled that sends no notification.
 	PollEvery = 10 * time.Millisecond
 )
 
-// Within ends ctx with a cause after d. It sets no deadline, because gRPC would send a
-// deadline to the server, and its error could arrive before the cause.
+// Within returns a context that ends after d, with the error late as its cause. The
+// context has no deadline, because gRPC would send a deadline to the server, whose error
+// could arrive before the context ends.
 func Within(ctx context.Context, d time.Duration, late error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(d, func() { cancel(late) })
@@ -24,7 +24,7 @@ func Within(ctx context.Context, d time.Duration, late error) (context.Context, 
 	}
 }
 
-// Cause returns the cause of ctx's end, or err while ctx has not ended.
+// Cause returns the cause of the end of ctx. While ctx has not ended it returns err.
 func Cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -32,7 +32,7 @@ func Cause(ctx context.Context, err error) error {
 	return err
 }
 
-// Pause waits for d. It returns the cause when ctx ends first.
+// Pause waits for d. If ctx ends first, Pause returns the cause.
 func Pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

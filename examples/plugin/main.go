@@ -46,10 +46,11 @@ func run() error {
 	return plugin.Serve("script", scripts{p})
 }
 
-// scripts is the driver.
+// scripts is the driver. It embeds the process driver and replaces two of its methods.
 type scripts struct{ *process.Driver }
 
-// Fingerprint returns what the scheduler and `nusa node status` see.
+// Fingerprint returns the health, version and capabilities of the driver, for the
+// scheduler and for `nusa node status`.
 func (s scripts) Fingerprint(ctx context.Context) driver.Fingerprint {
 	f := s.Driver.Fingerprint(ctx)
 	f.Version = "script 1"
@@ -73,7 +74,7 @@ func (s scripts) Start(ctx context.Context, t driver.Task) error {
 	return s.Driver.Start(ctx, t)
 }
 
-// read reads the config of the task in the job file.
+// read reads the task's config from the job file.
 func read(config map[string]any) (interpreter, text string, err error) {
 	interpreter = "sh"
 	for _, key := range slices.Sorted(maps.Keys(config)) {

@@ -11,18 +11,18 @@ import (
 // Part is one of the parts into which a total is divided.
 type Part struct {
 	Share int64
-	// Low and High bound what the part gets.
+	// Low and High are the least and the greatest number that the part may get.
 	Low, High int
-	// Gets is the result.
+	// Gets is the number that the part gets. Divide sets it.
 	Gets int
 }
 
-// Divide divides a total in proportion to the shares by the method of largest remainders: a
-// part gets its quota, rounded down or up. Of equal remainders that of the first part
-// counts. A part gets no less than Low and no more than High; what that takes or leaves is
-// divided among the others in proportion. The total is at least the sum of all Low; if it
-// is more than the sum of all High, each part gets High. The product of the total and the
-// sum of the shares must be less than 2^63. Divide lowers High to the total.
+// Divide divides a total in proportion to the shares by the method of largest remainders:
+// a part gets its quota, rounded down or up. If remainders are equal, the earlier part is
+// rounded up. A part gets no less than Low and no more than High, and the other parts
+// share the rest in proportion. The total must be at least the sum of all Low. If it is
+// more than the sum of all High, each part gets High. The product of the total and the sum
+// of the shares must be less than 2^63. Divide lowers High to the total.
 func Divide(parts []Part, total int) {
 	open := make([]int, 0, len(parts))
 	for i := range parts {
@@ -35,7 +35,7 @@ func Divide(parts []Part, total int) {
 		for _, i := range open {
 			sum += parts[i].Share
 		}
-		var under, over int64 // what quotas lack to low, and what they have above high
+		var under, over int64 // by how much quotas are below Low and above High, times sum
 		for _, i := range open {
 			s, quota := parts[i], int64(total)*parts[i].Share
 			under += max(0, int64(s.Low)*sum-quota)

@@ -18,21 +18,22 @@ import (
 type Problem struct {
 	// Source is the path of the file or the name of the environment variable.
 	Source string
-	// Line and Column in the file, from 1; 0 for an environment variable.
+	// Line and Column are the position in the file, from 1; 0 for an environment variable.
 	Line, Column int
-	// Key is the name of the flag; empty for the whole file.
+	// Key is the name of the setting in the file. It is empty if the problem concerns the
+	// whole file, and for an environment variable.
 	Key string
 	// Message says what is wrong and what is valid. It never holds a secret.
 	Message string
-	// Cause is the underlying error, such as fs.ErrNotExist; may be nil.
+	// Cause is the underlying error, for example fs.ErrNotExist. It may be nil.
 	Cause error
 }
 
 // Unwrap returns the cause.
 func (p Problem) Unwrap() error { return p.Cause }
 
-// Error returns one line: "nusa.yaml:3:1: grpc-adr: unknown setting, did you mean
-// grpc-addr?".
+// Error returns one line, for example "nusa.yaml:3:1: grpc-adr: unknown setting, did you
+// mean grpc-addr?".
 func (p Problem) Error() string {
 	text := p.Source + ": "
 	if p.Line > 0 {
@@ -56,7 +57,7 @@ const maxFile = 1 << 20
 // prefix begins the names of environment variables.
 const prefix = "NUSA_"
 
-// notSettings are flags that exist on the command line only.
+// notSettings are the flags that can be given on the command line only.
 var notSettings = []string{"help", "config", "version"}
 
 // MarkSecret keeps the value of a flag out of messages and of Print. It panics when
@@ -67,15 +68,15 @@ func MarkSecret(flags *pflag.FlagSet, name string) {
 	}
 }
 
-// EnvName returns the environment variable of a flag: NUSA_GRPC_ADDR for grpc-addr.
+// EnvName returns the name of a flag's environment variable: NUSA_GRPC_ADDR for grpc-addr.
 func EnvName(flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// Load sets every flag that was not given on the command line from the environment
-// (lookup is os.LookupEnv), or else from the YAML file at path ("" for none). It
-// checks the whole file, overridden settings too. The error joins every Problem; the
-// flags are then not usable. Call it once.
+// Load sets every flag that was not given on the command line from the environment, or
+// else from the YAML file at path. An empty path means no file. lookup is os.LookupEnv.
+// Load checks the whole file, including settings that a flag or a variable overrides. The
+// error joins every Problem. After an error the flags are not usable. Call Load once.
 func Load(flags *pflag.FlagSet, lookup func(string) (string, bool), path string) error {
 	var errs []error
 	fail := func(p Problem) { errs = append(errs, p) }
@@ -173,7 +174,8 @@ func readBounded(path string) ([]byte, error) {
 	return data, err
 }
 
-// didYouMean names the setting that key probably means; "" when none is near.
+// didYouMean returns a question with the setting that key probably means; "" if no setting
+// is similar.
 func didYouMean(flags *pflag.FlagSet, key string) string {
 	var names []string
 	flags.VisitAll(func(f *pflag.Flag) {

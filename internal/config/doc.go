@@ -1,7 +1,7 @@
-// Package config fills a command's flags from their other sources: a flag wins over
-// a NUSA_* environment variable, which wins over a YAML file, which wins over the
-// default. The keys of the file are the names of the flags, so there is one list of
-// settings.
+// Package config sets a command's flags from the environment and from a file. A flag on
+// the command line has precedence over a NUSA_* environment variable, the variable over a
+// YAML file, and the file over the default. The keys of the file are the names of the
+// flags, so there is one list of settings.
 //
 //   - config.go: loading, and the problems of a source
 //   - value.go: values of flags: from a file, described, printed

@@ -14,12 +14,13 @@ import (
 	"github.com/nusa-scheduler/nusa/job/doc"
 )
 
-// errShape is a value in the file that has the wrong kind.
+// errShape says that a value in the file has the wrong kind, for example a list for a
+// number.
 type errShape struct{ want, got string }
 
 func (e errShape) Error() string { return fmt.Sprintf("must be %s, not %s", e.want, e.got) }
 
-// flatten returns a node of the file as the text of the flag on a command line.
+// flatten returns the text that would set the flag on a command line to the file's value.
 func flatten(f *pflag.Flag, n *doc.Node) (string, error) {
 	_, many := f.Value.(pflag.SliceValue)
 	pairs := strings.HasPrefix(f.Value.Type(), "stringTo")
@@ -56,7 +57,7 @@ func flatten(f *pflag.Flag, n *doc.Node) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
-// try sets the flag; with keep false it only checks that the flag can be set.
+// try sets the flag. If keep is false, try only checks that the flag can be set.
 func try(f *pflag.Flag, text string, keep bool) error {
 	if keep {
 		return set(f, text)
@@ -74,7 +75,7 @@ func try(f *pflag.Flag, text string, keep bool) error {
 	return errors.Join(err, f.Value.Set(before))
 }
 
-// set replaces the flag's value.
+// set replaces the flag's value. An empty text makes a list empty.
 func set(f *pflag.Flag, text string) error {
 	if slice, many := f.Value.(pflag.SliceValue); many && text == "" {
 		f.Changed = true
@@ -87,8 +88,8 @@ func set(f *pflag.Flag, text string) error {
 	return nil
 }
 
-// describe says which values the flag has. It also says what is wrong with the given
-// value, unless that would show a secret.
+// describe returns the message for a value that the flag refuses: which values the flag
+// can have, and what is wrong with the given value. It never shows the value of a secret.
 func describe(f *pflag.Flag, err error) string {
 	var shape errShape
 	switch {
@@ -101,13 +102,13 @@ func describe(f *pflag.Flag, err error) string {
 	if errors.As(err, &number) && errors.Is(err, strconv.ErrRange) {
 		return fmt.Sprintf("%s is out of range", number.Num)
 	}
-	if errors.As(err, &number) { // the text of its error is for programmers
+	if errors.As(err, &number) { // the text of a NumError is for programmers
 		return fmt.Sprintf("must be %s, not %q", kind(f), number.Num)
 	}
 	return fmt.Sprintf("must be %s: %s", kind(f), strings.TrimPrefix(err.Error(), "time: "))
 }
 
-// kind names the values of the flag, for an operator.
+// kind says for an operator what values the flag can have.
 func kind(f *pflag.Flag) string {
 	switch t := f.Value.Type(); t {
 	case "int64":
@@ -134,9 +135,8 @@ func kind(f *pflag.Flag) string {
 	}
 }
 
-// Derive sets a flag that was not given to a value that follows from another
-// setting, which Print names as the source. A flag that was given keeps its
-// value. It must be called after Load.
+// Derive sets a flag to a value that follows from another setting. Print names source as
+// the source of the value. A flag that was given keeps its value. Call Derive after Load.
 func Derive(flags *pflag.FlagSet, name, value, source string) error {
 	f := flags.Lookup(name)
 	if f.Changed {
@@ -158,8 +158,8 @@ func mark(f *pflag.Flag, source string) {
 
 func secret(f *pflag.Flag) bool { return len(f.Annotations[secretMark]) > 0 }
 
-// Print writes the effective settings as a YAML file that Load can read, each with
-// its source in a comment. A secret is written as a comment without its value.
+// Print writes the effective settings as a YAML file that Load can read. Each setting has
+// its source in a comment. For a secret, Print writes only a comment, without the value.
 func Print(w io.Writer, flags *pflag.FlagSet) error {
 	var b strings.Builder
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -182,7 +182,7 @@ func Print(w io.Writer, flags *pflag.FlagSet) error {
 	return err
 }
 
-// yamlValue returns the value of a flag in YAML, with strings as in JSON.
+// yamlValue returns the value of a flag in YAML. Strings are quoted as in JSON.
 func yamlValue(f *pflag.Flag) string {
 	quote := func(s string) string { return string((&doc.Node{Kind: doc.String, Text: s}).JSON()) }
 	if slice, many := f.Value.(pflag.SliceValue); many {
@@ -201,7 +201,7 @@ func yamlValue(f *pflag.Flag) string {
 	return strings.TrimSpace(quote(f.Value.String()))
 }
 
-// yamlPairs returns pflag's "[a=b,c=d]" as a YAML mapping.
+// yamlPairs converts the text "[a=b,c=d]", in which pflag prints pairs, to a YAML mapping.
 func yamlPairs(text string) string {
 	fields, err := csv.NewReader(strings.NewReader(strings.Trim(text, "[]"))).Read()
 	if err != nil {

@@ -2,14 +2,14 @@ package counts
 
 import nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 
-// Live returns the number of instances in all states except stopping and unknown.
+// Live returns the number of instances in all states except stopped, stopping and unknown.
 func Live(c *nusav1.InstanceCounts) int32 {
 	return c.GetPending() + c.GetStarting() + c.GetRunning() + c.GetComplete() + c.GetFailed() + c.GetLost()
 }
 
-// MoveSurplusToStopping moves the instances beyond the wanted number to Stopping,
-// since regions count wanted and unwanted instances alike. Running instances are
-// moved first: an unwanted instance has usually run for long.
+// MoveSurplusToStopping moves the instances beyond the wanted number to Stopping. Regions
+// do not count unwanted instances separately. Running instances are moved first, because
+// an unwanted instance has usually run for long.
 func MoveSurplusToStopping(c *nusav1.InstanceCounts, wanted int32) {
 	surplus := Live(c) - wanted
 	for _, n := range []*int32{&c.Running, &c.Starting, &c.Lost} {

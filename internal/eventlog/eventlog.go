@@ -13,7 +13,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Retained bounds the events that a client can resume from.
+// Retained is the number of latest events that a log holds.
 const Retained = 4096
 
 // Log is a bounded list of events, numbered from 1. A Log is safe for
@@ -27,20 +27,21 @@ type Log struct {
 	added  notify.Signal
 }
 
-// entry is an event whose message is formatted only when a client reads it.
+// entry is an event. Its message is formatted only when a client reads the event.
 type entry struct {
 	at                    time.Time
 	kind, subject, format string
 	args                  []any
 }
 
-// New returns an empty log. Its tokens begin with epoch, so that a token of
-// another log is recognised.
+// New returns an empty log. The tokens of the log begin with epoch, so that the log
+// recognises tokens of other logs.
 func New(epoch string) *Log {
 	return &Log{epoch: epoch, events: make([]entry, Retained), next: 1}
 }
 
-// Add appends an event. The caller must not change the arguments afterwards.
+// Add appends an event. The message is formatted later, so the caller must not change args
+// afterwards.
 func (l *Log) Add(kind, subject, format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,8 +55,8 @@ func (l *Log) token(n uint64) string { return l.epoch + "-" + strconv.FormatUint
 // maxToken is the length of the longest token, in bytes.
 const maxToken = 256
 
-// IsToken says whether the text has the form of a token: an epoch, a minus and
-// a number. The empty token, which means "from now on", is valid too.
+// IsToken reports whether the text has the form of a token: an epoch, a hyphen and a
+// number. The empty token, which means "from now on", is valid too.
 func IsToken(token string) bool {
 	at := strings.LastIndexByte(token, '-')
 	_, err := strconv.ParseUint(token[at+1:], 10, 64)
@@ -79,8 +80,8 @@ func (l *Log) After(token string) uint64 {
 	return n + 1
 }
 
-// Before returns the token of the event before number n. It returns the empty
-// token for n = 0, where From sends a reset that carries a token.
+// Before returns the token of the event before number n. For n = 0 it returns the empty
+// token; the reset event that From then returns has a token.
 func (l *Log) Before(n uint64) string {
 	if n == 0 {
 		return ""
@@ -88,9 +89,9 @@ func (l *Log) Before(n uint64) string {
 	return l.token(n - 1)
 }
 
-// From returns the events from number n on, the number to continue from, and a
-// channel that the next event closes. When event n is no longer retained, or n
-// is 0, From returns a single reset event instead.
+// From returns the events from number n on, the number to continue from, and a channel
+// that is closed when the next event is added. If event n is no longer retained, or n is
+// 0, From returns a single reset event instead of the events.
 func (l *Log) From(n uint64) (events []*nusav1.Event, next uint64, added <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

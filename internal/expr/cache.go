@@ -2,9 +2,9 @@ package expr
 
 import "sync"
 
-// Cache caches compiled programs, since compiling costs far more than evaluating. It
-// is bounded: each time it is full, it drops the programs that were not used since
-// it was last full. Safe for concurrent use.
+// Cache caches compiled programs, because compilation costs far more than evaluation. When
+// half of its size was compiled or used since the last time, it drops the programs that
+// were not used in that span. A Cache is safe for concurrent use.
 type Cache struct {
 	mu         sync.Mutex
 	max        int
@@ -16,14 +16,14 @@ type key struct {
 	source string
 }
 
-// entry is a result of Compile. Failures are cached too, so that a bad expression is
-// not compiled for every node.
+// entry is a result of Compile. Errors are cached too, so that a wrong expression is not
+// compiled again for every node.
 type entry struct {
 	program *Program
 	err     error
 }
 
-// NewCache returns a cache of at most size programs; at least 2.
+// NewCache returns a cache of at most size programs. The size is at least 2.
 func NewCache(size int) *Cache {
 	return &Cache{max: max(size, 2)}
 }

@@ -1,9 +1,9 @@
 // Package expr compiles and evaluates the CEL expressions of job files:
 // constraints, affinities and node spreads over one variable, `node`.
 //
-// An expression is bounded three times: by its length, by an estimate of its cost
-// when it is compiled, and by a cost limit when it runs. It sees nothing but the
-// node, so it has the same value for the same node every time.
+// An expression is bounded three times: by its length, by an estimate of its cost when it
+// is compiled, and by a cost limit when it runs. An expression sees nothing but the node,
+// so it has the same value for the same node every time.
 //
 //   - expr.go: the node that expressions see, compilation, evaluation
 //   - cache.go: a bounded cache of compiled expressions

@@ -41,12 +41,12 @@ func (k Kind) celType() *cel.Type {
 const (
 	// MaxSource is the longest source, in bytes.
 	MaxSource = 1024
-	// maxEstimate bounds the estimated worst-case cost, in CEL cost units (about one
-	// per operation): a scheduler evaluates an expression for every node of a
-	// region.
+	// maxEstimate bounds the estimated worst-case cost of one evaluation, in CEL cost
+	// units (about one per operation). The cost matters because a scheduler evaluates an
+	// expression for every node of a region.
 	maxEstimate = 100_000
-	// maxCost ends an evaluation. It lies above every accepted estimate and guards
-	// against a wrong one.
+	// maxCost is the cost at which a running evaluation is stopped. It is above every
+	// accepted estimate, so it only matters when an estimate was wrong.
 	maxCost = 2 * maxEstimate
 	// maxNesting bounds macros such as exists() inside one another.
 	maxNesting = 2
@@ -69,13 +69,13 @@ type Node struct {
 	Arch    string            `cel:"arch"`       // "x86_64", as the kernel reports it
 	OS      string            `cel:"os"`         // "linux"
 	Kernel  string            `cel:"kernel"`
-	Version string            `cel:"version"` // of the agent's build
+	Version string            `cel:"version"` // the version of the agent
 	Labels  map[string]string `cel:"labels"`
-	Drivers []string          `cel:"drivers"`    // healthy ones
+	Drivers []string          `cel:"drivers"`    // the healthy drivers
 	GPUs    []string          `cel:"gpu_models"` // one entry per device
 }
 
-// fields has the names that an expression can use after "node.".
+// fields lists the names that an expression can use after "node.".
 var fields = func() []string {
 	t := reflect.TypeFor[Node]()
 	var out []string
@@ -90,7 +90,8 @@ type Program struct {
 	program cel.Program
 }
 
-// environment is built once: it never changes, and building it takes milliseconds.
+// environment returns the CEL environment, which is built once because that takes
+// milliseconds.
 var environment = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewEnv(
 		ext.NativeTypes(reflect.TypeFor[Node](), ext.ParseStructTag("cel")),
@@ -104,8 +105,8 @@ var environment = sync.OnceValues(func() (*cel.Env, error) {
 	)
 })
 
-// Compile checks and prepares an expression. Its error is one line that names the
-// column and wraps ErrCompile.
+// Compile checks and compiles an expression. The error wraps ErrCompile. It is one line,
+// and names the column if the fault has one.
 func Compile(kind Kind, source string) (*Program, error) {
 	if strings.TrimSpace(source) == "" {
 		return nil, fmt.Errorf("%w: it is empty", ErrCompile)
@@ -138,17 +139,17 @@ func Compile(kind Kind, source string) (*Program, error) {
 	return &Program{program}, nil
 }
 
-// Bool evaluates a program of kind Bool. A program that cannot be evaluated, such as
-// one with a label that the node lacks, is false, and note says why. Otherwise note
-// is empty.
+// Bool evaluates a program of kind Bool. If the program cannot be evaluated, for example
+// because the node does not have a label, the value is false and note says why. Otherwise
+// note is empty.
 func (p *Program) Bool(n *Node) (ok bool, note string) {
 	v, note := p.eval(n)
 	ok, _ = v.(bool)
 	return ok, note
 }
 
-// Text evaluates a program of kind String. A program that cannot be evaluated gives
-// "", and note says why.
+// Text evaluates a program of kind String. If the program cannot be evaluated, the value
+// is "" and note says why. Otherwise note is empty.
 func (p *Program) Text(n *Node) (value, note string) {
 	v, note := p.eval(n)
 	value, _ = v.(string)
@@ -163,8 +164,8 @@ func (p *Program) eval(n *Node) (any, string) {
 	return out.Value(), ""
 }
 
-// evalNote makes an evaluation error of CEL readable. CEL has no typed errors: its text
-// "no such key: rack" means a label or map key that the node lacks.
+// evalNote makes an evaluation error of CEL readable. CEL has no typed errors. Its text
+// "no such key: rack" means that the node does not have the label or map key "rack".
 func evalNote(err error) string {
 	text := err.Error()
 	if _, key, found := strings.Cut(text, "no such key: "); found {
@@ -173,7 +174,7 @@ func evalNote(err error) string {
 	return strings.ReplaceAll(text, "\n", " ")
 }
 
-// issueError makes one line of the first of CEL's compile errors.
+// issueError returns the first of CEL's compile errors as one line.
 func issueError(source string, all []*common.Error) error {
 	first := all[0]
 	message := first.Message
@@ -203,8 +204,8 @@ func typeName(t *cel.Type) string {
 	return t.String()
 }
 
-// sizes bounds the content of a node for the estimate: at most 64 labels, drivers
-// and devices, and texts of at most 253 bytes.
+// sizes tells CEL how large a node can be, for the estimate of the cost: at most 64
+// labels, drivers and devices, and texts of at most 253 bytes.
 type sizes struct{}
 
 func (sizes) EstimateSize(e checker.AstNode) *checker.SizeEstimate {

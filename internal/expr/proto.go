@@ -4,8 +4,7 @@ import nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 
 const mebibyte = 1 << 20
 
-// NodeFromProto returns the node that expressions see. It has only the healthy
-// drivers.
+// NodeFromProto returns the node that expressions see. Unhealthy drivers are left out.
 func NodeFromProto(n *nusav1.Node) *Node {
 	inv := n.GetInventory()
 	out := &Node{

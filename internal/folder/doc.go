@@ -1,6 +1,7 @@
-// Package folder decides, by their paths alone, whether folders of a host are
-// below allowed folders. An agent (agent/setup) decides with it what jobs may mount,
-// and its region (regional/sched) predicts that decision. It is pure.
+// Package folder decides, by the paths alone, whether a folder of a host is below an
+// allowed folder. An agent (agent/setup) uses the package to decide which folders jobs may
+// mount. The region (regional/sched) uses it to predict the agent's decision. The package
+// is pure.
 //
-//   - folder.go: the rule
+//   - folder.go: the decision
 package folder

@@ -23,9 +23,10 @@ const Header = "nusa-forwarded"
 // ErrNoLeader is the status of a call while no leader is known.
 var ErrNoLeader = rpcerr.Error{Code: codes.Unavailable, Reason: rpcerr.ReasonNoLeader, Message: "no leader known"}.Err()
 
-// Leader returns the server that leads: self, or the server at the other end of
-// conn. Neither, or an error, means that no leader is known; an error that is a
-// gRPC status is returned to the caller. It runs for every call and must not block.
+// Leader returns the server that leads: this server if self is true, otherwise the server
+// at the other end of conn. If conn is nil and self is false, or with an error, no leader
+// is known. An error that is a gRPC status is returned to the caller. Leader is called for
+// every call and must not block.
 type Leader func() (conn *grpc.ClientConn, self bool, err error)
 
 // Forwarder makes the interceptors of a server.
@@ -36,9 +37,9 @@ type Forwarder struct {
 	whyNoOther func() string
 }
 
-// New returns a forwarder. exempt has full methods ("/nusa.v1.Dispatch/Session") and
-// whole services ("/nusa.v1.System/") that every server serves itself, beside
-// health, reflection and System.Info.
+// New returns a forwarder. exempt lists full methods (for example
+// "/nusa.v1.Dispatch/Session") and whole services (for example "/nusa.v1.System/") that
+// every server serves itself. Health, reflection and System.Info are always exempt.
 func New(leader Leader, exempt ...string) *Forwarder {
 	always := []string{
 		"/grpc.health.v1.Health/",
@@ -49,10 +50,9 @@ func New(leader Leader, exempt ...string) *Forwarder {
 	return &Forwarder{leader: leader, exempt: slices.Concat(always, exempt)}
 }
 
-// ReadRequestsAs makes streams of a full method read requests as the messages
-// that newRequest returns, for a server whose codec reads that method's requests
-// into another type than the generated one. Not to be called while calls are
-// served.
+// ReadRequestsAs sets the type into which a stream of the full method reads requests: the
+// type that newRequest returns. It is for a server whose codec reads requests of that
+// method into another type than the generated one. Call it before the server serves calls.
 func (f *Forwarder) ReadRequestsAs(method string, newRequest func() proto.Message) {
 	if f.requests == nil {
 		f.requests = map[string]func() proto.Message{}
@@ -60,8 +60,9 @@ func (f *Forwarder) ReadRequestsAs(method string, newRequest func() proto.Messag
 	f.requests[method] = newRequest
 }
 
-// WhyNoOther makes the error about a leader that does not answer say why no other server can
-// be elected now; why returns "" when one can. Not to be called while calls are served.
+// WhyNoOther sets a function that returns why no other server can be elected now, or "" if
+// one can. The text becomes part of the error about a leader that does not respond. Call
+// WhyNoOther before the server serves calls.
 func (f *Forwarder) WhyNoOther(why func() string) { f.whyNoOther = why }
 
 // Unary returns the interceptor for unary calls.
@@ -81,8 +82,8 @@ func (f *Forwarder) Unary() grpc.UnaryServerInterceptor {
 		var header, trailer metadata.MD
 		reply := newReply()
 		err = conn.Invoke(forwardedContext(ctx), info.FullMethod, req, reply, grpc.Header(&header), grpc.Trailer(&trailer))
-		// Both calls fail only when the handler's stream has ended, and then nothing reads
-		// err.
+		// Both calls fail only if the caller's stream has ended. Then no one reads their
+		// result.
 		_ = grpc.SetHeader(ctx, withoutHopHeaders(header))
 		_ = grpc.SetTrailer(ctx, withoutHopHeaders(trailer))
 		if err != nil {
@@ -127,9 +128,9 @@ func (f *Forwarder) Stream() grpc.StreamServerInterceptor {
 	}
 }
 
-// unreached returns the error of a call to the leader as the caller should see it. When
-// no connection could be made, the error names the leader's address, because the caller
-// would otherwise assume that its own connection failed.
+// unreached converts the error of a forwarded call for the caller. If no connection to the
+// leader could be made, the error names the leader's address, because the caller would
+// otherwise assume that its own connection failed.
 func (f *Forwarder) unreached(conn *grpc.ClientConn, err error) error {
 	if rpcerr.TransportFailure(err) != rpcerr.NotConnected {
 		return err
@@ -148,8 +149,8 @@ func (f *Forwarder) unreached(conn *grpc.ClientConn, err error) error {
 	}.Err()
 }
 
-// target returns the connection to forward a call over; nil when this server
-// serves the call itself.
+// target returns the connection over which a call is forwarded; nil if this server serves
+// the call itself.
 func (f *Forwarder) target(ctx context.Context, method string) (*grpc.ClientConn, error) {
 	for _, e := range f.exempt {
 		if method == e || strings.HasSuffix(e, "/") && strings.HasPrefix(method, e) {
@@ -165,14 +166,15 @@ func (f *Forwarder) target(ctx context.Context, method string) (*grpc.ClientConn
 	case err != nil || conn == nil:
 		return nil, ErrNoLeader
 	case len(metadata.ValueFromIncomingContext(ctx, Header)) > 0:
-		// For a moment, two servers take each other for the leader.
+		// The call was forwarded here, so another server still takes this server for the
+		// leader.
 		return nil, ErrNoLeader
 	}
 	return conn, nil
 }
 
-// pumpUp copies the caller's messages to the leader. It returns false when the
-// caller has left.
+// pumpUp copies the caller's messages to the leader until the caller has no more or one
+// stream ends. It returns false if the caller's stream was cancelled.
 func pumpUp(down grpc.ServerStream, up grpc.ClientStream, newRequest func() proto.Message) bool {
 	for {
 		m := newRequest()
@@ -188,7 +190,8 @@ func pumpUp(down grpc.ServerStream, up grpc.ClientStream, newRequest func() prot
 	}
 }
 
-// pumpDown copies the leader's messages to the caller and returns its status.
+// pumpDown copies the leader's messages to the caller and returns the status that the
+// leader's stream ends with.
 func pumpDown(down grpc.ServerStream, up grpc.ClientStream, newReply func() proto.Message) error {
 	header, err := up.Header()
 	if err != nil {
@@ -212,8 +215,8 @@ func pumpDown(down grpc.ServerStream, up grpc.ClientStream, newReply func() prot
 	}
 }
 
-// forwardedContext returns the context of a forwarded call: the caller's metadata
-// plus the mark. Deadline and cancellation are in ctx.
+// forwardedContext returns the context of a forwarded call: ctx, with its deadline and
+// cancellation, and the caller's metadata plus Header.
 func forwardedContext(ctx context.Context) context.Context {
 	in, _ := metadata.FromIncomingContext(ctx)
 	out := withoutHopHeaders(in)
@@ -221,8 +224,8 @@ func forwardedContext(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, out)
 }
 
-// withoutHopHeaders returns md without the headers that the transport of each hop
-// sets itself.
+// withoutHopHeaders returns md without the headers that gRPC itself sets on each
+// connection.
 func withoutHopHeaders(md metadata.MD) metadata.MD {
 	out := metadata.MD{}
 	for k, v := range md {

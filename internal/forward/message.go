@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// messages returns constructors of the request and the reply of a full method,
+// messages returns constructors of the request and the reply of a full method, for example
 // "/nusa.v1.Jobs/Get".
 func messages(fullMethod string) (newRequest, newReply func() proto.Message, err error) {
 	service, method, _ := strings.Cut(strings.TrimPrefix(fullMethod, "/"), "/")

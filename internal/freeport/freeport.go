@@ -7,22 +7,23 @@ import (
 	"testing"
 )
 
-// The range lies below the ports that agents give to tasks (20000) and that the
-// system gives to outgoing connections and to listeners on port 0 (32768), and
-// above Nusa's default ports. It is reserved in blocks. The test that reserved a
-// block listens on its last port, which is never handed out.
+// Ports from first to last−1 are reserved. They are above Nusa's default ports, below the
+// ports that agents give to tasks (from 20000), and below those that the system gives to
+// outgoing connections and to listeners on port 0 (from 32768). Ports are reserved in
+// blocks of blockPorts. A test that has reserved a block listens on the last port of the
+// block, which no test uses otherwise.
 const (
 	first, last = 10000, 20000
 	blockPorts  = 100
 )
 
-// Reserve returns the first of n consecutive ports, 1 ≤ n ≤ 9999. The caller must
-// not use the last port of each hundred.
+// Reserve returns the first of n consecutive ports, 1 ≤ n ≤ 9999. The caller must not use
+// ports that end in 99.
 func Reserve(t testing.TB, n int) int {
 	t.Helper()
 	blocks := (n + blockPorts - 1) / blockPorts
-	// Each process starts at another block, so that it rarely conflicts with processes
-	// that use ports without this package, such as a federation on this machine.
+	// Each process tries another block first, so that it rarely conflicts with processes
+	// that use ports without this package, for example a federation on this machine.
 	for at := range (last - first) / blockPorts {
 		base := first + (at+os.Getpid())%((last-first)/blockPorts)*blockPorts
 		if base+blocks*blockPorts > last {
@@ -37,8 +38,8 @@ func Reserve(t testing.TB, n int) int {
 	return 0
 }
 
-// reserveBlocks returns the listeners that guard the blocks; nil when a port in
-// them is in use.
+// reserveBlocks returns the listeners that guard the blocks; nil if a port of the blocks
+// is in use.
 func reserveBlocks(base, blocks int) []net.Listener {
 	var guards []net.Listener
 	for b := range blocks {

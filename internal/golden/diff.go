@@ -2,15 +2,15 @@ package golden
 
 import "strings"
 
-// maxLines bounds the lines of a diff; contextLines is the number of equal
-// lines shown before and after the difference.
+// maxLines bounds the lines of a diff. contextLines is the number of equal lines that are
+// shown before and after the difference.
 const (
 	maxLines     = 60
 	contextLines = 3
 )
 
-// Diff returns the lines between the first and the last difference of two
-// texts: those of want with "- ", those of got with "+ ".
+// Diff returns the lines between the first and the last difference of two texts. Lines of
+// want begin with "- ", lines of got with "+ ".
 func Diff(want, got string) string {
 	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
 	start := 0

@@ -1,5 +1,5 @@
-// Package golden compares what a test produced with a file that is committed.
-// The flag -update of the test rewrites the files.
+// Package golden compares a text that a test produced with a committed file. The test flag
+// -update rewrites the files.
 //
 //	golden.go   File for one text, Scripts for files that hold input and output
 //	diff.go     the lines that differ

@@ -15,8 +15,8 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // Updating reports whether the test runs with -update.
 func Updating() bool { return *update }
 
-// File fails the test and prints the lines that differ when got is not the text of
-// the file. With -update it writes got to the file.
+// File fails the test if got is not the text of the file, and prints the lines that
+// differ. With -update it writes got to the file instead.
 func File(t testing.TB, path, got string) {
 	t.Helper()
 	want, err := os.ReadFile(path)
@@ -41,9 +41,9 @@ func Write(t testing.TB, path, text string) {
 	}
 }
 
-// Scripts runs a subtest for each file that matches the pattern. play returns the
-// script's text with every recorded result replaced by the present one. The test fails
-// when fewer than atLeast files match.
+// Scripts runs a subtest for each file that matches the pattern. A file holds a script:
+// input, and the recorded results. play executes the input and returns the text of the
+// script with the present results. The test fails if fewer than atLeast files match.
 func Scripts(t *testing.T, pattern string, atLeast int, play func(t *testing.T, text string) string) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)

@@ -8,7 +8,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Facts holds one tier's knowledge of a job.
+// Facts holds what one tier knows of a job.
 type Facts struct {
 	// Stopped says that a user stopped the job.
 	Stopped bool
@@ -16,14 +16,14 @@ type Facts struct {
 	// Desired and Counts are the sums over all groups.
 	Desired int32
 	Counts  nusav1.InstanceCounts
-	// Behind says that some instances may still have an earlier version although
-	// Counts does not show them as outdated.
+	// Behind says that some instances may still have an earlier version, although Counts
+	// counts none as outdated.
 	Behind bool
-	// Complete says that every instance of a batch job has ended well.
+	// Complete says that every instance of a batch job has ended successfully.
 	Complete bool
-	// NotBegun says that no instance exists although some are wanted.
+	// NotBegun says that no instance exists yet although some are wanted.
 	NotBegun bool
-	// Stopping lists the instances that still have to stop, "" for none.
+	// Stopping is a text that says how many instances still have to stop; "" = none.
 	Stopping string
 }
 
@@ -34,24 +34,24 @@ type Kind int
 const (
 	Stopped   Kind = iota
 	Stopping       // a user stopped the job, and some instances remain
-	Failed         // an instance failed for good
+	Failed         // an instance has failed and is not started again
 	Updating       // instances of an earlier version remain
-	Complete       // a batch job whose every instance ended well
+	Complete       // every instance of the batch job ended successfully
 	Pending        // instances wait or are lost
-	Unknown        // instances of regions that are cut off
-	Replacing      // surplus instances still stop
+	Unknown        // instances are in regions that are cut off
+	Replacing      // instances that are not wanted any more still stop
 	Starting       // instances start
-	Running        // everything runs
+	Running        // all instances run
 )
 
-// Phase is the kind of a job's activity, and a summary without a reason; the summary is
-// "" if there is nothing to say.
+// Phase is the kind of a job's activity, and a summary without a reason. The summary may
+// be empty.
 type Phase struct {
 	Kind    Kind
 	Summary string
 }
 
-// State returns the state of job.proto for the phase.
+// State returns the state of the phase as the API shows it.
 func (p Phase) State() nusav1.JobState {
 	switch p.Kind {
 	case Stopped:
@@ -96,13 +96,14 @@ func PhaseOf(f *Facts) Phase {
 	return Phase{Kind: Running}
 }
 
-// HasEnded says whether a job in the given state has ended for good, unless a user runs
-// it again.
+// HasEnded reports whether a job in the given state has ended, and stays so unless a user
+// runs it again.
 func HasEnded(s nusav1.JobState) bool {
 	return s == nusav1.JobState_JOB_STATE_COMPLETE || s == nusav1.JobState_JOB_STATE_FAILED
 }
 
-// StoppingInstances returns the text that n instances are being stopped, "" for none.
+// StoppingInstances returns the text that says that n instances are being stopped; "" if n
+// is 0.
 func StoppingInstances(n int32) string {
 	switch n {
 	case 0:
@@ -113,8 +114,9 @@ func StoppingInstances(n int32) string {
 	return fmt.Sprintf("%d instances are being stopped", n)
 }
 
-// WithObstacle adds the obstacle of the first group, by name, that has one:
-// "summary: group: obstacle". Obstacles are by group.
+// WithObstacle adds to a summary why a group cannot run: "summary: group: obstacle".
+// obstacles holds such reasons by group. Only the first group with a reason, by name, is
+// added.
 func WithObstacle(summary string, obstacles map[string]string) string {
 	for _, name := range slices.Sorted(maps.Keys(obstacles)) {
 		if obstacles[name] == "" {

@@ -12,20 +12,20 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Owned is the part of a group that a region owns which is cut off.
+// Owned is the part of a group that is owned by a region that is cut off.
 type Owned struct {
-	// Wanted counts the instances that should run there, Unwanted those that the
-	// region has to stop.
+	// Wanted counts the instances that should run in the region. Unwanted counts those
+	// that the region has to stop.
 	Wanted, Unwanted int32
-	// Batch: what has ended there stays ended. System: only the region knows how
-	// many instances it has.
+	// Batch: the job is a batch job, so instances that have ended stay ended. System: the
+	// job is a system job, so only the region knows how many instances it has.
 	Batch, System bool
-	// Last are the counts that the region reported last; nil for none.
+	// Last holds the counts that the region reported last; nil = none.
 	Last *nusav1.InstanceCounts
 }
 
-// Split returns the counts that hold although the region is cut off, and how many of
-// the wanted and of the unwanted instances are unknown.
+// Split returns the counts that are still certain although the region is cut off, and how
+// many of the wanted and of the unwanted instances are unknown.
 func (o Owned) Split() (known *nusav1.InstanceCounts, wanted, unwanted int32) {
 	known = &nusav1.InstanceCounts{}
 	if o.Batch {
@@ -49,16 +49,17 @@ func (o Owned) Split() (known *nusav1.InstanceCounts, wanted, unwanted int32) {
 	return known, wanted, unwanted
 }
 
-// Remaining counts the instances that are still live in a region that must run none.
+// Remaining counts the instances that a region still has to stop if it must run none.
 func Remaining(c *nusav1.InstanceCounts) int32 { return c.GetStarting() + c.GetRunning() + c.GetLost() }
 
 // Outlook says what happens to the instances of a region that is cut off.
 type Outlook struct {
-	// Moves: the instances move elsewhere in Due unless the region returns; 0 = they
-	// are due. Why says why then, or why they do not move.
+	// Moves: the instances move to other regions after Due, unless the region returns
+	// before. At 0 they move now. Why is the reason for that time, or the reason why they
+	// do not move.
 	Moves bool
 	Due   time.Duration
-	// To names the regions where they would move, if that is known.
+	// To names the regions to which the instances would move; "" = unknown.
 	To  string
 	Why string
 }
@@ -80,10 +81,11 @@ func (o Outlook) Text(region string) string {
 	return cmp.Or(o.Why, "due to move, unless "+region+" returns first")
 }
 
-// inSpan matches the time in the text of an outlook.
+// inSpan matches the beginning of an outlook's text up to the word after the time.
 var inSpan = regexp.MustCompile(`^(would move.*? in )\S+( unless )`)
 
-// Later returns the text of an outlook at a later time, when due is left.
+// Later returns the text of an earlier outlook with a new time: due is the time that is
+// left.
 func Later(text, region string, due time.Duration) string {
 	if due <= 0 {
 		return Outlook{Moves: true}.Text(region)
@@ -91,7 +93,7 @@ func Later(text, region string, due time.Duration) string {
 	return inSpan.ReplaceAllString(text, "${1}"+Span(due)+"${2}")
 }
 
-// WhenItReturns says when n instances stop that a region which is cut off has to stop.
+// WhenItReturns says when n instances stop that a cut-off region has to stop.
 func WhenItReturns(region string, n int32) string {
 	if n == 1 {
 		return fmt.Sprintf("it stops when %s returns, or `nusa region lose %s` if the region is gone for good", region, region)
@@ -99,7 +101,8 @@ func WhenItReturns(region string, n int32) string {
 	return fmt.Sprintf("they stop when it returns, or `nusa region lose %s` if it is gone for good", region)
 }
 
-// Cut sums up the instances of one region that is cut off.
+// Cut counts the unknown instances of one region that is cut off. Silent is how long the
+// region has been cut off. Former: the region was their owner, and is no longer.
 type Cut struct {
 	Region string
 	Count  int32
@@ -107,8 +110,8 @@ type Cut struct {
 	Former bool
 }
 
-// Cuts sums up unknown instances by region: those that the regions own, or those that
-// the regions may still run as former owners.
+// Cuts adds up unknown instances by region. If former is true, it counts the instances
+// that regions may still run as former owners, otherwise those that regions own.
 func Cuts(former bool, all ...[]*nusav1.UnknownInstances) (out []Cut) {
 	for _, list := range all {
 		for _, u := range list {
@@ -131,8 +134,8 @@ func Cuts(former bool, all ...[]*nusav1.UnknownInstances) (out []Cut) {
 // maxNamed bounds the regions that a line about unknown instances names.
 const maxNamed = 3
 
-// UnknownText says how many instances are unknown, since when and why, "" for none:
-// "2 unknown for 20s: tokyo is cut off".
+// UnknownText says how many instances are unknown, for how long and why, for example "2
+// unknown for 20s: tokyo is cut off". It returns "" if there are none.
 func UnknownText(all []Cut) string {
 	return join(all, func(c Cut) string {
 		if c.Former {
@@ -142,7 +145,8 @@ func UnknownText(all []Cut) string {
 	})
 }
 
-// UnreachableText says which instances cannot be stopped now, "" for none.
+// UnreachableText says how many instances cannot be stopped now, where and why. It returns
+// "" if there are none.
 func UnreachableText(all []Cut) string {
 	return join(all, func(c Cut) string {
 		return fmt.Sprintf("%d cannot be reached: %s has been cut off for %s; %s", c.Count, c.Region, Span(c.Silent), WhenItReturns(c.Region, c.Count))
@@ -165,7 +169,7 @@ func join(all []Cut, text func(Cut) string) string {
 	return strings.Join(parts, "; ")
 }
 
-// Span returns a duration as people read it: 20s, 4m10s, 3h5m, 2d4h.
+// Span formats a duration with at most two units, for example 20s, 4m10s, 3h5m or 2d4h.
 func Span(d time.Duration) string {
 	if d < time.Hour {
 		d = d.Round(time.Second)
@@ -190,7 +194,8 @@ func parts(d, unit time.Duration, name string, part time.Duration, partName stri
 	return out
 }
 
-// LastText returns the counts that a region reported last: "2 running, 1 starting".
+// LastText lists the counts that a region reported last, for example "2 running, 1
+// starting".
 func LastText(c *nusav1.InstanceCounts) string {
 	var out []string
 	for _, p := range []struct {

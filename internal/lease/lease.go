@@ -2,12 +2,12 @@ package lease
 
 import "time"
 
-// maxPending bounds the remembered requests. A grant of an older one is ignored.
+// maxPending bounds the remembered requests. A grant of an older request is ignored.
 const maxPending = 8
 
-// Holder is the holder's view of one lease: a node's, a region's or that of the
-// active global server. The zero value holds none. Times are readings of a clock that keeps
-// running while the host is suspended. Not safe for concurrent use.
+// Holder is the holder's view of one lease: the lease of a node, of a region, or of the
+// active global server. The zero value holds no lease. Times are readings of a clock that
+// also runs while the host is suspended. A Holder is not safe for concurrent use.
 type Holder struct {
 	id       uint64
 	sent     [maxPending]request
@@ -28,9 +28,10 @@ func (h *Holder) Request(now time.Duration) uint64 {
 	return h.id
 }
 
-// Granted records the answer to a request. The lease counts from the sending of
-// the request, so it ends at the holder before it ends at the grantor. The deadline never
-// moves back. False: the request is not remembered and nothing changed.
+// Granted records the grant of a request. The lease counts from the moment at which the
+// request was sent, so it ends at the holder before it ends at the grantor. The deadline
+// never moves back. If the request is not remembered, Granted changes nothing and returns
+// false.
 func (h *Holder) Granted(id uint64, duration time.Duration) bool {
 	r := h.sent[id%maxPending]
 	if id == 0 || r.id != id || duration <= 0 {
@@ -42,20 +43,21 @@ func (h *Holder) Granted(id uint64, duration time.Duration) bool {
 	return true
 }
 
-// Forget ends the lease. Requests stay remembered, so that a later grant counts.
+// Forget ends the lease. Requests stay remembered, so a grant that arrives later counts.
 func (h *Holder) Forget() { h.held, h.deadline = false, 0 }
 
-// Reset ends the lease, and answers to earlier requests do not count.
+// Reset ends the lease. Grants of earlier requests are ignored from now on.
 func (h *Holder) Reset() {
 	h.Forget()
 	h.sent = [maxPending]request{}
 }
 
-// State of the lease at one time.
+// State is the state of a lease at one time.
 type State struct {
 	// Held is false until the first grant in the life of this process.
 	Held bool
-	// Deadline on the clock. Left is the time until it; ≤ 0 means expired.
+	// Deadline is the end of the lease on the holder's clock. Left is the time until
+	// Deadline; a lease with Left ≤ 0 has expired.
 	Deadline, Left time.Duration
 }
 
@@ -65,7 +67,7 @@ func (h *Holder) At(now time.Duration) State {
 }
 
 // Renewal returns the pause between two requests: a third of the lease, so that two
-// may be lost. Before the first grant it is the fallback.
+// requests may be lost. Before the first grant Renewal returns fallback.
 func (h *Holder) Renewal(fallback time.Duration) time.Duration {
 	if !h.held {
 		return fallback

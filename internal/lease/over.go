@@ -6,19 +6,20 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
-// Two clocks that are each 1 % off the true time differ by the factor slow/fast: while
-// a slow clock counts 99 s, a fast one counts 101 s.
+// slow and fast are the seconds that a clock that is 1 % slow and one that is 1 % fast
+// count in 100 s. No clock is assumed to be worse.
 const (
 	slow = 99
 	fast = 101
 )
 
-// killTime is how long a kill may take after the stop time.
+// killTime bounds how long a kill takes, after the time between stop signal and kill has
+// passed.
 const killTime = time.Second
 
-// Over returns how long a grantor waits from its last grant until nothing that the
-// lease binds can be left: the holder's clock may be slow and the grantor's fast, each
-// by 1 %. length is the greatest lease that may be outstanding, stop the longest time
+// Over returns how long after its last grant a grantor waits until no process that the
+// lease binds can still run. The holder's clock may be 1 % slow and the grantor's 1 %
+// fast. length is the longest lease that may be outstanding. stop is the longest time
 // between the stop signal and the kill.
 func Over(length, stop time.Duration) time.Duration {
 	if plant.Is(plant.NoDrift) {
@@ -27,8 +28,8 @@ func Over(length, stop time.Duration) time.Duration {
 	return scale(length+stop, fast, slow) + killTime
 }
 
-// Sure returns for how long a holder may rely on a lease whose grantor adds no margin
-// of its own, such as etcd: the holder's clock may be slow and the grantor's fast.
+// Sure returns for how long a holder may rely on a lease whose grantor adds no margin for
+// clocks, as etcd does not. The holder's clock may be 1 % slow and the grantor's 1 % fast.
 func Sure(length time.Duration) time.Duration {
 	if plant.Is(plant.NoDrift) {
 		return length

@@ -6,34 +6,35 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
-// Cursor is one receiver's position in an Outbox. It reads the present values, so a key
-// that changes twice between two reads is sent once. Make a new cursor for each
+// Cursor is the position of one receiver in an Outbox. It reads the present values, so a
+// key that changes twice between two reads is sent once. Make a new cursor for each
 // connection.
 type Cursor[V any] struct {
 	o *Outbox[V]
-	// order of the last change that was sent.
+	// order is the order of the last change that was sent.
 	order uint64
 	// sequence is the sequence of the last position that was returned.
 	sequence uint64
 
 	full bool
-	// rest has the keys of the full set that are still to be sent, in the order of
-	// their last change when the set was begun.
+	// rest holds the keys of the full set that are still to be sent, in the order of their
+	// last change when the full set was begun.
 	rest []string
-	// started is the position of the outbox when the set was begun: later changes
-	// follow as deltas.
+	// started and startedSequence are the order and the sequence of the outbox when the
+	// full set was begun. Later changes follow as deltas.
 	started, startedSequence uint64
 }
 
-// Cursor returns a cursor that resumes after from, if that is a position of this
-// outbox and all removals since are known. Otherwise it starts with the full set.
+// Cursor returns a cursor that resumes after from, if from is a position of this outbox
+// and the outbox remembers all later removals. Otherwise the cursor starts with the full
+// set.
 func (o *Outbox[V]) Cursor(from Position) *Cursor[V] {
 	c := &Cursor[V]{o: o}
 	if from.Epoch != o.epoch || from.Sequence == 0 || from.Sequence < o.floor || from.Sequence > o.last {
 		c.begin()
 		return c
 	}
-	// A forgotten removal is not in the log that orderAt searches.
+	// orderAt does not find a removal that was forgotten, because the log has it no more.
 	c.order, c.sequence = max(o.orderAt(from.Sequence), o.floorOrder), from.Sequence
 	if plant.Is(plant.DeltaLate) {
 		c.order = min(c.order+1, o.order)
@@ -41,7 +42,7 @@ func (o *Outbox[V]) Cursor(from Position) *Cursor[V] {
 	return c
 }
 
-// begin starts again with the full set.
+// begin starts a full set.
 func (c *Cursor[V]) begin() {
 	c.full, c.rest = true, make([]string, 0, c.o.live)
 	c.started, c.startedSequence = c.o.order, c.o.last
@@ -55,14 +56,14 @@ func (c *Cursor[V]) begin() {
 // Full reports whether the next batch is part of a full set.
 func (c *Cursor[V]) Full() bool { return c.full || c.order < c.o.floorOrder }
 
-// Next returns the next batch with at most maxItems items and removals; false when
-// nothing is to be sent.
+// Next returns the next batch with at most maxItems items and removals; false if there is
+// nothing to send.
 func (c *Cursor[V]) Next(maxItems int) (Batch[V], bool) {
 	return c.NextWithin(maxItems, 0, nil)
 }
 
-// NextWithin is Next with a bound on the sum of the items' sizes. A single item
-// larger than maxSize gets a batch of its own. A nil size sets no bound.
+// NextWithin is Next with maxSize as a bound for the sum of the items' sizes. An item that
+// is larger than maxSize is alone in a batch. A nil size sets no bound.
 func (c *Cursor[V]) NextWithin(maxItems, maxSize int, size func(Item[V]) int) (Batch[V], bool) {
 	limit := batchLimit[V]{items: max(1, maxItems), bytes: maxSize, size: size}
 	if c.Full() {
@@ -74,8 +75,8 @@ func (c *Cursor[V]) NextWithin(maxItems, maxSize int, size func(Item[V]) int) (B
 	return c.nextDelta(limit)
 }
 
-// nextFull returns keys of the set as it was at the beginning, with their present
-// values. A key that was removed since is left out, and a key that was added since
+// nextFull returns keys that the set had when the full set was begun, with their present
+// values. A key that was removed since then is left out. A key that was added since then
 // follows in a delta. So a key that exists all the time is never missing.
 func (c *Cursor[V]) nextFull(limit batchLimit[V]) Batch[V] {
 	b := Batch[V]{Full: true}
@@ -126,8 +127,9 @@ func (c *Cursor[V]) nextDelta(limit batchLimit[V]) (Batch[V], bool) {
 	if i == len(log) {
 		c.sequence = c.o.last
 	} else {
-		// The next change may share its number with the last one sent; then not all
-		// changes of that number are in the batch.
+		// The next change may have the same sequence as the last change that was sent.
+		// Then the batch does not have all changes of that sequence, so its position must
+		// be lower.
 		c.sequence = max(c.sequence, log[i].sequence-1)
 	}
 	b.Position = Position{Epoch: c.o.epoch, Sequence: c.sequence}
@@ -141,8 +143,8 @@ type batchLimit[V any] struct {
 	used         bool
 }
 
-// fits reports whether an item, or a removal when item is nil, fits into the batch,
-// and reserves its space.
+// fits reports whether an item fits into the batch, and then reserves its space. A nil
+// item stands for a removal.
 func (r *batchLimit[V]) fits(item *Item[V]) bool {
 	if r.items == 0 {
 		return false
@@ -159,7 +161,7 @@ func (r *batchLimit[V]) fits(item *Item[V]) bool {
 	return true
 }
 
-// sorted sorts keys, so that the result does not depend on the order of a map.
+// sorted sorts and returns the keys.
 func sorted(keys []string) []string {
 	slices.Sort(keys)
 	return keys

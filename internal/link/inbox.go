@@ -6,29 +6,30 @@ import (
 	"iter"
 )
 
-// Errors of an Inbox. After an error, open a new connection and resume from the
-// position that was stored last.
+// Errors of an Inbox. After an error the receiver opens a new connection and resumes from
+// the position that it stored last.
 var (
-	// ErrTooLarge: a full set has more items than the receiver allows.
+	// ErrTooLarge means that a full set has more items than the receiver allows.
 	ErrTooLarge = errors.New("full set too large")
-	// ErrOutOfOrder: a batch cannot follow the previous one.
+	// ErrOutOfOrder means that a batch cannot follow the previous batch.
 	ErrOutOfOrder = errors.New("batch out of order")
 )
 
-// Change is a set of changes that a receiver applies as a whole and then acknowledges.
+// Change holds changes that a receiver applies together and then acknowledges.
 type Change[V any] struct {
-	// Upserts are latest values, each key once.
+	// Upserts holds the latest values of new and changed keys, each key once.
 	Upserts []Item[V]
-	// Removed has the removed keys, sorted when they were computed from a full set.
+	// Removed holds the removed keys. They are sorted if they were computed from a full
+	// set.
 	Removed []string
-	// Position to acknowledge once the change is stored.
+	// Position is acknowledged when the change is stored.
 	Position Position
-	// Full: the upserts are the whole set.
+	// Full: Upserts is the whole set.
 	Full bool
 }
 
-// Inbox turns the batches of one connection into changes. Make a new one for
-// each connection.
+// Inbox converts the batches of one connection to changes. Make a new inbox for each
+// connection.
 type Inbox[V any] struct {
 	maxItems int
 	filling  bool
@@ -41,10 +42,10 @@ func NewInbox[V any](maxItems int) *Inbox[V] {
 	return &Inbox[V]{maxItems: maxItems}
 }
 
-// Add adds a batch and returns the change that it completes; false while a full set
-// is incomplete. known yields the keys that the receiver has, including those on
-// their way to its store. Add reads it only at the end of a full set, to find the
-// removed keys. Errors: ErrTooLarge, ErrOutOfOrder.
+// Add adds a batch and returns the change that the batch completes. It returns false while
+// a full set is incomplete. known yields the keys that the receiver has, including those
+// that are not stored yet. Add reads known only at the end of a full set, to find the
+// removed keys. Errors are ErrTooLarge and ErrOutOfOrder.
 func (in *Inbox[V]) Add(b Batch[V], known iter.Seq[string]) (Change[V], bool, error) {
 	if !b.Full {
 		if in.filling {

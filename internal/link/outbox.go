@@ -2,11 +2,10 @@ package link
 
 import "slices"
 
-// Position names a point in a stream of changes. The zero value is the beginning:
-// a receiver that resumes from it gets the full set.
+// Position is a point in a stream of changes. The zero value is the beginning: a receiver
+// that resumes from there gets the full set.
 type Position struct {
-	// Epoch identifies the numbering; it changes whenever the numbers start from
-	// the beginning.
+	// Epoch identifies the numbering. It is another one whenever the numbers start again.
 	Epoch string
 	// Sequence grows with every change. A receiver never resumes from 0.
 	Sequence uint64
@@ -25,30 +24,32 @@ type Batch[V any] struct {
 	Full bool
 	// Last: the batch ends a full set.
 	Last bool
-	// Items are latest values; when not Full, in the order of their last change.
+	// Items holds the latest values. If the batch is not Full, they are in the order of
+	// their last change.
 	Items []Item[V]
-	// Removed has the removed keys; none when Full.
+	// Removed holds the removed keys. A full batch has none.
 	Removed []string
-	// Position after this batch. The receiver acknowledges it when it has stored
-	// everything up to here. Zero in a full batch that is not Last.
+	// Position is the position after this batch. The receiver acknowledges it when
+	// everything up to this batch is stored. It is zero in a full batch that is not Last.
 	Position Position
 }
 
-// Outbox is the sender's set with its history of changes: the latest value of each
-// key in the order of its last change, and a bounded number of removals. Memory is
-// proportional to the number of keys plus maxTombstones.
+// Outbox is the sender's set: the latest value of each key in the order of the last
+// changes, and a bounded number of removals. Memory is proportional to the number of keys
+// plus maxTombstones.
 type Outbox[V any] struct {
 	epoch         string
 	maxTombstones int
 
 	state map[string]entry[V]
 	live  int
-	// log orders state by last change. An element whose order differs from that of
-	// state[key] is outdated and skipped. The log is rebuilt when most of it is outdated.
+	// log lists the keys in the order of their changes. An element whose order differs
+	// from that of state[key] is outdated and is skipped. The log is rebuilt when most of
+	// it is outdated.
 	log   []change
-	order uint64 // of the latest change; dense and internal
-	last  uint64 // sequence of the latest change; the caller's number
-	// floor is the sequence and floorOrder the order of the latest removal that was
+	order uint64 // the number of the latest change, which counts all changes
+	last  uint64 // the sequence of the latest change, a number from the caller
+	// floor is the sequence, and floorOrder the order, of the latest removal that was
 	// forgotten. No receiver can resume from an earlier position.
 	floor, floorOrder uint64
 }
@@ -64,22 +65,23 @@ type change struct {
 	key             string
 }
 
-// NewOutbox returns an empty set whose positions have the given epoch. It remembers
-// at most maxTombstones removals (at least 1). A receiver that missed more gets the
-// full set.
+// NewOutbox returns an empty set whose positions have the given epoch. The set remembers
+// at most maxTombstones removals (at least 1). A receiver that missed a forgotten removal
+// gets the full set.
 func NewOutbox[V any](epoch string, maxTombstones int) *Outbox[V] {
 	return &Outbox[V]{epoch: epoch, maxTombstones: max(1, maxTombstones), state: map[string]entry[V]{}}
 }
 
-// Put sets the value of key as the next change.
+// Put sets the value of a key. The change gets the next sequence.
 func (o *Outbox[V]) Put(key string, v V) { o.PutAt(o.last+1, key, v) }
 
-// Delete removes key as the next change. An absent key is no change.
+// Delete removes a key. The change gets the next sequence. To remove an absent key is no
+// change.
 func (o *Outbox[V]) Delete(key string) { o.DeleteAt(o.last+1, key) }
 
-// PutAt is Put with a sequence number that the caller chooses, such as a Raft index.
-// Several changes may share a number if no cursor is read between them. A number below
-// an earlier one counts as the earlier one.
+// PutAt is Put with a sequence that the caller chooses, for example a Raft index. Several
+// changes may have the same sequence if no cursor is read between them. A sequence below
+// that of an earlier change counts as the latter.
 func (o *Outbox[V]) PutAt(sequence uint64, key string, v V) {
 	if old, held := o.state[key]; !held || old.removed {
 		o.live++
@@ -87,7 +89,7 @@ func (o *Outbox[V]) PutAt(sequence uint64, key string, v V) {
 	o.append(sequence, key, entry[V]{value: v})
 }
 
-// DeleteAt is Delete with a sequence number that the caller chooses, as in PutAt.
+// DeleteAt is Delete with a sequence that the caller chooses, as in PutAt.
 func (o *Outbox[V]) DeleteAt(sequence uint64, key string) {
 	old, held := o.state[key]
 	if !held || old.removed {
@@ -97,8 +99,8 @@ func (o *Outbox[V]) DeleteAt(sequence uint64, key string) {
 	o.append(sequence, key, entry[V]{removed: true})
 }
 
-// ForgetUpTo records that removals with numbers up to sequence may be missing, as in
-// an outbox that was rebuilt from stored items. Receivers with a lower position get
+// ForgetUpTo records that the outbox may not know all removals up to a sequence, for
+// example because it was rebuilt from stored items. Receivers with a lower position get
 // the full set.
 func (o *Outbox[V]) ForgetUpTo(sequence uint64) {
 	o.last = max(o.last, sequence)
@@ -106,7 +108,7 @@ func (o *Outbox[V]) ForgetUpTo(sequence uint64) {
 	o.floorOrder = max(o.floorOrder, o.orderAt(sequence))
 }
 
-// Get returns the value of key; false when the set does not have it.
+// Get returns the value of a key; false if the set does not have the key.
 func (o *Outbox[V]) Get(key string) (V, bool) {
 	e, held := o.state[key]
 	return e.value, held && !e.removed
@@ -126,8 +128,8 @@ func (o *Outbox[V]) Keys() []string {
 // Len returns the number of keys in the set.
 func (o *Outbox[V]) Len() int { return o.live }
 
-// Position returns the position of the latest change. A receiver that acknowledged
-// it has the whole set.
+// Position returns the position of the latest change. A receiver that acknowledged this
+// position has the whole set.
 func (o *Outbox[V]) Position() Position { return Position{Epoch: o.epoch, Sequence: o.last} }
 
 func (o *Outbox[V]) append(sequence uint64, key string, e entry[V]) {
@@ -136,14 +138,14 @@ func (o *Outbox[V]) append(sequence uint64, key string, e entry[V]) {
 	e.order = o.order
 	o.state[key] = e
 	o.log = append(o.log, change{order: o.order, sequence: o.last, key: key})
-	// Up to half of the log may be outdated, so that rebuilding costs O(1) per change.
+	// Up to half of the log may be outdated, so that its rebuilding costs O(1) per change.
 	if tombstones := len(o.state) - o.live; tombstones > o.maxTombstones || len(o.log) > 2*len(o.state)+16 {
 		o.compact()
 	}
 }
 
-// compact drops the outdated elements of the log and, when there are too many removals,
-// the older half of them.
+// compact drops the outdated elements of the log. If there are too many removals, it also
+// forgets the older half of them.
 func (o *Outbox[V]) compact() {
 	drop := 0
 	if tombstones := len(o.state) - o.live; tombstones > o.maxTombstones {
@@ -180,7 +182,8 @@ func (o *Outbox[V]) after(order uint64) int {
 	return i
 }
 
-// orderAt returns the order of the latest change numbered up to sequence.
+// orderAt returns the order of the latest change whose sequence is not greater than
+// sequence.
 func (o *Outbox[V]) orderAt(sequence uint64) uint64 {
 	if sequence >= o.last {
 		return o.order

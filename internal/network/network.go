@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// Net opens sockets. Addresses are "host:port"; with port 0 the network chooses a
-// port. Implementations are safe for concurrent use.
+// Net opens sockets. Addresses have the form "host:port". For port 0 the network chooses a
+// free port. Implementations are safe for concurrent use.
 type Net struct {
 	// Listen returns a listener for streams (TCP).
 	Listen func(ctx context.Context, addr string) (net.Listener, error)
@@ -16,7 +16,7 @@ type Net struct {
 	ListenPacket func(ctx context.Context, addr string) (net.PacketConn, error)
 }
 
-// Host returns the machine's own sockets.
+// Host returns the network of this machine.
 func Host() Net {
 	var lc net.ListenConfig
 	var d net.Dialer

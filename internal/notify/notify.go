@@ -2,11 +2,11 @@ package notify
 
 import "sync"
 
-// Signal tells any number of waiters that something changed. The zero value is
-// ready to use. A Signal is safe for concurrent use.
+// Signal wakes any number of waiters when a state has changed. The zero value is ready to
+// use. A Signal is safe for concurrent use.
 //
-// A waiter that must not miss a change calls C before, or under the same lock
-// as, the read of the state that it waits for.
+// A waiter that must not miss a change calls C before it reads the state, or under the
+// same lock.
 type Signal struct {
 	mu sync.Mutex
 	// ch is nil while no caller waits.

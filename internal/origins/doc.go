@@ -1,7 +1,7 @@
-// Package origins has the records of the regions that serve a domain: how they are
-// checked, stored and sent to regions, and how they choose the region for a client.
-// It works in the same way at the global tier and in a region alone. Package
-// topology/origin makes the choice.
+// Package origins holds origin records. A record lists the regions that serve a domain.
+// The package checks records, bounds them, and finds the region that serves a client
+// (package topology/origin makes that choice). The global tier and the regions use the
+// same code.
 //
 //   - origins.go: checks, the table of records, Resolve
 package origins

@@ -20,7 +20,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/origin"
 )
 
-// Bounds of all records of a federation, which travel in one message.
+// MaxRecords and MaxBytes bound all records of a federation, because one message holds
+// them.
 const (
 	MaxRecords = 1000
 	MaxBytes   = 1 << 20
@@ -29,10 +30,10 @@ const (
 // ErrTooMany: the records exceed MaxRecords or MaxBytes.
 var ErrTooMany = errors.New("too many origin records")
 
-// CanonicalRecord returns a record in canonical form, without its revision. Its error
-// is INVALID_ARGUMENT with one problem per fault, as job.ValidateOrigins finds them.
-// known reports whether a region exists, and returns the existing ones if not; nil
-// skips this check.
+// CanonicalRecord returns a record in canonical form, without its revision. The error is
+// INVALID_ARGUMENT with a problem for each fault. known reports whether a region exists;
+// if it does not, known returns the regions that exist. With a nil known, regions are not
+// checked.
 func CanonicalRecord(rec *nusav1.OriginRecord, known func(region string) (bool, []string)) (*nusav1.OriginRecord, error) {
 	var problems []*nusav1.Problem
 	var errs job.Errors
@@ -80,8 +81,8 @@ type Table struct {
 	records map[string]*nusav1.OriginRecord
 }
 
-// NewTable returns a table of records in canonical form, which it retains. Errors:
-// ErrTooMany and those of origin.NewTable.
+// NewTable returns a table of records in canonical form. The table retains the records.
+// Errors are ErrTooMany and those of origin.NewTable.
 func NewTable(records []*nusav1.OriginRecord) (*Table, error) {
 	if err := CheckLimits(slices.Values(records)); err != nil {
 		return nil, err
@@ -99,12 +100,12 @@ func NewTable(records []*nusav1.OriginRecord) (*Table, error) {
 	return t, nil
 }
 
-// CheckLimits returns ErrTooMany when the records exceed the bounds.
+// CheckLimits returns ErrTooMany if the records exceed MaxRecords or MaxBytes.
 func CheckLimits(records func(yield func(*nusav1.OriginRecord) bool)) error {
 	n, size := 0, 0
 	for r := range records {
 		n++
-		size += proto.Size(r) + 4 // its tag and length in the table
+		size += proto.Size(r) + 4 // the tag and the length of the record in a message
 	}
 	if n > MaxRecords || size > MaxBytes {
 		return fmt.Errorf("%w: %d of %d bytes together; at most %d of %d bytes", ErrTooMany, n, size, MaxRecords, MaxBytes)
@@ -124,8 +125,8 @@ func (t *Table) Records() []*nusav1.OriginRecord {
 	return out
 }
 
-// Match returns the most specific record that covers a domain; nil when none does or
-// the text is not a domain.
+// Match returns the most specific record that covers a domain. It returns nil if no record
+// does, or if the text is not a domain.
 func (t *Table) Match(domain string) *nusav1.OriginRecord {
 	rec, _ := t.match(domain)
 	return rec
@@ -146,7 +147,7 @@ func (t *Table) match(domain string) (*nusav1.OriginRecord, error) {
 }
 
 // ServingRegions returns the regions of a domain's record that are not drained, in the
-// order of the record; nil when no record covers the domain.
+// order of the record. It returns nil if no record covers the domain.
 func (t *Table) ServingRegions(domain string) []string {
 	var out []string
 	for _, o := range t.Match(domain).GetOrigins() {
@@ -158,8 +159,8 @@ func (t *Table) ServingRegions(domain string) []string {
 }
 
 // Resolve returns the origin that serves a client. router returns the router of the
-// present view at a percentile. Errors are statuses: NOT_FOUND when no record covers
-// the domain, INVALID_ARGUMENT for an invalid request.
+// present view at a percentile. Errors are gRPC statuses: NOT_FOUND if no record covers
+// the domain, and INVALID_ARGUMENT if the request is invalid.
 func (t *Table) Resolve(req *nusav1.ResolveOriginRequest, router func(topology.Percentile) *topology.Router) (*nusav1.ResolveOriginResponse, error) {
 	rec, err := t.match(req.GetDomain())
 	switch {
@@ -196,7 +197,6 @@ func invalid(field string, err error) error {
 	return rpcerr.Invalid(&nusav1.Problem{Field: field, Message: err.Error()})
 }
 
-// choiceToProto converts a candidate.
 func choiceToProto(c origin.Candidate, rec *nusav1.OriginRecord, client origin.Client) *nusav1.OriginChoice {
 	out := &nusav1.OriginChoice{Region: c.Region, Weight: c.Weight, Why: c.Why, Refused: c.Refused || c.Region == ""}
 	for _, o := range rec.GetOrigins() {

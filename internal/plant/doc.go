@@ -1,7 +1,7 @@
-// Package plant names bugs that a build with the tag `planted` can switch on. Package
-// sim/world shows that the simulation finds each of them. Without the tag every question
-// is false at compile time, and nothing of a bug is in the binary.
+// Package plant names bugs that a build with the tag `planted` can switch on. A test of
+// sim/world shows that the simulation finds each bug. Without the tag, Is is false at
+// compile time, so that no code of a bug is in the binary.
 //
 //   - plant.go: the names
-//   - off.go, on.go: without and with the tag
+//   - off.go: Is and Set in a build without the tag
 package plant

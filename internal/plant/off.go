@@ -2,8 +2,8 @@
 
 package plant
 
-// Is reports whether a bug is planted: never in this build.
+// Is reports whether a bug is planted. In this build no bug is.
 func Is(Bug) bool { return false }
 
-// Set plants a bug. It panics, because this build has none.
+// Set panics, because this build cannot plant a bug.
 func Set(Bug) { panic("no bugs in this build: use the tag planted") }

@@ -7,5 +7,5 @@ var now Bug
 // Is reports whether a bug is planted.
 func Is(b Bug) bool { return now == b }
 
-// Set plants a bug; empty = none. Call it before anything runs.
+// Set plants a bug; an empty name plants none. Call Set before any other goroutine runs.
 func Set(b Bug) { now = b }

@@ -3,48 +3,53 @@ package plant
 // Bug is the name of a planted bug.
 type Bug string
 
-// The bugs.
+// The bugs. Each comment says what goes wrong while the bug is planted.
 const (
-	// GrantBeforeOrders: a lease is granted, and counts, before the orders are stored.
+	// GrantBeforeOrders: a lease is granted before the region has stored its orders.
 	GrantBeforeOrders Bug = "grant before orders"
 	// DeposedServes: a global server serves after its candidacy may have ended.
 	DeposedServes Bug = "deposed server serves"
 	// RenewWithoutKey: a renewal proves the lease of the store, not the election key.
 	RenewWithoutKey Bug = "renewal without the key"
-	// NoDrift: clocks are taken to be exact.
+	// NoDrift: the waits for a lease have no margin for clocks that are slow or fast.
 	NoDrift Bug = "no margin for clocks"
-	// WallClock: what a lease binds is replaced by wall clocks.
+	// WallClock: wall clocks, which may jump, decide when a lease is over.
 	WallClock Bug = "wall clocks"
-	// LeaseForgotten: a successor waits for its own length of a lease.
+	// LeaseForgotten: a new active server waits as long as its own setting of the lease,
+	// not as long as the longest lease that was granted.
 	LeaseForgotten Bug = "lease length forgotten"
-	// LateStart: the deadline is not checked at the fork.
+	// LateStart: an agent does not check the lease's deadline when it forks a task.
 	LateStart Bug = "late start"
-	// SuspendedKill: the time until the kill stands still in suspend.
+	// SuspendedKill: the time between stop signal and kill does not pass while the host is
+	// suspended.
 	SuspendedKill Bug = "kill stands still in suspend"
-	// OlderRenewal: an older renewal overwrites a newer one.
+	// OlderRenewal: a late renewal of a lease overwrites a newer one.
 	OlderRenewal Bug = "older renewal counts"
-	// NewestOnly: only the newest version says how long to wait for an owner.
+	// NewestOnly: only the newest version of a job determines how long to wait for the
+	// stop of a former owner's instances.
 	NewestOnly Bug = "newest version only"
-	// FenceBack: a hello writes the fence back that was read before its transaction.
+	// FenceBack: a region's hello stores again a fence that was read before the
+	// transaction.
 	FenceBack Bug = "hello writes the fence back"
 	// OldStore: a store that was restored from an old copy is used.
 	OldStore Bug = "old store serves"
 	// OldLog: a region's log that was restored from an old copy is used.
 	OldLog Bug = "old log serves"
-	// AckBeforeSync: what is not stored yet is acknowledged.
+	// AckBeforeSync: changes are acknowledged before they are on disk.
 	AckBeforeSync Bug = "acknowledged before stored"
-	// AnswerOnce: an answer is sent only once.
+	// AnswerOnce: a region sends each answer about a slot only once.
 	AnswerOnce Bug = "answer sent once"
-	// DeltaLate: a delta is resumed one change late.
+	// DeltaLate: a resumed stream of changes leaves out one change.
 	DeltaLate Bug = "delta resumed late"
-	// Unverified: a master grants without a verified leadership.
+	// Unverified: a master grants leases without verifying that it still leads.
 	Unverified Bug = "grant without verified leadership"
 	// ActBeforeStore: an agent acts on an order before the order is stored.
 	ActBeforeStore Bug = "act before store"
-	// LostAtElection: a node counts as absent before one lease after an election.
+	// LostAtElection: a new master declares nodes lost without waiting for one lease
+	// first.
 	LostAtElection Bug = "node lost at an election"
 )
 
-// Bugs are all bugs.
+// Bugs lists all bugs.
 var Bugs = [...]Bug{GrantBeforeOrders, DeposedServes, RenewWithoutKey, NoDrift, WallClock, LeaseForgotten, LateStart, SuspendedKill,
 	OlderRenewal, NewestOnly, FenceBack, OldStore, OldLog, AckBeforeSync, AnswerOnce, DeltaLate, Unverified, ActBeforeStore, LostAtElection}

@@ -1,5 +1,4 @@
-// Package reason turns the typed reasons of the wire into words for people. All
-// of them are in this one place.
+// Package reason converts the typed reasons of the API to text for people.
 //
-//   - reason.go: the words of each reason, alone and with a message
+//   - reason.go: the text of each reason, alone and with a message
 package reason

@@ -6,7 +6,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// words has a clause for each reason that reads well alone and before a colon.
+// words holds the text of each reason. A text can stand alone or before a colon.
 var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_REGION_NOT_ALLOWED:  "regions.allow of the job excludes it",
 	nusav1.Reason_REASON_REGION_CORDONED:     "an operator cordoned it",
@@ -76,17 +76,17 @@ var words = map[nusav1.Reason]string{
 	nusav1.Reason_REASON_FAILBACK:        "it returns to the region from which a loss moved it",
 }
 
-// Text returns a reason in words; empty for REASON_UNSPECIFIED.
+// Text returns the text of a reason; empty for REASON_UNSPECIFIED.
 func Text(r nusav1.Reason) string {
 	if t := words[r]; t != "" || r == nusav1.Reason_REASON_UNSPECIFIED {
 		return t
 	}
-	// A reason of a newer version.
+	// A newer version of Nusa has sent a reason that this one does not know.
 	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(r.String(), "REASON_")), "_", " ")
 }
 
-// WithMessage returns a reason in words followed by its message. A message that
-// begins with the same words stands alone.
+// WithMessage returns the text of a reason followed by a message. If the message begins
+// with that text, WithMessage returns the message alone.
 func WithMessage(r nusav1.Reason, message string) string {
 	switch t := Text(r); {
 	case t == "" || strings.HasPrefix(message, t):
@@ -98,8 +98,8 @@ func WithMessage(r nusav1.Reason, message string) string {
 	}
 }
 
-// WithoutNumbers returns a text without its digits: two texts that differ only in numbers say
-// the same of something that goes on.
+// WithoutNumbers returns a text without its digits. Two texts that differ only in digits
+// describe the same condition at different times.
 func WithoutNumbers(text string) string {
 	return strings.Map(func(c rune) rune {
 		if c >= '0' && c <= '9' {

@@ -1,6 +1,6 @@
-// Package rpcerr builds and reads the errors that travel as gRPC statuses. Code
-// that has to know why a call failed reads a typed detail here and never the
-// text of the message, which is for people.
+// Package rpcerr makes and reads errors that are sent as gRPC statuses. Code that must
+// know why a call failed reads a typed detail by this package, and never the text of the
+// message, which is for people.
 //
 //   - error.go: Error, a status with its details (google.rpc.ErrorInfo,
 //     google.rpc.RetryInfo, nusa.v1.Problem), in both directions

@@ -17,17 +17,17 @@ type Error struct {
 	Code codes.Code
 	// Message is for people.
 	Message string
-	// Reason is for programs; empty for none.
+	// Reason is for programs; empty = none.
 	Reason Reason
 	// Metadata belongs to Reason and is sent only with a reason.
 	Metadata map[string]string
-	// RetryAfter is how long to wait before the next try; 0 gives no advice.
+	// RetryAfter is how long the caller should wait before a retry; 0 = no advice.
 	RetryAfter time.Duration
-	// Problems name the wrong fields of a request; only the first 32 are sent.
+	// Problems names the wrong fields of a request. Only the first 32 are sent.
 	Problems []*nusav1.Problem
 }
 
-// Err returns the status as an error; nil when Code is OK.
+// Err returns the status as an error; nil if Code is OK.
 func (e Error) Err() error {
 	var details []protoadapt.MessageV1
 	if e.Reason != "" {
@@ -50,9 +50,8 @@ func (e Error) Err() error {
 	return s.Err()
 }
 
-// From reads the status of err, wrapped or not. An err that holds no status has
-// the code UNKNOWN; a nil err has the code OK. Reasons of other domains are
-// ignored.
+// From reads the status of err, which may be wrapped. An err without a status has the code
+// UNKNOWN. A nil err has the code OK. Reasons of other domains than Domain are ignored.
 func From(err error) Error {
 	s := status.Convert(err)
 	e := Error{Code: s.Code(), Message: s.Message()}
@@ -74,8 +73,8 @@ func From(err error) Error {
 // Is reports whether the status of err has the reason.
 func Is(err error, reason Reason) bool { return err != nil && From(err).Reason == reason }
 
-// NotFound returns a status NOT_FOUND that names the missing object: kind is
-// KindJob or its like, name is as the caller gave it.
+// NotFound returns a status NOT_FOUND that names the missing object. kind is one of the
+// constants Kind…. name is the name that the caller gave.
 func NotFound(kind, name, message string) error {
 	return Error{
 		Code: codes.NotFound, Message: message, Reason: ReasonNotFound,
@@ -83,8 +82,8 @@ func NotFound(kind, name, message string) error {
 	}.Err()
 }
 
-// Missing returns the kind and the name of the object that an error of NotFound
-// names; false for other errors.
+// Missing returns the kind and the name of the missing object, if err was made by
+// NotFound. It returns false for other errors.
 func Missing(err error) (kind, name string, ok bool) {
 	e := From(err)
 	return e.Metadata[KeyKind], e.Metadata[KeyName], e.Reason == ReasonNotFound

@@ -8,12 +8,12 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxProblems bounds the details of a status, which travel in HTTP/2 headers:
-// gRPC clients accept 16 MiB of headers, but proxies rarely more than 16 KiB.
+// maxProblems bounds the problems in a status. A status is sent in HTTP/2 headers. gRPC
+// clients accept 16 MiB of headers, but proxies rarely accept more than 16 KiB.
 const maxProblems = 32
 
-// Invalid returns a status INVALID_ARGUMENT with the problems in its details
-// (the first 32) and the first one in its message.
+// Invalid returns a status INVALID_ARGUMENT. Its details hold the first 32 problems, and
+// its message the first problem.
 func Invalid(problems ...*nusav1.Problem) error { return Refuse(codes.InvalidArgument, problems...) }
 
 // Refuse is Invalid with another code.
@@ -28,8 +28,8 @@ func Refuse(code codes.Code, problems ...*nusav1.Problem) error {
 	return Error{Code: code, Message: message, Problems: problems}.Err()
 }
 
-// ProblemText returns a problem as one line: "groups.web.count: must be at most
-// 10000", preceded by "line 3: " where the line is known.
+// ProblemText returns a problem as one line, for example "line 3: groups.web.count: must
+// be at most 10000". An unknown line is left out.
 func ProblemText(p *nusav1.Problem) string {
 	text := p.GetMessage()
 	if p.GetField() != "" {
@@ -41,6 +41,5 @@ func ProblemText(p *nusav1.Problem) string {
 	return text
 }
 
-// Problems returns the problems in the details of the status of err, of any
-// code.
+// Problems returns the problems in the status of err, whatever its code is.
 func Problems(err error) []*nusav1.Problem { return From(err).Problems }

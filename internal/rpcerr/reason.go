@@ -1,13 +1,13 @@
 package rpcerr
 
-// Domain is the ErrorInfo domain of the reasons below.
+// Domain is the ErrorInfo.domain of Nusa's reasons.
 const Domain = "nusa"
 
-// Reason names the cause of an error for programs. It travels as
-// ErrorInfo.reason and is never renamed: other versions compare it.
+// Reason names the cause of an error for programs. It is sent as ErrorInfo.reason. A
+// reason is never renamed, because other versions compare it.
 type Reason string
 
-// Reasons.
+// The reasons.
 const (
 	// ReasonNoLeader: no server leads, or the called server does not know the
 	// leader yet. Retry.
@@ -18,8 +18,8 @@ const (
 	// ReasonNoMaster: the region has no master, or the called server does not
 	// know it. Retry.
 	ReasonNoMaster Reason = "NO_MASTER"
-	// ReasonSessionEnded: the session through which the call travelled to a lower
-	// tier has ended. Metadata: KeyKind, KeyName. Retry.
+	// ReasonSessionEnded: the call was passed on to a lower tier through a session that
+	// has ended. Metadata: KeyKind, KeyName. Retry.
 	ReasonSessionEnded Reason = "SESSION_ENDED"
 	// ReasonStoreFull: the store or its part for jobs is full. Purge jobs or raise a limit.
 	// Metadata: KeyUsed, KeyLimit.
@@ -28,20 +28,20 @@ const (
 	ReasonNotFound Reason = "NOT_FOUND"
 )
 
-// Metadata keys.
+// Keys of Error.Metadata.
 const (
-	// KeyKind is the kind of the object in KeyName: KindJob and its like.
+	// KeyKind is the kind of the object that KeyName names: one of the constants Kind….
 	KeyKind = "kind"
 	// KeyName is the name or id of an object.
 	KeyName = "name"
-	// KeyUsed and KeyLimit are bytes.
+	// KeyUsed and KeyLimit are sizes in bytes.
 	KeyUsed  = "used"
 	KeyLimit = "limit"
 	// KeyAddress is the "host:port" of a server.
 	KeyAddress = "address"
 )
 
-// Kinds of objects.
+// Values of KeyKind.
 const (
 	KindJob    = "job"
 	KindAlloc  = "alloc"

@@ -10,19 +10,19 @@ import (
 
 // Rule maps one Go error to a status.
 type Rule struct {
-	// Target is compared by errors.Is.
+	// Target is the Go error, compared by errors.Is.
 	Target error
 	Code   codes.Code
-	// Reason and RetryAfter as in Error; both may be empty.
+	// Reason and RetryAfter are those of Error. Both may be empty.
 	Reason     Reason
 	RetryAfter time.Duration
 }
 
-// Table maps Go errors to statuses. The first rule that matches counts.
+// Table maps Go errors to statuses. The first rule that matches an error applies.
 type Table []Rule
 
-// Err returns err as a status with the text of err. Nil and errors that hold a
-// status are returned as they are; an error without a rule is INTERNAL.
+// Err returns err as a status with the text of err. A nil err, and an err that holds a
+// status, is returned unchanged. An error without a rule becomes INTERNAL.
 func (t Table) Err(err error) error {
 	if err == nil {
 		return nil

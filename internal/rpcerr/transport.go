@@ -14,25 +14,25 @@ import (
 type Failure int
 
 const (
-	// NoFailure: the connection did not fail, or the error is not about it.
+	// NoFailure: the error is not about a failure of the connection.
 	NoFailure Failure = iota
 	// NotConnected: no connection could be made, so the server has not seen the
 	// call.
 	NotConnected
-	// Broken: the connection broke during the call, which may have taken effect.
+	// Broken: the connection broke during the call. The call may have taken effect.
 	Broken
 )
 
-// These are texts of grpc-go, which reports connection failures in no other way. A test
-// compares them with the library in use.
+// Parts of grpc-go's error texts. grpc-go reports connection failures in no other way. A
+// test compares these texts with those of the library.
 var (
 	notConnectedTexts = []string{"Error while dialing", "preface"}
 	brokenTexts       = []string{"connection error", "transport", "error reading from server"}
 	unknownCallTexts  = []string{"unknown service ", "unknown method ", "malformed method name", "unexpected HTTP status"}
 )
 
-// TransportFailure distinguishes an error that gRPC made in this process from one that
-// a server returned: a status with a reason of Nusa always comes from the server.
+// TransportFailure says whether gRPC made the error in this process because the connection
+// failed. A status with a reason of Nusa was always returned by the server.
 func TransportFailure(err error) Failure {
 	e := From(err)
 	if e.Code != codes.Unavailable || e.Reason != "" {
@@ -55,7 +55,7 @@ func TransportFailure(err error) Failure {
 	return NoFailure
 }
 
-// UnknownCall reports whether the called server has no such method: gRPC itself
+// UnknownCall reports whether the called server does not have the method: gRPC itself
 // refused the call, or the server is not a gRPC server.
 func UnknownCall(err error) bool {
 	e := From(err)
@@ -65,8 +65,8 @@ func UnknownCall(err error) bool {
 	return slices.ContainsFunc(unknownCallTexts, func(t string) bool { return strings.HasPrefix(e.Message, t) })
 }
 
-// Dialer is a dial function that remembers its latest error, which gRPC passes
-// on as part of a text. Safe for concurrent use.
+// Dialer wraps a dial function and remembers its latest error, which gRPC returns only as
+// part of a text. A Dialer is safe for concurrent use.
 type Dialer struct {
 	// Dial opens a connection. Required.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
@@ -75,7 +75,7 @@ type Dialer struct {
 	err error
 }
 
-// DialContext is for grpc.WithContextDialer.
+// DialContext calls Dial and remembers its error. It is for grpc.WithContextDialer.
 func (d *Dialer) DialContext(ctx context.Context, addr string) (net.Conn, error) {
 	conn, err := d.Dial(ctx, addr)
 	d.mu.Lock()
@@ -84,8 +84,8 @@ func (d *Dialer) DialContext(ctx context.Context, addr string) (net.Conn, error)
 	return conn, err
 }
 
-// Err returns the error of the latest dial; nil when the dial succeeded, and
-// before the first one.
+// Err returns the error of the latest dial. It is nil if that dial succeeded, and before
+// the first dial.
 func (d *Dialer) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

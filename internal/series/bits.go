@@ -6,15 +6,15 @@ import (
 )
 
 // A column is a list of small non-negative integers below 2^rawBits. It begins with a
-// mode: the parameter of a Rice code (R. F. Rice, JPL 79-22, 1979), or one of two modes
-// that describe the whole column.
+// mode. The mode is the parameter of a Rice code (R. F. Rice, JPL 79-22, 1979), or one of
+// two numbers that describe the whole column.
 const (
 	rawBits   = 25
 	modeBits  = 5
 	modeEqual = 30 // every number equals the one that follows
 	modeZero  = 31 // every number is 0
-	// maxUnary one bits mean that the number follows in binary, so that an outlier costs
-	// maxUnary+rawBits bits and not bits in proportion to its size.
+	// maxUnary is the number of one bits which mean that the number follows in binary. So
+	// an outlier costs maxUnary+rawBits bits, and not bits in proportion to its size.
 	maxUnary = 12
 )
 
@@ -34,7 +34,7 @@ func (w *bitWriter) put(v uint32, k uint) {
 	}
 }
 
-// finish pads with zeros to a whole byte and returns everything written.
+// finish pads the last byte with zeros and returns all bytes.
 func (w *bitWriter) finish() []byte {
 	for w.n > 0 {
 		k := min(w.n, 8)
@@ -73,8 +73,9 @@ func (w *bitWriter) column(numbers []uint32) {
 	}
 }
 
-// riceParameter returns the best parameter near the mean bit length of the numbers.
-// Unlike their mean, the mean length does not follow a few outliers.
+// riceParameter returns the parameter near the mean bit length of the numbers that needs
+// the fewest bits. A few outliers hardly change the mean length, unlike the mean of the
+// numbers.
 func riceParameter(numbers []uint32, length int) uint {
 	best, least := uint(0), ^uint32(0)
 	for k := max(length-2, 0); k <= min(length+1, rawBits-1); k++ {
@@ -93,7 +94,7 @@ func riceParameter(numbers []uint32, length int) uint {
 	return best
 }
 
-// bitReader reads the bits of a bitWriter. Past the end it reads zeros and sets short.
+// bitReader reads the bits of a bitWriter. After the end it reads zeros and sets short.
 type bitReader struct {
 	buf   []byte
 	acc   uint64 // the next bits, the highest first
@@ -130,7 +131,7 @@ func (r *bitReader) get(k uint) uint32 {
 	return v
 }
 
-// column fills numbers. Damaged bytes decode to numbers below 2^rawBits too.
+// column fills numbers. Damaged bytes also decode to numbers below 2^rawBits.
 func (r *bitReader) column(numbers []uint32) {
 	k := uint(r.get(modeBits))
 	if k >= rawBits {

@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// block is one series over one segment: cells[field*points+i].
+// block holds the cells of one series over the span of a segment. Window i of a field is
+// cells[field*points+i].
 type block struct {
 	fields, points int
 	cells          []cell
@@ -37,8 +38,9 @@ func (b block) has(i int) bool {
 	return false
 }
 
-// overlay replaces windows of b by those of a newer block of the same span, a whole
-// window at a time: the later measurement counts.
+// overlay replaces windows of b by those of a newer block of the same span. A window that
+// has a value in the newer block is replaced as a whole, because the later measurement
+// counts.
 func (b block) overlay(newer block) block {
 	b = b.widen(newer.fields, newer.points)
 	for i := range newer.points {
@@ -56,8 +58,8 @@ func (b block) overlay(newer block) block {
 	return b
 }
 
-// coarsen overlays b with a block of a finer level. Each window of b, from the one with
-// index first on, is made of ratio finer windows.
+// coarsen overlays b with a block of a finer level. From index first on, each window of b
+// is made of ratio finer windows.
 func (b block) coarsen(finer block, first, ratio int) block {
 	folded := newBlock(finer.fields, b.points)
 	for f := range finer.fields {
@@ -75,10 +77,10 @@ var errBlock = errors.New("damaged block")
 // request.
 const maxBlockFields = 32
 
-// codec encodes and decodes the blocks of one level. Its fields are only buffers.
+// codec encodes and decodes the blocks of one level. It has no state but buffers.
 type codec struct {
 	points int
-	full   int32 // values in a window without a gap; 1: minimum, mean and maximum are equal
+	full   int32 // the number of values in a window without a gap; if 1, minimum, mean and maximum are equal
 	a, b   []uint32
 }
 
@@ -86,9 +88,9 @@ func newCodec(l level) *codec {
 	return &codec{points: l.points, full: int32(l.step), a: make([]uint32, l.points), b: make([]uint32, l.points)}
 }
 
-// encode appends the block to dst. Each field has the number of missing values of each
-// window; the means, each as the difference from the previous one; and at coarser levels
-// the distances of minimum and maximum from the mean.
+// encode appends the block to dst. Each field has three parts: the number of missing
+// values of each window, the means, each as the difference from the previous mean, and at
+// coarser levels the distances of minimum and maximum from the mean.
 func (c *codec) encode(dst []byte, b block) []byte {
 	w := bitWriter{buf: append(dst, byte(b.fields))}
 	for f := range b.fields {
@@ -122,7 +124,7 @@ func (c *codec) encode(dst []byte, b block) []byte {
 	return w.finish()
 }
 
-// decode reads a block. Errors: errBlock.
+// decode reads a block. The error is errBlock.
 func (c *codec) decode(data []byte) (block, error) {
 	if len(data) == 0 || data[0] > maxBlockFields {
 		return block{}, errBlock

@@ -12,8 +12,8 @@ var (
 	bucketMeta   = []byte("meta")     // format; fields/<kind> → names, by column
 	bucketSeries = []byte("series")   // id → kind, 0, key; the sequence is the next id
 	bucketData   = []byte("segments") // level, start, shard → segment
-	// bucketStale names the coarser segments that do not have the latest writes to
-	// finer ones: level, start, shard → nothing.
+	// bucketStale names the coarser segments that do not include the latest writes to
+	// finer segments: level, start, shard → nothing.
 	bucketStale = []byte("stale")
 
 	keyFormat = []byte("format")
@@ -22,11 +22,13 @@ var (
 // format is the only format that this version writes and reads.
 const format = "1"
 
-// shards divides the series, so that a segment has more than a few bytes and less
-// than one or two megabytes, and a compaction takes about 50 ms.
+// shards is the number of groups into which the series are divided. With it a segment has
+// more than a few bytes and less than one or two megabytes, and a compaction takes about
+// 50 ms.
 const shards = 16
 
-// segmentKey orders segments by level, then time.
+// segmentKey identifies a segment. In the file, segments are ordered by level, then time,
+// then shard.
 type segmentKey struct {
 	level int
 	start int64
@@ -44,7 +46,8 @@ func (k segmentKey) bytes() []byte {
 
 func (k segmentKey) end() int64 { return k.start + levels[k.level].span() }
 
-// parent returns the coarser segment over k; false for the coarsest level.
+// parent returns the segment of the next coarser level that covers k; false for the
+// coarsest level.
 func (k segmentKey) parent() (segmentKey, bool) {
 	if k.level == coarsest {
 		return segmentKey{}, false
@@ -88,7 +91,7 @@ func (p *pages) open(k segmentKey) segment {
 	return s
 }
 
-// load returns the block of a series. A damaged block is empty.
+// load returns the block of a series; an empty block if the stored one is damaged.
 func (p *pages) load(k segmentKey, id uint32) block {
 	data, err := p.open(k).find(id)
 	if err == nil && data == nil {
@@ -106,14 +109,14 @@ func (p *pages) load(k segmentKey, id uint32) block {
 
 func (p *pages) isStale(k segmentKey) bool { return p.stale.Get(k.bytes()) != nil }
 
-// tailBlock is the block of a series in a minute in memory.
+// tailBlock is the block of a series in a minute that is in memory only.
 type tailBlock struct {
 	start int64
 	block block
 }
 
-// assemble returns a block as if all finer data, tail included, had already been made
-// coarser.
+// assemble returns a block that includes all finer data and the tail, although these may
+// not have been compacted yet.
 func (p *pages) assemble(k segmentKey, id uint32, tail []tailBlock) block {
 	b := p.load(k, id)
 	if k.level == 0 {
@@ -138,7 +141,7 @@ func (p *pages) assemble(k segmentKey, id uint32, tail []tailBlock) block {
 	return b
 }
 
-// write writes a minute over the stored values of the same time.
+// write stores a minute. Its values replace stored values of the same time.
 func (p *pages) write(m *minute) error {
 	rows := make([]int, len(m.ids))
 	for i := range rows {
@@ -164,7 +167,7 @@ func (p *pages) write(m *minute) error {
 	return nil
 }
 
-// writeShard writes rows whose ids ascend.
+// writeShard writes the rows of one shard. The ids of the rows ascend.
 func (p *pages) writeShard(k segmentKey, m *minute, rows []int) error {
 	delete(p.opened, k)
 	old := p.open(k)
@@ -201,7 +204,7 @@ func (p *pages) writeShard(k segmentKey, m *minute, rows []int) error {
 	return nil
 }
 
-// nextStale returns the first stale segment whose time is over. Finer levels come first,
+// nextStale returns the first stale segment whose span has ended. Finer levels come first,
 // so that coarser segments are made from complete data.
 func (p *pages) nextStale(now int64) (segmentKey, bool) {
 	c := p.stale.Cursor()
@@ -214,7 +217,7 @@ func (p *pages) nextStale(now int64) (segmentKey, bool) {
 	return segmentKey{}, false
 }
 
-// compact makes a coarser segment again from the finer ones.
+// compact makes a stale segment again from the finer segments.
 func (p *pages) compact(k segmentKey) error {
 	clear(p.opened)
 	ids := map[uint32]bool{}
@@ -246,12 +249,12 @@ func (p *pages) compact(k segmentKey) error {
 	return p.data.Put(k.bytes(), w.bytes())
 }
 
-// maxExpired bounds the expired segments that one transaction removes: those of a few
-// minutes.
+// maxExpired bounds the expired segments that one transaction removes. It suffices for the
+// segments of a few minutes.
 const maxExpired = 8 * shards
 
 // expire removes segments that are older than their level retains, unless a coarser
-// segment still needs them, and segments ahead of the clock.
+// segment still needs them. It also removes segments that are ahead of the clock.
 func (p *pages) expire(now int64) error {
 	var gone []segmentKey
 	c := p.data.Cursor()
@@ -283,8 +286,8 @@ func (p *pages) expire(now int64) error {
 	return p.forgetAhead(now)
 }
 
-// forgetAhead removes the marks of stale segments ahead of the clock: their finer
-// segments are removed.
+// forgetAhead removes the marks of stale segments that are ahead of the clock, because
+// expire removes the finer segments of these.
 func (p *pages) forgetAhead(now int64) error {
 	c := p.stale.Cursor()
 	for level := 1; level <= coarsest; level++ {
@@ -304,8 +307,8 @@ func (p *pages) remove(k segmentKey) error {
 	return p.data.Delete(k.bytes())
 }
 
-// evict removes at least size bytes of data: the oldest of the coarsest level. It returns
-// the number of removed segments.
+// evict removes at least size bytes of data. It begins with the oldest segments of the
+// coarsest level. It returns the number of removed segments.
 func (p *pages) evict(size int64) (int, error) {
 	var gone []segmentKey
 	c := p.data.Cursor()

@@ -1,16 +1,16 @@
-// Package series stores the history of measured values in one bounded file per
-// server: every 5 seconds for an hour, every minute for a day, every ten minutes
-// for 31 days.
+// Package series stores measured values over time in one bounded file per server. It
+// retains a value for every 5 seconds of the last hour, for every minute of the last day,
+// and for every ten minutes of the last 31 days.
 //
-// A series is one measured thing (a node, an edge, a pool) with the fields of its
-// kind. Append takes the values that were measured now and touches memory only. Once
-// a minute a goroutine of the store writes a minute of all series in one
-// transaction, makes one or two coarser segments of finer ones, and removes old
-// data. A crash loses about the last minute. A damaged file is set aside and a new
-// one is begun. No failure here stops a server.
+// A series belongs to one measured object (a node, an edge, a pool) and has the fields of
+// its kind. Append adds measured values in memory. Once a minute a goroutine of the store
+// writes a minute of all series in one transaction, makes one or two coarser segments from
+// finer segments, and removes old data. A crash loses about the last minute. A damaged
+// file is set aside, and the store begins a new file. No failure in this package stops a
+// server.
 //
-// The response to a query does not depend on what has been written or made coarser
-// so far: a query folds finer data in the same way.
+// The result of a query does not depend on which data were already written or compacted: a
+// query compacts finer data in the same way.
 //
 // The files, from the pure encoding to the store:
 //

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// growBy is the step in which the file grows: bbolt's default of 16 MiB is more
-	// than a small federation ever stores.
+	// growBy is the step in which the file grows. bbolt's default of 16 MiB is more than a
+	// small federation ever stores.
 	growBy = 1 << 20
 	// lockWait is how long Open waits for another process to release the file.
 	lockWait = 2 * time.Second
@@ -26,11 +26,11 @@ const (
 	asideFor = 7 * 24 * time.Hour
 )
 
-// errDamaged: this package did not write the content of the file.
+// errDamaged means that the file has content that this package did not write.
 var errDamaged = errors.New("damaged file")
 
-// fault is a panic while the file was read. Its stack is logged, to distinguish a bad
-// disk from a bug.
+// fault is a panic that occurred while the file was read. The stack is logged, so that
+// operators can distinguish a bad disk from a bug.
 type fault struct {
 	what  string
 	stack []byte
@@ -43,12 +43,12 @@ func (f fault) Unwrap() error { return errDamaged }
 type file struct {
 	path string
 	db   *bolt.DB
-	os   *os.File // db's file, to release a database that cannot be closed any more
+	os   *os.File // the file of db; closed directly when db cannot be closed any more
 }
 
-// guard runs code that reads mapped pages. bbolt panics on invalid pages, and a page
-// that the disk cannot read raises a fault. Both mean a damaged file and must not end
-// the server.
+// guard runs a function that reads mapped pages. bbolt panics on invalid pages, and a page
+// that the disk cannot read raises a fault. guard returns both as errDamaged, because they
+// must not end the server.
 func guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -59,7 +59,7 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
-// openFile opens or creates the database. Errors: errDamaged, or the reason why no
+// openFile opens or creates the database. The error is errDamaged, or the reason why no
 // file can be opened at the path.
 func openFile(path string, limit int64, noSync bool) (*file, error) {
 	if err := checkPages(path); err != nil {
@@ -102,11 +102,11 @@ func openError(err error) error {
 	return err
 }
 
-// release closes the file even when its database is stuck. The mapping of a stuck
-// database stays; maxSetAside bounds their number.
+// release closes the file even if the database is stuck. The memory mapping of a stuck
+// database stays. maxSetAside bounds the number of such mappings.
 func (f *file) release() { f.os.Close() }
 
-// setAside renames the file and replaces one that was set aside before.
+// setAside renames the file. It replaces a file that was set aside earlier.
 func setAside(path string, now time.Time) error {
 	aside := path + ".damaged"
 	if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -123,9 +123,9 @@ func dropAside(path string, now time.Time) {
 	}
 }
 
-// check reads all keys and the heads of all segments. It finds a file that was cut
-// short or overwritten before the store uses it, and returns the last slot of each
-// series and of the file.
+// check reads all keys and the heads of all segments, so that a file that was truncated or
+// overwritten is found before the store uses it. It returns the last slot of each series
+// and of the file.
 func (f *file) check() (seen map[uint32]int64, newest int64, err error) {
 	seen = map[uint32]int64{}
 	err = f.view(func(tx *bolt.Tx) error {
@@ -160,8 +160,8 @@ func (f *file) check() (seen map[uint32]int64, newest int64, err error) {
 	return seen, newest, err
 }
 
-// begin creates the buckets of a new file. It does not change a file with content,
-// which check then inspects.
+// begin creates the buckets of a new file. A file with content is not changed; check
+// inspects it later.
 func (f *file) begin() error {
 	empty := true
 	err := f.view(func(tx *bolt.Tx) error {
@@ -182,8 +182,8 @@ func (f *file) begin() error {
 	})
 }
 
-// register reads the series of the file and assigns the columns of the kinds. Series of
-// kinds that the program no longer has can be queried until they expire.
+// register reads the series of the file and assigns columns to the fields of the kinds.
+// Series of kinds that the program no longer has can be queried until they expire.
 func (f *file) register(kinds []Kind, seen map[uint32]int64) (*registry, error) {
 	r := &registry{kinds: map[string]*kind{}, added: map[uint32]string{}}
 	err := f.update(func(tx *bolt.Tx) error {
@@ -218,7 +218,7 @@ func (f *file) register(kinds []Kind, seen map[uint32]int64) (*registry, error) 
 	return r, err
 }
 
-// know adds a kind if it is new, with the stored fields, and returns it.
+// know returns the kind with a name. A new kind is added with the stored fields.
 func (r *registry) know(name string, stored []string) *kind {
 	k := r.kinds[name]
 	if k == nil {
@@ -229,7 +229,8 @@ func (r *registry) know(name string, stored []string) *kind {
 	return k
 }
 
-// use maps fields to columns and adds columns for new names. False: too many columns.
+// use maps fields to columns and adds columns for new names. It returns false if there are
+// too many columns.
 func (k *kind) use(fields []string) bool {
 	k.fields, k.columns = fields, nil
 	for _, name := range fields {
@@ -305,8 +306,8 @@ func openOnce(path string, kinds []Kind, l Limits, noSync bool) (*file, *registr
 	return f, r, newest, nil
 }
 
-// load checks the file, or begins an empty one, and returns its series and its last
-// slot.
+// load checks the file, and creates the buckets if the file is empty. It returns the
+// series of the file and its last slot.
 func (f *file) load(kinds []Kind) (*registry, int64, error) {
 	if err := f.begin(); err != nil {
 		return nil, 0, err
@@ -319,8 +320,8 @@ func (f *file) load(kinds []Kind) (*registry, int64, error) {
 	return r, newest, err
 }
 
-// shrink replaces a file that exceeds a lowered bound by a copy without the oldest of
-// its coarsest data.
+// shrink replaces a file that exceeds a lowered bound by a copy without the oldest data of
+// the coarsest level.
 func shrink(path string, limit int64) error {
 	old, err := openFile(path, 0, true)
 	if err != nil {

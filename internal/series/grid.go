@@ -2,12 +2,12 @@ package series
 
 import "time"
 
-// Base is the time between two measurements. Times are counted in slots of this length
-// since 1970.
+// Base is the time between two measurements. Times are counted in slots of Base since
+// 1970.
 const Base = 5 * time.Second
 
-// level is one resolution. Its windows have step slots. A segment has points windows
-// and begins at a multiple of its span. Segments are retained for keep slots.
+// level is one resolution. A window of the level has step slots. A segment has points
+// windows, and begins at a multiple of its span. Segments are retained for keep slots.
 type level struct {
 	step   int64
 	points int
@@ -16,8 +16,8 @@ type level struct {
 
 func (l level) span() int64 { return l.step * int64(l.points) }
 
-// A finer segment covers a whole number of windows of the next level, so a window is
-// never made of parts of two segments.
+// levels are the resolutions, finest first. A segment covers a whole number of windows of
+// the next level, so a window is never made of parts of two segments.
 var levels = [...]level{
 	{step: 1, points: 12, keep: 720},           // 5 s for an hour, in segments of a minute
 	{step: 12, points: 60, keep: 17_280},       // 1 min for a day, in segments of an hour
@@ -26,8 +26,8 @@ var levels = [...]level{
 
 const coarsest = len(levels) - 1
 
-// covered returns the oldest slot that a level certainly has: a segment is removed
-// when all of it is older.
+// covered returns the oldest slot that a level certainly has. A segment is removed when
+// its last slot is older.
 func (l level) covered(now int64) int64 { return now - l.keep - l.span() }
 
 func floorTo(slot, step int64) int64 {
@@ -43,10 +43,10 @@ func ceilTo(slot, step int64) int64 { return floorTo(slot+step-1, step) }
 func slotAt(t time.Time) int64    { return floorTo(t.UnixNano(), int64(Base)) / int64(Base) }
 func timeOf(slot int64) time.Time { return time.Unix(0, slot*int64(Base)).UTC() }
 
-// nextSlot returns the slot of a measurement at now; the previous one was at last and had
-// lastSlot. A 5 s tick that jitters around the edge of a slot would hit some slots twice
-// and miss others. So a measurement gets the slot that follows lastSlot by the elapsed
-// time, as long as that is within one slot of the clock's.
+// nextSlot returns the slot of a measurement at now. The previous measurement was at last
+// and had lastSlot. A 5 s tick that jitters around the edge of a slot would hit some slots
+// twice and miss others. So a measurement gets lastSlot plus the elapsed slots, if the sum
+// differs from the clock's slot by at most one.
 func nextSlot(now, last time.Time, lastSlot int64) int64 {
 	slot := slotAt(now)
 	if last.IsZero() {
@@ -60,7 +60,8 @@ func nextSlot(now, last time.Time, lastSlot int64) int64 {
 	return expected
 }
 
-// plan says what a query reads: windows of step slots each in [from, to), from a level.
+// plan says what a query reads: the windows of step slots between from (inclusive) and to
+// (exclusive), made from the data of a level.
 type plan struct {
 	level          int
 	from, to, step int64
@@ -68,10 +69,10 @@ type plan struct {
 
 func (p plan) points() int { return int((p.to - p.from) / p.step) }
 
-// planQuery chooses the finest level that still covers from, and the smallest step
-// that is a multiple of the level's step, at least the requested step, and gives at
-// most most points. A requested step of 0 gives at most few points. Times without data
-// are cut off.
+// planQuery chooses the finest level that still covers from. Then it chooses the smallest
+// step that is a multiple of the level's step, is not less than the requested step, and
+// gives at most most points. A requested step of 0 gives at most few points. Times without
+// data are cut off.
 func planQuery(now, from, to, step int64, few, most int) plan {
 	from = max(from, levels[coarsest].covered(now))
 	to = min(to, now+1)
@@ -89,7 +90,8 @@ func planQuery(now, from, to, step int64, few, most int) plan {
 	unit := levels[p.level].step
 	p.step = max(ceilTo(step, unit), unit)
 	if wide := p.to - p.from; wide > p.step*int64(most-1) {
-		// The range can touch one window more than it has whole ones.
+		// A range can overlap one window more than the number of whole windows that it
+		// holds.
 		p.step = ceilTo((wide+int64(most)-2)/int64(most-1), unit)
 	}
 	p.from, p.to = floorTo(p.from, p.step), ceilTo(p.to, p.step)

@@ -2,16 +2,16 @@ package series
 
 import "math"
 
-// Values are stored with mantissaBits of their 52 bits: with a relative error of at
-// most 2^-13 (0.012 %), and integers up to 8,192 exactly. That is enough for a graph,
-// and halves the cost of noise on disk.
+// Values are stored with mantissaBits of the 52 bits of their mantissa. The relative error
+// is at most 2^-13 (0.012 %), and integers up to 8,192 are exact. This suffices for a
+// graph and halves the space that noise needs on disk.
 const (
 	mantissaBits = 12
 	droppedBits  = 52 - mantissaBits
 )
 
-// An ordinal represents a value: the truncated bits of the float as a signed integer.
-// Ordinals have the order of their values, and near values have near ordinals at every
+// An ordinal represents a value: it is the rounded bits of the float as a signed integer.
+// Ordinals have the order of their values. Similar values have similar ordinals at every
 // magnitude, so that differences are small numbers. Every |ordinal| is below 2^23.
 type ordinal = int32
 
@@ -44,15 +44,15 @@ func toValue(o ordinal) float64 {
 	return math.Float64frombits(uint64(o) << droppedBits)
 }
 
-// cell is a window of one field: the number n of values (0: a gap) and their minimum,
-// mean and maximum, with min ≤ mean ≤ max.
+// cell is a window of one field: the number n of its values (0 = a gap), and their
+// minimum, mean and maximum, with min ≤ mean ≤ max.
 type cell struct {
 	n              int32
 	min, mean, max ordinal
 }
 
-// fold returns the cell of a window made of these cells, oldest first. Its mean is
-// weighted by the number of values.
+// fold returns the cell of a window that is made of these cells. The mean is weighted by
+// the numbers of values.
 func fold(cells []cell) cell {
 	var out cell
 	for _, c := range cells {

@@ -11,13 +11,13 @@ import (
 // Query returns a series from the window that contains from to the window that
 // contains the last moment before to.
 //
-// It uses the finest resolution that is still stored at from. Windows are a multiple
-// of that resolution, as short as possible but at least step long, and long enough
-// that there are at most MaxPoints of them, or 300 with a step of 0. The response has
-// its own Step and Start. Times before the oldest stored value and after the last
-// Append are cut off; if nothing remains, the rows have no points.
+// Query uses the finest resolution that is still stored at from. A window is a multiple of
+// that resolution. It is as short as possible, but at least step long, and long enough
+// that there are at most MaxPoints windows, or 300 with a step of 0. So Step and Start of
+// the result may differ from the arguments. Times before the oldest stored value and after
+// the last Append are cut off. If nothing remains, the rows have no points.
 //
-// Errors: ErrUnknown, ErrClosed.
+// Errors are ErrUnknown and ErrClosed.
 func (s *Store) Query(kind, key string, from, to time.Time, step time.Duration) (Series, error) {
 	if s == nil {
 		return Series{}, fmt.Errorf("%w: this server stores no history", ErrUnknown)
@@ -72,13 +72,13 @@ func (s *Store) isClosed() bool {
 	return s.closed
 }
 
-// clampedSlot returns the slot of a time, also of one beyond the range of nanoseconds
+// clampedSlot returns the slot of a time. The time may be beyond the range of nanoseconds
 // since 1970.
 func clampedSlot(t time.Time) int64 {
 	return floorTo(min(max(t.Unix(), 0), 1<<40), int64(Base/time.Second)) / int64(Base/time.Second)
 }
 
-// tail returns the blocks of a series in memory, in the order of their writing.
+// tail returns the blocks of a series in memory, oldest first. The caller holds s.mu.
 func (s *Store) tail(id uint32) []tailBlock {
 	var out []tailBlock
 	for _, m := range s.waiting {

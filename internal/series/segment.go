@@ -31,7 +31,7 @@ type segment struct {
 	blocks []byte
 }
 
-// openSegment reads the head of a segment. No bytes are an empty segment.
+// openSegment reads the head of a segment. Empty data are an empty segment.
 func openSegment(data []byte) (segment, error) {
 	if len(data) == 0 {
 		return segment{}, nil
@@ -67,7 +67,7 @@ func (s segment) block(i int) ([]byte, error) {
 	return data, nil
 }
 
-// find returns the block of a series; nil when the segment has none.
+// find returns the block of a series; nil if the segment has none.
 func (s segment) find(id uint32) ([]byte, error) {
 	low, high := 0, s.n
 	for low < high {
@@ -101,7 +101,7 @@ func (w *segmentWriter) add(id uint32, c *codec, b block) {
 	w.index = binary.BigEndian.AppendUint32(w.index, blockSum(w.index[at:at+4], w.blocks[from:]))
 }
 
-// bytes returns the finished segment in new memory.
+// bytes returns the encoded segment.
 func (w *segmentWriter) bytes() []byte {
 	out := make([]byte, 0, segmentHead+len(w.index)+len(w.blocks))
 	out = append(out, segmentVersion, 0, 0, 0)

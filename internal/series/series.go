@@ -6,17 +6,19 @@ import (
 	"time"
 )
 
-// Kind names the fields of all series of a kind, in the order of Sample.Values.
-// Versions of a program may add, remove and reorder fields: the file identifies them
-// by name. At most 32 fields over the life of a file, with names of at most 64 bytes.
+// Kind names the fields of all series of a kind, in the order of Sample.Values. A new
+// version of a program may add, remove and reorder fields, because the file identifies
+// fields by name. A kind has at most 32 fields over the life of a file, with names of at
+// most 64 bytes.
 type Kind struct {
 	Name   string
 	Fields []string
 }
 
-// Sample is one measurement. Key identifies the thing within its kind, at most 256
-// bytes. Values has one value per field of the kind; NaN or an infinity means no
-// value. Values are stored to 0.012 %, integers up to 8,192 exactly.
+// Sample is one measurement. Key identifies the measured object within its kind and has at
+// most 256 bytes. Values has one value for each field of the kind. NaN or an infinity
+// means no value. Values are stored with an error of at most 0.012 %, integers up to 8,192
+// exactly.
 type Sample struct {
 	Kind, Key string
 	Values    []float64
@@ -29,12 +31,12 @@ type Limits struct {
 	// least a day. Otherwise it is refused. A series of 6 fields takes about 0.8 KiB of
 	// memory, 1.7 KiB while the disk does not respond.
 	Series int
-	// Bytes bounds the file; 3 GiB by default, at least 4 MiB. The file never exceeds
-	// the bound: above four fifths of it, the oldest of the coarsest data is removed.
-	// 31 days of a noisy series of 6 fields take 183 KB, of a quiet one far less;
-	// 11,000 noisy ones take 2 GB. When a file exceeds a lowered bound, Open copies it
-	// without its oldest data. A damaged file stays beside the new one for a week, so
-	// both together can take twice the bound.
+	// Bytes bounds the file; 3 GiB by default, at least 4 MiB. The file never exceeds the
+	// bound: above four fifths of it, the oldest of the coarsest data is removed. 31 days
+	// of a noisy series of 6 fields take 183 KB, those of a quiet series far less. 11,000
+	// noisy series take 2 GB. When a file exceeds a lowered bound, Open copies it without
+	// its oldest data. A damaged file stays beside the new one for a week, so both
+	// together can take twice the bound.
 	Bytes int64
 }
 
@@ -52,22 +54,23 @@ func (l Limits) withDefaults() Limits {
 const (
 	maxKey       = 256
 	maxFieldName = 64
-	// MaxPoints bounds the windows of one response; defaultPoints bounds those of a
+	// MaxPoints bounds the windows of one result. defaultPoints bounds the windows of a
 	// query without a step.
 	MaxPoints     = 2000
 	defaultPoints = 300
 )
 
 var (
-	// ErrTooManySeries: some samples were of new series beyond Limits.Series. The
-	// other samples were stored.
+	// ErrTooManySeries means that some samples were of new series beyond Limits.Series.
+	// The other samples were stored.
 	ErrTooManySeries = errors.New("too many series")
-	// ErrSample: some samples were of an unknown kind, had another number of values
-	// than their kind, or had an empty or too long key. The other samples were stored.
+	// ErrSample means that some samples were of an unknown kind, had another number of
+	// values than their kind, or had an empty or too long key. The other samples were
+	// stored.
 	ErrSample = errors.New("bad sample")
-	// ErrUnknown: the store has no such series.
+	// ErrUnknown means that the store has no such series.
 	ErrUnknown = errors.New("unknown series")
-	// ErrClosed: the store was closed.
+	// ErrClosed means that the store was closed.
 	ErrClosed = errors.New("series store is closed")
 )
 
@@ -89,14 +92,14 @@ func (r refusal) err() error {
 	return errors.Join(errs...)
 }
 
-// Point is one window of one field: the number of measured values, their mean,
-// minimum and maximum. Without values, Count is 0 and the others are NaN.
+// Point is one window of one field: the number of measured values, and their mean, minimum
+// and maximum. Without values Count is 0, and the others are NaN.
 type Point struct {
 	Count          int
 	Mean, Min, Max float64
 }
 
-// Series is the response to a query.
+// Series is the result of a query.
 type Series struct {
 	Kind, Key string
 	Fields    []string
@@ -104,7 +107,7 @@ type Series struct {
 	// Windows begin at multiples of Step since 1970 (UTC).
 	Start time.Time
 	Step  time.Duration
-	// Resolution of the stored data that the windows were made of.
+	// Resolution is the resolution of the stored data from which the windows were made.
 	Resolution time.Duration
 	// Points has one row per field, all of the same length, at most MaxPoints.
 	Points [][]Point
@@ -123,12 +126,12 @@ func (s Series) Field(name string) []Point {
 // Stats describes a store.
 type Stats struct {
 	Series      int    // number of series
-	Refused     uint64 // refused samples of series beyond the limit
+	Refused     uint64 // samples that were refused because they were of new series beyond the limit
 	LostMinutes uint64 // minutes that could not be written or were damaged
 	Evicted     uint64 // segments that were removed early for lack of space
-	SetAside    uint64 // damaged files, since Open
+	SetAside    uint64 // damaged files that were set aside since Open
 	FileBytes   int64  // size of the file at the last write
 	UsedBytes   int64  // part of FileBytes in use
 	LastWrite   time.Time
-	Failing     error // of the last write; nil when it succeeded
+	Failing     error // the error of the last write; nil if it succeeded
 }

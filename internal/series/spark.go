@@ -7,14 +7,14 @@ import (
 
 var bars = []rune("▁▂▃▄▅▆▇█")
 
-// alike is the share of the greatest value below which differences are not drawn.
+// alike is a share of the greatest value. Differences below that share are not drawn.
 const alike = 0.05
 
 // Sparkline draws values, oldest first, in at most width characters, from their minimum
-// (▁) to their maximum (█). Gaps (NaN, infinities) are spaces. When there are more
-// values than width, a character is the mean of a group. Values that differ by less
-// than noise, or by less than a twentieth of the greatest, are drawn as a flat line: at
-// the bottom when they are 0, in the middle otherwise.
+// (▁) to their maximum (█). Gaps (NaN, infinities) are spaces. If there are more values
+// than width, each character is the mean of a group of values. Values that differ by less
+// than noise, or by less than a twentieth of the greatest value, are drawn as a flat line.
+// The line is at the bottom if all values are 0, and otherwise in the middle.
 func Sparkline(values []float64, width int, noise float64) string {
 	groups := regroup(values, width)
 	low, high := math.Inf(1), math.Inf(-1)
@@ -25,15 +25,15 @@ func Sparkline(values []float64, width int, noise float64) string {
 	}
 	if greatest := max(math.Abs(low), math.Abs(high)); greatest > 0 && high-low < max(noise, greatest*alike) {
 		for i := range groups {
-			groups[i] -= groups[i] // a gap stays one
+			groups[i] -= groups[i] // NaN − NaN is NaN, so a gap stays a gap
 		}
 		low, high = -1, 1
 	}
 	return draw(groups, low, high)
 }
 
-// regroup returns at most width values: the means of groups without their gaps. A group
-// of gaps is a gap.
+// regroup returns at most width values: the means of groups of values, without gaps. A
+// group that has only gaps is a gap.
 func regroup(values []float64, width int) []float64 {
 	n := min(len(values), max(width, 0))
 	out := make([]float64, n)
@@ -62,7 +62,7 @@ func draw(values []float64, low, high float64) string {
 		}
 		i := 0
 		if high > low {
-			// Halves, so that the difference of the ends cannot overflow.
+			// The values are halved, so that their differences cannot overflow.
 			share := (v/2 - low/2) / (high/2 - low/2)
 			i = int(min(max(share, 0), 1) * float64(len(bars)))
 		}

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// maxClosed bounds the whole minutes that wait in memory for a slow disk.
+	// maxClosed bounds the complete minutes that wait in memory for a slow disk.
 	maxClosed = 3
-	// maxSetAside is the number of damaged files in the life of a process after which
-	// the store no longer uses the disk.
+	// maxSetAside bounds the damaged files in the life of a process. After that many the
+	// store no longer uses the disk.
 	maxSetAside = 3
-	// steadyFor is the number of calls of Append without a jump of the clock after
-	// which data in its far past or future is removed: one wrong reading of the clock
-	// must not cost a month of history.
+	// steadyFor is the number of calls of Append without a jump of the clock that must
+	// pass before old data, or data ahead of the clock, is removed. One wrong reading of
+	// the clock must not cost a month of history.
 	steadyFor    = 720
 	jumpBack     = time.Minute
 	jumpForward  = time.Hour
@@ -38,13 +38,13 @@ type Store struct {
 	mu       sync.Mutex
 	closed   bool
 	reg      *registry
-	last     time.Time // of the last Append
-	slot     int64     // of the last Append
-	steady   int       // calls since the clock jumped
+	last     time.Time // the time of the last Append
+	slot     int64     // the slot of the last Append
+	steady   int       // calls of Append since the clock jumped
 	seq      uint64
 	open     *minute
-	waiting  []*minute // closed and not yet written, oldest first
-	writing  int       // number of waiting minutes that are being written
+	waiting  []*minute // complete and not written yet, oldest first
+	writing  int       // how many of the waiting minutes are being written
 	spare    *minute
 	stats    Stats
 	lastWarn time.Time
@@ -57,11 +57,11 @@ type Store struct {
 	done chan struct{}
 }
 
-// Open opens the store in the file at path, and creates the file and its folder when
-// they do not exist. It renames a file that is damaged or of another format to
-// path + ".damaged", logs a warning and begins a new one. So errors are only about
-// the path (no permission, no space, open in another process) and about the kinds. A
-// server should log the error and continue with a nil store.
+// Open opens the store in the file at path, and creates the file and its folder if they do
+// not exist. A file that is damaged or has another format is renamed to path + ".damaged".
+// Open then logs a warning and begins a new file. So errors are only about the path (no
+// permission, no space, open in another process) and about the kinds. A server should log
+// the error and continue with a nil store.
 func Open(path string, kinds []Kind, limits Limits, log *slog.Logger) (*Store, error) {
 	s, err := open(path, kinds, limits, log, false)
 	if err != nil {
@@ -119,14 +119,14 @@ func (s *Store) warnDamaged(err error) {
 		"path", s.path, "aside", s.path+".damaged", "err", err)
 }
 
-// Append stores the values measured at now. Call it each 5 s, once for all series. A
-// second call in the same 5 s overwrites the values of the same series. It does no
-// I/O and does not retain samples.
+// Append stores the values that were measured at now. Call it every 5 s, once for all
+// series. A second call in the same 5 s overwrites the values of the same series. Append
+// does no I/O and does not retain samples.
 //
-// When the clock goes back, new values of a time replace the old ones. When it jumps
-// forward, a gap remains.
+// When the clock goes back, new values replace the old values of the same time. When the
+// clock jumps forward, a gap remains.
 //
-// Errors: ErrTooManySeries, ErrSample or both when some samples were not stored;
+// The error is ErrTooManySeries, ErrSample or both if some samples were not stored, or
 // ErrClosed.
 func (s *Store) Append(now time.Time, samples []Sample) error {
 	if s == nil {
@@ -218,7 +218,7 @@ func (s *Store) add(x *Sample, slot int64, room func() bool, refused *refusal) {
 	}
 }
 
-// rotate opens another minute and hands the open one to the writer.
+// rotate passes the open minute to the writer and opens another one.
 func (s *Store) rotate(start int64) {
 	if s.open != nil && len(s.open.ids) > 0 {
 		s.waiting = append(s.waiting, s.open)
@@ -246,7 +246,7 @@ func (s *Store) wakeWriter() {
 	}
 }
 
-// tidy removes, once an hour, the series without any data left.
+// tidy removes once an hour the series that have no data any more.
 func (s *Store) tidy() {
 	if s.steady < steadyFor || s.slot-s.tidied < maintainEach && s.tidied <= s.slot {
 		return
@@ -257,8 +257,7 @@ func (s *Store) tidy() {
 	}
 }
 
-// Keys returns the keys of a kind that begin with prefix, sorted: at most
-// Limits.Series.
+// Keys returns the keys of a kind that begin with prefix, sorted.
 func (s *Store) Keys(kind, prefix string) []string {
 	if s == nil {
 		return nil
@@ -277,8 +276,8 @@ func (s *Store) Keys(kind, prefix string) []string {
 	return out
 }
 
-// Forget removes a series. Later samples begin a new one. A crash in the next minute
-// may bring the series back.
+// Forget removes a series. Later samples begin a new series. A crash in the next minute
+// may bring the removed series back.
 func (s *Store) Forget(kind, key string) {
 	if s == nil {
 		return
@@ -322,7 +321,7 @@ func (s *Store) Close() error {
 		close(s.wake)
 		<-s.done
 	}
-	s.cycle() // writes the last minute if the writer was busy with another one
+	s.cycle() // writes the last minute if the writer was busy with another minute
 	s.fileMu.Lock()
 	defer s.fileMu.Unlock()
 	if s.file == nil {

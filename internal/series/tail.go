@@ -2,11 +2,11 @@ package series
 
 import "slices"
 
-// minute is a span of the finest level in memory: values that were appended and are
-// not yet written. It changes only while it is the open one.
+// minute holds in memory the values of one segment of the finest level that were appended
+// and are not written yet. Only the open minute changes.
 type minute struct {
 	start  int64
-	seq    uint64 // unique, although the memory of a minute is reused
+	seq    uint64 // identifies the minute, because its memory is reused
 	ids    []uint32
 	fields []int32
 	at     []int32 // index in values at which each row begins
@@ -35,7 +35,7 @@ func (m *minute) set(row, field, slot int, v ordinal) {
 	m.values[int(m.at[row])+field*levels[0].points+slot] = v
 }
 
-// block returns a row as a block of the finest level.
+// block returns the values of a row as a block of the finest level.
 func (m *minute) block(row int) block {
 	b := newBlock(int(m.fields[row]), levels[0].points)
 	for i, v := range m.values[m.at[row]:][:len(b.cells)] {
@@ -46,7 +46,7 @@ func (m *minute) block(row int) block {
 	return b
 }
 
-// find returns the block of a series; false when the minute has none.
+// find returns the block of a series; false if the minute has none.
 func (m *minute) find(id uint32) (block, bool) {
 	if i := slices.Index(m.ids, id); i >= 0 {
 		return m.block(i), true
@@ -54,12 +54,12 @@ func (m *minute) find(id uint32) (block, bool) {
 	return block{}, false
 }
 
-// kind is a Kind with the columns of its fields in the file.
+// kind is a Kind together with the columns of its fields in the file, and its series.
 type kind struct {
 	name    string
 	stored  []string // every field that the file ever had, by column
-	columns []int    // columns of the fields in use, in their order
-	fields  []string // fields in use
+	columns []int    // the columns of fields, in the order of fields
+	fields  []string // the fields of the present version
 	series  map[string]*entry
 }
 
@@ -67,23 +67,23 @@ type kind struct {
 type entry struct {
 	id   uint32
 	seen int64  // the last slot with a sample
-	in   uint64 // seq of the minute of its last row
-	row  int    // number of that row
+	in   uint64 // seq of the minute that has the series' last row
+	row  int    // the number of that row
 }
 
-// registry has every series, and the changes that the file does not have yet.
+// registry holds all series, and the changes to them that the file does not have yet.
 type registry struct {
 	kinds  map[string]*kind
 	count  int
 	nextID uint32
-	// added and removed are for the next transaction.
+	// added and removed are the changes that the next transaction writes.
 	added   map[uint32]string
 	removed []uint32
 }
 
-// silentAfter is the number of slots (one day) without a sample after which a new
-// series may replace a series. It is longer than a restart or a repair, so that
-// series do not replace each other all the time when the limit is reached.
+// silentAfter is the number of slots (one day) without a sample after which a series may
+// be replaced by a new one. It is longer than a restart or a repair, so that series do not
+// replace each other all the time when the limit is reached.
 const silentAfter = 17_280
 
 func (r *registry) add(k *kind, key string) *entry {
@@ -116,8 +116,8 @@ type silentSeries struct {
 	id   uint32
 }
 
-// silentSince returns the series without a sample since a slot, the longest silent
-// first.
+// silentSince returns the series without a sample since a slot. The series that has been
+// silent for the longest time is first.
 func (r *registry) silentSince(slot int64) []silentSeries {
 	var out []silentSeries
 	for _, k := range r.kinds {

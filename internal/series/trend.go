@@ -9,8 +9,8 @@ import (
 
 // Bounds of a trend.
 const (
-	// trendPoints bounds the points of a fit, and so its pairs to 44,850 (4 ms to
-	// sort). More points are replaced by the medians of neighbours.
+	// trendPoints bounds the points of a fit, so that it has at most 44,850 pairs (4 ms to
+	// sort). If there are more points, neighbouring points are replaced by their median.
 	trendPoints = 300
 	// trendLeast is the least number of points for a trend.
 	trendLeast = 12
@@ -18,31 +18,31 @@ const (
 	// a trend and the interval of its slope.
 	trendZ = 2.576
 	// trendFit is the share of the values' deviation that a line must explain. Below that
-	// share the values mostly go up and down: a sawtooth, a daily wave.
+	// share the values mostly go up and down, for example in a daily wave.
 	trendFit = 0.6
-	// trendRecent is the share of the slope that the last third must still have: a value that
-	// grew last week and is constant now reaches no limit.
+	// trendRecent is the share of the slope that the last third of the values must still
+	// have. A value that grew last week and is constant now reaches no limit.
 	trendRecent = 0.3
-	// trendReach is how many times its span a trend is extrapolated.
+	// trendReach bounds the extrapolation of a trend: to so many times the measured span.
 	trendReach = 5
 )
 
 // Verdict is the result of a fit.
 type Verdict string
 
-// Verdicts. All except Rising and Falling mean that no forecast is possible.
+// The verdicts. All except Rising and Falling mean that no forecast is possible.
 const (
 	Rising  Verdict = "rising"
 	Falling Verdict = "falling"
-	Flat    Verdict = "no trend"                      // no slope that differs from chance
-	Erratic Verdict = "no trend: the values vary"     // a line explains them poorly
+	Flat    Verdict = "no trend"                      // the slope may be due to chance
+	Erratic Verdict = "no trend: the values vary"     // a line explains the values poorly
 	Changed Verdict = "no trend: it changed its pace" // the latest third has another slope
 	TooFew  Verdict = "too few values for a trend"
 )
 
-// Trend is a line through measured values. Slopes are in units per second. Low and High
-// are the ends of the slope's 99 % confidence interval, which is correct when the errors
-// of the values are independent and too narrow when they are not.
+// Trend is a line through measured values. Slope, Low and High are in units per second.
+// Low and High are the ends of the slope's 99 % confidence interval. The interval is
+// correct if the errors of the values are independent, and otherwise too narrow.
 type Trend struct {
 	Verdict          Verdict
 	Slope, Low, High float64
@@ -56,10 +56,11 @@ type Trend struct {
 	N     int           // number of values
 }
 
-// FitTrend fits a line to the means of points that begin at start and are step apart.
-// The slope is the median of the slopes between all pairs of points (Theil 1950; Sen,
-// J. Am. Stat. Assoc. 63, 1968), so that up to 29 % of outliers do not change it. The
-// test of Mann and Kendall decides whether there is a trend. The interval is Sen's.
+// FitTrend fits a line to the means of points. The first point begins at start, and the
+// points are step apart. The slope is the median of the slopes between all pairs of points
+// (Theil 1950; Sen, J. Am. Stat. Assoc. 63, 1968), so that up to 29 % of outliers do not
+// change it. The test of Mann and Kendall decides whether there is a trend. The interval
+// is Sen's.
 func FitTrend(start time.Time, step time.Duration, points []Point) Trend {
 	x, y := trendValues(step, points)
 	t := Trend{Verdict: TooFew, N: len(x)}
@@ -80,7 +81,7 @@ func FitTrend(start time.Time, step time.Duration, points []Point) Trend {
 	t.Low = slopes[max(int((n-spread)/2), 0)]
 	t.High = slopes[min(int((n+spread)/2), len(slopes)-1)]
 
-	level := make([]float64, len(gx)) // the values, moved along the line to the last time
+	level := make([]float64, len(gx)) // the values, moved parallel to the line to the last time
 	for i := range gx {
 		level[i] = gy[i] + t.Slope*(x[len(x)-1]-gx[i])
 	}
@@ -102,7 +103,7 @@ func FitTrend(start time.Time, step time.Duration, points []Point) Trend {
 	return t
 }
 
-// trendValues returns the times of the values, in seconds, and the values.
+// trendValues returns the times of the values, in seconds since the start, and the values.
 func trendValues(step time.Duration, points []Point) (x, y []float64) {
 	for i, p := range points {
 		if p.Count > 0 && !math.IsNaN(p.Mean) && !math.IsInf(p.Mean, 0) {
@@ -113,7 +114,7 @@ func trendValues(step time.Duration, points []Point) (x, y []float64) {
 	return x, y
 }
 
-// thin replaces values by medians of neighbours so that at most trendPoints remain.
+// thin replaces neighbouring values by their median, so that at most trendPoints remain.
 func thin(x, y []float64) ([]float64, []float64) {
 	n := min(len(x), trendPoints)
 	gx, gy := make([]float64, n), make([]float64, n)
@@ -125,8 +126,8 @@ func thin(x, y []float64) ([]float64, []float64) {
 	return gx, gy
 }
 
-// pairSlopes returns the slopes between all pairs, ascending, and the number of rising
-// ones minus the number of falling ones.
+// pairSlopes returns the slopes between all pairs of points, ascending. s is the number of
+// rising pairs minus the number of falling pairs.
 func pairSlopes(x, y []float64) (slopes []float64, s float64) {
 	slopes = make([]float64, 0, len(x)*(len(x)-1)/2)
 	for i := range x {
@@ -145,7 +146,7 @@ func pairSlopes(x, y []float64) (slopes []float64, s float64) {
 	return slopes, s
 }
 
-// kendallVariance returns the variance of the s of pairSlopes for values without a
+// kendallVariance returns the variance that the s of pairSlopes has for values without a
 // trend, corrected for equal values (Kendall, Rank Correlation Methods).
 func kendallVariance(y []float64) float64 {
 	sorted := slices.Sorted(slices.Values(y))
@@ -171,7 +172,7 @@ func middle(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// deviation returns the median distance from the median.
+// deviation returns the median of the distances from the median.
 func deviation(v []float64) float64 {
 	m := middle(slices.Clone(v))
 	distances := make([]float64, len(v))
@@ -183,24 +184,24 @@ func deviation(v []float64) float64 {
 
 // Forecast is the time when a trend reaches a limit.
 type Forecast struct {
-	// Known: At is the best estimate. According to the interval of the slope the time
-	// lies between Earliest and Latest; Latest is zero when the limit may never be reached.
+	// Known: At is the best estimate. According to the interval of the slope the time lies
+	// between Earliest and Latest. Latest is zero if the limit may never be reached.
 	Known                bool
 	At, Earliest, Latest time.Time
 	// Why says what the forecast is based on, or why there is no forecast.
 	Why string
 }
 
-// Reaches extrapolates the trend to a limit, such as the capacity for rising use, or
-// zero for falling free space. It gives no time beyond five times the measured span: a
-// line says nothing about that.
+// Reaches extrapolates the trend to a limit, for example to the capacity if use is rising,
+// or to zero if free space is falling. It gives no time beyond trendReach times the
+// measured span, because a line says nothing about such times.
 func (t Trend) Reaches(limit float64) Forecast {
 	if t.Verdict != Rising && t.Verdict != Falling {
 		return Forecast{Why: string(t.Verdict)}
 	}
 	rest := limit - t.Value
 	if rest == 0 || (rest < 0) == (t.Verdict == Rising) {
-		return Forecast{Known: true, At: t.At, Earliest: t.At, Latest: t.At, Why: "it is there already"}
+		return Forecast{Known: true, At: t.At, Earliest: t.At, Latest: t.At, Why: "the limit is reached already"}
 	}
 	after := func(slope float64) (time.Time, bool) {
 		seconds := rest / slope
@@ -224,7 +225,7 @@ func (t Trend) Reaches(limit float64) Forecast {
 	return f
 }
 
-// words returns a span for people, in the unit that fits best: "6 days".
+// words formats a span in the unit that fits best, for example "6 days".
 func words(d time.Duration) string {
 	unit, one := "second", time.Second
 	switch {

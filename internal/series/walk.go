@@ -13,12 +13,11 @@ import (
 	"time"
 )
 
-// bbolt trusts the page numbers that it reads. In a file whose page numbers form a
-// circle it never finds the end, a list of free pages that names used pages creates
-// such a file at the next write, and a wrong number of free pages lets it allocate
-// memory until the process ends. guard can stop none of these, so this check comes
-// before bbolt opens the file. It reads bbolt's format of version 2, in the byte order
-// of the machine.
+// bbolt trusts the page numbers that it reads. If page numbers form a circle, bbolt never
+// ends. If the list of free pages names used pages, the next write makes such a circle. If
+// the number of free pages is wrong, bbolt may allocate memory until the process ends.
+// guard can stop none of these, so checkPages checks a file before bbolt opens it. It
+// reads bbolt's format of version 2, in the byte order of the machine.
 const (
 	pageHeader    = 16 // id 8, flags 2, count 2, overflow 4
 	pageElement   = 16 // of a branch: position 4, key 4, child 8; of a leaf: flags, position, key, value, 4 each
@@ -39,7 +38,7 @@ var native = binary.NativeEndian
 // boltMeta is one of the two meta pages of a file.
 type boltMeta struct{ pageSize, root, free, pages, transaction uint64 }
 
-// walk is the walk over the pages of a file.
+// walk is the state of a walk over the pages of a file.
 type walk struct {
 	file io.ReaderAt
 	boltMeta
@@ -47,15 +46,17 @@ type walk struct {
 	pending []boltBranch
 }
 
-// boltBranch is a page to visit; top: it is in the tree of buckets.
+// boltBranch is a page to visit. top: the page is in the tree of buckets, and not in the
+// tree of one bucket.
 type boltBranch struct {
 	page uint64
 	top  bool
 }
 
 // checkPages returns errDamaged unless the pages of the file form finite trees and the
-// free pages are unused. It holds bbolt's lock meanwhile. An empty or missing file is
-// valid. So is a file that another process has locked: bbolt then refuses to open it.
+// free pages are unused. It holds bbolt's lock while it reads. An empty or missing file is
+// valid. A file that another process has locked is valid, too, because bbolt then refuses
+// to open it.
 func checkPages(path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -145,8 +146,9 @@ func (w *walk) metaAt(at int64) (boltMeta, bool) {
 	return m, valid
 }
 
-// claim reads a page with its overflow pages, and fails when one of them already belongs
-// to another part of the file.
+// claim marks a page and its overflow pages as seen. It fails if one of them already
+// belongs to another part of the file. It reads the whole page if whole returns true for
+// its flags.
 func (w *walk) claim(page uint64, whole func(flags uint16) bool) (flags, count uint16, body []byte, err error) {
 	if page >= w.pages {
 		return 0, 0, nil, fmt.Errorf("the file has %d pages", w.pages)

@@ -11,21 +11,23 @@ import (
 )
 
 const (
-	// Above evictAt per cent of the bound in use, the oldest data is removed down to
-	// evictTo. The rest is for new copies of pages whose old copies are not free yet.
+	// When the used bytes exceed evictAt per cent of the bound, the oldest data is removed
+	// until evictTo per cent are used. The rest of the file is for new copies of pages
+	// whose old copies are not free yet.
 	evictAt, evictTo = 80, 75
 	// compactionsPerCycle bounds the time of a transaction. The finer level needs 16
 	// compactions an hour and the coarser one 16 in six hours: less than 20 an hour.
 	compactionsPerCycle = 1
 )
 
-// work is the work of one transaction, read from the store at one time.
+// work holds the changes that one transaction writes, as they were in the store when the
+// transaction began.
 type work struct {
 	minutes []*minute
 	added   map[uint32]string
 	removed []uint32
 	nextID  uint32
-	now     int64 // no value before this slot will be added
+	now     int64 // no value before this slot is added any more
 	steady  bool
 }
 
@@ -106,8 +108,8 @@ func (s *Store) begin() (work, bool) {
 	return w, true
 }
 
-// end records the result of a transaction, or returns its work to the store when it
-// failed.
+// end records the result of a transaction. If the transaction failed, end returns its work
+// to the store.
 func (s *Store) end(w work, out outcome, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,8 +138,8 @@ func (s *Store) end(w work, out outcome, err error) {
 	s.stats.LastWrite = time.Now()
 }
 
-// all is one transaction: it writes the waiting minutes, removes data that is too old
-// or beyond the bound, and makes a few coarser segments.
+// all does the work of one transaction: it writes the waiting minutes, removes data that
+// is too old or beyond the bound, and makes a few coarser segments.
 func (w work) all(tx *bolt.Tx, limit int64, out *outcome) error {
 	*out = outcome{}
 	p := newPages(tx)
@@ -217,8 +219,8 @@ func (s *Store) replace(cause error) {
 		return
 	}
 	s.file = f
-	// A new file has other column numbers and no series, so the minutes in memory,
-	// which use the old ones, are dropped.
+	// A new file has other column numbers and no series. The minutes in memory use the old
+	// column numbers, so they are dropped.
 	s.reg, s.open, s.waiting, s.spare = fresh, nil, nil, nil
 	s.stats.LostMinutes++
 }

@@ -9,15 +9,16 @@ import (
 	"syscall"
 )
 
-// Errors of OpenDataDir and SetCluster. Their texts name the directory.
+// Errors of OpenDataDir and SetCluster. The text of an error names the directory.
 var (
-	// ErrOtherRole: the directory belongs to another role.
+	// ErrOtherRole means that the directory belongs to another role.
 	ErrOtherRole = errors.New("data directory of another role")
-	// ErrOtherCluster: the directory belongs to another cluster.
+	// ErrOtherCluster means that the directory belongs to another cluster.
 	ErrOtherCluster = errors.New("data directory of another cluster")
-	// ErrDirInUse: another process uses the directory.
+	// ErrDirInUse means that another process uses the directory.
 	ErrDirInUse = errors.New("data directory in use")
-	// ErrNotDataDir: the directory has other files, or files of a newer version.
+	// ErrNotDataDir means that the directory has files that OpenDataDir did not make, or
+	// files of another version.
 	ErrNotDataDir = errors.New("not a data directory of this version")
 )
 
@@ -28,7 +29,7 @@ const (
 	markerFormat = 1
 )
 
-// marker names the owner of a data directory.
+// marker is the content of the file that names the owner of a data directory.
 type marker struct {
 	Format    int    `json:"format"`
 	Role      string `json:"role"`
@@ -42,9 +43,9 @@ type DataDir struct {
 	marker marker
 }
 
-// OpenDataDir opens dir as the data directory of a role ("global",
-// "regional/NAME", "agent"…) and creates it with mode 0700 when it does not exist.
-// clusterID is empty while it is unknown. dir must be empty or made by OpenDataDir.
+// OpenDataDir opens dir as the data directory of a role, for example "global",
+// "regional/NAME" or "agent". If dir does not exist, it is created with mode 0700. dir
+// must be empty or made by OpenDataDir. clusterID is empty while the cluster is unknown.
 func OpenDataDir(dir, role, clusterID string) (*DataDir, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
@@ -71,8 +72,8 @@ func OpenDataDir(dir, role, clusterID string) (*DataDir, error) {
 	return d, nil
 }
 
-// checkForeign refuses a directory that has files and no marker: it may be a home
-// directory.
+// checkForeign refuses a directory that has files but no marker, because it may be a
+// directory of the user.
 func checkForeign(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -124,7 +125,8 @@ func (d *DataDir) Path(name ...string) string {
 	return filepath.Join(append([]string{d.dir}, name...)...)
 }
 
-// ClusterID returns the cluster that the directory is bound to; empty for none yet.
+// ClusterID returns the id of the cluster to which the directory is bound; empty if it is
+// not bound yet.
 func (d *DataDir) ClusterID() string { return d.marker.ClusterID }
 
 // SetCluster binds the directory to a cluster. The binding is durable.
@@ -140,7 +142,7 @@ func (d *DataDir) SetCluster(id string) error {
 	return fmt.Errorf("%w: %s belongs to cluster %s, not to %s; choose another with --data-dir", ErrOtherCluster, d.dir, d.marker.ClusterID, id)
 }
 
-// write replaces the marker, completely or not at all, even when power fails.
+// write replaces the marker completely or not at all, even if power fails.
 func (d *DataDir) write(m marker) (err error) {
 	defer func() {
 		if err != nil {
@@ -158,8 +160,8 @@ func (d *DataDir) write(m marker) (err error) {
 	return nil
 }
 
-// ReplaceFile writes a file that only its owner can read, completely or not at all,
-// even when power fails. While it writes, a file with the suffix ".new" exists.
+// ReplaceFile writes a file completely or not at all, even if power fails. Only the owner
+// can read the file. While ReplaceFile writes, a file with the suffix ".new" exists.
 func ReplaceFile(path string, text []byte) error {
 	tmp := path + ".new"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -181,6 +183,6 @@ func ReplaceFile(path string, text []byte) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Close lets other processes use the directory. The lock file stays: if it were
-// removed, two processes could lock two different files.
+// Close lets other processes use the directory. The lock file stays, because two processes
+// could lock two different files if it were removed.
 func (d *DataDir) Close() error { return d.lock.Close() }

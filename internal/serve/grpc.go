@@ -16,22 +16,25 @@ import (
 )
 
 const (
-	// maxReceive bounds a request, in bytes: a job of 1 MiB, or a batch of 256 KiB
-	// that may be a single job, with room to spare.
+	// maxReceive bounds a request, in bytes. The largest requests are a job of 1 MiB and a
+	// batch of 256 KiB, which may exceed that size with a single job.
 	maxReceive = 4 << 20
-	// maxReply bounds a reply, in bytes: 10,000 allocations fit.
+	// maxReply bounds a reply, in bytes. A reply with 10,000 allocations fits.
 	maxReply = 16 << 20
 	// maxStreams bounds the concurrent calls of one connection.
 	maxStreams = 1024
-	// keepalivePing and keepaliveTimeout: a dead peer is found within their sum on
-	// connections without a lease. gRPC clients allow no ping below 10 s.
+	// keepalivePing is the interval of pings on a quiet connection, keepaliveTimeout the
+	// wait for the response. A dead peer is noticed within their sum, also on connections
+	// without a lease. gRPC clients allow no interval below 10 s.
 	keepalivePing    = 10 * time.Second
 	keepaliveTimeout = 5 * time.Second
-	// smallBuffer replaces gRPC's 32 KiB read and write buffers.
+	// smallBuffer is the size of the read and write buffers with Options.SmallBuffers.
+	// gRPC's default is 32 KiB.
 	smallBuffer = 4 << 10
 	// streamWindow and connWindow bound the bytes that a peer may send before they are
-	// read. They are constant: gRPC's estimate of the bandwidth costs a ping for every
-	// message on a quiet stream, and a server has thousands of quiet streams.
+	// read. The windows are constant, because gRPC's estimate of the bandwidth costs a
+	// ping for every message on a quiet stream, and a server has thousands of quiet
+	// streams.
 	streamWindow = 512 << 10
 	connWindow   = 1 << 20
 )
@@ -47,7 +50,8 @@ func newGRPC(o Options) *grpc.Server {
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepalivePing, Timeout: keepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepalivePing / 2, PermitWithoutStream: true}),
-		// Otherwise handlers can outlive Stop, and Run returns only when all have ended.
+		// Stop must wait for handlers, because Run returns only when all handlers have
+		// ended.
 		grpc.WaitForHandlers(true),
 		grpc.ChainUnaryInterceptor(append([]grpc.UnaryServerInterceptor{m.unary}, o.Unary...)...),
 		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{m.stream}, o.Stream...)...),
@@ -61,8 +65,9 @@ func newGRPC(o Options) *grpc.Server {
 	return grpc.NewServer(opts...)
 }
 
-// Dial returns a client connection to addr over n, with keepalive and with at most
-// 1 s between attempts to reconnect. It does not connect before the first call.
+// Dial returns a client connection to addr over the network n. The connection uses
+// keepalive and waits at most 1 s between attempts to reconnect. It connects at the first
+// call.
 func Dial(n network.Net, addr string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	base := []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return n.Dial(ctx, addr) }),
@@ -77,7 +82,7 @@ func Dial(n network.Net, addr string, opts ...grpc.DialOption) (*grpc.ClientConn
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
 		grpc.WithNoProxy(),
 	}
-	// passthrough: n resolves addresses, not gRPC.
+	// The scheme passthrough leaves the resolution of the address to n.
 	return grpc.NewClient("passthrough:///"+addr, append(base, opts...)...)
 }
 

@@ -13,8 +13,8 @@ import (
 
 func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	// The heap in use after a collection, and the number of forced collections: on an
-	// idle server they separate live memory from garbage.
+	// The live heap after a collection, and the number of forced collections. On an idle
+	// server these metrics distinguish live memory from garbage.
 	collections := collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile("^/gc/(heap/live:bytes|cycles/forced:gc-cycles)$")}
 	r.MustRegister(collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collections)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nusa_build_info", Help: "Always 1; the version is a label.", ConstLabels: prometheus.Labels{"version": Version}})
@@ -24,7 +24,8 @@ func newRegistry() *prometheus.Registry {
 }
 
 func (s *Server) handleHTTP() {
-	// A server that responds is alive: a restart does not help one that waits for quorum.
+	// A server that responds is alive. To restart a server that waits for a quorum would
+	// not help.
 	s.Mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	s.Mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if s.stopping.Load() {

@@ -29,8 +29,8 @@ func ListenPacket(ctx context.Context, n network.Net, addr, flag string) (net.Pa
 	return c, nil
 }
 
-// ListenError returns the error of a listener that was opened without Listen, with
-// the flag that chooses another address.
+// ListenError converts the error of a listener that was opened without Listen. The result
+// names the flag that chooses another address.
 func ListenError(addr, flag string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):

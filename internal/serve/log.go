@@ -7,8 +7,8 @@ import (
 	"log/slog"
 )
 
-// NewLogger returns a logger that writes to w. Levels: debug, info, warn,
-// error; formats: text, json.
+// NewLogger returns a logger that writes to w. The level is debug, info, warn or error,
+// and the format is text or json.
 func NewLogger(level, format string, w io.Writer) (*slog.Logger, error) {
 	var l slog.Level
 	switch level {
@@ -29,7 +29,7 @@ func NewLogger(level, format string, w io.Writer) (*slog.Logger, error) {
 	return nil, fmt.Errorf("log format %q: not one of text, json", format)
 }
 
-// slogError returns the logger for package net/http.
+// slogError returns a logger for the errors of package net/http.
 func slogError(l *slog.Logger) *log.Logger {
 	return slog.NewLogLogger(l.Handler(), slog.LevelWarn)
 }

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// paceInterval is the time between two settings of the collector's pace.
+	// paceInterval is the interval at which GOGC is set again.
 	paceInterval = time.Second
 	// leastPercent and mostPercent bound GOGC; Go's default is 100.
 	leastPercent, mostPercent = 60, 400
 )
 
-// PaceCollector lets the garbage collector run rarely while the heap is small and
-// more often as it grows, so that memory is spent on speed up to about budget bytes
-// of heap. It is for the one role of a process; call stop when the role ends. It
-// does nothing when the operator has set GOGC.
+// PaceCollector lets the garbage collector run rarely while the heap is small, and more
+// often as the heap grows. So memory is used for speed up to about budget bytes of heap.
+// Call PaceCollector once in a process, and stop when the role ends. If the operator has
+// set GOGC, PaceCollector has no effect.
 func PaceCollector(budget uint64) (stop func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
@@ -48,9 +48,9 @@ func paceCollector(ctx context.Context, budget uint64) {
 	}
 }
 
-// pace returns the growth of the heap, in per cent of the live heap, until the next
-// collection. It is in steps of 20, because each change stops the program for a short
-// time.
+// pace returns GOGC: by how many per cent of the live heap the heap may grow until the
+// next collection. The result is a multiple of 20, because each change of GOGC stops the
+// program for a short time.
 func pace(live, budget uint64) int {
 	if live == 0 {
 		return mostPercent

@@ -5,9 +5,9 @@ import (
 	"log/slog"
 )
 
-// QuietAfter returns a logger for a library that does not know when its user ends.
-// Once ctx has ended, its warnings, such as those about closed connections, are
-// logged at debug level.
+// QuietAfter returns a logger for a library that does not know when its user stops. After
+// ctx has ended, the library's warnings, for example about closed connections, are logged
+// at debug level.
 func QuietAfter(ctx context.Context, l *slog.Logger) *slog.Logger {
 	return slog.New(endedHandler{Handler: l.Handler(), ended: ctx.Done()})
 }

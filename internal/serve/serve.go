@@ -21,12 +21,12 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// Version of the build; the linker sets it.
+// Version is the version of the build. The linker sets it.
 var Version = "dev"
 
 // Options configure a Server.
 type Options struct {
-	// Net opens sockets. Required.
+	// Net opens sockets. It is required.
 	Net network.Net
 	// Logger receives errors of HTTP. Default: none.
 	Logger *slog.Logger
@@ -45,30 +45,31 @@ type Options struct {
 
 	// HTTPAddr is the address for HTTP; empty or "-" for no HTTP.
 	HTTPAddr string
-	// HTTPFlag is as GRPCFlag. Default "--http-addr".
+	// HTTPFlag is the flag that an error about HTTPAddr names. Default "--http-addr".
 	HTTPFlag string
-	// Ready returns why the role cannot work now, for /readyz; nil when it can.
-	// Default: nil.
+	// Ready returns an error that says why the role cannot work now, or nil. /readyz
+	// reports it. Default: a function that returns nil.
 	Ready func() error
-	// Registry is served at /metrics. Default: a new one with the Go and
-	// process collectors.
+	// Registry is served at /metrics. Default: a new registry with the collectors of Go
+	// and of the process.
 	Registry *prometheus.Registry
 
-	// Grace is the time for calls in flight to finish during a stop. Default 1 s.
+	// Grace is how long a stop waits for calls in flight. Default 1 s.
 	Grace time.Duration
-	// SmallBuffers saves memory at the cost of throughput, for thousands of
-	// connections or dozens of servers in one process.
+	// SmallBuffers saves memory at the cost of throughput. It is for servers with
+	// thousands of connections, and for dozens of servers in one process.
 	SmallBuffers bool
 }
 
-// Server has the listeners of one role. Open it, register services on GRPC, then Run.
+// Server has the listeners of one role. Call Open, register services on GRPC, and call
+// Run.
 type Server struct {
-	// GRPC accepts services until Run. It may serve further listeners (tunnels),
-	// which stop with it. Never nil.
+	// GRPC accepts services until Run is called. It may also serve other listeners, for
+	// example tunnels, which stop when GRPC stops. It is never nil.
 	GRPC *grpc.Server
-	// Mux accepts HTTP handlers until Run. Never nil.
+	// Mux accepts HTTP handlers until Run is called. It is never nil.
 	Mux *http.ServeMux
-	// Registry accepts collectors.
+	// Registry accepts collectors of metrics.
 	Registry *prometheus.Registry
 
 	opts     Options
@@ -78,8 +79,8 @@ type Server struct {
 	stopping atomic.Bool
 }
 
-// Open opens the listeners and serves nothing yet, so that addresses are known and
-// errors come early. The caller must call Run or Close.
+// Open opens the listeners but serves nothing yet. So the addresses are known, and errors
+// are returned early. The caller must call Run or Close.
 func Open(ctx context.Context, opts Options) (*Server, error) {
 	opts = opts.withDefaults()
 	s := &Server{opts: opts, Registry: opts.Registry, Mux: http.NewServeMux()}
@@ -146,9 +147,9 @@ func address(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// Run serves until ctx ends or a listener fails. Then it stops in order: it reports
-// "not ready", waits at most Grace for calls in flight, cuts the others, and ends
-// HTTP last. It returns nil when ctx ended.
+// Run serves until ctx ends or a listener fails. Then it reports "not ready", waits at
+// most Grace for calls in flight, cancels the calls that remain, and ends HTTP last. It
+// returns nil if ctx has ended.
 func (s *Server) Run(ctx context.Context) error {
 	web := s.newHTTP()
 	g, ctx := errgroup.WithContext(ctx)
@@ -177,7 +178,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) stop(web *http.Server) {
-	// Clients and load balancers first get time to choose other servers.
+	// Clients and load balancers get time to choose other servers.
 	s.stopping.Store(true)
 	s.health.Shutdown()
 	graceful := make(chan struct{})
@@ -190,7 +191,7 @@ func (s *Server) stop(web *http.Server) {
 	select {
 	case <-graceful:
 	case <-late.C:
-		// Sessions and watches never end by themselves.
+		// Sessions and watches do not end by themselves.
 		s.GRPC.Stop()
 		<-graceful
 	}

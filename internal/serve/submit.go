@@ -12,16 +12,17 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxInFlight bounds the submits in flight of one stream, as api.proto says.
+// maxInFlight bounds the submits of one stream that have no response yet. api.proto
+// documents this bound.
 const maxInFlight = 256
 
 // FinishSubmit waits for the response to a submit that has begun. Its error is a gRPC
 // status.
 type FinishSubmit func(context.Context) (*nusav1.SubmitResponse, error)
 
-// SubmitMany serves a stream of submits. They begin in order, are in flight together
-// so that they share writes, and get their responses in order. When ended is closed
-// it returns endErr, even while it waits for the caller.
+// SubmitMany serves a stream of submits. The submits begin in order, and get their
+// responses in order. They are in flight at the same time, so that they share writes. When
+// ended is closed, SubmitMany returns endErr, even while it waits for the caller.
 func SubmitMany[Req any](
 	stream grpc.BidiStreamingServer[Req, nusav1.SubmitManyResponse],
 	ended <-chan struct{}, endErr error, begin func(context.Context, *Req) FinishSubmit,

@@ -14,7 +14,8 @@ import (
 // maxInflated bounds decompressed data, in bytes.
 const maxInflated = 16 << 20
 
-// A writer has over half a megabyte, so writers are used again.
+// writers holds unused compressors. They are used again, because each has more than half a
+// megabyte.
 var writers = sync.Pool{New: func() any {
 	w, err := flate.NewWriter(io.Discard, flate.DefaultCompression)
 	if err != nil {
@@ -53,7 +54,7 @@ func Inflate(data []byte) ([]byte, error) {
 	return out, nil
 }
 
-// deterministic gives equal messages equal bytes.
+// deterministic encodes equal messages as equal bytes.
 var deterministic = proto.MarshalOptions{Deterministic: true}
 
 // pack encodes and compresses a message.
@@ -74,5 +75,5 @@ func unpack(data []byte, m proto.Message) error {
 	return proto.Unmarshal(raw, m)
 }
 
-// errLengths says that the lists of a table do not have one value for each item.
+// errLengths means that a list of a table does not have one value for each item.
 var errLengths = errors.New("malformed table: its lists differ in length")

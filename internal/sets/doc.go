@@ -1,6 +1,7 @@
-// Package sets writes and reads the changes of the sets that the global tier keeps equal
-// in all regions: the other regions, origin records, asks, edges and the compact matrix.
-// Both ends use it, so that hashes of contents agree. It is pure.
+// Package sets encodes and decodes changes of sets. The sets are those that the global
+// tier keeps equal in all regions: the other regions, origin records, asks, edges and the
+// compact matrix. Both tiers use the package, so that their hashes of equal contents are
+// equal. The package is pure.
 //
 //   - peers.go: tables of regions, and hashes of their buckets
 //   - merge.go: the peers of a region, and their changes

@@ -11,19 +11,22 @@ import (
 )
 
 const (
-	// step is the ratio of two neighbours on the scale of round trips.
+	// step is the ratio of two neighbouring round trips of scale.
 	step = 1.001
-	// lossUnit and ageUnit are the units of losses and ages.
+	// lossUnit and ageUnit are the units of losses and ages in a table.
 	lossUnit = 1e-6
 	ageUnit  = time.Second
-	// reverseBit and methodShift are parts of a state.
+	// A byte of EdgeTable.states holds the state in its lowest three bits, then reverseBit
+	// if the reverse direction works, and the number of the method from bit methodShift
+	// on.
 	reverseBit  = 8
 	methodShift = 4
 )
 
 var logStep = math.Log(step)
 
-// scale has the round trips by their number, up to over a minute.
+// scale lists the round trips that a table can hold, from 0 to almost two minutes. A table
+// holds the index of a round trip in scale, which is called its number.
 var scale = func() []time.Duration {
 	out := []time.Duration{0}
 	for at := float64(time.Microsecond); at < float64(2*time.Minute); at *= step {
@@ -32,10 +35,10 @@ var scale = func() []time.Duration {
 	return out
 }()
 
-// methods of probing, by number.
+// methods lists the methods of probing by number.
 var methods = []string{"", "udp", "tcp", "connect"}
 
-// Number returns the number of a round trip on the scale.
+// Number returns the number of the round trip of scale that is nearest to d.
 func Number(d time.Duration) uint32 {
 	if d <= 0 {
 		return 0
@@ -44,10 +47,12 @@ func Number(d time.Duration) uint32 {
 	return uint32(min(max(n, 1), float64(len(scale)-1)))
 }
 
-// Duration returns the round trip of a number; the longest for greater ones.
+// Duration returns the round trip with a number. For a number beyond scale it returns the
+// longest round trip.
 func Duration(n int64) time.Duration { return scale[min(max(n, 0), int64(len(scale)-1))] }
 
-// PackRow encodes and compresses edges with one origin, PackColumn those with one end.
+// PackRow encodes and compresses edges from one region. PackColumn does so for edges to
+// one region.
 func PackRow(edges []topology.Edge) []byte {
 	return pack(edgeTable(edges, func(e *topology.Edge) string { return e.To }))
 }
@@ -92,8 +97,8 @@ func lossNumber(share float64) uint32 {
 	return uint32(min(share, 1)/lossUnit + 0.5)
 }
 
-// UnpackRow returns the measured edges of a table from a region, UnpackColumn those to a
-// region: at most maxEdges of them.
+// UnpackRow decodes a table of measured edges from a region, UnpackColumn a table of edges
+// to a region. A table with more than maxEdges edges is an error.
 func UnpackRow(from string, data []byte, maxEdges int) ([]topology.Edge, error) {
 	return unpackEdges(data, maxEdges, func(e *topology.Edge, other string) { e.From, e.To = from, other })
 }

@@ -8,10 +8,10 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// HashOrigins returns the hash of origin records; never 0.
+// HashOrigins returns the hash of origin records. It is never 0.
 func HashOrigins(t *nusav1.OriginTable) uint64 { return hash(t) }
 
-// HashAsks returns the hash of asks in their order; never 0.
+// HashAsks returns the hash of asks, which depends on their order. It is never 0.
 func HashAsks(asks []*nusav1.ShapeSubscription) uint64 {
 	return hash(&nusav1.ShapeSubscriptions{Asks: asks})
 }
@@ -19,7 +19,7 @@ func HashAsks(asks []*nusav1.ShapeSubscription) uint64 {
 func hash(m proto.Message) uint64 {
 	raw, err := deterministic.Marshal(m)
 	if err != nil {
-		return 1 // equal to no other end's hash
+		return 1 // differs from the hash at the other end, so that the content is sent
 	}
 	h := fnv.New64a()
 	h.Write(raw)

@@ -9,32 +9,32 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Unmeasured is the value of a pair without a median.
+// Unmeasured is the value of a pair of regions without a measured median.
 const Unmeasured = 0xffff
 
-// noticeable is the least change of a median that counts, in the unit of the matrix, unless
-// it is less than a tenth.
+// noticeable is the change of a median, in the unit of the matrix, above which the change
+// counts, if it is also more than a tenth of the median.
 const noticeable = 10
 
-// Matrix is the compact matrix as the sender holds it: each region has a number, and each
-// pair the version in which its median last changed noticeably.
+// Matrix is the sender's form of the compact matrix. Each region has a number. Each pair
+// of regions has the version in which its median last changed noticeably.
 type Matrix struct {
 	// Version grows with each update that changes something.
 	Version uint64
 
-	names   []string // by number; empty: free
-	named   []uint64 // version in which the number got its name
+	names   []string // names of regions by number; empty = the number is free
+	named   []uint64 // by number: the version in which the number got its name
 	values  []uint16
 	fresh   []bool
 	changed []uint32
 }
 
-// Update takes over the medians between the present regions. median returns the median
-// between two of them by their position in names, and whether it is fresh.
+// Update sets the regions and the medians between them. median returns the median between
+// the regions at positions i and j of names, and whether it is fresh.
 func (m *Matrix) Update(names []string, median func(i, j int) (uint16, bool)) {
 	version := m.Version + 1
 	some := m.number(names, version)
-	at := make([]int, len(m.names)) // position in names
+	at := make([]int, len(m.names)) // by number: the position in the argument names
 	for k, name := range m.names {
 		at[k] = slices.Index(names, name)
 	}
@@ -68,7 +68,7 @@ func moved(was, is uint16) bool {
 	return d > noticeable && d > int(was)/10 || -d > noticeable && -d > int(was)/10
 }
 
-// number gives new regions a number, and takes those of regions that are gone.
+// number gives each new region a number, and frees the numbers of regions that are gone.
 func (m *Matrix) number(names []string, version uint64) (some bool) {
 	present := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -113,8 +113,8 @@ func (m *Matrix) number(names []string, version uint64) (some bool) {
 	return some
 }
 
-// clear removes the medians of a number, as a receiver does when the number gets another
-// name.
+// clear removes the medians of the region with a number. A receiver does the same when the
+// number gets another name.
 func (m *Matrix) clear(k int, version uint64) {
 	n := m.size()
 	for other := range n {
@@ -124,7 +124,7 @@ func (m *Matrix) clear(k int, version uint64) {
 	}
 }
 
-// size is the number of regions that the values are for.
+// size returns the number of regions that values has room for.
 func (m *Matrix) size() int {
 	n := 0
 	for n*n < len(m.values) {
@@ -133,7 +133,7 @@ func (m *Matrix) size() int {
 	return n
 }
 
-// Whole returns the whole matrix.
+// Whole returns changes that contain the whole matrix.
 func (m *Matrix) Whole() *nusav1.MatrixChanges {
 	n := len(m.names)
 	out := make([]byte, 0, 2*n*n)
@@ -149,8 +149,8 @@ func (m *Matrix) Whole() *nusav1.MatrixChanges {
 	return &nusav1.MatrixChanges{Full: true, Regions: slices.Clone(m.names), Values: Deflate(append(out, bits...))}
 }
 
-// predict returns what a value is likely to be, from those left of it and above it: the
-// median predictor of ISO 14495-1.
+// predict returns the likely value of a pair from the values left of it and above it, by
+// the median predictor of ISO 14495-1. Only the difference from that is sent.
 func predict(values []uint16, n, k int) int64 {
 	var left, above, corner int64
 	if k%n > 0 {
@@ -213,8 +213,8 @@ func (m *Matrix) Since(version uint64) *nusav1.MatrixChanges {
 
 var errMatrix = errors.New("malformed changes of the matrix")
 
-// MergeMatrix applies changes to a matrix, which stays as it is. The result has at most
-// maxRegions numbers.
+// MergeMatrix applies changes to a matrix and returns the result. It does not change its
+// arguments. Changes that need more than maxRegions numbers are an error.
 func MergeMatrix(have *nusav1.CompactMatrix, c *nusav1.MatrixChanges, maxRegions int) (*nusav1.CompactMatrix, error) {
 	raw, err := Inflate(c.GetValues())
 	if err != nil && len(c.GetValues()) > 0 {
@@ -258,7 +258,7 @@ func MergeMatrix(have *nusav1.CompactMatrix, c *nusav1.MatrixChanges, maxRegions
 	return out, mergeValues(out, raw)
 }
 
-// mergeValues applies the values of changes.
+// mergeValues applies the values that the changes of a matrix contain.
 func mergeValues(out *nusav1.CompactMatrix, raw []byte) error {
 	n := uint64(len(out.GetRegions()))
 	broken := false

@@ -8,8 +8,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// MergePeers applies changes to the peers of a region. It changes neither argument, and
-// returns at most maxPeers peers sorted by name.
+// MergePeers applies changes to the peers of the region own and returns the result: at
+// most maxPeers peers, sorted by name. It does not change its arguments.
 func MergePeers(own string, have []*nusav1.PeerRegion, c *nusav1.PeerChanges, maxPeers int) ([]*nusav1.PeerRegion, error) {
 	table, err := UnpackPeers(c.GetTable(), maxPeers)
 	if err != nil {
@@ -47,7 +47,8 @@ func MergePeers(own string, have []*nusav1.PeerRegion, c *nusav1.PeerChanges, ma
 	return out[:min(len(out), maxPeers)], nil
 }
 
-// withDemand returns a region with another probe demand; the rest is shared.
+// withDemand returns a copy of a region with another probe demand. Its other fields are
+// shared.
 func withDemand(p *nusav1.PeerRegion, demand float64) *nusav1.PeerRegion {
 	return &nusav1.PeerRegion{
 		Name: p.GetName(), Location: p.GetLocation(), Labels: p.GetLabels(), ProbeAddresses: p.GetProbeAddresses(),

@@ -14,27 +14,29 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Buckets is the number of buckets of peers.
+// Buckets is the number of buckets into which peers are divided. Each bucket has a hash,
+// so that only buckets whose hashes differ are sent.
 const Buckets = 32
 
-// Units of coordinates.
+// perSecond and perError are the units of coordinates in a table: so many for a second,
+// and for an error of 1.
 const (
 	perSecond = 1 << 13
 	perError  = 1 << 8
 )
 
-// Bucket returns the number of a region's bucket.
+// Bucket returns the number of the bucket that has a region.
 func Bucket(name string) uint32 {
 	h := fnv.New64a()
 	h.Write([]byte(name))
 	return uint32(h.Sum64() % Buckets)
 }
 
-// HashPeer returns the hash of what a table says of a region.
+// HashPeer returns the hash of a region, encoded as in a table.
 func HashPeer(p *nusav1.PeerRegion) uint64 {
 	raw, err := deterministic.Marshal(peerTable([]*nusav1.PeerRegion{p}))
 	if err != nil {
-		return 0 // no such region can be sent
+		return 0 // such a region cannot be sent
 	}
 	h := fnv.New64a()
 	h.Write(raw)
@@ -53,7 +55,7 @@ func HashPeers(peers []*nusav1.PeerRegion) []uint64 {
 	return out
 }
 
-// PackPeers encodes and compresses a table of regions, which are sorted by name.
+// PackPeers encodes and compresses regions as a table. The regions must be sorted by name.
 func PackPeers(peers []*nusav1.PeerRegion) []byte { return pack(peerTable(peers)) }
 
 func peerTable(peers []*nusav1.PeerRegion) *nusav1.PeerTable {
@@ -81,7 +83,8 @@ func peerTable(peers []*nusav1.PeerRegion) *nusav1.PeerTable {
 	return t
 }
 
-// labelSet returns the number of a set of labels in a table, and adds a new one.
+// labelSet returns the number of a set of labels in a table. A new set is added to the
+// table.
 func labelSet(t *nusav1.PeerTable, index map[string]uint32, labels map[string]string) uint32 {
 	if len(labels) == 0 {
 		return 0
@@ -99,8 +102,10 @@ func labelSet(t *nusav1.PeerTable, index map[string]uint32, labels map[string]st
 	return n
 }
 
-// addAddresses adds the addresses of a region. Two of the same host and place in their
-// lists are one entry. last is the IPv4 address before. Malformed addresses, which nobody can dial, are left out.
+// addAddresses adds the addresses of a region to a table. A probe address and a gRPC
+// address at the same position of their lists are one entry if their hosts are equal. last
+// is the IPv4 address that was added before, because only the difference from it is
+// written. Malformed addresses, which no process can dial, are left out.
 func addAddresses(t *nusav1.PeerTable, p *nusav1.PeerRegion, last *[4]byte) {
 	count := uint32(0)
 	add := func(host string, probe, grpc uint32) {
@@ -137,7 +142,8 @@ func addAddresses(t *nusav1.PeerTable, p *nusav1.PeerRegion, last *[4]byte) {
 	t.Counts = append(t.Counts, count)
 }
 
-// splitAddress returns the parts of "host:port"; an empty host for a malformed address.
+// splitAddress returns the parts of "host:port". The host is empty if the address is
+// malformed.
 func splitAddress(address string) (host string, port uint32) {
 	host, text, err := net.SplitHostPort(address)
 	n, numErr := strconv.ParseUint(text, 10, 16)
@@ -162,7 +168,7 @@ func addCoordinate(t *nusav1.PeerTable, c *nusav1.Coordinate) {
 	t.Errors = append(t.Errors, round(c.GetError(), perError))
 }
 
-// inRange reports whether all values of a coordinate can be written.
+// inRange reports whether a table can hold all values of a coordinate.
 func inRange(c *nusav1.Coordinate) bool {
 	const most = 1000
 	for _, v := range append(slices.Clone(c.GetVector()), c.GetHeight(), c.GetAdjustment(), c.GetError()) {
@@ -173,8 +179,8 @@ func inRange(c *nusav1.Coordinate) bool {
 	return true
 }
 
-// Moved reports whether a coordinate differs from another so much that round trips that it
-// predicts may have changed by over seconds, or its error by over share.
+// Moved reports whether two coordinates differ so much that predicted round trips may
+// differ by more than seconds, or that their errors differ by more than share.
 func Moved(a, b *nusav1.Coordinate, seconds, share float64) bool {
 	if a == nil || b == nil || len(a.GetVector()) != len(b.GetVector()) {
 		return a != b
@@ -189,7 +195,8 @@ func Moved(a, b *nusav1.Coordinate, seconds, share float64) bool {
 
 func round(v float64, unit float64) int32 { return int32(math.Round(v * unit)) }
 
-// UnpackPeers returns the regions of a table, at most maxPeers, without probe demand.
+// UnpackPeers decodes a table of regions. The regions have no probe demand. A table with
+// more than maxPeers regions is an error.
 func UnpackPeers(data []byte, maxPeers int) ([]*nusav1.PeerRegion, error) {
 	if len(data) == 0 {
 		return nil, nil
@@ -232,7 +239,7 @@ func UnpackPeers(data []byte, maxPeers int) ([]*nusav1.PeerRegion, error) {
 	return readPeers(t), nil
 }
 
-// readPeers returns the regions of a table whose lengths are right.
+// readPeers returns the regions of a table. The lengths of its lists must be correct.
 func readPeers(t *nusav1.PeerTable) []*nusav1.PeerRegion {
 	out := make([]*nusav1.PeerRegion, 0, len(t.GetNames()))
 	address, four, at, dimensions := 0, 0, 0, int(t.GetDimensions())

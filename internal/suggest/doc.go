@@ -1,5 +1,5 @@
-// Package suggest finds the known name that a mistyped one probably means, for
-// "did you mean" in error messages.
+// Package suggest finds the known name that a mistyped name probably means, for "did you
+// mean" in error messages.
 //
 //   - suggest.go: the edit distance and the nearest name
 package suggest

@@ -2,22 +2,21 @@ package suggest
 
 import "strings"
 
-// maxLength bounds the names that are compared, in bytes: the cost of a
-// comparison grows with the product of both lengths.
+// maxLength bounds the names that are compared, in bytes, because the cost of a comparison
+// grows with the product of both lengths.
 const maxLength = 64
 
-// Limit returns how many edits a name may differ by and still count as mistyped: a third
-// of its length, at least 1 and at most 3.
+// Limit returns the greatest number of edits by which a name may differ and still count as
+// mistyped: a third of its length, at least 1 and at most 3.
 func Limit(name string) int { return min(max((len(name)+1)/3, 1), 3) }
 
-// Nearest returns the known name with the fewest edits to name in lower case,
-// the first of several; "" when none is within Limit.
+// Nearest is Within for the name in lower case, with the limit Limit(name).
 func Nearest(name string, known []string) string {
 	return Within(strings.ToLower(name), known, Limit(name))
 }
 
-// Within returns the known name with the fewest edits to name, the first of
-// several; "" when none is within limit.
+// Within returns the known name with the smallest distance from name, and the first of
+// several such names. It returns "" if all distances are above limit.
 func Within(name string, known []string, limit int) string {
 	best, least := "", limit+1
 	for _, k := range known {
@@ -28,9 +27,9 @@ func Within(name string, known []string, limit int) string {
 	return best
 }
 
-// Distance returns the number of bytes to insert, delete, replace or swap with
-// their neighbour to turn a into b (optimal string alignment distance). For an a of
-// more than 64 bytes it returns the length of a.
+// Distance returns how many bytes must be inserted, deleted, replaced or swapped with
+// their neighbour to turn a into b (the optimal string alignment distance). If a has more
+// than 64 bytes, Distance returns the length of a.
 func Distance(a, b string) int {
 	if len(a) > maxLength {
 		return len(a)

@@ -9,21 +9,20 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// compactUnit is the unit of the numbers of a compact matrix. longest stands for all
-// longer medians, unmeasured for pairs without one.
+// compactUnit is the unit of the medians in a compact matrix. The value longest stands for
+// all longer medians, and unmeasured for pairs without a measured median.
 const (
 	compactUnit = 100 * time.Microsecond
 	unmeasured  = 0xffff
 	longest     = 0xfffe
-	// maxWhole bounds the regions of a whole matrix: those that take no changes of the
-	// matrix are of earlier versions, and refuse more.
+	// maxWhole bounds the regions of a matrix that is sent whole. Only regions of earlier
+	// versions get the matrix whole, and these refuse a larger one.
 	maxWhole = 1024
 )
 
-// Compact returns the measured medians of a view in two bytes each, and a bit that
-// tells fresh ones from stale ones: 2.1 MB for 1,000 regions. It leaves out
-// unreachable pairs, measurements that are not trusted, and regions beyond the
-// first 1,024.
+// Compact returns the measured medians of a view in two bytes each, with a bit that says
+// whether a median is fresh or stale: 2.1 MB for 1,000 regions. It leaves out unreachable
+// pairs, doubtful measurements, and regions beyond the first 1,024.
 func Compact(v *topology.View) *nusav1.CompactMatrix {
 	names := v.Names()
 	names = names[:min(len(names), maxWhole)]
@@ -46,7 +45,7 @@ func Compact(v *topology.View) *nusav1.CompactMatrix {
 }
 
 // Medians returns a function that returns the median between two distinct regions of a
-// view as a compact matrix has it, and whether it is fresh.
+// view in the form of a compact matrix, and whether the median is fresh.
 func Medians(v *topology.View) func(i, j int) (median uint16, fresh bool) {
 	return func(i, j int) (uint16, bool) {
 		e := v.EdgeAt(i, j)
@@ -57,10 +56,10 @@ func Medians(v *topology.View) func(i, j int) (median uint16, fresh bool) {
 	}
 }
 
-// Expand calls f for each ordered pair of distinct regions with a median in a compact
-// matrix. It returns an error for a malformed matrix before the first call. A median
-// that was too long for the format is given as the longest one. All medians of a
-// matrix of an earlier version, which has no bits for freshness, are stale.
+// Expand calls f for each ordered pair of distinct regions that has a median in a compact
+// matrix. For a malformed matrix it returns an error without calling f. A median that was
+// too long for the format has the longest value. A matrix of an earlier version has no
+// bits for freshness, so all its medians are stale.
 func Expand(m *nusav1.CompactMatrix, f func(from, to string, p50 time.Duration, state topology.State)) error {
 	n := len(m.GetRegions())
 	if n > MaxRegions || len(m.GetP50()) != 2*n*n {

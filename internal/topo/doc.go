@@ -1,11 +1,11 @@
-// Package topo converts between package topology and the wire, in the same way at the
-// global tier and in a region: it reads and checks requests, and converts regions, edges,
-// paths and findings to proto and back. Errors of requests are statuses that name the
+// Package topo converts between package topology and protobuf. It reads and checks
+// requests, and converts regions, edges, paths and findings. The global tier and the
+// regions use the same code. The error of a request is a gRPC status that names the wrong
 // field.
 //
-//   - request.go: requests: bounds, defaults, errors
+//   - request.go: requests, with their bounds, defaults and errors
 //   - topo.go: edges, paths and matrix pages
 //   - report.go: findings of a check
 //   - compact.go: the whole matrix in two bytes per pair
-//   - watch.go: the shared change log of those who watch the matrix
+//   - watch.go: the change log that all watchers of the matrix share
 package topo

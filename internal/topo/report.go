@@ -10,8 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// ReportToProto converts the findings of a check: kinds by importance, the worst finding
-// of each kind first.
+// ReportToProto converts the findings of a check. The kinds are in the order of
+// importance, and the worst finding of each kind is first.
 func ReportToProto(r topology.CheckResult) *nusav1.CheckTopologyResponse {
 	out := &nusav1.CheckTopologyResponse{
 		Regions: int32(r.Regions), Measured: int32(r.Pairs.Measured + r.Pairs.Stale), Totals: map[string]int32{},
@@ -68,5 +68,5 @@ func ReportToProto(r topology.CheckResult) *nusav1.CheckTopologyResponse {
 type stale topology.Edge
 
 func (e stale) String() string {
-	return fmt.Sprintf("%s → %s: the latest answer is %s old", e.From, e.To, e.Age.Round(time.Second))
+	return fmt.Sprintf("%s → %s: the latest response is %s old", e.From, e.To, e.Age.Round(time.Second))
 }

@@ -15,11 +15,12 @@ import (
 
 // Bounds of requests.
 const (
-	// MaxRegions bounds the regions of a federation, and so a list of near ones.
+	// MaxRegions bounds the regions of a federation, and so a list of near regions.
 	MaxRegions = 2048
 	// maxName bounds the names of regions, nodes and pools, in bytes.
 	maxName = 253
-	// MaxPoints and maxFields bound a history response.
+	// MaxPoints and maxFields bound the points and fields of a history response. maxToken
+	// bounds the token of a watch, in bytes.
 	MaxPoints = 2000
 	maxFields = 64
 	maxToken  = 128
@@ -29,10 +30,10 @@ func invalid(field, format string, args ...any) error {
 	return rpcerr.Invalid(&nusav1.Problem{Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
-// maxListed bounds the names in one message.
+// maxListed bounds the names in one error message.
 const maxListed = 10
 
-// ListNames returns names as a text: at most ten of them, and the number of the others.
+// ListNames lists at most ten names in a text, and the number of the other names.
 func ListNames(names []string) string {
 	switch {
 	case len(names) == 0:
@@ -54,8 +55,8 @@ func ParsePercentile(p int32) (topology.Percentile, error) {
 	return 0, invalid("percentile", "%d: must be 50, 90 or 99; leave it out for 50", p)
 }
 
-// ParsePathRequest reads a request for paths. The caller checks that its ends exist,
-// and adds the load.
+// ParsePathRequest reads a request for paths. The caller checks that both regions exist,
+// and adds the loads of regions.
 func ParsePathRequest(req *nusav1.PathRequest) (topology.Percentile, topology.PathOptions, error) {
 	o := topology.PathOptions{K: int(req.GetK()), MaxRelays: int(req.GetMaxRelays())}
 	p, err := ParsePercentile(req.GetPercentile())
@@ -83,8 +84,7 @@ func weight(field string, d *durationpb.Duration) (time.Duration, error) {
 	return w, nil
 }
 
-// NearestQuery selects the regions near a region or, when Region is "", near a
-// location.
+// NearestQuery selects the regions near a region or, if Region is "", near a location.
 type NearestQuery struct {
 	Region     string
 	Location   *topology.Location
@@ -92,9 +92,9 @@ type NearestQuery struct {
 	Percentile topology.Percentile
 }
 
-// ParseNearestRequest reads a request for near regions. home is the region that is
-// meant when the request has neither region nor location; "" for none. The caller
-// checks that the region exists.
+// ParseNearestRequest reads a request for near regions. If the request has neither a
+// region nor a location, it means the region home; "" = none. The caller checks that the
+// region exists.
 func ParseNearestRequest(req *nusav1.NearestRequest, home string) (NearestQuery, error) {
 	q := NearestQuery{Region: req.GetRegion(), Location: LocationFromProto(req.GetLocation()), Limit: int(req.GetLimit())}
 	if q.Region == "" && q.Location == nil {
@@ -115,7 +115,7 @@ func ParseNearestRequest(req *nusav1.NearestRequest, home string) (NearestQuery,
 	return q, nil
 }
 
-// Run runs the query over a view that has its region.
+// Run runs the query on a view, which must have the region of the query.
 func (q NearestQuery) Run(v *topology.View) []topology.Neighbour {
 	if q.Region == "" {
 		return v.NearestToLocation(*q.Location, q.Limit, q.Percentile)
@@ -123,7 +123,7 @@ func (q NearestQuery) Run(v *topology.View) []topology.Neighbour {
 	return v.Nearest(q.Region, q.Limit, q.Percentile)
 }
 
-// ParseCheckRequest reads a request for anomalies.
+// ParseCheckRequest reads a request for a check of the topology.
 func ParseCheckRequest(req *nusav1.CheckTopologyRequest) (topology.CheckOptions, error) {
 	p, err := ParsePercentile(req.GetPercentile())
 	o := topology.CheckOptions{Percentile: p, MinGain: req.GetMinGain(), Limit: int(req.GetLimit())}
@@ -138,7 +138,7 @@ func ParseCheckRequest(req *nusav1.CheckTopologyRequest) (topology.CheckOptions,
 	return o, nil
 }
 
-// ValidateToken returns an error for a text that cannot be the token of a watch.
+// ValidateToken returns an error if the text is too long for the token of a watch.
 func ValidateToken(token string) error {
 	if len(token) > maxToken {
 		return invalid("token", "is not a token of this server: leave it out to start from the beginning")
@@ -146,8 +146,8 @@ func ValidateToken(token string) error {
 	return nil
 }
 
-// ValidateMatrixRequest returns an error for a request for edges that cannot be valid.
-// The caller checks that its region exists.
+// ValidateMatrixRequest checks the fields of a request for edges. The caller checks that
+// the region exists.
 func ValidateMatrixRequest(req *nusav1.MatrixRequest) error {
 	if len(req.GetAfter()) > maxName {
 		return invalid("after", "must be the next of a response")
@@ -162,9 +162,9 @@ type HistoryRange struct {
 	Step     time.Duration
 }
 
-// ParseHistoryRequest reads the time range of a request for history. By default it is
-// the hour before `to`, and `to` is now. The caller finds the region that has the
-// series, and checks the fields.
+// ParseHistoryRequest reads the time range of a request for history. The default of `from`
+// is one hour before `to`, and the default of `to` is now. The caller finds the region
+// that has the series, and checks the names of the fields.
 func ParseHistoryRequest(req *nusav1.HistoryRequest, now time.Time) (HistoryRange, error) {
 	from, to, step := req.GetFrom(), req.GetTo(), req.GetStep()
 	none := HistoryRange{}

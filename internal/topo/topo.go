@@ -11,8 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// EdgeToProto converts an edge. An edge without a value has no durations; an edge that
-// was not measured has no minimum, jitter and age.
+// EdgeToProto converts an edge. An edge without a value has no durations. An edge that was
+// not measured has no minimum, no jitter and no age.
 func EdgeToProto(e topology.Edge) *nusav1.Edge {
 	out := &nusav1.Edge{
 		From: e.From, To: e.To, State: nusav1.EdgeState(e.State), Source: nusav1.RTTSource(e.Source),
@@ -42,13 +42,14 @@ func EdgeFromProto(e *nusav1.Edge) topology.Edge {
 }
 
 const (
-	// maxRTT is above every round-trip time that a probe waits for.
+	// maxRTT is more than any round trip that a probe waits for.
 	maxRTT = time.Minute
-	// maxAge is above every age of a measurement, and far below the overflow of times.
+	// maxAge is more than any age of a measurement, and far below the overflow of
+	// time.Duration.
 	maxAge = 100 * 365 * 24 * time.Hour
 )
 
-// PlausibleEdge reports whether a probe can have measured an edge that a region sent.
+// PlausibleEdge reports whether the values of an edge that a region sent are possible.
 func PlausibleEdge(e *nusav1.Edge) bool {
 	for _, d := range []time.Duration{
 		e.GetP50().AsDuration(), e.GetP90().AsDuration(), e.GetP99().AsDuration(),
@@ -64,7 +65,7 @@ func PlausibleEdge(e *nusav1.Edge) bool {
 		e.GetState() >= 0 && e.GetState() <= nusav1.EdgeState_EDGE_STATE_UNREACHABLE
 }
 
-// LocationFromProto converts a location, which may be invalid; nil for nil.
+// LocationFromProto converts a location, which may be invalid. It returns nil for nil.
 func LocationFromProto(l *nusav1.Location) *topology.Location {
 	if l == nil {
 		return nil
@@ -72,7 +73,7 @@ func LocationFromProto(l *nusav1.Location) *topology.Location {
 	return &topology.Location{Latitude: l.GetLatitude(), Longitude: l.GetLongitude(), Name: l.GetName()}
 }
 
-// CoordinateFromProto converts a network coordinate; nil for nil.
+// CoordinateFromProto converts a network coordinate. It returns nil for nil.
 func CoordinateFromProto(c *nusav1.Coordinate) *topology.Coordinate {
 	if c == nil {
 		return nil
@@ -80,7 +81,7 @@ func CoordinateFromProto(c *nusav1.Coordinate) *topology.Coordinate {
 	return &topology.Coordinate{Vector: c.GetVector(), Error: c.GetError(), Adjustment: c.GetAdjustment(), Height: c.GetHeight()}
 }
 
-// CoordinateToProto converts a network coordinate; nil for nil.
+// CoordinateToProto converts a network coordinate. It returns nil for nil.
 func CoordinateToProto(c *topology.Coordinate) *nusav1.Coordinate {
 	if c == nil {
 		return nil
@@ -88,12 +89,12 @@ func CoordinateToProto(c *topology.Coordinate) *nusav1.Coordinate {
 	return &nusav1.Coordinate{Vector: c.Vector, Error: c.Error, Adjustment: c.Adjustment, Height: c.Height}
 }
 
-// pageBytes bounds a message of edges. Only its last row, of less than half a
-// megabyte, may exceed the bound; gRPC accepts 4 MiB by default.
+// pageBytes is the size at which a message of edges ends. The last row of a message, of
+// less than half a megabyte, may exceed this size. gRPC accepts 4 MiB by default.
 const pageBytes = 2 << 20
 
-// MatrixPage returns the response to a request for edges: the row of one region, or as
-// many whole rows as fit a message, beginning after the region in `after`.
+// MatrixPage returns the response to a request for edges: the row of the region `from`, or
+// as many rows after the region `after` as fit into a message.
 func MatrixPage(v *topology.View, req *nusav1.MatrixRequest) *nusav1.MatrixResponse {
 	names := v.Names()
 	out := &nusav1.MatrixResponse{Regions: names}
@@ -125,10 +126,11 @@ func MatrixPage(v *topology.View, req *nusav1.MatrixRequest) *nusav1.MatrixRespo
 	return out
 }
 
-// sendRows sends a watch the edges that row returns for each region, by its index in
-// names, or for the region from: whole rows, as many as fit in a message. The last
-// message has the token. Without reset and without edges it sends nothing. It
-// returns false when row does: the change log was replaced meanwhile.
+// sendRows sends edges to a watch. row returns the edges of the region with index i in
+// names. If from is not empty, only the edges of that region are sent. Each message has as
+// many whole rows as fit, and the last message has the token. If there are no edges and
+// reset is false, sendRows sends nothing. It returns false if row does, which means that
+// the change log was replaced meanwhile.
 func sendRows(names []string, from string, row func(i int) ([]topology.Edge, bool), reset bool, token string, send func(*nusav1.MatrixResponse) error) (bool, error) {
 	out, size := &nusav1.MatrixResponse{Regions: names, Reset_: reset}, 0
 	for i, name := range names {
@@ -158,7 +160,6 @@ func sendRows(names []string, from string, row func(i int) ([]topology.Edge, boo
 	return true, send(out)
 }
 
-// PathToProto converts a path.
 func PathToProto(p topology.Path) *nusav1.Path {
 	out := &nusav1.Path{
 		Regions: p.Regions, Rtt: durationpb.New(p.RTT), Source: nusav1.RTTSource(p.Source),
@@ -172,7 +173,6 @@ func PathToProto(p topology.Path) *nusav1.Path {
 	return out
 }
 
-// PathsToProto converts paths.
 func PathsToProto(paths []topology.Path) *nusav1.PathResponse {
 	out := &nusav1.PathResponse{}
 	for _, p := range paths {
@@ -181,7 +181,6 @@ func PathsToProto(paths []topology.Path) *nusav1.PathResponse {
 	return out
 }
 
-// NeighboursToProto converts near regions.
 func NeighboursToProto(near []topology.Neighbour) *nusav1.NearestResponse {
 	out := &nusav1.NearestResponse{}
 	for _, n := range near {
@@ -193,7 +192,7 @@ func NeighboursToProto(near []topology.Neighbour) *nusav1.NearestResponse {
 	return out
 }
 
-// Plausible is PlausibleEdge for an edge that is decoded already.
+// Plausible is PlausibleEdge for an edge in the form of package topology.
 func Plausible(e *topology.Edge) bool {
 	for _, d := range []time.Duration{e.P50, e.P90, e.P99, e.Min, e.Jitter} {
 		if d < 0 || d > maxRTT {
