@@ -8,46 +8,48 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Ask holds the needs of one instance of a group.
+// Ask holds what one instance of a group needs of a node.
 type Ask struct {
-	// Sums over the group's tasks.
+	// CPUMilli, MemoryBytes and DiskBytes are sums over the group's tasks. CPUMilli is in
+	// thousandths of a core.
 	CPUMilli    int64
 	MemoryBytes int64
 	DiskBytes   int64
-	// GPUCount counts whole devices; GPUShareMilli is thousandths of one device when
-	// no whole device is needed.
+	// GPUCount is the number of whole GPUs. GPUShareMilli is a share of one GPU in
+	// thousandths, if no whole GPU is needed.
 	GPUCount      int32
 	GPUShareMilli int32
-	// GPUModels are the accepted models, sorted; empty for any.
+	// GPUModels lists the accepted models, sorted; empty = any.
 	GPUModels []string
 
-	// Drivers of the tasks, sorted and unique.
+	// Drivers lists the drivers of the tasks, sorted and unique.
 	Drivers []string
-	// Needs has the capabilities that a driver must have, sorted, by its name.
+	// Needs holds the capabilities that a driver must have, by the name of the driver,
+	// sorted.
 	Needs map[string][]string
-	// Ports sorted by label.
+	// Ports is sorted by label.
 	Ports []PortAsk
 
 	Pool      string
 	Dedicated bool
-	// Constraints are CEL as written; each must be true.
+	// Constraints are the CEL expressions of the job file. Each must be true.
 	Constraints []string
-	// SpreadBy is CEL that gives a string; empty for none.
+	// SpreadBy is a CEL expression whose value is a string; empty = none.
 	SpreadBy string
-	// Affinities as written.
+	// Affinities are those of the job file.
 	Affinities []AffinityAsk
-	// Apart has tags, sorted and unique.
+	// Apart holds the tags of `apart`, sorted and unique.
 	Apart []string
-	// Volumes has the folders of the host that are mounted, sorted and unique.
+	// Volumes lists the folders of the host that are mounted, sorted and unique.
 	Volumes []string
 }
 
 // PortAsk is one port of a group.
 type PortAsk struct {
 	Label string
-	// Static is the host port; 0 for any.
+	// Static is the port on the host; 0 = any free port.
 	Static int32
-	// To is the port inside the task; 0 for the host port.
+	// To is the port inside the task; 0 = the same as on the host.
 	To int32
 }
 
@@ -57,7 +59,8 @@ type AffinityAsk struct {
 	Weight     int32
 }
 
-// AskOf returns what one instance of a defaulted group needs.
+// AskOf returns what one instance of a group needs. The group's defaults must be filled
+// in.
 func AskOf(g *nusav1.Group) Ask {
 	a := Ask{
 		Pool: cmp.Or(g.GetPool(), DefaultPool), Dedicated: g.GetDedicated(),
@@ -95,11 +98,11 @@ func AskOf(g *nusav1.Group) Ask {
 	return a
 }
 
-// selfFencing is the capability of drivers whose tasks end by themselves when their
-// lease ends. A group that a lease binds needs it.
+// selfFencing is the capability of drivers whose tasks end by themselves when their lease
+// ends. A group that a lease binds needs this capability.
 const selfFencing = "self_fencing"
 
-// Capabilities returns the needs as one sorted list: "docker/exec".
+// Capabilities returns Needs as one sorted list of texts such as "docker/exec".
 func (a Ask) Capabilities() []string {
 	var out []string
 	for d, needs := range a.Needs {
@@ -111,7 +114,7 @@ func (a Ask) Capabilities() []string {
 	return out
 }
 
-// need adds the capabilities that a task needs of its driver.
+// need adds the capabilities that the driver of a task must have.
 func (a *Ask) need(t *nusav1.Task, g *nusav1.Group) {
 	var needs []string
 	for _, v := range g.GetVolumes() {
@@ -141,7 +144,7 @@ func (a *Ask) need(t *nusav1.Task, g *nusav1.Group) {
 	a.Needs[t.GetDriver()] = append(a.Needs[t.GetDriver()], needs...)
 }
 
-// Resources returns the amounts of the ask as a message.
+// Resources returns the resources of the ask as a protobuf message.
 func (a Ask) Resources() *nusav1.Resources {
 	r := &nusav1.Resources{CpuMilli: a.CPUMilli, MemoryBytes: a.MemoryBytes, DiskBytes: a.DiskBytes}
 	if a.GPUCount > 0 || a.GPUShareMilli > 0 {
@@ -150,7 +153,7 @@ func (a Ask) Resources() *nusav1.Resources {
 	return r
 }
 
-// StaticPorts returns the fixed host ports of the ask, sorted.
+// StaticPorts returns the host ports of the ask that are fixed, sorted.
 func (a Ask) StaticPorts() []int32 {
 	var out []int32
 	for _, p := range a.Ports {
@@ -162,7 +165,7 @@ func (a Ask) StaticPorts() []int32 {
 	return out
 }
 
-// DynamicPorts returns the number of host ports beside the static ones.
+// DynamicPorts returns the number of host ports that the scheduler chooses.
 func (a Ask) DynamicPorts() int {
 	return len(a.Ports) - len(a.StaticPorts())
 }

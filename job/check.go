@@ -8,10 +8,10 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxFailures bounds Check.failures.
+// maxFailures bounds `failures` of a health check.
 const maxFailures = 100
 
-// checkHealth checks a health check: its form, and whether the driver can make it.
+// checkHealth validates a health check: its fields, and whether the driver can run it.
 func checkHealth(c *checker, p string, t *nusav1.Task, g *nusav1.Group, kind nusav1.JobType) {
 	k := t.GetCheck()
 	if k == nil {
@@ -58,7 +58,7 @@ func checkHealth(c *checker, p string, t *nusav1.Task, g *nusav1.Group, kind nus
 	}
 }
 
-// checkReachable refuses a check of a port at which the agent can never reach the task,
+// checkReachable refuses a health check of a port at which the agent cannot reach the task
 // because of the network settings of the driver.
 func checkReachable(c *checker, at, label string, t *nusav1.Task, g *nusav1.Group) {
 	port := g.GetPorts()[label]

@@ -9,7 +9,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Defaults of a job, as job.proto states them.
+// Defaults of the fields of a job. job.proto documents them.
 const (
 	defaultPriority      = 50
 	defaultPercentile    = 50
@@ -36,8 +36,8 @@ const (
 	defaultCheckFailures = 3
 )
 
-// Default fills in, in place, every default that job.proto states. A second call changes
-// nothing. It accepts specs that Validate refuses.
+// Default sets, in place, every field that has a default and is absent. A second call
+// changes nothing. Default also accepts specs that Validate refuses.
 func Default(spec *nusav1.JobSpec) {
 	or(&spec.Namespace, DefaultNamespace)
 	or(&spec.Type, nusav1.JobType_JOB_TYPE_SERVICE)
@@ -90,8 +90,8 @@ func defaultGroup(g *nusav1.Group, kind nusav1.JobType) {
 	}
 }
 
-// defaultDisconnect stops a singleton when contact is lost, since it could otherwise run
-// twice. Other groups continue to run.
+// defaultDisconnect sets the defaults of `disconnect`. A singleton stops when contact is
+// lost, because it could otherwise run twice. Other groups continue to run.
 func defaultDisconnect(g *nusav1.Group) {
 	running := nusav1.Running_RUNNING_KEEP
 	if g.Singleton {
@@ -135,7 +135,7 @@ func defaultTask(t *nusav1.Task) {
 	}
 }
 
-// or sets a value that is zero and therefore absent from the message.
+// or sets a field that is zero, which means that it is absent.
 func or[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -143,7 +143,7 @@ func or[T comparable](field *T, value T) {
 	}
 }
 
-// orPtr sets an optional value that is absent.
+// orPtr sets an optional field that is absent.
 func orPtr[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
@@ -156,7 +156,7 @@ func orDuration(field **durationpb.Duration, value time.Duration) {
 	}
 }
 
-// orMessage creates an absent message, and returns the message.
+// orMessage returns the message of a field, and creates the message if it is absent.
 func orMessage[T any, M interface {
 	*T
 	proto.Message

@@ -7,9 +7,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Diff returns what changes from old to new, by field path in the order of the file; nil
-// is a job that does not exist. Call Default on both first: otherwise defaults that were
-// written down count as changes.
+// Diff returns the fields that differ between two specs, in the order of the job file. A
+// nil spec is a job that does not exist. Call Default on both specs first. Otherwise a
+// default that only one of them states counts as a change.
 func Diff(old, new *nusav1.JobSpec) []*nusav1.DiffLine {
 	before, after := leaves(old), leaves(new)
 	was := map[string]string{}
@@ -32,7 +32,8 @@ func Diff(old, new *nusav1.JobSpec) []*nusav1.DiffLine {
 	return out
 }
 
-// leaf is a scalar or an empty list or mapping. Its text is never empty.
+// leaf is a value without values below it: a scalar, or an empty list or mapping. Its text
+// is never empty.
 type leaf struct{ path, text string }
 
 func leaves(spec *nusav1.JobSpec) []leaf {
@@ -41,7 +42,7 @@ func leaves(spec *nusav1.JobSpec) []leaf {
 	}
 	n, err := tree(spec.ProtoReflect())
 	if err != nil {
-		// Only a spec that Validate refuses cannot be written as a file.
+		// A spec that Validate accepts can always be written as a file.
 		return []leaf{{"", err.Error()}}
 	}
 	return appendLeaves(nil, n, "")

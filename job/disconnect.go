@@ -8,7 +8,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// leastAfter is the shortest silence that the servers notice, and so the least `after`.
+// leastAfter is the least value of `after`, because servers do not notice a shorter
+// silence.
 const leastAfter = time.Second
 
 const (
@@ -16,8 +17,9 @@ const (
 	stopRunning = nusav1.Running_RUNNING_STOP
 )
 
-// BindingOf returns the leases that bind the instances of a group, defaulted or not.
-// local says that the job is a region's own: no region's lease binds it.
+// BindingOf returns the leases that bind the instances of a group. The group's defaults
+// need not be filled in. local says that the job was submitted to a region, so that no
+// region lease binds it.
 func BindingOf(g *nusav1.Group, local bool) nusav1.LeaseBinding {
 	level := g.GetDisconnect().GetRegion().GetRunning()
 	node := g.GetSingleton() || g.GetDisconnect().GetNode().GetRunning() == stopRunning
@@ -33,9 +35,10 @@ func BindingOf(g *nusav1.Group, local bool) nusav1.LeaseBinding {
 	return nusav1.LeaseBinding_LEASE_BINDING_NONE
 }
 
-// Rebound says which groups restart because a new version changes the leases that bind them.
-// Agents know only the leases that bound an instance at its start. The defaults of both versions
-// are filled in. local is as for BindingOf.
+// Rebound returns a text for each group whose instances restart because a new version of
+// the job changes the leases that bind them. Agents know only the leases that bound an
+// instance at its start, so such instances must be replaced. The defaults of both versions
+// must be filled in. local has the same meaning as in BindingOf.
 func Rebound(before, after *nusav1.JobSpec, local bool) []string {
 	words := map[nusav1.LeaseBinding]string{
 		nusav1.LeaseBinding_LEASE_BINDING_NONE: "no lease binds it", nusav1.LeaseBinding_LEASE_BINDING_NODE: "the lease of the node binds it",
@@ -57,13 +60,15 @@ func bound(g *nusav1.Group) bool {
 	return BindingOf(g, false) != nusav1.LeaseBinding_LEASE_BINDING_NONE
 }
 
-// stopsAnyway reports whether a group stops on a node that is cut off although its policy
-// for the node is to keep running: the region's lease reaches a node through its master.
+// stopsAnyway reports whether a group stops on a disconnected node although
+// disconnect.node.running is keep. That happens if only the region lease binds the group,
+// because the region lease reaches a node through the master.
 func stopsAnyway(g *nusav1.Group) bool {
 	return BindingOf(g, false) == nusav1.LeaseBinding_LEASE_BINDING_REGION
 }
 
-// bindingSetting returns the setting that makes a lease bind the group.
+// bindingSetting returns the setting in the job file because of which a lease binds the
+// group.
 func bindingSetting(g *nusav1.Group) string {
 	switch {
 	case g.GetSingleton():
@@ -74,7 +79,7 @@ func bindingSetting(g *nusav1.Group) string {
 	return "disconnect.region.running: stop"
 }
 
-// checkDisconnect checks the policy for lost contact.
+// checkDisconnect validates `disconnect` of a group.
 func checkDisconnect(c *checker, p string, g *nusav1.Group) {
 	d := g.GetDisconnect()
 	for _, l := range []struct {
@@ -95,7 +100,7 @@ func checkDisconnect(c *checker, p string, g *nusav1.Group) {
 	c.known(c.join(p, "reconcile"), d.GetReconcile())
 }
 
-// checkAfter checks `after` of a level.
+// checkAfter validates `after` of a disconnect level.
 func checkAfter(c *checker, at string, level *nusav1.DisconnectLevel) {
 	after := level.GetAfter()
 	if v, ok := goDuration(after); after != nil && ok && v >= 0 && v < leastAfter {
@@ -105,12 +110,12 @@ func checkAfter(c *checker, at string, level *nusav1.DisconnectLevel) {
 	c.duration(at, after, 0, maxDuration)
 }
 
-// replaces returns `replace` of a level, with its default.
+// replaces returns `replace` of a disconnect level, which is true by default.
 func replaces(level *nusav1.DisconnectLevel) bool {
 	return level == nil || level.Replace == nil || level.GetReplace()
 }
 
-// checkFailback checks how work returns to its region.
+// checkFailback validates `failback`, which says how work returns to its first region.
 func checkFailback(c *checker, p string, d *nusav1.Disconnect) {
 	if d.GetNode().GetFailback() != nil {
 		c.fail(c.under(p, ".node.failback"), "is of disconnect.region: what was replaced on another node stays there, unless reconcile says otherwise")
@@ -127,8 +132,8 @@ func checkFailback(c *checker, p string, d *nusav1.Disconnect) {
 	c.duration(c.join(at, "after"), f.GetAfter(), leastAfter, maxDuration)
 }
 
-// checkTogether checks that groups that share a region make the same choice for a region
-// that is cut off: they move together or not at all.
+// checkTogether validates that groups of one `colocate` list have the same settings for a
+// region that is cut off, because the groups move together or not at all.
 func checkTogether(c *checker, p string, groups []string, spec *nusav1.JobSpec) {
 	if len(groups) < 2 {
 		return
@@ -137,7 +142,7 @@ func checkTogether(c *checker, p string, groups []string, spec *nusav1.JobSpec) 
 	for _, name := range groups[1:] {
 		g, known := spec.GetGroups()[name]
 		if !known || spec.GetGroups()[groups[0]] == nil {
-			continue // another problem says so
+			continue // another problem is reported for the missing group
 		}
 		for i, choice := range regionChoices(g) {
 			if choice != first[i] {
@@ -150,7 +155,8 @@ func checkTogether(c *checker, p string, groups []string, spec *nusav1.JobSpec) 
 
 type regionChoice struct{ setting, value string }
 
-// regionChoices returns what a group says about a region that is cut off, with defaults.
+// regionChoices returns the settings of a group for a region that is cut off, with
+// defaults.
 func regionChoices(g *nusav1.Group) []regionChoice {
 	d := g.GetDisconnect()
 	running := d.GetRegion().GetRunning()

@@ -1,26 +1,26 @@
-// Package job is the job specification: it reads job files (YAML or JSON) into the
-// canonical nusa.v1.JobSpec and writes them back, fills in defaults, checks every
-// limit, and compares two specs.
+// Package job handles job specifications. It reads job files (YAML or JSON) into the
+// message nusa.v1.JobSpec and writes them back, fills in defaults, checks every limit, and
+// compares two specs.
 //
-// A client calls Parse. A server calls Default, Validate and Unsupported on each
-// submit, whatever the client was.
+// A client calls Parse. A server calls Default, Validate and Unsupported for each submit,
+// because it does not rely on the client.
 //
-//   - job.go: bounds and defaults that others use
+//   - job.go: bounds and defaults that other packages use
 //   - read.go, scalar.go: files to messages; positions of problems
 //   - write.go: messages to files
 //   - schema.go: how the file form of a message differs from its proto form
-//   - forms.go: examples and hints in errors about the shape of a file
+//   - forms.go: examples and hints for errors about the form of a file
 //   - quantity.go: sizes, CPU and durations as text
 //   - default.go: defaults; export.go: a file without them
 //   - validate.go, validate_group.go, validate_files.go: the limits of a spec
 //   - check.go: the limits of health checks
 //   - driver.go, driver_engine.go: the settings of the known drivers
-//   - variables.go: ${NUSA_…} references
+//   - variables.go: references of the form ${NUSA_…}
 //   - support.go: what is not supported yet; warnings and notes for the author
 //   - origin.go: origin records
 //   - problem.go: problems with their positions
 //   - diff.go: what changes between two specs
-//   - hash.go: a hash of a group's work
+//   - hash.go: a hash that changes when a group's instances must be replaced
 //   - ask.go: what an instance of a group needs of a node
 //   - disconnect.go: what happens on lost contact: which leases bind, and the limits
 //   - sample.go: a commented job file to start from

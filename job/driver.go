@@ -18,13 +18,13 @@ const maxArgs = 1024
 
 // ProcessConfig is the config of a task of the driver process.
 type ProcessConfig struct {
-	// Command is the program: a path, or a name looked up in PATH.
+	// Command is the program: a path, or a name that is looked up in PATH.
 	Command string
 	Args    []string
-	// User to run as; empty for the agent's user.
+	// User is the user that runs the program; empty = the agent's user.
 	User string
-	// Dir is the working directory, below the allocation folder unless absolute; empty
-	// for the task's own folder.
+	// Dir is the working directory. A relative path is below the allocation folder. Empty
+	// = the task's folder.
 	Dir string
 }
 
@@ -38,7 +38,8 @@ func ProcessConfigOf(t *nusav1.Task) ProcessConfig {
 	return out
 }
 
-// checkConfig checks the settings of the built-in drivers. A plugin checks its own.
+// checkConfig validates the config of a task of a built-in driver. A plugin validates the
+// config of its own tasks.
 func checkConfig(c *checker, p string, t *nusav1.Task, g *nusav1.Group) {
 	switch t.GetDriver() {
 	case "process":
@@ -95,8 +96,8 @@ func checkProcessConfig(c *checker, p string, t *nusav1.Task) {
 // Ulimits are the names of the limits of a process, as in ulimit and limits.conf.
 var Ulimits = []string{"as", "core", "cpu", "data", "fsize", "memlock", "nofile", "nproc", "stack"}
 
-// checkUlimits checks a map of limits: a number, "unlimited", or two of these as
-// "soft:hard".
+// checkUlimits validates a map of limits. A limit is a number, "unlimited", or two of
+// these as "soft:hard".
 func checkUlimits(c *checker, p string, v *structpb.Value) {
 	m, ok := v.GetKind().(*structpb.Value_StructValue)
 	if !ok {
@@ -115,8 +116,8 @@ func checkUlimits(c *checker, p string, v *structpb.Value) {
 	}
 }
 
-// ParseUlimit reads a limit; soft is at most hard. "unlimited" gives the greatest
-// number.
+// ParseUlimit reads a limit. The soft limit is not greater than the hard limit.
+// "unlimited" is math.MaxUint64.
 func ParseUlimit(v any) (soft, hard uint64, err error) {
 	one := func(s string) uint64 {
 		if s == "unlimited" {

@@ -9,22 +9,22 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Least memory in bytes: of a Docker container, and of an Incus container, which also
-// holds the supervisor of its command.
+// DockerMinMemory and IncusMinMemory are the least memory of a container, in bytes. An
+// Incus container also holds the supervisor of its command.
 const (
 	DockerMinMemory = 6 << 20
 	IncusMinMemory  = 24 << 20
 )
 
-// dockerFields and incusFields are the fields of a task's config; examples/docker.yaml
-// and examples/incus.yaml explain them.
+// dockerFields and incusFields are the names of the fields of a task's config.
+// examples/docker.yaml and examples/incus.yaml explain the fields.
 var (
 	dockerFields = []string{"image", "pull", "entrypoint", "command", "args", "user", "dir", "labels", "network", "udp", "pids_limit", "cpu_hard_limit", "privileged"}
 	incusFields  = []string{"image", "type", "command", "args", "dir", "user", "profiles", "config", "devices", "target"}
 )
 
-// checkDockerConfig checks the names of the fields, and that no lease binds the group.
-// The driver checks the values.
+// checkDockerConfig validates the names of the fields, and that no lease binds the group.
+// The driver validates the values.
 func checkDockerConfig(c *checker, p string, t *nusav1.Task, g *nusav1.Group) {
 	for _, k := range sorted(t.GetConfig().GetFields()) {
 		checkConfigField(c, c.join(p, k), k, dockerFields)
@@ -81,8 +81,8 @@ func checkIncusConfig(c *checker, p string, t *nusav1.Task, g *nusav1.Group) {
 	}
 }
 
-// checkTexts checks a map of an engine's own keys. Its values are text to the engine; numbers
-// and booleans are converted.
+// checkTexts validates a map whose keys the engine defines. The engine gets all values as
+// text, so numbers and booleans are converted.
 func checkTexts(c *checker, p string, v *structpb.Value) {
 	s, ok := v.GetKind().(*structpb.Value_StructValue)
 	if !ok {
@@ -115,7 +115,7 @@ func checkDevices(c *checker, p string, v *structpb.Value) {
 	}
 }
 
-// configPath returns the path of a key that may contain dots.
+// configPath returns the field path of a key that may contain dots.
 func configPath(c *checker, p, k string) string {
 	if c.quiet {
 		return ""

@@ -9,18 +9,18 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Export writes a stored spec as a short job file: without the values that Default fills
-// in, except namespace, type and counts, which say what the job is. A submit of the
-// file changes nothing. Errors are those of Marshal.
+// Export writes a stored spec as a short job file. The file leaves out the values that
+// Default fills in, except namespace, type and counts, which a reader wants to see. A
+// submit of the file changes nothing. Errors are those of Marshal.
 func Export(spec *nusav1.JobSpec, format Format) ([]byte, error) {
 	spec = proto.CloneOf(spec)
 	undefault(spec)
 	return Marshal(spec, format)
 }
 
-// undefault removes, in place, the values that Default fills in. Messages that Default
-// does not create stay even when empty: an empty `regions` of a group still replaces
-// that of the job.
+// undefault removes, in place, the values that Default fills in. An empty message that
+// Default does not create stays. For example, an empty `regions` of a group replaces the
+// `regions` of the job.
 func undefault(spec *nusav1.JobSpec) {
 	dropPtr(&spec.Priority, defaultPriority)
 	undefaultRegions(spec.Regions)
@@ -54,7 +54,7 @@ func undefaultGroup(g *nusav1.Group) {
 	if r := g.Reschedule; r != nil {
 		dropPtr(&r.Attempts, defaultReschedules)
 		if b := r.Backoff; b != nil {
-			// The default of the longest time depends on the first time.
+			// The default of To depends on From, so To comes first.
 			dropDuration(&b.To, max(defaultBackoffTo, b.From.AsDuration()))
 			dropDuration(&b.From, defaultBackoffFrom)
 		}

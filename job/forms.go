@@ -9,9 +9,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// forms has an example for each mapping and list of a file, by the name of the message
-// or, for maps and lists, of the field. A test parses each example and checks that none
-// is missing.
+// forms holds an example for each mapping and list of a job file. The key is the name of
+// the message, or for maps and lists the name of the field. A test parses each example and
+// checks that none is missing.
 var forms = map[protoreflect.FullName]string{
 	"nusa.v1.JobSpec":        "{name: api, groups: {web: {tasks: {main: {driver: process, config: {command: sleep}}}}}}",
 	"nusa.v1.JobSpec.groups": "{web: {count: 2, tasks: {main: {driver: process, config: {command: sleep}}}}}",
@@ -46,8 +46,8 @@ var forms = map[protoreflect.FullName]string{
 	structName: "{command: sleep}",
 }
 
-// form returns " such as …" for an error about the shape of a value; "" without an
-// example.
+// form returns " such as EXAMPLE" for an error about the form of a value, or "" if there
+// is no example.
 func form(name protoreflect.FullName) string {
 	if f := forms[name]; f != "" {
 		return " such as " + f
@@ -55,7 +55,7 @@ func form(name protoreflect.FullName) string {
 	return ""
 }
 
-// wordings has the fields of other schedulers, and what to write instead.
+// wordings maps fields of other schedulers' files to a hint what to write instead.
 var wordings = map[string]string{
 	"anti_affinity":     `apart: [db] keeps instances with the tag db, of any job, on different nodes; spread: {by: 'node.labels["rack"]'} spreads a group's instances as far as possible`,
 	"node_selector":     `constraints: ['node.labels["disk"] == "ssd"'] chooses nodes`,
@@ -84,10 +84,10 @@ var wordings = map[string]string{
 	"stop_grace_period": "kill_timeout, of a task, sets it",
 }
 
-// wording returns what to write instead of an unknown field, if the field is one of
-// another scheduler or belongs to another place in the file; "" otherwise.
+// wording returns a hint for an unknown field: what to write instead if another scheduler
+// has such a field, or where the field belongs in the file. Otherwise it returns "".
 func wording(key string) string {
-	// nodeSelector, node-selector
+	// Convert camel case and hyphens: nodeSelector and node-selector become node_selector.
 	var b strings.Builder
 	for i, r := range key {
 		switch {
@@ -112,8 +112,8 @@ func wording(key string) string {
 			at = append(at, parent)
 		}
 	}
-	// The regions of a group have the same fields as those of the job. More than two
-	// places do not help the author.
+	// `regions` of a group has the same fields as `regions` of the job, so it is left out.
+	// A hint with more than two places would not help the author.
 	at = slices.DeleteFunc(at, func(p string) bool { return strings.HasPrefix(p, "groups.NAME.regions") })
 	if len(at) == 0 || len(at) > 2 {
 		return ""
@@ -129,12 +129,14 @@ func cutLast(path string) (parent, name string, found bool) {
 	return path[:i], path[i+1:], true
 }
 
-// nodeFailback is a path that a file can write and that Validate refuses: both levels of
-// disconnect are one message, and only one has a failback.
+// nodeFailback is a field that Validate refuses, although the message has it. Both levels
+// of `disconnect` are of the same message, but only the level `region` can have a
+// failback.
 const nodeFailback = "groups.NAME.disconnect.node.failback"
 
-// paths returns all fields of a message's file form, in its order: NAME stands for the
-// keys of a map, [] for the items of a list. Messages in above are not entered again.
+// paths returns the paths of all fields that a message has in a job file, in the order of
+// the file. NAME stands for the keys of a map, and [] for the items of a list. The fields
+// of messages in above are left out, so that recursion ends.
 func paths(md protoreflect.MessageDescriptor, below string, above []protoreflect.FullName) []string {
 	var out []string
 	if slices.Contains(above, md.FullName()) {

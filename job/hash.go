@@ -10,7 +10,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// policies are the fields of a group that only the schedulers read.
+// policies holds the fields of a group that only the schedulers read.
 var policies = numbersOf("count", "regions", "reschedule", "disconnect", "update", "spread", "affinities")
 
 func numbersOf(names ...protoreflect.Name) map[protowire.Number]bool {
@@ -21,22 +21,22 @@ func numbersOf(names ...protoreflect.Name) map[protowire.Number]bool {
 	return out
 }
 
-// GroupHash returns a hash of the work of a group: of every field except the count and
-// the policies that only the schedulers read. When it changes, running instances must be
-// replaced, and the results of ended instances no longer count. Defaults must be filled
-// in. Every tier computes the same hash.
+// GroupHash returns a hash of all fields of a group, except those that only the schedulers
+// read. When the hash changes, running instances must be replaced, and the results of
+// ended instances no longer count. Defaults must be filled in. Every tier computes the
+// same hash.
 func GroupHash(g *nusav1.Group) uint64 {
-	raw, _ := proto.MarshalOptions{Deterministic: true}.Marshal(g) // it fails only for invalid UTF-8, which Validate refuses
+	raw, _ := proto.MarshalOptions{Deterministic: true}.Marshal(g) // Marshal fails only for invalid UTF-8, which Validate refuses
 	return EncodedGroupHash(raw)
 }
 
-// EncodedGroupHash is GroupHash for a group that was encoded deterministically.
+// EncodedGroupHash is GroupHash for a deterministically encoded group.
 func EncodedGroupHash(raw []byte) uint64 {
 	h := fnv.New64a()
 	for len(raw) > 0 {
 		number, _, n := protowire.ConsumeField(raw)
 		if n < 0 {
-			break // cannot happen for an encoded group
+			break // cannot happen: raw is an encoded message
 		}
 		if !policies[number] {
 			_, _ = h.Write(raw[:n])

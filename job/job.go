@@ -2,16 +2,16 @@ package job
 
 import nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 
-// MaxSize bounds a job in bytes: its file and its encoded message.
+// MaxSize bounds the file and the encoded message of a job, in bytes.
 const MaxSize = 1 << 20
 
-// DefaultNamespace is the namespace of a job without one.
+// DefaultNamespace is the namespace of a job that states none.
 const DefaultNamespace = "default"
 
-// DefaultPool is the node pool of a group without one.
+// DefaultPool is the node pool of a group that states none.
 const DefaultPool = "default"
 
-// Limits of a job; see job.proto.
+// Limits of a job. job.proto documents them.
 const (
 	MaxGroups      = 64
 	MaxTasks       = 16
@@ -30,7 +30,8 @@ const (
 	MaxColocations = 32
 )
 
-// RegionsOf returns the regions of a group, or else those of the job; never nil.
+// RegionsOf returns `regions` of a group, or else `regions` of the job. It never returns
+// nil.
 func RegionsOf(spec *nusav1.JobSpec, group string) *nusav1.RegionsSpec {
 	if own := spec.GetGroups()[group].GetRegions(); own != nil {
 		return own

@@ -15,10 +15,10 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/origin"
 )
 
-// maxAddress bounds Origin.address, in bytes.
+// maxAddress bounds the address of an origin, in bytes.
 const maxAddress = 253
 
-// ValidateOrigins checks an origin record, except whether its regions exist. The error
+// ValidateOrigins validates an origin record, but not whether its regions exist. The error
 // is of type Errors.
 func ValidateOrigins(r *nusav1.OriginRecord) error { return validateOrigins(r).err() }
 
@@ -34,7 +34,7 @@ func unknownOrigins(r *nusav1.OriginRecord, regions []string) Errors {
 	return c.errs
 }
 
-// listed returns at most ten names as text.
+// listed lists at most ten names in a text, and the number of the other names.
 func listed(names []string) string {
 	if more := len(names) - 10; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:10], ", "), more)
@@ -79,13 +79,14 @@ func validateOrigins(r *nusav1.OriginRecord) Errors {
 	return c.errs
 }
 
-// address checks a host name or an IP address, with or without a port; empty is valid.
+// address validates a host name or an IP address, with or without a port. An empty text is
+// valid.
 func (c *checker) address(path, s string) {
 	if c.text(path, s, maxAddress); s == "" || len(s) > maxAddress {
 		return
 	}
 	if _, err := netip.ParseAddr(s); err == nil {
-		return // an IPv6 address without brackets has colons and no port
+		return // an IPv6 address without brackets has colons, but no port
 	}
 	host := s
 	if strings.Contains(s, ":") {

@@ -12,19 +12,20 @@ import (
 // maxProblems bounds the problems that are reported for one file.
 const maxProblems = 20
 
-// Problem is one fault of a job, and where it is.
+// Problem is one fault of a job, with its position.
 type Problem struct {
-	// File is the name that Parse got; empty when the input was a message.
+	// File is the name that Parse got; empty if the input was a protobuf message.
 	File string
-	// Line and Column count from 1; 0 when the input was a message.
+	// Line and Column count from 1. They are 0 if the input was a protobuf message.
 	Line, Column int
-	// Field is a path such as "groups.web.count"; empty for the whole input.
+	// Field is a path such as "groups.web.count". It is empty if the problem concerns the
+	// whole input.
 	Field   string
 	Message string
 	Reason  nusav1.Reason
 }
 
-// Error returns one line: "hello.yaml:12:7: groups.web.cuont: unknown field".
+// Error returns one line, for example "hello.yaml:12:7: groups.web.cuont: unknown field".
 func (p Problem) Error() string {
 	var b strings.Builder
 	if p.File != "" {
@@ -46,7 +47,7 @@ func (p Problem) Proto() *nusav1.Problem {
 	return &nusav1.Problem{Field: p.Field, Line: int32(p.Line), Column: int32(p.Column), Message: p.Message, Reason: p.Reason}
 }
 
-// Errors has 1..20 problems in the order of the input.
+// Errors holds 1..20 problems in the order of the input.
 type Errors []Problem
 
 // Error returns one line per problem.
@@ -67,7 +68,8 @@ func (e Errors) Proto() []*nusav1.Problem {
 	return out
 }
 
-// err returns e as an error, sorted and cut; nil without a problem.
+// err returns the problems as an error, sorted and at most maxProblems. It returns nil if
+// there are none.
 func (e Errors) err() error {
 	if len(e) == 0 {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// byteUnits are the suffixes of sizes. M means MiB: no author intends the five per cent
-// between MB and MiB, and M, Mi and MiB in one file must not differ.
+// byteUnits are the suffixes of sizes. M means MiB, because M, Mi and MiB in one file must
+// not differ. No author intends the difference of five per cent between MB and MiB.
 var byteUnits = map[string]int64{
 	"": 1, "B": 1,
 	"K": 1 << 10, "k": 1 << 10, "Ki": 1 << 10, "KiB": 1 << 10,
@@ -81,7 +81,7 @@ func whole(r *big.Rat, s, what string) (int64, error) {
 	return r.Num().Int64(), nil
 }
 
-// ErrUnit: a number has a unit that its quantity does not have.
+// ErrUnit means that a quantity has no such unit.
 var ErrUnit = errors.New("unknown unit")
 
 // durationUnits are the units of time.ParseDuration.
@@ -108,7 +108,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	return 0, fmt.Errorf("%q is not a duration such as 30s, 10m or 24h", clip(s))
 }
 
-// FormatBytes returns a size with the greatest unit that is exact.
+// FormatBytes formats a size as a whole number with the greatest possible unit.
 func FormatBytes(n int64) string {
 	for _, u := range []string{"PiB", "TiB", "GiB", "MiB", "KiB"} {
 		if unit := byteUnits[u]; n != 0 && n%unit == 0 {
@@ -118,7 +118,7 @@ func FormatBytes(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// FormatCPU returns thousandths of a core as text: 500m, or 2 for whole cores.
+// FormatCPU formats thousandths of a core, for example 500m, or 2 for whole cores.
 func FormatCPU(milli int64) string {
 	if milli%1000 == 0 {
 		return strconv.FormatInt(milli/1000, 10)
@@ -126,7 +126,8 @@ func FormatCPU(milli int64) string {
 	return strconv.FormatInt(milli, 10) + "m"
 }
 
-// FormatDuration returns a duration as text without parts that are 0: 24h, 1m30s.
+// FormatDuration formats a duration without zero parts at the end, for example 24h or
+// 1m30s.
 func FormatDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -138,8 +139,8 @@ func FormatDuration(d time.Duration) string {
 	return s
 }
 
-// goDuration converts a duration; false beyond 292 years, or when the message is
-// invalid.
+// goDuration converts a duration. It returns false if the message is invalid or the
+// duration is longer than 292 years.
 func goDuration(d *durationpb.Duration) (time.Duration, bool) {
 	const most = math.MaxInt64/int64(time.Second) - 1
 	if d.CheckValid() != nil || d.GetSeconds() > most || d.GetSeconds() < -most {
@@ -148,7 +149,7 @@ func goDuration(d *durationpb.Duration) (time.Duration, bool) {
 	return d.AsDuration(), true
 }
 
-// clip shortens an input for a message.
+// clip shortens a part of the input for an error message.
 func clip(s string) string {
 	const most = 60
 	if r := []rune(s); len(r) > most {

@@ -3,5 +3,5 @@
 // compile time, so that no code of a bug is in the binary.
 //
 //   - plant.go: the names
-//   - off.go: Is and Set in a build without the tag
+//   - off.go, on.go: Is and Set in builds without and with the tag
 package plant

@@ -3,7 +3,7 @@
 // message, which is for people.
 //
 //   - error.go: Error, a status with its details (google.rpc.ErrorInfo,
-//     google.rpc.RetryInfo, nusa.v1.Problem), in both directions
+//     google.rpc.RetryInfo, nusa.v1.Problem): made and read
 //   - reason.go: the reasons of ErrorInfo and their metadata keys
 //   - table.go: Table, from Go errors to statuses
 //   - problem.go: statuses that say which fields of a request are wrong

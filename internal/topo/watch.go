@@ -11,18 +11,18 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// idleFor is how long the change log stays after its last use, so that a watch whose
+// idleFor is how long the change log is retained after its last use, so that a watch whose
 // connection broke can resume.
 const idleFor = 10 * time.Minute
 
-// WatchLog is the matrix as it was sent to its watches. All watches share it, so that
-// they see the same numbers. Its change log exists while a watch runs and for a while
-// after; for 1,000 regions it takes 112 MB. Safe for concurrent use; the zero value
-// is ready.
+// WatchLog holds the change log of the matrix that all watches share, so that all watches
+// see the same numbers. The change log exists while a watch runs and for idleFor after
+// that. For 1,000 regions it takes 112 MB. The zero value is ready to use. A WatchLog is
+// safe for concurrent use.
 type WatchLog struct {
 	mu  sync.Mutex
 	log *topology.ChangeLog
-	// generation counts the change logs of a term of leadership. Tokens contain it.
+	// generation counts the change logs of one leadership. Tokens contain the generation.
 	generation uint64
 	used       time.Duration
 }
@@ -30,14 +30,14 @@ type WatchLog struct {
 // WatchPosition is the position of a watch in a change log.
 type WatchPosition struct{ generation, sequence uint64 }
 
-// token returns the position as a token. epoch identifies the term of leadership; from
-// is the region of the request.
+// token returns the position as a token. epoch identifies the leadership. from is the
+// region of the request.
 func (p WatchPosition) token(epoch, from string) string {
 	return fmt.Sprintf("%s.%x.%x.%s", epoch, p.generation, p.sequence, from)
 }
 
-// ParseWatchToken reads a token. It returns the zero value, from which no watch can
-// resume, for a token of another epoch or another request.
+// ParseWatchToken reads a token. For a token of another epoch or another request it
+// returns the zero value, from which no watch can resume.
 func ParseWatchToken(token, epoch, from string) WatchPosition {
 	rest, ours := strings.CutPrefix(token, epoch+".")
 	parts := strings.SplitN(rest, ".", 3)
@@ -52,7 +52,8 @@ func ParseWatchToken(token, epoch, from string) WatchPosition {
 	return WatchPosition{generation, sequence}
 }
 
-// update updates the change log to a view and returns its position and its regions.
+// update updates the change log to a view. It returns the position of the log and the
+// names of its regions.
 func (w *WatchLog) update(v *topology.View, now time.Duration) (WatchPosition, []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,8 +74,8 @@ func (w *WatchLog) DropIdle(now time.Duration) {
 	}
 }
 
-// changesOfRow returns the edges from region i that changed after a position; false
-// when the change log was replaced meanwhile.
+// changesOfRow returns the edges from region i that changed after a position. It returns
+// false if the change log was replaced meanwhile.
 func (w *WatchLog) changesOfRow(i int, after WatchPosition) ([]topology.Edge, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,9 +85,9 @@ func (w *WatchLog) changesOfRow(i int, after WatchPosition) ([]topology.Edge, bo
 	return w.log.ChangedEdges(i, after.sequence), true
 }
 
-// SendChanges sends the changes since a position, or everything when a watch cannot
-// resume from there. The last message has the token. It returns the new position; the
-// zero value when the change log was replaced meanwhile.
+// SendChanges sends the changes since a position, or all edges if the watch cannot resume
+// from that position. The last message has the token. SendChanges returns the new
+// position. It returns the zero value if the change log was replaced meanwhile.
 func (w *WatchLog) SendChanges(v *topology.View, now time.Duration, after WatchPosition, epoch, from string, send func(*nusav1.MatrixResponse) error) (WatchPosition, error) {
 	at, names := w.update(v, now)
 	reset := after.generation != at.generation || after.sequence > at.sequence

@@ -12,13 +12,12 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/rpcerr"
 )
 
-// sessionEnded returns the error of a call through a tunnel as its caller should
-// see it. When the session of the peer ends, its connection is closed, and gRPC
-// ends the calls in flight with CANCELLED or with UNAVAILABLE and a text about a
-// transport. The caller did not cancel unless ctx is done, and would take a text
-// about a transport for its own connection, which still works. So both become an
-// error that names the peer. dialErr returns the error of the latest dial, which
-// names the peer already. Errors that the peer returned stay as they are.
+// sessionEnded converts the error of a call through a tunnel for the caller. When the
+// session of the peer ends, the connection is closed. gRPC then ends the calls in flight
+// with CANCELLED, or with UNAVAILABLE and a text about a transport. Both would mislead the
+// caller: it did not cancel unless ctx is done, and its own connection still works. So
+// both become an error that names the peer. dialErr returns the error of the latest dial,
+// which already names the peer. Errors that the peer returned are not changed.
 func sessionEnded(ctx context.Context, peer string, dialErr func() error, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -53,11 +52,11 @@ func streamEnded(peer string, dialErr func() error) grpc.StreamClientInterceptor
 	}
 }
 
-// endedStream maps the status of a stream, which comes from RecvMsg: SendMsg
-// returns only io.EOF.
+// endedStream converts the status of a stream by sessionEnded. Only RecvMsg returns the
+// status; SendMsg returns only io.EOF.
 type endedStream struct {
 	grpc.ClientStream
-	ctx     context.Context // the caller's: the stream's own ends with the stream
+	ctx     context.Context // the context of the caller; that of the stream ends with the stream
 	peer    string
 	dialErr func() error
 }

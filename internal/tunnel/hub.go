@@ -21,7 +21,7 @@ import (
 
 // Defaults of Options.
 const (
-	// DefaultMaxTunnels bounds the tunnels that are open or awaited.
+	// DefaultMaxTunnels bounds the tunnels that are open or requested.
 	DefaultMaxTunnels = 1024
 	// DefaultWait is how long a peer may take to open a requested tunnel.
 	DefaultWait = 10 * time.Second
@@ -29,40 +29,40 @@ const (
 	DefaultIdle = time.Minute
 )
 
-// maxReply bounds one message of a reply, in bytes: 10,000 allocations fit.
+// maxReply bounds one message of a reply, in bytes. A reply with 10,000 allocations fits.
 const maxReply = 16 << 20
 
 // Errors of this package.
 var (
-	// ErrTooMany: the bound on open or awaited tunnels is reached.
+	// ErrTooMany means that no more tunnels may be open or requested.
 	ErrTooMany = errors.New("too many tunnels")
-	// ErrNoAnswer: the peer did not open the tunnel in time.
+	// ErrNoAnswer means that the peer did not open the tunnel in time.
 	ErrNoAnswer = errors.New("peer did not open the tunnel in time")
-	// ErrClosed: the hub or listener is closed.
+	// ErrClosed means that the hub or the listener is closed.
 	ErrClosed = errors.New("tunnels are closed")
 )
 
-// ServerStream is the upper end of a Tunnel RPC, of Federation or Dispatch.
+// ServerStream is the upper end of a Tunnel stream, of the service Federation or Dispatch.
 type ServerStream = grpc.BidiStreamingServer[nusav1.TunnelFrame, nusav1.TunnelFrame]
 
-// ClientStream is the lower end of a Tunnel RPC.
+// ClientStream is the lower end of a Tunnel stream.
 type ClientStream = grpc.BidiStreamingClient[nusav1.TunnelFrame, nusav1.TunnelFrame]
 
-// Options of a Hub; zero values mean the defaults above.
+// Options configure a Hub. A zero value means the default.
 type Options struct {
 	MaxTunnels int
 	Wait       time.Duration
 	Idle       time.Duration
 }
 
-// Hub is the upper end of all tunnels of a server. Safe for concurrent use.
+// Hub is the upper end of all tunnels of a server. A Hub is safe for concurrent use.
 type Hub struct {
 	opts   Options
 	closed chan struct{}
 
 	mu sync.Mutex
-	// awaited has, by id, the channel that receives the connection of a requested
-	// tunnel. Each channel has room for it.
+	// awaited holds, by id, the channels that receive the connections of requested
+	// tunnels. Each channel has room for one connection.
 	awaited map[string]chan net.Conn
 	open    map[net.Conn]struct{}
 }
@@ -86,18 +86,18 @@ func NewHub(opts Options) *Hub {
 	}
 }
 
-// Conn returns a client connection to a peer; peer is "KIND NAME", such as "node n1",
-// for error messages. The connection opens a tunnel when it is first used, and again
-// after the tunnel closed: request then has to send TunnelRequest{id} on the peer's
-// session. Make one for each session, and close it with the session: that ends its
-// tunnels.
+// Conn returns a client connection to a peer. peer has the form "KIND NAME", for example
+// "node n1", and is for error messages. The connection opens a tunnel at the first call,
+// and at the first call after the tunnel was closed. To open a tunnel it calls request,
+// which must send TunnelRequest{id} on the session of the peer. Make a connection for each
+// session, and close it with the session, which ends its tunnels.
 func (h *Hub) Conn(peer string, request func(ctx context.Context, id string) error) (*grpc.ClientConn, error) {
 	dialer := &rpcerr.Dialer{Dial: func(ctx context.Context, _ string) (net.Conn, error) {
 		return h.dial(ctx, peer, request)
 	}}
 	return grpc.NewClient("passthrough:///"+peer,
 		grpc.WithContextDialer(dialer.DialContext),
-		// The stream that carries the tunnel is encrypted already.
+		// The connection of the stream that carries the tunnel may be encrypted already.
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithIdleTimeout(h.opts.Idle),
 		grpc.WithUnaryInterceptor(unaryEnded(peer, dialer.Err)),
@@ -133,7 +133,8 @@ func (h *Hub) dial(ctx context.Context, peer string, request func(ctx context.Co
 	if h.forget(id) {
 		return nil, fmt.Errorf("tunnel to %s: %w", peer, err)
 	}
-	// The peer opened the tunnel meanwhile, and Serve is about to send the connection.
+	// The peer opened the tunnel meanwhile, so Serve has sent the connection or is about
+	// to.
 	return namedConn{<-answer, peer}, nil
 }
 
@@ -151,7 +152,7 @@ func (h *Hub) await(id string) (chan net.Conn, error) {
 	return answer, nil
 }
 
-// forget ends the wait for id; false when the tunnel was opened already.
+// forget ends the wait for a tunnel. It returns false if the tunnel was opened already.
 func (h *Hub) forget(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,7 +161,8 @@ func (h *Hub) forget(id string) bool {
 	return waiting
 }
 
-// accept hands a new connection to the dial that awaits id and returns its near end.
+// accept passes one end of a new connection to the dial that awaits the tunnel id, and
+// returns the other end. It returns false if no dial awaits the tunnel.
 func (h *Hub) accept(id string) (net.Conn, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -182,8 +184,9 @@ func (h *Hub) release(near net.Conn) {
 	delete(h.open, near)
 }
 
-// Serve is the body of the Tunnel handler. It returns when the tunnel ends: nil when
-// one end closed it, NOT_FOUND when no dial awaits the id of the first frame.
+// Serve is the handler of a Tunnel stream. It returns when the tunnel ends. The result is
+// nil if one end closed the tunnel, and NOT_FOUND if no dial awaits the id of the first
+// frame.
 func (h *Hub) Serve(stream ServerStream) error {
 	first, err := h.firstFrame(stream)
 	if err != nil {
@@ -207,7 +210,7 @@ func (h *Hub) Serve(stream ServerStream) error {
 	return copyToStream(near, stream.Send)
 }
 
-// firstFrame receives the frame that names the tunnel, within Options.Wait.
+// firstFrame receives the frame with the tunnel's id, within Options.Wait.
 func (h *Hub) firstFrame(stream ServerStream) (*nusav1.TunnelFrame, error) {
 	type result struct {
 		frame *nusav1.TunnelFrame

@@ -12,16 +12,16 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// defaultListen bounds the open tunnels of a lower tier. Usually one is in use; a
-// second one overlaps when the session moves to another server.
+// defaultListen bounds the open tunnels of a lower tier. Usually one tunnel is open, and a
+// second one for a short time when the session moves to another server.
 const defaultListen = 16
 
-// drainTimeout is how long the lower end waits for the upper end to read the last
-// written bytes.
+// drainTimeout is how long the lower end waits until the upper end has read the last
+// bytes.
 const drainTimeout = 5 * time.Second
 
-// Listener is the lower end: a net.Listener whose connections are tunnels, for
-// grpc.Server.Serve. Safe for concurrent use.
+// Listener is the lower end of tunnels: a net.Listener for grpc.Server.Serve whose
+// connections are tunnels. A Listener is safe for concurrent use.
 type Listener struct {
 	max    int
 	queue  chan net.Conn
@@ -39,7 +39,7 @@ func NewListener(maxTunnels int) *Listener {
 	return &Listener{max: maxTunnels, queue: make(chan net.Conn, maxTunnels), closed: make(chan struct{}), open: map[net.Conn]struct{}{}}
 }
 
-// Accept waits for the next tunnel. Error: net.ErrClosed.
+// Accept waits for the next tunnel. The error is net.ErrClosed.
 func (l *Listener) Accept() (net.Conn, error) {
 	select {
 	case <-l.closed:
@@ -65,7 +65,7 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// Addr returns a name in place of an address.
+// Addr returns a name instead of an address.
 func (l *Listener) Addr() net.Addr { return addr("tunnel") }
 
 // enqueue queues a new connection for Accept and returns its near end.
@@ -97,10 +97,9 @@ func (l *Listener) remove(near net.Conn) {
 	delete(l.open, near)
 }
 
-// Answer opens the tunnel of a TunnelRequest: it opens a Tunnel stream with open,
-// sends id and hands the connection to lis. It blocks until the tunnel or ctx ends,
-// so call it in a goroutine of the session. It returns nil when either end closed
-// the tunnel.
+// Answer handles a TunnelRequest. It opens a Tunnel stream by open, sends the id and
+// passes the connection to lis. Answer blocks until the tunnel or ctx ends, so call it in
+// a goroutine of the session. It returns nil if one end closed the tunnel.
 func Answer(ctx context.Context, open func(context.Context) (ClientStream, error), id string, lis *Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -130,7 +129,7 @@ func Answer(ctx context.Context, open func(context.Context) (ClientStream, error
 			return frame, err
 		})
 	}()
-	// Send returns only io.EOF; Recv has the status.
+	// The error of Send is only io.EOF. The error of Recv has the status.
 	_ = copyToStream(near, stream.Send)
 	near.Close()
 	_ = stream.CloseSend()

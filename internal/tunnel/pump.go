@@ -9,22 +9,23 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// frameBytes is the most data in one frame: as much as gRPC writes at once, and half
-// of the bound on the wire.
+// frameBytes bounds the data of one frame. gRPC writes as much at once, and the protocol
+// allows twice as much.
 const frameBytes = 32 << 10
 
-// A tunnel is a stream of frames with a net.Pipe at each end. The pipe has no buffer,
-// so a slow reader stops copyFromStream, then Recv, then the flow control window of
-// the stream, then Send and the writer at the other end.
+// A tunnel is a stream of frames with a net.Pipe at each end. A pipe has no buffer, so a
+// slow reader blocks copyFromStream. Then the flow control window of the stream fills up,
+// which blocks Send and the writer at the other end.
 
-// copyToStream copies conn to the stream until either ends. It returns nil when conn
-// was closed.
+// copyToStream copies the bytes of conn to the stream until one of the two ends. It
+// returns nil if conn was closed.
 func copyToStream(conn net.Conn, send func(*nusav1.TunnelFrame) error) error {
 	buf := make([]byte, frameBytes)
 	for {
 		n, err := conn.Read(buf)
 		if n > 0 {
-			// A copy: an interceptor of the stream may keep the message.
+			// The frame gets a copy, because an interceptor of the stream may retain the
+			// message.
 			if err := send(&nusav1.TunnelFrame{Data: bytes.Clone(buf[:n])}); err != nil {
 				return err
 			}
@@ -38,7 +39,7 @@ func copyToStream(conn net.Conn, send func(*nusav1.TunnelFrame) error) error {
 	}
 }
 
-// copyFromStream copies the stream to conn until either ends.
+// copyFromStream copies the bytes of the stream to conn until one of the two ends.
 func copyFromStream(conn net.Conn, recv func() (*nusav1.TunnelFrame, error)) {
 	for {
 		frame, err := recv()

@@ -7,16 +7,17 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Pace spaces what is done again and again: a few times at once after a quiet time, and
-// then once in each interval.
+// Pace limits the rate of an action. After a quiet time it allows the action a few times
+// at once, and then once in each interval.
 type Pace struct{ limit *rate.Limiter }
 
-// NewPace returns a Pace that allows burst times at once, and one more after each interval.
+// NewPace returns a Pace that allows the action burst times at once, and once more after
+// each interval.
 func NewPace(interval time.Duration, burst int) *Pace {
 	return &Pace{rate.NewLimiter(rate.Every(interval), burst)}
 }
 
-// Wait waits until the next time is allowed. It returns false when ctx ends first.
+// Wait waits until the action is allowed. It returns false if ctx ends first.
 func (p *Pace) Wait(ctx context.Context) bool {
 	due := p.limit.Reserve().Delay()
 	if due <= 0 {
@@ -25,7 +26,8 @@ func (p *Pace) Wait(ctx context.Context) bool {
 	return For(ctx, due)
 }
 
-// Take takes the next time if it is allowed now. Otherwise it returns when it will be.
+// Take reports whether the action is allowed now, and then counts the action. Otherwise it
+// returns the time at which the action is allowed.
 func (p *Pace) Take(now time.Time) (due time.Time, allowed bool) {
 	r := p.limit.ReserveN(now, 1)
 	if due := r.DelayFrom(now); due > 0 {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// For waits for d. It returns false when ctx ends first.
+// For waits for d. It returns false if ctx ends first.
 func For(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -1,8 +1,8 @@
-// Package doc reads YAML and JSON into one tree that has the position of every value,
-// and writes the tree back. It knows nothing of jobs.
+// Package doc reads YAML and JSON into one kind of tree, which has the position of every
+// value, and writes trees as YAML or JSON. The package knows nothing of jobs.
 //
-//   - tree.go: the tree, and which format a file has
-//   - yaml.go: reading YAML
-//   - json.go: reading JSON
-//   - write.go: writing both
+//   - tree.go: the tree, and the detection of a file's format
+//   - yaml.go: reads YAML
+//   - json.go: reads JSON
+//   - write.go: writes YAML and JSON
 package doc

@@ -13,7 +13,8 @@ type jsonReader struct {
 	data  []byte
 	dec   *json.Decoder
 	nodes int
-	// Position of offset; it only moves forward.
+	// line and column are the position of offset in the text. The position only moves
+	// forward.
 	offset, line, column int
 }
 
@@ -31,7 +32,7 @@ func readJSON(data []byte) (*Node, error) {
 	return n, nil
 }
 
-// start moves to the first byte of the next token.
+// start moves the position to the first byte of the next token.
 func (r *jsonReader) start() {
 	to := int(r.dec.InputOffset())
 	for to < len(r.data) && strings.IndexByte(" \t\r\n,:", r.data[to]) >= 0 {
@@ -45,7 +46,7 @@ func (r *jsonReader) moveTo(to int) {
 		switch c := r.data[r.offset]; {
 		case c == '\n':
 			r.line, r.column = r.line+1, 1
-		case c&0xC0 != 0x80: // not inside a rune
+		case c&0xC0 != 0x80: // the first byte of a character
 			r.column++
 		}
 	}

@@ -19,25 +19,26 @@ const (
 	Map
 )
 
-// String names the kind for an author: "a number".
+// String names the kind for the author of a file, for example "a number".
 func (k Kind) String() string {
 	return [...]string{"empty", "true or false", "a number", "text", "a list", "a mapping"}[k]
 }
 
-// Node is a value and its position. A tree is read only: the value of an anchor can be
-// in it several times.
+// Node is a value and its position. A tree must not be changed, because the value of a
+// YAML anchor can occur in it several times.
 type Node struct {
 	Kind Kind
-	// Line and Column count from 1; 0 when the tree was not read from a file.
+	// Line and Column count from 1. They are 0 if the tree was not read from a file.
 	Line, Column int
-	// Text of a String; for a Number or Bool the source: "0.5", "true".
+	// Text is the value of a String. For a Number or a Bool it is the text in the file,
+	// for example "0.5" or "true".
 	Text string
-	// Items of a List.
+	// Items holds the items of a List.
 	Items []*Node
-	// Entries of a Map in the order of the file; keys are unique.
+	// Entries holds the entries of a Map in the order of the file. Keys are unique.
 	Entries []Entry
 
-	size int // nodes in the tree below and including this one; aliases count each time
+	size int // the number of nodes in this tree; an aliased tree counts each time
 }
 
 // Entry is one key of a Map.
@@ -47,7 +48,7 @@ type Entry struct {
 	Value        *Node
 }
 
-// Get returns the value of a key; nil when the Map does not have it.
+// Get returns the value of a key; nil if the Map does not have the key.
 func (n *Node) Get(key string) *Node {
 	for _, e := range n.Entries {
 		if e.Key == key {
@@ -57,12 +58,12 @@ func (n *Node) Get(key string) *Node {
 	return nil
 }
 
-// Add appends an entry to a Map, for trees made by a program.
+// Add appends an entry to a Map. It is for trees that a program makes.
 func (n *Node) Add(key string, value *Node) {
 	n.Entries = append(n.Entries, Entry{Key: key, Value: value})
 }
 
-// Error says why a file is not readable, and where.
+// Error says why a file is not readable, and at which position.
 type Error struct {
 	Line, Column int
 	Message      string
@@ -70,15 +71,15 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Message) }
 
-// Bounds of a file, against files that are cheap to write and expensive to read.
+// Bounds of a file. They refuse small files that would be expensive to read.
 const (
 	maxDepth  = 64
 	maxTokens = 100_000
 	maxNodes  = 100_000
 )
 
-// Read reads every document of a YAML stream, or one JSON value. With jsonOnly the file
-// must be JSON; otherwise Read finds out. The error is an *Error.
+// Read reads every document of a YAML stream, or one JSON value. If jsonOnly is true, the
+// file must be JSON; otherwise Read detects the format. The error is an *Error.
 func Read(data []byte, jsonOnly bool) ([]*Node, error) {
 	if other := otherEncoding(data); other != "" {
 		return nil, &Error{Line: 1, Column: 1, Message: "the file is in " + other + ": convert it to UTF-8, such as with iconv -f " + other + " -t UTF-8"}
@@ -94,8 +95,9 @@ func Read(data []byte, jsonOnly bool) ([]*Node, error) {
 	return readYAML(data)
 }
 
-// otherEncoding names the encoding of a text that is not in UTF-8, by its byte order mark
-// or by the zero bytes that ASCII has in UTF-16; "" for none.
+// otherEncoding returns the name of a text's encoding if that is not UTF-8, and otherwise
+// "". It recognises byte order marks, and the zero bytes that ASCII characters have in
+// UTF-16.
 func otherEncoding(data []byte) string {
 	begin := string(data[:min(len(data), 4)])
 	switch {
@@ -129,7 +131,7 @@ func (n *Node) measure() *Node {
 	return n
 }
 
-// oneLine returns the first line of a library's message.
+// oneLine returns the first line of a library's error message.
 func oneLine(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
 	return strings.ReplaceAll(strings.TrimSpace(s), "\t", `\t`)

@@ -78,8 +78,8 @@ func (n *Node) YAML() []byte {
 // block of text.
 func (n *Node) scalar() bool { return len(n.Items) == 0 && len(n.Entries) == 0 }
 
-// writeYAML writes a list or mapping. first is the indent of its first line, where the
-// "- " of an outer list may already be.
+// writeYAML writes a list or a mapping. first is the indent of the first line. It is empty
+// if the "- " of an outer list is already on that line.
 func (n *Node) writeYAML(b *bytes.Buffer, first, indent string) {
 	for i, item := range n.Items {
 		b.WriteString(either(i == 0, first, indent) + "- ")
@@ -118,8 +118,9 @@ func (n *Node) inline(indent string) string {
 	return n.Text
 }
 
-// block returns a text of several lines as a literal block, if that is exact: printable,
-// no blanks at the ends of lines, at most one line break at the end.
+// block returns a text of several lines as a literal block. It returns false if a literal
+// block would not be exact: if the text has unprintable characters, blanks at the end of a
+// line, or more than one line break at the end.
 func block(s, indent string) (string, bool) {
 	body := strings.TrimSuffix(s, "\n")
 	lines := strings.Split(body, "\n")
@@ -151,8 +152,8 @@ var (
 	keyword  = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|y|n|null)$`)
 )
 
-// quote returns text on one line, without quotes when no reader can take it for another
-// kind of value.
+// quote returns a text on one line. It adds no quotes if every YAML reader takes the bare
+// text for a string.
 func quote(s string) string {
 	if (plain.MatchString(s) || quantity.MatchString(s)) && !keyword.MatchString(s) {
 		return s
@@ -185,7 +186,7 @@ func quote(s string) string {
 // Compact returns the tree as JSON on one line, without a line break.
 func (n *Node) Compact() []byte {
 	var b bytes.Buffer
-	// JSON returns valid JSON, so this cannot fail.
+	// The method JSON returns valid JSON, so this cannot fail.
 	_ = json.Compact(&b, n.JSON())
 	return b.Bytes()
 }

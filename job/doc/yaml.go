@@ -12,14 +12,14 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// readYAML reads a stream of documents; empty ones are left out.
+// readYAML reads a stream of documents. Empty documents are left out.
 func readYAML(data []byte) (docs []*Node, err error) {
 	tokens := lexer.Tokenize(string(data))
 	if err := checkTokens(tokens); err != nil {
 		return nil, err
 	}
-	// The library has panicked on malformed input before. The input comes from a user,
-	// so a panic is a fault of the file and must not end this process.
+	// The YAML library may panic on malformed input, which comes from a user. Such a panic
+	// must become an error about the file and not end this process.
 	defer func() {
 		if r := recover(); r != nil {
 			docs, err = nil, &Error{1, 1, fmt.Sprintf("not readable as YAML: %.80v", r)}
@@ -43,7 +43,8 @@ func readYAML(data []byte) (docs []*Node, err error) {
 	return docs, nil
 }
 
-// checkTokens bounds nesting before the recursive parser sees it.
+// checkTokens bounds the number of tokens and their nesting. The parser is recursive, so
+// this check must come first.
 func checkTokens(tokens token.Tokens) error {
 	if len(tokens) > maxTokens {
 		p := tokens[maxTokens].Position
@@ -81,7 +82,7 @@ func yamlError(err error) error {
 	return &Error{1, 1, oneLine(err.Error())}
 }
 
-// yamlReader turns one document's syntax into a tree.
+// yamlReader converts the syntax tree of one document to a tree of Nodes.
 type yamlReader struct {
 	anchors map[string]*Node
 	nodes   int
@@ -96,10 +97,11 @@ func fail(n ast.Node, format string, args ...any) error {
 }
 
 var (
-	// integer is a decimal integer of YAML's core schema. The library reads the others
-	// ("0x1F", "1_000", "017").
+	// integer matches a decimal integer of YAML's core schema. The library converts other
+	// integers ("0x1F", "1_000", "017").
 	integer = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
-	// float is a number of JSON. The library reads "1e-7" as text.
+	// float matches a number with an exponent as in JSON. The library reads such a number
+	// ("1e-7") as text.
 	float = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?[eE][+-]?[0-9]+$`)
 )
 
@@ -173,8 +175,8 @@ func (r *yamlReader) alias(n *ast.AliasNode) (*Node, error) {
 	return target, nil
 }
 
-// tagged reads !!str, which makes a text of any scalar. Other tags would change the
-// meaning in ways that a job file does not have.
+// tagged reads a value with the tag !!str, which converts any scalar to text. Other tags
+// are refused.
 func (r *yamlReader) tagged(n *ast.TagNode, depth int) (*Node, error) {
 	if n.Start.Value != "!!str" || n.Value == nil {
 		return nil, fail(n, "the tag %s is not known", n.Start.Value)
@@ -228,7 +230,8 @@ func (r *yamlReader) mapping(out *Node, values []*ast.MappingValueNode, depth in
 	return out.measure(), nil
 }
 
-// mergeable appends the value of "<<": a mapping or a list of mappings.
+// mergeable appends the mappings of the key "<<", whose value is a mapping or a list of
+// mappings.
 func mergeable(to []*Node, v *Node, at ast.Node) ([]*Node, error) {
 	all := []*Node{v}
 	if v.Kind == List {
