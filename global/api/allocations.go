@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -100,7 +99,7 @@ func addLastReported(term *Term, req *nusav1.ListAllocationsRequest, errs []*nus
 			a := r.Report.GetAllocations()
 			last.Running, last.Starting, last.Pending = a["running"], a["starting"], a["pending"]
 		} else if k, err := checkRef(req.GetJob()); err == nil && st.Jobs[k] != nil {
-			for _, c := range st.Jobs[k].Summaries[r.Name].GetGroups() {
+			for _, c := range st.Jobs[k].Summaries.Get(r.Name).GetGroups() {
 				counts.Add(last, c)
 			}
 		}
@@ -134,7 +133,7 @@ func checkKnown(term *Term, req *nusav1.ListAllocationsRequest, lists []*nusav1.
 	}
 	term.State.Lock()
 	defer term.State.Unlock()
-	if j := term.State.Jobs[k]; j != nil && (j.Record != nil || len(j.Slots) > 0) {
+	if j := term.State.Jobs[k]; j != nil && (j.Record != nil || j.Slots.Len() > 0) {
 		return nil // the job has no instance yet, or none any more
 	}
 	return jobNotFound(k)
@@ -161,8 +160,8 @@ func allocationRegions(term *Term, req *nusav1.ListAllocationsRequest) ([]string
 		return nil, err
 	}
 	if j := term.State.Jobs[k]; j != nil && !req.GetAll() {
-		names := slices.Sorted(maps.Keys(j.Summaries))
-		for _, s := range j.Slots {
+		names := j.Summaries.Regions()
+		for s := range j.Slots.All() {
 			if s.Region != "" { // nothing of the others is anywhere
 				names = append(names, s.Region)
 			}

@@ -66,7 +66,7 @@ func (p *Placer) followBreachesOf(keys []state.JobKey, now, passed time.Duration
 		job := &snapshot.Jobs[i]
 		k := state.JobKey{Namespace: job.Namespace, Name: job.Name}
 		j := st.Jobs[k]
-		slots = slices.AppendSeq(slots[:0], maps.Values(j.Slots))
+		slots = slices.AppendSeq(slots[:0], j.Slots.All())
 		job.Slots, job.Breaches = slots, j.Breaches
 		next := tracker.Step(job, passed)
 		changed := addBreachEvents(st.Events, k, j.Breaches, next)

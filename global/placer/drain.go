@@ -18,7 +18,7 @@ import (
 // leaves reports whether a job has slots that a drain moves away, or that may return to the
 // region from which a verdict moved them. The lock is held.
 func leaves(st *state.State, j *state.Job) bool {
-	for _, s := range j.Slots {
+	for s := range j.Slots.All() {
 		if s.Desired != region.DesiredRun || s.State == region.Done {
 			continue
 		}
@@ -34,7 +34,7 @@ func leaves(st *state.State, j *state.Job) bool {
 
 // mayReturn reports whether a slot may return by itself now, or an operator lets it.
 func mayReturn(st *state.State, j *state.Job, s region.Slot, now time.Duration) bool {
-	home, g := st.Regions[s.Home], j.PlaceJob.Group(s.Group)
+	home, g := st.Regions[s.Home], j.Place().Group(s.Group)
 	if home == nil || home.Session == nil || g == nil || g.OnDisconnect.Failback.Mode == place.FailbackNever {
 		return false
 	}
@@ -107,7 +107,7 @@ func followReturns(st *state.State, name string, jobs state.JobSet) {
 	for k := range jobs {
 		some, j := false, st.Jobs[k]
 		if j != nil {
-			for _, s := range j.Slots {
+			for s := range j.Slots.All() {
 				some = some || s.Home == name
 				if s.Home != name || j.Record == nil || s.Desired != region.DesiredRun || s.State == region.Done {
 					continue
@@ -133,8 +133,8 @@ func followReturns(st *state.State, name string, jobs state.JobSet) {
 
 // waitsForReview reports whether only an operator lets a slot return to its home.
 func waitsForReview(j *state.Job, s region.Slot) bool {
-	g := j.PlaceJob.Group(s.Group)
-	return g != nil && j.PlaceJob.Type != place.Batch && g.OnDisconnect.Failback.Mode == place.FailbackReview && s.ReturnTo == ""
+	g := j.Place().Group(s.Group)
+	return g != nil && j.Place().Type != place.Batch && g.OnDisconnect.Failback.Mode == place.FailbackReview && s.ReturnTo == ""
 }
 
 // drainProgress counts what is left in a draining region.
@@ -237,15 +237,15 @@ func endReturns(ctx context.Context, p *Placer) error {
 func returning(st *state.State, name string) bool {
 	for k := range st.Moved {
 		j := st.Jobs[k]
-		if j.PlaceJob.Stopped {
+		if j.Place().Stopped {
 			continue
 		}
-		for _, s := range j.Slots {
+		for s := range j.Slots.All() {
 			if s.ReturnTo == name {
 				return true
 			}
-			g := j.PlaceJob.Group(s.Group)
-			may := g != nil && j.PlaceJob.Type != place.Batch && g.OnDisconnect.Failback.Mode != place.FailbackNever
+			g := j.Place().Group(s.Group)
+			may := g != nil && j.Place().Type != place.Batch && g.OnDisconnect.Failback.Mode != place.FailbackNever
 			if s.Home == name && may && s.State != region.Done && s.Desired != region.DesiredStop {
 				return true
 			}

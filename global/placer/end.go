@@ -40,7 +40,7 @@ func (p *Placer) purgeable() (keys []state.JobKey) {
 		switch j := p.st.Jobs[k]; {
 		case j == nil || !j.Record.Purge():
 			delete(p.st.Purge, k)
-		case len(j.Slots) == 0:
+		case j.Slots.Len() == 0:
 			keys = append(keys, k)
 		}
 	}

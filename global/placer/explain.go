@@ -107,9 +107,9 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 	if j == nil || j.Record == nil {
 		return lastDecisions{}, false
 	}
-	out := lastDecisions{held: map[string]state.Decision{}, status: j.Status(st.Sight()), bounds: bounds(j), job: j.PlaceJob, waits: maps.Clone(j.RolloutWaits), cutOff: map[string]time.Duration{}}
-	if state.HasNear(j.PlaceJob) {
-		out.near = place.NewBoundTracker(nearSnapshot(st, j.PlaceJob))
+	out := lastDecisions{held: map[string]state.Decision{}, status: j.Status(st.Sight()), bounds: bounds(j), job: *j.Place(), waits: maps.Clone(j.RolloutWaits), cutOff: map[string]time.Duration{}}
+	if state.HasNear(j.Place()) {
+		out.near = place.NewBoundTracker(nearSnapshot(st, *j.Place()))
 	}
 	see := st.Sight()
 	for name := range st.Regions {
@@ -117,13 +117,14 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 			out.cutOff[name] = silent
 		}
 	}
-	for name, d := range j.Decisions {
+	for _, d := range j.Decisions {
+		name := d.Group
 		if d.Full {
 			out.held[name] = d
 		}
 	}
 	switch {
-	case len(out.held) == len(j.PlaceJob.Groups):
+	case len(out.held) == len(j.Place().Groups):
 	case out.unsatisfied():
 		job := j.ToPlace(st.Sight())
 		job.Disconnected = st.DisconnectedOf(j)
@@ -149,14 +150,14 @@ func (d *lastDecisions) unsatisfied() bool {
 // room of its instances is free again where regions count it exactly. The lock
 // is held.
 func snapshotWithout(st *state.State, j *state.Job) place.Snapshot {
-	dry := j.PlaceJob
+	dry := *j.Place()
 	dry.Stopped = false
 	out := explainSnapshot(st, dry)
 	for i := range out.Regions {
 		r := copyRegion(&out, i)
 		r.Charged, r.Fits = st.Regions[r.Name].Without(j), maps.Clone(r.Fits)
-		for _, g := range j.PlaceJob.Groups {
-			c := j.Summaries[r.Name].GetGroups()[g.Name]
+		for _, g := range j.Place().Groups {
+			c := j.Summaries.Get(r.Name).GetGroups()[g.Name]
 			if n, exact := r.Fits[g.AskHash]; exact {
 				r.Fits[g.AskHash] = n + int(c.GetStarting()+c.GetRunning())
 			}

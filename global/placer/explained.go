@@ -60,8 +60,8 @@ func (e *explanations) drop(st *state.State, k state.JobKey) {
 	if j == nil {
 		return
 	}
-	for name, d := range j.Decisions {
+	for i := range j.Decisions {
+		d := &j.Decisions[i]
 		d.Regions, d.Full = nil, false
-		j.Decisions[name] = d
 	}
 }

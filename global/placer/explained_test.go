@@ -24,7 +24,7 @@ func explainedJobs(p *Placer, jobs, regions int) {
 // stored counts the jobs with an explanation, and all verdicts.
 func stored(p *Placer) (jobs, verdicts int) {
 	for _, j := range p.st.Jobs {
-		if d := j.Decisions["web"]; d.Full {
+		if d := j.Decisions.Of("web"); d.Full {
 			jobs, verdicts = jobs+1, verdicts+len(d.Regions)
 		}
 	}
@@ -46,7 +46,7 @@ func TestStoredVerdictsAreBounded(t *testing.T) {
 			t.Errorf("%d regions, %d jobs: %d have an explanation, %d verdicts; counted %d", c.regions, c.jobs, jobs, verdicts, p.explained.total)
 		}
 		newest := p.st.Jobs[state.JobKey{Namespace: "default", Name: fmt.Sprintf("job-%05d", c.jobs-1)}]
-		if !newest.Decisions["web"].Full {
+		if !newest.Decisions.Of("web").Full {
 			t.Errorf("%d regions: the newest explanation is gone", c.regions)
 		}
 		p.st.Unlock()

@@ -48,7 +48,7 @@ func gone(st *state.State) (out []region.Change) {
 	}
 	for k := range st.Moved {
 		moved := false
-		for _, s := range st.Jobs[k].Slots {
+		for s := range st.Jobs[k].Slots.All() {
 			moved = moved || state.IsMoved(s)
 			back := s.ReturnTo
 			if back != "" && isGone(back) {

@@ -34,8 +34,8 @@ func TestDestinationsOfACutOffRegion(t *testing.T) {
 				p.st.Regions["seoul"].SetReport(&nusav1.RegionReport{NodesReady: 3, SlotsRevision: p.st.Revision}, 0, false)
 			}
 			j, failover := p.st.Jobs[k], &state.Failover{Slots: map[string]state.SlotFailover{}}
-			for key := range j.Slots {
-				failover.Slots[key] = state.SlotFailover{Moves: c.moves, Due: p.clock + c.due, Message: "would move unless jakarta returns: disconnect.region.after is 100s"}
+			for s := range j.Slots.All() {
+				failover.Slots[s.Key()] = state.SlotFailover{Moves: c.moves, Due: p.clock + c.due, Message: "would move unless jakarta returns: disconnect.region.after is 100s"}
 			}
 			if c.stays != "" {
 				for key, f := range failover.Slots {

@@ -233,8 +233,8 @@ func (p *Placer) byUrgency(a, b state.JobKey) int {
 	switch {
 	case x == nil || y == nil:
 		return strings.Compare(a.String(), b.String())
-	case x.PlaceJob.Priority != y.PlaceJob.Priority:
-		return y.PlaceJob.Priority - x.PlaceJob.Priority
+	case x.Place().Priority != y.Place().Priority:
+		return y.Place().Priority - x.Place().Priority
 	case x.Revision != y.Revision:
 		return int(x.Revision - y.Revision)
 	}

@@ -68,7 +68,7 @@ func TestNoOfferToARemovedRegion(t *testing.T) {
 		}
 		p.st.Lock()
 		owned := 0
-		for _, s := range p.st.Jobs[k].Slots {
+		for s := range p.st.Jobs[k].Slots.All() {
 			if s.Region == region {
 				owned++
 			}

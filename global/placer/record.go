@@ -37,10 +37,8 @@ func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) 
 		if g.Unplaced > 0 {
 			unfinished[k] = true
 		}
-		if j.Decisions == nil {
-			j.Decisions = map[string]state.Decision{}
-		}
-		j.Decisions[g.Group] = state.Decision{GroupExplanation: g, At: now, Full: full}
+		g.Namespace, g.Job = j.Key.Namespace, j.Key.Name
+		j.Decisions.Put(state.Decision{GroupExplanation: g, At: now, Full: full})
 		p.explained.note(st, k)
 		st.JobChanged(j)
 	}
@@ -61,7 +59,7 @@ func awaitsRelease(s region.Slot) bool {
 // released reports whether connected regions are about to release instances of a job. Such a
 // job stays pending, so that each plan keeps room for the instances. The lock is held.
 func released(st *state.State, j *state.Job) bool {
-	for _, s := range j.Slots {
+	for s := range j.Slots.All() {
 		if r := st.Regions[s.Region]; awaitsRelease(s) && r != nil && r.Session != nil {
 			return true
 		}

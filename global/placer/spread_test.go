@@ -59,7 +59,7 @@ func TestEqualJobsSpread(t *testing.T) {
 			got := map[string]int{}
 			p.st.Lock()
 			for _, j := range p.st.Jobs {
-				for _, s := range j.Slots {
+				for s := range j.Slots.All() {
 					got[s.Region] += s.Count()
 				}
 			}

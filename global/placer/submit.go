@@ -135,7 +135,7 @@ func (s *latest) has(k state.JobKey, j *state.Job) bool {
 	if was, known := s.jobs[k]; !known || was != (seen{j.Changes, j.Revision}) {
 		return false
 	}
-	for _, slot := range j.Slots {
+	for slot := range j.Slots.All() {
 		if awaitsRelease(slot) {
 			return false
 		}

@@ -42,7 +42,7 @@ func keyOfName(name string) state.JobKey { return state.JobKey{Namespace: "defau
 func (p *Placer) owned(name string) (n int) {
 	p.st.Lock()
 	defer p.st.Unlock()
-	for _, s := range p.st.Jobs[keyOfName(name)].Slots {
+	for s := range p.st.Jobs[keyOfName(name)].Slots.All() {
 		n += s.Count()
 	}
 	return n
@@ -117,7 +117,7 @@ func TestNewJobIsOfferedWithItsSubmit(t *testing.T) {
 	if len(events) < 2 || events[0].GetType() != "job.submitted" || events[1].GetType() != "slot.offered" {
 		t.Errorf("events: %v", events)
 	}
-	if d := j.Decisions["web"]; !d.Full || len(d.Regions) != 1 || d.Regions[0].New != 1 {
+	if d := j.Decisions.Of("web"); !d.Full || len(d.Regions) != 1 || d.Regions[0].New != 1 {
 		t.Errorf("the decision is not explained: %+v", d)
 	}
 }
@@ -423,7 +423,7 @@ func TestSubmitsOfOneJobShareATransaction(t *testing.T) {
 			p.st.Lock()
 			owned, version := 0, int64(0)
 			if j := p.st.Jobs[k]; j != nil {
-				for _, s := range j.Slots {
+				for s := range j.Slots.All() {
 					owned, version = owned+s.Count(), s.JobVersion
 				}
 			}

@@ -115,7 +115,7 @@ func (p *lostJobs) owners() map[string]int {
 	defer p.st.Unlock()
 	out := map[string]int{}
 	for _, j := range p.st.Jobs {
-		for _, s := range j.Slots {
+		for s := range j.Slots.All() {
 			out[s.Region]++
 		}
 	}

@@ -85,28 +85,30 @@ func (st *State) applyJob(k JobKey, rec *Record, revision int64) {
 	delete(st.Near, k)
 	st.ProbeDemandStale = true
 	st.Room.Count(j.Record != nil, rec != nil)
+	was := j.Place()
+	if rec != nil {
+		rec.place.Namespace, rec.place.Name, rec.place.Revision, rec.place.Run = j.Key.Namespace, j.Key.Name, revision, rec.Run(revision)
+	}
 	j.Record, j.Revision = rec, revision
 	j.keepDecisions(rec)
 	j.forgetUnplaced(rec)
 	st.JobChanged(j)
 	st.Pending[k] = struct{}{}
-	for _, s := range j.Slots {
-		st.release(&j.PlaceJob, &s) // the groups of the new version may ask for something else
+	for s := range j.Slots.All() {
+		st.release(was, &s) // the groups of the new version may ask for something else
 	}
 	if rec == nil {
-		j.PlaceJob = place.Job{}
 		st.weigh(j)
 		st.forgetIfGone(j)
 		return
 	}
 	st.weigh(j)
-	j.PlaceJob = rec.ToPlace(revision)
-	for _, s := range j.Slots {
-		st.charge(&j.PlaceJob, &s)
+	for s := range j.Slots.All() {
+		st.charge(j.Place(), &s)
 	}
 	if !rec.Stopped() {
 		st.Demand.add(j)
-		if HasNear(j.PlaceJob) {
+		if HasNear(j.Place()) {
 			st.Near[k] = struct{}{}
 		}
 	}
@@ -140,7 +142,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	if _, near := st.Near[k]; near {
 		st.ProbeDemandStale = true
 	}
-	old, had := j.Slots[key]
+	old, had := j.Slots.Get(key)
 	st.Room.Count(had, msg != nil)
 	if had && IsMoved(old) {
 		st.MovedChanges++
@@ -148,7 +150,7 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 	st.slotsChanged(old.Region)
 	if msg == nil {
 		st.formerChanged(old.Former, nil)
-		delete(j.Slots, key)
+		j.Slots.Delete(key)
 		if had {
 			st.recharge(j, old, region.Slot{})
 			st.removeOrders(old, revision)
@@ -160,7 +162,8 @@ func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
 		return
 	}
 	s := slotFromProto(key, msg, revision)
-	j.Slots[key] = s
+	s.Namespace, s.Job = j.Key.Namespace, j.Key.Name
+	j.Slots.Put(s)
 	st.slotsChanged(s.Region)
 	st.formerChanged(old.Former, s.Former)
 	st.recharge(j, old, s)
@@ -203,10 +206,53 @@ func IsMoved(s region.Slot) bool {
 	return s.Home != "" || len(s.Former) > 0 || s.ReturnTo != "" || s.Vacant
 }
 
+// Order is what an outbox has of an order. The rest is the slot as it is when the order is sent,
+// see SlotOrder: each change of a slot is an order to all regions that have it.
+type Order struct {
+	Revision int64
+	// record has the spec, nil for an order without one.
+	record *Record
+}
+
+// SlotOrder returns the order about a slot as a region gets it, nil if the region has nothing
+// to do with the slot. The lock is held.
+func (st *State) SlotOrder(name, key string, o Order) *nusav1.SlotOrder {
+	_, s, ok := st.slotOf(name, key)
+	if !ok {
+		return nil
+	}
+	out := &nusav1.SlotOrder{Revision: o.Revision}
+	if !s.Vacant && s.Region == name {
+		s.Former, s.Home, s.Unbound = nil, "", s.Bound && s.Unbound // no region needs the others
+		out.Slot, out.Spec = SlotToProto(s), o.record.encoded()
+		return out
+	}
+	i := formerOf(s, name)
+	if i < 0 {
+		return nil
+	}
+	out.Slot = formerOrder(s, i)
+	return out
+}
+
+// slotOf returns the slot that has a key of the wire to a region. The lock is held.
+func (st *State) slotOf(name, key string) (*Job, region.Slot, bool) {
+	parts := strings.SplitN(key, "/", 3)
+	j := st.Jobs[JobKey{parts[0], parts[1]}]
+	if j == nil {
+		return nil, region.Slot{}, false
+	}
+	s, ok := j.Slots.Get(key)
+	if !ok {
+		s, ok = j.Slots.Get(key + "@" + name)
+	}
+	return j, s, ok
+}
+
 // putOrders puts the orders about a slot for its owner and its former owners. old is the slot
 // before the change, or the zero slot if there was none. The lock is held.
 func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
-	spec := st.orderedSpec(j, old, s)
+	rec := st.orderedSpec(j, old, s)
 	if old.Region != "" && old.Region != s.Region && formerOf(s, old.Region) < 0 {
 		st.removeOrder(old.Region, old, revision)
 	}
@@ -216,7 +262,7 @@ func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
 		}
 	}
 	for i := range s.Former {
-		st.putOrder(s.Former[i].Region, s.WireKey(), &nusav1.SlotOrder{Slot: formerOrder(s, i), Revision: revision})
+		st.putOrder(s.Former[i].Region, s.WireKey(), Order{Revision: revision})
 	}
 	if s.Vacant {
 		if formerOf(s, s.Region) < 0 {
@@ -224,43 +270,40 @@ func (st *State) putOrders(j *Job, old, s region.Slot, revision int64) {
 		}
 		return
 	}
-	out := SlotToProto(s)
-	out.Former, out.Home = nil, "" // the owner does not need them
-	out.Unbound = s.Bound && s.Unbound
-	st.putOrder(s.Region, s.WireKey(), &nusav1.SlotOrder{Slot: out, Spec: spec, Revision: revision})
+	st.putOrder(s.Region, s.WireKey(), Order{revision, rec})
 }
 
 // putFormerOrders puts the orders about slots that a region owned before. The region was removed,
 // and is back.
 func (st *State) putFormerOrders(name string, revision int64) {
 	for k := range st.Moved {
-		for _, s := range st.Jobs[k].Slots {
-			if i := formerOf(s, name); i >= 0 {
-				st.putOrder(name, s.WireKey(), &nusav1.SlotOrder{Slot: formerOrder(s, i), Revision: revision})
+		for s := range st.Jobs[k].Slots.All() {
+			if formerOf(s, name) >= 0 {
+				st.putOrder(name, s.WireKey(), Order{Revision: revision})
 			}
 		}
 	}
 }
 
-// orderedSpec returns the spec for the owner of a slot. A slot of an older version keeps its spec
+// orderedSpec returns the record with the spec for the owner of a slot. A slot of an older version keeps its spec
 // until the placer rewrites the slot, also when the slot gets another owner. After an election only
 // the owner's log has that spec, so the order is sent without a spec. With the present spec, the
 // new version would begin before its turn, under the number of the older version.
-func (st *State) orderedSpec(j *Job, old, s region.Slot) []byte {
+func (st *State) orderedSpec(j *Job, old, s region.Slot) *Record {
 	for _, name := range []string{s.Region, old.Region} {
 		r := st.Regions[name]
 		if r == nil {
 			continue
 		}
 		prev, held := r.Orders.Get(s.WireKey())
-		if held && prev.GetSlot().GetJobVersion() == s.JobVersion && len(prev.GetSpec()) > 0 {
-			return prev.GetSpec()
+		if held && prev.record != nil && prev.record.Version() == s.JobVersion {
+			return prev.record
 		}
 	}
 	if j.Record != nil && s.JobVersion != j.Record.Version() {
 		return nil
 	}
-	return j.Record.encoded()
+	return j.Record
 }
 
 // formerOrder returns the order to the former owner at position i of a slot's list. The order names
@@ -287,9 +330,9 @@ func formerOf(s region.Slot, name string) int {
 	return -1
 }
 
-func (st *State) putOrder(name, key string, order *nusav1.SlotOrder) {
+func (st *State) putOrder(name, key string, order Order) {
 	if r := st.Regions[name]; r != nil {
-		r.Orders.PutAt(uint64(order.GetRevision()), key, order)
+		r.Orders.PutAt(uint64(order.Revision), key, order)
 		r.Wake()
 	}
 }
@@ -335,7 +378,7 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 			st.names = nil
 			// Another cluster may get the name. Its log begins at index 1 again.
 			for _, j := range st.Jobs {
-				delete(j.Summaries, name)
+				j.Summaries.Delete(name)
 			}
 			st.RegionsChanged()
 			// The rows must be removed before another region gets the name.
@@ -344,7 +387,7 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 		return
 	}
 	if r == nil {
-		r = &Region{Name: name, Orders: link.NewOutbox[*nusav1.SlotOrder](st.Epoch, maxRemovals), SummaryKeys: map[string]struct{}{}}
+		r = &Region{Name: name, Orders: link.NewOutbox[Order](st.Epoch, maxRemovals), SummaryKeys: map[string]struct{}{}}
 		// A position must be above 0, because 0 means none: the region acknowledges an empty set of
 		// orders too.
 		r.Orders.ForgetUpTo(uint64(revision))
@@ -372,7 +415,7 @@ func (st *State) applyRegion(name string, rec *nusav1.Region, revision int64) {
 // forgetSummaries removes everything that a region reported about jobs. The lock is held.
 func (st *State) forgetSummaries(r *Region) {
 	for _, j := range st.Jobs {
-		delete(j.Summaries, r.Name)
+		j.Summaries.Delete(r.Name)
 	}
 	r.SummariesAt, r.CheckpointDue = link.Position{}, true
 	clear(r.SummaryKeys)
@@ -403,8 +446,8 @@ func (st *State) applyOrigin(domain string, rec *nusav1.OriginRecord, revision i
 // zero slot means that there is no slot. The lock is held.
 func (st *State) recharge(j *Job, old, s region.Slot) {
 	st.Demand.change(j, old, s)
-	st.release(&j.PlaceJob, &old)
-	st.charge(&j.PlaceJob, &s)
+	st.release(j.Place(), &old)
+	st.charge(j.Place(), &s)
 }
 
 func (st *State) charge(j *place.Job, s *region.Slot) {
@@ -442,9 +485,9 @@ func (st *State) TakeReport(r *Region, rep *nusav1.RegionReport) {
 // chargeAll charges all slots of a region that its report does not include. The lock is held.
 func (st *State) chargeAll(name string) {
 	for _, j := range st.Jobs {
-		for _, s := range j.Slots {
+		for s := range j.Slots.All() {
 			if s.Region == name || s.ReturnTo == name {
-				st.charge(&j.PlaceJob, &s)
+				st.charge(j.Place(), &s)
 			}
 		}
 	}

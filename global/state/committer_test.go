@@ -358,7 +358,7 @@ func TestRemovedRegionIsForgotten(t *testing.T) {
 		if r := c.st.Regions["alpha"]; r != nil {
 			c.st.ApplySummary(r, &nusav1.JobSummary{Namespace: "default", Job: "api", Incarnation: 1, Index: step.index})
 		}
-		if got := c.st.Jobs[k].Summaries["alpha"].GetIndex(); got != step.index {
+		if got := c.st.Jobs[k].Summaries.Get("alpha").GetIndex(); got != step.index {
 			t.Errorf("summary %d is held, not %d", got, step.index)
 		}
 		c.st.Unlock()

@@ -53,7 +53,7 @@ func (d *Demand) add(j *Job) {
 	if d.asks == nil {
 		d.asks, d.wanted = map[uint64]*ask{}, map[uint64]struct{}{}
 	}
-	for _, g := range j.PlaceJob.Groups {
+	for _, g := range j.Place().Groups {
 		a := d.asks[g.AskHash]
 		if a == nil {
 			a = &ask{ask: g.Ask, sub: subscription(g.AskHash, g.Ask)}
@@ -62,7 +62,7 @@ func (d *Demand) add(j *Job) {
 		a.groups++
 		j.demand = append(j.demand, groupDemand{hash: g.AskHash})
 	}
-	for _, s := range j.Slots {
+	for s := range j.Slots.All() {
 		d.own(j, s, 1)
 	}
 	for i := range j.demand {
@@ -100,11 +100,11 @@ func (d *Demand) change(j *Job, old, s region.Slot) {
 // the position of the group, or -1 if the slot does not count. A slot that is being revoked does not
 // count, because its instances will be placed elsewhere.
 func (d *Demand) own(j *Job, s region.Slot, n int) int {
-	i, ok := slices.BinarySearchFunc(j.PlaceJob.Groups, s.Group, func(g place.Group, name string) int { return cmp.Compare(g.Name, name) })
+	i, ok := slices.BinarySearchFunc(j.Place().Groups, s.Group, func(g place.Group, name string) int { return cmp.Compare(g.Name, name) })
 	if !ok || i >= len(j.demand) || s.System || s.Vacant || s.Desired == region.DesiredRevoke && s.ReturnTo == "" {
 		return -1
 	}
-	count := j.PlaceJob.Groups[i].Count
+	count := j.Place().Groups[i].Count
 	j.demand[i].owned += n * max(0, min(s.To, count)-s.From)
 	return i
 }
@@ -113,7 +113,7 @@ func (d *Demand) own(j *Job, s region.Slot, n int) int {
 // whose instances run on every node.
 func (d *Demand) count(j *Job, i int) {
 	g := &j.demand[i]
-	wants := g.owned < j.PlaceJob.Groups[i].Count && j.PlaceJob.Type != place.System
+	wants := g.owned < j.Place().Groups[i].Count && j.Place().Type != place.System
 	if wants != g.wants {
 		d.want(*g, wants)
 		g.wants = wants
@@ -164,7 +164,7 @@ func (d *Demand) Rivals(pending JobSet, jobs map[JobKey]*Job, most int, decided 
 			if !g.wants {
 				continue
 			}
-			v := place.Rival{Ask: j.PlaceJob.Groups[i].Ask, Allow: j.PlaceJob.Groups[i].Regions.Allow, Decided: decided(k, j)}
+			v := place.Rival{Ask: j.Place().Groups[i].Ask, Allow: j.Place().Groups[i].Regions.Allow, Decided: decided(k, j)}
 			all, known := byAsk[g.hash]
 			byAsk[g.hash] = v.Decided && (all || !known)
 			rivals = append(rivals, v)

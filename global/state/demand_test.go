@@ -92,11 +92,11 @@ func (st *changingState) check(t *rapid.T) {
 		if j.Record == nil || j.Record.Stopped() {
 			continue
 		}
-		for _, g := range j.PlaceJob.Groups {
+		for _, g := range j.Place().Groups {
 			groups[g.AskHash]++
 			owned := map[int]int{}
 			n := 0
-			for _, s := range j.Slots {
+			for s := range j.Slots.All() {
 				for i := s.From; i < min(s.To, g.Count) && s.Group == g.Name && !s.Vacant; i++ {
 					owned[i]++
 					n++
@@ -119,8 +119,8 @@ func (st *changingState) check(t *rapid.T) {
 	for _, r := range st.Regions {
 		var want place.Account
 		for _, j := range st.Jobs {
-			for _, s := range j.Slots {
-				for _, c := range place.ChargesOf(&j.PlaceJob, &s) {
+			for s := range j.Slots.All() {
+				for _, c := range place.ChargesOf(j.Place(), &s) {
 					if c.Region == r.Name {
 						want.Put(r.reported(), c)
 					}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nusa-scheduler/nusa/global/failover"
@@ -83,7 +82,7 @@ func (st *State) formerInstances() map[string]int {
 		if j == nil {
 			continue
 		}
-		for _, s := range j.Slots {
+		for s := range j.Slots.All() {
 			for _, f := range s.Former {
 				if f.MayRun {
 					out[f.Region] += s.Count()
@@ -152,7 +151,7 @@ func (st *State) MassLossGoesOn() { st.massLossAt = st.Clock() }
 // SlotsChanged marks the slots of a job as changed, because the job changed or because a plan gives
 // another reason for them. The lock is held.
 func (st *State) SlotsChanged(j *Job) {
-	for _, s := range j.Slots {
+	for s := range j.Slots.All() {
 		st.slotsChanged(s.Region)
 	}
 }
@@ -169,15 +168,7 @@ func (st *State) slotsChanged(name string) {
 // the number of these slots only. The lock is held.
 func (st *State) EachSlot(r *Region, do func(*Job, region.Slot)) {
 	for _, key := range r.Orders.Keys() {
-		parts := strings.SplitN(key, "/", 3)
-		j := st.Jobs[JobKey{parts[0], parts[1]}]
-		if j == nil {
-			continue
-		}
-		s, ok := j.Slots[key]
-		if own, system := j.Slots[key+"@"+r.Name]; system {
-			s, ok = own, true
-		}
+		j, s, ok := st.slotOf(r.Name, key)
 		if ok && s.Region == r.Name && !s.Vacant {
 			do(j, s)
 		}
@@ -206,9 +197,9 @@ func (st *State) failoverSlots(r *Region, now time.Duration) []failover.Slot {
 			Bound: s.Bound, Unbound: s.Unbound, Done: s.State == region.Done, System: s.System,
 		}
 		stop := s.StopTime
-		g := j.PlaceJob.Group(s.Group)
+		g := j.Place().Group(s.Group)
 		if g != nil {
-			f.After, f.Replace, f.Stop, f.Set = g.OnDisconnect.After, g.OnDisconnect.Replace, g.Bound, j.PlaceJob.SetOf(s.Group)
+			f.After, f.Replace, f.Stop, f.Set = g.OnDisconnect.After, g.OnDisconnect.Replace, g.Bound, j.Place().SetOf(s.Group)
 			stop = max(stop, g.StopTime)
 		}
 		f.BoundFor = r.Life.BoundUntil(stop) - now
@@ -381,7 +372,7 @@ func (st *State) workToLose(name string) (out []*nusav1.LostWork) {
 			if j.Record != nil {
 				stored = j.Record.Version()
 			}
-			for _, s := range j.Slots {
+			for s := range j.Slots.All() {
 				instances -= keeps(s, name, w)
 			}
 		}

@@ -114,7 +114,8 @@ func TestOrderOfAnEarlierVersion(t *testing.T) {
 			State: region.Accepted, Desired: region.DesiredRun, Generation: 3, JobVersion: version,
 		}
 		st.apply(slotPrefix+s.Key(), SlotToProto(s), 3)
-		order, ordered := st.Regions["seoul"].Orders.Get(s.WireKey())
+		held, ordered := st.Regions["seoul"].Orders.Get(s.WireKey())
+		order := st.SlotOrder("seoul", s.WireKey(), held)
 		if has := len(order.GetSpec()) > 0; !ordered || has != (version == 2) {
 			t.Errorf("slot of version %d, the job has 2: ordered %t with a spec: %t", version, ordered, has)
 		}

@@ -4,6 +4,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/nusa-scheduler/nusa/global/compact"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
@@ -18,6 +19,13 @@ func testJob(name string, count int32) *nusav1.JobSpec {
 				Config: &structpb.Struct{Fields: map[string]*structpb.Value{"command": structpb.NewStringValue("/bin/true")}},
 			}},
 		}},
+	}
+}
+
+// putAll puts summaries by region.
+func putAll(to *compact.Summaries, all map[string]*nusav1.JobSummary) {
+	for name, sum := range all {
+		to.Put(name, sum)
 	}
 }
 

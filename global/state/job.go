@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nusa-scheduler/nusa/global/compact"
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/global/region"
 	"github.com/nusa-scheduler/nusa/internal/notify"
@@ -17,10 +18,9 @@ type Job struct {
 	// Record is nil when the job is removed and only slots of it remain.
 	Record   *Record
 	Revision int64
-	// PlaceJob is the job in the form that package place takes, without slots.
-	PlaceJob  place.Job
-	Slots     map[string]region.Slot // by Slot.Key
-	Summaries map[string]*nusav1.JobSummary
+	Slots    compact.Slots
+	// Summaries are the latest reports of regions about the job.
+	Summaries compact.Summaries
 	// Result is the stored result of the job's latest run that ended.
 	Result *nusav1.ResultRecord
 	// Healthy is the stored record of the latest version that ran with all instances.
@@ -34,7 +34,7 @@ type Job struct {
 	watched *notify.Signal
 
 	// Decisions are the latest decisions of the placer, by group.
-	Decisions map[string]Decision
+	Decisions Decisions
 	// Breaches are the near rules that are broken.
 	Breaches []place.Breach
 	// unplaced says, by group, since when instances of the group have had no region.
@@ -69,6 +69,42 @@ type Decision struct {
 	Full bool
 }
 
+// Decisions are at most one for each group.
+type Decisions []Decision
+
+// Of returns the decision about a group, the zero decision if there is none.
+func (d Decisions) Of(group string) Decision {
+	for i := range d {
+		if d[i].Group == group {
+			return d[i]
+		}
+	}
+	return Decision{}
+}
+
+// Put sets the decision about a group.
+func (d *Decisions) Put(next Decision) {
+	for i := range *d {
+		if (*d)[i].Group == next.Group {
+			(*d)[i] = next
+			return
+		}
+	}
+	*d = append(*d, next)
+}
+
+// noJob is what the placer sees of a job without a record.
+var noJob place.Job
+
+// Place returns the job as the placer sees it, without slots. Nobody may change it. The lock is
+// held.
+func (j *Job) Place() *place.Job {
+	if j.Record == nil {
+		return &noJob
+	}
+	return &j.Record.place
+}
+
 // Watched returns a channel that is closed at the next change that a watch of the job shows, and
 // when the job is removed. The lock is held.
 func (j *Job) Watched() <-chan struct{} {
@@ -91,13 +127,9 @@ func (j *Job) changed(stamp uint64) {
 // decisions explain where the present instances are, so they stay. Their reasons why instances wait
 // are removed, because the next plan decides about them.
 func (j *Job) keepDecisions(rec *Record) {
-	for name, d := range j.Decisions {
-		if !rec.HasGroup(name) {
-			delete(j.Decisions, name)
-			continue
-		}
-		d.Pending = nil
-		j.Decisions[name] = d
+	j.Decisions = slices.DeleteFunc(j.Decisions, func(d Decision) bool { return !rec.HasGroup(d.Group) })
+	for i := range j.Decisions {
+		j.Decisions[i].Pending = nil
 	}
 }
 
@@ -111,7 +143,7 @@ func (j *Job) needsPlacer(s region.Slot) bool {
 
 // RunsAt reports whether a region owns instances of a group.
 func (j *Job) RunsAt(group, name string) bool {
-	for _, s := range j.Slots {
+	for s := range j.Slots.All() {
 		if s.Group == group && s.Region == name {
 			return true
 		}
@@ -127,7 +159,7 @@ func (j *Job) touches() (names []string) {
 			names = append(names, name)
 		}
 	}
-	for _, s := range j.Slots {
+	for s := range j.Slots.All() {
 		add(s.Region)
 		for _, f := range s.Former {
 			add(f.Region)
@@ -136,14 +168,15 @@ func (j *Job) touches() (names []string) {
 	return names
 }
 
+// slotRevision returns the revision of the slot with a key, 0 if there is none.
+func (j *Job) slotRevision(key string) int64 {
+	s, _ := j.Slots.Get(key)
+	return s.Revision
+}
+
 // SortedSlots returns the slots in order of group, first index and region.
 func (j *Job) SortedSlots() []region.Slot {
-	out := make([]region.Slot, 0, len(j.Slots))
-	for _, s := range j.Slots {
-		out = append(out, s)
-	}
-	SortSlots(out)
-	return out
+	return j.Slots.Sorted()
 }
 
 // SortSlots sorts slots by group, first index and region.
@@ -162,7 +195,7 @@ func SortSlots(slots []region.Slot) {
 // owns reports whether a region still owns the reported instances, in the same generation of their
 // slot.
 func (j *Job) owns(from string, a *nusav1.DisconnectedInstances) bool {
-	for _, s := range j.Slots {
+	for s := range j.Slots.All() {
 		if s.Region == from && s.Group == a.GetGroup() && s.Generation == a.GetGeneration() && !s.System &&
 			int(a.GetFrom()) >= s.From && int(a.GetTo()) <= s.To && a.GetFrom() < a.GetTo() {
 			return true

@@ -2,27 +2,35 @@ package state
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/nusa-scheduler/nusa/global/compact"
 	"github.com/nusa-scheduler/nusa/global/place"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
 // Record is a stored record of a job. Its spec stays encoded, because a decoded spec takes several
 // times the memory and most jobs change rarely. A nil Record stands for a job without a record. A
-// Record is never changed.
+// Record is never changed once it is stored.
 type Record struct {
-	head *nusav1.JobRecord // without Job.spec
+	// head is the encoded JobRecord without Job.spec.
+	head []byte
 	// spec is the encoded JobSpec, in the form in which regions get it.
 	spec []byte
-	// place is the job in the form that package place takes, without slots, revision and run.
+	// place is the job in the form that package place takes, without slots. It has the revision
+	// and the run once the record is stored, see applyJob.
 	place  place.Job
+	run    int64 // as stored
+	since  map[string]int64
+	purge  bool
 	labels map[string]string
-	groups []groupRules // parallel to place.Groups
+	rules  []groupRules // as place.Groups
 }
 
 // groupRules are the rules of a group that the placer does not need.
@@ -30,6 +38,14 @@ type groupRules struct {
 	autoRevert      bool
 	keepReplacement bool
 }
+
+// groups are what many jobs have in common.
+type groups struct {
+	place []place.Group
+	rules []groupRules
+}
+
+var sharedGroups compact.Shared[groups]
 
 // NewRecord returns the Record of a message that is stored, or will be. The caller must not change
 // rec afterwards.
@@ -48,15 +64,50 @@ func newJobRecord(rec *nusav1.JobRecord, encoded []byte) (*Record, error) {
 		}
 		encoded = b
 	}
-	out := &Record{head: withoutSpec(rec), spec: encoded, place: jobToPlace(rec), labels: spec.GetLabels()}
+	head, err := proto.Marshal(withoutSpec(rec))
+	if err != nil {
+		return nil, fmt.Errorf("encode the record: %w", err)
+	}
+	out := &Record{
+		head: head, spec: encoded, place: jobToPlace(rec), labels: spec.GetLabels(),
+		run: rec.GetJob().GetRun(), since: rec.GetSince(), purge: rec.GetPurge(),
+	}
+	own := groups{place: out.place.Groups}
 	for _, g := range out.place.Groups {
 		from := spec.GetGroups()[g.Name]
-		out.groups = append(out.groups, groupRules{
+		own.rules = append(own.rules, groupRules{
 			autoRevert:      from.GetUpdate().GetAutoRevert(),
 			keepReplacement: from.GetDisconnect().GetReconcile() == nusav1.Reconcile_RECONCILE_KEEP_REPLACEMENT,
 		})
 	}
+	own = sharedGroups.Of(own.hash(), own)
+	out.place.Groups, out.rules = own.place, own.rules
 	return out, nil
+}
+
+// hash returns a number that differs for most groups that differ.
+func (g groups) hash() uint64 {
+	h := fnv.New64a()
+	number := func(n uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, n)) }
+	for i := range g.place {
+		p := &g.place[i]
+		_, _ = h.Write([]byte(p.Name))
+		number(p.AskHash)
+		number(uint64(p.Count))
+		number(uint64(p.UnchangedSince))
+		for _, s := range p.Regions.Allow {
+			_, _ = h.Write([]byte(s.Name))
+		}
+		for _, n := range p.Regions.Near {
+			_, _ = h.Write([]byte(n.Selector.Name))
+			number(uint64(n.MaxRTT))
+			number(uint64(n.Weight) << 1)
+			if n.Required {
+				number(1)
+			}
+		}
+	}
+	return h.Sum64()
 }
 
 // withoutSpec returns a copy of a record without the spec. The copy shares all other fields.
@@ -77,16 +128,23 @@ func share(to, from proto.Message) {
 	})
 }
 
-// Full returns the record with its decoded spec. The caller must not change the result.
+// Full returns the record with its decoded spec. The caller may change the result.
 func (r *Record) Full() *nusav1.JobRecord {
 	if r == nil {
 		return nil
 	}
-	out, job := &nusav1.JobRecord{}, &nusav1.Job{}
-	share(out, r.head)
-	share(job, r.head.GetJob())
-	job.Spec = r.Spec()
-	out.Job = job
+	out := r.decodedHead()
+	out.Job.Spec = r.Spec()
+	return out
+}
+
+// decodedHead returns the record without its spec. The caller may change it.
+func (r *Record) decodedHead() *nusav1.JobRecord {
+	out := &nusav1.JobRecord{}
+	_ = proto.Unmarshal(r.head, out) // cannot fail: newJobRecord has encoded it
+	if out.Job == nil {
+		out.Job = &nusav1.Job{}
+	}
 	return out
 }
 
@@ -119,17 +177,27 @@ func (r *Record) ToPlace(revision int64) place.Job {
 }
 
 // Version returns the version of the job, or 0 without a record.
-func (r *Record) Version() int64 { return r.job().GetVersion() }
+func (r *Record) Version() int64 {
+	if r == nil {
+		return 0
+	}
+	return r.place.Version
+}
 
 // Stopped reports whether the job has the order to stop.
-func (r *Record) Stopped() bool { return r.job().GetStopped() }
+func (r *Record) Stopped() bool { return r != nil && r.place.Stopped }
 
 // Purge reports whether the job is removed once no region owns a slot of it.
-func (r *Record) Purge() bool { return r != nil && r.head.GetPurge() }
+func (r *Record) Purge() bool { return r != nil && r.purge }
 
 // Run returns the run of the job. revision is the revision at which the record is stored. A result
 // of 0 means the revision of the transaction that writes the record.
-func (r *Record) Run(revision int64) int64 { return cmp.Or(r.job().GetRun(), revision) }
+func (r *Record) Run(revision int64) int64 {
+	if r == nil {
+		return revision
+	}
+	return cmp.Or(r.run, revision)
+}
 
 // Labels returns the labels of the job. The caller must not change them.
 func (r *Record) Labels() map[string]string {
@@ -148,17 +216,17 @@ func (r *Record) Type() place.JobType {
 }
 
 // KeepReplacement reports whether the replacement of a group stays when the former region returns.
-func (r *Record) KeepReplacement(group string) bool { return r.rules(group).keepReplacement }
+func (r *Record) KeepReplacement(group string) bool { return r.rulesOf(group).keepReplacement }
 
 func (r *Record) asksRevert() bool {
-	return r != nil && slices.ContainsFunc(r.groups, func(g groupRules) bool { return g.autoRevert })
+	return r != nil && slices.ContainsFunc(r.rules, func(g groupRules) bool { return g.autoRevert })
 }
 
-func (r *Record) rules(group string) groupRules {
+func (r *Record) rulesOf(group string) groupRules {
 	if r != nil {
-		for i := range r.groups {
+		for i := range r.rules {
 			if r.place.Groups[i].Name == group {
-				return r.groups[i]
+				return r.rules[i]
 			}
 		}
 	}
@@ -172,14 +240,7 @@ func (r *Record) HasGroup(name string) bool {
 
 // obsolete reports whether a slot's version is older than the latest change of its group's work.
 func (r *Record) obsolete(version int64, group string) bool {
-	return r != nil && version < r.head.GetSince()[group]
-}
-
-func (r *Record) job() *nusav1.Job {
-	if r == nil {
-		return nil
-	}
-	return r.head.GetJob()
+	return r != nil && version < r.since[group]
 }
 
 // recordOfMessage returns the Record of a loaded or written message, or nil for a removed one.

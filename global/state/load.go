@@ -172,12 +172,12 @@ func offerAgain(ctx context.Context, s store.Store, guard store.Compare, stop *d
 // far as the store knows. The lock is held.
 func (st *State) longestStop() (longest time.Duration) {
 	for _, j := range st.Jobs {
-		for _, g := range j.PlaceJob.Groups {
+		for _, g := range j.Place().Groups {
 			if g.Bound {
 				longest = max(longest, g.StopTime)
 			}
 		}
-		for _, s := range j.Slots {
+		for s := range j.Slots.All() {
 			longest = max(longest, s.StopTime)
 		}
 	}

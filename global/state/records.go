@@ -74,7 +74,7 @@ func (t *Tx) DeleteHealthy(k JobKey) error { return t.deleteUnchecked(k.healthyK
 func (t *Tx) Slots(k JobKey, group string) []region.Slot {
 	var out []region.Slot
 	if j := t.State.Jobs[k]; j != nil {
-		for _, s := range j.Slots {
+		for s := range j.Slots.All() {
 			if group != "" && s.Group != group {
 				continue
 			}
@@ -102,7 +102,7 @@ func (t *Tx) Given() (out []place.Charge) {
 		s := slotFromProto(ch.key[len(slotPrefix):], msg, ch.known)
 		s.Generation = math.MaxInt64 // so that no report includes the slot
 		if j := t.State.Jobs[jobOfSlot(s)]; j != nil {
-			out = append(out, place.ChargesOf(&j.PlaceJob, &s)...)
+			out = append(out, place.ChargesOf(j.Place(), &s)...)
 		}
 	}
 	return out
@@ -113,7 +113,7 @@ func (t *Tx) Stale(changes []region.Change) bool {
 	for _, c := range changes {
 		var stored int64
 		if j := t.State.Jobs[jobOfSlot(c.Slot)]; j != nil {
-			stored = j.Slots[c.Slot.Key()].Revision
+			stored = j.slotRevision(c.Slot.Key())
 		}
 		if _, changed := t.find(slotKey(c.Slot)); changed || c.Slot.Revision != stored {
 			return true

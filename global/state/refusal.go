@@ -50,7 +50,7 @@ func (r *Region) RecordRefusal(j *Job, answer region.Answer, now, interval time.
 		Reason: answer.Reason, Message: answer.Message, ReasonText: reason.WithMessage(ReasonToProto(answer.Reason), answer.Message),
 		Counts: answer.Counts, ReportSequence: r.Reports,
 	}}
-	for _, g := range j.PlaceJob.Groups {
+	for _, g := range j.Place().Groups {
 		if g.Name == answer.Group {
 			refusal.Ask = g.Ask.Hash()
 		}

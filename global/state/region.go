@@ -30,7 +30,8 @@ type Region struct {
 	Life     region.State
 	// Session is the live session. It is nil while the region is not connected.
 	Session *Session
-	Orders  *link.Outbox[*nusav1.SlotOrder]
+	// Orders has the slots that the region owns or owned, by Slot.WireKey.
+	Orders *link.Outbox[Order]
 
 	Report   *nusav1.RegionReport
 	ReportAt time.Duration
@@ -281,8 +282,8 @@ func (r *Region) SetReport(rep *nusav1.RegionReport, at time.Duration, stale boo
 // Without returns the region's charges without those of one job. The lock is held.
 func (r *Region) Without(j *Job) place.Charges {
 	var of []place.Charge
-	for _, s := range j.Slots {
-		of = append(of, place.ChargesOf(&j.PlaceJob, &s)...)
+	for s := range j.Slots.All() {
+		of = append(of, place.ChargesOf(j.Place(), &s)...)
 	}
 	return r.account.Without(r.reported(), of)
 }

@@ -2,8 +2,6 @@ package state
 
 import (
 	"bytes"
-	"maps"
-	"slices"
 
 	"github.com/nusa-scheduler/nusa/global/place"
 	"github.com/nusa-scheduler/nusa/internal/counts"
@@ -41,7 +39,7 @@ func (j *Job) Rollout(see Sight) place.Rollout {
 	}
 	desired := int32(0)
 	for name, g := range status.GetGroups() {
-		asks := j.Record.rules(name).autoRevert
+		asks := j.Record.rulesOf(name).autoRevert
 		out.AutoRevert = out.AutoRevert || asks && g.GetCounts().GetFailed() > 0
 		out.AllRunning = out.AllRunning && (!asks || g.GetDesired() > 0)
 		desired += g.GetDesired()
@@ -58,14 +56,14 @@ func (j *Job) Rollout(see Sight) place.Rollout {
 // changes the work of groups and has not reached all instances. The lock is held.
 func (j *Job) Reported(rec *Record) (out []place.Summary) {
 	rolling := false
-	for _, s := range j.Slots {
+	for s := range j.Slots.All() {
 		rolling = rolling || rec.obsolete(s.JobVersion, s.Group)
 	}
 	if !rolling {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(j.Summaries)) {
-		sum := j.Summaries[name]
+	for _, name := range j.Summaries.Regions() {
+		sum := j.Summaries.Get(name)
 		t := place.Summary{Region: name, Version: sum.GetVersion(), Run: sum.GetRun(), Groups: map[string]place.GroupCounts{}}
 		for group, c := range sum.GetGroups() {
 			t.Groups[group] = place.GroupCounts{

@@ -202,7 +202,7 @@ func (st *State) TopologyCache() *latency.Cache { return st.Latency.Cache(st.Clo
 func (st *State) job(k JobKey) *Job {
 	j := st.Jobs[k]
 	if j == nil {
-		j = &Job{Key: k, Slots: map[string]region.Slot{}, Summaries: map[string]*nusav1.JobSummary{}}
+		j = &Job{Key: k}
 		st.Jobs[k] = j
 	}
 	return j
@@ -210,7 +210,7 @@ func (st *State) job(k JobKey) *Job {
 
 // forgetIfGone removes a job when none of its records is left. The lock is held.
 func (st *State) forgetIfGone(j *Job) {
-	if j.Record != nil || len(j.Slots) > 0 || j.Result != nil || j.Healthy != nil {
+	if j.Record != nil || j.Slots.Len() > 0 || j.Result != nil || j.Healthy != nil {
 		return
 	}
 	delete(st.Jobs, j.Key)
@@ -240,7 +240,7 @@ func (st *State) RegionsChanged() {
 	st.ProbeDemandStale = true
 	st.PeersChange()
 	for k, j := range st.Jobs {
-		if j.PlaceJob.Type == place.System {
+		if j.Place().Type == place.System {
 			st.Pending[k] = struct{}{}
 		}
 	}

@@ -22,7 +22,7 @@ import (
 
 // ToProto returns the job with its live status, in the form of the API. The lock is held.
 func (j *Job) ToProto(see Sight) *nusav1.Job {
-	rec := j.Record.job()
+	rec := j.Record.decodedHead().GetJob()
 	return &nusav1.Job{
 		Spec: j.Record.Spec(), Version: rec.GetVersion(), Revision: j.Revision, Stopped: rec.GetStopped(),
 		Submitted: rec.GetSubmitted(), Status: j.Status(see), Run: j.Record.Run(j.Revision), Reverted: rec.GetReverted(),
@@ -33,12 +33,12 @@ func (j *Job) ToProto(see Sight) *nusav1.Job {
 // counts of regions that no longer report them. Counts that a region reported before it was cut off
 // are not included. The lock is held.
 func (j *Job) Status(see Sight) *nusav1.JobStatus {
-	groups := j.Record.ToPlace(0).Groups
+	groups, sums := j.Place().Groups, j.Summaries.Decoded()
 	out := &nusav1.JobStatus{Groups: make(map[string]*nusav1.GroupStatus, len(groups))}
 	obstacles := map[string]string{}
 	behind := false
 	add := func(name string, count int) {
-		s := j.groupStatus(name, int32(count), see)
+		s := j.groupStatus(name, int32(count), sums, see)
 		out.Groups[name] = s.status
 		obstacles[name] = s.obstacle()
 		behind = behind || s.behind
@@ -47,7 +47,7 @@ func (j *Job) Status(see Sight) *nusav1.JobStatus {
 		add(groups[i].Name, groups[i].Count)
 	}
 	presentBehind := behind
-	for _, s := range j.Slots {
+	for s := range j.Slots.All() {
 		if out.Groups[s.Group] == nil { // the job no longer has this group
 			add(s.Group, 0)
 		}
@@ -110,8 +110,9 @@ func (s *groupStatus) obstacle() string {
 	return reason.WithMessage(first.GetReason(), cmp.Or(s.brief, first.GetMessage()))
 }
 
-// groupStatus computes the status of a group that must have count instances.
-func (j *Job) groupStatus(name string, count int32, see Sight) *groupStatus {
+// groupStatus computes the status of a group that must have count instances. sums are the
+// summaries by region.
+func (j *Job) groupStatus(name string, count int32, sums map[string]*nusav1.JobSummary, see Sight) *groupStatus {
 	out := &nusav1.GroupStatus{Counts: &nusav1.InstanceCounts{}, Regions: map[string]*nusav1.InstanceCounts{}}
 	s := &groupStatus{status: out}
 	owners := j.owners(name, out)
@@ -125,17 +126,17 @@ func (j *Job) groupStatus(name string, count int32, see Sight) *groupStatus {
 			continue
 		}
 		if silent, cut := see.CutOff(r); cut {
-			j.addCutOff(out, name, r, o, silent, see)
+			j.addCutOff(out, name, r, o, sums[r], silent, see)
 			continue
 		}
 		if o.instances == 0 {
-			if left := jobstatus.Remaining(j.Summaries[r].GetGroups()[name]); left > 0 {
+			if left := jobstatus.Remaining(sums[r].GetGroups()[name]); left > 0 {
 				out.Regions[r] = &nusav1.InstanceCounts{Stopping: left}
 				out.Counts.Stopping += left
 			}
 			continue
 		}
-		c, late := j.regionCounts(j.Summaries[r], name, o.open)
+		c, late := j.regionCounts(sums[r], name, o.open)
 		s.behind = s.behind || late || o.again
 		// Instances that the region does not count yet are pending in that region. After an
 		// election such instances may run, because the stored counts are some seconds old.
@@ -152,13 +153,13 @@ func (j *Job) groupStatus(name string, count int32, see Sight) *groupStatus {
 		out.Regions[r] = c
 		counts.Add(out.Counts, c)
 		if system || c.GetPending()+c.GetStarting()+c.GetFailed()+c.GetLost()+c.GetOutdated() > 0 && !late {
-			out.Pending = append(out.Pending, withRegion(r, j.Summaries[r].GetReasons()[name].GetReasons())...)
+			out.Pending = append(out.Pending, withRegion(r, sums[r].GetReasons()[name].GetReasons())...)
 		}
 	}
-	j.addFormer(out, name, see)
+	j.addFormer(out, name, sums, see)
 	if system {
 		out.Desired = counts.Live(out.Counts) + out.Counts.GetUnknown()
-		s.addPending(j.Decisions[name].Pending)
+		s.addPending(j.Decisions.Of(name).Pending)
 		return s
 	}
 	out.Desired = count
@@ -168,7 +169,7 @@ func (j *Job) groupStatus(name string, count int32, see Sight) *groupStatus {
 	out.Unowned = max(0, out.Desired-total)
 	out.Counts.Pending += out.Unowned
 	if out.Unowned > 0 {
-		s.addPending(j.Decisions[name].Pending)
+		s.addPending(j.Decisions.Of(name).Pending)
 	}
 	return s
 }
@@ -179,8 +180,7 @@ func (j *Job) isSystem() bool {
 
 // addCutOff adds the instances of a group in a region that is cut off. They are unknown, except
 // those that ended before.
-func (j *Job) addCutOff(out *nusav1.GroupStatus, group, name string, o owned, silent time.Duration, see Sight) {
-	sum := j.Summaries[name]
+func (j *Job) addCutOff(out *nusav1.GroupStatus, group, name string, o owned, sum *nusav1.JobSummary, silent time.Duration, see Sight) {
 	part := jobstatus.Owned{
 		Wanted: o.instances, Unwanted: o.unwanted, System: j.isSystem(),
 		Batch: j.Record.Type() == place.Batch,
@@ -228,10 +228,10 @@ func (j *Job) ownedSlots(group, name string) (out []region.Slot) {
 }
 
 // addFormer adds the instances that former owners of the group's slots may still run.
-func (j *Job) addFormer(out *nusav1.GroupStatus, group string, see Sight) {
+func (j *Job) addFormer(out *nusav1.GroupStatus, group string, sums map[string]*nusav1.JobSummary, see Sight) {
 	count := map[string]int32{}
 	hold := map[string]bool{}
-	for _, s := range j.Slots {
+	for s := range j.Slots.All() {
 		for _, f := range s.Former {
 			if s.Group == group && f.MayRun {
 				count[f.Region] += int32(s.Count())
@@ -242,7 +242,7 @@ func (j *Job) addFormer(out *nusav1.GroupStatus, group string, see Sight) {
 	for _, name := range slices.Sorted(maps.Keys(count)) {
 		u := &nusav1.UnknownInstances{Region: name, Count: count[name], Former: true}
 		if !slices.ContainsFunc(out.Unknown, func(owned *nusav1.UnknownInstances) bool { return owned.GetRegion() == name }) {
-			u.Last = j.Summaries[name].GetGroups()[group]
+			u.Last = sums[name].GetGroups()[group]
 		}
 		silent, cut := see.CutOff(name)
 		switch {
@@ -327,7 +327,7 @@ func (j *Job) summarize(groups map[string]*nusav1.GroupStatus, obstacles map[str
 	system := j.isSystem()
 	facts := jobstatus.Facts{
 		Stopped: j.Record.Stopped(), Version: j.Record.Version(), Stopping: j.stopping(groups, see), Behind: behind,
-		NotBegun: system && len(j.Slots) == 0,
+		NotBegun: system && j.Slots.Len() == 0,
 	}
 	for _, g := range groups {
 		counts.Add(&facts.Counts, g.GetCounts())

@@ -46,12 +46,12 @@ func TestStatusOfSummaries(t *testing.T) {
 			}
 			j := &Job{
 				Record: recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: version, Run: run}}), Revision: 99,
-				Slots: map[string]region.Slot{slot.Key(): slot}, Summaries: map[string]*nusav1.JobSummary{},
 				// The result of an earlier run does not count either.
 				Result: &nusav1.ResultRecord{Version: version, Run: 60, Status: &nusav1.JobStatus{State: nusav1.JobState_JOB_STATE_COMPLETE}},
 			}
+			j.Slots.Put(slot)
 			if c.sum != nil {
-				j.Summaries["alpha"] = c.sum
+				j.Summaries.Put("alpha", c.sum)
 			}
 			if got := j.Status(Sight{}); got.GetState() != c.want || got.GetMessage() != c.message {
 				t.Errorf("%v %q, want %v %q", got.GetState(), got.GetMessage(), c.want, c.message)
@@ -94,10 +94,10 @@ func TestSurplusInstancesStop(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			j := &Job{
 				Record: recordOfMessage(&nusav1.JobRecord{Job: &nusav1.Job{Spec: testJob("api", 1), Version: 2, Run: 7, Stopped: c.stopped}}), Revision: 9,
-				Slots: map[string]region.Slot{}, Summaries: c.sums,
 			}
+			putAll(&j.Summaries, c.sums)
 			for _, s := range c.slots {
-				j.Slots[s.Key()] = s
+				j.Slots.Put(s)
 			}
 			got := j.Status(Sight{})
 			if running := got.GetGroups()["web"].GetCounts().GetRunning(); got.GetState() != c.want || got.GetMessage() != c.message || running != c.running {

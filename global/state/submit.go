@@ -133,7 +133,7 @@ func Since(old *Record, next *nusav1.Job) map[string]int64 {
 	out := map[string]int64{}
 	was := old.Spec()
 	for name, g := range next.GetSpec().GetGroups() {
-		before, version := was.GetGroups()[name], old.head.GetSince()[name]
+		before, version := was.GetGroups()[name], old.since[name]
 		if before == nil || was.GetType() != next.GetSpec().GetType() || changesWork(before, g, was.GetType()) {
 			version = next.GetVersion()
 		}

@@ -43,9 +43,9 @@ func TestChangeRepeatsDoneSlots(t *testing.T) {
 	}
 	put("other", 0, nusav1.SlotState_SLOT_STATE_DONE)
 	put("going", 0, nusav1.SlotState_SLOT_STATE_ACCEPTED)
-	st.Jobs[k].Summaries["r"] = &nusav1.JobSummary{Version: 1, Run: 5, Groups: map[string]*nusav1.InstanceCounts{
+	st.Jobs[k].Summaries.Put("r", &nusav1.JobSummary{Version: 1, Run: 5, Groups: map[string]*nusav1.InstanceCounts{
 		"web": {Complete: slots}, "other": {Complete: 1}, "going": {Running: 1},
-	}}
+	}})
 
 	// A version that does not change web's work repeats no slot of web.
 	submit := func(revision int64, change func(*nusav1.JobSpec)) {

@@ -29,12 +29,12 @@ func (st *State) ApplySummary(r *Region, sum *nusav1.JobSummary) (disconnectedCh
 	if sum.GetLocal() || j == nil || j.Record == nil {
 		return false
 	}
-	old := j.Summaries[r.Name]
+	old := j.Summaries.Get(r.Name)
 	if old != nil && (old.GetIncarnation() > sum.GetIncarnation() ||
 		old.GetIncarnation() == sum.GetIncarnation() && old.GetIndex() > sum.GetIndex()) {
 		return false
 	}
-	j.Summaries[r.Name] = sum
+	j.Summaries.Put(r.Name, sum)
 	// The disconnected instances of a checkpoint do not count, because their nodes may be back.
 	if st.loading || len(sum.GetDisconnected()) == 0 {
 		delete(r.Disconnected, k)
@@ -72,7 +72,7 @@ func (r *Region) setDisconnected(k JobKey, instances []*nusav1.DisconnectedInsta
 func (st *State) DisconnectedOf(j *Job) []place.Disconnected {
 	var out []place.Disconnected
 	seen := map[string]bool{}
-	for _, s := range j.Slots {
+	for s := range j.Slots.All() {
 		r := st.Regions[s.Region]
 		if r == nil || r.Session == nil || seen[s.Region] {
 			continue
@@ -97,7 +97,10 @@ func (st *State) DisconnectedOf(j *Job) []place.Disconnected {
 func (st *State) summary(key, region string) *nusav1.JobSummary {
 	namespace, name, _ := strings.Cut(key, "/")
 	if j := st.Jobs[JobKey{namespace, name}]; j != nil {
-		return j.Summaries[region]
+		if sum := j.Summaries.Get(region); sum != nil {
+			sum.Namespace, sum.Job = namespace, name
+			return sum
+		}
 	}
 	return nil
 }

@@ -281,7 +281,7 @@ func resourcesToPlace(r *nusav1.Resources) place.Resources {
 
 // ToPlace returns the job with its slots, in the form that package place takes. The lock is held.
 func (j *Job) ToPlace(see Sight) place.Job {
-	out := j.PlaceJob
+	out := *j.Place()
 	out.Slots = j.SortedSlots()
 	out.Breaches = j.Breaches
 	out.Summaries = j.Reported(j.Record)
@@ -308,6 +308,6 @@ func Sustained(all []place.Breach) bool {
 }
 
 // HasNear reports whether a job's placement depends on round-trip times.
-func HasNear(j place.Job) bool {
+func HasNear(j *place.Job) bool {
 	return slices.ContainsFunc(j.Groups, func(g place.Group) bool { return len(g.Regions.Near) > 0 })
 }

@@ -96,10 +96,10 @@ func (j *Job) waitsAt(name string, h holding, now time.Duration) bool {
 	if j == nil {
 		return false
 	}
-	held := slices.ContainsFunc(slices.Collect(maps.Values(j.Slots)), func(s region.Slot) bool {
+	held := slices.ContainsFunc(j.SortedSlots(), func(s region.Slot) bool {
 		return s.Region == name && s.Group == h.group && s.Hold > 0
 	})
-	sum := j.Summaries[name]
+	sum := j.Summaries.Get(name)
 	return !held && now-h.at < stored || held && (sum == nil || sum.GetGroups()[h.group].GetPending() > 0)
 }
 
@@ -112,9 +112,9 @@ func (j *Job) forgetUnplaced(rec *Record) {
 // Groups returns the job's groups, each with how long it has waited. The lock is held.
 func (j *Job) Groups(now time.Duration) []place.Group {
 	if len(j.unplaced) == 0 && len(j.released) == 0 {
-		return j.PlaceJob.Groups
+		return j.Place().Groups
 	}
-	out := slices.Clone(j.PlaceJob.Groups)
+	out := slices.Clone(j.Place().Groups)
 	for i := range out {
 		for _, f := range j.released {
 			if f.group == out[i].Name && now-f.at < releasedFor {

@@ -29,7 +29,7 @@ func TestRemovedGroupsStopWaiting(t *testing.T) {
 // list is bounded.
 func TestReleasedInstancesComeFirst(t *testing.T) {
 	now := time.Duration(0)
-	j := &Job{PlaceJob: place.Job{Groups: []place.Group{{Name: "web"}, {Name: "db"}}}}
+	j := &Job{Record: &Record{place: place.Job{Groups: []place.Group{{Name: "web"}, {Name: "db"}}}}}
 	says := func(from string, state region.SlotState, a, b int) {
 		j.RecordReleased(from, region.Answer{Namespace: "default", Job: "api", Group: "web", From: a, To: b, State: state}, now)
 	}
@@ -39,7 +39,7 @@ func TestReleasedInstancesComeFirst(t *testing.T) {
 		if !slices.Equal(groups[0].Released, want) || groups[1].Released != nil {
 			t.Errorf("%+v, want %+v", groups, want)
 		}
-		if j.PlaceJob.Groups[0].Released != nil {
+		if j.Place().Groups[0].Released != nil {
 			t.Error("the job's own record was written to")
 		}
 	}

@@ -53,7 +53,7 @@ func offerAgain(ctx context.Context, s *Server, c *session, h *nusav1.RegionHell
 	_, effects := region.Step(st.SessionConfig(), r.Life, st.Clock(), helloEvent(st, c, h))
 	if !slices.ContainsFunc(effects, func(e region.Effect) bool { return e.Kind == region.Refuse }) {
 		for _, j := range st.Jobs {
-			for _, slot := range j.Slots {
+			for slot := range j.Slots.All() {
 				if slot.Region == name {
 					changes = append(changes, region.Change{Slot: slot.OfferedAgain()})
 				}
@@ -100,7 +100,7 @@ func returns(st *state.State, name string, h *nusav1.RegionHello) (out []region.
 	at := place.Region{Name: name, Labels: r.Record.GetDefinition().GetLabels()}
 	for k := range st.Moved {
 		j := st.Jobs[k]
-		for _, s := range j.Slots {
+		for s := range j.Slots.All() {
 			i := slices.IndexFunc(s.Former, func(f region.FormerOwner) bool { return f.Region == name })
 			if i < 0 {
 				continue
@@ -124,7 +124,7 @@ func returns(st *state.State, name string, h *nusav1.RegionHello) (out []region.
 // returnOf adds to what decides on the return of a region what the job and a slot of it say.
 func returnOf(with failover.Return, j *state.Job, s region.Slot, at *place.Region) failover.Return {
 	with.Home, with.Done = s.Home == "", s.State == region.Done
-	g := j.PlaceJob.Group(s.Group)
+	g := j.Place().Group(s.Group)
 	if g == nil || j.Record == nil || j.Record.Stopped() || s.Desired == region.DesiredStop || s.From >= g.Count {
 		with.Stopping = true
 		return with

@@ -182,7 +182,7 @@ func TestAnotherClusterGetsNewOffers(t *testing.T) {
 		s.st.Lock()
 		defer s.st.Unlock()
 		for _, j := range s.st.Jobs {
-			for _, is := range j.Slots {
+			for is := range j.Slots.All() {
 				slot = is
 			}
 		}

@@ -44,7 +44,7 @@ func TestLeasesDoNotWaitForAnswers(t *testing.T) {
 		life := region.Open(s.st.SessionConfig(), region.Record{Name: "alpha"}, 0)
 		life, _ = region.Step(s.st.SessionConfig(), life, 0, region.Hello{Stream: c.shared.Number, ClusterID: "a", Incarnation: 1, Term: 1})
 		s.st.Regions["alpha"] = &state.Region{
-			Name: "alpha", Record: &nusav1.Region{}, Life: life, Session: &c.shared, Orders: link.NewOutbox[*nusav1.SlotOrder]("e", 10),
+			Name: "alpha", Record: &nusav1.Region{}, Life: life, Session: &c.shared, Orders: link.NewOutbox[state.Order]("e", 10),
 		}
 		handled := make(chan error, 1)
 		go func() { handled <- c.handleEach(t.Context()) }()

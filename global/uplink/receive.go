@@ -325,7 +325,7 @@ func (s *Server) applySummaries(c *session, in *nusav1.JobSummaries) error {
 		namespace, name, _ := strings.Cut(key, "/")
 		k := state.JobKey{Namespace: namespace, Name: name}
 		if j := st.Jobs[k]; j != nil {
-			delete(j.Summaries, c.region)
+			j.Summaries.Delete(c.region)
 			st.JobChanged(j)
 		}
 		delete(r.Disconnected, k)

@@ -30,7 +30,7 @@ func newServer(t testing.TB, clock func() time.Duration, names ...string) *Serve
 		life, _ = region.Step(st.SessionConfig(), life, clock(), region.Hello{Stream: c.shared.Number, ClusterID: name, Incarnation: 1, Term: 1})
 		st.Regions[name] = &state.Region{
 			Name: name, Record: &nusav1.Region{Definition: &nusav1.RegionDefinition{Name: name}}, Life: life, Session: &c.shared,
-			Orders: link.NewOutbox[*nusav1.SlotOrder]("e", 10),
+			Orders: link.NewOutbox[state.Order]("e", 10),
 		}
 		s.live[name] = c
 	}
@@ -73,7 +73,7 @@ func TestNothingWithoutCertainLeadership(t *testing.T) {
 	c, st := s.live["alpha"], s.st
 	c.opened.Store(true)
 	r := st.Regions["alpha"]
-	r.Orders = link.NewOutbox[*nusav1.SlotOrder]("e", 10)
+	r.Orders = link.NewOutbox[state.Order]("e", 10)
 	r.Orders.ForgetUpTo(7)
 	grant := func(id uint64) *nusav1.LeaseGrant {
 		s.requestLease(c, &nusav1.LeaseRequest{Id: id}, 0)

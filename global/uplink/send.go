@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/nusa-scheduler/nusa/global/state"
 	"github.com/nusa-scheduler/nusa/internal/link"
 	"github.com/nusa-scheduler/nusa/internal/sets"
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
@@ -39,8 +40,8 @@ func (c *session) due() *nusav1.GlobalMessage {
 		c.wake()
 		return nil
 	}
-	if b, ok := c.cursor.NextWithin(ordersItems, ordersBytes, orderSize); ok {
-		return ordersMessage(b)
+	if m := c.ordersMessage(); m != nil {
+		return m
 	}
 	for _, set := range []func() *nusav1.GlobalMessage{c.asksMessage, c.originsMessage, c.peersMessage, c.columnMessage} {
 		if m := set(); m != nil {
@@ -111,15 +112,21 @@ func (c *session) originsMessage() *nusav1.GlobalMessage {
 	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Origins{Origins: table}}
 }
 
-func orderSize(i link.Item[*nusav1.SlotOrder]) int { return proto.Size(i.Value) + 8 }
-
-func ordersMessage(b link.Batch[*nusav1.SlotOrder]) *nusav1.GlobalMessage {
+// ordersMessage returns the next orders; nil for none. The lock is held.
+func (c *session) ordersMessage() *nusav1.GlobalMessage {
+	var orders []*nusav1.SlotOrder // those that were measured: the batch begins with them
+	b, ok := c.cursor.NextWithin(ordersItems, ordersBytes, func(i link.Item[state.Order]) int {
+		o := c.server.st.SlotOrder(c.region, i.Key, i.Value)
+		orders = append(orders, o)
+		return proto.Size(o) + 8
+	})
+	if !ok {
+		return nil
+	}
 	out := &nusav1.SlotOrders{
 		Full: b.Full, Last: b.Last, Removed: b.Removed,
 		Position: &nusav1.Position{Epoch: b.Position.Epoch, Sequence: b.Position.Sequence},
 	}
-	for _, i := range b.Items {
-		out.Orders = append(out.Orders, i.Value)
-	}
+	out.Orders = slices.DeleteFunc(orders[:len(b.Items)], func(o *nusav1.SlotOrder) bool { return o == nil })
 	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Orders{Orders: out}}
 }

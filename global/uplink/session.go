@@ -80,7 +80,7 @@ type session struct {
 	closed bool
 	// fence of the region at the welcome.
 	fence  uint64
-	cursor *link.Cursor[*nusav1.SlotOrder]
+	cursor *link.Cursor[state.Order]
 	// known is what the hello says that the region has; nil: it takes whole sets only.
 	known *nusav1.KnownSets
 	// peersVersion is the version of the peers that the region has, 0 before the first.

@@ -1,0 +1,79 @@
+package compact
+
+import (
+	"slices"
+	"strings"
+	"unique"
+
+	"google.golang.org/protobuf/proto"
+
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// Summaries are the latest summaries of one job, one for each region that has one. They stay
+// encoded, without the names of the job. The zero value has none.
+type Summaries struct {
+	list []summary // by region
+}
+
+type summary struct {
+	at      unique.Handle[string]
+	encoded []byte
+}
+
+func (s *Summaries) find(at string) (int, bool) {
+	return slices.BinarySearchFunc(s.list, at, func(x summary, at string) int { return strings.Compare(x.at.Value(), at) })
+}
+
+// Put sets the summary of a region.
+func (s *Summaries) Put(at string, sum *nusav1.JobSummary) {
+	namespace, job := sum.GetNamespace(), sum.GetJob()
+	sum.Namespace, sum.Job = "", ""
+	encoded, _ := proto.Marshal(sum) // cannot fail: a region sent it
+	sum.Namespace, sum.Job = namespace, job
+	if i, found := s.find(at); found {
+		s.list[i].encoded = encoded
+	} else {
+		s.list = slices.Insert(s.list, i, summary{unique.Make(at), encoded})
+	}
+}
+
+// Get returns the summary of a region without the names of the job, nil if there is none.
+func (s *Summaries) Get(at string) *nusav1.JobSummary {
+	i, found := s.find(at)
+	if !found {
+		return nil
+	}
+	return decode(&s.list[i])
+}
+
+func decode(x *summary) *nusav1.JobSummary {
+	out := &nusav1.JobSummary{}
+	_ = proto.Unmarshal(x.encoded, out) // cannot fail: Put has encoded it
+	return out
+}
+
+// Delete removes the summary of a region.
+func (s *Summaries) Delete(at string) {
+	if i, found := s.find(at); found {
+		s.list = slices.Delete(s.list, i, i+1)
+	}
+}
+
+// Regions returns the names of the regions that have a summary, sorted.
+func (s *Summaries) Regions() []string {
+	out := make([]string, len(s.list))
+	for i := range s.list {
+		out[i] = s.list[i].at.Value()
+	}
+	return out
+}
+
+// Decoded returns the summaries by region, without the names of the job.
+func (s *Summaries) Decoded() map[string]*nusav1.JobSummary {
+	out := make(map[string]*nusav1.JobSummary, len(s.list))
+	for i := range s.list {
+		out[s.list[i].at.Value()] = decode(&s.list[i])
+	}
+	return out
+}

@@ -1,0 +1,96 @@
+package state
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/nusa-scheduler/nusa/global/store"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// TestMemoryOfALiveJob bounds what a job takes that runs in one region, or each sixth in three.
+func TestMemoryOfALiveJob(t *testing.T) {
+	const jobs, regions, most = 10_000, 50, 1_900
+	mem := store.NewMemory()
+	c := mem.Client()
+	put := func(key string, m proto.Message) {
+		value, err := Encode(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Txn(t.Context(), nil, []store.Op{store.Put(key, value)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	region := func(i int) string { return fmt.Sprintf("region-%02d", i%regions) }
+	for i := range regions {
+		put(regionKey(region(i)), &nusav1.Region{ClusterId: region(i), Definition: &nusav1.RegionDefinition{Name: region(i)}})
+	}
+	sums := make([][]byte, 0, jobs*2)
+	for i := range jobs {
+		name, n := fmt.Sprintf("bench-abcdefgh-j%07d", i), 1
+		if i%6 == 0 {
+			n = 3
+		}
+		spec := testJob(name, int32(n))
+		spec.Namespace = "default"
+		if i%3 == 1 {
+			spec.Regions = &nusav1.RegionsSpec{Near: []*nusav1.Near{{
+				Selector: &nusav1.RegionSelector{Name: region(i)}, MaxRtt: durationpb.New(60 * time.Millisecond), Required: i%2 == 0,
+			}}}
+		}
+		put(JobKey{"default", name}.recordKey(), &nusav1.JobRecord{Job: &nusav1.Job{Spec: spec, Version: 1, Submitted: timestamppb.New(time.Unix(int64(i), 0))}})
+		for at := range n {
+			put(fmt.Sprintf("%sdefault/%s/web/%d", slotPrefix, name, at), &nusav1.Slot{
+				Namespace: "default", Job: name, Group: "web", From: int32(at), To: int32(at + 1), Region: region(i + at),
+				State: nusav1.SlotState_SLOT_STATE_ACCEPTED, Desired: nusav1.SlotDesired_SLOT_DESIRED_RUN, JobVersion: 1, RunBegins: true,
+				PlacedBecause: "divide best: score 24.0, first of the regions that fit; 8,123 fit", Unbound: true,
+			})
+			sum, err := proto.Marshal(&nusav1.JobSummary{
+				Namespace: "default", Job: name, Incarnation: 1, Index: uint64(i + 1), Version: 1, Run: 1,
+				Groups: map[string]*nusav1.InstanceCounts{"web": {Running: 1}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			sums = append(sums, append([]byte{byte(i+at) % regions}, sum...))
+		}
+	}
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	st := New(Beginning{Epoch: "e"}, func() time.Duration { return 0 })
+	if err := st.Load(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	st.Lock()
+	defer st.Unlock()
+	for _, b := range sums {
+		sum := new(nusav1.JobSummary)
+		if err := proto.Unmarshal(b[1:], sum); err != nil {
+			t.Fatal(err)
+		}
+		r := st.Regions[region(int(b[0]))]
+		r.SummaryKeys[SummaryKey(r.Name, sum)] = struct{}{}
+		st.ApplySummary(r, sum)
+	}
+	clear(st.Pending)
+	clear(st.Rollouts)
+	each := (heap() - before) / jobs
+	t.Logf("%d bytes a job", each)
+	if each > most {
+		t.Errorf("a job takes %d bytes, want at most %d", each, most)
+	}
+	runtime.KeepAlive(st)
+}
