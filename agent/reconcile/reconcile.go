@@ -241,11 +241,20 @@ func Make(in Input) Plan {
 		}
 		return p
 	}
-	room := newCapacity(in)
+	var room *capacity // only a decision to accept needs the sums
 	for _, a := range in.Allocs {
-		p.alloc(in, a, in.Actual[a.ID], room)
+		act := in.Actual[a.ID]
+		if room == nil && act.undecided() {
+			room = newCapacity(in)
+		}
+		p.alloc(in, a, act, room)
 	}
 	return p
+}
+
+// undecided reports whether an allocation is neither accepted nor declined.
+func (act Actual) undecided() bool {
+	return act.End == nil && !act.Accepted && act.Closing == nil
 }
 
 // alloc adds the actions of one allocation.
@@ -254,7 +263,7 @@ func (p *Plan) alloc(in Input, a Alloc, act Actual, room *capacity) {
 	case act.End != nil:
 		p.cleanUp(a, act)
 		return
-	case !act.Accepted && act.Closing == nil:
+	case act.undecided():
 		p.admit(in, a, act, room)
 		return
 	}

@@ -41,6 +41,15 @@ type agent struct {
 	// specs and actual are the buffers of the plan's input.
 	specs  []reconcile.Alloc
 	actual map[string]reconcile.Actual
+	// decided are the verdicts at the latest plan that had no actions. Due is when something other
+	// than the end of a lease is due; 0 = nothing.
+	decided verdicts
+	due     time.Time
+}
+
+type verdicts struct {
+	known, diskFull bool
+	of              [len(lease.Bindings)]lease.Verdict
 }
 
 // agentDisk is the agent's store. Writes that the disk has not completed are lost in a
@@ -109,7 +118,7 @@ func (a *agent) start() {
 	a.position, a.term = a.disk.position, a.disk.term
 	a.lease = lease.Holder{}
 	a.session, a.wakeAt, a.leaving = nil, 0, false
-	a.storing, a.waiting = false, nil
+	a.storing, a.waiting, a.decided = false, nil, verdicts{}
 	a.reports = link.NewOutbox[state.AllocReport](a.id, 1024)
 	a.reports.ForgetUpTo(a.disk.starts << 32)
 	for _, id := range sortedKeys(a.disk.orders) {
@@ -250,7 +259,9 @@ func (a *agent) receive(s *agentSession, m any) {
 		s.granted = max(s.granted, m.id)
 		if s.active && a.lease.Granted(lease.Grant{ID: m.id, Node: m.lease, Region: m.regionLeft, Continue: m.continues}, a.h.clock()) {
 			a.renewRuns()
-			a.advance()
+			if !a.idle() {
+				a.advance()
+			}
 		}
 		if s.active {
 			a.renewLater(s)

@@ -304,7 +304,7 @@ func (g *raftGroup) follow(cmd state.Command) {
 		return
 	}
 	g.copy.Apply(g.index, cmd)
-	if g.index%32 != 0 {
+	if g.index%96 != 0 {
 		return
 	}
 	is, has := g.st.Snapshot(), g.copy.Snapshot()

@@ -84,7 +84,9 @@ func (a *agent) advance() {
 	defer func() { a.advancing = false }()
 	for range 10 {
 		plan := reconcile.Make(a.planInput())
+		a.decided = verdicts{}
 		if len(plan.Actions) == 0 {
+			a.noteIdle(plan.Wake)
 			if !plan.Wake.IsZero() {
 				a.wakeIn(plan.Wake.Sub(a.timeline()))
 			}
@@ -95,6 +97,47 @@ func (a *agent) advance() {
 		}
 	}
 	a.publish()
+}
+
+func (a *agent) verdicts(held lease.Leases) verdicts {
+	out := verdicts{known: true, diskFull: a.h.diskFull}
+	for i, b := range lease.Bindings {
+		out.of[i] = lease.Evaluate(b, held)
+	}
+	return out
+}
+
+// noteIdle notes that a plan had no actions.
+func (a *agent) noteIdle(wake time.Time) {
+	held := a.lease.At(a.h.clock())
+	a.decided, a.due = a.verdicts(held), wake
+	for _, id := range a.order {
+		if b := a.allocs[id].order.binding; b != lease.None && wake.Equal(a.timeline().Add(held.Of(b).Left)) {
+			a.due = time.Time{}
+		}
+	}
+}
+
+// idle reports whether a plan would have no actions and wake the agent no earlier: what may run
+// has not changed, no allocation has, and the latest wake lies before every end of a lease.
+func (a *agent) idle() bool {
+	held := a.lease.At(a.h.clock())
+	if a.wakeAt <= a.r.w.now || a.storing || a.decided != a.verdicts(held) {
+		return false
+	}
+	if due := a.due.Sub(a.timeline()); !a.due.IsZero() && (due <= 0 || a.r.w.now+int64(a.h.trueFor(due)) < a.wakeAt) {
+		return false
+	}
+	for _, id := range a.order {
+		al := a.allocs[id]
+		if al.dirty || al.storing {
+			return false
+		}
+		if b := al.order.binding; b != lease.None && a.r.w.now+int64(a.h.trueFor(held.Of(b).Left)) <= a.wakeAt {
+			return false
+		}
+	}
+	return true
 }
 
 var drivers = map[string]reconcile.Driver{"process": {Fencing: true}}
