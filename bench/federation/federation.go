@@ -259,7 +259,7 @@ func (m *measurement) measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%d of %d slots decided, %d accepted: %w", m.r.Decided, m.r.Slots, m.r.Accepted, err)
 	}
-	return m.resources(before)
+	return errors.Join(m.resources(before), m.profiled(ctx))
 }
 
 // submit submits the jobs of a table and waits until all their slots are offered and

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"syscall"
 	"time"
 
@@ -12,10 +14,11 @@ import (
 )
 
 const (
-	// The traffic of connecting has ended when the regions get on average less than
-	// quietBytes during quietTime. quietWithin bounds the wait for this.
-	quietTime   = time.Second
-	quietBytes  = 20_000
+	// The traffic of connecting has ended when each region gets on average less than
+	// quietBytes during quietTime, in which every region reports once. A region at rest gets
+	// a third of that. quietWithin bounds the wait for this.
+	quietTime   = 6 * time.Second
+	quietBytes  = 1200
 	quietWithin = time.Minute
 	// idleDelay is the pause before the idle server is measured.
 	idleDelay = time.Second
@@ -105,6 +108,28 @@ func (m *measurement) resources(before mark) error {
 func (m *measurement) signal(s syscall.Signal) {
 	if m.server != nil && m.o.Profile != "" {
 		m.server.Signal(s)
+	}
+}
+
+// profileWithin bounds the time in which a server writes its profiles.
+const profileWithin = 30 * time.Second
+
+// profiled waits until the server has written its profiles.
+func (m *measurement) profiled(ctx context.Context) error {
+	if m.server == nil || m.o.Profile == "" {
+		return nil
+	}
+	ctx, cancel := report.Within(ctx, profileWithin, fmt.Errorf("no profile within %s", profileWithin))
+	defer cancel()
+	for {
+		if _, err := os.Stat(m.server.profile + ".heap"); err == nil {
+			return nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := report.Pause(ctx, report.PollEvery); err != nil {
+			return err
+		}
 	}
 }
 

@@ -24,6 +24,8 @@ const (
 type server struct {
 	report.Server
 	dir, addr string // addr: gRPC
+	// profile is the prefix of the files with the server's profiles.
+	profile string
 }
 
 // startServer starts a global server with its data in a new folder.
@@ -44,7 +46,9 @@ func startServer(o Options, exe string) (*server, error) {
 		"--etcd-client-addr", addr(1), "--etcd-peer-addr", addr(2), "--log-level", "error",
 	}
 	if o.Profile != "" {
-		s.Args = append([]string{"bench", "profiled", filepath.Join(o.Profile, "global"), "--"}, s.Args...)
+		s.profile = filepath.Join(o.Profile, "global")
+		_ = os.Remove(s.profile + ".heap") // of an earlier run: the new file says that the profiles are complete
+		s.Args = append([]string{"bench", "profiled", s.profile, "--"}, s.Args...)
 	}
 	if err := s.Start(); err != nil {
 		return nil, s.failed(err)

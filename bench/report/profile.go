@@ -27,6 +27,7 @@ func StartProfile(prefix string) (*Profile, error) {
 	return &Profile{prefix: prefix, cpu: f}, nil
 }
 
+// Stop ends the profile. PREFIX.heap appears last, when the other files are complete.
 func (p *Profile) Stop() error {
 	pprof.StopCPUProfile()
 	if err := p.cpu.Close(); err != nil {
@@ -35,12 +36,16 @@ func (p *Profile) Stop() error {
 	if err := os.WriteFile(p.prefix+".memory", memoryClasses(), 0o600); err != nil {
 		return err
 	}
-	f, err := os.Create(p.prefix + ".heap")
+	unfinished := p.prefix + ".heap.tmp"
+	f, err := os.Create(unfinished)
 	if err != nil {
 		return err
 	}
 	runtime.GC() // so that the heap profile shows only memory in use
-	return errors.Join(pprof.Lookup("heap").WriteTo(f, 0), f.Close())
+	if err := errors.Join(pprof.Lookup("heap").WriteTo(f, 0), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(unfinished, p.prefix+".heap")
 }
 
 // memoryClasses lists how this process uses its memory: one use a line, with its bytes.
