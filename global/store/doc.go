@@ -4,6 +4,7 @@
 //
 //	store.go            the interface, its values, errors and limits
 //	etcd.go             the implementation on etcd
+//	direct.go           its transactions at the embedded member
 //	list.go             its lists
 //	usage.go            how full etcd is, and how room is made in it
 //	upkeep.go           when room is made

@@ -56,6 +56,7 @@ type EtcdConfig struct {
 type Etcd struct {
 	client *clientv3.Client
 	member *member // nil for an external cluster
+	direct *direct // writes to member, nil without one
 	cancel context.CancelFunc
 	ctx    context.Context
 	close  sync.Once
@@ -94,7 +95,7 @@ func OpenEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 	if len(cfg.Endpoints) == 0 {
 		e.member, err = startMember(ctx, cfg, log)
 		if err == nil {
-			e.client = v3client.New(e.member.Server)
+			e.client, e.direct = v3client.New(e.member.Server), newDirect(e.member.Server)
 		}
 	} else {
 		e.client, err = dialEtcd(cfg, log)
@@ -215,13 +216,9 @@ func (e *Etcd) kv(kv *mvccpb.KeyValue) KV {
 	return KV{Key: string(kv.Key), Value: kv.Value, CreateRevision: e.seen(kv.CreateRevision), ModRevision: e.seen(kv.ModRevision)}
 }
 
-// compare returns a compare as etcd takes it. A revision that no write can have never
-// holds.
+// compare returns a compare as etcd takes it.
 func (e *Etcd) compare(c Compare) clientv3.Cmp {
-	own, exact := e.revisions.Load().own(c.Revision)
-	if !exact {
-		own = -1
-	}
+	own := e.revisions.Load().compared(c.Revision)
 	if c.Target == TargetCreate {
 		return clientv3.Compare(clientv3.CreateRevision(c.Key), "=", own)
 	}
@@ -257,17 +254,47 @@ func (e *Etcd) Txn(ctx context.Context, compares []Compare, ops []Op) (int64, er
 	}
 	ctx, cancel := e.op(ctx)
 	defer cancel()
-	resp, err := e.txn(ctx, compares, ops)
+	written, err := e.txn(ctx, compares, ops)
 	if err != nil {
 		return 0, err
 	}
-	if !resp.Succeeded {
-		return e.seen(resp.Header.Revision), fmt.Errorf("%w: one of %d keys", ErrCompareFailed, len(compares))
+	if !written.succeeded {
+		return e.seen(written.revision), fmt.Errorf("%w: one of %d keys", ErrCompareFailed, len(compares))
 	}
-	return e.seen(resp.Header.Revision), nil
+	return e.seen(written.revision), nil
 }
 
-func (e *Etcd) txn(ctx context.Context, compares []Compare, ops []Op) (*clientv3.TxnResponse, error) {
+// txn carries out a transaction. The outcome has etcd's own revision.
+func (e *Etcd) txn(ctx context.Context, compares []Compare, ops []Op) (written outcome, err error) {
+	leases := make([]clientv3.LeaseID, len(ops))
+	for i, op := range ops {
+		if op.Delete || op.TTL <= 0 {
+			continue
+		}
+		leases[i], err = e.lease(ctx, op.TTL)
+		if err != nil {
+			return outcome{}, fmt.Errorf("lease of %s: %w", op.Key, e.typed(err))
+		}
+	}
+	if e.direct != nil {
+		written, err = e.direct.txn(ctx, e.revisions.Load(), compares, ops, leases)
+	} else {
+		written, err = e.remote(ctx, compares, ops, leases)
+	}
+	if err != nil {
+		return outcome{}, fmt.Errorf("write %d keys: %w", len(ops), e.typed(err))
+	}
+	return written, nil
+}
+
+// outcome of a transaction.
+type outcome struct {
+	succeeded bool
+	revision  int64 // etcd's own
+}
+
+// remote carries out a transaction by a client.
+func (e *Etcd) remote(ctx context.Context, compares []Compare, ops []Op, leases []clientv3.LeaseID) (outcome, error) {
 	cmps := make([]clientv3.Cmp, len(compares))
 	for i, c := range compares {
 		cmps[i] = e.compare(c)
@@ -280,20 +307,16 @@ func (e *Etcd) txn(ctx context.Context, compares []Compare, ops []Op) (*clientv3
 		case op.Delete:
 			puts[i] = clientv3.OpDelete(op.Key)
 		case op.TTL > 0:
-			lease, err := e.lease(ctx, op.TTL)
-			if err != nil {
-				return nil, fmt.Errorf("lease of %s: %w", op.Key, e.typed(err))
-			}
-			puts[i] = clientv3.OpPut(op.Key, string(op.Value), clientv3.WithLease(lease))
+			puts[i] = clientv3.OpPut(op.Key, string(op.Value), clientv3.WithLease(leases[i]))
 		default:
 			puts[i] = clientv3.OpPut(op.Key, string(op.Value))
 		}
 	}
 	resp, err := e.client.Txn(ctx).If(cmps...).Then(puts...).Commit()
 	if err != nil {
-		return nil, fmt.Errorf("write %d keys: %w", len(ops), e.typed(err))
+		return outcome{}, err
 	}
-	return resp, nil
+	return outcome{resp.Succeeded, resp.Header.Revision}, nil
 }
 
 // Raise implements Store. The write that stores the offset has a greater revision than
@@ -317,17 +340,17 @@ func (e *Etcd) Raise(ctx context.Context, above int64, compares []Compare, ops [
 	if err := checkTxn(e.MaxOps(), compares, ops); err != nil {
 		return 0, err
 	}
-	resp, err := e.txn(ctx, compares, ops)
+	written, err := e.txn(ctx, compares, ops)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("raise the revisions: %w", err)
-	case !resp.Succeeded:
-		return e.seen(resp.Header.Revision), fmt.Errorf("raise the revisions: %w", ErrCompareFailed)
+	case !written.succeeded:
+		return e.seen(written.revision), fmt.Errorf("raise the revisions: %w", ErrCompareFailed)
 	}
-	if err := e.setRevisions(next, resp.Header.Revision); err != nil {
+	if err := e.setRevisions(next, written.revision); err != nil {
 		return 0, err
 	}
-	return e.seen(resp.Header.Revision), nil
+	return e.seen(written.revision), nil
 }
 
 // lease returns the shared lease of a TTL. A lease older than a twelfth of the TTL

@@ -42,6 +42,16 @@ func (r revisions) own(seen int64) (own int64, exact bool) {
 	return min(seen, limit-1), seen < limit
 }
 
+// compared returns the number that a compare takes to etcd. A revision that no write can have
+// never holds.
+func (r revisions) compared(seen int64) int64 {
+	own, exact := r.own(seen)
+	if !exact {
+		return -1
+	}
+	return own
+}
+
 // above returns the revisions after a raise whose write happens after the own revision
 // now. Own of the last raise is 0: it is the revision of that write.
 func (r revisions) above(seen, now int64) revisions {
