@@ -131,38 +131,52 @@ func (st *State) weigh(j *Job) {
 }
 
 func (st *State) applySlot(key string, msg *nusav1.Slot, revision int64) {
-	parts := strings.SplitN(key, "/", 3)
-	if len(parts) != 3 {
+	if msg != nil {
+		st.putSlot(slotFromProto(key, msg, revision), revision)
 		return
 	}
-	k := JobKey{parts[0], parts[1]}
-	j := st.job(k)
+	if parts := strings.SplitN(key, "/", 3); len(parts) == 3 {
+		st.removeSlot(st.job(JobKey{parts[0], parts[1]}), key, revision)
+	}
+}
+
+func (st *State) removeSlot(j *Job, key string, revision int64) {
+	old, had := j.Slots.Get(key)
+	st.noteSlot(j, old)
+	st.Room.Count(had, false)
+	st.formerChanged(old.Former, nil)
+	j.Slots.Delete(key)
+	if had {
+		st.recharge(j, old, region.Slot{})
+		st.removeOrders(old, revision)
+		// The result or the rollout may have waited for this slot only.
+		st.Ended[j.Key], st.Rollouts[j.Key] = struct{}{}, struct{}{}
+	}
+	st.Pending[j.Key] = struct{}{}
+	st.forgetIfGone(j)
+}
+
+// noteSlot notes that a slot of a job changes. The lock is held.
+func (st *State) noteSlot(j *Job, old region.Slot) {
 	j.Changes++
 	st.JobChanged(j)
-	if _, near := st.Near[k]; near {
+	if _, near := st.Near[j.Key]; near {
 		st.ProbeDemandStale = true
 	}
-	old, had := j.Slots.Get(key)
-	st.Room.Count(had, msg != nil)
-	if had && IsMoved(old) {
+	if IsMoved(old) {
 		st.MovedChanges++
 	}
 	st.slotsChanged(old.Region)
-	if msg == nil {
-		st.formerChanged(old.Former, nil)
-		j.Slots.Delete(key)
-		if had {
-			st.recharge(j, old, region.Slot{})
-			st.removeOrders(old, revision)
-			// The result or the rollout may have waited for this slot only.
-			st.Ended[k], st.Rollouts[k] = struct{}{}, struct{}{}
-		}
-		st.Pending[k] = struct{}{}
-		st.forgetIfGone(j)
-		return
-	}
-	s := slotFromProto(key, msg, revision)
-	s.Namespace, s.Job = j.Key.Namespace, j.Key.Name
+}
+
+// putSlot changes the state by a slot that is stored at a revision. The lock is held.
+func (st *State) putSlot(s region.Slot, revision int64) {
+	j := st.job(jobOfSlot(s))
+	k := j.Key
+	old, had := j.Slots.Get(s.Key())
+	st.noteSlot(j, old)
+	st.Room.Count(had, true)
+	s.Namespace, s.Job = k.Namespace, k.Name
 	j.Slots.Put(s)
 	st.slotsChanged(s.Region)
 	st.formerChanged(old.Former, s.Former)

@@ -320,7 +320,7 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 		if !ch.unchecked {
 			compares = append(compares, store.Mod(ch.key, ch.known))
 		}
-		ops = append(ops, store.Op{Key: ch.key, Value: ch.value, Delete: ch.msg == nil, End: ch.end, TTL: ch.ttl})
+		ops = append(ops, store.Op{Key: ch.key, Value: ch.value, Delete: !ch.puts(), End: ch.end, TTL: ch.ttl})
 	}
 	for _, e := range t.expected {
 		compares = append(compares, store.Mod(e.key, e.known))
@@ -339,9 +339,12 @@ func (c *Committer) write(ctx context.Context, b *batch) (int64, error) {
 	}
 	c.st.Room.Wrote(int64(t.size))
 	for _, ch := range t.changes {
-		if ch.job != nil {
+		switch {
+		case ch.job != nil:
 			c.st.applyJob(jobOfKey(ch.key, jobPrefix), ch.job, revision)
-		} else {
+		case ch.slot != nil:
+			c.st.putSlot(storedSlot(ch.slot, revision), revision)
+		default:
 			c.st.apply(ch.key, ch.msg, revision)
 		}
 	}

@@ -1,8 +1,13 @@
 package state
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
+	"time"
+	"unicode/utf8"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -24,9 +29,8 @@ func slotFromProto(key string, s *nusav1.Slot, revision int64) region.Slot {
 	out := region.Slot{
 		Namespace: s.GetNamespace(), Job: s.GetJob(), Group: s.GetGroup(),
 		From: int(s.GetFrom()), To: int(s.GetTo()), Region: s.GetRegion(),
-		System:     strings.Contains(key, "@"),
-		State:      region.SlotState(EnumWord(s.GetState().String(), "SLOT_STATE_")),
-		Desired:    region.Desired(EnumWord(s.GetDesired().String(), "SLOT_DESIRED_")),
+		System: strings.Contains(key, "@"),
+		State:  slotStates.word(s.GetState()), Desired: slotDesires.word(s.GetDesired()),
 		Generation: s.GetGeneration(), Revision: revision, JobVersion: s.GetJobVersion(), Run: s.GetRun(),
 		Reason: ReasonFromProto(s.GetReason()), Message: s.GetMessage(), PlacedBecause: s.GetPlacedBecause(),
 	}
@@ -56,8 +60,7 @@ func SlotToProto(s region.Slot) *nusav1.Slot {
 	out := &nusav1.Slot{
 		Namespace: s.Namespace, Job: s.Job, Group: s.Group,
 		From: int32(s.From), To: int32(s.To), Region: s.Region,
-		State:      nusav1.SlotState(enumValue(nusav1.SlotState_value, "SLOT_STATE_", string(s.State))),
-		Desired:    nusav1.SlotDesired(enumValue(nusav1.SlotDesired_value, "SLOT_DESIRED_", string(s.Desired))),
+		State: slotStates.value(s.State), Desired: slotDesires.value(s.Desired),
 		Generation: s.Generation, JobVersion: s.JobVersion, Run: s.Run,
 		Reason: ReasonToProto(s.Reason), Message: s.Message, PlacedBecause: s.PlacedBecause,
 		UnlessHeard: s.UnlessConnected, ReturnTo: s.ReturnTo, Home: s.Home, Unbound: s.Unbound, Vacant: s.Vacant,
@@ -89,21 +92,52 @@ func EnumWord(name, prefix string) string {
 	return strings.ToLower(strings.TrimPrefix(name, prefix))
 }
 
-func enumValue(values map[string]int32, prefix, word string) int32 {
-	return values[prefix+strings.ToUpper(word)]
+// words are the words that the cores use for the values of a wire enum.
+type words[E ~int32, W ~string] struct {
+	words  map[E]W
+	values map[W]E
 }
+
+func wordsOf[E ~int32, W ~string](names map[int32]string, prefix string) words[E, W] {
+	out := words[E, W]{map[E]W{}, map[W]E{}}
+	for n, name := range names {
+		word := W(EnumWord(name, prefix))
+		out.words[E(n)], out.values[word] = word, E(n)
+	}
+	return out
+}
+
+// word returns the word for a value; a value of a newer version is its number.
+func (w words[E, W]) word(e E) W {
+	if word, known := w.words[e]; known {
+		return word
+	}
+	return W(strconv.Itoa(int(e)))
+}
+
+// value returns the value for a word, 0 for an unknown one.
+func (w words[E, W]) value(word W) E { return w.values[word] }
+
+var (
+	slotStates  = wordsOf[nusav1.SlotState, region.SlotState](nusav1.SlotState_name, "SLOT_STATE_")
+	slotDesires = wordsOf[nusav1.SlotDesired, region.Desired](nusav1.SlotDesired_name, "SLOT_DESIRED_")
+	reasons     = wordsOf[nusav1.Reason, string](nusav1.Reason_name, "REASON_")
+)
 
 // ReasonFromProto returns the word that the cores use for a reason, or "" for no reason.
 func ReasonFromProto(r nusav1.Reason) string {
 	if r == nusav1.Reason_REASON_UNSPECIFIED {
 		return ""
 	}
-	return EnumWord(r.String(), "REASON_")
+	return reasons.word(r)
 }
 
 // ReasonToProto returns the wire enum for a reason of the cores.
 func ReasonToProto(word string) nusav1.Reason {
-	return nusav1.Reason(enumValue(nusav1.Reason_value, "REASON_", word))
+	if word == "" {
+		return nusav1.Reason_REASON_UNSPECIFIED
+	}
+	return reasons.value(word)
 }
 
 // AnswerFromProto returns a region's answer, cut to MaxMessage and MaxCounts.
@@ -113,8 +147,7 @@ func AnswerFromProto(a *nusav1.SlotAnswer) region.Answer {
 	return region.Answer{
 		Namespace: a.GetNamespace(), Job: a.GetJob(), Group: a.GetGroup(),
 		From: int(a.GetFrom()), To: int(a.GetTo()), Generation: a.GetGeneration(),
-		State:  region.SlotState(EnumWord(a.GetState().String(), "SLOT_STATE_")),
-		Reason: ReasonFromProto(a.GetReason()), Message: CutMessage(a.GetMessage()), Counts: countsFromProto(counts),
+		State: slotStates.word(a.GetState()), Reason: ReasonFromProto(a.GetReason()), Message: CutMessage(a.GetMessage()), Counts: countsFromProto(counts),
 		Bound: a.GetBound(), StopTime: a.GetStopTime().AsDuration(), MayRun: a.GetMayRun(),
 	}
 }
@@ -187,4 +220,128 @@ func beginningsToProto(terms []region.Beginning) (out []*nusav1.TermBeginning) {
 		})
 	}
 	return out
+}
+
+// The fields of nusav1.Slot, see job.proto.
+const (
+	slotNamespace     protowire.Number = 1
+	slotJob           protowire.Number = 2
+	slotGroup         protowire.Number = 3
+	slotFrom          protowire.Number = 4
+	slotTo            protowire.Number = 5
+	slotRegion        protowire.Number = 6
+	slotState         protowire.Number = 7
+	slotDesired       protowire.Number = 8
+	slotGeneration    protowire.Number = 9
+	slotJobVersion    protowire.Number = 10
+	slotReason        protowire.Number = 11
+	slotMessage       protowire.Number = 12
+	slotPlacedBecause protowire.Number = 13
+	slotRun           protowire.Number = 14
+	slotHold          protowire.Number = 15
+	slotUnlessLinked  protowire.Number = 16
+	slotReturnTo      protowire.Number = 18
+	slotHome          protowire.Number = 19
+	slotStopTime      protowire.Number = 20
+	slotUnbound       protowire.Number = 21
+	slotVacant        protowire.Number = 22
+	slotRunBegins     protowire.Number = 23
+)
+
+// encodeSlot is Encode of SlotToProto, field by field: slots are most of what is stored.
+func encodeSlot(s *region.Slot) ([]byte, error) {
+	if len(s.Former) > 0 {
+		return Encode(SlotToProto(*s))
+	}
+	for _, text := range []string{s.Namespace, s.Job, s.Group, s.Region, s.Message, s.PlacedBecause, s.ReturnTo, s.Home} {
+		if !utf8.ValidString(text) {
+			return nil, fmt.Errorf("encode slot %s: %q is not UTF-8", s.Key(), text)
+		}
+	}
+	const numbers = 96 // bytes of everything else, about
+	w := slotWriter(make([]byte, 0, numbers+len(s.Namespace)+len(s.Job)+len(s.Group)+len(s.Region)+
+		len(s.Message)+len(s.PlacedBecause)+len(s.ReturnTo)+len(s.Home)))
+	w = append(w, formatProto)
+	w.text(slotNamespace, s.Namespace)
+	w.text(slotJob, s.Job)
+	w.text(slotGroup, s.Group)
+	w.number(slotFrom, uint64(int32(s.From)))
+	w.number(slotTo, uint64(int32(s.To)))
+	w.text(slotRegion, s.Region)
+	w.number(slotState, uint64(slotStates.value(s.State)))
+	w.number(slotDesired, uint64(slotDesires.value(s.Desired)))
+	w.number(slotGeneration, uint64(s.Generation))
+	w.number(slotJobVersion, uint64(s.JobVersion))
+	w.number(slotReason, uint64(ReasonToProto(s.Reason)))
+	w.text(slotMessage, s.Message)
+	w.text(slotPlacedBecause, s.PlacedBecause)
+	if s.Run != region.RunBegins {
+		w.number(slotRun, uint64(s.Run))
+	}
+	if s.Hold > 0 {
+		w.duration(slotHold, s.Hold)
+	}
+	w.flag(slotUnlessLinked, s.UnlessConnected)
+	w.text(slotReturnTo, s.ReturnTo)
+	w.text(slotHome, s.Home)
+	if s.Bound {
+		w.duration(slotStopTime, s.StopTime)
+	}
+	w.flag(slotUnbound, s.Unbound)
+	w.flag(slotVacant, s.Vacant)
+	w.flag(slotRunBegins, s.Run == region.RunBegins)
+	return w, nil
+}
+
+// slotWriter appends fields with a value that is not zero.
+type slotWriter []byte
+
+func (w *slotWriter) text(field protowire.Number, text string) {
+	if text != "" {
+		*w = protowire.AppendString(protowire.AppendTag(*w, field, protowire.BytesType), text)
+	}
+}
+
+func (w *slotWriter) number(field protowire.Number, n uint64) {
+	if n != 0 {
+		*w = protowire.AppendVarint(protowire.AppendTag(*w, field, protowire.VarintType), n)
+	}
+}
+
+func (w *slotWriter) flag(field protowire.Number, set bool) {
+	w.number(field, protowire.EncodeBool(set))
+}
+
+// duration appends a google.protobuf.Duration, also one of 0.
+func (w *slotWriter) duration(field protowire.Number, d time.Duration) {
+	var buffer [2 * 11]byte
+	in := slotWriter(buffer[:0])
+	in.number(1, uint64(int64(d)/int64(time.Second)))
+	in.number(2, uint64(int64(int32(int64(d)%int64(time.Second)))))
+	*w = protowire.AppendBytes(protowire.AppendTag(*w, field, protowire.BytesType), in)
+}
+
+// storedSlot returns a slot as slotFromProto reads it from the record that encodeSlot makes of
+// it, if the record is stored at a revision.
+func storedSlot(from *region.Slot, revision int64) region.Slot {
+	if len(from.Former) > 0 {
+		return slotFromProto(from.Key(), SlotToProto(*from), revision)
+	}
+	s := *from
+	s.Revision, s.Former = revision, nil
+	if s.Generation == 0 {
+		s.Generation = revision
+	}
+	if s.Run == region.RunBegins {
+		s.Run = revision
+	}
+	if !s.Bound {
+		s.StopTime = 0
+	}
+	if s.Reason != "" {
+		s.Reason = ReasonFromProto(ReasonToProto(s.Reason))
+	}
+	s.Hold = max(0, s.Hold)
+	s.Unbound = s.Unbound || !s.Bound && !s.Vacant
+	return s
 }

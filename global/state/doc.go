@@ -19,7 +19,7 @@
 //	audit.go       Tx: audit records and idempotency records
 //	origins.go     Origins: origin records and their table
 //	keys.go        keys and values of the store
-//	convert.go     slots, answers, sessions, reasons and terms from and to protobuf
+//	convert.go     stored slots; slots, answers, sessions, reasons and terms from and to protobuf
 //	toplace.go     jobs and regions as package place takes them
 //	demand.go      Demand: what groups ask for, for the regions' reports
 //	unplaced.go    groups with instances without a region; released instances

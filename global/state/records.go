@@ -73,20 +73,24 @@ func (t *Tx) DeleteHealthy(k JobKey) error { return t.deleteUnchecked(k.healthyK
 // Slots returns the slots of a group as the transaction leaves them. Group "" means all groups.
 func (t *Tx) Slots(k JobKey, group string) []region.Slot {
 	var out []region.Slot
+	here := t.slots[k]
 	if j := t.State.Jobs[k]; j != nil {
 		for s := range j.Slots.All() {
 			if group != "" && s.Group != group {
 				continue
 			}
-			if _, changed := t.find(slotKey(s)); !changed {
-				out = append(out, s)
+			if len(here) > 0 {
+				if _, changed := t.find(slotKey(s)); changed {
+					continue
+				}
 			}
+			out = append(out, s)
 		}
 	}
-	for _, ch := range t.changes {
-		s, ok := ch.msg.(*nusav1.Slot)
-		if ok && s.GetNamespace() == k.Namespace && s.GetJob() == k.Name && (group == "" || s.GetGroup() == group) {
-			out = append(out, slotFromProto(ch.key[len(slotPrefix):], s, ch.known))
+	for _, i := range here {
+		ch := &t.changes[i]
+		if ch.slot != nil && (group == "" || ch.slot.Group == group) {
+			out = append(out, storedSlot(ch.slot, ch.known))
 		}
 	}
 	return out
@@ -95,11 +99,10 @@ func (t *Tx) Slots(k JobKey, group string) []region.Slot {
 // Given returns the charges of the slots that the transaction offers.
 func (t *Tx) Given() (out []place.Charge) {
 	for _, ch := range t.changes {
-		msg, ok := ch.msg.(*nusav1.Slot)
-		if !ok || msg.GetGeneration() != 0 {
+		if ch.slot == nil || ch.slot.Generation != 0 {
 			continue
 		}
-		s := slotFromProto(ch.key[len(slotPrefix):], msg, ch.known)
+		s := storedSlot(ch.slot, ch.known)
 		s.Generation = math.MaxInt64 // so that no report includes the slot
 		if j := t.State.Jobs[jobOfSlot(s)]; j != nil {
 			out = append(out, place.ChargesOf(j.Place(), &s)...)
@@ -124,10 +127,16 @@ func (t *Tx) Stale(changes []region.Change) bool {
 
 // ChangeSlots writes the changes that the cores decided.
 func (t *Tx) ChangeSlots(changes []region.Change) error {
-	for _, c := range changes {
+	for i := range changes {
+		c := &changes[i]
 		ch := txChange{key: slotKey(c.Slot), known: c.Slot.Revision}
 		if !c.Delete {
-			ch.msg = SlotToProto(c.Slot)
+			slot := c.Slot
+			ch.slot = &slot
+		}
+		if _, again := t.at[ch.key]; !again {
+			k := jobOfSlot(c.Slot)
+			t.slots[k] = append(t.slots[k], len(t.changes))
 		}
 		if err := t.set(ch); err != nil {
 			return err
@@ -155,8 +164,8 @@ func (t *Tx) CountSlots(name string) (owned, ended int) {
 		}
 	})
 	for _, ch := range t.changes {
-		if s, ok := ch.msg.(*nusav1.Slot); ok && s.GetRegion() == name && !s.GetVacant() {
-			count(s.GetState() == nusav1.SlotState_SLOT_STATE_DONE)
+		if s := ch.slot; s != nil && s.Region == name && !s.Vacant {
+			count(s.State == region.Done)
 		}
 	}
 	return owned, ended

@@ -12,12 +12,14 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// txChange is one key to write. A nil msg deletes the key.
+// txChange is one key to write. Without msg and slot it deletes the key.
 type txChange struct {
 	key   string
 	msg   proto.Message
 	value []byte
-	ttl   time.Duration
+	// slot is the slot to store, nil for other records. It has no msg. Nobody may change it.
+	slot *region.Slot
+	ttl  time.Duration
 	// end, if set, makes the change remove all keys from key on and before end.
 	end string
 	// job is the Record of msg. It is nil if msg is not the record of a job.
@@ -28,15 +30,20 @@ type txChange struct {
 	unchecked bool
 }
 
+// puts says that the change stores a record.
+func (ch *txChange) puts() bool { return ch.msg != nil || ch.slot != nil }
+
 // Tx is a transaction that is being prepared: the state with changes laid over it. The caller of
 // its methods holds the state's lock.
 type Tx struct {
 	State   *State
 	changes []txChange
 	at      map[string]int // positions in changes, by key
-	size    int
-	undo    []txChange // previous versions of overwritten changes
-	undoAt  []int
+	// slots are the positions of the changes of slots, by job.
+	slots  map[JobKey][]int
+	size   int
+	undo   []txChange // previous versions of overwritten changes
+	undoAt []int
 	// expected are records that the store compares and does not write. expectedAt is where those of
 	// the present request begin.
 	expected   []txChange
@@ -67,7 +74,9 @@ type Tx struct {
 const slotBytes = 1024
 
 // NewTx returns an empty transaction.
-func NewTx(st *State) *Tx { return &Tx{State: st, at: map[string]int{}, ops: commitOps} }
+func NewTx(st *State) *Tx {
+	return &Tx{State: st, at: map[string]int{}, slots: map[JobKey][]int{}, ops: commitOps}
+}
 
 // mark notes where a request's changes begin, for rollback.
 func (t *Tx) mark() int {
@@ -82,6 +91,9 @@ func (t *Tx) rollback(mark int) {
 	}
 	for _, ch := range t.changes[mark:] {
 		delete(t.at, ch.key)
+	}
+	for k, at := range t.slots {
+		t.slots[k] = slices.DeleteFunc(at, func(i int) bool { return i >= mark })
 	}
 	t.changes, t.expected, t.fresh = t.changes[:mark], t.expected[:t.expectedAt], t.fresh[:t.freshAt]
 	t.size, t.room, t.events = 0, t.roomAt, t.events[:t.eventsAt]
@@ -150,7 +162,7 @@ func (t *Tx) checkConflict(mark int) error {
 		return nil
 	}
 	for _, ch := range t.changes[mark:] {
-		record := ch.msg != nil && strings.HasPrefix(ch.key, AuditPrefix)
+		record := ch.puts() && strings.HasPrefix(ch.key, AuditPrefix)
 		if ch.key != leadershipKey && !record {
 			return ErrConflict
 		}
@@ -169,14 +181,14 @@ func (t *Tx) checkConflict(mark int) error {
 // become known to any region. The lock is held.
 func (t *Tx) trace() (shown bool, err error) {
 	shows := func(ch txChange) bool {
-		return ch.msg != nil && slices.ContainsFunc(loaded[:], func(prefix string) bool { return strings.HasPrefix(ch.key, prefix) })
+		return ch.puts() && slices.ContainsFunc(loaded[:], func(prefix string) bool { return strings.HasPrefix(ch.key, prefix) })
 	}
 	rec, terms := t.State.Leadership, t.State.Sessions.Terms
 	first := len(terms) > 0 && !terms[len(terms)-1].Wrote
 	if rec == nil || len(t.changes) == 0 || !first && slices.ContainsFunc(t.changes, shows) {
 		return true, nil
 	}
-	puts := func(ch txChange) bool { return ch.msg != nil }
+	puts := func(ch txChange) bool { return ch.puts() }
 	if t.State.Room.Usage().NoSpace && !slices.ContainsFunc(t.changes, puts) {
 		return false, nil
 	}
@@ -200,12 +212,15 @@ func (t *Tx) find(key string) (txChange, bool) {
 }
 
 func (t *Tx) set(ch txChange) error {
-	if ch.msg != nil {
-		value, err := Encode(ch.msg)
-		if err != nil {
-			return err
-		}
-		ch.value = value
+	var err error
+	switch {
+	case ch.slot != nil:
+		ch.value, err = encodeSlot(ch.slot)
+	case ch.msg != nil:
+		ch.value, err = Encode(ch.msg)
+	}
+	if err != nil {
+		return err
 	}
 	t.size += len(ch.key) + len(ch.value) + 64
 	if i, ok := t.at[ch.key]; ok {

@@ -1,0 +1,71 @@
+package state
+
+import (
+	"bytes"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/nusa-scheduler/nusa/global/region"
+	"github.com/nusa-scheduler/nusa/global/store"
+	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
+)
+
+// drawSlot returns a random slot as the cores write it.
+func drawSlot(t *rapid.T) region.Slot {
+	name := rapid.SampledFrom([]string{"a", "web", "jakarta", "ü"})
+	number := rapid.SampledFrom([]int64{0, 1, 127, 128, 1 << 40})
+	span := rapid.SampledFrom([]time.Duration{0, 1, time.Second, 90*time.Second + 5, -time.Second})
+	s := region.Slot{
+		Namespace: name.Draw(t, "namespace"), Job: name.Draw(t, "job"), Group: name.Draw(t, "group"), Region: name.Draw(t, "region"),
+		From: rapid.IntRange(0, 300).Draw(t, "from"), System: rapid.Bool().Draw(t, "system"),
+		State:      rapid.SampledFrom([]region.SlotState{region.Offered, region.Accepted, region.Done}).Draw(t, "state"),
+		Desired:    rapid.SampledFrom([]region.Desired{region.DesiredRun, region.DesiredStop, region.DesiredRevoke}).Draw(t, "desired"),
+		Generation: number.Draw(t, "generation"), JobVersion: number.Draw(t, "version"),
+		Run:  rapid.SampledFrom([]int64{0, 7, region.RunBegins}).Draw(t, "run"),
+		Hold: span.Draw(t, "hold"), UnlessConnected: rapid.Bool().Draw(t, "unless"),
+		Reason:  rapid.SampledFrom([]string{"", "rtt_too_high", "no such reason"}).Draw(t, "reason"),
+		Message: rapid.SampledFrom([]string{"", "m", "é"}).Draw(t, "message"), PlacedBecause: rapid.SampledFrom([]string{"", "best"}).Draw(t, "because"),
+		ReturnTo: rapid.SampledFrom([]string{"", "eu"}).Draw(t, "return"), Home: rapid.SampledFrom([]string{"", "sea"}).Draw(t, "home"),
+		Bound: rapid.Bool().Draw(t, "bound"), StopTime: max(0, span.Draw(t, "stop")), Unbound: rapid.Bool().Draw(t, "unbound"), Vacant: rapid.Bool().Draw(t, "vacant"),
+	}
+	s.To = s.From + rapid.IntRange(1, 300).Draw(t, "count")
+	if s.System {
+		s.From, s.To = 0, 1
+	}
+	if rapid.IntRange(0, 3).Draw(t, "moved") == 0 {
+		s.Former = []region.FormerOwner{{Region: "old", Generation: 3, Moved: time.Unix(100, 5), Fence: 2, Bound: true, StopTime: time.Second}}
+	}
+	return s
+}
+
+// TestSlotsAreWrittenAsTheGeneratedCodeDoes compares random slots, field by field, with the
+// generated code: what is stored, and what another server reads from that.
+func TestSlotsAreWrittenAsTheGeneratedCodeDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawSlot(t)
+		got, err := encodeSlot(&s)
+		want, err2 := Encode(SlotToProto(s))
+		if err != nil || err2 != nil || !bytes.Equal(got, want) {
+			t.Fatalf("slot %v:\n got  %x, %v\n want %x, %v", s, got, err, want, err2)
+		}
+		read := &nusav1.Slot{}
+		if err := Decode(store.KV{Key: slotKey(s), Value: got}, read); err != nil {
+			t.Fatal(err)
+		}
+		const revision = 99
+		if here, there := storedSlot(&s, revision), slotFromProto(s.Key(), read, revision); !reflect.DeepEqual(here, there) {
+			t.Fatalf("this server has  %+v\nanother one reads %+v", here, there)
+		}
+	})
+}
+
+// TestSlotsWithBrokenTextAreRefused: no server could read such a record again.
+func TestSlotsWithBrokenTextAreRefused(t *testing.T) {
+	s := region.Slot{Namespace: "default", Job: "api", Group: "web", To: 1, Message: "\xff"}
+	if _, err := encodeSlot(&s); err == nil {
+		t.Error("a text that is no UTF-8 is stored")
+	}
+}
