@@ -8,16 +8,16 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// checkedSpec returns a job with a health check by a command in the task: its
-// driver needs the capability exec.
+// checkedSpec returns a job with a health check that runs a command in the task. The job
+// needs a driver with the capability exec.
 func checkedSpec(name string, count int32) *nusav1.JobSpec {
 	s := spec(name, count)
 	s.Groups["web"].Tasks["main"].Check = &nusav1.Check{Kind: &nusav1.Check_Command{Command: &nusav1.CommandCheck{Command: []string{"/bin/true"}}}}
 	return s
 }
 
-// TestMissingCapabilityIsExplained: a node whose driver lacks a capability that a
-// job needs gets no instance. Plan, explain and fit count give the same reason.
+// TestMissingCapabilityIsExplained: a node gets no instance if its driver lacks a
+// capability that the job needs. Plan, explain and fit count give the same reason.
 func TestMissingCapabilityIsExplained(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
@@ -68,7 +68,7 @@ func TestMissingCapabilityIsExplained(t *testing.T) {
 	})
 }
 
-// explained returns the region's explanation of the first group of its own job.
+// explained returns the explanation of the first group of one of the region's own jobs.
 func (w *world) explained(ctx context.Context, jobs nusav1.JobsClient, name string) *nusav1.GroupExplanation {
 	w.t.Helper()
 	e, err := jobs.Explain(ctx, &nusav1.ExplainRequest{Job: ref(name)})

@@ -21,8 +21,8 @@ func (w *world) verify(i int) *nusav1.VerifyRegionResponse {
 	return r
 }
 
-// TestServersHoldEqualStates: the servers' states are equal at rest, while jobs
-// are placed, and after a restart from the log. A comparison without one of the
+// TestServersHoldEqualStates: the servers' states are equal while nothing happens, while
+// jobs are placed, and after a restart from the log. A comparison without one of the
 // servers is not equal.
 func TestServersHoldEqualStates(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {

@@ -58,8 +58,8 @@ func TestExplainHasRegionAndNodes(t *testing.T) {
 	})
 }
 
-// TestPlanAndExplainGiveTheSameReasons: a plan has the reasons and the remedy that
-// explain has after the submit.
+// TestPlanAndExplainGiveTheSameReasons: the plan of a job has the same reasons and the same
+// remedy as explain has after the submit.
 func TestPlanAndExplainGiveTheSameReasons(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*nusav1.Group)
@@ -96,8 +96,8 @@ func TestPlanAndExplainGiveTheSameReasons(t *testing.T) {
 	}
 }
 
-// TestExplainOfAForeignJob: a region explains a job from its spec, also without an
-// instance of the job.
+// TestExplainOfAForeignJob: a region explains a job from its spec, even without an instance
+// of the job.
 func TestExplainOfAForeignJob(t *testing.T) {
 	oneNode(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
 		big := spec("far", 1)
@@ -145,7 +145,8 @@ func TestExplainOfASystemJobCountsNodes(t *testing.T) {
 	})
 }
 
-// TestPlanOfAStoppedJobShowsTheStart: to run a stopped job again is a change.
+// TestPlanOfAStoppedJobShowsTheStart: the plan of a stopped job lists the start as a
+// change.
 func TestPlanOfAStoppedJobShowsTheStart(t *testing.T) {
 	oneNode(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
 		w.submit(1, spec("web", 1))

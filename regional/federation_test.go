@@ -17,7 +17,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// peerRegion is another region's server, which only serves its row.
+// peerRegion is a server of another region. It serves only that region's row.
 type peerRegion struct {
 	nusav1.UnimplementedTopologyServer
 	edges []*nusav1.Edge
@@ -61,8 +61,8 @@ func compact(regions ...string) *nusav1.CompactMatrix {
 	return m
 }
 
-// sendFederation sends the region two peers, a matrix with these bits of fresh
-// edges, and an origin record.
+// sendFederation sends the region two peers, an origin record, and a matrix. The bits of
+// fresh say which edges of the matrix are fresh.
 func (g *fakeGlobal) sendFederation(fresh ...byte) {
 	record := &nusav1.OriginRecord{Domain: "*.example.com", Origins: []*nusav1.Origin{{Region: "beta"}, {Region: "gamma", Address: "g:443"}}}
 	matrix := compact("alpha", "beta", "gamma")
@@ -79,7 +79,7 @@ func (g *fakeGlobal) sendFederation(fresh ...byte) {
 	})
 }
 
-// edges returns the measured edges that server i has, as "a→b": "20ms STALE".
+// edges returns the measured edges that server i knows, for example "a→b": "20ms STALE".
 func (w *world) edges(i int) map[string]string {
 	ctx, cancel := callCtx()
 	defer cancel()
@@ -96,8 +96,8 @@ func (w *world) edges(i int) map[string]string {
 	return out
 }
 
-// seen returns which region's view a matrix is, and for how long that region has
-// been without the global tier; -1 if it never had one.
+// seen returns the region whose view a matrix is, and for how long that region has been
+// without the global tier. The time is -1 if the region never had one.
 func (w *world) seen(i int) (by string, alone time.Duration) {
 	ctx, cancel := callCtx()
 	defer cancel()
@@ -163,10 +163,10 @@ func (w *world) resolve(i int) (*nusav1.ResolveOriginResponse, error) {
 	return nusav1.NewOriginsClient(w.conn(i)).Resolve(ctx, &nusav1.ResolveOriginRequest{Domain: "www.example.com"})
 }
 
-// TestRegionKnowsTheFederationWithoutTheGlobalTier: a region that lost the global
-// tier still knows the whole federation, from what the global tier sent and from
-// the rows of its peers, also after a restart. While the global tier is connected
-// it polls no peer.
+// TestRegionKnowsTheFederationWithoutTheGlobalTier: a region that lost the global tier
+// still knows the whole federation, even after a restart. It knows it from the last
+// messages of the global tier and from the rows of its peers. While the global tier is
+// connected, the region polls no peer.
 func TestRegionKnowsTheFederationWithoutTheGlobalTier(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.disk = t.TempDir()
@@ -250,7 +250,7 @@ func TestRegionKnowsTheFederationWithoutTheGlobalTier(t *testing.T) {
 	})
 }
 
-// TestNewMasterKnowsTheFederation: the other servers have a copy of what the
+// TestNewMasterKnowsTheFederation: the other servers have a copy of the messages that the
 // global tier sent the master.
 func TestNewMasterKnowsTheFederation(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
@@ -273,10 +273,9 @@ func TestNewMasterKnowsTheFederation(t *testing.T) {
 	})
 }
 
-// TestMatrixStaysFreshUntilTheNext: an edge that the global tier sent as fresh
-// stays fresh until the next matrix, so that paths over relays do not change
-// between two matrices. It becomes stale when no next matrix arrives, and some
-// time after the global tier is gone.
+// TestMatrixStaysFreshUntilTheNext: an edge that the global tier sent as fresh stays fresh
+// until the next matrix. So paths over relays do not change between two matrices. The edge
+// becomes stale when no next matrix arrives, and some time after the global tier is gone.
 func TestMatrixStaysFreshUntilTheNext(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
@@ -310,12 +309,12 @@ func TestMatrixStaysFreshUntilTheNext(t *testing.T) {
 	})
 }
 
-// copyEvery is a little more than how often a server copies what the global tier
-// sent the master.
+// copyEvery is a little longer than the pause after which a server copies the messages of
+// the global tier from the master.
 const copyEvery = 16 * time.Second
 
-// TestPeersWithDemandAreProbedMore: when the budget is too small for all peers,
-// those with probe demand are probed more often.
+// TestPeersWithDemandAreProbedMore: when the budget is too small for all peers, peers with
+// probe demand are probed more often.
 func TestPeersWithDemandAreProbedMore(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.probeRate = 1
@@ -334,7 +333,7 @@ func TestPeersWithDemandAreProbedMore(t *testing.T) {
 			defer w.answerProbes(name, ip)()
 			peers = append(peers, &nusav1.PeerRegion{Name: name, ProbeAddresses: []string{ip + ":7613"}})
 		}
-		for i, p := range peers { // with coordinates that have no error
+		for i, p := range peers { // the coordinates have no error
 			p.Coordinate = &nusav1.Coordinate{Vector: []float64{float64(i), 0, 0, 0, 0, 0, 0, 0}}
 		}
 		g.update(func() { g.peers = peers })
@@ -355,9 +354,9 @@ func TestPeersWithDemandAreProbedMore(t *testing.T) {
 	})
 }
 
-// TestMatrixWatchSendsAllThenChanges: a watch of the matrix sends all of it once
-// and then the changes. A later watch sends the same numbers. No message has a
-// token, since a token belongs to the global tier.
+// TestMatrixWatchSendsAllThenChanges: a watch of the matrix first sends the whole matrix
+// and then the changes. A later watch sends the same numbers. No message has a token,
+// because tokens belong to the global tier.
 func TestMatrixWatchSendsAllThenChanges(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
@@ -400,7 +399,7 @@ func TestMatrixWatchSendsAllThenChanges(t *testing.T) {
 	})
 }
 
-// medians returns the medians of a message.
+// medians returns the medians in a message.
 func medians(m *nusav1.MatrixResponse) map[string]time.Duration {
 	out := map[string]time.Duration{}
 	for _, e := range m.GetEdges() {

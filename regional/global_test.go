@@ -24,8 +24,8 @@ import (
 // regionLease is the length of the region's lease.
 const regionLease = 6 * time.Second
 
-// fakeGlobal is a global tier that handles slots as the protocol demands, and cuts
-// the stream where the test wants it.
+// fakeGlobal is a global tier that handles slots as the protocol demands. It can end the
+// stream at any message.
 type fakeGlobal struct {
 	nusav1.UnimplementedFederationServer
 	w   *world
@@ -41,18 +41,18 @@ type fakeGlobal struct {
 	answers   []*nusav1.SlotAnswer
 	reports   []*nusav1.RegionReport
 	summaries map[string]*nusav1.JobSummary
-	known     link.Position // of the received summaries
+	known     link.Position // position of the received summaries
 	leases    int
 	goodbyes  int
 	shapes    []*nusav1.ShapeSubscription
 	tunnels   []string
 	peers     []*nusav1.PeerRegion
 	edges     []*nusav1.Edge
-	queued    []*nusav1.GlobalMessage // to be sent next
-	// federation, term and fence are in the welcome and in grants. ahead: grants rest on
-	// that many orders that do not exist yet.
+	queued    []*nusav1.GlobalMessage // sent next
+	// federation, term and fence are part of the welcome and of each grant. The basis of a
+	// grant is ahead of the last slot order by this many orders.
 	federation string
-	// refuse is the answer to a hello; nil: it is welcome.
+	// refuse is the response to a hello. nil: the region is welcome.
 	refuse   *nusav1.Refused
 	term     *nusav1.LeadershipTerm
 	fence    uint64
@@ -138,7 +138,7 @@ func (g *fakeGlobal) setDesired(job string, from int32, desired nusav1.SlotDesir
 	})
 }
 
-// slots returns the region's slots in the form "web[0-3] accepted".
+// slots returns the region's slots, for example "web[0-3] accepted".
 func (g *fakeGlobal) slots() []string {
 	var out []string
 	g.locked(func() {
@@ -161,8 +161,8 @@ func (g *fakeGlobal) slots() []string {
 	return out
 }
 
-// answer applies an answer as the global tier does. It is about a part of a slot
-// of one generation. Refused, returned and ended parts are removed from the slot.
+// answer applies an answer as the global tier does. An answer is about a part of a slot of
+// one generation. Refused, returned and ended parts are removed from the slot.
 func (g *fakeGlobal) answer(a *nusav1.SlotAnswer) {
 	g.answers = append(g.answers, a)
 	for _, key := range g.keys() {
@@ -211,7 +211,7 @@ func (g *fakeGlobal) keys() []string {
 
 var errCut = status.Error(codes.Unavailable, "cut by the test")
 
-// Session serves the region's stream.
+// Session serves the stream of the region.
 func (g *fakeGlobal) Session(stream grpc.BidiStreamingServer[nusav1.RegionMessage, nusav1.GlobalMessage]) error {
 	first, err := stream.Recv()
 	if err != nil {

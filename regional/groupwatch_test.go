@@ -12,8 +12,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestWatchGroupsSendsAllThenChanges: a watch sends all groups that match, then
-// every change of them until they are removed, and no other group.
+// TestWatchGroupsSendsAllThenChanges: a watch sends all groups that match. After that it
+// sends every change of these groups until they are removed. It sends no other group.
 func TestWatchGroupsSendsAllThenChanges(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
@@ -63,7 +63,7 @@ func TestWatchGroupsSendsAllThenChanges(t *testing.T) {
 			g := latest["shop-new"]
 			return g.GetDesired() == 0 && g.GetCounts().GetRunning() == 0 && g.GetCounts().GetStopped() == 3
 		})
-		// Ended allocations stay listed for an hour.
+		// Ended allocations stay in the state for an hour.
 		until("it is removed", func() bool { return latest["shop-new"].GetRemoved() })
 		if len(latest) != 2 {
 			t.Errorf("also seen: %v", latest)

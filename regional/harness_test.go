@@ -22,8 +22,8 @@ import (
 	"github.com/nusa-scheduler/nusa/sim/simnet"
 )
 
-// These tests run the real servers of one region in virtual time, with fake
-// agents and a fake global tier at the other ends of the connections.
+// These tests run the real servers of one region in virtual time. Agents and the global
+// tier are fakes.
 
 const (
 	regionName = "alpha"
@@ -40,9 +40,10 @@ type world struct {
 	began  time.Time
 	expect int
 	global []string
-	// probeRate bounds probes; 0: the default.
+	// probeRate bounds the probes. 0: the default.
 	probeRate int
-	// disk is the folder of the servers' data; empty: in memory.
+	// disk is the folder of the servers' data. Empty: the servers keep everything in
+	// memory.
 	disk    string
 	log     *slog.Logger
 	servers map[string]*process
@@ -55,7 +56,7 @@ type process struct {
 	ended  chan error
 }
 
-// bubble runs a test in virtual time. Its servers have bootstrap_expect = expect.
+// bubble runs a test in virtual time. expect is the bootstrap_expect of its servers.
 func bubble(t *testing.T, expect int, test func(*testing.T, *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		out := io.Discard
@@ -78,8 +79,8 @@ func serverIP(i int) string { return fmt.Sprintf("10.1.0.%d", i) }
 
 func serverAddr(i int) string { return serverIP(i) + ":7610" }
 
-// server starts server i. join are the servers whose gossip addresses are in its
-// configuration.
+// server starts server i. The configuration of the server has the gossip addresses of the
+// servers in join.
 func (w *world) server(i int, join ...int) {
 	w.t.Helper()
 	ip := serverIP(i)
@@ -121,7 +122,7 @@ func (w *world) kill(i int) {
 	<-p.ended
 }
 
-// stop ends a server by canceling its context, as an operator's signal does.
+// stop ends a server by cancelling its context, like an operator's signal.
 func (w *world) stop(i int) {
 	w.t.Helper()
 	p := w.servers[serverIP(i)]
@@ -186,8 +187,8 @@ func (w *world) info(i int) *nusav1.InfoResponse {
 	return r
 }
 
-// master waits until exactly one of the servers leads and all servers return its
-// address. It returns the number of that server.
+// master waits until exactly one of the servers leads and all servers return its address.
+// It returns the number of that server.
 func (w *world) master(among ...int) int {
 	w.t.Helper()
 	leads := 0
@@ -260,17 +261,17 @@ func (w *world) submit(i int, s *nusav1.JobSpec) *nusav1.SubmitResponse {
 	return r
 }
 
-// fakeAgent is an agent that runs nothing: react returns its report about a new
+// fakeAgent is an agent that runs nothing. react returns the agent's report about a new
 // order.
 type fakeAgent struct {
 	w            *world
 	id, name     string
 	ip           string
 	react        func(*nusav1.AllocOrder) *nusav1.AllocReport
-	stats        func() *nusav1.NodeStats // with each heartbeat; nil: none
-	leaves       bool                     // send a goodbye at the next wake-up
-	capabilities []string                 // of its driver
-	level        uint32                   // its feature level
+	stats        func() *nusav1.NodeStats // sent with each heartbeat; nil: none
+	leaves       bool                     // the agent sends a goodbye when it wakes up next
+	capabilities []string                 // of the agent's driver
+	level        uint32                   // the agent's feature level
 	cancel       context.CancelFunc
 	done         chan struct{}
 
@@ -287,11 +288,11 @@ type fakeAgent struct {
 	acked     *nusav1.Position
 	fullSets  int
 	tunnelIDs []string
-	silent    bool   // its stream stays open and carries nothing
+	silent    bool   // the stream stays open, but nothing is sent or read
 	onGrant   func() // called at each grant; nil: nothing
 }
 
-// runs reports every wanted allocation as running and every other as stopped.
+// runs reports every wanted allocation as running, and every other one as stopped.
 func runs(o *nusav1.AllocOrder) *nusav1.AllocReport {
 	r := &nusav1.AllocReport{Id: o.GetAllocation().GetId(), Incarnation: o.GetIncarnation(), Index: o.GetIndex(), State: nusav1.AllocState_ALLOC_STATE_RUNNING}
 	if o.GetAllocation().GetDesired() == nusav1.AllocDesired_ALLOC_DESIRED_STOP {
@@ -309,8 +310,8 @@ func declines(o *nusav1.AllocOrder) *nusav1.AllocReport {
 	return r
 }
 
-// agent starts a node with 4 cores and 4 GiB. Its driver has the capabilities
-// and self_fencing.
+// agent starts an agent on a node with 4 cores and 4 GiB. The agent's driver has the
+// capabilities and self_fencing.
 func (w *world) agent(name string, react func(*nusav1.AllocOrder) *nusav1.AllocReport, capabilities ...string) *fakeAgent {
 	a := &fakeAgent{
 		w: w, id: "node-" + name, name: name, ip: fmt.Sprintf("10.1.1.%d", len(w.agents)+1), react: react,
@@ -343,7 +344,8 @@ func (a *fakeAgent) locked(f func(*fakeAgent)) {
 	f(a)
 }
 
-// run tries one server after the other, and the master as soon as a server names it.
+// run tries one server after the other. When a server names the master, run tries the
+// master at once.
 func (a *fakeAgent) run(ctx context.Context) {
 	for i, next := 0, ""; ctx.Err() == nil; i++ {
 		addr := next
@@ -360,7 +362,7 @@ func (a *fakeAgent) run(ctx context.Context) {
 	}
 }
 
-// session runs one session. It returns the master's address if the server sent one.
+// session runs one session. If the server sent the master's address, session returns it.
 func (a *fakeAgent) session(ctx context.Context, addr string) (string, error) {
 	conn, err := serve.Dial(a.w.net.Net(a.ip), addr)
 	if err != nil {

@@ -70,8 +70,8 @@ func about(got, want float64) bool { return math.Abs(got-want) <= 0.001*math.Abs
 
 const gib = float64(1 << 30)
 
-// TestHistorySurvivesARestart: the master stores its measurements of edges, nodes
-// and pools, and predicts when memory is full. A restart loses none of them.
+// TestHistorySurvivesARestart: the master stores its measurements of edges, nodes and
+// pools. From them it predicts when memory will be full. A restart loses none of them.
 func TestHistorySurvivesARestart(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.disk = t.TempDir()
@@ -114,8 +114,8 @@ func TestHistorySurvivesARestart(t *testing.T) {
 		if _, n := lastMean(node, "network_in"); n > 0 || node.GetName() != "n1" || node.GetKey() != n1.id {
 			t.Errorf("node %s %s: unreported networks have %d values", node.GetKey(), node.GetName(), n)
 		}
-		// Memory is full 7 hours after it was 1 GiB: one hour of measurements is not
-		// enough to predict that.
+		// Memory would be full 7 hours after 1 GiB was used. One hour of measurements is
+		// not enough to predict that.
 		memory, disk := node.GetTrends()[0], node.GetTrends()[1]
 		if memory.GetField() != "memory_used" || memory.GetKnown() || memory.GetWhy() == "" || !about(memory.GetLimit(), 8*gib) {
 			t.Errorf("prediction for memory: %v", memory)
@@ -141,7 +141,7 @@ func TestHistorySurvivesARestart(t *testing.T) {
 			t.Errorf("memory is full at %v: %v, %d fields", full, memory, len(node.GetFields()))
 		}
 
-		// A silent region leaves a gap, and so does a silent node.
+		// While the region is silent, or while the node is silent, the history has a gap.
 		stop()
 		n2.stop()
 		time.Sleep(20 * time.Minute)
@@ -203,8 +203,8 @@ func TestInvalidHistoryRequests(t *testing.T) {
 	})
 }
 
-// TestDamagedHistoryIsSetAside: a history file that cannot be read is renamed, an
-// event says so, and an empty history begins.
+// TestDamagedHistoryIsSetAside: a history file that cannot be read is renamed, and the
+// server begins an empty one. An event reports it.
 func TestDamagedHistoryIsSetAside(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.disk = t.TempDir()
@@ -247,8 +247,8 @@ func TestDamagedHistoryIsSetAside(t *testing.T) {
 	})
 }
 
-// TestServerWorksWithoutHistory: a server without data on disk, or with a folder
-// that it cannot use, works and refuses requests for history.
+// TestServerWorksWithoutHistory: a server without a disk, or with a folder that it cannot
+// use, works all the same. It refuses requests for history.
 func TestServerWorksWithoutHistory(t *testing.T) {
 	for name, dir := range map[string]string{"in memory": "", "no folder": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {

@@ -13,11 +13,11 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestNameBelongsToOneAgent: while the first agent of a name is not lost, a second
-// agent with another data directory is refused, also by the next master, and the
-// refusal names the first agent. The first may connect from another address at any
-// time. When the first is lost the second is accepted. Then the first is refused,
-// unless it may run instances: see TestLostNodeWithInstancesKeepsItsName.
+// TestNameBelongsToOneAgent: two agents with different data directories have the same name.
+// While the first is not lost, the second is refused, even by the next master. The refusal
+// names the first agent. The first may connect from another address at any time. When the
+// first is lost, the second is accepted. After that the first is refused, unless it may run
+// instances: see TestLostNodeWithInstancesKeepsItsName.
 func TestNameBelongsToOneAgent(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.server(1)
@@ -48,7 +48,7 @@ func TestNameBelongsToOneAgent(t *testing.T) {
 			return strings.Contains(m, "the name n1 is taken by another agent, node node-n1 at "+first.ip) && strings.Contains(m, "give this one another --name")
 		})
 
-		// The first connects again at once, from another address.
+		// The first agent connects again at once, from another address.
 		first.stop()
 		before := 0
 		first.locked(func(a *fakeAgent) { before, a.ip = a.welcomes, "10.1.1.77" })
@@ -83,11 +83,11 @@ func TestNameBelongsToOneAgent(t *testing.T) {
 	})
 }
 
-// TestLostNodeWithInstancesKeepsItsName: a node is lost while it runs an instance,
-// and another node gets its name. When the lost node returns it is accepted although
-// the other node is ready, and gets the order to stop the instance. When no instance
-// is left it is refused. The same is true when the node and its allocations were
-// forgotten meanwhile, as after 72 hours.
+// TestLostNodeWithInstancesKeepsItsName: a node is lost while it runs an instance, and
+// another node gets its name. When the lost node returns, it is accepted although the other
+// node is ready, and it gets the order to stop the instance. After its last instance has
+// ended, it is refused. The same is true when the node and its allocations were forgotten
+// meanwhile, as happens after 72 hours.
 func TestLostNodeWithInstancesKeepsItsName(t *testing.T) {
 	for _, forgotten := range []bool{false, true} {
 		t.Run(fmt.Sprint("forgotten ", forgotten), func(t *testing.T) { testLostNodeWithInstances(t, forgotten) })

@@ -13,9 +13,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// TestSilentNodeIsShownBeforeItIsLost: a node whose agent is gone is ready until
-// its lease has ended. Meanwhile the node and its allocations are shown as silent.
-// Then it is lost and can be removed.
+// TestSilentNodeIsShownBeforeItIsLost: a node whose agent is gone stays ready until its
+// lease has ended. Until then, the node and its allocations are shown as silent. After that
+// the node is lost and can be removed.
 func TestSilentNodeIsShownBeforeItIsLost(t *testing.T) {
 	oneNode(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
 		nodes, allocs := nusav1.NewNodesClient(w.conn(1)), nusav1.NewAllocationsClient(w.conn(1))
@@ -68,7 +68,8 @@ func TestSilentNodeIsShownBeforeItIsLost(t *testing.T) {
 }
 
 // TestNodeIsRemovedWhenItsLeaseIsOver: an operator cannot remove a lost node while it may
-// run what a lease binds: it would be replaced at once.
+// still run an instance that a lease binds, because that instance would be replaced at
+// once.
 func TestNodeIsRemovedWhenItsLeaseIsOver(t *testing.T) {
 	oneNode(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
 		nodes := nusav1.NewNodesClient(w.conn(1))
@@ -90,8 +91,8 @@ func TestNodeIsRemovedWhenItsLeaseIsOver(t *testing.T) {
 	})
 }
 
-// TestNodeIsSilentSinceTheElection: a new master shows a node that has not
-// connected yet as silent, although its committed status is ready.
+// TestNodeIsSilentSinceTheElection: a new master shows a node that has not connected yet as
+// silent, although the committed status of the node is ready.
 func TestNodeIsSilentSinceTheElection(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for i := range 3 {
@@ -109,9 +110,9 @@ func TestNodeIsSilentSinceTheElection(t *testing.T) {
 	})
 }
 
-// TestSilentNodeIsReadyBeforeItsNextLease: a node is silent on its open stream until it is lost.
-// Its return is in the log before it has a lease again: what is replaced later than that is
-// refused, and what was replaced before has its order to stop.
+// TestSilentNodeIsReadyBeforeItsNextLease: a node is silent on its open stream until it is
+// lost. Its return is committed before it gets a lease again. A replacement after that
+// commit is refused. An instance that was replaced before it has its order to stop.
 func TestSilentNodeIsReadyBeforeItsNextLease(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
@@ -139,9 +140,9 @@ func TestSilentNodeIsReadyBeforeItsNextLease(t *testing.T) {
 	})
 }
 
-// TestEndOfALeaseIsNoFailure: the tasks of an instance wait on their node for a lease. The instance
-// counts as starting with that reason, no attempt is used, and nothing replaces it: it runs
-// again in place.
+// TestEndOfALeaseIsNoFailure: the tasks of an instance wait on their node for a lease. The
+// instance counts as starting, with that reason. No attempt is used, and nothing replaces
+// the instance. It runs again on its node when the lease is back.
 func TestEndOfALeaseIsNoFailure(t *testing.T) {
 	for _, reason := range []nusav1.Reason{nusav1.Reason_REASON_LEASE_EXPIRED, nusav1.Reason_REASON_REGION_LEASE} {
 		oneNode(t, func(t *testing.T, w *world, jobs nusav1.JobsClient, ctx context.Context) {
@@ -184,14 +185,14 @@ func TestEndOfALeaseIsNoFailure(t *testing.T) {
 	}
 }
 
-// TestDrainCountsWhatFitsNowhere: the response to a drain counts the instances
-// that are still on the node, and says why they cannot move.
-func TestDrainCountsWhatFitsNowhere(t *testing.T) {
+// TestDrainCountsInstancesThatCannotMove: the response to a drain counts the instances that are
+// still on the node, and says why they cannot move.
+func TestDrainCountsInstancesThatCannotMove(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
 		w.master(1)
 		w.agent("n1", runs)
-		w.submit(1, spec("web", 8)) // web takes all of the node's cores
+		w.submit(1, spec("web", 8)) // the job takes all of the node's cores
 		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 8 })
 		w.agent("n2", runs)
 		w.eventually("n2 is ready", func() bool { return w.node(1, "n2").GetState() == nusav1.NodeState_NODE_STATE_READY })
@@ -212,14 +213,14 @@ func TestDrainCountsWhatFitsNowhere(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		n = w.node(1, "n1")
 		if n.GetAllocations() != 5 || len(n.GetLeaving()) != 1 || n.GetLeaving()[0].GetFits() != 0 {
-			t.Errorf("after the drain %v", n) // of the first three moves, the third finds no room, and the other instances wait for it
+			t.Errorf("after the drain %v", n) // three instances may move at once; the third finds no room, and the others wait for it
 		}
 	})
 }
 
-// TestLostNodeIsForgottenAfter72Hours: a disconnected instance waits for its node
-// for 72 hours. Then the node is forgotten and the instance replaced. If the node
-// returns later it is a new node.
+// TestLostNodeIsForgottenAfter72Hours: a disconnected instance waits for its node for 72
+// hours. After that the node is forgotten and the instance is replaced. A node that returns
+// later is a new node.
 func TestLostNodeIsForgottenAfter72Hours(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)

@@ -15,8 +15,9 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// TestEachRefusalIsAnAlarm: also one that may end by itself. The log has one line for each
-// reason, however often the region tries, and the alarm ends with the session.
+// TestEachRefusalIsAnAlarm: every refusal of the global tier becomes an alarm, even one
+// that may end by itself. The log has one line for each reason, however often the region
+// tries. The alarm ends when a session begins.
 func TestEachRefusalIsAnAlarm(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
@@ -55,8 +56,9 @@ func TestEachRefusalIsAnAlarm(t *testing.T) {
 	})
 }
 
-// TestRefusedRegionTellsItsWork: after the store was restored from an old copy an operator wants to
-// see what a recovery would stop, so a region that is asked says what it runs, and only then.
+// TestRefusedRegionTellsItsWork: after the store was restored from an old copy, an operator
+// wants to see which work a recovery would stop. So a region lists its work when the global
+// tier asks for it, and only then.
 func TestRefusedRegionTellsItsWork(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()

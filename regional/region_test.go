@@ -24,8 +24,8 @@ func TestServersFormAGroupFromOneAddress(t *testing.T) {
 		rest := without([]int{1, 2, 3}, first)
 		second := w.master(rest...)
 
-		// A new server replaces the dead one without a change of any configuration.
-		// Then another of the first three dies.
+		// A new server replaces the dead one without a change of any configuration. After
+		// that, another of the first three servers dies.
 		w.server(4, rest[0])
 		w.eventually("the new server follows", func() bool { return w.info(4).GetLeaderAddress() == serverAddr(second) })
 		time.Sleep(20 * time.Second)
@@ -41,9 +41,9 @@ func TestServersFormAGroupFromOneAddress(t *testing.T) {
 	})
 }
 
-// TestServerWithoutItsDiskReplacesItself: a server that lost its disk joins as a new
-// member with the same name and address. Then another server dies, and the committed
-// job still exists.
+// TestServerWithoutItsDiskReplacesItself: a server that lost its disk joins as a new member
+// with the same name and address. After that another server dies, and the committed job
+// still exists.
 func TestServerWithoutItsDiskReplacesItself(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for i := 1; i <= 3; i++ {
@@ -139,8 +139,8 @@ func TestInstancesMoveFromALostNode(t *testing.T) {
 		w.eventually("the silent node is lost", func() bool { return w.node(1, "n1").GetState() == nusav1.NodeState_NODE_STATE_LOST })
 		w.eventually("the other node runs all", func() bool { return w.running(1)["n2"] == 4 })
 
-		// The node returns with another address. It is the same node, and its replaced
-		// instances are ordered to stop.
+		// The node returns with another address. It counts as the same node, and its
+		// replaced instances have orders to stop.
 		n1.ip = "10.1.1.77"
 		n1.start()
 		w.eventually("the node is ready again", func() bool {
@@ -202,8 +202,8 @@ func TestDrainMovesInstances(t *testing.T) {
 	})
 }
 
-// TestUnstartedInstanceOfALeavingNodeStaysEnded: an instance that was placed on a
-// node while its agent left runs on another node. It does not start when the node
+// TestUnstartedInstanceOfALeavingNodeStaysEnded: an instance was placed on a node while its
+// agent left. The instance then runs on another node. It does not start when the first node
 // returns.
 func TestUnstartedInstanceOfALeavingNodeStaysEnded(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
@@ -292,9 +292,9 @@ func TestAgentOfAnotherClusterIsRefused(t *testing.T) {
 	})
 }
 
-// TestEndsAreAcknowledgedAtOnce: a report of a running allocation is acknowledged
-// with the next grant of a lease. A report of an ended allocation is acknowledged at
-// once, because an agent that leaves waits for the acknowledgement.
+// TestEndsAreAcknowledgedAtOnce: a report of a running allocation is acknowledged together
+// with the next grant of a lease. A report of an ended allocation is acknowledged at once,
+// because an agent that leaves waits for the acknowledgement.
 func TestEndsAreAcknowledgedAtOnce(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
@@ -310,7 +310,7 @@ func TestEndsAreAcknowledgedAtOnce(t *testing.T) {
 				return granted
 			})
 		}
-		grant() // the next grant is a third of the lease away: it does not come while the job starts
+		grant() // the next grant is a third of the lease away, so none is sent while the job starts
 		w.submit(1, spec("web", 1))
 		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 1 })
 		if w.acked(a) {

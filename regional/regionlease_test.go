@@ -59,12 +59,13 @@ func TestRegionLeaseReachesTheAgents(t *testing.T) {
 	})
 }
 
-// TestReturnedLeaseIsPassedOnAtOnce: agents do not wait for their next request.
+// TestReturnedLeaseIsPassedOnAtOnce: when the region has a lease again, the agents get it
+// before their next request.
 func TestReturnedLeaseIsPassedOnAtOnce(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
 		defer g.stop()
-		g.ahead = 1 // no grant counts
+		g.ahead = 1 // the log lacks an order that the grants need, so no grant counts
 		w.server(1)
 		w.master(1)
 		a := w.agent("n1", runs)
@@ -75,7 +76,7 @@ func TestReturnedLeaseIsPassedOnAtOnce(t *testing.T) {
 			return n
 		}
 		w.eventually("the agent has its lease", func() bool { return count() > 2 })
-		for range 100 { // just after an answered request
+		for range 100 { // until just after an answered request
 			if n := count(); n != grants {
 				grants = n
 				break
@@ -85,7 +86,7 @@ func TestReturnedLeaseIsPassedOnAtOnce(t *testing.T) {
 		w.eventually("the next grant", func() bool { return count() > grants })
 		began := time.Now()
 		g.locked(func() { g.ahead = 0 })
-		g.offer(spec("api", 1), 0, 1) // with this order the log has what the grants rest on
+		g.offer(spec("api", 1), 0, 1) // with this order the log has the basis of the grants
 		w.eventually("the lease counts", func() bool { return a.regionLeft() > 0 })
 		if took := time.Since(began); took > 100*time.Millisecond {
 			t.Errorf("the agent got the region's lease after %s", took)
@@ -93,8 +94,8 @@ func TestReturnedLeaseIsPassedOnAtOnce(t *testing.T) {
 	})
 }
 
-// TestGrantDoesNotOvertakeOrders: the region may have lost a slot when it returns, and
-// learns that from orders that come after the grant.
+// TestGrantDoesNotOvertakeOrders: a region that returns may have lost a slot. The orders
+// that say so arrive after a grant, and the grant must wait for them.
 func TestGrantDoesNotOvertakeOrders(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
@@ -114,8 +115,8 @@ func TestGrantDoesNotOvertakeOrders(t *testing.T) {
 	})
 }
 
-// TestOlderLeadershipIsRefused: a deposed server welcomes the region and sends its old
-// set of orders, which lacks a job.
+// TestOlderLeadershipIsRefused: a deposed global server welcomes the region and sends its
+// old set of orders, in which a job is missing. The region must not apply it.
 func TestOlderLeadershipIsRefused(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
@@ -149,8 +150,8 @@ func TestOlderLeadershipIsRefused(t *testing.T) {
 	})
 }
 
-// TestForeignFederationIsRefused: the global tier lost its store, and begins with an empty
-// one. The region goes on until an operator lets it join that federation.
+// TestForeignFederationIsRefused: the global tier lost its store and begins with an empty
+// one. The region works on its own until an operator lets it join the new federation.
 func TestForeignFederationIsRefused(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
@@ -208,7 +209,8 @@ func TestForeignFederationIsRefused(t *testing.T) {
 }
 
 // TestBoundWorkNeedsAgentsThatEndIt: an agent of an earlier version does not know the
-// region's lease. It is upgraded, and gets the instance with what binds it.
+// region's lease, so it gets no instance that this lease binds. After its upgrade it gets
+// the instance, with the binding in the order.
 func TestBoundWorkNeedsAgentsThatEndIt(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()

@@ -23,8 +23,8 @@ import (
 
 // These tests use real sockets, real files and real time.
 
-// probing ignores goroutines of memberlist: its Shutdown does not wait for a probe in
-// progress, which ends after its time-out.
+// probing ignores goroutines of memberlist. Its Shutdown does not wait for a probe in
+// progress, but the probe ends after its time-out.
 var probing = goleak.IgnoreTopFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode")
 
 func config(dir string) regional.Config {
@@ -121,8 +121,8 @@ func TestRestartLosesNoAcknowledgedJob(t *testing.T) {
 	})
 }
 
-// TestRestartFindsTheGroup: a restarted server whose configuration names only
-// itself finds the other servers by the addresses in its data directory.
+// TestRestartFindsTheGroup: the configuration of a restarted server names only the server
+// itself. The server finds the others by the addresses in its data directory.
 func TestRestartFindsTheGroup(t *testing.T) {
 	defer goleak.VerifyNone(t, probing)
 	first, second := config(filepath.Join(t.TempDir(), "1")), config(filepath.Join(t.TempDir(), "2"))
@@ -161,7 +161,7 @@ func TestRestartFindsTheGroup(t *testing.T) {
 	first.GRPCAddr, first.RaftAddr, first.GossipAddr = a.addrs.GRPC, a.addrs.Raft, a.addrs.Gossip
 	a.stop()
 
-	first.Join = []string{a.addrs.Gossip} // first's own address
+	first.Join = []string{a.addrs.Gossip} // the server's own address
 	a = startReal(t, first)
 	defer a.stop()
 	retry(t, both(a))
@@ -213,8 +213,8 @@ func TestInvalidStartsNameTheCause(t *testing.T) {
 	})
 }
 
-// TestGossipRefusesForeignServers: a server of another region, or with another key,
-// does not join the group.
+// TestGossipRefusesForeignServers: a server of another region, or with another key, cannot
+// join the group.
 func TestGossipRefusesForeignServers(t *testing.T) {
 	defer goleak.VerifyNone(t, probing)
 	var out bytes.Buffer
@@ -234,8 +234,8 @@ func TestGossipRefusesForeignServers(t *testing.T) {
 			change(&cfg)
 			stranger := startReal(t, cfg)
 			defer stranger.stop()
-			// After a few calls both sides have exchanged their members or refused the exchange;
-			// then neither knows the other.
+			// After a few calls both sides have either exchanged their members or refused
+			// the exchange. Here neither side must know the other.
 			tick := time.NewTicker(100 * time.Millisecond)
 			defer tick.Stop()
 			for range 5 {

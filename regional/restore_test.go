@@ -24,8 +24,8 @@ func restored(dir string) regional.Restored {
 	return regional.Restored{Region: regionName, DataDir: dir, Logger: slog.New(slog.DiscardHandler)}
 }
 
-// TestRestoredRegionBeginsAnIncarnation: a server continues from a copy of its directory
-// that lacks the latest job. The numbers of its log do not repeat.
+// TestRestoredRegionBeginsAnIncarnation: a server continues from a copy of its directory.
+// The copy lacks the latest job. The numbers in the new log do not repeat earlier ones.
 func TestRestoredRegionBeginsAnIncarnation(t *testing.T) {
 	defer goleak.VerifyNone(t, probing)
 	dir, old := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "copy")
@@ -65,7 +65,7 @@ func TestRestoredRegionBeginsAnIncarnation(t *testing.T) {
 	if _, err := regional.Restore(restored(t.TempDir())); !errors.Is(err, regional.ErrConfig) {
 		t.Errorf("an empty directory: %v", err)
 	}
-	for want := uint64(2); want <= 3; want++ { // twice, as after an interruption
+	for want := uint64(2); want <= 3; want++ { // restored twice, as after an interruption
 		if n, err := regional.Restore(restored(old)); err != nil || n != want {
 			t.Fatalf("incarnation %d, %v", n, err)
 		}
@@ -107,8 +107,8 @@ func TestRestoredRegionBeginsAnIncarnation(t *testing.T) {
 	})
 }
 
-// TestServersOfAFormerGroupDoNotJoin: a server that missed the restore has the log of
-// the former group.
+// TestServersOfAFormerGroupDoNotJoin: a server was not there during the restore and has the
+// log of the former group. It must not join the new group.
 func TestServersOfAFormerGroupDoNotJoin(t *testing.T) {
 	defer goleak.VerifyNone(t, probing)
 	first, second := config(filepath.Join(t.TempDir(), "1")), config(filepath.Join(t.TempDir(), "2"))
@@ -150,7 +150,7 @@ func TestServersOfAFormerGroupDoNotJoin(t *testing.T) {
 	state := func(ctx context.Context, s started, index uint64) (*nusav1.StateDigest, error) {
 		return nusav1.NewSiblingsClient(s.conn).State(ctx, &nusav1.StateRequest{Index: index})
 	}
-	retry(t, func(ctx context.Context) error { // s3 was started last, and is a member
+	retry(t, func(ctx context.Context) error { // s3 was started last and is a member of the group
 		r, err := nusav1.NewRegionsClient(a.conn).Get(ctx, &nusav1.GetRegionRequest{Name: regionName})
 		if err != nil {
 			return err

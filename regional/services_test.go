@@ -23,7 +23,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// oneNode runs a test with a region of one server and one node.
+// oneNode runs a test in a region of one server and one node.
 func oneNode(t *testing.T, test func(*testing.T, *world, nusav1.JobsClient, context.Context)) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.server(1)
@@ -193,7 +193,7 @@ func TestInvalidSubmitsNameTheField(t *testing.T) {
 			}
 		}
 		plain := spec("a", 1)
-		plain.Regions = &nusav1.RegionsSpec{} // allowed: its defaults choose no region
+		plain.Regions = &nusav1.RegionsSpec{} // allowed: the default values choose no region
 		for range 2 {                         // a retry has the same response
 			if r, err := jobs.Submit(ctx, &nusav1.SubmitRequest{Spec: plain, IdempotencyKey: "k"}); err != nil || !r.GetChanged() {
 				t.Errorf("%v, %v", r, err)
@@ -240,7 +240,7 @@ func TestInvalidSubmitsNameTheField(t *testing.T) {
 		if err != nil || len(rest.GetJobs()) != 1 || rest.GetJobs()[0].GetSpec().GetName() != "m2" {
 			t.Errorf("second page: %v, %v", rest, err)
 		}
-		// A page is also bounded in bytes.
+		// The size of a page in bytes is bounded too.
 		const large = 30
 		for i := range large {
 			s := spec(fmt.Sprintf("large%02d", i), 0)
@@ -265,8 +265,8 @@ func TestInvalidSubmitsNameTheField(t *testing.T) {
 	})
 }
 
-// TestSubmitsThroughAFollower: a follower forwards single submits and streams of
-// submits.
+// TestSubmitsThroughAFollower: a follower forwards single submits and streams of submits to
+// the master.
 func TestSubmitsThroughAFollower(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for i := 1; i <= 3; i++ {
@@ -312,8 +312,8 @@ func (fakeLogs) Logs(req *nusav1.LogsRequest, stream grpc.ServerStreamingServer[
 	return nil
 }
 
-// TestLogsTravelThroughTheAgentsTunnel: a unique prefix of the allocation's id is
-// enough.
+// TestLogsTravelThroughTheAgentsTunnel: a client reads the logs of an allocation by a
+// unique prefix of its id.
 func TestLogsTravelThroughTheAgentsTunnel(t *testing.T) {
 	oneNode(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
 		w.submit(1, spec("web", 1))
@@ -407,8 +407,9 @@ func TestCordonedNodeGetsNoNewWork(t *testing.T) {
 	})
 }
 
-// TestUselessNodeChangesAreRefused: uncordoning a draining node, or ending the drain of
-// a cordoned one, is refused because the node would still get no work.
+// TestUselessNodeChangesAreRefused: a node is cordoned and not drained, or drained and not
+// cordoned. An operator who ends the other one of the two gets an error, because the node
+// would still get no work.
 func TestUselessNodeChangesAreRefused(t *testing.T) {
 	oneNode(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
 		nodes := nusav1.NewNodesClient(w.conn(1))
@@ -463,7 +464,7 @@ func TestEventsResumeByToken(t *testing.T) {
 		}
 		nodes := nusav1.NewNodesClient(w.conn(1))
 		w.submit(1, spec("web", 1))
-		w.submit(1, spec("web", 1)) // changes nothing
+		w.submit(1, spec("web", 1)) // the same spec again changes nothing
 		w.eventually("it runs", func() bool { return w.running(1)["n1"] == 1 })
 		for _, on := range []bool{true, false} {
 			if _, err := nodes.Cordon(ctx, &nusav1.CordonNodeRequest{Id: "n1", Cordon: on}); err != nil {
@@ -516,8 +517,8 @@ func TestEventsResumeByToken(t *testing.T) {
 	})
 }
 
-// TestFirstLatencyIsReportedAtOnce: the region probes the peers that the global
-// tier names, and sends the first measurement at once.
+// TestFirstLatencyIsReportedAtOnce: the region probes the peers that the global tier lists.
+// It reports the first measurement at once.
 func TestFirstLatencyIsReportedAtOnce(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()
@@ -559,7 +560,7 @@ func TestFirstLatencyIsReportedAtOnce(t *testing.T) {
 	})
 }
 
-// TestSessionWithoutHelloEnds: a session whose agent sends no hello ends.
+// TestSessionWithoutHelloEnds: the server ends a session in which the agent sends no hello.
 func TestSessionWithoutHelloEnds(t *testing.T) {
 	oneNode(t, func(t *testing.T, w *world, _ nusav1.JobsClient, ctx context.Context) {
 		began := time.Now()

@@ -23,15 +23,14 @@ import (
 // benchAgents is the number of agents, each with its own connection.
 const benchAgents = 1000
 
-// agentsOf is the environment variable with the server's address; it is set in the
-// process that only runs the agents of BenchmarkSessions.
+// agentsOf is the environment variable with the server's address. It is set only in the
+// process that runs the agents of BenchmarkSessions.
 const agentsOf = "NUSA_BENCH_AGENTS_OF"
 
-// BenchmarkSessions measures the memory that a connected agent costs a master:
-// connection, session and node, after a heartbeat with statistics. The agents run
-// in another process. B/agent is the total; stack-B/agent is the part of it in
-// stacks of goroutines. "bare" is a gRPC server that sends the same responses and
-// stores nothing.
+// BenchmarkSessions measures the memory that a connected agent costs a master: connection,
+// session and node, after a heartbeat with statistics. The agents run in another process.
+// B/agent is the total. stack-B/agent is the part of it that goroutine stacks take. "bare"
+// is a gRPC server that sends the same responses and stores nothing.
 func BenchmarkSessions(b *testing.B) {
 	for name, serve := range map[string]func(context.Context, chan<- string) error{"master": serveMaster, "bare": serveBare} {
 		b.Run(name, func(b *testing.B) {
@@ -124,8 +123,8 @@ func sessions(b *testing.B, serve func(context.Context, chan<- string) error) {
 	}
 }
 
-// inUse returns the bytes of the heap and of stacks, and the number of goroutines.
-// One collection halves a stack at most once.
+// inUse returns the bytes of the heap and of stacks, and the number of goroutines. It runs
+// several collections, because one collection halves a stack at most once.
 func inUse() (heap, stacks, goroutines float64) {
 	for range 4 {
 		runtime.GC()
@@ -135,8 +134,8 @@ func inUse() (heap, stacks, goroutines float64) {
 	return float64(m.HeapAlloc), float64(m.StackInuse), float64(runtime.NumGoroutine())
 }
 
-// TestAgentsOfBenchmark runs the agents in the other process of
-// BenchmarkSessions.
+// TestAgentsOfBenchmark runs the agents of BenchmarkSessions. It does so only in the other
+// process of that benchmark.
 func TestAgentsOfBenchmark(t *testing.T) {
 	addr := os.Getenv(agentsOf)
 	if addr == "" {
@@ -156,7 +155,7 @@ func TestAgentsOfBenchmark(t *testing.T) {
 	_, _ = bufio.NewReader(os.Stdin).ReadByte() // returns when the benchmark closes stdin
 }
 
-// connects opens agent i's session and waits for its first lease; false when the
+// connects opens agent i's session and waits for its first lease. It returns false when the
 // server is not the master yet.
 func connects(t *testing.T, conn *grpc.ClientConn, i int) bool {
 	stream, err := nusav1.NewDispatchClient(conn).Session(context.Background())

@@ -145,8 +145,8 @@ func TestGlobalCallsThroughTheTunnel(t *testing.T) {
 	})
 }
 
-// TestStreamCutAtEachMessage: one message is lost with its stream. In the end the
-// region runs each instance of its slots once, and its answers have arrived.
+// TestStreamCutAtEachMessage: one message is lost with its stream. In the end the region
+// runs each instance of its slots once, and all its answers have arrived.
 func TestStreamCutAtEachMessage(t *testing.T) {
 	for _, direction := range []string{"up", "down"} {
 		for at := 1; at <= 12; at++ {
@@ -182,8 +182,8 @@ func TestStreamCutAtEachMessage(t *testing.T) {
 						s := g.slots()
 						return len(s) == 1 && strings.HasPrefix(s[0], "big[0-")
 					})
-					// How many instances of big were not returned depends on whether the other
-					// jobs ended within the grace period. Each of them runs once.
+					// The number of instances of big that stay depends on whether the other
+					// jobs ended within the grace. Each instance that stays runs once.
 					w.eventually("only big runs, once each", func() bool {
 						indices := map[int32]int{}
 						for _, a := range w.allocs(1, false) {
@@ -206,7 +206,8 @@ func TestStreamCutAtEachMessage(t *testing.T) {
 	}
 }
 
-// A job was purged and another one submitted under its name. Both have version 1.
+// TestNewJobReplacesAPurgedOneOfItsName: a job was purged and another job was submitted
+// under its name. Both have version 1.
 func TestNewJobReplacesAPurgedOneOfItsName(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		g := w.startGlobal()

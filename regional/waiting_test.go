@@ -21,7 +21,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// drain returns the lines with a text since the last call.
+// drain returns the lines that contain text and were logged since the last call.
 func (l *lines) drain(text string) (out []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,10 +34,9 @@ func (l *lines) drain(text string) (out []string) {
 	return out
 }
 
-// TestWaitingServersLogWhatIsMissing: while the group forms, and when it has lost
-// its quorum, servers log which servers they see, how many are missing and what
-// to do.
-func TestWaitingServersLogWhatIsMissing(t *testing.T) {
+// TestWaitingServersLogMissingServers: servers wait while the group forms, and when it has
+// lost its quorum. They then log which servers they see, how many are missing, and advice.
+func TestWaitingServersLogMissingServers(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var log lines
 		w.log = slog.New(slog.NewTextHandler(&log, nil))

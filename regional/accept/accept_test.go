@@ -19,7 +19,7 @@ type region struct {
 	index uint64
 	now   int64
 	jobs  map[int64]*state.Job
-	hold  time.Duration // of its orders
+	hold  time.Duration // hold time of the region's orders
 }
 
 func newRegion(t *testing.T, typ state.JobType) *region {
@@ -51,7 +51,7 @@ func (r *region) order(from, to int32, generation int64, desired state.Desired, 
 	}}}})
 }
 
-// place places instance i on the node as allocation "a<i>".
+// place places instance i on the node. The id of the allocation is "a<i>".
 func (r *region) place(i int32) {
 	r.t.Helper()
 	r.do(state.Command{ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{{
@@ -64,7 +64,7 @@ func (r *region) report(i int32, s state.AllocState) {
 	r.do(state.Command{AgentReports: &state.AgentReports{NodeID: "n1", Reports: []state.AllocReport{{ID: fmt.Sprint("a", i), State: s}}}})
 }
 
-// lost marks the node lost or left.
+// lost gives the node the status lost or left.
 func (r *region) lost(status state.NodeStatus) {
 	r.t.Helper()
 	r.do(state.Command{SetNodeStatus: &state.SetNodeStatus{ID: "n1", Status: status}})
@@ -88,7 +88,7 @@ func (r *region) answers(want ...string) {
 	}
 }
 
-func TestAcceptedUntilTheOrderSaysSo(t *testing.T) {
+func TestAcceptedIsAnsweredUntilTheOrderHasIt(t *testing.T) {
 	r := newRegion(t, state.Service)
 	r.answers()
 	r.order(0, 2, 5, state.Run, state.SlotOffered)
@@ -236,8 +236,8 @@ func TestReturn(t *testing.T) {
 	}
 }
 
-// The answer about a part that was given back is repeated until the order no longer
-// has that part; the rest of the slot stays accepted.
+// TestReturnedUntilTheOrderIsCut: the answer about a part that was given back is repeated
+// until the order no longer has that part. The rest of the slot stays accepted.
 func TestReturnedUntilTheOrderIsCut(t *testing.T) {
 	r := newRegion(t, state.Service)
 	r.order(0, 4, 5, state.Run, state.SlotOffered)
@@ -256,8 +256,9 @@ func TestReturnedUntilTheOrderIsCut(t *testing.T) {
 	r.answers("2-4 g8 accepted")
 }
 
-// A change of a slot that cannot run is rejected only once the instances of before
-// have ended: otherwise the index would have two owners.
+// TestRejectedOnceNothingLives: a region rejects a new version of a slot that it cannot
+// run. It does so only after the instances of the former version have ended, because
+// otherwise the index would have two owners.
 func TestRejectedOnceNothingLives(t *testing.T) {
 	r := newRegion(t, state.Service)
 	r.order(0, 2, 10, state.Run, state.SlotAccepted)
@@ -277,9 +278,10 @@ func TestRejectedOnceNothingLives(t *testing.T) {
 	}
 }
 
-// TestNothingEndsInARestoredLogBeforeLeasesAreOver: a node that has not connected since the restore
-// may run what the log does not have.
-func TestNothingEndsInARestoredLogBeforeLeasesAreOver(t *testing.T) {
+// TestRestoredLogEndsNothingBeforeLeasesAreOver: a node that has not connected since the
+// restore may run instances that the log does not have. So no answer says that a slot
+// ended.
+func TestRestoredLogEndsNothingBeforeLeasesAreOver(t *testing.T) {
 	for _, desired := range []state.Desired{state.Revoke, state.Stop} {
 		r := newRegion(t, state.Service)
 		r.do(state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1}})
@@ -298,9 +300,9 @@ func TestNothingEndsInARestoredLogBeforeLeasesAreOver(t *testing.T) {
 	}
 }
 
-// TestNothingEndsByASuspectLog: that a slot is accepted is true of an old copy, too. That it has
-// ended may be true of the copy only.
-func TestNothingEndsByASuspectLog(t *testing.T) {
+// TestSuspectLogAnswersOnlyAccepted: the answer that a slot is accepted is true even if the log
+// is an old copy. The answer that a slot has ended may be true of the copy only.
+func TestSuspectLogAnswersOnlyAccepted(t *testing.T) {
 	r := newRegion(t, state.Service)
 	r.order(0, 1, 1, state.Run, state.SlotOffered)
 	if got := OfSuspectLog(Answers(r.Snapshot())); len(got) != 1 || got[0].State != state.SlotAccepted {

@@ -7,8 +7,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestBoundOnceNothingUnboundIsLeft: the global tier takes a slot from a cut-off region by
-// its lease only once the region has answered that the lease binds all that may run.
+// TestBoundOnceNothingUnboundIsLeft: the region answers that its lease binds a slot only
+// when the lease binds everything that may run for it. Only after this answer may the
+// global tier take the slot from a cut-off region by the end of the lease.
 func TestBoundOnceNothingUnboundIsLeft(t *testing.T) {
 	r := newRegion(t, state.Service)
 	order := func(version int64, stop, unbound bool, st state.SlotState) {
@@ -50,10 +51,10 @@ func TestBoundOnceNothingUnboundIsLeft(t *testing.T) {
 	expect("the global tier knows", false, false)
 }
 
-// TestFormerOwnerAnswersOnceNothingUnboundIsLeft: the global tier took a slot that no lease
-// binds, and waits for its former owner. An attempt on a lost node that the region has
-// given up may run until the node confirms. Another owner does not wait for that node, and says
-// that the node may still run it.
+// TestFormerOwnerAnswersOnceNothingUnboundIsLeft: the global tier took over a slot that no
+// lease binds, and waits for its former owner. An attempt that the region gave up on a lost
+// node may run until the node confirms its end. The former owner waits for that node. Any
+// other owner does not wait, but answers that the node may still run the attempt.
 func TestFormerOwnerAnswersOnceNothingUnboundIsLeft(t *testing.T) {
 	for _, c := range []struct {
 		desired state.Desired
@@ -86,8 +87,9 @@ func TestFormerOwnerAnswersOnceNothingUnboundIsLeft(t *testing.T) {
 	}
 }
 
-// TestReturnedInstancesMayRun: a lost attempt was replaced, and no node takes the replacement any
-// more. The region gives the instance back, and says that the lost node may still run it.
+// TestReturnedInstancesMayRun: a lost attempt was replaced, and no node takes the
+// replacement any more. The region gives the instance back and answers that the lost node
+// may still run it.
 func TestReturnedInstancesMayRun(t *testing.T) {
 	r := newRegion(t, state.Service)
 	r.order(0, 2, 5, state.Run, state.SlotAccepted)
@@ -101,8 +103,8 @@ func TestReturnedInstancesMayRun(t *testing.T) {
 	r.answers("0-1 g5 returned may run insufficient_cpu", "1-2 g5 returned insufficient_cpu")
 }
 
-// TestBoundAnswerNamesTheLongestStopTime: what still runs of an earlier version may take longer to
-// stop than the version that the slot names.
+// TestBoundAnswerNamesTheLongestStopTime: an attempt of an earlier version still runs. It
+// may take longer to stop than the version of the slot, so the answer has the longer time.
 func TestBoundAnswerNamesTheLongestStopTime(t *testing.T) {
 	r := newRegion(t, state.Service)
 	order := func(version int64, kill time.Duration) {
@@ -136,8 +138,9 @@ func TestBoundAnswerNamesTheLongestStopTime(t *testing.T) {
 	expect(2 * time.Second)
 }
 
-// TestVersionsRepeatAfterARestoreOfTheStore: a restored store numbers its next version like one that
-// it has forgotten. What runs of the forgotten version is not bound because the new one is.
+// TestVersionsRepeatAfterARestoreOfTheStore: a restored store gives its next version the
+// number of a version that the store has forgotten. The new version is bound. An attempt of
+// the forgotten version is not bound for that reason.
 func TestVersionsRepeatAfterARestoreOfTheStore(t *testing.T) {
 	r := newRegion(t, state.Service)
 	r.do(state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1}})

@@ -9,9 +9,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Instances are disconnected if no node takes them and a lost node may still run
-// them. Instances that run on a connected node, have ended, are no longer wanted or
-// never had a node are not disconnected.
+// TestDisconnected: an instance is disconnected if no node takes it and a lost node may
+// still run it. An instance is not disconnected if it runs on a connected node, has ended,
+// is no longer wanted, or never had a node.
 func TestDisconnected(t *testing.T) {
 	unplaced := func(from, to int32) []sched.Unplaced {
 		return []sched.Unplaced{{Key: key, JobVersion: 1, Generation: 5, Ranges: []sched.Range{{From: from, To: to}}}}

@@ -9,8 +9,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestHeldInstancesAreAnsweredOneByOne: what runs is kept, what is gone is revoked, and
-// there is no answer about what starts, stops, or may run on a lost node.
+// TestHeldInstancesAreAnsweredOneByOne: a running instance is kept, and an instance that is
+// gone is revoked. There is no answer yet about an instance that starts, stops, or may run
+// on a lost node.
 func TestHeldInstancesAreAnsweredOneByOne(t *testing.T) {
 	r := newRegion(t, state.Service)
 	r.do(state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n1", Name: "n1", Capacity: state.Resources{CPUMilli: 3000}}}})
@@ -35,7 +36,7 @@ func TestHeldInstancesAreAnsweredOneByOne(t *testing.T) {
 	r.answers()
 }
 
-// TestHeldBatchInstancesAreDone: a batch instance that completed here is done, and
+// TestHeldBatchInstancesAreDone: a batch instance that completed in this region is done. It
 // counts only for its own run.
 func TestHeldBatchInstancesAreDone(t *testing.T) {
 	r := newRegion(t, state.Batch)
@@ -50,9 +51,9 @@ func TestHeldBatchInstancesAreDone(t *testing.T) {
 	r.answers("0-2 g5 done", "2-3 g5 revoked")
 }
 
-// TestHeldSlotsWantNothing: while a slot is held nothing is started, replaced or
-// stopped. What a lost node may run is given up when its wait is over. The instance
-// continues, in a new generation, when the region owns the slot again.
+// TestHeldSlotsWantNothing: while a slot is held, nothing is started, replaced or stopped.
+// An attempt on a lost node is given up when its wait has passed. When the region owns the
+// slot again, the instance continues in a new generation.
 func TestHeldSlotsWantNothing(t *testing.T) {
 	r := newRegion(t, state.Service)
 	r.jobs[1].Groups[0].Disconnect = state.Disconnect{After: 30 * time.Second, Replace: true}
@@ -94,9 +95,9 @@ func TestHeldSlotsWantNothing(t *testing.T) {
 	r.answers("0-2 g9 revoked")
 }
 
-// TestHeldInstancesAreOfTheSlotsRun: the job was stopped and runs again elsewhere. What belongs
-// to the run before ends.
-func TestHeldInstancesAreOfTheSlotsRun(t *testing.T) {
+// TestHeldInstancesOfAnotherRunEnd: the job was stopped and runs again in another region.
+// Instances of the run before must end.
+func TestHeldInstancesOfAnotherRunEnd(t *testing.T) {
 	r := newRegion(t, state.Service)
 	ordered := func(run int64, desired state.Desired) {
 		r.do(state.Command{ApplyOrders: &state.ApplyOrders{Orders: []state.SlotOrder{{
@@ -121,8 +122,9 @@ func TestHeldInstancesAreOfTheSlotsRun(t *testing.T) {
 	r.answers("0-1 g5 revoked")
 }
 
-// TestRevokedBatchInstancesThatCompletedAreDone: they must not run again elsewhere, unless the
-// global tier revokes them although it knows that they are done.
+// TestRevokedBatchInstancesThatCompletedAreDone: completed instances are answered as done,
+// because they must not run again in another region. If the global tier knows that they are
+// done and revokes them all the same, they are answered as revoked.
 func TestRevokedBatchInstancesThatCompletedAreDone(t *testing.T) {
 	r := newRegion(t, state.Batch)
 	r.do(state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n1", Name: "n1", Capacity: state.Resources{CPUMilli: 3000}}}})

@@ -29,7 +29,7 @@ func testJobs() (jobs, *Master) {
 	return jobs{s: &Server{Region: &nusav1.RegionDefinition{Name: "r"}}}, &Master{Specs: &wire.SpecCache{}}
 }
 
-// counted returns parseSpec with a counter of its calls.
+// counted returns parseSpec with a counter of its calls in parsed.
 func counted(j jobs, parsed *int) func(*nusav1.JobSpec) (wire.CachedSpec, error) {
 	return func(spec *nusav1.JobSpec) (wire.CachedSpec, error) {
 		*parsed++
@@ -37,8 +37,8 @@ func counted(j jobs, parsed *int) func(*nusav1.JobSpec) (wire.CachedSpec, error)
 	}
 }
 
-// TestCachedSpecEqualsParsedSpec: a cached spec gives jobs of other names the
-// same command as parsing each spec.
+// TestCachedSpecEqualsParsedSpec: for jobs of other names, a cached spec gives the same
+// command as parsing each spec.
 func TestCachedSpecEqualsParsedSpec(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	parsed := 0
@@ -55,8 +55,8 @@ func TestCachedSpecEqualsParsedSpec(t *testing.T) {
 			spec.Groups["other"] = proto.CloneOf(spec.Groups["main"])
 			spec.Namespace = "n" + fmt.Sprint(i)
 		}
-		// The same encoding under several names: the encoding of a map has no fixed
-		// order.
+		// The same encoded spec is used under several names, because the encoding of a map
+		// has no fixed order.
 		first, err := proto.Marshal(spec)
 		if err != nil {
 			t.Fatal(err)
@@ -93,8 +93,8 @@ func TestCachedSpecEqualsParsedSpec(t *testing.T) {
 	}
 }
 
-// TestCachedSpecIsTooLargeWithALongerName: a spec that a longer name makes too
-// large is refused, although the cache has it under a shorter name.
+// TestCachedSpecIsTooLargeWithALongerName: a spec that is too large only with a longer name
+// is refused under that name, although the cache has it under a shorter name.
 func TestCachedSpecIsTooLargeWithALongerName(t *testing.T) {
 	j, m := testJobs()
 	spec := testSpec("a")
@@ -120,8 +120,9 @@ func TestCachedSpecIsTooLargeWithALongerName(t *testing.T) {
 	}
 }
 
-// TestSubmitRequestIsReadAsProtobufReadsIt, in every valid and invalid encoding:
-// the fields that are read by hand, the getters and the forwarded bytes.
+// TestSubmitRequestIsReadAsProtobufReadsIt: hand-written reading equals protobuf's, for
+// every valid and invalid encoding. The test compares the fields that are read by hand, the
+// getters and the forwarded bytes.
 func TestSubmitRequestIsReadAsProtobufReadsIt(t *testing.T) {
 	field := func(n protowire.Number, b []byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(nil, n, protowire.BytesType), b)
@@ -158,7 +159,7 @@ func TestSubmitRequestIsReadAsProtobufReadsIt(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			j, m := testJobs()
-			if _, _, err := m.Specs.Get(spec, j.parseSpec); err != nil { // the cache has rest now
+			if _, _, err := m.Specs.Get(spec, j.parseSpec); err != nil { // the cache now has the spec without its name
 				t.Fatal(err)
 			}
 			var submit wire.SubmitRequest
@@ -211,7 +212,8 @@ func testSpec(name string) *nusav1.JobSpec {
 	}}}
 }
 
-// TestInterceptorSeesTheSubmittedJob, with the getters of the generated request.
+// TestInterceptorSeesTheSubmittedJob: an interceptor reads the job with the getters of the
+// generated request.
 func TestInterceptorSeesTheSubmittedJob(t *testing.T) {
 	raw, err := proto.Marshal(&nusav1.SubmitRequest{Spec: testSpec("web"), IdempotencyKey: "key"})
 	if err != nil {

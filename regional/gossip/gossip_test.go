@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// If two servers have one address, only the later one is alive, whichever of them
-// became known first.
+// TestLaterServerAtAddressReplacesEarlier: of two servers with one address only the later
+// one is alive, whichever of them became known first.
 func TestLaterServerAtAddressReplacesEarlier(t *testing.T) {
 	old := Member{Meta: Meta{ID: "old", Started: 1}, Gossip: "h:1", Alive: true}
 	later := Member{Meta: Meta{ID: "later", Started: 2}, Gossip: "h:1", Alive: true}

@@ -7,8 +7,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestEventNamesAllRestarts: an event counts all restarts since the last report,
-// although the agent reported only the latest restart.
+// TestEventNamesAllRestarts: an event counts all restarts since the last report, although
+// the agent reported only the latest one.
 func TestEventNamesAllRestarts(t *testing.T) {
 	for want, change := range map[string]state.ReportedChange{
 		", version 2":                  {Alloc: &state.Alloc{}},

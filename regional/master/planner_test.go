@@ -8,8 +8,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// After a plan that leaves instances unplaced the planner pauses as long as the
-// plan took. After a plan that placed all instances it does not pause.
+// TestPlannerRestsWhileInstancesAreUnplaced: after a plan that leaves instances unplaced,
+// the planner pauses as long as the plan took. After a plan that placed all instances it
+// does not pause.
 func TestPlannerRestsWhileInstancesAreUnplaced(t *testing.T) {
 	unplaced := []sched.Unplaced{{Reason: state.ReasonInsufficientCPU}}
 	for _, c := range []struct {

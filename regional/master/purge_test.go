@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Nodes that are gone for days are forgotten, unless an operator or an instance
-// needs them.
+// TestNodesGoneForDaysAreRemovable: nodes that have been gone for days are forgotten,
+// unless an operator or an instance needs them.
 func TestNodesGoneForDaysAreRemovable(t *testing.T) {
 	st, index := state.New(), uint64(0)
 	do := func(at time.Duration, c state.Command) {
@@ -31,7 +31,8 @@ func TestNodesGoneForDaysAreRemovable(t *testing.T) {
 		do(0, state.Command{ApplyPlan: &state.ApplyPlan{Places: []state.PlaceGroup{{
 			Key: state.GroupKey{Namespace: "default", Job: node, Group: "g", Local: true}, JobVersion: 1, Allocs: []state.PlaceAlloc{{ID: node, NodeID: node}}}}}})
 	}
-	// No lease ends what the node runs, and a new version must not run twice.
+	// No lease ends the instance on the node, and the new version of its group must not run
+	// twice.
 	do(0, state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1}})
 	do(0, state.Command{SubmitLocalJob: &state.SubmitLocalJob{Job: state.Job{
 		Key: state.JobKey{Namespace: "default", Job: "unbound", Local: true}, Type: state.Service, Spec: []byte{2},
@@ -49,9 +50,9 @@ func TestNodesGoneForDaysAreRemovable(t *testing.T) {
 	}
 }
 
-// TestClockSetForwardAgesNothing: a clock that is set forward makes nothing
-// older, and one that is set back makes things younger.
-func TestClockSetForwardAgesNothing(t *testing.T) {
+// TestClockSetForwardMakesNothingOlder: a clock that is set forward makes nothing older. A clock
+// that is set back makes entries younger.
+func TestClockSetForwardMakesNothingOlder(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		wall, want time.Time

@@ -13,8 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// measured records ten nodes. The first reporting nodes have statistics: half of 4
-// cores and 1 of 4 GiB used. Nodes of the same machine share memory.
+// measured records ten nodes. As many of them as reporting says have statistics: half of 4
+// cores and 1 of 4 GiB used. Nodes with the same machine share its memory.
 func measured(t *testing.T, reporting int, machine func(i int) string) []series.Sample {
 	t.Helper()
 	st := state.New()
@@ -73,8 +73,8 @@ func TestPoolSumsUpItsNodes(t *testing.T) {
 	}
 }
 
-// TestPoolIsUnknownWhileFewNodesReport: a sum over few nodes would look like a
-// fall. The number of nodes and the capacity do not need reports.
+// TestPoolIsUnknownWhileFewNodesReport: a sum over few nodes would look like a drop, so it
+// is unknown. The number of nodes and the capacity need no reports.
 func TestPoolIsUnknownWhileFewNodesReport(t *testing.T) {
 	if got := value(t, measured(t, 9, noMachine), "memory_used"); got != 9<<30 {
 		t.Errorf("nine of ten nodes: %v", got)
@@ -92,7 +92,7 @@ func TestPoolIsUnknownWhileFewNodesReport(t *testing.T) {
 
 func TestSharedMachineIsCountedOnce(t *testing.T) {
 	samples := measured(t, 10, func(i int) string { return []string{"m", ""}[i%2] })
-	if got := value(t, samples, "memory_used"); got != 6<<30 { // one machine and five nodes of their own
+	if got := value(t, samples, "memory_used"); got != 6<<30 { // one machine and five nodes with machines of their own
 		t.Errorf("memory_used is %v GiB", got/(1<<30))
 	}
 	if got := value(t, samples, "cpu"); got != 0.5 {

@@ -10,8 +10,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestGrantsAreWithinTheLimitOfTheLog: a master with a longer lease than its predecessor's
-// grants the longer one only once the log has it. A later master waits for that length.
+// TestGrantsAreWithinTheLimitOfTheLog: a master is configured with a longer lease than its
+// predecessor. It grants the longer lease only once the log has that length, because a
+// later master waits for the length in the log.
 func TestGrantsAreWithinTheLimitOfTheLog(t *testing.T) {
 	fsm := raftlog.NewFSM()
 	region := 7 * time.Second

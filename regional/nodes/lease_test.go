@@ -38,8 +38,8 @@ func (a applied) Error() error  { return nil }
 func (a applied) Response() any { return a.resp }
 
 // TestLostNodeGetsALeaseOnlyWhenTheLogSaysItIsReady: a node is declared lost while its
-// session goes on, and asks for a lease at that moment. What it ran may be given up in
-// entries that are being committed, so it gets its orders first.
+// session goes on, and requests a lease at that moment. Its instances may be given up in
+// entries that are being committed. So the node gets its orders before its lease.
 func TestLostNodeGetsALeaseOnlyWhenTheLogSaysItIsReady(t *testing.T) {
 	ctx := t.Context()
 	fsm := raftlog.NewFSM()
@@ -106,12 +106,13 @@ func TestLostNodeGetsALeaseOnlyWhenTheLogSaysItIsReady(t *testing.T) {
 	if got := slices.Compact(st.sent); !slices.Equal(got, []string{"orders", "grant"}) {
 		t.Errorf("sent %v", got)
 	}
-	// The planner counts from this grant, also within a plan that has begun.
+	// The planner counts the absence from this grant, even within a plan that has already
+	// begun.
 	if absent := a.Absences(fsm.View())("n"); absent != (presence.Absence{}) {
 		t.Errorf("it got a lease just now and is absent: %+v", absent)
 	}
 
-	// It asks again and again, and no grant reaches it.
+	// The node requests a lease again and again, but no grant reaches it.
 	for id := uint64(3); id < 8; id++ {
 		now += time.Second / 3
 		if err := request(id, 1); err != nil {

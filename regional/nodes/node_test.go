@@ -8,10 +8,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestOrdersOfOneEntryArriveTogether: an entry names node A, then node B often,
-// then A again, and A's session reads as soon as it is woken. If the connection
-// breaks at that moment, the agent resumes from its stored position and misses no
-// order.
+// TestOrdersOfOneEntryArriveTogether: a log entry has orders for node A, then many for node
+// B, then again for A. A's session reads as soon as it is woken. If the connection breaks
+// at that moment, the agent resumes from its stored position and misses no order.
 func TestOrdersOfOneEntryArriveTogether(t *testing.T) {
 	lost := 0
 	const rounds = 300
@@ -70,12 +69,12 @@ func TestOrdersOfOneEntryArriveTogether(t *testing.T) {
 	}
 }
 
-// TestSessionGetsTheKnownNode: the node of a hello may be dropped before it is
-// registered. Its session is attached to the node that receives orders.
+// TestSessionGetsTheKnownNode: the node of a hello may be dropped before it is registered.
+// Its session is then attached to the node that receives orders.
 func TestSessionGetsTheKnownNode(t *testing.T) {
 	a := New(t.Context(), Config{})
 	ss := &session{node: a.ensure("n1")}
-	delete(a.nodes, "n1") // as dropUnregistered does
+	delete(a.nodes, "n1") // like dropUnregistered
 	for range 2 {
 		n := a.lockNode(ss)
 		n.mu.Unlock()

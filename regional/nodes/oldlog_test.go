@@ -16,7 +16,8 @@ import (
 )
 
 // TestAgentThatKnowsMoreThanTheLogIsRefused: the log was restored from an old copy without
-// a new incarnation. The refusal has both numbers, and is not for good: a restore helps.
+// a new incarnation. The refusal has both numbers. It is not permanent, because a restore
+// with a new incarnation helps.
 func TestAgentThatKnowsMoreThanTheLogIsRefused(t *testing.T) {
 	a := New(t.Context(), Config{Region: "sea", FSM: raftlog.NewFSM()})
 	for _, c := range []struct {
@@ -37,8 +38,9 @@ func TestAgentThatKnowsMoreThanTheLogIsRefused(t *testing.T) {
 	}
 }
 
-// TestAgentOfARemovedNodeReturns: a node got orders in this term and was removed while it was
-// away. Its agent still has the orders, which does not show that the log went back.
+// TestAgentOfARemovedNodeReturns: a node got orders in this term and was removed while it
+// was disconnected. Its agent still has the orders. That does not show that the log is an
+// old copy.
 func TestAgentOfARemovedNodeReturns(t *testing.T) {
 	a := New(t.Context(), Config{Region: "sea", FSM: raftlog.NewFSM()})
 	hello := &nusav1.AgentHello{NodeId: "n", Name: "n", Region: "sea", Inventory: &nusav1.NodeInventory{}, Protocol: protocol, Index: 7}
@@ -59,8 +61,9 @@ func TestAgentOfARemovedNodeReturns(t *testing.T) {
 	}
 }
 
-// TestWrongAgentIsRefusedAlone: the log had every order of an agent that was accepted in this
-// term. What that agent claims later is no reason to place nothing.
+// TestWrongAgentIsRefusedAlone: the log had every order of an agent when the agent was
+// accepted in this term. If that agent claims further orders later, only that agent is
+// refused, and the master goes on placing instances.
 func TestWrongAgentIsRefusedAlone(t *testing.T) {
 	a := New(t.Context(), Config{Region: "sea", FSM: raftlog.NewFSM()})
 	a.ensure("n").accept()
@@ -70,9 +73,9 @@ func TestWrongAgentIsRefusedAlone(t *testing.T) {
 	}
 }
 
-// TestRemovedNodeShowsNothing: an operator has removed the node of the only agent that knows
-// more. As long as another agent shows the same, nothing is placed.
-func TestRemovedNodeShowsNothing(t *testing.T) {
+// TestRemovedNodeIsNoEvidenceOfAnOldLog: an operator has removed the node of an agent with an order
+// that the log lacks. As long as another agent has such an order, nothing is placed.
+func TestRemovedNodeIsNoEvidenceOfAnOldLog(t *testing.T) {
 	a := New(t.Context(), Config{Region: "sea", FSM: raftlog.NewFSM()})
 	claims := func(id string) {
 		a.refuse(&nusav1.AgentHello{NodeId: id, Name: "node-" + id, Region: "sea", Inventory: &nusav1.NodeInventory{}, Protocol: protocol, Index: 8})
@@ -80,7 +83,7 @@ func TestRemovedNodeShowsNothing(t *testing.T) {
 	claims("a")
 	claims("b")
 	was := a.knowsMore["a"]
-	was.registered = true // the log has it no longer
+	was.registered = true // the log no longer has the node
 	a.knowsMore["a"] = was
 	if why := a.OldLog(); !strings.Contains(why, "node-b has an order of index 8") || !strings.Contains(why, "index 0") || !strings.Contains(why, "nusa node remove node-b") {
 		t.Errorf("the log: %q", why)
@@ -91,9 +94,9 @@ func TestRemovedNodeShowsNothing(t *testing.T) {
 	}
 }
 
-// TestSuspectLogContinuesAndStartsNothing: all servers of a region have started again. Until the
-// agents of all nodes in the log have connected, or every earlier lease is over, grants only
-// continue what runs.
+// TestSuspectLogContinuesAndStartsNothing: all servers of a region have started again.
+// Grants only continue running tasks until the agents of all nodes in the log have
+// connected, or until every earlier lease has ended.
 func TestSuspectLogContinuesAndStartsNothing(t *testing.T) {
 	for name, end := range map[string]func(a *Agents, now *time.Duration){
 		"all have connected":      func(a *Agents, _ *time.Duration) { a.accepted("n1", 0); a.accepted("n2", 0) },

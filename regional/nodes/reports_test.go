@@ -63,8 +63,8 @@ func TestReportCommandsFitEntries(t *testing.T) {
 	}
 }
 
-// encodedSize returns the size of a command in the log, as encoded by the library
-// that also reads the log.
+// encodedSize returns the size of a command in the log. It encodes the command with the
+// library that also reads the log.
 func encodedSize(t *testing.T, cmd *state.Command) int {
 	t.Helper()
 	h := &codec.MsgpackHandle{WriteExt: true}

@@ -48,7 +48,8 @@ func (f *timedStream) Send(m *nusav1.MasterMessage) error {
 // SendMsg ignores the orders.
 func (f *timedStream) SendMsg(any) error { return nil }
 
-// Grants and tunnel requests are sent at once, also while orders are delayed.
+// TestGrantsAndTunnelsAreNotDelayed: grants and tunnel requests are sent at once, even
+// while orders are delayed.
 func TestGrantsAndTunnelsAreNotDelayed(t *testing.T) {
 	for _, what := range []string{"lease", "tunnel"} {
 		t.Run(what, func(t *testing.T) {
@@ -58,7 +59,7 @@ func TestGrantsAndTunnelsAreNotDelayed(t *testing.T) {
 				a := New(ctx, Config{
 					NodeLease: time.Second, Epoch: "e", FSM: raftlog.NewFSM(), Logger: slog.New(slog.DiscardHandler), Streams: &streams,
 					RegionLease: func() time.Duration { return 0 },
-					MorePlanned: func() bool { return true }, // as during the plan of a large job
+					MorePlanned: func() bool { return true }, // like during the plan of a large job
 				})
 				done := make(chan struct{})
 				go func() { defer close(done); _ = a.Deliver(ctx) }()
@@ -75,7 +76,7 @@ func TestGrantsAndTunnelsAreNotDelayed(t *testing.T) {
 					if err := ss.grant(ctx, nil); err != nil {
 						t.Fatal(err)
 					}
-					if ss.startSend() { // as the receiver does after a lease request
+					if ss.startSend() { // like the receiver after a lease request
 						ss.sendAll()
 					}
 				} else if err := ss.requestTunnel(ctx, "x"); err != nil { // a user asked for logs
@@ -94,7 +95,7 @@ func TestGrantsAndTunnelsAreNotDelayed(t *testing.T) {
 	}
 }
 
-// listedStream lists what it sent.
+// listedStream lists the messages that it sent.
 type listedStream struct {
 	timedStream
 	sent []string
@@ -110,10 +111,10 @@ func (f *listedStream) SendMsg(any) error {
 	return nil
 }
 
-// TestReturnedNodeKnowsWhatItLostBeforeItsLease: a node was lost, and what it ran may run
-// elsewhere now. Its first lease is granted after all orders are sent; later ones do not
+// TestReturnedNodeGetsItsOrdersBeforeItsLease: a node was lost, and its instances may run
+// on other nodes now. All its orders are sent before its first lease. Later leases do not
 // wait for orders.
-func TestReturnedNodeKnowsWhatItLostBeforeItsLease(t *testing.T) {
+func TestReturnedNodeGetsItsOrdersBeforeItsLease(t *testing.T) {
 	for _, was := range []phase{current, resyncing} {
 		a := New(t.Context(), Config{
 			NodeLease: time.Second, Epoch: "e", FSM: raftlog.NewFSM(), Logger: slog.New(slog.DiscardHandler), Clock: func() time.Duration { return 0 },
@@ -146,8 +147,9 @@ func TestReturnedNodeKnowsWhatItLostBeforeItsLease(t *testing.T) {
 	}
 }
 
-// TestOrdersComeBeforeTheReturningRegionLease: the region had no lease, and tasks wait for it. The
-// agent knows which of them it lost before they start again. Later grants do not wait for orders.
+// TestOrdersComeBeforeTheReturningRegionLease: the region had no lease, and tasks wait for
+// it. The agent gets its orders before the lease, so that lost tasks do not start again.
+// Later grants do not wait for orders.
 func TestOrdersComeBeforeTheReturningRegionLease(t *testing.T) {
 	left := time.Duration(0)
 	a := New(t.Context(), Config{

@@ -2,8 +2,8 @@ package nodes
 
 import "testing"
 
-// TestSendStateTransitions lists every transition with its result; act says whether
-// the caller must act: enqueue, send or check again.
+// TestSendStateTransitions lists every transition with its result. act says whether the
+// caller must act: enqueue, send or check again.
 func TestSendStateTransitions(t *testing.T) {
 	type result struct {
 		next sendState
@@ -26,7 +26,7 @@ func TestSendStateTransitions(t *testing.T) {
 		"takeTurn": { // only a queued session has a turn
 			sendQueued: {sendActive, true}, sendActiveQueued: {sendAgain, false}, sendAgainQueued: {sendAgain, false}, sendFailed: {sendFailed, false},
 		},
-		"finish": { // only the goroutine that sends finishes
+		"finish": { // only the goroutine that sends calls finish
 			sendActive: {sendIdle, false}, sendActiveQueued: {sendQueued, false},
 			sendAgain: {sendActive, true}, sendAgainQueued: {sendActiveQueued, true}, sendFailed: {sendFailed, false},
 		},

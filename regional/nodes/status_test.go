@@ -7,7 +7,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// A node whose message is being handled is not silent: this server is slow.
+// TestNodeWithUnhandledMessageIsNotLost: a node whose message is being handled is not
+// silent, because this server is slow.
 func TestNodeWithUnhandledMessageIsNotLost(t *testing.T) {
 	a := New(t.Context(), Config{NodeLease: time.Second})
 	n := a.ensure("n")

@@ -12,7 +12,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// clock is a clock that a test sets.
+// clock is a clock that a test can set.
 type clock struct{ now time.Duration }
 
 func (c *clock) read() time.Duration { return c.now }
@@ -25,9 +25,8 @@ func peerList(names ...string) *nusav1.PeerRegions {
 	return out
 }
 
-// TestCopyOmitsWhatTheCallerHas: a caller with the same content gets only the
-// ages.
-func TestCopyOmitsWhatTheCallerHas(t *testing.T) {
+// TestCopyOmitsPartsThatTheCallerHas: a caller with the same content gets only the ages.
+func TestCopyOmitsPartsThatTheCallerHas(t *testing.T) {
 	c := &clock{now: time.Minute}
 	f := NewFederationCache(c.read)
 	f.SetPeers(peerList("beta"))
@@ -45,8 +44,8 @@ func TestCopyOmitsWhatTheCallerHas(t *testing.T) {
 	}
 }
 
-// TestAdoptTakesOnlyNewerParts: of two copies the newer part counts, and equal
-// content only makes a part younger.
+// TestAdoptTakesOnlyNewerParts: of two copies the newer part counts. Equal content only
+// makes a part younger.
 func TestAdoptTakesOnlyNewerParts(t *testing.T) {
 	c := &clock{now: time.Hour}
 	master, follower := NewFederationCache(c.read), NewFederationCache(c.read)
@@ -70,8 +69,8 @@ func TestAdoptTakesOnlyNewerParts(t *testing.T) {
 	}
 }
 
-// TestCopyOfAnEarlierProcessIsOlder: a loaded file counts the time since it was
-// written, and a file that is too large is ignored.
+// TestCopyOfAnEarlierProcessIsOlder: the ages in a loaded file include the time since the
+// file was written. A file that is too large is ignored.
 func TestCopyOfAnEarlierProcessIsOlder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "federation")
 	c := &clock{now: time.Hour}

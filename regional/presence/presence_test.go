@@ -14,11 +14,11 @@ import (
 
 const (
 	s      = time.Second
-	length = 15 * s // of the leases
+	length = 15 * s // length of the leases
 )
 
-// TestStatus goes through the life of a node. Each line: what happens, and the status
-// that the node should have after that.
+// TestStatus goes through the life of a node. Each line has an event and the status that
+// the node should have after it.
 func TestStatus(t *testing.T) {
 	n := New(100 * s)
 	stored, with := state.NodeReady, None
@@ -54,8 +54,9 @@ func TestStatus(t *testing.T) {
 	check(601*s, "it is back", state.NodeReady)
 }
 
-// TestAbsence: the time counts from the last message before the node was lost, until the
-// node is ready again. A message without a lease changes nothing about the lease.
+// TestAbsence: an absence counts from the last message before the node was lost, until the
+// node is ready again. A message without a lease does not change since when the node has no
+// lease.
 func TestAbsence(t *testing.T) {
 	n := New(100 * s)
 	var got []string
@@ -98,12 +99,13 @@ leased again: silent 0s, unleased 0s, 20s until 20s, 21.404s until the lease is 
 	}
 }
 
-// TestNodeThatMissesGrantsIsSilent: requests arrive, and nothing reaches their sender.
+// TestNodeThatMissesGrantsIsSilent: the node's requests arrive, but no grant reaches the
+// node.
 func TestNodeThatMissesGrantsIsSilent(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		missed map[uint64]bool // ids of grants
-		lost   time.Duration   // when the node is lost; 0 = never
+		lost   time.Duration   // when the node is lost; 0: never
 	}{
 		{"healthy", nil, 0},
 		{"one is lost", map[uint64]bool{3: true}, 0},
@@ -134,7 +136,7 @@ func TestNodeThatMissesGrantsIsSilent(t *testing.T) {
 	}
 }
 
-// TestLostNodeHasNoLease: a node that is declared lost gets no lease, whatever it sends,
+// TestLostNodeHasNoLease: a node that was declared lost gets no lease, whatever it sends,
 // until the log says that it is ready.
 func TestLostNodeHasNoLease(t *testing.T) {
 	n := New(0)
@@ -166,7 +168,7 @@ func TestSilence(t *testing.T) {
 		stored   state.NodeStatus
 		with     Session
 		recorded time.Duration
-		at, want time.Duration // -1: it sends
+		at, want time.Duration // -1: the node is not silent
 	}{
 		{"a session", New(0), state.NodeReady, Current, time.Hour, 7 * s, -1},
 		{"a silent session", New(0), state.NodeReady, Current, time.Hour, 8 * s, 8 * s},
@@ -184,14 +186,15 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestNothingRunsWhenTheLeaseIsOver: an agent renews its lease from masters that follow
-// each other, with messages that are delayed and lost, by a clock of its own. Whenever a
-// master says that the lease is over, everything that the lease bound has ended.
+// TestNothingRunsWhenTheLeaseIsOver: an agent renews its lease from one master after
+// another. Messages are delayed and lost, and the agent's clock runs at another rate.
+// Whenever a master decides that the lease is over, all tasks that the lease bound have
+// ended.
 func TestNothingRunsWhenTheLeaseIsOver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const stop = 5 * s
 		rate := func(label string) float64 { return rapid.Float64Range(0.99, 1.01).Draw(t, label) }
-		agentRate, now := rate("agent"), time.Duration(0) // true time
+		agentRate, now := rate("agent"), time.Duration(0) // now is the true time
 		by := func(rate float64, now time.Duration) time.Duration { return time.Duration(float64(now) * rate) }
 		var holder lease.Holder
 		masterRate := rate("master")
@@ -206,7 +209,7 @@ func TestNothingRunsWhenTheLeaseIsOver(t *testing.T) {
 				}
 			}
 			switch rapid.IntRange(0, 3).Draw(t, "event") {
-			case 0: // another master, which grants another length
+			case 0: // another master, which grants leases of another length
 				masterRate = rate("master")
 				master = New(by(masterRate, now))
 			default:

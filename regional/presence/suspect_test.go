@@ -8,8 +8,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestSuspicion: the servers of a region started at 100 s with a log that ended at index 50, and a
-// master is elected.
+// TestSuspicion: the servers of a region started at 100 s with a log that ended at index
+// 50. After that a master is elected.
 func TestSuspicion(t *testing.T) {
 	const over = 21 * s
 	for _, c := range []struct {

@@ -19,10 +19,9 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// BenchmarkCeiling measures what gRPC and the Raft log can do without Nusa: unary
-// calls of 200 bytes that return once they are in a Raft log on disk, with fsync.
-// Calls that wait together share an entry. Callers are in the same process, on four
-// connections.
+// BenchmarkCeiling measures the limits of gRPC and the Raft log without Nusa. Calls of 200
+// bytes return once they are in a Raft log on disk, with fsync. Calls that wait together
+// share an entry. The callers are in the same process, on four connections.
 func BenchmarkCeiling(b *testing.B) {
 	for _, callers := range []int{1, 16, 64} {
 		for _, logged := range []bool{false, true} {
@@ -31,8 +30,8 @@ func BenchmarkCeiling(b *testing.B) {
 	}
 }
 
-// BenchmarkCeilingAtRest measures how long such a call takes when a call is made only
-// each 20 ms: mostly the time that the machine needs to wake up.
+// BenchmarkCeilingAtRest measures how long such a call takes when there is only one call in
+// 20 ms. Most of that time the machine needs to wake up.
 func BenchmarkCeilingAtRest(b *testing.B) {
 	for _, logged := range []bool{false, true} {
 		b.Run(fmt.Sprintf("log=%t", logged), func(b *testing.B) {
@@ -44,7 +43,7 @@ func BenchmarkCeilingAtRest(b *testing.B) {
 				for i := range calls {
 					due := start.Add(time.Duration(i) * 20 * time.Millisecond)
 					for left := time.Until(due); left > 0; left = time.Until(due) {
-						ts := syscall.NsecToTimespec(int64(left)) // Go's timers come late in an idle process
+						ts := syscall.NsecToTimespec(int64(left)) // Go's timers fire late in an idle process
 						_ = syscall.Nanosleep(&ts, nil)
 					}
 					if _, err := client.Check(b.Context(), req); err != nil {
@@ -116,7 +115,7 @@ func ceiling(b *testing.B, callers int, logged bool) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
 }
 
-// entering is a call that waits for its entry.
+// entering is a call that waits for its log entry.
 type entering struct {
 	data string
 	done chan error

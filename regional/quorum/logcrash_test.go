@@ -18,9 +18,9 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal"
 )
 
-// TestLogChild is the process that other tests kill, or give too little disk. It
-// opens a log, prints what the log holds, and appends entries until its end,
-// printing which are acknowledged.
+// TestLogChild is the process that other tests kill, or that gets too little disk. It opens
+// a log, prints what the log holds, and appends entries until its end. It prints which
+// entries are acknowledged.
 func TestLogChild(t *testing.T) {
 	dir, kind := os.Getenv("NUSA_TEST_LOG"), LogKind(os.Getenv("NUSA_TEST_KIND"))
 	if dir == "" {
@@ -72,8 +72,8 @@ func TestLogChild(t *testing.T) {
 
 func childData(i uint64) []byte { return bytes.Repeat([]byte{byte(i), 0, 0}, int(i*997%5000)) }
 
-// child runs TestLogChild for a while. It returns the last entry that it found,
-// the last one that it stored, and the line in which it failed.
+// child runs TestLogChild for a while. It returns the last entry that the process found,
+// the last entry that it stored, and the line that it printed when it failed.
 func child(t *testing.T, kind LogKind, dir string, alive time.Duration, env ...string) (opened, stored uint64, failed string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestLogChild$")
@@ -107,8 +107,8 @@ func child(t *testing.T, kind LogKind, dir string, alive time.Duration, env ...s
 	return opened, stored, failed
 }
 
-// A log that is killed repeatedly, also while a file is begun or removed, holds all
-// entries that it acknowledged, and accepts more.
+// TestLogSurvivesKill: a log is killed repeatedly, even while it creates or removes a file.
+// It holds all entries that it acknowledged, and accepts more.
 func TestLogSurvivesKill(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		dir := t.TempDir()
@@ -116,7 +116,8 @@ func TestLogSurvivesKill(t *testing.T) {
 		var stored uint64
 		for range 25 {
 			opened, now, failed := child(t, kind, dir, time.Duration(1+r.IntN(80))*time.Millisecond)
-			// The process may have been killed between the deletion of an entry and its storing.
+			// The process may have been killed after it deleted an entry and before it
+			// stored it again.
 			if opened < stored && (stored%17 != 0 || opened < stored-1) {
 				t.Fatalf("entry %d was acknowledged, and %d is the last", stored, opened)
 			}
@@ -129,8 +130,8 @@ func TestLogSurvivesKill(t *testing.T) {
 	})
 }
 
-// On a full disk a log fails and keeps failing. Once there is room again, a restarted
-// log holds all entries that it acknowledged.
+// TestLogSurvivesFullDisk: on a full disk a log fails, and all later writes fail too. Once
+// the disk has room again, a restarted log holds all entries that it acknowledged.
 func TestLogSurvivesFullDisk(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		dir := t.TempDir()

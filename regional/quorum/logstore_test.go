@@ -37,7 +37,7 @@ func forEachLog(t *testing.T, test func(t *testing.T, kind LogKind)) {
 	}
 }
 
-// reopen opens the log of a folder, a new one if there is none.
+// reopen opens the log in a folder. If there is none, it makes a new one.
 func reopen(tb testing.TB, kind LogKind, dir string) logStore {
 	tb.Helper()
 	l := layout{dir, quiet()}
@@ -55,7 +55,7 @@ func reopen(tb testing.TB, kind LogKind, dir string) logStore {
 	return log
 }
 
-// oracle is the expected content of a log.
+// oracle is the content that a log should have.
 type oracle []raft.Log
 
 func (o oracle) next() uint64 {
@@ -94,7 +94,7 @@ func (o oracle) plus(logs []*raft.Log) oracle {
 	return o
 }
 
-// differs describes how a log differs from the oracle; empty if it does not.
+// differs describes how a log differs from the oracle. It is empty if they are equal.
 func (o oracle) differs(l raft.LogStore) string {
 	first, _ := l.FirstIndex()
 	last, _ := l.LastIndex()
@@ -124,8 +124,8 @@ func (o oracle) differs(l raft.LogStore) string {
 	return ""
 }
 
-// step changes a log at random. It returns the new oracle, and every state that the
-// log may have after a power cut, when the disk holds only a part of the change.
+// step changes a log at random. It returns the new oracle. It also returns every state that
+// the log may have after a power cut in which only a part of the change reached the disk.
 func step(r *rand.Rand, l logStore, o oracle) (after oracle, part []oracle, err error) {
 	term := r.Uint64() >> 1
 	switch op := r.IntN(20); {
@@ -144,11 +144,11 @@ func step(r *rand.Rand, l logStore, o oracle) (after oracle, part []oracle, err 
 			part = append(part, base.plus(logs[:n+1]))
 		}
 		return part[len(part)-1], part, l.StoreLogs(logs)
-	case op < 17: // the start
+	case op < 17: // at the start
 		n := 1 + r.IntN(len(o))
 		after = slices.Clone(o[n:])
 		return after, []oracle{o, after}, l.DeleteRange(o[0].Index, o[n-1].Index)
-	case op < 19: // the end
+	case op < 19: // at the end
 		n := r.IntN(len(o))
 		after = slices.Clone(o[:n])
 		return after, []oracle{o, after}, l.DeleteRange(o[n].Index, o.next()-1)
@@ -157,8 +157,8 @@ func step(r *rand.Rand, l logStore, o oracle) (after oracle, part []oracle, err 
 	}
 }
 
-// After any sequence of writes, deletions, restarts and kills a log holds the same
-// entries as a slice.
+// TestLogEqualsSlice: after any sequence of writes, deletions, restarts and kills, a log
+// holds the same entries as a slice.
 func TestLogEqualsSlice(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	forEachLog(t, func(t *testing.T, kind LogKind) {
@@ -182,7 +182,7 @@ func TestLogEqualsSlice(t *testing.T) {
 						t.Fatal(err)
 					}
 					l = reopen(t, kind, dir)
-				case 1: // as if killed here
+				case 1: // like a kill at this point
 					c := reopen(t, kind, copyDir(t, dir))
 					if diff := o.differs(c); diff != "" {
 						t.Fatalf("seed %d, killed: %s", seed, diff)
@@ -228,8 +228,8 @@ func tail(tb testing.TB, kind LogKind, dir string) (name string, content []byte)
 
 const sector = 512
 
-// tornWAL returns files that a power cut may leave of a write: its start, or some
-// of its sectors.
+// tornWAL returns the files that a power cut may leave after a write: only the start of the
+// write, or some of its sectors.
 func tornWAL(r *rand.Rand, before, after []byte) (torn [][]byte) {
 	from, to := written(before, after)
 	for at := from; at < to; at = (at/sector + 1) * sector {
@@ -246,15 +246,15 @@ func tornWAL(r *rand.Rand, before, after []byte) (torn [][]byte) {
 	return torn
 }
 
-// tornBolt returns files that a power cut may leave of one transaction of bbolt:
-// some sectors of its data and no meta page, or all data and a part of the meta
-// page. bbolt syncs the file's new size, then the data, then the meta page.
+// tornBolt returns the files that a power cut may leave after one transaction of bbolt:
+// some sectors of the data without the meta page, or all data with a part of the meta page.
+// bbolt first syncs the new size of the file, then the data, then the meta page.
 func tornBolt(r *rand.Rand, before, after []byte) (torn [][]byte) {
 	page := os.Getpagesize()
 	before = append(slices.Clone(before), make([]byte, max(0, len(after)-len(before)))...)
 	changed := func(from, to int) bool { return !bytes.Equal(before[from:to], after[from:to]) }
 	if changed(0, page) && changed(page, 2*page) {
-		return nil // a gap needs two transactions: the first deletes
+		return nil // a gap takes two transactions: the first deletes
 	}
 	for range 8 {
 		mixed := slices.Clone(before)
@@ -283,8 +283,8 @@ func written(before, after []byte) (from, to int) {
 	return from, len(bytes.TrimRight(after, "\x00"))
 }
 
-// After a power cut in the middle of a write the log holds all earlier entries and a
-// part of that write, and accepts more entries.
+// TestLogSurvivesTornWrite: after a power cut in the middle of a write, the log holds all
+// earlier entries and a part of that write. It accepts more entries.
 func TestLogSurvivesTornWrite(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		states := 0
@@ -354,7 +354,8 @@ func checkTorn(t *testing.T, kind LogKind, dir, name string, torn []byte, part [
 	}
 }
 
-// Entries that Raft would never store are refused, and the log remains usable.
+// TestLogRefusesGapsAndOverlaps: entries that Raft would never store are refused, and the
+// log stays usable.
 func TestLogRefusesGapsAndOverlaps(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		l := reopen(t, kind, t.TempDir())
@@ -376,7 +377,8 @@ func TestLogRefusesGapsAndOverlaps(t *testing.T) {
 	})
 }
 
-// After a failed write the log refuses all later ones with the same error.
+// TestLogStopsAfterFailedWrite: after a failed write the log refuses all later writes with
+// the same error.
 func TestLogStopsAfterFailedWrite(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		l := reopen(t, kind, t.TempDir())

@@ -92,8 +92,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// If the live voters are a majority before a plan, they are a majority after every
-// step of the plan, and the leader stays.
+// TestPlanKeepsQuorum: if the live voters are a majority before a plan, they are a majority
+// after every step of the plan. The leader stays a voter.
 func TestPlanKeepsQuorum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 9).Draw(t, "voters")

@@ -16,8 +16,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/gossip"
 )
 
-// openAlone starts the only server of a group and waits until it leads. The
-// returned channel receives the result of Run.
+// openAlone starts the only server of a group and waits until it leads. The channel ended
+// receives the result of Run.
 func openAlone(t *testing.T, dir string, kind LogKind, fsm raft.FSM) (g *Group, ended <-chan error) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,8 +49,8 @@ func openAlone(t *testing.T, dir string, kind LogKind, fsm raft.FSM) (g *Group, 
 	return g, result
 }
 
-// A server whose log accepts no more entries ends and returns the reason: it could
-// neither lead nor follow, and only a restart helps.
+// TestRunEndsWithLog: a server ends and returns the reason when its log accepts no more
+// entries. It could neither lead nor follow, and only a restart helps.
 func TestRunEndsWithLog(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		g, ended := openAlone(t, t.TempDir(), kind, forgetful{})
@@ -65,7 +65,7 @@ func TestRunEndsWithLog(t *testing.T) {
 	})
 }
 
-// counter is an FSM that counts the entries.
+// counter is an FSM that counts entries.
 type counter struct {
 	forgetful
 	entries atomic.Int64
@@ -73,8 +73,9 @@ type counter struct {
 
 func (c *counter) Apply(*raft.Log) any { c.entries.Add(1); return nil }
 
-// A server that is started with the other log has all entries and its term.
-func TestServerGoesOnWithOtherLog(t *testing.T) {
+// TestServerContinuesWithOtherLog: a server that is started with the other kind of log has all
+// its entries and its term.
+func TestServerContinuesWithOtherLog(t *testing.T) {
 	dir := t.TempDir()
 	var term uint64
 	for i, kind := range []LogKind{WAL, BoltDB, WAL} {

@@ -11,7 +11,7 @@ import (
 
 var errDisk = errors.New("the disk is full")
 
-// noDelete is a log that deletes nothing, noRead one that cannot be read.
+// noDelete is a log that deletes nothing. noRead is a log that cannot be read.
 type noDelete struct{ raft.LogStore }
 
 func (noDelete) DeleteRange(uint64, uint64) error { return errDisk }
@@ -20,8 +20,8 @@ type noRead struct{ raft.LogStore }
 
 func (noRead) GetLog(uint64, *raft.Log) error { return errDisk }
 
-// TestFailedRestoreSaysWhetherToRunAgain: once the snapshot of the new group may be stored, only
-// another run helps. An error before that leaves everything as it was.
+// TestFailedRestoreSaysWhetherToRunAgain: once the snapshot of the new group may be stored,
+// only another run helps. After an earlier error everything is as it was.
 func TestFailedRestoreSaysWhetherToRunAgain(t *testing.T) {
 	for _, c := range []struct {
 		name  string

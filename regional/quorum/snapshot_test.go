@@ -21,7 +21,8 @@ func (forgetful) Restore(r io.ReadCloser) error       { return r.Close() }
 func (forgetful) Persist(s raft.SnapshotSink) error   { return s.Close() }
 func (forgetful) Release()                            {}
 
-// A snapshot is due after enough bytes, even of a few entries.
+// TestSnapshotIsDueByBytes: a snapshot is due after enough bytes, even if only a few
+// entries have them.
 func TestSnapshotIsDueByBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memoryStores()

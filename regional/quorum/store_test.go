@@ -26,8 +26,8 @@ func openTestStores(t *testing.T, dir string, kind LogKind) stores {
 	return s
 }
 
-// Entries that were stored before the end of the process are there after a restart,
-// and entries that a new leader overruled are gone.
+// TestStoresOnDisk: after a restart, the entries that were stored before are there, and
+// entries that a new leader overruled are gone.
 func TestStoresOnDisk(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		dir := t.TempDir()
@@ -52,7 +52,7 @@ func TestStoresOnDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		half := filepath.Join(dir, "snapshots", "7-9-1.tmp") // a snapshot that found the disk full
+		half := filepath.Join(dir, "snapshots", "7-9-1.tmp") // a snapshot during which the disk became full
 		if err := os.MkdirAll(filepath.Join(half, "state"), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -81,8 +81,8 @@ func TestStoresOnDisk(t *testing.T) {
 	})
 }
 
-// raftBoltDB returns a file that raft-boltdb wrote as raft.db: term 7, and entries
-// 3 to 300.
+// raftBoltDB returns a file raft.db that raft-boltdb wrote. It has term 7 and the entries 3
+// to 300.
 func raftBoltDB(t *testing.T) []byte {
 	f, err := os.Open("testdata/raft.db.gz")
 	if err != nil {
@@ -100,8 +100,8 @@ func raftBoltDB(t *testing.T) []byte {
 	return content
 }
 
-// checkStores compares the log with an oracle, and the term with 7, and closes
-// the stores.
+// checkStores compares the log with an oracle and the term with 7. Then it closes the
+// stores.
 func checkStores(t *testing.T, s stores, want oracle, what string) {
 	t.Helper()
 	if diff := want.differs(s.log); diff != "" {
@@ -115,9 +115,9 @@ func checkStores(t *testing.T, s stores, want oracle, what string) {
 	}
 }
 
-// A directory with everything in raft.db is taken over with all that Raft needs, also
-// when the first attempt was interrupted. Afterwards the versions that wrote it refuse
-// the directory.
+// TestStoresMigrateRaftDB: a directory with everything in raft.db is migrated with
+// everything that Raft needs, even when the first attempt was interrupted. The versions
+// that wrote such a directory then refuse it.
 func TestStoresMigrateRaftDB(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		dir := t.TempDir()
@@ -170,9 +170,9 @@ func TestStoresMigrateRaftDB(t *testing.T) {
 	})
 }
 
-// directoryOf202611 unpacks a directory that the version of November 2026 wrote,
-// which kept term and vote in a bbolt file of its own making: entries 5 to 40 in
-// the write-ahead log, and a vote in term 7. It was made with entries of seed 11.
+// directoryOf202611 unpacks a directory that the version of November 2026 wrote. That
+// version stored term and vote in a bbolt file with a format of its own. The directory has
+// the entries 5 to 40 in the write-ahead log, made with seed 11, and a vote in term 7.
 func directoryOf202611(t *testing.T) (dir string, want oracle) {
 	t.Helper()
 	dir = t.TempDir()
@@ -221,8 +221,8 @@ func directoryOf202611(t *testing.T) (dir string, want oracle) {
 	return dir, want[4:]
 }
 
-// A directory of November 2026 is taken over as it is, and converted when the
-// operator chooses the other log.
+// TestStoresTakeOverDirectoryOf202611: a directory of November 2026 is used as it is. It is
+// converted when the operator chooses the other kind of log.
 func TestStoresTakeOverDirectoryOf202611(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		dir, want := directoryOf202611(t)
@@ -237,8 +237,8 @@ func TestStoresTakeOverDirectoryOf202611(t *testing.T) {
 	})
 }
 
-// Another choice of log converts the directory, there and back, and an interrupted
-// conversion begins again.
+// TestStoresConvertLog: another choice of log converts the directory, there and back. An
+// interrupted conversion begins again.
 func TestStoresConvertLog(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		dir, want := directoryOf202611(t)
@@ -271,7 +271,8 @@ func TestStoresConvertLog(t *testing.T) {
 	})
 }
 
-// A directory whose log cannot be read is not converted, and stays as it is.
+// TestStoresRefuseToConvertDamagedLog: a directory whose log cannot be read is not
+// converted and stays as it is.
 func TestStoresRefuseToConvertDamagedLog(t *testing.T) {
 	dir, _ := directoryOf202611(t)
 	l := layout{dir, quiet()}
@@ -289,8 +290,8 @@ func TestStoresRefuseToConvertDamagedLog(t *testing.T) {
 	}
 }
 
-// A lost log is not taken for a new one, nor is a lost vote. A lost marker is
-// written again.
+// TestStoresWithoutPart: a lost log, or a lost vote, is an error and not replaced by a new
+// one. A lost marker is written again.
 func TestStoresWithoutPart(t *testing.T) {
 	forEachLog(t, func(t *testing.T, kind LogKind) {
 		file := map[LogKind]string{WAL: "log", BoltDB: "log.db"}[kind]
@@ -349,7 +350,7 @@ func benchmarkStoreLogs(b *testing.B, kind LogKind, size int) {
 		if err := s.log.StoreLogs(logs); err != nil {
 			b.Fatal(err)
 		}
-		if logs[0].Index%1000 == 0 { // as a snapshot does
+		if logs[0].Index%1000 == 0 { // like after a snapshot
 			if err := s.log.DeleteRange(1, logs[0].Index-100); err != nil {
 				b.Fatal(err)
 			}

@@ -10,7 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// A server at the address of a dead server does not respond in place of it.
+// TestStreamReachesOnlyNamedServer: a server at the address of a dead server does not
+// respond in its place.
 func TestStreamReachesOnlyNamedServer(t *testing.T) {
 	n := network.Host()
 	ln, err := n.Listen(context.Background(), "127.0.0.1:0")

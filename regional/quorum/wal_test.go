@@ -12,9 +12,9 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A flipped bit in an entry that was acknowledged before the last write either is an
-// error or changes nothing. It never makes the log shorter. raft-boltdb has no
-// checksums of entries and cannot pass this test.
+// TestWALDetectsFlippedBit: a bit is flipped in an entry that was acknowledged before the
+// last write. Either opening the log fails, or the flip changes nothing. It never makes the
+// log shorter. raft-boltdb has no checksums of entries and cannot pass this test.
 func TestWALDetectsFlippedBit(t *testing.T) {
 	smallFiles(t)
 	r := rand.New(rand.NewPCG(3, 3))
@@ -52,7 +52,7 @@ func TestWALDetectsFlippedBit(t *testing.T) {
 			n = end
 		}
 		bit := r.IntN(8 * n)
-		if r.IntN(2) == 0 { // lengths, types, checksums
+		if r.IntN(2) == 0 { // bytes of lengths, types and checksums
 			bit = 8 * (bit / 64 * 8)
 			bit = min(bit+r.IntN(24*8), 8*n-1)
 		}

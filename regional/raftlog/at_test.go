@@ -11,7 +11,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestAtReturnsTheStateOfExactlyThatIndex: not of an earlier or a later index.
+// TestAtReturnsTheStateOfExactlyThatIndex: At returns the state of no earlier and no later
+// index.
 func TestAtReturnsTheStateOfExactlyThatIndex(t *testing.T) {
 	f := NewFSM()
 	entry := encoded(t, state.Command{UpsertNode: &state.UpsertNode{Node: state.Node{ID: "n1", Name: "n1", Status: state.NodeReady}}})

@@ -17,10 +17,10 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestLogFormat: fields are read by position, so the types in the log and in
-// snapshots may get new ones only at their end. testdata/log_format.txt lists the
-// fields. Their names are those of version 1, which wrote fields by name: a renamed
-// field has its old name in a codec tag.
+// TestLogFormat: fields are read by position. So the types in the log and in snapshots may
+// get new fields only at their end. testdata/log_format.txt lists the fields. It has the
+// names of version 1, which wrote fields by name. A renamed field has its old name in a
+// codec tag.
 func TestLogFormat(t *testing.T) {
 	const file = "testdata/log_format.txt"
 	types := map[string][]string{}

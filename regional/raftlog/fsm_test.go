@@ -15,7 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// encoded returns an entry of commands, of any size.
+// encoded returns an entry with the commands, of any size.
 func encoded(t testing.TB, cmds ...state.Command) []byte {
 	t.Helper()
 	entry := []byte{formatVersion}
@@ -35,8 +35,8 @@ func sample(name string) state.Command {
 	}}}
 }
 
-// TestDecodedEntryEqualsItsCommands also checks that equal commands have equal
-// bytes, in any order of a map.
+// TestDecodedEntryEqualsItsCommands also checks that equal commands have equal bytes, in
+// whatever order a map is read.
 func TestDecodedEntryEqualsItsCommands(t *testing.T) {
 	cmds := []state.Command{{NowUnixNano: 1, Bootstrap: &state.Bootstrap{ClusterID: "c", Region: "r"}}, sample("n1")}
 	back, err := decodeEntry(encoded(t, cmds...))
@@ -79,7 +79,7 @@ func TestUnreadableEntryStopsTheServer(t *testing.T) {
 	}
 }
 
-// sink stores a snapshot in memory.
+// sink is a snapshot sink in memory.
 type sink struct {
 	bytes.Buffer
 	cancelled bool
@@ -124,7 +124,7 @@ func TestRestoredStateEqualsTheSnapshot(t *testing.T) {
 	}
 }
 
-// fakeLog is a log whose entries the test commits, through an FSM.
+// fakeLog is a log whose entries the test commits through an FSM.
 type fakeLog struct {
 	fsm     *FSM
 	last    atomic.Uint64
@@ -151,7 +151,8 @@ type future struct {
 	resp  any
 }
 
-// commit applies the entry, or a copy of its bytes, as on another server.
+// commit applies the entry. If copied is true it applies a copy of the bytes, like another
+// server.
 func (f *future) commit(copied bool) {
 	data := f.data
 	if copied {
@@ -184,7 +185,7 @@ func TestSequencerReturnsTheOutcomeOfEachCommand(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- q.Run(ctx) }()
-	first, second := <-log.applied, <-log.applied // the second does not wait for the first
+	first, second := <-log.applied, <-log.applied // the second entry does not wait for the first
 	for _, f := range []*future{first, second} {
 		cmds, err := decodeEntry(f.data)
 		if err != nil {
@@ -203,8 +204,8 @@ func TestSequencerReturnsTheOutcomeOfEachCommand(t *testing.T) {
 	if got := fsm.View().NodeCount(); got != n {
 		t.Errorf("%d nodes, want %d", got, n)
 	}
-	// One command is refused by the state, one is in flight when leadership is lost,
-	// one is proposed later.
+	// The state refuses one command, one command is in flight when leadership is lost, and
+	// one command is proposed after that.
 	refused, _ := q.Propose(state.Command{RemoveNode: &state.RemoveNode{ID: "unknown"}})
 	(<-log.applied).commit(false)
 	if _, err := refused.Wait(ctx); !errors.Is(err, state.ErrUnknownNode) {
@@ -226,14 +227,14 @@ func TestSequencerReturnsTheOutcomeOfEachCommand(t *testing.T) {
 	}
 }
 
-// TestSequencerRecoversFromMispredictions: an entry of Raft's own in between, or an
-// entry with other bytes, causes a misprediction. No command is lost, the state equals
-// that of a server which only reads the log, and later results are predicted again.
+// TestSequencerRecoversFromMispredictions: an entry of Raft's own in between, or an entry
+// with other bytes, causes a misprediction. No command is lost. The state equals that of a
+// server that only reads the log. Later results are predicted again.
 func TestSequencerRecoversFromMispredictions(t *testing.T) {
 	fsm, reader := NewFSM(), NewFSM()
 	log := newFakeLog(fsm)
 	q := NewSequencer(log, fsm, func(v *state.View) Decision {
-		var d Decision // cordons every node, with one command each
+		var d Decision // cordons every node, with one command for each
 		for n := range v.Nodes() {
 			if !n.Cordoned {
 				d.Commands = append(d.Commands, state.Command{CordonNode: &state.CordonNode{ID: n.ID, Cordon: true}})
@@ -297,7 +298,7 @@ func TestSequencerRecoversFromMispredictions(t *testing.T) {
 	}
 }
 
-// TestDecisionAfterAFailedEntryIsNotCommitted: the decision was made for a state that
+// TestDecisionAfterAFailedEntryIsNotCommitted: the decision was made from a state that
 // includes an entry that was never committed.
 func TestDecisionAfterAFailedEntryIsNotCommitted(t *testing.T) {
 	f := NewFSM()
@@ -357,8 +358,8 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// TestCallDuringAVerificationWaitsForTheNext: the running round may have begun
-// before another master was elected.
+// TestCallDuringAVerificationWaitsForTheNext: the running verification may have begun
+// before another master was elected, so it proves nothing for this call.
 func TestCallDuringAVerificationWaitsForTheNext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

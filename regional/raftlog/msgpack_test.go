@@ -13,8 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestMsgpackEqualsTheLibrary: every command and record is encoded as the library
-// does, which also decodes it.
+// TestMsgpackEqualsTheLibrary: every command and record is encoded to the same bytes as by
+// the library, which also decodes them.
 func TestMsgpackEqualsTheLibrary(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	for range 3000 {

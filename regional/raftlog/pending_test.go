@@ -15,13 +15,12 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// pendingTest has a sequencer whose decisions are large, and a log that the test
-// commits.
+// pendingTest has a sequencer with large decisions, and a log that the test commits.
 type pendingTest struct {
 	*testing.T
 	log *fakeLog
 	q   *Sequencer
-	// decide has the commands of a decision, by the number of nodes.
+	// decide has the commands of each decision, by the number of nodes in the state.
 	decide map[int][]state.Command
 	// committed receives the number of nodes of each decision that is committed.
 	committed chan int
@@ -78,7 +77,7 @@ func largeJobs(prefix string, n int) []state.Command {
 	return out
 }
 
-// next returns the next entry, and the names of the objects of its commands.
+// next returns the next entry, and the names of the objects in its commands.
 func (x *pendingTest) next() (*future, []string) {
 	f := <-x.log.applied
 	cmds, err := decodeEntry(f.data)
@@ -99,8 +98,8 @@ func (x *pendingTest) next() (*future, []string) {
 	return f, names
 }
 
-// TestOtherCommandsGoBetweenTheEntriesOfALargeDecision: the decision is committed with
-// its last entry.
+// TestOtherCommandsGoBetweenTheEntriesOfALargeDecision: other commands are proposed between
+// the entries of a decision. The decision counts as committed with its last entry.
 func TestOtherCommandsGoBetweenTheEntriesOfALargeDecision(t *testing.T) {
 	x := newPendingTest(t, map[int][]state.Command{1: largeJobs("d", 20)})
 	x.start(sample("node"))
@@ -162,8 +161,8 @@ func TestNewNodeInvalidatesThePendingPlan(t *testing.T) {
 	}
 }
 
-// TestMispredictionDropsThePendingPlan: a decision is proposed only for the state that
-// it was made for.
+// TestMispredictionDropsThePendingPlan: a decision is proposed only for the state from
+// which it was made.
 func TestMispredictionDropsThePendingPlan(t *testing.T) {
 	x := newPendingTest(t, map[int][]state.Command{1: largeJobs("d", 40)})
 	x.start(sample("node"))
@@ -171,7 +170,7 @@ func TestMispredictionDropsThePendingPlan(t *testing.T) {
 	second, _ := x.next()
 	first.commit(true) // other bytes: the predictions are dropped
 	second.commit(false)
-	for i := range 40 { // each would share an entry with some of the plan
+	for i := range 40 { // each would share an entry with some commands of the plan
 		probe := fmt.Sprint("p", i)
 		x.start(largeJob(probe))
 		waiting := true
@@ -186,8 +185,8 @@ func TestMispredictionDropsThePendingPlan(t *testing.T) {
 	}
 }
 
-// TestStopsAreProposedAtOnce: before the next call, an instance that a decision stops
-// may be wanted again.
+// TestStopsAreProposedAtOnce: an instance that a decision stops may be wanted again before
+// the next call, so its stop does not wait for that call.
 func TestStopsAreProposedAtOnce(t *testing.T) {
 	var stops []state.Command
 	for i := range 20 {
@@ -259,7 +258,8 @@ func TestWhichCommandsInvalidateThePendingPlan(t *testing.T) {
 	}
 }
 
-// TestDecisionWithoutEffectIsRetriedAfterAPause: its commands changed nothing.
+// TestDecisionWithoutEffectIsRetriedAfterAPause: the commands of a decision change nothing,
+// so the next decision follows after a pause.
 func TestDecisionWithoutEffectIsRetriedAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewFSM()
@@ -292,8 +292,8 @@ func TestDecisionWithoutEffectIsRetriedAfterAPause(t *testing.T) {
 	})
 }
 
-// TestWaitedIsTheAgeOfTheOldestEntry: a region whose disks stall is unable to commit, and
-// must say so while its master still leads.
+// TestWaitedIsTheAgeOfTheOldestEntry: a region whose disks stall is unable to commit. It
+// must report that while its master still leads.
 func TestWaitedIsTheAgeOfTheOldestEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newPendingTest(t, nil)

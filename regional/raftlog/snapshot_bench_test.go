@@ -26,9 +26,9 @@ func (n *nowhere) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// BenchmarkSnapshot takes snapshots of 100,000 allocations on 1,000 nodes while
-// jobs are placed one by one. snapshot-µs is how long the log waits for the snapshot;
-// the longest placements with and without a snapshot show the cost of writing it.
+// BenchmarkSnapshot takes snapshots of 100,000 allocations on 1,000 nodes while jobs are
+// placed one by one. snapshot-µs is how long the log waits for the snapshot. The longest
+// placements with and without a snapshot show the cost of writing it.
 func BenchmarkSnapshot(b *testing.B) {
 	f, index := NewFSM(), uint64(0)
 	planner := sched.NewPlanner()

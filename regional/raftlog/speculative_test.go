@@ -10,9 +10,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestPredictedStateEqualsDecodedState: a master that adopts its predictions and a
-// server that decodes the entries have the same state at every index, in random
-// streams with entries of Raft's own and lost leaderships.
+// TestPredictedStateEqualsDecodedState: a master that adopts its predictions and a server
+// that decodes the entries have the same state at every index. The test uses random streams
+// with entries of Raft's own and lost leaderships.
 func TestPredictedStateEqualsDecodedState(t *testing.T) {
 	for seed := range int64(60) {
 		r := rand.New(rand.NewSource(seed))
@@ -78,7 +78,7 @@ func TestPredictedStateEqualsDecodedState(t *testing.T) {
 					}
 					inFlight = inFlight[1:]
 				}
-			case 3: // leadership is lost and won again, some entries in flight are lost
+			case 3: // leadership is lost and won again; some entries in flight are lost
 				if r.Intn(4) == 0 {
 					for _, x := range inFlight[:r.Intn(len(inFlight)+1)] {
 						apply(x)

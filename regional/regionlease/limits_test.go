@@ -54,8 +54,8 @@ func TestNodeLeaseIsNeverLongerThanTheLogSays(t *testing.T) {
 	if NodeLease(old, 15*s) != 15*s || NodeLease(limited, 15*s) != 10*s || NodeLease(limited, 5*s) != 5*s {
 		t.Error("another length is granted")
 	}
-	// An order that a restored log has may start what another node still runs under a lease of
-	// the log's earlier incarnation.
+	// An order in a restored log could start an instance that another node still runs under
+	// a lease of the log's earlier incarnation.
 	limited.Recovered = true
 	if got := NodeLease(limited, 15*s); got != 0 {
 		t.Errorf("%s is granted while earlier leases are not over", got)

@@ -19,9 +19,9 @@ func with(b Basis, change func(*Basis)) Basis {
 	return b
 }
 
-// TestWhatAGrantRestsOn: the request was sent at 10 s, the lease is 15 s long, and the
-// question is asked at 12 s.
-func TestWhatAGrantRestsOn(t *testing.T) {
+// TestGrantCountsOnlyWithItsBasis: the request was sent at 10 s, the lease is 15 s long, and the
+// state of the lease is read at 12 s.
+func TestGrantCountsOnlyWithItsBasis(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		grant func(*Basis)
@@ -49,8 +49,9 @@ func TestWhatAGrantRestsOn(t *testing.T) {
 	}
 }
 
-// TestReturningLeaseWaitsForThePlan: a region that comes back stops what it lost before tasks
-// start again. A lease that is held goes on while later orders are planned.
+// TestReturningLeaseWaitsForThePlan: a region that comes back first stops the instances
+// that it lost. Only then do tasks start again. A lease that the region still holds goes on
+// while later orders are planned.
 func TestReturningLeaseWaitsForThePlan(t *testing.T) {
 	var l Lease
 	planned := func(epoch string, n uint64) Basis {
@@ -96,7 +97,7 @@ func TestGrantCountsOnceTheLogHasTheOrders(t *testing.T) {
 	}
 }
 
-func TestWhatEndsAHeldLease(t *testing.T) {
+func TestFenceOrIncarnationEndsAHeldLease(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		log   func(*Basis)
@@ -110,11 +111,11 @@ func TestWhatEndsAHeldLease(t *testing.T) {
 		var l Lease
 		l.Granted(Grant{ID: l.Request(0), Duration: 15 * s, Basis: log5})
 		l.At(s, log5)
-		l.NewSession() // the lease goes on in another session
+		l.NewSession() // a held lease goes on in the next session
 		if st := l.At(2*s, with(log5, c.log)); (st.Left > 0) != c.holds || c.holds && st.Left != 13*s {
 			t.Errorf("%s: %+v", c.name, st)
 		}
-		// A shorter lease under the new fence does not have the end of the former one.
+		// A shorter lease under the new fence must not get the end of the former lease.
 		if c.name == "a greater fence" {
 			now := with(log5, c.log)
 			l.Granted(Grant{ID: l.Request(2 * s), Duration: 5 * s, Basis: now})

@@ -11,7 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// benchAsk is what every instance of a benchmark asks for.
+// benchAsk is the ask of every instance in a benchmark.
 var benchAsk = state.Ask{Pool: "default", Resources: state.Resources{CPUMilli: 100, MemoryBytes: 64 << 20}}
 
 // benchRegion returns a state with nodes, and with slots for jobs × count instances.
@@ -51,8 +51,8 @@ func benchOrder(job string, count int, ask state.Ask) *state.ApplyOrders {
 	}}}
 }
 
-// benchNodes are sizes of regions. The cost of a placement should be nearly equal for
-// all of them.
+// benchNodes are sizes of regions. The cost of a placement should be nearly equal in all of
+// them.
 var benchNodes = []int{100, 1_000, 5_000, 10_000}
 
 // benchShapes are kinds of work with equal numbers of instances.
@@ -72,8 +72,8 @@ var benchShapes = []struct {
 	{"single", 1, 1, func(*state.Ask) {}},
 }
 
-// BenchmarkPlan makes one plan for all instances. Compare ns/placement of one shape
-// over the numbers of nodes.
+// BenchmarkPlan makes one plan for all instances. For one shape, ns/placement should be
+// compared over the numbers of nodes.
 func BenchmarkPlan(b *testing.B) {
 	for _, shape := range benchShapes {
 		ask := benchAsk
@@ -117,8 +117,8 @@ func BenchmarkQuiet(b *testing.B) {
 	}
 }
 
-// BenchmarkReserved makes a plan for one small instance while nodes are reserved for
-// large ones that wait: the cost of every plan of a busy region in that time.
+// BenchmarkReserved makes a plan for one small instance while nodes are reserved for large
+// instances that wait. That is the cost of every plan of a busy region in that time.
 func BenchmarkReserved(b *testing.B) {
 	for _, nodes := range benchNodes {
 		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) {
@@ -144,9 +144,9 @@ func BenchmarkReserved(b *testing.B) {
 	}
 }
 
-// BenchmarkSteady makes plan after plan of a region in which jobs of one instance
-// arrive, as many between two plans as a busy log batches into an entry. Most of their
-// asks are equal, or there are more distinct asks than a planner has rankings for.
+// BenchmarkSteady makes plan after plan of a region in which jobs of one instance arrive.
+// Between two plans arrive as many as a busy log puts into one entry. Either most of their
+// asks are equal, or there are more distinct asks than a planner caches rankings.
 func BenchmarkSteady(b *testing.B) {
 	for _, asks := range []int{3, 500} {
 		for _, nodes := range benchNodes {

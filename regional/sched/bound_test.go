@@ -7,8 +7,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/sched"
 )
 
-// A plan begins no further group after MaxPlaces placements; a single group may have
-// eight times as many.
+// TestPlansAreBounded: a plan begins no further group after MaxPlaces placements. A single
+// group may have eight times as many.
 func TestPlansAreBounded(t *testing.T) {
 	for _, c := range []struct{ jobs, count, places int }{{100, 10, 30}, {100, 1, 25}, {1, 1000, 200}, {2, 100, 100}, {2, 12, 24}} {
 		in := sched.Input{

@@ -61,7 +61,7 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// countRules counts the rules that a plan followed: what placements asked for, the
+// countRules counts the rules that a plan followed: the kinds of asks that were placed, the
 // terms of their scores, and the reasons why nodes were refused.
 func countRules(seen map[string]int, in sched.Input, p *sched.Plan) {
 	count := func(rule string, is bool) {
@@ -106,7 +106,7 @@ func countRules(seen map[string]int, in sched.Input, p *sched.Plan) {
 	seen["stopped"] += len(p.Stops)
 }
 
-// arrivals orders new jobs; more nodes get more instances.
+// arrivals orders new jobs. With more nodes there are more instances.
 func (w *world) arrivals(t *rapid.T, nodes, jobs int) int {
 	for range rapid.IntRange(1, 4).Draw(t, "arrivals") {
 		name := fmt.Sprint("j", jobs)
@@ -128,7 +128,7 @@ func (w *world) arrivals(t *rapid.T, nodes, jobs int) int {
 	return jobs
 }
 
-// departures ends, fails or declines instances, and changes nodes as operators and
+// departures ends, fails or declines instances. It also changes nodes, like operators and
 // network failures do.
 func (w *world) departures(t *rapid.T, nodes int) {
 	for range rapid.IntRange(0, 6).Draw(t, "departures") {

@@ -26,7 +26,7 @@ order api 0-1`, "\n") {
 	return w
 }
 
-// Check finds every kind of mistake of a plan.
+// TestCheck: Check finds every kind of mistake in a plan.
 func TestCheck(t *testing.T) {
 	on := func(node string) func(*sched.Plan) {
 		return func(p *sched.Plan) { p.Places[0].NodeID, p.Places[0].NodeName = node, node }
@@ -71,7 +71,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Check also considers declines, failures and ends of instances.
+// TestCheckInstances: Check also considers declines, failures and ends of instances.
 func TestCheckInstances(t *testing.T) {
 	for _, c := range []struct {
 		report, want string

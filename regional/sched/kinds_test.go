@@ -9,8 +9,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// A planner that has seen more distinct asks than it has rankings for makes the same
-// plans as a new planner, also while nodes are reserved.
+// TestPlannerWithEvictedRankingsPlansTheSame: a planner that has seen more distinct asks
+// than it caches rankings makes the same plans as a new planner, even while nodes are
+// reserved.
 func TestPlannerWithEvictedRankingsPlansTheSame(t *testing.T) {
 	s, planner, now := benchRegion(30, 0, 0, benchAsk), sched.NewPlanner(), int64(time.Hour)
 	kept, ids := 0, 0

@@ -14,7 +14,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// process is what an agent started for an allocation, and what its order said.
+// process is a process that an agent started for an allocation, and the content of its
+// order.
 type process struct {
 	alloc   string
 	index   int32
@@ -25,12 +26,12 @@ type process struct {
 // host is a node with its agent.
 type host struct {
 	cut bool
-	// granted is when the agent sent the latest request of a lease that it got.
+	// granted is when the agent sent the latest lease request that was granted.
 	granted   time.Duration
 	processes []process
 }
 
-// truth is a region with its nodes: what really runs.
+// truth is a region with its nodes and the processes that really run.
 type truth struct {
 	*world
 	t     *rapid.T
@@ -46,9 +47,10 @@ const (
 	regionLeaseMax = 20 * time.Second
 )
 
-// TestBoundInstancesRunOnce: nodes are cut off and return, masters change, wall clocks
-// are set, the policy changes, and the slot moves away and returns. Of an index that a
-// lease binds at most one process exists, although agents stop as late as they may.
+// TestBoundInstancesRunOnce: nodes are cut off and return, masters change, wall clocks are
+// set, the policy changes, and the slot moves to another region and back. For an index that
+// a lease binds, at most one process exists at any time, although agents stop as late as
+// they may.
 func TestBoundInstancesRunOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &truth{world: newWorld(), t: t, hosts: map[string]*host{}, elsewhere: map[int32]bool{}}
@@ -112,7 +114,7 @@ func (w *truth) step() {
 	}
 }
 
-// beat lets the connected agents get a lease.
+// beat gives the connected agents a lease.
 func (w *truth) beat() {
 	for id, h := range w.hosts {
 		c := w.contacts[id]
@@ -130,7 +132,7 @@ func (w *truth) beat() {
 	}
 }
 
-// decide lets the master decide, and the agents follow, until nothing changes.
+// decide runs the master's decisions and the agents' reactions until nothing changes.
 func (w *truth) decide() {
 	for range 10 {
 		w.expire()
@@ -146,7 +148,7 @@ func (w *truth) decide() {
 	}
 }
 
-// expire ends the processes whose lease and stop time are over by the slowest clock.
+// expire ends the processes whose lease and stop time have passed on the slowest clock.
 func (w *truth) expire() {
 	for _, h := range w.hosts {
 		h.processes = slices.DeleteFunc(h.processes, func(p process) bool {
@@ -162,7 +164,8 @@ func (w *truth) expire() {
 	}
 }
 
-// watch declares nodes lost and ready. A node that is back has reported what ended.
+// watch declares nodes lost and ready. A node that is back has reported which of its
+// allocations ended.
 func (w *truth) watch() {
 	w.beat()
 	for id, h := range w.hosts {
@@ -228,7 +231,8 @@ func (w *truth) say(a *state.Alloc, s state.AllocState) {
 	w.apply(state.Command{AgentReports: &state.AgentReports{NodeID: a.NodeID, Reports: []state.AllocReport{{ID: a.ID, State: s}}}})
 }
 
-// start begins a process. If a lease binds it, or one that exists, it must be the only one.
+// start begins a process. If a lease binds this process, or another one of its index, it
+// must be the only process.
 func (w *truth) start(h *host, p process) {
 	for id, other := range w.hosts {
 		for _, q := range other.processes {
@@ -240,8 +244,8 @@ func (w *truth) start(h *host, p process) {
 	h.processes = append(h.processes, p)
 }
 
-// move gives the slot to another region when it was given up here. That region runs the
-// present version.
+// move gives the slot to another region after this region gave it up. The other region runs
+// the present version.
 func (w *truth) move() {
 	for _, a := range accept.Answers(w.st.Snapshot()) {
 		if a.State != state.SlotRevoked || len(w.elsewhere) > 0 {

@@ -9,22 +9,21 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// The oracle has its own implementation of the rules: it goes through every node of a
-// view, with sums over allocations instead of stored charges, and loops instead of
-// heaps.
+// oracle has its own implementation of the rules. It goes through every node of a view,
+// uses sums over allocations instead of stored charges, and loops instead of heaps.
 type oracle struct {
 	view *state.View
 	key  state.GroupKey
 	ask  *state.Ask
-	// without is an allocation that does not count.
+	// without is an allocation that is ignored.
 	without *state.Alloc
-	// empty: no allocation counts. closed: a node counts although it takes no work
-	// for now.
+	// empty: all allocations are ignored. closed: a node counts although it takes no work
+	// now.
 	empty, closed bool
 }
 
-// score returns the score of a node for one more instance; false if the node cannot
-// take it.
+// score returns the score of a node for one more instance. It returns false if the node
+// cannot take the instance.
 func (o *oracle) score(n *state.Node, declined []string) (float64, bool) {
 	free := n.Capacity
 	var allocs, sameNode, sameValue int
@@ -84,7 +83,7 @@ func (o *oracle) score(n *state.Node, declined []string) (float64, bool) {
 	return s, true
 }
 
-// failures counts the failed attempts in a row of an instance by node.
+// failures counts an instance's failed attempts in a row, for each node.
 func (o *oracle) failures(inst state.Instance) map[string]int {
 	var all []*state.Alloc
 	for a := range o.view.Allocs() {
@@ -101,7 +100,8 @@ func (o *oracle) failures(inst state.Instance) map[string]int {
 	return out
 }
 
-// penalty of a node for each failure there: 4, and the greatest spread penalty.
+// penalty returns the penalty of a node for each failure on it: 4 plus the greatest spread
+// penalty.
 func (o *oracle) penalty() float64 {
 	values := map[string]float64{}
 	most := 0.0
@@ -180,7 +180,7 @@ func lacking(need, have []string) []string {
 	return slices.DeleteFunc(slices.Clone(need), func(s string) bool { return slices.Contains(have, s) })
 }
 
-// gpuParts returns the devices and parts of devices that are asked for.
+// gpuParts returns the devices and parts of devices in the ask.
 func (o *oracle) gpuParts() (units []state.GPUAsk) {
 	for _, g := range o.ask.GPUs {
 		if g.Count <= 1 && g.ShareMilli > 0 && g.ShareMilli < 1000 {
@@ -194,7 +194,7 @@ func (o *oracle) gpuParts() (units []state.GPUAsk) {
 	return units
 }
 
-// gpusFit tries every assignment.
+// gpusFit tries every assignment of devices.
 func (o *oracle) gpusFit(n *state.Node, used map[string]int32) bool {
 	units := o.gpuParts()
 	var try func(i int) bool
@@ -218,8 +218,8 @@ func (o *oracle) gpusFit(n *state.Node, used map[string]int32) bool {
 	return try(0)
 }
 
-// missing returns the greatest share of a resource of the node that must still become
-// free for one more instance.
+// missing returns how much a node must still release for one more instance: a share of the
+// node's capacity, for the resource with the greatest share.
 func (o *oracle) missing(n *state.Node) float64 {
 	free, need := n.Capacity, o.ask.Resources
 	gpu, needGPU := int64(len(n.GPUs)*1000), int64(0)
@@ -255,8 +255,8 @@ func (o *oracle) missing(n *state.Node) float64 {
 	return most
 }
 
-// late reports whether an allocation was placed on a node after the present choice
-// began, for an instance without a node since then.
+// late reports whether an allocation was placed on a node after the present choice of a
+// node began. since is when the waiting instance lost its last node.
 func (o *oracle) late(n *state.Node, since, now int64) bool {
 	next := nextChoice(since, now)
 	began := since + int64(time.Minute)
@@ -271,8 +271,8 @@ func (o *oracle) late(n *state.Node, since, now int64) bool {
 	return false
 }
 
-// nextChoice returns when another node may be reserved: a minute and 10, 20, 40
-// minutes and so on after an instance began to wait.
+// nextChoice returns when another node may be reserved: one minute after an instance began
+// to wait, and then after 10, 20, 40 minutes and so on.
 func nextChoice(since, now int64) int64 {
 	next := since + int64(11*time.Minute)
 	for hold := int64(20 * time.Minute); next <= now; hold *= 2 {

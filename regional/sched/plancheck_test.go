@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// reservation is a node that is reserved, by the oracle's rule.
+// reservation is a node that must be reserved by the oracle's rule.
 type reservation struct {
 	node     string
 	key      state.GroupKey
@@ -30,15 +30,15 @@ type planChecker struct {
 	index uint64
 	// final is the view after the whole plan.
 	final *state.View
-	// reserved are the nodes reserved so far; claims counts the instances that asked for
-	// a reservation.
+	// reserved are the nodes that are reserved so far. claims counts the instances that
+	// claimed a node.
 	reserved []reservation
 	claims   int
 }
 
-// checkPlan goes through the groups in the plan's order. Each choice must be as good as
-// the oracle's best at that point, unplaced instances must fit nowhere, and nodes must
-// be reserved for instances that have waited long.
+// checkPlan goes through the groups in the plan's order. Each chosen node must be as good
+// as the oracle's best at that point. Unplaced instances must fit nowhere. Nodes must be
+// reserved for instances that have waited long.
 func checkPlan(t *rapid.T, in sched.Input, p *sched.Plan) *planChecker {
 	j := &planChecker{T: t, in: in, plan: p, fork: in.View.Fork(), index: in.View.Index()}
 	stops := sched.Plan{Stops: p.Stops}
@@ -97,8 +97,8 @@ func (j *planChecker) place(pl *sched.Place) {
 	view := j.fork.Snapshot()
 	job, _ := view.Job(pl.Key.JobKey(), pl.JobVersion)
 	o := &oracle{view: view, key: pl.Key, ask: &job.Group(pl.Key.Group).Ask}
-	// The view is from before the plan: allocations that the plan gives up on lost nodes
-	// have not ended yet.
+	// The view is older than the plan. In it, allocations that the plan gives up on lost
+	// nodes have not ended yet.
 	inst := j.in.View.Instance(pl.Key, pl.Index)
 	declined := declinedNow(j.in, inst)
 	failed, penalty := o.failures(inst), o.penalty()
@@ -130,9 +130,9 @@ func (j *planChecker) place(pl *sched.Place) {
 	}
 }
 
-// runsNowhere checks that no earlier attempt of an instance can run any more if a lease
-// binds the instance: its end is confirmed, or its order said that a lease binds it, and
-// that lease and the stop time are over.
+// runsNowhere checks that no earlier attempt of an instance can still run if a lease binds
+// the instance. Either the end of the attempt is confirmed. Or a lease binds the attempt's
+// own version, and that lease and the stop time have passed.
 func (j *planChecker) runsNowhere(spec *state.Group, pl *sched.Place) {
 	if !spec.Singleton && !spec.Disconnect.StopRunning && !(spec.Disconnect.StopInRegion && !pl.Key.Local) {
 		return
@@ -153,8 +153,8 @@ func (j *planChecker) runsNowhere(spec *state.Group, pl *sched.Place) {
 	}
 }
 
-// longest returns the longest time that an instance runs on its node after the last
-// grant, by the node's clock; none says that no lease binds it.
+// longest returns the longest time for which an instance runs on its node after the last
+// grant, by the node's clock. none is true if no lease binds the instance.
 func (j *planChecker) longest(g *state.Group, local bool) (d time.Duration, none bool) {
 	c := j.in.View.Cluster()
 	switch {
@@ -166,8 +166,8 @@ func (j *planChecker) longest(g *state.Group, local bool) (d time.Duration, none
 	return 0, true
 }
 
-// unplaced instances must fit nowhere at the end of their group, except on reserved
-// nodes.
+// unplaced checks that unplaced instances fit nowhere at the end of their group, except on
+// reserved nodes.
 func (j *planChecker) unplaced(view *state.View, g *state.GroupView, u sched.Unplaced) {
 	job, _ := view.Job(u.Key.JobKey(), u.JobVersion)
 	o := &oracle{view: view, key: u.Key, ask: &job.Group(u.Key.Group).Ask}
@@ -272,8 +272,8 @@ func (j *planChecker) claim(view *state.View, g *state.GroupView, unplaced []sch
 	}
 }
 
-// gone returns when the newest attempt ended, or when its replacement became due
-// because its node was lost.
+// gone returns when the newest attempt ended, or when it could be replaced because its node
+// was lost.
 func (j *planChecker) gone(spec *state.Group, key state.GroupKey, index int32) int64 {
 	gone := j.in.View.Instance(key, index).EndedUnixNano
 	for a := range j.in.View.InstanceAllocs(key, index) {
@@ -296,8 +296,8 @@ func (j *planChecker) gone(spec *state.Group, key state.GroupKey, index int32) i
 	return gone
 }
 
-// checkExplain compares Explain with the oracle, node by node. A node with an instance
-// is scored without that instance.
+// checkExplain compares Explain with the oracle, node by node. A node with an instance is
+// scored without that instance.
 func (w *world) checkExplain(j *planChecker) {
 	t, in := j.T, j.in
 	unsettled := map[state.GroupKey]int{}
@@ -349,8 +349,8 @@ func (w *world) checkExplain(j *planChecker) {
 	}
 }
 
-// checkShape: a fit count equals the number of instances that a plan would place of a
-// new job, and the bins contain no more than the nodes have.
+// checkShape checks that a fit count equals the number of instances of a new job that a
+// plan would place, and that the bins contain no more than the nodes have.
 func (w *world) checkShape(t *rapid.T, in sched.Input) {
 	fork := in.View.Fork()
 	job := &state.Job{Version: 1, Type: state.Service, Priority: 101, Groups: []state.Group{{Name: "g"}}}

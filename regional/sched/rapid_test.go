@@ -55,7 +55,7 @@ func drawJob(t *rapid.T, name string, version int) string { return drawGroup(t, 
 
 func drawGroup(t *rapid.T, name, group string, version int) string {
 	pick := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
-	// Some jobs need most of a node: they wait until a node is reserved for them.
+	// Some jobs need most of a node. They wait until a node is reserved for them.
 	cpu := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 3, 5, 8, 10, 12, 15, 20, 30, 40}).Draw(t, "cpu")
 	return fmt.Sprintf("job %s %s v=%d priority=%d cpu=%d mem=%d %s %s %s %s %s %s %s %s %s %s %s %s %s %s", name, group, version,
 		40+10*(int(name[len(name)-1])%3), cpu*100, rapid.IntRange(1, 15).Draw(t, "mem")*100,
@@ -73,7 +73,7 @@ func drawGroup(t *rapid.T, name, group string, version int) string {
 		pick("update", "", "parallel=3", "attempts=1"))
 }
 
-// In the random life of a region the same rules are kept at every step.
+// TestRandomLife: in the random life of a region, the same rules are kept at every step.
 func TestRandomLife(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
@@ -93,7 +93,7 @@ func TestRandomLife(t *testing.T) {
 			if q := sched.Make(in); q.String() != p.String() {
 				t.Fatalf("two plans of one view:\n%s", q.Diff(p))
 			}
-			if rapid.Bool().Draw(t, "kept") { // not at each step, so that the planner sometimes processes several at once
+			if rapid.Bool().Draw(t, "kept") { // not at each step, so that the planner sometimes processes several changes at once
 				if q := planner.Make(in); !reflect.DeepEqual(p, q) {
 					t.Fatalf("a planner that has seen earlier views plans otherwise:\n%s", q.Diff(p))
 				}
@@ -122,8 +122,8 @@ func TestRandomLife(t *testing.T) {
 	})
 }
 
-// applyPlan applies a plan as a whole, or only its parts that are still valid: no node
-// may ever have more than its capacity.
+// applyPlan applies a plan as a whole, or only those parts that are still valid. No node
+// may ever have more allocated than its capacity.
 func (w *world) applyPlan(t *rapid.T, p *sched.Plan) {
 	for _, c := range p.Commands(w.newID, 3) {
 		before := w.st.Snapshot()
@@ -139,8 +139,8 @@ func (w *world) applyPlan(t *rapid.T, p *sched.Plan) {
 	}
 }
 
-// checkAnswers: slots that are answered as ended have ended, and parts that are given
-// back have no live allocation on a connected node.
+// checkAnswers checks that slots that are answered as ended have ended, and that parts that
+// are given back have no live allocation on a connected node.
 func checkAnswers(t *rapid.T, v *state.View) {
 	for _, a := range accept.Answers(v) {
 		key := state.GroupKey{Namespace: a.Namespace, Job: a.Job, Group: a.Group}
@@ -148,8 +148,8 @@ func checkAnswers(t *rapid.T, v *state.View) {
 			if a.State == state.SlotAccepted || al.Index < a.From || al.Index >= a.To || !al.Live() {
 				continue
 			}
-			// A part may be given back while a lost node may still run it, and before a returned
-			// node has received the order to stop it.
+			// A part may be given back while a lost node may still run it. It may also be
+			// given back before a node that returned has received the order to stop.
 			left := a.State == state.SlotReturned && (al.Disconnected || al.Desired == state.Stop || cameBack(v, al))
 			if !left {
 				t.Fatalf("%+v, but %s is %s", a, al.ID, al.State)
@@ -251,8 +251,9 @@ func (w *world) randomStep(t *rapid.T, nodes, jobs int) int {
 	return jobs
 }
 
-// orderAll orders the first instances of a job as one slot, which replaces slots that
-// overlap it: slots of the global tier overlap only between the parts of one change.
+// orderAll orders the first instances of a job as one slot. That slot replaces slots that
+// overlap it, because slots of the global tier overlap only between the parts of one
+// change.
 func (w *world) orderAll(t *rapid.T, job string, to int, rest string) {
 	var under []string
 	for s := range w.st.Slots() {
@@ -269,8 +270,7 @@ func (w *world) orderAll(t *rapid.T, job string, to int, rest string) {
 	}
 }
 
-// randomSlot changes a slot as the global tier does: it narrows, splits or removes
-// it.
+// randomSlot changes a slot like the global tier: it narrows, splits or removes the slot.
 func (w *world) randomSlot(t *rapid.T) {
 	var slots []*state.Slot
 	for s := range w.st.Slots() {
@@ -308,7 +308,7 @@ func (w *world) randomReport(t *rapid.T) {
 	}
 }
 
-// checkWorld checks the invariants, from the allocations alone.
+// checkWorld checks the invariants. It computes them from the allocations alone.
 func checkWorld(t *rapid.T, w *world, seen map[string]state.AllocState) {
 	live := map[string]int{}
 	for a := range w.st.Allocs() {
@@ -367,7 +367,7 @@ func checkCharges(t *rapid.T, v *state.View) {
 	}
 }
 
-// quiesce lets every due event happen; after that the plan must stay empty.
+// quiesce lets every due event happen. After that the plan must stay empty.
 func (w *world) quiesce(t *rapid.T) {
 	for range 200 {
 		w.must(t, "converge")
@@ -395,7 +395,7 @@ func (w *world) quiesce(t *rapid.T) {
 	t.Fatalf("the region does not come to rest:\n%s", sched.Make(w.input()))
 }
 
-// restore encodes and decodes the state as snapshots do.
+// restore encodes and decodes the state like a snapshot.
 func restore(t *rapid.T, s *state.State) *state.State {
 	var buf bytes.Buffer
 	enc := codec.NewEncoder(&buf, &codec.MsgpackHandle{})
@@ -420,8 +420,8 @@ func restore(t *rapid.T, s *state.State) *state.State {
 	return restored
 }
 
-// checkShadow compares the state with one that was restored at random times and
-// applied the same commands afterwards: equal records, equal counts, equal plans.
+// checkShadow compares the state with a shadow. The shadow was restored at random times and
+// applied the same commands. Records, counts and plans must be equal.
 func (w *world) checkShadow(t *rapid.T) {
 	if a, b := w.st.Snapshot().Hash(), w.shadow.Snapshot().Hash(); a != b {
 		t.Fatal("a restored state differs")
@@ -458,8 +458,9 @@ func summary(s *state.State) string {
 	return b.String()
 }
 
-// complete: at rest every wanted instance is live once, in the present version and on
-// a node that fits, or the plan says why the instance waits. Nothing else is live.
+// complete checks a region in which nothing is due. Every wanted instance is live once, in
+// the present version and on a node that fits, or the plan says why it waits. Nothing else
+// is live.
 func (w *world) complete(t *rapid.T, p *sched.Plan) {
 	explained, stalled := map[string]bool{}, map[state.GroupKey]bool{}
 	for _, u := range p.Unplaced {
@@ -491,7 +492,7 @@ func (w *world) complete(t *rapid.T, p *sched.Plan) {
 			if system := w.jobs[g.Key.Job].Type == state.System; system && len(g.Slots) > 0 {
 				s = g.Slots[0]
 				if i := slices.IndexFunc(g.Slots, func(s *state.Slot) bool { return s.Desired == state.Run }); i >= 0 {
-					s = g.Slots[i] // if several slots have the index, any that wants it
+					s = g.Slots[i] // if several slots have the index, any slot that wants it
 				}
 			}
 			n, _ := w.st.Node(a.NodeID)

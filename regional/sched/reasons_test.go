@@ -12,12 +12,12 @@ var (
 	kindReasons   = []state.Reason{state.ReasonPoolMismatch, state.ReasonDriverMissing, state.ReasonCapabilityMissing, state.ReasonConstraint, state.ReasonNotAllowed, state.ReasonControlPlaneHost}
 )
 
-// refusing counts the nodes that take no instance, by the oracle.
+// refusing counts the nodes that take no instance, according to the oracle.
 type refusing struct {
-	wrong          int // nodes that never fit, whatever is free
-	open, closed   int // feasible nodes that take work now, or that do not
+	wrong          int // nodes that never fit, however much is free
+	open, closed   int // feasible nodes that take work now (open) or take none now (closed)
 	openLarge      int // open nodes with room for the ask when they are empty
-	fits, fitEmpty int // closed nodes with room for the ask now, or when they are empty
+	fits, fitEmpty int // closed nodes that have room for the ask now, or when they are empty
 }
 
 func refusals(view *state.View, key state.GroupKey, ask *state.Ask) (r refusing) {
@@ -49,13 +49,13 @@ func refusals(view *state.View, key state.GroupKey, ask *state.Ask) (r refusing)
 	return r
 }
 
-// reasons checks the reasons of unplaced instances. Nodes count by their kind or by the
-// resource that they lack. Nodes that take no work count only if they would fit
-// otherwise, or if no other node is feasible. The reason is a resource if a feasible
+// reasons checks the reasons of unplaced instances. A node counts for its kind, or for the
+// resource of which it has too little. A node that takes no work counts only if it would
+// fit otherwise, or if no other node is feasible. The reason is a resource if a feasible
 // node takes work.
 func (j *planChecker) reasons(view *state.View, g *state.GroupView, u sched.Unplaced) {
 	if u.System || len(g.Slots) != 1 {
-		return // its reasons were counted while the group was placed
+		return // the instance's reasons were counted while the group was placed
 	}
 	job, _ := view.Job(u.Key.JobKey(), u.JobVersion)
 	r := refusals(view, u.Key, &job.Group(u.Key.Group).Ask)
@@ -91,8 +91,8 @@ func (j *planChecker) reasons(view *state.View, g *state.GroupView, u sched.Unpl
 	}
 }
 
-// remedy checks that the named change makes one more instance fit, and that a change is
-// named whenever less of one resource is enough.
+// remedy checks that the remedy of the plan makes one more instance fit. There must be a
+// remedy whenever less of one resource is enough.
 func (j *planChecker) remedy(u sched.Unplaced) {
 	if u.System {
 		return

@@ -7,9 +7,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// TestRecoveredRegionWaitsForLeases: agents that have not been seen since a recovery may
-// run what the restored log does not know. Nothing that a lease binds starts before every
-// lease is over; other work does not wait.
+// TestRecoveredRegionWaitsForLeases: an agent that has not been seen since a recovery may
+// run instances that the restored log does not know. Nothing that a lease binds starts
+// before every lease has ended. Other work does not wait.
 func TestRecoveredRegionWaitsForLeases(t *testing.T) {
 	w := newWorld()
 	for _, line := range []string{"node n1", "job own web running=stop", "job free web", "order own 0-2", "order free 0-2"} {
@@ -37,8 +37,8 @@ func TestRecoveredRegionWaitsForLeases(t *testing.T) {
 	}
 }
 
-// TestSuspectLogPlacesNothingThatALeaseBinds: the log may be an old copy, and a node that has not
-// connected may run what it does not know.
+// TestSuspectLogPlacesNothingThatALeaseBinds: the log may be an old copy, and a node that
+// has not connected may run instances that the log does not know.
 func TestSuspectLogPlacesNothingThatALeaseBinds(t *testing.T) {
 	w := newWorld()
 	for _, line := range []string{"node n1", "job own web running=stop", "job free web", "order own 0-2", "order free 0-2"} {

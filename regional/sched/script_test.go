@@ -20,8 +20,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// A script has commands, a line of ----, the output of the commands, and an empty
-// line. Change an expected output only if you understand the cause.
+// TestScripts runs scripts. A script has commands, a line of ----, the output of the
+// commands, and an empty line. An expected output may be changed only if the cause is
+// understood.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -75,8 +76,8 @@ func runScript(t *testing.T, file string) {
 type world struct {
 	st    *state.State
 	index uint64
-	now   int64         // of the wall clock
-	boot  time.Duration // of the clock that nobody sets
+	now   int64         // on the wall clock
+	boot  time.Duration // on the clock that nobody sets
 	jobs  map[string]*state.Job
 	// contacts of the nodes with the present master, by id.
 	contacts map[string]*presence.Node
@@ -84,7 +85,7 @@ type world struct {
 	gen      int64
 	link     bool
 	out      strings.Builder
-	// shadow gets the same commands and may have been restored in between.
+	// shadow gets the same commands. It may have been restored in between.
 	shadow *state.State
 }
 
@@ -119,7 +120,7 @@ func (w *world) input() sched.Input {
 // testLease is the lease of the nodes.
 const testLease = 10 * time.Second
 
-// beat lets each ready node send a message and get a lease.
+// beat lets each ready node send a message and gives it a lease.
 func (w *world) beat() {
 	for n := range w.st.Nodes() {
 		c := w.contacts[n.ID]
@@ -137,7 +138,7 @@ func (w *world) beat() {
 	}
 }
 
-// pass lets time pass by both clocks.
+// pass lets time pass on both clocks.
 func (w *world) pass(d time.Duration) {
 	w.beat()
 	w.now += int64(d)
@@ -271,7 +272,7 @@ func (w *world) run(t *testing.T, where, line string) {
 		for id := range w.contacts {
 			*w.contacts[id] = presence.New(w.boot)
 		}
-	case "lease": // lengths that may be outstanding: of an earlier master, and of the region
+	case "lease": // longest leases that may still last: of an earlier master, and of the region
 		res = w.apply(state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1, NodeLease: a.duration("max", 0)}})
 		if d := a.duration("region", 0); d > 0 && res.Err == nil {
 			res = w.apply(state.Command{JoinFederation: &state.JoinFederation{FederationID: "f", Term: 1, Nonce: "n", Fence: 1, Lease: d}})
@@ -333,8 +334,8 @@ func parseNode(a args) state.Node {
 	return n
 }
 
-// define makes a version of a job with one group named as the second word; a
-// line with more=yes adds a group to it.
+// define makes a version of a job with one group. The second word is the name of the group.
+// A line with more=yes adds a group to the version.
 func (w *world) define(a args) {
 	typ := map[string]state.JobType{"": state.Service, "service": state.Service, "batch": state.Batch, "system": state.System}[a.keys["type"]]
 	ask := state.Ask{
@@ -401,8 +402,7 @@ func (w *world) define(a args) {
 	}
 }
 
-// order gives the region a slot: order JOB FROM-TO [group=] [gen=] [desired=]
-// [state=].
+// order gives the region a slot: order JOB FROM-TO [group=] [gen=] [desired=] [state=].
 func (w *world) order(a args) state.Result {
 	job := w.jobs[a.word(1)]
 	from, to, _ := strings.Cut(a.word(2), "-")
@@ -426,8 +426,8 @@ var allocStates = map[string]state.AllocState{
 	"failed": state.Failed, "stopped": state.Stopped, "declined": state.Failed,
 }
 
-// report ALLOC STATE [reason=] [message=] [restarts=] [down=yes] is a report of the
-// allocation's node.
+// report applies a report of an allocation's node: report ALLOC STATE [reason=] [message=]
+// [restarts=] [down=yes].
 func (w *world) report(a args) state.Result {
 	al, ok := w.st.Alloc(a.word(1))
 	if !ok {
@@ -439,8 +439,8 @@ func (w *world) report(a args) state.Result {
 	}}}})
 }
 
-// converge lets every connected agent follow its orders, and lets running allocations
-// become proven.
+// converge lets every connected agent follow its orders, and running allocations become
+// proven.
 func (w *world) converge() {
 	for _, al := range slices.Collect(w.st.Allocs()) {
 		if !al.Live() || al.Disconnected {
@@ -497,7 +497,7 @@ func (w *world) show(t *testing.T, a args) bool {
 		}
 	case "explain":
 		w.explain(in, w.jobs[a.word(1)])
-	case "apply-counted": // as apply, but prints only the numbers
+	case "apply-counted": // like apply, but prints only the numbers
 		p := sched.Make(in)
 		for _, c := range p.Commands(w.newID, 1000) {
 			for _, s := range w.apply(state.Command{ApplyPlan: &c}).Skipped {

@@ -7,7 +7,8 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// A node that left is not lost, and neither kind counts as capacity.
+// TestSumDoesNotCountNodesThatLeft: a node that left is not lost. Neither a lost node nor
+// one that left counts as capacity.
 func TestSumDoesNotCountNodesThatLeft(t *testing.T) {
 	w := newWorld()
 	for _, line := range []string{

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// starveWorld is a region in which small asks keep arriving, and each runs for a
+// starveWorld is a region in which small instances keep arriving. Each of them runs for a
 // bounded time.
 type starveWorld struct {
 	*world
@@ -40,7 +40,7 @@ func (w *starveWorld) end() {
 	}
 }
 
-// step makes a plan and applies it; it reports whether the large ask is placed.
+// step makes a plan and applies it. It reports whether the large instance is placed.
 func (w *starveWorld) step() bool {
 	in := w.input()
 	p := sched.Make(in)
@@ -66,9 +66,9 @@ func (w *starveWorld) step() bool {
 	return placed
 }
 
-// Small asks keep arriving and each runs for at most T. Then a large ask that fits an
-// empty node is placed within ReserveAfter + T (+ 3 T if T is more than ten minutes),
-// by the next plan.
+// TestLargeAskIsNotStarved: small instances keep arriving, and each runs for at most T. A
+// large instance that fits an empty node is placed by the next plan after ReserveAfter + T,
+// or after ReserveAfter + 3 T if T is more than ten minutes.
 func TestLargeAskIsNotStarved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &starveWorld{world: newWorld(), T: t, ends: map[string]int64{}, reserved: map[string]bool{}}
@@ -114,7 +114,8 @@ func TestLargeAskIsNotStarved(t *testing.T) {
 	})
 }
 
-// No node is reserved before an instance has waited for a minute.
+// TestNoNodeIsReservedEarly: no node is reserved before an instance has waited for a
+// minute.
 func TestNoNodeIsReservedEarly(t *testing.T) {
 	w := newWorld()
 	for _, line := range strings.Split(`node n1 cpu=1000

@@ -83,7 +83,7 @@ func TestRebindForgetsTheFormerFederation(t *testing.T) {
 	}
 	l.fails(join("fed", 6, "n6", 4, 101), ErrOtherFederation)
 	l.ok(join("new", 1, "m1", 1, 2))
-	// The revisions of the new federation start again, and so may be lower.
+	// The new federation has revisions of its own, so they may be lower.
 	l.ok(testOrder(0, 2, 3, testJob(1, nil), func(s *Slot) { s.Desired = Stop }))
 	if s, _ := l.Group(webKey); s.Slots[0].Desired != Stop {
 		t.Error("an order of the new federation was skipped")
@@ -92,8 +92,8 @@ func TestRebindForgetsTheFormerFederation(t *testing.T) {
 	if err != nil || restored.Snapshot().Hash() != l.Snapshot().Hash() {
 		t.Errorf("after a snapshot the state differs: %v", err)
 	}
-	// Back in the former federation the log knows what it knew, so that a copy of the log is
-	// older than what that federation sends from now on.
+	// Back in the former federation, the log still knows that federation's numbers. So
+	// messages that the federation sent earlier count as old.
 	l.ok(Command{RebindFederation: &RebindFederation{"fed"}})
 	if got, want := l.numbers(), (numbers{"fed", 5, "n5", 3, 100}); got != want {
 		t.Errorf("back in the former federation the log has %+v, want %+v", got, want)
@@ -123,8 +123,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestEpochsDoNotRepeatAfterARecovery: a log is restored from an old copy, and the
-// attempts of its last hours are forgotten.
+// TestEpochsDoNotRepeatAfterARecovery: a log is restored from an old copy and has forgotten
+// the attempts of its last hours.
 func TestEpochsDoNotRepeatAfterARecovery(t *testing.T) {
 	l := running(t, nil)
 	copied := l.Snapshot().Fork()
@@ -154,9 +154,9 @@ func TestEpochsDoNotRepeatAfterARecovery(t *testing.T) {
 	}
 }
 
-// TestAnOfferAfterARecoveryOfTheStore: the log has a later generation than the copy that the
-// store was restored from. The recovery offers the slot again. What runs goes on as it is, and
-// the next attempt has the greatest epoch.
+// TestAnOfferAfterARecoveryOfTheStore: the store was restored from a copy, and the log has
+// a later generation than the copy. The recovery offers the slot again. Running instances
+// go on as they are, and the next attempt has the greatest epoch.
 func TestAnOfferAfterARecoveryOfTheStore(t *testing.T) {
 	l := running(t, func(g *Group) { g.Singleton = true })
 	l.ok(Command{SetLimits: &SetLimits{FeatureLevel: 1}})
@@ -186,9 +186,9 @@ func TestAnOfferAfterARecoveryOfTheStore(t *testing.T) {
 	}
 }
 
-// TestAHeldSlotAfterARecoveryOfTheStore: a former owner is ordered to hold with the generation
-// of the copy and a new revision. Its log has a later generation; what runs there goes on, and
-// when the slot returns, the next attempt has the greatest epoch.
+// TestAHeldSlotAfterARecoveryOfTheStore: a former owner is ordered to hold with the
+// generation of the copy and a new revision. Its log has a later generation. Its running
+// instances go on. When the slot returns, the next attempt has the greatest epoch.
 func TestAHeldSlotAfterARecoveryOfTheStore(t *testing.T) {
 	l := running(t, nil)
 	l.ok(Command{SetLimits: &SetLimits{FeatureLevel: 1}})
@@ -201,7 +201,7 @@ func TestAHeldSlotAfterARecoveryOfTheStore(t *testing.T) {
 	if a, _ := l.Alloc("a1"); !a.Live() || a.Desired != Run {
 		t.Errorf("the held instance is %+v", a)
 	}
-	l.ok(testOrder(0, 2, 110, job, nil)) // it returned
+	l.ok(testOrder(0, 2, 110, job, nil)) // the slot returned
 	if a, _ := l.Alloc("a1"); !a.Live() || a.Desired != Run {
 		t.Errorf("the instance that returned is %+v", a)
 	}
@@ -212,8 +212,8 @@ func TestAHeldSlotAfterARecoveryOfTheStore(t *testing.T) {
 	}
 }
 
-// TestChangedBindingNeedsAnotherAttempt: the agent follows the version that it was
-// ordered to run, and would not stop when a lease ends.
+// TestChangedBindingNeedsAnotherAttempt: the agent follows the version that it was ordered
+// to run. It would not stop an instance when a lease ends that binds only a later version.
 func TestChangedBindingNeedsAnotherAttempt(t *testing.T) {
 	for _, c := range []struct {
 		level   uint32
@@ -223,7 +223,7 @@ func TestChangedBindingNeedsAnotherAttempt(t *testing.T) {
 		{1, func(g *Group) { g.Disconnect.After = time.Minute }, true},
 		{1, func(g *Group) { g.Disconnect.StopRunning = true }, false},
 		{1, func(g *Group) { g.Disconnect.StopInRegion = true }, false},
-		{0, func(g *Group) { g.Disconnect.StopRunning = true }, true}, // as servers of an earlier version
+		{0, func(g *Group) { g.Disconnect.StopRunning = true }, true}, // like servers of an earlier version
 	} {
 		l := running(t, nil)
 		l.ok(Command{SetLimits: &SetLimits{FeatureLevel: c.level}})

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Forks of one view that several goroutines write to do not see one another's
-// allocations.
+// TestForksAreIndependent: several goroutines change forks of one view. None of them sees
+// the allocations of another.
 func TestForksAreIndependent(t *testing.T) {
 	l := newLog(t)
 	l.ok(testNode("n1"))

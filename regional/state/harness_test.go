@@ -29,7 +29,7 @@ func (l *log) do(c Command) Result {
 	return l.Apply(l.idx, c)
 }
 
-// ok applies a command and fails if a part of it is skipped.
+// ok applies a command. The test fails if a part of the command is skipped.
 func (l *log) ok(c Command) Result {
 	l.t.Helper()
 	r := l.do(c)

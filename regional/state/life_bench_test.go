@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// BenchmarkLife applies the commands of a region of 5,000 nodes for jobs of one instance
-// and for one job of 100,000, in the entries of a busy master: submits and reports, a
-// view for the plan, the plan, a view of the whole entry. Figures are for one
-// instance: live-B and objects are its share of the heap once it runs, gc-ms is one
+// BenchmarkLife applies the commands of a region of 5,000 nodes, for jobs of one instance
+// and for one job of 100,000. The entries are like those of a busy master: submits and
+// reports, a view for the plan, the plan, a view of the whole entry. The figures are for
+// one instance. live-B and objects are its share of the heap once it runs. gc-ms is one
 // collection of the whole heap.
 func BenchmarkLife(b *testing.B) {
 	b.Run("50000x1", func(b *testing.B) { benchLife(b, 50_000, 1, 40) })
@@ -57,12 +57,12 @@ func benchLife(b *testing.B, jobs, count, entry int) {
 type life struct {
 	b        *testing.B
 	st       *State
-	view     *View // the committed one
+	view     *View // the committed view
 	rnd      *rand.Rand
 	nodes    []string
 	running  []Command // reports for the next entry
 	sequence uint64    // of the reports of all agents
-	// The figures of entry alone.
+	// These are figures of the method entry alone.
 	took           time.Duration
 	bytes, mallocs uint64
 }

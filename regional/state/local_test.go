@@ -78,8 +78,9 @@ func TestLocalJobs(t *testing.T) {
 	l.fails(bad, ErrInvalid)
 }
 
-// A job that is to be purged is removed with its last instance, and the slots of a
-// dropped group with the group's last instance.
+// TestJobIsPurgedWithItsLastInstance: a job that is to be purged is removed when its last
+// instance ends. The slots of a dropped group are removed when the group's last instance
+// ends.
 func TestJobIsPurgedWithItsLastInstance(t *testing.T) {
 	l := newLog(t)
 	l.ok(testNode("n1"))
@@ -127,8 +128,8 @@ func TestIdempotencyKeysAreBounded(t *testing.T) {
 	l.fails(Command{SubmitLocalJob: &SubmitLocalJob{Job: *job, Idempotency: Idempotency{Key: "one more"}}}, ErrFull)
 }
 
-// A job cannot become a system job, and a system job cannot become another type: the
-// indices of a system job are nodes.
+// TestSystemJobStaysSystemJob: a job cannot become a system job, and a system job cannot
+// become another type, because the indices of a system job stand for nodes.
 func TestSystemJobStaysSystemJob(t *testing.T) {
 	l := newLog(t)
 	of := func(typ JobType) Command {

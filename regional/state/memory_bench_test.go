@@ -8,9 +8,9 @@ import (
 	"unsafe"
 )
 
-// BenchmarkMemory measures the heap of a large region: 10,000 nodes, then 100,000
-// allocations of one job placed on them, then each reported as running, in commands
-// with views between them, as on a master.
+// BenchmarkMemory measures the heap of a large region. It has 10,000 nodes and 100,000
+// allocations of one job, which are placed and then reported as running. Commands and views
+// alternate as on a master.
 func BenchmarkMemory(b *testing.B) {
 	const nodes, allocs, each = 10_000, 100_000, 2_000
 	for b.Loop() {
@@ -71,7 +71,7 @@ func BenchmarkMemory(b *testing.B) {
 	b.ReportMetric(float64(unsafe.Sizeof(inst{})), "B/inst")
 }
 
-// heap returns the bytes in use.
+// heap returns the bytes of the heap in use.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats

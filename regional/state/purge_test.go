@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// unusedByAll is an implementation of unusedJobs that reads everything.
+// unusedByAll computes the same as unusedJobs, but reads everything.
 func unusedByAll(v *View) []JobVersion {
 	used := map[JobVersion]bool{}
 	for s := range v.Slots() {
@@ -29,7 +29,8 @@ func unusedByAll(v *View) []JobVersion {
 	return out
 }
 
-// After any sequence of commands exactly the versions without a reference are unused.
+// TestUnusedJobsAreThoseWithoutReference: after any sequence of commands, exactly the
+// versions without a reference are unused.
 func TestUnusedJobsAreThoseWithoutReference(t *testing.T) {
 	found := 0
 	rapid.Check(t, func(t *rapid.T) {

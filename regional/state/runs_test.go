@@ -18,8 +18,8 @@ func batch(g func(*Group)) func(version int64) *Job {
 	}
 }
 
-// The results of an instance in an earlier run do not count in a new one, and its live
-// allocations do not belong to the new run.
+// TestNewRunStartsFromTheBeginning: the results of an instance in an earlier run do not
+// count in a new run. Its live allocations do not belong to the new run.
 func TestNewRunStartsFromTheBeginning(t *testing.T) {
 	job := batch(nil)
 	begin := func(t *testing.T) *log {
@@ -104,7 +104,7 @@ func TestNewRunStartsFromTheBeginning(t *testing.T) {
 		if g, _ := l.Group(webKey); g.Counts != (Counts{}) {
 			t.Errorf("without a slot counted %+v", g.Counts)
 		}
-		l.ok(testOrder(1, 2, 30, job(2), ofRun(30))) // index 0 belongs to another region in this run
+		l.ok(testOrder(1, 2, 30, job(2), ofRun(30))) // in this run, index 0 belongs to another region
 		if g, _ := l.Group(webKey); g.Counts != (Counts{Pending: 1}) {
 			t.Errorf("in the next run counted %+v, want only the instance that is wanted here", g.Counts)
 		}
@@ -122,7 +122,7 @@ func TestNewRunStartsFromTheBeginning(t *testing.T) {
 	})
 }
 
-// The region's own jobs follow the same rules.
+// TestLocalRuns: the region's own jobs follow the same rules.
 func TestLocalRuns(t *testing.T) {
 	l := newLog(t)
 	l.ok(testNode("n1"))

@@ -29,8 +29,8 @@ func TestOrders(t *testing.T) {
 	l.ok(position("f", 1, false))
 }
 
-// An order that cannot run is stored as rejected, as a whole. A slot can be ended
-// without its job.
+// TestUnsupportedOrdersAreRejected: an order that cannot run is stored as rejected, as a
+// whole. A slot can be ended without its job.
 func TestUnsupportedOrdersAreRejected(t *testing.T) {
 	noJob := func(c Command) Command { c.ApplyOrders.Orders[0].Job = nil; return c }
 	for name, order := range map[string]Command{
@@ -81,11 +81,11 @@ func TestWanted(t *testing.T) {
 	l.skipped(back(1, 3, 10), ReasonStaleOrder) // the range covers two slots
 	l.skipped(back(1, 2, 9), ReasonStaleOrder)  // the slot has another generation
 	l.ok(back(1, 2, 10))
-	l.skipped(back(1, 2, 10), ReasonStaleOrder) // given back already
+	l.skipped(back(1, 2, 10), ReasonStaleOrder) // already given back
 	wanted(5, 4)
 	l.ok(back(3, 5, 10))
 	wanted(3, 2)
-	// The global tier's new orders follow: the slots are cut, generations stay.
+	// The global tier's new orders follow. They cut the slots but keep the generations.
 	l.ok(testOrder(0, 1, 10, testJob(1, nil), nil))
 	l.ok(testOrder(2, 3, 10, testJob(1, nil), nil))
 	l.ok(testOrder(5, 6, 10, testJob(1, nil), nil))
@@ -102,9 +102,9 @@ func TestWanted(t *testing.T) {
 	wanted(2, 1)
 }
 
-// An instance that an agent declined, or whose attempt failed once, does not count as
-// failed after it was given back: it waits for another region. Only an exhausted
-// instance counts as failed.
+// TestReturnedInstanceHasNotFailed: an instance that was given back waits for another
+// region. It does not count as failed, even if an agent declined it or its attempt failed
+// once. Only an exhausted instance counts as failed.
 func TestReturnedInstanceHasNotFailed(t *testing.T) {
 	for name, end := range map[string]AllocReport{
 		"declined":    {State: Failed, Declined: true},
@@ -160,8 +160,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// A job that was purged and submitted again begins with version 1, and is not confused
-// with the purged job.
+// TestPurgedNameCanBeUsedAgain: a job that was purged and submitted again begins with
+// version 1. It is not confused with the purged job.
 func TestPurgedNameCanBeUsedAgain(t *testing.T) {
 	l := running(t, nil)
 	again := testJob(1, func(g *Group) { g.Hash = 77; g.Ask.Resources.CPUMilli = 5 })

@@ -36,8 +36,8 @@ func seq(records []Record) iter.Seq2[Record, error] {
 	}
 }
 
-// The cost of restoring many attempts of one instance and many versions of one job
-// grows with their number, not with its square.
+// TestRestoreCostIsLinear: the cost of restoring many attempts of one instance, and many
+// versions of one job, grows with their number, not with the square of it.
 func TestRestoreCostIsLinear(t *testing.T) {
 	const many = 3000
 	l := running(t, func(g *Group) { g.Reschedule.Attempts = many })
@@ -104,7 +104,8 @@ func TestSnapshotAndForkAreIndependent(t *testing.T) {
 	}
 }
 
-// Restore drops system instances whose node was removed: earlier versions wrote them.
+// TestRestoreDropsInstancesWithoutNode: Restore drops system instances whose node was
+// removed, because earlier versions wrote such instances.
 func TestRestoreDropsInstancesWithoutNode(t *testing.T) {
 	l := newLog(t)
 	job := testJob(1, nil)

@@ -50,7 +50,7 @@ func TestReports(t *testing.T) {
 	if r := l.ok(at("s1", 5)); r.Changed {
 		t.Error("the same position again has changed something")
 	}
-	l.ok(at("s2", 1)) // another store, whose numbers begin again at 1
+	l.ok(at("s2", 1)) // another store of the agent, with numbers from 1
 	if got := l.Reports("n1"); got != (Position{"s2", 1}) {
 		t.Errorf("position %v", got)
 	}
@@ -132,7 +132,7 @@ func batchOrder() Command {
 	return testOrder(0, 2, 11, job, nil)
 }
 
-// fail lets the instance fail n times and start again.
+// fail lets the instance fail n times. It starts again each time.
 func fail(l *log, n int) {
 	l.t.Helper()
 	for i := range n {
@@ -282,7 +282,8 @@ func TestLostAllocIsChargedUntilItsNodeConfirms(t *testing.T) {
 	})
 }
 
-// Views are read while the state changes: run with -race.
+// TestViewsAreReadConcurrently: views are read while the state changes. It is meant for
+// -race.
 func TestViewsAreReadConcurrently(t *testing.T) {
 	l := running(t, nil)
 	l.ok(testOrder(0, 50, 11, testJob(1, nil), nil))
@@ -316,7 +317,7 @@ func TestNodes(t *testing.T) {
 	if n.InventoryIndex != was || n.ModifyIndex == was || n.Eligible() {
 		t.Errorf("%+v", n)
 	}
-	// The devices are reported in another order: the used shares stay.
+	// The devices are reported in another order, and the used shares stay the same.
 	l.ok(Command{CordonNode: &CordonNode{"n1", false}})
 	c := testPlace("a2", 1, "n1", 1)
 	c.ApplyPlan.Places[0].Allocs[0].GPUs = []GPUGrant{{"g0", 300}}
@@ -371,8 +372,8 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// A system group counts no instance of a removed node, whether its allocations are
-// purged before or after the removal.
+// TestSystemGroupDropsRemovedNode: a system group counts no instance of a removed node,
+// whether the allocations of that node are purged before or after the removal.
 func TestSystemGroupDropsRemovedNode(t *testing.T) {
 	for _, first := range []string{"allocation", "node"} {
 		t.Run(first, func(t *testing.T) {

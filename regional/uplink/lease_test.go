@@ -23,9 +23,9 @@ func committed(t *testing.T, fsm *raftlog.FSM, cmds ...state.Command) {
 	}
 }
 
-// TestWhatAWelcomeBinds: the log is bound to a federation once every server of the region
-// and of the global tier knows how.
-func TestWhatAWelcomeBinds(t *testing.T) {
+// TestWelcomeBindsTheLog: the log is bound to a federation once every server of the region
+// and of the global tier supports it.
+func TestWelcomeBindsTheLog(t *testing.T) {
 	level := state.Command{SetLimits: &state.SetLimits{FeatureLevel: 1, NodeLease: time.Second}}
 	joined := state.Command{JoinFederation: &state.JoinFederation{FederationID: "fed", Term: 5, Nonce: "n5"}}
 	welcome := func(id string, term uint64, level uint32) *nusav1.GlobalWelcome {
@@ -62,7 +62,7 @@ func TestWhatAWelcomeBinds(t *testing.T) {
 }
 
 // TestSessionEndsWhenTheLevelRises: the last old server of the region was upgraded. The
-// next hello says so.
+// session ends, and the next hello has the higher level.
 func TestSessionEndsWhenTheLevelRises(t *testing.T) {
 	fsm := raftlog.NewFSM()
 	u := New(Config{FSM: fsm, Servers: func() []*nusav1.RegionalServer { return nil }})

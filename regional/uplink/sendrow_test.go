@@ -10,8 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// TestRowChanges: edges are sent when they change noticeably and are confirmed otherwise.
-// The row starts over at a server that does not have it.
+// TestRowChanges: an edge is sent when it changes noticeably, otherwise it is confirmed.
+// The whole row is sent to a server that does not have it.
 func TestRowChanges(t *testing.T) {
 	begin := time.Now()
 	r := sentRow{epoch: "e"}
@@ -63,8 +63,9 @@ func TestRowChanges(t *testing.T) {
 	}
 }
 
-// TestEdgesNoLongerMeasuredAreNotConfirmed: the round trip to a region that is no longer measured,
-// or that is no longer a peer, grows old at the global tier. It is sent as soon as it is measured.
+// TestEdgesNoLongerMeasuredAreNotConfirmed: a round trip grows old at the global tier if it
+// is no longer measured, or if its region is no longer a peer. It is sent again as soon as
+// it is measured.
 func TestEdgesNoLongerMeasuredAreNotConfirmed(t *testing.T) {
 	edge := func(to string) topology.Edge {
 		return topology.Edge{From: "own", To: to, State: topology.OK, Source: topology.Measured, P50: time.Millisecond, Age: time.Second}

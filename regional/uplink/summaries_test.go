@@ -7,7 +7,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// Without a global tier an uplink remembers no changes.
+// TestNoGlobalTierRemembersNoChanges: without a global tier, an uplink records no changes.
 func TestNoGlobalTierRemembersNoChanges(t *testing.T) {
 	u := New(Config{Definition: &nusav1.RegionDefinition{Name: "alpha"}})
 	u.GroupsChanged([]state.GroupKey{{Namespace: "default", Job: "a", Group: "web"}})

@@ -12,8 +12,8 @@ import (
 
 type numbers = map[string]protowire.Number
 
-// handWritten lists, for each message that is read or written by hand, the fields
-// that are handled and those that are left out on purpose.
+// handWritten lists the messages that are read or written by hand. For each message it
+// lists the fields that are handled and the fields that are left out on purpose.
 var handWritten = []struct {
 	message proto.Message
 	handled numbers
@@ -22,14 +22,14 @@ var handWritten = []struct {
 	{&nusav1.AgentMessage{}, numbers{
 		"hello": KindHello, "lease": KindLease, "reports": KindReports, "stats": agentStats, "inventory": KindInventory, "goodbye": KindGoodbye,
 	}, []string{"orders_ack"}}, // the next hello says which orders the agent has
-	{&nusav1.LeaseRequest{}, numbers{"id": leaseRequestID, "granted": leaseRequestGot}, []string{"commit_blocked"}}, // only between region and global tier
+	{&nusav1.LeaseRequest{}, numbers{"id": leaseRequestID, "granted": leaseRequestGot}, []string{"commit_blocked"}}, // used only between a region and the global tier
 	{&nusav1.Position{}, numbers{"epoch": positionEpoch, "sequence": positionSequence}, nil},
 	{&nusav1.AllocReports{}, numbers{
 		"full": reportsFull, "last": reportsLast, "reports": reportsReports, "removed": reportsRemoved, "position": reportsPosition,
 	}, nil},
 	{&nusav1.AllocReport{}, numbers{
 		"id": reportID, "state": reportState, "declined": reportDeclined, "reason": reportReason, "message": reportMessage, "tasks": reportTasks,
-	}, []string{"incarnation", "index"}}, // the order's: the state has them
+	}, []string{"incarnation", "index"}}, // fields of the order: the state has them
 	{&nusav1.TaskState{}, numbers{"state": taskState, "restarts": taskRestarts}, // the other fields stay encoded, see encodeTasks
 		[]string{"exit_code", "signal", "started", "finished", "reason", "message", "events", "run", "check", "events_dropped"}},
 	{&nusav1.NodeStats{}, numbers{
@@ -40,7 +40,7 @@ var handWritten = []struct {
 	{&nusav1.NetworkStats{}, numbers{"in_per_second": networkInPerSecond, "out_per_second": networkOutPerSecond},
 		[]string{"name", "bytes_in", "bytes_out", "packets_in", "packets_out", "errors"}},
 	{&durationpb.Duration{}, numbers{"seconds": durationSeconds, "nanos": durationNanos}, nil},
-	{&nusav1.MasterMessage{}, numbers{"orders": masterOrders}, // the others are sent as generated messages
+	{&nusav1.MasterMessage{}, numbers{"orders": masterOrders}, // the other messages are sent as generated messages
 		[]string{"welcome", "standby", "refused", "lease", "reports_ack", "tunnel", "servers"}},
 	{&nusav1.AllocOrders{}, numbers{
 		"full": ordersFull, "last": ordersLast, "orders": ordersOrders, "removed": ordersRemoved, "position": ordersPosition,
@@ -54,18 +54,18 @@ var handWritten = []struct {
 		"region": allocRegion, "node_id": allocNodeID, "node_name": allocNodeName, "desired": allocDesired, "reason": allocReason,
 		"message": allocMessage, "generation": allocGeneration, "epoch": allocEpoch, "tasks": allocTasks, "resources": allocResources,
 		"ports": allocPorts, "attempt": allocAttempt, "incarnation": allocIncarnation,
-	}, []string{"state", "created", "modified", "create_index", "modify_index", "placed_because", "node_silent"}}, // not for agents
+	}, []string{"state", "created", "modified", "create_index", "modify_index", "placed_because", "node_silent"}}, // agents need none of these
 	{&nusav1.Resources{}, numbers{"cpu_milli": resourcesCPUMilli, "memory_bytes": resourcesMemoryBytes, "disk_bytes": resourcesDiskBytes},
 		[]string{"gpu"}}, // state.Resources has no GPUs
 	{&nusav1.SubmitRequest{}, numbers{
 		"spec": submitSpec, "idempotency_key": submitIdempotencyKey, "check_revision": submitCheckRevision, "again": submitAgain,
 	}, nil},
-	{&nusav1.JobSpec{}, numbers{"name": specName, "groups": specGroups}, // the others stay encoded
+	{&nusav1.JobSpec{}, numbers{"name": specName, "groups": specGroups}, // the other fields stay encoded
 		[]string{"namespace", "type", "priority", "regions", "colocate", "labels"}},
 }
 
-// TestFieldsAreThoseOfTheMessages: each field of a hand-written message is handled
-// under its number or ignored on purpose.
+// TestFieldsAreThoseOfTheMessages: each field of a message in handWritten is handled under
+// its number or left out on purpose.
 func TestFieldsAreThoseOfTheMessages(t *testing.T) {
 	for _, m := range handWritten {
 		d := m.message.ProtoReflect().Descriptor()

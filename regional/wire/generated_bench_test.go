@@ -15,9 +15,9 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// The benchmarks of this file compare the code of this package (hand) with the code that
-// could replace it (generated). Where the two come within 5 % of each other, the code of
-// this package can be removed.
+// The benchmarks in this file compare the code of this package (hand) with generated code
+// that could replace it (generated). If the two differ by less than 5 %, the code of this
+// package can be removed.
 
 func BenchmarkReadReports(b *testing.B) {
 	for _, n := range []int{1, 20} {
@@ -40,7 +40,7 @@ func BenchmarkReadReports(b *testing.B) {
 	}
 }
 
-// compare runs the two as sub-benchmarks.
+// compare runs hand and generated as sub-benchmarks.
 func compare(b *testing.B, name string, hand, generated func() error) {
 	run := func(kind string, f func() error) {
 		b.Run(name+"/"+kind, func(b *testing.B) {
@@ -56,7 +56,7 @@ func compare(b *testing.B, name string, hand, generated func() error) {
 	run("generated", generated)
 }
 
-// generatedReports is ReadReports by the generated code.
+// generatedReports is ReadReports with the generated code.
 func generatedReports(raw []byte) (out link.Batch[state.AllocReport], err error) {
 	var m nusav1.AllocReports
 	if err := proto.Unmarshal(raw, &m); err != nil {

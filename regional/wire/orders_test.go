@@ -15,7 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// randomly sets numbers, strings and flags of a struct, some of them to zero.
+// randomly sets the numbers, strings and flags of a struct at random, some of them to zero.
 func randomly(r *rand.Rand, v reflect.Value) {
 	for i := range v.NumField() {
 		f := v.Field(i)
@@ -66,9 +66,9 @@ func testSpec(name string) *nusav1.JobSpec {
 	}}}
 }
 
-// TestEncodedOrdersAreThoseOfTheBatch: each order has the group and the type of its
-// own job. Left out are the orders of allocations that are no longer stored, and
-// the order that did not fit.
+// TestEncodedOrdersAreThoseOfTheBatch: each order has the group and the type of its own
+// job. Two kinds of orders are left out: those of allocations that the state no longer has,
+// and the order that did not fit.
 func TestEncodedOrdersAreThoseOfTheBatch(t *testing.T) {
 	st := state.New()
 	apply := func(c state.Command) {
@@ -102,7 +102,7 @@ func TestEncodedOrdersAreThoseOfTheBatch(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	var b link.Batch[uint64]
 	o := new(OrderEncoder)
-	for range 2 { // the second batch reuses the buffers of the first
+	for range 2 { // the second batch uses the buffers of the first one again
 		o.Reset("here", log, view)
 		b = link.Batch[uint64]{Full: true, Removed: []string{"r1", "r2"}, Position: link.Position{Epoch: "e", Sequence: 7}}
 		for _, id := range []string{"a0", "gone", "b1", "b2", "a1"} {
@@ -112,7 +112,7 @@ func TestEncodedOrdersAreThoseOfTheBatch(t *testing.T) {
 			}
 			b.Items = append(b.Items, item)
 		}
-		o.Size(link.Item[uint64]{Key: "a2"}) // does not fit
+		o.Size(link.Item[uint64]{Key: "a2"}) // this order does not fit
 	}
 	data, err := NewCodec().Marshal(o.Batch(b))
 	if err != nil {
@@ -126,7 +126,7 @@ func TestEncodedOrdersAreThoseOfTheBatch(t *testing.T) {
 			Binding: nusav1.LeaseBinding_LEASE_BINDING_NONE,
 		})
 	}
-	// The next batch does not change the message that is being sent.
+	// The next batch must not change the message that is still being sent.
 	o.Reset("here", log, view)
 	for _, id := range []string{"b0", "a2", "b0", "a2"} {
 		o.Size(link.Item[uint64]{Key: id})
@@ -144,7 +144,7 @@ func TestEncodedOrdersAreThoseOfTheBatch(t *testing.T) {
 	}
 }
 
-// TestBinding: the leases that bind a group are those of docs/design/failover.md.
+// TestBinding: the leases that bind a group are those in docs/design/failover.md.
 func TestBinding(t *testing.T) {
 	const keep, stop = nusav1.Running_RUNNING_KEEP, nusav1.Running_RUNNING_STOP
 	none, node, region, both := nusav1.LeaseBinding_LEASE_BINDING_NONE, nusav1.LeaseBinding_LEASE_BINDING_NODE,

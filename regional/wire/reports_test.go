@@ -17,7 +17,7 @@ import (
 	"github.com/nusa-scheduler/nusa/regional/state"
 )
 
-// anyReports draws messages of reports, with tasks in several states.
+// anyReports draws random messages of reports, with tasks in several states.
 var anyReports = rapid.Custom(func(t *rapid.T) *nusav1.AllocReports {
 	text, number := rapid.StringMatching(`[a-z€]{0,6}`), rapid.Int32Range(0, 300)
 	stateOf := rapid.Map(rapid.Int32Range(0, 9), func(n int32) nusav1.AllocState { return nusav1.AllocState(n) })
@@ -45,8 +45,8 @@ var anyReports = rapid.Custom(func(t *rapid.T) *nusav1.AllocReports {
 	return m
 })
 
-// TestReadReportsEqualsGeneratedCode: the decoder returns what the generated code
-// returns, and equal tasks are stored as equal bytes.
+// TestReadReportsEqualsGeneratedCode: the decoder returns the same as the generated code,
+// and equal tasks are stored as equal bytes.
 func TestReadReportsEqualsGeneratedCode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := anyReports.Draw(t, "reports")
@@ -93,8 +93,8 @@ func FuzzReadReports(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, raw []byte) { _, _ = ReadReports(raw) })
 }
 
-// TestTooManyReportsAreRefused: an empty report has two bytes in the message and
-// a hundred in memory.
+// TestTooManyReportsAreRefused: an empty report takes two bytes in the message but a
+// hundred in memory. So the number of reports is bounded.
 func TestTooManyReportsAreRefused(t *testing.T) {
 	for n, want := range map[int]codes.Code{MaxReports: codes.OK, MaxReports + 1: codes.ResourceExhausted} {
 		b, err := ReadReports(bytes.Repeat([]byte{3<<3 | 2, 0}, n))

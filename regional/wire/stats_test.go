@@ -13,7 +13,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// anyStats draws a node's statistics, with some unknown.
+// anyStats draws random statistics of a node. Some values are unknown.
 var anyStats = rapid.Custom(func(t *rapid.T) *nusav1.NodeStats {
 	bytes, part := rapid.Int64Range(0, 1<<40), rapid.Float64Range(0, 1e9)
 	s := &nusav1.NodeStats{
@@ -35,8 +35,8 @@ var anyStats = rapid.Custom(func(t *rapid.T) *nusav1.NodeStats {
 	return s
 })
 
-// TestStatsEqualTheMessage: the figures are those of the message, and the whole
-// message is stored.
+// TestStatsEqualTheMessage: the figures equal those of the message, and the whole message
+// is stored.
 func TestStatsEqualTheMessage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := anyStats.Draw(t, "stats")
@@ -80,8 +80,7 @@ func TestStatsEqualTheMessage(t *testing.T) {
 	})
 }
 
-// TestLargeStatsAreNotStored: only the figures of statistics over maxStatsBytes are
-// stored.
+// TestLargeStatsAreNotStored: of statistics over maxStatsBytes only the figures are stored.
 func TestLargeStatsAreNotStored(t *testing.T) {
 	m := &nusav1.NodeStats{Cpu: 0.5}
 	for range 20_000 {
@@ -98,7 +97,8 @@ func TestLargeStatsAreNotStored(t *testing.T) {
 	if err := got.Read(raw[:len(raw)-1]); err == nil || got.DiskTotal != 40_000 {
 		t.Error("a truncated message was read")
 	}
-	// A buffer much larger than the statistics is replaced; a smaller one is reused.
+	// A buffer that is much larger than the statistics is replaced. A smaller one is used
+	// again.
 	for _, disks := range []int{5000, 10, 10} {
 		before := got.Raw
 		m.Disks = m.Disks[:disks]

@@ -8,7 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The array, and its difference from each of its snapshots, equal those of Go maps.
+// TestArrayMatchesMap: the array, and its difference from each of its snapshots, equal
+// those of Go maps.
 func TestArrayMatchesMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type frozen struct {
@@ -31,7 +32,7 @@ func TestArrayMatchesMap(t *testing.T) {
 			case 1, 2:
 				arr.Delete(own, k)
 				delete(model, k)
-			case 3: // everything from the index on
+			case 3: // delete everything from the index on
 				for j := range maps.Clone(model) {
 					if j >= k {
 						arr.Delete(own, j)

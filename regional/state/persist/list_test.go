@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Copies of a list that each append and forget entries have the same entries as slices.
+// TestListMatchesSlices: copies of a list each append and forget entries. They have the
+// same entries as slices.
 func TestListMatchesSlices(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type way struct {

@@ -13,7 +13,7 @@ type u64 uint64
 
 func (a u64) Compare(b u64) int { return cmp.Compare(a, b) }
 
-// The tree equals a Go map, and its snapshots do not change.
+// TestTreeMatchesMap: the tree equals a Go map, and its snapshots do not change.
 func TestTreeMatchesMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type frozen struct {
