@@ -26,21 +26,21 @@ import (
 	"github.com/nusa-scheduler/nusa/sim/simnet"
 )
 
-// Options of a Federation.
+// Options are the options of a Federation.
 type Options struct {
 	// Regions are the region names. Default: alpha and beta.
 	Regions []string
-	// Globals is the number of global servers; Servers and Agents are numbers for each region.
-	// Defaults: 1, 1, 2.
+	// Globals is the number of global servers. Servers and Agents are the numbers of servers and
+	// agents in each region. The defaults are 1, 1 and 2.
 	Globals, Servers, Agents int
-	// Disk stores the data of regional servers, so that a stopped or killed server returns with
-	// its identity. Without Disk the log is in memory.
+	// Disk stores the data of regional servers on disk, so that a stopped or killed server returns
+	// with its identity. Without Disk, the log is in memory.
 	Disk bool
 	// Leave makes a stopped agent stop its tasks and say goodbye.
 	Leave bool
-	// Stats returns what the agent of that name measures at a time. Default: constant values.
+	// Stats returns what the named agent measures at a time. Default: constant values.
 	Stats func(agent string, now time.Duration) *nusav1.NodeStats
-	// VolumesAllow are the folders of this machine that agents allow, by the agent's name.
+	// VolumesAllow holds, by the agent's name, the folders of this machine that the agent allows.
 	VolumesAllow map[string][]string
 	// Net sets latency and loss of the network.
 	Net simnet.Options
@@ -51,16 +51,16 @@ type Options struct {
 // clientIP is the host of operators.
 const clientIP = "10.255.0.1"
 
-// libraryDelay is how long a library's goroutines may outlive their owner: a gossip probe in flight
-// ends with its own time-out.
+// libraryDelay is how long goroutines of a library may outlive their owner. For example, a gossip
+// probe in flight ends with its own time-out.
 const libraryDelay = time.Minute
 
 // Federation is a running federation. Its processes are named "global-1",
 // "alpha-1" (a server of region alpha) and "alpha-agent-1".
 type Federation struct {
-	// Net is the network, where tests make faults.
+	// Net is the network. Tests make faults in it.
 	Net *simnet.Network
-	// Store is shared by all global servers.
+	// Store is the store of all global servers.
 	Store *store.Memory
 
 	t         *testing.T
@@ -73,10 +73,10 @@ type Federation struct {
 	conns     map[string]*grpc.ClientConn
 }
 
-// Process is one life of a role.
+// Process is a running server or agent.
 type Process struct {
 	Name, IP string
-	// Node is an agent's node id.
+	// Node is the node id of an agent.
 	Node string
 
 	cancel context.CancelFunc
@@ -85,7 +85,7 @@ type Process struct {
 	store *store.MemoryClient
 }
 
-// Start runs a federation that ends with the test. It returns when every process serves;
+// Start runs a federation that ends with the test. It returns when every process serves. The
 // leaders may not be elected yet.
 func Start(t *testing.T, opts Options) *Federation {
 	t.Helper()
@@ -118,7 +118,7 @@ func Start(t *testing.T, opts Options) *Federation {
 	return f
 }
 
-// Clock returns the time on which leases count.
+// Clock returns the time by which leases are counted.
 func (f *Federation) Clock() time.Duration { return time.Since(f.began) }
 
 func globalIP(i int) string { return fmt.Sprintf("10.0.0.%d", i) }
@@ -150,8 +150,8 @@ func (f *Federation) StartGlobal(i int) *Process {
 	})
 }
 
-// StartServer starts server i of a region; i counts from 1. A killed server returns as a new
-// one unless its data is on disk.
+// StartServer starts server i of a region; i counts from 1. After a kill, the server returns as a
+// new one unless its data is on disk.
 func (f *Federation) StartServer(region string, i int) *Process {
 	f.t.Helper()
 	name, ip := fmt.Sprintf("%s-%d", region, i), f.ServerIP(region, i)
@@ -182,8 +182,8 @@ func (f *Federation) servers(region, port string) []string {
 	return out
 }
 
-// StartAgent starts agent i of a region; i counts from 1. After Kill the agent has the same
-// node but no tasks. After Stop its tasks have continued.
+// StartAgent starts agent i of a region; i counts from 1. After Kill, the agent has the same node
+// but no tasks. After Stop, its tasks have continued.
 func (f *Federation) StartAgent(region string, i int) *Process {
 	f.t.Helper()
 	name, ip := fmt.Sprintf("%s-agent-%d", region, i), f.AgentIP(region, i)
@@ -264,8 +264,8 @@ func (f *Federation) Stop(name string) {
 	}
 }
 
-// ended waits for the end of a process. A process that hangs would let virtual time run for
-// ever; after the bound the bubble prints its goroutines.
+// ended waits for the end of a process. If a process hung, virtual time would run for ever. So
+// after the bound ended returns an error, and the bubble prints its goroutines.
 func (f *Federation) ended(p *Process) error {
 	select {
 	case err := <-p.ended:
@@ -275,7 +275,8 @@ func (f *Federation) ended(p *Process) error {
 	}
 }
 
-// Kill ends a process and its machine: no goodbye is sent, and tasks on the machine end.
+// Kill ends a process and its machine: the process sends no goodbye, and the tasks on the machine
+// end.
 func (f *Federation) Kill(name string) {
 	f.t.Helper()
 	p := f.Process(name)
@@ -285,7 +286,7 @@ func (f *Federation) Kill(name string) {
 		p.store.Cut(true)
 	}
 	p.cancel()
-	// The process has no network now; its last messages do not matter.
+	// The process has no network now, so its last messages do not matter.
 	_ = f.ended(p)
 	delete(f.drivers, name)
 }
@@ -376,7 +377,7 @@ func (f *Federation) RegionIPs(region string) []string {
 	return out
 }
 
-// errNotYet is the error of an Eventually condition without a reason.
+// errNotYet is the error of a condition of Eventually that is not met and gives no reason.
 var errNotYet = errors.New("not yet")
 
 // Eventually polls a condition until it returns nil, for at most d of virtual time.

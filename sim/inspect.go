@@ -16,7 +16,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Submit sends a job file to a global server and waits until one accepts it.
+// Submit sends a job file to the global servers until one accepts it.
 func (f *Federation) Submit(spec string) {
 	f.t.Helper()
 	parsed, err := job.Parse([]byte(spec), "job.yaml")
@@ -42,7 +42,8 @@ func (f *Federation) StopJob(name string) {
 	})
 }
 
-// Gone checks that no instance of a job runs, no region owns a part of it, and its state says so.
+// Gone checks that no instance of a job runs, that no region owns a part of the job, and that the
+// job's state is stopped.
 func (f *Federation) Gone(ctx context.Context, name string) error {
 	runs, err := f.Runs(ctx)
 	if err != nil {
@@ -68,7 +69,7 @@ func (f *Federation) Gone(ctx context.Context, name string) error {
 	return nil
 }
 
-// Job returns a job of the default namespace as a global server knows it.
+// Job returns a job of the default namespace from a global server.
 func (f *Federation) Job(ctx context.Context, name string) (j *nusav1.Job, err error) {
 	err = f.OnGlobal(func(conn *grpc.ClientConn) error {
 		j, err = nusav1.NewJobsClient(conn).Get(ctx, &nusav1.GetJobRequest{Job: &nusav1.JobRef{Namespace: "default", Name: name}})
@@ -77,7 +78,7 @@ func (f *Federation) Job(ctx context.Context, name string) (j *nusav1.Job, err e
 	return j, err
 }
 
-// AwaitRegions waits until every region is connected, with all its running agents.
+// AwaitRegions waits until every region is connected and reports all its running agents.
 func (f *Federation) AwaitRegions() {
 	f.t.Helper()
 	f.Eventually(time.Minute, "regions connected", func(ctx context.Context) error {
@@ -115,7 +116,7 @@ func (f *Federation) agentsOf(region string) int {
 	return count
 }
 
-// Master returns the number, from 1, of the region's server that leads.
+// Master returns the number, counted from 1, of the region's server that leads.
 func (f *Federation) Master(region string) int {
 	f.t.Helper()
 	master := 0
@@ -135,7 +136,7 @@ func (f *Federation) Master(region string) int {
 	return master
 }
 
-// Active returns the number, from 1, of the active global server.
+// Active returns the number, counted from 1, of the active global server.
 func (f *Federation) Active() int {
 	f.t.Helper()
 	active := 0
@@ -155,8 +156,8 @@ func (f *Federation) Active() int {
 	return active
 }
 
-// OnGlobal makes a call on one global server after the other until one returns something else
-// than UNAVAILABLE, as clients do.
+// OnGlobal makes a call to one global server after the other, as clients do, until one returns
+// something else than UNAVAILABLE.
 func (f *Federation) OnGlobal(call func(*grpc.ClientConn) error) error {
 	f.t.Helper()
 	err := errNotYet
@@ -177,13 +178,13 @@ type Instance struct {
 	Index      int32
 }
 
-// Run is a task that runs now.
+// Run is a task that is running.
 type Run struct {
 	Alloc, Agent, Region string
 }
 
-// Runs returns the tasks that really run now, on machines that are up, by instance. It asks
-// every region for its allocations, so each region must have a master.
+// Runs returns, by instance, the tasks that really run now on machines that are up. It asks every
+// region for its allocations, so each region must have a master.
 func (f *Federation) Runs(ctx context.Context) (map[Instance][]Run, error) {
 	known := map[string]*nusav1.Allocation{}
 	for _, region := range f.opts.Regions {
@@ -221,8 +222,8 @@ func (f *Federation) Allocations(ctx context.Context, region string) ([]*nusav1.
 	return nil, fmt.Errorf("no server of %s runs", region)
 }
 
-// RunsOnce checks that exactly the instances 0..count-1 of a job's group run, each once, and that
-// each has one owner in the global tier: the region where it runs.
+// RunsOnce checks that exactly the instances 0..count-1 of a job's group run, each once. It also
+// checks that each has one owner in the global tier: the region where it runs.
 func (f *Federation) RunsOnce(ctx context.Context, name, group string, count int32) error {
 	runs, err := f.Runs(ctx)
 	if err != nil {

@@ -15,20 +15,21 @@ import (
 )
 
 // pretend is the mock driver under the name of the process driver, so that the federation accepts
-// ordinary job files. A task's environment sets its behaviour: SIM_RUN_TIME=10s is the mock's
-// `run_time`. From SIM_HEALTHY_AFTER=3s on, a command in the task, such as a check, succeeds.
+// ordinary job files. A task's environment sets its behaviour. For example, SIM_RUN_TIME=10s sets
+// `run_time` of the mock. With SIM_HEALTHY_AFTER=3s, commands in the task, such as a check, succeed
+// from 3 s after its start.
 type pretend struct {
 	*mock.Driver
 	begun *begun
 }
 
-// begun counts the runs that ever started, by instance.
+// begun holds all runs that ever started, by instance.
 type begun struct {
 	mu   sync.Mutex
 	runs map[Instance]map[driver.ID]bool
-	// well is the time from which commands in a run succeed.
+	// well is, by run, the time from which commands in the run succeed.
 	well map[driver.ID]time.Time
-	// sessions counts the running commands.
+	// sessions is the number of running commands.
 	sessions int
 }
 
@@ -45,15 +46,16 @@ func (b *begun) note(t driver.Task) {
 	b.well[t.ID] = time.Now().Add(after)
 }
 
-// Fingerprint returns the mock's fingerprint, with support for commands.
+// Fingerprint returns the mock's fingerprint, with support for commands and volumes.
 func (p pretend) Fingerprint(ctx context.Context) driver.Fingerprint {
 	f := p.Driver.Fingerprint(ctx)
 	f.Capabilities = slices.Sorted(slices.Values(append(f.Capabilities, driver.CapExec, driver.CapVolumes)))
 	return f
 }
 
-// Exec returns at once. Only `echo CODE` is a session: it prints its terminal, repeats its input
-// and the terminal's new sizes, and exits with CODE at the end of its input.
+// Exec runs a command in a task. Only `echo CODE` is a session: it prints its terminal, repeats its
+// input and the new sizes of the terminal, and exits with CODE at the end of its input. Any other
+// command ends immediately.
 func (p pretend) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
 	if x.Command[0] == "echo" {
 		p.begun.session(+1)
@@ -80,7 +82,7 @@ func echo(ctx context.Context, x driver.Exec) (driver.ExitStatus, error) {
 		return driver.ExitStatus{}, err
 	}
 	ended := make(chan error, 1)
-	// The command ends with its input, which ends with the session.
+	// The command ends when its input ends, and the input ends with the session.
 	go func() {
 		_, err := io.Copy(x.Stdout, x.Stdin)
 		ended <- err
@@ -129,7 +131,7 @@ func (f *Federation) Begun() map[Instance]int {
 	return out
 }
 
-// Start replaces the command by the behaviour.
+// Start starts the task with the behaviour that its environment sets, instead of its command.
 func (p pretend) Start(ctx context.Context, t driver.Task) error {
 	p.begun.note(t)
 	t.Config = map[string]any{}

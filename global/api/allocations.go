@@ -29,8 +29,8 @@ const (
 	allocationAmbiguous = "%q matches allocations in %s and %s: give more characters of the id"
 )
 
-// allocationsAPI is the Allocations service over all regions: each is asked about
-// its own allocations through a tunnel.
+// allocationsAPI is the Allocations service over all regions. It asks each region about its own
+// allocations, through a tunnel.
 type allocationsAPI struct {
 	nusav1.UnimplementedAllocationsServer
 	s *Services
@@ -82,8 +82,8 @@ func (l *allocationsAPI) List(ctx context.Context, req *nusav1.ListAllocationsRe
 	return out, nil
 }
 
-// addLastReported adds to the errors about regions that are not connected what these
-// regions reported last: the instances of the requested job, or all allocations.
+// addLastReported adds to the errors about regions that are not connected what these regions
+// reported last: the instances of the requested job, or the number of all allocations.
 func addLastReported(term *Term, req *nusav1.ListAllocationsRequest, errs []*nusav1.PartialError) {
 	if req.GetNodeId() != "" {
 		return
@@ -104,7 +104,7 @@ func addLastReported(term *Term, req *nusav1.ListAllocationsRequest, errs []*nus
 			}
 		}
 		if proto.Size(last) == 0 {
-			continue // the region reported nothing of it
+			continue // the region reported no such instance
 		}
 		ago := "before the election"
 		if _, awaited := see.Awaited(r.Name); !awaited {
@@ -115,9 +115,9 @@ func addLastReported(term *Term, req *nusav1.ListAllocationsRequest, errs []*nus
 	}
 }
 
-// checkKnown returns NOT_FOUND when no region that was asked knows the job or the node that the
-// request names. unsure says that some region did not reply. That region may know the node,
-// may have a job of its own with that name, or may have ended instances of a forgotten job.
+// checkKnown returns NOT_FOUND if no region knows the job or the node that the request names.
+// unsure says that some region did not answer. Such a region may know the node, may have its own
+// job with that name, or may have ended instances of a removed job.
 func checkKnown(term *Term, req *nusav1.ListAllocationsRequest, lists []*nusav1.ListAllocationsResponse, unsure bool) error {
 	known := slices.ContainsFunc(lists, func(l *nusav1.ListAllocationsResponse) bool { return l != nil })
 	elsewhere := req.GetNodeId() != "" || req.GetJob().GetRegion() != "" || req.GetJob().GetName() == ""
@@ -139,9 +139,8 @@ func checkKnown(term *Term, req *nusav1.ListAllocationsRequest, lists []*nusav1.
 	return jobNotFound(k)
 }
 
-// allocationRegions returns the regions to ask: the named one, or those that
-// own slots of the named job or may still have instances of the job. It returns
-// nil when all regions must be asked.
+// allocationRegions returns the regions to ask: the named one, or those that own slots of the named
+// job or may still have instances of the job. It returns nil if all regions must be asked.
 func allocationRegions(term *Term, req *nusav1.ListAllocationsRequest) ([]string, error) {
 	name := cmp.Or(req.GetRegion(), req.GetJob().GetRegion())
 	term.State.Lock()
@@ -162,7 +161,7 @@ func allocationRegions(term *Term, req *nusav1.ListAllocationsRequest) ([]string
 	if j := term.State.Jobs[k]; j != nil && !req.GetAll() {
 		names := j.Summaries.Regions()
 		for s := range j.Slots.All() {
-			if s.Region != "" { // nothing of the others is anywhere
+			if s.Region != "" { // a slot without an owner has instances in no region
 				names = append(names, s.Region)
 			}
 		}
@@ -176,12 +175,12 @@ func allocationRegions(term *Term, req *nusav1.ListAllocationsRequest) ([]string
 type found struct {
 	alloc *nusav1.Allocation
 	conn  regionConn
-	// ambiguous is the region's error when several allocations match there.
+	// ambiguous is the region's error if several of its allocations match.
 	ambiguous error
 }
 
-// findAllocation returns the one allocation whose id begins with a prefix. It
-// asks every region at once.
+// findAllocation returns the one allocation whose id begins with a prefix. It asks all regions at
+// the same time.
 func findAllocation(ctx context.Context, term *Term, prefix string) (found, error) {
 	if len(prefix) < minPrefix || len(prefix) > maxPrefix {
 		return found{}, invalid("id", fmt.Sprintf("must be %d..%d characters of an allocation's id", minPrefix, maxPrefix))
@@ -192,7 +191,7 @@ func findAllocation(ctx context.Context, term *Term, prefix string) (found, erro
 		switch status.Code(err) {
 		case codes.NotFound:
 			return found{}, nil
-		case codes.InvalidArgument: // not unique there
+		case codes.InvalidArgument: // several allocations of the region match
 			return found{conn: c, ambiguous: err}, nil
 		}
 		return found{alloc: alloc, conn: c}, err
@@ -210,7 +209,7 @@ func findAllocation(ctx context.Context, term *Term, prefix string) (found, erro
 			prefix, failed[0].GetRegion(), failed[0].GetMessage())
 	case len(errs) > 0:
 		code := codes.NotFound
-		if len(prefix) == idLength { // no other object can have this name: the allocation may be there
+		if len(prefix) == idLength { // the prefix is a whole id, so the allocation may be in a region that is not connected
 			code = codes.Unavailable
 		}
 		return found{}, status.Errorf(code, allocationNotFound+" in the connected regions; %s is %s",
@@ -300,8 +299,7 @@ func (l *allocationsAPI) Exec(stream grpc.BidiStreamingServer[nusav1.ExecRequest
 	if err := up.Send(first); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	// This goroutine ends with the caller's stream, at the latest when the handler
-	// returns.
+	// This goroutine ends with the caller's stream, at the latest when the handler returns.
 	go func() {
 		for {
 			m, err := stream.Recv()
@@ -314,7 +312,7 @@ func (l *allocationsAPI) Exec(stream grpc.BidiStreamingServer[nusav1.ExecRequest
 				return
 			}
 			if up.Send(m) != nil {
-				return // the region ended the stream: Recv below returns its status
+				return // the region ended the stream; Recv below returns its status
 			}
 		}
 	}()

@@ -18,17 +18,16 @@ import (
 
 // Services are the gRPC services of a global server.
 type Services struct {
-	// Current returns the present leadership term, nil on a server that is not
-	// active.
+	// Current returns the present leadership term, or nil if this server is not active.
 	Current func() *Term
 	Hub     *tunnel.Hub
-	// Servers returns all global servers, the active one first.
+	// Servers returns all global servers. The active one comes first.
 	Servers func(context.Context) ([]*nusav1.GlobalServer, error)
 	// Info describes this server.
 	Info func() *nusav1.InfoResponse
 }
 
-// Register adds the services to a server that does not serve yet.
+// Register adds the services to a gRPC server that has not begun to serve.
 func (s *Services) Register(to grpc.ServiceRegistrar) {
 	nusav1.RegisterFederationServer(to, &federationAPI{s: s})
 	nusav1.RegisterJobsServer(to, &jobsAPI{s: s})
@@ -41,8 +40,8 @@ func (s *Services) Register(to grpc.ServiceRegistrar) {
 	nusav1.RegisterSystemServer(to, &systemAPI{s: s})
 }
 
-// term returns the present leadership term. Calls come here only during one, or
-// just after its end.
+// term returns the present leadership term. It fails only just after the end of a term, because a
+// server that is not active forwards calls.
 func (s *Services) term() (*Term, error) {
 	if t := s.Current(); t != nil {
 		return t, nil
@@ -70,8 +69,7 @@ func (f *federationAPI) Tunnel(stream grpc.BidiStreamingServer[nusav1.TunnelFram
 	return f.s.Hub.Serve(stream)
 }
 
-// systemAPI describes the server that the client is connected to: Info is never
-// forwarded.
+// systemAPI describes the server that the client is connected to, because Info is never forwarded.
 type systemAPI struct {
 	nusav1.UnimplementedSystemServer
 	s *Services
@@ -89,10 +87,10 @@ func (i *systemAPI) Info(context.Context, *nusav1.InfoRequest) (*nusav1.InfoResp
 // recoverPause is the time between the response to a recovery and the end of the term.
 const recoverPause = 500 * time.Millisecond
 
-// errRecovered ends a term: the next one loads the recovered store.
+// errRecovered ends a term, so that the next term loads the recovered store.
 var errRecovered = errors.New("the store was recovered")
 
-// wouldStop says what a recovery of the store would stop.
+// wouldStop returns the work that a recovery of the store would stop.
 func wouldStop(t *Term) (*nusav1.RecoverResponse, error) {
 	t.State.Lock()
 	defer t.State.Unlock()
@@ -126,7 +124,7 @@ func (i *systemAPI) Recover(ctx context.Context, req *nusav1.RecoverRequest) (*n
 	}
 	term.State.Events.Add("store.recovered", federation, "revisions continue at %d", revision)
 	term.Log.Info("the store was recovered", "revision", revision)
-	// The caller gets the response before the term ends, also through another server.
+	// The caller must get the response before the term ends, even through another server.
 	time.AfterFunc(recoverPause, func() { term.Renew(errRecovered) })
 	return &nusav1.RecoverResponse{Revision: revision}, nil
 }

@@ -23,23 +23,23 @@ func rpcError(err error) error {
 	return state.RPCErrors.Err(err)
 }
 
-// invalid returns INVALID_ARGUMENT for one field.
+// invalid returns INVALID_ARGUMENT for one field of the request.
 func invalid(field, message string) error {
 	return rpcerr.Invalid(&nusav1.Problem{Field: field, Message: message})
 }
 
-// unknownRegion returns INVALID_ARGUMENT for a field that names no region, with the
-// regions that exist. The lock is held.
+// unknownRegion returns INVALID_ARGUMENT for a field that names an unknown region. The text lists
+// the existing regions. The lock is held.
 func unknownRegion(st *state.State, field, name string) error {
 	what := "region "
 	if field == "region" {
-		what = "" // the name of the field says "region" already
+		what = "" // the field's name already says "region"
 	}
 	return invalid(field, fmt.Sprintf("%s%q does not exist; there are %s", what, name, topo.ListNames(st.RegionNames())))
 }
 
-// regionNotFound returns NOT_FOUND for a region, with the regions that exist. The
-// lock is held.
+// regionNotFound returns NOT_FOUND for a region. The text lists the existing regions. The lock is
+// held.
 func regionNotFound(st *state.State, name string) error {
 	return status.Errorf(codes.NotFound, "region %q does not exist; there are %s", name, topo.ListNames(st.RegionNames()))
 }

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// MaxInstanceWatches bounds the watches that follow every region at once.
+	// MaxInstanceWatches bounds the watches that follow the instances of all regions.
 	MaxInstanceWatches = 16
-	// instanceQueue is how many events of regions wait for a slow reader before
-	// the regions' streams wait as well.
+	// instanceQueue is how many events from regions are queued for a slow reader. After that, the
+	// regions' streams wait too.
 	instanceQueue = 256
-	// retryPause is the wait after a region's events could not be followed.
+	// retryPause is the pause after the stream of a region's events has failed.
 	retryPause = time.Second
-	// instanceEvent begins the types of events about instances.
+	// instanceEvent is the prefix of the types of events about instances.
 	instanceEvent = "instance."
 )
 
@@ -48,7 +48,7 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 		return invalid("token", fmt.Sprintf("%.40q is no token: take that of an event", req.GetToken()))
 	}
 	next := term.State.Events.After(req.GetToken())
-	var regions *instanceEvents // nil: the caller does not want them
+	var regions *instanceEvents // nil: the caller does not want events about instances
 	if req.GetInstances() {
 		regions, err = newInstanceEvents(stream.Context(), term)
 		if err != nil {
@@ -65,7 +65,7 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 			token = ev.GetToken()
 			switch {
 			case ev.GetReset_():
-				regions.followAll() // the dropped events may have been about regions that connected
+				regions.followAll() // events about connected regions may be among the dropped ones
 			case ev.GetType() == "region.connected":
 				regions.follow(ev.GetSubject())
 			}
@@ -78,9 +78,9 @@ func (e *eventsAPI) Watch(req *nusav1.WatchEventsRequest, stream grpc.ServerStre
 	}
 }
 
-// sendInstanceEvents sends the events of regions' instances until changed is
-// closed. It returns false when the watch has ended. token is the token of the
-// term's latest event. It replaces the regions' tokens, which are not valid here.
+// sendInstanceEvents sends the events of regions' instances until changed is closed. It returns
+// false when the watch has ended. token is the token of the term's latest event. It replaces the
+// regions' tokens, which are not valid at this server.
 func sendInstanceEvents(
 	term *Term, stream grpc.ServerStreamingServer[nusav1.Event], regions *instanceEvents, token string, changed <-chan struct{},
 ) (more bool, err error) {
@@ -101,7 +101,7 @@ func sendInstanceEvents(
 	}
 }
 
-// relayRegionEvents sends a region's own events.
+// relayRegionEvents sends the events of one region.
 func relayRegionEvents(term *Term, req *nusav1.WatchEventsRequest, stream grpc.ServerStreamingServer[nusav1.Event]) error {
 	conn, err := term.dial(req.GetRegion())
 	if err != nil {
@@ -114,14 +114,14 @@ func relayRegionEvents(term *Term, req *nusav1.WatchEventsRequest, stream grpc.S
 	return relay(up, stream.Send)
 }
 
-// instanceEvents follows the events about instances of every connected region.
+// instanceEvents follows the events about the instances of every connected region.
 type instanceEvents struct {
 	term   *Term
 	ctx    context.Context
 	cancel context.CancelFunc
 	out    chan *nusav1.Event
 	wg     sync.WaitGroup
-	conns  map[string]*grpc.ClientConn // of the session that was followed last
+	conns  map[string]*grpc.ClientConn // the connection of each region's session that was followed last
 }
 
 func newInstanceEvents(ctx context.Context, term *Term) (*instanceEvents, error) {
@@ -152,8 +152,8 @@ func (r *instanceEvents) end() {
 	r.term.instanceWatches.Add(-1)
 }
 
-// queue returns the channel of the events; nil, which never delivers, when the
-// caller does not want them.
+// queue returns the channel of the events. If the caller does not want events about instances, it
+// returns nil, a channel that never delivers.
 func (r *instanceEvents) queue() <-chan *nusav1.Event {
 	if r == nil {
 		return nil
@@ -161,9 +161,9 @@ func (r *instanceEvents) queue() <-chan *nusav1.Event {
 	return r.out
 }
 
-// follow begins to queue the events about a region's instances, until its
-// session ends. The event region.disconnected shows where the gap begins,
-// region.connected where it ends.
+// follow begins to queue the events about a region's instances, until the region's session ends. In
+// the watch, the event region.disconnected shows where the gap begins, and region.connected where
+// it ends.
 func (r *instanceEvents) follow(name string) {
 	if r == nil {
 		return
@@ -176,9 +176,8 @@ func (r *instanceEvents) follow(name string) {
 	r.wg.Go(func() { r.receive(name, conn) })
 }
 
-// receive queues a region's events for as long as its session lasts. When the
-// events cannot be followed it adds an event about the gap, and asks again for
-// the events after the last one.
+// receive queues a region's events as long as the region's session lasts. When the stream of events
+// fails, it adds an event about the gap. Then it asks again for the events after the last one.
 func (r *instanceEvents) receive(name string, conn *grpc.ClientConn) {
 	gap := func(at *timestamppb.Timestamp, message string) error {
 		return r.put(&nusav1.Event{Time: at, Type: "instance.gap", Subject: name, Message: message})
@@ -193,7 +192,7 @@ func (r *instanceEvents) receive(name string, conn *grpc.ClientConn) {
 				case ev.GetReset_():
 					return gap(ev.GetTime(), "events are missing: there were more than could be sent")
 				case !strings.HasPrefix(ev.GetType(), instanceEvent):
-					return nil // the region reports these to the global tier
+					return nil // the region reports these to the global tier itself
 				}
 				ev.Message = name + ": " + ev.GetMessage()
 				return r.put(ev)
@@ -209,7 +208,7 @@ func (r *instanceEvents) receive(name string, conn *grpc.ClientConn) {
 		case <-time.After(retryPause):
 		}
 		if again, err := r.term.dial(name); err != nil || again != conn {
-			return // region.connected comes with its next session
+			return // the region's next session adds the event region.connected, which calls follow
 		}
 	}
 }

@@ -26,8 +26,8 @@ func (j *jobsAPI) Plan(ctx context.Context, req *nusav1.PlanRequest) (*nusav1.Pl
 	return out, rpcError(err)
 }
 
-// Explain implements nusav1.JobsServer: the latest decision about each group, or
-// the decision that would be made now where the latest is no longer held.
+// Explain implements nusav1.JobsServer. It returns the latest decision about each group. If a
+// decision is no longer stored, it returns the decision that would be made now.
 func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nusav1.Explanation, error) {
 	term, err := j.s.term()
 	if err != nil {
@@ -60,13 +60,13 @@ func (j *jobsAPI) Explain(ctx context.Context, req *nusav1.ExplainRequest) (*nus
 	}
 	ctx, cancel := context.WithTimeout(ctx, regionDeadline)
 	defer cancel()
-	// The spec is for a region that was never offered the job.
+	// The spec is for a region that never got an offer of the job.
 	nodes, err := nusav1.NewJobsClient(conn).Explain(ctx, &nusav1.ExplainRequest{
 		Job: req.GetJob(), Region: req.GetRegion(), Group: req.GetGroup(), Spec: storedSpec(term, k),
 	})
 	switch {
 	case status.Code(err) == codes.NotFound:
-		return out, nil // a region of an older version answers so when it has nothing of the job
+		return out, nil // a region of an older version answers this if it has nothing of the job
 	case err != nil:
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func checkGroup(term *Term, k state.JobKey, group string) error {
 	return nil
 }
 
-// storedSpec returns a job's stored spec, nil if there is none.
+// storedSpec returns a job's stored spec, or nil.
 func storedSpec(term *Term, k state.JobKey) *nusav1.JobSpec {
 	term.State.Lock()
 	defer term.State.Unlock()

@@ -40,16 +40,16 @@ func (j *jobsAPI) List(ctx context.Context, req *nusav1.ListJobsRequest) (*nusav
 	return out, nil
 }
 
-// listedBytes is the approximate bound of a page of a list in bytes: a spec may
-// have a MiB, and a client may accept no more than 4 MiB.
+// listedBytes is the approximate bound of a page of a list in bytes. A spec may have a MiB, and a
+// client may accept no more than 4 MiB.
 const listedBytes = 2 << 20
 
-// ownToken begins the page tokens behind the federation's jobs. A region's name
-// follows, then a zero byte and a page token of that region.
+// ownToken is the prefix of page tokens for the regions' own jobs, which come after the
+// federation's jobs. The name of a region follows, then a zero byte and a page token of that
+// region.
 const ownToken = "@"
 
-// federationJobs returns at most limit of the federation's jobs, and the token of
-// the next page.
+// federationJobs returns at most limit of the federation's jobs, and the token of the next page.
 func federationJobs(term *Term, req *nusav1.ListJobsRequest, limit int) (out []*nusav1.Job, next string) {
 	term.State.Lock()
 	defer term.State.Unlock()
@@ -72,9 +72,8 @@ func federationJobs(term *Term, req *nusav1.ListJobsRequest, limit int) (out []*
 	return out, ""
 }
 
-// addRegionsJobs adds the regions' own jobs (name@region) to a page. All regions
-// with such jobs are asked at once; jobs that do not fit are asked for again
-// with the next page.
+// addRegionsJobs adds the regions' own jobs (name@region) to a page. It asks all regions with such
+// jobs at the same time. It asks for jobs that do not fit again with the next page.
 func addRegionsJobs(ctx context.Context, term *Term, req *nusav1.ListJobsRequest, from string, limit int, out *nusav1.ListJobsResponse) {
 	first, token, _ := strings.Cut(from, "\x00")
 	ask := func(ctx context.Context, c regionConn, limit int) (*nusav1.ListJobsResponse, error) {
@@ -131,8 +130,7 @@ func addRegionsJobs(ctx context.Context, term *Term, req *nusav1.ListJobsRequest
 	}
 }
 
-// regionsWithJobs returns the regions that have jobs of their own, from a name
-// on.
+// regionsWithJobs returns the regions with own jobs whose names are equal to first or follow it.
 func regionsWithJobs(term *Term, first string) []string {
 	term.State.Lock()
 	defer term.State.Unlock()

@@ -22,7 +22,7 @@ type jobsAPI struct {
 	s *Services
 }
 
-// checkRef returns the key of the job that a reference names, with its defaults.
+// checkRef returns the key of the job that a reference names. It fills in the default namespace.
 func checkRef(ref *nusav1.JobRef) (state.JobKey, error) {
 	k := state.JobKey{Namespace: ref.GetNamespace(), Name: ref.GetName()}
 	if k.Namespace == "" {
@@ -34,8 +34,8 @@ func checkRef(ref *nusav1.JobRef) (state.JobKey, error) {
 	return k, nil
 }
 
-// regionJobs returns the Jobs service of the region that a reference names, nil
-// for jobs of the federation.
+// regionJobs returns the Jobs service of the region that a reference names, or nil if the job
+// belongs to the federation.
 func regionJobs(term *Term, ref *nusav1.JobRef) (nusav1.JobsClient, error) {
 	if ref.GetRegion() == "" {
 		return nil, nil
@@ -166,7 +166,7 @@ func (j *jobsAPI) Watch(req *nusav1.GetJobRequest, stream grpc.ServerStreamingSe
 			if sent == nil {
 				return nil, jobNotFound(k)
 			}
-			return nil, nil // purged
+			return nil, nil // the job was purged
 		}
 		changed := found.Watched()
 		now := found.ToProto(term.State.Sight())

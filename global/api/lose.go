@@ -15,14 +15,13 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Bounds of what is stored about an operator's statement, in bytes.
+// The bounds of the stored texts of an operator's statement, in bytes.
 const (
 	maxWhy = 256
 	maxBy  = 128
 )
 
-// Lose implements nusav1.RegionsServer: an operator states that nothing runs in a region
-// any more.
+// Lose implements nusav1.RegionsServer: an operator states that nothing runs in a region any more.
 func (g *regionsAPI) Lose(ctx context.Context, req *nusav1.LoseRegionRequest) (*nusav1.Region, error) {
 	term, err := g.s.term()
 	if err != nil {
@@ -61,7 +60,7 @@ func (g *regionsAPI) Lose(ctx context.Context, req *nusav1.LoseRegionRequest) (*
 	return term.region(name)
 }
 
-// mayReconnect refuses a statement about a region that may be connected again in a moment. The
+// mayReconnect returns the error for a statement about a region that may reconnect very soon. The
 // lock is held.
 func mayReconnect(see state.Sight, name string, wait time.Duration) error {
 	wait = wait.Truncate(time.Second) + time.Second
@@ -72,7 +71,7 @@ func mayReconnect(see state.Sight, name string, wait time.Duration) error {
 	}.Err()
 }
 
-// lossOf checks a request to lose a region.
+// lossOf checks a request to declare a region lost, and returns the loss.
 func lossOf(req *nusav1.LoseRegionRequest) (state.Loss, error) {
 	loss := state.Loss{Why: strings.TrimSpace(req.GetWhy()), By: strings.TrimSpace(req.GetBy()), NothingRuns: true}
 	switch {

@@ -17,7 +17,7 @@ import (
 // maxReturns bounds the moves of a FailbackResponse.
 const maxReturns = 10_000
 
-// changeRegion changes a region's record. change returns false if there is nothing to do.
+// changeRegion changes a region's record. change returns false if there is nothing to change.
 func (t *Term) changeRegion(ctx context.Context, name, audit, detail string, change func(*nusav1.Region) (bool, error)) (changed bool, err error) {
 	_, err = t.Commit.Do(ctx, func(tx *state.Tx) error {
 		changed = false
@@ -63,7 +63,8 @@ func (g *regionsAPI) Drain(ctx context.Context, req *nusav1.DrainRegionRequest) 
 	return term.region(name)
 }
 
-// Failback implements nusav1.RegionsServer: the plan, and the order to carry it out.
+// Failback implements nusav1.RegionsServer. It returns the plan, and starts the failback if the
+// request says so.
 func (g *regionsAPI) Failback(ctx context.Context, req *nusav1.FailbackRequest) (*nusav1.FailbackResponse, error) {
 	term, err := g.s.term()
 	if err != nil {

@@ -28,7 +28,7 @@ func (n *nodesAPI) List(ctx context.Context, req *nusav1.ListNodesRequest) (*nus
 	return listNodes(ctx, term, req)
 }
 
-// listNodes returns the nodes of one region, or of all.
+// listNodes returns the nodes of the named region, or of all regions.
 func listNodes(ctx context.Context, term *Term, req *nusav1.ListNodesRequest) (*nusav1.ListNodesResponse, error) {
 	var names []string
 	if name := req.GetRegion(); name != "" {
@@ -52,8 +52,8 @@ func listNodes(ctx context.Context, term *Term, req *nusav1.ListNodesRequest) (*
 	return out, nil
 }
 
-// findNode returns a node and the tunnel to its region: the named region, or the
-// only one that knows a node of that name or id.
+// findNode returns a node and the tunnel to its region. That is the named region, or else the only
+// region that knows a node with that name or id.
 func findNode(ctx context.Context, term *Term, id, region string) (regionConn, *nusav1.Node, error) {
 	if id == "" || len(id) > 253 {
 		return regionConn{}, nil, invalid("id", "must be a node's name or the beginning of its id")
@@ -125,7 +125,7 @@ func (n *nodesAPI) Remove(ctx context.Context, req *nusav1.RemoveNodeRequest) (*
 	return out, err
 }
 
-// change makes a node's region change the node, and adds an event.
+// change lets a node's region change the node, and adds an event.
 func (n *nodesAPI) change(
 	ctx context.Context, req interface {
 		GetId() string
@@ -149,8 +149,7 @@ func (n *nodesAPI) change(
 	return out, nil
 }
 
-// eventKind returns one word for a mark that was set, another for one that was
-// removed.
+// eventKind returns yes if a mark was set, and no if it was removed.
 func eventKind(set bool, yes, no string) string {
 	if set {
 		return yes

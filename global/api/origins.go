@@ -58,7 +58,7 @@ func (o *originsAPI) Set(ctx context.Context, req *nusav1.SetOriginsRequest) (*n
 	if err != nil {
 		return nil, rpcError(err)
 	}
-	if changed || revision == 0 { // 0: another request of the transaction set the same record
+	if changed || revision == 0 { // if revision is 0, another request of the transaction set the same record
 		revision = written
 	}
 	if changed {

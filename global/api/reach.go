@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// regionDeadline is how long one region may take for its part of a call to
-	// many regions.
+	// regionDeadline is how long one region may take to answer its part of a call to many regions.
 	regionDeadline = 5 * time.Second
 	// regionCalls bounds the regions that one call asks at the same time.
 	regionCalls = 32
@@ -42,8 +41,8 @@ func (t *Term) dial(name string) (*grpc.ClientConn, error) {
 	return r.Session.Conn, nil
 }
 
-// reach returns the tunnels to the named regions (all when names is nil) and an
-// error for each that is not connected.
+// reach returns the tunnels to the named regions, and an error for each that is not connected. If
+// names is nil, it returns those of all regions.
 func (t *Term) reach(names []string) ([]regionConn, []*nusav1.PartialError) {
 	t.State.Lock()
 	defer t.State.Unlock()
@@ -55,7 +54,7 @@ func (t *Term) reach(names []string) ([]regionConn, []*nusav1.PartialError) {
 	for _, name := range names {
 		switch r := t.State.Regions[name]; {
 		case r == nil || r.Record.GetClusterId() == "":
-			// No cluster ever had that name: there is nothing to ask.
+			// No cluster has ever connected under this name, so there is nothing to ask.
 		case r.Session == nil:
 			errs = append(errs, &nusav1.PartialError{Region: name, Message: t.State.Sight().Absence(name)})
 		default:
@@ -65,9 +64,8 @@ func (t *Term) reach(names []string) ([]regionConn, []*nusav1.PartialError) {
 	return conns, errs
 }
 
-// askAll calls every region at once and returns the results within the
-// deadline, in the order of the regions. A region that failed is a partial
-// error.
+// askAll calls all regions at the same time. It returns the results that arrive within the
+// deadline, in the order of the regions. A region that failed is a partial error.
 func askAll[T any](ctx context.Context, conns []regionConn, call func(context.Context, regionConn) (T, error)) ([]T, []*nusav1.PartialError) {
 	answers := make([]T, len(conns))
 	failed := make([]error, len(conns))
@@ -81,7 +79,7 @@ func askAll[T any](ctx context.Context, conns []regionConn, call func(context.Co
 			return nil
 		})
 	}
-	_ = g.Wait() // the calls' errors are in failed
+	_ = g.Wait() // failed has the errors of the calls
 	var out []T
 	var errs []*nusav1.PartialError
 	for i, err := range failed {

@@ -20,12 +20,13 @@ type regionsAPI struct {
 	s *Services
 }
 
-// Rebind implements nusav1.RegionsServer: only a region can join another federation.
+// Rebind implements nusav1.RegionsServer. It fails, because only a region can join another
+// federation.
 func (g *regionsAPI) Rebind(context.Context, *nusav1.RebindRegionRequest) (*nusav1.RebindRegionResponse, error) {
 	return nil, status.Error(codes.FailedPrecondition, "this is a global server: send the call to a server of the region (--addr HOST:7610)")
 }
 
-// Verify implements nusav1.RegionsServer: the region's master compares its servers.
+// Verify implements nusav1.RegionsServer. The region's master compares its servers.
 func (g *regionsAPI) Verify(ctx context.Context, req *nusav1.GetRegionRequest) (*nusav1.VerifyRegionResponse, error) {
 	term, err := g.s.term()
 	if err != nil {

@@ -43,9 +43,8 @@ func submit(ctx context.Context, term *Term, req *nusav1.SubmitRequest) (*nusav1
 // finishSubmit waits for the result of a submit that was queued.
 type finishSubmit func(context.Context) (*nusav1.SubmitResponse, error)
 
-// beginSubmit checks everything about the request, so that a refusal changes
-// nothing, and queues the write. Submits take effect in the order in which they
-// began.
+// beginSubmit checks everything in the request, so that a refusal changes nothing, and queues the
+// write. Submits take effect in the order in which they began.
 func beginSubmit(ctx context.Context, term *Term, req *nusav1.SubmitRequest) (finishSubmit, error) {
 	spec := req.GetSpec()
 	if err := checkSpec(term, spec); err != nil {
@@ -83,7 +82,7 @@ func beginSubmit(ctx context.Context, term *Term, req *nusav1.SubmitRequest) (fi
 			if resp, err := term.State.Answers.Find(ctx, term.Store, key, fingerprint); resp != nil || err != nil {
 				return resp, err
 			}
-			// The key was used so long ago that the store has dropped it.
+			// The key was used so long ago that the store has dropped the record.
 			return submit(ctx, term, req)
 		case err != nil:
 			return nil, err
@@ -94,7 +93,7 @@ func beginSubmit(ctx context.Context, term *Term, req *nusav1.SubmitRequest) (fi
 	}, nil
 }
 
-// noteSubmitted completes the response of a submit.
+// noteSubmitted completes the response of a submit, and logs the submit.
 func noteSubmitted(term *Term, k state.JobKey, resp *nusav1.SubmitResponse, revision int64) {
 	if resp.GetRevision() == 0 {
 		resp.Revision = revision
@@ -104,8 +103,7 @@ func noteSubmitted(term *Term, k state.JobKey, resp *nusav1.SubmitResponse, revi
 	}
 }
 
-// checkSpec fills in the defaults and checks a spec. Its error names every
-// problem.
+// checkSpec fills in the defaults and checks a spec. Its error names all problems.
 func checkSpec(term *Term, spec *nusav1.JobSpec) error {
 	if spec == nil {
 		return invalid("spec", "is required")
@@ -132,8 +130,7 @@ func checkSpec(term *Term, spec *nusav1.JobSpec) error {
 	return nil
 }
 
-// fingerprintOf returns a hash that differs for different requests with the same
-// idempotency key.
+// fingerprintOf returns a hash of a request. Different requests have different hashes.
 func fingerprintOf(encoded []byte, check int64, again bool) []byte {
 	h := sha256.New()
 	h.Write(binary.BigEndian.AppendUint64(nil, uint64(check)))
@@ -144,8 +141,8 @@ func fingerprintOf(encoded []byte, check int64, again bool) []byte {
 	return h.Sum(nil)
 }
 
-// SubmitMany implements nusav1.JobsServer: several submits wait at the same time,
-// so they share transactions.
+// SubmitMany implements nusav1.JobsServer. Several submits wait at the same time, so they share
+// transactions.
 func (j *jobsAPI) SubmitMany(stream grpc.BidiStreamingServer[nusav1.SubmitRequest, nusav1.SubmitManyResponse]) error {
 	term, err := j.s.term()
 	if err != nil {

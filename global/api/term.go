@@ -14,8 +14,9 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// A watch sends at once after a quiet time, watchBurst times, and then once in each
-// watchPause. A job in three regions changes about as often until it runs.
+// watchBurst and watchPause bound how often a watch sends. After a quiet time it sends watchBurst
+// changes at once, and then one in each watchPause. A job in three regions changes about watchBurst
+// times until it runs.
 const (
 	watchPause = 100 * time.Millisecond
 	watchBurst = 10
@@ -28,7 +29,7 @@ type TermConfig struct {
 	State   *state.State
 	Commit  *state.Committer
 	Store   store.Store
-	// Renew ends the term, so that the next one begins.
+	// Renew ends the term, so that the next term begins.
 	Renew func(why error)
 	// ServeRegion serves the stream of a region's master.
 	ServeRegion func(uplink.Stream) error
@@ -38,12 +39,11 @@ type TermConfig struct {
 // Term holds the state of the services for one leadership term.
 type Term struct {
 	TermConfig
-	// matrixChanges are the changes of the matrix that watches get.
+	// matrixChanges holds the changes of the matrix that watches get.
 	matrixChanges topo.WatchLog
-	// instanceWatches counts the watches that follow the instances of all
-	// regions.
+	// instanceWatches is the number of watches that follow the instances of all regions.
 	instanceWatches atomic.Int32
-	// checks has capacity 1: one check of the matrix runs at a time.
+	// checks has capacity 1, so that only one check of the matrix runs at a time.
 	checks chan struct{}
 }
 
@@ -52,13 +52,12 @@ func NewTerm(cfg TermConfig) *Term {
 	return &Term{TermConfig: cfg, checks: make(chan struct{}, 1)}
 }
 
-// Tick drops what idle watches have left behind. It is called once in each
-// report interval.
+// Tick drops the data that idle watches have left. It is called once in each report interval.
 func (t *Term) Tick() { t.matrixChanges.DropIdle(t.State.Clock()) }
 
-// follow calls send at once and whenever the channel is closed that send returned, until
-// the caller's context or the term ends, or send returns no channel. Changes that come too
-// fast are sent together, see watchPause.
+// follow calls send immediately, and then each time the channel closes that send returned. It ends
+// when the caller's context or the term ends, or when send returns no channel. Changes that come
+// too fast are sent together: see watchPause.
 func (t *Term) follow(ctx context.Context, send func() (changed <-chan struct{}, err error)) error {
 	pace := wait.NewPace(watchPause, watchBurst)
 	for {
@@ -77,7 +76,7 @@ func (t *Term) follow(ctx context.Context, send func() (changed <-chan struct{},
 	}
 }
 
-// region returns a region as the API shows it, NOT_FOUND if there is none.
+// region returns a region in the form of the API, or NOT_FOUND if it does not exist.
 func (t *Term) region(name string) (*nusav1.Region, error) {
 	t.State.Lock()
 	defer t.State.Unlock()
@@ -87,7 +86,7 @@ func (t *Term) region(name string) (*nusav1.Region, error) {
 	return nil, regionNotFound(t.State, name)
 }
 
-// regions returns all regions that have the labels, by name.
+// regions returns all regions that have the labels, sorted by name.
 func (t *Term) regions(labels map[string]string) []*nusav1.Region {
 	t.State.Lock()
 	defer t.State.Unlock()

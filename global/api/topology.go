@@ -49,8 +49,8 @@ func (t *topologyAPI) Get(ctx context.Context, req *nusav1.GetTopologyRequest) (
 	return out, nil
 }
 
-// view returns the term and its present view. fields maps the names of request
-// fields to their values. Each value must be the name of a region.
+// view returns the term and its present view of the topology. fields maps names of request fields
+// to their values. Each value must be the name of a region.
 func (t *topologyAPI) view(fields map[string]string) (*Term, *latency.Cache, error) {
 	term, err := t.s.term()
 	if err != nil {
@@ -66,7 +66,7 @@ func (t *topologyAPI) view(fields map[string]string) (*Term, *latency.Cache, err
 	return term, term.State.TopologyCache(), nil
 }
 
-// optional returns the fields for view when one field of the request may be empty.
+// optional returns the argument of view for a request field that may be empty.
 func optional(field, name string) map[string]string {
 	if name == "" {
 		return nil
@@ -108,8 +108,7 @@ func (t *topologyAPI) Path(_ context.Context, req *nusav1.PathRequest) (*nusav1.
 	return topo.PathsToProto(paths), nil
 }
 
-// loads returns the load of the regions that report; of regions that are not
-// connected nothing is known. The lock is held.
+// loads returns the loads of the connected regions that report them. The lock is held.
 func loads(st *state.State) map[string]topology.Load {
 	out := make(map[string]topology.Load, len(st.Regions))
 	for name, r := range st.Regions {
@@ -133,8 +132,8 @@ func (t *topologyAPI) Nearest(_ context.Context, req *nusav1.NearestRequest) (*n
 	return topo.NeighboursToProto(q.Run(p.View)), nil
 }
 
-// Check implements nusav1.TopologyServer. A check tries every relay of every
-// pair, which takes a second for 1,000 regions, so one runs at a time.
+// Check implements nusav1.TopologyServer. A check tries every relay for every pair of regions,
+// which takes a second for 1,000 regions. So only one check runs at a time.
 func (t *topologyAPI) Check(ctx context.Context, req *nusav1.CheckTopologyRequest) (*nusav1.CheckTopologyResponse, error) {
 	options, err := topo.ParseCheckRequest(req)
 	if err != nil {
@@ -153,8 +152,8 @@ func (t *topologyAPI) Check(ctx context.Context, req *nusav1.CheckTopologyReques
 	return topo.ReportToProto(topology.Check(p.View, options)), nil
 }
 
-// History implements nusav1.TopologyServer: the regions have the history of their
-// measurements.
+// History implements nusav1.TopologyServer. It asks a region, because each region holds the history
+// of its own measurements.
 func (t *topologyAPI) History(ctx context.Context, req *nusav1.HistoryRequest) (*nusav1.HistoryResponse, error) {
 	if _, err := topo.ParseHistoryRequest(req, time.Now()); err != nil {
 		return nil, err
@@ -185,8 +184,8 @@ func regionMissing(st *state.State, req *nusav1.HistoryRequest) error {
 	return invalid("region", fmt.Sprintf("is missing: each region keeps the history of its own edges, nodes and pools; there are %s", topo.ListNames(st.RegionNames())))
 }
 
-// Watch implements nusav1.TopologyServer: the whole matrix, or the changes since a
-// token, then the edges that change noticeably.
+// Watch implements nusav1.TopologyServer. It sends the whole matrix, or the changes since a token.
+// After that it sends the edges that change noticeably.
 func (t *topologyAPI) Watch(req *nusav1.MatrixRequest, stream grpc.ServerStreamingServer[nusav1.MatrixResponse]) error {
 	if err := topo.ValidateMatrixRequest(req); err != nil {
 		return err

@@ -11,16 +11,16 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// replanBreach is how often a job with a sustained breach is planned again while
-// no region is better: another region may have come nearer, or have room.
+// replanBreach is how often a job with a sustained breach is planned again while no region is
+// better. The distance to another region may have become shorter, or another region may have room
+// now.
 const replanBreach = time.Minute
 
-// nearChunk bounds the jobs whose breaches are followed at once, and so the memory for them.
+// nearChunk bounds the jobs whose breaches are followed together, and so the memory for them.
 const nearChunk = 1024
 
-// updateProbeDemand computes which pairs of regions the near rules of jobs ask
-// about. Regions for which the demand has changed get it again. The lock
-// is held.
+// updateProbeDemand computes which pairs of regions the near rules of jobs ask about. It sends the
+// demand to the regions for which it has changed. The lock is held.
 func (p *Placer) updateProbeDemand() {
 	st := p.st
 	st.ProbeDemandStale = false
@@ -39,8 +39,8 @@ func (p *Placer) updateProbeDemand() {
 	st.ProbeDemand = next
 }
 
-// followBreaches compares the near rules of jobs with the present round trips.
-// Jobs with a sustained breach become pending. The lock is held.
+// followBreaches compares the near rules of jobs with the present round trips. Jobs with a
+// sustained breach become pending. The lock is held.
 func (p *Placer) followBreaches(now time.Duration) {
 	st := p.st
 	passed := now - p.breachesAt
@@ -56,7 +56,7 @@ func (p *Placer) followBreaches(now time.Duration) {
 	}
 }
 
-// followBreachesOf does the work of followBreaches for some jobs. The lock is held.
+// followBreachesOf is followBreaches for some jobs. The lock is held.
 func (p *Placer) followBreachesOf(keys []state.JobKey, now, passed time.Duration) {
 	st := p.st
 	snapshot := nearSnapshot(st, nearJobs(st, keys)...)
@@ -82,8 +82,8 @@ func (p *Placer) followBreachesOf(keys []state.JobKey, now, passed time.Duration
 	}
 }
 
-// addBreachEvents adds an event for each breach that has become sustained and for
-// each breach that is no longer sustained. It returns whether there were any.
+// addBreachEvents adds an event for each breach that has become sustained, and for each that is no
+// longer sustained. It reports whether it added any.
 func addBreachEvents(events state.Events, k state.JobKey, was, is []place.Breach) (changed bool) {
 	has := func(in []place.Breach, b place.Breach) bool {
 		return slices.ContainsFunc(in, func(o place.Breach) bool {

@@ -15,7 +15,7 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 )
 
-// leaves reports whether a job has slots that a drain moves away, or that may return to the
+// leaves reports whether a job has slots in a draining region, or slots that may return to the
 // region from which a verdict moved them. The lock is held.
 func leaves(st *state.State, j *state.Job) bool {
 	for s := range j.Slots.All() {
@@ -32,7 +32,8 @@ func leaves(st *state.State, j *state.Job) bool {
 	return false
 }
 
-// mayReturn reports whether a slot may return by itself now, or an operator lets it.
+// mayReturn reports whether a slot may return now: its failback is due, or an operator lets it
+// return.
 func mayReturn(st *state.State, j *state.Job, s region.Slot, now time.Duration) bool {
 	home, g := st.Regions[s.Home], j.Place().Group(s.Group)
 	if home == nil || home.Session == nil || g == nil || g.OnDisconnect.Failback.Mode == place.FailbackNever {
@@ -42,10 +43,11 @@ func mayReturn(st *state.State, j *state.Job, s region.Slot, now time.Duration) 
 	return home.Record.GetReturning() || back.Mode == place.FailbackAuto && home.Life.ConnectedFor(now) >= back.After
 }
 
-// followMoves makes the jobs pending that have to leave a region or may return to one, and
-// says how far each drain is. It returns whether operators let slots return. It is called
-// once in each report interval, and when an operator begins a move. A region whose slots have
-// not changed costs nothing but its jobs that wait. The lock is held.
+// followMoves makes the jobs pending that must leave a region or may return to one. It also updates
+// the progress of each drain. It reports whether an operator lets slots return to some region.
+//
+// followMoves is called once in each report interval, and when an operator begins a move. It skips
+// a region whose slots have not changed, except for the jobs that wait there. The lock is held.
 func followMoves(p *Placer) (returning bool) {
 	st := p.st
 	st.MovesBegan = false
@@ -64,14 +66,14 @@ func followMoves(p *Placer) (returning bool) {
 	return returning
 }
 
-// CountDrains says how far the drains are.
+// CountDrains updates the progress of all drains.
 func CountDrains(p *Placer) {
 	p.st.Lock()
 	defer p.st.Unlock()
 	countDrains(p)
 }
 
-// countDrains is CountDrains while the lock is held.
+// countDrains is CountDrains with the lock held.
 func countDrains(p *Placer) {
 	st := p.st
 	for name, r := range st.Regions {
@@ -96,7 +98,7 @@ func countDrains(p *Placer) {
 	}
 }
 
-// followReturns makes the jobs pending that may return to a region now, and counts the
+// followReturns makes the jobs pending that may return to a region now. It also counts the
 // instances that wait for an operator.
 func followReturns(st *state.State, name string, jobs state.JobSet) {
 	home := st.Regions[name]
@@ -131,7 +133,7 @@ func followReturns(st *state.State, name string, jobs state.JobSet) {
 	}
 }
 
-// waitsForReview reports whether only an operator lets a slot return to its home.
+// waitsForReview reports whether a slot returns to its home only when an operator applies it.
 func waitsForReview(j *state.Job, s region.Slot) bool {
 	g := j.Place().Group(s.Group)
 	return g != nil && j.Place().Type != place.Batch && g.OnDisconnect.Failback.Mode == place.FailbackReview && s.ReturnTo == ""
@@ -139,12 +141,12 @@ func waitsForReview(j *state.Job, s region.Slot) bool {
 
 // drainProgress counts what is left in a draining region.
 type drainProgress struct {
-	// at is Region.Changes when it was counted.
+	// at is the value of Region.Changes at the time of the count.
 	at                      uint64
 	instances, slots, ended int
-	// waits is the first group, by name, that cannot leave, with the reason.
+	// waits is the first group, by name, that cannot leave, and why.
 	waits string
-	// leave are the jobs with slots that have to leave.
+	// leave are the jobs with slots that must leave.
 	leave state.JobSet
 }
 
@@ -187,8 +189,8 @@ func (d *drainProgress) String() string {
 	return fmt.Sprintf("drains: %d instances are left", d.instances)
 }
 
-// recordLeaves stores how the groups of the planned jobs leave draining regions. The lock is
-// held.
+// recordLeaves stores what a plan does with the slots of the planned jobs in draining regions. The
+// lock is held.
 func recordLeaves(st *state.State, plan place.Plan, jobs map[state.JobKey]seen) {
 	all := map[state.JobKey][]place.Leave{}
 	for _, l := range plan.Leaves {
@@ -203,8 +205,8 @@ func recordLeaves(st *state.State, plan place.Plan, jobs map[state.JobKey]seen) 
 	}
 }
 
-// endReturns ends what operators began with a failback: once nothing is left that may
-// return, and when the region is lost again.
+// endReturns ends each failback that operators began, when no slot is left that may return, or when
+// the region is lost again.
 func endReturns(ctx context.Context, p *Placer) error {
 	p.st.Lock()
 	var over []string
@@ -233,7 +235,7 @@ func endReturns(ctx context.Context, p *Placer) error {
 	return nil
 }
 
-// returning reports whether slots return to a region or may do so. The lock is held.
+// returning reports whether slots are returning to a region, or may return to it. The lock is held.
 func returning(st *state.State, name string) bool {
 	for k := range st.Moved {
 		j := st.Jobs[k]
@@ -254,7 +256,7 @@ func returning(st *state.State, name string) bool {
 	return false
 }
 
-// Returns says which slots an operator can let return to a region, and why others stay.
+// Returns lists the slots that an operator can let return to a region, and why others stay.
 func Returns(st *state.State, name string) []place.Return {
 	st.Lock()
 	snapshot := regionsSnapshot(st)

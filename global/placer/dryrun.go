@@ -21,9 +21,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// DryRun returns the placer's own decision for the present snapshot with the job
-// as a submit would leave it. It changes nothing. The spec is valid and has its
-// defaults.
+// DryRun returns the decision that the placer would make now about a job, after its submit. It
+// changes nothing. The spec must be valid and have its defaults.
 func DryRun(ctx context.Context, st *state.State, spec *nusav1.JobSpec) (*nusav1.PlanResponse, error) {
 	k := state.KeyOf(spec)
 	out := &nusav1.PlanResponse{Unplaced: map[string]int32{}, Warnings: job.Warnings(spec)}
@@ -57,8 +56,8 @@ func DryRun(ctx context.Context, st *state.State, spec *nusav1.JobSpec) (*nusav1
 	return out, nil
 }
 
-// submitted returns the snapshot with a job as a submit would leave it, and the
-// job's slots then. out gets the difference to the stored job.
+// submitted returns a snapshot with a job as a submit would leave it, and the slots that the job
+// would then have. It adds the difference to the stored job to out.
 func submitted(st *state.State, k state.JobKey, spec *nusav1.JobSpec, out *nusav1.PlanResponse) (place.Snapshot, []region.Slot, error) {
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(spec)
 	if err != nil {
@@ -143,30 +142,30 @@ func slotsAfter(slots []region.Slot, plan place.Plan, k state.JobKey) []*nusav1.
 }
 
 const (
-	// askRounds bounds how often a dry run asks regions: with an answer, other
-	// regions may become candidates.
+	// askRounds bounds how often a dry run asks regions. Other regions may become candidates
+	// because of the answers.
 	askRounds = 3
-	// askRegions bounds the regions that a round asks.
+	// askRegions bounds the regions that one round asks.
 	askRegions = 16
-	// askDeadline is the time for a round. For a region that does not answer in
-	// time, the report is used.
+	// askDeadline is the time for one round. If a region does not answer in time, its report is
+	// used.
 	askDeadline = 2 * time.Second
 )
 
-// regionAnswers are the answers of regions to a dry run.
+// regionAnswers holds the answers of regions to a dry run.
 type regionAnswers struct {
 	st       *state.State
 	job      state.JobKey
 	spec     *nusav1.JobSpec
 	snapshot place.Snapshot
-	hashes   map[string]uint64 // hashes of the asks, by group
-	// byRegion has nil for a region that was asked and did not answer.
+	hashes   map[string]uint64 // hashes of the asks, by name of the group
+	// byRegion has a nil entry for a region that was asked and did not answer.
 	byRegion map[string]*nusav1.Explanation
 }
 
-// planWithAnswers plans the snapshot of a dry run. A report has an exact count for
-// an ask only once a job has the ask, and it gives the reason why nothing fits but
-// no remedy. So the regions that matter are asked for both.
+// planWithAnswers makes the plan of a dry run. A report has an exact count only for asks of stored
+// jobs. It gives the reason why nothing fits, but no remedy. So planWithAnswers asks the regions
+// that matter for both.
 func planWithAnswers(ctx context.Context, st *state.State, k state.JobKey, spec *nusav1.JobSpec, snapshot place.Snapshot) (place.Plan, *regionAnswers) {
 	a := &regionAnswers{st: st, job: k, spec: spec, snapshot: snapshot, hashes: map[string]uint64{}, byRegion: map[string]*nusav1.Explanation{}}
 	for _, j := range snapshot.Jobs {
@@ -188,8 +187,8 @@ func planWithAnswers(ctx context.Context, st *state.State, k state.JobKey, spec 
 	return plan, a
 }
 
-// unsure returns the regions that would get instances because of an estimate, or
-// that would get none for lack of room.
+// unsure returns the regions that would get instances because of an estimate, and those that would
+// get none for lack of room.
 func (a *regionAnswers) unsure(plan place.Plan) (out []string) {
 	for _, g := range plan.Groups {
 		hash, own := a.hashes[g.Group]
@@ -211,7 +210,7 @@ func (a *regionAnswers) unsure(plan place.Plan) (out []string) {
 	return out
 }
 
-// ask asks regions and puts their answers into the snapshot.
+// ask asks regions, and puts their answers into the snapshot.
 func (a *regionAnswers) ask(ctx context.Context, regions []string) {
 	ctx, cancel := context.WithTimeout(ctx, askDeadline)
 	defer cancel()
@@ -225,7 +224,7 @@ func (a *regionAnswers) ask(ctx context.Context, regions []string) {
 		all.Go(func() {
 			answers[i], _ = nusav1.NewJobsClient(conn).Explain(ctx, &nusav1.ExplainRequest{
 				Job: &nusav1.JobRef{Namespace: a.job.Namespace, Name: a.job.Name}, Region: name, Spec: a.spec, AsGiven: true,
-			}) // without an answer the region's report counts
+			}) // without an answer the region's report is used
 		})
 	}
 	all.Wait()
@@ -236,7 +235,7 @@ func (a *regionAnswers) ask(ctx context.Context, regions []string) {
 	}
 }
 
-// conn returns the tunnel to a region, nil when the region is not connected.
+// conn returns the tunnel to a region, or nil if the region is not connected.
 func (a *regionAnswers) conn(name string) *grpc.ClientConn {
 	a.st.Lock()
 	defer a.st.Unlock()
@@ -246,7 +245,7 @@ func (a *regionAnswers) conn(name string) *grpc.ClientConn {
 	return nil
 }
 
-// takeAnswer replaces the estimates in a region's snapshot by the region's answer.
+// takeAnswer replaces the estimates about a region in the snapshot by the region's answer.
 func (a *regionAnswers) takeAnswer(r *place.Region, answer *nusav1.Explanation) {
 	for _, g := range answer.GetGroups() {
 		hash, known := a.hashes[g.GetGroup()]
@@ -254,7 +253,7 @@ func (a *regionAnswers) takeAnswer(r *place.Region, answer *nusav1.Explanation) 
 			continue
 		}
 		v := g.GetRegions()[0]
-		r.Fits, r.NoFitReasons = maps.Clone(r.Fits), maps.Clone(r.NoFitReasons) // the state's own
+		r.Fits, r.NoFitReasons = maps.Clone(r.Fits), maps.Clone(r.NoFitReasons) // the state owns the original maps
 		r.Fits[hash] = int(v.GetFits())
 		if v.GetFits() == 0 && v.GetReason() != nusav1.Reason_REASON_UNSPECIFIED {
 			if r.NoFitReasons == nil {
@@ -267,15 +266,15 @@ func (a *regionAnswers) takeAnswer(r *place.Region, answer *nusav1.Explanation) 
 	}
 }
 
-// answersSpec says that a region's answer is about the spec of the request. A
-// region of an earlier version ignores the spec and explains the version that it
-// has, with the wanted and the running instances and each node. If it has nothing
-// of the job, it explains the spec, but each node too.
+// answersSpec reports whether a region's answer is about the spec of the request. A region of an
+// earlier version ignores the spec. It explains the version that it has, with the wanted instances,
+// the running ones, and each node. If it has nothing of the job, it explains the spec, but also
+// with each node.
 func answersSpec(g *nusav1.GroupExplanation) bool {
 	return len(g.GetRegions()) == 1 && g.GetDesired() == 0 && g.GetRegions()[0].GetTaken() == 0 && len(g.GetNodes()) == 0
 }
 
-// remedy returns the remedy of the best region that knows one for a group.
+// remedy returns the remedy for a group from the best region that knows one.
 func (a *regionAnswers) remedy(g place.GroupExplanation) string {
 	for _, v := range g.Regions {
 		for _, answer := range a.byRegion[v.Region].GetGroups() {

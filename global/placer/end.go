@@ -11,7 +11,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// purge forgets the stopped jobs of the purge set that have no slots any more.
+// purge removes the jobs of the purge set that have no slots any more.
 func (p *Placer) purge(ctx context.Context) error {
 	for _, k := range p.purgeable() {
 		purged := false
@@ -47,13 +47,13 @@ func (p *Placer) purgeable() (keys []state.JobKey) {
 	return keys
 }
 
-// result says how a run of a job ended.
+// result is how a run of a job ended.
 type result struct {
 	key    state.JobKey
 	record *nusav1.ResultRecord
 }
 
-// storeResults stores how jobs ended.
+// storeResults stores how runs ended.
 func (p *Placer) storeResults(ctx context.Context) error {
 	results := p.newResults()
 	for i, r := range results {
@@ -99,12 +99,12 @@ func (p *Placer) newResults() (out []result) {
 	return out
 }
 
-// maxResult bounds a stored result in bytes, well within a transaction.
+// maxResult bounds the bytes of a stored result, so that it fits easily into a transaction.
 const maxResult = 512 << 10
 
-// boundStatus cuts a status to the part that is stored. It drops the slots and the
-// unknown instances, which are shown as they are now. If there are too many reasons and regions, it keeps
-// only the sums.
+// boundStatus reduces a status to the part that is stored. It drops the slots and the unknown
+// instances, because the API shows their present state. If there are too many reasons or regions,
+// it keeps only the sums.
 func boundStatus(s *nusav1.JobStatus) *nusav1.JobStatus {
 	for _, g := range s.GetGroups() {
 		g.Slots, g.Unknown = nil, nil

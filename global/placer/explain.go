@@ -18,15 +18,15 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// asIfNew is the note of an explanation whose decision is no longer held.
+// asIfNew is the note of an explanation whose decision is no longer stored.
 const asIfNew = "the decision is no longer stored: explained as if placed now, without the present instances of the job"
 
-// maxNearResults bounds the near results of a group's explanation.
+// maxNearResults bounds the near results in a group's explanation.
 const maxNearResults = 4096
 
-// Explain returns the latest decision about each group of a job (group "" =
-// all). Where the latest decision is no longer stored, it returns the decision
-// that would be made now. It returns false when there is no such job.
+// Explain returns the latest decision about each group of a job, or about the named group. If a
+// decision is no longer stored, Explain returns the decision that would be made now. It returns
+// false if the job does not exist.
 func Explain(st *state.State, k state.JobKey, group string) (*nusav1.Explanation, bool) {
 	now := st.Clock()
 	last, ok := readDecisions(st, k)
@@ -59,9 +59,8 @@ func Explain(st *state.State, k state.JobKey, group string) (*nusav1.Explanation
 	return out, true
 }
 
-// AddRemedies adds remedies for the groups with unplaced instances: it asks the
-// regions that lack room, as a dry run does, which change would make one more
-// instance fit.
+// AddRemedies adds a remedy to each group with unplaced instances: a change after which one more
+// instance would fit. Like a dry run, it asks the regions that lack room.
 func AddRemedies(ctx context.Context, st *state.State, k state.JobKey, out *nusav1.Explanation) {
 	if !slices.ContainsFunc(out.GetGroups(), func(g *nusav1.GroupExplanation) bool { return g.GetUnplaced() > 0 }) {
 		return
@@ -85,8 +84,8 @@ func AddRemedies(ctx context.Context, st *state.State, k state.JobKey, out *nusa
 	}
 }
 
-// lastDecisions holds the stored decisions about a job's groups, the job as it is
-// now, and a snapshot to decide the rest again (empty if nothing is missing).
+// lastDecisions holds the stored decisions about a job's groups, the present job, and a snapshot
+// for the groups without a stored decision (empty if there are none).
 type lastDecisions struct {
 	held     map[string]state.Decision
 	status   *nusav1.JobStatus
@@ -96,7 +95,7 @@ type lastDecisions struct {
 	bounds   map[string][]*nusav1.NearBound
 	waits    map[string]string   // Job.RolloutWaits
 	near     *place.BoundTracker // nil for a job without near rules
-	// cutOff says for how long regions that are cut off have been silent.
+	// cutOff says, by region, how long a region that is cut off has been silent.
 	cutOff map[string]time.Duration
 }
 
@@ -135,8 +134,8 @@ func readDecisions(st *state.State, k state.JobKey) (lastDecisions, bool) {
 	return out, true
 }
 
-// unsatisfied says that instances have no region or are lost in their region, so
-// that the caller wants to know the obstacle.
+// unsatisfied reports whether instances have no region, or are lost in their region. Then the
+// caller needs to know the obstacle.
 func (d *lastDecisions) unsatisfied() bool {
 	for _, g := range d.status.GetGroups() {
 		if g.GetUnowned()+g.GetCounts().GetLost() > 0 {
@@ -146,9 +145,8 @@ func (d *lastDecisions) unsatisfied() bool {
 	return false
 }
 
-// snapshotWithout returns a snapshot in which nothing of the job is placed: the
-// room of its instances is free again where regions count it exactly. The lock
-// is held.
+// snapshotWithout returns a snapshot in which no instance of the job is placed. The room of its
+// instances counts as free in regions that count the ask exactly. The lock is held.
 func snapshotWithout(st *state.State, j *state.Job) place.Snapshot {
 	dry := *j.Place()
 	dry.Stopped = false
@@ -166,9 +164,8 @@ func snapshotWithout(st *state.State, j *state.Job) place.Snapshot {
 	return out
 }
 
-// update puts the present numbers into an explanation: the instances of each
-// region may have changed since the decision, and those of a system job are
-// nodes, which only the regions know.
+// update puts the present numbers into an explanation. The instances of each region may have
+// changed since the decision. The instances of a system job are nodes, which only the regions know.
 func (d *lastDecisions) update(g *nusav1.GroupExplanation) {
 	s := d.status.GetGroups()[g.GetGroup()]
 	if s == nil {
@@ -176,7 +173,7 @@ func (d *lastDecisions) update(g *nusav1.GroupExplanation) {
 	}
 	g.Desired, g.Unplaced = s.GetDesired(), s.GetUnowned()
 	if pending := s.GetPending(); len(pending) > 0 || g.Unplaced == 0 {
-		g.Pending = pending // with the regions' reasons about instances that they own
+		g.Pending = pending // these include the regions' reasons about instances that they own
 	}
 	g.Pending = append(g.Pending, unknownReasons(s)...)
 	if d.status.GetState() == nusav1.JobState_JOB_STATE_STOPPED {
@@ -204,8 +201,7 @@ func (d *lastDecisions) update(g *nusav1.GroupExplanation) {
 	}
 }
 
-// unknownReasons returns the instances of a group that are unknown because a region is
-// cut off, as counted reasons.
+// unknownReasons returns the unknown instances of a group as counted reasons.
 func unknownReasons(s *nusav1.GroupStatus) []*nusav1.CountedReason {
 	var out []*nusav1.CountedReason
 	for _, u := range s.GetUnknown() {
@@ -224,8 +220,8 @@ func unknownReasons(s *nusav1.GroupStatus) []*nusav1.CountedReason {
 	return out
 }
 
-// nearResults returns how well the regions that a group's explanation lists
-// satisfy the group's near rules.
+// nearResults returns how well each region in a group's explanation satisfies the group's near
+// rules.
 func (d *lastDecisions) nearResults(g *nusav1.GroupExplanation) []*nusav1.NearFare {
 	i := slices.IndexFunc(d.job.Groups, func(p place.Group) bool { return p.Name == g.GetGroup() })
 	if d.near == nil || i < 0 {
@@ -260,8 +256,7 @@ func nearResultToProto(region string, f place.NearResult) *nusav1.NearFare {
 	return out
 }
 
-// bounds returns the breaches of a job as Explain shows them, by group. The lock
-// is held.
+// bounds returns the breaches of a job in the form that Explain shows, by group. The lock is held.
 func bounds(j *state.Job) map[string][]*nusav1.NearBound {
 	out := map[string][]*nusav1.NearBound{}
 	for _, b := range j.Breaches {
@@ -288,16 +283,16 @@ func bounds(j *state.Job) map[string][]*nusav1.NearBound {
 	return out
 }
 
-// addRolloutWait adds to the verdict about a region with instances the reason why
-// a new version waits there.
+// addRolloutWait adds to the verdict about a region, if the region has instances, why a new version
+// waits there.
 func addRolloutWait(r *nusav1.RegionVerdict, waits map[string]string) {
 	if why := waits[r.GetRegion()]; why != "" && r.GetTaken() > 0 {
 		r.Message = strings.TrimPrefix(r.GetMessage()+"; "+why, "; ")
 	}
 }
 
-// groupToProto returns a decision as the API shows it; the ages of its inputs
-// are those at the time of the decision.
+// groupToProto returns a decision in the form of the API. The ages of its inputs are those at the
+// time of the decision.
 func groupToProto(g place.GroupExplanation) *nusav1.GroupExplanation {
 	out := &nusav1.GroupExplanation{Group: g.Group, Desired: int32(g.Desired), Unplaced: int32(g.Unplaced), Pending: state.CountsToProto(g.Pending)}
 	out.Divide, out.DivideWhy = nusav1.Divide(nusav1.Divide_value["DIVIDE_"+strings.ToUpper(string(g.Rule.Divide))]), g.Rule.Why

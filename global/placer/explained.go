@@ -6,16 +6,17 @@ import (
 )
 
 const (
-	// fullPlanJobs and fullPlanVerdicts are the most jobs, and groups times regions, for which
-	// a plan explains every region. Beyond them an explanation is made when a caller asks.
+	// fullPlanJobs bounds the jobs of a plan that explains every region, and fullPlanVerdicts
+	// bounds its groups times regions. For a larger plan, an explanation is made when a caller asks
+	// for it.
 	fullPlanJobs     = 64
 	fullPlanVerdicts = 4096
-	// verdictsRetained bounds the verdicts about regions that all stored explanations have,
-	// some 300 bytes each.
+	// verdictsRetained bounds the verdicts about regions in all stored explanations. A verdict
+	// takes some 300 bytes.
 	verdictsRetained = 50_000
 )
 
-// explainsAll says whether a plan of these jobs explains every region.
+// explainsAll reports whether a plan of these jobs explains every region.
 func explainsAll(jobs []place.Job, regions int) bool {
 	groups := 0
 	for i := range jobs {
@@ -26,13 +27,15 @@ func explainsAll(jobs []place.Job, regions int) bool {
 
 // explanations counts the stored verdicts about regions. The state's lock guards it.
 type explanations struct {
-	// verdicts of each job. order has the same jobs, the oldest explanation first.
+	// verdicts is the number of verdicts of each job. order has the same jobs, the oldest
+	// explanation first.
 	verdicts map[state.JobKey]int
 	order    []state.JobKey
 	total    int
 }
 
-// note counts the verdicts about a job after a change, and drops the oldest beyond the bound.
+// note counts the verdicts about a job after a change. Beyond the bound it drops the oldest
+// verdicts.
 func (e *explanations) note(st *state.State, k state.JobKey) {
 	n := 0
 	for _, d := range st.Jobs[k].Decisions {
@@ -52,7 +55,7 @@ func (e *explanations) note(st *state.State, k state.JobKey) {
 	}
 }
 
-// drop removes the verdicts of a job. What else the decisions say stays.
+// drop removes the verdicts of a job. The other parts of the decisions stay.
 func (e *explanations) drop(st *state.State, k state.JobKey) {
 	e.total -= e.verdicts[k]
 	delete(e.verdicts, k)

@@ -10,11 +10,11 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 )
 
-// formerPerCommit keeps the writes of a request within one transaction.
+// formerPerCommit bounds the changes of one request, so that they fit into one transaction.
 const formerPerCommit = 100
 
-// forgetFormer drops two kinds of former owners from the slots: regions that do not exist any
-// more, and regions where nothing runs, as an operator stated.
+// forgetFormer drops two kinds of former owners from the slots: regions that no longer exist, and
+// regions of which an operator stated that nothing runs there.
 func forgetFormer(ctx context.Context, p *Placer) error {
 	p.st.Lock()
 	changes := gone(p.st)
@@ -24,7 +24,7 @@ func forgetFormer(ctx context.Context, p *Placer) error {
 			for _, c := range batch {
 				one := []region.Change{c}
 				if t.Stale(one) {
-					continue // the change has asked for the next plan
+					continue // the change of the slot has woken the placer, so the next plan decides again
 				}
 				if err := t.ChangeSlots(one); err != nil {
 					return err
@@ -39,8 +39,8 @@ func forgetFormer(ctx context.Context, p *Placer) error {
 	return nil
 }
 
-// gone returns the slots without the former owners that have nothing to confirm. It also
-// forgets the jobs without moved slots. The lock is held.
+// gone returns the changes that drop former owners with nothing to confirm. It also removes the
+// jobs without moved slots from State.Moved. The lock is held.
 func gone(st *state.State) (out []region.Change) {
 	isGone := func(name string) bool {
 		r := st.Regions[name]

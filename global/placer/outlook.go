@@ -14,11 +14,11 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxDestinations bounds the regions that a line names.
+// maxDestinations bounds the regions that one line names.
 const maxDestinations = 3
 
-// AddDestinations adds to a job's status where the instances of regions that are cut off
-// would move, as a plan would decide now, or why they find no room.
+// AddDestinations adds to a job's status where the instances of regions that are cut off would
+// move, if a plan decided now, or why they find no room.
 func AddDestinations(st *state.State, k state.JobKey, s *nusav1.JobStatus) {
 	var waiting []*nusav1.UnknownInstances
 	for _, g := range s.GetGroups() {
@@ -45,8 +45,8 @@ func AddDestinations(st *state.State, k state.JobKey, s *nusav1.JobStatus) {
 	}
 }
 
-// asIfLost returns a snapshot in which the slots of a job that are going to move may move
-// now. It returns false when there are none.
+// asIfLost returns a snapshot in which the slots of a job that will move later may move now. It
+// returns false if there are none.
 func asIfLost(st *state.State, k state.JobKey) (place.Snapshot, bool) {
 	st.Lock()
 	defer st.Unlock()
@@ -78,7 +78,7 @@ func asIfLost(st *state.State, k state.JobKey) (place.Snapshot, bool) {
 	return out, true
 }
 
-// addDestination says where the instances of a group in one region would move by a plan.
+// addDestination adds where a plan would move the instances of a group from one region.
 func addDestination(plan place.Plan, k state.JobKey, group string, u *nusav1.UnknownInstances) {
 	var to []string
 	for _, a := range plan.Actions {
@@ -97,7 +97,7 @@ func addDestination(plan place.Plan, k state.JobKey, group string, u *nusav1.Unk
 	due := u.GetMoveDue().AsDuration()
 	u.Message = jobstatus.Outlook{Moves: true, Due: due, To: strings.Join(to, ", "), Why: u.GetMessage()}.Text(u.GetRegion())
 	if strings.HasPrefix(u.GetMessage(), dueBut) {
-		return // the reason is there
+		return // the message already gives the reason
 	}
 	for _, s := range plan.Stays {
 		if s.Namespace == k.Namespace && s.Job == k.Name && s.Slot.Group == group && s.Slot.Region == u.GetRegion() {
@@ -107,7 +107,7 @@ func addDestination(plan place.Plan, k state.JobKey, group string, u *nusav1.Unk
 	}
 }
 
-// stayText says why a slot finds no other region.
+// stayText returns why a slot finds no other region.
 func stayText(s place.Stay) string {
 	text := s.Why
 	for i, c := range s.Pending {

@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// planJobs bounds the jobs of one plan. The next plan follows at once, so that
-	// jobs which wait for room do not keep others from being planned.
+	// planJobs bounds the jobs of one plan. The next plan follows at once, so that jobs which wait
+	// for room do not delay the plans of others.
 	planJobs = 2048
-	// writesPerCommit keeps the writes of a request within one transaction.
+	// writesPerCommit bounds the writes of one request, so that they fit into one transaction.
 	writesPerCommit = 120
 )
 
@@ -28,12 +28,11 @@ const (
 type Config struct {
 	State  *state.State
 	Commit *state.Committer
-	// DemandInterval is the least time between two computations of the demand for
-	// probes.
+	// DemandInterval is the least time between two computations of the demand for probes.
 	DemandInterval time.Duration
 	Log            *slog.Logger
-	// ObservePlan gets the duration of each plan, ObserveActions the actions that
-	// were written.
+	// ObservePlan gets the duration of each plan. ObserveActions gets the actions that were
+	// written.
 	ObservePlan    func(took time.Duration)
 	ObserveActions func([]place.Action)
 }
@@ -44,25 +43,26 @@ type Placer struct {
 	st    *state.State
 	woken chan struct{} // capacity 1
 
-	// The state's lock guards these fields: the stored explanations; when breaches were last
-	// followed; when the demand for probes was last computed.
+	// The state's lock guards these fields: explained holds the stored explanations; breachesAt is
+	// when breaches were last followed; demandAt is when the demand for probes was last computed.
 	explained  explanations
 	breachesAt time.Duration
 	demandAt   time.Duration
-	// forgetDue says that there is something to forget since a tick; forgotten is
-	// State.MovedChanges when forget saw it last.
+	// forgetDue: since the last run of forget, a tick found a reason to run it. forgotten is
+	// State.MovedChanges at that last run.
 	forgetDue bool
 	forgotten uint64
-	// drains are the draining regions.
+	// drains holds the progress of each draining region.
 	drains map[string]*drainProgress
 	given  given
 	// latest is the outcome of the latest plan for the jobs that wait.
 	latest latest
-	// submits is for the plans of Decide. plans is for those of Run, which alone uses it.
+	// submits is the Index for the plans of Decide. plans is the Index for the plans of Run; only
+	// the goroutine of Run uses it.
 	submits, plans *place.Index
 }
 
-// New returns a Placer that does nothing before Run.
+// New returns a Placer. It does nothing before Run.
 func New(cfg Config) *Placer {
 	return &Placer{
 		Config: cfg, st: cfg.State, woken: make(chan struct{}, 1), drains: map[string]*drainProgress{}, given: given{at: map[string]uint64{}},
@@ -79,8 +79,8 @@ func (p *Placer) Wake() {
 	}
 }
 
-// Run plans until ctx ends or a write fails. It is woken by everything that may
-// change a decision, and then plans once for all changes so far.
+// Run plans until ctx ends or a write fails. Every change that may affect a decision wakes it. It
+// then plans once for all changes so far.
 func (p *Placer) Run(ctx context.Context) error {
 	for {
 		select {
@@ -103,7 +103,8 @@ func (p *Placer) Run(ctx context.Context) error {
 	}
 }
 
-// forget drops what earlier verdicts left behind, and begins what operators move.
+// forget drops former owners that have nothing to confirm, and starts the moves that operators
+// began.
 func (p *Placer) forget(ctx context.Context) error {
 	p.st.Lock()
 	if p.st.MovesBegan {
@@ -124,15 +125,14 @@ func (p *Placer) forget(ctx context.Context) error {
 	return endReturns(ctx, p)
 }
 
-// paused reports whether the store has to be recovered before anything is placed.
+// paused reports whether the store must be recovered before anything is placed.
 func (p *Placer) paused() bool {
 	p.st.Lock()
 	defer p.st.Unlock()
 	return p.st.Leadership.GetConflict() != nil
 }
 
-// Tick makes the changes that depend only on time. It is called once in each report
-// interval.
+// Tick does the work that depends only on time. It is called once in each report interval.
 func (p *Placer) Tick() {
 	p.st.Lock()
 	defer p.st.Unlock()
@@ -201,8 +201,8 @@ func (p *Placer) placeBatch(ctx context.Context, keys []state.JobKey, whole bool
 	return nil
 }
 
-// batches returns the actions as lists that fit into one transaction each. Actions that
-// are written together or not at all stay together, unless they alone do not fit.
+// batches divides the actions into lists that each fit into one transaction. Actions that are
+// written together or not at all stay together, unless they do not fit into one transaction.
 func batches(actions []place.Action) (out [][]place.Action) {
 	start, writes := 0, 0
 	for at := 0; at < len(actions); {
@@ -222,7 +222,7 @@ func batches(actions []place.Action) (out [][]place.Action) {
 	return out
 }
 
-// sameSet says whether two actions are written together or not at all.
+// sameSet reports whether two actions are written together or not at all.
 func sameSet(a, b place.Action) bool {
 	return a.Set != "" && a.Set == b.Set && a.Job == b.Job && a.Namespace == b.Namespace
 }
@@ -241,11 +241,10 @@ func (p *Placer) byUrgency(a, b state.JobKey) int {
 	return strings.Compare(a.String(), b.String())
 }
 
-// apply writes actions in one transaction. It leaves out actions for a job or a
-// slot that changed since the plan (the change has asked for the next plan,
-// which decides again), and offers to a region that was removed or that has got new jobs
-// since. The plan saw the offers of the first
-// transactions with new jobs, up to number since.
+// apply writes actions in one transaction. It leaves out actions for a job or a slot that has
+// changed since the plan; that change has woken the placer, so the next plan decides again. It also
+// leaves out offers to a region that was removed, or that got new jobs since. The plan saw the
+// offers of the first `since` transactions with new jobs.
 func (p *Placer) apply(ctx context.Context, actions []place.Action, jobs map[state.JobKey]seen, since uint64) error {
 	var done []place.Action
 	now := time.Now()
@@ -300,9 +299,9 @@ func (p *Placer) stored(done []place.Action) {
 	p.ObserveActions(done)
 }
 
-// outdated says whether an action must not be written any more: its job or its slot has
-// changed since the plan, its region is gone or has got new jobs since, or the loss of the
-// slot's owner is over. The lock is held.
+// outdated reports whether an action must not be written any more. There are these reasons: its job
+// or its slot has changed since the plan; its region is removed or has got new jobs since; the loss
+// of the slot's owner has ended. The lock is held.
 func (p *Placer) outdated(t *state.Tx, act place.Action, jobs map[state.JobKey]seen, since uint64) bool {
 	k := state.JobKey{Namespace: act.Namespace, Name: act.Job}
 	if rec, rev := t.Job(k); rec == nil || rev != jobs[k].revision || t.Stale(act.Changes()) {
@@ -313,7 +312,8 @@ func (p *Placer) outdated(t *state.Tx, act place.Action, jobs map[state.JobKey]s
 	case place.Offer:
 		return at == nil || p.given.newer(act.Region, since)
 	case place.Takeover:
-		// A region that has connected since keeps its slots: it may hold a lease again.
+		// A region that has connected since then keeps its slots, because it may hold a lease
+		// again.
 		if !act.Slot.Vacant && (at.GetLost() == nil || at.GetFence() != act.Fence) {
 			return true
 		}
@@ -333,7 +333,7 @@ func (p *Placer) addMoved(act place.Action) {
 	}
 }
 
-// preposition says which way a slot goes.
+// preposition returns the preposition between a slot and its region, for an action of a kind.
 func preposition(k place.Kind) string {
 	switch k {
 	case place.Revoke, place.Stop:
@@ -356,7 +356,7 @@ func pastTense(k place.Kind) string {
 	return "revoking"
 }
 
-// subscribe sends the jobs' asks to the regions when the asks have changed.
+// subscribe sends the jobs' asks to the regions if the asks have changed.
 func (p *Placer) subscribe() {
 	p.st.Lock()
 	defer p.st.Unlock()

@@ -10,9 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/reason"
 )
 
-// record stores the decisions of a plan about the jobs that it was made for, and
-// removes jobs that need nothing more from the pending set. full says that the
-// plan explains every region. The lock is held.
+// record stores the decisions of a plan about its jobs. It removes the jobs that need nothing more
+// from the pending set. full: the plan explains every region. The lock is held.
 func (p *Placer) record(plan place.Plan, jobs map[state.JobKey]seen, full bool) {
 	st, now := p.st, p.st.Clock()
 	unfinished := map[state.JobKey]bool{}
@@ -67,7 +66,7 @@ func released(st *state.State, j *state.Job) bool {
 	return false
 }
 
-// decided records what was decided with the submits of a transaction. The lock is held.
+// decided records the decisions that were made with the submits of a transaction. The lock is held.
 func (p *Placer) decided(plan place.Plan, done []place.Action, jobs map[state.JobKey]seen, full bool) {
 	for k := range maps.Clone(jobs) {
 		j := p.st.Jobs[k]
@@ -77,13 +76,13 @@ func (p *Placer) decided(plan place.Plan, done []place.Action, jobs map[state.Jo
 		}
 		jobs[k] = seen{j.Changes, j.Revision}
 	}
-	plan.Actions = nil // they are stored
+	plan.Actions = nil // the transaction has stored them
 	p.record(plan, jobs, full)
 	p.stored(done)
 }
 
-// recordUnplaced stores which groups have instances without a region after a plan,
-// and which regions the plan asks to hold instances. The lock is held.
+// recordUnplaced stores which groups have instances without a region after a plan, and which
+// regions the plan asks to hold instances. The lock is held.
 func recordUnplaced(st *state.State, plan place.Plan, now time.Duration) {
 	for _, g := range plan.Groups {
 		if j := st.Jobs[state.JobKey{Namespace: g.Namespace, Name: g.Job}]; j != nil && g.Unplaced > 0 {
@@ -97,8 +96,7 @@ func recordUnplaced(st *state.State, plan place.Plan, now time.Duration) {
 	}
 }
 
-// recordMoves stores what a plan decided about sustained breaches. The lock is
-// held.
+// recordMoves stores what a plan decided about sustained breaches. The lock is held.
 func (p *Placer) recordMoves(plan place.Plan, jobs map[state.JobKey]seen, now time.Duration) {
 	for k := range jobs {
 		if j := p.st.Jobs[k]; j != nil && len(j.Breaches) > 0 {
@@ -113,11 +111,11 @@ func (p *Placer) recordMoves(plan place.Plan, jobs map[state.JobKey]seen, now ti
 	}
 }
 
-// dueBut begins the reason why a slot that is due has not moved.
+// dueBut begins the text about a due slot that has not moved.
 const dueBut = "due to move, but "
 
-// recordStays stores why slots of lost regions that are due have not moved. It returns
-// them by job and slot. The lock is held.
+// recordStays stores why due slots of lost regions have not moved. It returns the reasons by job
+// and slot. The lock is held.
 func (p *Placer) recordStays(plan place.Plan, jobs map[state.JobKey]seen) map[state.JobKey]map[string]string {
 	stays := map[state.JobKey]map[string]string{}
 	for _, s := range plan.Stays {
@@ -141,8 +139,8 @@ func (p *Placer) recordStays(plan place.Plan, jobs map[state.JobKey]seen) map[st
 	return stays
 }
 
-// recordRolloutWaits stores which regions wait with a new version. It returns them
-// by job. The lock is held.
+// recordRolloutWaits stores why regions wait for a new version. It returns the reasons by job and
+// region. The lock is held.
 func (p *Placer) recordRolloutWaits(plan place.Plan, jobs map[state.JobKey]seen) map[state.JobKey]map[string]string {
 	waits := rolloutWaits(plan)
 	for k := range jobs {
@@ -154,8 +152,7 @@ func (p *Placer) recordRolloutWaits(plan place.Plan, jobs map[state.JobKey]seen)
 	return waits
 }
 
-// rolloutWaits returns why regions wait with a job's new version, by job and
-// region.
+// rolloutWaits returns why regions wait for a job's new version, by job and region.
 func rolloutWaits(plan place.Plan) map[state.JobKey]map[string]string {
 	waits := map[state.JobKey]map[string]string{}
 	for _, s := range plan.RolloutStages {

@@ -12,7 +12,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// pendingRollout is a decision about a rollout that has to be applied.
+// pendingRollout is a decision about a rollout that is not applied yet.
 type pendingRollout struct {
 	key      state.JobKey
 	record   *state.Record
@@ -22,8 +22,7 @@ type pendingRollout struct {
 	why      string
 }
 
-// evaluateRollouts evaluates the rollouts of jobs whose slots or summaries have
-// changed.
+// evaluateRollouts decides about the rollouts of jobs whose slots or summaries have changed.
 func (p *Placer) evaluateRollouts(ctx context.Context) error {
 	decided := p.decideRollouts()
 	for i, r := range decided {
@@ -55,7 +54,7 @@ func (p *Placer) decideRollouts() (decided []pendingRollout) {
 	return decided
 }
 
-// errChanged says that the job was changed since its rollout was evaluated.
+// errChanged says that the job has changed since its rollout was evaluated.
 var errChanged = errors.New("the job was changed meanwhile")
 
 // applyRollout applies a decision, unless the job has changed since.

@@ -7,21 +7,20 @@ import (
 	"github.com/nusa-scheduler/nusa/global/state"
 )
 
-// seen says which state of a job a plan saw.
+// seen identifies the state of a job that a plan is based on.
 type seen struct {
 	changes  uint64
 	revision int64
 }
 
-// regionsSnapshot returns the part of a snapshot that is the same for all jobs.
-// The lock is held.
+// regionsSnapshot returns the part of a snapshot that is the same for all jobs. The lock is held.
 func regionsSnapshot(st *state.State) place.Snapshot {
 	now := st.Clock()
 	regions, returned := state.PlacedRegions(st, now)
 	return place.Snapshot{Topology: st.TopologyView(), Charged: true, Now: now, Regions: regions, Returned: returned}
 }
 
-// snapshotOf returns what the next plan depends on, with the listed jobs that are still
+// snapshotOf returns the snapshot for the next plan, with those of the listed jobs that are still
 // pending. The lock is held.
 func snapshotOf(st *state.State, keys []state.JobKey) (place.Snapshot, map[state.JobKey]seen) {
 	out := regionsSnapshot(st)
@@ -58,18 +57,18 @@ func copyRegion(s *place.Snapshot, i int) *place.Region {
 	return &r
 }
 
-// explainSnapshot returns the present snapshot with one job, which is explained
-// in full. The lock is held.
+// explainSnapshot returns the present snapshot with one job, which the plan explains in full. The
+// lock is held.
 func explainSnapshot(st *state.State, j place.Job) place.Snapshot {
 	j.Explain = true
 	out := regionsSnapshot(st)
-	out.Regions = slices.Clone(out.Regions) // callers may replace some
+	out.Regions = slices.Clone(out.Regions) // callers may replace regions in it
 	out.Jobs, out.Terse = []place.Job{j}, true
 	out.Origins = st.Origins.Serving(out.Jobs)
 	return out
 }
 
-// nearSnapshot returns what the near rules of jobs depend on. The lock is held.
+// nearSnapshot returns the facts that the near rules of jobs depend on. The lock is held.
 func nearSnapshot(st *state.State, jobs ...place.Job) place.Snapshot {
 	out := place.Snapshot{Topology: st.TopologyView(), Jobs: jobs, Origins: st.Origins.Serving(jobs)}
 	for _, name := range st.RegionNames() {
@@ -78,7 +77,7 @@ func nearSnapshot(st *state.State, jobs ...place.Job) place.Snapshot {
 	return out
 }
 
-// nearJobs returns jobs without their slots. The lock is held.
+// nearJobs returns the listed jobs without their slots. The lock is held.
 func nearJobs(st *state.State, keys []state.JobKey) []place.Job {
 	jobs := make([]place.Job, 0, len(keys))
 	for _, k := range keys {

@@ -10,34 +10,35 @@ import (
 )
 
 const (
-	// fullJobs and fullVerdicts (groups times regions) are the most for which new jobs get a
-	// full explanation with their submit.
+	// fullJobs bounds the new jobs that get a full explanation with their submit, and fullVerdicts
+	// bounds their groups times regions.
 	fullJobs, fullVerdicts = 8, 256
-	// decidedGroups bounds the groups that are decided while the lock is held, and maxVerdicts
-	// the verdicts of those that need one of each region: some 15 ms each.
+	// decidedGroups bounds the groups that are decided while the lock is held. maxVerdicts bounds
+	// the verdicts about those groups that need a verdict on each region. Each bound takes some 15
+	// ms.
 	decidedGroups = 512
 	maxVerdicts   = 20_000
-	// maxRivals bounds the groups that wait for room and that a new job is compared with.
+	// maxRivals bounds the waiting groups with which a new job is compared.
 	maxRivals = 16
-	// submitLevel is the feature level from which a server reads slots that were stored with
-	// the submit of their job.
+	// submitLevel is the feature level from which a server reads slots that were stored together
+	// with the submit of their job.
 	submitLevel = 2
 )
 
-// given counts the transactions for which Decide made offers, and notes the latest one for
-// each region. A plan whose snapshot is older than such an offer must not give the same room
-// away: see outdated. The state's lock guards the fields.
+// given counts the transactions in which Decide made offers, and notes the latest of them for each
+// region. A plan whose snapshot is older than such an offer must not offer the same room again: see
+// outdated. The state's lock guards the fields.
 type given struct {
 	decided, stored uint64
 	at              map[string]uint64 // number of the latest transaction, by region
-	// leftOut counts the actions that were left out for that reason. Decide pauses after one
-	// until a whole plan is written: otherwise submits without end would hold up every plan.
+	// leftOut counts the actions that were left out for that reason. After such an action, Decide
+	// pauses until a whole plan is written. Otherwise endless submits would delay every plan.
 	leftOut uint64
 	paused  bool
 }
 
-// newer says whether a region was given something since a plan saw the offers of the first
-// transactions, up to number since.
+// newer reports whether a region got an offer after the first `since` transactions, which a plan
+// has seen. It then pauses Decide.
 func (g *given) newer(region string, since uint64) bool {
 	if g.at[region] <= since {
 		return false
@@ -47,10 +48,9 @@ func (g *given) newer(region string, since uint64) bool {
 	return true
 }
 
-// Decide adds to a transaction the slots of the jobs that it submits, see
-// state.Committer.Decide. So a new job is stored and offered in one write. The jobs that
-// find no room, and those that would take the room of a job that waits, are decided by the
-// next plan. The lock is held.
+// Decide adds to a transaction the slots of the jobs that it submits: see state.Committer.Decide.
+// So a new job is stored and offered in one write. Jobs that find no room, and jobs that would take
+// the room of a waiting job, are left to the next plan. The lock is held.
 func Decide(p *Placer, t *state.Tx) (stored func()) {
 	st := p.st
 	rivals, few := st.Demand.Rivals(st.Pending, st.Jobs, maxRivals, p.latest.has)
@@ -95,8 +95,8 @@ func Decide(p *Placer, t *state.Tx) (stored func()) {
 	}
 }
 
-// freshJobs adds the jobs that a transaction submits to a snapshot, as many as may be decided
-// while the lock is held. It returns them and the number of verdicts that they need.
+// freshJobs adds the jobs that a transaction submits to a snapshot, as many as may be decided while
+// the lock is held. It returns these jobs, and the number of verdicts that they need.
 func freshJobs(t *state.Tx, snapshot *place.Snapshot) (jobs map[state.JobKey]seen, verdicts int) {
 	jobs = map[state.JobKey]seen{}
 	groups := 0
@@ -117,7 +117,7 @@ func freshJobs(t *state.Tx, snapshot *place.Snapshot) (jobs map[state.JobKey]see
 	return jobs, verdicts
 }
 
-// DecideMost is state.Committer.DecideMost of Decide. The lock is held.
+// DecideMost returns the bound for state.Committer.DecideMost. The lock is held.
 func DecideMost(*Placer) int { return decidedGroups }
 
 func keyOf(a place.Action) state.JobKey { return state.JobKey{Namespace: a.Namespace, Name: a.Job} }
@@ -143,13 +143,14 @@ func (s *latest) has(k state.JobKey, j *state.Job) bool {
 	return true
 }
 
-// wanted says whether a group that waits may get the room that an action gives away.
+// wanted reports whether a waiting group would fit into the region to which an action offers
+// instances.
 func (s *latest) wanted(room place.Room, a place.Action, rivals []place.Rival) bool {
 	return slices.ContainsFunc(rivals, func(v place.Rival) bool { return room.Wants(a.Region, v, s.left) })
 }
 
-// errRegionChanged says that a request of the same transaction changes the region: it may be
-// lost, draining or gone.
+// errRegionChanged says that a request of the same transaction changes the region. The region may
+// now be lost, draining or removed.
 var errRegionChanged = errors.New("the region changes in this transaction")
 
 func offer(t *state.Tx, actions []place.Action) error {

@@ -23,30 +23,29 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// opTimeout bounds every operation: a store without quorum returns ErrNoQuorum
-// after opTimeout, even if the caller's deadline is later.
+// opTimeout bounds every operation. A store without quorum returns ErrNoQuorum after opTimeout,
+// even if the caller's deadline is later.
 const opTimeout = 5 * time.Second
 
-// EtcdConfig selects an etcd: the external cluster at Endpoints, or without
-// Endpoints a member embedded in this process.
+// EtcdConfig selects an etcd: the external cluster at Endpoints, or without Endpoints a member that
+// is embedded in this process.
 type EtcdConfig struct {
-	// Name of the embedded member, unique in the cluster.
+	// Name is the name of the embedded member, unique in the cluster.
 	Name string
-	// DataDir of the embedded member.
+	// DataDir is the data directory of the embedded member.
 	DataDir string
-	// Endpoints of an external cluster, URLs or host:port.
+	// Endpoints are those of an external cluster, as URLs or host:port.
 	Endpoints []string
-	// PeerAddr of the embedded member, host:port.
+	// PeerAddr is the peer address of the embedded member, as host:port.
 	PeerAddr string
-	// ClientAddr is where the member serves clients without a password besides its socket,
-	// host:port; empty = nowhere.
+	// ClientAddr is the address, host:port, where the member serves clients without a password, in
+	// addition to its socket. Empty: the member serves only on its socket.
 	ClientAddr string
-	// Quota is the most bytes in use of the embedded member's database; 0 = DefaultQuota.
+	// Quota is the most bytes that the embedded member's database may have in use; 0: DefaultQuota.
 	Quota int64
-	// InitialCluster lists all embedded members, "name=host:port"; empty = only
-	// this member.
+	// InitialCluster lists all embedded members, each as "name=host:port". Empty: only this member.
 	InitialCluster []string
-	// Dial reaches Endpoints; nil = the host's network.
+	// Dial opens connections to Endpoints. Nil: over the host's network.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Logger receives etcd's warnings and errors.
 	Logger *slog.Logger
@@ -60,7 +59,7 @@ type Etcd struct {
 	cancel context.CancelFunc
 	ctx    context.Context
 	close  sync.Once
-	// closing silences etcd's log.
+	// closing: etcd's errors are expected from now on, and are not logged as warnings.
 	closing atomic.Bool
 
 	// revisions maps etcd's own revisions to those that callers see.
@@ -68,7 +67,7 @@ type Etcd struct {
 
 	mu     sync.Mutex
 	leases map[time.Duration]sharedLease
-	// reads counts the lists that read each of etcd's own revisions.
+	// reads is, by etcd's own revision, the number of lists that read the revision.
 	reads map[int64]int
 	// compacted is the latest of etcd's own revisions up to which Compact drops the history.
 	compacted int64
@@ -76,15 +75,15 @@ type Etcd struct {
 	quota int64
 }
 
-// sharedLease is the lease of all keys with one TTL. A lease for each key would
-// cost one more commit per key.
+// sharedLease is the lease of all keys with the same TTL. A lease for each key would cost one more
+// commit for each key.
 type sharedLease struct {
 	id      clientv3.LeaseID
 	granted time.Time
 }
 
-// OpenEtcd starts the embedded member if there is one, connects, and waits
-// until the store responds or ctx ends.
+// OpenEtcd starts the embedded member, if there is one, and connects. It waits until the store
+// responds or ctx ends.
 func OpenEtcd(ctx context.Context, cfg EtcdConfig) (*Etcd, error) {
 	e := &Etcd{leases: map[time.Duration]sharedLease{}, reads: map[int64]int{}, quota: cmp.Or(cfg.Quota, DefaultQuota)}
 	cfg.Quota = e.quota
@@ -131,7 +130,7 @@ func dialEtcd(cfg EtcdConfig, log slogCore) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// Where says which etcd this is: "etcd at 10.0.0.1:7602", or that of this server.
+// Where names this etcd, for example "etcd at 10.0.0.1:7602".
 func (e *Etcd) Where() string {
 	if e.member != nil {
 		return "etcd (a majority of its members)"
@@ -139,8 +138,8 @@ func (e *Etcd) Where() string {
 	return "etcd at " + strings.Join(e.client.Endpoints(), ", ")
 }
 
-// ClientAddr returns the address where the embedded member serves clients, that of its socket
-// if none was asked for; empty without a member.
+// ClientAddr returns the address where the embedded member serves clients: the configured one, or
+// else that of its socket. It returns "" without a member.
 func (e *Etcd) ClientAddr() string {
 	if e.member == nil {
 		return ""
@@ -148,7 +147,7 @@ func (e *Etcd) ClientAddr() string {
 	return e.member.clientAddr()
 }
 
-// Err receives the embedded member's fatal error; nil without a member.
+// Err returns the channel of the embedded member's fatal error, or nil without a member.
 func (e *Etcd) Err() <-chan error {
 	if e.member == nil {
 		return nil
@@ -156,12 +155,12 @@ func (e *Etcd) Err() <-chan error {
 	return e.member.Err()
 }
 
-// op bounds one operation.
+// op returns a context that bounds one operation.
 func (e *Etcd) op(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, opTimeout)
 }
 
-// typed maps etcd's errors to this package's.
+// typed maps etcd's errors to the errors of this package.
 func (e *Etcd) typed(err error) error {
 	if err == nil {
 		return nil
@@ -192,7 +191,7 @@ func (e *Etcd) typed(err error) error {
 	return err
 }
 
-// loadRevisions reads how revisions were raised.
+// loadRevisions reads the stored offsets of revisions.
 func (e *Etcd) loadRevisions(ctx context.Context) error {
 	resp, err := e.client.Get(ctx, raisedKey)
 	if err != nil || len(resp.Kvs) == 0 {
@@ -209,14 +208,15 @@ func (e *Etcd) setRevisions(text string, written int64) error {
 	return err
 }
 
-// seen returns the revision that callers see for one of etcd's own.
+// seen returns the revision that callers see for one of etcd's own revisions.
 func (e *Etcd) seen(own int64) int64 { return e.revisions.Load().seen(own) }
 
 func (e *Etcd) kv(kv *mvccpb.KeyValue) KV {
 	return KV{Key: string(kv.Key), Value: kv.Value, CreateRevision: e.seen(kv.CreateRevision), ModRevision: e.seen(kv.ModRevision)}
 }
 
-// compare returns a compare as etcd takes it.
+// compare returns a compare in etcd's form. The compare never holds if no write can have its
+// revision.
 func (e *Etcd) compare(c Compare) clientv3.Cmp {
 	own := e.revisions.Load().compared(c.Revision)
 	if c.Target == TargetCreate {
@@ -319,8 +319,8 @@ func (e *Etcd) remote(ctx context.Context, compares []Compare, ops []Op, leases 
 	return outcome{resp.Succeeded, resp.Header.Revision}, nil
 }
 
-// Raise implements Store. The write that stores the offset has a greater revision than
-// the read before, so its own revision with the offset is greater than above.
+// Raise implements Store. The write that stores the offset has a greater own revision than the read
+// before it. So with the offset its revision is greater than above.
 func (e *Etcd) Raise(ctx context.Context, above int64, compares []Compare, ops []Op) (int64, error) {
 	ctx, cancel := e.op(ctx)
 	defer cancel()
@@ -353,8 +353,8 @@ func (e *Etcd) Raise(ctx context.Context, above int64, compares []Compare, ops [
 	return e.seen(written.revision), nil
 }
 
-// lease returns the shared lease of a TTL. A lease older than a twelfth of the TTL
-// is replaced by a new one.
+// lease returns the shared lease of a TTL. If that lease is older than a twelfth of the TTL, lease
+// grants a new one.
 func (e *Etcd) lease(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -370,7 +370,7 @@ func (e *Etcd) lease(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, 
 	return resp.ID, nil
 }
 
-// seconds rounds up to etcd's whole seconds.
+// seconds rounds a duration up to whole seconds, as etcd needs them.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // Watch implements Store.
@@ -415,7 +415,7 @@ func (e *Etcd) Leader(ctx context.Context, prefix string) (KV, bool, error) {
 	return e.kv(resp.Kvs[0]), true, nil
 }
 
-// Close implements Store. An embedded member stops with it.
+// Close implements Store. It also stops an embedded member.
 func (e *Etcd) Close() error {
 	var err error
 	e.close.Do(func() {
@@ -423,7 +423,7 @@ func (e *Etcd) Close() error {
 		e.cancel()
 		err = e.client.Close()
 		if errors.Is(err, context.Canceled) {
-			err = nil // clientv3 returns it when its own context was canceled
+			err = nil // clientv3 returns it when the context that was canceled is its own
 		}
 		if e.member != nil {
 			e.member.close()

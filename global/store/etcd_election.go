@@ -12,17 +12,16 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// resignTimeout bounds how long a candidate tries to delete its key. If etcd
-// does not respond, the key expires by itself.
+// resignTimeout bounds how long a candidate tries to delete its key. If etcd does not respond, the
+// key expires.
 const resignTimeout = time.Second
 
-// etcdElection is a candidate's key, which lives as long as its session. It
-// follows etcd's own recipe (package concurrency), except that resigning there
-// waits for ever while etcd has no quorum.
+// etcdElection is a candidate's key, which lives as long as the candidate's session. It works like
+// etcd's package concurrency, but that package waits for ever in Resign while etcd has no quorum.
 type etcdElection struct {
 	e       *Etcd
 	session *concurrency.Session
-	// guard has etcd's own revision.
+	// guard has the revision in etcd's own numbering.
 	guard Compare
 }
 
@@ -44,7 +43,7 @@ func (e *Etcd) Campaign(ctx context.Context, prefix, value string, ttl time.Dura
 	if err != nil {
 		return nil, fmt.Errorf("campaign under %s: %w", prefix, e.typed(err))
 	}
-	// The campaign also ends with the session, because it could not win any more.
+	// The campaign ends with the session, because it cannot win without it.
 	go func() {
 		select {
 		case <-session.Done():
@@ -58,10 +57,10 @@ func (e *Etcd) Campaign(ctx context.Context, prefix, value string, ttl time.Dura
 		err = l.await(ctx, prefix)
 	}
 	if err == nil {
-		err = e.loadRevisions(ctx) // a predecessor may have raised them
+		err = e.loadRevisions(ctx) // a predecessor may have raised the revisions
 	}
 	if err != nil {
-		_ = l.withdraw(ctx) // if this fails the key expires
+		_ = l.withdraw(ctx) // if this fails, the key expires
 		return nil, fmt.Errorf("campaign under %s: %w", prefix, e.typed(err))
 	}
 	return l, nil
@@ -76,8 +75,8 @@ func (l *etcdElection) stand(ctx context.Context, value string) (revision int64,
 	return resp.Header.Revision, nil
 }
 
-// await waits until no earlier candidate is left. It always watches the latest
-// earlier candidate, so that a candidate that leaves wakes only one other.
+// await waits until no earlier candidate is left. It watches only the latest earlier candidate, so
+// that a candidate that leaves wakes only one other candidate.
 func (l *etcdElection) await(ctx context.Context, prefix string) error {
 	for {
 		opts := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(l.guard.Revision-1))
@@ -113,7 +112,7 @@ func (l *etcdElection) gone(ctx context.Context, key string, from int64) error {
 	return errors.New("the watch of the previous candidate ended")
 }
 
-// withdraw ends the session. If etcd responds, the key is deleted at once.
+// withdraw ends the session. If etcd responds, this deletes the key immediately.
 func (l *etcdElection) withdraw(ctx context.Context) error {
 	l.session.Orphan()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resignTimeout)
@@ -132,8 +131,8 @@ func (l *etcdElection) Guard() Compare { return Create(l.guard.Key, l.e.seen(l.g
 // Lost implements Election.
 func (l *etcdElection) Lost() <-chan struct{} { return l.session.Done() }
 
-// Renew implements Election. The lease alone is no proof: another process may have
-// removed the key, and then another candidate may be elected while the lease lives on.
+// Renew implements Election. The lease alone is no proof: if another process has removed the key,
+// another candidate may be elected while the lease still lives.
 func (l *etcdElection) Renew(ctx context.Context) error {
 	ctx, cancel := l.e.op(ctx)
 	defer cancel()

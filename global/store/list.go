@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	// maxPage bounds the keys of a page, and pageBytes its size, about: etcd counts all keys
-	// that are left with each page, so many short pages take long.
+	// maxPage bounds the keys of a page, and pageBytes is about its greatest size. For each page
+	// etcd counts all keys that follow, so a list of many short pages takes long.
 	maxPage, pageBytes = 10_000, 4 << 20
 )
 
-// page is a part of a list, or why there is none.
+// page is one page of a list, or the error of reading it.
 type page struct {
 	resp *clientv3.GetResponse
 	err  error
 }
 
-// pages reads a prefix page by page, all as of one revision.
+// pages reads the keys under a prefix page by page, all at one revision.
 type pages struct {
 	e        *Etcd
 	from     string
@@ -32,7 +32,7 @@ type pages struct {
 func (p *pages) read(ctx context.Context) page {
 	opts := []clientv3.OpOption{clientv3.WithRange(p.end), clientv3.WithLimit(p.limit), clientv3.WithRev(p.revision)}
 	if p.revision != 0 && p.e.member != nil {
-		opts = append(opts, clientv3.WithSerializable()) // this member has the revision
+		opts = append(opts, clientv3.WithSerializable()) // this member has already reached the revision
 	}
 	ctx, cancel := p.e.op(ctx)
 	defer cancel()
@@ -40,7 +40,8 @@ func (p *pages) read(ctx context.Context) page {
 	return page{resp, err}
 }
 
-// next prepares the page after one. It is as long as the size of its keys allows.
+// next prepares the read of the page after resp. The length of that page depends on the size of the
+// keys so far.
 func (p *pages) next(resp *clientv3.GetResponse) {
 	p.from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 	size := 0
@@ -51,7 +52,7 @@ func (p *pages) next(resp *clientv3.GetResponse) {
 	p.limit = min(maxPage, 4*p.limit, max(1, int64(pageBytes/each)))
 }
 
-// List implements Store. The next page is read while the present one is visited.
+// List implements Store. It reads the next page while it visits the present one.
 func (e *Etcd) List(ctx context.Context, prefix string, visit func(KV) error) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &pages{e: e, from: prefix, end: clientv3.GetPrefixRangeEnd(prefix), limit: PageSize}

@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// snapshotEntries is the number of transactions after which the member stores how far
-	// its database is.
+	// snapshotEntries is the number of transactions after which the member stores how far its
+	// database has come.
 	snapshotEntries = 1000
-	// catchUpEntries are the latest transactions that another member gets without the whole
-	// database.
+	// catchUpEntries is how many transactions another member may be behind without getting the
+	// whole database.
 	catchUpEntries = 500
 )
 
@@ -33,7 +33,7 @@ type member struct {
 	socket *socket
 }
 
-// startMember runs an etcd member in this process and waits until it is ready.
+// startMember starts an etcd member in this process, and waits until it is ready.
 func startMember(ctx context.Context, cfg EtcdConfig, log slogCore) (*member, error) {
 	ec, err := memberConfig(cfg, log)
 	if err != nil {
@@ -75,7 +75,7 @@ func (m *member) awaitReady(ctx context.Context) error {
 	}
 }
 
-// clientAddr returns the address that was asked for, without one the socket.
+// clientAddr returns the configured address, or else that of the socket.
 func (m *member) clientAddr() string {
 	for _, l := range m.Clients {
 		if addr := l.Addr(); addr.Network() != "unix" {
@@ -90,7 +90,7 @@ func (m *member) close() {
 	m.socket.close()
 }
 
-// listening adds to an error the flag of the address that could not be opened.
+// listening adds the flag of the address that could not be opened to an error.
 func listening(cfg EtcdConfig, err error) error {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "listen" || op.Addr == nil {
@@ -124,18 +124,17 @@ func memberConfig(cfg EtcdConfig, log slogCore) (*embed.Config, error) {
 	ec.ListenPeerUrls, ec.AdvertisePeerUrls = []url.URL{*peer}, []url.URL{*peer}
 	ec.EnableGRPCGateway = false
 	ec.MaxTxnOps = memberTxnOps
-	// Old revisions are never read: a watch that lags behind lists again.
+	// Old revisions are never read, because a watch that is too far behind lists again.
 	ec.AutoCompactionMode, ec.AutoCompactionRetention = "periodic", "10m"
 	ec.QuotaBackendBytes = hardQuota(cfg.DataDir, cfg.Quota)
-	// etcd holds these entries in memory, and reads those after a snapshot at its start. Each
-	// may have MaxTxnBytes.
+	// etcd holds these entries in memory. At its start it reads the entries after the last
+	// snapshot. Each may have MaxTxnBytes.
 	ec.SnapshotCount, ec.SnapshotCatchUpEntries = snapshotEntries, catchUpEntries
 	if len(cfg.InitialCluster) == 0 {
 		ec.InitialCluster = ec.InitialClusterFromName(ec.Name)
-		// A single member elects itself; waiting a second for others is
-		// useless.
+		// A single member elects itself, so it need not wait a second for others.
 		ec.TickMs, ec.ElectionMs = 20, 200
-		ec.SnapshotCatchUpEntries = 1 // nobody catches up
+		ec.SnapshotCatchUpEntries = 1 // no other member has to catch up
 		return ec, nil
 	}
 	members := make([]string, len(cfg.InitialCluster))
@@ -156,13 +155,12 @@ func memberConfig(cfg EtcdConfig, log slogCore) (*embed.Config, error) {
 // slogCore passes zap's warnings and errors to slog, and drops the rest.
 type slogCore struct {
 	log *slog.Logger
-	// closing: errors that follow are expected, because the member is being
-	// stopped.
+	// closing: the member is being stopped, so the errors that follow are expected.
 	closing *atomic.Bool
 }
 
-// harmless are errors that etcd logs and then repairs by itself: the storage
-// version cannot be updated before the first snapshot of the data directory.
+// harmless are errors that etcd logs although it repairs them itself. The storage version cannot be
+// updated before the first snapshot of the data directory.
 var harmless = []string{"failed to update storage version"}
 
 // Enabled implements zapcore.Core.
@@ -184,8 +182,8 @@ func (c slogCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Chec
 	return ce
 }
 
-// Write implements zapcore.Core. etcd's warnings are logged as debug details:
-// the caller of a failed operation logs what the failure means.
+// Write implements zapcore.Core. It logs etcd's warnings as debug details, because the caller of a
+// failed operation logs what the failure means.
 func (c slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	level := slog.LevelDebug
 	if e.Level >= zapcore.ErrorLevel && !c.closing.Load() && !slices.Contains(harmless, e.Message) {

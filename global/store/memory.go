@@ -12,25 +12,24 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/notify"
 )
 
-// memoryHistory bounds the events that a Memory holds for watches; older ones
-// are compacted.
+// memoryHistory bounds the events that a Memory holds for watches. Older events are compacted.
 const memoryHistory = 10_000
 
-// Memory is a store in memory with the semantics of etcd, shared by any number
-// of clients. It lives as long as its process: for simulations and tests.
+// Memory is a store in memory with the semantics of etcd. Any number of clients may share it. It
+// lives as long as its process, and is for simulations and tests.
 type Memory struct {
 	mu        sync.Mutex
 	revision  int64
 	compacted int64
 	keys      map[string]*memoryKey
 	history   []Event
-	changed   notify.Signal // at each change
-	sequence  int64         // of the last candidate's key
+	changed   notify.Signal // notified at each change
+	sequence  int64         // sequence number of the last candidate's key
 }
 
 type memoryKey struct {
 	KV
-	expiry *time.Timer // nil: does not expire
+	expiry *time.Timer // nil: the key does not expire
 }
 
 // NewMemory makes an empty store. Its revision starts at 1, as in etcd.
@@ -59,8 +58,8 @@ func (m *Memory) compact(revision int64) {
 	m.history = slices.Clone(m.history[n:])
 }
 
-// apply writes ops at one new revision. mu is held. The timer of a key names
-// the revision that set it, so that it does not delete a later write.
+// apply writes ops at one new revision. A key's timer holds the revision of the write that set it,
+// so that the timer does not delete a later write. mu is held.
 func (m *Memory) apply(ops []Op) int64 {
 	rev := m.revision + 1
 	wrote := false
@@ -100,7 +99,7 @@ func (m *Memory) apply(ops []Op) int64 {
 	return rev
 }
 
-// single returns ops with each deletion of several keys as one of each of them. mu is held.
+// single replaces each deletion of a range in ops by one deletion for each key. mu is held.
 func (m *Memory) single(ops []Op) (out []Op) {
 	for _, op := range ops {
 		if op.End == "" {
@@ -136,7 +135,7 @@ func (m *Memory) holds(c Compare) bool {
 	return kv.ModRevision == c.Revision
 }
 
-// first returns the elected candidate under a prefix: the one created first. mu
+// first returns the elected candidate under a prefix, which is the one that was created first. mu
 // is held.
 func (m *Memory) first(prefix string) (KV, bool) {
 	var best KV
@@ -148,8 +147,8 @@ func (m *Memory) first(prefix string) (KV, bool) {
 	return best, best.Key != ""
 }
 
-// MemoryClient is one connection to a Memory; it implements Store. The
-// connection can be cut, as by a network failure.
+// MemoryClient is one connection to a Memory. It implements Store. The connection can be cut, as by
+// a network failure.
 type MemoryClient struct {
 	m         *Memory
 	closeOnce sync.Once
@@ -157,11 +156,11 @@ type MemoryClient struct {
 
 	mu    sync.Mutex
 	cut   bool
-	state notify.Signal // when cut changes
+	state notify.Signal // notified when cut changes
 }
 
-// Cut disconnects this client from the store, or reconnects it. While it is
-// cut, operations block until they time out and elections are not renewed.
+// Cut disconnects this client from the store, or reconnects it. While it is cut, operations block
+// until they time out, and elections are not renewed.
 func (c *MemoryClient) Cut(cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -299,7 +298,7 @@ func (c *MemoryClient) Watch(ctx context.Context, prefix string, after int64, se
 			case ctx.Err() != nil:
 				return ctx.Err()
 			case err != nil && !errors.Is(err, ErrClosed):
-				continue // cut for long: a watch waits for the reconnect
+				continue // cut for longer than opTimeout: a watch waits for the reconnect
 			case err != nil:
 				return err
 			}

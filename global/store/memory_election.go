@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// memoryElection is a candidate's key in a Memory. A goroutine renews the key
-// until the election ends.
+// memoryElection is a candidate's key in a Memory. A goroutine renews the key until the election
+// ends.
 type memoryElection struct {
 	c    *MemoryClient
 	key  string
 	rev  int64
 	ttl  time.Duration
 	stop context.CancelFunc
-	done chan struct{} // the renewing goroutine has ended
+	done chan struct{} // closed when the renewing goroutine has ended
 	lost chan struct{}
 	once sync.Once
 }
@@ -59,8 +59,8 @@ func (c *MemoryClient) Campaign(ctx context.Context, prefix, value string, ttl t
 	}
 }
 
-// keepAlive renews the key each third of the ttl. It closes lost when the key
-// is gone, the store is closed, or no renewal succeeded for the ttl.
+// keepAlive renews the key at each third of the ttl. It closes lost when the key is removed, when
+// the store is closed, or when no renewal has succeeded for the ttl.
 func (e *memoryElection) keepAlive(ctx context.Context) {
 	defer close(e.done)
 	defer e.once.Do(func() { close(e.lost) })
@@ -80,7 +80,7 @@ func (e *memoryElection) keepAlive(ctx context.Context) {
 			return
 		}
 		if cut {
-			changed = nil // a client that is cut sees no changes
+			changed = nil // a client that is cut sees no change
 		}
 		select {
 		case <-ctx.Done():
@@ -106,7 +106,7 @@ func (e *memoryElection) renew() bool {
 	return k != nil && k.CreateRevision == e.rev && k.expiry != nil && k.expiry.Reset(e.ttl)
 }
 
-// withdraw removes the key if the store can be reached; it expires otherwise.
+// withdraw removes the key if the store can be reached. Otherwise the key expires.
 func (e *memoryElection) withdraw() {
 	e.stop()
 	<-e.done

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// raisedKey holds how the store's revisions were raised; see Store.Raise.
+// raisedKey holds the raises of the store's revisions. See Store.Raise.
 const raisedKey = "/nusa/v1/revision-offset"
 
-// revisions maps etcd's own revisions to those of this package. A store that was restored
-// from an old copy counts its own revisions again from that copy on, so Raise adds an
-// offset to all later ones. Earlier ones stay as they are. The zero value adds nothing.
+// revisions maps etcd's own revisions to those of this package. A store that was restored from an
+// old copy continues its own revisions from that copy, so it uses revisions twice. Raise adds an
+// offset to all later revisions. Earlier revisions do not change. The zero value adds nothing.
 type revisions struct{ raises []raise }
 
-// raise: own revisions from Own on have Offset added. Both grow from one to the next.
+// raise adds Offset to the own revisions from Own on. Both grow with each further raise.
 type raise struct{ Own, Offset int64 }
 
-// seen returns the revision that callers see for one of etcd's own.
+// seen returns the revision that callers see for one of etcd's own revisions.
 func (r revisions) seen(own int64) int64 {
 	for i := len(r.raises) - 1; i >= 0; i-- {
 		if own >= r.raises[i].Own {
@@ -28,11 +28,11 @@ func (r revisions) seen(own int64) int64 {
 	return own
 }
 
-// own returns etcd's own revision for one that a caller has seen. exact is false for a
-// revision that no write can have, because it was passed over by a raise; own is then
-// the last one before.
+// own returns etcd's own revision for a revision that a caller has seen. exact is false if no write
+// can have the seen revision, because a raise skipped it. own is then the last own revision before
+// it.
 func (r revisions) own(seen int64) (own int64, exact bool) {
-	limit := int64(math.MaxInt64) // the first own revision of the following raise
+	limit := int64(math.MaxInt64) // the first own revision of the next raise
 	for i := len(r.raises) - 1; i >= 0; i-- {
 		if at := r.raises[i]; seen >= at.Own+at.Offset {
 			return min(seen-at.Offset, limit-1), seen-at.Offset < limit
@@ -42,8 +42,8 @@ func (r revisions) own(seen int64) (own int64, exact bool) {
 	return min(seen, limit-1), seen < limit
 }
 
-// compared returns the number that a compare takes to etcd. A revision that no write can have
-// never holds.
+// compared returns etcd's own revision for a compare, or -1 if no write can have the seen revision,
+// so that the compare never holds.
 func (r revisions) compared(seen int64) int64 {
 	own, exact := r.own(seen)
 	if !exact {
@@ -52,8 +52,9 @@ func (r revisions) compared(seen int64) int64 {
 	return own
 }
 
-// above returns the revisions after a raise whose write happens after the own revision
-// now. Own of the last raise is 0: it is the revision of that write.
+// above returns the revisions after one more raise, so that later revisions are greater than seen.
+// now is the present own revision. Own of the new raise is 0, which stands for the revision of the
+// write that stores it.
 func (r revisions) above(seen, now int64) revisions {
 	offset := max(seen-now, 0)
 	if n := len(r.raises); n > 0 {
@@ -62,7 +63,7 @@ func (r revisions) above(seen, now int64) revisions {
 	return revisions{append(r.raises[:len(r.raises):len(r.raises)], raise{0, offset})}
 }
 
-// String returns the stored form: pairs of numbers.
+// String returns the stored form: lines with a pair of numbers.
 func (r revisions) String() string {
 	var b strings.Builder
 	for _, at := range r.raises {
@@ -71,7 +72,7 @@ func (r revisions) String() string {
 	return b.String()
 }
 
-// parseRevisions reads the stored form. written is the own revision of the write.
+// parseRevisions reads the stored form. written is the own revision of the write that stored it.
 func parseRevisions(text string, written int64) (revisions, error) {
 	var out revisions
 	for line := range strings.Lines(text) {

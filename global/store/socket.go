@@ -8,24 +8,26 @@ import (
 )
 
 const (
-	// socketName is the file in the member's directory where etcd's tools reach the member.
+	// socketName is the name of the socket in the member's directory, by which etcd's tools reach
+	// the member.
 	socketName = "client.sock"
 	// maxSocketPath is the longest path of a Unix socket on Linux.
 	maxSocketPath = 107
 )
 
-// socket is the Unix socket on which the embedded member serves clients of its own user.
+// socket is the Unix socket on which the embedded member serves clients of the same user.
 type socket struct {
 	path string
-	// dir is open while the listener uses the path through it, nil otherwise.
+	// dir is the open directory if the listener's path leads through its descriptor, otherwise nil.
 	dir *os.File
-	// listen is what the listener opens, advertised is what the cluster stores as the address.
+	// listen is the address that the listener opens. advertised is the address that the cluster
+	// stores.
 	listen, advertised url.URL
 }
 
-// openSocket makes the directory of the member, or takes over that of an older version, so
-// that no other user reaches the socket in it. A path that is too long for a socket is opened
-// through a descriptor of its directory.
+// openSocket makes the member's directory, or takes over an existing one. It sets the directory's
+// mode so that no other user reaches the socket. A path that is too long for a socket is opened
+// through a descriptor of the directory.
 func openSocket(dir string) (*socket, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -52,10 +54,10 @@ func openSocket(dir string) (*socket, error) {
 	return s, nil
 }
 
-// protect lets only the user of this process connect.
+// protect allows only the user of this process to connect.
 func (s *socket) protect() error { return os.Chmod(s.path, 0o600) }
 
-// close ends the use of the path. The listener has closed.
+// close closes the directory. The listener must be closed before.
 func (s *socket) close() {
 	if s != nil && s.dir != nil {
 		s.dir.Close()

@@ -7,47 +7,45 @@ import (
 	"time"
 )
 
-// Errors that callers distinguish. Implementations wrap them with the operation
-// and the key.
+// Errors that callers distinguish. Implementations wrap them, and add the operation and the key.
 var (
-	// ErrCompareFailed: a compared revision differs; nothing was written.
+	// ErrCompareFailed: a compared revision differs, so nothing was written.
 	ErrCompareFailed = errors.New("compare failed")
-	// ErrNoQuorum: the store did not respond in time. The outcome of a
-	// transaction that gets this error is unknown: it may have been applied.
+	// ErrNoQuorum: the store did not respond in time. The outcome of a transaction with this error
+	// is unknown: it may have been applied.
 	ErrNoQuorum = errors.New("no quorum")
 	// ErrTooLarge: the transaction exceeds MaxOps or MaxTxnBytes.
 	ErrTooLarge = errors.New("transaction too large")
-	// ErrCompacted: the requested revision was compacted; list again.
+	// ErrCompacted: the requested revision was compacted, so the caller must list again.
 	ErrCompacted = errors.New("revision compacted")
-	// ErrFull: the store has no room for the write. The outcome of the transaction is
-	// unknown.
+	// ErrFull: the store has no space for the write. The outcome of the transaction is unknown.
 	ErrFull = errors.New("the store is full")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store closed")
 )
 
 const (
-	// MaxTxnOps is etcd's default limit (--max-txn-ops). It applies separately to
-	// the compares and to the writes of a transaction. Every store takes as many.
+	// MaxTxnOps is etcd's default limit (--max-txn-ops). It applies separately to the compares and
+	// to the writes of a transaction. Every store accepts this many.
 	MaxTxnOps = 128
-	// memberTxnOps is the limit of the embedded member: one transaction of many writes
-	// costs far less than many of few.
+	// memberTxnOps is the limit of the embedded member. One transaction of many writes costs far
+	// less than many small ones.
 	memberTxnOps = 512
-	// MaxTxnBytes is etcd's default limit on a request, less a margin for the
-	// framing.
+	// MaxTxnBytes is etcd's default limit for a request, minus a margin for the framing.
 	MaxTxnBytes = 1536*1024 - 16*1024
-	// DefaultQuota is the most bytes in use of an embedded store without a setting.
+	// DefaultQuota is the most bytes that an embedded store may have in use, without another
+	// setting.
 	DefaultQuota = 8 << 30
 	// PageSize is the number of keys that the first request of a List reads.
 	PageSize = 128
 )
 
-// KV is one key as stored.
+// KV is one stored key with its value.
 type KV struct {
 	Key   string
 	Value []byte
-	// CreateRevision is the revision of the write that created the key,
-	// ModRevision that of the latest write.
+	// CreateRevision is the revision of the write that created the key. ModRevision is the revision
+	// of the latest write.
 	CreateRevision int64
 	ModRevision    int64
 }
@@ -61,33 +59,33 @@ const (
 	TargetCreate
 )
 
-// Compare must hold, or the transaction is not applied. Revision 0 means that
-// the key does not exist.
+// Compare is a condition of a transaction: if it does not hold, the transaction is not applied.
+// Revision 0 means that the key does not exist.
 type Compare struct {
 	Key      string
 	Target   Target
 	Revision int64
 }
 
-// Mod compares the revision of a key's latest write; 0 = must not exist.
+// Mod compares the revision of a key's latest write; 0: the key must not exist.
 func Mod(key string, revision int64) Compare {
 	return Compare{Key: key, Target: TargetMod, Revision: revision}
 }
 
-// Create compares the revision that created a key; 0 = must not exist.
+// Create compares the revision at which a key was created; 0: the key must not exist.
 func Create(key string, revision int64) Compare {
 	return Compare{Key: key, Target: TargetCreate, Revision: revision}
 }
 
-// Op is one write of a transaction. A transaction may write a key once.
+// Op is one write of a transaction. A transaction may write a key only once.
 type Op struct {
 	Key    string
 	Value  []byte
 	Delete bool
-	// End: with Delete, all keys from Key on and before End are removed; "" = only Key.
+	// End, with Delete, makes the Op remove all keys from Key on and before End. "": only Key.
 	End string
-	// TTL > 0: the key expires no sooner than TTL and no later than about
-	// TTL × 13/12 after the write (keys of one TTL share leases).
+	// TTL > 0: the key expires no sooner than TTL and no later than about TTL × 13/12 after the
+	// write, because keys with the same TTL share leases.
 	TTL time.Duration
 }
 
@@ -102,48 +100,45 @@ func PutTTL(key string, value []byte, ttl time.Duration) Op {
 // Delete removes a key. It is no error if the key does not exist.
 func Delete(key string) Op { return Op{Key: key, Delete: true} }
 
-// DeleteRange removes the keys from one on and before another. No other operation of the
-// transaction may name a key among them.
+// DeleteRange removes the keys from `from` on and before `before`. No other operation of the
+// transaction may name one of these keys.
 func DeleteRange(from, before string) Op { return Op{Key: from, End: before, Delete: true} }
 
 // Event is one change that a watch received.
 type Event struct {
 	KV
-	// Deleted: the key was deleted or expired. Value is empty and ModRevision
-	// is that of the removal.
+	// Deleted: the key was deleted or has expired. Value is empty, and ModRevision is the revision
+	// of the removal.
 	Deleted bool
 }
 
-// Store holds keys. All methods are safe for concurrent use and end with ctx. A
-// deadline that passes without a response is ErrNoQuorum.
+// Store holds keys. All methods are safe for concurrent use, and end when ctx ends. If a deadline
+// passes without a response, they return ErrNoQuorum.
 type Store interface {
-	// Get returns a key (ok false if it does not exist) and the store's
-	// revision, linearizably.
+	// Get returns a key and the store's revision. ok is false if the key does not exist. The read
+	// is linearizable.
 	Get(ctx context.Context, key string) (kv KV, ok bool, revision int64, err error)
-	// List calls visit for each key under a prefix, in key order, all as of the
-	// revision that it returns. It reads page by page. An error of visit ends the list.
+	// List calls visit for each key under a prefix, in the order of the keys. All keys are as of
+	// the revision that List returns. It reads page by page. An error of visit ends the list.
 	List(ctx context.Context, prefix string, visit func(KV) error) (revision int64, err error)
-	// Txn applies every op if every compare holds, otherwise it returns
-	// ErrCompareFailed. The revision is that of the write.
+	// Txn applies all ops if all compares hold. Otherwise it returns ErrCompareFailed. The revision
+	// is that of the write.
 	Txn(ctx context.Context, compares []Compare, ops []Op) (revision int64, err error)
-	// MaxOps is how many operations, and how many compares, a transaction takes.
+	// MaxOps returns how many operations, and how many compares, a transaction may have.
 	MaxOps() int
-	// Raise is a Txn whose revision, and that of every later write, is greater than
-	// above. Keys that were written before keep their revisions. It is for a store that
-	// was restored from an old copy, which would use later revisions twice. Another
-	// client knows of it at the latest when it is elected.
+	// Raise is a Txn after which its own revision, and the revision of every later write, is
+	// greater than above. Keys that were written before keep their revisions. Raise is for a store
+	// that was restored from an old copy, which would otherwise use later revisions twice. Another
+	// client learns of the raise at the latest when it is elected.
 	Raise(ctx context.Context, above int64, compares []Compare, ops []Op) (revision int64, err error)
-	// Watch sends the changes under a prefix after a revision, in order. One
-	// slice has all changes of one or several store revisions. Watch runs until
-	// ctx ends or an error occurs (ErrCompacted, ErrClosed), which it returns.
-	// send must not block long.
+	// Watch sends the changes under a prefix after a revision, in order. One slice has all changes
+	// of one or several store revisions. Watch runs until ctx ends or an error occurs
+	// (ErrCompacted, ErrClosed), which it returns. send must not block for long.
 	Watch(ctx context.Context, prefix string, after int64, send func([]Event) error) error
-	// Campaign waits until this candidate is elected under the prefix. Leader
-	// returns the value to other servers. The election ends by itself if the
-	// candidate has not renewed it for ttl.
+	// Campaign waits until this candidate is elected under the prefix. Leader returns value to
+	// other servers. The election ends if the candidate has not renewed it for ttl.
 	Campaign(ctx context.Context, prefix, value string, ttl time.Duration) (Election, error)
-	// Leader returns the value of the elected candidate; ok is false if there
-	// is none.
+	// Leader returns the key of the elected candidate. ok is false if there is none.
 	Leader(ctx context.Context, prefix string) (kv KV, ok bool, err error)
 	// Close ends all operations. Campaigns and watches return ErrClosed.
 	Close() error
@@ -151,23 +146,22 @@ type Store interface {
 
 // Election is a leadership that is held.
 type Election interface {
-	// Guard is the compare that every write of the leader carries: it holds as
-	// long as this candidate is elected.
+	// Guard returns the compare that every write of the leader must have. It holds as long as this
+	// candidate is elected.
 	Guard() Compare
-	// Lost is closed when leadership is lost or cannot be verified any more.
+	// Lost returns a channel that is closed when the leadership is lost, or cannot be verified any
+	// more.
 	Lost() <-chan struct{}
-	// Renew verifies the leadership: if it succeeds, no other candidate is
-	// elected until the ttl has passed since the call began, unless another process
-	// removes the candidate's key. The key is renewed without this call; Renew is for
-	// callers that must know until when they lead. ErrCompareFailed: the key is gone.
+	// Renew verifies the leadership. If it succeeds, no other candidate is elected until the ttl
+	// has passed since the beginning of the call, unless another process removes the candidate's
+	// key. The key is renewed without Renew too; Renew is for callers that must know until when
+	// they lead. ErrCompareFailed: the key was removed.
 	Renew(ctx context.Context) error
-	// Resign gives up leadership at once, so that a successor does not have to
-	// wait for the ttl.
+	// Resign gives up the leadership immediately, so that a successor need not wait for the ttl.
 	Resign(ctx context.Context) error
 }
 
-// checkTxn refuses transactions that etcd would refuse, for both
-// implementations.
+// checkTxn refuses the transactions that etcd would refuse, for both implementations of Store.
 func checkTxn(most int, compares []Compare, ops []Op) error {
 	if n := len(ops); n > most || len(compares) > most {
 		return fmt.Errorf("%w: %d operations and %d compares, at most %d each", ErrTooLarge, n, len(compares), most)

@@ -2,7 +2,7 @@ package store
 
 import "time"
 
-// Step is one way to make room in a store.
+// Step is one way to make space in a store.
 type Step string
 
 // The steps.
@@ -14,37 +14,38 @@ const (
 )
 
 const (
-	// Above half of the quota the history is dropped each compactEvery, above crowded
-	// each compactSoon.
+	// compactEvery is how often the history is dropped when more than half of the quota is in use.
+	// compactSoon is how often that happens above crowded.
 	compactEvery, compactSoon = time.Minute, 5 * time.Second
-	// crowded is the part of the quota, in percent.
+	// crowded is a part of the quota, in percent.
 	crowded = 85
-	// A defragmentation copies what is in use, and the store stands still meanwhile. With at
-	// most quickBytes in use that takes less than the time to an election.
+	// quickBytes is the most bytes in use for a quick defragmentation. A defragmentation copies the
+	// bytes in use, and the store does not respond meanwhile. With at most quickBytes, that takes
+	// less time than an election timeout.
 	quickBytes = 256 << 20
 	// leastBytes is the smallest database that is defragmented.
 	leastBytes = 64 << 20
-	// defragmentEvery is the time between two defragmentations, defragmentSoon that of a
-	// database of two quotas.
+	// defragmentEvery is the least time between two defragmentations. defragmentSoon is the least
+	// time for a database of at least two quotas.
 	defragmentEvery, defragmentSoon = 10 * time.Minute, time.Minute
-	// turnMin is the least time that a member has for its defragmentation before the next
-	// one begins, copyRate the bytes that a member copies in a second, at least.
+	// turnMin is the least time that a member gets for its defragmentation before the next member
+	// begins. copyRate is the least number of bytes that a member copies in a second.
 	turnMin, copyRate = 5 * time.Second, 50 << 20
 )
 
-// Place is the place of a server among those that make room in the same store.
+// Place is the place of a server among the servers that make space in the same store.
 type Place struct {
-	// Lead: the server is the active one, which drops the history for all.
+	// Lead: the server is the active one, which drops the history for all servers.
 	Lead bool
-	// Embedded: the database is that of the server.
+	// Embedded: the database belongs to the server's own process.
 	Embedded bool
-	// Turn is the number of members whose turn to defragment is before that of this one, of
-	// Members in all. The active server is the last one.
+	// Turn is how many members defragment before this one. Members is the number of all members.
+	// The active server is the last one.
 	Turn, Members int
 }
 
-// wait returns how long the server leaves the other members to their defragmentations. While two
-// of three members stand still, the store has no quorum.
+// wait returns how long the server waits for the other members' defragmentations. If two of three
+// members stood still at the same time, the store would have no quorum.
 func (p Place) wait(use Usage) time.Duration {
 	if p.Lead && p.Members > 1 {
 		return turns(p.Members, use)
@@ -52,8 +53,8 @@ func (p Place) wait(use Usage) time.Duration {
 	return turns(p.Turn, use)
 }
 
-// all returns how long all members take. Writes that go on before would only fail at a member that
-// has no room yet.
+// all returns how long the defragmentations of all members take. If writes were allowed before,
+// they would only fail at a member that has no space yet.
 func (p Place) all(use Usage) time.Duration {
 	if p.Members <= 1 {
 		return 0
@@ -61,26 +62,26 @@ func (p Place) all(use Usage) time.Duration {
 	return turns(p.Members+1, use)
 }
 
-// turns returns the time of so many turns.
+// turns returns the time for n turns.
 func turns(n int, use Usage) time.Duration {
 	return time.Duration(n) * max(turnMin, time.Duration(use.InUse/copyRate)*time.Second)
 }
 
-// long reports whether the store has to be defragmented although that takes long.
+// long reports whether the store must be defragmented although that takes long.
 func (u Usage) long() bool {
 	return u.NoSpace || u.Quota > 0 && u.Bytes >= 2*u.Quota && u.Bytes-u.InUse >= u.Bytes/2
 }
 
-// Upkeep decides when room is made in a store. The zero value has made none.
+// Upkeep decides when space is made in a store. The zero value has taken no step yet.
 type Upkeep struct {
 	compacted, defragmented time.Duration
 	did                     bool
-	// longSince is since when a long defragmentation is due, valid if due.
+	// longSince is since when a long defragmentation has been due. It is valid only if due is set.
 	longSince time.Duration
 	due       bool
 }
 
-// Seen notes how full the store is.
+// Seen takes a measurement of the store.
 func (u Upkeep) Seen(now time.Duration, use Usage) Upkeep {
 	if !u.due {
 		u.longSince = now
@@ -89,7 +90,7 @@ func (u Upkeep) Seen(now time.Duration, use Usage) Upkeep {
 	return u
 }
 
-// Next returns the next step of a server for a store.
+// Next returns the next step of a server.
 func (u Upkeep) Next(now time.Duration, use Usage, at Place) Step {
 	since := func(t time.Duration) time.Duration {
 		if !u.did {
@@ -125,7 +126,7 @@ func (u Upkeep) Next(now time.Duration, use Usage, at Place) Step {
 	return StepNone
 }
 
-// Did notes a step.
+// Did notes that a step was taken.
 func (u Upkeep) Did(now time.Duration, step Step) Upkeep {
 	if !u.did {
 		u.compacted, u.defragmented, u.did = now-defragmentEvery, now-defragmentEvery, true

@@ -16,47 +16,48 @@ import (
 )
 
 const (
-	// diskQuotas is how many quotas of bytes in use the database may have on disk. Large
-	// values leave about as much free room between them as they take, and to give that back
-	// would stop the store for long.
+	// diskQuotas is how many quotas of bytes the database may take on disk. Large values leave
+	// about as much free space between them as they take. To return that space to the disk, the
+	// store would have to stop for long.
 	diskQuotas = 3
 	// reclaimTimeout bounds one compaction or defragmentation.
 	reclaimTimeout = 10 * time.Minute
-	// defaultDisk is the most bytes on disk of an etcd that was given no quota.
+	// defaultDisk is the most bytes on disk of an etcd for which no quota was set.
 	defaultDisk = 2 << 30
 )
 
 // Usage is how full a store is.
 type Usage struct {
-	// Bytes is the size of the database on disk, InUse what of it is in use. History that
-	// is not compacted is in use.
+	// Bytes is the size of the database on disk. InUse is how many of these bytes are in use.
+	// History that is not compacted is in use.
 	Bytes, InUse int64
-	// Quota is the most bytes in use; 0 = not known.
+	// Quota is the most bytes that may be in use; 0: not known.
 	Quota int64
-	// NoSpace: the store refuses all writes that need room.
+	// NoSpace: the store refuses all writes that need space.
 	NoSpace bool
 }
 
-// Bounded is a store of limited size, and how room is made in it.
+// Bounded is a store of limited size, with the ways to make space in it.
 type Bounded interface {
 	// Usage returns how full the store is.
 	Usage(ctx context.Context) (Usage, error)
-	// Compact drops the history. Lists that are being read keep theirs.
+	// Compact drops the history, except what a running list still reads.
 	Compact(ctx context.Context) error
-	// Defragment returns free room of the database to the disk. Meanwhile the store
-	// neither reads nor writes.
+	// Defragment returns free space of the database to the disk. Meanwhile the store neither reads
+	// nor writes.
 	Defragment(ctx context.Context) error
-	// Resume ends a refusal of writes that need room (Usage.NoSpace).
+	// Resume makes the store accept writes again after Usage.NoSpace.
 	Resume(ctx context.Context) error
 	// Embedded reports whether the database belongs to this process.
 	Embedded() bool
-	// Turn returns how many members are before that of this process, in the order of their
-	// ids, and how many there are; 0 and 1 for a store that is not embedded.
+	// Turn returns how many members come before the member of this process, in the order of their
+	// ids, and the number of all members. It returns 0 and 1 for a store that is not embedded.
 	Turn() (before, members int)
 }
 
-// hardQuota returns the most bytes of the member's database on disk. What is not a submit
-// has room while submits are refused, and so has a store that was filled under a greater quota.
+// hardQuota returns the most bytes that the member's database may take on disk. It is more than the
+// quota, so that writes which are not submits still have space while submits are refused. So has a
+// store that was filled under a greater quota.
 func hardQuota(dir string, quota int64) int64 {
 	size := diskQuotas * quota
 	if info, err := os.Stat(filepath.Join(dir, "member", "snap", "db")); err == nil {
@@ -82,7 +83,7 @@ func (e *Etcd) Turn() (before, members int) {
 	return before, len(all)
 }
 
-// endpoints returns the members to ask; "" is the member of this process.
+// endpoints returns the members to ask. "" is the member of this process.
 func (e *Etcd) endpoints() []string {
 	if e.member != nil {
 		return []string{""}
@@ -90,8 +91,8 @@ func (e *Etcd) endpoints() []string {
 	return e.client.Endpoints()
 }
 
-// Usage implements Bounded: that of the fullest member. An etcd outside this process has a quota
-// of bytes on disk, and a part of them may be in use.
+// Usage implements Bounded. It returns the greatest values of all members. The quota of an etcd
+// outside this process is in bytes on disk, and only a part of these may be in use.
 func (e *Etcd) Usage(ctx context.Context) (Usage, error) {
 	out := Usage{Quota: e.quota}
 	disk := int64(math.MaxInt64)
@@ -113,7 +114,7 @@ func (e *Etcd) Usage(ctx context.Context) (Usage, error) {
 		}
 	}
 	if !answered {
-		return Usage{}, fmt.Errorf("how full the store is: %w", e.typed(failed))
+		return Usage{}, fmt.Errorf("measure how full the store is: %w", e.typed(failed))
 	}
 	if e.member == nil {
 		out.Quota = max(0, disk/diskQuotas)
@@ -131,13 +132,13 @@ func (e *Etcd) Compact(ctx context.Context) error {
 	}
 	err = e.CompactTo(ctx, e.compactable(resp.Header.Revision))
 	if errors.Is(err, ErrCompacted) {
-		return nil // as far as the lists allow
+		return nil // a running list still reads the rest
 	}
 	return err
 }
 
-// CompactTo drops the history up to one of etcd's own revisions, and waits until its room is
-// free.
+// CompactTo drops the history up to one of etcd's own revisions. It waits until the space of the
+// history is free.
 func (e *Etcd) CompactTo(ctx context.Context, revision int64) error {
 	ctx, cancel := context.WithTimeout(ctx, reclaimTimeout)
 	defer cancel()
@@ -166,7 +167,7 @@ func (e *Etcd) Defragment(ctx context.Context) error {
 	return nil
 }
 
-// Resume implements Bounded. An alarm of another kind stays: an operator has to see it.
+// Resume implements Bounded. It leaves alarms of other kinds, because an operator must see them.
 func (e *Etcd) Resume(ctx context.Context) error {
 	ctx, cancel := e.op(ctx)
 	defer cancel()
@@ -185,8 +186,8 @@ func (e *Etcd) Resume(ctx context.Context) error {
 	return nil
 }
 
-// reading notes that a list reads a revision page by page, until done is called: it is not
-// compacted.
+// reading notes that a list reads a revision, page by page, until done is called. Meanwhile the
+// revision is not compacted.
 func (e *Etcd) reading(revision int64) (done func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -201,8 +202,9 @@ func (e *Etcd) reading(revision int64) (done func()) {
 	}
 }
 
-// beginning notes that a list begins, until done is called. Its revision is not known yet, but
-// none before the latest compaction: the first page is read after that was decided.
+// beginning notes that a list begins, until done is called. The list's revision is not known yet.
+// It cannot be before the latest compaction, because the list reads its first page after that was
+// decided.
 func (e *Etcd) beginning() (done func()) {
 	e.mu.Lock()
 	compacted := e.compacted
@@ -210,8 +212,8 @@ func (e *Etcd) beginning() (done func()) {
 	return e.reading(compacted)
 }
 
-// compactable returns the revision up to which the history may go, at most the given one: that of
-// the earliest list.
+// compactable returns the revision up to which the history may be dropped: the given one, or the
+// earliest revision that a list still reads.
 func (e *Etcd) compactable(revision int64) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -16,12 +16,12 @@ import (
 // holdLevel is the feature level from which on regions understand the order to hold.
 const holdLevel = 1
 
-// changesPerCommit keeps the writes of a request within one transaction.
+// changesPerCommit bounds the changes of one request, so that they fit into one transaction.
 const changesPerCommit = 100
 
-// heal stores what a region that returns may keep of the slots that it lost, before its
-// welcome: the first set of orders has to say so, since the region ends what no order
-// names.
+// heal stores what a returning region may keep of the slots that it lost. This happens before the
+// welcome, because a region ends what its orders do not name. So its first set of orders must
+// include it.
 func heal(ctx context.Context, s *Server, name string, h *nusav1.RegionHello) error {
 	st := s.st
 	st.Lock()
@@ -39,7 +39,8 @@ func heal(ctx context.Context, s *Server, name string, h *nusav1.RegionHello) er
 }
 
 // offerAgain offers the slots of a lost region again, before the first welcome of another cluster
-// that takes the name. It is repeated until the record of the region names that cluster.
+// that takes the region's name. Each hello repeats that until the region's record names the new
+// cluster.
 func offerAgain(ctx context.Context, s *Server, c *session, h *nusav1.RegionHello) error {
 	name := h.GetDefinition().GetName()
 	st := s.st
@@ -70,7 +71,7 @@ func offerAgain(ctx context.Context, s *Server, c *session, h *nusav1.RegionHell
 	return nil
 }
 
-// change writes changes of slots, except those that have changed meanwhile.
+// change writes changes of slots, except for slots that have changed meanwhile.
 func change(ctx context.Context, s *Server, changes []region.Change) error {
 	_, err := s.Commit.Do(ctx, func(t *state.Tx) error {
 		for _, c := range changes {
@@ -87,8 +88,8 @@ func change(ctx context.Context, s *Server, changes []region.Change) error {
 	return err
 }
 
-// returns says which slots a region that returns has to hold, and which it must not hold
-// any more. The lock is held.
+// returns returns the changes for a returning region: which slots the region has to hold, and which
+// it must not hold any more. The lock is held.
 func returns(st *state.State, name string, h *nusav1.RegionHello) (out []region.Change) {
 	r := st.Regions[name]
 	if r == nil {
@@ -106,9 +107,9 @@ func returns(st *state.State, name string, h *nusav1.RegionHello) (out []region.
 				continue
 			}
 			with := returnOf(with, j, s, &at)
-			with.Stop = with.Stop || s.Former[i].Bound // its lease has ended what ran there
+			with.Stop = with.Stop || s.Former[i].Bound // the end of the lease has stopped what ran there
 			keep, _ := with.Keep()
-			keep = keep && s.Former[i].Fence != 0 // otherwise the region has given the slot up itself
+			keep = keep && s.Former[i].Fence != 0 // with fence 0, the region has given the slot up itself
 			if keep == s.Former[i].Hold {
 				continue
 			}
@@ -121,7 +122,7 @@ func returns(st *state.State, name string, h *nusav1.RegionHello) (out []region.
 	return out
 }
 
-// returnOf adds to what decides on the return of a region what the job and a slot of it say.
+// returnOf adds the facts about a job and one of its slots to the facts about a returning region.
 func returnOf(with failover.Return, j *state.Job, s region.Slot, at *place.Region) failover.Return {
 	with.Home, with.Done = s.Home == "", s.State == region.Done
 	g := j.Place().Group(s.Group)
@@ -133,9 +134,9 @@ func returnOf(with failover.Return, j *state.Job, s region.Slot, at *place.Regio
 	return with
 }
 
-// reachable returns slots that do not go to regions that are not connected now: their
-// indices get the next best region. What such a region still runs returns to the region
-// all the same, once it is back and holds it. The lock is held.
+// reachable returns the slots without a return to regions that are not connected now, so that their
+// indices get the next best region. If such a region still runs some of them, they return to it
+// later, when it is back and holds them. The lock is held.
 func reachable(st *state.State, slots []region.Slot) []region.Slot {
 	connected := func(name string) bool {
 		r := st.Regions[name]

@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// protocol is the version of the wire between regions and this tier. Its neighbours,
-	// one less and one more, are understood.
+	// protocol is the version of the protocol between regions and this tier. Versions that are one
+	// less or one more are understood, too.
 	protocol = 1
-	// maxRegistrations bounds how often a hello is registered again because the region's
-	// record changed meanwhile.
+	// maxRegistrations bounds how often a hello is registered again because the region's record has
+	// changed meanwhile.
 	maxRegistrations = 3
 	// maxServers bounds the servers of one region.
 	maxServers = 64
 	// maxHelloBytes bounds a hello.
 	maxHelloBytes = 64 * 1024
-	// maxSummaries bounds the summaries of one region: its jobs.
+	// maxSummaries bounds the summaries of one region. Each job has one summary.
 	maxSummaries = 200_000
 )
 
@@ -95,8 +95,8 @@ func (s *Server) open(ctx context.Context, c *session, h *nusav1.RegionHello) er
 	return &refusal{message: "the record of region " + name + " changes too often"}
 }
 
-// noteRefused shows that the region of a hello is refused: an alarm, an event and a line in
-// the log, once for each reason. While another stream speaks for the region it is not.
+// noteRefused shows that the region of a hello is refused, by an alarm, an event and a line in the
+// log, once for each reason. It shows nothing if only this stream is refused.
 func (s *Server) noteRefused(h *nusav1.RegionHello, err error) {
 	var refused *refusal
 	if !errors.As(err, &refused) || !refused.ofRegion && !refused.permanent {
@@ -112,7 +112,7 @@ func (s *Server) noteRefused(h *nusav1.RegionHello, err error) {
 	s.Log.Error("a region is refused", "region", name, "why", refused.message, "servers", h.GetMasterAddress())
 }
 
-// helloEvent returns a hello as the session's core takes it. The lock is held.
+// helloEvent returns a hello in the form that the core of the session takes. The lock is held.
 func helloEvent(st *state.State, c *session, h *nusav1.RegionHello) region.Hello {
 	name := h.GetDefinition().GetName()
 	out := region.Hello{
@@ -131,9 +131,9 @@ func helloEvent(st *state.State, c *session, h *nusav1.RegionHello) region.Hello
 	return out
 }
 
-// register stores the changes of a hello: an unknown region, its cluster, its
-// incarnation, the end of its loss. It steps a copy of the region's session state, with
-// the record as the transaction finds it; welcome steps the state itself.
+// register stores the changes of a hello: an unknown region, its cluster, its incarnation, the end
+// of its loss. It steps a copy of the region's session state, with the record as the transaction
+// finds it. The step of the state itself is made in welcome.
 func (s *Server) register(ctx context.Context, c *session, h *nusav1.RegionHello) error {
 	name := h.GetDefinition().GetName()
 	var refused *region.Effect
@@ -187,8 +187,8 @@ func (s *Server) register(ctx context.Context, c *session, h *nusav1.RegionHello
 	return heal(ctx, s, name, h)
 }
 
-// noteWork notes what a refused region runs, and says whether it has to tell that: the store
-// was restored from an old copy.
+// noteWork notes what a refused region runs. It reports whether the region must tell what it runs,
+// which is so if the store was restored from an old copy.
 func (s *Server) noteWork(h *nusav1.RegionHello) bool {
 	s.st.Lock()
 	defer s.st.Unlock()
@@ -199,10 +199,10 @@ func (s *Server) noteWork(h *nusav1.RegionHello) bool {
 	return true
 }
 
-// storeConflict stores that a region knows more than the store. From then on nothing is
-// placed, ordered or granted until an operator has recovered the store, so all sessions
-// end. Only the elected server can store a conflict. So a server that was deposed does not
-// take what its successor has written for one.
+// storeConflict stores that a region knows more than the store. From then on nothing is placed,
+// ordered or granted until an operator has recovered the store, so all sessions end. Only the
+// elected server can store a conflict. So a deposed server, which lacks what its successor has
+// written, cannot store a wrong one.
 func (s *Server) storeConflict(ctx context.Context, h *nusav1.RegionHello, e region.Effect) {
 	name, first := h.GetDefinition().GetName(), false
 	_, err := s.Commit.Do(ctx, func(t *state.Tx) error {
@@ -213,7 +213,7 @@ func (s *Server) storeConflict(ctx context.Context, h *nusav1.RegionHello, e reg
 	})
 	switch {
 	case err != nil:
-		s.Log.Warn("a conflict of revisions is not stored", "region", name, "conflict", e.Message, "error", err)
+		s.Log.Warn("cannot store a conflict of revisions", "region", name, "conflict", e.Message, "error", err)
 	case first:
 		s.st.Events.Add("store.conflict", name, "%s", e.Message)
 		s.Log.Error("nothing is placed or ordered: a region knows more than the store", "region", name, "conflict", e.Message)
@@ -221,8 +221,7 @@ func (s *Server) storeConflict(ctx context.Context, h *nusav1.RegionHello, e reg
 	}
 }
 
-// boundName returns the other region that a cluster is bound to, "" for none.
-// The lock is held.
+// boundName returns the other region name that a cluster owns, or "". The lock is held.
 func boundName(st *state.State, name, clusterID string) string {
 	for _, other := range st.RegionNames() {
 		if other != name && st.Regions[other].Life.ClusterID == clusterID {
@@ -232,8 +231,8 @@ func boundName(st *state.State, name, clusterID string) string {
 	return ""
 }
 
-// welcome makes the stream the live one and queues the sets for the region. It returns
-// false when the hello has to be registered again.
+// welcome makes the stream the live one, and queues the sets for the region. It returns false when
+// the hello must be registered again.
 func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	st := s.st
 	st.Lock()
@@ -241,7 +240,7 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	r := st.Regions[c.region]
 	switch {
 	case c.closed:
-		return false, state.ErrNotActive // endSession was called already and is called only once
+		return false, state.ErrNotActive // endSession was called already, and is called only once
 	case r == nil:
 		return false, &refusal{message: "the region was removed meanwhile"}
 	}
@@ -260,8 +259,8 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	r.EndStream(effects)
 	r.Life, r.Session, s.live[c.region], r.Refused = next, &c.shared, c, ""
 	r.Master, r.MasterAddress, r.Servers, r.Version = h.GetMaster(), h.GetMasterAddress(), h.GetServers(), h.GetVersion()
-	// This is a new session. Earlier refused work may fit now, and nodes that were
-	// disconnected may be back.
+	// This is a new session. Work that the region refused before may fit now, and disconnected
+	// nodes may be back.
 	r.KeepReasonsOnly()
 	r.Disconnected = nil
 	c.fence = next.Fence
@@ -294,7 +293,7 @@ func (s *Server) welcome(c *session, h *nusav1.RegionHello) (bool, error) {
 	return true, nil
 }
 
-// leadershipTerm returns the term as welcomes and grants name it. The lock is held.
+// leadershipTerm returns the term in the form of welcomes and grants. The lock is held.
 func leadershipTerm(st *state.State) *nusav1.LeadershipTerm {
 	return &nusav1.LeadershipTerm{Number: st.Sessions.Term.Number, Nonce: st.Sessions.Term.Nonce}
 }

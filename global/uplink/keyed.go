@@ -5,14 +5,13 @@ import (
 	"sync"
 )
 
-// keyedLock has one holder at a time for each key. The zero value is ready to
-// use.
+// keyedLock is a lock for each key. The zero value is ready to use.
 type keyedLock struct {
 	mu   sync.Mutex
 	held map[string]chan struct{}
 }
 
-// lock waits for a key until ctx ends.
+// lock takes the lock of a key. It waits until the lock is free or ctx ends.
 func (l *keyedLock) lock(ctx context.Context, key string) (release func(), err error) {
 	for {
 		l.mu.Lock()

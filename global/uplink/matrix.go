@@ -14,30 +14,28 @@ import (
 )
 
 const (
-	// matrixInterval is how often a region gets the compact matrix, and
-	// maxMatrixAge how old the matrix may be when it is sent.
+	// matrixInterval is how often a region gets the compact matrix. maxMatrixAge is the greatest
+	// age of the matrix when it is sent.
 	matrixInterval = 5 * time.Minute
 	maxMatrixAge   = time.Minute
-	// firstMatrixReports is after how many report intervals a session gets its
-	// first matrix. In that time the regions that connected together with it have
-	// sent their rows.
+	// firstMatrixReports is the number of report intervals after which a session gets its first
+	// matrix. In that time the regions that connected together have sent their rows.
 	firstMatrixReports = 3
-	// minMatrices may be sent in one tick, so that the few regions of a small
-	// federation need not wait. With many regions, each tick sends so many that all
-	// regions of earlier versions get one within matrixInterval: each is 2 MB for 1,000
-	// regions.
+	// minMatrices may be sent in each tick, so that the few regions of a small federation need not
+	// wait. With many regions, each tick sends enough for all regions of earlier versions to get
+	// one within matrixInterval. For 1,000 regions, each matrix is 2 MB.
 	minMatrices = 4
-	// matrixBytes is how many bytes for each region the whole matrix may take in one tick.
-	// With 1,000 regions it has half a megabyte, so that some hours pass until all have one;
-	// it serves the time without a global tier, in which regions also ask each other.
+	// matrixBytes bounds the bytes of whole matrices in one tick, for each region of the
+	// federation. With 1,000 regions a matrix has half a megabyte, so some hours pass until all
+	// regions have one. That is enough: regions need the matrix only without a global tier, and
+	// then they also ask each other.
 	matrixBytes = 250
-	// maxSince bounds the messages with the changes since a version that are kept.
+	// maxSince bounds how many messages with the changes since a version are kept.
 	maxSince = 8
 )
 
-// columnMessage returns the edges to the session's region that are newer than the
-// latest column. The first column has all edges. It returns nil for none. The lock
-// is held.
+// columnMessage returns the edges to the session's region that are newer than the last column that
+// was sent. The first column has all edges. It returns nil if there are none. The lock is held.
 func (c *session) columnMessage() *nusav1.GlobalMessage {
 	unsent := c.shared.Unsent.Column
 	confirm := c.server.confirms != c.confirmed
@@ -49,7 +47,7 @@ func (c *session) columnMessage() *nusav1.GlobalMessage {
 	now := st.Clock()
 	if c.known == nil {
 		if confirm {
-			since = math.MinInt64 / 2 // a region of an earlier version learns only so that edges are not stale
+			since = math.MinInt64 / 2 // a region of an earlier version keeps edges fresh only if they are sent again
 		}
 		c.columnAt = now
 		column := st.Latency.Column(c.region, since, now)
@@ -59,7 +57,7 @@ func (c *session) columnMessage() *nusav1.GlobalMessage {
 		return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_Column{Column: column}}
 	}
 	out := &nusav1.ColumnChanges{}
-	if confirm || st.Latency.SetSince(c.region, since) { // edges become stale far apart
+	if confirm || st.Latency.SetSince(c.region, since) { // unchanged edges are confirmed more rarely
 		c.columnAt = now
 		c.edges = st.Latency.ColumnEdges(c.region, since, now)
 	}
@@ -75,8 +73,8 @@ func (c *session) columnMessage() *nusav1.GlobalMessage {
 	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_ColumnChanges{ColumnChanges: out}}
 }
 
-// SendMatrix sends the compact matrix to some of the regions that have waited
-// longest, and to all others what has changed of it. Only the tick calls it.
+// SendMatrix sends the whole compact matrix to some of the regions that have waited longest, and
+// its changes to the regions that have it. Only the tick calls it.
 func (s *Server) SendMatrix() {
 	st := s.st
 	st.Lock()
@@ -85,7 +83,7 @@ func (s *Server) SendMatrix() {
 	for _, c := range s.live {
 		due := now-c.matrixAt >= matrixInterval || !c.matrixSent && now-c.matrixAt >= firstMatrixReports*s.ReportInterval
 		switch {
-		case c.known != nil && c.matrix != nil: // it still has to send one
+		case c.known != nil && c.matrix != nil: // the session still has to send a matrix
 		case c.known != nil && c.matrixVersion > 0:
 			have = append(have, c)
 		case !due:
@@ -126,8 +124,8 @@ func (s *Server) SendMatrix() {
 	}
 }
 
-// changesSince returns the message with the changes since a version, the same one for every
-// session: it takes milliseconds and a hundred kilobytes.
+// changesSince returns the message with the changes since a version. All sessions share it, because
+// making it takes milliseconds and a hundred kilobytes.
 func (s *Server) changesSince(version uint64) *nusav1.GlobalMessage {
 	m := s.matrixSince[version]
 	if m == nil {
@@ -139,14 +137,14 @@ func (s *Server) changesSince(version uint64) *nusav1.GlobalMessage {
 	return m
 }
 
-// matrixChanges returns a message with the position of the present version.
+// matrixChanges returns a message with these changes and the position of the present version.
 func (s *Server) matrixChanges(c *nusav1.MatrixChanges) *nusav1.GlobalMessage {
 	c.Position = &nusav1.Position{Epoch: s.st.Epoch, Sequence: s.matrix.Version}
 	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_MatrixChanges{MatrixChanges: c}}
 }
 
-// sendMatrix makes a session send a message of the matrix. A message that waits is older;
-// the changes since it are part of the new one only if it was sent.
+// sendMatrix makes a session send a message of the matrix. If an older message still waits, it
+// keeps that message: the changes in m apply only to a region that got the older one.
 func (s *Server) sendMatrix(c *session, m *nusav1.GlobalMessage, now time.Duration) {
 	s.st.Lock()
 	defer s.st.Unlock()
@@ -160,7 +158,7 @@ func (s *Server) sendMatrix(c *session, m *nusav1.GlobalMessage, now time.Durati
 	c.wake()
 }
 
-// sendWhole sends the matrix to regions of earlier versions.
+// sendWhole sends the matrix to some regions of earlier versions.
 func (s *Server) sendWhole(due []*session, view *topology.View, regions int, now time.Duration) {
 	if len(due) == 0 {
 		return
@@ -176,8 +174,8 @@ func (s *Server) sendWhole(due []*session, view *topology.View, regions int, now
 	}
 }
 
-// waitedLonger orders sessions: first those of regions without a matrix, then by the time
-// since the latest one.
+// waitedLonger orders sessions for the matrix: first those whose regions have none, then by the
+// time since the last one.
 func waitedLonger(x, y *session) int {
 	has := func(c *session) bool { return c.matrixSent || c.known.GetMatrix() != nil }
 	if has(x) != has(y) {

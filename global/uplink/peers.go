@@ -14,48 +14,48 @@ import (
 )
 
 const (
-	// pausePerRegion is the least time between two versions of the peers, for each region,
-	// and maxPause bounds the pause: when all regions connect at once, each gets a few
-	// messages, and not one for each other region.
+	// pausePerRegion is the least time between two versions of the peers, for each region of the
+	// federation. maxPause bounds that time. So when all regions connect together, each gets a few
+	// messages, not one for each other region.
 	pausePerRegion = 2 * time.Millisecond
 	maxPause       = 5 * time.Second
-	// awaitReports is for how many report intervals a new term waits for the known
-	// regions before it sends the first version, because without them it would take away
-	// from all regions what they know of the others.
+	// awaitReports is how many report intervals a new term waits for the known regions before it
+	// publishes the first version. Without these regions, that version would remove the others from
+	// every region's set.
 	awaitReports = 2
-	// maxRemoved is how many removed regions are remembered. A session that missed more
-	// gets all peers.
+	// maxRemoved is how many removed regions are kept. A session that missed more gets all peers.
 	maxRemoved = 1024
-	// maxPacked bounds the encoded tables that are kept of one version.
+	// maxPacked bounds the encoded tables that are kept for one version.
 	maxPacked = 64
-	// A coordinate is sent again when round trips that it predicts may have changed by
-	// movedBy seconds, or its error by errorBy.
+	// A coordinate is sent again when the round trips that it predicts may have changed by movedBy
+	// seconds, or its error by errorBy.
 	movedBy = 0.002
 	errorBy = 0.1
 )
 
-// peerSet holds all regions as other regions get them. Each change is part of a version.
-// The state's lock guards it; only publishEach changes it.
+// peerSet holds all regions in the form in which other regions get them. Each change belongs to a
+// version. The state's lock guards the set. Only publishEach changes it.
 type peerSet struct {
-	version uint64 // 0: none was published
+	version uint64 // 0: none was published yet
 	at      time.Duration
 	entries map[string]*peerEntry
 	names   []string // sorted
 	buckets [sets.Buckets]uint64
-	// removed are the latest removals by version; those up to floor are forgotten.
+	// removed are the latest removals, ordered by version. Removals up to version floor are
+	// dropped.
 	removed []removedPeer
 	floor   uint64
-	// packed are tables of this version, by what they contain.
+	// packed holds encoded tables of this version.
 	packed map[tableKey][]byte
 }
 
-// peerEntry is a region. An entry is replaced, never changed.
+// peerEntry is one region in a peerSet. An entry is replaced, never changed.
 type peerEntry struct {
 	definition *nusav1.RegionDefinition
 	servers    []*nusav1.RegionalServer
 	peer       *nusav1.PeerRegion
 	hash       uint64
-	changed    uint64 // version
+	changed    uint64 // version of the last change
 }
 
 type removedPeer struct {
@@ -63,7 +63,7 @@ type removedPeer struct {
 	version uint64
 }
 
-// tableKey names a table: of the changes since a version, or of the buckets of a set of
+// tableKey says what a table contains: the changes since a version, or the buckets in a set of
 // bits.
 type tableKey struct {
 	since   uint64
@@ -72,8 +72,8 @@ type tableKey struct {
 
 const allBuckets = math.MaxUint32 >> (32 - sets.Buckets)
 
-// entryOf returns the entry of a region, the same one as before if nothing has changed
-// noticeably. Coordinates count only if they are due.
+// entryOf returns the entry of a region. If nothing has changed noticeably, it returns the old
+// entry. coordinates: a change of the coordinate counts.
 func entryOf(old *peerEntry, r *state.Region, coordinates bool) *peerEntry {
 	definition := r.Record.GetDefinition()
 	same := old != nil && old.definition == definition && len(old.servers) == len(r.Servers) &&
@@ -101,7 +101,7 @@ func entryOf(old *peerEntry, r *state.Region, coordinates bool) *peerEntry {
 	return next
 }
 
-// next returns the set with the present regions: the same one if nothing has changed.
+// next returns the set with the present regions. If nothing has changed, it returns the same set.
 func (p *peerSet) next(st *state.State, now time.Duration, coordinates bool) *peerSet {
 	next := &peerSet{
 		version: p.version + 1, at: now, entries: make(map[string]*peerEntry, len(st.Regions)), names: st.RegionNames(),
@@ -123,7 +123,7 @@ func (p *peerSet) next(st *state.State, now time.Duration, coordinates bool) *pe
 		}
 	}
 	if !changed {
-		p.entries = next.entries // with new pointers to equal contents
+		p.entries = next.entries // equal contents, but with the present pointers
 		return p
 	}
 	next.removed = slices.DeleteFunc(next.removed, func(r removedPeer) bool { return next.entries[r.name] != nil })
@@ -133,8 +133,8 @@ func (p *peerSet) next(st *state.State, now time.Duration, coordinates bool) *pe
 	return next
 }
 
-// pack encodes the tables that most sessions need: before the lock is taken again, since
-// that takes milliseconds.
+// pack encodes the tables that most sessions need. The caller does not hold the lock, because this
+// takes milliseconds.
 func (p *peerSet) pack() {
 	p.packed = map[tableKey][]byte{}
 	for _, key := range []tableKey{{since: p.version - 1}, {buckets: allBuckets}} {
@@ -144,7 +144,7 @@ func (p *peerSet) pack() {
 	}
 }
 
-// table returns an encoded table; nil for an empty one.
+// table returns an encoded table, or nil for an empty one.
 func (p *peerSet) table(key tableKey) []byte {
 	if out, known := p.packed[key]; known {
 		return out
@@ -166,7 +166,8 @@ func (p *peerSet) table(key tableKey) []byte {
 	return out
 }
 
-// lacking returns the bits of the buckets that a region lacks, by the hashes that it named.
+// lacking returns the bits of the buckets that a region lacks. have are the hashes that the region
+// named.
 func (p *peerSet) lacking(region string, have []uint64) uint32 {
 	if len(have) != sets.Buckets {
 		return allBuckets
@@ -174,7 +175,7 @@ func (p *peerSet) lacking(region string, have []uint64) uint32 {
 	out := uint32(0)
 	for i, hash := range p.buckets {
 		if e := p.entries[region]; e != nil && sets.Bucket(region) == uint32(i) {
-			hash ^= e.hash // a region does not have itself
+			hash ^= e.hash // a region does not have itself in its set
 		}
 		if have[i] != hash {
 			out |= 1 << i
@@ -183,7 +184,7 @@ func (p *peerSet) lacking(region string, have []uint64) uint32 {
 	return out
 }
 
-// publishEach publishes a version of the peers whenever they have changed, until ctx ends.
+// publishEach publishes a version of the peers after each change, until ctx ends.
 func publishEach(ctx context.Context, s *Server) error {
 	late := time.NewTimer(0)
 	defer late.Stop()
@@ -200,8 +201,8 @@ func publishEach(ctx context.Context, s *Server) error {
 	}
 }
 
-// publish publishes the peers if that is due, and returns after which time it has to be
-// called again; 0: at the next change.
+// publish publishes the peers if that is due. It returns the time after which it must be called
+// again; 0: at the next change.
 func publish(s *Server) time.Duration {
 	st := s.st
 	st.Lock()
@@ -251,8 +252,8 @@ func publishAfter(s *Server, now time.Duration) time.Duration {
 	return s.peers.at + min(maxPause, time.Duration(len(s.st.Regions))*pausePerRegion) - now
 }
 
-// peersMessage returns what a session has to get of the peers; nil for nothing, or until its
-// turn. The lock is held.
+// peersMessage returns the changes of the peers for a session. It returns nil if there are none, or
+// if the session has to wait for its turn. The lock is held.
 func (c *session) peersMessage() *nusav1.GlobalMessage {
 	st, p := c.server.st, c.server.peers
 	demand := c.shared.Unsent.Demand
@@ -319,8 +320,8 @@ func probeDemand(of map[string]float64) *nusav1.ProbeDemand {
 	return out
 }
 
-// wholePeers returns every region but the given one, for a region of an earlier version.
-// The lock is held.
+// wholePeers returns every region except the given one, for a region of an earlier version. The
+// lock is held.
 func wholePeers(st *state.State, p *peerSet, to string) *nusav1.GlobalMessage {
 	out := &nusav1.PeerRegions{}
 	for _, name := range p.names {

@@ -21,19 +21,20 @@ import (
 )
 
 const (
-	// answersPerCommit keeps the writes of a request (three for an answer that
-	// splits a slot) within one transaction.
+	// answersPerCommit bounds the answers of one request, so that their writes (three for an answer
+	// that splits a slot) fit into one transaction.
 	answersPerCommit = 32
 	// Bounds of a report and of a row of the latency matrix, in items.
 	maxFits, maxBins, maxEdges = 256, 64, 4096
 	maxDrivers                 = 64
-	// maxReport and maxSummary bound in bytes what a checkpoint stores of a region:
-	// a transaction of etcd has room for one of each and a full checkpoint record.
+	// maxReport and maxSummary bound, in bytes, what a checkpoint stores of a region. A transaction
+	// of etcd has space for one of each, and for a full checkpoint record.
 	maxReport  = 512 << 10
 	maxSummary = 128 << 10
 )
 
-// handleLease processes a message that must not wait behind others; false: it is none.
+// handleLease handles a message that must not wait behind others. It returns false for any other
+// message.
 func (s *Server) handleLease(c *session, m *nusav1.RegionMessage) bool {
 	switch k := m.GetKind().(type) {
 	case *nusav1.RegionMessage_Lease:
@@ -46,7 +47,7 @@ func (s *Server) handleLease(c *session, m *nusav1.RegionMessage) bool {
 	return true
 }
 
-// handle processes any other message of a region.
+// handle handles every message that handleLease does not handle.
 func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage) error {
 	s.step(c, region.Received{Stream: c.shared.Number})
 	switch k := m.GetKind().(type) {
@@ -67,13 +68,13 @@ func (s *Server) handle(ctx context.Context, c *session, m *nusav1.RegionMessage
 	case *nusav1.RegionMessage_Goodbye:
 		return errGoodbye
 	default:
-		// A newer region may send more than this server knows.
+		// A newer region may send messages that this server does not know.
 	}
 	return nil
 }
 
-// liveRegion returns the region of a session, nil when the session is not the
-// region's live one. The lock is held.
+// liveRegion returns the region of a session, or nil if the session is not the region's live one.
+// The lock is held.
 func (s *Server) liveRegion(c *session) *state.Region {
 	if r := s.st.Regions[c.region]; r != nil && r.Session == &c.shared && r.Life.Stream == c.shared.Number {
 		return r
@@ -81,8 +82,8 @@ func (s *Server) liveRegion(c *session) *state.Region {
 	return nil
 }
 
-// applyAnswers applies a region's answers, each batch in one transaction.
-// Answers that change nothing (repeated, late) write nothing.
+// applyAnswers applies a region's answers, each batch in one transaction. Answers that change
+// nothing, because they are repeated or late, write nothing.
 func (s *Server) applyAnswers(ctx context.Context, c *session, in []*nusav1.SlotAnswer) error {
 	from := c.region
 	for batch := range slices.Chunk(in, answersPerCommit) {
@@ -113,8 +114,8 @@ func (s *Server) applyAnswers(ctx context.Context, c *session, in []*nusav1.Slot
 	return nil
 }
 
-// recordAnswer remembers an answer before the placer can give the indices to
-// another region. The lock is held.
+// recordAnswer stores the facts in an answer that the placer needs. It runs in the answer's
+// transaction, before the placer can give the indices to another region. The lock is held.
 func recordAnswer(st *state.State, from string, answer region.Answer, out region.Outcome, interval time.Duration) {
 	r, j := st.Regions[from], st.Jobs[state.JobKey{Namespace: answer.Namespace, Name: answer.Job}]
 	if j == nil {
@@ -128,7 +129,7 @@ func recordAnswer(st *state.State, from string, answer region.Answer, out region
 	}
 }
 
-// applied is an answer that changed something, with the ranges that have a new owner.
+// applied is an answer that changed a slot, with the ranges that have a new owner.
 type applied struct {
 	region.Answer
 	moved []region.Moved
@@ -151,7 +152,7 @@ func (s *Server) addAnswerEvents(from string, all []applied) {
 	}
 }
 
-// setReport stores a region's report, cut to the bounds.
+// setReport stores a region's report, cut to the bounds above.
 func (s *Server) setReport(c *session, rep *nusav1.RegionReport) {
 	if shape := rep.GetShape(); shape != nil {
 		shape.Fits = cutFits(shape.Fits)
@@ -182,7 +183,7 @@ func (s *Server) setReport(c *session, rep *nusav1.RegionReport) {
 	}
 }
 
-// cutFits returns fit counts cut to the bounds.
+// cutFits returns fit counts, cut to the bounds above.
 func cutFits(fits []*nusav1.FitCount) []*nusav1.FitCount {
 	fits = fits[:min(len(fits), maxFits)]
 	for _, f := range fits {
@@ -191,7 +192,7 @@ func cutFits(fits []*nusav1.FitCount) []*nusav1.FitCount {
 	return fits
 }
 
-// addFits adds fit counts of new asks to a region's latest report.
+// addFits adds fit counts for new asks to a region's latest report.
 func (s *Server) addFits(c *session, fits []*nusav1.FitCount) {
 	st := s.st
 	st.Lock()
@@ -275,7 +276,7 @@ func (s *Server) changeRow(c *session, row *nusav1.RowChanges) error {
 	return nil
 }
 
-// setServers stores the list of a region's servers; peers probe them.
+// setServers stores the list of a region's servers, which the region's peers probe.
 func (s *Server) setServers(c *session, servers []*nusav1.RegionalServer) {
 	if len(servers) > maxServers {
 		servers = servers[:maxServers]
@@ -340,8 +341,8 @@ func (s *Server) applySummaries(c *session, in *nusav1.JobSummaries) error {
 	return nil
 }
 
-// cutSummary cuts a summary, which is stored and shown, to the bounds, and
-// returns its size in bytes.
+// cutSummary cuts a summary to the bounds above, because it is stored and shown. It returns the
+// summary's size in bytes.
 func cutSummary(sum *nusav1.JobSummary) int {
 	for _, g := range sum.GetReasons() {
 		g.Reasons = g.Reasons[:min(len(g.Reasons), state.MaxCounts)]

@@ -17,11 +17,11 @@ const (
 	ordersItems = 1024
 )
 
-// next returns the next message with something that the region has to get, nil when
-// the region has everything now. Only the sender calls it.
+// next returns the next message for the region, or nil if the region has everything. Only the
+// sender calls it.
 func (c *session) next() *nusav1.GlobalMessage {
 	m := c.due()
-	if len(c.edges) > 0 { // they are encoded without the lock: that takes a millisecond
+	if len(c.edges) > 0 { // encoded without the lock, because this takes a millisecond
 		m.GetColumnChanges().Edges = sets.PackColumn(c.edges)
 		c.edges = nil
 	}
@@ -34,9 +34,9 @@ func (c *session) due() *nusav1.GlobalMessage {
 	defer st.Unlock()
 	switch {
 	case !c.opened.Load() || c.server.liveRegion(c) == nil || !c.server.serving():
-		return nil // a successor may have ordered otherwise already
+		return nil // a successor may have given other orders already
 	case len(c.out) > 0:
-		// The welcome and grants go before the sets. wake makes the sender call next again.
+		// The welcome and grants are sent before the sets. wake makes the sender call next again.
 		c.wake()
 		return nil
 	}
@@ -53,12 +53,12 @@ func (c *session) due() *nusav1.GlobalMessage {
 	return m
 }
 
-// isLarge reports whether a message is sent only by sessions that have a turn.
+// isLarge reports whether a session needs a turn to send a message.
 func isLarge(m *nusav1.GlobalMessage) bool {
 	return m.GetPeers() != nil || len(m.GetPeerChanges().GetBuckets()) == sets.Buckets
 }
 
-// asksMessage returns the changes of the subscribed asks; nil for none. The lock is held.
+// asksMessage returns the changes of the subscribed asks, or nil. The lock is held.
 func (c *session) asksMessage() *nusav1.GlobalMessage {
 	if !c.shared.Unsent.Asks {
 		return nil
@@ -85,7 +85,7 @@ func (c *session) asksMessage() *nusav1.GlobalMessage {
 	return &nusav1.GlobalMessage{Kind: &nusav1.GlobalMessage_AskChanges{AskChanges: m}}
 }
 
-// without returns the numbers of a sorted list that are not in another.
+// without returns the numbers of one sorted list that are not in another.
 func without(of, other []uint64) (out []uint64) {
 	for _, n := range of {
 		if _, found := slices.BinarySearch(other, n); !found {
@@ -95,7 +95,7 @@ func without(of, other []uint64) (out []uint64) {
 	return out
 }
 
-// originsMessage returns the origin records; nil if the region has them. The lock is held.
+// originsMessage returns the origin records, or nil if the region has them. The lock is held.
 func (c *session) originsMessage() *nusav1.GlobalMessage {
 	if !c.shared.Unsent.Origins {
 		return nil
@@ -104,7 +104,7 @@ func (c *session) originsMessage() *nusav1.GlobalMessage {
 	table := &nusav1.OriginTable{Records: c.server.st.Origins.Table.Records()}
 	known := c.known.GetOrigins()
 	if c.known != nil {
-		c.known.Origins = 0 // later ones are changes
+		c.known.Origins = 0 // each later table is a change
 	}
 	if known != 0 && known == sets.HashOrigins(table) {
 		return nil

@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// helloWait is how long a new stream may take to send its hello. How long this server
-	// takes to handle the hello does not count.
+	// helloWait is how long a new stream may take to send its hello. The time in which this server
+	// handles the hello does not count.
 	helloWait = 10 * time.Second
-	// sessionQueue bounds the messages that wait to be sent to a region besides
-	// the sets: lease grants, acknowledgements, tunnel requests.
+	// sessionQueue bounds the messages, except the sets, that wait to be sent to a region: lease
+	// grants, acknowledgements, tunnel requests.
 	sessionQueue = 256
-	// receiveQueue bounds the messages of a region that wait to be handled. Behind more of
-	// them its leases wait too.
+	// receiveQueue bounds the messages of a region that wait to be handled. If there are more, the
+	// region's lease requests wait too.
 	receiveQueue = 64
-	// refusalWait is how long a refused region may take to read the messages
-	// that were sent before.
+	// refusalWait is how long a refused region may take to read the messages that were sent before
+	// the refusal.
 	refusalWait = 2 * time.Second
 )
 
@@ -38,13 +38,13 @@ var (
 	errGoodbye    = errors.New("the region said goodbye")
 )
 
-// refusal ends a session with a text for the region.
+// refusal ends a session, with a text for the region.
 type refusal struct {
 	message   string
 	permanent bool
-	// ofRegion as in region.Effect.
+	// ofRegion is as in region.Effect.
 	ofRegion bool
-	// tellWork as in nusav1.Refused.
+	// tellWork is as in nusav1.Refused.
 	tellWork bool
 }
 
@@ -54,8 +54,8 @@ func (r *refusal) Error() string { return r.message }
 // Stream is a region's stream.
 type Stream = grpc.BidiStreamingServer[nusav1.RegionMessage, nusav1.GlobalMessage]
 
-// session is one stream of a region's master. Fields without a comment are set
-// before the stream is opened and do not change.
+// session is one stream of a region's master. Fields without a comment are set before the stream is
+// opened, and do not change.
 type session struct {
 	server *Server
 	cancel context.CancelCauseFunc
@@ -64,39 +64,41 @@ type session struct {
 	opened atomic.Bool
 	// greeted: the hello has arrived. busy: a message that has arrived is not handled yet.
 	greeted, busy atomic.Bool
-	// queue has the messages that have arrived, but for leases and acknowledgements.
+	// queue holds the messages that have arrived, except lease requests and acknowledgements.
 	queue chan *nusav1.RegionMessage
-	// shared is the part that the rest of the server sees.
+	// shared is the part that the rest of the server uses.
 	shared state.Session
 
-	// Only the sender uses edges: those of the column that it is about to send.
+	// edges are the edges of the column that the sender is about to send. Only the sender uses
+	// them.
 	edges []topology.Edge
 
-	// Set by open, then only read.
+	// open sets region and inbox. They do not change after that.
 	region string
 	inbox  *link.Inbox[*nusav1.JobSummary]
 
-	// The state's lock guards these. closed: the handler has returned.
+	// The state's lock guards the following fields. closed: the handler has returned.
 	closed bool
-	// fence of the region at the welcome.
+	// fence is the region's fence at the welcome.
 	fence  uint64
 	cursor *link.Cursor[state.Order]
-	// known is what the hello says that the region has; nil: it takes whole sets only.
+	// known is what the region has, as its hello says. Nil: the region accepts only whole sets.
 	known *nusav1.KnownSets
-	// peersVersion is the version of the peers that the region has, 0 before the first.
+	// peersVersion is the version of the peers that the region has; 0: none yet.
 	peersVersion uint64
-	// asks are the hashes of the asks that the region has, sorted, once asksSent.
+	// asks are the sorted hashes of the asks that the region has. They are valid once asksSent is
+	// set.
 	asks     []uint64
 	asksSent bool
-	// columnAt is when the latest column was sent. matrix is the compact matrix
-	// to send. matrixAt is when the latest matrix was set, or when the session opened
-	// if there was none; matrixSent says that there was one.
+	// columnAt is when the latest column was sent. matrix is the message with the compact matrix
+	// that waits to be sent. matrixAt is when the latest matrix was set; without one, it is when
+	// the session opened. matrixSent: a matrix was set.
 	columnAt   time.Duration
-	confirmed  uint64 // as Server.confirms
+	confirmed  uint64 // the value of Server.confirms at the last confirmation
 	matrix     *nusav1.GlobalMessage
 	matrixAt   time.Duration
 	matrixSent bool
-	// matrixVersion is the version of the matrix that the region has; 0: none of this term.
+	// matrixVersion is the version of the matrix that the region has; 0: it has none of this term.
 	matrixVersion uint64
 }
 
@@ -120,7 +122,7 @@ func (c *session) wake() {
 	}
 }
 
-// post queues a message; a region that does not read fast enough is cut off.
+// post queues a message. It ends the session of a region that does not read fast enough.
 func (c *session) post(m *nusav1.GlobalMessage) {
 	select {
 	case c.out <- m:
@@ -129,9 +131,8 @@ func (c *session) post(m *nusav1.GlobalMessage) {
 	}
 }
 
-// Serve serves a region's stream. One goroutine sends and one receives; both
-// end at the latest when Serve has returned, since the stream ends then. So a
-// region that has stopped reading blocks nothing.
+// Serve serves a region's stream. One goroutine sends and one receives. Both end soon after Serve
+// has returned, because the stream ends then. So a region that has stopped reading blocks nothing.
 func (s *Server) Serve(stream Stream) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
@@ -185,8 +186,8 @@ func (c *session) send(ctx context.Context, stream Stream) error {
 	}
 }
 
-// endStream returns the status of a session that ended, by its cause. A refusal
-// is sent as a message of its own, once the sender has ended.
+// endStream returns the status of a session that ended, depending on the cause. A refusal is sent
+// as a message of its own, once the sender has ended.
 func endStream(stream Stream, sent <-chan struct{}, cause error) error {
 	var refused *refusal
 	switch {
@@ -211,8 +212,8 @@ func endStream(stream Stream, sent <-chan struct{}, cause error) error {
 	return status.Errorf(codes.InvalidArgument, "session ended: %v", cause)
 }
 
-// causeText returns why a session ended, for people. When a connection breaks,
-// gRPC says only that a context was canceled.
+// causeText returns why a session ended, for users. When a connection breaks, gRPC says only that a
+// context was canceled.
 func causeText(cause error) string {
 	if cause == nil || errors.Is(cause, context.Canceled) || status.Code(cause) == codes.Canceled {
 		return "the connection ended"
@@ -220,7 +221,7 @@ func causeText(cause error) string {
 	return status.Convert(cause).Message()
 }
 
-// receive reads until the stream ends, and returns why it ended.
+// receive receives messages until the stream ends, and returns why it ended.
 func (c *session) receive(ctx context.Context, stream Stream) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -237,11 +238,11 @@ func (c *session) receive(ctx context.Context, stream Stream) error {
 	}()
 	err = c.receiveEach(ctx, stream)
 	close(c.queue)
-	return cmp.Or(<-done, err) // what has arrived is handled first
+	return cmp.Or(<-done, err) // messages that have arrived are handled first
 }
 
-// receiveEach reads messages until the stream ends. Leases and acknowledgements are handled
-// at once: they do not wait for the store, as answers do.
+// receiveEach receives messages until the stream ends. It handles lease requests and
+// acknowledgements itself, because they must not wait for the store, as answers do.
 func (c *session) receiveEach(ctx context.Context, stream Stream) error {
 	for {
 		m, err := stream.Recv()
@@ -260,8 +261,8 @@ func (c *session) receiveEach(ctx context.Context, stream Stream) error {
 	}
 }
 
-// handleEach handles the queued messages until the queue is closed, or one ends the
-// session.
+// handleEach handles the queued messages until the queue is closed. After an error it ends the
+// session, and handles none of the remaining messages.
 func (c *session) handleEach(ctx context.Context) error {
 	var ended error
 	for m := range c.queue {

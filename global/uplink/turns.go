@@ -6,22 +6,22 @@ import (
 )
 
 const (
-	// maxTurns is how many sessions send a large message at a time. maxTurn is the longest
-	// time that counts: a region that does not read holds nobody up.
+	// maxTurns is how many sessions may send a large message at the same time. maxTurn is the
+	// longest time of a turn, so that a region that does not read delays no other region.
 	maxTurns = 16
 	maxTurn  = time.Second
 )
 
-// turns lets few sessions at a time send large messages, so that leases do not wait behind
-// them. The state's lock guards it.
+// turns lets only a few sessions send large messages at the same time, so that leases do not wait
+// behind them. The state's lock guards it.
 type turns struct {
-	// since says when a session took its turn, or was woken for it.
+	// since is when a session took its turn, or was woken for it.
 	since   map[*session]time.Duration
 	waiting []*session
 }
 
-// take reports whether a session may send a large message now. If not, the session is woken
-// when it may.
+// take reports whether a session may send a large message now. If not, the session is woken when it
+// may.
 func (t *turns) take(c *session, now time.Duration) bool {
 	if t.since == nil {
 		t.since = map[*session]time.Duration{}
@@ -42,8 +42,8 @@ func (t *turns) take(c *session, now time.Duration) bool {
 	return false
 }
 
-// give ends a session's turn, or its wait for one, and wakes the one that waits longest. That
-// one has a turn then: it gives the turn on if it does not need it.
+// give ends a session's turn, or its wait for one. It wakes the session that has waited longest,
+// which then has the turn, and calls give if it does not need the turn.
 func (t *turns) give(c *session, now time.Duration) {
 	delete(t.since, c)
 	t.waiting = slices.DeleteFunc(t.waiting, func(w *session) bool { return w == c })
@@ -54,7 +54,7 @@ func (t *turns) give(c *session, now time.Duration) {
 	}
 }
 
-// expire wakes the waiting sessions that may send since others took too long.
+// expire ends the turns that took too long, and wakes waiting sessions.
 func (t *turns) expire(now time.Duration) {
 	for c, since := range t.since {
 		if now-since >= maxTurn {

@@ -26,44 +26,45 @@ type Config struct {
 	Log     *slog.Logger
 	// ReportInterval is how often regions report.
 	ReportInterval time.Duration
-	// PeersInterval is the least time between two messages about peers whose only
-	// change is in their coordinates, which drift slowly.
+	// PeersInterval is the least time between two messages about peers that changed only their
+	// coordinates, which drift slowly.
 	PeersInterval time.Duration
 	// WakePlacer makes the placer plan again.
 	WakePlacer func()
 }
 
-// lateCheck is the time between two checks of silence, which are meant to be a second apart,
-// from which on this server counts as busy.
+// lateCheck is the time between two checks of silence from which on this server counts as busy. The
+// checks are meant to be a second apart.
 const lateCheck = 3 * time.Second
 
 // Server serves the regions' streams of one leadership term.
 type Server struct {
 	Config
 	st *state.State
-	// streams numbers the streams.
+	// streams is the number of the latest stream.
 	streams atomic.Uint64
 	hellos  keyedLock
 
-	// The state's lock guards these. live are the sessions by region. columnStamp
-	// is the stamp of the matrix whose columns were last sent. peersAt is when
-	// the coordinates of peers were last looked at.
+	// The state's lock guards the following fields. live are the sessions, by region. columnStamp
+	// is the stamp of the matrix whose columns were last sent. peersAt is when the coordinates of
+	// peers were last compared.
 	live        map[string]*session
 	columnStamp uint64
 	peersAt     time.Duration
-	// confirms counts how often unchanged columns were confirmed, last at confirmedAt.
+	// confirms counts how often unchanged columns were confirmed. confirmedAt is the time of the
+	// last one.
 	confirms    uint64
 	confirmedAt time.Duration
-	// began is when the term began. peers is the latest version of all regions.
+	// began is when the term began. peers is the latest version of the peers.
 	began time.Duration
 	peers *peerSet
-	// silenceAt is when silence was last checked.
+	// silenceAt is when the silence was last checked.
 	silenceAt time.Duration
 	turns     turns
 
-	// matrix is the compact matrix as of matrixAt, matrixWhole the message with all of it, and
-	// matrixSince those with the changes of it since a version. compact is the one for regions
-	// of earlier versions, as of compactAt. Only SendMatrix uses them.
+	// matrix is the compact matrix at matrixAt. matrixWhole is the message with all of it.
+	// matrixSince holds, by version, the messages with its changes since that version. compact is
+	// the matrix at compactAt for regions of earlier versions. Only SendMatrix uses these fields.
 	matrix      sets.Matrix
 	matrixAt    time.Duration
 	matrixWhole *nusav1.GlobalMessage
@@ -77,7 +78,7 @@ func New(cfg Config) *Server {
 	return &Server{Config: cfg, st: cfg.State, live: map[string]*session{}, began: cfg.State.Clock(), peers: &peerSet{}}
 }
 
-// Tick sends the changes since the tick before. It is called once in each report
+// Tick makes the sessions send the changes since the last tick. It is called once in each report
 // interval.
 func (s *Server) Tick() {
 	st := s.st
@@ -95,7 +96,7 @@ func (s *Server) Tick() {
 	if !newColumns {
 		return
 	}
-	if now-s.peersAt >= s.PeersInterval { // coordinates have changed; other changes of peers are sent sooner
+	if now-s.peersAt >= s.PeersInterval { // only coordinates have changed; other changes of peers are sent sooner
 		st.PeersChange()
 	}
 	for name, c := range s.live {
@@ -106,10 +107,12 @@ func (s *Server) Tick() {
 	}
 }
 
-// EndSilent ends the sessions of regions that have been silent for a lease. It is called
-// each second. Without a certain leadership it is this server that may be cut off, and
-// nothing ends. Nor does a session end because this server is busy: the silence counts from
-// now if the call is late, and does not count while a message waits to be handled.
+// EndSilent ends the sessions of regions that have been silent for one lease. It is called each
+// second.
+//
+// It ends no session while the leadership is not certain, because this server itself may be cut
+// off. It ends no session because this server is busy: if the call is late, the silence counts from
+// now on, and while a message of the region waits to be handled, there is no silence.
 func (s *Server) EndSilent() {
 	s.st.Lock()
 	defer s.st.Unlock()
@@ -130,7 +133,7 @@ func (s *Server) EndSilent() {
 	}
 }
 
-// Resume counts the silence of all regions from now, and makes the streams send what they
+// Resume makes the silence of all regions count from now on. It makes the streams send what they
 // did not send while the leadership was not certain. The lock is held.
 func (s *Server) Resume() {
 	s.stepAll(region.Resumed{})
@@ -139,7 +142,7 @@ func (s *Server) Resume() {
 	}
 }
 
-// stepAll steps the states of all regions. The lock is held.
+// stepAll steps the session states of all regions by an event. The lock is held.
 func (s *Server) stepAll(e region.Event) {
 	c, now := s.st.SessionConfig(), s.st.Clock()
 	for _, r := range s.st.Regions {
@@ -149,10 +152,10 @@ func (s *Server) stepAll(e region.Event) {
 	}
 }
 
-// serving reports whether this server may order and grant. The lock is held.
+// serving reports whether this server may send orders and grant leases. The lock is held.
 func (s *Server) serving() bool { return s.Context.Err() == nil && s.st.Serving() }
 
-// step steps the state of a session's region by an event, and carries out the effects.
+// step steps the state of a session's region by an event, and handles the effects.
 func (s *Server) step(c *session, e region.Event) {
 	st := s.st
 	st.Lock()
@@ -182,7 +185,7 @@ func (s *Server) stepRegion(c *session, r *state.Region, e region.Event) {
 	}
 }
 
-// requestLease grants a requested lease if the region may have one.
+// requestLease handles a request for a lease, and grants the lease if the region may have it.
 func (s *Server) requestLease(c *session, q *nusav1.LeaseRequest, index uint64) {
 	st := s.st
 	st.Lock()
@@ -201,8 +204,7 @@ func (s *Server) requestLease(c *session, q *nusav1.LeaseRequest, index uint64) 
 	}
 }
 
-// noteCommits shows that a region cannot commit to its log, or can again. The lock is
-// held.
+// noteCommits shows that a region cannot commit to its log, or that it can again. The lock is held.
 func (s *Server) noteCommits(r *state.Region, blocked bool) {
 	r.Stamp = s.st.Notify()
 	if blocked {
@@ -214,7 +216,7 @@ func (s *Server) noteCommits(r *state.Region, blocked bool) {
 	s.WakePlacer()
 }
 
-// ackOrders notes up to where the region's log has the orders.
+// ackOrders notes the position up to which the region's log has the orders.
 func (s *Server) ackOrders(c *session, p *nusav1.Position, index uint64) {
 	if p.GetEpoch() != s.st.Epoch {
 		s.step(c, region.Received{Stream: c.shared.Number})
@@ -226,7 +228,7 @@ func (s *Server) ackOrders(c *session, p *nusav1.Position, index uint64) {
 // Run sends the changes of peers to all regions until ctx ends.
 func (s *Server) Run(ctx context.Context) error { return publishEach(ctx, s) }
 
-// endTurn notes that a session has sent a large message.
+// endTurn ends a session's turn after it has sent a large message.
 func (s *Server) endTurn(c *session) {
 	s.st.Lock()
 	defer s.st.Unlock()
@@ -244,7 +246,7 @@ func (s *Server) endAll(why string) {
 	}
 }
 
-// endSession is called once for each stream.
+// endSession cleans up after a session. It is called once for each stream.
 func (s *Server) endSession(c *session, cause error) {
 	st := s.st
 	st.Lock()

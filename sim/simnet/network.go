@@ -19,32 +19,33 @@ const (
 	window = 256 << 10
 	// backlog bounds the streams that wait for Accept.
 	backlog = 128
-	// packetQueue bounds the unread datagrams; further ones are dropped.
+	// packetQueue bounds the unread datagrams. Further datagrams are dropped.
 	packetQueue = 256
 	// maxPacket is the largest UDP payload.
 	maxPacket = 65507
-	// dialPatience is how long a dial waits for the end of a cut: a kernel would repeat its SYN.
+	// dialPatience is how long a dial waits for the end of a cut. In that time a kernel would
+	// repeat its SYN.
 	dialPatience = 20 * time.Second
-	// firstPort is the first port that the network chooses itself.
+	// firstPort is the first port that the network chooses.
 	firstPort = 40000
 )
 
-// Options of a Network.
+// Options are the options of a Network.
 type Options struct {
-	// Latency is the one-way latency between two hosts. Default: 1 ms, none within a host.
+	// Latency returns the one-way latency between two hosts. Default: 1 ms, and none within a host.
 	Latency func(from, to string) time.Duration
 	// Loss is the share of lost datagrams, 0..1.
 	Loss float64
-	// Seed chooses the lost datagrams.
+	// Seed determines which datagrams are lost.
 	Seed uint64
 }
 
-// Network connects hosts. A host's name is its IP address. Safe for concurrent
-// use.
+// Network connects hosts. The name of a host is its IP address. Safe for concurrent use.
 type Network struct {
 	opts Options
 
-	// mu guards the state of all hosts and connections. One lock is simple, and a simulation runs on few cores.
+	// mu guards the state of all hosts and connections. One lock is enough, because a simulation
+	// runs on few cores.
 	mu sync.Mutex
 	// changed wakes dials when a cut ends or a host dies.
 	changed *sync.Cond
@@ -57,12 +58,12 @@ type Network struct {
 
 // Write is one write to a stream, as the function of Tap receives it.
 type Write struct {
-	// From and To are host:port.
+	// From and To are addresses, as host:port.
 	From, To string
 	Bytes    int
 }
 
-// host is one life of a machine.
+// host is one life of a machine, which ends with Kill.
 type host struct {
 	name    string
 	dead    bool
@@ -92,8 +93,9 @@ func New(opts Options) *Network {
 	return n
 }
 
-// Net returns the sockets of the host with that IP address, and starts the host if it does not exist. After
-// Kill, call Net again: the earlier value stays dead. Loopback and wildcard addresses mean the host itself.
+// Net returns the sockets of the host with an IP address. It starts the host if the host does not
+// exist. After Kill, call Net again, because the earlier value belongs to the dead host. Loopback
+// and wildcard addresses mean the host itself.
 func (n *Network) Net(ip string) network.Net {
 	if _, err := netip.ParseAddr(ip); err != nil {
 		panic(fmt.Sprintf("simnet: host %q is not an IP address", ip))
@@ -112,10 +114,11 @@ func (n *Network) Net(ip string) network.Net {
 	}
 }
 
-// Cut stops all traffic between two hosts until Heal: streams stand still, datagrams are lost.
+// Cut stops all traffic between two hosts until Heal: streams deliver nothing, and datagrams are
+// lost.
 func (n *Network) Cut(a, b string) { n.setCut(a, b, true) }
 
-// Heal ends a Cut. Data that the streams hold arrives now.
+// Heal ends a Cut. Data that the streams hold arrives then.
 func (n *Network) Heal(a, b string) { n.setCut(a, b, false) }
 
 func (n *Network) setCut(a, b string, cut bool) {
@@ -129,7 +132,7 @@ func (n *Network) setCut(a, b string, cut bool) {
 	n.wakeAll()
 }
 
-// Break resets every stream between two hosts; unread data is lost.
+// Break resets every stream between two hosts. Unread data is lost.
 func (n *Network) Break(a, b string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -141,8 +144,8 @@ func (n *Network) Break(a, b string) {
 	n.wakeAll()
 }
 
-// Kill ends a host as kill -9 ends its processes: every socket is closed. Peers see a reset, or silence when
-// they are cut off.
+// Kill closes all sockets of a host, as if kill -9 had ended its processes. Peers see a reset, or
+// silence while they are cut off.
 func (n *Network) Kill(ip string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -168,8 +171,8 @@ func (n *Network) Kill(ip string) {
 	n.wakeAll()
 }
 
-// Tap calls f before every write to a stream. When f returns false, the write is lost and the stream breaks at
-// both ends. f must not call the network. A nil f ends the tap.
+// Tap makes every write to a stream call the function tap first. If tap returns false, the write is
+// lost and the stream breaks at both ends. tap must not call the network. A nil tap ends this.
 func (n *Network) Tap(tap func(Write) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -183,7 +186,7 @@ func pair(a, b string) [2]string {
 	return [2]string{a, b}
 }
 
-// up says whether traffic passes between two hosts. The caller holds n.mu.
+// up reports whether traffic passes between two hosts. The caller holds n.mu.
 func (n *Network) up(a, b *host) bool { return !n.cuts[pair(a.name, b.name)] }
 
 // wakeAll wakes all waiters. The caller holds n.mu.
@@ -194,7 +197,7 @@ func (n *Network) wakeAll() {
 	n.changed.Broadcast()
 }
 
-// resolve returns the host's IP and port of addr as seen from h.
+// resolve returns the host's IP and the port of addr, as seen from h.
 func resolve(h *host, addr string) (ip string, port int, err error) {
 	name, portText, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -216,7 +219,7 @@ func resolve(h *host, addr string) (ip string, port int, err error) {
 	return name, port, nil
 }
 
-// bind chooses a port; taken says which ports are in use. The caller holds n.mu.
+// bind chooses a port. taken reports whether a port is in use. The caller holds n.mu.
 func (h *host) bind(addr string, taken func(int) bool) (int, error) {
 	if h.dead {
 		return 0, net.ErrClosed
@@ -243,13 +246,14 @@ func (h *host) tcp(port int) *net.TCPAddr {
 	return &net.TCPAddr{IP: net.ParseIP(h.name), Port: port}
 }
 
-// waitUntil waits on cond until the time at at the latest; zero means no limit. The caller holds cond's lock.
+// waitUntil waits on cond, but not longer than until at; zero means no limit. The caller holds the
+// lock of cond.
 func waitUntil(cond *sync.Cond, at time.Time) {
 	if at.IsZero() {
 		cond.Wait()
 		return
 	}
-	// The lock is taken so that the waiter waits before it is woken.
+	// The function takes the lock, so that it cannot broadcast before the waiter waits.
 	t := time.AfterFunc(time.Until(at), func() {
 		cond.L.Lock()
 		defer cond.L.Unlock()
@@ -259,7 +263,7 @@ func waitUntil(cond *sync.Cond, at time.Time) {
 	cond.Wait()
 }
 
-// earlier returns the earlier of two times; zero means never.
+// earlier returns the earlier of two times. A zero time means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

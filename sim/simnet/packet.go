@@ -16,7 +16,7 @@ type packetConn struct {
 	port   int
 	cond   *sync.Cond
 	closed bool
-	// queue is sorted by due.
+	// queue is sorted by the field due.
 	queue    []datagram
 	deadline time.Time
 }
@@ -39,7 +39,7 @@ func (n *Network) listenPacket(h *host, addr string) (net.PacketConn, error) {
 	return p, nil
 }
 
-// ReadFrom waits for a datagram and cuts what does not fit the buffer.
+// ReadFrom waits for a datagram. It cuts off what does not fit into the buffer.
 func (p *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
 	p.n.mu.Lock()
 	defer p.n.mu.Unlock()
@@ -92,7 +92,7 @@ func (p *packetConn) WriteTo(b []byte, to net.Addr) (int, error) {
 		if e.due.After(due) {
 			return 1
 		}
-		return -1 // after datagrams of the same time
+		return -1 // behind the datagrams of the same time
 	})
 	q.queue = slices.Insert(q.queue, i, d)
 	q.cond.Broadcast()
@@ -118,7 +118,7 @@ func (p *packetConn) fail(op string, err error) error {
 	return &net.OpError{Op: op, Net: "udp", Source: p.LocalAddr(), Err: err}
 }
 
-// SetDeadline sets the deadline of reads: writes never wait.
+// SetDeadline sets the deadline of reads, because writes never wait.
 func (p *packetConn) SetDeadline(t time.Time) error { return p.SetReadDeadline(t) }
 
 func (p *packetConn) SetReadDeadline(t time.Time) error {

@@ -47,7 +47,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	return e, nil
 }
 
-// Close resets streams that wait for Accept.
+// Close resets the streams that wait for Accept.
 func (l *listener) Close() error {
 	l.n.mu.Lock()
 	defer l.n.mu.Unlock()
@@ -78,7 +78,7 @@ func (n *Network) dial(ctx context.Context, h *host, addr string) (net.Conn, err
 	if err := n.reach(ctx, h, ip); err != nil {
 		return fail(err)
 	}
-	// The time of SYN and SYN-ACK.
+	// A dial takes the time of SYN and SYN-ACK.
 	trip := time.NewTimer(n.opts.Latency(h.name, ip) + n.opts.Latency(ip, h.name))
 	defer trip.Stop()
 	select {
@@ -106,7 +106,7 @@ func (n *Network) dial(ctx context.Context, h *host, addr string) (net.Conn, err
 	return near, nil
 }
 
-// reach waits until no cut separates h and ip.
+// reach waits until no cut is between h and ip.
 func (n *Network) reach(ctx context.Context, h *host, ip string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialPatience, syscall.ETIMEDOUT)
 	defer cancel()
@@ -127,7 +127,7 @@ func (n *Network) reach(ctx context.Context, h *host, ip string) error {
 	return context.Cause(ctx)
 }
 
-// end is one end of a stream, with the queue of data that travels to it.
+// end is one end of a stream, with the queue of the data that travels to this end.
 type end struct {
 	n     *Network
 	host  *host
@@ -137,11 +137,12 @@ type end struct {
 
 	queue  []segment
 	queued int
-	// lastDue keeps segments in order when the latency changes.
+	// lastDue is when the last segment arrives. It keeps segments in order when the latency
+	// changes.
 	lastDue time.Time
-	// closed is set by the owner, broken by the network; a broken end passes nothing.
+	// The owner sets closed, and the network sets broken. A broken end neither sends nor receives.
 	closed, broken bool
-	finDue         time.Time // when the peer's close arrives; zero = open
+	finDue         time.Time // when the close of the peer arrives; zero: the peer is open
 
 	readDeadline, writeDeadline time.Time
 }
@@ -194,11 +195,11 @@ func (e *end) take(b []byte) int {
 		e.queue = e.queue[1:]
 	}
 	e.queued -= k
-	e.peer.cond.Broadcast() // the peer may wait for room
+	e.peer.cond.Broadcast() // the peer may wait for space in the window
 	return k
 }
 
-// Write waits for room in the window.
+// Write waits for space in the window.
 func (e *end) Write(b []byte) (int, error) {
 	e.n.mu.Lock()
 	defer e.n.mu.Unlock()
@@ -246,7 +247,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// Close lets the peer read the written data, then the end.
+// Close lets the peer read the written data and then the end of the stream.
 func (e *end) Close() error {
 	e.n.mu.Lock()
 	defer e.n.mu.Unlock()
@@ -263,7 +264,7 @@ func (e *end) Close() error {
 	return nil
 }
 
-// forget drops a stream that is closed at both ends. The caller holds n.mu.
+// forget removes a stream that is closed at both ends. The caller holds n.mu.
 func (e *end) forget() {
 	if (e.closed || e.broken) && (e.peer.closed || e.peer.broken) {
 		delete(e.n.ends, e)

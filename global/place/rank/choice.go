@@ -8,15 +8,15 @@ import (
 
 // Choice is the order in which regions are chosen for one group.
 type Choice struct {
-	// Spots are the first regions by Compare, or all.
+	// Spots are the first regions in the order of Compare. All: they are all regions.
 	Spots []Spot
 	All   bool
-	// Tied is the number of the first spots that count as equal, or 0. They begin with number
-	// First, and Other then changes places with it.
+	// Tied is how many of the first spots count as equal; 0: none. Their order begins at index
+	// First, and then the spot at place Other and the first one change places.
 	Tied, First, Other int
 }
 
-// At returns the region at a place in the order.
+// At returns the region at place i of the order.
 func (c *Choice) At(i int) Spot {
 	if i >= c.Tied {
 		return c.Spots[i]
@@ -30,9 +30,9 @@ func (c *Choice) At(i int) Spot {
 	return c.Spots[(c.First+i)%c.Tied]
 }
 
-// Choose puts spots into the order of Compare, as far as at least the first n need it. The spots
-// within a band below the best score count as equal; those with less room than wanted come
-// after the others of them. Sorted says that the spots are in the order of Compare.
+// Choose sorts spots in the order of Compare, as far as the first n need it. Spots within band
+// below the best score count as equal. Among these, spots with less room than wanted come last.
+// sorted says that the spots are already in the order of Compare.
 func Choose(spots []Spot, n int, sorted bool, wanted int, band float64) Choice {
 	if len(spots) == 0 {
 		return Choice{All: true}

@@ -6,24 +6,24 @@ import (
 	"slices"
 )
 
-// Refused is the score of a region that is out of the question.
+// Refused is the score of a region that is refused.
 const Refused = math.MinInt32
 
-// Spot is a region with its score and its room.
+// Spot is a region with its score and how many instances fit into it.
 type Spot struct {
 	Score  int32
 	Region int32
 	Fits   int
 }
 
-// Compare orders spots: greater scores first, then more room, then by index.
+// Compare orders spots: by greater score, then by more room, then by index.
 func Compare(a, b Spot) int {
 	return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(b.Fits, a.Fits), cmp.Compare(a.Region, b.Region))
 }
 
-// Column has a spot for each region, and their order once a caller asked for it.
+// Column has a spot for each region, and their order once a caller has asked for it.
 type Column struct {
-	// Spots by region; only Set changes them.
+	// Spots are in the order of the regions' indices. Only Set changes them.
 	Spots []Spot
 	order []Spot
 }
@@ -42,7 +42,8 @@ func (c *Column) Clone() *Column {
 	return &Column{Spots: slices.Clone(c.Spots), order: slices.Clone(c.order)}
 }
 
-// Expect prepares for a number of calls of Set: many are cheaper without the order.
+// Expect announces a number of calls of Set. It drops the order if many calls are cheaper without
+// it.
 func (c *Column) Expect(changes int) {
 	if changes > len(c.Spots)/8 {
 		c.order = nil
@@ -62,7 +63,7 @@ func (c *Column) Set(s Spot) {
 	from, _ := slices.BinarySearchFunc(c.order, old, Compare)
 	to, _ := slices.BinarySearchFunc(c.order, s, Compare)
 	if to > from {
-		to-- // the old place is free then
+		to-- // the old place becomes free
 		copy(c.order[from:to], c.order[from+1:to+1])
 	} else {
 		copy(c.order[to+1:from+1], c.order[to:from])
@@ -70,8 +71,8 @@ func (c *Column) Set(s Spot) {
 	c.order[to] = s
 }
 
-// Order returns the regions that are not refused, the first by Compare first. The list is valid
-// until the next Set.
+// Order returns the regions that are not refused, in the order of Compare. The list is valid until
+// the next Set.
 func (c *Column) Order() []Spot {
 	if c.order == nil {
 		c.order = slices.Clone(c.Spots)
@@ -81,7 +82,7 @@ func (c *Column) Order() []Spot {
 	return c.order[:end]
 }
 
-// Best returns the first n of a list by Compare.
+// Best returns the first n spots of a list in the order of Compare.
 func Best(list []Spot, n int) []Spot {
 	if n >= len(list)/4 {
 		list = slices.Clone(list)

@@ -1,10 +1,10 @@
 package rank
 
-// logged is the number of changes that a log keeps at least, once it had so many.
+// logged is the least number of changes that a full log keeps.
 const logged = 4096
 
-// Log lists the regions that changed, in their order. A user remembers End and asks later
-// what changed since. The zero value is an empty log.
+// Log lists the regions that changed, in the order of the changes. A user of the Log keeps End, and
+// asks later what has changed since. The zero value is an empty log.
 type Log struct {
 	start int
 	list  []int32
@@ -19,11 +19,11 @@ func (l *Log) Add(region int) {
 	l.list = append(l.list, int32(region))
 }
 
-// End is the position behind the latest change.
+// End returns the position after the latest change.
 func (l *Log) End() int { return l.start + len(l.list) }
 
-// Since returns the regions that changed since a position, some maybe twice. It returns false
-// if the log does not go back so far.
+// Since returns the regions that changed since a position, some of them perhaps twice. It returns
+// false if the log no longer has that position.
 func (l *Log) Since(position int) (changed []int32, ok bool) {
 	if position < l.start {
 		return nil, false
