@@ -24,22 +24,22 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Addresses of a running agent.
+// Addresses are the addresses of a running agent.
 type Addresses struct {
 	// NodeID is the stable UUID of the node.
 	NodeID string
-	// HTTP address. Empty: no HTTP is served.
+	// HTTP is the address of the HTTP server. It is empty if the agent serves no HTTP.
 	HTTP string
 }
 
-// leaveLimit bounds the time that a leaving or pausing agent waits, besides the tasks'
-// own kill timeouts: until all tasks have stopped and, when leaving, until the master
-// has received that.
+// leaveLimit plus the tasks' longest kill timeout bounds how long an agent that leaves or
+// pauses waits for its tasks to stop. An agent that leaves also waits within that time
+// until the master has received the ends of all tasks.
 const leaveLimit = 15 * time.Second
 
-// Run runs an agent. It blocks until ctx ends (nil) or the first fatal error. When Run
-// returns, everything that it started has ended, except the tasks and their supervisors:
-// these go on unless LeaveOnShutdown or PauseOnShutdown is set.
+// Run runs an agent until ctx ends or until the first fatal error. It returns nil if ctx
+// ended. When Run returns, everything that it started has ended, except the tasks and their
+// supervisors. They continue unless LeaveOnShutdown or PauseOnShutdown is set.
 func Run(ctx context.Context, cfg Config) (err error) {
 	cfg, err = cfg.withDefaults()
 	if err != nil {
@@ -50,7 +50,8 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	// Drivers have files in the directory, so make them after it is locked.
+	// Drivers have files in the data directory, so they are made after the directory is
+	// locked.
 	cfg, err = cfg.withParts()
 	if err != nil {
 		return err
@@ -80,7 +81,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	return r.run(ctx, web)
 }
 
-// errNotConnected is shown by /readyz. Tasks go on without a master.
+// errNotConnected is the reason that /readyz shows. Tasks continue without a master.
 var errNotConnected = errors.New("no session with the region's master")
 
 // role holds the parts of a running agent.
@@ -96,7 +97,8 @@ type role struct {
 	masterMetrics *master.Metrics
 }
 
-// assemble makes the parts. Nothing runs yet. write makes a batch durable in the store.
+// assemble makes the parts of an agent and starts none of them. write makes a batch durable
+// in the store.
 func assemble(ctx context.Context, cfg Config, dir *serve.DataDir, st *store.Store, write func(store.Batch) error) (*role, error) {
 	contents, err := st.Load()
 	if err != nil {
@@ -134,8 +136,9 @@ func assemble(ctx context.Context, cfg Config, dir *serve.DataDir, st *store.Sto
 	return r, nil
 }
 
-// run runs the parts until ctx ends. At the end the agent leaves or pauses, if configured.
-// Then the sessions and the engine end together. Then the pending writes are flushed.
+// run runs the parts until ctx ends. Then the agent leaves or pauses if its configuration
+// says so. After that the sessions and the engine end together, and the pending writes are
+// flushed.
 func (r *role) run(ctx context.Context, web *serve.Server) error {
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -190,9 +193,10 @@ func (r *role) run(ctx context.Context, web *serve.Server) error {
 	return errors.Join(err, r.writer.Flush())
 }
 
-// pause stops every task and changes nothing else: no record and no report says that a
-// task ended. The sessions go on until all tasks have stopped. Without a session the node
-// would count as lost, and its work would be placed elsewhere while a task still stops.
+// pause stops every task and changes nothing else: no record and no report says that a task
+// ended. The sessions continue until all tasks have stopped. Without a session the node
+// would count as lost, and its work would be placed on other nodes while a task is still
+// stopping.
 func (r *role) pause(ctx context.Context) {
 	killTimeout, ok := r.engine.Pause(ctx)
 	if !ok {
@@ -218,7 +222,8 @@ func (r *role) pause(ctx context.Context) {
 	}
 }
 
-// leave stops every task, waits until the master has received that, and says goodbye.
+// leave stops every task, waits until the master has received the end of each task, and
+// sends the goodbye.
 func (r *role) leave(ctx context.Context) {
 	killTimeout, ok := r.engine.Leave(ctx)
 	if !ok {
@@ -258,7 +263,8 @@ func portsInUse(n network.Net, ports []int) map[int]bool {
 	return out
 }
 
-// taskPath returns the PATH of tasks: the agent's own, or the usual one.
+// taskPath returns the PATH of tasks: the agent's own PATH, or a usual one if the agent has
+// none.
 func taskPath() string {
 	if p := os.Getenv("PATH"); p != "" {
 		return p

@@ -26,147 +26,154 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// Config of an agent. A zero value means the default.
+// Config configures an agent. A field with the zero value gets its default.
 type Config struct {
-	// Region is the name of the agent's region. Required.
+	// Region is the name of the agent's region. It is required.
 	Region string
-	// Name of the node. Default: the host name.
+	// Name is the name of the node. Default: the host name.
 	Name string
-	// Description for people, at most 256 bytes.
+	// Description is a text for people, at most 256 bytes.
 	Description string
-	// DataDir holds the local store and the allocations' folders (0700). Only this
-	// agent uses it. Required.
+	// DataDir holds the local store and the folders of the allocations, with mode 0700.
+	// Only this agent may use the directory. It is required.
 	DataDir string
-	// Servers are gRPC addresses of regional servers. One address that answers is
-	// enough: the agent learns the others. Required.
+	// Servers are gRPC addresses of regional servers. One reachable server is enough,
+	// because the agent learns the others from that server. At least one address is
+	// required.
 	Servers []string
-	// HTTPAddr serves /livez, /readyz and /metrics. Default "127.0.0.1:7620";
-	// "-" serves no HTTP.
+	// HTTPAddr is the address that serves /livez, /readyz and /metrics. Default:
+	// "127.0.0.1:7620". With "-" the agent serves no HTTP.
 	HTTPAddr string
-	// Version of the build, for people. Default: serve.Version.
+	// Version is the version of the build, for people. Default: serve.Version.
 	Version string
 
-	// Pool of the node. Default "default".
+	// Pool is the node's pool. Default: "default".
 	Pool   string
 	Labels map[string]string
-	// Capacity replaces the host's values that are not 0. Reserve is always
-	// subtracted.
+	// Capacity replaces the measured values of the host, where a field is not 0. Reserve is
+	// subtracted in any case.
 	Capacity, Reserve driver.Resources
 	// SharedMachine names the machine if several agents share it. Share is this agent's
-	// part of the machine, 0..1. Default: the machine is not shared, and Share is 1.
+	// share of the machine, 0..1. By default the machine is not shared, and Share is 1.
 	SharedMachine string
 	Share         float64
-	// InstanceQuota bounds the concurrent allocations. 0: no bound.
+	// InstanceQuota bounds the allocations that run at the same time. 0 means no bound.
 	InstanceQuota int
-	// PortMin..PortMax are the dynamic ports, both included. Default 20000..32000.
+	// PortMin and PortMax are the first and the last dynamic port. Default: 20000 and
+	// 32000.
 	PortMin, PortMax int
-	// MaxRetainedBytes bounds the output and working folders of ended allocations, in
-	// bytes. The oldest are removed first. Default 1 GiB. Job files bound the output of
-	// running tasks. MaxRetainedFolders bounds the number of working folders of ended
-	// allocations. Default 500.
+	// MaxRetainedBytes bounds the output and the working folders of ended allocations
+	// together, in bytes. The agent removes the oldest first. Default: 1 GiB. The job file
+	// bounds the output of a running task. MaxRetainedFolders bounds the number of working
+	// folders of ended allocations. Default: 500.
 	MaxRetainedBytes   int64
 	MaxRetainedFolders int
-	// ControlPlane: this node also runs servers. It takes only work that asks for
-	// such nodes.
+	// ControlPlane says that this node also runs servers. Such a node takes only work that
+	// asks for control-plane nodes.
 	ControlPlane bool
-	// LeaveOnShutdown stops every task at the end and says goodbye, so that the work
-	// moves to other nodes at once. Without LeaveOnShutdown the tasks go on, and the
-	// agent's next start adopts them.
+	// LeaveOnShutdown makes the agent stop every task and send a goodbye when it ends, so
+	// that the work moves to other nodes at once. Without LeaveOnShutdown the tasks
+	// continue, and the agent's next start adopts them.
 	LeaveOnShutdown bool
-	// PauseOnShutdown stops every task at the end and reports nothing. The agent's next
-	// start runs the tasks again, as the same allocations, without counting a failure or
-	// a restart. A federation that starts and ends as a whole sets it.
+	// PauseOnShutdown makes the agent stop every task and report nothing when it ends. The
+	// agent's next start runs the tasks again, as the same allocations, and counts neither
+	// a failure nor a restart. Set PauseOnShutdown in a federation that starts and ends as
+	// a whole.
 	PauseOnShutdown bool
-	// RemoveOnShutdown removes the runs of all tasks at the end, with their output and
-	// containers. It needs PauseOnShutdown. Set it if the data directory is deleted
-	// afterwards, because containers without a data directory would stay for ever.
+	// RemoveOnShutdown makes the agent remove the runs of all tasks when it ends, with
+	// their output and containers. RemoveOnShutdown needs PauseOnShutdown. Set it if the
+	// data directory is deleted afterwards, because nothing else would ever remove the
+	// containers.
 	RemoveOnShutdown bool
 
-	// VolumesAllow are the host's folders below which jobs may have volumes.
-	// Default: none.
+	// VolumesAllow are folders of the host. Jobs may have volumes in these folders and
+	// below. Default: none.
 	VolumesAllow []string
-	// ArtifactsAllow adds places from which jobs may fetch artifacts: prefixes of
-	// addresses such as 10.0.0.0/8, besides the public addresses, and folders for
-	// file://. Default: none.
+	// ArtifactsAllow are further sources from which jobs may fetch artifacts, besides all
+	// public addresses: address prefixes such as 10.0.0.0/8, and folders for file://
+	// addresses. Default: none.
 	ArtifactsAllow []string
-	// ArtifactsMax bounds the artifacts of a task, in bytes, as fetched and as unpacked.
-	// Default 1 GiB.
+	// ArtifactsMax bounds the artifacts of one task, in bytes. The bound holds for the
+	// fetched files and again for the unpacked files. Default: 1 GiB.
 	ArtifactsMax int64
-	// SecretsDir holds the secrets of jobs as NAMESPACE/NAME, readable only by
-	// their owner. Default: none.
+	// SecretsDir is a folder with the secrets of jobs, in files NAMESPACE/NAME that only
+	// their owner can read. Default: none.
 	SecretsDir string
-	// ProcessUser is the user of processes whose job names no user. ProcessUsers are the
-	// users that jobs may name, as USER or USER:GROUP; they get no further groups.
-	// Default: the agent's own user, and every user with all its groups.
+	// ProcessUser is the user that runs a process whose job names no user. ProcessUsers are
+	// the users that jobs may name, as USER or USER:GROUP. A user of ProcessUsers gets no
+	// supplementary groups. By default processes run as the agent's own user, and jobs may
+	// name every user, with all its groups.
 	ProcessUser  string
 	ProcessUsers []string
 
-	// Net opens sockets. Default: the host's.
+	// Net opens the sockets. Default: the host's network.
 	Net network.Net
-	// Credentials for the regional servers. Default: none (loopback only).
+	// Credentials secure the connections to the regional servers. Default: none, so
+	// connections are not encrypted.
 	Credentials credentials.TransportCredentials
-	// Logger. Default: discards all messages.
+	// Logger receives the log messages. Default: all messages are discarded.
 	Logger *slog.Logger
-	// Clock counts leases. Default: CLOCK_BOOTTIME, the only clock that the process
-	// driver knows.
+	// Clock counts the leases. Default: CLOCK_BOOTTIME. The process driver can use no other
+	// clock.
 	Clock func() time.Duration
-	// ReleaseMemory returns unused memory to the kernel when the agent is at rest. Set it
-	// only if the process belongs to this agent alone.
+	// ReleaseMemory makes the agent return unused memory to the kernel while it is idle.
+	// Set it only if this agent is alone in its process.
 	ReleaseMemory bool
-	// BootID distinguishes boots of the host. Default: the kernel's.
+	// BootID identifies the present boot of the host. Default: the kernel's boot id.
 	BootID string
-	// DockerHost is the Docker engine's address. Default: docker.DefaultHost, if that
-	// socket exists or existed. "off": there is no driver docker.
+	// DockerHost is the address of the Docker engine. Default: docker.DefaultHost, if that
+	// socket exists or the agent used it before. With "off" the agent has no driver docker.
 	DockerHost string
-	// DockerAuth is a file with passwords of registries in the format of Docker's
-	// config.json, readable only by its owner. Default: none.
+	// DockerAuth is a file with passwords of registries, in the format of Docker's
+	// config.json. Only its owner may be able to read the file. Default: none.
 	DockerAuth string
 	// DockerPrivileged lets jobs run privileged containers.
 	DockerPrivileged bool
-	// Plugins are further drivers: the path of an executable by the driver's name,
-	// at most 16 (package agent/driver/plugin).
+	// Plugins maps the name of a further driver to the path of its executable (package
+	// agent/driver/plugin). At most 16 are allowed.
 	Plugins map[string]string
-	// Drivers by name, besides the plugins. Default: docker, incus, and process with
-	// SupervisorArgv.
+	// Drivers maps a name to a driver, besides the plugins. Default: process with
+	// SupervisorArgv, docker and incus.
 	Drivers map[string]driver.Driver
-	// Incus is the daemon's address for the driver incus: the absolute path of a socket,
-	// https://…, or "off" for no driver incus. Default: the host's own socket, if it
-	// exists or existed. IncusCert, IncusKey and IncusCA are PEM files for https. Without
-	// IncusCA the system's authorities are trusted.
+	// Incus is the address of the daemon for the driver incus: the absolute path of a
+	// socket, an address https://…, or "off" for no driver incus. Default: the host's own
+	// socket, if it exists or the agent used it before. IncusCert, IncusKey and IncusCA are
+	// PEM files for https. Without IncusCA the agent trusts the authorities of the system.
 	Incus, IncusCert, IncusKey, IncusCA string
-	// IncusPrivileged lets jobs use every key and device of Incus; some of them are
-	// root on the host. IncusProfiles are the daemon's profiles that jobs may name
-	// besides the one named default.
+	// IncusPrivileged lets jobs use every key and device of Incus, also those that give
+	// root on the host. IncusProfiles are the daemon's profiles that jobs may name, besides
+	// the profile default.
 	IncusPrivileged bool
 	IncusProfiles   []string
-	// SupervisorArgv is the command line of a supervisor. Default: slim.Argv below
-	// DataDir, else this executable with "supervise".
+	// SupervisorArgv is the command line of a supervisor. Default: slim.Argv below DataDir.
+	// If slim.Argv fails, the default is this executable with the argument "supervise".
 	SupervisorArgv []string
-	// Facts about the host. Agents of one process may share a source. Default:
+	// Facts measures the host. Agents of one process may share a source. Default:
 	// facts.Host().
 	Facts facts.Source
-	// Ready is called once the local store is open, tasks are adopted and HTTP is
-	// served. The agent need not be connected then.
+	// Ready is called once the local store is open, the tasks are adopted and HTTP is
+	// served. The agent may have no session with a master yet.
 	Ready func(Addresses)
 
-	// setup prepares tasks.
+	// setup prepares the files of tasks.
 	setup *setup.Setup
-	// closeDrivers ends the default drivers and the plugins. driversChanged receives a
-	// value when a driver's fingerprint may have changed.
+	// closeDrivers closes the default drivers and the plugins. driversChanged receives a
+	// value when the fingerprint of a driver may have changed.
 	closeDrivers   func()
 	driversChanged <-chan struct{}
-	// remoteHosts maps a driver to the host of its ports, if the driver's engine is
-	// reached over the network.
+	// remoteHosts maps a driver to the host name of its engine, where the ports of its
+	// tasks are. The name is empty if the engine is on this host.
 	remoteHosts map[string]string
 }
 
 // allocsDir is the folder of the allocations in the data directory.
 const allocsDir = "allocs"
 
-// errConfig is wrapped by every configuration error. The text of the error names the flag.
+// errConfig is wrapped by every configuration error. The text of such an error names the
+// flag.
 var errConfig = errors.New("agent configuration")
 
-// withDefaults checks the configuration and sets defaults of plain values.
+// withDefaults checks the configuration and sets the defaults of plain values.
 func (c Config) withDefaults() (Config, error) {
 	switch {
 	case c.Region == "":
@@ -182,7 +189,7 @@ func (c Config) withDefaults() (Config, error) {
 	case len(c.Description) > 256:
 		return c, fmt.Errorf("%w: --description has %d bytes, at most 256", errConfig, len(c.Description))
 	case c.LeaveOnShutdown && c.PauseOnShutdown:
-		return c, fmt.Errorf("%w: it either leaves or pauses at shutdown", errConfig)
+		return c, fmt.Errorf("%w: LeaveOnShutdown and PauseOnShutdown exclude each other", errConfig)
 	case c.RemoveOnShutdown && !c.PauseOnShutdown:
 		return c, fmt.Errorf("%w: RemoveOnShutdown needs PauseOnShutdown", errConfig)
 	case c.ArtifactsMax < 0:
@@ -227,7 +234,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// withParts makes the missing parts. This agent must have locked the data directory.
+// withParts makes the parts that the configuration lacks. This agent must have locked the
+// data directory.
 func (c Config) withParts() (Config, error) {
 	if c.Net.Dial == nil {
 		c.Net = network.Host()
@@ -275,8 +283,9 @@ func (c Config) withParts() (Config, error) {
 	return c.withPlugins()
 }
 
-// withDocker adds the driver docker if there is or was an engine: its containers
-// must be adopted even if the engine starts after the agent.
+// withDocker adds the driver docker if the host has an engine, or if this agent had the
+// driver before. In the second case its containers must be adopted even if the engine
+// starts after the agent.
 func (c Config) withDocker() (Config, error) {
 	dir := filepath.Join(c.DataDir, "docker")
 	if c.DockerHost == "" {
@@ -299,8 +308,8 @@ func (c Config) withDocker() (Config, error) {
 	return c, nil
 }
 
-// withIncus adds the driver incus if there is or was a daemon, as withDocker does for an
-// engine. argv is the command line of a supervisor.
+// withIncus adds the driver incus if the host has a daemon, or if this agent had the driver
+// before, like withDocker. argv is the command line of a supervisor.
 func (c Config) withIncus(argv []string) (Config, error) {
 	dir := filepath.Join(c.DataDir, "incus")
 	if c.Incus == "" {
@@ -328,7 +337,8 @@ func (c Config) withIncus(argv []string) (Config, error) {
 	return c, nil
 }
 
-// hostOf returns the host of an engine's address. "": the address is a socket on this host.
+// hostOf returns the host name in an engine's address, or "" if the address is a socket on
+// this host.
 func hostOf(address string) string {
 	if u, err := url.Parse(address); err == nil {
 		return u.Hostname()
@@ -336,7 +346,7 @@ func hostOf(address string) string {
 	return ""
 }
 
-// newSetup returns a setup for a folder of allocations.
+// newSetup returns the setup for the allocations below dir.
 func (c Config) newSetup(dir string) (*setup.Setup, error) {
 	s, err := setup.New(setup.Config{Dir: dir, Private: []string{c.DataDir, c.SecretsDir, mounts.Root}, VolumesAllow: c.VolumesAllow,
 		ArtifactsAllow: c.ArtifactsAllow, ArtifactsMax: c.ArtifactsMax, SecretsDir: c.SecretsDir, Dial: c.Net.Dial, Logger: c.Logger})

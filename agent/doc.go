@@ -1,6 +1,7 @@
-// Package agent is the role of a node. It runs what the region's master orders, reports
-// the results, and may decline an order. It decides nothing. Its orders are in a local
-// store, so its tasks survive its own restart and the loss of both tiers above.
+// Package agent is the role of a node. The agent runs what the region's master orders,
+// reports the results, and may decline an order. It chooses no work itself. The agent
+// stores its orders, so its tasks survive a restart of the agent and the loss of the tiers
+// above.
 //
 //	agent.go      Run: the parts, their start, and the end: leave or pause
 //	config.go     the configuration, its checks and defaults
@@ -8,9 +9,9 @@
 //	inventory.go  what the node offers: capacity, drivers, facts
 //	rest.go       returns memory to the kernel when the agent is at rest
 //
-// The packages below it: engine runs the orders, master holds the sessions with the
-// region's servers, store is the local store, api serves logs and commands to the
-// tiers above. Package reconcile, lease and health decide and are pure. Package driver
-// and its folders run tasks, setup prepares them, supervise stands by each process, and
-// facts describe the host.
+// The folders: engine runs the orders, master holds the sessions with the region's servers,
+// store is the local store, and api serves logs and commands to the tiers above. The pure
+// packages reconcile, lease and health decide. Package driver and its folders run tasks,
+// setup prepares them, supervise runs one supervisor beside each process, and facts
+// describes the host.
 package agent

@@ -16,7 +16,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Bounds of the service.
+// Bounds of the service Allocations.
 const (
 	defaultList = 1000
 	maxList     = 10_000
@@ -32,7 +32,7 @@ type Allocations struct {
 	engine *engine.Engine
 	log    *slog.Logger
 	logs   chan struct{} // bounds the streams of logs
-	execs  chan struct{} // bounds the commands
+	execs  chan struct{} // bounds the commands that run at the same time
 }
 
 // New returns the service over an engine.
@@ -40,8 +40,8 @@ func New(e *engine.Engine, log *slog.Logger) *Allocations {
 	return &Allocations{engine: e, log: log, logs: make(chan struct{}, maxLogs), execs: make(chan struct{}, MaxExecs)}
 }
 
-// List returns the allocations on this node. With `all` it includes the ended ones that
-// the region has not forgotten.
+// List returns the allocations on this node. With `all` the result includes the ended
+// allocations whose records the agent still has.
 func (s *Allocations) List(ctx context.Context, req *nusav1.ListAllocationsRequest) (*nusav1.ListAllocationsResponse, error) {
 	limit := int(req.GetLimit())
 	if limit < 0 || limit > maxList {
@@ -77,8 +77,8 @@ func (s *Allocations) Stop(context.Context, *nusav1.GetAllocationRequest) (*nusa
 	return nil, status.Error(codes.Unimplemented, "an agent stops only what its master orders; send the stop to a regional server")
 }
 
-// Logs streams the output of a task: of all its runs whose output is retained. With
-// follow it continues with later runs until the allocation has ended.
+// Logs streams the output of all runs of a task whose output is retained. With follow the
+// stream continues with later runs until the allocation has ended.
 func (s *Allocations) Logs(req *nusav1.LogsRequest, out nusav1.Allocations_LogsServer) error {
 	select {
 	case s.logs <- struct{}{}:
@@ -136,9 +136,9 @@ func logOptions(req *nusav1.LogsRequest) (driver.LogOptions, error) {
 	return o, nil
 }
 
-// awaitRun returns a run of a task: the latest one (next = 0), or the first retained one
-// whose number is at least next. With follow it waits for such a run. A zero run: no
-// further run will begin.
+// awaitRun returns the latest run of a task if next is 0, else the first retained run whose
+// number is at least next. With follow it waits for such a run. The zero LogRun means that
+// no such run exists, and with follow that none will begin.
 func (s *Allocations) awaitRun(ctx context.Context, req *nusav1.LogsRequest, next int) (engine.LogRun, error) {
 	for {
 		changed := s.engine.Changed()

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// MaxExecs bounds the concurrent commands. Each may hold a connection to a
-	// supervisor, like a stream of logs.
+	// MaxExecs bounds the commands that run at the same time. Like a stream of logs, each
+	// command may hold a connection to a supervisor.
 	MaxExecs = 16
 	// MaxCommand bounds the total length of a command's words, in bytes.
 	MaxCommand = 64 << 10
@@ -28,8 +28,8 @@ const (
 	statsLimit = 5 * time.Second
 )
 
-// Exec runs a command in a task. The agent buffers one message in each direction: a
-// slow reader delays the command, and a command that does not read delays the caller.
+// Exec runs a command in a task. The agent buffers one message in each direction. So a slow
+// reader delays the command, and a command that does not read delays the caller.
 func (s *Allocations) Exec(stream nusav1.Allocations_ExecServer) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *Allocations) Exec(stream nusav1.Allocations_ExecServer) error {
 	end, err := run.Driver.Exec(ctx, run.ID, x)
 	var fault *driver.CommandError
 	if errors.As(err, &fault) && ctx.Err() == nil {
-		// The message and the exit code are like a shell's.
+		// The caller sees the message and the exit code that a shell would give.
 		_, _ = io.WriteString(x.Stderr, "nusa: "+fault.Text+lineEnd(x.TTY))
 		end, err = driver.ExitStatus{Code: fault.Code}, nil
 	}
@@ -128,7 +128,7 @@ func receive(ctx context.Context, stream nusav1.Allocations_ExecServer, keys *io
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			keys.Close()
-			<-ctx.Done() // the command goes on
+			<-ctx.Done() // the command may still run
 			return nil
 		}
 		if err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ConfigText reads a string of a task's Config.
+// ConfigText checks that a value of Task.Config is a string, and returns it.
 func ConfigText(v any) (string, error) {
 	s, ok := v.(string)
 	if !ok {
@@ -18,7 +18,8 @@ func ConfigText(v any) (string, error) {
 	return s, nil
 }
 
-// ConfigTexts reads a list of strings of a task's Config. The result is never nil.
+// ConfigTexts checks that a value of Task.Config is a list of strings. Without an error the
+// result is never nil.
 func ConfigTexts(v any) ([]string, error) {
 	list, ok := v.([]any)
 	if !ok {

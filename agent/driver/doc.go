@@ -1,6 +1,8 @@
 // Package driver is the contract between the agent and an engine that runs tasks:
-// processes, containers, virtual machines. Its tests are in drivertest. A new engine is
-// a folder beside it and an entry in the agent's configuration.
+// processes, containers or virtual machines. The folder drivertest has the tests that every
+// driver must pass. The folders process, docker, incus, mock and plugin are drivers. A new
+// driver is a further folder and an entry in the configuration of the agent. The folder
+// mounts has what drivers with volumes share.
 //
 //	driver.go       the interface Driver, its errors, and its types
 //	config.go       reading strings of a task's configuration

@@ -29,16 +29,16 @@ var (
 	// although the driver can do what the task asks. Examples are a file with
 	// another checksum and an unknown user.
 	ErrFinal error = finalError{}
-	// ErrUnsupported: this engine or this host does not have the operation. The driver
-	// does not report the capability, so that this is known beforehand.
+	// ErrUnsupported: this engine or this host does not have the operation. The driver's
+	// fingerprint lacks the capability of that operation, so a caller can know beforehand.
 	ErrUnsupported = errors.New("not supported by this driver")
 	// ErrNotRunning: the operation needs a running run.
 	ErrNotRunning = errors.New("the task run is not running")
-	// ErrUnavailable: the engine does not answer now. Its runs probably go on. A retry may
-	// help.
-	ErrUnavailable = errors.New("the driver cannot be asked now")
-	// ErrContract: the driver's answer breaks the contract, so nothing is known
-	// about the run. A retry is useless.
+	// ErrUnavailable: the engine does not respond now. The run probably continues. A retry
+	// may help.
+	ErrUnavailable = errors.New("the driver does not respond now")
+	// ErrContract: the result of the driver breaks the contract of this package, so nothing
+	// is known about the run. A retry is useless.
 	ErrContract = errors.New("the driver breaks its contract")
 )
 
@@ -48,12 +48,13 @@ func (finalError) Error() string { return ErrStart.Error() }
 
 func (finalError) Is(target error) bool { return target == ErrStart }
 
-// CommandError is the ErrStart of a further command that cannot be started by its own fault.
+// CommandError is the ErrStart of a command that Exec cannot start because the command
+// itself is wrong.
 type CommandError struct {
-	// Code is the exit code that a shell would return: 127 if there is no such command,
+	// Code is the exit code that a shell would return: 127 if the command does not exist,
 	// 126 if it cannot be executed.
 	Code int
-	// Text names the command.
+	// Text is the message for people. It names the command.
 	Text string
 }
 
@@ -62,31 +63,30 @@ func (e *CommandError) Error() string { return e.Text }
 // Is reports that the error is an ErrStart.
 func (e *CommandError) Is(target error) bool { return target == ErrStart }
 
-// Exit codes of shells, for CommandError.
+// The exit codes of shells that CommandError uses.
 const (
 	NotExecutable = 126
 	NoCommand     = 127
 )
 
-// Capabilities that a driver may report. A capability that is not reported is not
-// enforced.
+// Capabilities that a driver may report. The agent relies only on reported capabilities.
 const (
 	// CapSelfFencing: a lease deadline ends the task even if the agent is dead.
 	CapSelfFencing = "self_fencing"
-	// CapCPULimit and CapMemoryLimit: Resources are enforced as limits, and not only
+	// CapCPULimit and CapMemoryLimit: the driver enforces Resources as limits. Else they are only
 	// counted by the scheduler.
 	CapCPULimit    = "cpu_limit"
 	CapMemoryLimit = "memory_limit"
 	// CapRecover: tasks outlive the agent, and the next agent adopts them.
 	CapRecover = "recover"
-	// CapExec: Exec works. CapStats: Stats works. CapUpdate: Update changes the
-	// limits of a running run.
+	// CapExec: the method Exec works. CapStats: the method Stats works. CapUpdate: the
+	// method Update changes the limits of a running run.
 	CapExec   = "exec"
 	CapStats  = "stats"
 	CapUpdate = "update"
-	// CapVolumes: the task sees its Volumes. CapMounts: volumes are mounts, so their
-	// Target and ReadOnly are honoured. CapSecrets: the task, and no other program, sees
-	// SecretsDir.
+	// CapVolumes: the task sees its Volumes. CapMounts: volumes are mounts, so the driver
+	// honours their Target and ReadOnly. CapSecrets: the task sees SecretsDir, and no other
+	// program does.
 	CapVolumes = "volumes"
 	CapMounts  = "mounts"
 	CapSecrets = "secrets"
@@ -94,43 +94,43 @@ const (
 	CapUser = "user"
 )
 
-// Driver runs tasks. An ID names a run, which starts at most once in the life of
-// the data directory, even across crashes. Every method is idempotent, is bounded
-// by its context, and may be called concurrently.
+// Driver runs tasks. An ID names a run. A run starts at most once in the life of the data
+// directory, even across crashes. Every method is idempotent, returns when its context
+// ends, and may be called concurrently.
 type Driver interface {
-	// Fingerprint inspects the host: whether the engine answers, and what it can
-	// do.
+	// Fingerprint inspects the host. It reports whether the engine responds and what the
+	// engine can do.
 	Fingerprint(ctx context.Context) Fingerprint
-	// Start begins a run and returns once its command runs. A second Start of the
-	// same ID does nothing and returns nil, even if the run has ended. Errors wrap
-	// ErrInvalid or ErrStart; the run is then Ended or not found. The command is never
-	// started after its lease deadline, also if the start takes long: then the run ends
-	// with CauseLateStart, and Start returns nil.
+	// Start begins a run and returns once its command runs. A second Start of the same ID
+	// does nothing and returns nil, even if the run has ended. Errors wrap ErrInvalid or
+	// ErrStart, and then the run is Ended or not found. The command never starts after its
+	// lease deadline. If the start takes longer than that, the run ends with
+	// CauseLateStart, and Start returns nil.
 	Start(ctx context.Context, t Task) error
 	// Status returns the state of a run, or ErrNotFound if the run never started. A
-	// restarted agent adopts a run by its Status.
+	// restarted agent adopts each run whose Status it gets.
 	Status(ctx context.Context, id ID) (Status, error)
 	// Wait returns the final Status as soon as the run has ended.
 	Wait(ctx context.Context, id ID) (Status, error)
-	// Stop asks the run to end, kills all its processes after the grace, and returns once
-	// no process is left. An ended or unknown run: nil. After Stop no part of the run
-	// begins, not even by an interrupted Start. Because a driver may break this rule, the
-	// agent asks for the run's status for ten more seconds.
+	// Stop asks the run to end, kills all its processes when the grace is over, and returns
+	// once no process is left. For an ended or unknown run Stop returns nil. After Stop no
+	// part of the run begins, not even by an interrupted Start. Because a driver may break
+	// this rule, the agent asks for the run's status for ten more seconds.
 	Stop(ctx context.Context, id ID, grace time.Duration) error
-	// Renew moves the lease deadline of a run, also of one whose Start has not returned.
-	// The deadline with the greatest number counts, in whatever order the calls arrive; it may
-	// be earlier than the one before. A driver without CapSelfFencing returns ErrInvalid.
+	// Renew moves the lease deadline of a run, also of a run whose Start has not returned.
+	// The deadline with the greatest number counts, whatever the order of the calls. That
+	// deadline may be earlier than the previous one. A driver without CapSelfFencing
+	// returns ErrInvalid.
 	Renew(ctx context.Context, id ID, d lease.Deadline) error
 	// Logs emits the retained output, oldest first, in chunks of at most MaxChunk bytes.
-	// It returns at the present end of the output. With Follow it returns when the run
-	// has ended and all its output was emitted. If emit fails, Logs returns that error
-	// at once.
+	// Without Follow it returns at the present end of the output. With Follow it returns
+	// when the run has ended and all its output was emitted. If emit fails, Logs returns
+	// that error at once.
 	Logs(ctx context.Context, id ID, o LogOptions, emit func(LogChunk) error) error
-	// Exec runs a further command in the task, with the task's environment, and
-	// returns when the command has ended. A command that cannot be started is an
-	// ErrStart. When ctx ends, all processes of the command are killed and the
-	// error wraps the context's. Errors: ErrNotFound, ErrNotRunning,
-	// ErrUnsupported.
+	// Exec runs a further command in the task, with the task's environment, and returns
+	// when the command has ended. The error for a command that cannot be started is an
+	// ErrStart. When ctx ends, all processes of the command are killed, and the error wraps
+	// the error of ctx. Other errors: ErrNotFound, ErrNotRunning, ErrUnsupported.
 	Exec(ctx context.Context, id ID, x Exec) (ExitStatus, error)
 	// Stats returns the resources that a run uses now. Errors: ErrNotFound,
 	// ErrNotRunning, ErrUnsupported.
@@ -138,18 +138,20 @@ type Driver interface {
 	// Update changes the limits of a running run. Errors: ErrNotFound,
 	// ErrNotRunning, ErrUnsupported.
 	Update(ctx context.Context, id ID, r Resources) error
-	// Size returns the size of a run's retained output in bytes. Unknown: 0.
+	// Size returns the size of a run's retained output in bytes, or 0 if the size is
+	// unknown.
 	Size(ctx context.Context, id ID) (int64, error)
-	// Remove forgets a run that has ended, with its output. An unknown run: nil.
+	// Remove forgets a run that has ended, and deletes its output. For an unknown run
+	// Remove returns nil.
 	Remove(ctx context.Context, id ID) error
 }
 
-// Admitter is a Driver that knows without its engine which tasks this node's operator
-// does not allow. The agent declines a task that Admit refuses before it prepares the
-// task. Start refuses the task too.
+// Admitter is a Driver that knows, without its engine, which tasks the operator of this
+// node does not allow. The agent calls Admit before it prepares a task, and declines a task
+// that Admit refuses. Start refuses such a task too.
 type Admitter interface {
-	// Admit returns nil, or wraps ErrNotAllowed and names the field and the
-	// setting. It ignores all other problems of the task.
+	// Admit returns nil, or an error that wraps ErrNotAllowed and names the field and the
+	// setting. Admit ignores all other problems of the task.
 	Admit(t Task) error
 }
 
@@ -173,51 +175,51 @@ type Fingerprint struct {
 	Capabilities []string
 }
 
-// Task holds everything that a driver needs for one run. Its variables are
-// expanded.
+// Task holds everything that a driver needs for one run. The variables in its texts are
+// already expanded.
 type Task struct {
 	ID ID
-	// Config is the driver's own part of the job file. Unknown keys are ErrInvalid.
+	// Config is the part of the job file that only the driver reads. Unknown keys are an
+	// ErrInvalid.
 	Config map[string]any
-	// Env is complete except for the variables of the engine. It may hold secrets,
-	// so it never appears in a command line or in a file that other users can read.
+	// Env is complete, except for variables that the engine adds. Env may hold secrets, so
+	// it must not appear in a command line or in a file that other users can read.
 	Env map[string]string
-	// Dir is the task's working folder. AllocDir is shared by the allocation's
-	// tasks. Both exist and are absolute. SecretsDir is in memory; "" means none.
-	// An engine with a file system of its own shows Dir and AllocDir under the same
-	// paths, and SecretsDir read-only at ContainerSecrets.
+	// Dir is the task's working folder. AllocDir is shared by the tasks of the allocation.
+	// Both are existing folders with absolute paths. SecretsDir is in memory, and "" means
+	// that the task has no secrets. An engine with its own file system shows Dir and
+	// AllocDir at the same paths, and SecretsDir read-only at ContainerSecrets.
 	Dir, AllocDir, SecretsDir string
 	Resources                 Resources
 	Ports                     []Port
 	Volumes                   []Volume
 	Logs                      LogBounds
-	// Lease is the deadline on CLOCK_BOOTTIME (the agent's Config.Clock). At that time
-	// the run's supervisor asks the run to end, and kills it StopGrace later. A
-	// master waits for both before it replaces the instance.
+	// Lease is the deadline of the run on CLOCK_BOOTTIME (the agent's Config.Clock). At
+	// that time the run's supervisor asks the run to end. StopGrace later it kills the run.
+	// A master waits until both times are over before it replaces the instance.
 	Lease     lease.Deadline
 	StopGrace time.Duration
 }
 
-// ContainerSecrets is the folder of secrets in a task with a file system of its
-// own.
+// ContainerSecrets is the folder of secrets in a task that has its own file system.
 const ContainerSecrets = "/run/nusa/secrets"
 
-// Resources that a run is charged for. They are also limits if the driver can enforce
-// them.
+// Resources are what the scheduler reserves for a run. They are also limits if the driver
+// can enforce them.
 type Resources struct {
 	CPUMilli    int64 // thousandths of a core, 0 = no limit
 	MemoryBytes int64 // 0 = no limit
 	DiskBytes   int64
 }
 
-// Port is a host port given to the run.
+// Port is a host port that is reserved for the run.
 type Port struct {
 	Label string
 	Host  int // on the node
 	To    int // inside the task's network, if it has its own
 }
 
-// Volume is a host path given to the run.
+// Volume is a host folder that the run may use.
 type Volume struct {
 	Name     string
 	Source   string // absolute host path
@@ -233,13 +235,13 @@ func (t Task) TargetOf(v Volume) string {
 	return filepath.Join(t.AllocDir, v.Name)
 }
 
-// LogBounds limit each of stdout and stderr.
+// LogBounds bound the output files of a run, separately for stdout and stderr.
 type LogBounds struct {
 	Files     int   // 1..100
 	SizeBytes int64 // size of one file, at least 4096
 }
 
-// State of a run. It only advances.
+// State is the state of a run. It only advances.
 type State int
 
 // The states of a run.
@@ -269,7 +271,7 @@ func OutOfMemory(limitBytes int64) string {
 	return "out of memory: the limit is " + mib + " MiB"
 }
 
-// Cause says why a run ended, if the command did not end by itself.
+// Cause says why a run ended. It is empty if the command ended by itself.
 type Cause string
 
 // The causes.
@@ -283,10 +285,10 @@ const (
 	CauseRebooted     Cause = "host_rebooted" // the host restarted; the exit code is unknown
 )
 
-// Status of a run.
+// Status describes a run.
 type Status struct {
 	State State
-	// PID of the command on the host. 0: none.
+	// PID is the process id of the command on the host, or 0 if the driver knows none.
 	PID     int
 	Started time.Time
 	// The following fields are valid once the run has Ended.
@@ -306,24 +308,24 @@ func (s Status) StartError() error {
 	return nil
 }
 
-// Exec is a further command in a running task.
+// Exec describes a further command in a running task.
 type Exec struct {
 	Command []string // at least one word
-	// TTY gives the command a terminal of this size. Stderr is then not used.
+	// TTY gives the command a terminal of size Size. Then Stderr is not used.
 	TTY  bool
 	Size WindowSize
 	// Resize delivers new sizes until the command has ended. It may be nil.
 	Resize <-chan WindowSize
-	// Stdin may be nil: the command then reads end of file. Exec returns even if a read
-	// of Stdin blocks.
+	// Stdin is the input of the command. If Stdin is nil, the command reads end of file.
+	// Exec returns even if a read of Stdin blocks.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
 
-// WindowSize of a terminal in characters.
+// WindowSize is the size of a terminal in characters.
 type WindowSize struct{ Columns, Rows uint16 }
 
-// ExitStatus is how a command ended.
+// ExitStatus says how a command ended.
 type ExitStatus struct {
 	Code   int // like a shell: 128 + the signal that ended the command
 	Signal int // the signal that ended the command; 0: none or unknown
@@ -332,10 +334,10 @@ type ExitStatus struct {
 // Stats are the resources that a run uses. A value that the engine does not report
 // is negative.
 type Stats struct {
-	// CPU time used since the run started.
+	// CPU is the CPU time since the run started.
 	CPU time.Duration
-	// MemoryBytes in use, without the page cache if the engine reports it
-	// separately, and the peak.
+	// MemoryBytes is the memory in use, without the page cache if the engine reports that
+	// separately. MemoryPeakBytes is the greatest value so far.
 	MemoryBytes, MemoryPeakBytes int64
 	Processes                    int
 }
@@ -343,22 +345,24 @@ type Stats struct {
 // MaxChunk bounds a LogChunk, in bytes.
 const MaxChunk = 32 << 10
 
-// MaxTailLines bounds the lines of a tail. An engine that can only be read from the
-// beginning stores one number for each line.
+// MaxTailLines bounds LogOptions.TailLines. For an engine whose output can only be read
+// from the beginning, the driver stores one number for each of these lines.
 const MaxTailLines = 100_000
 
-// LogOptions select output.
+// LogOptions select the output that Logs emits.
 type LogOptions struct {
 	Stdout, Stderr bool
 	Follow         bool
-	// TailBytes from the end of each stream. 0: all of the retained output.
+	// TailBytes is the number of bytes from the end of each stream. 0 means the whole
+	// retained output.
 	TailBytes int64
-	// TailLines from the end of each stream, 0..MaxTailLines. Text after the last line
-	// break counts as a line. TailBytes and TailLines are not both set.
+	// TailLines is the number of lines from the end of each stream, 0..MaxTailLines. Text
+	// after the last line break counts as a line. TailLines and TailBytes exclude each
+	// other.
 	TailLines int
 }
 
-// LogChunk is a piece of output. Data is valid only during the call of emit.
+// LogChunk is a piece of output. Data is valid only until emit returns.
 type LogChunk struct {
 	Stderr bool
 	Data   []byte

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// ReplaceFile replaces a whole file durably: after a power loss the file has the old content
-// or the new one. Only this user can read the file.
+// ReplaceFile replaces a file durably: after a power loss the file has either its old or
+// its new content. Only the owner can read the file.
 func ReplaceFile(path string, data []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrForbidden: the agent's user may not use the engine's socket. A retry is
-// useless until the operator changes that.
+// ErrForbidden: the agent's user may not use the engine's socket. A retry is useless until
+// the operator changes the permissions.
 var ErrForbidden = errors.New("not allowed to use the engine's socket")
 
-// Forbidden returns an error that wraps ErrForbidden if this process may not use
-// the socket at a path. The error names the allowed users and the remedy. It
-// returns nil if the process may use the socket or if there is none.
+// Forbidden returns an error that wraps ErrForbidden if this process may not use the socket
+// at a path. The error names the allowed users and the remedy. Forbidden returns nil if the
+// process may use the socket or if the socket does not exist.
 func Forbidden(path string) error {
 	err := unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS)
 	if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {

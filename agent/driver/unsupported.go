@@ -2,8 +2,8 @@ package driver
 
 import "context"
 
-// Unsupported implements the methods of a Driver whose engine has no exec, no
-// statistics and no live limits. Embed it.
+// Unsupported implements Exec, Stats and Update for a Driver whose engine lacks them. Embed
+// it in the type of that driver.
 type Unsupported struct{}
 
 // Exec returns ErrUnsupported: the engine cannot run further commands.

@@ -11,8 +11,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// advance makes plans and applies them until it must wait. It returns the time of the next plan.
-// Zero: after the next event.
+// advance makes plans and applies them until a plan contains no action. It returns the time
+// of the next plan. The zero time means that the next plan follows the next event.
 func (e *Engine) advance() time.Time {
 	for range maxPlanRounds {
 		in, whole := e.planner.input(view{now: e.cfg.Timeline.Now(), leases: e.leases.At(e.cfg.Clock()), host: e.host, allocs: e.allocs,
@@ -32,7 +32,8 @@ func (e *Engine) advance() time.Time {
 	return e.planner.wake
 }
 
-// apply applies one action. If the action takes time, a goroutine does it and reports back.
+// apply applies one action. An action that takes time runs in a goroutine, which posts its
+// result to the engine.
 func (e *Engine) apply(do reconcile.Action) {
 	a := e.allocs[do.Alloc]
 	a.dirty = true
@@ -81,19 +82,19 @@ func (e *Engine) startRun(a *alloc, do reconcile.Action) {
 		addEvent(d, now, "restarting", do.Message)
 	}
 	if lapsed {
-		a.act.Started = time.Time{} // max_runtime does not include the time without a lease
+		a.act.Started = time.Time{} // the time without a lease does not count for max_runtime
 		addEvent(d, now, "restarting", do.Message)
 	}
 	l.order.task.ID.Run = do.Run
 	e.group.Go(func() error { return e.runner.launch(l) })
 }
 
-// stopRun stops a run. The goroutine that follows the run reports its end.
+// stopRun stops a run. The goroutine that follows the run reports the end of the run.
 func (e *Engine) stopRun(a *alloc, do reconcile.Action) {
 	t := a.act.Tasks[do.Task]
 	a.setTask(do.Task, t.Stopping(do.Reason))
 	message := fmt.Sprintf("within %s", do.Grace)
-	if do.Reason != reconcile.ReasonUnhealthy { // an earlier event has that message
+	if do.Reason != reconcile.ReasonUnhealthy { // an earlier event has do.Message
 		message += ": " + do.Message
 	}
 	addEvent(a.detail(do.Task), time.Now(), "stopping", message)
@@ -118,7 +119,8 @@ func (e *Engine) stopRun(a *alloc, do reconcile.Action) {
 	}
 }
 
-// adopt continues a recorded run as its driver reported it at the agent's start.
+// adopt continues a recorded run, in the state that its driver reported when the agent
+// started.
 func (e *Engine) adopt(a *alloc, do reconcile.Action) {
 	t := a.act.Tasks[do.Task]
 	to, ok := a.tasks[do.Task]
@@ -160,8 +162,9 @@ func (e *Engine) adopt(a *alloc, do reconcile.Action) {
 	}
 }
 
-// adoptLater asks the driver until its answer is conclusive. Until then the report shows
-// that the state of the run is unknown, and the engine neither starts nor stops it.
+// adoptLater asks the driver until the driver's result is conclusive. Until then the report
+// says that the state of the run is unknown, and the engine neither starts nor stops the
+// run.
 func (e *Engine) adoptLater(a *alloc, t reconcile.TaskActual, drv driver.Driver, id driver.ID, err error) {
 	t.Phase = reconcile.Launching
 	a.setTask(id.Task, t)
@@ -179,16 +182,16 @@ func (e *Engine) adoptLater(a *alloc, t reconcile.TaskActual, drv driver.Driver,
 	})
 }
 
-// resume prepares the next run of a task that an agent stopped although the task must
-// run. Either the agent paused, or it was killed before it recorded why it stopped the
-// task. In the second case the next plan makes the decision again. Neither case is a
-// failure of the task.
+// resume prepares the next run of a task that an agent stopped although its order says run.
+// Either the agent paused, or it was killed before it recorded why it stopped the task. In
+// the second case the next plan decides about the stop again. In neither case the task has
+// failed.
 func (e *Engine) resume(a *alloc, do reconcile.Action) {
 	e.log.Info("the task starts again", "alloc", do.Alloc, "task", do.Task, "run", do.Run+1)
 	t := a.act.Tasks[do.Task]
 	a.setTask(do.Task, reconcile.TaskActual{Phase: reconcile.Waiting, Run: do.Run + 1, Restarts: t.Restarts, RunsSinceHealthy: max(0, t.RunsSinceHealthy-1)})
-	a.act.Started = time.Time{} // max_runtime does not include the pause
-	addEvent(a.detail(do.Task), time.Now(), "restarting", "it was stopped together with the agent")
+	a.act.Started = time.Time{} // the time of the pause does not count for max_runtime
+	addEvent(a.detail(do.Task), time.Now(), "restarting", "the task was stopped together with the agent")
 }
 
 // remove forgets an allocation that has ended and deletes its folders.

@@ -14,17 +14,19 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// alloc is one allocation: its order, its actual state, and the details for reports.
+// alloc holds the order of one allocation, its actual state, and the details for reports.
 type alloc struct {
 	*order
 	act     reconcile.Actual
 	details map[string]*nusav1.TaskState
-	// dirty: something has changed since the last publish.
+	// dirty says that something has changed since the last publish.
 	dirty bool
-	// repeat: send the report again, because the master seems to have missed it.
+	// repeat makes the engine send the report again, because the master seems to have
+	// missed it.
 	repeat bool
-	// unstored: the allocation was declined because its order could not be stored. Its end need
-	// not be durable, because the store has no order to run it.
+	// unstored says that the allocation was declined because the store could not write its
+	// order. The end of such an allocation need not be durable, because the store has no
+	// order to run.
 	unstored bool
 }
 
@@ -32,17 +34,17 @@ func newAlloc(o *order) *alloc {
 	return &alloc{order: o, details: map[string]*nusav1.TaskState{}, dirty: true}
 }
 
-// ends reports whether the allocation was ordered to stop, or is about to end. Another node may
-// run the instance already, so nothing of it begins any more under a later lease.
+// ends reports whether the allocation was ordered to stop, or is about to end. Another node
+// may already run the instance, so a later lease starts no part of this allocation.
 func (a *alloc) ends() bool { return a.spec.Want != reconcile.Run || a.act.Closing != nil }
 
-// undecided reports whether the allocation must be accepted or declined. That decision
-// depends on all other allocations.
+// undecided reports whether the engine must still accept or decline the allocation. That
+// decision depends on all other allocations.
 func (a *alloc) undecided() bool {
 	return !a.act.Accepted && a.act.End == nil && a.spec.Want == reconcile.Run
 }
 
-// setTask changes a task of an allocation.
+// setTask replaces the state of one task of the allocation.
 func (a *alloc) setTask(name string, t reconcile.TaskActual) {
 	// The plan that is being applied holds the old map.
 	tasks := maps.Clone(a.act.Tasks)
@@ -63,7 +65,7 @@ func (a *alloc) detail(name string) *nusav1.TaskState {
 	return d
 }
 
-// task returns a task as ordered.
+// task returns a task as the order describes it.
 func (a *alloc) task(name string) reconcile.Task {
 	for _, t := range a.spec.Tasks {
 		if t.Name == name {
@@ -73,8 +75,9 @@ func (a *alloc) task(name string) reconcile.Task {
 	return reconcile.Task{Name: name}
 }
 
-// names reports whether an order contains every task that was begun, with its driver. A
-// task that the order does not contain would never be stopped.
+// names reports whether an order contains every task that has begun, with the same driver,
+// and only valid task names. The agent would never stop a task that the new order does not
+// contain.
 func (a *alloc) names(wire *nusav1.AllocOrder) bool {
 	if bytes.Equal(wire.GetGroup(), a.wire.GetGroup()) {
 		return true
@@ -91,8 +94,9 @@ func (a *alloc) names(wire *nusav1.AllocOrder) bool {
 	return !slices.ContainsFunc(slices.Collect(maps.Keys(g.GetTasks())), func(name string) bool { return !taskName.MatchString(name) })
 }
 
-// runStarted records that a run is up, and returns false if that is known already. at is
-// the driver's time; onTimeline is the same time on the timeline.
+// runStarted records that a run has started. It returns false if the run is not the latest
+// one or if its start is known already. at is the driver's time, and onTimeline is the same
+// time on the store's timeline.
 func (a *alloc) runStarted(name string, run int, at, onTimeline time.Time) bool {
 	t := a.act.Tasks[name]
 	if t.Run != run || t.Phase != reconcile.Launching && t.Phase != reconcile.Unknown {
@@ -104,7 +108,7 @@ func (a *alloc) runStarted(name string, run int, at, onTimeline time.Time) bool 
 		a.act.Started = onTimeline
 	}
 	d := a.detail(name)
-	known := int(d.Run) == run // an earlier life of the agent recorded the start
+	known := int(d.Run) == run // an earlier process of the agent recorded the start
 	d.State, d.Started, d.Finished = nusav1.AllocState_ALLOC_STATE_RUNNING, timestamppb.New(at), nil
 	d.Reason, d.Message, d.Run = nusav1.Reason_REASON_UNSPECIFIED, "", int32(run)
 	if !known {
@@ -113,8 +117,8 @@ func (a *alloc) runStarted(name string, run int, at, onTimeline time.Time) bool 
 	return true
 }
 
-// runEnded records the end of the latest run of a task. end.Finished is the driver's time;
-// onTimeline is the same time on the timeline.
+// runEnded records the end of the latest run of a task. end.Finished is the driver's time,
+// and onTimeline is the same time on the store's timeline.
 func (a *alloc) runEnded(name string, end reconcile.TaskActual, onTimeline time.Time) {
 	t, finished := a.act.Tasks[name], end.Finished
 	end.Finished = onTimeline
@@ -124,14 +128,15 @@ func (a *alloc) runEnded(name string, end reconcile.TaskActual, onTimeline time.
 	d := a.detail(name)
 	setEnd(d, end, a.spec.Batch && end.ExitCode == 0 && end.Signal == 0 && end.Reason == "")
 	message := fmt.Sprintf("exit code %d", end.ExitCode)
-	if end.Message != "" && end.Reason != reconcile.ReasonUnhealthy { // an earlier event has that message
+	if end.Message != "" && end.Reason != reconcile.ReasonUnhealthy { // an earlier event has end.Message
 		message += ": " + end.Message
 	}
 	addEvent(d, finished, "ended", message)
 }
 
-// runUncertain adds an event that a run may still begin or go on, at most once for each
-// run. It returns false if the event exists or the run has ended.
+// runUncertain adds the event that a run may still begin or may still be running, at most
+// once for each run. It returns false if the allocation has that event already, or if the
+// run has ended.
 func (a *alloc) runUncertain(name string, run int, why string) bool {
 	if t := a.act.Tasks[name]; t.Run != run || t.Phase == reconcile.Ended {
 		return false
@@ -148,7 +153,8 @@ func (a *alloc) runUncertain(name string, run int, why string) bool {
 	return true
 }
 
-// uncertainEvent is the type of the event of a run that may still begin or go on.
+// uncertainEvent is the type of the event that a run may still begin or may still be
+// running.
 const uncertainEvent = "uncertain"
 
 func uncertainMessage(run int) string {

@@ -20,19 +20,19 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// probe runs a check once, within its context. saw describes the result for people. A failed
-// check returns an error.
+// probe runs a check once, within its context. saw describes the result for people. err is
+// not nil if the check failed.
 type probe func(ctx context.Context, id driver.ID) (saw string, err error)
 
-// check of a task, ready to run.
+// check is the check of a task, with its probe.
 type check struct {
 	health.Policy
 	command bool
 	probe   probe
 }
 
-// run runs the probe within the time-out. The time-out begins now, even if the check
-// had to wait.
+// run runs the probe within the time-out. The time-out begins when the probe begins, not
+// when the probe was due.
 func (k *check) run(ctx context.Context, id driver.ID, due time.Time) health.Result {
 	began := time.Now()
 	r := health.Result{Began: began, Late: max(0, began.Sub(due))}
@@ -57,7 +57,7 @@ func (k *check) run(ctx context.Context, id driver.ID, due time.Time) health.Res
 	return r
 }
 
-// readCheck decodes a task's check. Nil: the task has no check.
+// readCheck decodes the check of a task. It returns nil if the task has no check.
 func (o *order) readCheck(t *nusav1.Task, vars map[string]string, n Reach) (*check, error) {
 	k := t.GetCheck()
 	if k == nil {
@@ -118,7 +118,7 @@ func (o *order) readHTTPCheck(out *check, k *nusav1.HTTPCheck, driverName string
 	return nil
 }
 
-// checkedPort returns the host port of a label.
+// checkedPort returns the host port with a label.
 func (o *order) checkedPort(label string) (int, error) {
 	for _, p := range o.ports {
 		if p.Label == label {
@@ -128,8 +128,8 @@ func (o *order) checkedPort(label string) (int, error) {
 	return 0, fmt.Errorf("check: the group has no port %q", label)
 }
 
-// policyFromProto returns the policy of a check, with each number within the bounds
-// of the agent.
+// policyFromProto returns the policy of a check. It limits each number to the bounds of the
+// agent.
 func policyFromProto(k *nusav1.Check) health.Policy {
 	return health.Policy{
 		Interval: within(minInterval, positiveOr(k.GetInterval().AsDuration(), defaultCheckInterval), maxInterval),
@@ -148,7 +148,7 @@ func positiveOr[T cmp.Ordered](v, otherwise T) T {
 	return otherwise
 }
 
-// checkStateToProto returns the state of a run's checks for reports.
+// checkStateToProto returns the state of a run's check for reports.
 func checkStateToProto(k *check, s healthState) *nusav1.CheckState {
 	out := &nusav1.CheckState{Check: k.What, State: nusav1.HealthState(s.Phase) + nusav1.HealthState_HEALTH_STATE_WAITING,
 		Since: timestamppb.New(s.Since), Message: s.Last.Message, Failures: int32(s.Failed)}
@@ -161,8 +161,8 @@ func checkStateToProto(k *check, s healthState) *nusav1.CheckState {
 	return out
 }
 
-// awaitedCheck describes the check that an allocation waits for. "": no running task waits
-// for a check.
+// awaitedCheck describes the check that an allocation waits for. It returns "" if no
+// running task waits for a check.
 func awaitedCheck(o *order, act reconcile.Actual, details map[string]*nusav1.TaskState) string {
 	for _, t := range o.spec.Tasks {
 		if !act.Tasks[t.Name].AwaitsCheck(t) {

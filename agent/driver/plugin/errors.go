@@ -26,7 +26,7 @@ type Error struct {
 	silent bool // the plugin ran and did not answer
 }
 
-// Error reads "plugin qemu: Status: the driver cannot be asked now: it ended with
+// Error reads "plugin qemu: Status: the driver does not respond now: it ended with
 // exit code 2: panic: no image", or for a refusal by the plugin "plugin qemu: task
 // cannot run: config.image: no such file".
 func (e *Error) Error() string {

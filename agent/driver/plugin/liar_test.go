@@ -208,7 +208,7 @@ func TestCallsOfLiars(t *testing.T) {
 	}{
 		{"refuses", "plugin refuses: task cannot run: config.image: no such image: nginx:latets", driver.ErrInvalid,
 			func(ctx context.Context, d *Driver) error { return d.Start(ctx, task(t, nil)) }},
-		{"panics", "plugin panics: Start: the driver cannot be asked now: it ended with exit code 2: panic: out of cheese", driver.ErrStart,
+		{"panics", "plugin panics: Start: the driver does not respond now: it ended with exit code 2: panic: out of cheese", driver.ErrStart,
 			func(ctx context.Context, d *Driver) error { return d.Start(ctx, task(t, nil)) }},
 		{"talks not", "plugin talks not: Start: the driver breaks its contract: unknown method Start", driver.ErrContract,
 			func(ctx context.Context, d *Driver) error { return d.Start(ctx, task(t, nil)) }},
