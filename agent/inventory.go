@@ -29,7 +29,7 @@ type inventory struct {
 	changed notify.Signal
 
 	mu    sync.Mutex
-	now   *nusav1.NodeInventory // replaced, never changed
+	now   *nusav1.NodeInventory // replaced as a whole, never changed in place
 	tasks int
 }
 
@@ -86,7 +86,7 @@ func (inv *inventory) run(ctx context.Context, setDrivers func(context.Context, 
 	}
 }
 
-// drivers returns the state of the drivers by name.
+// drivers maps the name of each driver to its state.
 func (inv *inventory) drivers() map[string]reconcile.Driver {
 	out := map[string]reconcile.Driver{}
 	for _, d := range inv.Get().GetDrivers() {
@@ -125,8 +125,8 @@ func (inv *inventory) inspect(ctx context.Context) (*nusav1.NodeInventory, error
 	return out, nil
 }
 
-// capacity returns the resources for the scheduler: this agent's share of the machine
-// or the configured values, less the reserved ones.
+// capacity returns the resources that the scheduler may use: the configured values, or this
+// agent's share of the machine, less the reserved resources.
 func capacity(cfg Config, facts *nusav1.HostFacts) *nusav1.Resources {
 	var disk int64
 	for _, d := range facts.GetDisks() {
@@ -147,7 +147,7 @@ func capacity(cfg Config, facts *nusav1.HostFacts) *nusav1.Resources {
 	}
 }
 
-// Address returns the host's first address that other machines can use, for people.
+// Address returns the first address of the host that other machines can use, or "".
 func (inv *inventory) Address() string {
 	for _, n := range inv.Get().GetFacts().GetNetworks() {
 		for _, a := range n.GetAddresses() {

@@ -14,8 +14,8 @@ import (
 // maxPlugins bounds the plugins of an agent.
 const maxPlugins = 16
 
-// checkPlugins refuses names that can never work. A missing executable is only a health
-// problem of its driver, so the agent starts nevertheless.
+// checkPlugins refuses plugins whose names are not valid. A missing executable does not
+// prevent the start of the agent: the driver is then unhealthy.
 func checkPlugins(plugins map[string]string) error {
 	if len(plugins) > maxPlugins {
 		return fmt.Errorf("%w: --plugin: %d of them, at most %d", errConfig, len(plugins), maxPlugins)

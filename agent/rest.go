@@ -9,11 +9,11 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/retry"
 )
 
-// restAfter is how long no allocation changes before the agent counts as at rest.
+// restAfter is how long no allocation must have changed before the agent counts as idle.
 const restAfter = 2 * time.Second
 
-// releaseAtRest calls release once each time that the agent comes to rest. A start, or
-// a burst of tasks, needs memory that an idle agent does not need.
+// releaseAtRest calls release each time the agent becomes idle. A start, or a burst of
+// tasks, needs memory that an idle agent does not need.
 func releaseAtRest(ctx context.Context, changes func() <-chan struct{}, release func()) error {
 	for {
 		changed := changes()
@@ -34,8 +34,9 @@ func releaseAtRest(ctx context.Context, changes func() <-chan struct{}, release 
 	}
 }
 
-// releaseMemory returns unused memory to the kernel. It collects twice: the first collection
-// moves the contents of pools into victim caches, the second one frees these.
+// releaseMemory returns unused memory to the kernel. It collects garbage twice. The first
+// collection moves the contents of each sync.Pool into a victim cache, and the second one
+// frees the victim caches.
 func releaseMemory() {
 	runtime.GC()
 	debug.FreeOSMemory()

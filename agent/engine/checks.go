@@ -10,8 +10,9 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/health"
 )
 
-// Bounds of the concurrent checks. A command is a process in the task, and its driver
-// may hang: commands must not delay the checks over the network.
+// Bounds of the checks that run at the same time. A command is a process in the task, and
+// its driver may hang. So commands have their own bound and do not delay the checks over
+// the network.
 const (
 	maxNetworkChecks = 48
 	maxCommandChecks = 16
@@ -21,18 +22,19 @@ const (
 type healthState = health.State
 
 // checks runs the health checks of the runs that are up. A check that is not due has no
-// goroutine. A result that changes nothing is not reported: with a thousand tasks nearly
-// all results change nothing.
+// goroutine. A result that changes nothing is not reported, because nearly all results of a
+// thousand tasks change nothing.
 type checks struct {
-	// report is called with a state that must be reported, by one goroutine at a time
-	// for each run. It may block.
+	// report is called with each state that must be reported. For each run only one
+	// goroutine at a time calls report. The call may block.
 	report  func(id driver.ID, s healthState)
 	metrics *Metrics
 
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	// slots bound the concurrent checks, separately for commands and for other checks.
+	// slots bound the concurrent checks: slots[true] the commands, slots[false] the other
+	// checks.
 	slots map[bool]chan struct{}
 
 	mu     sync.Mutex
@@ -40,18 +42,19 @@ type checks struct {
 	closed bool
 }
 
-// checkedRun is a run with a check. checks.mu guards the fields that change.
+// checkedRun is a run with a check. checks.mu guards timer, due and state.
 type checkedRun struct {
 	id     driver.ID
 	check  *check
-	ctx    context.Context // context of its probes
+	ctx    context.Context // context of the run's probes
 	cancel context.CancelFunc
 	timer  *time.Timer
 	due    time.Time
 	state  healthState
 }
 
-// newChecks returns checks without runs. They end with ctx, and close waits for their end.
+// newChecks returns checks without runs. The checks end with ctx, and the method close
+// waits for their end.
 func newChecks(ctx context.Context, m *Metrics, report func(id driver.ID, s healthState)) *checks {
 	c := &checks{report: report, metrics: m, runs: map[driver.ID]*checkedRun{},
 		slots: map[bool]chan struct{}{false: make(chan struct{}, maxNetworkChecks), true: make(chan struct{}, maxCommandChecks)}}
@@ -100,7 +103,8 @@ func (c *checks) close() {
 	c.running.Wait()
 }
 
-// state returns the present state of a run's checks. False: the run has no checks.
+// state returns the present state of a run's checks. It returns false if the run has no
+// checks.
 func (c *checks) state(id driver.ID) (healthState, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +114,7 @@ func (c *checks) state(id driver.ID) (healthState, bool) {
 	return healthState{}, false
 }
 
-// fire runs a check that is due and schedules the next one.
+// fire runs a check that is due. record schedules the next check.
 func (c *checks) fire(x *checkedRun) {
 	c.mu.Lock()
 	if c.runs[x.id] != x {
@@ -135,7 +139,7 @@ func (c *checks) fire(x *checkedRun) {
 	c.record(x, r)
 }
 
-// record takes the result of a check.
+// record updates the state of a run with the result of a check.
 func (c *checks) record(x *checkedRun, r health.Result) {
 	c.mu.Lock()
 	if c.runs[x.id] != x {

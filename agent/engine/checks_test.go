@@ -77,7 +77,7 @@ func TestProbeResults(t *testing.T) {
 	for path, want := range map[string]string{
 		"/ok": "status 204", "/ok?q=1": "status 200", "/early": "status 200", "/endless": "status 200",
 		"/moved": "! status 302 to /ok", "/ill": "! status 500: no database", "/nonsense": `! malformed HTTP response "hello"`,
-		"/huge": "! the connection was closed without an answer", "/nothing": "! the connection was closed without an answer", "/silent": "! no answer within 500ms",
+		"/huge": "! the connection was closed without a response", "/nothing": "! the connection was closed without a response", "/silent": "! no answer within 500ms",
 	} {
 		r := probe(&nusav1.Check{Kind: &nusav1.Check_Http{Http: &nusav1.HTTPCheck{Port: "http", Path: path}}}, n, port)
 		if got := strings.TrimPrefix(map[bool]string{false: "! "}[r.OK]+r.Message, ""); got != want {

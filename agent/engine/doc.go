@@ -1,16 +1,16 @@
-// Package engine carries out the orders of a node. One goroutine, the loop, owns
-// the allocations. It plans with package reconcile, applies the actions, and
-// publishes records and reports. All other goroutines hand it functions to call.
+// Package engine carries out the orders of a node. The loop is one goroutine that owns the
+// allocations. It plans with package reconcile, applies the actions, and publishes records
+// and reports. All other goroutines give the loop functions to call.
 //
 //	engine.go     the loop: events, publishing, the end of the agent
 //	orders.go     orders of the master: refused, or stored before they are acknowledged
 //	actions.go    the actions of a plan: start, stop, adopt, remove
-//	events.go     results: a run started or ended, a check; leases and the deadlines of runs
+//	events.go     results of runs and checks; requests and grants of leases
 //	view.go       what the API shows of allocations and runs
 //	alloc.go      one allocation: its order, actual state and details
 //	plan.go       the input of a plan: a part of the allocations or all
 //	order.go      decoding of an order into tasks for the drivers
-//	env.go        the node, and the NUSA_ variables of a task
+//	env.go        properties of the node, and the NUSA_ variables of a task
 //	runner.go     goroutines that start runs, follow them and remove them
 //	stop.go       goroutines that stop runs, also runs that may begin late
 //	recovery.go   what the drivers know of recorded runs at the agent's start

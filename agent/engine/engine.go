@@ -22,29 +22,30 @@ import (
 const (
 	// MaxAllocs bounds the allocations of a node.
 	MaxAllocs = 10_000
-	// maxStarting bounds the allocations that start at a time. Others are declined
-	// as busy.
+	// maxStarting bounds the allocations that start at the same time. The engine declines
+	// further allocations as busy.
 	maxStarting = 256
-	// maxEvents bounds the functions that wait for the loop. Further callers wait.
+	// maxEvents bounds the functions that wait for the loop. With more, callers wait.
 	maxEvents = 256
 )
 
-// Config of an engine.
+// Config configures an engine.
 type Config struct {
 	Log *slog.Logger
-	// Clock counts leases. It runs while the host is suspended.
+	// Clock counts the leases. It also advances while the host is suspended.
 	Clock    func() time.Duration
 	Timeline store.Timeline
 	Drivers  map[string]driver.Driver
 	Node     Node
-	// Host is the node's capacity. The engine sets its MaxStarting and its state.
+	// Host is the capacity of the node. The engine sets the fields MaxStarting, Leaving and
+	// Pausing.
 	Host    reconcile.Host
 	Writer  *store.Writer
 	Reports Reports
 	Metrics *Metrics
 	// TasksChanged is called with the number of running tasks after each change.
 	TasksChanged func(n int)
-	// PortsInUse says which host ports another program has open.
+	// PortsInUse reports which of the host ports another program has open.
 	PortsInUse func(ports []int) map[int]bool
 	// MaxRetainedBytes and MaxRetainedFolders bound the output and the working folders
 	// of ended allocations.
@@ -54,8 +55,8 @@ type Config struct {
 
 // Reports receives the latest report of each allocation, for the master.
 type Reports interface {
-	// Put sets the report of an allocation. repeat: send it again even if it has not
-	// changed.
+	// Put sets the report of an allocation. With repeat the report is sent again even if it
+	// has not changed.
 	Put(id string, rep *nusav1.AllocReport, repeat bool)
 	Delete(id string)
 }
@@ -65,8 +66,8 @@ type Engine struct {
 	cfg    Config
 	log    *slog.Logger
 	events chan func()
-	// ready is closed when all recorded runs were adopted and reported. A session that
-	// begins before that would send the master an incomplete set.
+	// ready is closed when all recorded runs are adopted and reported. In a session that
+	// begins earlier the agent would send the master an incomplete set.
 	ready   chan struct{}
 	changed notify.Signal
 
@@ -82,12 +83,12 @@ type Engine struct {
 	runner    *runner
 	checks    *checks
 	retention *retention
-	// found holds the drivers' answers about recorded runs until adopt uses them.
+	// found holds the results of the drivers about recorded runs until adopt uses them.
 	found map[driver.ID]runStatus
 }
 
-// New returns an engine with the allocations that an earlier life of the agent
-// stored. Nothing runs yet.
+// New returns an engine with the allocations that an earlier process of the agent stored.
+// It starts nothing.
 func New(cfg Config, c store.Contents) (*Engine, error) {
 	e := &Engine{cfg: cfg, log: cfg.Log, events: make(chan func(), maxEvents), ready: make(chan struct{}),
 		host: cfg.Host, allocs: map[string]*alloc{}, found: map[driver.ID]runStatus{}}
@@ -106,15 +107,15 @@ func New(cfg Config, c store.Contents) (*Engine, error) {
 	return e, nil
 }
 
-// Ready returns a channel that is closed when all recorded runs were adopted and
-// their reports are complete.
+// Ready returns a channel that is closed when all recorded runs are adopted and their
+// reports are complete.
 func (e *Engine) Ready() <-chan struct{} { return e.ready }
 
 // Changed returns a channel that the next change of an allocation closes.
 func (e *Engine) Changed() <-chan struct{} { return e.changed.C() }
 
-// Run runs the loop until ctx ends. The goroutines of the tasks end with ctx; the tasks
-// themselves go on.
+// Run runs the loop until ctx ends. The goroutines of the tasks end with ctx, but the tasks
+// themselves continue.
 func (e *Engine) Run(ctx context.Context) error {
 	e.begin(ctx)
 	defer e.checks.close()
@@ -172,7 +173,8 @@ func (e *Engine) drain() {
 	}
 }
 
-// do has the loop call f and waits for it. It returns false if ctx ended earlier.
+// do gives f to the loop and waits until f has returned. It returns false if ctx ended
+// earlier.
 func (e *Engine) do(ctx context.Context, f func()) bool {
 	done := make(chan struct{})
 	select {
@@ -188,7 +190,8 @@ func (e *Engine) do(ctx context.Context, f func()) bool {
 	}
 }
 
-// post has the loop call f later. Goroutines of tasks report their results with post.
+// post gives f to the loop and does not wait. Goroutines of tasks report their results with
+// post.
 func (e *Engine) post(f func()) {
 	select {
 	case e.events <- f:
@@ -196,21 +199,22 @@ func (e *Engine) post(f func()) {
 	}
 }
 
-// Wake makes the loop plan and publish again, after the store became writable.
+// Wake makes the loop plan and publish again. It is called when the store can be written
+// again.
 func (e *Engine) Wake(ctx context.Context) { e.do(ctx, func() {}) }
 
-// SetDrivers replaces the known state of the drivers.
+// SetDrivers replaces the states of the drivers that the plans use.
 func (e *Engine) SetDrivers(ctx context.Context, drivers map[string]reconcile.Driver) bool {
 	return e.do(ctx, func() { e.host.Drivers = drivers })
 }
 
-// publish gives changed records to the store's writer, then changed reports to the sessions. An
-// allocation's end is durable before it is reported, because the master then gives the work to
-// another node, and the work must not begin here again.
+// publish gives changed records to the store's writer, then changed reports to the
+// sessions. The end of an allocation must be durable before it is reported. After that
+// report the master gives the work to another node, so the work must not begin here again.
 func (e *Engine) publish() {
 	if e.host.Pausing {
 		e.changed.Notify()
-		return // the next start asks the drivers
+		return // the next start asks the drivers for the state of the runs
 	}
 	changed, ended := map[string]*nusav1.AllocReport{}, map[string]reconcile.State{}
 	for id, a := range e.allocs {
@@ -230,7 +234,7 @@ func (e *Engine) publish() {
 	}
 	if len(ended) > 0 {
 		if e.cfg.Writer.Flush() != nil {
-			for id, before := range ended { // retried when the store can be written again
+			for id, before := range ended { // publish tries again when the store can be written
 				e.allocs[id].act.Reached = before
 				delete(changed, id)
 			}
@@ -262,15 +266,16 @@ func (e *Engine) runningTasks() int {
 	return n
 }
 
-// Leave makes the engine stop every task and accept nothing. It returns the longest
-// kill timeout of the tasks. False: ctx ended earlier.
+// Leave makes the engine stop every task and accept no new work. It returns the longest
+// kill timeout of the tasks. ok is false if ctx ended earlier.
 func (e *Engine) Leave(ctx context.Context) (killTimeout time.Duration, ok bool) {
 	ok = e.do(ctx, func() { e.host.Leaving, killTimeout = true, e.longestKillTimeout() })
 	return killTimeout, ok
 }
 
-// Pause makes the engine stop every task and change nothing else: no record and no
-// report says that a task ended. It returns the longest kill timeout of the tasks.
+// Pause makes the engine stop every task and change nothing else: no record and no report
+// says that a task ended. It returns the longest kill timeout of the tasks. ok is false if
+// ctx ended earlier.
 func (e *Engine) Pause(ctx context.Context) (killTimeout time.Duration, ok bool) {
 	ok = e.do(ctx, func() { e.host.Pausing, killTimeout = true, e.longestKillTimeout() })
 	return killTimeout, ok
@@ -295,7 +300,7 @@ func (e *Engine) AllEnded(ctx context.Context) bool {
 	}) && all
 }
 
-// NothingRuns reports whether no task runs or may still begin.
+// NothingRuns reports whether no task runs and none may still begin.
 func (e *Engine) NothingRuns(ctx context.Context) bool {
 	quiet := true
 	return e.do(ctx, func() {
@@ -305,8 +310,8 @@ func (e *Engine) NothingRuns(ctx context.Context) bool {
 	}) && quiet
 }
 
-// RemoveRuns removes every run of every allocation from its driver, with its output and
-// its container. It is called when nothing runs and the data directory is about to be deleted.
+// RemoveRuns removes every run of every allocation from its driver, with its output and its
+// container. Call it when nothing runs and the data directory is about to be deleted.
 func (e *Engine) RemoveRuns(ctx context.Context) {
 	var ids []driver.ID
 	var drivers []driver.Driver
@@ -333,8 +338,8 @@ func (e *Engine) RemoveRuns(ctx context.Context) {
 	_ = removing.Wait()
 }
 
-// SweepSetup removes the prepared folders and secrets of allocations that are not
-// running. It is called before Run.
+// SweepSetup removes the prepared folders and secrets of allocations that have ended. Call
+// it before Run.
 func (e *Engine) SweepSetup() {
 	e.cfg.Node.Setup.Sweep(func(id string) bool { a := e.allocs[id]; return a != nil && a.act.End == nil })
 }

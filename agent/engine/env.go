@@ -13,13 +13,13 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Node holds the properties of the node and the agent that the tasks need.
+// Node holds the properties of the node and the agent that tasks need.
 type Node struct {
 	ID, Region string
-	AllocsDir  string // absolute: a folder for each allocation
+	AllocsDir  string // absolute path; it has one folder for each allocation
 	Path       string // PATH of the tasks
 	Reach      Reach  // how the agent reaches the ports of the tasks
-	// ProcessUser is the user of processes whose task names none. "": the agent's.
+	// ProcessUser runs a process whose task names no user. "" means the agent's own user.
 	ProcessUser string
 	Setup       *setup.Setup
 }
@@ -45,8 +45,8 @@ func variables(a *nusav1.Allocation, ports []driver.Port, task, allocDir string,
 	return vars
 }
 
-// expand replaces ${NUSA_…}. Other ${…} belong to the program. An unknown NUSA_
-// variable is an error of the job file.
+// expand replaces each ${NUSA_…} by the value of the variable. Other texts ${…} belong to
+// the program and stay. An unknown NUSA_ variable is an error of the job file.
 func expand(s string, vars map[string]string) (string, error) {
 	var b strings.Builder
 	for {
@@ -70,7 +70,7 @@ func expand(s string, vars map[string]string) (string, error) {
 	}
 }
 
-// expandAny expands every string of a driver's configuration.
+// expandAny expands every string in a driver's configuration.
 func expandAny(v any, vars map[string]string) (any, error) {
 	switch v := v.(type) {
 	case string:

@@ -13,13 +13,13 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// runStarted records that a run is up and begins its checks.
+// runStarted records that a run has started, and begins its checks.
 func (e *Engine) runStarted(id driver.ID, at time.Time) {
 	a := e.allocs[id.Alloc]
 	if a != nil && a.runStarted(id.Task, id.Run, at, e.cfg.Timeline.Of(at)) {
 		e.beginChecks(a, id.Task)
 		if a.spec.Binding != lease.None {
-			e.renewAlloc(a) // a renewal may have missed the run while it began
+			e.renewAlloc(a) // a renewal may have passed while the run had no supervisor yet
 		}
 	}
 }
@@ -31,29 +31,29 @@ func (e *Engine) runEnded(id driver.ID, r runEnd) {
 		return
 	}
 	if r.ran {
-		e.runStarted(id, r.started) // a short run may have ended before its start was reported
+		e.runStarted(id, r.started) // a short run may end before its start is reported
 	}
 	if t := a.act.Tasks[id.Task]; t.Run != r.end.Run || t.Phase == reconcile.Ended {
 		return
 	}
 	e.checks.end(id)
 	if v := e.verdict(a); r.end.Reason == reconcile.ReasonLeaseExpired && !v.MayStart {
-		r.end.Reason = reconcile.Reason(v.Reason) // the supervisor does not know whose lease ended
+		r.end.Reason = reconcile.Reason(v.Reason) // the supervisor does not know which lease ended
 	}
 	a.runEnded(id.Task, r.end, e.cfg.Timeline.Of(r.end.Finished))
 	end := a.act.Tasks[id.Task]
 	e.log.Info("task ended", "alloc", id.Alloc, "task", id.Task, "run", id.Run, "exit_code", end.ExitCode, "signal", end.Signal, "reason", end.Reason)
 }
 
-// runUncertain records that a run may still begin or go on.
+// runUncertain records that a run may still begin or may still be running.
 func (e *Engine) runUncertain(id driver.ID, why string) {
 	if a := e.allocs[id.Alloc]; a != nil && a.runUncertain(id.Task, id.Run, why) {
-		e.log.Warn("it is not known whether a run goes on", "run", id, "reason", why)
+		e.log.Warn("it is unknown whether a run continues", "run", id, "reason", why)
 	}
 }
 
-// beginChecks begins to check a run that is up, or continues the checks of an earlier
-// life of the agent.
+// beginChecks begins the checks of a run that is up. If an earlier process of the agent
+// began them, they continue from the recorded state.
 func (e *Engine) beginChecks(a *alloc, name string) {
 	t, k, d, now := a.act.Tasks[name], a.tasks[name].check, a.detail(name), time.Now()
 	if k == nil || t.Health == health.Unhealthy {
@@ -67,7 +67,7 @@ func (e *Engine) beginChecks(a *alloc, name string) {
 	e.checks.begin(driver.ID{Alloc: a.spec.ID, Task: name, Run: t.Run}, k, s, first)
 }
 
-// checkReported records a state of a run's checks.
+// checkReported records a new state of a run's checks.
 func (e *Engine) checkReported(id driver.ID, s healthState) {
 	a := e.allocs[id.Alloc]
 	if a == nil {
@@ -95,8 +95,8 @@ func (e *Engine) checkReported(id driver.ID, s healthState) {
 	e.log.Info("task is "+s.Phase.String(), "run", id, "message", message)
 }
 
-// RequestLease records that the leases are requested now. It returns the request's id
-// and the time until the next request. False: ctx ended earlier.
+// RequestLease records that a lease request is sent now. It returns the id of the request
+// and the time until the next request. ok is false if ctx ended earlier.
 func (e *Engine) RequestLease(ctx context.Context, fallback time.Duration) (id uint64, next time.Duration, ok bool) {
 	ok = e.do(ctx, func() {
 		id = e.leases.Request(e.cfg.Clock())
@@ -105,13 +105,13 @@ func (e *Engine) RequestLease(ctx context.Context, fallback time.Duration) (id u
 	return id, next, ok
 }
 
-// Renewal returns the time until the next request. False: ctx ended earlier.
+// Renewal returns the time until the next lease request. ok is false if ctx ended earlier.
 func (e *Engine) Renewal(ctx context.Context, fallback time.Duration) (next time.Duration, ok bool) {
 	ok = e.do(ctx, func() { next = e.renewal(fallback) })
 	return next, ok
 }
 
-// renewal returns the time until the next request.
+// renewal returns the time until the next lease request.
 func (e *Engine) renewal(fallback time.Duration) time.Duration {
 	regionBinds := false
 	for _, a := range e.allocs {
@@ -120,8 +120,8 @@ func (e *Engine) renewal(fallback time.Duration) time.Duration {
 	return e.leases.Renewal(e.cfg.Clock(), fallback, regionBinds)
 }
 
-// LeaseGranted records the answer to a request and passes the new deadlines to the supervisors.
-// next is the time until the next request. False: ctx ended earlier.
+// LeaseGranted records the answer to a request and passes the new deadlines to the
+// supervisors. next is the time until the next request. ok is false if ctx ended earlier.
 func (e *Engine) LeaseGranted(ctx context.Context, g lease.Grant, fallback time.Duration) (next time.Duration, ok bool) {
 	ok = e.do(ctx, func() {
 		if e.leases.Granted(g, e.cfg.Clock()) {
@@ -132,9 +132,9 @@ func (e *Engine) LeaseGranted(ctx context.Context, g lease.Grant, fallback time.
 	return next, ok
 }
 
-// NewSession records that a session with a master begins. restored: the master's log is of another
-// incarnation than that of the master before, so the leases end. Runs keep their deadlines. False:
-// ctx ended earlier.
+// NewSession records that a session with a master begins. With restored, the log of this
+// master has another incarnation than the log of the previous master, so the leases end.
+// Runs keep their deadlines. NewSession returns false if ctx ended earlier.
 func (e *Engine) NewSession(ctx context.Context, restored bool) bool {
 	return e.do(ctx, func() {
 		e.leases.NewSession()
@@ -144,7 +144,7 @@ func (e *Engine) NewSession(ctx context.Context, restored bool) bool {
 	})
 }
 
-// renew passes the present deadlines to the supervisors of the runs that depend on them.
+// renew passes the present deadlines to the supervisors of all runs that a lease binds.
 func (e *Engine) renew() {
 	for _, a := range e.allocs {
 		if a.spec.Binding != lease.None && a.act.End == nil {
@@ -153,8 +153,9 @@ func (e *Engine) renew() {
 	}
 }
 
-// renewAlloc passes the present deadline of an allocation to its supervisors, also to those that
-// are about to begin their command. If no lease is held, they keep the deadline that they have.
+// renewAlloc passes the present deadline of an allocation to its supervisors, also to those
+// that are about to begin their command. If the agent holds no lease, the supervisors keep
+// their present deadline.
 func (e *Engine) renewAlloc(a *alloc) {
 	if a.ends() {
 		return
@@ -176,8 +177,8 @@ func (e *Engine) renewAlloc(a *alloc) {
 	}
 }
 
-// deadline returns the present deadline of an allocation. False: its leases have ended, or ctx,
-// or the allocation ends.
+// deadline returns the present deadline of an allocation. held is false if the leases of
+// the allocation have ended, if the allocation is ending, or if ctx ended.
 func (e *Engine) deadline(ctx context.Context, id string) (d lease.Deadline, held bool) {
 	e.do(ctx, func() {
 		if a := e.allocs[id]; a != nil && !a.ends() {
@@ -187,7 +188,7 @@ func (e *Engine) deadline(ctx context.Context, id string) (d lease.Deadline, hel
 	return d, held
 }
 
-// verdict returns what an allocation may do under its leases.
+// verdict returns whether an allocation may start under its leases, and why not.
 func (e *Engine) verdict(a *alloc) lease.Verdict {
 	if a.spec.Binding == lease.None {
 		return lease.Verdict{MayStart: true}

@@ -6,7 +6,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 )
 
-// Metrics of an engine.
+// Metrics are the metrics of an engine.
 type Metrics struct {
 	actions *prometheus.CounterVec
 	allocs  *prometheus.GaugeVec
@@ -22,9 +22,9 @@ func NewMetrics() *Metrics {
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nusa_agent_actions_total", Help: "Actions that were applied to bring the actual state to the desired one, by kind."}, []string{"kind"}),
 		allocs:  prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "nusa_agent_allocations", Help: "Allocations on this node, by state."}, []string{"state"}),
 		tasks:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "nusa_agent_tasks", Help: "Running tasks."}),
-		stale:   prometheus.NewCounter(prometheus.CounterOpts{Name: "nusa_agent_stale_orders_total", Help: "Orders refused because the agent holds a newer one."}),
+		stale:   prometheus.NewCounter(prometheus.CounterOpts{Name: "nusa_agent_stale_orders_total", Help: "Orders refused because the agent has a newer order."}),
 		checks:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "nusa_agent_checks_total", Help: "Checks of tasks, by result: passed, failed, or missed by the agent."}, []string{"result"}),
-		queued:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "nusa_agent_checks_queued", Help: "Checks that are due and wait for others to end."}),
+		queued:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "nusa_agent_checks_queued", Help: "Checks that are due and wait for other checks to end."}),
 	}
 }
 

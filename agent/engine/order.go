@@ -20,8 +20,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Defaults of optional fields of a job file. The job package has set most of the fields
-// already.
+// Defaults of optional fields of a job file. Package job has already set most of these
+// fields.
 const (
 	defaultKillTimeout   = 10 * time.Second
 	defaultRestarts      = 3
@@ -41,8 +41,8 @@ var (
 	taskName  = regexp.MustCompile(`^[0-9a-zA-Z][0-9a-zA-Z_-]{0,62}$`)
 )
 
-// Bounds of the numbers of an order. Those of a job file are narrower. A sum of maxAsk over
-// MaxAllocs does not overflow.
+// Bounds of the numbers in an order. The bounds of a job file are narrower. With these
+// bounds the sum of MaxAllocs asks does not overflow.
 const (
 	maxAsk      = 1 << 48
 	maxPort     = 65535
@@ -56,20 +56,22 @@ const (
 // order is a decoded order of an allocation.
 type order struct {
 	wire *nusav1.AllocOrder
-	// spec is the order for package reconcile; tasks are the orders for the drivers.
+	// spec is the order in the form for package reconcile. tasks are the orders in the form
+	// for the drivers.
 	spec  reconcile.Alloc
 	tasks map[string]taskOrder
 	ports []driver.Port
 }
 
-// taskOrder is one task for its driver. The task's start sets its run and its lease.
+// taskOrder is one task in the form for its driver. The start of a run sets the run number
+// and the lease.
 type taskOrder struct {
 	driver string
 	task   driver.Task
 	setup  setup.Task
-	check  *check // nil: none
-	// bad says why the task cannot start. A run that was started under another version of
-	// the order can still be stopped.
+	check  *check // nil if the task has no check
+	// bad says why the task cannot start. The task can still be stopped, because another
+	// version of the order may have started a run.
 	bad error
 }
 
@@ -79,8 +81,8 @@ func newerThan(a, b *nusav1.AllocOrder) bool {
 		a.GetIncarnation() == b.GetIncarnation() && a.GetIndex() > b.GetIndex()
 }
 
-// readOrder decodes an order. An order that is not valid becomes an allocation that is
-// declined as unsupported; it does not end the session.
+// readOrder decodes an order. An order that is not valid does not end the session: the
+// engine declines its allocation as unsupported.
 func readOrder(wire *nusav1.AllocOrder, node Node, forget bool) *order {
 	o := &order{wire: wire, tasks: map[string]taskOrder{}}
 	a := wire.GetAllocation()
@@ -122,7 +124,8 @@ func (o *order) readGroup(node Node) error {
 		o.spec.Ask.Drivers = append(o.spec.Ask.Drivers, t.GetDriver())
 		to, err := o.readTask(name, t, &g, node)
 		if err != nil {
-			// Another version may have started the task: then it can be stopped.
+			// Another version of the order may have started the task. Then the task can
+			// still be stopped.
 			to = taskOrder{driver: t.GetDriver(), task: driver.Task{ID: driver.ID{Alloc: a.GetId(), Task: name}}, bad: err}
 			bad = cmp.Or(bad, fmt.Errorf("task %s: %w", name, err))
 		}
@@ -137,8 +140,8 @@ func (o *order) readGroup(node Node) error {
 	return bad
 }
 
-// bindingOf returns which leases bind an allocation. A master of an earlier version leaves
-// that to the group's policy for its node.
+// bindingOf returns which leases bind an allocation. A master of an earlier version does
+// not set the field. Then the group's policy for a disconnected node decides.
 func bindingOf(b nusav1.LeaseBinding, g *nusav1.Group) lease.Binding {
 	switch b {
 	case nusav1.LeaseBinding_LEASE_BINDING_NONE:
@@ -167,7 +170,8 @@ func (n Node) admit(to taskOrder) error {
 	return nil
 }
 
-// declinedFor returns the reason of a task that this node does not admit.
+// declinedFor returns the reason for which this node declines a task, or "" if err has no
+// reason of its own.
 func declinedFor(err error) reconcile.Reason {
 	switch {
 	case errors.Is(err, setup.ErrSecretMissing):
@@ -196,7 +200,7 @@ func checkVolumes(g *nusav1.Group) error {
 	return nil
 }
 
-// readAsk decodes the resources. A number that is not valid is not charged.
+// readAsk decodes the resources and the ports. A resource that is not valid counts as 0.
 func (o *order) readAsk(a *nusav1.Allocation, g *nusav1.Group) (bad error) {
 	r := a.GetResources()
 	o.spec.Ask.CPUMilli, o.spec.Ask.MemoryBytes, o.spec.Ask.DiskBytes = r.GetCpuMilli(), r.GetMemoryBytes(), r.GetDiskBytes()
@@ -230,7 +234,7 @@ func (o *order) readAsk(a *nusav1.Allocation, g *nusav1.Group) (bad error) {
 // within returns v, or the nearest bound if v is outside of least..most.
 func within[T cmp.Ordered](least, v, most T) T { return min(max(least, v), most) }
 
-// taskFromProto converts a task, with each number within its bounds.
+// taskFromProto converts a task and limits each number to its bounds.
 func taskFromProto(name string, t *nusav1.Task) reconcile.Task {
 	out := reconcile.Task{Name: name, KillTimeout: defaultKillTimeout, Checked: t.GetCheck() != nil,
 		Restart: reconcile.Restart{Attempts: defaultRestarts, Window: defaultRestartWindow, Delay: defaultRestartDelay}}
@@ -250,8 +254,8 @@ func taskFromProto(name string, t *nusav1.Task) reconcile.Task {
 	return out
 }
 
-// readTask decodes a task and expands its variables. Every field is honoured or
-// refused, never ignored.
+// readTask decodes a task and expands its variables. It uses each field or refuses the
+// task.
 func (o *order) readTask(name string, t *nusav1.Task, g *nusav1.Group, node Node) (taskOrder, error) {
 	a := o.wire.GetAllocation()
 	allocDir := filepath.Join(node.AllocsDir, a.GetId())
@@ -307,7 +311,7 @@ func (o *order) readTask(name string, t *nusav1.Task, g *nusav1.Group, node Node
 	return to, err
 }
 
-// readSetup decodes what must be prepared for a task.
+// readSetup decodes the templates, artifacts and secrets that must be prepared for a task.
 func readSetup(name string, t *nusav1.Task, a *nusav1.Allocation, vars map[string]string, node Node) (setup.Task, error) {
 	out := setup.Task{Alloc: a.GetId(), Name: name, Namespace: a.GetNamespace(), Disk: t.GetResources().GetDiskBytes(),
 		Secrets: t.GetSecrets(), User: t.GetConfig().GetFields()["user"].GetStringValue(), Contained: t.GetDriver() != "process"}

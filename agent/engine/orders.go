@@ -16,13 +16,13 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// minFree is the free space, in bytes, that the disk of the data folder needs for
-// new work. With less, a task could not write its first lines.
+// minFree is the free space, in bytes, that new work needs on the disk of the data folder.
+// With less space a task could not write its first lines.
 const minFree = 8 << 20
 
 // Errors of Apply.
 var (
-	// ErrNotStored: the agent acts on the orders but could not store them yet.
+	// ErrNotStored: the agent acts on the orders, but could not store them yet.
 	ErrNotStored = errors.New("orders not stored")
 	// ErrSuperseded: the sender is no longer the master.
 	ErrSuperseded = errors.New("a newer master has taken over")
@@ -30,8 +30,8 @@ var (
 	errTooMany = errors.New("too many allocations for one node")
 )
 
-// Apply takes a change of orders. The change is durable when Apply returns nil, and the
-// engine acts on it later. The loop calls valid immediately before the change: valid
+// Apply applies a change of orders. When Apply returns nil, the change is durable, and the
+// engine acts on it later. Immediately before the change the loop calls valid, which
 // reports whether the sender is still the master.
 func (e *Engine) Apply(ctx context.Context, c link.Change[*nusav1.AllocOrder], valid func() bool) error {
 	err := ErrSuperseded
@@ -45,8 +45,8 @@ func (e *Engine) Apply(ctx context.Context, c link.Change[*nusav1.AllocOrder], v
 	return err
 }
 
-// Newest returns the newest order by (incarnation, index), or nil, and the longest kill timeout of
-// what a lease binds and may still run.
+// Newest returns the newest order by (incarnation, index), or nil if there is none. stop is
+// the longest kill timeout of the tasks that a lease binds and that may still run.
 func (e *Engine) Newest(ctx context.Context) (newest *nusav1.AllocOrder, stop time.Duration, err error) {
 	if !e.do(ctx, func() {
 		for _, a := range e.allocs {
@@ -81,7 +81,7 @@ func (e *Engine) Known(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// change stores a change of orders and then adopts it.
+// change stores a change of orders and then uses the new orders.
 func (e *Engine) change(c link.Change[*nusav1.AllocOrder]) error {
 	fresh, added := e.newOrders(c)
 	if len(e.allocs)+added > MaxAllocs {
@@ -116,14 +116,15 @@ func (e *Engine) change(c link.Change[*nusav1.AllocOrder]) error {
 	return nil
 }
 
-// newOrders returns the orders of a change that this node does not have yet, and how many
-// of them add an allocation.
+// newOrders returns the orders of a change that this node does not have yet. added is the
+// number of these orders that add an allocation.
 func (e *Engine) newOrders(c link.Change[*nusav1.AllocOrder]) (fresh []*nusav1.AllocOrder, added int) {
 	for _, item := range c.Upserts {
 		o := item.Value
 		id := o.GetAllocation().GetId()
 		if !allocName.MatchString(id) {
-			// The id becomes part of paths and of reports. Other orders are accepted.
+			// The id becomes part of paths and of reports. The other orders of the change
+			// are accepted.
 			e.log.Error("order ignored: its allocation's id is not valid", "alloc", Clip(id))
 			continue
 		}
@@ -150,7 +151,7 @@ func (e *Engine) newOrders(c link.Change[*nusav1.AllocOrder]) (fresh []*nusav1.A
 	return fresh, added
 }
 
-// setOrder adopts one order.
+// setOrder makes the engine use an order.
 func (e *Engine) setOrder(wire *nusav1.AllocOrder) {
 	id := wire.GetAllocation().GetId()
 	o := readOrder(wire, e.cfg.Node, false)
@@ -165,9 +166,9 @@ func (e *Engine) setOrder(wire *nusav1.AllocOrder) {
 	e.allocs[id] = newAlloc(o)
 }
 
-// declineUnstored declines a new allocation whose order could not be stored. Orders about
-// known allocations are applied at once, because a stop may free the disk. They are
-// written and acknowledged later.
+// declineUnstored declines a new allocation whose order could not be stored. An order about
+// a known allocation is applied at once, because a stop may free space on the disk. Such an
+// order is stored and acknowledged later.
 func (e *Engine) declineUnstored(id string, cause error) {
 	a := e.allocs[id]
 	if a.spec.Want != reconcile.Run {
@@ -178,7 +179,7 @@ func (e *Engine) declineUnstored(id string, cause error) {
 	e.log.Warn("declined", "alloc", id, "reason", a.act.End.Reason, "message", a.act.End.Message)
 }
 
-// diskProblem returns why the disk can hold nothing new, or "".
+// diskProblem returns why the disk has no space for new work, or "" if it has space.
 func (e *Engine) diskProblem() string {
 	if err := e.cfg.Writer.Err(); err != nil {
 		return err.Error()

@@ -9,26 +9,28 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/reconcile"
 )
 
-// maxPlanRounds bounds how many plans one event may cause. If the last of them still changes
-// the state, the next event makes further plans.
+// maxPlanRounds bounds the plans after one event. If the last of these plans still changes
+// the state, the loop makes further plans at once, as a new event.
 const maxPlanRounds = 8
 
-// planBasis holds what all plans depend on, besides the allocation itself and the time.
+// planBasis holds the inputs that all plans share, besides the time. A plan of one
+// allocation depends on them and on the allocation.
 type planBasis struct {
-	planned          bool // false: before the first plan
+	planned          bool // false before the first plan
 	fenced           [len(lease.Bindings)]lease.Verdict
 	leaving, pausing bool
 }
 
-// planner makes the input of plans.
+// planner makes the input of each plan.
 type planner struct {
-	// basis of the latest plan.
+	// basis is the basis of the latest plan.
 	basis planBasis
-	// wake is the earliest time at which time alone may change a plan. Zero: never.
+	// wake is the earliest time at which a plan may change although nothing else has
+	// changed. The zero time means never.
 	wake time.Time
 }
 
-// view is the input of a plan.
+// view is what the planner selects the input of a plan from.
 type view struct {
 	now    time.Time
 	leases lease.Leases
@@ -40,9 +42,10 @@ type view struct {
 }
 
 // input returns the input of a plan: the changed allocations if they suffice, else all. An
-// accepted allocation is planned alone, so most events concern one allocation, and their cost
-// does not grow with the number of allocations. All are planned when one is undecided, when
-// the lease or the end of the agent changed for all, and when time may have changed a plan.
+// accepted allocation can be planned alone. So most events concern one allocation, and
+// their cost does not grow with the number of allocations. A plan includes all allocations
+// (whole) if one of them is undecided, if the leases or the end of the agent changed for
+// all, or if the wake time has come.
 func (p *planner) input(v view) (in reconcile.Input, whole bool) {
 	basis := planBasis{planned: true, leaving: v.host.Leaving, pausing: v.host.Pausing}
 	for i, b := range lease.Bindings {
@@ -54,7 +57,8 @@ func (p *planner) input(v view) (in reconcile.Input, whole bool) {
 	var part []string
 	undecided := false
 	for id, a := range v.allocs {
-		// The report says what an allocation waits for.
+		// The report of an allocation may say that it waits for a lease, so the report may
+		// change.
 		a.dirty = a.dirty || leases && a.spec.Binding != lease.None
 		if a.dirty {
 			part = append(part, id)
@@ -87,7 +91,7 @@ func (p *planner) input(v view) (in reconcile.Input, whole bool) {
 	return in, whole
 }
 
-// planned records the wake time of a plan and returns the earliest one.
+// planned records the wake time of a plan and returns the earliest wake time.
 func (p *planner) planned(wake time.Time, whole bool) time.Time {
 	if whole || !wake.IsZero() && (p.wake.IsZero() || wake.Before(p.wake)) {
 		p.wake = wake

@@ -20,29 +20,32 @@ import (
 )
 
 const (
-	// maxResponse bounds the read part of an HTTP response, in bytes.
+	// maxResponse bounds the part of an HTTP response that the agent reads, in bytes.
 	maxResponse = 64 << 10
-	// maxOutput bounds the used part of a body or a command's output, in bytes.
+	// maxOutput bounds the part of a body or of a command's output that the agent uses, in
+	// bytes.
 	maxOutput = 512
-	// staysOpen is how long a connection through a container engine must stay open to
-	// count.
+	// staysOpen is how long a connection through a container engine must stay open before
+	// the check passes.
 	staysOpen = 200 * time.Millisecond
 )
 
 // Reach says how the agent reaches the ports of its tasks.
 type Reach struct {
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	// RemoteHosts maps a driver to the host of its ports, if the driver's engine is on
-	// another machine.
+	// RemoteHosts maps a driver to the host with the ports of its tasks, if the driver's
+	// engine is on another machine.
 	RemoteHosts map[string]string
-	// OwnAddress returns this node's address for other machines. "": not known.
+	// OwnAddress returns the address at which other machines reach this node, or "" if it
+	// is unknown.
 	OwnAddress func() string
-	// Drivers run commands.
+	// Drivers maps a name to the driver that runs commands in tasks.
 	Drivers map[string]driver.Driver
 }
 
-// dial connects to a host port of a driver's task: over the loopback interface, or at
-// the node's own address for a task that does not listen on the loopback interface.
+// dial connects to a host port of a driver's task over the loopback interface. If that is
+// refused, dial tries the node's own address, because the task may not listen on the
+// loopback interface.
 func (n Reach) dial(ctx context.Context, driver string, port int) (net.Conn, error) {
 	host := cmp.Or(n.RemoteHosts[driver], "127.0.0.1")
 	conn, err := n.Dial(ctx, net.JoinHostPort(host, strconv.Itoa(port)))
@@ -68,9 +71,9 @@ func (n Reach) connect(ctx context.Context, driver string, port int) (string, er
 	return "connected", nil
 }
 
-// staysConnected checks that a connection is not closed at once. The proxy from an
-// engine's host port to the task may accept a connection although no program listens
-// behind it. Such a connection proves nothing.
+// staysConnected checks that the other end does not close a connection at once. The proxy
+// between an engine's host port and the task accepts connections even if no program listens
+// in the task. So only a connection that stays open proves that a program listens.
 func staysConnected(ctx context.Context, conn net.Conn) error {
 	_ = conn.SetReadDeadline(time.Now().Add(staysOpen))
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
@@ -83,9 +86,9 @@ func staysConnected(ctx context.Context, conn net.Conn) error {
 	return errors.New("the connection was closed at once: no program listens behind the port")
 }
 
-// getHTTP checks that a request gets a 2xx response. It uses no http.Client, which
-// would follow redirects, keep connections and read the whole body: each check tests
-// whether the task serves a new connection.
+// getHTTP checks that a request gets a 2xx response. It uses no http.Client, because a
+// client would follow redirects, keep connections and read the whole body. A check must
+// test whether the task serves a new connection.
 func (n Reach) getHTTP(ctx context.Context, driver string, port int, req *http.Request) (string, error) {
 	conn, err := n.dial(ctx, driver, port)
 	if err != nil {
@@ -102,7 +105,7 @@ func (n Reach) getHTTP(ctx context.Context, driver string, port int, req *http.R
 		resp, err := http.ReadResponse(in, req)
 		switch {
 		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-			return "", errors.New("the connection was closed without an answer")
+			return "", errors.New("the connection was closed without a response")
 		case err != nil:
 			return "", shortError(err)
 		case resp.StatusCode/100 == 1: // an interim response; the final one follows
@@ -142,7 +145,7 @@ func (n Reach) command(ctx context.Context, name string, id driver.ID, command [
 	return message, nil
 }
 
-// tail holds the last maxOutput bytes written to it. It is safe for concurrent use.
+// tail holds the last maxOutput bytes that were written. It is safe for concurrent use.
 type tail struct {
 	mu   sync.Mutex
 	last []byte
@@ -162,7 +165,8 @@ func (t *tail) String() string {
 	return string(t.last)
 }
 
-// shortError returns the system's error alone. The check's target is named elsewhere.
+// shortError returns the error of the operating system alone, because the message of the
+// check already names the target.
 func shortError(err error) error {
 	var no syscall.Errno
 	if errors.As(err, &no) {

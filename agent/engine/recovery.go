@@ -14,48 +14,48 @@ import (
 )
 
 const (
-	// adoptLimit bounds the time that an agent's start waits for its drivers' answers
-	// about all recorded runs.
+	// adoptLimit bounds how long the start of an agent waits for its drivers to report all
+	// recorded runs.
 	adoptLimit = 3 * time.Second
-	// maxAsking bounds the concurrent questions to one driver.
+	// maxAsking bounds the concurrent status requests to one driver.
 	maxAsking = 16
 )
 
-// runStatus is a driver's answer about a run.
+// runStatus is what a driver reported about a run.
 type runStatus struct {
 	status driver.Status
 	err    error
 }
 
-// ask asks a driver about a run. If the driver does not answer before ctx ends, the result
-// is ErrUnavailable, which does not decide the state of the run.
+// ask asks a driver for the status of a run. If ctx ends before the driver reports, the
+// error is ErrUnavailable, and the state of the run stays unknown.
 func ask(ctx context.Context, drv driver.Driver, id driver.ID) runStatus {
 	st, err := drv.Status(ctx, id)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%w: it did not answer in time: %w", driver.ErrUnavailable, err)
+		err = fmt.Errorf("%w: no answer in time: %w", driver.ErrUnavailable, err)
 	}
 	return runStatus{st, err}
 }
 
-// conclusive reports whether a driver's answer decides the state of a run. Other errors
-// leave it open, such as an engine that does not answer or a file that cannot be read: the
-// run may be up, and the driver must be asked again.
+// conclusive reports whether the result of a driver's Status says what the state of the run
+// is. Other errors do not, such as those of an engine that does not respond or of a file
+// that cannot be read. Then the run may be up, and the driver must be asked again.
 func conclusive(err error) bool {
 	return err == nil || errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrContract)
 }
 
-// recordedRun is the latest run of a task that the record or the driver knows.
+// recordedRun is the latest run of a task, from the record or from the driver.
 type recordedRun struct {
 	alloc *alloc
 	id    driver.ID
 	newer bool      // the run is newer than the record
-	found runStatus // zero if there is no driver
+	found runStatus // zero if the agent lacks the driver
 }
 
-// recoverRuns compares the records of allocations that have not ended with the drivers.
-// Records are written late, so a driver may know a newer run than the record, and that run
-// counts. The drivers are asked concurrently, so that a hanging driver does not delay the
-// others. recoverRuns returns the drivers' answers.
+// recoverRuns compares the records of all allocations that have not ended with the drivers,
+// and returns what the drivers reported. Records are written late, so a driver may know a
+// newer run than the record, and then that run counts. The drivers are asked concurrently,
+// so that a driver that hangs does not delay the others.
 func recoverRuns(ctx context.Context, allocs map[string]*alloc, drivers map[string]driver.Driver) map[driver.ID]runStatus {
 	ctx, cancel := context.WithTimeout(ctx, adoptLimit)
 	defer cancel()
@@ -91,13 +91,15 @@ func recoverRuns(ctx context.Context, allocs map[string]*alloc, drivers map[stri
 	return found
 }
 
-// ask asks the driver which run is the latest one, and about its status.
+// ask asks the driver which run of the task is the latest one, and asks for the status of
+// that run.
 func (r *recordedRun) ask(ctx context.Context, drv driver.Driver) {
 	if r.id.Run > 0 {
 		r.found = ask(ctx, drv, r.id)
 	}
-	// A record is written before the run that is RetainedRuns older is removed, so
-	// the driver knows at most that many newer runs.
+	// The run that is RetainedRuns older is removed only after the record of a new run is
+	// durable. So the driver knows at most RetainedRuns runs that are newer than the
+	// record.
 	for newer := 0; newer <= RetainedRuns; newer++ {
 		next := r.id
 		next.Run++
@@ -109,14 +111,15 @@ func (r *recordedRun) ask(ctx context.Context, drv driver.Driver) {
 	}
 }
 
-// takeOver sets the task's record to the latest run, and adds the driver's answer to found.
+// takeOver sets the task's record to the latest run, and adds what the driver reported to
+// found. asked is false if the agent lacks the driver.
 func (r *recordedRun) takeOver(asked bool, found map[driver.ID]runStatus) {
 	t := r.alloc.act.Tasks[r.id.Task]
 	switch {
 	case r.newer || t.Phase == reconcile.Launching || t.Phase == reconcile.Up || t.Phase == reconcile.Closing:
 	case asked && t.Run == 0:
-		// An agent may have died after it began the first run and before it recorded
-		// the run.
+		// An earlier agent may have begun the first run and died before the run was
+		// recorded.
 		t.Run, t.StartUncertain = 1, true
 		r.alloc.setTask(r.id.Task, t)
 		return

@@ -13,7 +13,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxTaskEvents bounds the retained and reported events of a task: the latest ones.
+// maxTaskEvents bounds the events of a task that are retained and reported. The latest ones
+// stay.
 const maxTaskEvents = 10
 
 // maxMessage bounds a message of a report, in bytes.
@@ -30,7 +31,7 @@ func reasonFromProto(r nusav1.Reason) reconcile.Reason {
 	return reconcile.Reason(strings.ToLower(strings.TrimPrefix(r.String(), "REASON_")))
 }
 
-// statesToProto maps each state to the protocol's.
+// statesToProto maps each state to the state of the protocol.
 var statesToProto = map[reconcile.State]nusav1.AllocState{
 	reconcile.Pending:  nusav1.AllocState_ALLOC_STATE_PENDING,
 	reconcile.Starting: nusav1.AllocState_ALLOC_STATE_STARTING,
@@ -40,8 +41,8 @@ var statesToProto = map[reconcile.State]nusav1.AllocState{
 	reconcile.Stopped:  nusav1.AllocState_ALLOC_STATE_STOPPED,
 }
 
-// makeReport returns the report of an allocation. details are by task. v says what it may do
-// under its leases.
+// makeReport returns the report of an allocation. details maps a task's name to its state.
+// v says whether the allocation may start under its leases.
 func makeReport(o *order, act reconcile.Actual, details map[string]*nusav1.TaskState, v lease.Verdict) *nusav1.AllocReport {
 	r := &nusav1.AllocReport{
 		Id: o.spec.ID, State: statesToProto[reconcile.StateOf(o.spec, act)],
@@ -70,9 +71,9 @@ func Clip(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), maxMessage)], "")
 }
 
-// addEvent adds an event to a task. Old events are dropped, and only their number is
-// retained: a task that restarts for ever without a master must not take more and more
-// memory, and a reader must see that earlier events are missing.
+// addEvent adds an event to a task. The oldest events are dropped, because a task that
+// restarts again and again without a master must not take ever more memory. The number of
+// dropped events is retained, so that a reader sees that events are missing.
 func addEvent(d *nusav1.TaskState, at time.Time, kind, message string) {
 	d.Events = append(d.Events, &nusav1.TaskEvent{Time: timestamppb.New(at), Type: kind, Message: Clip(message)})
 	if n := len(d.Events) - maxTaskEvents; n > 0 {
@@ -81,7 +82,7 @@ func addEvent(d *nusav1.TaskState, at time.Time, kind, message string) {
 	}
 }
 
-// setEnd records how a run ended. done: the task needs no further run.
+// setEnd records how a run ended. done means that the task needs no further run.
 func setEnd(d *nusav1.TaskState, t reconcile.TaskActual, done bool) {
 	d.State = nusav1.AllocState_ALLOC_STATE_FAILED
 	switch {
@@ -95,7 +96,7 @@ func setEnd(d *nusav1.TaskState, t reconcile.TaskActual, done bool) {
 	d.Reason, d.Message = reasonToProto(t.Reason), Clip(t.Message)
 }
 
-// endOf converts a driver's final status of a run.
+// endOf converts the final status of a run, as its driver reported it.
 func endOf(run int, restarts []time.Time, st driver.Status) runEnd {
 	t := reconcile.TaskActual{Phase: reconcile.Ended, Run: run, Restarts: restarts,
 		Finished: st.Finished, ExitCode: st.ExitCode, Signal: st.Signal, Message: Clip(st.Message)}

@@ -15,23 +15,26 @@ import (
 )
 
 const (
-	// DefaultRetainedBytes bounds the retained data of ended allocations.
+	// DefaultRetainedBytes is the default bound on the retained output and folders of ended
+	// allocations, in bytes.
 	DefaultRetainedBytes = 1 << 30
-	// DefaultRetainedFolders bounds the working folders of ended allocations.
+	// DefaultRetainedFolders is the default bound on the working folders of ended
+	// allocations.
 	DefaultRetainedFolders = 500
-	// retentionPause is the pause between two passes, because hundreds of tasks may end at once.
+	// retentionPause is the pause between two passes. Hundreds of tasks may end at once,
+	// and one pass serves them all.
 	retentionPause = time.Second
 )
 
-// retained is data of an ended allocation: the output of a run. With a nil driver it is the
-// allocation's folder.
+// retained is one piece of the data of an ended allocation. It is the output of a run, or,
+// if driver is nil, the working folder of the allocation.
 type retained struct {
 	driver driver.Driver
 	id     driver.ID
 	ended  time.Time
 }
 
-// retention bounds the output and the folders of ended allocations.
+// retention enforces the bounds on the output and the folders of ended allocations.
 type retention struct {
 	log        *slog.Logger
 	ctx        context.Context
@@ -40,7 +43,7 @@ type retention struct {
 	maxBytes   int64
 	maxFolders int
 	list       func() []retained
-	post       func(func()) // has the loop call a function
+	post       func(func()) // gives a function to the loop
 
 	state passState
 }
@@ -54,7 +57,8 @@ const (
 	passAgain           // a pass is running, and another one is needed
 )
 
-// request starts a pass, or another one after the running pass. Only the loop calls it.
+// request starts a pass. If a pass is running, a further pass follows it. Only the loop
+// calls request.
 func (r *retention) request() {
 	if r.state != noPass {
 		r.state = passAgain
@@ -77,8 +81,8 @@ func (r *retention) request() {
 	})
 }
 
-// listRetained lists the data of ended allocations, the latest allocation first. Each
-// allocation's folder comes after its outputs, because a folder is less useful.
+// listRetained lists the data of ended allocations, the latest end first. The folder of an
+// allocation comes after its outputs, because a folder is less useful.
 func listRetained(allocs map[string]*alloc, drivers map[string]driver.Driver) []retained {
 	var out []retained
 	for id, a := range allocs {
@@ -105,7 +109,7 @@ func listRetained(allocs map[string]*alloc, drivers map[string]driver.Driver) []
 	return out
 }
 
-// pass removes the oldest data until the rest is within the bounds.
+// pass removes the oldest data until the remaining data is within the bounds.
 func (r *retention) pass(list []retained) {
 	ctx, cancel := context.WithTimeout(r.ctx, StatusLimit)
 	defer cancel()

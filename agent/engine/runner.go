@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// startLimit bounds the start of a run: it may have to fetch artifacts and an
-	// image.
+	// startLimit bounds the start of a run, which may have to fetch artifacts and an image.
 	startLimit = 10 * time.Minute
-	// RetainedRuns is how many runs of a task keep their output: the latest and the previous one.
+	// RetainedRuns is the number of runs of a task whose output is retained: the latest and
+	// the previous one.
 	RetainedRuns = 2
-	// StatusLimit bounds a driver's answer about a run.
+	// StatusLimit bounds a request about a run to a driver.
 	StatusLimit = 30 * time.Second
 )
 
-// runner holds the goroutines that start, follow and stop runs. They report to the
+// runner owns the goroutines that start, follow and stop runs. The goroutines report to the
 // loop through events.
 type runner struct {
 	log     *slog.Logger
@@ -39,38 +39,39 @@ type runner struct {
 	events  runEvents
 }
 
-// runEvents are the results of a runner's goroutines.
+// runEvents are the functions that report the results of a runner's goroutines.
 type runEvents struct {
-	// started: the run is up since the time at, which the driver returned.
+	// started reports that the run has been up since the time at, which the driver
+	// returned.
 	started func(id driver.ID, at time.Time)
 	ended   func(id driver.ID, end runEnd)
-	// uncertain: the run may still begin or go on.
+	// uncertain reports that the run may still begin or may still be running.
 	uncertain func(id driver.ID, why string)
-	// deadline returns the present deadline of an allocation. False: its leases have ended, or
-	// the engine has.
+	// deadline returns the present deadline of an allocation. The result is false if the
+	// leases of the allocation or the engine have ended.
 	deadline func(ctx context.Context, alloc string) (lease.Deadline, bool)
 }
 
-// runEnd is the end of a run.
+// runEnd says how a run ended.
 type runEnd struct {
 	end reconcile.TaskActual
-	// ran: the run was up, from the time started.
+	// ran says that the run was up, from the time started.
 	ran     bool
 	started time.Time
 }
 
-// errNoLease: a lease that binds a task ended while the task was prepared.
+// errNoLease: a lease that binds the task ended while the task was prepared.
 var errNoLease = errors.New("its lease ended before the command was started")
 
-// launch is a run that must start.
+// launch describes a run that must start.
 type launch struct {
 	order taskOrder
-	// binding is the allocation's when the start was decided.
+	// binding is the binding of the allocation at the time of the decision to start.
 	binding lease.Binding
-	// previousKnown: the driver knows the run before this one.
+	// previousKnown says that the driver knows the previous run.
 	previousKnown bool
-	// uncertain: an earlier agent may have asked the driver for the run. So the run may
-	// still begin, even if this start fails.
+	// uncertain says that an earlier agent may have asked the driver to start the run. Then
+	// the run may still begin even if this start fails.
 	uncertain bool
 }
 
@@ -78,7 +79,7 @@ type launch struct {
 func (r *runner) launch(l launch) error {
 	id := l.order.task.ID
 	drv := r.drivers[l.order.driver]
-	if drv == nil { // the agent had the driver before its restart
+	if drv == nil { // the agent had the driver before the agent's restart
 		r.events.ended(id, runEnd{end: reconcile.TaskActual{Phase: reconcile.Ended, Run: id.Run, Finished: time.Now(), ExitCode: -1,
 			Reason: reconcile.ReasonUnsupported, Message: noDriver(l.order.driver)}})
 		return nil
@@ -97,9 +98,9 @@ func (r *runner) launch(l launch) error {
 	return nil
 }
 
-// replace makes the record of a further run durable and removes an old run. A restarted
-// agent looks for runs that are newer than the recorded run. So the recorded run must be
-// known to its driver and must not be removed. False: ctx ended earlier.
+// replace makes the record of a further run durable and then removes an old run. A
+// restarted agent looks for runs that are newer than the recorded run. So the driver must
+// still know the recorded run. replace returns false if the engine ended earlier.
 func (r *runner) replace(drv driver.Driver, id driver.ID, previousKnown bool) bool {
 	for backOff := retry.New(); r.writer.Flush() != nil; {
 		r.log.Warn("old run not removed", "run", id, "error", r.writer.Err())
@@ -118,8 +119,9 @@ func (r *runner) replace(drv driver.Driver, id driver.ID, previousKnown bool) bo
 	return true
 }
 
-// start prepares a task and asks its driver to start it. asked: the driver was asked. The
-// preparation may take longer than a lease, so the deadline is read after it.
+// start prepares a task and asks its driver to start the task. asked reports whether the
+// driver was asked. The preparation may take longer than a lease, so the deadline is read
+// after the preparation.
 func (r *runner) start(drv driver.Driver, l launch) (asked bool, err error) {
 	to := l.order
 	ctx, cancel := context.WithTimeout(r.ctx, startLimit)
@@ -145,7 +147,7 @@ func (r *runner) start(drv driver.Driver, l launch) (asked bool, err error) {
 	return true, drv.Start(ctx, to.task)
 }
 
-// follow reports that a run is up, and then its end.
+// follow reports that a run is up, and then reports its end.
 func (r *runner) follow(drv driver.Driver, id driver.ID) {
 	ctx, cancel := context.WithTimeout(r.ctx, StatusLimit)
 	st, err := drv.Status(ctx, id)
@@ -171,7 +173,7 @@ func (r *runner) follow(drv driver.Driver, id driver.ID) {
 			return
 		case errors.Is(err, driver.ErrNotFound):
 			r.events.ended(id, runEnd{end: reconcile.TaskActual{Phase: reconcile.Ended, Run: id.Run, Finished: time.Now(), ExitCode: -1,
-				Reason: reconcile.ReasonKilledBySignal, Message: "its driver no longer knows it"}})
+				Reason: reconcile.ReasonKilledBySignal, Message: "its driver no longer knows the run"}})
 			return
 		}
 		r.log.Error("the driver cannot wait for a run", "run", id, "error", err)
@@ -181,8 +183,8 @@ func (r *runner) follow(drv driver.Driver, id driver.ID) {
 	}
 }
 
-// askUntilConclusive asks a driver about a run again until the answer is conclusive. err is
-// the latest answer. False: ctx ended earlier.
+// askUntilConclusive asks a driver for the status of a run until the result is conclusive.
+// err is the latest error. The result is false if the engine ended earlier.
 func (r *runner) askUntilConclusive(drv driver.Driver, id driver.ID, err error) (runStatus, bool) {
 	found := runStatus{err: err}
 	for backOff := retry.New(); !conclusive(found.err); {
@@ -198,8 +200,8 @@ func (r *runner) askUntilConclusive(drv driver.Driver, id driver.ID, err error) 
 	return found, true
 }
 
-// renew passes a lease deadline to the supervisor of a run. The driver need not know a run that
-// is being prepared.
+// renew passes a lease deadline to the supervisor of a run. A run that is still being
+// prepared may be unknown to the driver, which is no error.
 func (r *runner) renew(drv driver.Driver, id driver.ID, d lease.Deadline) {
 	ctx, cancel := context.WithTimeout(r.ctx, StatusLimit)
 	defer cancel()

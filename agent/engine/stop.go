@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// lateStartLimit is how long the runner looks for a run when it does not know whether the
-	// start succeeded: a container engine may start the run after the caller gave up. If the
-	// driver does not know the run in all that time, the run will not begin.
+	// lateStartLimit is how long the runner looks for a run after a start that may or may
+	// not have succeeded. A container engine may start the run after the caller has given
+	// up. If the driver does not know the run in all that time, the run will not begin.
 	lateStartLimit = 10 * time.Second
-	// lateStartPause is the longest pause between two checks for the run.
+	// lateStartPause is the longest pause between two requests for the status of the run.
 	lateStartPause = 500 * time.Millisecond
 )
 
-// The runs that must be stopped are not in a separate list. The record of such a task has
-// the phase Launching or Closing, or StartUncertain. So there are at most as many such runs
-// as tasks, they survive the agent's restart, no further run of the task begins, and the
-// allocation does not end.
+// The engine has no separate list of the runs that must be stopped. The record of such a
+// task has the phase Launching or Closing, or StartUncertain. So the number of such runs is
+// at most the number of tasks, and the runs survive the agent's restart. No further run of
+// such a task begins, and its allocation does not end.
 
-// stop tries until a run is stopped. failed is called with each error. False: ctx
-// ended earlier.
+// stop tries until a run is stopped. It calls failed with each error. It returns false if
+// the engine ended earlier.
 func (r *runner) stop(drv driver.Driver, id driver.ID, grace time.Duration, failed func(error)) bool {
 	for backOff := retry.New(); ; {
 		err := drv.Stop(r.ctx, id, grace)
@@ -43,9 +43,9 @@ func (r *runner) stop(drv driver.Driver, id driver.ID, grace time.Duration, fail
 	}
 }
 
-// startFailed ends a run whose start failed, or whose driver broke its contract. It
-// first makes sure that nothing of the run is left. uncertain: the run may have begun
-// or may still begin.
+// startFailed ends a run whose start failed, or whose driver broke its contract. It first
+// makes sure that nothing of the run is left. uncertain says that the run may have begun or
+// may still begin.
 func (r *runner) startFailed(drv driver.Driver, id driver.ID, uncertain bool, cause error) {
 	end := reconcile.TaskActual{Reason: reconcile.ReasonStartFailed, Message: cause.Error()}
 	end.Final = errors.Is(cause, driver.ErrFinal)
@@ -64,15 +64,15 @@ func (r *runner) startFailed(drv driver.Driver, id driver.ID, uncertain bool, ca
 	}
 }
 
-// mayStillStart reports whether a start that failed with this driver's error may still
-// succeed.
+// mayStillStart reports whether the run may still begin although the driver's Start
+// returned cause.
 func mayStillStart(cause error) bool {
 	return !errors.Is(cause, driver.ErrStart) && !errors.Is(cause, driver.ErrInvalid) ||
 		errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, context.Canceled)
 }
 
-// stopUncertain stops a run that may have begun or may still begin. It reports the end
-// once that is certain; end is the result of a run that never began.
+// stopUncertain stops a run that may have begun or may still begin. It reports the end once
+// the end is certain. end is the result if the run never began.
 func (r *runner) stopUncertain(drv driver.Driver, id driver.ID, grace time.Duration, end reconcile.TaskActual) {
 	show := func(err error) { r.events.uncertain(id, err.Error()) }
 	backOff := retry.New()
@@ -94,7 +94,7 @@ func (r *runner) stopUncertain(drv driver.Driver, id driver.ID, grace time.Durat
 			}
 			r.neverRan(id, end)
 			return
-		case errors.Is(found.err, driver.ErrContract): // its Stop returned nil
+		case errors.Is(found.err, driver.ErrContract): // the driver's Stop returned nil
 			r.neverRan(id, end)
 			return
 		case !errors.Is(found.err, driver.ErrNotFound):

@@ -16,8 +16,9 @@ import (
 // minPrefix is the shortest accepted prefix of an allocation's id.
 const minPrefix = 4
 
-// Kinds of errors of a lookup.
+// The kinds of errors of a lookup.
 var (
+	// ErrInvalid: the request is not valid.
 	ErrInvalid = errors.New("invalid request")
 	// ErrUnknown: this node has no such allocation.
 	ErrUnknown = errors.New("unknown allocation")
@@ -38,8 +39,9 @@ func lookupErrorf(kind error, format string, args ...any) error {
 	return &lookupError{kind, fmt.Sprintf(format, args...)}
 }
 
-// List returns the allocations that include selects. include gets the allocation of the order
-// and whether the allocation has ended. An error: ctx ended.
+// List returns the allocations for which include returns true. include gets the allocation
+// as ordered, and whether the allocation has ended. List returns an error only if ctx
+// ended.
 func (e *Engine) List(ctx context.Context, include func(a *nusav1.Allocation, ended bool) bool) ([]*nusav1.Allocation, error) {
 	var out []*nusav1.Allocation
 	if !e.do(ctx, func() {
@@ -54,7 +56,7 @@ func (e *Engine) List(ctx context.Context, include func(a *nusav1.Allocation, en
 	return out, nil
 }
 
-// Get returns an allocation by a unique prefix of its id.
+// Get returns an allocation by its id or by a unique prefix of its id.
 func (e *Engine) Get(ctx context.Context, prefix string) (out *nusav1.Allocation, err error) {
 	if !e.do(ctx, func() {
 		var a *alloc
@@ -68,7 +70,7 @@ func (e *Engine) Get(ctx context.Context, prefix string) (out *nusav1.Allocation
 	return out, err
 }
 
-// show returns an allocation with its state on this node.
+// show returns an allocation as ordered, with its state on this node.
 func (e *Engine) show(a *alloc) *nusav1.Allocation {
 	out := proto.CloneOf(a.wire.GetAllocation())
 	rep := makeReport(a.order, a.act, a.details, e.verdict(a))
@@ -85,7 +87,7 @@ func (e *Engine) show(a *alloc) *nusav1.Allocation {
 	return out
 }
 
-// find finds an allocation by a unique prefix of its id.
+// find finds an allocation by its id or by a unique prefix of its id.
 func (e *Engine) find(prefix string) (*alloc, error) {
 	if len(prefix) < minPrefix {
 		return nil, lookupErrorf(ErrInvalid, "id: %q is shorter than %d characters", prefix, minPrefix)
@@ -132,14 +134,14 @@ func (e *Engine) findTask(prefix, name string) (*alloc, string, error) {
 	return a, name, nil
 }
 
-// LiveRun is the running run of a task. Problem says why the task has no running run.
+// LiveRun is the running run of a task. If the task has none, Problem says why.
 type LiveRun struct {
 	ID      driver.ID
 	Driver  driver.Driver
 	Problem string
 }
 
-// LiveRun returns the live run of a task.
+// LiveRun returns the running run of a task.
 func (e *Engine) LiveRun(ctx context.Context, prefix, task string) (run LiveRun, err error) {
 	if !e.do(ctx, func() {
 		var a *alloc
@@ -154,7 +156,8 @@ func (e *Engine) LiveRun(ctx context.Context, prefix, task string) (run LiveRun,
 	return run, err
 }
 
-// LiveRuns returns the id of an allocation and the live runs of its tasks by name.
+// LiveRuns returns the id of an allocation, and the running run of each task by the task's
+// name.
 func (e *Engine) LiveRuns(ctx context.Context, prefix string) (id string, runs map[string]LiveRun, err error) {
 	runs = map[string]LiveRun{}
 	if !e.do(ctx, func() {
@@ -185,16 +188,16 @@ func (e *Engine) liveRun(a *alloc, name string) LiveRun {
 	return r
 }
 
-// LogRun is a run whose output can be read. A zero ID: no such run has begun.
+// LogRun is a run whose output can be read. If ID is zero, no such run has begun.
 type LogRun struct {
 	ID     driver.ID
 	Driver driver.Driver
-	// Last: no further run of the task will begin.
+	// Last says that no further run of the task will begin.
 	Last bool
 }
 
-// LogRun returns a run of a task that has begun: the latest one (next = 0), or the first
-// retained one whose number is at least next.
+// LogRun returns a run of a task that has begun. With next = 0 it returns the latest run,
+// else the first retained run whose number is at least next.
 func (e *Engine) LogRun(ctx context.Context, prefix, task string, next int) (run LogRun, err error) {
 	if !e.do(ctx, func() { run, err = e.logRun(prefix, task, next) }) {
 		return run, ctx.Err()
@@ -222,7 +225,7 @@ func (e *Engine) logRun(prefix, task string, next int) (LogRun, error) {
 	case next == 0 || next > begun:
 		return LogRun{Last: a.act.End != nil}, nil
 	}
-	// The output of missed runs may be removed already.
+	// The output of earlier runs may have been removed already.
 	id := driver.ID{Alloc: a.spec.ID, Task: name, Run: max(next, begun-RetainedRuns+1)}
 	return LogRun{ID: id, Driver: drv}, nil
 }

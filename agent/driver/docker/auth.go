@@ -13,18 +13,18 @@ import (
 	"github.com/moby/moby/api/types/registry"
 )
 
-// maxAuth bounds the file of passwords, in bytes.
+// maxAuth bounds the size of the password file, in bytes.
 const maxAuth = 1 << 20
 
-// hub is the registry of image names without a registry. hubKey is its name in
+// hub is the registry of an image name that names no registry. hubKey is the key of hub in
 // Docker's file.
 const (
 	hub    = "docker.io"
 	hubKey = "index.docker.io"
 )
 
-// readAuth reads passwords of registries by their host from a file in the format of
-// Docker's config.json. No error quotes the file.
+// readAuth reads a file in the format of Docker's config.json. It maps the host of each
+// registry to its credentials. No error quotes the contents of the file.
 func readAuth(path string) (map[string]registry.AuthConfig, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -75,8 +75,8 @@ func readAuth(path string) (map[string]registry.AuthConfig, error) {
 	return out, nil
 }
 
-// hostOf returns the host of a key of the file, for https://index.docker.io/v1/ as
-// for registry.example.
+// hostOf returns the host in a key of the file. A key is a URL such as
+// https://index.docker.io/v1/ or a host such as registry.example.
 func hostOf(key string) string {
 	if _, rest, ok := strings.Cut(key, "://"); ok {
 		key = rest
@@ -97,8 +97,8 @@ func registryOf(image string) string {
 	return hub
 }
 
-// auth returns the credentials for a pull in the engine's encoding, or "". It reads
-// the file each time, because passwords change.
+// auth returns the credentials for a pull in the engine's encoding, or "" if there are
+// none. It reads the file each time, because passwords change.
 func (i images) auth(image string) (string, error) {
 	if i.authFile == "" {
 		return "", nil

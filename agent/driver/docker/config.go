@@ -13,8 +13,8 @@ import (
 // defaultPids is the default bound on the processes of a container.
 const defaultPids = 4096
 
-// config is the task's `config` for this driver; examples/docker.yaml explains
-// the keys.
+// config is the task's `config` for this driver. The file examples/docker.yaml explains the
+// keys.
 type config struct {
 	image      string // required
 	pull       string // if_absent | always | never

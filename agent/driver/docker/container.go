@@ -19,10 +19,12 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// cpuPeriod is the period of a hard limit, in microseconds: the kernel's default.
+// cpuPeriod is the period of a hard CPU limit, in microseconds. The value is the kernel's
+// default.
 const cpuPeriod = 100_000
 
-// fieldHints maps parts of an engine's messages to the field that they concern.
+// fieldHints maps a part of an engine's message to the job file's field that the message
+// concerns.
 var fieldHints = []struct{ words, field string }{
 	{"memory", "resources.memory"}, {"cpu", "resources.cpu"}, {"pids", "config.pids_limit"},
 	{"port is already allocated", "ports"}, {"address already in use", "ports"},
@@ -32,8 +34,8 @@ var fieldHints = []struct{ words, field string }{
 	{"mount", "volumes"}, {"label", "config.labels"},
 }
 
-// faultyField returns the field that an engine's message concerns, because the engine
-// does not name it.
+// faultyField returns the field of the job file that an engine's message concerns. It
+// guesses from the text, because the engine does not name the field.
 func faultyField(message string) string {
 	lower := strings.ToLower(message)
 	for _, c := range fieldHints {
@@ -68,7 +70,8 @@ func options(t driver.Task, c config, img client.ImageInspectResult, r *records)
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		Resources:     resources(t.Resources, c.hardCPU),
 		Mounts:        append(binds(t), bind(r.gate(t.ID), gateTarget, true)),
-		// The engine writes both streams into one series of files.
+		// The engine writes both streams into the same files, so a file may have twice the
+		// size.
 		LogConfig: container.LogConfig{Type: "json-file", Config: map[string]string{
 			"max-file": strconv.Itoa(max(1, t.Logs.Files)), "max-size": strconv.FormatInt(2*max(4096, t.Logs.SizeBytes), 10),
 		}},
@@ -80,7 +83,7 @@ func options(t driver.Task, c config, img client.ImageInspectResult, r *records)
 	return client.ContainerCreateOptions{Name: nameOf(t.ID), Config: cfg, HostConfig: host}
 }
 
-// resources converts resources into limits. A container may not use swap.
+// resources converts resources into limits. A container must not use swap.
 func resources(r driver.Resources, hard bool) container.Resources {
 	var out container.Resources
 	if r.MemoryBytes > 0 {
@@ -97,8 +100,9 @@ func resources(r driver.Resources, hard bool) container.Resources {
 	return out
 }
 
-// binds returns the mounts of the task's folders and volumes. The folders have the same paths
-// as on the host, because variables name these paths.
+// binds returns the mounts of the task's folders and volumes. Inside the container the
+// folders have the same paths as on the host, because variables such as NUSA_TASK_DIR name
+// these paths.
 func binds(t driver.Task) []mount.Mount {
 	out := []mount.Mount{bind(t.Dir, t.Dir, false), bind(t.AllocDir, t.AllocDir, false)}
 	for _, v := range t.Volumes {
@@ -130,9 +134,9 @@ func ports(list []driver.Port, udp []string) (network.PortSet, network.PortMap) 
 	return set, bound
 }
 
-// chown gives the task's folder to the container's user. If the user is given by name, only
-// the image knows its number. Then every user may write to the folder. That is safe, because
-// only the agent can pass the private folders above.
+// chown gives the task's folder to the container's user. If the job names the user by a
+// word, only the image knows the user's number, and then every user may write to the
+// folder. That is safe, because only the agent can enter the private parent folders.
 func chown(dir, user string) error {
 	name, group, _ := strings.Cut(user, ":")
 	if name == "" || name == "root" || name == "0" {
@@ -155,7 +159,7 @@ func chown(dir, user string) error {
 }
 
 // chownSecrets gives the secrets to the container's user. If only the image knows the
-// user's number, every user in that container may read them.
+// user's number, every user of that container may read the secrets.
 func chownSecrets(dir, user string) error {
 	if dir == "" {
 		return nil

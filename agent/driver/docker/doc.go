@@ -1,7 +1,7 @@
-// Package docker is the driver that runs tasks as containers of a Docker engine. The
-// engine holds the containers, their exit codes and their output. The driver stores a
-// small record of each run, so that a container starts at most once and its end stays
-// known after a crash of the agent, of the engine, or a removal of the container.
+// Package docker is the driver that runs tasks as containers of a Docker engine. The engine
+// holds the containers, their exit codes and their output. The driver stores a small record
+// of each run. Because of the record a container starts at most once, even if the agent or
+// the engine crashes, and the end of the run stays known after the container was removed.
 //
 //	docker.go     the driver: fingerprint, status, wait, remove, sweep
 //	start.go      starting and stopping a container, also after an interrupted start

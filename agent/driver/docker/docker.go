@@ -19,7 +19,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
-// DefaultHost is the engine's default address.
+// DefaultHost is the default address of the engine.
 const DefaultHost = "unix:///var/run/docker.sock"
 
 const (
@@ -29,8 +29,8 @@ const (
 	retryPause = 200 * time.Millisecond
 )
 
-// Labels of every container of this driver. A job may not set labels with this
-// prefix.
+// The labels of every container of this driver. A job may not set labels with the prefix
+// labelPrefix.
 const (
 	labelPrefix = "nusa."
 	labelOwner  = labelPrefix + "owner" // the random id of the data directory
@@ -39,18 +39,18 @@ const (
 	labelRun    = labelPrefix + "run"
 )
 
-// Config of a Driver.
+// Config configures a Driver.
 type Config struct {
-	// Dir holds a record of each run. Required.
+	// Dir is the folder for the records of the runs. It is required.
 	Dir string
-	// Host is the engine's address. Default DefaultHost. Bind mounts and exec
-	// need an engine on this machine.
+	// Host is the address of the engine. Default: DefaultHost. Bind mounts and exec work
+	// only with an engine on this machine.
 	Host string
-	// Auth is a file with passwords of registries, in the format of Docker's
-	// config.json, readable only by its owner. Default: none.
+	// Auth is a file with passwords of registries, in the format of Docker's config.json.
+	// Only its owner may be able to read the file. Default: none.
 	Auth string
-	// AllowPrivileged lets jobs ask for privileged containers, which are root on
-	// the host.
+	// AllowPrivileged lets jobs ask for privileged containers, which have the rights of
+	// root on the host.
 	AllowPrivileged bool
 }
 
@@ -74,7 +74,7 @@ type starting struct {
 	done   chan struct{}
 }
 
-// New returns a driver for the engine at cfg.Host. The engine need not run yet.
+// New returns a driver for the engine at cfg.Host. The engine may still be down.
 func New(cfg Config) (*Driver, error) {
 	if cfg.Host == "" {
 		cfg.Host = DefaultHost
@@ -102,15 +102,15 @@ func New(cfg Config) (*Driver, error) {
 	return d, nil
 }
 
-// Close ends the connections to the engine. Running containers go on.
+// Close ends the connections to the engine. Running containers continue.
 func (d *Driver) Close() {
 	_ = d.cli.Close()
 	d.mounts.Close()
 }
 
-// Fingerprint asks the engine about its capabilities and removes containers of this
-// driver that have no record. The driver has no self-fencing: only the engine could
-// watch a container, and the engine knows no leases.
+// Fingerprint asks the engine about its capabilities and removes containers of this driver
+// that have no record. The driver has no self-fencing. Only the engine could stop a
+// container at a deadline, and the engine knows no leases.
 func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -148,8 +148,8 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 				notes = append(notes, note)
 			}
 			f.Capabilities = append(f.Capabilities, driver.CapMounts, driver.CapVolumes)
-			// A secret is readable by one user of the host. With userns-remap the users of the
-			// container have other numbers.
+			// Only one user of the host can read a secret. With userns-remap the users of a
+			// container have other numbers on the host.
 			if slices.Contains(info.SecurityOptions, "name=userns") {
 				notes = append(notes, "no secrets: the engine maps users (userns-remap), containers could not read them")
 			} else {
@@ -166,8 +166,8 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 // local reports whether the engine's processes run on this host.
 func (d *Driver) local() bool { return strings.HasPrefix(d.cfg.Host, "unix://") }
 
-// mountProblem returns why containers cannot see what the agent mounts. "" means that no
-// problem is known, or that the agent cannot mount and passes paths.
+// mountProblem returns why containers cannot see what the agent mounts. It returns "" if no
+// problem is known, or if the agent cannot mount and gives the engine paths instead.
 func (d *Driver) mountProblem(info system.Info) string {
 	if mounts.Usable() != nil {
 		return ""
@@ -179,8 +179,9 @@ func (d *Driver) mountProblem(info system.Info) string {
 }
 
 // sweep removes containers of this driver that have no record. A slow engine may make a
-// container after its start was given up, or may not have removed one when asked. Every
-// other container has a record, because the record is written first.
+// container after its start was given up, or may not have removed a container when asked.
+// Every other container has a record, because the driver writes the record before it asks
+// for the container.
 func (d *Driver) sweep(ctx context.Context) {
 	list, err := d.cli.ContainerList(ctx, client.ContainerListOptions{All: true,
 		Filters: client.Filters{}.Add("label", labelOwner+"="+d.records.owner)})
@@ -195,8 +196,8 @@ func (d *Driver) sweep(ctx context.Context) {
 	}
 }
 
-// removeContainer removes a container, with force also a running one. It returns nil for a
-// missing container.
+// removeContainer removes a container. With force it also removes a running container. For
+// a missing container it returns nil.
 func (d *Driver) removeContainer(ctx context.Context, container string, force bool) error {
 	_, err := d.cli.ContainerRemove(ctx, container, client.ContainerRemoveOptions{Force: force, RemoveVolumes: true})
 	if err == nil || cerrdefs.IsNotFound(err) {
@@ -205,14 +206,14 @@ func (d *Driver) removeContainer(ctx context.Context, container string, force bo
 	return d.address.wrap(err)
 }
 
-// Status: see driver.Driver. While the engine does not answer, Status returns the
-// last known state: a restart of the engine does not end its containers.
+// Status implements driver.Driver. While the engine does not respond, Status returns the
+// last known state, because a restart of the engine does not end its containers.
 func (d *Driver) Status(ctx context.Context, id driver.ID) (driver.Status, error) {
 	st, _, err := d.status(ctx, id)
 	return st, err
 }
 
-// status does the work of Status. It also returns whether the engine answered.
+// status does the work of Status. answered reports whether the engine responded.
 func (d *Driver) status(ctx context.Context, id driver.ID) (st driver.Status, answered bool, err error) {
 	rec, ok := d.records.get(id)
 	switch {
@@ -238,14 +239,14 @@ func (d *Driver) status(ctx context.Context, id driver.ID) (st driver.Status, an
 	case st.State == driver.Ended:
 		st, err = d.records.end(id, st)
 	case st.State == driver.Starting && d.inFlight(id) == nil:
-		// An agent died before the engine had started the container: Start
+		// An agent died before the engine started the container, so the next Start
 		// continues.
 		return driver.Status{}, true, fmt.Errorf("run %s: %w", id, driver.ErrNotFound)
 	}
 	return st, true, err
 }
 
-// Wait: see driver.Driver. It goes on across restarts of the engine.
+// Wait implements driver.Driver. It also waits across restarts of the engine.
 func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) {
 	for {
 		st, answered, err := d.status(ctx, id)
@@ -264,7 +265,7 @@ func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) 
 	}
 }
 
-// untilStopped returns nil once a container does not run.
+// untilStopped returns nil once a container has stopped.
 func (d *Driver) untilStopped(ctx context.Context, container string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -279,10 +280,10 @@ func (d *Driver) untilStopped(ctx context.Context, container string) error {
 
 // Renew returns an error: this driver has no self-fencing.
 func (d *Driver) Renew(_ context.Context, id driver.ID, _ lease.Deadline) error {
-	return fmt.Errorf("%w: run %s: a container has no lease", driver.ErrInvalid, id)
+	return fmt.Errorf("%w: run %s: no lease can bind a container", driver.ErrInvalid, id)
 }
 
-// Remove: see driver.Driver. If the engine does not remove the container now, a later
+// Remove implements driver.Driver. If the engine does not remove the container now, a later
 // sweep does.
 func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
 	rec, ok := d.records.get(id)
@@ -294,7 +295,7 @@ func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
 		return err
 	}
 	if d.inFlight(id) != nil || err == nil && st.State != driver.Ended {
-		return fmt.Errorf("remove %s: it still runs", id)
+		return fmt.Errorf("remove %s: the run still runs", id)
 	}
 	short, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -310,7 +311,7 @@ func (d *Driver) inFlight(id driver.ID) *starting {
 	return d.starts[id]
 }
 
-// pause waits. It returns the context's error if ctx ended earlier.
+// pause waits for a duration. It returns the error of ctx if ctx ended earlier.
 func pause(ctx context.Context, length time.Duration) error {
 	t := time.NewTimer(length)
 	defer t.Stop()

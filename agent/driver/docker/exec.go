@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	// execPollEvery is the pause between two checks whether a command has ended. The end
-	// of the output does not show that, because children of the command may keep the
-	// output open.
+	// execPollEvery is the pause between two checks whether a command has ended. The end of
+	// the output does not show the end of the command, because the command's children may
+	// keep the output open.
 	execPollEvery = 100 * time.Millisecond
 	// drainLimit bounds the reading of output after the command has ended.
 	drainLimit = 500 * time.Millisecond
-	// killLimit bounds the attempts to kill a command that was given up.
+	// killLimit bounds the attempts to kill a command whose caller has given up.
 	killLimit = 2 * time.Second
 )
 
-// Exec: see driver.Driver.
+// Exec implements driver.Driver.
 func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
 	if !d.local() {
 		return driver.ExitStatus{}, driver.ErrUnsupported // the driver could not kill a command on another host
@@ -82,7 +82,8 @@ func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.
 			return st, err
 		}
 	}
-	// The caller has given up, or the output of the command cannot be written.
+	// The caller has given up, or the output of the command cannot be written to the
+	// caller.
 	d.killExec(made.ID, rec)
 	if ctx.Err() != nil {
 		err = ctx.Err()
@@ -97,7 +98,7 @@ func orDiscard(w io.Writer) io.Writer {
 	return w
 }
 
-// head holds the first bytes that are written.
+// head holds the first 1024 bytes that were written.
 type head struct{ bytes.Buffer }
 
 func (h *head) Write(p []byte) (int, error) {
@@ -105,7 +106,7 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// running returns the record of a run that runs.
+// running returns the record of a run if the run is running, else an error.
 func (d *Driver) running(ctx context.Context, id driver.ID) (record, error) {
 	st, answered, err := d.status(ctx, id)
 	switch {
@@ -120,13 +121,13 @@ func (d *Driver) running(ctx context.Context, id driver.ID) (record, error) {
 	return rec, nil
 }
 
-// resize passes the sizes of the terminal to the engine.
+// resize passes the new sizes of the terminal to the engine until stop is closed.
 func (d *Driver) resize(exec string, x driver.Exec, stop <-chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for size := x.Size; ; {
 		if size.Rows > 0 && size.Columns > 0 {
-			// At first the command may not have begun.
+			// The engine refuses a size until the command has begun.
 			for range 20 {
 				_, err := d.cli.ExecResize(ctx, exec, client.ExecResizeOptions{Height: uint(size.Rows), Width: uint(size.Columns)})
 				if err == nil || pause(ctx, execPollEvery/10) != nil {
@@ -146,7 +147,7 @@ func (d *Driver) resize(exec string, x driver.Exec, stop <-chan struct{}) {
 	}
 }
 
-// untilExecEnds calls ended once a command has ended.
+// untilExecEnds calls ended once a command has ended. It gives up when stop is closed.
 func (d *Driver) untilExecEnds(exec string, stop <-chan struct{}, ended func()) {
 	tick := time.NewTicker(execPollEvery)
 	defer tick.Stop()
@@ -191,9 +192,9 @@ func (d *Driver) execStatus(ctx context.Context, exec string, said *head) (drive
 	}
 }
 
-// faultOf returns the exit code of a command that did not begin. Docker 20.10
-// reports "not executable" also for a missing command; the runtime's message tells
-// them apart.
+// faultOf returns the exit code of a command that did not begin. Docker 20.10 reports "not
+// executable" also for a missing command. In that case the message of the container runtime
+// shows the difference.
 func faultOf(code int, text string) int {
 	if strings.Contains(text, "executable file not found") || strings.Contains(text, "no such file or directory") {
 		return driver.NoCommand
@@ -201,8 +202,8 @@ func faultOf(code int, text string) int {
 	return code
 }
 
-// killExec kills a command and all its descendants. The engine cannot do that, so
-// the driver does it on this host, where the processes are.
+// killExec kills a command and all its descendants. The engine has no such request, so the
+// driver sends the signals to the processes on this host.
 func (d *Driver) killExec(exec string, rec record) {
 	ctx, cancel := context.WithTimeout(context.Background(), killLimit)
 	defer cancel()
@@ -220,7 +221,8 @@ func (d *Driver) killExec(exec string, rec record) {
 	}
 }
 
-// killTree kills a process of a container, its session and its descendants.
+// killTree kills a process of a container, all processes of its session, and all its
+// descendants.
 func killTree(root int, container string) {
 	// The process id may belong to another process now, so check its cgroup.
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", root))
@@ -240,7 +242,8 @@ func killTree(root int, container string) {
 				continue
 			}
 			if parent, session := family(pid); doomed[parent] || session == root {
-				// A stopped process cannot start others while they are listed.
+				// A stopped process cannot start further processes while the loop lists the
+				// processes.
 				_ = unix.Kill(pid, unix.SIGSTOP)
 				doomed[pid] = true
 			}
@@ -251,7 +254,7 @@ func killTree(root int, container string) {
 	}
 }
 
-// family returns a process' parent and session (proc_pid_stat(5)).
+// family returns the parent and the session of a process (proc_pid_stat(5)).
 func family(pid int) (parent, session int) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -10,16 +10,16 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// images are the images of an engine.
+// images gives access to the images of an engine.
 type images struct {
 	cli     *client.Client
 	address address
-	// authFile has the passwords of registries. "": none.
+	// authFile is the file with the passwords of registries, or "".
 	authFile string
 }
 
-// ensure makes sure that the task's image is on the node and fits the engine. It returns
-// the settings of the image for the container.
+// ensure makes sure that the task's image is on the node and fits the architecture of the
+// engine. It returns the properties of the image.
 func (i images) ensure(ctx context.Context, c config) (client.ImageInspectResult, error) {
 	img, err := i.cli.ImageInspect(ctx, c.image)
 	absent := cerrdefs.IsNotFound(err)
@@ -66,8 +66,8 @@ func (i images) pull(ctx context.Context, image string) error {
 	return res.Wait(ctx)
 }
 
-// pullError says what to do about a failed pull. An image that the registry does not
-// have, or does not show, is ErrInvalid.
+// pullError adds the remedy to the error of a failed pull. The result is an ErrInvalid if
+// the registry does not have the image or does not show it.
 func (i images) pullError(image string, err error) error {
 	if client.IsErrConnectionFailed(err) {
 		return i.address.refused("config.image", err)

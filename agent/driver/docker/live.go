@@ -13,11 +13,11 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// noLimit stands for unlimited memory: in an update 0 means no change.
+// noLimit is the value for unlimited memory in an update, where 0 would mean no change.
 const noLimit = 1 << 62
 
-// Stats: see driver.Driver. The peak includes the page cache and is known only with
-// cgroups v1.
+// Stats implements driver.Driver. The engine reports the peak only with cgroups v1. That
+// peak includes the page cache.
 func (d *Driver) Stats(ctx context.Context, id driver.ID) (driver.Stats, error) {
 	rec, err := d.running(ctx, id)
 	if err != nil {
@@ -52,8 +52,8 @@ func (d *Driver) Stats(ctx context.Context, id driver.ID) (driver.Stats, error) 
 	return out, nil
 }
 
-// Update: see driver.Driver. The kind of the CPU limit, a share or a cap, does not
-// change.
+// Update implements driver.Driver. A CPU share stays a share, and a hard CPU limit stays a
+// hard limit.
 func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) error {
 	rec, err := d.running(ctx, id)
 	if err != nil {

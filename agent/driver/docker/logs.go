@@ -15,10 +15,10 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Logs: see driver.Driver. The engine rotates and reads the files. When the engine breaks
-// a stream off, Logs reads it again and skips the output that was emitted already, by the
-// engine's time stamps. If the files rotate quickly, the engine may omit output while it
-// follows them. That output is missing.
+// Logs implements driver.Driver. The engine rotates and reads the files. If the engine ends
+// a stream early, Logs reads the stream again and skips the output that was emitted
+// already. It recognises that output by the engine's time stamps. If the files rotate
+// quickly, an engine that follows them may omit output.
 func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, emit func(driver.LogChunk) error) error {
 	st, _, err := d.status(ctx, id)
 	if err != nil {
@@ -67,8 +67,8 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	return nil
 }
 
-// read emits the container's output from the beginning. A missing container has no
-// output.
+// read emits the container's output from the beginning. If the container is missing, read
+// emits nothing.
 func (d *Driver) read(ctx context.Context, container string, o driver.LogOptions, follow bool, s *splitter) error {
 	if !o.Stdout && !o.Stderr {
 		return nil
@@ -91,15 +91,14 @@ func (d *Driver) read(ctx context.Context, container string, o driver.LogOptions
 	return s.err
 }
 
-// lineEnds finds the beginning of the last lines of a stream in one pass from the
-// beginning.
+// lineEnds finds the offset at which the last lines of a stream begin, in one pass.
 type lineEnds struct {
 	read int64   // number of bytes read
-	ends []int64 // offsets after the latest line ends: a ring once it is full
+	ends []int64 // offsets after the latest line ends, in a ring buffer
 	n    int64   // number of line ends so far
 }
 
-// add takes the next bytes. lines is the argument of the later call of start.
+// add records the line ends of the next bytes. lines is the argument that start will get.
 func (l *lineEnds) add(p []byte, lines int) {
 	if lines == 0 {
 		return
@@ -108,8 +107,8 @@ func (l *lineEnds) add(p []byte, lines int) {
 		if b != '\n' {
 			continue
 		}
-		// The ring also needs the end of the line before the wanted lines, and the last line
-		// end may be the stream's end.
+		// The ring has lines + 1 entries: the wanted lines begin after an earlier line end,
+		// and the latest line end may be the end of the stream.
 		if at := l.read + int64(i) + 1; len(l.ends) <= lines {
 			l.ends = append(l.ends, at)
 		} else {
@@ -120,7 +119,7 @@ func (l *lineEnds) add(p []byte, lines int) {
 	l.read += int64(len(p))
 }
 
-// start returns the number of bytes before the last lines.
+// start returns the number of bytes before the last lines of the stream.
 func (l *lineEnds) start(lines int) int64 {
 	n := l.n
 	if size := int64(len(l.ends)); n > 0 && l.ends[(n-1)%size] == l.read {
@@ -132,8 +131,8 @@ func (l *lineEnds) start(lines int) int64 {
 	return l.ends[n%int64(len(l.ends))]
 }
 
-// splitter emits two streams in chunks. It emits each message once, however often
-// the streams are read from the beginning.
+// splitter emits two streams in chunks. It emits each message once, however often it reads
+// the streams from the beginning.
 type splitter struct {
 	emit  func(driver.LogChunk) error
 	skip  [2]int64    // bytes to skip from the beginning
@@ -144,14 +143,14 @@ type splitter struct {
 	err   error       // the error of emit
 }
 
-// position of a message in a stream: its time and its number among the messages of
-// that time. The parts of a long line have the same time.
+// position identifies a message in a stream by its time and its number among the messages
+// of that time. The parts of a long line have the same time.
 type position struct {
 	time string // the text has a fixed length and is in UTC
 	n    int
 }
 
-// again prepares for reading the streams from the beginning.
+// again prepares the splitter for reading the streams from the beginning.
 func (s *splitter) again() {
 	s.at = [2]position{}
 	s.new = [2]bool{s.done[0].n == 0, s.done[1].n == 0}
@@ -164,12 +163,12 @@ type streamWriter struct {
 	i int
 }
 
-// Write takes one message: its time, a space, and the output.
+// Write emits one message, which consists of its time, a space, and output.
 func (w streamWriter) Write(p []byte) (int, error) {
 	s, i := w.s, w.i
 	stamp, data, ok := bytes.Cut(p, []byte{' '})
 	if !ok {
-		return 0, fmt.Errorf("a message without a time: %q", p[:min(len(p), 64)])
+		return 0, fmt.Errorf("the engine sent a message without a time: %q", p[:min(len(p), 64)])
 	}
 	at := &s.at[i]
 	if at.time != string(stamp) {
@@ -177,7 +176,7 @@ func (w streamWriter) Write(p []byte) (int, error) {
 	}
 	at.n++
 	if !s.new[i] {
-		// Skip only up to the first later message, because clocks may be set back.
+		// Skip messages only up to the first later one, because a clock may be set back.
 		done := s.done[i]
 		if at.time < done.time || at.time == done.time && at.n <= done.n {
 			return len(p), nil
@@ -199,8 +198,8 @@ func (w streamWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Size returns the size of the engine's files, which include the framing of the
-// output. 0: the files cannot be seen.
+// Size returns the size of the engine's files, which include the framing of the output. It
+// returns 0 if the driver cannot see the files.
 func (d *Driver) Size(ctx context.Context, id driver.ID) (int64, error) {
 	rec, ok := d.records.get(id)
 	if !ok || rec.Container == "" {

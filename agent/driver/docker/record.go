@@ -19,19 +19,20 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// record holds what the driver knows of a run without the engine's help.
+// record holds what the driver itself knows about a run.
 type record struct {
-	// Container is the engine's id. "": not made yet.
+	// Container is the engine's id of the container, or "" if the container was not made
+	// yet.
 	Container string `json:"container,omitempty"`
-	// Begun: the engine was asked to start the container. The driver makes another
-	// container only when it is certain that this one has not begun and never will.
+	// Begun says that the engine was asked to start the container. The driver makes another
+	// container only if it is certain that this one has not begun and never will begin.
 	Begun bool `json:"begun,omitempty"`
-	// Stopping: Stop was called while the run ran.
+	// Stopping says that Stop was called while the run was running.
 	Stopping    bool      `json:"stopping,omitempty"`
 	PID         int       `json:"pid,omitempty"`
 	Started     time.Time `json:"started,omitzero"`
 	MemoryBytes int64     `json:"memory_bytes,omitempty"`
-	// End is the final status. It remains after the container was removed.
+	// End is the final status. It remains after the removal of the container.
 	End *driver.Status `json:"end,omitempty"`
 }
 
@@ -68,8 +69,8 @@ func (r *records) path(id driver.ID) string {
 	return filepath.Join(r.dir, id.Alloc, fmt.Sprintf("%s.%d.json", id.Task, id.Run))
 }
 
-// get returns the record of a run. False: there is no record, or a damaged one. Then the
-// driver asks the engine for the container by its name.
+// get returns the record of a run. It returns false if there is no record or if the record
+// is damaged. In that case Start finds an existing container by its name.
 func (r *records) get(id driver.ID) (record, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +86,7 @@ func (r *records) read(id driver.ID) (record, bool) {
 	return rec, true
 }
 
-// change rewrites the record of a run durably, and creates it if there is none.
+// change rewrites the record of a run durably. If there is no record, it creates one.
 func (r *records) change(id driver.ID, f func(*record)) (record, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +102,8 @@ func (r *records) change(id driver.ID, f func(*record)) (record, error) {
 	return rec, driver.ReplaceFile(r.path(id), data)
 }
 
-// end records how a run ended and returns the recorded end. The first end stays.
+// end records how a run ended and returns the recorded end. Only the first call for a run
+// changes the end.
 func (r *records) end(id driver.ID, st driver.Status) (driver.Status, error) {
 	rec, err := r.change(id, func(rec *record) {
 		if rec.End == nil {
@@ -120,13 +122,13 @@ func (r *records) remove(id driver.ID) error {
 	if err := r.closeGate(id); err != nil {
 		return err
 	}
-	_ = os.Remove(filepath.Dir(r.path(id))) // the folder is removed with its last run
+	_ = os.Remove(filepath.Dir(r.path(id))) // this succeeds when the last run of the allocation is removed
 	return nil
 }
 
-// gate returns the path of a file that a run's container mounts. Without this file the
-// container cannot begin. The driver removes the file if a hanging engine may still start the
-// container.
+// gate returns the path of a file that is mounted in the run's container. Without this file
+// the container cannot begin. The driver removes the file if an engine that hangs may still
+// start the container.
 func (r *records) gate(id driver.ID) string {
 	return filepath.Join(r.dir, id.Alloc, fmt.Sprintf("%s.%d.gate", id.Task, id.Run))
 }
@@ -158,8 +160,8 @@ func runOf(labels map[string]string) (driver.ID, bool) {
 	return driver.ID{Alloc: labels[labelAlloc], Task: labels[labelTask], Run: run}, err == nil
 }
 
-// statusOf converts an engine's state. An engine does not report a signal, only the
-// exit code 128 + signal like a shell, so such a code counts as a signal.
+// statusOf converts an engine's state. An engine reports a signal only as the exit code 128
+// + signal, like a shell, so such an exit code counts as a signal.
 func statusOf(s *container.State, rec record) driver.Status {
 	st := driver.Status{State: driver.Running, PID: s.Pid, Started: timeOf(s.StartedAt)}
 	switch {

@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	// resumeLimit is how long Start waits for a start that another agent has begun.
+	// resumeLimit is how long Start waits for a start that another process of the agent
+	// began.
 	resumeLimit = 10 * time.Second
-	// killAgain is the time after which a container that still runs is killed
-	// again.
+	// killAgain is the time after which Stop kills a container again that is still running.
 	killAgain = 10 * time.Second
 )
 
-// errNoFencing: nothing in a container of the engine ends it at a deadline.
+// errNoFencing is the error for a task with a lease. Nothing in a Docker container ends the
+// container at a deadline.
 var errNoFencing = errors.New("a lease binds the group, and a Docker container does not end with its lease: use the driver process or incus")
 
-// Start: see driver.Driver.
+// Start implements driver.Driver.
 func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	c, err := parse(t)
 	if err == nil {
@@ -58,7 +59,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	return err
 }
 
-// Admit: see driver.Admitter.
+// Admit implements driver.Admitter.
 func (d *Driver) Admit(t driver.Task) error {
 	c, err := parse(t)
 	if err != nil {
@@ -76,7 +77,7 @@ func (d *Driver) allowed(c config) error {
 
 // launch makes the container and asks the engine to start it.
 func (d *Driver) launch(ctx context.Context, t driver.Task, c config) error {
-	// The record comes first, because a container without a record is swept.
+	// The record comes first, because sweep removes containers without a record.
 	if _, err := d.records.change(t.ID, func(rec *record) { rec.MemoryBytes = t.Resources.MemoryBytes }); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
@@ -103,8 +104,8 @@ func (d *Driver) launch(ctx context.Context, t driver.Task, c config) error {
 	return d.begin(ctx, t.ID, rec)
 }
 
-// enter waits until this is the only call of Start for the run. Stop ends the
-// returned context.
+// enter waits until no other call of Start for the run is running. The returned context
+// ends with ctx or when Stop is called.
 func (d *Driver) enter(ctx context.Context, id driver.ID) (context.Context, func(), error) {
 	ctx, cancel := context.WithCancel(ctx)
 	mine := &starting{cancel: cancel, done: make(chan struct{})}
@@ -135,8 +136,9 @@ func (d *Driver) enter(ctx context.Context, id driver.ID) (context.Context, func
 // errTaken: another program's container has this container's name.
 var errTaken = errors.New("another program has a container of that name: remove or rename that container")
 
-// create makes the container. An interrupted start may have left a container that never
-// ran: create replaces it. For a container that has run, create returns ran.
+// create makes the container. If an interrupted start left a container that never ran,
+// create replaces that container. If the container of this run has run already, create
+// returns its id and ran = true.
 func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made string, ran bool, err error) {
 	img, err := d.images.ensure(ctx, c)
 	if err != nil {
@@ -166,7 +168,7 @@ func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made stri
 		}
 		got, err := d.cli.ContainerInspect(ctx, nameOf(t.ID), client.ContainerInspectOptions{})
 		if cerrdefs.IsNotFound(err) {
-			continue // the engine has just removed it
+			continue // the engine has just removed the container
 		}
 		if err != nil {
 			return "", false, fmt.Errorf("%w: %w", driver.ErrStart, d.address.wrap(err))
@@ -184,22 +186,22 @@ func (d *Driver) create(ctx context.Context, t driver.Task, c config) (made stri
 	return "", false, fmt.Errorf("%w: %s: the engine refuses the name and has no such container", driver.ErrStart, nameOf(t.ID))
 }
 
-// begin asks the engine to start a container that never ran. If the container runs already,
-// begin changes nothing.
+// begin asks the engine to start a container that never ran. If the container is already
+// running, begin changes nothing.
 func (d *Driver) begin(ctx context.Context, id driver.ID, rec record) error {
 	_, err := d.cli.ContainerStart(ctx, rec.Container, client.ContainerStartOptions{})
 	switch {
 	case err == nil:
 		return d.begun(ctx, id, rec)
 	case ctx.Err() != nil || client.IsErrConnectionFailed(err):
-		// The engine may still start the container: a caller that gives up must
-		// call Stop.
+		// The engine may still start the container, so a caller that gives up must call
+		// Stop.
 		return fmt.Errorf("%w: %w", driver.ErrStart, d.address.wrap(err))
 	}
 	at := time.Now().UTC().Round(0)
 	st := driver.Status{State: driver.Ended, Started: at, Finished: at, ExitCode: 127, Cause: driver.CauseStartFailed,
 		Message: fmt.Sprintf("%s: %v", faultyField(err.Error()), d.address.wrap(err))}
-	// Another request may have started the container: then it runs or has run.
+	// Another request may have started the container. Then the container runs or has run.
 	if got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{}); err == nil && !timeOf(got.Container.State.StartedAt).IsZero() && got.Container.State.Error == "" {
 		return d.begun(ctx, id, rec)
 	}
@@ -211,7 +213,8 @@ func (d *Driver) begin(ctx context.Context, id driver.ID, rec record) error {
 	return st.StartError()
 }
 
-// begun records the status that Status returns while the engine does not answer.
+// begun records the process id and the start time, which Status returns while the engine
+// does not respond.
 func (d *Driver) begun(ctx context.Context, id driver.ID, rec record) error {
 	got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})
 	if err != nil {
@@ -225,10 +228,10 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record) error {
 	return nil
 }
 
-// resume continues a start that a previous agent began. The engine may still be starting the
-// container. If the container does not begin in time, resume does not start it again, because
-// the first request may still start it. Instead resume makes another container and prevents
-// the begin of the first one.
+// resume continues a start that another process of the agent began. The engine may still be
+// starting the container. If the container does not begin in time, resume does not start
+// the same container again, because the first request may still start it. Instead resume
+// makes another container and prevents the begin of the first one.
 func (d *Driver) resume(ctx context.Context, t driver.Task, c config, rec record) error {
 	id := t.ID
 	for until := time.Now().Add(resumeLimit); ; {
@@ -259,7 +262,7 @@ func (d *Driver) resume(ctx context.Context, t driver.Task, c config, rec record
 	}
 }
 
-// Stop: see driver.Driver.
+// Stop implements driver.Driver.
 func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) error {
 	if s := d.inFlight(id); s != nil {
 		s.cancel()
@@ -282,8 +285,8 @@ func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) er
 
 func (d *Driver) stop(ctx context.Context, id driver.ID, rec record, grace time.Duration) error {
 	if !rec.Begun {
-		// The start was interrupted before the engine was asked to start the container, so the
-		// container exists at most, and does not run.
+		// The start was interrupted before the engine was asked to start the container. So
+		// a container may exist, but it is not running.
 		return d.undo(ctx, id)
 	}
 	got, err := d.cli.ContainerInspect(ctx, rec.Container, client.ContainerInspectOptions{})
@@ -300,7 +303,8 @@ func (d *Driver) stop(ctx context.Context, id driver.ID, rec record, grace time.
 		_, err := d.records.end(id, st)
 		return err
 	case driver.Starting:
-		// The engine may be starting the container. The removal waits for that.
+		// The engine may be starting the container. The removal waits until the engine has
+		// finished.
 		if err := d.removeContainer(ctx, rec.Container, true); err != nil {
 			return fmt.Errorf("stop %s: %w", id, err)
 		}
@@ -318,7 +322,7 @@ func (d *Driver) stop(ctx context.Context, id driver.ID, rec record, grace time.
 	return err
 }
 
-// undo removes what an interrupted Start has made.
+// undo removes the container and the record that an interrupted Start has left.
 func (d *Driver) undo(ctx context.Context, id driver.ID) error {
 	got, err := d.cli.ContainerInspect(ctx, nameOf(id), client.ContainerInspectOptions{})
 	switch {
@@ -332,8 +336,8 @@ func (d *Driver) undo(ctx context.Context, id driver.ID) error {
 	return d.records.remove(id)
 }
 
-// terminate asks a running container to end with the image's stop signal, kills it
-// after the grace, and returns once it does not run.
+// terminate sends a running container the stop signal of its image, kills the container
+// after the grace, and returns once the container has stopped.
 func (d *Driver) terminate(ctx context.Context, c container.InspectResponse, grace time.Duration) error {
 	if grace > 0 {
 		if err := d.signal(ctx, c.ID, cmp.Or(c.Config.StopSignal, "SIGTERM")); err != nil {
@@ -355,7 +359,7 @@ func (d *Driver) terminate(ctx context.Context, c container.InspectResponse, gra
 	}
 }
 
-// signal sends a signal to a container. It returns nil if the container does not run.
+// signal sends a signal to a container. It returns nil if the container is not running.
 func (d *Driver) signal(ctx context.Context, container, name string) error {
 	_, err := d.cli.ContainerKill(ctx, container, client.ContainerKillOptions{Signal: name})
 	if err == nil || cerrdefs.IsConflict(err) || cerrdefs.IsNotFound(err) {
@@ -364,7 +368,7 @@ func (d *Driver) signal(ctx context.Context, container, name string) error {
 	return d.address.wrap(err)
 }
 
-// stopped waits until a container does not run, at most for limit.
+// stopped waits until a container has stopped, but not longer than limit.
 func (d *Driver) stopped(ctx context.Context, container string, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -1,4 +1,4 @@
-// Package drivertest holds the tests that every driver passes over its real engine.
+// Package drivertest holds the tests that every driver must pass with its real engine.
 //
 //	drivertest.go    the suite: start, stop, logs, leases, restarts
 //	exec.go          the cases of Exec, Stats and Update

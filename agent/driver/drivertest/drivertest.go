@@ -19,23 +19,23 @@ import (
 type Subject struct {
 	// Driver must be healthy on this host.
 	Driver driver.Driver
-	// Reopen returns a new driver, as a restarted agent would make it. Running tasks go
-	// on.
+	// Reopen returns a new driver, as a restarted agent would make it. Running tasks
+	// continue.
 	Reopen func(t *testing.T) driver.Driver
-	// Clock of leases.
+	// Clock is the clock of the leases.
 	Clock func() time.Duration
 	// Sleeper is a config that runs until it is stopped.
 	Sleeper map[string]any
 	// Exiter prints out and err, then exits with the code.
 	Exiter func(code int, out, err string) map[string]any
-	// Invalid is a config that can never run.
+	// Invalid is a config that the driver refuses with ErrInvalid.
 	Invalid map[string]any
-	// Broken is a config that fails to start.
+	// Broken is a config that the driver accepts, but whose task fails to start.
 	Broken map[string]any
-	// Framed: the stored output takes more bytes than the output itself.
+	// Framed says that the stored output may take more bytes than the output itself.
 	Framed bool
-	// Shell returns a command that runs a POSIX shell script in a task. The task
-	// must have cat, sleep and stty. Required with driver.CapExec.
+	// Shell returns a command that runs a POSIX shell script in a task. The task must have
+	// the programs cat, sleep and stty. Shell is required if the driver has CapExec.
 	Shell func(script string) []string
 }
 
@@ -49,7 +49,7 @@ type suite struct {
 	n   int
 }
 
-// Run runs the suite.
+// Run runs the suite for one driver.
 func Run(t *testing.T, s Subject) {
 	for _, c := range []struct {
 		name string
@@ -330,7 +330,8 @@ func (s *suite) leaseEnds() {
 	t.Lease.At = s.Clock() + 150*time.Millisecond
 	s.start(t)
 	st := s.wait(t.ID)
-	// A slow engine may be late: then the command was never started.
+	// A slow engine may miss the deadline before it starts the command. Then the command
+	// never starts.
 	if st.Cause != driver.CauseLeaseExpired && st.Cause != driver.CauseLateStart || s.Clock() < t.Lease.At {
 		s.t.Fatalf("ended as %+v at %s, the lease was up to %s", st, s.Clock(), t.Lease.At)
 	}
@@ -347,7 +348,8 @@ func (s *suite) leaseRenewed() {
 		t.Lease = lease.Deadline{At: s.Clock() + length, Number: 7}
 		s.start(t)
 		renewed = t.Lease.At + 500*time.Millisecond
-		// The last two are older than the first one, and arrive after it.
+		// The last two deadlines have a lower number than the first one and arrive after
+		// it.
 		for _, d := range []lease.Deadline{{At: renewed, Number: 9}, {At: renewed + time.Hour, Number: 8}, {At: 1, Number: 8}} {
 			if err := s.Driver.Renew(s.ctx, t.ID, d); err != nil {
 				s.t.Fatal(err)
@@ -362,7 +364,8 @@ func (s *suite) leaseRenewed() {
 	}
 }
 
-// lateStart: a command is not started after its deadline. That is no error of the start.
+// lateStart checks that no command starts after its deadline, and that Start then returns
+// no error.
 func (s *suite) lateStart() {
 	if !s.fencing() {
 		return // leaseEnds covers this case

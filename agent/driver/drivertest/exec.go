@@ -13,15 +13,15 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// The cases of Exec, Stats and Update. A driver without the capability must return
-// ErrUnsupported.
+// The following cases test Exec, Stats and Update. A driver without the capability must
+// return ErrUnsupported.
 
 func (s *suite) has(capability string) bool {
 	return slices.Contains(s.Driver.Fingerprint(s.ctx).Capabilities, capability)
 }
 
-// execs starts a task for further commands. If the driver does not support them, it checks
-// that the driver returns ErrUnsupported.
+// execs starts a task in which the test can run further commands. It returns false if the
+// driver has no CapExec, after it has checked that Exec returns ErrUnsupported.
 func (s *suite) execs() (driver.Task, bool) {
 	s.t.Helper()
 	t := s.task(s.Sleeper)
@@ -39,7 +39,7 @@ func (s *suite) execs() (driver.Task, bool) {
 	return t, false
 }
 
-// exec runs a script to its end.
+// exec runs a script to its end and returns its output.
 func (s *suite) exec(id driver.ID, script string, x driver.Exec) (stdout, stderr string, st driver.ExitStatus) {
 	s.t.Helper()
 	var out, errs bytes.Buffer
@@ -87,7 +87,7 @@ func (s *suite) execInput() {
 	if out, _, st := s.exec(t.ID, "cat", driver.Exec{Stdin: strings.NewReader(want)}); out != want || st.Code != 0 {
 		s.t.Errorf("of %d bytes came back %d, %+v", len(want), len(out), st)
 	}
-	// Unread input, or input that never comes, does not delay the end.
+	// Unread input, or input that never arrives, does not delay the end of the command.
 	if _, _, st := s.exec(t.ID, "exit 3", driver.Exec{Stdin: strings.NewReader(want)}); st.Code != 3 {
 		s.t.Errorf("with unread input: %+v", st)
 	}
@@ -120,8 +120,8 @@ func (s *suite) execRefused() {
 	}
 }
 
-// execKilled checks that the processes of a command end with the command's context, and that
-// the task goes on.
+// execKilled checks that the processes of a command end with the command's context, and
+// that the task continues.
 func (s *suite) execKilled() {
 	t, ok := s.execs()
 	if !ok {
@@ -146,7 +146,8 @@ func (s *suite) execKilled() {
 		s.t.Errorf("exec whose context ended: %v", err)
 	}
 	alive := "for p in " + strings.TrimSpace(pids) + "; do state=; read -r _ _ state _ 2>/dev/null </proc/$p/stat; case $state in ''|Z|X) ;; *) exit 1 ;; esac; done"
-	// An engine may take a moment to kill. The suite's context bounds the wait.
+	// An engine may need a moment to kill the processes. The suite's context bounds the
+	// wait.
 	for s.ctx.Err() == nil {
 		if _, _, st := s.exec(t.ID, alive, driver.Exec{}); st.Code == 0 {
 			break
@@ -172,7 +173,7 @@ func (s *suite) execTerminal() {
 		err error
 	}
 	done := make(chan end, 1)
-	// An engine may set the first size a moment after the start.
+	// An engine may set the first size only after the start, so the script waits for it.
 	go func() {
 		st, err := s.Driver.Exec(s.ctx, t.ID, driver.Exec{
 			Command: s.Shell(`test -t 0 && test -t 1 && test -t 2 && while case $(stty size 2>/dev/null) in ''|'0 0') ;; *) false ;; esac; do sleep 0.01; done; stty size; until test "$(stty size)" = "40 100"; do sleep 0.05; done; echo resized; exec sleep 3600`),
@@ -216,7 +217,7 @@ func (s *suite) stats() {
 	}
 	if s.has(driver.CapExec) && before.CPU >= 0 {
 		s.exec(t.ID, "i=0; while test $i -lt 100000; do i=$((i+1)); done", driver.Exec{})
-		// An engine may measure only rarely. The suite's context bounds the wait.
+		// An engine may measure rarely. The suite's context bounds the wait.
 		for after := before; after.CPU <= before.CPU; {
 			after, err = s.Driver.Stats(s.ctx, t.ID)
 			if err != nil {

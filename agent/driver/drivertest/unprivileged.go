@@ -13,9 +13,9 @@ import (
 // nobody is the number of the user "nobody" on most systems.
 const nobody = 65534
 
-// Unprivileged calls f as a user that is not root. If the test runs as root, Unprivileged runs
-// this test alone in a new process of another user. The test must do nothing before it calls
-// Unprivileged.
+// Unprivileged calls f as a user that is not root. If the test runs as root, Unprivileged
+// runs this test alone in a new process of the user nobody. The test must do nothing before
+// it calls Unprivileged.
 func Unprivileged(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -66,7 +66,7 @@ func ForbiddenSocket(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	if err := os.Chmod(path, 0o020); err != nil { // write permission only for the group; root could use the socket nevertheless
+	if err := os.Chmod(path, 0o020); err != nil { // write permission only for the group
 		t.Fatal(err)
 	}
 	return path

@@ -10,13 +10,13 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// allowFlag is the agent's flag that allows keys and devices that are not known to
-// be harmless.
+// allowFlag is the agent's flag that also allows keys and devices that are not known to be
+// harmless.
 const allowFlag = "--incus-allow-privileged"
 
-// harmlessKeys are keys of an instance's configuration that give no access to the host: they
-// bound resources or are for the guest. Every other key, also one of a later version of Incus,
-// needs allowFlag.
+// harmlessKeys are keys of an instance's configuration that give no access to the host.
+// They bound resources, or only the guest uses them. Every other key needs allowFlag, also
+// the keys of later versions of Incus.
 var harmlessKeys = []string{
 	"agent.nic_config", "security.secureboot",
 	"limits.cpu", "limits.cpu.allowance", "limits.cpu.nodes", "limits.cpu.priority", "limits.disk.priority",
@@ -29,32 +29,34 @@ var harmlessKeys = []string{
 // several lines.
 var guestKeys = []string{"cloud-init.", "user."}
 
-// environment is the prefix of variables. An engine may write their values
-// unchanged into the file that starts the container, so each must be one line.
+// environment is the prefix of variables. An engine may write their values unchanged into
+// the file that starts the container, so each value must be one line.
 const environment = "environment."
 
-// Switches that are harmless when off, and switches that are harmless when on.
+// Switches that are harmless when they are off, and switches that are harmless when they
+// are on.
 var (
 	harmlessOff = []string{"security.guestapi", "security.nesting", "security.privileged"}
 	harmlessOn  = []string{"security.idmap.isolated"}
 )
 
-// A device is harmless if it has only these keys, besides its type. A nic joins a
-// network of the operator, a disk is the instance's own.
+// A device is harmless if it has only these keys, besides its type. A nic joins a network
+// of the operator. A root disk belongs to the instance.
 var (
 	nicKeys  = []string{"boot.priority", "hwaddr", "ipv4.address", "ipv6.address", "limits.egress", "limits.ingress", "limits.max", "limits.priority", "mtu", "name", "network"}
 	rootKeys = []string{"boot.priority", "limits.max", "limits.read", "limits.write", "path", "pool", "size", "size.state"}
-	// driveKeys are the keys of a drive that configures a virtual machine.
+	// driveKeys are the keys of a disk device whose source is one of drives. Such a device
+	// configures a virtual machine.
 	driveKeys = []string{"boot.priority", "source"}
 	drives    = []string{"agent:config", "cloud-init:config"}
 )
 
-// defaultProfile is the daemon's profile for an instance that names none.
+// defaultProfile is the profile that the daemon uses for an instance that names none.
 const defaultProfile = "default"
 
-// allowed returns what the operator does not allow of a task: settings that may give access
-// to the host beyond the jobs' share, or things that were not made for jobs. Errors wrap
-// driver.ErrNotAllowed and name the field and the agent's flag.
+// allowed returns an error if the task uses something that the operator does not allow:
+// settings that may give access to the host, or profiles that are not for jobs. The error
+// wraps driver.ErrNotAllowed and names the field and the agent's flag.
 func (c config) allowed(cfg Config) error {
 	if cfg.AllowPrivileged {
 		return nil
@@ -104,8 +106,8 @@ func harmlessKey(k, value string) bool {
 	return begins(environment) || slices.Contains(harmlessKeys, k)
 }
 
-// deviceKeys returns the allowed keys of a device besides its type, or why none are
-// allowed.
+// deviceKeys returns the keys that a device may have besides its type. If the device is not
+// allowed at all, why says the reason.
 func deviceKeys(kind string, d map[string]string) (keys []string, why string) {
 	switch {
 	case d["type"] == "none":
@@ -119,7 +121,7 @@ func deviceKeys(kind string, d map[string]string) (keys []string, why string) {
 	case d["type"] == "disk" && kind == typeVM && slices.Contains(drives, d["source"]):
 		return driveKeys, ""
 	case d["type"] == "disk":
-		return nil, "a disk but the root's is the machine's: the group's `volumes` give folders of it"
+		return nil, "a disk other than the root disk belongs to the machine: use the group's `volumes`"
 	}
 	return nil, fmt.Sprintf("a device of type %q reaches the machine", d["type"])
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 )
 
-// Types of an instance, as Incus calls them.
+// The types of an instance, as Incus names them.
 const (
 	typeContainer = "container"
 	typeVM        = "virtual-machine"
@@ -34,11 +34,11 @@ type config struct {
 	target   string // member of a cluster
 }
 
-// supervised reports whether a supervisor is the container's first process. The supervisor
-// keeps the exit code, the output and the lease.
+// supervised reports whether a supervisor is the first process of the container. The
+// supervisor retains the exit code and the output, and it enforces the lease.
 func (c config) supervised() bool { return c.command != "" }
 
-// fields of the configuration, for messages.
+// fields are the known keys of the configuration, for messages.
 var fields = []string{"args", "command", "config", "devices", "dir", "image", "profiles", "target", "type", "user"}
 
 func parse(t driver.Task) (config, error) {
@@ -98,8 +98,8 @@ func ownKeys(config map[string]string) error {
 	return nil
 }
 
-// minMemory is the least memory of a supervised container, in bytes. With less the supervisor
-// itself would run out of memory.
+// minMemory is the least memory of a supervised container, in bytes. With less memory the
+// supervisor itself would be killed.
 const minMemory = job.IncusMinMemory
 
 func (c *config) check(t driver.Task) error {
@@ -113,7 +113,7 @@ func (c *config) check(t driver.Task) error {
 	case c.command != "" && c.kind == typeVM:
 		return errors.New("config.command: a virtual machine runs its image's own init")
 	case !c.supervised() && t.Lease.At != 0:
-		return errors.New("config.command: required in a group that stops on lost contact: only a supervised command keeps a lease")
+		return errors.New("config.command: required in a group that stops on lost contact: only a supervised command ends with its lease")
 	case c.kind == typeVM && len(t.Ports) > 0:
 		return errors.New("ports: a virtual machine has a network of its own: use config.devices")
 	case c.supervised() && t.Resources.MemoryBytes > 0 && t.Resources.MemoryBytes < minMemory:
@@ -165,8 +165,8 @@ func text(v any) (string, error) {
 	return s, err
 }
 
-// textMap reads a map of strings. The engine knows only strings, so a number or a
-// boolean is converted.
+// textMap reads a map of strings. The engine knows only strings, so textMap converts
+// numbers and booleans.
 func textMap(v any) (map[string]string, error) {
 	m, ok := v.(map[string]any)
 	if !ok {

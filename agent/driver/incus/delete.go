@@ -17,17 +17,18 @@ import (
 const (
 	// deleteLimit bounds the deletion of an instance.
 	deleteLimit = 20 * time.Second
-	// selfExit is how long the daemon may take to notice that a container has
-	// ended. After that the container is stopped by force.
+	// selfExit is how long the daemon may take to notice that a container has ended. After
+	// that time the container is stopped by force.
 	selfExit = 2 * time.Second
-	// hangs is how long the daemon may take to answer about an instance before it counts as hanging.
+	// hangs is the time after which a daemon that does not respond about an instance counts
+	// as hanging.
 	hangs = 3 * time.Second
 	// retryEvery is the pause between two attempts.
 	retryEvery = 30 * time.Millisecond
 )
 
-// delete stops the instance of a run by force if it runs, and deletes it with the
-// volumes that were mounted for it. The caller holds the run's lock.
+// delete stops the instance of a run by force if the instance is running. Then it deletes
+// the instance and the volumes that were mounted for it. The caller holds the run's lock.
 func (d *Driver) delete(ctx context.Context, id driver.ID, rec record) error {
 	err := d.deleteInstance(ctx, id, rec)
 	if err == nil {
@@ -54,7 +55,7 @@ func (d *Driver) deleteInstance(ctx context.Context, id driver.ID, rec record) e
 		case refused(err, http.StatusNotFound):
 			return nil
 		case errors.As(err, &dial) && dial.Op == "dial", errors.Is(err, context.DeadlineExceeded):
-			return err // no such instance, or the daemon hangs: other callers must not wait for the lock
+			return err // the daemon is down or hangs, and other callers must not wait for the lock
 		}
 		if err == nil {
 			if who, mine := ours(d.owner, inst); !mine || who != id {
@@ -92,8 +93,8 @@ func (d *Driver) deleteEnded(ctx context.Context, id driver.ID) {
 	}
 }
 
-// sweep deletes instances of this driver that no run needs: instances of ended runs, and
-// instances of runs that were removed while the daemon did not answer.
+// sweep deletes instances of this driver that no run needs. The run of such an instance has
+// ended, or it was removed while the daemon did not respond.
 func (d *Driver) sweep(ctx context.Context) error {
 	var all []api.Instance
 	if err := d.engine.call(ctx, http.MethodGet, "/1.0/instances", url.Values{"recursion": {"1"}}, nil, &all); err != nil {

@@ -388,7 +388,7 @@ func (d *Driver) stopPlain(ctx context.Context, id driver.ID, rec record, grace 
 func (d *Driver) Renew(ctx context.Context, id driver.ID, l lease.Deadline) error {
 	rec, err := d.read(id)
 	if err == nil && !rec.Supervised {
-		err = fmt.Errorf("%w: without config.command nothing keeps a lease", driver.ErrInvalid)
+		err = fmt.Errorf("%w: without config.command no lease can bind the run", driver.ErrInvalid)
 	}
 	if err == nil && rec.Final == nil {
 		err = supervise.Renew(ctx, d.box(id), l)

@@ -21,11 +21,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Docker is an engine of one test, with an image "box:1" of busybox.
+// Docker is a Docker engine for one test. It has an image "box:1" of busybox.
 type Docker struct {
 	Dir string
 	Net *Network
-	// Process of the engine, for signals.
+	// Process is the process of the engine. Tests send it signals.
 	Process *os.Process
 
 	flags []string
@@ -57,7 +57,8 @@ func NewDocker(network *Network, flags ...string) (*Docker, error) {
 // Host returns the engine's address.
 func (d *Docker) Host() string { return "unix://" + filepath.Join(d.Dir, "sock") }
 
-// Start starts the engine, for the first time or again, and waits until it answers.
+// Start starts the engine, for the first time or again, and waits until the engine
+// responds.
 func (d *Docker) Start() error {
 	out, err := log(filepath.Join(d.Dir, "log"))
 	if err != nil {
@@ -91,7 +92,7 @@ func (d *Docker) Start() error {
 		case <-done:
 			return fmt.Errorf("dockerd ended:\n%s", end(out.Name()))
 		case <-ctx.Done():
-			return fmt.Errorf("dockerd does not answer: %w\n%s", err, end(out.Name()))
+			return fmt.Errorf("dockerd does not respond: %w\n%s", err, end(out.Name()))
 		}
 	}
 }
@@ -114,8 +115,8 @@ func (d *Docker) Stop(sig os.Signal) error {
 	case <-time.After(readyLimit):
 		return fmt.Errorf("dockerd does not end:\n%s", end(filepath.Join(d.Dir, "log")))
 	}
-	// The engine's helper dies with the engine, but the next engine would take a zombie
-	// for a running helper.
+	// The engine's helper containerd dies with the engine. It must be reaped, because the
+	// next engine would take a zombie for a running helper.
 	if pid, err := strconv.Atoi(string(containerd)); err == nil {
 		_, _ = unix.Wait4(pid, nil, 0, nil)
 	}
@@ -144,7 +145,7 @@ func (d *Docker) Destroy() error {
 	return errors.Join(append(errs, os.RemoveAll(d.Dir))...)
 }
 
-// Load makes an image of busybox. config is in the format of an image's
+// Load makes an image that contains only busybox. config is in the format of an image's
 // configuration.
 func (d *Docker) Load(ctx context.Context, name, arch string, config map[string]any) error {
 	program, err := busybox()

@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrMissing: the engine's programs are not installed, or this user is not root.
-// Its text is the reason of a skipped test.
+// ErrMissing: the engine's programs are not installed, or this user is not root. The text
+// of the error is the reason of a skipped test.
 var ErrMissing = errors.New("skipped")
 
-// readyLimit bounds an engine's start.
+// readyLimit bounds the start or the end of an engine.
 const readyLimit = time.Minute
 
 // Network is a network namespace with its own loopback interface.
@@ -63,8 +63,9 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// Do calls f on a thread in the namespace. Sockets and processes that f makes are in the
-// namespace, unless f makes them in another goroutine. A nil Network is the host's network.
+// Do calls f on a thread that is in the namespace. The sockets and processes that f makes
+// are in the namespace, unless f makes them in another goroutine. For a nil Network, Do
+// calls f in the host's network.
 func (n *Network) Do(f func() error) error {
 	if n == nil {
 		return f()
@@ -84,7 +85,7 @@ func (n *Network) Do(f func() error) error {
 // Close closes this process' handle of the namespace.
 func (n *Network) Close() error { return n.ns.Close() }
 
-// busybox returns the only program of the images.
+// busybox returns the executable that is the only program of the images.
 func busybox() ([]byte, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
@@ -104,7 +105,7 @@ func busybox() ([]byte, error) {
 	return data, nil
 }
 
-// applets are the commands of busybox in the images.
+// applets are the commands of busybox that the images have.
 var applets = strings.Fields("sh sleep cat printf true ls id grep wget httpd yes head poweroff kill stty dd nc wc touch test stat")
 
 // look returns ErrMissing if an engine cannot be started on this host.
@@ -135,7 +136,7 @@ func log(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 }
 
-// end returns the end of a log, for messages.
+// end returns the last 3,000 bytes of a log, for messages.
 func end(path string) string {
 	data, _ := os.ReadFile(path)
 	return string(data[max(0, len(data)-3000):])

@@ -22,11 +22,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Incus is a daemon of one test, with a storage pool "default", a default profile
-// that has only a root disk, and an image "bb" of busybox.
+// Incus is an Incus daemon for one test. It has a storage pool "default", a default profile
+// that contains only a root disk, and an image "bb" of busybox.
 type Incus struct {
 	Dir string
-	// Process of the daemon, for signals.
+	// Process is the process of the daemon. Tests send it signals.
 	Process *os.Process
 
 	binary string
@@ -34,7 +34,7 @@ type Incus struct {
 	http   http.Client
 }
 
-// incusd returns the path of the daemon. "": not installed.
+// incusd returns the path of the daemon's executable, or "" if the daemon is not installed.
 func incusd() string {
 	for _, p := range []string{"incusd", "/usr/libexec/incus/incusd", "/opt/incus/bin/incusd"} {
 		if path, err := exec.LookPath(p); err == nil {
@@ -44,7 +44,7 @@ func incusd() string {
 	return ""
 }
 
-// NewIncus starts a daemon in a network namespace, or in the host's if network is
+// NewIncus starts a daemon in a network namespace, or in the host's network if network is
 // nil. Call Destroy afterwards, also after an error that is not ErrMissing.
 func NewIncus(network *Network) (*Incus, error) {
 	i := &Incus{binary: incusd(), net: network}
@@ -58,7 +58,7 @@ func NewIncus(network *Network) (*Incus, error) {
 	if err := os.MkdirAll("/var/lib/lxcfs", 0o755); err != nil {
 		return i, err
 	}
-	// While a connection is idle the daemon accepts no other one, so connections are not
+	// The daemon accepts no connection while another one is idle, so connections are not
 	// reused.
 	i.http.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", i.Socket())
@@ -72,7 +72,8 @@ func NewIncus(network *Network) (*Incus, error) {
 // Socket returns the path of the daemon's socket.
 func (i *Incus) Socket() string { return filepath.Join(i.Dir, "unix.socket") }
 
-// Start starts the daemon, for the first time or again, and waits until it answers.
+// Start starts the daemon, for the first time or again, and waits until the daemon is
+// ready.
 func (i *Incus) Start() error {
 	out, err := log(filepath.Join(i.Dir, "incusd.log"))
 	if err != nil {
@@ -95,20 +96,20 @@ func (i *Incus) Start() error {
 	return nil
 }
 
-// Kill ends the daemon like a crash. Containers go on.
+// Kill ends the daemon like a crash. Containers continue.
 func (i *Incus) Kill() {
 	_ = i.Process.Kill()
 	_, _ = i.Process.Wait()
 }
 
-// Stop ends the daemon regularly. Containers go on.
+// Stop ends the daemon regularly. Containers continue.
 func (i *Incus) Stop() {
 	_ = i.Process.Signal(unix.SIGTERM)
 	_, _ = i.Process.Wait()
 }
 
-// Ask makes a request to the daemon and waits for the operation that the request begins.
-// out may be nil.
+// Ask makes a request to the daemon. If the request begins an operation, Ask waits for the
+// end of the operation. out may be nil.
 func (i *Incus) Ask(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	contentType := "application/json"
@@ -191,10 +192,11 @@ func (i *Incus) AddImage(ctx context.Context, alias, arch string) error {
 			return i.Ask(ctx, http.MethodPost, "/1.0/images/aliases", post, nil)
 		}
 	}
-	return errors.New("the image that was added is not there")
+	return errors.New("the daemon does not list the image that was added")
 }
 
-// incusImage returns a root file system that contains only busybox.
+// incusImage returns an image whose root file system contains only busybox and a small
+// init.
 func incusImage(name, arch string) ([]byte, error) {
 	program, err := busybox()
 	if err != nil {

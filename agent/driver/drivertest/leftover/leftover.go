@@ -19,11 +19,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds the wait until killed processes are gone.
+// patience bounds the wait until killed processes have ended.
 const patience = time.Minute
 
-// Processes returns the processes, except this one, that work below a folder or have it in
-// their command line. The result includes the command lines.
+// Processes returns the processes that work below a folder or have it in their command
+// line, except this process. It maps each process id to the command line.
 func Processes(dir string) map[int]string {
 	out := map[int]string{}
 	entries, _ := os.ReadDir("/proc")
@@ -41,14 +41,13 @@ func Processes(dir string) map[int]string {
 	return out
 }
 
-// Mounts returns the mounts below a folder. It includes the mount folders
-// (agent/driver/mounts) of data folders below it, with their mounts. The innermost mount
-// comes first.
+// Mounts returns the mounts below a folder, the innermost mount first. It includes the
+// mount folders (agent/driver/mounts) of data folders below the folder, with their mounts.
 func Mounts(dir string) []string {
 	text, _ := os.ReadFile("/proc/thread-self/mountinfo")
 	var out []string
 	within := []string{dir + "/"}
-	for line := range strings.Lines(string(text)) { // the list has a mount after the mount that it is on
+	for line := range strings.Lines(string(text)) { // each mount comes after the mount that contains it
 		f := strings.Fields(line)
 		if len(f) < 5 {
 			continue
@@ -65,8 +64,8 @@ func Mounts(dir string) []string {
 	return out
 }
 
-// End kills the processes of a folder and unmounts its mounts. It returns an error
-// if something is left.
+// End kills the processes of a folder and removes its mounts. It returns an error if a
+// process or a mount is left.
 func End(dir string) error {
 	for until := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		left := Processes(dir)
@@ -90,12 +89,12 @@ func End(dir string) error {
 	return errors.Join(errs...)
 }
 
-// The function Nothing makes the test fail if a process or mount of a folder is left after the
-// test, and ends it. Call Nothing before anything is started in the folder, so that its check
-// runs last.
+// Nothing checks after the test that no process and no mount of a folder is left. If one is
+// left, the test fails, and Nothing ends it. Call Nothing before anything starts in the
+// folder, so that its check runs last.
 func Nothing(t testing.TB, dir string) {
 	t.Cleanup(func() {
-		// Processes that were asked to end may take a moment.
+		// Processes that were asked to end may need a moment.
 		for until := time.Now().Add(patience); len(Processes(dir)) > 0 && time.Now().Before(until); {
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -108,14 +107,16 @@ func Nothing(t testing.TB, dir string) {
 	})
 }
 
-// envDir makes a test's executable a watcher of a folder.
+// envDir names the environment variable that makes a test's executable the watcher of a
+// folder.
 const envDir = "NUSA_TEST_LEFTOVER"
 
-// M is a testing.M whose tests have their temporary folders in a watched folder. What the
-// tests leave in the watched folder is ended with them, even if they are killed.
+// M is a testing.M whose tests have their temporary folders in a watched folder. A second
+// process, the watcher, ends everything that the tests leave in the folder, even if the
+// tests are killed.
 type M struct{ *testing.M }
 
-// Run runs the tests. In the watching process Run does not return.
+// Run runs the tests. In the watcher's process Run does not return.
 func (m M) Run() int {
 	if dir := os.Getenv(envDir); dir != "" {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -145,7 +146,8 @@ func (m M) Run() int {
 }
 
 // finish ends what the tests left and removes the folder. While a mount is left it removes
-// nothing, because it would delete the mounted files. code is the result of the tests.
+// nothing, because the removal would delete the mounted files. code is the exit code of the
+// tests.
 func finish(dir string, code int) int {
 	err := End(dir)
 	if left := Mounts(dir); err == nil && len(left) > 0 {
