@@ -247,7 +247,7 @@ func TestArtifactsReachTheTask(t *testing.T) {
 	if out, _ := readLogs(t, nusav1.NewAllocationsClient(m.conn()), &nusav1.LogsRequest{Allocation: "good"}); out != "tool\ntool\n" {
 		t.Errorf("two runs printed %q", out)
 	}
-	if r := m.untilState("gone", failed); r.GetDeclined() || !strings.Contains(r.GetMessage(), "artifacts[0].source: "+srv.URL+"/gone: the server says 410 Gone: gone for good") {
+	if r := m.untilState("gone", failed); r.GetDeclined() || !strings.Contains(r.GetMessage(), "artifacts[0].source: "+srv.URL+"/gone: the server answers 410 Gone: gone for good") {
 		t.Errorf("%v", r)
 	}
 	if r := m.untilState("else", failed); r.GetReason() != nusav1.Reason_REASON_START_FAILED || !strings.Contains(r.GetMessage(), "artifacts[0].checksum: ") {

@@ -22,23 +22,22 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Source returns facts about a host. Callers share the results and must not change
-// them. Both functions are safe for concurrent use and cheap for many agents of one
-// process.
+// Source returns facts about a host. Callers share the results and must not change them.
+// Both functions are safe for concurrent use. They are cheap, also if many agents of one
+// process call them.
 type Source struct {
-	// Static facts; they rarely change.
+	// Static returns the facts that rarely change.
 	Static func(ctx context.Context) (*nusav1.HostFacts, error)
-	// Stats returns the present load. The agent sets NodeStats.tasks.
+	// Stats returns the present load. It leaves NodeStats.tasks to the agent.
 	Stats func(ctx context.Context) (*nusav1.NodeStats, error)
 }
 
 const (
-	// staticFor and statsFor are how long a result is shared. statsFor is a little
-	// less than the interval of reports, so that a single agent always gets a new
-	// result.
+	// staticFor and statsFor are how long a result is shared. statsFor is a little shorter
+	// than the interval of reports, so that a single agent always gets a new result.
 	staticFor = 20 * time.Second
 	statsFor  = 4 * time.Second
-	// maxDevices bounds the reported disks and networks.
+	// maxDevices bounds the disks and the networks that are reported.
 	maxDevices = 32
 )
 
@@ -49,7 +48,7 @@ func Host() Source {
 	return Source{Static: s.static, Stats: s.stats}
 }
 
-// sampler holds the latest results and the counters for rates.
+// sampler holds the latest results, and the counters from which rates are computed.
 type sampler struct {
 	mu sync.Mutex
 
@@ -72,8 +71,8 @@ func (s *sampler) static(ctx context.Context) (*nusav1.HostFacts, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The processor's model does not change, but its present clock rate does. Keep the
-	// first reading.
+	// The processor's model does not change, but its clock rate does. Retain the first
+	// reading, so that the facts stay equal.
 	if s.facts != nil && s.facts.CpuModel == f.CpuModel {
 		f.CpuMhz = s.facts.CpuMhz
 	}
@@ -81,8 +80,8 @@ func (s *sampler) static(ctx context.Context) (*nusav1.HostFacts, error) {
 	return f, nil
 }
 
-// readStatic reads the static facts. A value that the host does not report is left empty.
-// Without cores or memory it returns an error, because there is nothing to offer.
+// readStatic reads the static facts. A value that the host does not report stays empty.
+// Without cores or memory it returns an error, because the node has then nothing to offer.
 func readStatic(ctx context.Context) (*nusav1.HostFacts, error) {
 	f := &nusav1.HostFacts{}
 	if h, err := host.InfoWithContext(ctx); err == nil {
@@ -127,8 +126,8 @@ func readStatic(ctx context.Context) (*nusav1.HostFacts, error) {
 	return f, nil
 }
 
-// partitions returns the mounted disks, one mount each, sorted. Without any (in a
-// container) it returns the root.
+// partitions returns the mounted disks, each with one of its mounts, sorted. If it finds
+// none, as in a container, it returns the root.
 func partitions(ctx context.Context) []disk.PartitionStat {
 	all, err := disk.PartitionsWithContext(ctx, false)
 	if err != nil || len(all) == 0 {
@@ -180,8 +179,8 @@ func (s *sampler) stats(ctx context.Context) (*nusav1.NodeStats, error) {
 	return st, nil
 }
 
-// measureCPU sets the use since the previous sample. The first sample has the use
-// since boot.
+// measureCPU sets the CPU use since the previous sample. The first sample has the use since
+// boot.
 func (s *sampler) measureCPU(ctx context.Context, st *nusav1.NodeStats) {
 	times, err := cpu.TimesWithContext(ctx, true)
 	if err != nil || len(times) == 0 {
@@ -201,8 +200,8 @@ func (s *sampler) measureCPU(ctx context.Context, st *nusav1.NodeStats) {
 	s.cpus = times
 }
 
-// busy returns the part of the time between two readings in which a core was not
-// idle, 0..1. User time includes guest time (proc_stat(5)).
+// busy returns the share of the time between two readings in which a core was not idle,
+// 0..1. It does not add guest time, because user time includes guest time (proc_stat(5)).
 func busy(from, to cpu.TimesStat) float64 {
 	total := func(t cpu.TimesStat) float64 {
 		return t.User + t.System + t.Nice + t.Idle + t.Iowait + t.Irq + t.Softirq + t.Steal
@@ -236,7 +235,7 @@ func (s *sampler) measureNetworks(ctx context.Context, st *nusav1.NodeStats, now
 	return nil
 }
 
-// rate returns a counter's rate in units a second. 0: the counter was reset.
+// rate returns a counter's rate in units a second, or 0 if the counter was reset.
 func rate(from, to uint64, over time.Duration) float64 {
 	if to < from || over <= 0 {
 		return 0

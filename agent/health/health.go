@@ -7,40 +7,42 @@ import (
 	"unicode"
 )
 
-// Bounds.
+// Bounds of the checks and of their reports.
 const (
 	// MaxMessage bounds the message of a check, in bytes.
 	MaxMessage = 256
 	// minPause is the shortest pause between two checks of a task that is not
 	// healthy yet.
 	minPause = 100 * time.Millisecond
-	// waitDivisor sets the pause between checks before the first healthy one: the time since
-	// the run's start divided by waitDivisor. So a task is seen healthy at most a quarter
-	// later than it becomes healthy, and half a minute takes 25 checks.
+	// waitDivisor sets the pauses before the first healthy check. The pause is the time
+	// since the run's start divided by waitDivisor. So a task is seen healthy at most a
+	// quarter later than it becomes healthy, and half a minute takes 25 checks.
 	waitDivisor = 4
-	// reportEvery is the shortest time between two reports without a change of phase:
-	// each report goes through the region's log.
+	// reportEvery is the shortest time between two reports without a change of phase,
+	// because each report goes through the region's log.
 	reportEvery = 5 * time.Second
-	// firstReportAfter is how long the checks of a new run may fail before a report shows
-	// that. Most runs become healthy earlier.
+	// firstReportAfter is how long the checks of a new run may fail before a report says
+	// so. Most runs become healthy earlier.
 	firstReportAfter = time.Second
-	// lateAfter is the greatest delay of a check that does not count as late. With long
-	// intervals the bound is half an interval.
+	// lateAfter is the greatest delay with which a check does not count as late. If half
+	// the interval is longer, that is the bound.
 	lateAfter = time.Second
 )
 
-// Policy is a check as ordered.
+// Policy is the ordered policy of a check.
 type Policy struct {
-	// What names the checked target in messages: "http :20001/healthz".
+	// What names the checked target in messages, for example "http :20001/healthz".
 	What string
-	// Interval between two checks of a healthy task, Timeout of one check, and the
-	// Deadline for a new run to become healthy. All are positive.
+	// Interval is the time between two checks of a healthy task. Timeout bounds one check.
+	// Deadline is the time within which a new run must become healthy. All are positive.
 	Interval, Timeout, Deadline time.Duration
-	// Failures in a row make a healthy task unhealthy. At least 1.
+	// Failures is the number of failed checks in a row that makes a healthy task unhealthy.
+	// It is at least 1.
 	Failures int
 }
 
-// Phase of a run. It only advances: the agent replaces an unhealthy run.
+// Phase is the health of a run. It only advances, because the agent replaces an unhealthy
+// run.
 type Phase int
 
 // The phases.
@@ -58,55 +60,56 @@ var phaseNames = [...]string{"waiting", "healthy", "unhealthy"}
 // String returns the phase's lower-case name.
 func (p Phase) String() string { return phaseNames[p] }
 
-// Result of one check.
+// Result is the result of one check.
 type Result struct {
 	// Began is the time at which the check began.
 	Began time.Time
 	OK    bool
-	// Message describes what the check saw. Clean has made it printable.
+	// Message describes what the check saw, in the form that Clean returns.
 	Message string
-	// Late is how much later than its due time the check began, because the agent was busy.
+	// Late is the delay between the due time and the begin of the check, because the agent
+	// was busy.
 	Late time.Duration
-	// Overslept is the delay between the time-out and the time at which the prober noticed
-	// it. The prober itself did not run in that time, so the answer may have come before the
-	// time-out.
+	// Overslept is the delay between the time-out and the time at which the agent noticed
+	// the time-out. The agent did not run in that time, so the response may have come
+	// before the time-out.
 	Overslept time.Duration
 }
 
-// State of a run's checks.
+// State is the state of a run's checks.
 type State struct {
 	Phase Phase
 	// Since is the time of the last change of phase.
 	Since time.Time
-	// Last is the latest result. Zero before the first one.
+	// Last is the latest result. It is zero before the first check.
 	Last Result
 	// Failed is the number of failed checks in a row.
 	Failed int
 
-	begun        time.Time // the run; the deadline counts from begun
+	begun        time.Time // the begin of the run; Deadline counts from begun
 	lastReported time.Time
 	unreported   bool // the results have changed since lastReported
 }
 
-// Effect of a result.
+// Effect is what the caller must do after a result.
 type Effect struct {
-	// Next is the time until the next check. 0: no further check.
+	// Next is the time until the next check. 0 means no further check.
 	Next time.Duration
-	// Changed: the phase has changed.
+	// Changed says that the phase has changed.
 	Changed bool
-	// Report: the state must be reported.
+	// Report says that the state must be reported.
 	Report bool
 }
 
-// Begin returns the state of a run that has just begun. Its first check is due now.
+// Begin returns the state of a run that has just begun. The first check is due at once.
 func Begin(now time.Time) State {
 	return State{Since: now, begun: now, lastReported: now.Add(firstReportAfter - reportEvery)}
 }
 
 // Resume returns the state of a run that began before the agent's restart, with its
-// recorded phase. Earlier failures do not count, because the time without an agent
-// is unknown. first is the time until the first check; random, within 0..1, spreads
-// the first checks of healthy runs over the interval.
+// recorded phase. Earlier failures do not count, because the checks paused while no agent
+// ran. first is the time until the first check. random, within 0..1, spreads the first
+// checks of healthy runs over the interval.
 func Resume(p Policy, phase Phase, since, now time.Time, random float64) (s State, first time.Duration) {
 	s = Begin(now)
 	if phase != Healthy {
@@ -116,8 +119,8 @@ func Resume(p Policy, phase Phase, since, now time.Time, random float64) (s Stat
 	return s, time.Duration(random * float64(p.Interval))
 }
 
-// Step returns the state after a result. random, within 0..1, varies the pauses, so
-// that tasks that began together are not checked together for ever.
+// Step returns the state after a result. random, within 0..1, varies the pauses, so that
+// tasks that began together are not always checked together.
 func Step(p Policy, s State, r Result, now time.Time, random float64) (State, Effect) {
 	if s.Phase == Unhealthy {
 		return s, Effect{}
@@ -164,14 +167,15 @@ func (s State) next(p Policy, now time.Time, random float64) time.Duration {
 	return wait
 }
 
-// Missed reports whether a check timed out while the prober itself did not run for a large
+// Missed reports whether a check timed out while the agent itself did not run for a large
 // part of the time.
 func Missed(p Policy, r Result) bool { return !r.OK && r.Overslept > p.Timeout/4+minPause }
 
-// Late reports whether a check began too late, or was missed.
+// Late reports whether a check began too late or was missed.
 func Late(p Policy, r Result) bool { return r.Late > max(lateAfter, p.Interval/2) || Missed(p, r) }
 
-// Describe returns the target and what the latest check saw: "http :20001/: status 503".
+// Describe returns the target and what the latest check saw, for example "http :20001/:
+// status 503".
 func (s State) Describe(p Policy) string {
 	if s.Last.Message == "" {
 		return p.What
@@ -179,7 +183,8 @@ func (s State) Describe(p Policy) string {
 	return p.What + ": " + s.Last.Message
 }
 
-// UnhealthyReason says why a run is unhealthy, as the continuation of "it …".
+// UnhealthyReason says why a run is unhealthy. The text continues a sentence that begins
+// with "it".
 func UnhealthyReason(p Policy, before Phase, s State) string {
 	seen := s.Describe(p)
 	switch {
@@ -191,10 +196,11 @@ func UnhealthyReason(p Policy, before Phase, s State) string {
 	return fmt.Sprintf("failed its check %d times in a row: %s", s.Failed, seen)
 }
 
-// Clean returns a check's message in printable form, on one line, with at most
+// Clean returns a check's message on one line, with printable characters only and at most
 // MaxMessage bytes.
 func Clean(s string) string {
-	// Each rune of the result comes from at least one byte of the source.
+	// Each byte of the source adds at most three bytes to the result, so the rest of a long
+	// source cannot matter.
 	if cut := 4 * MaxMessage; len(s) > cut {
 		s = s[:cut]
 	}

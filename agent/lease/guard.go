@@ -6,17 +6,18 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/plant"
 )
 
-// Deadline is the time at which a run must be asked to end.
+// Deadline is the time on CLOCK_BOOTTIME at which a run must be asked to end.
 type Deadline struct {
-	// At is on CLOCK_BOOTTIME. 0: no lease binds the run.
+	// At is the time. 0 means that no lease binds the run.
 	At time.Duration `json:"at,omitempty"`
-	// Number of the renewal. The greatest number counts, in whatever order renewals arrive. 0:
-	// from an agent that does not number them.
+	// Number is the number of the renewal. The renewal with the greatest number counts,
+	// whatever the order of arrival. It is 0 from an agent that does not number its
+	// renewals.
 	Number uint64 `json:"number,omitempty"`
 }
 
-// Newer returns the one of two deadlines that counts. A deadline without a number counts only
-// if it is later.
+// Newer returns that of two deadlines which counts: the one with the greater number. A
+// deadline b without a number counts only if it is later.
 func Newer(a, b Deadline) Deadline {
 	switch {
 	case plant.Is(plant.OlderRenewal):
@@ -32,15 +33,15 @@ func Newer(a, b Deadline) Deadline {
 // passed reports whether the deadline is over.
 func (d Deadline) passed(now time.Duration) bool { return d.At != 0 && now >= d.At }
 
-// Effect is what the owner of a command must do now.
+// Effect is what the caller must do to the command now.
 type Effect int
 
 // The effects.
 const (
 	Nothing Effect = iota
-	// Term asks the command to end.
+	// Term: ask the command to end.
 	Term
-	// Kill the command.
+	// Kill: kill the command.
 	Kill
 )
 
@@ -54,20 +55,21 @@ type Cause int
 const (
 	// ByItself: nothing asked the command to end.
 	ByItself Cause = iota
-	// Stopped by a request.
+	// Stopped: the command was stopped by a request.
 	Stopped
-	// Expired: its deadline passed.
+	// Expired: the command's deadline passed.
 	Expired
-	// Late: its deadline passed before the command was started.
+	// Late: the command's deadline passed before the command was started.
 	Late
 )
 
 // String returns the cause in lower case.
 func (c Cause) String() string { return [...]string{"by itself", "stopped", "expired", "late"}[c] }
 
-// Guard decides when one command may be forked, when it is asked to end and when it is killed.
-// It is a step function: each event may have an effect, and Wake says when the next Tick is due.
-// All times are on CLOCK_BOOTTIME. The zero value has no deadline. Not safe for concurrent use.
+// Guard decides when one command may be forked, when it is asked to end and when it is
+// killed. It is a step function: each event returns an effect, and Wake returns the time of
+// the next Tick. All times are on CLOCK_BOOTTIME. The zero value has no deadline. A Guard
+// is not safe for concurrent use.
 type Guard struct {
 	lease Deadline
 	grace time.Duration
@@ -77,7 +79,7 @@ type Guard struct {
 	cause  Cause
 }
 
-// phase of the command.
+// phase is the phase of the command.
 type phase int
 
 const (
@@ -86,13 +88,14 @@ const (
 	over                 // killed, exited, or never forked
 )
 
-// NewGuard returns the guard of a command that is not forked yet. The kill follows grace after
-// the deadline.
+// NewGuard returns the guard of a command that is not forked yet. grace is the time from
+// the deadline to the kill.
 func NewGuard(d Deadline, grace time.Duration) Guard {
 	return Guard{lease: d, grace: max(0, grace)}
 }
 
-// MayFork reports whether the command may be forked now. If not, it never may.
+// MayFork reports whether the command may be forked now. After it has returned false, the
+// command may never be forked.
 func (g *Guard) MayFork(now time.Duration) bool {
 	if g.lease.passed(now) && g.phase != over && !plant.Is(plant.LateStart) {
 		g.phase, g.cause = over, Late
@@ -100,8 +103,8 @@ func (g *Guard) MayFork(now time.Duration) bool {
 	return g.phase != over
 }
 
-// Forked takes the fork of the command. The effect is Kill if the host was suspended between
-// MayFork and the fork.
+// Forked records the fork of the command. The effect is Kill if the deadline has passed
+// since MayFork, because the host was suspended.
 func (g *Guard) Forked(now time.Duration) Effect {
 	if !g.lease.passed(now) || plant.Is(plant.LateStart) {
 		return Nothing
@@ -110,8 +113,9 @@ func (g *Guard) Forked(now time.Duration) Effect {
 	return Kill
 }
 
-// Renew takes a deadline if it is newer than the present one. It may move either way. A
-// command that was asked to end ends.
+// Renew sets the deadline if the new one is newer than the present one. The deadline may
+// then be earlier or later than before. Renew does not save a command that was already
+// asked to end.
 func (g *Guard) Renew(d Deadline) { g.lease = Newer(g.lease, d) }
 
 // Stop asks the command to end within grace. A second request changes nothing, unless its
@@ -129,8 +133,8 @@ func (g *Guard) Stop(now, grace time.Duration) Effect {
 	return Term
 }
 
-// Tick takes the time. A command is killed at the latest grace after its deadline, also if it was
-// stopped before.
+// Tick records that the time is now. A command is killed at the latest when grace has
+// passed after its deadline, also if it was stopped before.
 func (g *Guard) Tick(now time.Duration) Effect {
 	switch {
 	case g.phase == over:
@@ -153,10 +157,10 @@ func (g *Guard) kill(c Cause) Effect {
 	return Kill
 }
 
-// Exited takes the end of the command.
+// Exited records the end of the command.
 func (g *Guard) Exited() { g.phase = over }
 
-// Wake returns when the next Tick is due. 0: never.
+// Wake returns when the next Tick is due, or 0 if no Tick is needed.
 func (g *Guard) Wake() time.Duration {
 	switch {
 	case g.phase == over:

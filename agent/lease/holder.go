@@ -6,31 +6,34 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/lease"
 )
 
-// minRenewal bounds the pause between two requests that the region's lease asks for: near its
-// end that lease may be short.
+// minRenewal is the shortest pause between two requests for the sake of the region's lease.
+// The grants of that lease may be short shortly before its end.
 const minRenewal = 500 * time.Millisecond
 
-// Holder is an agent's view of the leases of its node and of its region. One request asks for
-// both, and both count from its sending. The zero value holds none. Not safe for concurrent use.
+// Holder is an agent's view of the leases of its node and of its region. One request asks
+// for both, and both count from the time at which the request is sent. The zero value holds
+// no lease. A Holder is not safe for concurrent use.
 type Holder struct {
 	node, region lease.Holder
-	// sent is when the latest request was sent.
+	// sent is the time at which the latest request was sent.
 	sent   time.Duration
 	number uint64
-	// ofRegion: the latest grant had a part of the region's lease.
+	// ofRegion says that the latest grant included the region's lease.
 	ofRegion bool
-	// waiting has the leases that were not granted in the present session yet, except to continue.
+	// waiting are the leases that no grant of the present session has renewed, apart from
+	// grants that only continue what runs.
 	waiting Binding
 }
 
-// Grant is the answer to a request.
+// Grant is the master's answer to a lease request.
 type Grant struct {
 	ID uint64
-	// Node is the length of the node's lease, Region what is left of the region's; 0 for a lease
-	// that is not granted.
+	// Node is the length of the node's lease. Region is the remaining length of the
+	// region's lease. Each is 0 if that lease is not granted.
 	Node, Region time.Duration
-	// Continue: what runs goes on under a lease that is still held, and nothing starts. The
-	// master's log may be an old copy.
+	// Continue says that the grant only continues what is running under a lease that is
+	// still held. Nothing may start under the grant, because the master's log may be an old
+	// copy.
 	Continue bool
 }
 
@@ -41,8 +44,8 @@ func (h *Holder) Request(now time.Duration) uint64 {
 	return h.node.Request(now)
 }
 
-// Granted records the answer to a request. No deadline moves back, because an earlier grant was
-// valid until its end. False: nothing was granted.
+// Granted records the answer to a request. No deadline moves back, because an earlier grant
+// stays valid until its end. Granted returns false if nothing was granted.
 func (h *Holder) Granted(g Grant, now time.Duration) bool {
 	if g.Continue {
 		g.Node, g.Region = lasting(&h.node, now, g.Node), lasting(&h.region, now, g.Region)
@@ -61,7 +64,8 @@ func (h *Holder) Granted(g Grant, now time.Duration) bool {
 	return true
 }
 
-// lasting returns the length of a grant that only continues a lease: 0 if the lease has ended.
+// lasting returns the length of a grant that only continues a lease, or 0 if that lease has
+// ended.
 func lasting(l *lease.Holder, now, length time.Duration) time.Duration {
 	if st := l.At(now); !st.Held || st.Left <= 0 {
 		return 0
@@ -69,14 +73,15 @@ func lasting(l *lease.Holder, now, length time.Duration) time.Duration {
 	return length
 }
 
-// NewSession is called when a session with a master begins. What is ordered in it starts only
-// under leases that are granted in it: the master's log may be an old copy, which the other agents
-// or the global tier find out before such a grant. What runs goes on.
+// NewSession is called when a session with a master begins. The orders of the session start
+// only under leases that the session grants. The master's log may be an old copy, and the
+// master grants nothing before the other agents or the global tier could show that. Running
+// tasks continue.
 func (h *Holder) NewSession() { h.waiting = Both }
 
-// Forget ends both leases and drops the replies to earlier requests. It is called when another
-// incarnation of the region's log has begun: its orders may start nothing under a lease of the
-// earlier incarnation. Supervisors keep their deadlines.
+// Forget ends both leases and drops the answers to earlier requests. It is called when the
+// region's log has begun another incarnation. The orders of that incarnation must start
+// nothing under a lease of the earlier one. Supervisors keep their deadlines.
 func (h *Holder) Forget() {
 	h.node.Reset()
 	h.region.Reset()
@@ -88,10 +93,11 @@ func (h *Holder) At(now time.Duration) Leases {
 	return Leases{Node: h.node.At(now), Region: h.region.At(now), Waiting: h.waiting}
 }
 
-// Renewal returns the time from now until the next request: a third of the node's lease after the
-// latest one, or of the region's if that binds an allocation and is shorter. While the region
-// holds no lease, the master tells when it is back. Before the first grant it is the fallback. A
-// grant may bring it forward.
+// Renewal returns the time from now until the next request. The pause after the latest
+// request is a third of the node's lease. If the region's lease binds an allocation and is
+// shorter, the pause is a third of that lease. Before the first grant the pause is
+// fallback. While the region holds no lease, its lease does not shorten the pause, because
+// the master sends a message when the lease is back.
 func (h *Holder) Renewal(now, fallback time.Duration, regionBinds bool) time.Duration {
 	next := h.node.Renewal(fallback)
 	if regionBinds && h.ofRegion {
@@ -101,8 +107,9 @@ func (h *Holder) Renewal(now, fallback time.Duration, regionBinds bool) time.Dur
 }
 
 // Deadline returns the present deadline under a binding, with a greater number than every
-// earlier one. The numbers also grow over restarts of the agent, because they are at least the
-// time since the host's start. False: a lease that binds is not held or has ended.
+// earlier deadline. The numbers also grow over restarts of the agent, because each is at
+// least the time since the host's start. The result is false if a lease that binds is not
+// held or has ended.
 func (h *Holder) Deadline(b Binding, now time.Duration) (Deadline, bool) {
 	h.number = max(h.number+1, uint64(now))
 	if b == None {

@@ -6,20 +6,22 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/lease"
 )
 
-// Reason why a task may not run: the protocol's name in lower case without REASON_.
+// Reason says why a task may not run. It is the name of the protocol's value in lower case,
+// without REASON_.
 type Reason string
 
 const (
 	// ReasonExpired: the node holds no lease of its master.
 	ReasonExpired Reason = "lease_expired"
-	// ReasonRegion: the region's lease ended, or the master has passed none on yet.
+	// ReasonRegion: the region's lease has ended, or the master has not passed one on yet.
 	ReasonRegion Reason = "region_lease"
 )
 
-// Binding is the set of leases that bind an allocation: its tasks stop when one of them ends.
+// Binding is the set of leases that bind an allocation. The tasks of the allocation stop
+// when one of these leases ends.
 type Binding uint8
 
-// The bindings. Both is Node and Region.
+// The bindings. Both is the set of Node and Region.
 const (
 	None   Binding = 0
 	Node   Binding = 1
@@ -27,24 +29,25 @@ const (
 	Both           = Node | Region
 )
 
-// Bindings are all bindings but None.
+// Bindings are all bindings except None.
 var Bindings = [...]Binding{Node, Region, Both}
 
 // String returns the binding in lower case.
 func (b Binding) String() string { return [...]string{"none", "node", "region", "both"}[b&Both] }
 
-// State of one lease at one time.
+// State is the state of one lease at one time.
 type State = lease.State
 
 // Leases are the states of both leases at one time.
 type Leases struct {
 	Node, Region State
-	// Waiting has the leases under which nothing starts before the next grant that does not only
-	// continue what runs.
+	// Waiting are the leases under which nothing starts yet, although they may be held.
+	// They need a grant that does not only continue what runs.
 	Waiting Binding
 }
 
-// Of returns the state of the leases that bind as one lease: it ends with the earlier one.
+// Of returns the state of a binding as the state of one lease. With Both that lease ends at
+// the earlier end.
 func (l Leases) Of(b Binding) State {
 	switch b {
 	case Node:
@@ -62,21 +65,23 @@ func (l Leases) Of(b Binding) State {
 	return State{}
 }
 
-// Verdict says what an allocation may do.
+// Verdict says whether an allocation may start and whether it must stop.
 type Verdict struct {
-	// MayStart new runs.
+	// MayStart says that new runs may start.
 	MayStart bool
-	// MustStop the running tasks. They start again when the lease is back.
+	// MustStop says that the running tasks must stop. They start again when the lease is
+	// back.
 	MustStop bool
-	// Reason why nothing may start.
+	// Reason says why nothing may start.
 	Reason Reason
-	// Waiting as in Leases: the leases are held.
+	// Waiting says that the leases are held but that nothing may start yet
+	// (Leases.Waiting).
 	Waiting bool
 }
 
 // Evaluate applies the binding of an allocation to the leases. An agent that has just
-// started holds no lease: nothing that needs a lease is started, and running tasks are left to
-// their supervisors, which know the deadline.
+// started holds no lease. In that case nothing that needs a lease starts, and running tasks
+// continue until their supervisors end them at the deadline.
 func Evaluate(b Binding, l Leases) Verdict {
 	v := Verdict{MayStart: true}
 	var ended time.Duration
@@ -103,17 +108,17 @@ func Evaluate(b Binding, l Leases) Verdict {
 	return v
 }
 
-// Message describes for people why nothing may start.
+// Message says, for people, why nothing may start.
 func (v Verdict) Message() string {
 	switch {
 	case v.MayStart:
 		return ""
 	case v.Waiting && v.Reason == ReasonRegion:
-		return "this master has passed on no lease of the global tier yet; it starts once the region has one"
+		return "this master has not passed on a lease of the global tier yet; the task starts once the region has a lease"
 	case v.Waiting:
-		return "the region's servers have started again; it starts once every node of the region has connected, or every earlier lease is over"
+		return "the region's servers have started again; the task starts once every node of the region has connected, or every earlier lease is over"
 	case v.Reason == ReasonRegion:
-		return "the region holds no lease of the global tier; it starts again in place when the lease is back"
+		return "the region holds no lease of the global tier; the task starts again in place when the lease is back"
 	}
-	return "no master renews the node's lease; it starts again in place when the lease is back"
+	return "no master renews the node's lease; the task starts again in place when the lease is back"
 }

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// firstWarning is how long an agent may reach no server before it warns. A start
-	// of all servers and agents together takes less.
+	// firstWarning is how long an agent may reach no server before it warns. A common start
+	// of all servers and agents takes less time.
 	firstWarning = 4 * time.Second
 	// nextWarning is the pause between two warnings.
 	nextWarning = 30 * time.Second
@@ -28,7 +28,7 @@ const (
 const whatToCheck = "are the region's servers started (all that --bootstrap-expect counts), and with --bind if they are on other machines? " +
 	"do the agent's --servers name its gRPC address? does a firewall block the port?"
 
-// contact warns while no server that knows a master can be reached.
+// contact logs warnings while the agent reaches no server that knows a master.
 type contact struct {
 	log     *slog.Logger
 	changed notify.Signal // greeted has become zero, or is no longer zero
@@ -39,15 +39,17 @@ type contact struct {
 	// since is the time at which greeted became zero.
 	since  time.Time
 	warned bool
-	// tried holds the addresses that the agent has tried after greeted became zero.
+	// tried holds the addresses that the agent has tried since greeted became zero.
 	tried map[string]attempt
 }
 
 // attempt is the latest attempt to reach an address.
 type attempt struct {
-	// problem of the latest attempt that ended. "": no answer yet.
+	// problem is the error of the latest attempt that ended. It is "" while no attempt has
+	// ended.
 	problem string
-	// dialFailed: problem is the error of the dial, which is more precise than the session's.
+	// dialFailed says that problem is the error of the dial, which is more precise than the
+	// session's error.
 	dialFailed bool
 }
 
@@ -66,7 +68,7 @@ func (c *contact) try(addr string) {
 func (c *contact) dialFailed(addr string, err error) {
 	text := err.Error()
 	if errors.Is(err, context.DeadlineExceeded) {
-		text = "no answer to the connection request"
+		text = "no response to the connection request"
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +108,7 @@ func (c *contact) end(addr string, greeted bool, err error) {
 	}
 }
 
-// run warns until ctx ends.
+// run logs the warnings until ctx ends.
 func (c *contact) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		changed := c.changed.C()
@@ -125,7 +127,7 @@ func (c *contact) run(ctx context.Context) error {
 	return nil
 }
 
-// warnUntil warns after a time and repeats the warning until the contact changes.
+// warnUntil warns after the time first and repeats the warning until the contact changes.
 func (c *contact) warnUntil(ctx context.Context, changed <-chan struct{}, first time.Duration) {
 	t := time.NewTimer(first)
 	defer t.Stop()
@@ -153,11 +155,11 @@ func (c *contact) warn() {
 	for _, addr := range slices.Sorted(maps.Keys(c.tried)) {
 		text := c.tried[addr].problem
 		if text == "" {
-			text = "no answer yet"
+			text = "no response yet"
 		}
 		tried = append(tried, fmt.Sprintf("%s: %s", addr, text))
 	}
-	c.log.Warn("the region cannot be reached: running tasks go on, new orders do not arrive",
+	c.log.Warn("the region cannot be reached: running tasks continue, new orders do not arrive",
 		"for", time.Since(c.since).Round(time.Second).String(), "tried", strings.Join(tried, "; "), "check", whatToCheck)
 }
 

@@ -24,18 +24,18 @@ import (
 )
 
 const (
-	// sessions is the number of sessions: one with the master and a warm one with
-	// another server.
+	// sessions is the number of sessions: one with the master, and one with another server.
 	sessions = 2
 	// maxServers bounds the remembered servers of a region.
 	maxServers = 32
 )
 
-// Config of the sessions.
+// Config configures the sessions.
 type Config struct {
 	NodeID, StoreID string
 	Region, Name    string
-	// Servers are the configured addresses. The agent also learns the region's own list.
+	// Servers are the configured addresses. The agent also learns the addresses that the
+	// region sends.
 	Servers     []string
 	Net         network.Net
 	Credentials credentials.TransportCredentials
@@ -45,11 +45,11 @@ type Config struct {
 	Engine    *engine.Engine
 	Reports   *Reports
 	Inventory Inventory
-	// Cluster remembers the cluster of the data directory.
+	// Cluster stores which cluster the data directory belongs to.
 	Cluster Cluster
 	Writer  *store.Writer
 	Metrics *Metrics
-	// Master and Position are the stored ones.
+	// Master and Position come from the store.
 	Master   store.MasterTerm
 	Position link.Position
 }
@@ -59,7 +59,7 @@ type Inventory interface {
 	Get() *nusav1.NodeInventory
 	// Changed returns a channel that the next change closes.
 	Changed() <-chan struct{}
-	// Address of the host for people.
+	// Address returns the host's address, for people.
 	Address() string
 	// Stats measures the host.
 	Stats(ctx context.Context) (*nusav1.NodeStats, error)
@@ -71,7 +71,7 @@ type Cluster interface {
 	SetCluster(id string) error
 }
 
-// Pool finds the region's servers and holds the sessions.
+// Pool finds the region's servers and holds the sessions with them.
 type Pool struct {
 	cfg     Config
 	contact *contact
@@ -84,12 +84,12 @@ type Pool struct {
 	mu sync.Mutex
 	// servers are the addresses that the region has sent.
 	servers []string
-	// master is the latest known address of the master. "": unknown.
+	// master is the latest known address of the master, or "" if it is unknown.
 	master string
 	// active is the session with the master.
 	active *session
 	term   store.MasterTerm
-	// position of the stored orders.
+	// position is the position of the stored orders.
 	position link.Position
 	slots    [sessions]*slot
 }
@@ -97,11 +97,11 @@ type Pool struct {
 // slot holds one session.
 type slot struct {
 	n int
-	// addr is the server's address. "": between two sessions.
+	// addr is the server's address. It is "" between two sessions.
 	addr string
-	// next is the index of the next known address to try.
+	// next is the index of the known address that the slot tries next.
 	next int
-	// wake ends a pause, because the pool has learned something new.
+	// wake ends a pause early, because the pool has learned something new.
 	wake chan struct{} // capacity 1
 }
 
@@ -115,11 +115,11 @@ func NewPool(cfg Config) *Pool {
 	return p
 }
 
-// Tunnels returns the listener of the tunnels that the region asks for.
+// Tunnels returns the listener that accepts the tunnels which the region asks for.
 func (p *Pool) Tunnels() *tunnel.Listener { return p.tunnels }
 
-// Run holds the sessions until ctx ends. It returns early only for an error that no retry can
-// solve.
+// Run holds the sessions until ctx ends. It returns earlier only for an error that no retry
+// can solve.
 func (p *Pool) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, l := range p.slots {
@@ -134,7 +134,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	return errors.Join(err, warnings.Wait())
 }
 
-// outcome of a session.
+// outcome says how a session ended.
 type outcome int
 
 const (
@@ -165,7 +165,7 @@ func (p *Pool) runSlot(ctx context.Context, l *slot) error {
 		case errors.As(err, &refusal) && refusal.permanent:
 			return fmt.Errorf("%s: %w", addr, err)
 		case errors.Is(err, errMove) && last != moved: // do not move twice in a row
-			last = moved // warned stays, because a standby may lead to the refusing master each time
+			last = moved // warned stays set, because a standby may lead to the refusing master each time
 			continue
 		case refusal != nil:
 			now = refused
@@ -222,9 +222,9 @@ func (p *Pool) pause(ctx context.Context, l *slot, d time.Duration) {
 	}
 }
 
-// choose returns the server for a slot, or "" if there is none now. The master has priority.
-// The second slot waits for the region's own list, because two configured names may mean one
-// server.
+// choose returns the server for a slot, or "" if the slot must wait. The master has
+// priority. The second slot waits for the addresses that the region sends, because two
+// configured addresses may belong to one server.
 func (p *Pool) choose(l *slot) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,7 +238,7 @@ func (p *Pool) choose(l *slot) string {
 	}
 	known := p.servers
 	if l.n == 0 {
-		// Also try the configured addresses, because all servers may have moved.
+		// Also try the configured addresses, because all servers may have new addresses.
 		known = slices.Concat(p.servers, p.cfg.Servers)
 	}
 	for range known {
@@ -252,8 +252,9 @@ func (p *Pool) choose(l *slot) string {
 	return ""
 }
 
-// release frees a slot. If the slot does not move and had the master's address, that address
-// may be the reason of the session's end, so it is forgotten.
+// release frees a slot. Unless the slot moves to the master, the session may have ended
+// because the known address of the master is wrong. In that case release forgets that
+// address.
 func (p *Pool) release(l *slot, moves bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -293,8 +294,9 @@ func (l *slot) wakeUp() {
 	}
 }
 
-// setMaster stores the master's address that a standby sent. True: this slot must connect
-// to the master itself, because the other slot has a session with another server.
+// setMaster stores the master's address that a standby sent. It returns true if this slot
+// must connect to the master itself, because the other slot has a session with another
+// server.
 func (p *Pool) setMaster(l *slot, master string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -313,8 +315,9 @@ func (p *Pool) setMaster(l *slot, master string) bool {
 	return true
 }
 
-// activate makes s the session with the master, unless the agent knows a newer master. restored
-// says that the master's log has another incarnation than the log of the master before.
+// activate makes s the session with the master, unless the agent knows a newer master.
+// restored reports that the master's log has another incarnation than the log of the
+// previous master.
 func (p *Pool) activate(s *session, w *nusav1.MasterWelcome) (restored bool, err error) {
 	term := store.MasterTerm{Incarnation: w.GetIncarnation(), Term: w.GetTerm()}
 	p.mu.Lock()
@@ -329,9 +332,9 @@ func (p *Pool) activate(s *session, w *nusav1.MasterWelcome) (restored bool, err
 			errOldMaster, term.Term, term.Incarnation, p.term.Term, p.term.Incarnation)
 	}
 	if term != p.term {
-		// The agent refuses an older master also after a restart, so the term is stored. A
-		// full disk must not separate the agent from its master, so a failed write is
-		// retried later.
+		// The term is stored, so that the agent refuses an older master also after a
+		// restart. A full disk must not separate the agent from its master, so a failed
+		// write is repeated later.
 		if b := store.MasterBatch(term); p.cfg.Writer.Write(b) != nil {
 			p.cfg.Writer.Enqueue(b)
 		}
@@ -344,8 +347,8 @@ func (p *Pool) activate(s *session, w *nusav1.MasterWelcome) (restored bool, err
 	p.active = s
 	p.cfg.Metrics.connected.Set(1)
 	p.cfg.Metrics.sessions.Inc()
-	// The slot's address becomes the master's own one. Otherwise the other slot would
-	// take the master for another server.
+	// The slot's address becomes the address that the master itself names. Otherwise the
+	// other slot would connect to the same server under its other address.
 	for _, srv := range w.GetServers().GetServers() {
 		if srv.GetLeader() && srv.GetAddress() != "" {
 			s.slot.addr = srv.GetAddress()
@@ -373,7 +376,7 @@ func (p *Pool) Connected() bool {
 	return p.active != nil
 }
 
-// isActive reports whether s may still send orders.
+// isActive reports whether s is the session with the master, so that its orders count.
 func (p *Pool) isActive(s *session) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

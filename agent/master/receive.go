@@ -14,16 +14,16 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// handle handles one message of the server. It ignores kinds that this version does
-// not know.
+// handle handles one message of the server. It ignores kinds of messages that this version
+// does not know.
 func (s *session) handle(m *nusav1.MasterMessage) error {
 	switch s.state {
 	case greeting:
-		s.state = standingBy // until a welcome
+		s.state = standingBy // until a welcome comes
 	case active:
 		s.watchdog.Reset(s.silence)
 	}
-	// A server that knows no master is of no use yet: the agent goes on warning.
+	// A server that knows no master does not help yet, so the agent continues to warn.
 	if standby := m.GetStandby(); !s.reached && (standby == nil || standby.GetMasterAddress() != "") {
 		s.reached = true
 		s.pool.contact.greet(s.addr)
@@ -49,7 +49,7 @@ func (s *session) handle(m *nusav1.MasterMessage) error {
 	return nil
 }
 
-// welcome makes this the session with the master.
+// welcome makes this session the one with the master.
 func (s *session) welcome(w *nusav1.MasterWelcome) error {
 	restored, err := s.pool.activate(s, w)
 	if err != nil {
@@ -67,15 +67,15 @@ func (s *session) welcome(w *nusav1.MasterWelcome) error {
 	s.cursor = s.cfg.Reports.cursor(positionFromProto(w.GetReports()))
 	s.log.Info("connected to the master", "term", w.GetTerm(), "incarnation", w.GetIncarnation())
 	s.group.Go(func() error { return s.measure(positiveOr(w.GetStatsInterval().AsDuration(), defaultStats)) })
-	// Send the reports before the lease request: a node that was disconnected becomes
-	// ready at its first lease request, and the master then uses the reports that it has.
+	// The reports are sent before the lease request. A disconnected node becomes ready at
+	// its first lease request, and the master then uses the reports that it has.
 	if err := s.sendReports(); err != nil {
 		return err
 	}
 	return s.requestLease()
 }
 
-// positiveOr returns d, or the default if the server sent none.
+// positiveOr returns d, or otherwise if the server sent no d.
 func positiveOr(d, otherwise time.Duration) time.Duration {
 	if d <= 0 {
 		return otherwise
@@ -83,8 +83,8 @@ func positiveOr(d, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// standby keeps this session warm. It ends the session if the other slot cannot go to
-// the master that the server named.
+// standby handles the message that the server is not the master. The session continues. It
+// ends if this slot itself must connect to the master, because the other slot cannot.
 func (s *session) standby(m *nusav1.Standby) error {
 	s.watchdog.Stop()
 	s.renewal.Stop()
@@ -93,7 +93,7 @@ func (s *session) standby(m *nusav1.Standby) error {
 		s.state = standingBy
 		s.pool.deactivate(s)
 		s.pool.setMaster(s.slot, m.GetMasterAddress())
-		return errMove // the stream has the state of a master's session, so it must be replaced
+		return errMove // the server treats this stream as an active session, so a new one is needed
 	}
 	s.state = standingBy
 	if m.GetMasterAddress() == s.addr {
@@ -123,8 +123,8 @@ func (s *session) granted(g *nusav1.LeaseGrant) error {
 	return nil
 }
 
-// orders takes a batch of orders. When a change is complete and stored, the next
-// message acknowledges it.
+// orders handles a batch of orders. The message after a complete and stored change
+// acknowledges the change.
 func (s *session) orders(m *nusav1.AllocOrders) error {
 	if s.state != active {
 		return nil
@@ -157,7 +157,7 @@ func (s *session) orders(m *nusav1.AllocOrders) error {
 	if !slices.ContainsFunc(change.Upserts, boundByRegion) {
 		return nil
 	}
-	// Nothing may have needed the region's lease before.
+	// Before this change perhaps no order needed the region's lease.
 	next, ok := s.cfg.Engine.Renewal(s.ctx, s.silence/3)
 	if !ok {
 		return context.Cause(s.ctx)
@@ -171,8 +171,8 @@ func boundByRegion(i link.Item[*nusav1.AllocOrder]) bool {
 	return b == nusav1.LeaseBinding_LEASE_BINDING_REGION || b == nusav1.LeaseBinding_LEASE_BINDING_BOTH
 }
 
-// openTunnel opens a tunnel that the server requested. If it fails, the requester gets no
-// answer.
+// openTunnel opens a tunnel that the server requested. If that fails, the caller in the
+// region gets no response.
 func (s *session) openTunnel(id string) {
 	s.group.Go(func() error {
 		err := tunnel.Answer(s.ctx, func(ctx context.Context) (tunnel.ClientStream, error) { return s.client.Tunnel(ctx) }, id, s.pool.tunnels)

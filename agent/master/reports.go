@@ -10,8 +10,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// maxTombstones bounds the remembered removals of reports. A master that was disconnected
-// needs them.
+// maxTombstones bounds the number of removed reports whose removal is remembered. A master
+// that was disconnected needs these removals.
 const maxTombstones = 1024
 
 // Reports holds the latest report of each allocation, for the master.
@@ -24,10 +24,10 @@ type Reports struct {
 	acknowledged link.Position
 }
 
-// NewReports returns reports that are numbered under the store's id. starts is how often the
-// store was opened. The numbers of this start are higher than those of earlier starts. The
-// removals of earlier starts are unknown, so a master with an older position gets the full
-// set.
+// NewReports returns reports that are numbered under the store's id. starts is how often
+// the store was opened. The numbers of this start are greater than those of earlier starts.
+// The removals of earlier starts are unknown, so a master with an older position gets the
+// full set.
 func NewReports(storeID string, starts uint64) *Reports {
 	r := &Reports{box: link.NewOutbox[*nusav1.AllocReport](storeID, maxTombstones)}
 	r.box.ForgetUpTo(starts << 32)
@@ -59,7 +59,7 @@ func (r *Reports) Delete(id string) {
 	r.changed.Notify()
 }
 
-// cursor returns a cursor at a master's position.
+// cursor returns a cursor that begins at a master's position.
 func (r *Reports) cursor(from link.Position) *link.Cursor[*nusav1.AllocReport] {
 	r.mu.Lock()
 	defer r.mu.Unlock()

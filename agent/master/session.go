@@ -23,11 +23,13 @@ import (
 // Bounds and times of a session.
 const (
 	protocolVersion = 1
-	// featureLevel is AgentHello.feature_level: the agent enforces AllocOrder.binding.
+	// featureLevel is the value of AgentHello.feature_level. Level 1 means that the agent
+	// enforces AllocOrder.binding.
 	featureLevel = 1
-	// noMasterLimit is how long a server may know no master while the agent has none. It is
-	// longer than an election. A server that is cut off, for example after its restart, may
-	// not know the master that another server knows.
+	// noMasterLimit is how long the agent, without a session with a master, stays connected
+	// to a server that knows no master. It is longer than an election. A server that is cut
+	// off, for example after its restart, may not know the master that another server
+	// knows.
 	noMasterLimit = 3 * time.Second
 	// greetLimit bounds the time from the dial to the server's first message.
 	greetLimit = 5 * time.Second
@@ -37,7 +39,7 @@ const (
 	maxBatchItems, maxBatchBytes = 256, 256 << 10
 	// maxTunnels bounds the concurrent tunnels of a session.
 	maxTunnels = 16
-	// defaultLease and defaultStats are for a master that sends no values.
+	// defaultLease and defaultStats are used if a master sends no values.
 	defaultLease, defaultStats = 15 * time.Second, 5 * time.Second
 )
 
@@ -53,7 +55,7 @@ var (
 	errLeft      = errors.New("the agent has left")
 )
 
-// refusalError is a Refused message.
+// refusalError is the error that the message Refused causes.
 type refusalError struct {
 	message   string
 	permanent bool
@@ -68,16 +70,16 @@ type sessionState int
 const (
 	// greeting: the server has sent nothing yet.
 	greeting sessionState = iota
-	// standingBy: the server is not the master. The session is warm.
+	// standingBy: the server is not the master. The session stays open.
 	standingBy
-	// elected: the server named itself as the master. The server ends the stream once it
-	// is ready for a new session.
+	// elected: the server named itself as the master. It ends the stream once it is ready
+	// for a new session.
 	elected
-	// active: the server is the master. The session carries everything.
+	// active: the server is the master. The session carries orders, reports and leases.
 	active
 )
 
-// session is one stream to one server. Its loop's goroutine owns the fields that
+// session is one stream to one server. The goroutine of its loop owns the fields that
 // change.
 type session struct {
 	cfg    Config
@@ -95,26 +97,26 @@ type session struct {
 	samples  chan sample
 	inbox    *link.Inbox[*nusav1.AllocOrder]
 	state    sessionState
-	// reached: the server has sent a message that is of use: any but "no master".
+	// reached says that the server has sent a message other than that it knows no master.
 	reached  bool
 	watchdog *time.Timer
 
-	// The fields below are used in the state active.
+	// The fields below are used only in the state active.
 	cursor  *link.Cursor[*nusav1.AllocReport]
 	renewal *time.Timer
 	silence time.Duration
 	// latestGrant is the id of the latest grant of this session.
 	latestGrant uint64
-	// unsent statistics and the position of stored orders travel with the next message.
-	// measured: the master has received statistics.
+	// unsent statistics and the position stored travel with the next message. measured says
+	// that the agent has taken a first sample in this session.
 	unsent   sample
 	stored   *nusav1.Position
 	measured bool
-	// sentInventory is the inventory that the master has.
+	// sentInventory is the inventory that the agent sent last.
 	sentInventory *nusav1.NodeInventory
 }
 
-// sample is a measurement of the host and its time.
+// sample is a measurement of the host, with the time of the measurement.
 type sample struct {
 	stats *nusav1.NodeStats
 	at    time.Duration
@@ -158,7 +160,7 @@ func (p *Pool) runSession(parent context.Context, l *slot, addr string) (err err
 		group.Go(s.receive)
 		err = s.loop()
 	}
-	// The first cause counts: later errors are its consequences.
+	// Only the first cause counts, because later errors are its consequences.
 	end(err)
 	p.deactivate(s)
 	_ = group.Wait()
@@ -170,7 +172,7 @@ func (p *Pool) runSession(parent context.Context, l *slot, addr string) (err err
 	return err
 }
 
-// receive hands messages to the loop, one at a time.
+// receive passes messages to the loop, one at a time.
 func (s *session) receive() error {
 	for {
 		m, err := s.stream.Recv()
@@ -185,7 +187,8 @@ func (s *session) receive() error {
 	}
 }
 
-// loop sends all messages, so that the stream has one writer.
+// loop handles all events of the session. It sends all messages, so that the stream has one
+// writer.
 func (s *session) loop() error {
 	if err := s.hello(); err != nil {
 		return err
@@ -223,9 +226,9 @@ func (s *session) loop() error {
 	}
 }
 
-// addSample holds statistics until the next message. It sends statistics alone in two cases:
-// the first ones, because a user may be waiting, and those that no message has carried before
-// the next sample.
+// addSample holds a sample back until the next message. It sends the sample at once in two
+// cases: if it is the first one, because a user may be waiting, and if no message has
+// carried the previous sample.
 func (s *session) addSample(st sample) error {
 	alone := s.unsent.stats != nil || !s.measured
 	s.unsent, s.measured = st, true
@@ -235,7 +238,7 @@ func (s *session) addSample(st sample) error {
 	return nil
 }
 
-// send sends a message with the waiting statistics and the waiting acknowledgement.
+// send sends a message, with the unsent sample and the unsent acknowledgement.
 func (s *session) send(m *nusav1.AgentMessage) error {
 	if st := s.unsent.stats; st != nil {
 		st.Age = durationpb.New(s.cfg.Clock() - s.unsent.at)
@@ -263,7 +266,7 @@ func (s *session) hello() error {
 	}}})
 }
 
-// goodbye tells the master that the agent leaves, and ends the session.
+// goodbye sends the master the message that the agent leaves, and ends the session.
 func (s *session) goodbye() error {
 	if s.state == active {
 		if err := s.send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Goodbye{Goodbye: &nusav1.Goodbye{Message: "the agent was stopped"}}}); err != nil {
@@ -287,7 +290,7 @@ func (s *session) goodbye() error {
 	}
 }
 
-// requestLease asks for the lease, counted from now, and sets the time of the next
+// requestLease asks for the leases, which count from now, and sets the time of the next
 // request.
 func (s *session) requestLease() error {
 	id, next, ok := s.cfg.Engine.RequestLease(s.ctx, s.silence/3)
@@ -315,7 +318,7 @@ func (s *session) sendReports() error {
 	}
 }
 
-// sendInventory sends the inventory if the master has an older one or none.
+// sendInventory sends the inventory if it has changed.
 func (s *session) sendInventory() error {
 	now := s.cfg.Inventory.Get()
 	if now == s.sentInventory {
@@ -325,7 +328,7 @@ func (s *session) sendInventory() error {
 	return s.send(&nusav1.AgentMessage{Kind: &nusav1.AgentMessage_Inventory{Inventory: now}})
 }
 
-// measure measures the host in its own goroutine, so that a slow host does not delay
+// measure measures the host in its own goroutine, so that a slow measurement does not delay
 // leases.
 func (s *session) measure(every time.Duration) error {
 	tick := time.NewTicker(every)

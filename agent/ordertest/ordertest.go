@@ -13,7 +13,7 @@ import (
 // Change changes an order and its group.
 type Change func(*nusav1.AllocOrder, *nusav1.Group)
 
-// New returns an order of one task "main". index numbers it.
+// New returns an order of one task "main". index is the order's number.
 func New(id string, index uint64, driver string, config map[string]any, changes ...Change) *nusav1.AllocOrder {
 	c, err := structpb.NewStruct(config)
 	if err != nil {
@@ -41,7 +41,7 @@ func New(id string, index uint64, driver string, config map[string]any, changes 
 // Batch makes the order's job a batch job.
 func Batch(o *nusav1.AllocOrder, _ *nusav1.Group) { o.JobType = "batch" }
 
-// Stop turns the order into one to stop.
+// Stop makes the order one to stop.
 func Stop(o *nusav1.AllocOrder, _ *nusav1.Group) {
 	o.Allocation.Desired = nusav1.AllocDesired_ALLOC_DESIRED_STOP
 }

@@ -6,45 +6,47 @@ import (
 	"slices"
 )
 
-// Ask holds what an allocation needs of the host.
+// Ask holds what an allocation needs from the host.
 type Ask struct {
 	CPUMilli, MemoryBytes, DiskBytes int64
 	GPUMilli                         int64
 	Ports                            []int    // host ports
 	Drivers                          []string // names
-	// Fenced: a lease binds the allocation, so that its drivers must enforce it.
+	// Fenced says that a lease binds the allocation, so that the drivers must enforce
+	// leases.
 	Fenced bool
-	// Unsupported describes the first field that this agent cannot honour. "": none.
+	// Unsupported describes the first field that this agent cannot use. "" means none.
 	Unsupported string
-	// UnsupportedReason is the reason of Unsupported. "": ReasonUnsupported.
+	// UnsupportedReason is the reason for Unsupported. "" means ReasonUnsupported.
 	UnsupportedReason Reason
 }
 
-// Host is the node's state that a decision to accept or decline depends on.
+// Host is the state of the node that decisions depend on.
 type Host struct {
 	CPUMilli, MemoryBytes, DiskBytes, GPUMilli int64
-	// Quota bounds allocations at a time; 0 = unlimited.
+	// Quota bounds the allocations at one time. 0 means no bound.
 	Quota int
-	// MaxStarting bounds allocations that start at a time.
+	// MaxStarting bounds the allocations that start at the same time.
 	MaxStarting int
-	// Drivers by name.
+	// Drivers maps the name of each driver to its state.
 	Drivers map[string]Driver
-	// PortsInUse are those of the asked host ports that another program has open.
+	// PortsInUse holds the asked host ports that another program has open.
 	PortsInUse map[int]bool
-	// DiskProblem says why the host's disk can hold nothing new. "": no problem.
+	// DiskProblem says why the host's disk has no space for new work. "" means that it has
+	// space.
 	DiskProblem string
-	// Leaving: nothing is accepted and all tasks are stopped.
+	// Leaving says that nothing is accepted and that all tasks are stopped.
 	Leaving bool
-	// Pausing: all tasks are stopped and nothing else is decided. The agent's next start
-	// runs them again.
+	// Pausing says that all tasks are stopped and that nothing else is decided. The agent's
+	// next start runs the tasks again.
 	Pausing bool
 }
 
-// Driver is what a decision depends on of a driver.
+// Driver is the state of a driver that decisions depend on.
 type Driver struct {
-	// Problem of an unhealthy driver. "": healthy.
+	// Problem says why the driver is unhealthy. "" means that it is healthy.
 	Problem string
-	// Fencing: its supervisors end a task at the end of its lease.
+	// Fencing says that the driver ends a task at the end of its lease.
 	Fencing bool
 }
 
@@ -54,10 +56,11 @@ type capacity struct {
 	used     Ask
 	allocs   int
 	starting int
-	ports    map[int]string // the allocation that has the port
+	ports    map[int]string // maps a port to the allocation that has it
 }
 
-// newCapacity charges every allocation that was accepted and has not ended.
+// newCapacity returns the host's capacity without what every accepted allocation that has
+// not ended uses.
 func newCapacity(in Input) *capacity {
 	r := &capacity{host: in.Host, ports: map[int]string{}}
 	for _, a := range in.Allocs {
@@ -90,8 +93,8 @@ func (r *capacity) charge(a Ask) {
 	}
 }
 
-// declineReason returns why an ask does not fit, or "". The order of the checks is
-// part of the contract: conditions that never change come first.
+// declineReason returns why an ask does not fit, or "". The order of the checks is part of
+// the contract: conditions that never change come before those that may change.
 func (r *capacity) declineReason(a Ask) (Reason, string) {
 	if r.host.Leaving {
 		return ReasonAgentLeaving, "the agent is leaving the region"

@@ -1,7 +1,7 @@
-// Package reconcile compares the master's orders with the actual state of a node. It returns
-// the actions that make the actual state match the orders, in order and with reasons. It is
-// pure. Every event and every tick calls the same function. If nothing has to change, the
-// plan is empty.
+// Package reconcile compares the master's orders with the actual state of a node. It
+// returns the actions that make the actual state match the orders, in order and with
+// reasons. The package is pure. The engine calls the same function after every event and at
+// each wake time. If nothing has to change, the plan is empty.
 //
 //	reconcile.go  orders, actual state, and the plan of each allocation
 //	plan.go       reasons, actions and the plan as a printable value

@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// Reason of a decision: the protocol's name in lower case without REASON_.
+// Reason is the reason of a decision. It is the name of the protocol's value in lower case,
+// without REASON_.
 type Reason string
 
-// The reasons an agent gives.
+// The reasons that an agent uses.
 const (
 	ReasonDriverMissing      Reason = "driver_missing"
 	ReasonCapabilityMissing  Reason = "capability_missing"
@@ -36,30 +37,31 @@ const (
 	ReasonNotHealthyYet      Reason = "not_healthy_yet"
 )
 
-// StoppedByAgent is the Reason of a run that ended because the agent stopped it. The protocol
-// has no such value: there the allocation has the reason.
+// StoppedByAgent is the Reason of a run that ended because the agent stopped it. The
+// protocol has no such value. There the reason of the allocation says why.
 const StoppedByAgent = "stopped"
 
-// Kind of an action.
+// Kind is the kind of an action.
 type Kind int
 
 // The actions.
 const (
-	// Adopt continues a recorded run as its driver reports it.
+	// Adopt: continue a recorded run, in the state that its driver reports.
 	Adopt Kind = iota
-	// Accept the allocation.
+	// Accept: accept the allocation.
 	Accept
-	// Decline the allocation: it never starts on this node.
+	// Decline: decline the allocation, which then never starts on this node.
 	Decline
-	// Start a run of a task.
+	// Start: start a run of a task.
 	Start
-	// Close the allocation: it will end with State and Reason, and nothing starts.
+	// Close: from now on nothing of the allocation starts, and it will end with State and
+	// Reason.
 	Close
-	// StopRun asks a run to end and kills it after Grace.
+	// StopRun: ask a run to end, and kill it after Grace.
 	StopRun
-	// End the allocation: nothing of it runs.
+	// End: end the allocation, of which nothing runs any more.
 	End
-	// Remove the allocation's record and folders.
+	// Remove: remove the allocation's record and folders.
 	Remove
 )
 
@@ -72,20 +74,21 @@ func (k Kind) String() string { return kindNames[k] }
 type Action struct {
 	Kind  Kind
 	Alloc string
-	// Task and Run of Adopt, Start and StopRun.
+	// Task and Run belong to Adopt, Start and StopRun.
 	Task string
 	Run  int
-	// Restart: the run counts against the task's policy.
+	// Restart says that the run counts against the task's restart policy.
 	Restart bool
-	// Grace of StopRun.
+	// Grace belongs to StopRun.
 	Grace time.Duration
-	// State of Decline, Close and End.
+	// State belongs to Decline, Close and End.
 	State   State
 	Reason  Reason
 	Message string
 }
 
-// String returns one line: "start a1/web/2 [exited]: restart 1 of 3 …".
+// String returns the action on one line, for example "start a1/web/2 [exited]: restart 1 of
+// 3 …".
 func (a Action) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", a.Kind, a.Alloc)
@@ -110,8 +113,8 @@ func (a Action) String() string {
 // Plan holds the actions to apply now and the time of the next plan.
 type Plan struct {
 	Actions []Action
-	// Wake is the earliest time at which the plan changes without an event. Zero:
-	// never.
+	// Wake is the earliest time at which the plan may change without an event. The zero
+	// time means never.
 	Wake time.Time
 }
 

@@ -12,18 +12,18 @@ import (
 type Want int
 
 const (
-	// Run the allocation.
+	// Run: the allocation must run.
 	Run Want = iota
-	// Stop the allocation and keep its record.
+	// Stop: stop the allocation and retain its record.
 	Stop
-	// Forget the allocation: stop it, then remove its record and its folders.
+	// Forget: stop the allocation, then remove its record and its folders.
 	Forget
 )
 
-// State of an allocation. It only advances.
+// State is the state of an allocation. It only advances.
 type State int
 
-// The states have the same names in the protocol.
+// The states. They have the same names in the protocol.
 const (
 	Pending State = iota
 	Starting
@@ -38,13 +38,13 @@ var stateNames = [...]string{"pending", "starting", "running", "complete", "fail
 // String returns the state's lower-case name.
 func (s State) String() string { return stateNames[s] }
 
-// Phase of a task on this node.
+// Phase is the phase of a task on this node.
 type Phase int
 
 const (
 	// Waiting: no run has begun, or the recorded run has not begun yet.
 	Waiting Phase = iota
-	// Unknown: a run is recorded, and its driver has not been asked about it yet.
+	// Unknown: a run is recorded, but its driver was not asked about the run yet.
 	Unknown
 	// Launching: the driver is starting a run.
 	Launching
@@ -56,56 +56,56 @@ const (
 	Ended
 )
 
-// Alloc is an allocation as ordered. Immutable.
+// Alloc is an allocation as ordered. It is never changed.
 type Alloc struct {
 	ID   string
 	Want Want
 	// WantReason and WantMessage say why the allocation must stop.
 	WantReason  Reason
 	WantMessage string
-	// Batch: exit code 0 completes a task. In other jobs every exit is a failure.
+	// Batch says that exit code 0 completes a task. In other jobs every exit is a failure.
 	Batch      bool
-	MaxRuntime time.Duration // 0 = unlimited
+	MaxRuntime time.Duration // 0 means no bound
 	// Binding says which leases bind the allocation.
 	Binding lease.Binding
 	Tasks   []Task // sorted by name
 	Ask     Ask
 }
 
-// Task as ordered.
+// Task is a task as ordered.
 type Task struct {
 	Name        string
 	KillTimeout time.Duration
 	Restart     Restart
-	// Checked: the task counts as running only after its check has passed.
+	// Checked says that the task counts as running only after its check has passed.
 	Checked bool
 }
 
-// Restart is the restart policy on this node: at most Attempts restarts within
-// any Window, each Delay after the end of the previous run.
+// Restart is the restart policy of a task on this node. It allows at most Attempts restarts
+// within any Window. Delay is the pause between the end of a run and the next run.
 type Restart struct {
 	Attempts      int
 	Window, Delay time.Duration
 }
 
-// Actual is the state of an allocation on this node. The zero value belongs to an
-// allocation that no plan has covered yet. The agent stores it as JSON.
+// Actual is the actual state of an allocation on this node. The zero value belongs to an
+// allocation that no plan has covered yet. The agent stores the value as JSON.
 type Actual struct {
-	// Accepted: the agent has accepted the allocation.
+	// Accepted says that the agent has accepted the allocation.
 	Accepted bool
-	// Closing is the decided outcome of an allocation that is about to end.
+	// Closing is the outcome of an allocation that is about to end.
 	Closing *Outcome
-	// End is the final outcome. It is set when nothing of the allocation runs.
+	// End is the final outcome. It is set once nothing of the allocation runs.
 	End *Outcome
-	// Started is the time of the first run's start.
+	// Started is the start time of the run that max_runtime counts from.
 	Started time.Time
 	// Reached is the most advanced state so far.
 	Reached State
-	// Tasks by name.
+	// Tasks maps the name of a task to its state.
 	Tasks map[string]TaskActual
 }
 
-// Outcome is how an allocation ends.
+// Outcome says how an allocation ends.
 type Outcome struct {
 	State    State
 	Declined bool
@@ -113,36 +113,36 @@ type Outcome struct {
 	Message  string
 }
 
-// TaskActual is the state of a task on this node. Its JSON keys are stored on
-// disk and do not change.
+// TaskActual is the actual state of a task on this node. It is stored as JSON, so the JSON
+// keys must not change.
 type TaskActual struct {
 	Phase Phase
-	// Run is the number of the latest run, 0 = none.
+	// Run is the number of the latest run, or 0 if there is none.
 	Run int
-	// Finished, ExitCode and Signal belong to the latest run. They are valid once Phase is
+	// Finished, ExitCode and Signal belong to the latest run. They are valid in the phase
 	// Ended.
 	Finished time.Time
 	ExitCode int
 	Signal   int
-	// Reason is "" when the command ended by itself.
+	// Reason says why the run ended. It is "" if the command ended by itself.
 	Reason  Reason
 	Message string
-	// Final: the run did not start, and a retry would not start either.
+	// Final says that the run did not start, and that a retry would not start either.
 	Final bool `json:",omitempty"`
 	// Restarts are the times of recent restarts, oldest first.
 	Restarts []time.Time
-	// Health of the latest run of a task that has a check.
+	// Health is the health of the latest run of a task that has a check.
 	Health health.Phase `json:",omitempty"`
 	// UnhealthyReason says why Health is Unhealthy.
 	UnhealthyReason string `json:"Sick,omitempty"`
 	// Lapse is the reason why the agent stops the latest run at the end of a lease.
 	Lapse Reason `json:",omitempty"`
-	// RunsSinceHealthy counts the runs begun since a check last passed. 0: the
-	// latest run was healthy.
+	// RunsSinceHealthy counts the runs that have begun since a check last passed. It is 0
+	// if the latest run was healthy.
 	RunsSinceHealthy int `json:"Vain,omitempty"`
-	// StartUncertain: an agent may have died while it started the run, and the
-	// driver does not know the run yet. Starting the same run again is safe,
-	// because a run starts at most once. Any other action must stop the run first.
+	// StartUncertain says that an agent may have died while it started the run, and that
+	// the driver does not know the run yet. To start the same run again is safe, because a
+	// run starts at most once. Before any other action the run must be stopped.
 	StartUncertain bool `json:"Doubt,omitempty"`
 }
 
@@ -153,9 +153,9 @@ func (t TaskActual) live() bool {
 // startUncertain reports whether the recorded run may still begin.
 func (t TaskActual) startUncertain() bool { return t.Phase == Waiting && t.StartUncertain }
 
-// Finish returns the task after the end of its latest run. A stop because of
-// failed checks counts as a failure of the run, like an exit. An end by a lease counts as
-// no failure, so its run is not counted.
+// Finish returns the task after the end of its latest run. A stop because of failed checks
+// counts as a failure of the run, like an exit. An end by a lease is no failure, so
+// RunsSinceHealthy does not count that run.
 func (t TaskActual) Finish(end TaskActual) TaskActual {
 	switch {
 	case end.Reason != StoppedByAgent:
@@ -171,7 +171,7 @@ func (t TaskActual) Finish(end TaskActual) TaskActual {
 	return end
 }
 
-// Started returns the task at the start of a run.
+// Started returns the task after the start of a run.
 func (t TaskActual) Started(task Task, run int) TaskActual {
 	t.Phase, t.Run, t.Health, t.UnhealthyReason, t.Lapse, t.StartUncertain = Launching, run, health.Waiting, "", "", false
 	if task.Checked {
@@ -180,8 +180,8 @@ func (t TaskActual) Started(task Task, run int) TaskActual {
 	return t
 }
 
-// Stopping returns the task after its run was asked to end for a reason. A run whose start is
-// uncertain stays Launching, because it was never seen running.
+// Stopping returns the task after the agent asked its run to end. A run whose start is
+// uncertain gets the phase Launching, because it was never seen running.
 func (t TaskActual) Stopping(why Reason) TaskActual {
 	if ofLease(why) {
 		t.Lapse = why
@@ -194,8 +194,8 @@ func (t TaskActual) Stopping(why Reason) TaskActual {
 	return t
 }
 
-// WithHealth returns the task after a check changed the phase of the latest run.
-// why is the reason of an unhealthy run.
+// WithHealth returns the task after a check changed the health of the latest run. why says
+// why the run is unhealthy.
 func (t TaskActual) WithHealth(phase health.Phase, why string) TaskActual {
 	t.Health, t.UnhealthyReason = phase, ""
 	switch phase {
@@ -207,32 +207,32 @@ func (t TaskActual) WithHealth(phase health.Phase, why string) TaskActual {
 	return t
 }
 
-// serving reports whether the task runs and, if it has a check, is healthy.
+// serving reports whether the task is running and, if it has a check, healthy.
 func (t TaskActual) serving(task Task) bool {
 	return (t.Phase == Up || t.Phase == Closing) && (!task.Checked || t.Health == health.Healthy)
 }
 
-// AwaitsCheck reports whether a task runs and its check has not passed yet.
+// AwaitsCheck reports whether a task is running but its check has not passed yet.
 func (t TaskActual) AwaitsCheck(task Task) bool {
 	return task.Checked && t.Phase == Up && t.Health == health.Waiting
 }
 
-// Input is everything a plan depends on.
+// Input is everything that a plan depends on.
 type Input struct {
 	Now    time.Time
 	Leases lease.Leases
 	Host   Host
-	Allocs []Alloc // sorted by ID: all, or any subset of the accepted ones
+	Allocs []Alloc // sorted by ID: all, or any subset of the accepted allocations
 	Actual map[string]Actual
 }
 
-// Make compares the orders with the actual state and returns a plan. The caller
-// applies the actions in order, each once. Their results come back as a changed
-// Actual.
+// Make compares the orders with the actual state and returns a plan. The caller applies the
+// actions in order, each once. The results of the actions appear in the Actual of the next
+// Input.
 //
-// The actions of an accepted allocation depend on no other allocation, so a plan
-// of a subset contains the same actions for that subset as a plan of all. A
-// decision to accept needs all allocations.
+// The actions of an accepted allocation depend on no other allocation. So a plan of a
+// subset contains the same actions for that subset as a plan of all allocations. A decision
+// to accept needs all allocations.
 func Make(in Input) Plan {
 	p := Plan{}
 	if in.Host.Pausing {
@@ -313,7 +313,7 @@ func (p *Plan) pause(a Alloc, act Actual) {
 	}
 }
 
-// NothingRuns reports whether no task of an allocation runs or may still begin.
+// NothingRuns reports whether no task of an allocation is running and none may still begin.
 func NothingRuns(act Actual) bool {
 	for _, t := range act.Tasks {
 		if act.End == nil && (t.live() || t.Phase == Unknown || t.startUncertain()) {
@@ -323,9 +323,9 @@ func NothingRuns(act Actual) bool {
 	return true
 }
 
-// admit accepts or declines an allocation that has no record. A previous agent may
-// have begun it before its record was written: then a decline must first stop the
-// runs whose start is uncertain.
+// admit accepts or declines an allocation that is not accepted yet. A previous agent may
+// have begun a run before the record was written. In that case a decline must first stop
+// the runs whose start is uncertain.
 func (p *Plan) admit(in Input, a Alloc, act Actual, room *capacity) {
 	uncertain := slices.ContainsFunc(a.Tasks, func(t Task) bool { return act.Tasks[t.Name].startUncertain() })
 	if uncertain && a.Want != Run {
@@ -354,7 +354,7 @@ func (p *Plan) admit(in Input, a Alloc, act Actual, room *capacity) {
 	p.underLease(in, a, act)
 }
 
-// outcome returns how an accepted allocation ends, or nil if it goes on.
+// outcome returns how an accepted allocation must end, or nil if it continues.
 func (p *Plan) outcome(in Input, a Alloc, act Actual) *Outcome {
 	if a.Want != Run {
 		return &Outcome{State: Stopped, Reason: a.WantReason, Message: a.WantMessage}
@@ -378,8 +378,8 @@ func (p *Plan) outcome(in Input, a Alloc, act Actual) *Outcome {
 	return nil
 }
 
-// underLease lets an allocation go on while the leases that bind it are held, and stops its
-// tasks when one of them has ended.
+// underLease continues an allocation while the leases that bind it are held, and stops its
+// tasks when one of these leases has ended.
 func (p *Plan) underLease(in Input, a Alloc, act Actual) {
 	v := lease.Evaluate(a.Binding, in.Leases)
 	switch {
@@ -415,16 +415,16 @@ func (p *Plan) continueClose(a Alloc, act Actual, o Outcome) {
 // cleanUp removes an allocation that has ended and that the region has forgotten.
 func (p *Plan) cleanUp(a Alloc, act Actual) {
 	if a.Want == Forget {
-		p.add(Action{Kind: Remove, Alloc: a.ID, Message: "the region has forgotten it"})
+		p.add(Action{Kind: Remove, Alloc: a.ID, Message: "the region has forgotten the allocation"})
 	}
 }
 
-// lapsedPause is the least time between an end by a lease and the next run, so that a driver
-// whose starts come too late is not asked all the time.
+// lapsedPause is the shortest pause between an end by a lease and the next run. Without the
+// pause, a driver whose starts come too late would get requests all the time.
 const lapsedPause = time.Second
 
-// run starts the tasks that should run and stops the unhealthy ones. The restart
-// policy then decides about another run.
+// run starts the tasks that should run, and stops unhealthy runs. After such a stop the
+// restart policy decides about another run.
 func (p *Plan) run(in Input, a Alloc, act Actual) {
 	for _, t := range a.Tasks {
 		ta := act.Tasks[t.Name]
@@ -432,7 +432,7 @@ func (p *Plan) run(in Input, a Alloc, act Actual) {
 		case ta.Phase == Up && ta.Health == health.Unhealthy:
 			p.add(Action{Kind: StopRun, Alloc: a.ID, Task: t.Name, Run: ta.Run, Grace: t.KillTimeout, Reason: ReasonUnhealthy, Message: "it " + ta.UnhealthyReason})
 		case ta.Phase == Waiting:
-			// The driver does not know the recorded run, so it was never begun.
+			// The driver does not know the recorded run, so that run never began.
 			p.add(Action{Kind: Start, Alloc: a.ID, Task: t.Name, Run: max(1, ta.Run), Message: "not running yet"})
 		case ta.Lapsed():
 			if at := ta.Finished.Add(lapsedPause); in.Now.Before(at) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// done reports whether the task needs no further run.
+// done reports whether a task needs no further run.
 func done(a Alloc, t TaskActual) bool {
 	return a.Batch && t.Phase == Ended && t.ExitCode == 0 && t.Signal == 0 && t.Reason == ""
 }
@@ -21,14 +21,15 @@ func completed(a Alloc, act Actual) bool {
 	return true
 }
 
-// ofLease reports whether a reason is that of an end by a lease.
+// ofLease reports whether a reason says that a lease ended the run.
 func ofLease(r Reason) bool { return r == ReasonLeaseExpired || r == ReasonRegionLease }
 
 // Lapsed reports whether a lease ended the latest run, or ended before the run could begin.
-// That is no failure of the task: the task starts again when the lease is back.
+// The task has not failed in that case, so it starts again when the lease is back.
 func (t TaskActual) Lapsed() bool { return t.Phase == Ended && ofLease(t.Reason) }
 
-// AwaitsLease reports whether a task of the allocation cannot begin, or was ended by a lease.
+// AwaitsLease reports whether a task of the allocation has not begun, or was ended by a
+// lease.
 func AwaitsLease(a Alloc, act Actual) bool {
 	for _, t := range a.Tasks {
 		if ta := act.Tasks[t.Name]; ta.Lapsed() || ta.Phase == Waiting {
@@ -38,8 +39,8 @@ func AwaitsLease(a Alloc, act Actual) bool {
 	return false
 }
 
-// lapsed reports whether a lease ended an allocation's tasks and none of them runs. max_runtime
-// does not include that time.
+// lapsed reports whether a lease ended tasks of an allocation and no task is running. Such
+// a time does not count for max_runtime.
 func lapsed(a Alloc, act Actual) bool {
 	found := false
 	for _, t := range a.Tasks {
@@ -73,8 +74,8 @@ func failure(a Alloc, act Actual) *Outcome {
 	return nil
 }
 
-// recent counts the restarts within the window before the latest run's end. The window does
-// not end at the present time, so the count for one end never changes.
+// recent counts the restarts within the window before the latest run's end. The window ends
+// with that run and not at the present time, so the count for that end never changes.
 func recent(r Restart, t TaskActual) int {
 	n := 0
 	for _, at := range t.Restarts {
@@ -85,8 +86,9 @@ func recent(r Restart, t TaskActual) int {
 	return n
 }
 
-// attemptsUsed counts the used attempts of the policy. While no run becomes healthy, all runs
-// count, because slow failures may be so rare that a window never holds many of them.
+// attemptsUsed counts the attempts of the policy that are used up. While no run becomes
+// healthy, all runs count, because slow failures may be so rare that a window never holds
+// many of them.
 func attemptsUsed(r Restart, t TaskActual) int { return max(recent(r, t), t.RunsSinceHealthy-1) }
 
 // countedOver describes the period that attemptsUsed covers.
@@ -97,7 +99,7 @@ func countedOver(r Restart, t TaskActual) string {
 	return "within " + r.Window.String()
 }
 
-// Recent returns the restarts that count at a time.
+// Recent returns the restarts that are within the window before a time.
 func Recent(r Restart, restarts []time.Time, now time.Time) []time.Time {
 	var out []time.Time
 	for _, at := range restarts {
@@ -112,7 +114,7 @@ func restartMessage(r Restart, t TaskActual) string {
 	return fmt.Sprintf("restart %d of %d %s: it %s", attemptsUsed(r, t)+1, r.Attempts, countedOver(r, t), describe(t))
 }
 
-// describe returns how the latest run ended: "exited with code 1".
+// describe says how the latest run ended, for example "exited with code 1".
 func describe(t TaskActual) string {
 	switch {
 	case t.Reason == ReasonStartFailed:
@@ -131,7 +133,7 @@ func describe(t TaskActual) string {
 	return fmt.Sprintf("exited with code %d", t.ExitCode)
 }
 
-// endReason returns why the latest run ended.
+// endReason returns the reason for the end of the latest run.
 func endReason(t TaskActual) Reason {
 	switch {
 	case t.Reason != "":
@@ -151,8 +153,8 @@ func anyPhase(a Alloc, act Actual, phase Phase) bool {
 	return false
 }
 
-// StateOf returns an allocation's state for its report. Restarts do not end
-// Running, because states only advance.
+// StateOf returns the state of an allocation for its report. After Running it never returns
+// Starting again, because states only advance.
 func StateOf(a Alloc, act Actual) State {
 	if act.End != nil {
 		return act.End.State
@@ -171,8 +173,9 @@ func StateOf(a Alloc, act Actual) State {
 	return max(act.Reached, Starting)
 }
 
-// awaitsOthers reports whether all tasks run and only checks have to pass, or a lease has to
-// return. Such an allocation does not count as starting: the agent has nothing left to do.
+// awaitsOthers reports whether every task either serves, waits for its check or waits for a
+// lease. Such an allocation does not count as starting, because the agent has nothing to do
+// for it.
 func awaitsOthers(a Alloc, act Actual) bool {
 	for _, t := range a.Tasks {
 		if ta := act.Tasks[t.Name]; !ta.serving(t) && !ta.AwaitsCheck(t) && !ta.Lapsed() {

@@ -7,7 +7,8 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// New returns the back-off of a series of attempts: jittered, from 50 ms up to 5 s.
+// New returns the back-off of a series of attempts. Its pauses are jittered and grow from
+// 50 ms to 5 s.
 func New() *backoff.ExponentialBackOff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval = 50*time.Millisecond, 5*time.Second

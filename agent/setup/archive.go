@@ -16,23 +16,23 @@ import (
 	"strings"
 )
 
-// Bounds of an archive: the number of names, folders included, and the depth and
-// length of a name.
+// Bounds of an archive: the number of its entries (folders included), the depth and the
+// length of a name, and the length of a link's target.
 const (
 	maxEntries = 100_000
 	maxDepth   = 64
 	maxName    = 1024
 	maxLink    = 1024
-	// maxBetween bounds all headers of a tar together, in bytes. maxList bounds the list of a
-	// zip, in bytes, because the list is held in memory.
+	// maxBetween bounds all headers of a tar together, in bytes. maxList bounds the list of
+	// the files in a zip, in bytes, because the list is held in memory.
 	maxBetween = 256 << 20
 	maxList    = 16 << 20
 )
 
-// errArchive: the archive is broken or harmful. A retry is useless.
+// errArchive: the archive is broken or harmful, so a retry is useless.
 var errArchive = errors.New("archive refused")
 
-// archiveKind returns the kind by a file's name. "": not an archive.
+// archiveKind returns the kind of an archive by its file name, or "" for another file.
 func archiveKind(name string) string {
 	lower := strings.ToLower(name)
 	for _, suffix := range []string{".tar.gz", ".tgz", ".tar", ".zip"} {
@@ -43,9 +43,8 @@ func archiveKind(name string) string {
 	return ""
 }
 
-// unpacker writes the entries of an archive into a folder that no other program
-// knows. It makes the links last, and only below real folders, so that nothing is
-// ever written through a link.
+// unpacker writes the entries of an archive into a folder that no other program knows. It
+// makes the links last, and only in real folders, so that it never writes through a link.
 type unpacker struct {
 	ctx   context.Context
 	root  *os.Root
@@ -58,7 +57,7 @@ type unpacker struct {
 type link struct{ name, to string }
 
 // stream reads an archive until ctx ends, and at most left bytes. Without these bounds a
-// small archive of many compressed headers could take hours.
+// small archive with many compressed headers could take hours.
 type stream struct {
 	ctx  context.Context
 	r    io.Reader
@@ -77,8 +76,8 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lister reads at most left bytes while package zip reads the list of a zip, which
-// may contain more entries than it announces.
+// lister reads at most left bytes while package zip reads the list of the files in a zip.
+// The list may contain more entries than it announces.
 type lister struct {
 	r    io.ReaderAt
 	left int64
@@ -91,7 +90,7 @@ func (l *lister) ReadAt(p []byte, at int64) (int, error) {
 	return l.r.ReadAt(p, at)
 }
 
-// unpackInto unpacks a file into a folder. Both are in alloc.
+// unpackInto unpacks an archive file into the folder tree. Both are in alloc.
 func unpackInto(ctx context.Context, alloc *os.Root, file, tree, kind string, b *budget) error {
 	root, err := alloc.OpenRoot(tree)
 	if err != nil {
@@ -244,7 +243,8 @@ func (u *unpacker) dir(name string) error {
 	return nil
 }
 
-// clear makes room for an entry: if two entries have the same name, the later one remains.
+// clear prepares the place of an entry. If two entries have the same name, the later one
+// replaces the earlier one.
 func (u *unpacker) clear(name string) error {
 	if u.dirs[name] {
 		return refuse(name, "is a folder and a file")
@@ -258,7 +258,7 @@ func (u *unpacker) clear(name string) error {
 	return nil
 }
 
-// file writes a file. Its owner may always write to it, other users never.
+// file writes a file. Its owner may always write to the file, and other users never may.
 func (u *unpacker) file(name string, mode fs.FileMode, r io.Reader) error {
 	if err := u.clear(name); err != nil {
 		return err
@@ -290,8 +290,8 @@ func (u *unpacker) hardlink(name, to string) error {
 	return u.root.Link(clean, name)
 }
 
-// symlink records a link that stays inside the archive. The target's text decides that only
-// if all its ".." come first: a later ".." may follow a link.
+// symlink records a link that stays inside the archive. The text of the target shows that
+// only if every ".." is at the beginning, because a later ".." may follow a link.
 func (u *unpacker) symlink(name, to string) error {
 	switch {
 	case to == "" || len(to) > maxLink || strings.ContainsRune(to, 0):
@@ -303,7 +303,7 @@ func (u *unpacker) symlink(name, to string) error {
 	return nil
 }
 
-// link makes the recorded links. A folder above a link is never a link.
+// link makes the recorded links. It refuses a link whose parent folder is itself a link.
 func (u *unpacker) link() error {
 	linked := map[string]bool{}
 	for _, l := range u.links {

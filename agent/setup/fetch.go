@@ -27,18 +27,20 @@ import (
 )
 
 const (
-	// attempts bounds the attempts to fetch a file. The pause between them doubles.
+	// attempts is the number of attempts to fetch a file. The pause between two attempts
+	// doubles.
 	attempts = 4
-	// maxWords bounds the message in a server's refusal, in bytes.
+	// maxWords bounds the part of a server's error message that is shown, in bytes.
 	maxWords = 200
-	// idleLimit bounds a server's pause, because other artifacts wait for their turn.
+	// idleLimit bounds how long a server may send nothing, because other artifacts wait for
+	// their turn.
 	idleLimit = 30 * time.Second
 )
 
-// budget is the number of bytes that remain for a task's artifacts.
+// budget is the number of bytes that a task's artifacts may still take.
 type budget struct {
 	left, all int64
-	setting   string // the setting that bounds the budget
+	setting   string // the setting that gives the bound
 }
 
 var errBudget = errors.New("artifacts too large")
@@ -46,7 +48,7 @@ var errBudget = errors.New("artifacts too large")
 // charge subtracts n bytes from the budget.
 func (b *budget) charge(n int64) error {
 	if n > b.left {
-		return fmt.Errorf("%w: those of the task take more than %d bytes, fetched and unpacked (%s)", errBudget, b.all, b.setting)
+		return fmt.Errorf("%w: the artifacts of the task take more than %d bytes, fetched and unpacked (%s)", errBudget, b.all, b.setting)
 	}
 	b.left -= n
 	return nil
@@ -64,7 +66,7 @@ func (s *Setup) fetchAll(ctx context.Context, t Task, who owner) error {
 	case s.fetches <- struct{}{}:
 		defer func() { <-s.fetches }()
 	case <-ctx.Done():
-		return &Error{Field: "artifacts", Err: fmt.Errorf("waited behind %d other artifacts that this node fetches: %w", maxFetches, ctx.Err())}
+		return &Error{Field: "artifacts", Err: fmt.Errorf("the artifacts of %d other tasks were fetched first: %w", maxFetches, ctx.Err())}
 	}
 	b := &budget{left: s.cfg.ArtifactsMax, setting: "--artifacts-max"}
 	if t.Disk > 0 && t.Disk < b.left {
@@ -92,7 +94,7 @@ type fieldError struct {
 
 func (e fieldError) Unwrap() error { return e.error }
 
-// failed names the field at fault and says whether a retry may help.
+// failed names the field at fault and says whether a retry is useless.
 func failed(at string, err error) *Error {
 	out := &Error{Field: at + ".source", Err: err}
 	if fe := (fieldError{}); errors.As(err, &fe) {
@@ -105,8 +107,8 @@ func failed(at string, err error) *Error {
 }
 
 // complete makes sure that an artifact is in place. It works in its own folder, which the
-// task cannot reach, and never uses a half-done result. A mark file beside the artifact,
-// written last, says that the artifact is in place.
+// task cannot reach, and never uses the result of an interrupted attempt. Last it writes a
+// mark file, which says that the artifact is in place.
 func (s *Setup) complete(ctx context.Context, alloc *os.Root, t Task, i int, a Artifact, b *budget, who owner) (err error) {
 	work := filepath.Join("fetch", fmt.Sprintf("%s.%d", t.Name, i))
 	mark := work + ".done"
@@ -126,7 +128,7 @@ func (s *Setup) complete(ctx context.Context, alloc *os.Root, t Task, i int, a A
 	if err := place(ctx, alloc, work, filepath.Join("tasks", t.Name), a, b, who); err != nil {
 		return err
 	}
-	// The mark must be true after a power loss too.
+	// The mark must also be true after a power loss, so the artifact is synced first.
 	dir, err := alloc.Open(".")
 	if err != nil {
 		return err
@@ -196,7 +198,8 @@ func makeBelow(alloc *os.Root, taskDir, dir string, who owner) error {
 	return nil
 }
 
-// moveTree moves the files of an unpacked archive among the existing files.
+// moveTree moves the files of an unpacked archive into a folder that may already have
+// files.
 func moveTree(alloc *os.Root, tree, to, taskDir string, who owner) error {
 	return fs.WalkDir(alloc.FS(), filepath.ToSlash(tree), func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -213,7 +216,7 @@ func moveTree(alloc *os.Root, tree, to, taskDir string, who owner) error {
 	})
 }
 
-// baseName returns the last part of a source's path.
+// baseName returns the last part of the path in a source.
 func baseName(source string) string {
 	u, err := url.Parse(source)
 	if err != nil {
@@ -224,7 +227,8 @@ func baseName(source string) string {
 
 var errChecksum = errors.New("the file has another checksum")
 
-// hasher returns the hash of a checksum "sha256:…". nil: no checksum is given.
+// hasher returns the hash and the sum of a checksum such as "sha256:…". The hash is nil if
+// there is no checksum.
 func hasher(checksum string) (hash.Hash, string, error) {
 	kind, sum, _ := strings.Cut(checksum, ":")
 	switch kind {
@@ -278,7 +282,7 @@ func (s *Setup) fetch(ctx context.Context, alloc *os.Root, file string, a Artifa
 	return nil
 }
 
-// where returns a source for messages, without parts that may be secret.
+// where returns the text of a source for messages, without the parts that may be secret.
 func where(u *url.URL) string {
 	if u.Scheme == "file" {
 		return "file://" + u.Path
@@ -380,17 +384,17 @@ func (s *Setup) openFile(path string) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// refusal is the answer of a server that does not send the file.
+// refusal is the response of a server that does not send the file.
 type refusal struct {
 	status, words string
-	again         bool // a later answer may differ
+	again         bool // a later attempt may succeed
 }
 
 func (r *refusal) Error() string {
 	if r.words == "" {
-		return "the server says " + r.status
+		return "the server answers " + r.status
 	}
-	return fmt.Sprintf("the server says %s: %s", r.status, r.words)
+	return fmt.Sprintf("the server answers %s: %s", r.status, r.words)
 }
 
 func refused(res *http.Response) error {

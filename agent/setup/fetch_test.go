@@ -169,7 +169,7 @@ func TestFetchRefused(t *testing.T) {
 		final                bool
 		want                 string
 	}{
-		{addr + "/nothing?token=secret", some, "x", 1, false, "artifacts[0].source: " + addr + "/nothing: the server says 404 Not Found: nothing here"},
+		{addr + "/nothing?token=secret", some, "x", 1, false, "artifacts[0].source: " + addr + "/nothing: the server answers 404 Not Found: nothing here"},
 		{addr + "/busy", some, "x", attempts, false, "503 Service Unavailable: no room [31m"},
 		{addr + "/short", some, "x", attempts, false, "unexpected EOF"},
 		{addr + "/file", some, "x", 1, true, "artifacts[0].checksum: the file has another checksum"},

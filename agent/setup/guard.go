@@ -14,7 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Bounds of one request.
+// Bounds of one request for an artifact.
 const (
 	maxRedirects  = 5
 	answerLimit   = 30 * time.Second
@@ -22,8 +22,8 @@ const (
 	maxHeaderSize = 64 << 10
 )
 
-// special are blocks of addresses that look public but are not, or that lead to other
-// addresses. Source: the registry of special purpose addresses, RFC 6890.
+// special are address blocks that look public but are not, or that lead to other addresses.
+// Their source is the registry of special-purpose addresses (RFC 6890).
 var special = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("192.0.0.0/24"),
 	netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("240.0.0.0/4"),
@@ -31,16 +31,16 @@ var special = []netip.Prefix{
 	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"), netip.MustParsePrefix("2001::/32"),
 }
 
-// metadata are the addresses at which clouds give machines their credentials: all link-local
-// addresses, and addresses of single clouds that are not link-local.
+// metadata are the addresses at which clouds serve the credentials of a machine: all
+// link-local addresses, and those addresses of single clouds that are not link-local.
 var metadata = []netip.Prefix{
 	netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("fd00:ec2::/32"),
 	netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("100.100.100.200/32"), netip.MustParsePrefix("192.0.0.192/32"),
 }
 
-// allowAddr says whether artifacts may be fetched from an address: a public one, or one in a
-// prefix that the operator allows. The prefix for a metadata address must lie within the
-// metadata block: a wider prefix does not allow it.
+// allowAddr returns nil if artifacts may be fetched from an address. That is so for a
+// public address and for an address in a prefix that the operator allows. A metadata
+// address is allowed only by a prefix within the metadata block, not by a wider prefix.
 func (s *Setup) allowAddr(ip netip.Addr) error {
 	ip = ip.Unmap().WithZone("")
 	for _, p := range s.nets {
@@ -65,7 +65,7 @@ func (s *Setup) allowAddr(ip netip.Addr) error {
 	return fmt.Errorf("%w: %s is not a public address, and --artifacts-allow does not name it", driver.ErrNotAllowed, ip)
 }
 
-// allowSource checks a source without the network.
+// allowSource checks a source without using the network.
 func (s *Setup) allowSource(source string) error {
 	u, err := url.Parse(source)
 	if err != nil {
@@ -84,7 +84,8 @@ func (s *Setup) allowSource(source string) error {
 	return fmt.Errorf("%s is neither https nor http nor file", u.Scheme)
 }
 
-// folderOf finds the operator's folder that a file is in.
+// folderOf returns the folder of --artifacts-allow that contains a file, and the file's
+// path in the folder.
 func (s *Setup) folderOf(path string) (folder, rel string, err error) {
 	for _, f := range s.folders {
 		if rel, err := filepath.Rel(f, filepath.Clean(path)); err == nil && filepath.IsLocal(rel) && rel != "." {
@@ -94,9 +95,9 @@ func (s *Setup) folderOf(path string) (folder, rel string, err error) {
 	return "", "", fmt.Errorf("%w: %s is in no folder that --artifacts-allow names", driver.ErrNotAllowed, path)
 }
 
-// newClient returns a client that dials only addresses that allowAddr accepts, for
-// every resolved name and every redirect. It uses no proxy, because a proxy would
-// dial instead.
+// newClient returns a client that dials only addresses that allowAddr accepts, for every
+// resolved name and every redirect. It uses no proxy, because a proxy would dial other
+// addresses.
 func (s *Setup) newClient() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -107,7 +108,7 @@ func (s *Setup) newClient() *http.Client {
 	}
 }
 
-// errRedirect: a server redirects to a place that is not allowed.
+// errRedirect: a server redirects to an address that is not allowed.
 var errRedirect = errors.New("redirect refused")
 
 func checkRedirect(checksum bool) func(*http.Request, []*http.Request) error {
@@ -123,8 +124,8 @@ func checkRedirect(checksum bool) func(*http.Request, []*http.Request) error {
 	}
 }
 
-// dial resolves an address, checks it and connects to it, so that it connects only to a
-// checked address.
+// dial resolves a host name, checks each address and connects to a checked address, so that
+// no second resolution can give another address.
 func (s *Setup) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -15,14 +15,13 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Bounds of secrets in bytes: of one secret, and of the memory for a task's
-// secrets.
+// Bounds in bytes: of one secret, and of the memory for all secrets of a task.
 const (
 	maxSecret   = 256 << 10
-	secretsSize = 16 << 20 // space for job.MaxSecrets secrets of the greatest size, old and new ones
+	secretsSize = 16 << 20 // room for job.MaxSecrets secrets of the greatest size, twice, because old and new ones exist at the same time
 )
 
-// hasSecret checks a secret without reading it.
+// hasSecret checks that a secret exists and may be used. It does not read the secret.
 func (s *Setup) hasSecret(namespace, name string) error {
 	f, err := s.openSecret(namespace, name)
 	if err != nil {
@@ -31,9 +30,9 @@ func (s *Setup) hasSecret(namespace, name string) error {
 	return f.Close()
 }
 
-// openSecret opens a secret of this node. Only the secret's owner may be able to read the
-// folders above the secret. Errors name the secret but no path, because a path may reveal other
-// users' secrets. The operator finds the path in the log.
+// openSecret opens a secret of this node. Only the owner may be able to read the secret and
+// the folders that contain it. Errors name the secret but no path, because a path may
+// reveal the secrets of other users. The log has the path, for the operator.
 func (s *Setup) openSecret(namespace, name string) (*os.File, error) {
 	missing := fmt.Errorf("%w: %q of namespace %s", ErrSecretMissing, name, namespace)
 	if s.cfg.SecretsDir == "" {
@@ -77,8 +76,8 @@ func (s *Setup) openSecret(namespace, name string) (*os.File, error) {
 	return f, nil
 }
 
-// private returns why a file or folder is not private, or nil. Only its owner may be able to
-// read it, and the owner must be root or the agent's user.
+// private returns an error if a file or folder is not private. Only the owner may be able
+// to read it, and the owner must be root or the agent's user.
 func private(fi fs.FileInfo, file bool) error {
 	st, _ := fi.Sys().(*syscall.Stat_t)
 	switch {
@@ -96,8 +95,8 @@ func private(fi fs.FileInfo, file bool) error {
 	return nil
 }
 
-// CanSecrets returns why no job can have secrets on this node, or nil. Whether a
-// secret exists is checked when a task begins.
+// CanSecrets returns an error if no job can have secrets on this node. It does not check
+// any secret.
 func (s *Setup) CanSecrets() error {
 	if s.cfg.SecretsDir == "" {
 		return errors.New("this node has none: set --secrets-dir of its agent")
@@ -112,7 +111,7 @@ func (s *Setup) CanSecrets() error {
 	return s.secretsProblem()
 }
 
-// secretsProblem returns why this node cannot keep secrets in memory, or nil.
+// secretsProblem returns an error if this node cannot hold secrets in memory.
 func (s *Setup) secretsProblem() error {
 	s.probe.Do(func() {
 		dir := filepath.Join(s.cfg.Dir, ".probe")
@@ -132,8 +131,8 @@ func (s *Setup) secretsProblem() error {
 	return s.tmpfs
 }
 
-// mountTmpfs mounts memory that only the agent's user may enter. The memory is never swapped if
-// the kernel supports that (6.4).
+// mountTmpfs mounts a file system in memory that only the agent's user may enter. The
+// memory is never swapped if the kernel supports that (Linux 6.4).
 func (s *Setup) mountTmpfs(dir string) error {
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	options := fmt.Sprintf("size=%d,nr_inodes=256,mode=0700", secretsSize)
@@ -147,13 +146,15 @@ func (s *Setup) mountTmpfs(dir string) error {
 	return nil
 }
 
-// mounted reports whether something is mounted at dir. The folder above may also be a tmpfs.
+// mounted reports whether something is mounted at dir. It compares devices and not types,
+// because the parent folder may also be a tmpfs.
 func mounted(dir string) bool {
 	var at, above unix.Stat_t
 	return unix.Lstat(dir, &at) == nil && unix.Lstat(filepath.Dir(dir), &above) == nil && at.Dev != above.Dev
 }
 
-// writeSecrets writes a task's secrets into memory. They are never on a disk.
+// writeSecrets writes a task's secrets into a file system in memory, so that they are never
+// on a disk.
 func (s *Setup) writeSecrets(t Task, who owner) error {
 	if err := s.secretsProblem(); err != nil {
 		return &Error{Field: "secrets", Err: fmt.Errorf("%w: %w", driver.ErrNotAllowed, err), Final: true}
@@ -226,7 +227,7 @@ func (s *Setup) writeSecret(root *os.Root, namespace, name string, who owner) er
 	return root.Rename(temp, name)
 }
 
-// Clean removes an allocation's secrets from memory. None of its tasks may run.
+// Clean removes an allocation's secrets from memory. None of its tasks may be running.
 func (s *Setup) Clean(alloc string) error {
 	above := filepath.Join(s.allocDir(alloc), "secrets")
 	tasks, err := os.ReadDir(above)
@@ -263,8 +264,8 @@ func (s *Setup) Remove(alloc string) error {
 	return nil
 }
 
-// Sweep removes the secrets of allocations that are not live, after an agent was
-// killed.
+// Sweep removes secrets that a killed agent left in memory: those of all allocations that
+// are not live.
 func (s *Setup) Sweep(live func(alloc string) bool) {
 	entries, err := os.ReadDir(s.cfg.Dir)
 	if err != nil {

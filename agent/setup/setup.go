@@ -26,28 +26,29 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/folder"
 )
 
-// DefaultArtifactsMax bounds the size of a task's artifacts, in bytes.
+// DefaultArtifactsMax is the default bound on the size of a task's artifacts, in bytes.
 const DefaultArtifactsMax = 1 << 30
 
-// mostArtifacts is larger than every disk. A larger number counts as this one, so
+// mostArtifacts is larger than every disk. A larger setting counts as mostArtifacts, so
 // that sums do not overflow.
 const mostArtifacts = 1 << 60
 
-// ErrSecretMissing: the node does not hold the secret. Like driver.ErrNotAllowed it
-// is a reason to decline.
+// ErrSecretMissing: the node does not have the secret. Like driver.ErrNotAllowed it makes
+// the agent decline the allocation.
 var ErrSecretMissing = errors.New("this node has no such secret")
 
-// Error says what could not be prepared for a task. It is a driver.ErrStart, and a
+// Error says what could not be prepared for a task. It wraps driver.ErrStart, or
 // driver.ErrFinal if a retry is useless.
 type Error struct {
-	// Field is the field of the task in its job file: "artifacts[0].source".
+	// Field is the field of the task in its job file, for example "artifacts[0].source".
 	Field string
 	Err   error
-	// Final: a retry is useless.
+	// Final says that a retry is useless.
 	Final bool
 }
 
-// Error begins with the text of the driver's error, like the errors of drivers.
+// Error returns a text that begins with the text of the wrapped driver error, like the
+// errors of drivers.
 func (e *Error) Error() string { return fmt.Sprintf("%v: %s: %v", e.kind(), e.Field, e.Err) }
 
 // Unwrap returns the driver's error and the cause.
@@ -60,32 +61,38 @@ func (e *Error) kind() error {
 	return driver.ErrStart
 }
 
-// Config of a Setup: what the node's operator allows.
+// Config configures a Setup. It says what the operator of the node allows.
 type Config struct {
-	// Dir holds a folder for each allocation. It is private to the agent. Required.
+	// Dir is the folder with a folder for each allocation. It is private to the agent and
+	// required.
 	Dir string
-	// Private are the agent's own folders. No volume may be inside them or contain them.
+	// Private are the agent's own folders. A volume must not be in one of them, contain
+	// one, or be one.
 	Private []string
-	// VolumesAllow are folders below which volumes may be. None: no volumes.
+	// VolumesAllow are the folders below which volumes may be. If there are none, no
+	// volumes are allowed.
 	VolumesAllow []string
-	// ArtifactsAllow adds places from which artifacts may be fetched: CIDR prefixes of
-	// addresses, besides the public addresses, and folders for file://.
+	// ArtifactsAllow are further sources from which artifacts may be fetched, besides all
+	// public addresses: address prefixes such as 10.0.0.0/8, and folders for file://
+	// addresses.
 	ArtifactsAllow []string
-	// ArtifactsMax bounds the artifacts of a task, in bytes, as fetched and as unpacked.
-	// Default DefaultArtifactsMax.
+	// ArtifactsMax bounds the artifacts of one task, in bytes, fetched and unpacked.
+	// Default: DefaultArtifactsMax.
 	ArtifactsMax int64
-	// SecretsDir holds NAMESPACE/NAME. "": this node has no secrets.
+	// SecretsDir is the folder with the secrets, in files NAMESPACE/NAME. "" means that
+	// this node has no secrets.
 	SecretsDir string
-	// Dial opens streams. Required for http and https.
+	// Dial opens connections. It is required for http and https.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	// TLS of https. Default: the system's authorities.
+	// TLS is the configuration for https. By default the authorities of the system are
+	// trusted.
 	TLS *tls.Config
-	// RetryAfter is the first pause between two attempts to fetch. Default 1 s.
+	// RetryAfter is the first pause between two attempts to fetch a file. Default: 1 s.
 	RetryAfter time.Duration
 	Logger     *slog.Logger
 }
 
-// Setup prepares tasks. Safe for concurrent use.
+// Setup prepares tasks. It is safe for concurrent use.
 type Setup struct {
 	cfg     Config
 	nets    []netip.Prefix
@@ -95,16 +102,16 @@ type Setup struct {
 	idle    time.Duration // idleLimit, except in tests
 
 	mu    sync.Mutex
-	sizes map[string]int64 // sizes of the folders of ended allocations
+	sizes map[string]int64 // maps ended allocations to the sizes of their folders
 
 	probe sync.Once
-	tmpfs error // why there is no private memory, or nil
+	tmpfs error // why secrets cannot be held in memory, or nil
 }
 
-// maxFetches bounds the concurrent fetches of all tasks.
+// maxFetches bounds the tasks whose artifacts are fetched at the same time.
 const maxFetches = 8
 
-// New checks the configuration. Errors name the setting at fault.
+// New returns a Setup. An error names the setting that is not valid.
 func New(cfg Config) (*Setup, error) {
 	cfg.ArtifactsMax = min(cmp.Or(cfg.ArtifactsMax, DefaultArtifactsMax), mostArtifacts)
 	cfg.RetryAfter = cmp.Or(cfg.RetryAfter, time.Second)
@@ -138,33 +145,33 @@ func New(cfg Config) (*Setup, error) {
 // Task holds what the preparation of one task needs.
 type Task struct {
 	Alloc, Name, Namespace string
-	// Disk is the disk space that the task is charged for, in bytes. Its artifacts may
-	// take no more. 0: only the node's own bound applies.
+	// Disk is the disk space that is reserved for the task, in bytes. Its artifacts must
+	// not take more. If Disk is 0, only ArtifactsMax applies.
 	Disk      int64
 	Artifacts []Artifact
 	Templates []Template
 	Secrets   []string
 	Volumes   []driver.Volume
-	// User of the task. "": the agent's user, or root in a container. Contained: the name
-	// of the user is one of the container.
+	// User is the user of the task. "" means the agent's user, or root in a container.
+	// Contained says that User is a name of the container and not of the host.
 	User      string
 	Contained bool
 }
 
-// Artifact is a file to fetch. To is a path below the task's folder. A To that ends with a
-// slash is a folder.
+// Artifact is a file to fetch. To is a path below the task's folder. If To ends with a
+// slash, To is a folder for the file or for the contents of the archive.
 type Artifact struct {
 	Source, Checksum, To string
 	Mode                 fs.FileMode
 }
 
-// Template is a text to write. To is a clean path below the task's folder.
+// Template is a text that is written to a file. To is a clean path below the task's folder.
 type Template struct {
 	To, Text string
 	Mode     fs.FileMode
 }
 
-// Mode parses permissions such as "0644", which is also the default.
+// Mode parses permissions such as "0644". "" means 0644.
 func Mode(octal string) (fs.FileMode, error) {
 	if octal == "" {
 		return 0o644, nil
@@ -178,21 +185,21 @@ func Mode(octal string) (fs.FileMode, error) {
 
 func (s *Setup) allocDir(alloc string) string { return filepath.Join(s.cfg.Dir, alloc) }
 
-// TaskDir returns a task's own folder. SharedDir returns the folder of the allocation's tasks.
+// TaskDir returns the folder of one task.
 func (s *Setup) TaskDir(alloc, task string) string {
 	return filepath.Join(s.allocDir(alloc), "tasks", task)
 }
 
-// SharedDir: see TaskDir.
+// SharedDir returns the folder that the tasks of an allocation share.
 func (s *Setup) SharedDir(alloc string) string { return filepath.Join(s.allocDir(alloc), "shared") }
 
-// SecretsDir returns the folder of a task's secrets on this node, in memory.
+// SecretsDir returns the folder of a task's secrets on this node. The folder is in memory.
 func (s *Setup) SecretsDir(alloc, task string) string {
 	return filepath.Join(s.allocDir(alloc), "secrets", task)
 }
 
-// Admit returns why a task cannot be prepared on this node, as driver.ErrNotAllowed
-// or ErrSecretMissing in an *Error. It changes nothing and uses no network.
+// Admit returns an error if a task cannot be prepared on this node. The error wraps
+// driver.ErrNotAllowed or ErrSecretMissing. Admit changes nothing and uses no network.
 func (s *Setup) Admit(t Task) error {
 	if _, err := s.Volumes(t.Volumes); err != nil {
 		return err
@@ -210,8 +217,8 @@ func (s *Setup) Admit(t Task) error {
 	return nil
 }
 
-// Prepare prepares a task for its next run. It does not fetch complete artifacts of
-// an earlier run again. It writes templates and secrets again.
+// Prepare prepares a task for its next run. It fetches only the artifacts that no earlier
+// run has completed. It writes all templates and secrets again.
 func (s *Setup) Prepare(ctx context.Context, t Task) error {
 	who, err := t.owner()
 	if err != nil {
@@ -234,8 +241,8 @@ func (s *Setup) Prepare(ctx context.Context, t Task) error {
 	return nil
 }
 
-// makeFolders makes a task's folders. All are below a private folder of the agent,
-// so only the allocation's tasks can use a folder that every user may write to.
+// makeFolders makes a task's folders. They are in a private folder of the agent. So only
+// the allocation's tasks can use a folder that every user may write to.
 func (s *Setup) makeFolders(t Task) error {
 	shared := s.SharedDir(t.Alloc)
 	for _, dir := range []string{s.TaskDir(t.Alloc, t.Name), shared} {
@@ -246,7 +253,7 @@ func (s *Setup) makeFolders(t Task) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
-	return os.Chmod(shared, 0o777|fs.ModeSticky) // the tasks of an allocation may have several users
+	return os.Chmod(shared, 0o777|fs.ModeSticky) // the tasks of an allocation may have different users
 }
 
 func (s *Setup) writeTemplates(t Task, who owner) error {
@@ -266,8 +273,8 @@ func (s *Setup) writeTemplates(t Task, who owner) error {
 	return nil
 }
 
-// writeFile replaces a file as a whole, also a read-only file or a link of an
-// earlier run.
+// writeFile replaces a file as a whole. It also replaces a read-only file or a link that an
+// earlier run left.
 func writeFile(root *os.Root, t Template, who owner) error {
 	if err := makeParents(root, t.To, who); err != nil {
 		return err
@@ -291,8 +298,8 @@ func writeFile(root *os.Root, t Template, who owner) error {
 	return root.Rename(temp, t.To)
 }
 
-// makeParents makes the folders above a file, readable by every user. New ones are
-// given to the owner.
+// makeParents makes the parent folders of a file, readable by every user. It gives them to
+// the owner.
 func makeParents(root *os.Root, name string, who owner) error {
 	dir := filepath.Dir(name)
 	if dir == "." {
@@ -309,11 +316,11 @@ func makeParents(root *os.Root, name string, who owner) error {
 	return nil
 }
 
-// owner is the user whom a task's files are given to.
+// owner is the user that gets a task's files.
 type owner struct {
 	uid, gid int
-	same     bool // the owner is the agent's user: nothing to do
-	anyone   bool // only a container knows the user's number
+	same     bool // the owner is the agent's user, so nothing is changed
+	anyone   bool // only the container knows the user's number, so every user may read
 }
 
 func (o owner) give(f *os.File) error {
@@ -353,8 +360,8 @@ func (t Task) owner() (owner, error) {
 	return owner{uid: int(cred.Uid), gid: int(cred.Gid)}, nil
 }
 
-// Volumes returns the volumes with every link of their sources resolved, if the
-// operator allows them.
+// Volumes returns the volumes with all links in their sources resolved. It returns an error
+// if the operator does not allow one of them.
 func (s *Setup) Volumes(in []driver.Volume) ([]driver.Volume, error) {
 	out := slices.Clone(in)
 	for i, v := range out {
@@ -367,14 +374,15 @@ func (s *Setup) Volumes(in []driver.Volume) ([]driver.Volume, error) {
 	return out, nil
 }
 
-// Bounds of the folders of VolumesAllow that the agent reports.
+// Bounds of what the agent reports of VolumesAllow.
 const (
 	maxReported     = 64
 	maxReportedPath = 512 // bytes of one path
 )
 
-// VolumesAllow returns the folders below which volumes may be, clean, sorted and unique.
-// False: there are more than 64, or one is longer than 512 bytes or not valid UTF-8.
+// VolumesAllow returns the folders below which volumes may be, clean, sorted and unique. It
+// returns false if the list cannot be reported: there are more than maxReported folders, or
+// a path is longer than maxReportedPath or not valid UTF-8.
 func (s *Setup) VolumesAllow() ([]string, bool) {
 	var out []string
 	for _, dir := range s.cfg.VolumesAllow {
@@ -414,8 +422,9 @@ func (s *Setup) volume(source string) (string, error) {
 	return real, nil
 }
 
-// resolved resolves the links in folders of the operator or the agent. If a folder does not
-// exist, its parent is resolved.
+// resolved resolves the links in the paths of folders. If a folder does not exist, resolved
+// resolves the links of its parent. If the parent does not exist either, the folder is
+// omitted.
 func resolved(dirs []string) []string {
 	var out []string
 	for _, dir := range dirs {
@@ -428,7 +437,7 @@ func resolved(dirs []string) []string {
 	return out
 }
 
-// plain returns a file's error without the path.
+// plain returns a file's error without the path of the file.
 func plain(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -437,12 +446,12 @@ func plain(err error) error {
 	return err
 }
 
-// entrySize is the size of a file or folder in bytes, without its blocks.
+// entrySize is the size that each file or folder counts besides its blocks, in bytes.
 const entrySize = 512
 
-// Size returns the size of the folder of an ended allocation in bytes, with an amount for each
-// entry. 0: no such folder. The result is remembered, because no program writes to the folder
-// any more.
+// Size returns the size of the folder of an ended allocation in bytes: the blocks of its
+// files, and entrySize for each entry. Without such a folder it returns 0. The result is
+// stored, because no program writes to the folder any more.
 func (s *Setup) Size(ctx context.Context, alloc string) (int64, error) {
 	s.mu.Lock()
 	size, known := s.sizes[alloc]
@@ -471,7 +480,8 @@ func (s *Setup) Size(ctx context.Context, alloc string) (int64, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// In the meantime Remove may have deleted the folder: do not remember it for ever.
+	// Remove may have deleted the folder in the meantime. Then nothing is stored, because
+	// nothing would ever delete the stored size.
 	if _, err := os.Lstat(s.allocDir(alloc)); err == nil {
 		s.sizes[alloc] = size
 	}

@@ -10,7 +10,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Batch holds changes that are written together. Each map has at most one entry
+// Batch holds changes that are written in one transaction. Each map has at most one entry
 // for each allocation.
 type Batch struct {
 	Orders    map[string]*nusav1.AllocOrder
@@ -21,8 +21,8 @@ type Batch struct {
 	Master    *MasterTerm
 }
 
-// Record is the agent's last record of an allocation. It may be older than the
-// state that the drivers know.
+// Record is the latest stored state of an allocation. It may be older than the state that
+// the drivers know.
 type Record struct {
 	Actual reconcile.Actual `json:"actual"`
 	Report []byte           `json:"report"` // AllocReport
@@ -46,7 +46,7 @@ func OrderBatch(orders []*nusav1.AllocOrder, forgotten []string, at link.Positio
 	return b
 }
 
-// MasterBatch returns the batch of a change of the latest known master.
+// MasterBatch returns the batch that stores the latest known master.
 func MasterBatch(m MasterTerm) Batch {
 	b := NewBatch()
 	b.Master = &m

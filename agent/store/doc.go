@@ -1,6 +1,6 @@
-// Package store is the local store of an agent: its identity, its orders, and the last known
-// state of each allocation. With it an agent continues after its own restart without any
-// server.
+// Package store is the local store of an agent: its identity, its orders, and the last
+// known state of each allocation. After a restart the agent continues from the store, also
+// without a server.
 //
 //	store.go     the bbolt file: identity, format, reading and writing
 //	batch.go     changes that are written in one transaction

@@ -20,16 +20,17 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// answerLimit bounds one answer of the daemon. Long work is an operation in the
-// daemon, which the driver awaits within the caller's bound.
+// answerLimit bounds one request to the daemon. Longer work is an operation in the daemon.
+// The driver waits for the operation within the caller's bound.
 const answerLimit = 20 * time.Second
 
-// maxAnswer bounds an answer, in bytes. The list of all instances is the largest.
+// maxAnswer bounds the response to a request, in bytes. The list of all instances is the
+// largest response.
 const maxAnswer = 64 << 20
 
-// engine calls one Incus daemon. It does not use the daemon's own client library, because that
-// binds a context to a connection. Here each call has a context, as each method of a driver
-// has.
+// engine calls one Incus daemon. It does not use the daemon's client library, because that
+// library ties a context to a connection. Here each request has its own context, like each
+// method of a driver.
 type engine struct {
 	http    *http.Client
 	address string // the configured address
@@ -39,7 +40,7 @@ type engine struct {
 	tls     *tls.Config
 }
 
-// refusal is the daemon's error message.
+// refusal is an error that the daemon returned.
 type refusal struct {
 	code int // HTTP status
 	text string
@@ -55,12 +56,12 @@ func refused(err error, code int) bool {
 func newEngine(cfg Config) (*engine, error) {
 	e := &engine{address: cfg.Address, base: "http://incus", project: cfg.Project}
 	var dialer net.Dialer
-	// Over its socket the daemon (6.0) reads the first bytes of a connection before it
-	// accepts the next one. A client that keeps connections may open a connection and
-	// leave it unused, because another one became free. Until the daemon gives up that
-	// connection, it answers no other client, and no container starts. So each request
-	// has its own connection, which costs little on one machine. Over HTTPS the client
-	// sends its handshake at once.
+	// The daemon (6.0) accepts a connection on its socket only after it has read the first
+	// bytes of the previous connection. A client that keeps connections may open a
+	// connection and leave it unused, because another one became free. Until the daemon
+	// gives up the unused connection, it serves no other client, and no container starts.
+	// So each request has its own connection, which costs little on one machine. Over HTTPS
+	// the client sends its handshake at once, so connections can be kept.
 	alone := true
 	e.dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dialer.DialContext(ctx, "unix", cfg.Address)
@@ -77,7 +78,8 @@ func newEngine(cfg Config) (*engine, error) {
 
 func (e *engine) close() { e.http.CloseIdleConnections() }
 
-// call makes a request. If the request begins an operation, call awaits it until ctx ends.
+// call makes a request. If the request begins an operation, call waits for the operation
+// until ctx ends.
 func (e *engine) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	res, err := e.once(ctx, method, path, query, in)
 	if err != nil {
@@ -92,7 +94,7 @@ func (e *engine) call(ctx context.Context, method, path string, query url.Values
 	return json.Unmarshal(res.Metadata, out)
 }
 
-// answer is api.ResponseRaw with undecoded metadata.
+// answer is the response of the daemon with its metadata not yet decoded.
 type answer struct {
 	api.Response
 	Metadata json.RawMessage `json:"metadata"`
@@ -119,7 +121,7 @@ func (e *engine) once(caller context.Context, method, path string, query url.Val
 			err = u.Err // the URL of a socket has no useful information
 		}
 		if errors.Is(err, context.DeadlineExceeded) && caller.Err() == nil {
-			err = fmt.Errorf("no answer within %s", answerLimit)
+			err = fmt.Errorf("no response within %s", answerLimit)
 		}
 		if e.tls == nil && errors.Is(err, fs.ErrPermission) {
 			if no := driver.Forbidden(e.address); no != nil {
@@ -149,14 +151,14 @@ func (e *engine) url(path string, query url.Values) string {
 	return e.base + path + "?" + query.Encode()
 }
 
-// await waits until an operation ends. A daemon that restarts forgets its operations: in that
-// case the caller must check the instance.
+// await waits until an operation ends. A daemon that restarts forgets its operations. In
+// that case await returns an error, and the caller must check the instance.
 func (e *engine) await(ctx context.Context, operation string) error {
 	path, _, _ := strings.Cut(operation, "?")
 	for {
 		var op api.Operation
-		// The time-out is shorter than answerLimit, so that a missing answer means
-		// a hanging daemon.
+		// This time-out is shorter than answerLimit, so a missing response means that the
+		// daemon hangs.
 		if err := e.call(ctx, http.MethodGet, path+"/wait", url.Values{"timeout": {"10"}}, nil, &op); err != nil {
 			return err
 		}
@@ -183,7 +185,7 @@ func (e *engine) setState(ctx context.Context, name string, put api.InstanceStat
 	return e.call(ctx, http.MethodPut, instancePath(name)+"/state", nil, put, nil)
 }
 
-// log returns the end of a log file of an instance. "": there is none.
+// log returns the end of a log file of an instance, or "" if the file cannot be read.
 func (e *engine) log(ctx context.Context, name, file string) string {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()

@@ -10,10 +10,10 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// events wakes all waiters for instances without a supervisor whenever an instance has
-// changed its state. The first wait makes the connection, and a broken connection is
-// replaced. Each break wakes all waiters too, because the daemon does not repeat missed
-// events.
+// events wakes the callers that wait for instances without a supervisor whenever any
+// instance has changed its state. The first wait makes the connection. A broken connection
+// is replaced, and it also wakes all callers, because the daemon does not repeat events
+// that were missed.
 type events struct {
 	ctx    context.Context
 	engine *engine
@@ -24,16 +24,16 @@ type events struct {
 	changed chan struct{}
 }
 
-// reconnectEvery is the pause between two connections, and between two inspections
-// of the instances while there are no events.
+// reconnectEvery is the pause before a broken connection is replaced. While there is no
+// connection, the waiting callers inspect their instances at this interval.
 const reconnectEvery = 2 * time.Second
 
 func newEvents(ctx context.Context, e *engine) *events {
 	return &events{ctx: ctx, engine: e, changed: make(chan struct{})}
 }
 
-// next returns a channel that is closed at the next change, or when a change may have
-// been missed.
+// next returns a channel that is closed at the next change of an instance, or when a change
+// may have been missed.
 func (e *events) next() <-chan struct{} {
 	e.once.Do(func() { e.done.Go(e.run) })
 	e.mu.Lock()

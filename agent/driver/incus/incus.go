@@ -23,24 +23,25 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// Config of a Driver.
+// Config configures a Driver.
 type Config struct {
-	// Dir holds a folder for each run. Required.
+	// Dir is the folder with a folder for each run. It is required.
 	Dir string
-	// Address of the daemon: the absolute path of its socket, or https://….
+	// Address is the address of the daemon: the absolute path of its socket, or https://….
 	Address string
-	// TLS for https: the client's certificate and the trusted authorities.
+	// TLS holds the client's certificate and the trusted authorities for an https address.
 	TLS *tls.Config
-	// Project of the daemon. "": the default one.
+	// Project is the project of the daemon that the driver uses. "" means the default
+	// project.
 	Project string
-	// Init is the command line of the first process of containers: a supervisor.
-	// Its executable is statically linked and readable by every user, because the
-	// containers see it. The folder of the run is appended. Default: this
-	// executable with `supervise`.
+	// Init is the command line of the first process of containers, which is a supervisor.
+	// The folder of the run is appended. The executable must be statically linked and
+	// readable by every user, because it runs in the containers. Default: this executable
+	// with the argument "supervise".
 	Init []string
-	// AllowPrivileged lets jobs use every key and device of Incus; some of them are root
-	// on the host. Profiles are the profiles that jobs may name besides the default
-	// profile.
+	// AllowPrivileged lets jobs use every key and device of Incus, also those that give
+	// root on the host. Profiles are the profiles that jobs may name, besides the profile
+	// default.
 	AllowPrivileged bool
 	Profiles        []string
 }
@@ -49,19 +50,19 @@ type Config struct {
 type Driver struct {
 	cfg    Config
 	engine *engine
-	// owner is the id in the keys of this data directory's instances.
+	// owner is the id of this data directory. The keys of its instances contain the id.
 	owner  string
 	locks  locks
 	mounts *mounts.Folder
-	// ending counts the deletions of ended instances. They end with ctx.
+	// ending counts the goroutines that delete ended instances. They end with ctx.
 	ctx    context.Context
 	cancel context.CancelFunc
 	ending sync.WaitGroup
 	events *events
 }
 
-// SocketPath returns the path of the host daemon's socket, found like Incus' own
-// tools do.
+// SocketPath returns the path of the socket of the host's daemon. It uses the same
+// environment variables as the tools of Incus.
 func SocketPath() string {
 	if s := os.Getenv("INCUS_SOCKET"); s != "" {
 		return s
@@ -73,8 +74,8 @@ func SocketPath() string {
 	return filepath.Join(dir, "unix.socket")
 }
 
-// LoadTLS reads the PEM files of a client of an https daemon. Without files it
-// returns nil.
+// LoadTLS reads the PEM files of a client of an https daemon. It returns nil if no file is
+// named.
 func LoadTLS(cert, key, ca string) (*tls.Config, error) {
 	if cert == "" && key == "" && ca == "" {
 		return nil, nil
@@ -103,7 +104,7 @@ func LoadTLS(cert, key, ca string) (*tls.Config, error) {
 	return out, nil
 }
 
-// New returns a driver for runs below cfg.Dir. The daemon need not run yet.
+// New returns a driver for runs below cfg.Dir. The daemon may still be down.
 func New(cfg Config) (*Driver, error) {
 	if len(cfg.Init) == 0 {
 		self, err := os.Executable()
@@ -127,7 +128,7 @@ func New(cfg Config) (*Driver, error) {
 	return d, nil
 }
 
-// Close ends the driver's goroutines. Instances go on.
+// Close ends the driver's goroutines. Running instances continue.
 func (d *Driver) Close() {
 	d.cancel()
 	d.events.wait()
@@ -136,7 +137,8 @@ func (d *Driver) Close() {
 	d.mounts.Close()
 }
 
-// static returns why the executable cannot run in every container, or nil.
+// static returns an error if the executable is not statically linked, because it could then
+// not run in every container.
 func static(path string) error {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -149,12 +151,12 @@ func static(path string) error {
 	return nil
 }
 
-// fingerprintLimit bounds an inspection of the daemon. A hanging daemon must not
-// delay the inspection of other drivers.
+// fingerprintLimit bounds an inspection of the daemon. A daemon that hangs must not delay
+// the inspection of other drivers.
 const fingerprintLimit = 5 * time.Second
 
-// Fingerprint inspects the daemon. It also deletes instances that earlier lives of
-// the agent left.
+// Fingerprint inspects the daemon. It also deletes instances that an earlier process of the
+// agent has left.
 func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	ctx, cancel := context.WithTimeout(ctx, fingerprintLimit)
 	defer cancel()
@@ -168,10 +170,10 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	f := driver.Fingerprint{Version: server.Environment.ServerVersion}
 	switch {
 	case server.Auth != "trusted":
-		f.Message = "the daemon does not trust this client: add its certificate there"
+		f.Message = "the daemon does not trust this client: add the client's certificate to the daemon"
 		return f
 	case server.Environment.KernelFeatures["idmapped_mounts"] != "true":
-		f.Message = "the kernel has no idmapped mounts, by which folders are shared with containers: Linux 5.12 has"
+		f.Message = "the kernel has no idmapped mounts, which containers need to use folders of the host: run Linux 5.12 or later"
 		return f
 	}
 	f.Healthy = true
@@ -197,8 +199,8 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	return f
 }
 
-// mountProblem returns why instances cannot see what the agent mounts. "" means that no
-// problem is known.
+// mountProblem returns why instances cannot see what the agent mounts, or "" if no problem
+// is known.
 func (d *Driver) mountProblem() string {
 	if !strings.HasPrefix(d.cfg.Address, "/") {
 		return "" // over HTTPS the daemon's process is unknown
@@ -206,7 +208,7 @@ func (d *Driver) mountProblem() string {
 	return d.mounts.Unseen(d.cfg.Address)
 }
 
-// Status: see driver.Driver.
+// Status implements driver.Driver.
 func (d *Driver) Status(ctx context.Context, id driver.ID) (driver.Status, error) {
 	st, err := d.status(ctx, id)
 	if err != nil {
@@ -232,18 +234,19 @@ func (d *Driver) status(ctx context.Context, id driver.ID) (driver.Status, error
 	running := driver.Status{State: driver.Running, Started: rec.Started}
 	switch {
 	case refused(err, http.StatusNotFound):
-		return d.finish(id, rec, driver.CauseLost, "the instance is gone", -1)
+		return d.finish(id, rec, driver.CauseLost, "the daemon no longer has the instance", -1)
 	case err != nil && ctx.Err() != nil:
 		return driver.Status{}, err
 	case err != nil || inst.StatusCode != api.Stopped:
-		// An instance goes on without its daemon.
+		// An instance continues without its daemon.
 		return running, nil
 	}
 	return d.finish(id, rec, driver.CauseExited, "", 0)
 }
 
-// outside returns a status without the process ids of a container, which mean
-// nothing on the host.
+// outside removes the process id from a status, because a process id of a container means
+// nothing on the host. It also adds the field of the job file to the message of a failed
+// start.
 func outside(st driver.Status) driver.Status {
 	st.PID = 0
 	switch st.Cause {
@@ -260,7 +263,7 @@ func outside(st driver.Status) driver.Status {
 	return st
 }
 
-// Wait: see driver.Driver.
+// Wait implements driver.Driver.
 func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) {
 	st, err := d.await(ctx, id)
 	if err != nil {
@@ -282,12 +285,12 @@ func (d *Driver) await(ctx context.Context, id driver.ID) (driver.Status, error)
 		return outside(st), err
 	}
 	for {
-		changed := d.events.next() // get the channel before the status is read, so that a later change wakes the wait
+		changed := d.events.next() // get the channel before the status, so that no later change is missed
 		st, err := d.status(ctx, id)
 		if err != nil || st.State == driver.Ended {
 			return st, err
 		}
-		// A connection may be dead without an error, so read the status again after some
+		// A connection may be dead without an error, so the status is read again after some
 		// time.
 		t := time.NewTimer(rereadEvery)
 		select {
@@ -302,21 +305,21 @@ func (d *Driver) await(ctx context.Context, id driver.ID) (driver.Status, error)
 	}
 }
 
-// rereadEvery is the pause between two reads of the status if no event comes.
+// rereadEvery is the pause between two reads of the status while no event arrives.
 const rereadEvery = 30 * time.Second
 
 // stopDelete bounds how long a stop waits for the deletion of an ended instance.
 const stopDelete = 5 * time.Second
 
-// forceAfter is added to the grace. After that time a stop kills, without the help of the
-// programs in the instance.
+// forceAfter is added to the grace. If the supervisor has not stopped the run after that
+// time, the driver stops the instance by force.
 const forceAfter = 3 * time.Second
 
-// Stop: see driver.Driver.
+// Stop implements driver.Driver.
 func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) error {
 	if rec, err := d.read(id); err == nil && rec.Supervised && rec.Final == nil {
-		// If the run has not begun, Forbid prevents its begin, even if the daemon starts the
-		// container later. A running Start then ends, too.
+		// If the run has not begun, Forbid prevents its begin, even if the daemon starts
+		// the container later. Then a Start that is still running ends, too.
 		if _, err := supervise.Forbid(ctx, d.box(id), "stopped before it began"); err != nil {
 			return fmt.Errorf("stop %s: %w", id, err)
 		}
@@ -343,8 +346,8 @@ func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) er
 			return fmt.Errorf("stop %s: %w", id, err)
 		}
 	}
-	// Nothing of the run is running. Its ports and disk become free when the daemon
-	// deletes the instance.
+	// No process of the run is left. Its ports and its disk space become free when the
+	// daemon deletes the instance.
 	ctx, cancel := context.WithTimeout(ctx, stopDelete)
 	defer cancel()
 	if d.delete(ctx, id, rec) != nil {
@@ -363,7 +366,7 @@ func (d *Driver) stopSupervised(ctx context.Context, id driver.ID, rec record, g
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	// The supervisor does not answer.
+	// The supervisor does not respond, so the instance is stopped by force.
 	if err := d.delete(ctx, id, rec); err != nil {
 		return err
 	}
@@ -384,7 +387,7 @@ func (d *Driver) stopPlain(ctx context.Context, id driver.ID, rec record, grace 
 	return err
 }
 
-// Renew: see driver.Driver.
+// Renew implements driver.Driver.
 func (d *Driver) Renew(ctx context.Context, id driver.ID, l lease.Deadline) error {
 	rec, err := d.read(id)
 	if err == nil && !rec.Supervised {
@@ -399,7 +402,7 @@ func (d *Driver) Renew(ctx context.Context, id driver.ID, l lease.Deadline) erro
 	return nil
 }
 
-// Logs: see driver.Driver.
+// Logs implements driver.Driver.
 func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, emit func(driver.LogChunk) error) error {
 	st, err := d.Status(ctx, id)
 	if err != nil {
@@ -407,7 +410,7 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	}
 	rec, err := d.read(id)
 	if err != nil || !rec.Supervised {
-		return err // the console of an image's own init is not retained
+		return err // the output of an image's own init is not retained
 	}
 	if st.State == driver.Ended {
 		o.Follow = false
@@ -415,12 +418,12 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	return supervise.Logs(ctx, d.box(id), o, emit)
 }
 
-// Size: see driver.Driver.
+// Size implements driver.Driver.
 func (d *Driver) Size(_ context.Context, id driver.ID) (int64, error) {
 	return supervise.LogSize(d.box(id))
 }
 
-// Remove: see driver.Driver.
+// Remove implements driver.Driver.
 func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
 	unlock, err := d.locks.take(ctx, id)
 	if err != nil {
@@ -430,9 +433,9 @@ func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
 	rec, err := d.read(id)
 	if err == nil {
 		if st, err := d.status(ctx, id); err == nil && st.State != driver.Ended {
-			return fmt.Errorf("remove %s: it still runs", id)
+			return fmt.Errorf("remove %s: the run still runs", id)
 		}
-		// If the daemon does not answer, a later fingerprint deletes the instance.
+		// If the daemon does not respond, a later fingerprint deletes the instance.
 		short, cancel := context.WithTimeout(ctx, stopDelete)
 		_ = d.delete(short, id, rec)
 		cancel()
@@ -440,6 +443,6 @@ func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
 	if err := errors.Join(d.mounts.Drop(id), os.RemoveAll(d.runDir(id))); err != nil {
 		return err
 	}
-	_ = os.Remove(filepath.Dir(d.runDir(id))) // the folder is removed with its last run
+	_ = os.Remove(filepath.Dir(d.runDir(id))) // this succeeds when the last run of the allocation is removed
 	return nil
 }

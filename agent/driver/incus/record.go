@@ -17,14 +17,14 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// record of a run. Only the host has it. It is written before the first request to the
-// daemon.
+// record holds what the driver itself knows about a run. Only the host can read it. The
+// driver writes the record before the first request to the daemon.
 type record struct {
 	Instance   string `json:"instance"`
 	Supervised bool   `json:"supervised"`
-	// Started is the time at which the daemon started a run without a supervisor.
+	// Started is the time at which the daemon started a run that has no supervisor.
 	Started time.Time `json:"started,omitzero"`
-	// Final is the end of a run whose supervisor could not record it.
+	// Final is the end of a run whose supervisor could not record the end.
 	Final *driver.Status `json:"final,omitempty"`
 }
 
@@ -34,11 +34,11 @@ func (d *Driver) runDir(id driver.ID) string {
 	return filepath.Join(d.cfg.Dir, id.Alloc, fmt.Sprintf("%s.%d", id.Task, id.Run))
 }
 
-// box returns the folder that the container sees. Only package supervise reads the folder,
-// and it trusts nothing there.
+// box returns the folder of a run that the container sees. Only package supervise reads the
+// folder, and that package does not trust its contents.
 func (d *Driver) box(id driver.ID) string { return filepath.Join(d.runDir(id), supervise.Box) }
 
-// read reads the record. driver.ErrNotFound: there is none.
+// read reads the record of a run. It returns driver.ErrNotFound if there is none.
 func (d *Driver) read(id driver.ID) (record, error) {
 	var r record
 	data, err := os.ReadFile(filepath.Join(d.runDir(id), recordFile))
@@ -59,9 +59,9 @@ func (d *Driver) write(id driver.ID, r record) error {
 	return driver.ReplaceFile(filepath.Join(d.runDir(id), recordFile), data)
 }
 
-// finish records the end of a run whose supervisor cannot record it.
+// finish records the end of a run whose supervisor cannot record the end.
 func (d *Driver) finish(id driver.ID, r record, cause driver.Cause, message string, code int) (driver.Status, error) {
-	now := time.Now().UTC().Round(0) // Round removes the monotonic clock reading, which is not stored
+	now := time.Now().UTC().Round(0) // Round removes the monotonic clock reading, which JSON cannot store
 	st := driver.Status{State: driver.Ended, Started: r.Started, Finished: now, ExitCode: code, Cause: cause, Message: message}
 	if st.Started.IsZero() {
 		st.Started = now
@@ -70,7 +70,7 @@ func (d *Driver) finish(id driver.ID, r record, cause driver.Cause, message stri
 	return st, d.write(id, r)
 }
 
-// ownerOf returns the id of a data directory. Its first use makes the id.
+// ownerOf returns the id of a data directory. The first call makes the id.
 func ownerOf(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err

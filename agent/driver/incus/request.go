@@ -15,30 +15,30 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// Keys that mark an instance as one run of this driver.
+// The keys that mark an instance as one run of this driver.
 const (
 	keyPrefix = "user.nusa."
-	keyOwner  = keyPrefix + "owner" // the driver's id, for one data directory
+	keyOwner  = keyPrefix + "owner" // the id of the data directory
 	keyAlloc  = keyPrefix + "alloc"
 	keyTask   = keyPrefix + "task"
 	keyRun    = keyPrefix + "run"
 	keyNode   = keyPrefix + "node" // name of the node, for people
 )
 
-// devicePrefix of the devices that the driver adds.
+// devicePrefix is the prefix of the devices that the driver adds.
 const devicePrefix = "nusa-"
 
-// Paths of the supervisor and of the run's folder in a container.
+// The paths of the supervisor and of the run's folder in a container.
 const (
 	initPath = "/.nusa/init"
 	runPath  = "/.nusa/run"
 )
 
-// remotes maps the prefix of an image's name to an image server.
+// remotes maps the prefix of an image's name to the address of an image server.
 var remotes = map[string]string{"images": "https://images.linuxcontainers.org"}
 
-// instanceName returns a name that is valid for Incus (letters, digits and hyphens,
-// at most 63) and unique among the agents of a cluster.
+// instanceName returns the name of a run's instance. The name is valid for Incus (at most
+// 63 letters, digits and hyphens) and unique among the agents of a cluster.
 func instanceName(owner string, id driver.ID) string {
 	sum := sha256.Sum256([]byte(owner + "/" + id.String()))
 	task := strings.Map(func(r rune) rune {
@@ -50,14 +50,15 @@ func instanceName(owner string, id driver.ID) string {
 	return fmt.Sprintf("nusa-%.8s-%.20s-%d-%s", id.Alloc, task, id.Run, hex.EncodeToString(sum[:4]))
 }
 
-// ours reads the keys that mark an instance as a run of this driver.
+// ours returns the run that an instance's keys name. It returns false if the instance does
+// not belong to this driver.
 func ours(owner string, inst api.Instance) (driver.ID, bool) {
 	run, err := strconv.Atoi(inst.Config[keyRun])
 	id := driver.ID{Alloc: inst.Config[keyAlloc], Task: inst.Config[keyTask], Run: run}
 	return id, err == nil && inst.Config[keyOwner] == owner && inst.Name == instanceName(owner, id)
 }
 
-// source returns the source of the image.
+// source returns where the daemon gets an image.
 func source(image string) api.InstanceSource {
 	if remote, alias, ok := strings.Cut(image, ":"); ok && remotes[remote] != "" {
 		return api.InstanceSource{Type: "image", Mode: "pull", Server: remotes[remote], Protocol: "simplestreams", Alias: alias}
@@ -65,8 +66,8 @@ func source(image string) api.InstanceSource {
 	return api.InstanceSource{Type: "image", Alias: image}
 }
 
-// request returns the request that makes and starts the instance of a run. box is the folder of
-// the run that the supervisor sees; init is Config.Init.
+// request returns the request that makes and starts the instance of a run. box is the
+// folder of the run that the supervisor sees. init is Config.Init.
 func request(owner string, t driver.Task, c config, box string, init []string) api.InstancesPost {
 	post := api.InstancesPost{
 		Name: instanceName(owner, t.ID), Type: api.InstanceType(c.kind), Source: source(c.image), Start: true,
@@ -88,11 +89,11 @@ func request(owner string, t driver.Task, c config, box string, init []string) a
 			d["readonly"] = "true"
 		}
 		if c.kind == typeContainer {
-			d["shift"] = "true" // root of the container is root in the folder
+			d["shift"] = "true" // root of the container has the rights of root in the folder
 		}
 		post.Devices[devicePrefix+name] = d
 	}
-	// Use the same paths as on the host, so that paths in variables are right in both
+	// The paths are the same as on the host, so that paths in variables are valid in both
 	// places.
 	folder("task", t.Dir, t.Dir, false)
 	folder("alloc", t.AllocDir, t.AllocDir, false)
@@ -115,8 +116,8 @@ func request(owner string, t driver.Task, c config, box string, init []string) a
 	return post
 }
 
-// limits returns the limits of an instance. The scheduler caps a container's CPU
-// time. A virtual machine has whole processors.
+// limits returns the limits of an instance. A container gets a limit of CPU time. A virtual
+// machine gets whole processors.
 func limits(kind string, r driver.Resources) map[string]string {
 	out := map[string]string{}
 	if r.MemoryBytes > 0 {
@@ -126,7 +127,7 @@ func limits(kind string, r driver.Resources) map[string]string {
 	case r.CPUMilli <= 0:
 	case kind == typeVM:
 		out["limits.cpu"] = strconv.FormatInt((r.CPUMilli+999)/1000, 10)
-	case r.CPUMilli%10 == 0: // quotas are whole milliseconds
+	case r.CPUMilli%10 == 0: // an allowance has whole milliseconds
 		out["limits.cpu.allowance"] = fmt.Sprintf("%dms/100ms", r.CPUMilli/10)
 	default:
 		out["limits.cpu.allowance"] = fmt.Sprintf("%dms/1000ms", r.CPUMilli)
@@ -134,11 +135,12 @@ func limits(kind string, r driver.Resources) map[string]string {
 	return out
 }
 
-// defaultPath is the PATH of commands, and of those of an exec, unless the task's env sets
-// another one. Images of Incus set no PATH, and the node's own PATH is wrong in a container.
+// defaultPath is the PATH of the task's command and of the commands of Exec, unless the
+// task's env sets another PATH. Images of Incus set no PATH, and the node's own PATH is
+// wrong in a container.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// spec returns the supervisor's specification of a run.
+// spec returns the specification of a run for its supervisor.
 func spec(t driver.Task, c config) supervise.Spec {
 	s := supervise.Spec{
 		Argv: append([]string{c.command}, c.args...), Dir: c.dir, User: c.user, Own: t.Dir,

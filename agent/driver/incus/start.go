@@ -18,7 +18,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// Start: see driver.Driver.
+// Start implements driver.Driver.
 func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	c, err := parse(t)
 	if err == nil {
@@ -37,8 +37,8 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	} else if !errors.Is(err, driver.ErrNotFound) {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
 	}
-	// The volumes stay mounted until the instance is deleted, because the daemon
-	// checks them at each change.
+	// The volumes stay mounted until the instance is deleted, because the daemon checks
+	// them whenever the instance changes.
 	t.Volumes, err = d.mounts.Put(t.ID, t.Volumes)
 	if err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrStart, err)
@@ -57,7 +57,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	return d.abandon(t.ID, rec, err)
 }
 
-// Admit: see driver.Admitter.
+// Admit implements driver.Admitter.
 func (d *Driver) Admit(t driver.Task) error {
 	c, err := parse(t)
 	if err != nil {
@@ -83,8 +83,8 @@ func (d *Driver) prepare(t driver.Task, c config) (record, error) {
 	return rec, d.write(t.ID, rec)
 }
 
-// mountPoints makes the mount points of volumes inside the task's own folders. A
-// mount there hides the container's files below it.
+// mountPoints makes the mount points of the volumes that are inside the task's own folders.
+// A mounted volume hides the files that the folder has at its mount point.
 func mountPoints(t driver.Task) error {
 	for _, v := range t.Volumes {
 		target := t.TargetOf(v)
@@ -99,8 +99,9 @@ func mountPoints(t driver.Task) error {
 	return nil
 }
 
-// mountPoint makes a mount point in a folder of the task. The task may have left links in the
-// folder. In the container the task is root, and that is root on the host in this folder.
+// mountPoint makes a mount point in a folder of the task. It opens no link that leads out
+// of the folder, because the task may have made such a link: the task is root in its
+// container, and has the rights of root in this folder.
 func mountPoint(dir, rel, source string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -120,8 +121,8 @@ func mountPoint(dir, rel, source string) error {
 // launch makes and starts the instance, or continues an interrupted start.
 func (d *Driver) launch(ctx context.Context, t driver.Task, c config, rec record) error {
 	if c.supervised() {
-		// The supervisor's record decides, not the daemon's answer: the daemon may
-		// take half a minute to report the start of a container that ended at once.
+		// The supervisor's record decides whether the start succeeded. The daemon may take
+		// half a minute to report the start of a container that ended at once.
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		made := make(chan error, 1)
@@ -129,7 +130,8 @@ func (d *Driver) launch(ctx context.Context, t driver.Task, c config, rec record
 		if err := d.begun(ctx, t.ID, rec, made); err != nil || len(t.Ports)+len(c.devices) == 0 {
 			return err
 		}
-		// The daemon may still refuse ports and other devices.
+		// The daemon may still refuse ports and other devices, so wait for its response,
+		// too.
 		return <-made
 	}
 	if err := d.make(ctx, t, c, rec); err != nil {
@@ -140,7 +142,7 @@ func (d *Driver) launch(ctx context.Context, t driver.Task, c config, rec record
 }
 
 // make makes and starts the instance. If an earlier start left an instance that never ran,
-// it is started. An instance that has run is not started again.
+// make starts that instance. An instance that has run is not started again.
 func (d *Driver) make(ctx context.Context, t driver.Task, c config, rec record) error {
 	inst, err := d.engine.instance(ctx, rec.Instance)
 	switch {
@@ -154,7 +156,7 @@ func (d *Driver) make(ctx context.Context, t driver.Task, c config, rec record) 
 		}
 		query := url.Values{}
 		if c.target == "" && server.Environment.ServerClustered {
-			c.target = server.Environment.ServerName // the member that has the task's folders
+			c.target = server.Environment.ServerName // the member of the cluster that has the task's folders
 		}
 		if c.target != "" {
 			query.Set("target", c.target)
@@ -178,12 +180,12 @@ func (d *Driver) make(ctx context.Context, t driver.Task, c config, rec record) 
 	return nil
 }
 
-// checkEvery is the pause between two checks whether a container runs although its
-// supervisor has not begun.
+// checkEvery is the pause between two checks whether a container still runs while its
+// supervisor has recorded nothing.
 const checkEvery = 500 * time.Millisecond
 
-// begun waits for the supervisor's record, or for the daemon's error. made delivers
-// the daemon's answer.
+// begun waits for the supervisor's record or for an error of the daemon. made delivers the
+// result of make.
 func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-chan error) error {
 	said := false
 	check := time.NewTicker(checkEvery)
@@ -210,7 +212,7 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-cha
 			}
 			inst, err := d.engine.instance(ctx, rec.Instance)
 			if err != nil && !refused(err, http.StatusNotFound) {
-				continue // the daemon restarts, and the container goes on
+				continue // the daemon restarts, and the container continues
 			}
 			if err == nil && inst.StatusCode != api.Stopped {
 				continue
@@ -225,13 +227,13 @@ func (d *Driver) begun(ctx context.Context, id driver.ID, rec record, made <-cha
 	}
 }
 
-// abandon ends a run whose start failed. What the daemon made for it is deleted in the
-// background, because the daemon may hang. If the run began nevertheless, it has not
-// failed.
+// abandon ends a run whose start failed. It deletes the run's instance in the background,
+// because the daemon may hang. If the run has begun in spite of the error, the start has
+// not failed.
 func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 	if errors.Is(cause, driver.ErrStart) {
 		d.ending.Go(func() { d.deleteEnded(d.ctx, id) })
-		return cause // the supervisor's record has the end
+		return cause // the supervisor's record says how the run ended
 	}
 	if r := (*refusal)(nil); errors.As(cause, &r) && r.code == http.StatusBadRequest {
 		// The daemon made nothing, and a retry would be refused again.
@@ -245,7 +247,8 @@ func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 			return fmt.Errorf("%w: %w: %w", driver.ErrStart, cause, err)
 		}
 		if r := (*refusal)(nil); st.Cause == driver.CauseStartFailed || !errors.As(cause, &r) {
-			// If the daemon does not answer, the instance may be running. Then it is adopted.
+			// If the daemon does not respond, the instance may be running. Then the run
+			// continues.
 			if st.State == driver.Ended {
 				d.ending.Go(func() { d.deleteEnded(d.ctx, id) })
 			}
@@ -254,7 +257,7 @@ func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 			}
 			return outside(st).StartError()
 		}
-		// The daemon could not give the instance a device, and ends it.
+		// The daemon could not give the instance a device, so it ends the instance.
 		if err := d.delete(ctx, id, rec); err != nil {
 			return fmt.Errorf("%w: %w: %w", driver.ErrStart, cause, err)
 		}
@@ -264,8 +267,8 @@ func (d *Driver) abandon(id driver.ID, rec record, cause error) error {
 	return errors.Join(fmt.Errorf("%w: %w", driver.ErrStart, cause), err)
 }
 
-// checkImage checks a local image before anything is made: its name, its type and
-// its architecture. runs lists the architectures of the daemon's host.
+// checkImage checks the name, the type and the architecture of a local image before the
+// instance is made. runs lists the architectures of the daemon's host.
 func (d *Driver) checkImage(ctx context.Context, c config, runs []string) error {
 	src := source(c.image)
 	if src.Server != "" {
@@ -292,7 +295,8 @@ func (d *Driver) checkImage(ctx context.Context, c config, runs []string) error 
 	return nil
 }
 
-// daemonHints maps parts of the daemon's errors to the field that they concern.
+// daemonHints maps a part of a daemon's error to the field of the job file that the error
+// concerns. The first entry that matches counts.
 var daemonHints = []struct{ words, field string }{
 	{"address already in use", "ports"},
 	{"from listener process", "ports"}, // the same error, without the daemon's own text
@@ -307,13 +311,14 @@ var daemonHints = []struct{ words, field string }{
 	{"Invalid value", "config.config"},
 }
 
-// supervisorHints maps the beginning of a supervisor's error to the field that it concerns.
+// supervisorHints maps the beginning of a supervisor's error to the field of the job file
+// that the error concerns.
 var supervisorHints = []struct{ words, field string }{
 	{"command ", "config.command"}, {"fork/exec ", "config.command"}, {"chdir ", "config.dir"}, {"user: ", "config.user"}, {"group: ", "config.user"},
 }
 
-// explain adds to the daemon's error: the field at fault before it, and the errors of the
-// container's log after it.
+// explain adds two things to a daemon's error: before it the field at fault, and after it
+// the errors of the container's log.
 func (d *Driver) explain(ctx context.Context, rec record, c config, err error) error {
 	words := err.Error()
 	if i := slices.IndexFunc(daemonHints, func(b struct{ words, field string }) bool { return strings.Contains(words, b.words) }); i >= 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// running returns the record of a run that runs.
+// running returns the record of a run if the run is running, else an error.
 func (d *Driver) running(ctx context.Context, id driver.ID) (record, error) {
 	st, err := d.Status(ctx, id)
 	if err != nil {
@@ -26,7 +26,7 @@ func (d *Driver) running(ctx context.Context, id driver.ID) (record, error) {
 	return d.read(id)
 }
 
-// Stats: see driver.Driver.
+// Stats implements driver.Driver.
 func (d *Driver) Stats(ctx context.Context, id driver.ID) (driver.Stats, error) {
 	rec, err := d.running(ctx, id)
 	if err != nil {
@@ -43,7 +43,7 @@ func (d *Driver) Stats(ctx context.Context, id driver.ID) (driver.Stats, error) 
 	return out, nil
 }
 
-// Update: see driver.Driver.
+// Update implements driver.Driver.
 func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) error {
 	rec, err := d.running(ctx, id)
 	if err != nil {
@@ -56,7 +56,7 @@ func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) e
 	if err != nil {
 		return fmt.Errorf("run %s: %w", id, err)
 	}
-	// 0 means no limit: in a patch an empty string removes a key.
+	// A resource of 0 means no limit. In a patch an empty string removes a key.
 	patch := map[string]string{"limits.memory": "", "limits.cpu.allowance": ""}
 	if inst.Type == typeVM {
 		patch = map[string]string{"limits.memory": "", "limits.cpu": ""}
@@ -70,7 +70,7 @@ func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) e
 		if err == nil {
 			return nil
 		}
-		// The daemon may still report that a run that has begun is starting.
+		// The daemon may still count the instance as starting although the run has begun.
 		if !busy(err) || pace.Wait(ctx) != nil {
 			return fmt.Errorf("update %s: %w", id, err)
 		}
@@ -83,8 +83,8 @@ func busy(err error) bool {
 	return errors.As(err, &r) && strings.Contains(r.text, "Instance is busy")
 }
 
-// Exec: see driver.Driver. The supervisor starts the command, like on the host, so
-// an instance without a supervisor has no exec.
+// Exec implements driver.Driver. The supervisor starts the command, like on the host. So an
+// instance without a supervisor has no exec.
 func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
 	rec, err := d.running(ctx, id)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // maxOutput bounds the retained output of a run, in bytes.
 const maxOutput = 1 << 20
 
-// Driver runs pretended tasks. They live as long as the Driver, so an agent that
-// restarts with the same Driver adopts them.
+// Driver runs simulated tasks. They live as long as the Driver, so an agent that restarts
+// with the same Driver adopts them.
 type Driver struct {
 	driver.Unsupported
 
@@ -26,15 +26,15 @@ type Driver struct {
 
 	mu   sync.Mutex
 	runs map[driver.ID]*run
-	// starts counts the begins of each run.
+	// starts counts how often each run has begun.
 	starts map[driver.ID]int
 }
 
-// Config of a Driver.
+// Config configures a Driver.
 type Config struct {
-	// Clock of lease deadlines. Required for tasks with leases.
+	// Clock is the clock of the lease deadlines. It is required for tasks with leases.
 	Clock func() time.Duration
-	// Unhealthy is the message of an unhealthy driver. "": healthy.
+	// Unhealthy is the message of an unhealthy driver. "" means that the driver is healthy.
 	Unhealthy string
 }
 
@@ -43,22 +43,23 @@ func New(cfg Config) *Driver {
 	return &Driver{cfg: cfg, runs: map[driver.ID]*run{}, starts: map[driver.ID]int{}}
 }
 
-// run is one pretended task. Driver.mu guards it, except for the channels.
+// run is one simulated task. Driver.mu guards its fields, except for the channels.
 type run struct {
 	behaviour behaviour
 	status    driver.Status
 	started   chan struct{}
 	ended     chan struct{}
 	timers    []*time.Timer
-	// guard decides under the lease, and wake is the time of its next decision.
+	// guard says when the lease ends the run. wake is the timer of the guard's next
+	// decision.
 	guard lease.Guard
 	wake  *time.Timer
 }
 
-// behaviour is a task's `config`.
+// behaviour is the `config` of a task.
 type behaviour struct {
-	startDelay time.Duration // start_delay: "50ms"
-	runTime    time.Duration // run_time; 0: until it is stopped
+	startDelay time.Duration // start_delay: the time from Start to the begin, such as "50ms"
+	runTime    time.Duration // run_time: 0 means until it is stopped
 	stopDelay  time.Duration // stop_delay: the time from the stop request to the end
 	exitCode   int           // exit_code
 	startError string        // start_error: the start fails with this message
@@ -119,7 +120,7 @@ func text(v any) (string, error) {
 	return s, nil
 }
 
-// Fingerprint: see driver.Driver.
+// Fingerprint implements driver.Driver.
 func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 	if d.cfg.Unhealthy != "" {
 		return driver.Fingerprint{Version: "1", Message: d.cfg.Unhealthy}
@@ -131,14 +132,14 @@ func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 	return driver.Fingerprint{Healthy: true, Version: "1", Capabilities: caps}
 }
 
-// Starts returns how often a run was begun, which is at most once.
+// Starts returns how often a run has begun. A result above 1 is a bug.
 func (d *Driver) Starts(id driver.ID) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.starts[id]
 }
 
-// Running returns the runs that run now, sorted.
+// Running returns the runs that are running now, sorted.
 func (d *Driver) Running() []driver.ID {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -157,7 +158,7 @@ func (d *Driver) Running() []driver.ID {
 	return out
 }
 
-// Start: see driver.Driver.
+// Start implements driver.Driver.
 func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	b, err := parse(t.Config)
 	if err != nil {
@@ -209,7 +210,7 @@ func (d *Driver) begin(r *run) {
 	d.watch(r)
 }
 
-// watch sets the time of the guard's next decision. The caller holds Driver.mu.
+// watch sets the timer for the guard's next decision. The caller holds Driver.mu.
 func (d *Driver) watch(r *run) {
 	if r.wake != nil {
 		r.wake.Stop()
@@ -238,7 +239,7 @@ func (r *run) after(d *Driver, delay time.Duration, cause driver.Cause, code int
 	}))
 }
 
-// end ends the run once. The caller holds Driver.mu.
+// end ends the run, if it has not ended yet. The caller holds Driver.mu.
 func (r *run) end(cause driver.Cause, code int, message string) {
 	if r.status.State == driver.Ended {
 		return
@@ -266,7 +267,7 @@ func (d *Driver) find(id driver.ID) (*run, error) {
 	return nil, fmt.Errorf("run %s: %w", id, driver.ErrNotFound)
 }
 
-// Status: see driver.Driver.
+// Status implements driver.Driver.
 func (d *Driver) Status(_ context.Context, id driver.ID) (driver.Status, error) {
 	r, err := d.find(id)
 	if err != nil {
@@ -277,7 +278,7 @@ func (d *Driver) Status(_ context.Context, id driver.ID) (driver.Status, error) 
 	return r.status, nil
 }
 
-// Wait: see driver.Driver.
+// Wait implements driver.Driver.
 func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) {
 	r, err := d.find(id)
 	if err != nil {
@@ -291,7 +292,7 @@ func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) 
 	}
 }
 
-// Stop: see driver.Driver.
+// Stop implements driver.Driver.
 func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) error {
 	r, err := d.find(id)
 	if err != nil {
@@ -320,7 +321,7 @@ func (d *Driver) Exit(id driver.ID, code int) error {
 	return nil
 }
 
-// Renew: see driver.Driver.
+// Renew implements driver.Driver.
 func (d *Driver) Renew(_ context.Context, id driver.ID, l lease.Deadline) error {
 	r, err := d.find(id)
 	if err != nil {
@@ -336,7 +337,7 @@ func (d *Driver) Renew(_ context.Context, id driver.ID, l lease.Deadline) error 
 	return nil
 }
 
-// Logs: see driver.Driver. A run prints only at its start.
+// Logs implements driver.Driver. A run prints its whole output at its start.
 func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, emit func(driver.LogChunk) error) error {
 	r, err := d.find(id)
 	if err != nil {
@@ -356,7 +357,7 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 		}
 		if lines := strings.SplitAfter(s, "\n"); o.TailLines > 0 {
 			if lines[len(lines)-1] == "" {
-				lines = lines[:len(lines)-1] // the last line has a line end
+				lines = lines[:len(lines)-1] // nothing follows the last line end
 			}
 			s = strings.Join(lines[max(0, len(lines)-o.TailLines):], "")
 		}
@@ -381,7 +382,7 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	return err
 }
 
-// Size: see driver.Driver.
+// Size implements driver.Driver.
 func (d *Driver) Size(_ context.Context, id driver.ID) (int64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -392,12 +393,12 @@ func (d *Driver) Size(_ context.Context, id driver.ID) (int64, error) {
 	return int64(len(r.behaviour.stdout) + len(r.behaviour.stderr)), nil
 }
 
-// Remove: see driver.Driver.
+// Remove implements driver.Driver.
 func (d *Driver) Remove(_ context.Context, id driver.ID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if r := d.runs[id]; r != nil && r.status.State != driver.Ended {
-		return fmt.Errorf("remove %s: it still runs", id)
+		return fmt.Errorf("remove %s: the run still runs", id)
 	}
 	delete(d.runs, id)
 	return nil

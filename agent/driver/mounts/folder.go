@@ -17,29 +17,30 @@ import (
 )
 
 // Root is the folder of all mount folders of this host. Its content does not survive a
-// restart of the host and is not deleted with a data directory. No volume may contain Root,
-// because such a volume would show the volumes of every run.
+// restart of the host, and it is not deleted with a data directory. No volume may contain
+// Root, because such a volume would show the volumes of every run.
 const Root = "/run/nusa"
 
-// Folder mounts volumes for an engine that only accepts paths. Its folder is private to the
-// agent, so that the engine mounts exactly the allowed folder. The folder is a file system of
-// its own. So an engine that does not see the agent's mounts finds nothing there and refuses,
-// instead of mounting an empty folder. Methods for different runs may be called concurrently.
+// Folder mounts volumes for an engine that only accepts paths. The folder is private to the
+// agent, so no other user can change what the engine mounts. The folder is a mount of its
+// own file system. So an engine that does not see the agent's mounts finds no volume and
+// refuses, instead of mounting an empty folder. Methods for different runs may be called
+// concurrently.
 type Folder struct {
 	dir string
-	of  string     // the data directory, for people who inspect the host's mounts
+	of  string     // name of the mount, with the data directory, for people who inspect the host's mounts
 	mu  sync.Mutex // guards the mount of the folder itself
 }
 
-// NewFolder returns the mount folder of a driver with that data directory. Mounts of an
-// earlier agent are still in the folder.
+// NewFolder returns the mount folder of a driver with the data directory dataDir. The
+// folder still has the mounts of an earlier agent.
 func NewFolder(dataDir string) *Folder {
-	name := fnv.New64a() // a small hash, because supervisors contain this package
+	name := fnv.New64a() // a small hash function, because supervisors contain this package
 	name.Write([]byte(dataDir))
 	return &Folder{dir: filepath.Join(Root, fmt.Sprintf("%016x", name.Sum64())), of: "nusa-volumes:" + dataDir}
 }
 
-// ready mounts the folder if it is not mounted.
+// ready mounts the folder's file system if it is not mounted yet.
 func (s *Folder) ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,15 +56,17 @@ func (s *Folder) ready() error {
 	return nil
 }
 
-// mounted reports whether the folder is on another device than its parent.
+// mounted reports whether the folder's file system is mounted: then the folder is on
+// another device than its parent.
 func (s *Folder) mounted() bool {
 	var own, above unix.Stat_t
 	return unix.Lstat(s.dir, &own) == nil && unix.Lstat(filepath.Dir(s.dir), &above) == nil && own.Dev != above.Dev
 }
 
-// Put mounts the volumes of a run and returns them with sources for the engine. The links in
-// their sources must be resolved. Volumes of an earlier Put stay. If the agent cannot mount
-// (Usable), the volumes are returned unchanged.
+// Put mounts the volumes of a run in the folder. It returns them with their sources in the
+// folder, for the engine. The sources of the arguments must not contain links. Mounts of an
+// earlier Put stay. If this process cannot mount (Usable), Put returns the volumes
+// unchanged.
 func (s *Folder) Put(id driver.ID, volumes []driver.Volume) ([]driver.Volume, error) {
 	if len(volumes) == 0 {
 		return nil, nil
@@ -119,8 +122,8 @@ func put(v driver.Volume, at string) error {
 	return Bind(f, at, v.ReadOnly)
 }
 
-// Drop unmounts the volumes of a run. An engine that has mounted them keeps its
-// mounts.
+// Drop unmounts the volumes of a run. An engine that has mounted a volume keeps its own
+// mount.
 func (s *Folder) Drop(id driver.ID) error { return s.drop(nameOf(id)) }
 
 func (s *Folder) drop(name string) error {
@@ -138,8 +141,8 @@ func (s *Folder) drop(name string) error {
 	return errors.Join(err, os.Remove(dir))
 }
 
-// removeMount unmounts a volume and removes its folder. If a mount remains, the folder
-// cannot be removed. Nothing below a mount is ever removed.
+// removeMount unmounts a volume and removes its mount point. It removes only an empty
+// folder or file, so it never deletes files of a volume that is still mounted.
 func removeMount(at string) error {
 	for {
 		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); errors.Is(err, unix.EINVAL) {
@@ -152,7 +155,7 @@ func removeMount(at string) error {
 
 // Sweep drops the volumes of runs that no longer need them. It ignores errors.
 func (s *Folder) Sweep(needed func(driver.ID) bool) {
-	entries, _ := os.ReadDir(s.dir) // an error: the folder does not exist or is not this user's
+	entries, _ := os.ReadDir(s.dir) // an error means that the folder does not exist or belongs to another user
 	for _, e := range entries {
 		if id, ok := idOf(e.Name()); !ok || !needed(id) {
 			_ = s.drop(e.Name())
@@ -160,7 +163,7 @@ func (s *Folder) Sweep(needed func(driver.ID) bool) {
 	}
 }
 
-// Close removes the folder if no run has volumes in it.
+// Close removes the folder if no run has volumes there.
 func (s *Folder) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +172,7 @@ func (s *Folder) Close() {
 	}
 }
 
-// nameOf returns the folder of a run. An allocation's id contains no dot.
+// nameOf returns the folder name of a run. An allocation's id contains no dot.
 func nameOf(id driver.ID) string { return fmt.Sprintf("%s.%s.%d", id.Alloc, id.Task, id.Run) }
 
 func idOf(name string) (driver.ID, bool) {

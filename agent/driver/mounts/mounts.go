@@ -11,19 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usable returns why this process cannot mount, or nil.
+// Usable returns an error if this process cannot mount.
 func Usable() error { return usable() }
 
 var usable = sync.OnceValue(func() error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		done <- Separate()
 	}()
 	return <-done
 })
 
-// ByPath explains, for people, the effect if this process cannot mount. "": it can.
+// ByPath returns a text for people if this process cannot mount, which says what that means
+// for volumes. Else it returns "".
 func ByPath() string {
 	if err := Usable(); err != nil {
 		return "volumes are mounted by path, and the owner of a folder in the path can change it: " + err.Error()
@@ -31,8 +32,8 @@ func ByPath() string {
 	return ""
 }
 
-// Separate gives this thread its own mount namespace for good. Later mounts and
-// unmounts of the host are visible in it.
+// Separate gives this thread its own mount namespace for good. Later mounts and unmounts of
+// the host are still visible in the namespace.
 func Separate() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
 		return fmt.Errorf("make a mount namespace: %w", err)
@@ -43,8 +44,8 @@ func Separate() error {
 	return nil
 }
 
-// Open opens a folder or file to be mounted. Its path had no links when it was allowed, so a
-// link in the path was made later and is an error.
+// Open opens a folder or file that is to be mounted. The path had no links when it was
+// allowed. If it has a link now, the link was made later, and Open returns an error.
 func Open(path string) (*os.File, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if errors.Is(err, unix.ELOOP) {
@@ -57,8 +58,9 @@ func Open(path string) (*os.File, error) {
 }
 
 // Bind mounts an open folder or file at target, with the mounts below it. readOnly applies
-// to all of them. Later mounts of the host are not visible. Linux before 5.12 can make only
-// one mount read-only: there a read-only mount does not include the mounts below it.
+// to all of these mounts. Later mounts of the host do not appear below target if readOnly
+// is set. Linux before 5.12 can make only a single mount read-only, so a read-only mount
+// does not include the mounts below it.
 func Bind(f *os.File, target string, readOnly bool) error {
 	err := bindTree(f, target, readOnly)
 	if errors.Is(err, unix.ENOSYS) {
@@ -70,9 +72,9 @@ func Bind(f *os.File, target string, readOnly bool) error {
 	return nil
 }
 
-// bindTree sets the attributes of a copy of the tree of mounts, and then attaches the copy.
-// Changes of the copy do not affect the original tree. Otherwise an unmount of the copy would
-// remove the mounts below the original.
+// bindTree copies a tree of mounts, sets the attributes of the copy, and attaches the copy
+// at target. The copy must be separate from the original tree. Otherwise an unmount in the
+// copy would also remove mounts of the original.
 func bindTree(f *os.File, target string, readOnly bool) error {
 	fd, err := unix.OpenTree(int(f.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -104,7 +106,7 @@ func bindOne(f *os.File, target string, readOnly bool) error {
 	if err := unix.Statfs(target, &st); err != nil {
 		return err
 	}
-	keep := uintptr(0) // statfs and mount use the same numbers for these flags
+	keep := uintptr(0) // these flags have the same numbers in statfs and mount
 	for _, flag := range []uintptr{unix.MS_NOSUID, unix.MS_NODEV, unix.MS_NOEXEC, unix.MS_NOATIME, unix.MS_NODIRATIME} {
 		keep |= uintptr(st.Flags) & flag
 	}

@@ -9,10 +9,11 @@ import (
 )
 
 // Unseen returns, for people, why the engine that listens at a socket does not see the
-// mounts in this folder: the engine has its own mount namespace. Unseen mounts a probe now
-// and looks for it through the engine's process, because a copied namespace would show the
-// folder but no later mounts. "": the engine sees the mounts, or that is not known, because
-// the engine does not answer, this process may not look, or systemd listens for the engine.
+// mounts in this folder: the engine has its own mount namespace. Unseen mounts a probe and
+// looks for the probe through the engine's process. It must mount something new, because a
+// copied namespace shows the old mounts but no later ones. Unseen returns "" if the engine
+// sees the probe. It also returns "" if that cannot be known: the engine does not respond,
+// this process may not look, or systemd listens for the engine.
 func (s *Folder) Unseen(socket string) string {
 	pid, err := listener(socket)
 	if err != nil || pid <= 0 || pid == os.Getpid() || Usable() != nil || s.ready() != nil {
@@ -20,7 +21,7 @@ func (s *Folder) Unseen(socket string) string {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	probe := filepath.Join(s.dir, ".probe") // not a run's name, so Sweep removes it after a kill
+	probe := filepath.Join(s.dir, ".probe") // not the name of a run, so Sweep removes the probe if this process is killed
 	if err := os.Mkdir(probe, 0o700); err != nil && !os.IsExist(err) {
 		return ""
 	}
@@ -37,11 +38,11 @@ func (s *Folder) Unseen(socket string) string {
 	if err == nil && there.Dev == own.Dev || err != nil && err != unix.ENOENT {
 		return ""
 	}
-	return fmt.Sprintf("its process %d does not see what the agent mounts below %s: they need one mount namespace, or one that follows the other", pid, Root)
+	return fmt.Sprintf("its process %d does not see what the agent mounts below %s: agent and engine need one mount namespace, or the engine's must receive the mounts of the agent's", pid, Root)
 }
 
-// listener returns the id of the process that listens at a socket, in this process' PID
-// namespace. 0: the process is in another PID namespace.
+// listener returns the id of the process that listens at a socket, in the PID namespace of
+// this process. It returns 0 if the process is in another PID namespace.
 func listener(path string) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -16,16 +16,16 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// goneSoon bounds how long a call with a broken connection waits to learn why the process
-// ended.
+// goneSoon bounds how long a call waits to learn why the process ended, after its
+// connection broke.
 const goneSoon = time.Second
 
-// verb is a call of the contract.
+// verb is a kind of call to the plugin.
 type verb struct {
 	name  string
 	limit time.Duration
-	// A patient call waits until the plugin runs, and is repeated if the plugin ends during
-	// the call.
+	// patient says that a call waits until the plugin runs, and that it is repeated if the
+	// plugin ends during the call.
 	patient bool
 }
 
@@ -53,15 +53,15 @@ func call[Req, Resp any](ctx context.Context, d *Driver, v verb, req Req, f func
 	}
 }
 
-// explain converts a failed call into an Error. limited is ctx with the verb's own
-// limit.
+// explain converts the error of a failed call into an Error. limited is ctx with the verb's
+// own limit.
 func (d *Driver) explain(ctx, limited context.Context, l *life, v verb, err error) *Error {
 	out := &Error{Plugin: d.cfg.Name, Verb: v.name}
 	switch code := status.Code(err); {
 	case ctx.Err() != nil:
-		out.Kind, out.Text = ctx.Err(), "the caller has gone"
+		out.Kind, out.Text = ctx.Err(), "the caller gave up"
 	case limited.Err() != nil, code == codes.DeadlineExceeded && !earlier(ctx, limited):
-		out.Kind, out.Text, out.silent = driver.ErrUnavailable, fmt.Sprintf("no answer within %s", v.limit), true
+		out.Kind, out.Text, out.silent = driver.ErrUnavailable, fmt.Sprintf("no response within %s", v.limit), true
 	case code == codes.Unavailable, code == codes.Canceled: // or the connection is being closed
 		t := time.NewTimer(goneSoon)
 		defer t.Stop()
@@ -80,20 +80,19 @@ func (d *Driver) explain(ctx, limited context.Context, l *life, v verb, err erro
 	return out
 }
 
-// earlier reports whether ctx ends before the verb's own limit. limited is ctx with that
-// limit.
+// earlier reports whether ctx ends before limited, which is ctx with the verb's own limit.
 func earlier(ctx, limited context.Context) bool {
 	a, ok := ctx.Deadline()
 	b, _ := limited.Deadline()
 	return ok && !a.After(b)
 }
 
-// breach returns the error of an answer that breaks the contract.
+// breach returns the error for a response that breaks the contract.
 func (d *Driver) breach(verb string, err error) error {
 	return &Error{Plugin: d.cfg.Name, Verb: verb, Kind: driver.ErrContract, Text: err.Error()}
 }
 
-// Start: see driver.Driver.
+// Start implements driver.Driver.
 func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	req, err := taskToProto(t)
 	if err != nil {
@@ -103,7 +102,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	return err
 }
 
-// Status: see driver.Driver.
+// Status implements driver.Driver.
 func (d *Driver) Status(ctx context.Context, id driver.ID) (driver.Status, error) {
 	r, err := call(ctx, d, verb{"Status", d.limits.quick, false}, &nusav1.RunRequest{Id: idToProto(id)}, nusav1.DriverClient.Status)
 	if err != nil {
@@ -116,13 +115,14 @@ func (d *Driver) Status(ctx context.Context, id driver.ID) (driver.Status, error
 	return st, nil
 }
 
-// Wait: see driver.Driver. It continues across restarts of the plugin, because the
-// plugin's runs go on.
+// Wait implements driver.Driver. It continues across restarts of the plugin, because the
+// runs continue.
 func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) {
 	req := &nusav1.WaitRunRequest{Id: idToProto(id), Limit: durationpb.New(d.limits.poll)}
 	v := verb{"Wait", d.limits.poll + d.limits.quick, true}
 	for missed := 0; ; {
-		// A plugin that returns at once, without an end of the run, is asked once a second.
+		// A plugin that returns at once although the run has not ended is asked once a
+		// second.
 		pace := time.NewTimer(min(time.Second, d.limits.poll))
 		r, err := call(ctx, d, v, req, nusav1.DriverClient.Wait)
 		var e *Error
@@ -144,7 +144,7 @@ func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) 
 			}
 			if missed > maxMissed && d.healthy() {
 				pace.Stop()
-				return driver.Status{}, d.breach("Wait", fmt.Errorf("it answers Fingerprint, and %d times not this: %s", missed, e.Text))
+				return driver.Status{}, d.breach("Wait", fmt.Errorf("it responds to Fingerprint, but %d times not to Wait: %s", missed, e.Text))
 			}
 		default:
 			pace.Stop()
@@ -154,25 +154,26 @@ func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) 
 		case <-pace.C:
 		case <-ctx.Done():
 			pace.Stop()
-			return driver.Status{}, &Error{Plugin: d.cfg.Name, Verb: "Wait", Kind: ctx.Err(), Text: "the caller has gone"}
+			return driver.Status{}, &Error{Plugin: d.cfg.Name, Verb: "Wait", Kind: ctx.Err(), Text: "the caller gave up"}
 		}
 	}
 }
 
-// healthy reports whether the plugin runs and answers.
+// healthy reports whether the plugin runs and responds.
 func (d *Driver) healthy() bool {
 	_, err := d.current(d.ctx, false)
 	return err == nil && d.latest().Healthy
 }
 
-// Stop: see driver.Driver.
+// Stop implements driver.Driver.
 func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) error {
 	_, err := call(ctx, d, verb{"Stop", grace + d.limits.slow, true},
 		&nusav1.StopRunRequest{Id: idToProto(id), Grace: durationpb.New(grace)}, nusav1.DriverClient.Stop)
 	return known(err)
 }
 
-// known converts the error of an unknown run into success, for a stop or a removal.
+// known returns nil for the error of an unknown run, because a stop or a removal of an
+// unknown run succeeds.
 func known(err error) error {
 	if errors.Is(err, driver.ErrNotFound) {
 		return nil
@@ -180,14 +181,14 @@ func known(err error) error {
 	return err
 }
 
-// Renew: see driver.Driver.
+// Renew implements driver.Driver.
 func (d *Driver) Renew(ctx context.Context, id driver.ID, l lease.Deadline) error {
 	_, err := call(ctx, d, verb{"Renew", d.limits.quick, false},
 		&nusav1.RenewRunRequest{Id: idToProto(id), Deadline: durationpb.New(l.At), Number: l.Number}, nusav1.DriverClient.Renew)
 	return err
 }
 
-// Stats: see driver.Driver.
+// Stats implements driver.Driver.
 func (d *Driver) Stats(ctx context.Context, id driver.ID) (driver.Stats, error) {
 	r, err := call(ctx, d, verb{"Stats", d.limits.quick, false}, &nusav1.RunRequest{Id: idToProto(id)}, nusav1.DriverClient.Stats)
 	if err != nil {
@@ -196,14 +197,14 @@ func (d *Driver) Stats(ctx context.Context, id driver.ID) (driver.Stats, error) 
 	return statsFromProto(r), nil
 }
 
-// Update: see driver.Driver.
+// Update implements driver.Driver.
 func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) error {
 	_, err := call(ctx, d, verb{"Update", d.limits.slow, true},
 		&nusav1.UpdateRunRequest{Id: idToProto(id), Limits: limitsToProto(r)}, nusav1.DriverClient.Update)
 	return err
 }
 
-// Size: see driver.Driver.
+// Size implements driver.Driver.
 func (d *Driver) Size(ctx context.Context, id driver.ID) (int64, error) {
 	r, err := call(ctx, d, verb{"Size", d.limits.quick, false}, &nusav1.RunRequest{Id: idToProto(id)}, nusav1.DriverClient.Size)
 	switch {
@@ -215,7 +216,7 @@ func (d *Driver) Size(ctx context.Context, id driver.ID) (int64, error) {
 	return r.GetBytes(), nil
 }
 
-// Remove: see driver.Driver.
+// Remove implements driver.Driver.
 func (d *Driver) Remove(ctx context.Context, id driver.ID) error {
 	_, err := call(ctx, d, verb{"Remove", d.limits.slow, true}, &nusav1.RunRequest{Id: idToProto(id)}, nusav1.DriverClient.Remove)
 	return known(err)

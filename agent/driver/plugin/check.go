@@ -11,15 +11,15 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Versions of the contract. A change that the other side must know is a new version. An
-// agent also speaks the previous version.
+// The versions of the contract. A change of the contract that the other side must know
+// needs a new version. An agent also speaks the previous version.
 const (
-	// Newest and Oldest are the versions that this package speaks.
+	// Newest and Oldest are the newest and the oldest version that this package speaks.
 	Newest = 1
 	Oldest = 1
 )
 
-// Bounds of a plugin's messages and texts, in bytes.
+// Bounds of the messages and texts of a plugin, in bytes.
 const (
 	maxMessageBytes = 1 << 20 // bound of a message
 	maxMessage      = 4 << 10 // bound of a text for people
@@ -28,8 +28,8 @@ const (
 	maxCapabilities = 32
 )
 
-// choose returns a plugin's answer to an agent: the greatest version that both
-// speak.
+// choose returns the version that a plugin chooses: the greatest one that the agent and the
+// plugin speak.
 func choose(r *nusav1.HandshakeRequest) (int32, error) {
 	v := min(r.GetNewest(), Newest)
 	if v < r.GetOldest() || v < Oldest {
@@ -39,7 +39,7 @@ func choose(r *nusav1.HandshakeRequest) (int32, error) {
 	return v, nil
 }
 
-// checkHandshake checks a plugin's answer.
+// checkHandshake checks a plugin's response to the handshake.
 func checkHandshake(name string, r *nusav1.HandshakeResponse) error {
 	if v := r.GetProtocol(); v < Oldest || v > Newest {
 		return fmt.Errorf("%w: Handshake: protocol: it chose version %d of the contract, this agent speaks %d..%d", driver.ErrContract, v, Oldest, Newest)
@@ -51,8 +51,8 @@ func checkHandshake(name string, r *nusav1.HandshakeResponse) error {
 	return nil
 }
 
-// checkFingerprint converts a plugin's fingerprint. It removes the capabilities in lacks, which
-// the plugin reports but does not have.
+// checkFingerprint checks and converts a plugin's fingerprint. lacks are the capabilities
+// that the plugin reports but does not have. The result is without them.
 func checkFingerprint(name string, r *nusav1.DriverInfo, lacks []string) driver.Fingerprint {
 	bad := func(field, format string, args ...any) driver.Fingerprint {
 		return driver.Fingerprint{Version: clip(r.GetVersion(), maxVersion),
@@ -136,8 +136,9 @@ func checkData(field string, data []byte) error {
 	return nil
 }
 
-// clip changes a plugin's text so that it can be stored and shown: valid UTF-8 on one line, of
-// at most the given number of bytes.
+// clip changes a plugin's text so that it can be stored and shown. The result is valid
+// UTF-8, without control characters, and has at most most bytes, besides the "…" of a cut
+// text.
 func clip(s string, most int) string {
 	if len(s) > most {
 		cut := most

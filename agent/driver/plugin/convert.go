@@ -14,8 +14,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Both sides use these conversions. The plugin trusts the agent, so the agent's
-// messages are not checked. A plugin's messages are checked in check.go.
+// Both sides use these conversions. The plugin trusts the agent, so the conversions do not
+// check the agent's messages. The file check.go checks a plugin's messages.
 
 func idToProto(id driver.ID) *nusav1.RunID {
 	return &nusav1.RunID{Alloc: id.Alloc, Task: id.Task, Run: int32(id.Run)}
@@ -25,7 +25,7 @@ func idFromProto(id *nusav1.RunID) driver.ID {
 	return driver.ID{Alloc: id.GetAlloc(), Task: id.GetTask(), Run: int(id.GetRun())}
 }
 
-// durationToProto converts a duration. It leaves 0 unset.
+// durationToProto converts a duration. It returns nil for 0.
 func durationToProto(d time.Duration) *durationpb.Duration {
 	if d == 0 {
 		return nil
@@ -55,8 +55,8 @@ func limitsFromProto(r *nusav1.RunLimits) driver.Resources {
 	return driver.Resources{CPUMilli: r.GetCpuMilli(), MemoryBytes: r.GetMemoryBytes(), DiskBytes: r.GetDiskBytes()}
 }
 
-// taskToProto converts a task. It fails if the configuration contains a value that no job file
-// can hold.
+// taskToProto converts a task. It returns an error if the configuration contains a value
+// that a job file cannot contain.
 func taskToProto(t driver.Task) (*nusav1.StartRunRequest, error) {
 	config, err := structpb.NewStruct(t.Config)
 	if err != nil {

@@ -13,22 +13,22 @@ import (
 
 // Error says why a call of a plugin failed.
 type Error struct {
-	// Plugin is the plugin's name, Verb the call of the contract, such as "Start".
+	// Plugin is the plugin's name. Verb is the call, such as "Start".
 	Plugin, Verb string
-	// Kind is an error of package driver or of package context. nil: the plugin returned
-	// none of them.
+	// Kind is an error of package driver or of package context. It is nil if the plugin
+	// returned another error.
 	Kind error
 	// Text is the plugin's message, or how the plugin ended.
 	Text string
-	// LastLine is the last line on its standard error, if it crashed.
+	// LastLine is the last line that the plugin printed, if it crashed.
 	LastLine string
 
-	silent bool // the plugin ran and did not answer
+	silent bool // the plugin was running and did not respond
 }
 
-// Error reads "plugin qemu: Status: the driver does not respond now: it ended with
-// exit code 2: panic: no image", or for a refusal by the plugin "plugin qemu: task
-// cannot run: config.image: no such file".
+// Error returns the text of the error. An example after a crash is "plugin qemu: Status:
+// the driver does not respond now: it ended with exit code 2: panic: no image". An example
+// of a refusal by the plugin is "plugin qemu: task cannot run: config.image: no such file".
 func (e *Error) Error() string {
 	text := "plugin " + e.Plugin + ": "
 	if e.Kind == nil || e.Kind == driver.ErrUnavailable || e.Kind == driver.ErrContract {
@@ -44,7 +44,7 @@ func (e *Error) Error() string {
 	return strings.TrimSuffix(text, ": ")
 }
 
-// Unwrap returns the kind. Every error of a Start is an ErrStart, except
+// Unwrap returns the kind. An error of Start is also an ErrStart, unless its kind is
 // ErrInvalid.
 func (e *Error) Unwrap() []error {
 	var out []error
@@ -57,8 +57,8 @@ func (e *Error) Unwrap() []error {
 	return out
 }
 
-// kinds maps errors to codes. The order matters on the plugin's side, because an
-// error may wrap several.
+// kinds maps errors to codes. On the plugin's side the first match counts, because an error
+// may wrap several errors.
 var kinds = []struct {
 	err  error
 	code codes.Code
@@ -85,10 +85,11 @@ func errorToProto(err error) error {
 	return status.Error(codes.Unknown, clip(err.Error(), maxMessage))
 }
 
-// optional holds the calls that a plugin may lack, if its capabilities say so.
+// optional holds the calls that a plugin need not implement if it does not report their
+// capabilities.
 var optional = map[string]bool{"Exec": true, "Stats": true, "Update": true, "Renew": true}
 
-// readError converts an error of a plugin that answered.
+// readError converts an error that the plugin returned.
 func readError(name, verb string, err error) *Error {
 	s := status.Convert(err)
 	out := &Error{Plugin: name, Verb: verb, Text: clip(s.Message(), maxMessage)}

@@ -166,7 +166,7 @@ func TestFingerprintsOfLiars(t *testing.T) {
 		"boasts":           "capabilities: there are 41, at most 32",
 		"talks":            "received message larger than max",
 		"knows everything": "Status: it returns run_state_running for a run that does not exist",
-		"mute":             "it did not answer the handshake within 300ms",
+		"mute":             "it did not respond to the handshake within 300ms",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -234,7 +234,7 @@ func TestCallsOfLiars(t *testing.T) {
 			func(ctx context.Context, d *Driver) error {
 				return d.Logs(ctx, id, driver.LogOptions{Stdout: true}, func(driver.LogChunk) error { return nil })
 			}},
-		{"deaf", "it answers Fingerprint, and 3 times not this: no answer within 1.01s", driver.ErrContract,
+		{"deaf", "it responds to Fingerprint, but 3 times not to Wait: no response within 1.01s", driver.ErrContract,
 			func(ctx context.Context, d *Driver) error { _, err := d.Wait(ctx, id); return err }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// drain bounds the reading of output after a process has ended, because its children may
-	// hold the pipe.
+	// drain bounds the reading of output after the process has ended, because the children
+	// of the process may hold the pipe open.
 	drain = 200 * time.Millisecond
 )
 
@@ -38,17 +38,18 @@ type life struct {
 	process *os.Process
 	stdin   io.Closer
 	lines   *lines
-	dir     string // the folder of its socket
-	link    string // a link to dir, for an agent that starts after this one was killed; "": none
-	// lacks are capabilities that the plugin reports and does not have.
+	dir     string // the folder of the plugin's socket
+	link    string // "" or a link to dir, with which a later agent finds dir if this agent is killed
+	// lacks are the capabilities that the plugin reports but does not have.
 	lacks []string
-	// gone is closed when the process has ended. After that end says how it ended.
+	// gone is closed when the process has ended. From then on end says how the process
+	// ended.
 	gone chan struct{}
 	end  string
 }
 
-// begin starts a process and asks for its handshake. If that fails, begin returns nil and the
-// reason. sockets is the parent of the folder of the socket.
+// begin starts a process and makes the handshake. If either fails, begin returns an error,
+// and no process is left. sockets is the parent of the folder of the socket.
 func begin(ctx context.Context, cfg Config, sockets string, limits limits) (*life, error) {
 	l := &life{name: cfg.Name, lines: newLines(cfg.Logger), gone: make(chan struct{})}
 	if err := l.makeDir(sockets); err != nil {
@@ -85,8 +86,8 @@ func connect(socket string) (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes), grpc.MaxCallSendMsgSize(2*maxMessageBytes)))
 }
 
-// start starts the process. The NUSA_ variables of the agent, which may hold
-// secrets, are not passed to it.
+// start starts the process. It removes the agent's NUSA_ variables from the environment of
+// the process, because they may hold secrets.
 func (l *life) start(cfg Config, socket string) error {
 	cmd := exec.Command(cfg.Path, cfg.Args...)
 	cmd.Dir = cfg.data()
@@ -110,7 +111,8 @@ func (l *life) start(cfg Config, socket string) error {
 	started := make(chan error, 1)
 	go func() {
 		defer close(l.gone)
-		// The kernel kills the child when the thread that started it ends.
+		// Pdeathsig kills the child when the thread that started the child ends, so this
+		// goroutine keeps its thread.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer r.Close()
@@ -154,7 +156,7 @@ func (l *life) greet(ctx context.Context, cfg Config, limits limits) error {
 		default:
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("it did not answer the handshake within %s", limits.launch)
+			return fmt.Errorf("it did not respond to the handshake within %s", limits.launch)
 		}
 		return fmt.Errorf("handshake: %s", clip(status.Convert(err).Message(), maxMessage))
 	}
@@ -166,7 +168,8 @@ func (l *life) greet(ctx context.Context, cfg Config, limits limits) error {
 	return l.probe(quick)
 }
 
-// ended says how the process ended, with its last line. Call ended after gone is closed.
+// ended says how the process ended, with its last line. Call ended only after gone is
+// closed.
 func (l *life) ended() string {
 	if line := l.lines.end(); line != "" {
 		return l.end + ": " + line
@@ -177,16 +180,16 @@ func (l *life) ended() string {
 // never is the id of a run that does not exist.
 var never = &nusav1.RunID{Alloc: "00000000-0000-0000-0000-000000000000", Task: "never", Run: 1}
 
-// probe asks for a run that does not exist. If a plugin said that it knows the run, the
-// agent would adopt a run that does not run. probe also checks that the reported
-// capabilities exist.
+// probe checks two rules of the contract. The plugin must not report a status for a run
+// that does not exist, because the agent would then adopt a run that is not running. The
+// plugin must have the capabilities that it reports.
 func (l *life) probe(ctx context.Context) error {
 	if st, err := l.client.Status(ctx, &nusav1.RunRequest{Id: never}); err == nil {
 		return fmt.Errorf("%w: Status: it returns %s for a run that does not exist", driver.ErrContract, strings.ToLower(st.GetState().String()))
 	}
 	f, err := l.client.Fingerprint(ctx, &nusav1.FingerprintRequest{})
 	if err != nil {
-		return nil // the driver asks again later
+		return nil // the driver asks for the fingerprint again later
 	}
 	for _, c := range f.GetCapabilities() {
 		var err error
@@ -221,8 +224,8 @@ func (l *life) probeExec(ctx context.Context) error {
 	return err
 }
 
-// finish asks the process to end and kills it after the grace. The plugin's runs go
-// on.
+// finish asks the process to end, and kills it after the grace. The runs of the plugin
+// continue.
 func (l *life) finish(grace time.Duration) {
 	l.stdin.Close()
 	t := time.NewTimer(grace)
@@ -236,7 +239,7 @@ func (l *life) finish(grace time.Duration) {
 	l.close()
 }
 
-// close closes what is left of a process that has ended.
+// close closes the connection and removes the folder of a process that has ended.
 func (l *life) close() {
 	if l.conn != nil {
 		_ = l.conn.Close()

@@ -18,26 +18,26 @@ const (
 	linesAtOnce    = 100
 )
 
-// lines copies a plugin's output to the agent's log and remembers the line that
-// says why the plugin ended.
+// lines copies a plugin's output to the agent's log. It retains the line that says why the
+// plugin ended.
 type lines struct {
 	log   *slog.Logger
 	limit *rate.Limiter
 
 	mu      sync.Mutex
 	last    string
-	telling bool // last begins a crash report; its further lines say less
-	left    int  // lines omitted from the log since its last line
+	telling bool // last begins a crash report, so later lines do not replace it
+	left    int  // number of lines omitted since the latest line in the log
 }
 
 func newLines(log *slog.Logger) *lines {
 	return &lines{log: log, limit: rate.NewLimiter(linesPerSecond, linesAtOnce)}
 }
 
-// read reads until the end, in bounded memory.
+// read reads the output to its end, in bounded memory.
 func (l *lines) read(r io.Reader) {
 	b := bufio.NewReaderSize(r, maxLine)
-	cut := false // the piece continues a line that was cut
+	cut := false // the piece continues a line that was already cut
 	for {
 		piece, err := b.ReadSlice('\n')
 		full := errors.Is(err, bufio.ErrBufferFull)
@@ -61,7 +61,7 @@ func (l *lines) add(line string, cut bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A Go program prints the reason of a crash before its goroutines.
+	// A Go program prints the reason of a crash before it prints its goroutines.
 	crash := strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
 	if crash || !l.telling {
 		l.last, l.telling = line, crash
@@ -82,7 +82,7 @@ func (l *lines) flush() {
 	}
 }
 
-// end returns the last line, once the output has ended.
+// end returns the line that says why the plugin ended. Call end after the output has ended.
 func (l *lines) end() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

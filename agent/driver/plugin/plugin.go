@@ -17,19 +17,20 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Config of a Driver.
+// Config configures a Driver.
 type Config struct {
-	// Name of the driver in job files. Required.
+	// Name is the name of the driver in job files. It is required.
 	Name string
-	// Path of the executable, absolute, and its arguments. Required.
+	// Path is the absolute path of the executable and is required. Args are its arguments.
 	Path string
 	Args []string
-	// Dir is the plugin's folder, used by this Driver alone. Required, absolute.
+	// Dir is the absolute path of the plugin's folder and is required. Only this Driver
+	// uses the folder.
 	Dir string
 	// AgentVersion is passed to the plugin, for people.
 	AgentVersion string
-	// Logger receives the plugin's output, its starts and its ends. Default: discards
-	// them.
+	// Logger logs the plugin's output, its starts and its ends. Default: they are
+	// discarded.
 	Logger *slog.Logger
 	// Changed is called when the result of Fingerprint has changed. It may be nil.
 	Changed func()
@@ -38,16 +39,16 @@ type Config struct {
 // data returns the folder in which the plugin keeps its data.
 func (c Config) data() string { return filepath.Join(c.Dir, "data") }
 
-// limits of time, as documented for plugins in driver.proto.
+// limits are the time limits that driver.proto documents for plugins.
 type limits struct {
-	launch time.Duration // until the handshake is answered
+	launch time.Duration // until the response to the handshake
 	quick  time.Duration // a call that only reads
 	slow   time.Duration // a call that changes something, in addition to its grace
 	start  time.Duration
 	poll   time.Duration // one Wait, in addition to quick
 	ping   time.Duration // between two health checks
-	stop   time.Duration // from the end of the plugin's input to its own end
-	steady time.Duration // a process that lived longer did not fail at its start
+	stop   time.Duration // from the close of the plugin's standard input until the plugin is killed
+	steady time.Duration // a process that ended after a longer time did not fail at its start
 }
 
 var defaults = limits{
@@ -56,31 +57,31 @@ var defaults = limits{
 }
 
 const (
-	// maxMissed health checks in a row may stay unanswered.
+	// maxMissed is the number of health checks in a row after which a plugin that does not
+	// respond is killed. A call of Wait may miss its response as often.
 	maxMissed = 2
-	// maxCrashes is the number of the plugin's crashes that end a call.
+	// maxCrashes is the number of crashes of the plugin after which a patient call fails.
 	maxCrashes = 3
 )
 
-// Driver is a plugin for the agent. Make one with New, end it with Close.
+// Driver makes a plugin usable for the agent. Make a Driver with New and end it with Close.
 type Driver struct {
 	cfg     Config
 	limits  limits
 	sockets string
 	ctx     context.Context
 	cancel  context.CancelFunc
-	over    chan struct{} // closed when watch has ended
+	over    chan struct{} // closed when run has ended
 	looked  chan struct{} // closed after the first start was tried
 
 	mu      sync.Mutex
-	now     *life         // nil: no process runs
-	why     string        // why no process runs
+	now     *life         // nil if no process is running
+	why     string        // why no process is running
 	changed chan struct{} // closed when the running process changes
 	print   driver.Fingerprint
 }
 
-// New starts the plugin and returns at once. Fingerprint says whether the plugin
-// works.
+// New starts the plugin and returns at once. Fingerprint reports whether the plugin works.
 func New(cfg Config) (*Driver, error) { return open(cfg, defaults) }
 
 func open(cfg Config, limits limits) (*Driver, error) {
@@ -93,7 +94,7 @@ func open(cfg Config, limits limits) (*Driver, error) {
 	cfg.Logger = cfg.Logger.With("plugin", cfg.Name)
 	d := &Driver{cfg: cfg, limits: limits, sockets: filepath.Join(cfg.Dir, "run"),
 		over: make(chan struct{}), looked: make(chan struct{}), changed: make(chan struct{}), why: "it is being started"}
-	if err := sweep(d.sockets); err != nil { // the folders of an agent that was killed
+	if err := sweep(d.sockets); err != nil { // remove the folders that a killed agent left
 		return nil, err
 	}
 	for _, dir := range []string{d.sockets, cfg.data()} {
@@ -106,13 +107,13 @@ func open(cfg Config, limits limits) (*Driver, error) {
 	return d, nil
 }
 
-// Close ends the plugin. Its runs go on.
+// Close ends the plugin's process. The plugin's runs continue.
 func (d *Driver) Close() {
 	d.cancel()
 	<-d.over
 }
 
-// run keeps the plugin alive until Close.
+// run starts the plugin, and starts it again whenever it ends, until Close.
 func (d *Driver) run() {
 	defer close(d.over)
 	retry := backoff.NewExponentialBackOff()
@@ -149,7 +150,8 @@ func (d *Driver) run() {
 	}
 }
 
-// watch watches a process until it has ended or Close is called.
+// watch checks the health of a process until the process has ended or Close is called. It
+// kills a process that does not respond.
 func (d *Driver) watch(l *life) error {
 	tick := time.NewTicker(d.limits.ping)
 	defer tick.Stop()
@@ -170,14 +172,14 @@ func (d *Driver) watch(l *life) error {
 			_ = l.process.Kill()
 			<-l.gone
 			l.close()
-			return fmt.Errorf("it was killed: it gave no answer to %d Fingerprints, for %s each", missed, d.limits.quick)
+			return fmt.Errorf("it was killed, because it did not respond to %d Fingerprints within %s each", missed, d.limits.quick)
 		}
 		d.set(l, "", f)
 	}
 }
 
-// noAnswer is the health message of a plugin that hangs.
-const noAnswer = "it does not answer"
+// noAnswer is the health message of a plugin that does not respond.
+const noAnswer = "it does not respond"
 
 // look asks a process for its fingerprint.
 func (d *Driver) look(l *life) driver.Fingerprint {
@@ -193,7 +195,7 @@ func (d *Driver) look(l *life) driver.Fingerprint {
 	return checkFingerprint(d.cfg.Name, r, l.lacks)
 }
 
-// set sets the running process and its fingerprint.
+// set records the running process, or why none is running, and the fingerprint.
 func (d *Driver) set(now *life, why string, f driver.Fingerprint) {
 	d.mu.Lock()
 	if d.now != now || d.why != why {
@@ -215,8 +217,8 @@ func (d *Driver) latest() driver.Fingerprint {
 	return d.print
 }
 
-// Fingerprint returns the plugin's last fingerprint. It waits for the plugin only
-// at its first start.
+// Fingerprint returns the latest fingerprint of the plugin. Only the first call waits,
+// until the first start was tried.
 func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	select {
 	case <-d.looked:
@@ -226,8 +228,9 @@ func (d *Driver) Fingerprint(ctx context.Context) driver.Fingerprint {
 	return d.latest()
 }
 
-// current returns the running process. If none runs, it waits for the next process if wait is
-// true. It always waits for the first process.
+// current returns the running process. It always waits until the first start was tried. If
+// no process is running after that, it waits for the next process if wait is true, else it
+// returns an error.
 func (d *Driver) current(ctx context.Context, wait bool) (*life, error) {
 	select {
 	case <-d.looked:

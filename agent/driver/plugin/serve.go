@@ -20,23 +20,24 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Environment of a plugin; proto/nusa/v1/driver.proto explains it.
+// The environment variables of a plugin. The text of proto/nusa/v1/driver.proto explains
+// them.
 const (
 	envSocket = "NUSA_PLUGIN_SOCKET"
 	envDir    = "NUSA_PLUGIN_DIR"
 	envName   = "NUSA_PLUGIN_NAME"
 )
 
-// serveGrace bounds the calls that run when the agent ends.
+// serveGrace bounds how long running calls may continue after the agent has ended.
 const serveGrace = 2 * time.Second
 
-// Dir returns the plugin's folder, absolute and private, for data that outlives the
-// plugin. "": no agent started this process.
+// Dir returns the absolute path of the plugin's private folder, for data that outlives the
+// plugin. It returns "" if no agent started this process.
 func Dir() string { return os.Getenv(envDir) }
 
-// Serve is the main function of a plugin in Go. It answers the agent's calls with d until the
-// agent ends the plugin. After that the runs of d must go on. Name is the value of `driver` in
-// job files.
+// Serve is the main function of a plugin in Go. It serves the agent's calls with d until
+// the agent ends the plugin. After that the runs of d must continue. name is the value of
+// `driver` in job files.
 func Serve(name string, d driver.Driver) error {
 	socket := os.Getenv(envSocket)
 	if socket == "" {
@@ -49,7 +50,7 @@ func Serve(name string, d driver.Driver) error {
 	s := grpc.NewServer(grpc.MaxRecvMsgSize(2 * maxMessageBytes))
 	nusav1.RegisterDriverServer(s, &server{name: name, d: d})
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // the input ends with the agent
+		_, _ = io.Copy(io.Discard, os.Stdin) // the agent closes this pipe when it ends
 		t := time.AfterFunc(serveGrace, s.Stop)
 		defer t.Stop()
 		s.GracefulStop()
@@ -73,7 +74,7 @@ func (s *server) Handshake(_ context.Context, r *nusav1.HandshakeRequest) (*nusa
 	return &nusav1.HandshakeResponse{Protocol: v, Name: s.name}, nil
 }
 
-// Fingerprint asks the driver, and so do all other methods.
+// Fingerprint calls the driver, like all other methods.
 func (s *server) Fingerprint(ctx context.Context, _ *nusav1.FingerprintRequest) (*nusav1.DriverInfo, error) {
 	f := s.d.Fingerprint(ctx)
 	return &nusav1.DriverInfo{Name: s.name, Healthy: f.Healthy, Version: f.Version, Message: clip(f.Message, maxMessage), Capabilities: f.Capabilities}, nil
@@ -134,8 +135,8 @@ func (s *server) Remove(ctx context.Context, r *nusav1.RunRequest) (*nusav1.Driv
 	return done(s.d.Remove(ctx, idFromProto(r.GetId())))
 }
 
-// Exec buffers one message in each direction: a slow reader delays the command, and
-// a command that does not read delays the caller.
+// Exec buffers one message in each direction. So a slow reader delays the command, and a
+// command that does not read delays the caller.
 func (s *server) Exec(stream nusav1.Driver_ExecServer) error {
 	first, err := stream.Recv()
 	if err != nil {
@@ -180,7 +181,7 @@ func receive(ctx context.Context, stream nusav1.Driver_ExecServer, keys *io.Pipe
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			keys.Close()
-			return nil // the command goes on
+			return nil // the command may still run
 		}
 		if err != nil {
 			return err

@@ -13,8 +13,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Logs: see driver.Driver. Without Follow the plugin may not pause for longer than
-// the limit of a call that changes something.
+// Logs implements driver.Driver. Without Follow it fails if the plugin pauses for longer
+// than the limit of a call that changes something.
 func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, emit func(driver.LogChunk) error) error {
 	v := verb{name: "Logs", limit: d.limits.slow}
 	l, err := d.current(ctx, false)
@@ -55,7 +55,7 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	}
 }
 
-// Exec: see driver.Driver. It buffers one message in each direction.
+// Exec implements driver.Driver. It buffers one message in each direction.
 func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
 	v := verb{name: "Exec"}
 	l, err := d.current(ctx, false)
@@ -79,7 +79,7 @@ func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.
 	for {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return driver.ExitStatus{}, d.breach(v.name, errors.New("exited: the session ended without it"))
+			return driver.ExitStatus{}, d.breach(v.name, errors.New("the session ended without a message with exited"))
 		}
 		if err != nil {
 			return driver.ExitStatus{}, d.explain(ctx, ctx, l, v, err)
@@ -95,20 +95,21 @@ func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.
 	}
 }
 
-// session of a further command.
+// session is the stream of one further command.
 type session struct {
 	stream nusav1.Driver_ExecClient
 	mu     sync.Mutex // guards sending
 }
 
-// send returns false when the session has ended. The receiver notices that too.
+// send returns false if the session has ended. The receiving goroutine notices the end,
+// too.
 func (s *session) send(m *nusav1.RunExecRequest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stream.Send(m) == nil
 }
 
-// input copies the command's input. It ends when the reader or the session ends.
+// input copies the command's input to the plugin, until the reader or the session ends.
 func (s *session) input(r io.Reader) {
 	if r != nil {
 		for buf := make([]byte, driver.MaxChunk); ; {
@@ -139,7 +140,7 @@ func (s *session) resizes(ctx context.Context, sizes <-chan driver.WindowSize) {
 	}
 }
 
-// take handles one message of the plugin.
+// take handles one message of the plugin. over reports that the command has ended.
 func (s *session) take(m *nusav1.RunExecResponse, x driver.Exec) (st driver.ExitStatus, over bool, err error) {
 	for _, out := range []struct {
 		name string

@@ -18,8 +18,8 @@ type config struct {
 	command string   // required; searched in the task's PATH
 	args    []string // strings
 	dir     string   // relative to the task's folder; default: that folder
-	user    string   // default: the agent's
-	hardCPU bool     // cpu_hard_limit: the CPU time is a cap and not a share
+	user    string   // default: the agent's user
+	hardCPU bool     // cpu_hard_limit: CPUMilli is a hard limit and not a share
 	ulimits map[string]supervise.Ulimit
 }
 
@@ -61,7 +61,7 @@ func parse(t driver.Task) (config, error) {
 	return c, nil
 }
 
-// ulimits parses ulimits by name, like job.ParseUlimit.
+// ulimits parses a map from the name of a limit to its value (job.ParseUlimit).
 func ulimits(value any) (map[string]supervise.Ulimit, error) {
 	m, ok := value.(map[string]any)
 	if !ok {

@@ -1,4 +1,4 @@
-// Package process is the driver that runs commands of the host. Each has its own
+// Package process is the driver that runs commands on the host. Each run has its own
 // supervisor (package supervise), so that it outlives the agent.
 //
 //	process.go  the driver

@@ -26,7 +26,7 @@ import (
 type Driver struct {
 	cfg     Config
 	spawner *supervise.Spawner
-	// name distinguishes the cgroups of agents on one host.
+	// name distinguishes the cgroups of the agents on one host.
 	name string
 
 	probe  sync.Once
@@ -34,22 +34,22 @@ type Driver struct {
 	views  error // why tasks have no mount namespace, or nil
 
 	mu sync.Mutex
-	// mine are the supervisors that this process started and must wait for.
+	// mine holds the supervisors that this process started and must reap.
 	mine map[driver.ID]*os.Process
 }
 
-// Config of a Driver.
+// Config configures a Driver.
 type Config struct {
-	// Dir is the parent of a folder for each run. Required.
+	// Dir is the folder that has a folder for each run. It is required.
 	Dir string
-	// SupervisorArgv is the command line of a supervisor. Required.
+	// SupervisorArgv is the command line of a supervisor. It is required.
 	SupervisorArgv []string
-	// NoLimits: do not use cgroups.
+	// NoLimits makes the driver use no cgroups.
 	NoLimits bool
-	// Users that tasks run as.
+	// Users are the users that tasks may run as.
 	Users Users
-	// Hide is the agent's folder: tasks of another user see only their own folders
-	// in it. "": nothing is hidden.
+	// Hide is the agent's folder. A task of another user sees only its own folders there.
+	// "" means that nothing is hidden.
 	Hide string
 }
 
@@ -59,15 +59,15 @@ func New(cfg Config) *Driver {
 	return &Driver{cfg: cfg, name: hex.EncodeToString(sum[:4]), spawner: supervise.NewSpawner(cfg.SupervisorArgv), mine: map[driver.ID]*os.Process{}}
 }
 
-// Close ends the spare supervisor. Tasks go on.
+// Close ends the spare supervisor. Running tasks continue.
 func (d *Driver) Close() { d.spawner.Close() }
 
 func (d *Driver) runDir(id driver.ID) string {
 	return filepath.Join(d.cfg.Dir, id.Alloc, fmt.Sprintf("%s.%d", id.Task, id.Run))
 }
 
-// Fingerprint always reports a healthy driver. The driver has limits only with cgroups, and
-// mounts only if the agent may mount.
+// Fingerprint reports a healthy driver if the supervisor's executable exists. The driver
+// has limits only with cgroups, and mounts only if the agent may mount.
 func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 	if _, err := exec.LookPath(d.cfg.SupervisorArgv[0]); err != nil {
 		return driver.Fingerprint{Message: fmt.Sprintf("no supervisor: %v", err)}
@@ -92,7 +92,8 @@ func (d *Driver) Fingerprint(context.Context) driver.Fingerprint {
 	return driver.Fingerprint{Healthy: true, Version: "1", Capabilities: caps, Message: strings.Join(lacks, "; ")}
 }
 
-// usable checks once whether cgroups and mount namespaces can be used.
+// usable returns why cgroups (limits) and mount namespaces (views) cannot be used. It
+// checks that once.
 func (d *Driver) usable() (limits, views error) {
 	d.probe.Do(func() {
 		d.views = mounts.Usable()
@@ -105,7 +106,7 @@ func (d *Driver) usable() (limits, views error) {
 	return d.limits, d.views
 }
 
-// Start: see driver.Driver.
+// Start implements driver.Driver.
 func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	spec, err := d.spec(t)
 	if err != nil {
@@ -125,7 +126,7 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	}
 	p, st, err := d.spawner.Spawn(ctx, dir)
 	if errors.Is(err, supervise.ErrSupervised) {
-		// An agent that was killed had begun the run.
+		// An agent that was killed had already begun the run.
 		st, err = supervise.Begun(ctx, dir)
 	}
 	if p != nil {
@@ -139,7 +140,8 @@ func (d *Driver) Start(ctx context.Context, t driver.Task) error {
 	return st.StartError()
 }
 
-// spec returns the supervisor's specification of a run. Errors are those of Start.
+// spec returns the specification of a run for its supervisor. Its errors are those of
+// Start.
 func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 	c, err := parse(t)
 	if err != nil {
@@ -174,7 +176,7 @@ func (d *Driver) spec(t driver.Task) (supervise.Spec, error) {
 	return s, nil
 }
 
-// Admit: see driver.Admitter.
+// Admit implements driver.Admitter.
 func (d *Driver) Admit(t driver.Task) error {
 	c, err := parse(t)
 	if err != nil {
@@ -186,12 +188,12 @@ func (d *Driver) Admit(t driver.Task) error {
 	return nil
 }
 
-// Status: see driver.Driver.
+// Status implements driver.Driver.
 func (d *Driver) Status(_ context.Context, id driver.ID) (driver.Status, error) {
 	return named(id)(supervise.Query(d.runDir(id)))
 }
 
-// Wait: see driver.Driver.
+// Wait implements driver.Driver.
 func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) {
 	st, err := named(id)(supervise.Wait(ctx, d.runDir(id)))
 	if err == nil {
@@ -200,15 +202,15 @@ func (d *Driver) Wait(ctx context.Context, id driver.ID) (driver.Status, error) 
 	return st, err
 }
 
-// Stop: see driver.Driver.
+// Stop implements driver.Driver.
 func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) error {
 	dir := d.runDir(id)
 	if _, err := supervise.Query(dir); errors.Is(err, driver.ErrNotFound) {
 		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		// A supervisor of an earlier agent may be about to begin the run. Forbid prevents
-		// that.
+		// A supervisor that an earlier agent started may be about to begin the run. Forbid
+		// prevents the begin.
 		if _, err := named(id)(supervise.Forbid(ctx, dir, "stopped before it began")); err != nil {
 			return err
 		}
@@ -220,8 +222,7 @@ func (d *Driver) Stop(ctx context.Context, id driver.ID, grace time.Duration) er
 	return err
 }
 
-// collect waits for the process of an ending supervisor, so that it does not stay a
-// zombie.
+// collect reaps the supervisor of a run that has ended, so that no zombie process stays.
 func (d *Driver) collect(id driver.ID) {
 	d.mu.Lock()
 	p := d.mine[id]
@@ -232,13 +233,13 @@ func (d *Driver) collect(id driver.ID) {
 	}
 }
 
-// Renew: see driver.Driver.
+// Renew implements driver.Driver.
 func (d *Driver) Renew(ctx context.Context, id driver.ID, l lease.Deadline) error {
 	_, err := named(id)(driver.Status{}, supervise.Renew(ctx, d.runDir(id), l))
 	return err
 }
 
-// Logs: see driver.Driver.
+// Logs implements driver.Driver.
 func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, emit func(driver.LogChunk) error) error {
 	if _, err := d.Status(ctx, id); err != nil {
 		return err
@@ -246,17 +247,17 @@ func (d *Driver) Logs(ctx context.Context, id driver.ID, o driver.LogOptions, em
 	return supervise.Logs(ctx, d.runDir(id), o, emit)
 }
 
-// Size: see driver.Driver.
+// Size implements driver.Driver.
 func (d *Driver) Size(_ context.Context, id driver.ID) (int64, error) {
 	return supervise.LogSize(d.runDir(id))
 }
 
-// Remove: see driver.Driver.
+// Remove implements driver.Driver.
 func (d *Driver) Remove(_ context.Context, id driver.ID) error {
 	dir := d.runDir(id)
 	st, err := supervise.Query(dir)
 	if err == nil && st.State != driver.Ended {
-		return fmt.Errorf("remove %s: it still runs", id)
+		return fmt.Errorf("remove %s: the run still runs", id)
 	}
 	d.collect(id)
 	if st.Cause == driver.CauseLost || st.Cause == driver.CauseRebooted {
@@ -265,12 +266,12 @@ func (d *Driver) Remove(_ context.Context, id driver.ID) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
-	// The allocation's folder is removed with its last run.
+	// This succeeds when the last run of the allocation is removed.
 	_ = os.Remove(filepath.Dir(dir))
 	return nil
 }
 
-// named adds the run to an error.
+// named adds the id of the run to an error.
 func named(id driver.ID) func(driver.Status, error) (driver.Status, error) {
 	return func(st driver.Status, err error) (driver.Status, error) {
 		if err != nil {
@@ -280,7 +281,7 @@ func named(id driver.ID) func(driver.Status, error) (driver.Status, error) {
 	}
 }
 
-// Exec: see driver.Driver.
+// Exec implements driver.Driver.
 func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.ExitStatus, error) {
 	st, err := supervise.Exec(ctx, d.runDir(id), x)
 	if err != nil {
@@ -289,7 +290,7 @@ func (d *Driver) Exec(ctx context.Context, id driver.ID, x driver.Exec) (driver.
 	return st, err
 }
 
-// Stats: see driver.Driver.
+// Stats implements driver.Driver.
 func (d *Driver) Stats(_ context.Context, id driver.ID) (driver.Stats, error) {
 	s, err := supervise.Usage(d.runDir(id))
 	if err != nil {
@@ -298,7 +299,7 @@ func (d *Driver) Stats(_ context.Context, id driver.ID) (driver.Stats, error) {
 	return s, nil
 }
 
-// Update: see driver.Driver.
+// Update implements driver.Driver.
 func (d *Driver) Update(ctx context.Context, id driver.ID, r driver.Resources) error {
 	if err, _ := d.usable(); err != nil {
 		return fmt.Errorf("%w: limits of run %s: %w", driver.ErrUnsupported, id, err)

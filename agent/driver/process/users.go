@@ -11,12 +11,12 @@ import (
 )
 
 // Users are the users that the operator allows for processes. The first one is the default.
-// If there are none, the default is the agent's user, and jobs may name every user, root
-// too.
+// If there are none, the default is the agent's user, and jobs may name every user, also
+// root.
 //
-// A process has one group, the one given here for its user, and no further groups. A user
-// in the group of an engine's socket, of disks or of sudo has the rights of root through
-// that group, and the operator need not know the groups of a user.
+// A process has one group, which is stored here with its user, and no supplementary groups.
+// The group of an engine's socket, of disks or of sudo gives its members the rights of
+// root, and the operator may not know all groups of a user.
 type Users []identity
 
 type identity struct {
@@ -24,9 +24,10 @@ type identity struct {
 	uid, gid uint32
 }
 
-// ParseUsers parses USER or USER:GROUP, with names of this host or numbers. Without GROUP the
-// group is the user's own; root needs a GROUP. An agent that is not root can only name itself,
-// and only if it has no further groups.
+// ParseUsers parses texts USER or USER:GROUP, with names of this host or numbers. Without
+// GROUP the group is the primary group of the user. A user whose primary group is root's
+// needs a GROUP. An agent that is not root can only name its own user, and only if that
+// user has no supplementary groups.
 func ParseUsers(first string, others []string) (Users, error) {
 	var out Users
 	for i, text := range append([]string{first}, others...) {
@@ -55,8 +56,8 @@ func ParseUsers(first string, others []string) (Users, error) {
 	return out, nil
 }
 
-// becomes returns why a process cannot run as a user with one group only. An agent
-// that is not root can drop none of its groups.
+// becomes returns an error if this agent cannot run a process as a user with only one
+// group. An agent that is not root cannot drop a group.
 func becomes(uid, gid uint32) error {
 	if os.Geteuid() == 0 {
 		return nil
@@ -76,8 +77,9 @@ func becomes(uid, gid uint32) error {
 	return nil
 }
 
-// of returns the supervisor's user for a task that names user; user is "" if the task names
-// none. Errors: driver.ErrNotAllowed, and a user that this host does not know.
+// of returns the user for the supervisor of a task that names user. user is "" if the task
+// names none. The error wraps driver.ErrNotAllowed, or says that this host does not know
+// the user.
 func (u Users) of(user string) (string, error) {
 	if len(u) == 0 {
 		return user, nil

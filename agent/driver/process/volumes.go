@@ -11,8 +11,9 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/supervise"
 )
 
-// link makes symbolic links to the volumes in the allocation's folder, on a host where the
-// agent cannot mount. Errors: driver.ErrInvalid if a volume needs a mount, driver.ErrStart.
+// link is used on a host where the agent cannot mount. It makes symbolic links to the
+// volumes in the allocation's folder. The error is a driver.ErrInvalid if a volume needs a
+// mount, else a driver.ErrStart.
 func link(t driver.Task, why error) error {
 	for _, v := range t.Volumes {
 		if v.ReadOnly || v.Target != "" {
@@ -29,9 +30,9 @@ func link(t driver.Task, why error) error {
 	return nil
 }
 
-// view returns the part of the host's files that the task sees. The volumes are at their
-// targets. A task of another user also sees its own folders, although that user may not pass the
-// folders above them. All other files are the host's.
+// view returns the part of the host's files that the task sees. The volumes are mounted at
+// their targets. A task of another user also sees its own folders, although that user may
+// not enter the parent folders. All other files are those of the host.
 func (d *Driver) view(t driver.Task, user string) (*supervise.View, error) {
 	v := &supervise.View{}
 	if user != "" && d.cfg.Hide != "" {
@@ -57,7 +58,7 @@ func (d *Driver) view(t driver.Task, user string) (*supervise.View, error) {
 	return v, nil
 }
 
-// mountPoint makes an empty folder or file for a volume without a target.
+// mountPoint makes an empty folder or file where a volume without a target is mounted.
 func mountPoint(allocDir string, v driver.Volume) error {
 	root, err := os.OpenRoot(allocDir) // tasks may leave links there
 	if err != nil {
