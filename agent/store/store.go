@@ -15,10 +15,10 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// format is the format that this version writes, and the only one it reads.
+// format is the format of the store that this version writes. It reads no other format.
 const format = "1"
 
-// Buckets of the store.
+// The buckets of the store.
 var (
 	bucketMeta    = []byte("meta")
 	bucketOrders  = []byte("orders")  // alloc → AllocOrder
@@ -26,7 +26,7 @@ var (
 	bucketRecords = []byte("records") // alloc → Record, as JSON
 )
 
-// Keys of bucketMeta.
+// The keys of bucketMeta.
 var (
 	keyFormat   = []byte("format")
 	keyNode     = []byte("node_id")
@@ -40,8 +40,8 @@ var (
 // Store is the file of the local store.
 type Store struct {
 	db *bolt.DB
-	// NodeID is the UUID of the node, ID the UUID of this store. Starts counts how often the
-	// store was opened.
+	// NodeID is the UUID of the node, and ID is the UUID of this store. Starts counts how
+	// often the store was opened.
 	NodeID, ID string
 	Starts     uint64
 }
@@ -58,11 +58,11 @@ func (m MasterTerm) Before(o MasterTerm) bool {
 	return m.Incarnation < o.Incarnation || m.Incarnation == o.Incarnation && m.Term < o.Term
 }
 
-// errFormat: another version wrote the store.
+// errFormat: another version wrote the store, in a format that this version does not read.
 var errFormat = errors.New("local store of another format")
 
-// Open opens the store at a path, creates it if there is none, and counts the
-// start.
+// Open opens the store at a path and counts the start. If there is no store, Open creates
+// one.
 func Open(path string) (*Store, error) {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: 5 * time.Second, OpenFile: openReserved})
 	if err != nil {
@@ -156,7 +156,8 @@ func (s *Store) Load() (Contents, error) {
 	return c, err
 }
 
-// Write makes a batch durable as a whole. A running agent writes through its Writer.
+// Write makes a batch durable, as a whole or not at all. A running agent writes only
+// through its Writer.
 func (s *Store) Write(b Batch) error {
 	return s.db.Update(func(tx *bolt.Tx) error {
 		meta, orders, forget, records := tx.Bucket(bucketMeta), tx.Bucket(bucketOrders), tx.Bucket(bucketForget), tx.Bucket(bucketRecords)

@@ -8,15 +8,15 @@ import (
 )
 
 // Timeline gives times that can be compared, for restarts, back-off and max_runtime. The
-// host's wall clock may be set, by an hour or by years; a timeline advances with
-// CLOCK_BOOTTIME. A timeline begins with the wall clock's time at the agent's first start in
-// this boot. No user sees its times.
+// host's wall clock may be set, by an hour or by years. A timeline advances with
+// CLOCK_BOOTTIME instead. It begins with the wall clock's time at the agent's first start
+// since the host's boot. No user sees its times.
 type Timeline struct {
 	clock func() time.Duration
-	zero  time.Time // when the clock read 0
+	zero  time.Time // the time of the timeline when clock read 0
 }
 
-// NewTimeline returns a timeline whose time was zero when the clock read 0.
+// NewTimeline returns a timeline with the time zero at the moment when clock read 0.
 func NewTimeline(clock func() time.Duration, zero time.Time) Timeline {
 	return Timeline{clock: clock, zero: zero}
 }
@@ -24,21 +24,22 @@ func NewTimeline(clock func() time.Duration, zero time.Time) Timeline {
 // Now returns the present time of the timeline.
 func (l Timeline) Now() time.Time { return l.zero.Add(l.clock()) }
 
-// Of converts a time of the wall clock. The result is as long ago as the wall clock
-// says, but not in the future and not before the boot.
+// Of converts a time of the wall clock to the timeline. The result is as long ago as the
+// wall clock says, but not in the future and not before the boot.
 func (l Timeline) Of(wall time.Time) time.Time {
 	return l.Now().Add(-min(max(0, time.Since(wall)), l.clock()))
 }
 
-// anchor is the stored part of a timeline.
+// anchor is the part of a timeline that the store holds.
 type anchor struct {
 	Boot string    `json:"boot"`
 	Zero time.Time `json:"zero"`
 }
 
-// Timeline returns the timeline of this boot and stores it. The first start in a
-// boot begins a new one with the wall clock's time, but not before any recorded
-// time, because the wall clock of a host that has just started may be wrong.
+// Timeline returns the timeline since the host's boot and stores it. The first start after
+// a boot begins a new timeline with the wall clock's time. If a recorded time is later, the
+// timeline begins with that time, because the wall clock of a host that has just started
+// may be wrong.
 func (s *Store) Timeline(boot string, clock func() time.Duration, c Contents) (Timeline, error) {
 	l := Timeline{clock: clock}
 	err := s.db.Update(func(tx *bolt.Tx) error {
@@ -63,7 +64,7 @@ func (s *Store) Timeline(boot string, clock func() time.Duration, c Contents) (T
 	return l, nil
 }
 
-// latest returns the latest recorded time. Zero: there is none.
+// latest returns the latest recorded time, or the zero time if there is none.
 func (c Contents) latest() time.Time {
 	var last time.Time
 	include := func(t time.Time) {

@@ -11,31 +11,31 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Writer is the only writer to the store while the agent runs. Records are written later, so
-// that many changes share one transaction. A crash may lose records, because the drivers know
-// the true state. It does not lose an allocation's end, which is durable before it is
-// reported. Changes that cannot be written, because the disk is full, stay pending and are
-// retried.
+// Writer is the only writer to the store while the agent runs. Records are written later,
+// so that many changes share one transaction. A crash may lose records, which does no harm,
+// because the drivers know the true state. A crash does not lose the end of an allocation,
+// because the end is durable before it is reported. Changes that cannot be written because
+// the disk is full stay pending, and the write is repeated.
 type Writer struct {
-	store       func(Batch) error // writes a batch durably as a whole
+	store       func(Batch) error // writes a batch as a whole and makes it durable
 	log         *slog.Logger
 	onRecovered func(context.Context)
 	work        chan struct{} // capacity 1
 
-	writing sync.Mutex // held until the taken changes are durable
+	writing sync.Mutex // held while a batch is being written
 
 	mu      sync.Mutex
 	pending Batch
-	failure error // error of the last write
+	failure error // the error of the latest write, or nil
 }
 
-// NewWriter returns the writer to a store. write makes a batch durable as a whole.
-// onRecovered is called after a successful write that follows a failed one.
+// NewWriter returns the writer of a store. write writes a batch as a whole and makes it
+// durable. onRecovered is called after a successful write that follows a failed one.
 func NewWriter(write func(Batch) error, log *slog.Logger, onRecovered func(context.Context)) *Writer {
 	return &Writer{store: write, log: log, onRecovered: onRecovered, work: make(chan struct{}, 1), pending: NewBatch()}
 }
 
-// PutRecord writes the latest record of an allocation later.
+// PutRecord makes the latest record of an allocation pending.
 func (w *Writer) PutRecord(id string, act reconcile.Actual, rep *nusav1.AllocReport) {
 	rec, err := recordOf(act, rep)
 	if err != nil {
@@ -47,14 +47,14 @@ func (w *Writer) PutRecord(id string, act reconcile.Actual, rep *nusav1.AllocRep
 	w.wake()
 }
 
-// Remove deletes everything of an allocation later.
+// Remove makes the deletion of all data of an allocation pending.
 func (w *Writer) Remove(id string) {
 	b := NewBatch()
 	b.Removed[id] = true
 	w.Enqueue(b)
 }
 
-// Enqueue adds a batch to the pending changes, which are written later.
+// Enqueue makes a batch pending. Run writes the pending changes later.
 func (w *Writer) Enqueue(b Batch) {
 	w.mu.Lock()
 	w.pending = w.pending.with(b)
@@ -69,7 +69,8 @@ func (w *Writer) wake() {
 	}
 }
 
-// Run writes pending changes until ctx ends. Flush writes the remaining ones.
+// Run writes pending changes until ctx ends. Changes that are pending at the end need a
+// Flush.
 func (w *Writer) Run(ctx context.Context) error {
 	for {
 		select {
@@ -91,7 +92,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// Flush returns when all pending changes are durable.
+// Flush writes all pending changes and returns when they are durable.
 func (w *Writer) Flush() error { return w.Write(NewBatch()) }
 
 // Write makes a batch and all pending changes durable. After an error the batch is
@@ -128,7 +129,7 @@ func (w *Writer) Write(more Batch) error {
 	return err
 }
 
-// Err returns why the last write failed, or nil.
+// Err returns the error of the latest write, or nil.
 func (w *Writer) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

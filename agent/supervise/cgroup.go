@@ -15,22 +15,23 @@ import (
 // cgroupRoot is the mount point of cgroups. Tests replace it.
 var cgroupRoot = "/sys/fs/cgroup"
 
-// cgroupParent holds the agents' groups, one for each run.
+// cgroupParent is the folder with the cgroups of all runs.
 const cgroupParent = "nusa"
 
-// cpuPeriod of a hard limit, in microseconds: the kernel's default.
+// cpuPeriod is the period of a hard CPU limit, in microseconds. The value is the kernel's
+// default.
 const cpuPeriod = 100_000
 
-// cgroup holds the folders of a run: one on v2, one for each controller on v1. The
-// zero value has no limits.
+// cgroup holds the cgroup folders of a run. On v2 it has one folder, on v1 one for each
+// controller. The zero value has no limits.
 type cgroup struct {
 	v2   bool
 	dirs []string
-	back []string // v1: for each of dirs, the supervisor's own folder
-	file *os.File // v2: the open folder, in which the next process begins
+	back []string // v1: for each of dirs, the folder of the supervisor's own cgroup
+	file *os.File // v2: the open folder of the cgroup, in which the next process begins
 }
 
-// hierarchies returns the parents of the runs' groups.
+// hierarchies returns the parent folders of the runs' cgroups.
 func hierarchies() (v2 bool, parents []string) {
 	if _, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers")); err == nil {
 		return true, []string{filepath.Join(cgroupRoot, cgroupParent)}
@@ -44,17 +45,17 @@ func hierarchies() (v2 bool, parents []string) {
 	return false, parents
 }
 
-// LimitsUsable returns why this process cannot limit memory and CPU, or nil.
+// LimitsUsable returns an error if this process cannot limit memory and CPU.
 func LimitsUsable(name string) error {
 	c, err := makeCgroup(Limits{Cgroup: name, MemoryBytes: 64 << 20, CPUMilli: 100})
 	c.remove()
 	return err
 }
 
-// enterCgroup makes the run's group. The next process that this thread starts with attr
-// begins inside the group. leave undoes that. Moving a whole process would take the kernel
-// 10 ms or more. On v2 clone has a flag to start a process in a group; on v1 a single thread
-// that moves itself is fast.
+// enterCgroup makes the cgroup of a run. The next process that this thread starts with attr
+// begins in that cgroup. The method leave undoes this. To move a process that already runs
+// would take the kernel 10 ms or more. On v2 clone has a flag that starts a process in a
+// cgroup. On v1 the calling thread moves itself, which is fast.
 func enterCgroup(l Limits, attr *syscall.SysProcAttr) (c cgroup, err error) {
 	if l.Cgroup == "" {
 		return cgroup{}, nil
@@ -72,8 +73,8 @@ func enterCgroup(l Limits, attr *syscall.SysProcAttr) (c cgroup, err error) {
 	return c, c.enter(attr)
 }
 
-// enter does the same as enterCgroup for an existing group. The caller must call leave also
-// after an error.
+// enter does the same as enterCgroup for an existing cgroup. The caller must call leave,
+// also after an error.
 func (c *cgroup) enter(attr *syscall.SysProcAttr) (err error) {
 	if len(c.dirs) == 0 {
 		return nil
@@ -100,7 +101,7 @@ func (c *cgroup) enter(attr *syscall.SysProcAttr) (err error) {
 	return nil
 }
 
-// home returns this process' present group in the v1 hierarchy of dir.
+// home returns the present cgroup of this process in the v1 hierarchy that contains dir.
 func home(dir string) (string, error) {
 	data, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -137,7 +138,7 @@ func makeCgroup(l Limits) (cgroup, error) {
 	return c, c.limit(Limits{}, l)
 }
 
-// delegate enables the controllers below the parent, on v2.
+// delegate enables the controllers for the cgroups below the parent, on v2.
 func delegate(parent string) error {
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return err
@@ -150,7 +151,8 @@ func delegate(parent string) error {
 	return nil
 }
 
-// limit writes the limits of a group that differ between two Limits. A new group has no limits.
+// limit writes those limits of a cgroup that differ between from and to. A new cgroup has
+// no limits.
 func (c cgroup) limit(from, to Limits) error {
 	if len(c.dirs) == 0 {
 		return errors.New("the run has no control groups")
@@ -185,7 +187,8 @@ func (c cgroup) limit(from, to Limits) error {
 	return errors.Join(errs...)
 }
 
-// quota returns the CPU time of a period in microseconds. -1: no hard limit.
+// quota returns the CPU time that a run may use in each period, in microseconds. -1 means
+// no hard limit.
 func (l Limits) quota() int64 {
 	if !l.HardCPU || l.CPUMilli <= 0 {
 		return -1
@@ -193,7 +196,7 @@ func (l Limits) quota() int64 {
 	return max(1000, l.CPUMilli*cpuPeriod/1000)
 }
 
-// leave moves this thread back out of the group.
+// leave moves this thread back into its own cgroup.
 func (c cgroup) leave() {
 	if c.file != nil {
 		c.file.Close()
@@ -203,7 +206,8 @@ func (c cgroup) leave() {
 	}
 }
 
-// kill kills every process in the group, also those outside the process group.
+// kill kills every process in the cgroup, also processes outside the command's process
+// group.
 func (c cgroup) kill() {
 	if len(c.dirs) == 0 {
 		return
@@ -220,7 +224,7 @@ func (c cgroup) kill() {
 	}
 }
 
-// existing returns the group of a run, which its supervisor made.
+// existing returns the cgroup of a run, which the run's supervisor made.
 func existing(l Limits) cgroup {
 	v2, parents := hierarchies()
 	c := cgroup{v2: v2}
@@ -232,7 +236,8 @@ func existing(l Limits) cgroup {
 	return c
 }
 
-// outOfMemory reports whether the kernel killed a process of the group at the memory limit.
+// outOfMemory reports whether the kernel killed a process of the cgroup at the memory
+// limit.
 func (c cgroup) outOfMemory() bool {
 	if len(c.dirs) == 0 {
 		return false
@@ -253,7 +258,8 @@ func (c cgroup) outOfMemory() bool {
 	return false
 }
 
-// remove removes the folders, which are empty once every process has ended.
+// remove removes the folders of the cgroup. It succeeds once every process of the cgroup
+// has ended.
 func (c cgroup) remove() {
 	for _, dir := range c.dirs {
 		_ = os.Remove(dir)

@@ -26,13 +26,13 @@ type supervisor struct {
 	pipes  [2]*os.File // read ends of stdout and stderr
 	copied chan struct{}
 
-	// view is the command's mount namespace. nil: the host's.
+	// view is the command's mount namespace, or nil for that of the host.
 	view *os.File
-	// credential of the command's user. nil: the agent's.
+	// credential is the command's user, or nil for the agent's user.
 	credential *syscall.Credential
 
-	// guard decides when the command may be forked and when it ends. Only the goroutine of run
-	// uses it.
+	// guard decides when the command may be forked and when the command must end. Only the
+	// goroutine of run uses guard.
 	guard lease.Guard
 
 	stops   chan stopRequest
@@ -49,11 +49,11 @@ type stopRequest struct{ grace time.Duration }
 
 type updateRequest struct {
 	limits Limits
-	done   chan error // has room for the answer
+	done   chan error // has capacity for the result
 }
 
-// sweepEvery is the pause between two kills of the remaining processes of a
-// command: a process may fork while it is being killed.
+// sweepEvery is the pause between two kills of the remaining processes of a command. A
+// process may fork while it is being killed, so one kill may not be enough.
 const sweepEvery = 10 * time.Millisecond
 
 // pipeWait bounds the reading of output after every process was killed.
@@ -72,8 +72,8 @@ func newSupervisor(spec Spec, rec record) *supervisor {
 	}
 }
 
-// start begins the command in its own process group and cgroup, with its output in
-// pipes. The command dies with this process.
+// start begins the command in its own process group and cgroup, with pipes for its output.
+// The kernel kills the command when this process dies.
 func (s *supervisor) start() (err error) {
 	s.guard, err = newGuard(s.spec)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *supervisor) start() (err error) {
 	if err := s.become(attr); err != nil {
 		return err
 	}
-	// Errors name the field of a task's config, which is the same for all drivers.
+	// Errors name the field of the task's config. All drivers have the same field names.
 	path, err := lookPath(s.spec.Argv[0], s.spec.Env, s.spec.Dir)
 	if err != nil {
 		return fmt.Errorf("config.command: %w", err)
@@ -132,7 +132,7 @@ func (s *supervisor) start() (err error) {
 	return nil
 }
 
-// become prepares the command's user and its view of the files.
+// become prepares the command's user and the files that the command sees.
 func (s *supervisor) become(attr *syscall.SysProcAttr) (err error) {
 	if s.spec.User != "" {
 		attr.Credential, err = Credential(s.spec.User)
@@ -152,8 +152,8 @@ func (s *supervisor) become(attr *syscall.SysProcAttr) (err error) {
 	return err
 }
 
-// fork starts the command in its folder. The supervisor's rights are used to enter
-// the folder, because another user may not pass the agent's private folders above.
+// fork starts the command in its folder. It enters the folder with the supervisor's rights,
+// because the command's user may not enter the agent's private folders above.
 func (s *supervisor) fork(path string, attr *os.ProcAttr) (*os.Process, error) {
 	home, err := os.Open(".")
 	if err != nil {
@@ -182,7 +182,8 @@ func (s *supervisor) fork(path string, attr *os.ProcAttr) (*os.Process, error) {
 	return p, errors.Join(err, home.Chdir())
 }
 
-// killLate kills a command that was forked while the host was suspended over its deadline.
+// killLate kills a command that was forked after its deadline, because the host was
+// suspended before the fork.
 func (s *supervisor) killLate(p *os.Process) {
 	_ = unix.Kill(-p.Pid, unix.SIGKILL)
 	s.cgroup.kill()
@@ -190,8 +191,7 @@ func (s *supervisor) killLate(p *os.Process) {
 	endMatching(func(st stat) bool { return st.parent == os.Getpid() || st.session == s.rec.Session })
 }
 
-// supervise returns once nothing of the command is left and the final record is
-// written.
+// supervise returns once no process of the command is left and the final record is written.
 func (s *supervisor) supervise(sock net.Listener) error {
 	go s.serve(sock)
 	wake, err := newAlarm()
@@ -223,7 +223,8 @@ func (s *supervisor) supervise(sock net.Listener) error {
 	return nil
 }
 
-// untilExit serves stops, renewals, updates and the time until the command has ended.
+// untilExit handles stops, renewals, updates and the deadline until the command has ended.
+// It returns the command's wait status.
 func (s *supervisor) untilExit(exited <-chan syscall.WaitStatus, wake *alarm) syscall.WaitStatus {
 	for {
 		wake.set(s.guard.Wake())
@@ -250,8 +251,8 @@ func (s *supervisor) untilExit(exited <-chan syscall.WaitStatus, wake *alarm) sy
 // retryWrite is the pause before a failed write of a record is repeated.
 const retryWrite = time.Second
 
-// writeEnd returns once the end is recorded. Callers wait for that, because an end that is
-// reported and then forgotten would be worse than a late one.
+// writeEnd returns once the end of the run is recorded. Callers wait for the record,
+// because an end that is reported and then forgotten would be worse than a late end.
 func (s *supervisor) writeEnd() {
 	err := writeRecord(".", s.rec)
 	if err != nil {
@@ -263,7 +264,8 @@ func (s *supervisor) writeEnd() {
 	}
 }
 
-// sayGoodbye waits for a moment, until the callers that wait for the end have their answers.
+// sayGoodbye waits at most pipeWait until the callers that wait for the end have their
+// replies.
 func (s *supervisor) sayGoodbye() {
 	answered := make(chan struct{})
 	go func() {
@@ -276,8 +278,9 @@ func (s *supervisor) sayGoodbye() {
 	}
 }
 
-// reap collects every child, orphans included. The first channel delivers how the
-// command ended. The second is closed when no child is left.
+// reap reaps every child, also orphans that this process adopted. The first channel
+// delivers the wait status of the command. The second channel is closed when no child is
+// left.
 func (s *supervisor) reap() (<-chan syscall.WaitStatus, <-chan struct{}) {
 	exited, alone := make(chan syscall.WaitStatus, 1), make(chan struct{})
 	go func() {
@@ -289,7 +292,7 @@ func (s *supervisor) reap() (<-chan syscall.WaitStatus, <-chan struct{}) {
 			case err == syscall.EINTR:
 			case err != nil:
 				return // ECHILD: no child is left
-			case ws.Stopped(): // the child stopped, so that its limits can be set
+			case ws.Stopped(): // the child stopped, so that limitTraced can set its limits
 			case pid == s.rec.PID:
 				s.extras.close()
 				exited <- ws
@@ -339,7 +342,7 @@ func (s *supervisor) drain() {
 	}
 }
 
-// extent describes a list of folders briefly: its length and its ends.
+// extent describes a PATH briefly, by its number of folders and its first and last folder.
 func extent(path string) string {
 	dirs := filepath.SplitList(path)
 	switch n := len(dirs); n {

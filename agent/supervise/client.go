@@ -17,9 +17,9 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Query returns the status of the run in dir, or ErrNotFound if no run was begun.
-// If the supervisor has vanished, Query ends the run: it kills the remaining
-// processes and records that the exit code is unknown.
+// Query returns the status of the run in dir, or ErrNotFound if no run was begun. If the
+// supervisor has vanished, Query ends the run: it kills the remaining processes and records
+// that the exit code is unknown.
 func Query(dir string) (driver.Status, error) {
 	rec, err := readRecord(dir)
 	if missing(err) {
@@ -37,7 +37,7 @@ func Query(dir string) (driver.Status, error) {
 		return driver.Status{}, err
 	}
 	defer lock.Close()
-	// The run may have ended regularly between the two reads.
+	// The run may have ended regularly between the first read and the lock.
 	rec, err = readRecord(dir)
 	if err != nil && !torn || rec.State == driver.Ended {
 		return rec.Status, err
@@ -45,8 +45,8 @@ func Query(dir string) (driver.Status, error) {
 	return endAbandoned(dir, rec)
 }
 
-// Release kills the processes in the cgroup of a run that has no supervisor, and
-// removes the group. Without a group it does nothing.
+// Release kills the processes in the cgroup of a run that has no supervisor, and removes
+// the cgroup. If there is no cgroup, Release does nothing.
 func Release(dir string) {
 	spec, err := readSpec(dir)
 	if err != nil || shared(dir) {
@@ -54,7 +54,7 @@ func Release(dir string) {
 	}
 	c := existing(spec.Limits)
 	c.kill()
-	c.remove() // fails while a process is dying; the run's removal tries again
+	c.remove() // fails while a process is still ending; Release is called again before the run is removed
 }
 
 // endAbandoned records the end of a run without a supervisor.
@@ -63,8 +63,8 @@ func endAbandoned(dir string, rec record) (driver.Status, error) {
 		if st, err := readStat(rec.PID); err == nil && rec.PID > 0 && st.ticks == rec.Ticks {
 			_ = unix.Kill(-rec.Group, unix.SIGKILL)
 		}
-		// The kernel does not reuse the session's number while a process of the session
-		// lives. Later the number may belong to another session.
+		// The kernel does not reuse the number of a session while a process of the session
+		// lives. After that the number may belong to another session.
 		ours := func() bool {
 			st, err := readStat(rec.Session)
 			return err != nil || st.ticks == rec.SessionTicks
@@ -72,7 +72,7 @@ func endAbandoned(dir string, rec record) (driver.Status, error) {
 		endMatching(func(st stat) bool { return st.session == rec.Session && ours() || marked(st.pid, rec.mark()) })
 	}
 	Release(dir)
-	rec.State, rec.Finished = driver.Ended, time.Now().UTC().Round(0) // Round removes the monotonic clock reading, which is not stored
+	rec.State, rec.Finished = driver.Ended, time.Now().UTC().Round(0) // Round removes the monotonic clock reading, which JSON cannot store
 	rec.Cause, rec.ExitCode, rec.Signal = driver.CauseLost, 137, int(unix.SIGKILL)
 	rec.Message = "its supervisor vanished; the exit code is unknown"
 	if !shared(dir) && rec.Boot != BootID() {
@@ -81,8 +81,8 @@ func endAbandoned(dir string, rec record) (driver.Status, error) {
 	return rec.Status, writeRecord(dir, rec)
 }
 
-// Begun waits until the run in dir has a status, because another agent has just
-// begun it.
+// Begun waits until the run in dir has a status. It is called when another supervisor has
+// just begun the run.
 func Begun(ctx context.Context, dir string) (driver.Status, error) {
 	for pace := (Pace{}); ; {
 		st, err := Query(dir)
@@ -95,9 +95,9 @@ func Begun(ctx context.Context, dir string) (driver.Status, error) {
 	}
 }
 
-// Forbid ends a run that no supervisor has begun: the run is recorded as failed to start. A
-// supervisor that comes later finds the record and starts nothing. If the run was begun,
-// Forbid returns its status.
+// Forbid ends a run that no supervisor has begun, and records it as failed to start. A
+// supervisor that comes later finds the record and starts nothing. If the run has already
+// begun, Forbid returns the status of the run.
 func Forbid(ctx context.Context, dir, message string) (driver.Status, error) {
 	lock, err := takeLock(dir)
 	if errors.Is(err, ErrSupervised) {
@@ -108,7 +108,7 @@ func Forbid(ctx context.Context, dir, message string) (driver.Status, error) {
 	}
 	_, err = readRecord(dir)
 	if missing(err) {
-		now := time.Now().UTC().Round(0) // Round removes the monotonic clock reading, which is not stored
+		now := time.Now().UTC().Round(0) // Round removes the monotonic clock reading, which JSON cannot store
 		rec := record{Boot: BootID(), Status: driver.Status{State: driver.Ended, Started: now, Finished: now, ExitCode: 127,
 			Cause: driver.CauseStartFailed, Message: message}}
 		return rec.Status, errors.Join(writeRecord(dir, rec), lock.Close())
@@ -124,12 +124,13 @@ func Wait(ctx context.Context, dir string) (driver.Status, error) {
 	return ask(ctx, dir, request{Op: "wait"})
 }
 
-// Stop ends the run in dir and returns once nothing of it is left.
+// Stop ends the run in dir and returns once no process of the run is left.
 func Stop(ctx context.Context, dir string, grace time.Duration) (driver.Status, error) {
 	return ask(ctx, dir, request{Op: "stop", Grace: grace})
 }
 
-// ask sends a request. If the supervisor has ended, the record has the answer.
+// ask sends a request to the supervisor. If the supervisor has ended, ask returns the
+// status from the record.
 func ask(ctx context.Context, dir string, req request) (driver.Status, error) {
 	for pace := (Pace{}); ; {
 		st, err := Query(dir)
@@ -146,8 +147,8 @@ func ask(ctx context.Context, dir string, req request) (driver.Status, error) {
 		if ctx.Err() != nil {
 			return driver.Status{}, ctx.Err()
 		}
-		// The supervisor closed the connection, because it is ending or was killed. A moment
-		// later the lock shows which of the two happened.
+		// The supervisor closed the connection, because it is ending or was killed. A
+		// moment later the lock of the run shows which of the two is true.
 		if err := pace.Wait(ctx); err != nil {
 			return driver.Status{}, err
 		}
@@ -184,9 +185,9 @@ func dial(ctx context.Context, dir string, req request, files ...*os.File) (*net
 	return conn, nil
 }
 
-// openSocket opens the run's socket. It connects through an open file, because a socket's
-// path may have only 108 bytes. A container can replace the socket with a link, and a request
-// must not reach another supervisor.
+// openSocket opens the run's socket as a file, for two reasons. The path of a socket may
+// have only 108 bytes, and the path through an open file is short. A container can replace
+// the socket with a link, and a request must not reach another supervisor.
 func openSocket(dir string) (*os.File, error) {
 	folder, err := os.Open(dir)
 	if err != nil {
@@ -206,8 +207,8 @@ func openSocket(dir string) (*os.File, error) {
 	return sock, nil
 }
 
-// maxReply bounds a supervisor's reply of one line, in bytes. In a container any
-// program may reply.
+// maxReply bounds a supervisor's reply, in bytes. Without a bound a program in a container
+// that replies in place of the supervisor could fill the agent's memory.
 const maxReply = 64 << 10
 
 func readReply(conn net.Conn) (rep reply, err error) {
@@ -218,7 +219,7 @@ func readReply(conn net.Conn) (rep reply, err error) {
 	return rep, json.Unmarshal(line, &rep)
 }
 
-// send sends a request, with files as descriptors that the supervisor receives.
+// send sends a request. The supervisor receives files as open descriptors.
 func send(conn *net.UnixConn, req request, files []*os.File) error {
 	line, err := json.Marshal(req)
 	if err != nil {
@@ -236,14 +237,14 @@ func send(conn *net.UnixConn, req request, files []*os.File) error {
 			return err
 		}
 	}
-	if n < len(line) { // an empty write fails if the answer has arrived already
+	if n < len(line) { // an empty write fails if the reply has already arrived
 		_, err = conn.Write(line[n:])
 	}
 	return err
 }
 
-// Watch calls grown at once, and again whenever the log of the run in dir may have grown. It
-// ends when the run has ended or grown fails.
+// Watch calls grown at once, and again whenever the log of the run in dir may have grown.
+// It returns when the run has ended or when grown fails.
 func Watch(ctx context.Context, dir string, grown func() error) error {
 	for pace := (Pace{}); ; {
 		st, err := Query(dir)
@@ -262,7 +263,8 @@ func Watch(ctx context.Context, dir string, grown func() error) error {
 	}
 }
 
-// watchOnce follows one connection. It returns nil when the connection ends.
+// watchOnce calls grown whenever the supervisor reports growth over one connection. It
+// returns nil when the connection ends.
 func watchOnce(ctx context.Context, dir string, grown func() error) error {
 	conn, err := dial(ctx, dir, request{Op: "watch"})
 	if err != nil {

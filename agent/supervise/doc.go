@@ -1,6 +1,7 @@
-// Package supervise contains the small process beside each task, and the driver's calls to
-// it. The supervisor starts the command, keeps its output and its exit code, enforces its
-// lease, kills all its processes at the end, and outlives the agent. Linux only.
+// Package supervise contains the supervisor, a small process beside each task, and the
+// driver's calls to it. The supervisor starts the task's command, retains the output and
+// the exit code, enforces the lease, kills all processes of the command at the end, and
+// outlives the agent. The package works only on Linux.
 //
 //	supervise.go  the supervisor's main function, and the lock of a run
 //	child.go      the command: start, end, kill, reaping
@@ -13,9 +14,9 @@
 //	streams.go    the streams of a further command at the driver
 //	logs.go       reading the output
 //	rotate.go     writing the output into rotated files
-//	cgroup.go     limits by cgroups
+//	cgroup.go     limits of memory and CPU by cgroups
 //	usage.go      the resources that a run uses
-//	proc.go       processes by /proc
+//	proc.go       finding and killing processes through /proc, and clocks
 //	user.go       users, groups and ulimits
 //	view.go       the mount namespace of a command
 //	pace.go       pauses of a polling loop

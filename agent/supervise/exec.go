@@ -20,18 +20,19 @@ import (
 )
 
 const (
-	// markExec is the variable that marks the processes of a further command, also
-	// those that have left the command's session.
+	// markExec is the environment variable that marks the processes of a further command.
+	// It also marks those that have left the command's session.
 	markExec = "NUSA_EXEC"
-	// streams is the number of a further command's streams: input, output, errors.
+	// streams is the number of streams of a further command: standard input, output and
+	// error.
 	streams = 3
-	// killWait bounds the wait for an answer after a further command was asked to
-	// be killed.
+	// killWait bounds the wait for the supervisor's reply after the caller gave up a
+	// further command.
 	killWait = 5 * time.Second
 )
 
-// extras are the further commands of a run. The supervisor starts them, so that
-// they cannot outlive the run even if the agent dies.
+// extras are the further commands in a run. The supervisor starts them, so that they cannot
+// outlive the run even if the agent dies.
 type extras struct {
 	mu      sync.Mutex
 	count   int
@@ -40,11 +41,11 @@ type extras struct {
 	group   sync.WaitGroup
 }
 
-// extra is a further command: the leader of its own session.
+// extra is a further command. Its process leads its own session.
 type extra struct {
 	pid    int
 	mark   string
-	exited chan syscall.WaitStatus // buffers the one value
+	exited chan syscall.WaitStatus // has capacity for the one value
 }
 
 // close makes startExtra refuse further commands.
@@ -54,7 +55,7 @@ func (x *extras) close() {
 	x.over = true
 }
 
-// reaped records the end of a child.
+// reaped records the end of a child, if the child is a further command.
 func (x *extras) reaped(pid int, ws syscall.WaitStatus) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -64,8 +65,8 @@ func (x *extras) reaped(pid int, ws syscall.WaitStatus) {
 	}
 }
 
-// handleExec runs a further command until it ends or the caller closes the
-// connection. It answers once no process of the command is left.
+// handleExec runs a further command until the command ends or the caller closes the
+// connection. It replies once no process of the command is left.
 func (s *supervisor) handleExec(conn *net.UnixConn, req request, files []*os.File) {
 	if len(req.Argv) == 0 || len(files) != streams {
 		respond(conn, reply{Error: fmt.Sprintf("exec with %d words and %d streams", len(req.Argv), len(files))})
@@ -97,12 +98,12 @@ func (s *supervisor) handleExec(conn *net.UnixConn, req request, files []*os.Fil
 	respond(conn, reply{Exit: exitStatus(ws)})
 }
 
-// startExtra starts a further command with the user, folder, environment and cgroup of the run's
-// own command.
+// startExtra starts a further command. The command has the user, the folder, the
+// environment and the cgroup of the run's own command.
 func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 	// Only this thread enters the folder and, on v1, the cgroup. The thread is never
-	// unlocked and ends with this goroutine, after the command has ended: if the thread
-	// ended earlier, the command would be killed.
+	// unlocked, so it ends with this goroutine, which waits for the command. If the thread
+	// ended earlier, the kernel would kill the command.
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return nil, err
@@ -121,8 +122,8 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 	}
 	attr := &syscall.SysProcAttr{Setsid: true, Setctty: req.TTY, Pdeathsig: syscall.SIGKILL, Credential: s.credential, Ptrace: len(s.spec.Ulimits) > 0}
 	if req.TTY && s.credential != nil {
-		// In a container the owner of the host's terminal cannot be changed, and the command
-		// does not need that.
+		// In a container the owner of the host's terminal cannot be changed, and the
+		// command does not need that change.
 		if err := files[0].Chown(int(s.credential.Uid), -1); err != nil && !s.spec.Contained {
 			return nil, err
 		}
@@ -134,7 +135,7 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 		return nil, err
 	}
 	x := &s.extras
-	// Hold the lock until the process id is known, because reaped looks it up.
+	// Hold the lock until the process id is known, because reaped looks the id up.
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.over {
@@ -159,8 +160,8 @@ func (s *supervisor) startExtra(req request, files []*os.File) (*extra, error) {
 	return e, p.Release()
 }
 
-// commandFault returns the exit code that a shell would return if a command cannot be started
-// by its own fault.
+// commandFault returns a CommandError with the exit code of a shell if the command itself
+// is why it cannot be started. Else it returns err.
 func commandFault(name string, err error) error {
 	code := 0
 	switch {
@@ -178,15 +179,16 @@ func commandFault(name string, err error) error {
 	return &driver.CommandError{Code: code, Text: fmt.Sprintf("command %q: %v", name, err)}
 }
 
-// sweep kills the command and all its descendants until none is left. This process reaps
-// orphans, so all of them are its descendants. A process belongs to the command if it is in
-// its session, has its mark, or descends from such a process. A process that clears its
-// environment, leaves the session and lets its parent die stays until the end of the run.
+// sweep kills the command and all its descendants until none is left. This process adopts
+// orphans, so all of them are descendants of this process. A process belongs to the command
+// in three cases: it is in the command's session, it has the command's mark, or it descends
+// from such a process. A process that clears its environment, leaves the session and loses
+// its parent is not found. It ends with the run.
 func (e *extra) sweep() {
 	for {
 		ours := descendants(slices.Collect(processes()), func(st stat) bool { return st.pid == os.Getpid() })
 		own := func(st stat) bool { return st.session == e.pid || marked(st.pid, e.mark) }
-		var found []stat // a shell comes before its children, so that it reports no child's death
+		var found []stat // a shell is killed before its children, so that it reports no child's death
 		for _, st := range ours {
 			if own(st) {
 				found = append(found, st)
@@ -203,10 +205,10 @@ func (e *extra) sweep() {
 	}
 }
 
-// execOn runs a further command in the run in dir until it ends. When ctx ends, the command and
-// its descendants are killed. execOn takes over the files, which become the command's standard
-// input, output and errors. Errors: driver.ErrNotFound, ErrNotRunning, ErrStart, and the
-// context's.
+// execOn runs a further command in the run in dir until the command ends. When ctx ends,
+// the command and its descendants are killed. The files become the command's standard
+// input, output and error. execOn closes them. Errors: driver.ErrNotFound, ErrNotRunning,
+// ErrStart, and the error of ctx.
 func execOn(ctx context.Context, dir string, argv []string, tty bool, files []*os.File) (driver.ExitStatus, error) {
 	defer closeAll(files)
 	if err := Running(dir); err != nil {
@@ -238,8 +240,8 @@ func execOn(ctx context.Context, dir string, argv []string, tty bool, files []*o
 	return rep.Exit, nil
 }
 
-// Update changes the limits of the running run in dir. Errors: driver.ErrNotFound,
-// ErrNotRunning, and errors of the kernel.
+// Update changes the limits of the run in dir, which must be running. Errors:
+// driver.ErrNotFound, ErrNotRunning, ErrUnsupported, and errors of the kernel.
 func Update(ctx context.Context, dir string, change func(*Limits)) error {
 	if err := Running(dir); err != nil {
 		return err
@@ -264,7 +266,7 @@ func Update(ctx context.Context, dir string, change func(*Limits)) error {
 	return nil
 }
 
-// Running returns nil while the run in dir runs, else driver.ErrNotFound or
+// Running returns nil if the run in dir is running, else driver.ErrNotFound or
 // ErrNotRunning.
 func Running(dir string) error {
 	st, err := Query(dir)
@@ -274,8 +276,8 @@ func Running(dir string) error {
 	return err
 }
 
-// gone returns why a supervisor did not answer. A run's end becomes visible a moment after
-// the connection breaks.
+// gone returns why a supervisor did not reply. The end of a run becomes visible only a
+// moment after the connection breaks, so gone waits for that.
 func gone(ctx context.Context, dir string, err error) error {
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -284,7 +286,7 @@ func gone(ctx context.Context, dir string, err error) error {
 			return err
 		}
 		if pace.Wait(short) != nil {
-			return cmp.Or(ctx.Err(), fmt.Errorf("supervisor did not answer: %w", err))
+			return cmp.Or(ctx.Err(), fmt.Errorf("the supervisor did not reply: %w", err))
 		}
 	}
 }

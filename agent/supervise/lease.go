@@ -15,18 +15,19 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
-// leaseFile holds the latest deadline of a run that has not begun yet. A run may begin
-// minutes after its spec was written, for example after an image was fetched.
+// leaseFile has the latest deadline of a run that has not begun yet. A run may begin
+// minutes after its spec was written, for example because an image had to be fetched.
 const leaseFile = "lease.json"
 
-// earlyRenewals guards the lease files of this process, so that an older deadline does not
-// replace a newer one.
+// earlyRenewals guards the lease files that this process writes, so that an older deadline
+// does not replace a newer one.
 var earlyRenewals sync.Mutex
 
-// Renew moves the lease deadline. It returns nil for a run that has ended, and ErrNotFound if the
-// run has no folder. The deadline of a run that has not begun is put into a file, which the
-// supervisor reads after it wrote its first record. So a deadline that comes before the record
-// is in the file, and a later one comes over the socket.
+// Renew moves the lease deadline of the run in dir. It returns nil if the run has ended,
+// and ErrNotFound if the run has no folder. Renew writes the deadline of a run that has not
+// begun into a file. The supervisor reads the file after it has written its first record.
+// So no deadline is missed: one that comes before the record is in the file, and a later
+// one is sent over the socket.
 func Renew(ctx context.Context, dir string, d lease.Deadline) error {
 	for range 2 {
 		_, err := ask(ctx, dir, request{Op: "renew", Deadline: d.At, Number: d.Number})
@@ -43,7 +44,7 @@ func Renew(ctx context.Context, dir string, d lease.Deadline) error {
 	return nil
 }
 
-// renewEarly puts the deadline of a run that has not begun into its file.
+// renewEarly writes the deadline of a run that has not begun into the lease file.
 func renewEarly(dir string, d lease.Deadline) error {
 	earlyRenewals.Lock()
 	defer earlyRenewals.Unlock()
@@ -61,7 +62,7 @@ func renewEarly(dir string, d lease.Deadline) error {
 	return err
 }
 
-// readLease returns the deadline in the lease file, or the zero value if there is none.
+// readLease returns the deadline in the lease file, or the zero value if there is no file.
 func readLease(dir string) (d lease.Deadline, err error) {
 	err = readJSON(filepath.Join(dir, leaseFile), &d)
 	if missing(err) {
@@ -73,8 +74,9 @@ func readLease(dir string) (d lease.Deadline, err error) {
 // errLate: the run's lease ended before its command was started.
 var errLate = errors.New("its lease ended before the command was started")
 
-// newGuard returns the guard of a run whose first record is written. The run may have got its
-// first deadline since its spec was written: by a version of the job that a lease binds.
+// newGuard returns the guard of a run whose first record is written. The run may have got
+// its first deadline after its spec was written, because a newer version of the job is
+// bound by a lease.
 func newGuard(spec Spec) (lease.Guard, error) {
 	g := lease.NewGuard(lease.Deadline{At: spec.LeaseDeadline, Number: spec.LeaseNumber}, spec.StopGrace)
 	d, readErr := readLease(".")
@@ -89,9 +91,9 @@ func newGuard(spec Spec) (lease.Guard, error) {
 	return g, errors.Join(sameClock(string(offsets)), readErr)
 }
 
-// sameClock checks that CLOCK_BOOTTIME of a process is the host's, on which deadlines are
-// counted. A container may have a time namespace with another one. offsets are its
-// timens_offsets (time_namespaces(7)).
+// sameClock checks that a process has the host's CLOCK_BOOTTIME, on which deadlines are
+// counted. A container may have a time namespace in which that clock differs. offsets are
+// the timens_offsets of the process (time_namespaces(7)).
 func sameClock(offsets string) error {
 	for line := range strings.Lines(offsets) {
 		if f := strings.Fields(line); len(f) == 3 && f[0] == "boottime" && (f[1] != "0" || f[2] != "0") {
@@ -101,7 +103,7 @@ func sameClock(offsets string) error {
 	return nil
 }
 
-// effect carries out what the guard decided.
+// effect does to the command what the guard decided.
 func (s *supervisor) effect(e lease.Effect) {
 	if s.guard.Cause() == lease.Expired {
 		s.extras.close() // nothing is forked after the deadline

@@ -13,8 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Logs emits the retained output of the run in dir (see driver.Driver). The supervisor
-// reports when a log has grown, and Logs reads the supervisor's files.
+// Logs emits the retained output of the run in dir (see driver.Driver). It reads the
+// supervisor's files. With Follow the supervisor reports when a file has grown.
 func Logs(ctx context.Context, dir string, o driver.LogOptions, emit func(driver.LogChunk) error) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -52,8 +52,8 @@ func Logs(ctx context.Context, dir string, o driver.LogOptions, emit func(driver
 	return Watch(ctx, dir, send)
 }
 
-// LogSize returns the size of the retained output of the run in dir, in bytes.
-// Unknown: 0.
+// LogSize returns the size of the retained output of the run in dir, in bytes. If the
+// folder does not exist, it returns 0.
 func LogSize(dir string) (int64, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,7 +64,7 @@ func LogSize(dir string) (int64, error) {
 	}
 	var sum int64
 	for _, e := range entries {
-		// In the meantime a rotation may remove a file.
+		// A rotation may have removed the file in the meantime.
 		if fi, err := e.Info(); err == nil && fi.Mode().IsRegular() && (strings.HasPrefix(e.Name(), "stdout.") || strings.HasPrefix(e.Name(), "stderr.")) {
 			sum += fi.Size()
 		}
@@ -72,7 +72,7 @@ func LogSize(dir string) (int64, error) {
 	return sum, nil
 }
 
-// tail reads one stream through its rotated files NAME.0, NAME.1, ….
+// tail reads one stream from its rotated files NAME.0, NAME.1, and so on.
 type tail struct {
 	root   *os.Root
 	name   string
@@ -102,7 +102,8 @@ func (t *tail) numbers() ([]int, error) {
 
 func (t *tail) path(number int) string { return logName(t.name, number) }
 
-// seek goes to a number of bytes before the end. 0: to the beginning.
+// seek goes to the position bytes before the end of the stream. If bytes is 0, it goes to
+// the beginning of the retained output.
 func (t *tail) seek(bytes int64) error {
 	numbers, err := t.numbers()
 	if err != nil || len(numbers) == 0 {
@@ -115,7 +116,7 @@ func (t *tail) seek(bytes int64) error {
 	for _, n := range slices.Backward(numbers) {
 		fi, err := t.root.Stat(t.path(n))
 		if errors.Is(err, fs.ErrNotExist) {
-			break // removed by a rotation
+			break // a rotation removed the file
 		}
 		if err != nil {
 			return err
@@ -134,19 +135,19 @@ func (t *tail) seek(bytes int64) error {
 	return nil
 }
 
-// seekLines goes to the beginning of the last lines, or to the beginning of the retained
-// output. It reads backward, and only as far as needed.
+// seekLines goes to the beginning of the last lines. If there are fewer lines, it goes to
+// the beginning of the retained output. It reads backward, and only as far as needed.
 func (t *tail) seekLines(lines int) error {
 	numbers, err := t.numbers()
 	if err != nil {
 		return err
 	}
 	buf := make([]byte, driver.MaxChunk)
-	last := true // at the very last byte: a line end there begins no further line
+	last := true // the next byte is the last one of the stream, where a line end begins no further line
 	for _, n := range slices.Backward(numbers) {
 		f, err := openFile(t.root, t.path(n), os.O_RDONLY)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed by a rotation
+			return nil // a rotation removed the file
 		}
 		if err != nil {
 			return err
@@ -181,7 +182,7 @@ func (t *tail) seekLines(lines int) error {
 	return nil
 }
 
-// read emits everything up to the present end.
+// read emits the output up to its present end.
 func (t *tail) read(ctx context.Context, emit func(driver.LogChunk) error) error {
 	if t.buf == nil {
 		t.buf = make([]byte, driver.MaxChunk)
@@ -193,8 +194,8 @@ func (t *tail) read(ctx context.Context, emit func(driver.LogChunk) error) error
 		if ok, err := t.open(); err != nil || !ok {
 			return err
 		}
-		// A file that has a successor does not grow. Check this before the read to the end,
-		// because otherwise the last bytes could be missed.
+		// A file that has a successor does not grow. This is checked before the read to the
+		// end, because otherwise the last bytes could be missed.
 		_, err := t.root.Stat(t.path(t.number + 1))
 		finished := err == nil
 		n, err := t.file.Read(t.buf)
@@ -215,8 +216,8 @@ func (t *tail) read(ctx context.Context, emit func(driver.LogChunk) error) error
 	}
 }
 
-// open opens the present file. If a rotation removed that file, it opens the oldest one.
-// False: there is no file yet.
+// open opens the present file. If a rotation has removed that file, open opens the oldest
+// one. It returns false if no file exists yet.
 func (t *tail) open() (bool, error) {
 	if t.file != nil {
 		return true, nil

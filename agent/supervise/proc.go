@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stat holds fields of /proc/PID/stat (proc_pid_stat(5)).
+// stat holds the used fields of /proc/PID/stat (proc_pid_stat(5)).
 type stat struct {
 	pid, parent, group, session int
 	state                       string
-	ticks                       uint64 // start time of the process, since boot
+	ticks                       uint64 // start time of the process since boot, in clock ticks
 	// cpu is the CPU time of the process and of its reaped children, in hundredths of a
-	// second. reaped is the children's part.
+	// second. reaped is the part of its reaped children.
 	cpu, reaped uint64
 }
 
@@ -51,8 +51,8 @@ func readStat(pid int) (stat, error) {
 	return st, nil
 }
 
-// killMatching kills every other process that matches and returns them, without
-// zombies.
+// killMatching kills every process that matches, except this process and zombies. It
+// returns the processes that it killed.
 func killMatching(match func(stat) bool) (killed []stat) {
 	for st := range processes() {
 		if st.pid != os.Getpid() && st.state != "Z" && match(st) {
@@ -63,14 +63,13 @@ func killMatching(match func(stat) bool) (killed []stat) {
 	return killed
 }
 
-// endWait bounds the wait for the end of killed processes. An end takes
-// milliseconds, unless the kernel blocks the process, for example on a disk that
-// does not answer.
+// endWait bounds the wait for the end of killed processes. A process ends within
+// milliseconds, unless the kernel blocks it, for example on a disk that does not respond.
 const endWait = time.Second
 
-// endMatching kills the matching processes until only zombies are left. A killed process
-// takes a moment to end. In that time it has no environment that could match, and it may just
-// have started other processes.
+// endMatching kills the matching processes until only zombies of them are left. A killed
+// process takes a moment to end. In that time its environment is gone, so it no longer
+// matches, but it may just have started other processes.
 func endMatching(match func(stat) bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), endWait)
 	defer cancel()
@@ -108,8 +107,8 @@ func processes() iter.Seq[stat] {
 	}
 }
 
-// descendants returns the descendants of the matching processes, without zombies. It includes
-// a matching process only if that is a descendant of another matching process.
+// descendants returns the descendants of the matching processes, without zombies. A
+// matching process is in the result only if it is a descendant of another matching process.
 func descendants(all []stat, match func(stat) bool) []stat {
 	children := map[int][]stat{}
 	var next, out []stat
@@ -132,22 +131,22 @@ func descendants(all []stat, match func(stat) bool) []stat {
 	return out
 }
 
-// marked reports whether the variable markExec of a process begins with value. It returns
-// false if the process' environment cannot be read.
+// marked reports whether the environment of a process has the variable markExec with a
+// value that begins with value. It returns false if the environment cannot be read.
 func marked(pid int, value string) bool {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	return err == nil && strings.Contains("\x00"+string(data), "\x00"+markExec+"="+value)
 }
 
-// BootID returns an id that changes with every boot of the host. "": it cannot be
+// BootID returns an id that changes with every boot of the host, or "" if the id cannot be
 // read.
 func BootID() string {
 	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(data))
 }
 
-// Boottime returns CLOCK_BOOTTIME, which runs while the host is suspended and
-// restarts at boot.
+// Boottime returns CLOCK_BOOTTIME, the time since the host's boot. It includes the time in
+// which the host was suspended.
 func Boottime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
@@ -156,8 +155,8 @@ func Boottime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// alarm fires at a time of CLOCK_BOOTTIME. Go's own timers stop while the machine
-// is suspended.
+// alarm fires at a time of CLOCK_BOOTTIME. Go's own timers do not count the time in which
+// the machine is suspended.
 type alarm struct {
 	file  *os.File
 	fired chan struct{}

@@ -7,17 +7,17 @@ import (
 	"sync"
 )
 
-// rotor writes a stream into files NAME.0, NAME.1, …, each of at most size bytes.
-// It keeps the newest files. The first file is made with the first output.
+// rotor writes a stream into files NAME.0, NAME.1, and so on, each of at most size bytes.
+// It retains only the newest files. The first file is made with the first output.
 type rotor struct {
 	name   string
 	files  int
 	size   int64
 	number int
-	file   *os.File // nil: not opened yet, or the open failed
+	file   *os.File // nil if no file was opened yet or the open failed
 	filled int64
-	// lost counts the bytes that could not be written since the last successful write. why
-	// holds the error.
+	// lost counts the bytes that could not be written since the last successful write.
+	// cause is the error of those writes.
 	lost  int64
 	cause error
 }
@@ -26,7 +26,7 @@ func newRotor(name string, files int, size int64) *rotor {
 	return &rotor{name: name, files: max(1, files), size: max(4096, size)}
 }
 
-// logName returns the name of a file.
+// logName returns the name of a stream's file.
 func logName(stream string, number int) string { return fmt.Sprintf("%s.%d", stream, number) }
 
 func (r *rotor) open() error {
@@ -38,8 +38,8 @@ func (r *rotor) open() error {
 	return nil
 }
 
-// Write never fails the command. While the disk is full output is lost, and
-// afterwards the log says how much.
+// Write never returns an error, so that a full disk does not fail the command. While the
+// disk is full, output is lost. After that the log says how much was lost.
 func (r *rotor) Write(p []byte) (int, error) {
 	if r.lost > 0 {
 		note := fmt.Sprintf("\n[nusa: %d bytes of output were lost here: %v]\n", r.lost, r.cause)
@@ -55,8 +55,7 @@ func (r *rotor) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// write writes into as many files as needed. An error says why a part was not
-// written.
+// write writes into as many files as needed. err says why only a part was written.
 func (r *rotor) write(p []byte) (written int, err error) {
 	for written < len(p) {
 		if r.filled >= r.size || r.file == nil {
@@ -74,8 +73,8 @@ func (r *rotor) write(p []byte) (written int, err error) {
 	return written, nil
 }
 
-// next opens the next file. If a file could not be opened, next tries the same file again, so
-// that older files are not removed without need.
+// next opens the next file. If the previous call could not open its file, next tries to
+// open the same file again. So no older file is removed without need.
 func (r *rotor) next() error {
 	if r.file != nil {
 		r.file.Close()
@@ -88,7 +87,7 @@ func (r *rotor) next() error {
 	return r.open()
 }
 
-// copyFrom copies until the end of the pipe and calls grown after each piece.
+// copyFrom copies the output until the end of the pipe, and calls grown after each piece.
 func (r *rotor) copyFrom(pipe io.Reader, grown func()) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -106,7 +105,8 @@ func (r *rotor) copyFrom(pipe io.Reader, grown func()) {
 	}
 }
 
-// broadcast wakes any number of waiters. Several notifications between two waits count as one.
+// broadcast wakes any number of waiting goroutines. Several notifications between two waits
+// count as one.
 type broadcast struct {
 	mu     sync.Mutex
 	ch     chan struct{}
@@ -115,8 +115,8 @@ type broadcast struct {
 
 func newBroadcast() *broadcast { return &broadcast{ch: make(chan struct{})} }
 
-// wait returns a channel that is closed at the next notify. False: no further notify will
-// come.
+// wait returns a channel that the next notify closes. It returns false if no further notify
+// will come.
 func (b *broadcast) wait() (<-chan struct{}, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

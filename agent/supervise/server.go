@@ -16,41 +16,42 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/lease"
 )
 
-// request is one line on the run's socket. A connection carries one request.
+// request is one line of JSON on the run's socket. A connection carries one request.
 type request struct {
-	// Op: "wait" is answered when the run has ended. "stop" asks the run to end and then
-	// waits for the end. "renew" is answered at once. "watch" sends an empty line whenever
-	// the log has grown, and ends with the run. "exec" is answered when a further command
-	// has ended; it kills the command when the caller closes the connection. "update"
-	// changes the limits.
+	// Op is the operation. The reply to "wait" comes when the run has ended. "stop" asks
+	// the run to end, and its reply comes when the run has ended. The reply to "renew"
+	// comes at once. "watch" sends an empty line whenever the log has grown, and ends with
+	// the run. The reply to "exec" comes when a further command has ended. If the caller
+	// closes the connection earlier, the command is killed. "update" changes the limits.
 	Op       string        `json:"op"`
 	Grace    time.Duration `json:"grace,omitempty"`
 	Deadline time.Duration `json:"deadline,omitempty"`
-	// Number of Deadline. The deadline of the greatest number counts.
+	// Number is the number of Deadline. The deadline with the greatest number counts.
 	Number uint64 `json:"number,omitempty"`
 	Limits Limits `json:"limits,omitzero"`
-	// Argv of a further command. Its standard input, output and errors come as
-	// descriptors. With TTY all three are one terminal, which becomes the command's
-	// controlling terminal.
+	// Argv is a further command. Its standard input, output and error are sent as open
+	// descriptors. With TTY all three are one terminal, which becomes the controlling
+	// terminal of the command.
 	Argv []string `json:"argv,omitempty"`
 	TTY  bool     `json:"tty,omitempty"`
 }
 
-// maxRequest in bytes: a command of 64 KiB with each byte escaped.
+// maxRequest bounds a request, in bytes. It allows a command of 64 KiB in which each byte
+// is escaped.
 const maxRequest = 512 << 10
 
-// reply is the answer to a request, one line.
+// reply is the reply to a request, one line of JSON.
 type reply struct {
 	Status driver.Status `json:"status"`
 	Error  string        `json:"error,omitempty"`
-	// NotRunning: the request came after the command's end.
+	// NotRunning says that the request came after the end of the run's command.
 	NotRunning bool `json:"not_running,omitempty"`
-	// Exit of a further command. If Error is set, its code is that of
+	// Exit says how a further command ended. If Error is set, Exit.Code is the code for a
 	// driver.CommandError.
 	Exit driver.ExitStatus `json:"exit,omitzero"`
 }
 
-// maxClients bounds the connections. The agent needs a few.
+// maxClients bounds the connections. The agent needs only a few.
 const maxClients = 64
 
 // listen opens the run's socket in the current folder.
@@ -65,7 +66,7 @@ func listen() (net.Listener, error) {
 	return l, os.Chmod(socketFile, 0o600)
 }
 
-// serve answers requests until the listener is closed.
+// serve handles requests until the listener is closed.
 func (s *supervisor) serve(l net.Listener) {
 	slots := make(chan struct{}, maxClients)
 	for {
@@ -123,7 +124,7 @@ func (s *supervisor) handle(conn *net.UnixConn) {
 	}
 }
 
-// readRequest reads a line and the descriptors that came with its first bytes.
+// readRequest reads a request and the descriptors that came with its first bytes.
 func readRequest(conn *net.UnixConn) (req request, files []*os.File, err error) {
 	buf, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(streams*4))
 	n, rightsLen, _, _, err := conn.ReadMsgUnix(buf, rights)
@@ -162,7 +163,7 @@ func failed(err error) reply {
 	return reply{}
 }
 
-// handleWait answers when the run has ended. It gives up when the client closes the
+// handleWait replies when the run has ended. It gives up when the client closes the
 // connection.
 func (s *supervisor) handleWait(conn net.Conn) {
 	gone := closed(conn)
@@ -176,8 +177,8 @@ func (s *supervisor) handleWait(conn net.Conn) {
 func (s *supervisor) handleWatch(conn net.Conn) {
 	gone := closed(conn)
 	for {
-		// Get the channel before the line is sent, so that growth in between wakes the next
-		// round.
+		// The channel is fetched before the line is sent, so that growth in between wakes
+		// the next round.
 		grown, more := s.grown.wait()
 		if _, err := conn.Write([]byte("\n")); err != nil || !more {
 			return
@@ -190,8 +191,8 @@ func (s *supervisor) handleWatch(conn net.Conn) {
 	}
 }
 
-// closed returns a channel that is closed when the other side closes the
-// connection. Nothing more is read from the connection.
+// closed returns a channel that is closed when the other side closes the connection. It
+// discards everything that it reads from the connection.
 func closed(conn net.Conn) <-chan struct{} {
 	gone := make(chan struct{})
 	go func() {

@@ -16,9 +16,9 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Spawner starts supervisors. It keeps one spare process that waits for a run,
-// because most of the time to start a supervisor goes into the start of a large
-// executable. Safe for concurrent use.
+// Spawner starts supervisors. It holds one spare process that waits for a run, because the
+// start of a large executable takes most of the time to start a supervisor. A Spawner is
+// safe for concurrent use.
 type Spawner struct {
 	argv []string
 
@@ -27,19 +27,19 @@ type Spawner struct {
 	closed bool
 }
 
-// NewSpawner returns a spawner that starts supervisors with argv. The first Spawn makes the
-// first spare, so a host without tasks has no spare process.
+// NewSpawner returns a spawner that starts supervisors with the command line argv. The
+// spare is made after the first Spawn, so a host without tasks has no spare process.
 func NewSpawner(argv []string) *Spawner { return &Spawner{argv: argv} }
 
 // process is a supervisor that waits for its run.
 type process struct {
 	os    *os.Process
-	in    io.WriteCloser // receives the folder of the run
-	ready *os.File       // sends the one reply
+	in    io.WriteCloser // gets the folder of the run
+	ready *os.File       // delivers the one reply of the process
 }
 
-// launch starts a process. The process ends when its input is closed, also when the
-// agent is killed.
+// launch starts a process. The process ends when its input is closed, which also happens
+// when the agent is killed.
 func (s *Spawner) launch() (*process, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -55,8 +55,8 @@ func (s *Spawner) launch() (*process, error) {
 	cmd := exec.Command(s.argv[0], s.argv[1:]...)
 	cmd.Stdin = in
 	cmd.ExtraFiles = []*os.File{w} // readyFD
-	// A host may run thousands of supervisors. One processor is enough for each of them,
-	// and it saves threads.
+	// A host may run thousands of supervisors. One processor is enough for a supervisor,
+	// and GOMAXPROCS=1 saves threads.
 	cmd.Env = []string{"GOGC=50", "GOMAXPROCS=1"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -67,7 +67,7 @@ func (s *Spawner) launch() (*process, error) {
 	return &process{os: cmd.Process, in: folder, ready: r}, nil
 }
 
-// next returns the spare, or a new process.
+// next returns the spare process, or a new process if there is no spare.
 func (s *Spawner) next() (p *process, spare bool, err error) {
 	s.mu.Lock()
 	p, s.spare = s.spare, nil
@@ -79,7 +79,7 @@ func (s *Spawner) next() (p *process, spare bool, err error) {
 	return p, false, err
 }
 
-// refill makes a spare if there is none.
+// refill makes a spare process if there is none.
 func (s *Spawner) refill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *Spawner) refill() {
 	}
 }
 
-// Close ends the spare. Supervisors of runs go on.
+// Close ends the spare process. Supervisors of runs continue.
 func (s *Spawner) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,9 +108,9 @@ func (p *process) discard() {
 	_, _ = p.os.Wait()
 }
 
-// Spawn starts a supervisor for the run in dir. It returns when the command runs or
-// could not be started. The caller waits for the process after the run has ended.
-// Two spawns for one folder start the command once.
+// Spawn starts a supervisor for the run in dir. It returns when the command is running or
+// could not be started. After the run has ended, the caller must wait for the returned
+// process. Two calls for one folder start the command only once.
 func (s *Spawner) Spawn(ctx context.Context, dir string) (*os.Process, driver.Status, error) {
 	p, spare, err := s.next()
 	if err != nil {
@@ -118,8 +118,8 @@ func (s *Spawner) Spawn(ctx context.Context, dir string) (*os.Process, driver.St
 	}
 	rep, err := p.assign(ctx, dir)
 	if spare && err != nil && ctx.Err() == nil {
-		// The spare may have been killed. A second process is safe, because a run
-		// starts at most once.
+		// The spare may have been killed. It is safe to start a second process, because a
+		// run starts at most once.
 		p.discard()
 		p, err = s.launch()
 		if err != nil {
@@ -130,10 +130,10 @@ func (s *Spawner) Spawn(ctx context.Context, dir string) (*os.Process, driver.St
 	p.ready.Close()
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return p.os, driver.Status{}, fmt.Errorf("supervisor did not answer: %w", ctx.Err())
+		return p.os, driver.Status{}, fmt.Errorf("the supervisor did not reply: %w", ctx.Err())
 	case err != nil:
 		_, _ = p.os.Wait()
-		return nil, driver.Status{}, fmt.Errorf("supervisor ended without an answer, see %s/%s: %w", dir, logFile, err)
+		return nil, driver.Status{}, fmt.Errorf("the supervisor ended without a reply, see %s/%s: %w", dir, logFile, err)
 	case rep.Error != "":
 		_, _ = p.os.Wait()
 		if rep.Error == ErrSupervised.Error() {
@@ -145,7 +145,7 @@ func (s *Spawner) Spawn(ctx context.Context, dir string) (*os.Process, driver.St
 	return p.os, rep.Status, nil
 }
 
-// assign hands a run to a waiting process and reads its reply.
+// assign gives a run to a waiting process and reads the reply.
 func (p *process) assign(ctx context.Context, dir string) (reply, error) {
 	_, err := io.WriteString(p.in, dir+"\n")
 	err = errors.Join(err, p.in.Close())

@@ -17,81 +17,89 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Files in the folder of a run. The folder is 0700, the files 0600.
+// The files in the folder of a run. The folder has the mode 0700, and the files have 0600.
 const (
 	specFile   = "spec.json"
 	statusFile = "status.json"
 	lockFile   = "lock"
 	socketFile = "sock"
-	// logFile receives a supervisor's own messages, which are rare. It is the same file as
-	// the lock, because each additional file of a task takes work of the file system.
+	// logFile has a supervisor's own messages, which are rare. The lock file is used for
+	// them, because each further file of a task costs the file system some work.
 	logFile = lockFile
 )
 
-// Box is the name of a run's folder that a container shares. A container can write anything
-// into this folder, so the agent never kills a process or cgroup that a file there names.
+// Box is the folder name of a run whose folder a container shares. A container can write
+// anything into such a folder, so the agent never kills a process or cgroup that a file
+// there names.
 const Box = "box"
 
 func shared(dir string) bool { return filepath.Base(dir) == Box }
 
 // Spec is the specification of a supervisor's command.
 type Spec struct {
-	// Argv[0] is looked up in the PATH of Env unless it has a slash.
+	// Argv is the command with its arguments. Argv[0] is looked up in the PATH of Env
+	// unless it has a slash.
 	Argv []string `json:"argv"`
-	// Env as KEY=value. It may hold secrets, so it is only in the spec file with
-	// mode 0600.
+	// Env are the variables as KEY=value. They may hold secrets, so they are stored only in
+	// the spec file, which has the mode 0600.
 	Env []string `json:"env"`
 	Dir string   `json:"dir"`
-	// User of the command. "": the agent's user. Own is a folder that is given to the
-	// user. "": none. Own is never Dir, because Dir may be any folder of the host.
+	// User is the user of the command. "" means the agent's user. Own is a folder that the
+	// supervisor gives to the user. "" means none. Own is not always Dir, because Dir may
+	// be any folder of the host.
 	User string `json:"user,omitempty"`
 	Own  string `json:"own,omitempty"`
-	// Log bounds of stdout and of stderr.
+	// LogFiles and LogSizeBytes bound the output files, separately for stdout and stderr.
 	LogFiles     int   `json:"log_files"`
 	LogSizeBytes int64 `json:"log_size_bytes"`
-	// LeaseDeadline on CLOCK_BOOTTIME. 0: none. The kill follows StopGrace later.
+	// LeaseDeadline is the deadline on CLOCK_BOOTTIME. 0 means none. StopGrace is the time
+	// from the deadline to the kill.
 	LeaseDeadline time.Duration `json:"lease_deadline,omitempty"`
-	// LeaseNumber is the number of the deadline.
+	// LeaseNumber is the number of the deadline (lease.Deadline).
 	LeaseNumber uint64        `json:"lease_number,omitempty"`
 	StopGrace   time.Duration `json:"stop_grace"`
 	Limits      Limits        `json:"limits"`
-	// Ulimits by their names in the ulimit command.
+	// Ulimits maps the name of a limit, as in the ulimit command, to the limit.
 	Ulimits map[string]Ulimit `json:"ulimits,omitempty"`
-	// View of the host's files. nil: all files, like the agent.
+	// View is the part of the host's files that the command sees. nil means all files, as
+	// for the agent.
 	View *View `json:"view,omitempty"`
-	// Contained: the supervisor is the first process of a container.
+	// Contained says that the supervisor is the first process of a container.
 	Contained bool `json:"contained,omitempty"`
 }
 
-// Limits are enforced by cgroups if Cgroup is set.
+// Limits are the limits of a run. Cgroups enforce them if Cgroup is set.
 type Limits struct {
-	// Cgroup is the run's name below the agent's cgroups. "": no limits.
+	// Cgroup is the name of the run's cgroup below the agent's cgroups. "" means that
+	// nothing is limited.
 	Cgroup      string `json:"cgroup,omitempty"`
 	MemoryBytes int64  `json:"memory_bytes,omitempty"`
 	CPUMilli    int64  `json:"cpu_milli,omitempty"`
-	// HardCPU caps the CPU time. Without it CPUMilli is a share under contention.
+	// HardCPU makes CPUMilli a hard limit of the CPU time. Without HardCPU, CPUMilli is a
+	// share that counts only under contention.
 	HardCPU bool `json:"hard_cpu,omitempty"`
 }
 
-// record is the status file: the driver's status, and the data that finds the
-// remaining processes of a killed supervisor.
+// record is the content of the status file: the status of the run, and the data by which
+// the remaining processes are found after the supervisor was killed.
 type record struct {
 	driver.Status
-	// Session is the supervisor's own process id; Group the command's.
+	// Session is the supervisor's process id. Group is the process id of the command.
 	Session int    `json:"session"`
 	Group   int    `json:"group"`
 	Boot    string `json:"boot"`
-	// Ticks is the start time of the command since Boot. Together with the process id it
-	// identifies one process for ever. SessionTicks is the start time of the supervisor.
+	// Ticks is the start time of the command since the boot Boot. Together with the process
+	// id it identifies one process for ever. SessionTicks is the start time of the
+	// supervisor.
 	Ticks        uint64 `json:"ticks"`
 	SessionTicks uint64 `json:"session_ticks"`
 }
 
-// mark returns the beginning of the values of markExec that the run's supervisor gives.
+// mark returns the prefix that all values of markExec in this run have.
 func (r record) mark() string { return fmt.Sprintf("%d.%d.", r.Session, r.SessionTicks) }
 
-// WriteSpec puts the spec into an existing folder. A deadline that an earlier start left there
-// does not count, because the host may have been restarted since.
+// WriteSpec writes the spec into an existing folder. It removes a lease file that an
+// earlier start left there, because the host may have been restarted since that start.
 func WriteSpec(dir string, s Spec) error {
 	if err := os.Remove(filepath.Join(dir, leaseFile)); err != nil && !missing(err) {
 		return err
@@ -104,8 +112,8 @@ func readSpec(dir string) (Spec, error) {
 	return s, readJSON(filepath.Join(dir, specFile), &s)
 }
 
-// readRecord returns the last whole line of the file. fs.ErrNotExist: no supervisor
-// has begun the run.
+// readRecord returns the last complete record of the status file. The error is
+// fs.ErrNotExist if no supervisor has begun the run.
 func readRecord(dir string) (record, error) {
 	path := filepath.Join(dir, statusFile)
 	data, err := readFile(path)
@@ -121,10 +129,10 @@ func readRecord(dir string) (record, error) {
 	return record{}, fmt.Errorf("%s: %w", path, errTorn)
 }
 
-// writeRecord appends a record. It makes the record of an end durable, because the exit code
-// must survive a power loss: otherwise a batch task that has completed would run again. Other
-// records need not be durable, because a power loss ends the run too, and a start must not wait
-// for the disk.
+// writeRecord appends a record. Only the record of an end is made durable. The exit code
+// must survive a power loss, because otherwise a batch task that has completed would run
+// again. Other records need not be durable: a power loss also ends the run, and a start
+// must not wait for the disk.
 func writeRecord(dir string, r record) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -157,8 +165,8 @@ func writeRecord(dir string, r record) error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// appendRecord closes the file after an error. The record begins with a line break, which
-// ends a line that a full disk has cut off.
+// appendRecord appends a record to an open file. It closes the file if that fails. The
+// record begins with a line break, because a full disk may have cut off the previous line.
 func appendRecord(f *os.File, r record) error {
 	data, err := json.Marshal(r)
 	if err == nil {
@@ -197,8 +205,8 @@ func replace(root *os.Root, name string, v any) error {
 	return root.Rename(name+".new", name)
 }
 
-// reserve allocates disk space for further records, so that an end can be written
-// to a full disk. If that is not possible it does nothing.
+// reserve allocates disk space for further records, so that the end of the run can be
+// written to a full disk. If that is impossible, reserve does nothing.
 func reserve(dir string) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -211,7 +219,7 @@ func reserve(dir string) {
 	}
 }
 
-// maxRecords is the reserved size of a run's records in bytes: two blocks.
+// maxRecords is the disk space that is reserved for a run's records, in bytes: two blocks.
 const maxRecords = 8192
 
 // maxJSON bounds a file of a run, in bytes. An environment may be large.
@@ -242,13 +250,13 @@ func readFile(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxJSON))
 }
 
-// errTorn: a file exists and its content is not valid. Files appear as a whole, so only a
-// power loss or a container can cause that.
-var errTorn = errors.New("is not whole")
+// errTorn: a file exists, but its content is not valid. Files are replaced as a whole, so
+// only a power loss or a container can cause that.
+var errTorn = errors.New("is not complete")
 
-// openFile opens a plain file in the folder of a run. A container can write there:
-// a link that leads outside, or a pipe without a reader, must not mislead or block
-// the agent.
+// openFile opens a plain file in the folder of a run. A container can write into the
+// folder. So a link that leads outside, or a pipe without a reader, must not mislead or
+// block the agent.
 func openFile(root *os.Root, name string, flag int) (*os.File, error) {
 	f, err := root.OpenFile(name, flag|unix.O_NONBLOCK, 0o600)
 	if err != nil {

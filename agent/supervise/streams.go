@@ -14,12 +14,12 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// drainWait bounds the wait for further output after a command has ended. Only a
-// process that escaped its supervisor can still hold the streams.
+// drainWait bounds the wait for further output after a command has ended. Only a process
+// that escaped from its supervisor can still hold the streams open.
 const drainWait = time.Second
 
-// Exec runs a further command in the run in dir (see driver.Driver). The supervisor
-// starts it on streams whose other ends this process holds.
+// Exec runs a further command in the run in dir (see driver.Driver). The supervisor starts
+// the command with streams, and this process holds the other ends of the streams.
 func Exec(ctx context.Context, dir string, x driver.Exec) (driver.ExitStatus, error) {
 	if len(x.Command) == 0 || x.Command[0] == "" {
 		return driver.ExitStatus{}, fmt.Errorf("%w: exec: no command", driver.ErrInvalid)
@@ -42,24 +42,24 @@ func Exec(ctx context.Context, dir string, x driver.Exec) (driver.ExitStatus, er
 	return st, nil
 }
 
-// pair is the end that this process reads, and the writer that gets the data.
+// pair is a stream that this process reads, and the writer that gets its data.
 type pair struct {
 	from *os.File
 	to   io.Writer
 }
 
-// terminals are both ends of the streams of a further command.
+// terminals holds both ends of the streams of a further command.
 type terminals struct {
 	child    []*os.File
-	in       *os.File // nil: no input is written
+	in       *os.File // nil if the command gets no input
 	out      []pair
-	terminal *os.File // input and output in one
+	terminal *os.File // the terminal, for input and output, or nil
 	ended    chan struct{}
 	copies   sync.WaitGroup
 }
 
 // openTerminals makes a terminal or pipes. A stream that the caller does not give is
-// /dev/null.
+// connected to /dev/null.
 func openTerminals(x driver.Exec) (t *terminals, err error) {
 	t = &terminals{ended: make(chan struct{})}
 	defer func() {
@@ -72,7 +72,8 @@ func openTerminals(x driver.Exec) (t *terminals, err error) {
 		if err != nil {
 			return t, fmt.Errorf("terminal: %w", err)
 		}
-		// Duplicate the file, so that each descriptor is closed once.
+		// The file is duplicated for standard output and error, so that each descriptor can
+		// be closed once.
 		for range 2 {
 			fd, err := unix.FcntlInt(slave.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 			if err != nil {
@@ -106,7 +107,7 @@ func openTerminals(x driver.Exec) (t *terminals, err error) {
 	return t, nil
 }
 
-// openTerminal makes a pseudoterminal of a size and returns the command's end.
+// openTerminal makes a pseudoterminal of a size and returns the end for the command.
 func (t *terminals) openTerminal(size driver.WindowSize) (*os.File, error) {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -142,18 +143,18 @@ func (t *terminals) control(f func(fd int) error) error {
 	return errors.Join(raw.Control(func(fd uintptr) { failed = f(int(fd)) }), failed)
 }
 
-// resize passes a size to the kernel, which signals the command.
+// resize passes a new size to the kernel, which signals the command.
 func (t *terminals) resize(size driver.WindowSize) {
 	_ = t.control(func(fd int) error {
 		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: size.Columns, Row: size.Rows})
 	})
 }
 
-// begin copies in both directions. An output that cannot be written ends the
-// session.
+// begin starts the copies in both directions. If an output cannot be written, the session
+// ends.
 func (t *terminals) begin(x driver.Exec, cancel context.CancelCauseFunc) {
 	if t.in != nil && x.Stdin != nil {
-		// This goroutine is not awaited, because its reader may block for ever.
+		// No goroutine waits for this one, because its read may block for ever.
 		go func() {
 			_, _ = io.Copy(t.in, x.Stdin)
 			if t.in != t.terminal {
@@ -185,8 +186,8 @@ func (t *terminals) begin(x driver.Exec, cancel context.CancelCauseFunc) {
 	}
 }
 
-// copy copies until the end of a stream. At the end of a terminal the read returns an error.
-// After the command's end a pause without data also counts as the end.
+// copy copies a stream until its end. At the end of a terminal the read returns an error.
+// After the end of the command, a pause of drainWait without data also counts as the end.
 func (t *terminals) copy(p pair) error {
 	buf := make([]byte, driver.MaxChunk)
 	ended := false
@@ -208,7 +209,7 @@ func (t *terminals) copy(p pair) error {
 	}
 }
 
-// finish waits until the output is written.
+// finish waits until the remaining output is written.
 func (t *terminals) finish() {
 	close(t.ended)
 	for _, p := range t.out {

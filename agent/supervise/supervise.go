@@ -17,18 +17,19 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// readyFD is the pipe on which the supervisor reports the result of the start.
+// readyFD is the descriptor of the pipe on which the supervisor reports the result of the
+// start.
 const readyFD = 3
 
-// Main runs a supervisor and returns the process' exit code. On a host it takes no arguments. It
-// waits, perhaps for long, until standard input contains the folder of the run as one line. If
-// the input ends without a line, Main ends. As the first process of a container it takes the
-// folder as its argument.
+// Main runs a supervisor and returns the exit code of the process. On a host it takes no
+// arguments. It waits, perhaps for a long time, until standard input delivers the folder of
+// the run as one line. If the input ends without a line, Main returns. As the first process
+// of a container, Main takes the folder as its argument.
 func Main(args []string) int {
 	if len(args) == 1 && os.Getpid() == 1 {
 		return inside(args[0])
 	}
-	// The command is killed when the thread that started it ends, so that thread
+	// The kernel kills the command when the thread that started it ends, so that thread
 	// must live as long as the process.
 	runtime.LockOSThread()
 	ready := os.NewFile(readyFD, "ready")
@@ -54,14 +55,14 @@ func Main(args []string) int {
 	return 0
 }
 
-// inside supervises the run in dir as the first process of a container. It reports
-// the start only in the record in dir.
+// inside supervises the run in dir as the first process of a container. It reports the
+// start only by the record in dir.
 func inside(dir string) int {
 	runtime.LockOSThread()
 	err := logTo(dir)
 	if err == nil {
-		// An image's own init would bring up the interface. If that fails here, the interface
-		// is up already or the network is the host's.
+		// An image's own init would bring up the loopback interface. An error is ignored:
+		// then the interface is already up, or the network is that of the host.
 		_ = loopbackUp()
 		err = run(dir, nil)
 	}
@@ -72,8 +73,8 @@ func inside(dir string) int {
 	return 0
 }
 
-// loopbackUp brings the loopback interface up, so that processes of a container can
-// reach each other, and the proxies of its ports can reach them.
+// loopbackUp brings the loopback interface up. Then processes of a container can reach each
+// other, and the proxies of its ports can reach the processes.
 func loopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -88,7 +89,8 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// logTo redirects this process' standard error to a file of the run, in case it crashes.
+// logTo redirects this process' standard output and error to a file of the run, so that the
+// message of a crash is not lost.
 func logTo(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -98,8 +100,8 @@ func logTo(dir string) error {
 	return errors.Join(unix.Dup3(int(f.Fd()), 1, 0), unix.Dup3(int(f.Fd()), 2, 0))
 }
 
-// answer writes the one line that the driver waits for. The write may fail, because
-// the agent may be dead.
+// answer writes the one line that the driver waits for. It ignores an error, because the
+// agent may be dead.
 func answer(ready *os.File, r reply) {
 	if ready == nil {
 		return
@@ -111,15 +113,16 @@ func answer(ready *os.File, r reply) {
 	_ = ready.Close()
 }
 
-// run supervises the run in dir from start to end. An error means that nothing was
+// run supervises the run in dir from start to end. It returns an error only if nothing was
 // started.
 func run(dir string, ready *os.File) error {
-	// Use relative paths from here on, because a socket's path may have only 108 bytes.
+	// From here on paths are relative, because the path of a socket may have only 108
+	// bytes.
 	if err := os.Chdir(dir); err != nil {
 		return err
 	}
-	// The lock shows that the run is supervised, the record that it was begun. Together
-	// they ensure that a run starts at most once.
+	// The lock shows that the run has a supervisor. The record shows that the run was
+	// begun. Together they ensure that a run starts at most once.
 	lock, err := takeLock(".")
 	if err != nil {
 		return err
@@ -165,11 +168,11 @@ func run(dir string, ready *os.File) error {
 	return s.supervise(sock)
 }
 
-// ErrSupervised: the run has another supervisor.
-var ErrSupervised = errors.New("the run is supervised already")
+// ErrSupervised: the run already has a supervisor.
+var ErrSupervised = errors.New("the run already has a supervisor")
 
-// takeLock locks the lock file of a run until the file is closed or the process
-// ends.
+// takeLock locks the lock file of a run. The lock lasts until the file is closed or the
+// process ends.
 func takeLock(dir string) (*os.File, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

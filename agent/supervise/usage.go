@@ -11,9 +11,9 @@ import (
 	"github.com/nusa-scheduler/nusa/agent/driver"
 )
 
-// Usage returns the resources that the run in dir uses now. The values come from its cgroup.
-// Values that the cgroup lacks are sums over the processes. Errors: driver.ErrNotFound,
-// ErrNotRunning.
+// Usage returns the resources that the run in dir uses now. The values come from the run's
+// cgroup. For a value that the cgroup lacks, Usage adds up the values of the processes.
+// Errors: driver.ErrNotFound, ErrNotRunning.
 func Usage(dir string) (driver.Stats, error) {
 	if err := Running(dir); err != nil {
 		return driver.Stats{}, err
@@ -40,12 +40,12 @@ func Usage(dir string) (driver.Stats, error) {
 	if s.MemoryBytes <= 0 {
 		s.MemoryBytes = p.MemoryBytes
 	}
-	return s, Running(dir) // if the run ended during the reads, return an error and not half a result
+	return s, Running(dir) // if the run ended during the reads, return an error and not half of a result
 }
 
-// sum returns the resources that the processes of a supervisor use. All of them are its
-// descendants. The CPU time of an ended process counts for the parent that reaped it, at last
-// for the supervisor.
+// sum returns the resources that the processes of a supervisor use. They are all
+// descendants of the supervisor. The CPU time of a process that has ended counts for the
+// parent that reaped the process, which is at last the supervisor.
 func sum(supervisor int) driver.Stats {
 	s := driver.Stats{MemoryPeakBytes: -1}
 	all := slices.Collect(processes())
@@ -60,11 +60,11 @@ func sum(supervisor int) driver.Stats {
 		s.Processes++
 		s.MemoryBytes += private(st.pid)
 	}
-	s.CPU = time.Duration(ticks) * (time.Second / 100) // USER_HZ is 100 on every Linux that shows it
+	s.CPU = time.Duration(ticks) * (time.Second / 100) // USER_HZ is 100 on every Linux system
 	return s
 }
 
-// private returns the memory of a process without its mapped files, in bytes
+// private returns the memory of a process without its shared and mapped files, in bytes
 // (proc_pid_statm(5)).
 func private(pid int) int64 {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
@@ -77,7 +77,7 @@ func private(pid int) int64 {
 	return (resident - shared) * int64(os.Getpagesize())
 }
 
-// usage returns the cgroup's values. A missing value is negative.
+// usage returns the values of the cgroup. A missing value is negative.
 func (c cgroup) usage() driver.Stats {
 	s := driver.Stats{CPU: -1, MemoryBytes: -1, MemoryPeakBytes: -1, Processes: -1}
 	if len(c.dirs) == 0 {
@@ -99,7 +99,7 @@ func (c cgroup) usage() driver.Stats {
 		s.CPU = time.Duration(ns)
 	}
 	if all, ok := number(filepath.Join(memory, used)); ok {
-		// Shared memory counts as cache, but cannot be dropped.
+		// Shared memory counts as cache, but the kernel cannot drop it.
 		stat := filepath.Join(memory, "memory.stat")
 		c, _ := keyed(stat, cache)
 		sh, _ := keyed(stat, shmem)
@@ -111,7 +111,7 @@ func (c cgroup) usage() driver.Stats {
 	return s
 }
 
-// number reads a number from a file.
+// number reads a file that contains one number.
 func number(path string) (int64, bool) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -121,7 +121,7 @@ func number(path string) (int64, bool) {
 	return n, err == nil
 }
 
-// keyed returns the number on the line of a file that begins with a key.
+// keyed returns the number after key in a file with lines "KEY NUMBER".
 func keyed(path, key string) (int64, bool) {
 	data, err := os.ReadFile(path)
 	if err != nil {

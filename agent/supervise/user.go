@@ -16,9 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Credential returns the credential of a user with all its groups. nil: this process has that
-// credential and cannot change it. The user is a name of this host or a number. A group, as
-// name or number, may follow and is then the only group: "1000:1000".
+// Credential returns the credential of a user with all groups of the user. The user is a
+// name of this host or a number. After a colon a group may follow, as a name or a number,
+// such as "1000:1000". Then that is the only group. The result is nil if this process has
+// the credential and cannot change it.
 func Credential(name string) (*syscall.Credential, error) {
 	uid, gid, err := Lookup(name)
 	if err != nil {
@@ -32,7 +33,7 @@ func Credential(name string) (*syscall.Credential, error) {
 	}
 	c := &syscall.Credential{Uid: uid, Gid: gid}
 	u, err := user.LookupId(strconv.Itoa(int(uid)))
-	if err != nil || strings.Contains(name, ":") { // a number without a name has no further groups
+	if err != nil || strings.Contains(name, ":") { // a number without a name has no supplementary groups
 		return c, nil
 	}
 	ids, err := u.GroupIds()
@@ -47,8 +48,9 @@ func Credential(name string) (*syscall.Credential, error) {
 	return c, nil
 }
 
-// Lookup returns the number of a user and of the user's first or only group. The user is
-// written as for Credential. The group of a number without a name has the same number.
+// Lookup returns the number of a user and the number of the user's primary group, or of the
+// group in name. name has the form that Credential accepts. If a number has no name on this
+// host, its group has the same number.
 func Lookup(name string) (uid, gid uint32, err error) {
 	id, group, hasGroup := strings.Cut(name, ":")
 	u, err := user.LookupId(id)
@@ -78,7 +80,7 @@ func Lookup(name string) (uid, gid uint32, err error) {
 	return uint32(a), uint32(b), err
 }
 
-// Ulimit is a soft and a hard limit. The greatest number means unlimited.
+// Ulimit is a soft and a hard limit. The greatest number means no limit.
 type Ulimit struct {
 	Soft uint64 `json:"soft"`
 	Hard uint64 `json:"hard"`
@@ -90,8 +92,8 @@ var ulimits = map[string]int{
 }
 
 // setUlimits sets the limits of a process that runs as cred, or as this process if cred is
-// nil. The kernel lets a user limit its own processes, so a thread becomes that user for a
-// moment and then ends.
+// nil. The kernel lets a user limit its own processes. So a thread becomes that user and
+// then ends.
 func setUlimits(pid int, limits map[string]Ulimit, cred *syscall.Credential) error {
 	done := make(chan error)
 	go func() {
@@ -114,7 +116,7 @@ func prlimit(pid int, limits map[string]Ulimit) error {
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		which, ok := ulimits[name]
 		if !ok {
-			return fmt.Errorf("ulimit %s: there is no such limit", name)
+			return fmt.Errorf("ulimit %s: the limit is unknown", name)
 		}
 		l := limits[name]
 		if err := unix.Prlimit(pid, which, &unix.Rlimit{Cur: l.Soft, Max: l.Hard}, nil); err != nil {
@@ -124,12 +126,12 @@ func prlimit(pid int, limits map[string]Ulimit) error {
 	return nil
 }
 
-// detachLimit bounds the wait until a traced child stops.
+// detachLimit bounds the wait until a traced child has stopped.
 const detachLimit = 5 * time.Second
 
-// limitTraced sets the limits of a child that this thread started traced. The child stops
-// before its first instruction and continues after limitTraced. A child without limits was
-// not traced.
+// limitTraced sets the limits of a child that this thread started with tracing. Such a
+// child stops before its first instruction and continues after limitTraced. Without limits
+// the child was not traced, and limitTraced does nothing.
 func limitTraced(pid int, limits map[string]Ulimit, cred *syscall.Credential) error {
 	if len(limits) == 0 {
 		return nil

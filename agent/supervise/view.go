@@ -11,26 +11,26 @@ import (
 )
 
 // View is the part of the host's files that the command sees, in its own mount namespace.
-// Programs that the command executes gain no rights, because a setuid program trusts files of
-// the host that the command may have replaced with its own.
+// Programs that the command executes gain no rights. A setuid program would trust files of
+// the host that the command may have replaced by mounts.
 type View struct {
-	// Hide is a folder. Only the folders of Show, which are below Hide, are visible in it.
-	// "": nothing is hidden. A user who may pass the folders above Hide may also pass
-	// those above Show.
+	// Hide is a folder in which only the folders of Show are visible. Show is below Hide.
+	// "" means that nothing is hidden. A user who may enter the parent folders of Hide may
+	// also enter those of Show.
 	Hide   string   `json:"hide,omitempty"`
 	Show   []string `json:"show,omitempty"`
 	Mounts []Mount  `json:"mounts,omitempty"`
 }
 
-// Mount shows Source at Target. Both are absolute. Source contains no link, and
-// Target exists.
+// Mount says that Source is mounted at Target. Both paths are absolute. Source contains no
+// link, and Target exists.
 type Mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
-// enter puts this thread into the view for good, and returns the namespace.
+// enter puts this thread into the view for good. It returns the mount namespace.
 func (v *View) enter() (*os.File, error) {
 	if err := mounts.Separate(); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (v *View) enter() (*os.File, error) {
 	var show, from []*os.File
 	defer func() { closeAll(append(show, from...)) }()
 	for _, dir := range v.Show {
-		f, err := os.OpenFile(dir, unix.O_PATH, 0) // the path of the agent's folder may contain links
+		f, err := os.OpenFile(dir, unix.O_PATH, 0) // a link is allowed here, because the path of the agent's folder may contain links
 		if err != nil {
 			return nil, err
 		}
@@ -72,8 +72,8 @@ func (v *View) enter() (*os.File, error) {
 	return os.Open("/proc/thread-self/ns/mnt")
 }
 
-// enterView puts this thread into an existing view. The thread's working folder no longer
-// changes with that of the process.
+// enterView puts this thread into an existing view. From then on the thread's working
+// folder is independent of that of the process.
 func enterView(ns *os.File) error {
 	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("enter the task's mount namespace: %w", err)

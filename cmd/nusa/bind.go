@@ -15,9 +15,9 @@ import (
 
 const bindUsage = "address of all listeners, also advertised; --advertise and a listener's own flag have priority (default: loopback)"
 
-// applyBind gives the host of --bind to every listener without a flag of its own, and
-// advertises that host. The listeners keep their default ports. Call applyBind when the flags
-// have their final values.
+// applyBind gives the host of --bind to every listener whose own flag is not set, and
+// advertises that host. The ports of the listeners do not change. Call applyBind when the
+// flags have their final values.
 func applyBind(flags *pflag.FlagSet) error {
 	host, err := bindHost(flags)
 	if err != nil || host == "" {
@@ -32,15 +32,15 @@ func applyBind(flags *pflag.FlagSet) error {
 	}
 	advertise := flags.Lookup("advertise")
 	if wildcard && advertise != nil && advertise.Value.String() == "" {
-		return fmt.Errorf("--bind: others cannot reach %s: say with --advertise how they reach this server", host)
+		return fmt.Errorf("--bind: no other machine can reach the address %s: give the address of this server with --advertise", host)
 	}
 	if etcd := flags.Lookup("etcd-endpoints"); wildcard && etcd != nil && !etcd.Changed {
-		return fmt.Errorf("--bind: the embedded etcd advertises its addresses, and others cannot reach %s: name one address", host)
+		return fmt.Errorf("--bind: the embedded etcd advertises its addresses, and no other machine can reach %s: name one address of this server", host)
 	}
 	listener := flags.Lookup("grpc-addr")
 	if advertise != nil && !wildcard && !listener.Changed {
 		value := host
-		if flags.Lookup("raft-addr") == nil { // a global server advertises host:port
+		if flags.Lookup("raft-addr") == nil { // a global server advertises host:port, and a regional server a host
 			value = withHost(host, listener.Value.String())
 		}
 		if err := derive("advertise", value); err != nil {
@@ -56,7 +56,7 @@ func applyBind(flags *pflag.FlagSet) error {
 	return failed
 }
 
-// bindHost returns the host of --bind; "" without the flag.
+// bindHost returns the host of --bind, or "" if the flag is not set.
 func bindHost(flags *pflag.FlagSet) (string, error) {
 	host := flags.Lookup("bind").Value.String()
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
@@ -84,14 +84,14 @@ func isWildcard(host string) bool {
 	return err == nil && ip.IsUnspecified()
 }
 
-// isLoopback reports whether an address ("host:port", a URL or NAME=host:port)
-// can be reached from this machine only. A name other than localhost counts as
-// another machine.
+// isLoopback reports whether only this machine can reach an address. The address is
+// "host:port", a URL or NAME=host:port. A host name other than localhost counts as another
+// machine.
 func isLoopback(address string) bool {
 	if _, rest, url := strings.Cut(address, "://"); url {
 		address = strings.TrimSuffix(rest, "/")
 	}
-	_, pair, named := strings.Cut(address, "=") // name=host:port of etcd's members
+	_, pair, named := strings.Cut(address, "=") // NAME=host:port of a member of etcd
 	if named {
 		address = pair
 	}
@@ -105,12 +105,12 @@ func isLoopback(address string) bool {
 	return host == "localhost"
 }
 
-// peerFlags are the flags that name other servers of a federation.
+// peerFlags are the flags that name other servers.
 var peerFlags = []string{"join", "global", "etcd-endpoints", "etcd-initial-cluster"}
 
-// loopbackWarning returns a warning if a server joins servers on other machines that cannot
-// reach it, because it listens on loopback only. Otherwise it returns "". An agent has no
-// listener that others call.
+// loopbackWarning returns a warning if a server joins servers on other machines although it
+// listens on loopback only, so that they cannot reach it. Else it returns "". An agent gets
+// no warning, because no other process calls it.
 func loopbackWarning(flags *pflag.FlagSet) string {
 	reachable := flags.Lookup("grpc-addr") == nil
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -136,8 +136,8 @@ func loopbackWarning(flags *pflag.FlagSet) string {
 	return ""
 }
 
-// warnLoopback writes the warning to the log. It also writes the warning to standard error,
-// for a person who starts the role by hand.
+// warnLoopback writes the warning to the log, and to standard error for a person who starts
+// the role by hand.
 func warnLoopback(logger *slog.Logger, stderr io.Writer, text string) {
 	if text == "" {
 		return

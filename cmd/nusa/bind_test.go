@@ -68,9 +68,9 @@ func TestBindComesFromTheEnvironment(t *testing.T) {
 func TestBindRefusesWhatOthersCannotReach(t *testing.T) {
 	for line, want := range map[string]string{
 		"global --data-dir d --bind 10.0.0.5:7600":              `--bind: "10.0.0.5:7600" is not an IP address or a host`,
-		"global --data-dir d --bind 0.0.0.0":                    "--bind: others cannot reach 0.0.0.0",
+		"global --data-dir d --bind 0.0.0.0":                    "--bind: no other machine can reach the address 0.0.0.0",
 		"global --data-dir d --bind 0.0.0.0 --advertise h:1":    "--bind: the embedded etcd advertises its addresses",
-		"regional --data-dir d --region a --bind ::":            "--bind: others cannot reach ::",
+		"regional --data-dir d --region a --bind ::":            "--bind: no other machine can reach the address ::",
 		"agent --data-dir d --region a --servers h:1 --bind x/": `--bind: "x/" is not an IP address or a host`,
 	} {
 		if _, err := effective(t, line); err == nil || !strings.Contains(err.Error(), want) {

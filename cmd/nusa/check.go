@@ -26,8 +26,8 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// trimList removes the blank items of a list flag, as in "a,,b" and "a,b,". It refuses a flag
-// that is set but names nothing: perhaps a variable was empty.
+// trimList removes the blank items of a list flag, as in "a,,b" and "a,b,". It refuses a
+// flag that is set but has no item, because perhaps a variable was empty.
 func trimList(flags *pflag.FlagSet, flag string, values []string) ([]string, error) {
 	var out []string
 	for _, v := range values {
@@ -42,8 +42,9 @@ func trimList(flags *pflag.FlagSet, flag string, values []string) ([]string, err
 	return out, nil
 }
 
-// checkFlags refuses values that a role would refuse late, not at all, or without the name of
-// the flag: missing required flags, names, addresses, empty lists, negative numbers.
+// checkFlags refuses bad values before the role starts: missing required flags, names,
+// addresses, empty lists and negative numbers. A role would refuse some of them only later,
+// or without the name of the flag.
 func checkFlags(flags *pflag.FlagSet, required ...string) error {
 	for _, name := range required {
 		if flags.Lookup(name).Value.String() == "" || flags.Lookup(name).Value.String() == "[]" {
@@ -59,11 +60,11 @@ func checkFlags(flags *pflag.FlagSet, required ...string) error {
 	return first
 }
 
-// minNodeLease is the shortest lease of nodes that a flag may set: an agent renews it each third,
-// and a renewal may take a second.
+// minNodeLease is the shortest lease of nodes that a flag may set. An agent renews the
+// lease when a third of it has passed, and a renewal may take a second.
 const minNodeLease = 3 * time.Second
 
-// leaseLength refuses a lease that is shorter than three renewals.
+// leaseLength refuses a lease that is too short for three renewals.
 func leaseLength(flag, value string, least time.Duration) error {
 	length, err := time.ParseDuration(value)
 	if err != nil || length < least {
@@ -72,8 +73,8 @@ func leaseLength(flag, value string, least time.Duration) error {
 	return nil
 }
 
-// electionTime refuses a time to another election that is longer than the lease of regions: then
-// each death of the active server would stop what the lease binds.
+// electionTime refuses an election time-out that is longer than the lease of regions. With
+// such a time-out each death of the active server would stop the work that the lease binds.
 func electionTime(flags *pflag.FlagSet, value string) error {
 	ttl, err := time.ParseDuration(value)
 	switch lease, lerr := flags.GetDuration("lease"); {
@@ -122,7 +123,7 @@ func checkFlag(flags *pflag.FlagSet, f *pflag.Flag) error {
 	return nil
 }
 
-// pluginNames refuses driver names that no job can use.
+// pluginNames refuses names of plugins that no job can use as a driver.
 func pluginNames(flags *pflag.FlagSet, flag string) error {
 	plugins, err := flags.GetStringToString(flag)
 	if err != nil {
@@ -136,7 +137,7 @@ func pluginNames(flags *pflag.FlagSet, flag string) error {
 	return nil
 }
 
-// hostPort refuses an address at which no program can listen or to which none can connect.
+// hostPort refuses an address on which no program can listen, or to which none can connect.
 func hostPort(flag, address string) error {
 	bare := address
 	if _, rest, url := strings.Cut(address, "://"); url {

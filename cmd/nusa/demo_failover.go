@@ -17,28 +17,28 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// failoverJob is the job of `nusa demo --failover`. Its instances move after eight seconds
-// without contact.
+// failoverJob is the job file of `nusa demo --failover`. The job's instances move after
+// eight seconds without contact.
 //
 //go:embed demo_failover.yaml
 var failoverJob []byte
 
 const (
 	failoverName = "resilient"
-	// failoverWithin bounds the move, and the return.
+	// failoverWithin bounds the move of the instances, and their return.
 	failoverWithin = 40 * time.Second
-	// failoverPoll is the interval between two looks at the job.
+	// failoverPoll is the interval between two reads of the job.
 	failoverPoll = 200 * time.Millisecond
 )
 
-// errNoCut: the demo needs an emulated network.
+// errNoCut: --failover needs an emulated network.
 var errNoCut = errors.New("--failover: the network of --wan none cannot be cut; leave --wan out, or name a table")
 
-// failoverDemo cuts a region off and shows that its work runs elsewhere.
+// failoverDemo cuts a region off and shows that its work runs in other regions.
 type failoverDemo struct {
 	w io.Writer
 	f dev.Federation
-	// show runs a command line of nusa under a comment.
+	// show prints a comment, and then runs a command line of nusa.
 	show func(ctx context.Context, why string, args ...string) error
 	jobs nusav1.JobsClient
 }
@@ -65,7 +65,7 @@ func (d *failoverDemo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(d.w, "\n# %s loses its connection to all other regions. Its instances go on.\n", lost)
+	fmt.Fprintf(d.w, "\n# %s loses its connection to all other regions. Its instances continue.\n", lost)
 	d.f.Cut(lost)
 	begun := time.Now()
 	if err := d.until(ctx, "the instances of "+lost+" did not move", func(j *nusav1.Job) bool { return moved(j, lost) }); err != nil {
@@ -88,7 +88,8 @@ func (d *failoverDemo) run(ctx context.Context) error {
 	return d.show(ctx, "The same instances as before", "job", "status", failoverName)
 }
 
-// victim returns a region that runs an instance and is not beside the global server.
+// victim returns a region that runs an instance of the job and that is not the first
+// region, beside the global server.
 func (d *failoverDemo) victim(ctx context.Context) (string, error) {
 	name := ""
 	err := d.until(ctx, "the job did not start", func(j *nusav1.Job) bool {
@@ -102,7 +103,8 @@ func (d *failoverDemo) victim(ctx context.Context) (string, error) {
 	return name, err
 }
 
-// until polls the job until done reports true.
+// until polls the job until done returns true. otherwise is the error text if that takes
+// too long.
 func (d *failoverDemo) until(ctx context.Context, otherwise string, done func(*nusav1.Job) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, failoverWithin, fmt.Errorf("%s within %s", otherwise, failoverWithin))
 	defer cancel()
@@ -125,7 +127,7 @@ func slots(j *nusav1.Job) (out []*nusav1.Slot) {
 	return out
 }
 
-// moved reports whether other regions own and run every instance.
+// moved reports whether other regions than lost own every slot, and all instances run.
 func moved(j *nusav1.Job, lost string) bool {
 	for _, s := range slots(j) {
 		if s.GetRegion() == lost {
@@ -135,8 +137,8 @@ func moved(j *nusav1.Job, lost string) bool {
 	return allRunning(j)
 }
 
-// back reports whether a region owns slots again, no former owner is left, and every
-// instance runs.
+// back reports whether the region lost owns slots again, no slot has a former owner, and
+// all instances run.
 func back(j *nusav1.Job, lost string) bool {
 	owns := false
 	for _, s := range slots(j) {

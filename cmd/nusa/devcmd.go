@@ -114,8 +114,7 @@ job's disconnect.node.after. node list shows them until node remove, or for 72 h
 func executables(plugins map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(plugins)) {
 		if _, err := exec.LookPath(plugins[name]); err != nil {
-			// The error is added as text, because errors about files are printed without the
-			// flag.
+			// %v and not %w: an error that wraps a file error is printed without the flag.
 			return fmt.Errorf("--plugin %s: cannot be started: %v", name, err)
 		}
 	}
@@ -135,7 +134,7 @@ func (d *devRun) run(ctx context.Context, cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	// In Options 0 means the default. As the value of a flag it is an error.
+	// In Options 0 means the default. As the value of a flag 0 is an error.
 	for flag, value := range map[string]*int{"servers": &d.Servers, "agents": &d.Agents, "port": &d.Port} {
 		switch {
 		case !cmd.Flags().Changed(flag):
@@ -144,7 +143,8 @@ func (d *devRun) run(ctx context.Context, cmd *cobra.Command) (err error) {
 			return fmt.Errorf("--%s: must be at least 1", flag)
 		}
 	}
-	// Each server, and etcd, has two preallocated log files. They have 8 MB instead of 64.
+	// Each server, and etcd, has two preallocated log files. Here each has 8 MB instead of
+	// 64 MB.
 	wal.SegmentSizeBytes = 8 << 20
 	say := func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) }
 	d.Waiting, d.Changed = say, say
@@ -175,8 +175,8 @@ func listRegions(w io.Writer, name string) error {
 	return t.Flush()
 }
 
-// announce prints that the federation is ready, in a single write. It suggests
-// commands for another terminal if the federation stays.
+// announce prints that the federation is ready, in a single write. If the federation stays,
+// announce also suggests commands for another terminal.
 func announce(cmd *cobra.Command, f dev.Federation, stays bool) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Nusa federation ready in %s: %d regions, %d servers, %d agents, round trips: %s\n",
@@ -188,7 +188,7 @@ func announce(cmd *cobra.Command, f dev.Federation, stays bool) {
 	fmt.Fprint(cmd.OutOrStdout(), b.String())
 }
 
-// helloFile is an example that needs DefaultRegions.
+// helloFile is an example that needs the regions of dev.DefaultRegions.
 const helloFile = "examples/hello.yaml"
 
 // firstJob returns a command line that runs a job in this federation.
@@ -205,8 +205,9 @@ func missesDefaultRegions(f dev.Federation) bool {
 	return slices.ContainsFunc(dev.DefaultRegions, func(r string) bool { return !slices.Contains(f.Names, r) })
 }
 
-// demoJob returns the file and the name of the demo's job. In a checkout it is the example;
-// otherwise a job that runs in any federation, written into the federation's folder.
+// demoJob returns the file and the name of the demo's job. In a checkout the file is the
+// example. Otherwise the file is a job that runs in any federation, which demoJob writes
+// into the federation's folder.
 func demoJob(f dev.Federation) (file, name string, err error) {
 	if _, missing := os.Stat(helloFile); missing == nil && !missesDefaultRegions(f) {
 		name, err = jobName(helloFile)
@@ -220,7 +221,7 @@ func demoJob(f dev.Federation) (file, name string, err error) {
 	return file, "hello", os.WriteFile(file, []byte(text), 0o600)
 }
 
-// program returns the name of this binary in hints.
+// program returns the name by which hints call this binary.
 func program(cmd *cobra.Command) string { return cmd.Root().CommandPath() }
 
 // address returns the line that sets NUSA_ADDR, unless the federation has the
@@ -296,7 +297,7 @@ connects the region again, and shows that its instances never stopped.
 	return cmd
 }
 
-// jobName reads the name of the job in a file, so that errors are found before
+// jobName reads the name of the job in a file, so that errors of the file are found before
 // anything starts.
 func jobName(file string) (string, error) {
 	f, err := os.Open(file)
@@ -316,8 +317,8 @@ func jobName(file string) (string, error) {
 	return spec.GetName(), err
 }
 
-// demonstrate runs the commands of a typical operator. On a terminal it then
-// waits for the end of ctx.
+// demonstrate runs the commands that a typical operator would run. On a terminal it then
+// waits until ctx ends.
 func demonstrate(ctx context.Context, cmd *cobra.Command, f dev.Federation, file, name string) error {
 	first, nusa := f.Names[0], program(cmd)
 	steps := []struct {
@@ -362,7 +363,8 @@ func show(ctx context.Context, cmd *cobra.Command, f dev.Federation, why string,
 	return nil
 }
 
-// ignoreEnd returns nil when the error only says that the user ended the demo.
+// ignoreEnd returns nil if ctx has ended, because the error then only says that the user
+// ended the demo.
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -370,7 +372,7 @@ func ignoreEnd(ctx context.Context, err error) error {
 	return err
 }
 
-// stay keeps the federation until ctx ends, on a terminal.
+// stay waits until ctx ends, if standard output is a terminal.
 func stay(ctx context.Context, cmd *cobra.Command, next string) error {
 	w := cmd.OutOrStdout()
 	if !term.IsTerminal(os.Stdout) {

@@ -1,6 +1,6 @@
-// Command nusa is the program of every role, and the client. `nusa global`, `nusa regional` and
-// `nusa agent` run a tier, `nusa dev` runs all tiers, and the other commands talk to a running
-// federation.
+// Command nusa is the program of every role, and the client. `nusa global`, `nusa regional`
+// and `nusa agent` run a tier, and `nusa dev` runs all tiers. The other commands are
+// clients of a running federation.
 //
 //   - main.go: the command tree
 //   - roles.go: nusa global, regional and agent, with their flags

@@ -15,16 +15,16 @@ import (
 )
 
 func main() {
-	// A supervisor is started for every task, so it skips setting up the
+	// A supervisor is started for every task, so it does not wait for the set-up of the
 	// commands.
 	if len(os.Args) > 1 && os.Args[1] == "supervise" {
 		os.Exit(supervise.Main(os.Args[2:]))
 	}
-	// The master makes an id for every instance that it places. Read the random bytes of several
-	// ids at once.
+	// The master makes an id for every instance that it places, so the random bytes of
+	// several ids are read at once.
 	uuid.EnableRandPool()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	// A second signal ends the process at once, if the regular end hangs.
+	// A second signal ends the process at once, in case the regular end hangs.
 	context.AfterFunc(ctx, stop)
 	code := client.Execute(ctx, newRoot())
 	stop()

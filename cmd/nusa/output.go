@@ -11,17 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNoReader: no process reads standard output any more, as after `nusa dev | head -1`.
+// errNoReader: no process reads standard output any more, for example after `nusa dev |
+// head -1`.
 var errNoReader = errors.New("the reader of the output is gone, so everything was stopped")
 
-// readerCheck is the interval between checks for a reader. A federation writes little, so a
-// failing write would come much later or never.
+// readerCheck is the interval between two checks for a reader. A federation writes so
+// little that a failing write would come much later or never.
 const readerCheck = 500 * time.Millisecond
 
-// whileRead returns a context that ends, with the cause errNoReader, when out has no reader
-// any more. It catches SIGPIPE: then a write without a reader only fails. If it ended the
-// process, tasks and a temporary directory would be left. SIGPIPE is not ignored, because
-// tasks would inherit that. done releases the resources.
+// whileRead returns a context that ends, with the cause errNoReader, when no process reads
+// out any more. It catches SIGPIPE, so that a write without a reader only fails. Without
+// that the signal would end the process, and tasks and a temporary directory would be left.
+// SIGPIPE is not ignored, because tasks would inherit the ignored signal. done releases the
+// resources.
 func whileRead(ctx context.Context, out *os.File) (_ context.Context, done func()) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, cancel := context.WithCancelCause(ctx)

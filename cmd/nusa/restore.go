@@ -11,20 +11,19 @@ import (
 	"github.com/nusa-scheduler/nusa/regional"
 )
 
-// restoreCommand returns the command nusa regional restore.
+// restoreCommand returns the command `nusa regional restore`.
 func restoreCommand() *cobra.Command {
 	r := regional.Restored{Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	cmd := &cobra.Command{
 		Use:   "restore",
 		Short: "Continue a region from the data directory of one stopped server",
 		Long: `Use it when a data directory is an old copy, or when most servers of a region are
-lost. It begins a new incarnation of the region's log, in which no number of the
-lost part repeats, and makes the server the region's only one. Start that server
-then, and the others with empty data directories and --join. Agents may keep theirs.
-
-Stop every other server of the region first: their directories are of no use any
-more. What a lease binds (singletons, running: stop) starts again once every
-earlier lease is over.`,
+lost. It begins a new incarnation of the region's log, in which no number of the lost
+part of the log repeats, and makes this server the region's only one.
+First stop every other server of the region: their data directories are of no use any
+more. Then restore, start the restored server, and start the other servers with empty
+data directories and --join. Agents may keep their data directories. Work that a lease
+binds (singletons, running: stop) starts again once every earlier lease is over.`,
 		Example: "  nusa regional restore --region jakarta --data-dir /var/lib/nusa/regional",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -17,14 +17,14 @@ import (
 )
 
 // role holds the parts that the three role commands share: settings from flags, environment
-// and file, and a logger on standard error.
+// and file, and a logger to standard error.
 type role struct {
 	configFile, logLevel, logFormat, dataDir, bind string
 	logger                                         *slog.Logger
 }
 
-// addFlags adds the shared flags. Before RunE every flag has its final value and
-// has been checked, required flags too.
+// addFlags adds the shared flags. When RunE begins, every flag has its final value and was
+// checked, and required flags are set.
 func (r *role) addFlags(cmd *cobra.Command, required ...string) {
 	f := cmd.Flags()
 	f.StringVar(&r.configFile, "config", "", "YAML file of settings; keys are the flags' names (env NUSA_CONFIG)")
@@ -52,7 +52,7 @@ func (r *role) addFlags(cmd *cobra.Command, required ...string) {
 	}
 }
 
-// load fills flags from the environment and the file.
+// load sets flags from the environment and the file.
 func load(flags *pflag.FlagSet, file string) error {
 	if file == "" {
 		file = os.Getenv("NUSA_CONFIG")
@@ -67,7 +67,7 @@ func load(flags *pflag.FlagSet, file string) error {
 	return nil
 }
 
-// configCommand checks settings without running anything.
+// configCommand returns the command that checks settings and starts nothing.
 func configCommand() *cobra.Command {
 	only := func(what string) func(*cobra.Command, []string) error {
 		return func(cmd *cobra.Command, args []string) error {

@@ -8,16 +8,17 @@ import (
 	"path/filepath"
 )
 
-// Name of the file.
+// Name is the name of the file.
 const Name = "nusa-supervise"
 
-// mode of the file. In a container root is not the file's owner, so others may execute the
-// file. On the host its folder is private.
+// mode is the mode of the file. Everybody may execute the file, because root of a container
+// is not its owner. On the host the file is in a private folder.
 const mode = 0o755
 
-// Argv writes the executable into a folder, unless the folder has it already, and returns the
-// command line of a supervisor. An error: the build has no such executable, or it cannot be
-// started in that folder. Then the caller uses `nusa supervise`.
+// Argv writes the executable into a folder, unless the folder already has it, and returns
+// the command line of a supervisor. It returns an error if the build has no such
+// executable, or if the executable cannot be started in that folder. In that case the
+// caller uses `nusa supervise`.
 func Argv(dir string) ([]string, error) { return argv(executable, dir) }
 
 func argv(executable []byte, dir string) ([]string, error) {
@@ -33,8 +34,8 @@ func argv(executable []byte, dir string) ([]string, error) {
 	if err := os.Chmod(path, mode); err != nil { // the umask or an earlier version may have set another mode
 		return nil, err
 	}
-	// The folder may be mounted noexec. Started with an argument, the executable
-	// only prints that it must not be started by hand.
+	// The folder may be mounted with noexec, so try to start the executable. With an
+	// argument it only prints that it must not be started by hand.
 	err := exec.Command(path, "check").Run()
 	if exit, ended := err.(*exec.ExitError); !ended || exit.ExitCode() != 2 {
 		return nil, fmt.Errorf("start %s: %w", path, err)
@@ -42,7 +43,7 @@ func argv(executable []byte, dir string) ([]string, error) {
 	return []string{path}, nil
 }
 
-// write replaces the file as a whole, because older supervisors may be running.
+// write replaces the file as a whole, because supervisors may be running the old file.
 func write(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
