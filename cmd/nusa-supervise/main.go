@@ -1,6 +1,6 @@
-// Command nusa-supervise is `nusa supervise` without the other commands. It has a thirtieth of
-// nusa's size, so it starts in a tenth of the time and memory. `make build` embeds it into nusa
-// (package agent/supervise/slim).
+// Command nusa-supervise is `nusa supervise` without the other commands. Its size is a
+// thirtieth of nusa's, so it starts in a tenth of the time and memory. `make build` embeds
+// it into nusa (package agent/supervise/slim).
 package main
 
 import (

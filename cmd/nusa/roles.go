@@ -24,7 +24,8 @@ const rolesGroup = "roles"
 // maxServers bounds the servers of a region.
 const maxServers = 9
 
-// heapBudget is a heap size. Below it a server collects garbage rarely.
+// heapBudget is a heap size in bytes. While the heap is smaller, a server collects garbage
+// rarely.
 const heapBudget = 256 << 20
 
 func globalCommand() *cobra.Command {
@@ -33,7 +34,7 @@ func globalCommand() *cobra.Command {
 	var quotaMiB, jobsMiB, namespaceMiB int64
 	cmd := &cobra.Command{
 		Use:     "global",
-		Short:   "Run a global server: API, placement of jobs on regions, etcd inside",
+		Short:   "Run a global server: API, placement of jobs in regions, embedded etcd",
 		GroupID: rolesGroup,
 		Example: `  # one server
   nusa global --name g1 --bind 10.0.0.1 --data-dir /var/lib/nusa/global
@@ -45,7 +46,7 @@ func globalCommand() *cobra.Command {
 	}
 	r.addFlags(cmd, "data-dir")
 	f := cmd.Flags()
-	f.StringVar(&cfg.Name, "name", hostname(), "name of this server, unique among the global ones")
+	f.StringVar(&cfg.Name, "name", hostname(), "name of this server, unique among the global servers")
 	f.StringVar(&cfg.GRPCAddr, "grpc-addr", "127.0.0.1:7600", "address of the API and of the regions' streams")
 	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7601", "address of /livez, /readyz and /metrics; - turns it off")
 	f.StringVar(&cfg.Advertise, "advertise", "", "gRPC address by which the other global servers reach this one (default: --grpc-addr)")
@@ -53,7 +54,7 @@ func globalCommand() *cobra.Command {
 	f.StringVar(&cfg.Etcd.ClientAddr, "etcd-client-addr", "", "address of the embedded etcd for other global servers, without a password (default: none)")
 	f.StringVar(&cfg.Etcd.PeerAddr, "etcd-peer-addr", "127.0.0.1:7603", "peer address of the embedded etcd member")
 	f.StringSliceVar(&cfg.Etcd.InitialCluster, "etcd-initial-cluster", nil, "name=host:port of every embedded member's peer address, for three members")
-	f.Int64Var(&quotaMiB, "store-quota", store.DefaultQuota>>20, "most MiB in use of the embedded etcd's database; from 90 % on no new job is taken")
+	f.Int64Var(&quotaMiB, "store-quota", store.DefaultQuota>>20, "most MiB that the embedded etcd's database may use; from 90 % on no new job is accepted")
 	f.Int64Var(&jobsMiB, "jobs-max", global.DefaultJobsMax>>20, "most MiB of the stored records of jobs in all namespaces; the server needs about 16 kB of memory for each job")
 	f.Int64Var(&namespaceMiB, "namespace-max", global.DefaultNamespaceMax>>20, "most MiB of the stored records of jobs in one namespace")
 	f.DurationVar(&cfg.Lease, "lease", 0, "lease of regions, at least 3s (default 15s)")
@@ -83,7 +84,7 @@ func regionalCommand() *cobra.Command {
 	var fast bool
 	cmd := &cobra.Command{
 		Use:     "regional",
-		Short:   "Run a regional server: Raft, scheduling of nodes, latency probes",
+		Short:   "Run a regional server: Raft, scheduling on nodes, latency probes",
 		GroupID: rolesGroup,
 		Example: "  nusa regional --region jakarta --name jkt-1 --location -6.2,106.8 --label jurisdiction=id \\\n    --data-dir /var/lib/nusa/regional --bind 10.0.0.2 --bootstrap-expect 3 --join 10.0.0.1:7612 --global 198.51.100.10:7600",
 	}
@@ -99,9 +100,9 @@ func regionalCommand() *cobra.Command {
 	f.StringVar(&cfg.GossipAddr, "gossip-addr", "127.0.0.1:7612", "address of gossip, UDP and TCP")
 	f.StringVar(&cfg.ProbeAddr, "probe-addr", "127.0.0.1:7613", "address that answers latency probes, UDP and TCP")
 	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7614", "address of /livez, /readyz and /metrics; - turns it off")
-	f.StringVar(&cfg.Advertise, "advertise", "", "host at which others reach this server (default: the host of --grpc-addr)")
+	f.StringVar(&cfg.Advertise, "advertise", "", "host at which other machines reach this server (default: the host of --grpc-addr)")
 	f.StringSliceVar(&cfg.Join, "join", nil, "gossip addresses of any servers of the region")
-	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "number of servers that must see one another before a new region forms")
+	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "number of servers that must know each other before a new region forms")
 	f.StringSliceVar(&cfg.Global, "global", nil, "gRPC addresses of global servers; none: the region is an island")
 	f.DurationVar(&cfg.NodeLease, "node-lease", 0, "time without contact after which a node is lost, at least 3s (default 15s)")
 	f.IntVar(&cfg.ProbeRate, "probe-rate", 0, "most latency probes a second (default 100)")
@@ -164,7 +165,7 @@ func agentCommand() *cobra.Command {
 	f.StringVar(&cfg.Region, "region", "", "name of the region (required)")
 	f.StringVar(&cfg.Name, "name", hostname(), "name of this node")
 	f.StringVar(&cfg.Description, "description", "", "free text about the node")
-	f.StringSliceVar(&cfg.Servers, "servers", nil, "gRPC addresses of regional servers; one that answers is enough (required)")
+	f.StringSliceVar(&cfg.Servers, "servers", nil, "gRPC addresses of regional servers; one reachable server is enough (required)")
 	f.StringVar(&cfg.HTTPAddr, "http-addr", "127.0.0.1:7620", "address of /livez, /readyz and /metrics; - turns it off")
 	f.StringVar(&cfg.Pool, "pool", "default", "node pool")
 	f.StringSliceVar(&labels, "label", nil, "key=value label of the node; repeat or separate by commas")
@@ -182,12 +183,12 @@ func agentCommand() *cobra.Command {
 	f.StringSliceVar(&cfg.ArtifactsAllow, "artifacts-allow", nil, "allowed sources of artifacts besides public addresses: prefixes such as 10.0.0.0/8, and folders for file://")
 	f.Int64Var(&artifactsMiB, "artifacts-max", 1024, "most MiB of a task's artifacts, fetched and unpacked")
 	f.StringVar(&cfg.SecretsDir, "secrets-dir", "", "folder with the secrets that jobs may have, as NAMESPACE/NAME, readable by its owner alone (default: none)")
-	f.StringVar(&cfg.ProcessUser, "process-user", "", "USER or USER:GROUP of processes, without further groups (default: the agent's, and jobs may name any user)")
+	f.StringVar(&cfg.ProcessUser, "process-user", "", "USER or USER:GROUP that runs processes, without supplementary groups (default: the agent's user, and jobs may name any user)")
 	f.StringSliceVar(&cfg.ProcessUsers, "process-users", nil, "further users, as in --process-user, that jobs may name instead (default: none)")
 	engines(f, &cfg.DockerHost, &cfg.Incus)
 	f.StringVar(&cfg.DockerAuth, "docker-auth", "", "file with passwords of registries, in the form of Docker's config.json, readable by its owner alone (default: none)")
 	f.BoolVar(&cfg.DockerPrivileged, "docker-allow-privileged", false, "let jobs run privileged containers, which are root on this machine")
-	f.BoolVar(&cfg.IncusPrivileged, "incus-allow-privileged", false, "let jobs have any key and device of Incus, such as security.privileged and disks of this machine: some are root on it")
+	f.BoolVar(&cfg.IncusPrivileged, "incus-allow-privileged", false, "let jobs have any key and device of Incus, such as security.privileged and disks of this machine: some of them give root on this machine")
 	f.StringSliceVar(&cfg.IncusProfiles, "incus-profiles", nil, "profiles of the Incus daemon that jobs may name besides the profile default; not checked (default: none)")
 	f.StringVar(&cfg.IncusCert, "incus-cert", "", "client certificate for https, PEM")
 	f.StringVar(&cfg.IncusKey, "incus-key", "", "key of the client certificate, PEM")
@@ -220,7 +221,7 @@ func agentCommand() *cobra.Command {
 	return cmd
 }
 
-// engines adds the flags with the addresses of an agent's engines.
+// engines adds the flags for the addresses of an agent's engines.
 func engines(f *pflag.FlagSet, docker, incus *string) {
 	f.StringVar(docker, "docker-host", "", "address of the Docker engine, such as unix:///run/docker.sock (default: the usual socket if it exists); off = none")
 	f.StringVar(incus, "incus", "", "Incus daemon: the path of a socket, or https://HOST:PORT (default: this host's socket if it exists); off = none")

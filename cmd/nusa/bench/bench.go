@@ -13,8 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/report"
 )
 
-// Command returns `nusa bench`. execute runs a command line of nusa in this process; the
-// profiled servers need it.
+// Command returns the command `nusa bench`. execute runs a command line of nusa in this
+// process. The servers that bench profiles are started with it.
 func Command(execute func(ctx context.Context, args []string) int) *cobra.Command {
 	c := &cobra.Command{
 		Use: "bench", Short: "Measure a region, a federation, an agent, failover, and the prediction of round trips",
@@ -25,13 +25,14 @@ func Command(execute func(ctx context.Context, args []string) int) *cobra.Comman
 	return c
 }
 
-// measure runs a measurement, with a line of progress on a terminal, and prints its result.
+// measure runs a measurement and prints its result. On a terminal it also shows a line of
+// progress.
 func measure[R interface {
 	comparable
 	Table(io.Writer) error
 }](cmd *cobra.Command, out report.Output, progress *func(string), run func() (R, error)) error {
 	if term.IsTerminal(os.Stderr.Fd()) {
-		*progress = func(s string) { fmt.Fprintf(os.Stderr, "\r\x1b[K%s", s) } // overwrites one line
+		*progress = func(s string) { fmt.Fprintf(os.Stderr, "\r\x1b[K%s", s) } // overwrites the line
 	}
 	r, err := run()
 	if *progress != nil {

@@ -62,7 +62,7 @@ round waits until each instance runs exactly once.`,
 	return cmd
 }
 
-// failoverTaskCommand is the task of the measured job.
+// failoverTaskCommand returns the hidden command that is the task of the measured job.
 func failoverTaskCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "failover-task FOLDER", Hidden: true, Args: cobra.ExactArgs(1),

@@ -85,7 +85,8 @@ Format; gzip is fine. Alike requests of one batch are one job.`,
 	return cmd
 }
 
-// federationEtcdCommand measures etcd alone, for nusa bench federation.
+// federationEtcdCommand returns the hidden command that measures etcd alone, for nusa bench
+// federation.
 func federationEtcdCommand() *cobra.Command {
 	var jobs int
 	var d time.Duration

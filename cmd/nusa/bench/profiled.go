@@ -13,8 +13,9 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/report"
 )
 
-// profiledCommand runs another command of nusa in this process. It writes a CPU profile from
-// SIGUSR1 to SIGUSR2. Then it writes a heap profile and the uses of the process' memory.
+// profiledCommand returns a hidden command that runs another command of nusa in this
+// process. It writes a CPU profile of the time from SIGUSR1 to SIGUSR2. After that it
+// writes a heap profile and a report about the process' memory.
 func profiledCommand(execute func(ctx context.Context, args []string) int) *cobra.Command {
 	return &cobra.Command{
 		Use: "profiled PREFIX -- COMMAND...", Hidden: true, Args: cobra.MinimumNArgs(2),

@@ -11,7 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/bench/report"
 )
 
-// replayFlags are the flags of nusa bench federation --trace.
+// replayFlags are the flags of `nusa bench federation --trace`.
 type replayFlags struct {
 	replay.Options
 	trace string
@@ -23,7 +23,7 @@ func (r *replayFlags) bind(f *pflag.FlagSet) {
 	f.DurationVar(&r.Report, "report", 5*time.Second, "with --trace: virtual time between two reports of a region")
 }
 
-// run replays the trace in a federation of some regions.
+// run replays the trace in a federation with a number of regions.
 func (r *replayFlags) run(cmd *cobra.Command, out report.Output, regions int) error {
 	r.Regions = regions
 	if err := r.Validate(); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/serve"
 )
 
-// Groups of commands in the help.
+// The groups of commands in the help.
 const (
 	groupWork  = "work"
 	groupLook  = "look"
@@ -54,7 +54,7 @@ version was reverted. job plan: 0 no change, 1 changes, 255 error.`,
 	return root
 }
 
-// Commands returns the commands of the client, which are added to Root.
+// Commands returns the commands of the client, which the caller adds to Root.
 func Commands() []*cobra.Command {
 	all := []*cobra.Command{
 		job.Command(), alloc.Command(), region.Command(), node.Command(), network.OriginCommand(), server.Command(),
@@ -69,14 +69,14 @@ func Commands() []*cobra.Command {
 	return all
 }
 
-// Execute runs the command that the process's arguments name and returns the
-// exit code. Errors go to standard error.
+// Execute runs the command that the arguments of this process name, and returns the exit
+// code. It prints errors to standard error.
 func Execute(ctx context.Context, root *cobra.Command) int {
 	cli.SetProgram(root, cli.ProgramName(os.Args[0]))
 	return ExecuteArgs(ctx, root, os.Args[1:])
 }
 
-// ExecuteArgs does the same as Execute for the given arguments.
+// ExecuteArgs does the same as Execute, but for the given arguments.
 func ExecuteArgs(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	cmd, err := root, cli.UnknownCommand(root, args)
@@ -102,7 +102,7 @@ func ExecuteArgs(ctx context.Context, root *cobra.Command, args []string) int {
 	return cli.ExitFail
 }
 
-// helpCommand returns a help command like cobra's, but an unknown command is an error.
+// helpCommand returns a help command like that of cobra. An unknown command is an error.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "help [COMMAND…]", Short: "Help about any command",

@@ -57,12 +57,12 @@ begin now.`,
 }
 
 // foreignToken is a token that no server knows, so that a server reports a gap. It is used
-// after a connection without any event, because nothing is known about the events until the
-// next connection.
+// after a connection that delivered no event. The events between that connection and the
+// next one are unknown.
 const foreignToken = "none-0"
 
-// followEvents prints one stream until it ends, and stores the token of the
-// last event in req.
+// followEvents prints the events of one stream until the stream ends. It stores the token
+// of the last event in req.
 func followEvents(c *cli.Session, req *nusav1.WatchEventsRequest, answered func()) error {
 	stream, err := nusav1.NewEventsClient(c.Conn).Watch(c.Ctx, req)
 	if err != nil {

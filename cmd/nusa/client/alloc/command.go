@@ -6,7 +6,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 )
 
-// Command returns the command nusa alloc.
+// Command returns the command `nusa alloc`.
 func Command() *cobra.Command {
 	s := &cli.Settings{}
 	c := cli.Noun("alloc", "Look at instances, stop them, read their logs, run commands in them",

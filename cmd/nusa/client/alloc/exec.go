@@ -22,10 +22,11 @@ import (
 )
 
 const (
-	// exitExecError is the exit code of `alloc exec` for an error of Nusa
-	// itself. Other codes are those of the command.
+	// exitExecError is the exit code of `alloc exec` for an error of Nusa itself. Other
+	// exit codes come from the command.
 	exitExecError = 255
-	// exitExecLost is the exit code when the connection is lost while the command runs.
+	// exitExecLost is the exit code of `alloc exec` if the connection is lost while the
+	// command runs.
 	exitExecLost = 254
 	// exitInterrupted is the exit code that shells use after Ctrl-C.
 	exitInterrupted = 128 + int(syscall.SIGINT)
@@ -103,7 +104,7 @@ func runExec(c *cli.Session, start *nusav1.ExecRequest_Start, input bool) error 
 		return err
 	}
 	x := &execSession{stream: stream}
-	// A failed send returns EOF; the receiver returns the cause.
+	// A failed send returns io.EOF, and receiveExec then returns the cause.
 	if err := x.send(&nusav1.ExecRequest{Start: start}); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -127,8 +128,8 @@ func runExec(c *cli.Session, start *nusav1.ExecRequest_Start, input bool) error 
 	return err
 }
 
-// receiveExec prints output until the command ends. An exit code other than 0
-// is returned as an ExitError.
+// receiveExec prints the output until the command ends. It returns an exit code other than
+// 0 as an ExitError.
 func receiveExec(c *cli.Session, stream nusav1.Allocations_ExecClient) error {
 	answered := false
 	for {
@@ -152,8 +153,8 @@ func receiveExec(c *cli.Session, stream nusav1.Allocations_ExecClient) error {
 	}
 }
 
-// execFailure returns the error of a stream that ended before the command did. answered means
-// that output of the command had arrived.
+// execFailure returns the error for a stream that ended before the command ended. answered
+// says that a message of the command had arrived.
 func execFailure(c *cli.Session, err error, answered bool) error {
 	began := answered || cli.ConnectionLost(err) || rpcerr.Is(err, rpcerr.ReasonSessionEnded)
 	switch {
@@ -167,7 +168,7 @@ func execFailure(c *cli.Session, err error, answered bool) error {
 	return &cli.ExitError{Code: exitExecLost, Err: fmt.Errorf("%s: exec cannot continue; the command is killed, and its exit code is not known", why)}
 }
 
-// copyInput sends everything from in, and then the end of the input.
+// copyInput sends everything that it reads from in, and then the end of the input.
 func (x *execSession) copyInput(in io.Reader) {
 	buf := make([]byte, maxExecInput)
 	for {
@@ -190,8 +191,7 @@ func terminalSize(f *os.File) *nusav1.TerminalSize {
 	return &nusav1.TerminalSize{Columns: int32(columns), Rows: int32(rows)}
 }
 
-// followSize sends the size of the terminal at each change, until stop is
-// called.
+// followSize sends the size of the terminal at each change, until the caller calls stop.
 func (x *execSession) followSize(f *os.File) (stop func()) {
 	changed, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(changed, syscall.SIGWINCH)

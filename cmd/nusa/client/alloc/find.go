@@ -25,23 +25,23 @@ import (
 const instanceHelp = instanceNames + `
 JOB if the job has one instance, JOB/GROUP, JOB/GROUP/INDEX.`
 
-// instanceNames is the beginning of instanceHelp, and of the help text for commands that
-// accept several instances.
+// instanceNames is the beginning of instanceHelp. It also begins the help text of commands
+// that accept several instances.
 const instanceNames = `An instance is named by its allocation's id, or the beginning of the id, or by its job:`
 
 var (
-	// idLike matches a possible beginning of an allocation's id.
+	// idLike matches a text that may be the beginning of an allocation's id.
 	idLike = regexp.MustCompile(`^[0-9a-f][0-9a-f-]{3,63}$`)
-	// indexed matches an instance as tables show it: web[3].
+	// indexed matches an instance as tables show it, for example web[3].
 	indexed = regexp.MustCompile(`^(.*)\[([0-9]+)\]$`)
 )
 
-// target stands for all instances of a job, the instances of one of its groups, or one
-// instance.
+// target is what an argument names: all instances of a job, the instances of one of its
+// groups, or one instance.
 type target struct {
 	job   *nusav1.JobRef
 	group string
-	index int32 // negative = any
+	index int32 // a negative index means every instance
 }
 
 func (n target) String() string {
@@ -55,8 +55,8 @@ func (n target) String() string {
 	return strings.Join(parts, "/")
 }
 
-// readings returns the possible meanings of an argument, the likeliest first: JOB/GROUP/INDEX
-// without a namespace, and with a namespace.
+// readings returns the possible meanings of an argument, the likeliest first:
+// JOB/GROUP/INDEX without a namespace, then with a namespace.
 func readings(c *cli.Session, arg string) ([]target, error) {
 	path := arg
 	if m := indexed.FindStringSubmatch(arg); m != nil {
@@ -90,10 +90,10 @@ func readings(c *cli.Session, arg string) ([]target, error) {
 	return out, nil
 }
 
-// findAllocs returns the allocations that an argument names: the latest of each instance,
-// sorted by instance. It returns ended allocations in three cases: none is alive, the
-// argument names one instance, or ended is true. With ended it also returns those of
-// instances that ended by themselves.
+// findAllocs returns the allocations that an argument names: the latest one of each
+// instance, sorted by instance. It returns ended allocations in three cases: no allocation
+// is alive, the argument names one instance, or ended is true. In the last case it also
+// returns the allocations of instances that ended by themselves.
 func findAllocs(ctx context.Context, c *cli.Session, arg string, ended bool) ([]*nusav1.Allocation, target, error) {
 	var noID error
 	if idLike.MatchString(arg) {
@@ -144,8 +144,8 @@ func findAllocs(ctx context.Context, c *cli.Session, arg string, ended bool) ([]
 	return nil, readings[0], rpcerr.NotFound(rpcerr.KindJob, missing, "job "+missing+" does not exist")
 }
 
-// noAnswerError returns an error: an instance was not found, but may be in a region that
-// did not answer.
+// noAnswerError returns the error for instances that were not found, but that may be in a
+// region which did not answer.
 func noAnswerError(c *cli.Session, n target, silent []string) error {
 	what := "the instances of " + cli.RefName(n.job)
 	if n.group != "" {
@@ -154,7 +154,7 @@ func noAnswerError(c *cli.Session, n target, silent []string) error {
 	return fmt.Errorf("%w; `%s job status %s` shows where they were placed", noAnswerAbout(what, silent), c.Program, cli.RefArg(n.job))
 }
 
-// noAnswerAbout says which regions may have what was not found.
+// noAnswerAbout returns the error that something may be in regions which did not answer.
 func noAnswerAbout(what string, silent []string) error {
 	them, are := "it is", "region "
 	if len(silent) > 1 {
@@ -163,9 +163,8 @@ func noAnswerAbout(what string, silent []string) error {
 	return fmt.Errorf("%s may be in %s, which did not answer: try again when %s back", what, are+strings.Join(silent, ", "), them)
 }
 
-// allocsOfJob returns a job's allocations, and the regions that did not answer
-// and may have more. Allocations that have ended are included with ended, or
-// when none is alive.
+// allocsOfJob returns a job's allocations, and the regions that did not answer and so may
+// have more. Ended allocations are included if ended is true or no allocation is alive.
 func allocsOfJob(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, ended bool) (found []*nusav1.Allocation, silent []string, err error) {
 	var all *nusav1.ListAllocationsResponse
 	var group errgroup.Group
@@ -197,9 +196,10 @@ func listAllocs(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, all boo
 	return c.Allocs().List(ctx, &nusav1.ListAllocationsRequest{Job: ref, All: all, Limit: maxListed})
 }
 
-// withEnded returns the live allocations and ended ones. An ended allocation is left out if
-// its instance has a later version or a younger live allocation. Stopped allocations are left
-// out while any allocation lives, because their instances no longer exist.
+// withEnded returns the live allocations and the ended ones that matter. An ended
+// allocation is left out if its instance has a later version or a younger live allocation.
+// A stopped allocation is left out while any allocation is alive, because its instance no
+// longer exists.
 func withEnded(live, all []*nusav1.Allocation) []*nusav1.Allocation {
 	type instance struct {
 		group string
@@ -266,9 +266,9 @@ func chooseAllocs(c *cli.Session, all []*nusav1.Allocation, n target) ([]*nusav1
 	return nil, fmt.Errorf("%s has no instance %s/%d, but %s", cli.RefName(n.job), n.group, n.index, nameAllocs(c, ofGroup))
 }
 
-// nameAllocs returns text that names each of several allocations: "api/web/0 or
-// api/web/1". Instances of a system job have equal numbers in several regions,
-// so that they are named by id.
+// nameAllocs returns a text that names each of several allocations, for example "api/web/0
+// or api/web/1". Instances of a system job have equal numbers in several regions, so these
+// are named by id.
 func nameAllocs(c *cli.Session, all []*nusav1.Allocation) string {
 	times := map[string]int{}
 	for _, a := range all {
@@ -291,8 +291,8 @@ func nameAllocs(c *cli.Session, all []*nusav1.Allocation) string {
 	return strings.Join(names, "")
 }
 
-// findAlloc returns the allocation that an argument names. When there are
-// several, the error says how to name one.
+// findAlloc returns the one allocation that an argument names. If the argument names
+// several, the error says how to name one of them.
 func findAlloc(ctx context.Context, c *cli.Session, arg string) (*nusav1.Allocation, error) {
 	all, n, err := findAllocs(ctx, c, arg, false)
 	if err != nil {

@@ -69,8 +69,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	return c
 }
 
-// checkFilter returns an error when the job or the region of a filter does not
-// exist.
+// checkFilter returns an error if the job or the region of a filter does not exist.
 func checkFilter(ctx context.Context, c *cli.Session, req *nusav1.ListAllocationsRequest) error {
 	if req.GetJob().GetName() != "" {
 		if _, err := c.Jobs().Get(ctx, &nusav1.GetJobRequest{Job: req.GetJob()}); err != nil {
@@ -85,7 +84,8 @@ func checkFilter(ctx context.Context, c *cli.Session, req *nusav1.ListAllocation
 	return nil
 }
 
-// noAllocsText says that nothing matched the filters, and what to do next.
+// noAllocsText returns a text that no allocation matched the filters, and that says what to
+// do next.
 func noAllocsText(c *cli.Session, jobArg, node string, all bool, unseen string) string {
 	var of []string
 	next := c.Program + " job run FILE starts some"
@@ -109,7 +109,7 @@ func noAllocsText(c *cli.Session, jobArg, node string, all bool, unseen string) 
 	return what + unseen + "; " + next
 }
 
-// Write writes a table of allocations. jobs adds the column of their jobs.
+// Write writes a table of allocations. jobs adds a column with their jobs.
 func Write(w *term.Screen, allocs []*nusav1.Allocation, jobs bool) {
 	t := term.NewTable("ALLOC", "JOB", "INSTANCE", "REGION", "NODE", "STATE", ">EXIT", ">VERSION", ">AGE", "PORTS", "#MESSAGE")
 	for _, a := range allocs {
@@ -125,8 +125,9 @@ func Write(w *term.Screen, allocs []*nusav1.Allocation, jobs bool) {
 	t.Write(w)
 }
 
-// exitText says how the tasks of an ended allocation ended: "0" when all exit codes are 0,
-// else the other exit codes by task, such as "init=3 side=signal 9". It is "" before the end.
+// exitText says how the tasks of an ended allocation ended. It is "0" if all exit codes are
+// 0. Otherwise it lists the other exit codes by task, for example "init=3 side=signal 9".
+// It is "" if no task has ended.
 func exitText(a *nusav1.Allocation) string {
 	if a.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE {
 		return ""
@@ -169,7 +170,8 @@ func nodeOf(a *nusav1.Allocation) string {
 	return term.ShortID(a.GetNodeId())
 }
 
-// stateText returns the state of an allocation, or "stopping" if it has not yet stopped as ordered.
+// stateText returns the state of an allocation, or "stopping" if the allocation was ordered
+// to stop and has not ended.
 func stateText(a *nusav1.Allocation) string {
 	if a.GetDesired() == nusav1.AllocDesired_ALLOC_DESIRED_STOP && a.GetState() < nusav1.AllocState_ALLOC_STATE_COMPLETE {
 		return "stopping"
@@ -177,7 +179,7 @@ func stateText(a *nusav1.Allocation) string {
 	return term.Word(a.GetState())
 }
 
-// stateNow returns the state, and how long the node has been silent.
+// stateNow returns the state of an allocation, and for how long its node has been silent.
 func stateNow(w *term.Screen, a *nusav1.Allocation) string {
 	now := w.State(stateText(a))
 	if a.GetNodeSilent() != nil {

@@ -13,12 +13,13 @@ import (
 )
 
 const (
-	// resumeBytes is how much of the end of a stream is read again after a broken connection,
-	// to find where the printed output ended. It fits in one chunk.
+	// resumeBytes is how much of the end of a stream is read again after a broken
+	// connection, to find where the printed output ended. That amount fits in one chunk.
 	resumeBytes = 16 << 10
-	// seenBytes is how much of the printed output is compared.
+	// seenBytes is how much of the end of the printed output is compared.
 	seenBytes = 256
-	// sameBreak: lines about the connection that begin alike within this time are printed once.
+	// sameBreak is the time within which equal lines about the connection are printed only
+	// once.
 	sameBreak = 2 * time.Second
 )
 
@@ -26,14 +27,15 @@ const (
 type logPrinter struct {
 	*cli.Session
 	mu   sync.Mutex
-	said map[string]time.Time // when a line about the connection was printed, by its beginning
+	said map[string]time.Time // maps the beginning of a line about the connection to the time when it was printed
 }
 
-// tellOnce prints a line about the connection, once for all tasks that break together.
+// tellOnce prints a line about the connection, but only once for all tasks whose
+// connections break together.
 func (p *logPrinter) tellOnce(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	what, _, _ := strings.Cut(text, " after ") // the tasks return a bit one after the other
+	what, _, _ := strings.Cut(text, " after ") // the connections of the tasks return one after the other
 	if at, said := p.said[what]; said && time.Since(at) < sameBreak {
 		return
 	}
@@ -44,8 +46,9 @@ func (p *logPrinter) tellOnce(text string) {
 	p.Warn("%s", text)
 }
 
-// to returns the writers of a task's two streams. They write bytes as they arrive, or whole
-// lines after head, or records. Lines and records wait until turn is closed (nil: no wait).
+// to returns the writers for the two streams of a task. Without head they write bytes as
+// they arrive. With head they write whole lines, each after head. With -o json|yaml they
+// write records. Lines and records wait until turn is closed, unless turn is nil.
 func (p *logPrinter) to(t logged, head string, turn <-chan struct{}) [2]io.Writer {
 	plain := [2]io.Writer{p.Out, p.Cmd.ErrOrStderr()}
 	if p.Output == "table" && head == "" {
@@ -80,10 +83,10 @@ func (p *logPrinter) record(t logged, stream string, line []byte) error {
 	return err
 }
 
-// lineWriter emits whole lines. At the end it also emits an unfinished line.
+// lineWriter emits whole lines. flush also emits an unfinished line.
 type lineWriter struct {
 	mu   *sync.Mutex     // guards the output of emit
-	turn <-chan struct{} // closed when lines may be emitted; nil = at once
+	turn <-chan struct{} // closed when lines may be emitted; nil means at once
 	emit func(line []byte) error
 	rest []byte
 }
@@ -112,13 +115,13 @@ func (w *lineWriter) flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.rest) > 0 {
-		_ = w.emit(w.rest) // an error: the reader has gone
+		_ = w.emit(w.rest) // an error means that no process reads the output any more
 		w.rest = nil
 	}
 }
 
-// seenOutput writes output, and remembers its end. After resume it leaves out what it wrote
-// before.
+// seenOutput writes output and remembers the end of that output. After resume it omits what
+// it has already written.
 type seenOutput struct {
 	to       io.Writer
 	tail     []byte
