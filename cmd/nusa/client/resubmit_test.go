@@ -153,7 +153,7 @@ func TestUnsentSubmitIsNotUnknown(t *testing.T) {
 	defer mute.Close()
 	f := &fake{}
 	_, errOut, code := f.run(context.Background(), fmt.Sprintf(sample.JobFile, "a", "service"), "job", "run", "-", "--timeout", "300ms", "--addr", mute.Addr().String())
-	if code != cli.ExitFail || !strings.Contains(errOut, "no answer from") || strings.Contains(errOut, "may have been accepted") {
+	if code != cli.ExitFail || !strings.Contains(errOut, "no response from") || strings.Contains(errOut, "may have been accepted") {
 		t.Errorf("exit code %d, %s", code, errOut)
 	}
 }

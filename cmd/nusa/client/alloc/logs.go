@@ -18,20 +18,22 @@ import (
 )
 
 const (
-	// maxLogged bounds the tasks that are read at once; a node allows no more.
+	// maxLogged bounds the tasks that are followed at the same time. A node allows no more
+	// streams.
 	maxLogged = 32
-	// readAhead is how many tasks are opened at once when they are shown in
-	// sequence: each takes several round trips to its region before the first
+	// readAhead is how many tasks are opened at the same time when they are shown one after
+	// the other. Each open takes several round trips to the task's region before the first
 	// byte.
 	readAhead = 8
 	// tailOfEach is how many lines of each stream are shown if an argument names several
-	// instances, unless a flag sets the number.
+	// instances and no flag sets the number.
 	tailOfEach = 10
-	// maxLine is the number of bytes after which an unfinished line is written.
+	// maxLine is the number of bytes after which an unfinished line is written as if it
+	// were complete.
 	maxLine = 64 << 10
 )
 
-// logOptions are the flags of alloc logs and job logs.
+// logOptions are the flags of `alloc logs` and `job logs`.
 type logOptions struct {
 	task             string
 	follow           bool
@@ -46,7 +48,7 @@ func logsCommandOfAlloc(s *cli.Settings) *cobra.Command {
   nusa alloc logs hello/greeter/0 --tail 50`)
 }
 
-// JobLogsCommand returns the command nusa job logs.
+// JobLogsCommand returns the command `nusa job logs`.
 func JobLogsCommand(s *cli.Settings) *cobra.Command {
 	return logsCommand(s, "logs JOB", "JOB", `
   nusa job logs hello --tail 50
@@ -91,14 +93,14 @@ stopped. -f shows only live allocations, and not those that replace them later.`
 	return c
 }
 
-// logged is a task whose output is shown.
+// logged is one task whose output is shown.
 type logged struct {
 	alloc *nusav1.Allocation
 	task  string
 }
 
-// showLogs shows the logs of the tasks that an argument names. bounded means that a flag sets
-// how much of each log is shown.
+// showLogs shows the logs of the tasks that an argument names. bounded says that a flag
+// sets how much of each log is shown.
 func showLogs(c *cli.Session, arg string, o logOptions, bounded bool) error {
 	ctx, cancel := c.WithTimeout()
 	all, n, err := findAllocs(ctx, c, arg, !o.follow)
@@ -129,8 +131,8 @@ func showLogs(c *cli.Session, arg string, o logOptions, bounded bool) error {
 	return showLogsOfAll(c, tasks, o, p)
 }
 
-// showLogsOfAll shows several tasks. With --follow it shows output as it arrives. Otherwise it
-// shows one task after the other and opens the next tasks in the meantime.
+// showLogsOfAll shows several tasks. With --follow it shows output as it arrives. Otherwise
+// it shows one task after the other, and opens the next tasks while it shows one.
 func showLogsOfAll(c *cli.Session, tasks []logged, o logOptions, p *logPrinter) error {
 	var group errgroup.Group
 	if !o.follow {
@@ -151,7 +153,7 @@ func showLogsOfAll(c *cli.Session, tasks []logged, o logOptions, p *logPrinter) 
 		group.Go(func() error {
 			if !o.follow {
 				defer close(next)
-				defer func() { <-mine }() // a task without output waits for its turn, too
+				defer func() { <-mine }() // a task without output also waits for its turn
 			}
 			if err := copyLogs(c.Ctx, c, t, o, out, p.tellOnce); err != nil {
 				<-mine
@@ -170,8 +172,8 @@ func showLogsOfAll(c *cli.Session, tasks []logged, o logOptions, p *logPrinter) 
 	return nil
 }
 
-// headsOf returns the beginning of each task's lines: the instance, and the node or the task
-// if tasks would otherwise have equal heads.
+// headsOf returns the beginning of each task's lines: the instance. If several tasks would
+// have the same beginning, the node or the task is added.
 func headsOf(tasks []logged) []string {
 	several, places := map[string]bool{}, map[string]map[string]bool{}
 	for _, t := range tasks {
@@ -197,7 +199,7 @@ func headsOf(tasks []logged) []string {
 }
 
 // copyLogs writes the output of one task. With --follow it continues after a broken
-// connection and after an election.
+// connection and after an election of the servers.
 func copyLogs(ctx context.Context, c *cli.Session, t logged, o logOptions, to [2]io.Writer, tell func(string)) error {
 	defer func() {
 		for _, w := range to {
@@ -238,8 +240,8 @@ func copyLogs(ctx context.Context, c *cli.Session, t logged, o logOptions, to [2
 	})
 }
 
-// copyLogStream writes one stream until it ends. The error is io.EOF when the stream ended
-// by itself.
+// copyLogStream writes one stream until the stream ends. The error is io.EOF if the stream
+// ended by itself.
 func copyLogStream(ctx context.Context, c *cli.Session, req *nusav1.LogsRequest, to [2]io.Writer, answered func()) error {
 	stream, err := c.Allocs().Logs(ctx, req)
 	if err != nil {

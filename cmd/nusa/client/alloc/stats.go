@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// maxStats bounds the measured instances, because each one is a call to its node.
+	// maxStats bounds the instances that one command measures, because each instance is a
+	// call to its node.
 	maxStats = 500
-	// statsAtOnce is the number of concurrent calls to nodes.
+	// statsAtOnce is the number of calls to nodes at the same time.
 	statsAtOnce = 16
 )
 
@@ -54,14 +55,14 @@ JOB and JOB/GROUP are all of their instances, JOB/GROUP/INDEX is one.`,
 }
 
 // allocUsage holds the resources that an allocation uses, or why they are unknown. alloc is
-// nil when only one allocation is shown.
+// nil if only one allocation is shown.
 type allocUsage struct {
 	alloc *nusav1.Allocation
 	stats *nusav1.AllocationStats
 	err   string
 }
 
-// showStatsOfAll shows several allocations. An error of one does not hide the
+// showStatsOfAll shows several allocations. An error of one allocation does not hide the
 // others.
 func showStatsOfAll(ctx context.Context, c *cli.Session, all []*nusav1.Allocation) error {
 	rows := make([]allocUsage, len(all))
@@ -101,7 +102,8 @@ func showStatsOfAll(ctx context.Context, c *cli.Session, all []*nusav1.Allocatio
 	return nil
 }
 
-// writeStats writes the CPU time used, and its mean in cores since the start.
+// writeStats writes a table of what each task uses: among others the CPU time, and its mean
+// in cores since the start.
 func writeStats(w *term.Screen, all []allocUsage) {
 	t := term.NewTable("INSTANCE", "REGION", "NODE", "TASK", ">UP", ">CPU TIME", ">CORES USED", ">MEMORY USED", ">PEAK", ">PROCESSES", "#MESSAGE")
 	for _, u := range all {
@@ -136,7 +138,7 @@ func writeStats(w *term.Screen, all []allocUsage) {
 	t.Write(w)
 }
 
-// sizeOrBlank returns a size; "" when the driver does not report it.
+// sizeOrBlank returns a size, or "" if the driver does not report it.
 func sizeOrBlank(bytes int64) string {
 	if bytes < 0 {
 		return ""

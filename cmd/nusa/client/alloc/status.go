@@ -53,8 +53,9 @@ func writeAlloc(w *term.Screen, a *nusav1.Allocation) {
 	}
 }
 
-// reasonText says why an allocation is in its state. An allocation whose task fails to start
-// again and again stays in the state starting: then the reason of its task is shown.
+// reasonText says why an allocation is in its state. An allocation whose task fails to
+// start again and again stays in the state starting, without a reason. In that case
+// reasonText returns the reason of the task.
 func reasonText(a *nusav1.Allocation) string {
 	if text := term.Why(a.GetReason(), a.GetMessage()); text != "" || a.GetState() > nusav1.AllocState_ALLOC_STATE_STARTING {
 		return text
@@ -97,7 +98,7 @@ func writeTask(w *term.Screen, name string, t *nusav1.TaskState) {
 	}
 	events := term.NewTable(">", "", "")
 	if n := t.GetEventsDropped(); n > 0 {
-		events.Row("", "", w.Faint(term.Plural(int(n), "earlier event")+", no longer kept"))
+		events.Row("", "", w.Faint(term.Plural(int(n), "earlier event")+", no longer retained"))
 	}
 	for _, e := range t.GetEvents() {
 		events.Row(w.Faint(w.Since(e.GetTime())+" ago"), e.GetType(), term.OneLine(e.GetMessage()))
@@ -105,7 +106,7 @@ func writeTask(w *term.Screen, name string, t *nusav1.TaskState) {
 	events.WriteBody(w)
 }
 
-// checkText returns the result of a task's check, such as "check http :20001/healthz
+// checkText returns the result of a task's check, for example "check http :20001/healthz
 // healthy for 5m  status 200".
 func checkText(w *term.Screen, k *nusav1.CheckState) string {
 	line := []string{w.Faint("check ") + term.OneLine(k.GetCheck())}

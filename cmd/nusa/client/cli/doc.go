@@ -1,5 +1,5 @@
-// Package cli has the parts that the commands of the client share: flags, one call of a
-// command, and messages about errors.
+// Package cli has the parts that the commands of the client share: flags, the connection
+// and output of one call of a command, and messages about errors.
 //
 //   - settings.go: Settings, the flags of all commands of one noun
 //   - session.go: Session, one call of a command: connection, context, output
@@ -11,7 +11,7 @@
 //   - program.go: the name of this binary in hints
 //   - exit.go: exit codes
 //   - errors.go: errors of calls as lines that say what to do
-//   - hint.go: suggests a name that is similar to a mistyped one
+//   - hint.go: suggests a name that is similar to one that does not exist
 //   - servers.go: the servers of --addr
 //   - resume.go: streams that continue after a broken connection
 package cli

@@ -17,7 +17,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// callError is a failed call, with advice.
+// callError is the error of a failed call, with advice in its message.
 type callError struct {
 	message  string
 	problems []*nusav1.Problem
@@ -27,13 +27,13 @@ type callError struct {
 func (e *callError) Error() string { return e.message }
 func (e *callError) Unwrap() error { return e.cause }
 
-// Faults are several errors of one input, one line each.
+// Faults are several errors in one input, one line each.
 type Faults []string
 
 func (f Faults) Error() string { return strings.Join(f, "\n") }
 
-// ErrorLines returns the lines of an error: one, or one for each problem of an
-// input.
+// ErrorLines returns the lines of an error. An error about an input has one line for each
+// problem. Other errors have one line.
 func ErrorLines(err error) []string {
 	var problems job.Errors
 	if errors.As(err, &problems) {
@@ -62,14 +62,14 @@ func ErrorLines(err error) []string {
 	return []string{term.OneLine(err.Error())}
 }
 
-// Explain returns an error of a call as a line that says what happened and what
-// to do about it. Other errors stay as they are.
+// Explain turns the error of a call into one line that says what happened and what to do.
+// Other errors stay as they are.
 func (c *Session) Explain(err error) error {
 	st, ok := status.FromError(err)
 	if err == nil || !ok {
 		return err
 	}
-	// The error wraps a status: the text around the status must stay.
+	// The error wraps a status, so the text around the status must stay.
 	if st.Code() == codes.Unknown || errors.As(err, new(*ExitError)) {
 		return err
 	}
@@ -78,7 +78,7 @@ func (c *Session) Explain(err error) error {
 	case codes.Unavailable:
 		e.message = c.unavailable(err, e.message)
 	case codes.DeadlineExceeded:
-		e.message = fmt.Sprintf("no answer from %s within --timeout %s: try again, or wait longer", c.Addr, job.FormatDuration(c.Timeout))
+		e.message = fmt.Sprintf("no response from %s within --timeout %s: try again, or wait longer", c.Addr, job.FormatDuration(c.Timeout))
 	case codes.Canceled:
 		e.message = "interrupted"
 	case codes.ResourceExhausted:
@@ -95,8 +95,8 @@ func (c *Session) Explain(err error) error {
 	return e
 }
 
-// unavailable says whether no server was reached, the connection broke, or the
-// server cannot serve the call now.
+// unavailable says which of three cases applies: no server was reached, the connection
+// broke, or the server cannot serve the call now.
 func (c *Session) unavailable(err error, message string) string {
 	switch rpcerr.TransportFailure(err) {
 	case rpcerr.Broken:
@@ -111,17 +111,17 @@ func (c *Session) unavailable(err error, message string) string {
 	return message + ": try again in a few seconds"
 }
 
-// unreachedAdvice says what to do when no server is at the address. It suggests nusa dev only
-// for the default address, because nusa dev listens only there.
+// unreachedAdvice says what to do if no server is at the address. It suggests nusa dev only
+// for the default address, because nusa dev listens only on that address.
 func (s *Settings) unreachedAdvice() string {
 	if s.Addr == DefaultAddr {
 		return fmt.Sprintf("start `%s dev`, or name a server with --addr or NUSA_ADDR", s.Program)
 	}
-	return "does a server listen there, for gRPC? set --addr or NUSA_ADDR to one that does"
+	return "no Nusa server listens there: set --addr or NUSA_ADDR to the gRPC address of a server"
 }
 
-// dialProblem says briefly why a connection could not be made. nil means that a program
-// accepted the connection but does not speak gRPC.
+// dialProblem says briefly why a connection could not be made. A nil error means that a
+// program accepted the connection but does not speak gRPC.
 func dialProblem(err error) string {
 	var name *net.DNSError
 	var timeout interface{ Timeout() bool }
@@ -140,11 +140,11 @@ func dialProblem(err error) string {
 	return term.OneLine(err.Error())
 }
 
-// ConnectionLost reports whether the connection broke during a call, so that the
-// call may have taken effect.
+// ConnectionLost reports whether the connection broke during a call. In that case the call
+// may have taken effect.
 func ConnectionLost(err error) bool { return rpcerr.TransportFailure(err) == rpcerr.Broken }
 
-// MayPass reports whether a stream ended for a reason that may pass.
+// MayPass reports whether the reason for which a stream ended may pass.
 func MayPass(err error) bool {
 	return status.Code(err) == codes.Unavailable
 }

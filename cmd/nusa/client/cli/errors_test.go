@@ -12,7 +12,7 @@ import (
 func TestDevIsSuggestedOnlyAtItsAddress(t *testing.T) {
 	for addr, want := range map[string]string{
 		DefaultAddr:        "start `nusa dev`, or name a server with --addr or NUSA_ADDR",
-		"203.0.113.1:7610": "does a server listen there, for gRPC? set --addr or NUSA_ADDR to one that does",
+		"203.0.113.1:7610": "no Nusa server listens there: set --addr or NUSA_ADDR to the gRPC address of a server",
 	} {
 		if got := (&Settings{Addr: addr, Program: "nusa"}).unreachedAdvice(); got != want {
 			t.Errorf("%s: %q, want %q", addr, got, want)

@@ -2,19 +2,21 @@ package cli
 
 import "strconv"
 
-// Exit codes. `job plan` has its own: 0 no change, 1 changes, 255 error.
+// The exit codes. `job plan` has its own: 0 no change, 1 changes, 255 error.
 const (
 	ExitDone    = 0
 	ExitFail    = 1
-	ExitWaiting = 2 // accepted, but not placed or not healthy in time
-	ExitFailed  = 3 // accepted, but failed: waiting longer changes nothing
-	ExitUnknown = 2 // perhaps accepted; 1 would mean that nothing was changed
+	ExitWaiting = 2 // accepted, but not placed or not healthy within the time
+	ExitFailed  = 3 // accepted, but failed, so that waiting longer changes nothing
+	ExitUnknown = 2 // perhaps accepted (1 would mean that nothing was changed)
 )
 
-// ErrorCodeKey is the annotation of a command whose errors have an exit code other than 1.
+// ErrorCodeKey is the annotation with the exit code for errors of a command, if that code
+// is not 1.
 const ErrorCodeKey = "nusa-error-code"
 
-// ExitError ends the process with a code. Err is nil when the messages were printed already.
+// ExitError ends the process with the exit code Code. Err is nil if the messages were
+// already printed.
 type ExitError struct {
 	Code int
 	Err  error

@@ -10,8 +10,8 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 )
 
-// ReadFile reads a file, or standard input for "-". It reads at most one byte more than the
-// largest job, so that a job that is too large is noticed.
+// ReadFile reads a file, or standard input if the name is "-". It reads at most one byte
+// more than the largest job, so that a job that is too large is noticed.
 func (c *Session) ReadFile(name string) ([]byte, error) { return ReadFile(c.Cmd, name) }
 
 func ReadFile(cmd *cobra.Command, name string) ([]byte, error) {

@@ -11,22 +11,23 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 )
 
-// Day is a duration that package time does not define.
+// Day is a day, for which package time has no constant.
 const Day = 24 * time.Hour
 
-// durationType is the type of flags with a DurationValue. FlagError leaves the errors of these
-// flags as they are, because they name the value.
+// durationType is the type of flags with a DurationValue. The errors of such a flag already
+// name the value, so FlagError does not add the value.
 const durationType = "span"
 
-// DurationValue is the value of a flag: a duration with a unit, which may be d
-// (days) or w (weeks).
+// DurationValue is the value of a duration flag. Besides the units of package job it
+// accepts d (days) and w (weeks).
 type DurationValue struct {
 	to    *time.Duration
 	check func(time.Duration) error
 }
 
-// NewDuration returns the value of a flag that sets the duration to. check refuses durations.
-// Its errors follow the value that the user typed.
+// NewDuration returns the value of a flag that sets the duration to. check returns an error
+// for a duration that is not allowed. The text of that error follows the value that the
+// user typed.
 func NewDuration(to *time.Duration, check func(time.Duration) error) *DurationValue {
 	return &DurationValue{to: to, check: check}
 }

@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	// hintTimeout bounds the search for a similar name, because the error itself is known already.
+	// hintTimeout bounds the search for a similar name. The error is already known, so the
+	// user should not wait long.
 	hintTimeout = 2 * time.Second
-	// hintPages bounds how many pages of a list are searched.
+	// hintPages bounds how many pages of a list are searched for a similar name.
 	hintPages = 5
 )
 
-// hint adds a suggestion to the error of a job or a node that does not exist: a similar name,
-// or the command that lists the names.
+// hint adds a suggestion to the error of a job or node that does not exist: a similar name,
+// or the command that lists all names.
 func hint(c *Session, err error) error {
 	kind, name, ok := rpcerr.Missing(err)
 	if !ok {
@@ -38,8 +39,8 @@ func hint(c *Session, err error) error {
 	return rpcerr.NotFound(kind, name, text)
 }
 
-// suggestion returns the end of an error: a likely name, or otherwise the command that lists all
-// names.
+// suggestion returns the end of an error: a similar name, or the command that lists all
+// names if there is no similar name.
 func suggestion(c *Session, name, list, what string) string {
 	if name != "" {
 		return ", did you mean " + name + "?"
@@ -47,8 +48,9 @@ func suggestion(c *Session, name, list, what string) string {
 	return fmt.Sprintf(": `%s %s` shows %s", c.Program, list, what)
 }
 
-// nearJob returns a similar job, as an argument: one with the same name elsewhere, or
-// otherwise one whose name differs in a few letters.
+// nearJob returns a similar job, in the form of an argument. A job with the same name in
+// another namespace or region is the best one, then a job whose name differs in a few
+// letters.
 func nearJob(ctx context.Context, c *Session, wanted string) string {
 	best, least := "", suggest.Limit(wanted)+1
 	token := ""
@@ -72,7 +74,8 @@ func nearJob(ctx context.Context, c *Session, wanted string) string {
 	return best
 }
 
-// nearNode returns the name of a node that differs from the wanted name in a few letters.
+// nearNode returns the name of the node that differs least from the wanted name, by a few
+// letters at most.
 func nearNode(ctx context.Context, c *Session, wanted string) string {
 	resp, err := c.Nodes().List(ctx, &nusav1.ListNodesRequest{Region: c.Region})
 	if err != nil {

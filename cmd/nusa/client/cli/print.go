@@ -11,7 +11,7 @@ import (
 	"github.com/nusa-scheduler/nusa/job/doc"
 )
 
-// Print prints a message in the format of -o; show writes the format for people.
+// Print prints a message in the format of -o. show writes the format for people.
 func (c *Session) Print(m proto.Message, show func(w *term.Screen)) error {
 	if c.Output == "table" {
 		show(c.Screen())
@@ -34,8 +34,8 @@ func (c *Session) PrintTree(n *doc.Node) error {
 	return err
 }
 
-// PrintLine prints one message of a stream like Print, but JSON on one line, and YAML as a
-// document of its own.
+// PrintLine prints one message of a stream, like Print. In JSON the message takes one line,
+// and in YAML it is a document of its own.
 func (c *Session) PrintLine(m proto.Message, show func(w *term.Screen)) error {
 	switch c.Output {
 	case "json":
@@ -51,8 +51,8 @@ func (c *Session) PrintLine(m proto.Message, show func(w *term.Screen)) error {
 	return c.Print(m, show)
 }
 
-// MessageTree converts a message. It parses the output of protojson, because that output
-// deliberately has different blanks in different builds.
+// MessageTree converts a message to a document tree. It parses the output of protojson
+// again, because protojson deliberately writes different blanks in different builds.
 func MessageTree(m proto.Message) (*doc.Node, error) {
 	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err != nil {

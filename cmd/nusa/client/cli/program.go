@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// ProgramName returns the name of this binary in hints. It is a path when the binary was called by
-// a path, because the binary may not be in $PATH.
+// ProgramName returns the name of this binary in hints. If the binary was called by a path,
+// the name is that path, because the binary may not be in $PATH.
 func ProgramName(arg0 string) string {
 	if strings.ContainsRune(arg0, '/') {
 		return arg0
@@ -40,7 +40,7 @@ func SetProgram(root *cobra.Command, name string) {
 	examples(root)
 }
 
-// Program returns the name of the binary for a command's hints.
+// Program returns the name of the binary in a command's hints.
 func Program(cmd *cobra.Command) string { return cmd.Root().CommandPath() }
 
 // WithProgram replaces "nusa" in a server's hint by the name of this binary.

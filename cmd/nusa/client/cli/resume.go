@@ -15,40 +15,43 @@ import (
 )
 
 const (
-	// RetryPause is the pause before a broken stream or a lost submit is tried again.
+	// RetryPause is the pause before a broken stream is opened again, or a lost submit is
+	// repeated.
 	RetryPause = 300 * time.Millisecond
-	// probeTimeout bounds the question whether a server serves again.
+	// probeTimeout bounds one request that checks whether a server serves again.
 	probeTimeout = 5 * time.Second
-	// steady is for how long a stream without a message must last to count as open. A server
-	// takes up to 5 s to say that a region does not answer.
+	// steady is how long a stream without a message must last to count as open. A server
+	// takes up to 5 s to report that a region does not respond.
 	steady = 10 * time.Second
-	// patience is how many times in a row a server may refuse before the next one is asked.
+	// patience is how many times in a row a server may refuse before the next server is
+	// tried.
 	patience = 3
 )
 
-// Resumed is a stream that is opened again after a broken connection or an election. It
-// prints when the stream breaks, and when it continues.
+// Resumed is a stream that is opened again after a broken connection or an election of the
+// servers. It prints a line when the stream breaks, and another one when it continues.
 type Resumed struct {
 	*Session
-	// Missed says what may be missing after a break; "" means nothing.
+	// Missed says what may be missing after a break. "" means that nothing is missing.
 	Missed string
-	// Probe asks whether the stream can be opened now. By default any call that the active
-	// server answers will do.
+	// Probe checks whether the stream can be opened now. The default is a call that only
+	// the active server handles.
 	Probe func(context.Context) error
-	// Reached says that a server has answered before. Until then it is an error that none can
-	// be reached.
+	// Reached says that a server has responded before. While it is false, a failed
+	// connection is an error.
 	Reached bool
-	// Tell prints a line; by default to standard error.
+	// Tell prints a line. The default prints to standard error.
 	Tell func(text string)
 
-	lost      time.Time // when the present break began; zero for none
-	opened    time.Time // when the stream was opened last
-	announced bool      // the return was printed, and no message came since
+	lost      time.Time // when the present break began; zero if there is none
+	opened    time.Time // when the stream was last opened
+	announced bool      // the return was printed, and no message has come since
 	refusals  int
 }
 
-// Follow calls follow repeatedly, until a stream ends by itself or the user interrupts.
-// follow continues where the previous stream ended, and calls answered at each message.
+// Follow calls follow repeatedly, until a stream ends by itself or the user interrupts the
+// command. follow continues where the previous stream ended, and calls answered at each
+// message.
 func (r *Resumed) Follow(ctx context.Context, follow func(answered func()) error) error {
 	for {
 		r.opened = time.Now()
@@ -59,8 +62,8 @@ func (r *Resumed) Follow(ctx context.Context, follow func(answered func()) error
 	}
 }
 
-// again waits after the end of a stream until the stream can be opened again. It returns false
-// and the error to return when the stream is over.
+// again waits after the end of a stream until the stream can be opened again. It returns
+// false if the stream is not opened again, with the error to return.
 func (r *Resumed) again(ctx context.Context, err error) (bool, error) {
 	failure := rpcerr.TransportFailure(err)
 	r.Reached = r.Reached || failure != rpcerr.NotConnected
@@ -121,12 +124,12 @@ func (r *Resumed) tell(text string) {
 	r.Warn("%s", text)
 }
 
-// unanswered reports whether a probe says that the stream cannot be opened yet.
+// unanswered reports whether a probe's error means that the stream cannot be opened yet.
 func unanswered(err error) bool { return MayPass(err) || status.Code(err) == codes.DeadlineExceeded }
 
-// serverRefuses reports whether the server itself cannot serve. A stream that waits only for
-// a region stays with its server: another server would break the streams that share the
-// connection.
+// serverRefuses reports whether the server itself cannot serve. If only a region is
+// unavailable, the stream stays with its server, because a change of the server would break
+// all streams that share the connection.
 func (r *Resumed) serverRefuses(ctx context.Context, err error) bool {
 	if r.Probe != nil {
 		err = r.probe(ctx, nil)
@@ -134,17 +137,17 @@ func (r *Resumed) serverRefuses(ctx context.Context, err error) bool {
 	return unanswered(err) && rpcerr.TransportFailure(err) == rpcerr.NoFailure
 }
 
-// probe asks, by default the server alone.
+// probe calls ask with a time-out. Without ask it checks only the server.
 func (r *Resumed) probe(ctx context.Context, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	if ask != nil {
 		return ask(ctx)
 	}
-	// A server that is not active forwards the call.
+	// A server that is not active forwards this call.
 	_, err := r.Regions().List(ctx, &nusav1.ListRegionsRequest{Labels: map[string]string{noLabel: ""}})
 	return err
 }
 
-// noLabel is a label that no region has, so that a list is empty.
+// noLabel is a label that no region has, so that the list is empty.
 const noLabel = "nusa-probe"

@@ -11,10 +11,11 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/network"
 )
 
-// serverWait bounds the time for a connection to one of several servers.
+// serverWait bounds the time for a connection to one server, if --addr names several.
 const serverWait = 2 * time.Second
 
-// servers dials the servers of --addr: the latest one that answered, else the next one.
+// servers dials the servers of --addr. It begins with the server to which the latest
+// connection was made.
 type servers struct {
 	addrs []string
 
@@ -23,7 +24,7 @@ type servers struct {
 	conn net.Conn
 }
 
-// parseServers reads the addresses of --addr, separated by commas.
+// parseServers parses the addresses of --addr, which commas separate.
 func parseServers(text string) (*servers, error) {
 	s := &servers{}
 	for _, addr := range strings.Split(text, ",") {
@@ -38,7 +39,8 @@ func parseServers(text string) (*servers, error) {
 
 func (s *servers) String() string { return strings.Join(s.addrs, ",") }
 
-// dial connects to the first server that accepts a connection.
+// dial connects to the first server that accepts a connection, in the order from the latest
+// one.
 func (s *servers) dial(ctx context.Context, _ string) (net.Conn, error) {
 	s.mu.Lock()
 	first := s.at
@@ -68,7 +70,8 @@ func (s *servers) dialOne(ctx context.Context, addr string) (net.Conn, error) {
 	return network.Host().Dial(ctx, addr)
 }
 
-// next leaves the present server, which cannot serve now, for the next one.
+// next closes the connection to the present server, which cannot serve now, and makes the
+// next server the first to be tried.
 func (s *servers) next() {
 	if len(s.addrs) < 2 {
 		return

@@ -30,19 +30,20 @@ type Session struct {
 	Ctx  context.Context
 	Conn *grpc.ClientConn
 	Out  io.Writer
-	// Terminal means that Out is a terminal, where lines may be overwritten.
+	// Terminal says that Out is a terminal, where lines may be overwritten.
 	Terminal bool
 	Style    term.Palette
-	// WantedJob is the job that the command names. If that job does not exist, the error
+	// WantedJob is the job that the command names. If the job does not exist, the error
 	// suggests a similar name.
 	WantedJob *nusav1.JobRef
-	// dialer knows why there is no connection.
+	// dialer records why there is no connection.
 	dialer  *rpcerr.Dialer
 	servers *servers
 }
 
-// Connect connects the session to the server at addr, or to the first that can be reached of
-// several, separated by commas. Nothing is sent before the first call.
+// Connect connects the session to the server at addr. If addr names several servers,
+// separated by commas, Connect uses the first that can be reached. Nothing is sent before
+// the first call.
 func (c *Session) Connect(addr string) (closeConn func(), err error) {
 	if scheme, rest, found := strings.Cut(addr, "://"); found {
 		return nil, fmt.Errorf("--addr %s (or NUSA_ADDR): give host[:port], %s, without %s://", addr, strings.TrimRight(rest, "/"), scheme)
@@ -61,8 +62,8 @@ func (c *Session) Connect(addr string) (closeConn func(), err error) {
 	return func() { conn.Close() }, nil
 }
 
-// withDefaultPort adds the port of a global server to a host, a name, or an IPv6
-// address without one.
+// withDefaultPort adds the port of global servers to a host name or an IP address that has
+// no port.
 func withDefaultPort(addr string) string {
 	if ip, err := netip.ParseAddr(strings.Trim(addr, "[]")); err == nil {
 		return netip.AddrPortFrom(ip, defaultPort).String()
@@ -73,11 +74,11 @@ func withDefaultPort(addr string) string {
 	return addr
 }
 
-// noticeAfter is the time after which a line says which server a call waits for.
+// noticeAfter is the time after which a line says for which server a call waits.
 const noticeAfter = time.Second
 
-// WithTimeout returns the context of one call. On a terminal a slow call prints
-// which server it waits for.
+// WithTimeout returns the context for one call. On a terminal a slow call prints for which
+// server it waits.
 func (c *Session) WithTimeout() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(c.Ctx, c.Timeout)
 	if !term.IsTerminal(c.Cmd.ErrOrStderr()) {
@@ -89,7 +90,7 @@ func (c *Session) WithTimeout() (context.Context, context.CancelFunc) {
 	return ctx, func() { notice.Stop(); cancel() }
 }
 
-// Interrupted reports whether the user ended the command.
+// Interrupted reports whether the user interrupted the command.
 func (c *Session) Interrupted() bool { return errors.Is(c.Ctx.Err(), context.Canceled) }
 
 func infoOf(ctx context.Context, addr string) (*nusav1.InfoResponse, error) {
@@ -103,8 +104,8 @@ func infoOf(ctx context.Context, addr string) (*nusav1.InfoResponse, error) {
 	return nusav1.NewSystemClient(conn).Info(ctx, &nusav1.InfoRequest{})
 }
 
-// RegionOf returns the region of a regional server, whose own jobs are named NAME@REGION. It
-// returns "" for a global server, and when the server does not answer.
+// RegionOf returns the region of a regional server. The own jobs of such a region are named
+// NAME@REGION. RegionOf returns "" for a global server, and if the server does not respond.
 func (c *Session) RegionOf(ctx context.Context) string {
 	info, err := nusav1.NewSystemClient(c.Conn).Info(ctx, &nusav1.InfoRequest{})
 	if err != nil || info.GetRole() != "regional" {
@@ -113,25 +114,26 @@ func (c *Session) RegionOf(ctx context.Context) string {
 	return info.GetRegion()
 }
 
-// PrintWarnings prints warnings of a server to standard error.
+// PrintWarnings prints the warnings of a server to standard error.
 func PrintWarnings(c *Session, all []string) {
 	for _, w := range all {
 		fmt.Fprintln(c.Cmd.ErrOrStderr(), c.Style.Wait("warning: ")+WithProgram(term.OneLine(w), c.Program))
 	}
 }
 
-// alarmWait bounds the question to the active server.
+// alarmWait bounds the request to the active server.
 const alarmWait = 2 * time.Second
 
-// PrintAlarms prints to standard error what an operator has to act on, and returns that. Only
-// the active server knows it; another one knows the address of the active one.
+// PrintAlarms prints the alarms, on which an operator must act, to standard error. It also
+// returns them. Only the active server knows the alarms, so another server is asked for the
+// address of the active one.
 func (c *Session) PrintAlarms(ctx context.Context) []string {
 	info, err := nusav1.NewSystemClient(c.Conn).Info(ctx, &nusav1.InfoRequest{})
 	if err == nil && info.GetRole() == "global" && !info.GetLeader() && info.GetLeaderAddress() != "" {
 		info, err = infoOf(ctx, info.GetLeaderAddress())
 	}
 	if err != nil {
-		return nil // the command answers all the same
+		return nil // the command itself succeeded
 	}
 	for _, a := range info.GetAlarms() {
 		fmt.Fprintln(c.Cmd.ErrOrStderr(), c.Style.Bad("alarm: ")+WithProgram(term.OneLine(a), c.Program))
@@ -139,7 +141,7 @@ func (c *Session) PrintAlarms(ctx context.Context) []string {
 	return info.GetAlarms()
 }
 
-// ReadLine returns the first line of standard input; false if nothing is typed.
+// ReadLine returns the first line of standard input. It returns false if the line is empty.
 func (c *Session) ReadLine() (line string, typed bool) {
 	in := bufio.NewScanner(c.Cmd.InOrStdin())
 	if in.Scan() {
@@ -148,7 +150,8 @@ func (c *Session) ReadLine() (line string, typed bool) {
 	return line, line != ""
 }
 
-// NamespaceFlag returns the flag for suggested commands, if this command was given the flag.
+// NamespaceFlag returns the flag --namespace for suggested commands, if the user gave this
+// command the flag.
 func (c *Session) NamespaceFlag() string {
 	if f := c.Cmd.Flag("namespace"); f != nil && f.Changed {
 		return " -n " + c.Namespace
@@ -156,7 +159,8 @@ func (c *Session) NamespaceFlag() string {
 	return ""
 }
 
-// Jobs returns the client of the service Jobs; the methods below return the other clients.
+// Jobs returns the client of the service Jobs. The methods below return the clients of the
+// other services.
 func (c *Session) Jobs() nusav1.JobsClient { return nusav1.NewJobsClient(c.Conn) }
 
 func (c *Session) Allocs() nusav1.AllocationsClient { return nusav1.NewAllocationsClient(c.Conn) }
@@ -177,7 +181,8 @@ func (c *Session) Warn(format string, args ...any) {
 // Printf prints to standard output.
 func (c *Session) Printf(format string, args ...any) { fmt.Fprintf(c.Out, format, args...) }
 
-// Incomplete follows "nothing found" when some regions did not answer.
+// Incomplete returns a text that follows "nothing found" if some regions did not respond.
+// Else it returns "".
 func Incomplete(errs []*nusav1.PartialError) string {
 	if len(errs) == 0 {
 		return ""
@@ -185,9 +190,9 @@ func Incomplete(errs []*nusav1.PartialError) string {
 	return " in the regions that answered"
 }
 
-// WarnPartial prints which regions did not answer.
+// WarnPartial prints which regions did not respond.
 func (c *Session) WarnPartial(errs []*nusav1.PartialError) {
 	for _, e := range errs {
-		c.Warn("region %s did not answer, its part is missing: %s", e.GetRegion(), term.OneLine(e.GetMessage()))
+		c.Warn("region %s did not respond, so its part is missing: %s", e.GetRegion(), term.OneLine(e.GetMessage()))
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/nusa-scheduler/nusa/job"
 )
 
-// DefaultAddr is the server that a client calls by default: a global server on
-// this machine.
+// DefaultAddr is the server that a client calls by default: a global server on this
+// machine.
 const DefaultAddr = "127.0.0.1:7600"
 
 // defaultPort is the port of global servers.
@@ -32,16 +32,16 @@ type Settings struct {
 	Timeout   time.Duration
 	// Program is the name of this binary in hints.
 	Program string
-	// Master is the region whose master is called; "" when the user gave an address.
+	// Master is the region whose master is called. It is "" if the user gave an address.
 	Master string
 }
 
-// Bind adds the flags to a noun, for all of its verbs. more are additional values of --output.
+// Bind adds the flags to a noun, for all of its verbs. more are further values of --output.
 func (s *Settings) Bind(cmd *cobra.Command, more ...string) {
 	formats := append([]string{"table", "json", "yaml"}, more...)
 	f := cmd.PersistentFlags()
 	f.StringVar(&s.Addr, "addr", envOr("NUSA_ADDR", DefaultAddr), fmt.Sprintf("server to talk to, host[:port], port %d unless given; or several, host,host (NUSA_ADDR)", defaultPort))
-	f.DurationVar(&s.Timeout, "timeout", DefaultTimeout, "how long to wait for an answer")
+	f.DurationVar(&s.Timeout, "timeout", DefaultTimeout, "how long to wait for a response")
 	f.StringVarP(&s.Output, "output", "o", "table", strings.Join(formats[:len(formats)-1], ", ")+" or "+formats[len(formats)-1])
 	cmd.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains(formats, s.Output) {
@@ -62,7 +62,7 @@ func (s *Settings) BindNamespace(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVarP(&s.Namespace, "namespace", "n", envOr("NUSA_NAMESPACE", ""), "namespace of jobs (NUSA_NAMESPACE, else "+job.DefaultNamespace+"; lists: else every one)")
 }
 
-// BindRegion adds --region to one verb. The meaning of --region differs between verbs.
+// BindRegion adds --region to one verb, because its meaning differs between verbs.
 func (s *Settings) BindRegion(cmd *cobra.Command, usage string) {
 	cmd.Flags().StringVar(&s.Region, "region", envOr("NUSA_REGION", ""), usage+" (NUSA_REGION)")
 }
@@ -74,8 +74,8 @@ func envOr(key, otherwise string) string {
 	return otherwise
 }
 
-// Run returns a function for cobra that connects and calls f. Errors of calls
-// are explained.
+// Run returns a function for cobra that connects to the server and calls f. It explains the
+// error of f.
 func (s *Settings) Run(f func(c *Session, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		c := &Session{Settings: s, Cmd: cmd, Ctx: cmd.Context(), Out: cmd.OutOrStdout()}

@@ -11,8 +11,8 @@ import (
 // MaxNamed is the greatest number of names that an error lists.
 const MaxNamed = 8
 
-// Ref reads NAME, NAMESPACE/NAME or NAME@REGION. A NotFound error of the
-// command then suggests a similar job.
+// Ref parses NAME, NAMESPACE/NAME or NAME@REGION. If the job does not exist, the error of
+// the command suggests a similar job.
 func (c *Session) Ref(arg string) (ref *nusav1.JobRef, err error) {
 	defer func() { c.WantedJob = ref }()
 	name, region, own := strings.Cut(arg, "@")
@@ -36,10 +36,10 @@ func refOf(namespace, name, region, arg string, own bool) (*nusav1.JobRef, error
 	return &nusav1.JobRef{Namespace: namespace, Name: name, Region: region}, nil
 }
 
-// RefName returns the full name of a job.
+// RefName returns the full name of a job, for messages.
 func RefName(r *nusav1.JobRef) string { return JobName(r.GetNamespace(), r.GetName(), r.GetRegion()) }
 
-// RefArg returns the name of a job in a suggested command.
+// RefArg returns the arguments that name a job in a suggested command.
 func RefArg(ref *nusav1.JobRef) string {
 	name := ref.GetName()
 	if ref.GetRegion() != "" {
@@ -51,8 +51,8 @@ func RefArg(ref *nusav1.JobRef) string {
 	return name
 }
 
-// FileArg returns the name of a file in a suggested command. Standard input cannot be read again,
-// so it becomes "FILE".
+// FileArg returns the name of a file in a suggested command. For standard input, which
+// cannot be read again, it returns "FILE".
 func FileArg(name string) string {
 	if name == "-" {
 		return "FILE"
@@ -60,7 +60,8 @@ func FileArg(name string) string {
 	return name
 }
 
-// NamespaceOf returns the namespace of a spec: the default one if the spec has none.
+// NamespaceOf returns the namespace of a spec. A spec without one is in the default
+// namespace.
 func NamespaceOf(spec *nusav1.JobSpec) string {
 	if ns := spec.GetNamespace(); ns != "" {
 		return ns
@@ -68,7 +69,7 @@ func NamespaceOf(spec *nusav1.JobSpec) string {
 	return job.DefaultNamespace
 }
 
-// JobName returns the name of a job on the command line.
+// JobName returns the full name of a job.
 func JobName(namespace, name, region string) string {
 	full := namespace + "/" + name
 	if region != "" {

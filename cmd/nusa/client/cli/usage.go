@@ -10,15 +10,15 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Noun returns a command that only has sub-commands.
+// Noun returns a command that only has sub-commands, its verbs.
 func Noun(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: HelpOrUnknown}
 	c.AddCommand(verbs...)
 	return c
 }
 
-// HelpOrUnknown runs a command that only has sub-commands. It prints the help. An argument is
-// an error, because it names no sub-command.
+// HelpOrUnknown runs a command that only has sub-commands. Without arguments it prints the
+// help. With an argument it returns an error, because the argument names no sub-command.
 func HelpOrUnknown(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -38,11 +38,12 @@ func HelpOrUnknown(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q of %s%s", args[0], cmd.CommandPath(), hint)
 }
 
-// insteadKey begins the annotations that suggest a command for one that does not exist.
+// insteadKey is the prefix of annotations that suggest another command for a command that
+// does not exist.
 const insteadKey = "nusa-instead-of-"
 
-// Instead adds a suggestion: if the user types one of the names as a command, the error
-// suggests line. line does not begin with "nusa".
+// Instead adds a suggestion to a command. If the user types one of the names as a command,
+// the error suggests line. line does not begin with "nusa".
 func Instead(cmd *cobra.Command, line string, names ...string) {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -52,8 +53,8 @@ func Instead(cmd *cobra.Command, line string, names ...string) {
 	}
 }
 
-// UnknownCommand returns an error when a command line asks for the help of a
-// command that does not exist. cobra would print the help of the parent.
+// UnknownCommand returns an error if a command line asks for the help of a command that
+// does not exist. cobra itself would print the help of the parent command.
 func UnknownCommand(root *cobra.Command, args []string) error {
 	if !slices.ContainsFunc(args, func(a string) bool { return a == "--help" || a == "-h" }) {
 		return nil
@@ -79,7 +80,7 @@ func UnknownCommand(root *cobra.Command, args []string) error {
 	return nil
 }
 
-// Positional checks the number of arguments; a name in [] is optional.
+// Positional checks the number of arguments. A name in [] is optional.
 func Positional(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		usage := "usage: " + strings.Join(append([]string{cmd.CommandPath()}, names...), " ")
@@ -98,14 +99,14 @@ func Positional(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// kinds describes the values of a flag by its type.
+// kinds maps the type of a flag to a description of its values.
 var kinds = map[string]string{
 	"int": "a whole number", "int32": "a whole number", "int64": "a whole number", "uint": "a whole number from 0",
 	"float64": "a number", "bool": "true or false", "duration": "a duration such as 500ms, 30s or 5m", "stringToString": "KEY=VALUE",
 	durationType: "a duration such as 500ms, 30m or 24h",
 }
 
-// FlagError returns an error in one line that names the flag and the values it
+// FlagError returns an error of one line that names the flag and the values that it
 // accepts.
 func FlagError(cmd *cobra.Command, err error) error {
 	var value *pflag.InvalidValueError

@@ -1,6 +1,6 @@
-// Package history shows how measured values changed over time: round trips of
-// regions, use of nodes and pools.
+// Package history shows how measured values changed over time: round trips between regions,
+// and the use of nodes and pools.
 //
-//   - request.go: --since, the request, and which rendering fits the answer
+//   - request.go: --since, the request, and the choice between one series and a list
 //   - write.go: sparklines, statistics and trends
 package history

@@ -23,32 +23,32 @@ func CheckPercentile(p int) error {
 	return nil
 }
 
-// Kinds of series.
+// The kinds of series.
 const (
 	KindEdge = "edge"
 	KindNode = "node"
 	KindPool = "pool"
 )
 
-// SinceFlag adds --since with the default of an hour.
+// SinceFlag adds the flag --since. Its default is one hour.
 func SinceFlag(c *cobra.Command, to *time.Duration, usage string) {
 	*to = time.Hour
 	c.Flags().Var(cli.NewDuration(to, func(d time.Duration) error {
 		if d < time.Second || d > historyRetention {
-			return fmt.Errorf("is not within 1s..%s, for as long as regions keep it", term.Duration(historyRetention))
+			return fmt.Errorf("is not within 1s..%s, which is how long regions retain it", term.Duration(historyRetention))
 		}
 		return nil
 	}), "since", usage+", such as 30m, 24h or 7d")
 }
 
-// Request returns a request for the time span that ends now.
+// Request returns a request for the time span since that ends now.
 func Request(kind, region, key string, since time.Duration) *nusav1.HistoryRequest {
 	now := time.Now()
 	return &nusav1.HistoryRequest{Kind: kind, Region: region, Key: key, From: timestamppb.New(now.Add(-since)), To: timestamppb.New(now)}
 }
 
-// Show requests series and writes them: a single series with all fields, several series in one
-// line each with the given fields.
+// Show requests series and writes them. A single series is written with all its fields.
+// Several series are written as a table with one line each and the given columns.
 func Show(c *cli.Session, req *nusav1.HistoryRequest, since time.Duration, columns []string) error {
 	ctx, cancel := c.WithTimeout()
 	defer cancel()
@@ -60,7 +60,7 @@ func Show(c *cli.Session, req *nusav1.HistoryRequest, since time.Duration, colum
 	return c.Print(resp, func(w *term.Screen) {
 		switch all := resp.GetSeries(); {
 		case len(all) == 0:
-			fmt.Fprintf(w, "nothing was kept of %s in the last %s%s; --since reaches back %s\n", seriesText(req), term.Duration(since), cli.Incomplete(resp.GetErrors()), term.Duration(historyRetention))
+			fmt.Fprintf(w, "no values of %s are retained for the last %s%s; --since reaches back %s\n", seriesText(req), term.Duration(since), cli.Incomplete(resp.GetErrors()), term.Duration(historyRetention))
 		case len(all) == 1 && req.GetKey() != "":
 			writeSeries(w, all[0])
 		default:
@@ -69,8 +69,8 @@ func Show(c *cli.Session, req *nusav1.HistoryRequest, since time.Duration, colum
 	})
 }
 
-// flagOfKey names the flag in problems with the field "key", because users do not type that
-// field.
+// flagOfKey replaces the field "key" by the name of a flag in the problems of an error,
+// because users do not type that field.
 func flagOfKey(c *cli.Session, kind string, err error) error {
 	problems := rpcerr.Problems(err)
 	for _, p := range problems {
@@ -89,7 +89,7 @@ func flagOfKey(c *cli.Session, kind string, err error) error {
 	return rpcerr.Refuse(status.Code(err), problems...)
 }
 
-// seriesText names the requested series.
+// seriesText returns the name of the requested series.
 func seriesText(req *nusav1.HistoryRequest) string {
 	text := req.GetKind() + "s"
 	if req.GetKey() != "" {

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// historyRetention is how long regions keep series.
+	// historyRetention is how long regions retain series.
 	historyRetention = 31 * cli.Day
 	// sparkWidth is the usual width of a sparkline.
 	sparkWidth = 40
 )
 
-// noiseMS is the change of a round trip in milliseconds that counts as noise.
+// noiseMS is the greatest change of a round trip, in milliseconds, that counts as noise.
 const noiseMS = 1
 
 // nameOf returns the name of a series for people.
@@ -34,7 +34,7 @@ func nameOf(s *nusav1.HistorySeries) string {
 	return s.GetKey()
 }
 
-// timeSpan describes the time and the interval of a series.
+// timeSpan describes the time span and the interval of a series.
 func timeSpan(w *term.Screen, s *nusav1.HistorySeries) string {
 	points := 0
 	for _, f := range s.GetFields() {
@@ -48,7 +48,7 @@ func timeSpan(w *term.Screen, s *nusav1.HistorySeries) string {
 	return text + ", a point each " + job.FormatDuration(s.GetStep().AsDuration())
 }
 
-// statistics of all points of a field.
+// statistics summarizes all points of a field.
 type statistics struct {
 	min, mean, max, latest float64
 	points, gaps           int
@@ -71,8 +71,7 @@ func summarize(f *nusav1.HistoryField) statistics {
 	return s
 }
 
-// gapText returns the share of points without a value. It is never rounded to 0% or
-// 100%.
+// gapText returns the share of points without a value. It never rounds to 0% or 100%.
 func (s statistics) gapText() string {
 	switch share := float64(s.gaps) / float64(s.gaps+s.points); {
 	case s.gaps == 0:
@@ -86,7 +85,7 @@ func (s statistics) gapText() string {
 	}
 }
 
-// spark draws a field as a line of characters; gaps are blanks.
+// spark draws a field as a line of characters. A gap is a blank.
 func spark(f *nusav1.HistoryField, width int) string {
 	values := make([]float64, len(f.GetMean()))
 	for i, m := range f.GetMean() {
@@ -102,7 +101,7 @@ func spark(f *nusav1.HistoryField, width int) string {
 	return series.Sparkline(values, width, noise)
 }
 
-// sparkRoom returns the width of sparklines. figures is the width of the other columns.
+// sparkRoom returns the width for sparklines. figures is the width of the other columns.
 func sparkRoom(w *term.Screen, figures int) int {
 	if w.Width <= 0 {
 		return sparkWidth
@@ -110,7 +109,7 @@ func sparkRoom(w *term.Screen, figures int) int {
 	return min(max(w.Width-figures, sparkWidth/4), 2*sparkWidth)
 }
 
-// writeSeries shows every field and the trends.
+// writeSeries writes every field of one series, and its trends.
 func writeSeries(w *term.Screen, s *nusav1.HistorySeries) {
 	title := map[string]string{KindEdge: s.GetRegion() + " → " + nameOf(s)}[s.GetKind()]
 	if title == "" {
@@ -135,8 +134,8 @@ func writeSeries(w *term.Screen, s *nusav1.HistorySeries) {
 	writeTrends(w, s, "")
 }
 
-// writeAllSeries draws the first of the fields over time, and writes the means of the other
-// fields.
+// writeAllSeries writes one line for each series. The line has the first of the columns
+// over time and the means of the other columns.
 func writeAllSeries(w *term.Screen, all []*nusav1.HistorySeries, columns []string) {
 	first := all[0]
 	title := first.GetKind() + "s in " + first.GetRegion()
@@ -187,15 +186,15 @@ func fieldOf(s *nusav1.HistorySeries, name string) *nusav1.HistoryField {
 	return nil
 }
 
-// FieldName returns a field's name in words. "ms" stays in the name, because the
+// FieldName returns the name of a field in words. The suffix "ms" stays, because such
 // values are written without a unit.
 func FieldName(name string) string {
 	name = strings.TrimSuffix(strings.TrimSuffix(name, "_bytes"), "_per_second")
 	return strings.ReplaceAll(name, "_", " ")
 }
 
-// unitOf returns the function that writes values of a field, by the field's
-// name.
+// unitOf returns the function that writes the values of a field with their unit. It chooses
+// by the field's name.
 func unitOf(name string) func(float64) string {
 	has := func(part string) bool { return strings.Contains(name, part) }
 	switch {
@@ -213,8 +212,8 @@ func unitOf(name string) func(float64) string {
 	return term.Number
 }
 
-// writeTrends writes when a resource will run out, or why that is unknown. Each line begins
-// with of.
+// writeTrends writes when a resource of a series will run out, or why that is unknown. Each
+// line begins with the text of.
 func writeTrends(w *term.Screen, s *nusav1.HistorySeries, of string) {
 	if len(s.GetTrends()) > 0 {
 		fmt.Fprintln(w)

@@ -12,7 +12,7 @@ import (
 
 func adoptCommand(s *cli.Settings) *cobra.Command {
 	return &cobra.Command{
-		Use: "adopt NAME@REGION", Short: "Hand a region's own job to the global tier", Args: cli.Positional("NAME@REGION"),
+		Use: "adopt NAME@REGION", Short: "Give a region's own job to the global tier", Args: cli.Positional("NAME@REGION"),
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			ref, err := c.Ref(args[0])
 			if err != nil {

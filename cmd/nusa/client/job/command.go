@@ -7,7 +7,7 @@ import (
 	"github.com/nusa-scheduler/nusa/cmd/nusa/client/cli"
 )
 
-// Command returns the command nusa job.
+// Command returns the command `nusa job`.
 func Command() *cobra.Command {
 	s := &cli.Settings{}
 	c := cli.Noun("job", "Submit jobs, see where they run and why",

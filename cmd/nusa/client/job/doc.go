@@ -1,4 +1,5 @@
-// Package job has the commands of nusa job: submit jobs, and show where they run and why.
+// Package job has the commands of `nusa job`: they submit jobs, and show where jobs run and
+// why.
 //
 //   - command.go: the noun
 //   - file.go: job files, and job validate
@@ -6,14 +7,14 @@
 //   - plan.go: job plan
 //   - plan_text.go: what a submit would change, as text
 //   - run.go: job run
-//   - wait.go: waits until a submitted job runs
-//   - progress.go: a job on one line
+//   - wait.go: waiting until a submitted job runs
+//   - progress.go: the progress of a job on one line
 //   - status.go: job status
 //   - slots.go: the slots of a job
 //   - pending.go: why instances wait
 //   - unknown.go: instances of regions that are cut off
 //   - rollout.go: an update that goes from region to region
-//   - totals.go: counts of all groups
+//   - totals.go: counts over all groups
 //   - list.go: job list
 //   - explain.go: job explain
 //   - near.go: whether round trips are within their bounds
