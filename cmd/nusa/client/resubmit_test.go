@@ -31,7 +31,7 @@ func TestHintsNameTheBinaryAsCalled(t *testing.T) {
 		{"", "job run --help", "  ./bin/nusa job run hello.yaml\n"},
 		{"", "nonsense", "unknown command \"nonsense\" of ./bin/nusa"},
 		{fmt.Sprintf(sample.JobFile, "ended", "batch"), "job run -d -", "run it again with ./bin/nusa job run --again FILE"},
-		{fmt.Sprintf(sample.JobFile, "api", "service"), "job plan -", "to do just this: ./bin/nusa job run"},
+		{fmt.Sprintf(sample.JobFile, "api", "service"), "job plan -", "to make exactly these changes: ./bin/nusa job run"},
 		{fmt.Sprintf(sample.JobFile, "ended", "batch"), "job run -", "run it again with ./bin/nusa job run --again FILE"},
 	} {
 		root := Root()

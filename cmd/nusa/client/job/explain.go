@@ -53,8 +53,8 @@ a third better. Batch jobs, system jobs and colocated groups do not move.
 	return c
 }
 
-// decidedText says when the decision was made. An explanation without an age was computed for
-// this request.
+// decidedText says when the decision was made. An explanation without an age was computed
+// for this request.
 func decidedText(e *nusav1.Explanation) string {
 	switch {
 	case len(e.GetGroups()) == 0:
@@ -65,7 +65,8 @@ func decidedText(e *nusav1.Explanation) string {
 	return "decided " + term.Age(e.GetAge()) + " ago"
 }
 
-// onlyRegion removes the other regions when the command names one.
+// onlyRegion returns the explanation without the other regions, if the command names a
+// region.
 func onlyRegion(e *nusav1.Explanation, region string) *nusav1.Explanation {
 	if region == "" {
 		return e
@@ -90,7 +91,7 @@ func writeExplanation(w *term.Screen, e *nusav1.Explanation) {
 		var regions []verdict
 		for _, r := range g.GetRegions() {
 			v := verdict{[]string{r.GetRegion()}, r.GetTaken(), term.Count(r.GetFits()), r.GetReason(), r.GetMessage(), r.GetScore(), r.GetTerms(), r.GetInputs()}
-			if r.GetReason() == nusav1.Reason_REASON_REGION_DISCONNECTED { // what it reported last says nothing about now
+			if r.GetReason() == nusav1.Reason_REASON_REGION_DISCONNECTED { // the last report of a cut-off region does not describe the present
 				v.fits, v.score, v.terms, v.inputs = "", 0, nil, nil
 			}
 			regions = append(regions, v)
@@ -113,15 +114,15 @@ func writeExplanation(w *term.Screen, e *nusav1.Explanation) {
 	}
 }
 
-// writeRemedy writes which change would make one more instance fit.
+// writeRemedy writes which change would let one more instance fit.
 func writeRemedy(w *term.Screen, g *nusav1.GroupExplanation) {
 	if g.GetRemedy() != "" {
 		fmt.Fprintf(w, "  %s\n", term.OneLine(g.GetRemedy()))
 	}
 }
 
-// divideText returns how several instances are divided among regions: "best, the default
-// of a batch job".
+// divideText says how several instances are divided among regions, for example "best, the
+// default of a batch job".
 func divideText(g *nusav1.GroupExplanation) string {
 	if g.GetDivide() == nusav1.Divide_DIVIDE_UNSPECIFIED || g.GetDesired() < 2 {
 		return ""
@@ -129,7 +130,8 @@ func divideText(g *nusav1.GroupExplanation) string {
 	return strings.ToLower(strings.TrimPrefix(g.GetDivide().String(), "DIVIDE_")) + ", " + term.OneLine(g.GetDivideWhy())
 }
 
-// verdict says why the regions or nodes in names were chosen or refused.
+// verdict says why a region or a node was chosen or refused. names are the values of the
+// first columns.
 type verdict struct {
 	names   []string
 	taken   int32
@@ -141,8 +143,8 @@ type verdict struct {
 	inputs  []*nusav1.InputAge
 }
 
-// writeVerdicts writes one line for each verdict, with a column for each term
-// of the score in the order of first appearance.
+// writeVerdicts writes one line for each verdict. Each term of the score has a column, in
+// the order of first appearance.
 func writeVerdicts(w *term.Screen, heads []string, all []verdict) {
 	var terms []string
 	column := map[string]int{}
@@ -179,7 +181,7 @@ func writeVerdicts(w *term.Screen, heads []string, all []verdict) {
 	t.Write(w)
 }
 
-// verdictText returns the reason of a refusal, or the details of the score.
+// verdictText returns the reason of a refusal, or else the details of the score.
 func verdictText(w *term.Screen, r verdict) string {
 	text := term.Why(r.reason, r.message)
 	switch r.reason {

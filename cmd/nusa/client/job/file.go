@@ -63,7 +63,7 @@ func validateCommand(s *cli.Settings) *cobra.Command {
 	return c
 }
 
-// contents lists the groups of a job: "service of 2 × web".
+// contents describes the groups of a job, for example "service of 2 × web".
 func contents(spec *nusav1.JobSpec) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(spec.GetGroups())) {
@@ -84,8 +84,8 @@ type jobSource struct {
 	data []byte
 }
 
-// locate adds the lines of the file to the problems in err, which servers
-// report by field.
+// locate adds the lines of the file to the problems in err, which a server reports with
+// field names only.
 func (f *jobSource) locate(err error) error {
 	var problems job.Errors
 	if !errors.As(err, &problems) {
@@ -99,8 +99,9 @@ func (f *jobSource) locate(err error) error {
 	return job.Locate(f.data, f.name, problems)
 }
 
-// readJob parses a file. --namespace sets the namespace of a file that names none. A different
-// namespace in the file is an error, so that neither of them is silently ignored.
+// readJob parses a job file. --namespace sets the namespace of a file that names none. If
+// the file names another namespace, readJob returns an error, so that no namespace is
+// ignored silently.
 func readJob(cmd *cobra.Command, file, namespace string) (*jobSource, error) {
 	data, err := cli.ReadFile(cmd, file)
 	if err != nil {
@@ -127,8 +128,8 @@ func readJob(cmd *cobra.Command, file, namespace string) (*jobSource, error) {
 	return f, nil
 }
 
-// storedJob returns the name of the job when data is the output of job status
-// with -o, else "".
+// storedJob returns the name of the job if data is the output of job status with -o, else
+// "".
 func storedJob(data []byte) string {
 	docs, err := doc.Read(data, false)
 	if err != nil || len(docs) != 1 || docs[0].Get("revision") == nil || docs[0].Get("spec") == nil {

@@ -7,8 +7,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// writeNear writes the present round trip of each near clause, and how long watched
-// bounds have been broken.
+// writeNear writes the present round trip of each near clause, and for how long a watched
+// bound has been broken.
 func writeNear(w *term.Screen, g *nusav1.GroupExplanation) {
 	if len(g.GetNear()) == 0 {
 		return
@@ -32,7 +32,8 @@ func writeNear(w *term.Screen, g *nusav1.GroupExplanation) {
 	t.Write(w)
 }
 
-// knownBy says how a round trip is known: "measured by udp", "predicted ±12%".
+// knownBy says how a round trip is known, for example "measured by udp" or "predicted
+// ±12%".
 func knownBy(f *nusav1.NearFare) string {
 	text := term.Word(f.GetSource())
 	switch {
@@ -51,8 +52,8 @@ func knownBy(f *nusav1.NearFare) string {
 	return text
 }
 
-// nearText returns the result of a near clause, and how long a watched bound has been
-// broken. b is nil when the bound is not watched.
+// nearText returns the result of a near clause, and for how long a watched bound has been
+// broken. b is nil if the bound is not watched.
 func nearText(w *term.Screen, f *nusav1.NearFare, b *nusav1.NearBound) string {
 	text := f.GetVerdict()
 	switch text {

@@ -11,8 +11,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// pending says why instances wait: "3 regions: no node fits; 2 unknown for 20s: tokyo is
-// cut off".
+// pending says why instances wait, for example "3 regions: no node fits; 2 unknown for 20s:
+// tokyo is cut off".
 func pending(j *nusav1.Job) string {
 	s := j.GetStatus()
 	type kind struct{ text, what string }
@@ -44,8 +44,9 @@ func pending(j *nusav1.Job) string {
 	return joined("; ", append(parts, unknownText(s))...)
 }
 
-// missingDriver returns the driver that no node has and that instances of a group wait for. It
-// returns "" if they wait for something else, or if the group needs several drivers.
+// missingDriver returns the driver that the instances of a group wait for because no node
+// has it. It returns "" if the instances wait for something else, or if the group needs
+// several drivers.
 func missingDriver(p *nusav1.CountedReason, group *nusav1.Group) string {
 	if p.GetReason() != nusav1.Reason_REASON_DRIVER_MISSING {
 		return ""
@@ -60,8 +61,8 @@ func missingDriver(p *nusav1.CountedReason, group *nusav1.Group) string {
 	return slices.Collect(maps.Keys(drivers))[0]
 }
 
-// driverOfNoRegion returns a driver that an unplaced group needs and no region has. It returns ""
-// if the instances of a group may be placed without another agent.
+// driverOfNoRegion returns a driver that an unplaced group needs and that no region has. It
+// returns "" if a group may be placed without a further agent.
 func driverOfNoRegion(j *nusav1.Job) string {
 	name := ""
 	for group, g := range j.GetStatus().GetGroups() {

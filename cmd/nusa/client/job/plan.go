@@ -81,18 +81,17 @@ func planCommand(s *cli.Settings) *cobra.Command {
 	return c
 }
 
-// Exit codes of job plan.
+// The exit codes of job plan.
 const (
 	planChanges = 1
 	planError   = 255
 )
 
-// stoppedField is the field of the diff line that says that the stored job is
-// stopped.
+// stoppedField is the field of the diff line which says that the stored job is stopped.
 const stoppedField = "stopped"
 
-// addStartToPlan adds a line to a region's plan: the stored job is stopped, so a submit starts
-// it again. Plans of the global tier already have that line.
+// addStartToPlan adds the line that a submit starts a stopped job again to the plan of a
+// region. Plans of the global tier already have that line.
 func addStartToPlan(ctx context.Context, c *cli.Session, spec *nusav1.JobSpec, region string, plan *nusav1.PlanResponse) error {
 	isLine := func(d *nusav1.DiffLine) bool { return d.GetField() == stoppedField }
 	if region == "" || plan.GetRevision() == 0 || slices.ContainsFunc(plan.GetDiff(), isLine) {
@@ -108,7 +107,7 @@ func addStartToPlan(ctx context.Context, c *cli.Session, spec *nusav1.JobSpec, r
 	return nil
 }
 
-// submitFlags returns the flags of the plan that the submit needs too.
+// submitFlags returns the flags of the plan that the submit also needs.
 func submitFlags(c *cli.Session, region string) string {
 	flags := c.NamespaceFlag()
 	if region != "" {

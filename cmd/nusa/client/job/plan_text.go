@@ -12,16 +12,16 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// planHeader is the context of a plan: the job's name, the arguments of a
-// submit, and the fields that the author wrote.
+// planHeader is the context of a plan: the job's name, the arguments of the submit, and the
+// fields that the author wrote.
 type planHeader struct {
 	name, submit string
 	written      map[string]bool
-	// warnings do not include those that follow from the file alone.
+	// warnings are the warnings that do not follow from the file alone.
 	warnings []string
-	// orderNote says why regions wait for one another.
+	// orderNote says why regions wait for each other.
 	orderNote string
-	// notes are the notes about the spec, with --verbose.
+	// notes are the notes about the spec, which only --verbose shows.
 	notes []string
 	spec  *nusav1.JobSpec
 }
@@ -88,7 +88,7 @@ func writePlan(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
 	}
 	warnings := p.GetWarnings()
 	if len(p.GetDiff()) == 0 {
-		warnings = of.warnings // the submit of this version has shown the other warnings
+		warnings = of.warnings // the submit of this version has already shown the other warnings
 	}
 	for _, warning := range warnings {
 		fmt.Fprintf(w, "%s%s\n", w.Wait("warning: "), cli.WithProgram(term.OneLine(warning), w.Program))
@@ -98,12 +98,11 @@ func writePlan(w *term.Screen, of planHeader, p *nusav1.PlanResponse) {
 		if p.GetRevision() == 0 {
 			check = "-1"
 		}
-		fmt.Fprintf(w, "\nto do just this: %s job run --check-revision %s%s\n", w.Program, check, of.submit)
+		fmt.Fprintf(w, "\nto make exactly these changes: %s job run --check-revision %s%s\n", w.Program, check, of.submit)
 	}
 }
 
-// writeNewJob writes every field that the author wrote, and the number of
-// defaults.
+// writeNewJob writes every field that the author wrote, and the number of defaults.
 func writeNewJob(w *term.Screen, diff []*nusav1.DiffLine, written map[string]bool) {
 	own := slices.DeleteFunc(slices.Clone(diff), func(d *nusav1.DiffLine) bool { return !written[d.GetField()] })
 	writeDiff(w, own)
@@ -126,7 +125,7 @@ func writeDiff(w *term.Screen, lines []*nusav1.DiffLine) {
 	}
 }
 
-// groupOf returns the explanation of a group; nil when there is none.
+// groupOf returns the explanation of a group, or nil if there is none.
 func groupOf(e *nusav1.Explanation, group string) *nusav1.GroupExplanation {
 	i := slices.IndexFunc(e.GetGroups(), func(g *nusav1.GroupExplanation) bool { return g.GetGroup() == group })
 	if i < 0 {
@@ -135,8 +134,8 @@ func groupOf(e *nusav1.Explanation, group string) *nusav1.GroupExplanation {
 	return e.GetGroups()[i]
 }
 
-// refusals counts the reasons why regions refuse a group: ": 3 regions: no node
-// fits".
+// refusals counts the reasons for which regions refuse a group, for example ": 3 regions:
+// no node fits".
 func refusals(e *nusav1.Explanation, group string) string {
 	g := groupOf(e, group)
 	if len(g.GetPending()) > 0 {

@@ -46,7 +46,8 @@ func progressLine(w *term.Screen, j *nusav1.Job) string {
 	return line
 }
 
-// because returns " (REASON)", with the reason why the job is not running, or "".
+// because returns " (REASON)" with the reason why the job is not running, or "" if no
+// reason is known.
 func because(j *nusav1.Job) string {
 	message := term.OneLine(headline(j.GetStatus()))
 	if reasons := pending(j); reasons != "" {

@@ -12,18 +12,18 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// regionsShown bounds the regions of each kind that a line names.
+// regionsShown bounds the regions of each kind that one line names.
 const regionsShown = 5
 
-// rolloutLine describes an update that goes from region to region: "version 3: done in nagoya;
-// now in kobe; not yet in osaka, tokyo". It is "" for jobs in one region, and when no update
-// is in progress.
+// rolloutLine describes an update that goes from region to region, for example "version 3:
+// done in nagoya; now in kobe; not yet in osaka, tokyo". It is "" for a job in one region,
+// and if no update is in progress.
 func rolloutLine(j *nusav1.Job) string {
 	if j.GetSpec().GetType() == nusav1.JobType_JOB_TYPE_BATCH || j.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPING {
 		return ""
 	}
 	const done, now, failed, notYet = "done in", "now in", "failed in", "not yet in"
-	order := []string{done, failed, now, notYet} // a later one has priority
+	order := []string{done, failed, now, notYet} // the last kind that applies to one of a region's slots counts for the region
 	at, rolls := map[string]int{}, false
 	for _, g := range j.GetStatus().GetGroups() {
 		for _, s := range g.GetSlots() {
@@ -56,7 +56,7 @@ func rolloutLine(j *nusav1.Job) string {
 	return fmt.Sprintf("version %d: %s", j.GetVersion(), strings.Join(parts, "; "))
 }
 
-// listSome lists the first names and counts the rest.
+// listSome lists the first names and the number of the other names.
 func listSome(names []string, most int) string {
 	if more := len(names) - most; more > 1 {
 		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", more)
@@ -64,14 +64,14 @@ func listSome(names []string, most int) string {
 	return strings.Join(names, ", ")
 }
 
-// waitsForRegion reports whether a slot of a plan waits for other regions to
-// finish the version.
+// waitsForRegion reports whether a slot of a plan waits until other regions have finished
+// the update.
 func waitsForRegion(s *nusav1.Slot) bool {
 	return s.GetMessage() != "" && s.GetReason() == nusav1.Reason_REASON_UNSPECIFIED && !beingRemoved(s)
 }
 
-// orderNote names the limit that makes the regions of a plan wait for each other; "" when no
-// region waits.
+// orderNote names the limit because of which the regions of a plan wait for each other. It
+// is "" if no region waits.
 func orderNote(p *nusav1.PlanResponse, spec *nusav1.JobSpec) string {
 	full := proto.CloneOf(spec)
 	job.Default(full)

@@ -22,7 +22,7 @@ import (
 const (
 	// runTimeout is the default of job run's --timeout.
 	runTimeout = 5 * time.Minute
-	// submitAttempts is how often a submit is sent when the connection breaks.
+	// submitAttempts is how often a submit is sent if the connection breaks.
 	submitAttempts = 3
 )
 
@@ -35,7 +35,7 @@ runs the submitted version (service, system) or has completed (batch). A batch j
 that has ended runs again only when the file has changed, or with --again.
 
 Exit codes: 0 done; 1 error; 2 accepted, but not running within --timeout, or perhaps
-accepted, because no answer came: the message says which, and a retry is safe;
+accepted, because no response came: the message says which, and a retry is safe;
 3 accepted, but failed: the batch job failed, or the new version was reverted because
 it did not become healthy. A job that was accepted continues after exit codes 1 and 2.`,
 		Example: "  nusa job run hello.yaml\n  nusa job run --detach - < hello.yaml\n  nusa job run --again batch.yaml",
@@ -44,14 +44,14 @@ it did not become healthy. A job that was accepted continues after exit codes 1 
 	f := c.Flags()
 	f.BoolVarP(&r.detach, "detach", "d", false, "do not wait")
 	f.BoolVar(&r.again, "again", false, "run an ended batch job again, even if the file has not changed")
-	f.Int64Var(&r.check, "check-revision", 0, "refuse unless the stored job's revision is this (from job plan); -1: unless there is none")
+	f.Int64Var(&r.check, "check-revision", 0, "fail unless the stored job has this revision (from job plan); -1: unless the job does not exist")
 	f.StringVar(&r.region, "region", "", "submit to this region's own servers, as the job NAME@REGION")
 	f.StringVar(&r.key, "idempotency-key", "", "repeat a submit with the same key to get the first result again (default: a new key for every call)")
 	f.DurationVar(&r.timeout, "timeout", runTimeout, "how long to wait until the job runs")
 	return c
 }
 
-// submission holds the flags of job run.
+// submission holds the flags of `job run`.
 type submission struct {
 	detach, again bool
 	check         int64
@@ -111,9 +111,9 @@ func (r *submission) run(c *cli.Session, args []string) error {
 	return f.wait()
 }
 
-// submit stores the job. After a broken connection it tries again with the same idempotency
-// key. If no response arrives, it is unknown whether the job was accepted, and the error says
-// so.
+// submit stores the job. After a broken connection it sends the submit again, with the same
+// idempotency key. If no response arrives, the job may or may not have been accepted, and
+// the error says so.
 func (r *submission) submit(c *cli.Session, ref *nusav1.JobRef, spec *nusav1.JobSpec) (*nusav1.SubmitResponse, error) {
 	c.Timeout = min(r.timeout, cli.DefaultTimeout)
 	ctx, cancel := c.WithTimeout()
@@ -149,26 +149,26 @@ func (r *submission) submit(c *cli.Session, ref *nusav1.JobRef, spec *nusav1.Job
 	}
 }
 
-// unknown returns the error of a submit that may have been accepted. The error says how to
-// find out, and whether a retry is safe.
+// unknown returns the error of a submit that may have been accepted. The error says how the
+// user finds out, and whether a retry is safe.
 func (r *submission) unknown(c *cli.Session, ref *nusav1.JobRef, err error) error {
 	what := fmt.Sprintf("the connection to %s was lost", c.Addr)
 	switch {
 	case c.Interrupted():
 		what = "interrupted"
 	case status.Code(err) == codes.DeadlineExceeded:
-		what = fmt.Sprintf("no answer from %s within %s", c.Addr, job.FormatDuration(c.Timeout))
+		what = fmt.Sprintf("no response from %s within %s", c.Addr, job.FormatDuration(c.Timeout))
 	}
 	retry := "a retry is safe"
 	if r.again {
-		// A retry without the key would start another run.
+		// A retry with a new key would start another run.
 		retry = "a retry is safe with --idempotency-key " + r.key
 	}
 	return &cli.ExitError{Code: cli.ExitUnknown, Err: fmt.Errorf("%s: %s may have been accepted: see %s job status %s; %s", what, cli.RefName(ref), c.Program, cli.RefArg(ref), retry)}
 }
 
-// submitWarnings returns the warnings of a response without the notes about the spec. Servers
-// of earlier versions send the notes as warnings.
+// submitWarnings returns the warnings of a response. It omits the notes about the spec,
+// which servers of earlier versions send as warnings.
 func submitWarnings(warnings []string, spec *nusav1.JobSpec) []string {
 	full := proto.CloneOf(spec)
 	job.Default(full)
@@ -187,8 +187,8 @@ func submitted(w io.Writer, ref *nusav1.JobRef, resp *nusav1.SubmitResponse, aga
 	fmt.Fprintf(w, "%s %s, version %d (revision %d)\n", cli.RefName(ref), what, resp.GetVersion(), resp.GetRevision())
 }
 
-// redial connects the session to a region's master, whose API takes the region's
-// own jobs.
+// redial connects the session to the master of a region. The API of that master accepts the
+// region's own jobs.
 func redial(c *cli.Session, region string) (func(), error) {
 	ctx, cancel := c.WithTimeout()
 	defer cancel()

@@ -26,7 +26,7 @@ func writeSlots(w *term.Screen, j *nusav1.Job, groups []string) {
 	t.Write(w)
 }
 
-// beingRemoved reports whether the region must give the slot up.
+// beingRemoved reports whether the region must give up the slot.
 func beingRemoved(s *nusav1.Slot) bool {
 	return !s.GetVacant() && (s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_STOP || s.GetDesired() == nusav1.SlotDesired_SLOT_DESIRED_REVOKE)
 }
@@ -45,8 +45,8 @@ func slotState(s *nusav1.Slot) string {
 	return state
 }
 
-// slotName returns web[0-5], or web[3] for one instance. A system group has one slot in each
-// region, with an instance on every node.
+// slotName returns a name such as web[0-5], or web[3] for one instance. A system group has
+// one slot in each region, with an instance on every node.
 func slotName(s *nusav1.Slot, everyNode bool) string {
 	switch {
 	case everyNode:
@@ -57,15 +57,14 @@ func slotName(s *nusav1.Slot, everyNode bool) string {
 	return fmt.Sprintf("%s[%d-%d]", s.GetGroup(), s.GetFrom(), s.GetTo()-1)
 }
 
-// everyNode reports whether a group has no count because it runs once on each
-// node.
+// everyNode reports whether a group has no count, because it runs once on each node.
 func everyNode(spec *nusav1.JobSpec, group string) bool {
 	g := spec.GetGroups()[group]
 	return spec.GetType() == nusav1.JobType_JOB_TYPE_SYSTEM && g != nil && g.Count == nil
 }
 
-// writeSystemNote explains the numbers of a system job's instances if the job runs in several
-// regions.
+// writeSystemNote explains how the instances of a system job are numbered, if the job runs
+// in several regions.
 func writeSystemNote(w *term.Screen, j *nusav1.Job) {
 	if j.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_SYSTEM {
 		return

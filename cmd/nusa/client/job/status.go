@@ -42,14 +42,14 @@ func statusCommand(s *cli.Settings) *cobra.Command {
 }
 
 const (
-	// endedShown bounds the shown allocations of a job that has ended.
+	// endedShown bounds the allocations that are shown of a job that has ended.
 	endedShown = 10
-	// endedAsked bounds the requested allocations: a server returns no more.
+	// endedAsked bounds the allocations that are requested. A server returns no more.
 	endedAsked = 10_000
 )
 
-// writeStatusAllocs writes the live allocations of a job, or the latest ones of
-// a job that has ended.
+// writeStatusAllocs writes the live allocations of a job. If the job has ended, it writes
+// the latest allocations.
 func writeStatusAllocs(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, j *nusav1.Job) error {
 	s := j.GetStatus()
 	req := &nusav1.ListAllocationsRequest{Job: ref}
@@ -59,7 +59,7 @@ func writeStatusAllocs(ctx context.Context, c *cli.Session, ref *nusav1.JobRef, 
 	}
 	resp, err := c.Allocs().List(ctx, req)
 	if err != nil {
-		// The status of the job was shown already: a failed list is only a
+		// The status of the job has already been printed, so a list that fails is only a
 		// warning.
 		c.Warn("allocations: %s", term.OneLine(c.Explain(err).Error()))
 		return nil
@@ -129,9 +129,8 @@ func writeStatus(w *term.Screen, j *nusav1.Job) {
 	writeSlots(w, j, names)
 }
 
-// headline returns a job's state in one line. A job's message contains the first reason why
-// instances wait. If the table of reasons is shown, the line only counts instances, because
-// the table has the reasons.
+// headline returns a job's state in one line. The job's message contains the first reason
+// why instances wait. If a table shows all reasons, the line counts instances instead.
 func headline(s *nusav1.JobStatus) string {
 	sum, _ := totalsOf(s)
 	unknown := jobstatus.UnknownText(jobstatus.Cuts(false, unknownOf(s)...))
@@ -148,8 +147,8 @@ func headline(s *nusav1.JobStatus) string {
 	return unknown
 }
 
-// writeNotRunning writes the counted reasons of all groups; equal reasons
-// follow one another.
+// writeNotRunning writes a table of the counted reasons of all groups. Equal reasons follow
+// one another.
 func writeNotRunning(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 	t := term.NewTable("GROUP", "REGION", "COUNT", "#WHY NOT RUNNING")
 	first := map[string]int{}
@@ -174,7 +173,7 @@ func writeNotRunning(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 	t.Write(w)
 }
 
-// writeCounted writes counted reasons, one a line.
+// writeCounted writes counted reasons, each on its own line.
 func writeCounted(w *term.Screen, head string, reasons []*nusav1.CountedReason) {
 	for _, p := range reasons {
 		fmt.Fprintf(w, "%s%s: %s\n", head, term.Plural(p.GetCount(), cmp.Or(p.GetWhat(), "instance")), term.Why(p.GetReason(), p.GetMessage()))

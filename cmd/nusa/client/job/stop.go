@@ -38,13 +38,14 @@ func stopCommand(s *cli.Settings) *cobra.Command {
 		}),
 	}
 	c.Flags().BoolVar(&purge, "purge", false, "also delete the job when everything has stopped")
-	c.Flags().Int64Var(&check, "check-revision", 0, "refuse unless the stored job's revision is this")
+	c.Flags().Int64Var(&check, "check-revision", 0, "fail unless the stored job has this revision")
 	cli.Instead(c, "job stop --purge", "rm", "remove", "delete", "del", "purge", "forget")
 	cli.Instead(c, "job stop", "kill", "cancel")
 	return c
 }
 
-// writeStopped describes the effect of the stop, which depends on the state before the stop.
+// writeStopped describes the effect of a stop. The effect depends on the state before the
+// stop, was.
 func writeStopped(c *cli.Session, w io.Writer, ref *nusav1.JobRef, was *nusav1.Job, revision int64, purge bool) {
 	if how := endedText(was); how != "" {
 		then := ""
@@ -58,7 +59,7 @@ func writeStopped(c *cli.Session, w io.Writer, ref *nusav1.JobRef, was *nusav1.J
 		return
 	}
 	same := was.GetStopped() && was.GetRevision() == revision
-	over := was.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPED && (same || purge) // in other cases the stopped job was run again
+	over := was.GetStatus().GetState() == nusav1.JobState_JOB_STATE_STOPPED && (same || purge) // otherwise the stopped job may have been submitted again
 	is, then, follow := "stopping", "", fmt.Sprintf("; follow it with: %s job status %s", c.Program, cli.RefArg(ref))
 	if purge {
 		then = " and is deleted when everything has stopped"
@@ -75,7 +76,7 @@ func writeStopped(c *cli.Session, w io.Writer, ref *nusav1.JobRef, was *nusav1.J
 	}
 }
 
-// endedText says how a batch job ended; "" while a part of it may run.
+// endedText says how a batch job ended. It is "" while an instance of the job may run.
 func endedText(j *nusav1.Job) string {
 	sum, _ := totalsOf(j.GetStatus())
 	if j.GetSpec().GetType() != nusav1.JobType_JOB_TYPE_BATCH || sum.Pending+sum.Starting+sum.Running+sum.Stopping+sum.Lost+sum.Unknown+sum.unowned > 0 {

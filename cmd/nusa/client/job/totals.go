@@ -10,13 +10,14 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// groupTotals is the sum over a job's groups.
+// groupTotals holds sums over all groups of a job.
 type groupTotals struct {
 	*nusav1.InstanceCounts
 	desired, unowned int32
 }
 
-// rollout says how many instances have the new version; "" when all have.
+// rollout says how many instances have the new version. It is "" if all have the new
+// version.
 func (t groupTotals) rollout() string {
 	if t.Outdated == 0 {
 		return ""
@@ -24,11 +25,11 @@ func (t groupTotals) rollout() string {
 	return fmt.Sprintf("%d of %d updated", max(t.Starting+t.Running+t.Complete-t.Outdated, 0), t.desired)
 }
 
-// runningOrComplete counts the instances that run or have completed.
+// runningOrComplete counts the instances that are running or have completed.
 func (t groupTotals) runningOrComplete() int32 { return t.Running + t.Complete }
 
-// totalsOf returns the sum over all groups, and the number of instances in each
-// region: "japaneast 1, southeastasia 3, tokyo 2 unknown".
+// totalsOf returns the sums over all groups, and a text with the number of instances in
+// each region, for example "japaneast 1, southeastasia 3, tokyo 2 unknown".
 func totalsOf(s *nusav1.JobStatus) (groupTotals, string) {
 	sum := groupTotals{InstanceCounts: &nusav1.InstanceCounts{}}
 	regions, unknown := map[string]int32{}, map[string]int32{}

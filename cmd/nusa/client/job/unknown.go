@@ -16,7 +16,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// unknownOf returns the unknown instances of each group.
+// unknownOf returns the unknown instances of each group, sorted by group.
 func unknownOf(s *nusav1.JobStatus) (out [][]*nusav1.UnknownInstances) {
 	for _, name := range slices.Sorted(maps.Keys(s.GetGroups())) {
 		out = append(out, s.GetGroups()[name].GetUnknown())
@@ -24,8 +24,8 @@ func unknownOf(s *nusav1.JobStatus) (out [][]*nusav1.UnknownInstances) {
 	return out
 }
 
-// writeUnknown writes what is known of instances in regions that are cut off: the counts of
-// their last report, and what follows.
+// writeUnknown writes what is known about instances in regions that are cut off: the counts
+// of the region's last report, and what happens next.
 func writeUnknown(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 	t := term.NewTable("GROUP", ">INSTANCES", "REGION", ">SILENT", "LAST REPORT", "#WHAT FOLLOWS")
 	for _, name := range groups {
@@ -49,8 +49,9 @@ func writeUnknown(w *term.Screen, s *nusav1.JobStatus, groups []string) {
 	t.Write(w)
 }
 
-// unknownText says which regions the job waits for and what follows, "" for none: "2 unknown
-// for 20s: tokyo is cut off, would move in 40s unless tokyo returns".
+// unknownText says which regions the job waits for and what happens next, for example "2
+// unknown for 20s: tokyo is cut off, would move in 40s unless tokyo returns". It is "" if
+// no instance is unknown.
 func unknownText(s *nusav1.JobStatus) string {
 	all := unknownOf(s)
 	var parts []string
@@ -67,7 +68,7 @@ func unknownText(s *nusav1.JobStatus) string {
 	return strings.Join(parts, "; ")
 }
 
-// soonest returns what follows for the instances of a region that move first.
+// soonest returns what happens next to those instances of a region that move first.
 func soonest(region string, all [][]*nusav1.UnknownInstances) string {
 	var first *nusav1.UnknownInstances
 	rank := func(u *nusav1.UnknownInstances) time.Duration {
@@ -86,8 +87,8 @@ func soonest(region string, all [][]*nusav1.UnknownInstances) string {
 	return first.GetMessage()
 }
 
-// aged returns a job as it is some time after the message: regions that are cut off have been
-// silent for longer.
+// aged returns a job as it is when the time passed has gone by since the message. Regions
+// that are cut off have then been silent for longer.
 func aged(j *nusav1.Job, passed time.Duration) *nusav1.Job {
 	if len(jobstatus.Cuts(false, unknownOf(j.GetStatus())...)) == 0 {
 		return j
@@ -107,7 +108,7 @@ func aged(j *nusav1.Job, passed time.Duration) *nusav1.Job {
 	return j
 }
 
-// ageless returns a job without the ages that grow with each status.
+// ageless returns a job without the ages, which differ in each status.
 func ageless(j *nusav1.Job) *nusav1.Job {
 	j = proto.CloneOf(j)
 	for _, list := range unknownOf(j.GetStatus()) {
@@ -123,12 +124,13 @@ func ageless(j *nusav1.Job) *nusav1.Job {
 	return j
 }
 
-// unreachable says which instances a stop does not reach now, "" for none.
+// unreachable says which instances a stop does not reach now. It is "" if the stop reaches
+// all instances.
 func unreachable(s *nusav1.JobStatus, program string) string {
 	return cli.WithProgram(jobstatus.UnreachableText(jobstatus.Cuts(false, unknownOf(s)...)), program)
 }
 
-// joined joins texts that may be empty.
+// joined joins the texts that are not empty.
 func joined(separator string, texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), separator)
 }

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// redrawEvery is how often the progress line updates the elapsed time.
+	// redrawEvery is how often the progress line is written again with the elapsed time.
 	redrawEvery = 100 * time.Millisecond
 )
 
-// waiter watches a submitted job until it runs, has completed or has failed.
+// waiter watches a submitted job until the job is running, has completed or has failed.
 type waiter struct {
 	*cli.Session
 	ref     *nusav1.JobRef
@@ -29,27 +29,26 @@ type waiter struct {
 	batch   bool
 	began   time.Time
 	timeout time.Duration
-	// since is the revision of a submit that started another run. A status of
-	// an earlier revision belongs to the previous run.
+	// since is the revision of a submit that started another run. A status with an earlier
+	// revision belongs to the previous run.
 	since int64
-	// unchanged means that the submit changed nothing: the job may have ended
-	// long ago.
+	// unchanged says that the submit changed nothing. The job may then have ended long ago.
 	unchanged bool
 	// warnings are all warnings of the submit.
 	warnings []string
-	// held are warnings that are shown unless the job ended before the submit.
+	// held are warnings that are shown unless the job had ended before the submit.
 	held []string
 	file string
 
 	latest       *nusav1.Job
 	latestAt     time.Time
 	already      bool   // the job had ended when the watch began
-	driverHinted bool   // the hint about a missing driver was shown
-	shown        string // the last printed line without ages, without a terminal
+	driverHinted bool   // the hint about a missing driver was printed
+	shown        string // the last printed line without ages, if there is no terminal
 }
 
-// watchUpdate is one message of a watch, the error that ended the watch, or a line about the
-// connection.
+// watchUpdate is one of three: a message of a watch, the error that ended the watch, or a
+// line about the connection.
 type watchUpdate struct {
 	job  *nusav1.Job
 	err  error
@@ -98,7 +97,7 @@ func (f *waiter) wait() error {
 	}
 }
 
-// receive shows an update.
+// receive stores an update and shows it.
 func (f *waiter) receive(j *nusav1.Job) {
 	if f.latest == nil {
 		state := j.GetStatus().GetState()
@@ -130,7 +129,7 @@ func driverHint(name, file string) string {
 	return fmt.Sprintf("no node of the federation has the driver %s that %s asks for, so it waits (%s)", name, cli.FileArg(file), how)
 }
 
-// watch sends updates until ctx ends. It replaces a broken stream.
+// watch sends updates until ctx ends. When a stream breaks, watch opens another one.
 func (f *waiter) watch(ctx context.Context, to chan<- watchUpdate) {
 	send := func(u watchUpdate) bool {
 		select {
@@ -214,8 +213,8 @@ func (f *waiter) ended() (bool, error) {
 	return false, nil
 }
 
-// current reports whether every slot and instance has the submitted version,
-// and no surplus instance is left.
+// current reports whether every slot and instance has the submitted version, and no surplus
+// instance is left.
 func (f *waiter) current() bool {
 	for _, g := range f.latest.GetStatus().GetGroups() {
 		c := g.GetCounts()
@@ -231,8 +230,8 @@ func (f *waiter) current() bool {
 	return true
 }
 
-// asItIs prints the job as JSON or YAML, with the warnings of the submit. It is used for every
-// end of the wait.
+// asItIs prints the job and the warnings of the submit as JSON or YAML, however the wait
+// ended. For -o table it prints nothing.
 func (f *waiter) asItIs() error {
 	if f.Output == "table" || f.latest == nil {
 		return nil
@@ -285,7 +284,7 @@ func (f *waiter) again() string {
 	return command + f.NamespaceFlag() + " " + cli.FileArg(f.file)
 }
 
-// late returns the error when the time is up or the user ends the wait.
+// late returns the error for a wait that timed out or that the user ended.
 func (f *waiter) late() error {
 	if err := f.asItIs(); err != nil {
 		return err
@@ -293,7 +292,7 @@ func (f *waiter) late() error {
 	if f.Interrupted() {
 		return &cli.ExitError{Code: cli.ExitWaiting, Err: fmt.Errorf("no longer waiting; %s continues: %s job status %s", cli.RefName(f.ref), f.Program, f.arg())}
 	}
-	state := "its state is not known"
+	state := "its state is unknown"
 	if f.latest != nil {
 		state = "it is " + term.Word(f.latest.GetStatus().GetState()) + because(f.now())
 	}
@@ -304,14 +303,14 @@ func (f *waiter) late() error {
 	return &cli.ExitError{Code: cli.ExitWaiting, Err: fmt.Errorf("%s was accepted, but after --timeout %s %s: see %s job %s %s", cli.RefName(f.ref), f.timeout, state, f.Program, verb, f.arg())}
 }
 
-// now returns the latest status as it is now: ages have grown since.
+// now returns the latest status with its ages at the present time.
 func (f *waiter) now() *nusav1.Job { return aged(f.latest, time.Since(f.latestAt)) }
 
 // arg returns the name of the job in a suggested command.
 func (f *waiter) arg() string { return cli.RefArg(f.ref) }
 
-// draw shows the progress. On a terminal it overwrites the line; otherwise it writes a line
-// when the text has changed.
+// draw shows the progress. On a terminal it overwrites the line. Otherwise it writes a new
+// line if the text has changed.
 func (f *waiter) draw() {
 	if f.Output != "table" || f.latest == nil {
 		return
@@ -330,7 +329,7 @@ func (f *waiter) draw() {
 	}
 }
 
-// endLine ends the line that is overwritten.
+// endLine ends the line that draw overwrites.
 func (f *waiter) endLine() {
 	if f.Terminal && f.Output == "table" && f.latest != nil {
 		f.Printf("\n")
