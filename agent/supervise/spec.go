@@ -45,8 +45,8 @@ type Spec struct {
 	Env []string `json:"env"`
 	Dir string   `json:"dir"`
 	// User is the user of the command. "" means the agent's user. Own is a folder that the
-	// supervisor gives to the user. "" means none. Own is not always Dir, because Dir may
-	// be any folder of the host.
+	// supervisor gives to that user. "" means none. Dir is never given to the user, because
+	// Dir may be any folder of the host.
 	User string `json:"user,omitempty"`
 	Own  string `json:"own,omitempty"`
 	// LogFiles and LogSizeBytes bound the output files, separately for stdout and stderr.

@@ -15,8 +15,8 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// findingKinds are the kinds of findings, the most serious first. --fail counts the kinds that
-// are wrong.
+// findingKinds are the kinds of findings, the most serious first. With --fail the findings
+// of kinds that are wrong make the command fail.
 var findingKinds = []struct {
 	kind, title string
 	wrong       bool
@@ -104,7 +104,7 @@ func writeFindings(w *term.Screen, resp *nusav1.CheckTopologyResponse) {
 	for _, k := range findingKinds {
 		kinds, titles[k.kind], wrong[k.kind] = append(kinds, k.kind), k.title, k.wrong
 	}
-	// A newer server may report further kinds.
+	// A newer server may report kinds that this client does not know.
 	for _, k := range slices.Sorted(maps.Keys(byKind)) {
 		if titles[k] == "" {
 			kinds, titles[k] = append(kinds, k), history.FieldName(k)
@@ -129,7 +129,8 @@ func writeFindings(w *term.Screen, resp *nusav1.CheckTopologyResponse) {
 	}
 }
 
-// findingTable has a column for the pair: most messages begin with the pair.
+// findingTable returns a table of findings with a column for the pair of regions. Most
+// messages begin with the pair, which the other column omits.
 func findingTable(list []*nusav1.TopologyFinding) *term.Table {
 	t := term.NewTable("PAIR", "WORDS")
 	for _, f := range list {

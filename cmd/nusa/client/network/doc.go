@@ -1,13 +1,13 @@
-// Package network has the commands about the connections between regions: nusa latency, nusa
-// topology and nusa origin.
+// Package network has the commands about the connections between regions: `nusa latency`,
+// `nusa topology` and `nusa origin`.
 //
 //   - latency.go: nusa latency and its flags
 //   - matrix.go: the matrix, or a line for each region
-//   - row.go: the full values that one region measured
-//   - pages.go: matrices that come in pages, and CSV
+//   - row.go: all values that one region measured
+//   - pages.go: large matrices, which come in pages, and CSV
 //   - watch.go: latency --watch
 //   - latency_history.go: latency --history
-//   - edge.go: one round trip, with the marks that say how it is known
+//   - edge.go: one round trip, with marks for how it is known
 //   - topology.go: topology show
 //   - dot.go: topology show --dot
 //   - nearest.go: topology nearest

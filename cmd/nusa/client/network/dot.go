@@ -12,7 +12,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Colours of Graphviz that show the health.
+// The colours of Graphviz that show health.
 const (
 	dotGood = "palegreen"
 	dotWait = "khaki"
@@ -20,9 +20,9 @@ const (
 	dotNone = "lightgrey"
 )
 
-// dotTree writes a tree in Graphviz's language: global servers, and a cluster
-// for each region with its servers and nodes. Colours and labels show the
-// health.
+// dotTree writes a tree in the language of Graphviz. It contains the global servers, and a
+// cluster for each region with the region's servers and nodes. Colours and labels show
+// their health.
 func dotTree(w io.Writer, t *nusav1.TopologyTree) {
 	d := dotWriter{w: w}
 	d.line("digraph nusa {")
@@ -106,7 +106,7 @@ type dotWriter struct{ w io.Writer }
 
 func (d dotWriter) line(s string) { fmt.Fprintln(d.w, s) }
 
-// node writes a node whose label has one line for each non-empty text.
+// node writes a node. Its label has one line for each text that is not empty.
 func (d dotWriter) node(indent, id, colour string, lines ...string) {
 	fmt.Fprintf(d.w, "%s%s [label=%s, fillcolor=%s];\n", indent, dotQuote(id), dotLabel(lines...), dotQuote(colour))
 }
@@ -115,15 +115,15 @@ func (d dotWriter) edge(indent, from, to, style string) {
 	fmt.Fprintf(d.w, "%s%s -> %s [style=%s];\n", indent, dotQuote(from), dotQuote(to), dotQuote(style))
 }
 
-// dotQuote quotes an ID. \" is the only escape in an ID, but a backslash before
-// the closing quote would escape the quote. So every backslash is doubled, as
-// labels need it too.
+// dotQuote quotes an ID. In an ID \" is the only escape, but a backslash before the closing
+// quote would escape that quote. Labels need doubled backslashes in any case, so dotQuote
+// doubles every backslash.
 func dotQuote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(term.OneLine(s)) + `"`
 }
 
-// dotLabel quotes a text of several lines. Escapes of labels, such as \N for
-// the node's name, have no effect.
+// dotLabel quotes a text of several lines. Escapes that labels know, such as \N for the
+// node's name, have no effect in the result.
 func dotLabel(lines ...string) string {
 	var parts []string
 	for _, l := range lines {

@@ -15,7 +15,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// edgesOf indexes edges by their two regions.
+// edgesOf maps a pair of regions to the edge between them.
 func edgesOf(m *nusav1.MatrixResponse) map[[2]string]*nusav1.Edge {
 	edges := map[[2]string]*nusav1.Edge{}
 	for _, e := range m.GetEdges() {
@@ -24,7 +24,8 @@ func edgesOf(m *nusav1.MatrixResponse) map[[2]string]*nusav1.Edge {
 	return edges
 }
 
-// exactMillis rounds to microseconds: more digits are noise.
+// exactMillis returns a duration in milliseconds, rounded to microseconds, because further
+// digits are noise.
 func exactMillis(d time.Duration) string {
 	return strconv.FormatFloat(math.Round(float64(d)/float64(time.Microsecond))/1000, 'f', -1, 64)
 }
@@ -49,7 +50,7 @@ func known(e *nusav1.Edge) bool {
 	return !unknown(e) && e.GetState() != nusav1.EdgeState_EDGE_STATE_UNREACHABLE
 }
 
-// loss returns the share of lost probes and, if known, the share in each direction.
+// loss returns the share of lost probes and, if known, the shares of the two directions.
 func loss(e *nusav1.Edge) string {
 	text := fmt.Sprintf("%.1f%%", e.GetLoss()*100)
 	if e.GetLossOut() > 0 || e.GetLossBack() > 0 {
@@ -58,7 +59,7 @@ func loss(e *nusav1.Edge) string {
 	return text
 }
 
-// sortByRTT sorts by round trip; edges without one come last.
+// sortByRTT sorts edges by round trip. Edges without a known round trip come last.
 func sortByRTT(edges []*nusav1.Edge, percentile int) {
 	far := func(e *nusav1.Edge) time.Duration {
 		if !known(e) {
@@ -71,7 +72,7 @@ func sortByRTT(edges []*nusav1.Edge, percentile int) {
 	})
 }
 
-// Marks of cells that do not show a present measured value.
+// The marks of cells that do not show a present measured value.
 const (
 	markPredicted   = "~"
 	markEstimated   = "≈"
@@ -81,7 +82,7 @@ const (
 	cellUnknown     = "·"
 )
 
-// edgeMarks are the marks that occur, for the legend.
+// edgeMarks says which marks occur, for the legend.
 type edgeMarks struct{ predicted, estimated, stale, disbelieved, unreachable, unknown bool }
 
 func (m *edgeMarks) add(edges []*nusav1.Edge) {
@@ -101,7 +102,7 @@ func writeLegend(w *term.Screen, edges []*nusav1.Edge) {
 	writeLegendOf(w, m)
 }
 
-// writeLegendOf explains the colours and those marks that occur.
+// writeLegendOf explains the colours, and the marks that occur.
 func writeLegendOf(w *term.Screen, m edgeMarks) {
 	parts := []string{"plain measured"}
 	for _, mark := range []struct {
@@ -126,8 +127,8 @@ func writeLegendOf(w *term.Screen, m edgeMarks) {
 	fmt.Fprintln(w, strings.Join(scale, term.Gap))
 }
 
-// latencyScale holds the colours of round trips, out of 256. The bounds are distances that
-// people know: one metropolis, one continent, one ocean, half the world.
+// latencyScale has the colours of round trips, from the palette of 256 colours. The bounds
+// are distances that people know: one metropolis, one continent, one ocean, half the world.
 var latencyScale = []struct {
 	below  time.Duration
 	colour string
@@ -140,7 +141,7 @@ var latencyScale = []struct {
 	{1 << 62, "203", "≥ 250"},
 }
 
-// edgeCell returns an edge's round trip with its marks.
+// edgeCell returns the round trip of an edge with its marks.
 func edgeCell(w *term.Screen, e *nusav1.Edge, percentile int) string {
 	if e.GetState() == nusav1.EdgeState_EDGE_STATE_UNREACHABLE {
 		return w.Bad(cellUnreachable)
@@ -168,8 +169,8 @@ func edgeCell(w *term.Screen, e *nusav1.Edge, percentile int) string {
 	return text
 }
 
-// edgeText returns an edge's round trip in words, for lines without a legend: "163 ms",
-// "~158 ms predicted", "unreachable", "unknown".
+// edgeText returns the round trip of an edge in words, for lines without a legend. Examples
+// are "163 ms", "~158 ms predicted", "unreachable" and "unknown".
 func edgeText(w *term.Screen, e *nusav1.Edge, percentile int) string {
 	switch {
 	case e.GetState() == nusav1.EdgeState_EDGE_STATE_UNREACHABLE:
@@ -190,7 +191,7 @@ func edgeText(w *term.Screen, e *nusav1.Edge, percentile int) string {
 	return text
 }
 
-// writeMarkLegend writes a legend when there are marks to explain.
+// writeMarkLegend writes a legend if an edge has a mark.
 func writeMarkLegend(w *term.Screen, edges []*nusav1.Edge) {
 	for _, e := range edges {
 		if e.GetSource() != nusav1.RTTSource_RTT_SOURCE_MEASURED || e.GetState() != nusav1.EdgeState_EDGE_STATE_OK || e.GetDoubt() != "" {
@@ -200,8 +201,8 @@ func writeMarkLegend(w *term.Screen, edges []*nusav1.Edge) {
 	}
 }
 
-// pathEdge returns an edge with the round trip of a path. Older servers do not
-// send its state.
+// pathEdge returns an edge that has the round trip of a path. Older servers do not send the
+// state of a path, and then the state is OK.
 func pathEdge(p *nusav1.Path) *nusav1.Edge {
 	state := p.GetState()
 	if state == nusav1.EdgeState_EDGE_STATE_UNKNOWN {

@@ -12,7 +12,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// latencyOptions holds the flags of nusa latency.
+// latencyOptions holds the flags of `nusa latency`.
 type latencyOptions struct {
 	from       string
 	percentile int
@@ -24,7 +24,7 @@ type latencyOptions struct {
 	since      time.Duration
 }
 
-// LatencyCommand returns the command nusa latency.
+// LatencyCommand returns the command `nusa latency`.
 func LatencyCommand() *cobra.Command {
 	s := &cli.Settings{}
 	o := latencyOptions{}
@@ -33,7 +33,7 @@ func LatencyCommand() *cobra.Command {
 		Long: `Shows round trips in milliseconds: each row is the region that measured, each
 column the region that it probed. A plain value was measured. ~ is predicted from
 network coordinates, ≈ is estimated from the distance, ? is an old measurement, ! is a
-measurement that third regions contradict, × is a region that does not answer, · is
+measurement that third regions contradict, × is a region that does not respond, · is
 unknown.
 
 When a matrix is too wide, each region has a line with the nearest regions and what
@@ -70,7 +70,7 @@ shows its own region by default.`,
 	return c
 }
 
-// check refuses flags that do not belong together.
+// check refuses flags that do not go together.
 func (o latencyOptions) check(c *cli.Session) error {
 	given := func(name string) bool { return c.Cmd.Flags().Changed(name) }
 	for _, name := range []string{"to", "since", "region"} {

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// wideMatrix is the number of regions above which columns have numbers
-	// instead of names.
+	// wideMatrix is the number of regions above which the columns have numbers instead of
+	// names.
 	wideMatrix = 8
-	// pipeWidth bounds the width of a matrix without a terminal. A person can still
-	// read such a matrix in a file.
+	// pipeWidth is the greatest width of a matrix if the output is no terminal. In a file a
+	// person can still read a matrix of that width.
 	pipeWidth = 160
-	// nearestShown is the number of nearest regions in the line of a region.
+	// nearestShown is the number of nearest regions in a region's line.
 	nearestShown = 3
 
 	byMatrix = "by the matrix" // paths, nearest regions and findings are computed from the matrix
@@ -39,8 +39,8 @@ func writeLatency(w *term.Screen, m *nusav1.MatrixResponse, o latencyOptions) {
 	}
 }
 
-// writeSeenBy writes that the response is the view of one region, and how long the region has
-// had no contact with the global tier.
+// writeSeenBy writes that a response is the view of one region, and for how long that
+// region has had no contact with the global tier.
 func writeSeenBy(w *term.Screen, what string, m interface {
 	GetSeenBy() string
 	GetAlone() *durationpb.Duration
@@ -58,10 +58,10 @@ func writeSeenBy(w *term.Screen, what string, m interface {
 	fmt.Fprintf(w, "%s\n\n", w.Wait(text))
 }
 
-// writeMatrix writes a matrix with names as heads if it fits, otherwise with numbers as heads.
-// If that does not fit either, it writes a line for each region.
+// writeMatrix writes a matrix whose heads are names if it fits, else a matrix whose heads
+// are numbers. If that does not fit either, writeMatrix writes one line for each region.
 func writeMatrix(w *term.Screen, m *nusav1.MatrixResponse, o latencyOptions) {
-	most := w.Width - 1 // one column stays free, because some terminals wrap there
+	most := w.Width - 1 // the last column stays free, because some terminals wrap the line after it
 	if w.Width <= 0 {
 		most = pipeWidth
 	}
@@ -116,17 +116,17 @@ func matrixTable(w *term.Screen, m *nusav1.MatrixResponse, percentile int, numbe
 	return t
 }
 
-// regionLine summarizes one region: the nearest regions, the region with the median round trip,
-// the farthest region, and how many round trips were not measured.
+// regionLine summarizes the round trips of one region: the nearest regions, the median, the
+// farthest region, and how many were not measured.
 type regionLine struct {
 	name             string
-	near             []*nusav1.Edge // nearest first, at most nearestShown
-	median, farthest *nusav1.Edge   // nil if nothing is known
+	near             []*nusav1.Edge // the nearest first, at most nearestShown
+	median, farthest *nusav1.Edge   // nil if no round trip is known
 	notMeasured      string
 }
 
-// regionLineOf summarizes the edges of one row. all is the number of edges that
-// a full row has.
+// regionLineOf summarizes the edges of one row. all is the number of edges in a complete
+// row.
 func regionLineOf(name string, row []*nusav1.Edge, all, percentile int) regionLine {
 	l := regionLine{name: name, notMeasured: notMeasuredText(row, all)}
 	sortByRTT(row, percentile)
@@ -148,8 +148,8 @@ func rowsOf(edges []*nusav1.Edge) map[string][]*nusav1.Edge {
 	return rows
 }
 
-// writeRegionLines writes the summary of each region. Each line has as many nearest regions as
-// fit.
+// writeRegionLines writes the summary of each region. Each line names as many nearest
+// regions as fit.
 func writeRegionLines(w *term.Screen, lines []regionLine, percentile int) {
 	var t *term.Table
 	for near := nearestShown; near > 0; near-- {
@@ -172,8 +172,8 @@ func writeRegionLines(w *term.Screen, lines []regionLine, percentile int) {
 	t.Write(w)
 }
 
-// notMeasuredText counts the edges of a row that have no present measured value. Edges that the
-// server did not send count as unknown.
+// notMeasuredText counts the edges of a row that have no present measured value. An edge
+// that the server did not send counts as unknown.
 func notMeasuredText(row []*nusav1.Edge, all int) string {
 	counts := map[string]int{}
 	for _, e := range row {

@@ -64,8 +64,8 @@ nearest region as REGION.`,
 	return c
 }
 
-// clientPlace reads a location. Exactly one of region and location must be
-// given.
+// clientPlace parses a location. It returns an error unless exactly one of region and
+// location is given.
 func clientPlace(region, location string) (*nusav1.Location, error) {
 	if (region == "") == (location == "") {
 		return nil, errors.New("give either a region or --location LATITUDE,LONGITUDE")

@@ -20,7 +20,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology/origin"
 )
 
-// OriginCommand returns the command nusa origin.
+// OriginCommand returns the command `nusa origin`.
 func OriginCommand() *cobra.Command {
 	s := &cli.Settings{}
 	c := cli.Noun("origin", "Set which regions serve a domain, and choose one for a client",
@@ -29,7 +29,7 @@ func OriginCommand() *cobra.Command {
 	return c
 }
 
-// originOptions holds the flags of origin set.
+// originOptions holds the flags of `nusa origin set`.
 type originOptions struct {
 	file       string
 	regions    []string
@@ -74,11 +74,11 @@ checked before the first is sent. An origin of weight 2 counts as half as far aw
 	f.IntVar(&o.relays, "relays", 2, "at most this many regions in between, 0 = none")
 	f.BoolVar(&o.noGuesses, "no-guesses", false, "choose only by what was measured")
 	f.Float64Var(&o.minGain, "min-relay-gain", topology.DefaultMinGain, "least share of the direct way that a relay must save")
-	f.Int64Var(&o.check, "check-revision", 0, "refuse unless the stored record's revision is this; -1: unless there is none")
+	f.Int64Var(&o.check, "check-revision", 0, "fail unless the stored record has this revision; -1: unless the record does not exist")
 	return c
 }
 
-// records returns the records of the file, or the record that the flags describe.
+// records returns the records of the file, or the one record that the flags describe.
 func (o originOptions) records(c *cli.Session, args []string) ([]*nusav1.OriginRecord, error) {
 	if o.file == "" {
 		if len(args) == 0 || len(o.regions) == 0 {
@@ -103,7 +103,7 @@ func (o originOptions) records(c *cli.Session, args []string) ([]*nusav1.OriginR
 	case o.check != 0 && len(records) > 1:
 		return nil, fmt.Errorf("--check-revision is for one record, %s has %d", o.file, len(records))
 	}
-	// Refuse an unknown region before the first record is sent.
+	// An unknown region is refused before the first record is sent.
 	ctx, cancel := c.WithTimeout()
 	defer cancel()
 	regions, err := c.Regions().List(ctx, &nusav1.ListRegionsRequest{})
@@ -151,7 +151,7 @@ func (o originOptions) record(domain string) (*nusav1.OriginRecord, error) {
 	return r, job.ValidateOrigins(r)
 }
 
-// parseOrigin reads REGION[:WEIGHT][=ADDRESS].
+// parseOrigin parses REGION[:WEIGHT][=ADDRESS].
 func parseOrigin(text string) (*nusav1.Origin, error) {
 	head, address, addressed := strings.Cut(text, "=")
 	region, weight, weighed := strings.Cut(head, ":")
@@ -187,7 +187,7 @@ func setOrigins(c *cli.Session, records []*nusav1.OriginRecord, check int64) err
 	return c.Print(out, func(*term.Screen) {})
 }
 
-// originsText lists the regions of a record, with weights other than 1.
+// originsText lists the regions of a record. It shows a weight only if it is not 1.
 func originsText(r *nusav1.OriginRecord) string {
 	var parts []string
 	for _, o := range r.GetOrigins() {
@@ -236,7 +236,7 @@ func writeOrigins(w *term.Screen, resp *nusav1.ListOriginsResponse) {
 	t.Write(w)
 }
 
-// policyText lists what differs from the default policy.
+// policyText lists how a policy differs from the default policy.
 func policyText(p *nusav1.OriginPolicy) string {
 	parts := []string{"nearest"}
 	if n := p.GetPercentile(); n != 0 && n != 50 {
@@ -277,6 +277,6 @@ func originRemoveCommand(s *cli.Settings) *cobra.Command {
 			return c.Print(resp, func(w *term.Screen) { fmt.Fprintf(w, "the record of %s is removed\n", args[0]) })
 		}),
 	}
-	c.Flags().Int64Var(&check, "check-revision", 0, "refuse unless the stored record's revision is this")
+	c.Flags().Int64Var(&check, "check-revision", 0, "fail unless the stored record has this revision")
 	return c
 }

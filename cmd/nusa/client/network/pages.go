@@ -9,8 +9,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// A matrix of many regions comes in pages of whole rows and is shown page by page, because the
-// million edges of 1,000 regions would take a gigabyte of memory.
+// A matrix of many regions comes in pages of complete rows, and the client shows one page
+// at a time. All edges of 1,000 regions, a million, would take a gigabyte of memory.
 
 func matrixPage(c *cli.Session, req *nusav1.MatrixRequest) (*nusav1.MatrixResponse, error) {
 	ctx, cancel := c.WithTimeout()
@@ -18,7 +18,7 @@ func matrixPage(c *cli.Session, req *nusav1.MatrixRequest) (*nusav1.MatrixRespon
 	return c.Topology().Matrix(ctx, req)
 }
 
-// eachPage calls f for a page and all following pages.
+// eachPage calls f for a page and for all pages that follow.
 func eachPage(c *cli.Session, page *nusav1.MatrixResponse, f func(*nusav1.MatrixResponse) error) error {
 	for {
 		if err := f(page); err != nil || page.GetNext() == "" {
@@ -32,7 +32,7 @@ func eachPage(c *cli.Session, page *nusav1.MatrixResponse, f func(*nusav1.Matrix
 	}
 }
 
-// showPagedMatrix shows the matrix that begins with the page first.
+// showPagedMatrix shows a matrix of several pages. first is its first page.
 func showPagedMatrix(c *cli.Session, first *nusav1.MatrixResponse, o latencyOptions) error {
 	switch {
 	case c.Output != "table":
@@ -40,7 +40,7 @@ func showPagedMatrix(c *cli.Session, first *nusav1.MatrixResponse, o latencyOpti
 	case o.all:
 		whole := &nusav1.MatrixResponse{Regions: first.GetRegions(), SeenBy: first.GetSeenBy(), Alone: first.GetAlone()}
 		err := eachPage(c, first, func(page *nusav1.MatrixResponse) error {
-			for _, e := range page.GetEdges() { // keep only what cells show
+			for _, e := range page.GetEdges() { // retain only what the cells show
 				whole.Edges = append(whole.Edges, &nusav1.Edge{
 					From: e.GetFrom(), To: e.GetTo(), State: e.GetState(), Source: e.GetSource(), Doubt: e.GetDoubt(),
 					P50: e.GetP50(), P90: e.GetP90(), P99: e.GetP99(),
@@ -77,8 +77,7 @@ func showPagedMatrix(c *cli.Session, first *nusav1.MatrixResponse, o latencyOpti
 	return nil
 }
 
-// printPagedMatrix prints the pages as one JSON document with one edge a line. The document is
-// also valid YAML.
+// printPagedMatrix prints the pages as one document with one edge on each line.
 func printPagedMatrix(c *cli.Session, first *nusav1.MatrixResponse) error {
 	head, err := cli.MessageTree(&nusav1.MatrixResponse{Regions: first.GetRegions(), SeenBy: first.GetSeenBy(), Alone: first.GetAlone()})
 	if err != nil {
@@ -117,8 +116,8 @@ func printPagedMatrix(c *cli.Session, first *nusav1.MatrixResponse) error {
 	return nil
 }
 
-// writeCSV writes the format that topology.ParseTable reads: milliseconds, and blanks for
-// unknown round trips.
+// writeCSV writes the format that topology.ParseTable reads. Values are in milliseconds,
+// and unknown round trips are blank.
 func writeCSV(c *cli.Session, first *nusav1.MatrixResponse, o latencyOptions) error {
 	regions := first.GetRegions()
 	w := csv.NewWriter(c.Out)

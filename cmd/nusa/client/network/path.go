@@ -16,7 +16,7 @@ import (
 	"github.com/nusa-scheduler/nusa/topology"
 )
 
-// pathOptions holds the flags of topology path.
+// pathOptions holds the flags of `nusa topology path`.
 type pathOptions struct {
 	k, percentile, relays int
 	cpu, queue            time.Duration
@@ -88,7 +88,7 @@ func (o pathOptions) request(from, to string) (*nusav1.PathRequest, error) {
 	return req, history.CheckPercentile(o.percentile)
 }
 
-// noPathText says that there is no usable path, and which flags may find one.
+// noPathText says that no path can be used now, and which flag may find one.
 func (o pathOptions) noPathText(from, to string) string {
 	text := fmt.Sprintf("no path from %s to %s over at most %s in between is open now", from, to, term.Plural(o.relays, "region"))
 	if o.relays == 0 {
@@ -100,8 +100,8 @@ func (o pathOptions) noPathText(from, to string) string {
 	return text
 }
 
-// relaysToProto returns --relays for the request, where 0 means the default and
-// -1 means none.
+// relaysToProto converts --relays for a request, in which 0 means the default and -1 means
+// no relay.
 func relaysToProto(n int) (int32, error) {
 	if n < 0 || n > topology.MaxRelays {
 		return 0, fmt.Errorf("--relays: %d is not within 0..%d", n, topology.MaxRelays)

@@ -55,7 +55,7 @@ on the map, and by which path. The exit code is 1 when no origin can serve it.`,
 	}
 	s.BindRegion(c, "where the client is")
 	c.Flags().StringVar(&location, "location", "", "where the client is, LATITUDE,LONGITUDE in degrees")
-	c.Flags().StringVar(&current, "current", "", "region of the origin that the client uses now: kept unless another is much nearer")
+	c.Flags().StringVar(&current, "current", "", "region of the origin that the client uses now: chosen again unless another one is much nearer")
 	return c
 }
 
@@ -86,7 +86,7 @@ func writeResolved(w *term.Screen, domain, client string, resp *nusav1.ResolveOr
 		}
 		if p := o.GetPath(); len(p.GetRegions()) > 0 {
 			e := pathEdge(p)
-			if a := o.GetAccess(); a != nil { // add the round trip from the client to its first region
+			if a := o.GetAccess(); a != nil { // add the round trip from the client to the first region of the path
 				e.P50 = durationpb.New(e.GetP50().AsDuration() + a.GetRtt().AsDuration())
 				e.Source, e.State = a.GetSource(), a.GetState()
 			}

@@ -8,7 +8,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// writeRow writes all values that one region measured, the nearest region first.
+// writeRow writes all values that one region measured, with the nearest region first.
 func writeRow(w *term.Screen, m *nusav1.MatrixResponse, o latencyOptions) {
 	edges := slices.Clone(m.GetEdges())
 	edges = slices.DeleteFunc(edges, func(e *nusav1.Edge) bool { return e.GetFrom() != o.from })

@@ -15,11 +15,10 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// nodesShown is how many nodes of a region a tree shows without --all. Unhealthy nodes come
-// first.
+// nodesShown is how many nodes of a region a tree shows without --all.
 const nodesShown = 20
 
-// TopologyCommand returns the command nusa topology.
+// TopologyCommand returns the command `nusa topology`.
 func TopologyCommand() *cobra.Command {
 	s := &cli.Settings{}
 	c := cli.Noun("topology", "See the federation as a tree, find near regions and paths, check the matrix",
@@ -66,7 +65,7 @@ first and the others are only counted; --all shows every node.
 	return c
 }
 
-// treeLine is one line of a tree, and the lines below it.
+// treeLine is one line of a tree, with the lines below it.
 type treeLine struct {
 	text string
 	sub  []treeLine
@@ -88,7 +87,7 @@ func healthyNode(n *nusav1.Node) bool {
 	return n.GetState() == nusav1.NodeState_NODE_STATE_READY && n.GetSilent() == nil && !n.GetDraining() && !n.GetCordoned()
 }
 
-// writeTree writes a tree with a bounded number of nodes of each region.
+// writeTree writes a tree with at most most nodes of each region.
 func writeTree(w *term.Screen, t *nusav1.TopologyTree, most int) {
 	root := treeLine{text: w.Bold("federation") + term.Gap + treeSummary(w, t)}
 	for _, s := range t.GetServers() {
@@ -107,7 +106,7 @@ func writeTree(w *term.Screen, t *nusav1.TopologyTree, most int) {
 		b.sub = append(b.sub, nodeBranches(w, nodes[r.GetDefinition().GetName()], most)...)
 		for _, e := range t.GetErrors() {
 			if e.GetRegion() == r.GetDefinition().GetName() {
-				b.sub = append(b.sub, treeLine{text: w.Bad("nodes not known: " + term.OneLine(e.GetMessage()))})
+				b.sub = append(b.sub, treeLine{text: w.Bad("nodes unknown: " + term.OneLine(e.GetMessage()))})
 			}
 		}
 		root.sub = append(root.sub, b)
@@ -117,7 +116,7 @@ func writeTree(w *term.Screen, t *nusav1.TopologyTree, most int) {
 	root.write(w, "")
 }
 
-// treeSummary counts regions and nodes by their health.
+// treeSummary counts the regions by their state, and the nodes by their health.
 func treeSummary(w *term.Screen, t *nusav1.TopologyTree) string {
 	var ready, lost, draining, cordoned, unknown int32
 	var parts []string
@@ -173,7 +172,7 @@ func regionBranch(w *term.Screen, r *nusav1.Region) treeLine {
 	b := treeLine{text: strings.Join(text, term.Gap)}
 	for _, s := range r.GetServers() {
 		if s.GetId() == "" && s.GetAddress() == "" {
-			continue // regions know only a probe address of each other's servers
+			continue // other regions know only a probe address of a region's server
 		}
 		role, health := region.ServerState(w, r, s)
 		b.sub = append(b.sub, treeLine{text: strings.Join([]string{role + " " + s.GetId(), health, s.GetAddress()}, term.Gap)})
@@ -181,8 +180,8 @@ func regionBranch(w *term.Screen, r *nusav1.Region) treeLine {
 	return b
 }
 
-// nodeBranches returns a bounded number of nodes and a line that counts the others. Unhealthy
-// nodes come first when not all are shown.
+// nodeBranches returns lines for at most most nodes, and a line that counts the others. If
+// not all nodes are shown, the unhealthy ones come first.
 func nodeBranches(w *term.Screen, nodes []*nusav1.Node, most int) []treeLine {
 	shown, well := nodes, 0
 	if len(nodes) > most {
@@ -213,7 +212,7 @@ func nodeBranches(w *term.Screen, nodes []*nusav1.Node, most int) []treeLine {
 		}
 		text := fmt.Sprintf("and %d more nodes, ", left)
 		if ill := left - (all - well); ill > 0 {
-			text += fmt.Sprintf("%d of them not well", ill)
+			text += fmt.Sprintf("%d of them unhealthy", ill)
 		} else {
 			text += "all of them ready"
 		}

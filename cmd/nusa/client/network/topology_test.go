@@ -12,7 +12,7 @@ import (
 // is right.
 func TestTreeShowsUnhealthyNodesFirst(t *testing.T) {
 	for most, want := range map[int]string{
-		1: "and 3 more nodes, 1 of them not well", 2: "and 2 more nodes, all of them ready", 3: "and 1 more nodes, all of them ready", 4: "",
+		1: "and 3 more nodes, 1 of them unhealthy", 2: "and 2 more nodes, all of them ready", 3: "and 1 more nodes, all of them ready", 4: "",
 	} {
 		var b strings.Builder
 		writeTree(&term.Screen{Writer: &b, Now: sample.Noon}, sample.CrowdedTree(), most)

@@ -12,16 +12,16 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// matrixWatch holds the latest values of every edge.
+// matrixWatch holds the latest value of every edge.
 type matrixWatch struct {
 	whole   *nusav1.MatrixResponse
-	at      map[[2]string]int // the position of an edge in whole
+	at      map[[2]string]int // maps an edge to its position in whole
 	token   string
 	changed int // number of edges in the latest message
 }
 
-// watchMatrix shows a matrix as it changes: on a terminal it redraws the
-// matrix, else it prints the changed edges.
+// watchMatrix shows a matrix as it changes. On a terminal it redraws the matrix. Otherwise
+// it prints the changed edges.
 func watchMatrix(c *cli.Session, req *nusav1.MatrixRequest, o latencyOptions) error {
 	m := &matrixWatch{whole: &nusav1.MatrixResponse{}, at: map[[2]string]int{}}
 	r := &cli.Resumed{Session: c}
@@ -31,7 +31,7 @@ func watchMatrix(c *cli.Session, req *nusav1.MatrixRequest, o latencyOptions) er
 	})
 }
 
-// followMatrix shows one stream until it ends.
+// followMatrix shows the updates of one stream until the stream ends.
 func followMatrix(c *cli.Session, req *nusav1.MatrixRequest, o latencyOptions, m *matrixWatch, answered func()) error {
 	stream, err := c.Topology().Watch(c.Ctx, req)
 	if err != nil {
@@ -61,7 +61,7 @@ func followMatrix(c *cli.Session, req *nusav1.MatrixRequest, o latencyOptions, m
 	}
 }
 
-// apply stores the changes of a message.
+// apply stores the changes that a message reports.
 func (m *matrixWatch) apply(update *nusav1.MatrixResponse) {
 	if update.GetReset_() {
 		m.whole, m.at = &nusav1.MatrixResponse{}, map[[2]string]int{}
@@ -99,7 +99,7 @@ func (m *matrixWatch) dropOldRegions() {
 	}
 }
 
-// writeChanges writes the changed edges, for output without a terminal.
+// writeChanges writes the changed edges, for output that is no terminal.
 func writeChanges(w *term.Screen, update *nusav1.MatrixResponse, o latencyOptions) {
 	if update.GetReset_() {
 		fmt.Fprintln(w, "(a gap: the whole matrix follows)")
@@ -109,8 +109,8 @@ func writeChanges(w *term.Screen, update *nusav1.MatrixResponse, o latencyOption
 	}
 }
 
-// drawMatrix overwrites the previous matrix. It does not clear the screen, because that would
-// flicker. It counts the lines that do not fit.
+// drawMatrix overwrites the previous matrix. It does not clear the screen first, because
+// that would flicker. A last line counts the lines that do not fit.
 func drawMatrix(w *term.Screen, m *matrixWatch, o latencyOptions, height int) {
 	var text strings.Builder
 	writeLatency(w.Onto(&text), m.whole, o)

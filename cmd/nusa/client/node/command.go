@@ -10,7 +10,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Command returns the command nusa node.
+// Command returns the command `nusa node`.
 func Command() *cobra.Command {
 	s := &cli.Settings{}
 	c := cli.Noun("node", "Look at nodes and their history, drain, cordon and remove them",

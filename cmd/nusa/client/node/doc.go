@@ -1,4 +1,4 @@
-// Package node has the commands of nusa node: show nodes, drain, cordon and remove them.
+// Package node has the commands of `nusa node`: show nodes, drain, cordon and remove them.
 //
 //   - command.go: the noun, and node remove
 //   - list.go: node list

@@ -38,7 +38,7 @@ region. node status shows what is left on the node, and why it cannot move.`,
 	return c
 }
 
-// workText says which work a node accepts. A node may be cordoned, draining and lost at the
+// workText says which work a node accepts. A node can be cordoned, draining and lost at the
 // same time.
 func workText(n *nusav1.Node, nusa string) string {
 	var parts []string
@@ -46,7 +46,7 @@ func workText(n *nusav1.Node, nusa string) string {
 		left := "nothing is left on it"
 		if n.GetAllocations() > 0 {
 			left = term.Plural(n.GetAllocations(), "allocation") + " to move"
-			if n.GetState() != nusav1.NodeState_NODE_STATE_LOST { // otherwise the instances wait for the node, not for room
+			if n.GetState() != nusav1.NodeState_NODE_STATE_LOST { // otherwise the instances wait for the node and not for room
 				left += noRoomText(n.GetLeaving())
 			}
 		}
@@ -68,8 +68,8 @@ func workText(n *nusav1.Node, nusa string) string {
 	return strings.Join(parts, ", and ")
 }
 
-// noRoomText says how many allocations fit on no other node of the region, and what happens to
-// these allocations; "" when all fit.
+// noRoomText says how many allocations fit on no other node of the region, and what happens
+// to these allocations. It is "" if all fit.
 func noRoomText(leaving []*nusav1.LeavingGroup) string {
 	none := int32(0)
 	for _, g := range leaving {
@@ -81,7 +81,8 @@ func noRoomText(leaving []*nusav1.LeavingGroup) string {
 	return fmt.Sprintf(", and the region's other nodes have no room for %d now: these are stopped anyway, update.max_parallel of a group at a time, and wait for room or go to another region", none)
 }
 
-// writeLeaving writes the groups that must leave a draining node, and why they cannot.
+// writeLeaving writes the groups that must leave a draining node, and why not all their
+// instances can move now.
 func writeLeaving(w *term.Screen, n *nusav1.Node) {
 	if len(n.GetLeaving()) == 0 {
 		return

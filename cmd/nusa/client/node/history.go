@@ -20,8 +20,8 @@ func historyCommand(s *cli.Settings) *cobra.Command {
 		Long: `Shows the use of a node, or of a pool of nodes: a line over time for each value, from
 the least (▁) to the greatest (█), and the trend of memory and disk. "runs out in
 about 12 days (9–20)" is when a line through the values reaches the capacity, with
-the 99 % confidence interval. When there is no trend, a text says why. Without a node
-or a pool: all pools of --region.
+the 99 % confidence interval. If there is no trend, a text says why. Without a node
+or a pool the command shows all pools of --region.
 
 Regions retain values of every 5 seconds for an hour, of each minute for a day, and of
 each ten minutes for 31 days.`,
@@ -40,7 +40,8 @@ each ten minutes for 31 days.`,
 				}
 				return history.Show(c, req, since, []string{"cpu", "memory_used"})
 			}
-			// This request finds the node's region and id, and reports an unknown name.
+			// This request finds the region and the id of the node, and reports an unknown
+			// name.
 			ctx, cancel := c.WithTimeout()
 			defer cancel()
 			n, err := c.Nodes().Get(ctx, &nusav1.GetNodeRequest{Id: args[0], Region: c.Region})

@@ -33,7 +33,8 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	return c
 }
 
-// noNodesText says that nothing matched the filters, and what to do next.
+// noNodesText returns a text that no node matched the filters, and that says what to do
+// next.
 func noNodesText(c *cli.Session, pool, unseen string) string {
 	what := "no nodes"
 	if pool != "" {
@@ -77,7 +78,7 @@ func memoryUsed(n *nusav1.Node) string {
 	return term.Percent(float64(s.GetMemoryUsedBytes()) / float64(total))
 }
 
-// State returns the state of a node: "ready, draining", "lost, silent 5m".
+// State returns the state of a node, for example "ready, draining" or "lost, silent 5m".
 func State(w *term.Screen, n *nusav1.Node) string {
 	parts := []string{w.State(term.Word(n.GetState()))}
 	if n.GetSilent() != nil {

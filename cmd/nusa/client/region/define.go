@@ -59,6 +59,6 @@ func defineCommand(s *cli.Settings) *cobra.Command {
 		}),
 	}
 	c.Flags().StringVarP(&file, "file", "f", "", "the same as FILE")
-	c.Flags().Int64Var(&check, "check-revision", 0, "refuse unless the stored region's revision is this; -1: unless there is none")
+	c.Flags().Int64Var(&check, "check-revision", 0, "fail unless the stored region has this revision; -1: unless the region does not exist")
 	return c
 }

@@ -1,5 +1,5 @@
-// Package region has the commands of nusa region: define regions, show what they report,
-// cordon and remove them.
+// Package region has the commands of `nusa region`: define regions, show their reports,
+// cordon, drain, verify and remove them, and handle lost regions.
 //
 //   - command.go: the noun, region cordon, uncordon and remove
 //   - drain.go: region drain

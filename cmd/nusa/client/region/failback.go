@@ -68,7 +68,7 @@ func returning(n int32) string {
 	return fmt.Sprintf("%d instances return", n)
 }
 
-// slot returns the slot of a move: "web[0-3]", or "web[3]" for one instance.
+// slot returns the slot of a move, for example "web[0-3]", or "web[3]" for one instance.
 func slot(m *nusav1.FailbackMove) string {
 	if m.GetTo()-m.GetFrom() == 1 {
 		return fmt.Sprintf("%s[%d]", m.GetGroup(), m.GetFrom())

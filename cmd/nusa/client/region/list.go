@@ -37,7 +37,7 @@ func listCommand(s *cli.Settings) *cobra.Command {
 	return c
 }
 
-// NoneText says that there are no regions, and how to define one.
+// NoneText returns a text that there are no regions, and that says how to define one.
 func NoneText(w *term.Screen) string {
 	return fmt.Sprintf("no regions; define one with: %s region define FILE, or start its servers", w.Program)
 }
@@ -73,15 +73,16 @@ func writeRegions(w *term.Screen, regions []*nusav1.Region) {
 	}
 }
 
-// plainWidth is the width of the list without a terminal. region status and -o json have the
-// columns that do not fit.
+// plainWidth is the width of the list if the output is no terminal. Columns that do not fit
+// are left out. `nusa region status` and -o json have these values.
 const plainWidth = 80
 
-// State returns the state of a region: "connected, cordoned", "lost, silent 3m".
+// State returns the state of a region, for example "connected, cordoned" or "lost, silent
+// 3m".
 func State(w *term.Screen, r *nusav1.Region) string {
 	state := w.State(term.Word(r.GetState()))
 	if state == "" {
-		state = w.Faint("not known here") // the server of one region was asked about another region
+		state = w.Faint("not known here") // the server asked belongs to another region, and knows no state of this one
 	}
 	if r.GetAwaited() != nil && r.GetSilent() == nil {
 		state = w.Wait("reconnecting")
@@ -100,8 +101,8 @@ func State(w *term.Screen, r *nusav1.Region) string {
 	return state
 }
 
-// notes says what an operator should know about a region: why it is lost, and what happens to
-// its work.
+// notes returns what an operator should know about a region: why it is lost, and what
+// happens to its work.
 func notes(w *term.Screen, r *nusav1.Region) (out []string) {
 	if l := r.GetLost(); l != nil {
 		text := "lost"
@@ -140,8 +141,8 @@ func Disconnected(r *nusav1.Region) bool {
 	return r.GetState() != nusav1.RegionState_REGION_STATE_CONNECTED && r.GetState() != nusav1.RegionState_REGION_STATE_ISLAND
 }
 
-// masterOf returns a region's master; "-" while the region is disconnected, because
-// its master is then unknown.
+// masterOf returns the master of a region. It returns "-" while the region is disconnected,
+// because the master is then unknown.
 func masterOf(r *nusav1.Region) string {
 	if Disconnected(r) {
 		return "-"
@@ -149,7 +150,7 @@ func masterOf(r *nusav1.Region) string {
 	return term.OrDash(r.GetMaster())
 }
 
-// nodesOf counts a region's nodes: "ready" or "ready/all".
+// nodesOf counts the nodes of a region, as "ready" or "ready/all".
 func nodesOf(r *nusav1.RegionReport) string {
 	if r.GetNodesLost() == 0 {
 		return term.Count(r.GetNodesReady())

@@ -55,7 +55,7 @@ statement is confirmed with the name of the region: typed at the prompt, or with
 	return c
 }
 
-// typedName asks for the name of the region and reads what is typed.
+// typedName asks the user for the name of the region and returns what the user types.
 func typedName(c *cli.Session, name string) (string, error) {
 	ctx, cancel := c.WithTimeout()
 	defer cancel()
@@ -76,7 +76,7 @@ func typedName(c *cli.Session, name string) (string, error) {
 	return line, nil
 }
 
-// caller returns the user and the host, for the record.
+// caller returns the user and the host, for the record of the statement.
 func caller() string {
 	name, host := os.Getenv("USER"), ""
 	if u, err := user.Current(); err == nil {

@@ -16,9 +16,9 @@ func rebindCommand(s *cli.Settings) *cobra.Command {
 	c := &cobra.Command{
 		Use: "rebind", Short: "Let a region join another federation", Args: cli.Positional(),
 		Long: "Allows the region of the called server to join the federation with the given id, and no other.\n" +
-			"A region refuses every federation but its own, since an empty or foreign one would stop its work:\n" +
-			"after the rebind the region runs what that federation orders, and stops its former federation's jobs.\n" +
-			"The region's own jobs (NAME@REGION) go on.",
+			"A region refuses every federation but its own, because an empty or foreign one would stop its work.\n" +
+			"After the rebind the region runs what that federation orders, and stops its former federation's jobs.\n" +
+			"The region's own jobs (NAME@REGION) continue.",
 		Example: "  nusa region rebind --federation 2VIP6IXGENHFRLURL3E6LPWTHP --addr 10.0.0.2:7610",
 		RunE: s.Run(func(c *cli.Session, _ []string) error {
 			if federation == "" {

@@ -45,7 +45,7 @@ func writeRegion(w *term.Screen, r *nusav1.Region) {
 		add("location", strings.TrimSpace(fmt.Sprintf("%s %.2f,%.2f", l.GetName(), l.GetLatitude(), l.GetLongitude())))
 	}
 	add("labels", term.LabelText(d.GetLabels()))
-	if r.GetState() != nusav1.RegionState_REGION_STATE_UNSPECIFIED { // the server of another region does not know who defined a region
+	if r.GetState() != nusav1.RegionState_REGION_STATE_UNSPECIFIED { // the server of another region does not know who defined the region
 		add("defined by", map[bool]string{true: "an operator", false: "itself"}[r.GetDefinedByOperator()])
 	}
 	if r.GetClusterId() != "" {
@@ -58,7 +58,7 @@ func writeRegion(w *term.Screen, r *nusav1.Region) {
 	add(master, strings.TrimSpace(r.GetMaster()+" "+r.GetMasterAddress()))
 	var known []*nusav1.RegionalServer
 	for _, s := range r.GetServers() {
-		if s.GetId() == "" && s.GetAddress() == "" { // regions know only a probe address of each other's servers
+		if s.GetId() == "" && s.GetAddress() == "" { // other regions know only a probe address of a region's server
 			add("probed at", s.GetProbeAddress())
 			continue
 		}
@@ -77,8 +77,8 @@ func writeRegion(w *term.Screen, r *nusav1.Region) {
 	writeReport(w, r)
 }
 
-// ServerState returns a server's role and health. Both are unknown while the region
-// is disconnected.
+// ServerState returns the role and the health of a server. Both are unknown while the
+// region is disconnected.
 func ServerState(w *term.Screen, r *nusav1.Region, s *nusav1.RegionalServer) (role, health string) {
 	if Disconnected(r) {
 		return "server", w.Wait("unknown")
@@ -86,8 +86,8 @@ func ServerState(w *term.Screen, r *nusav1.Region, s *nusav1.RegionalServer) (ro
 	return map[bool]string{true: "master", false: "follower"}[s.GetLeader()], w.Health(s.GetHealthy())
 }
 
-// ReportAge returns the age of a region's report. It is unknown for a report that an
-// earlier global leader received.
+// ReportAge returns a text with the age of a region's report. The age is unknown if an
+// earlier active global server received the report.
 func ReportAge(r *nusav1.Region) string {
 	switch {
 	case r.GetReportAge() != nil:
@@ -106,7 +106,7 @@ func writeReport(w *term.Screen, r *nusav1.Region) {
 		case nusav1.RegionState_REGION_STATE_DEFINED:
 			text += ": its servers, started with nusa regional --region " + r.GetDefinition().GetName() + " --global HOST:PORT, send them"
 		case nusav1.RegionState_REGION_STATE_UNSPECIFIED:
-			text = "no report here: a regional server has its own region's, a global server everyone's"
+			text = "no report here: a regional server has the report of its own region, a global server those of all regions"
 		}
 		fmt.Fprintln(w, "\n"+text)
 		return

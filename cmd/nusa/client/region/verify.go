@@ -14,8 +14,8 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// verifyTimeout is the default of --timeout. It is long because the comparison may take
-// several tries, each over all records.
+// verifyTimeout is the default of --timeout. It is long, because the comparison may need
+// several tries, each of which reads all records.
 const verifyTimeout = time.Minute
 
 func verifyCommand(s *cli.Settings) *cobra.Command {
@@ -24,7 +24,7 @@ func verifyCommand(s *cli.Settings) *cobra.Command {
 		Long: "Asks every server of a region for a digest of its state at the same index of the log,\n" +
 			"while the region continues to work. The default is the region of the called server,\n" +
 			"or the only region of the federation. The default of --timeout is a minute.\n\n" +
-			"Exit codes: 0 all states are equal, 1 they differ, or a server did not answer.",
+			"Exit codes: 0 all states are equal, 1 they differ, or a server did not respond.",
 		RunE: s.Run(func(c *cli.Session, args []string) error {
 			if !c.Cmd.Flags().Changed("timeout") {
 				c.Timeout = verifyTimeout
@@ -47,9 +47,9 @@ func verifyCommand(s *cli.Settings) *cobra.Command {
 	}
 }
 
-// regionToVerify returns the region of the argument. Without one it returns "",
-// which means the region of the called server, or the only region of the
-// federation.
+// regionToVerify returns the region that the argument names. Without an argument it returns
+// "" if the called server is a regional one, which then means its own region. A global
+// server is asked for the only region of the federation.
 func regionToVerify(ctx context.Context, c *cli.Session, args []string) (string, error) {
 	if len(args) > 0 || c.RegionOf(ctx) != "" {
 		return strings.Join(args, ""), nil
@@ -68,7 +68,7 @@ func regionToVerify(ctx context.Context, c *cli.Session, args []string) (string,
 	if len(names) > cli.MaxNamed {
 		names = append(names[:cli.MaxNamed], "…")
 	}
-	return "", fmt.Errorf("REGION is missing, a global server is asked: %s %s, for instance; there are %s", c.Cmd.CommandPath(), append(names, "REGION")[0], cmp.Or(strings.Join(names, ", "), "none yet"))
+	return "", fmt.Errorf("REGION is missing, and a global server serves several regions: try %s %s; there are %s", c.Cmd.CommandPath(), append(names, "REGION")[0], cmp.Or(strings.Join(names, ", "), "none yet"))
 }
 
 func writeVerified(w *term.Screen, r *nusav1.VerifyRegionResponse) {
@@ -86,8 +86,8 @@ func writeVerified(w *term.Screen, r *nusav1.VerifyRegionResponse) {
 	}
 }
 
-// verifyError returns an error when servers differ or did not answer; nil when all states are
-// equal.
+// verifyError returns an error if servers differ or did not respond. It returns nil if all
+// states are equal.
 func verifyError(r *nusav1.VerifyRegionResponse) error {
 	if r.GetEqual() {
 		return nil
@@ -105,7 +105,7 @@ func verifyError(r *nusav1.VerifyRegionResponse) error {
 		return fmt.Errorf("the servers of region %s are of %d versions, which may encode equal states differently: compare them when all are upgraded", r.GetRegion(), len(versions))
 	}
 	if len(hashes) > 1 {
-		return fmt.Errorf("the servers of region %s have different states at index %d: stop those that are in the minority, empty their data directories and start them again; they take the state from the master", r.GetRegion(), r.GetIndex())
+		return fmt.Errorf("the servers of region %s have different states at index %d: stop those in the minority, empty their data directories and start them again: they get the state from the master", r.GetRegion(), r.GetIndex())
 	}
-	return fmt.Errorf("%d of %d servers of region %s did not answer: start or replace them, and try again", silent, len(r.GetServers()), r.GetRegion())
+	return fmt.Errorf("%d of %d servers of region %s did not respond: start or replace them, and try again", silent, len(r.GetServers()), r.GetRegion())
 }

@@ -1,4 +1,4 @@
-// Package sample has fixed messages for the tests of the client, and shows them.
+// Package sample has fixed messages for the tests of the client, and renders them.
 //
 //   - jobs.go: jobs, allocations, regions and nodes
 //   - topology.go: round trips, paths, origins and series

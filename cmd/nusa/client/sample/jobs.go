@@ -12,7 +12,7 @@ import (
 	nusav1 "github.com/nusa-scheduler/nusa/proto/nusa/v1"
 )
 
-// Noon is the present time in renderings.
+// Noon is the present time in all renderings.
 var Noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
 func Ago(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(Noon.Add(-d)) }
@@ -41,8 +41,8 @@ func Job() *nusav1.Job {
 	}
 }
 
-// Waiting has two groups that wait for the same reason, and a third group that waits for one
-// reason in two regions.
+// Waiting returns a job in which two groups wait for the same reason. A third group waits
+// for one reason in two regions.
 func Waiting() *nusav1.Job {
 	j := Job()
 	full := &nusav1.CountedReason{Reason: nusav1.Reason_REASON_INSUFFICIENT_CPU, Count: 2, What: "region", Message: "eastus: needs 64 cpu, the largest node, e1, has 4; japaneast: needs 64 cpu, the largest node, j1, has 8"}
@@ -65,8 +65,8 @@ func Waiting() *nusav1.Job {
 	return j
 }
 
-// CutOff returns a job with two instances in a region that is cut off, and four that moved
-// away from another one.
+// CutOff returns a job with three instances in a region that is cut off, and four that
+// moved away from another region.
 func CutOff() *nusav1.Job {
 	j := Job()
 	j.Spec.Groups = map[string]*nusav1.Group{"web": {Count: proto.Int32(8)}, "cache": {Count: proto.Int32(1)}}
@@ -118,7 +118,7 @@ func Staged() *nusav1.Job {
 	return j
 }
 
-// Turns returns the plan of Staged's rollout, made before the rollout began.
+// Turns returns the plan of the update that Staged shows, before the update began.
 func Turns() *nusav1.PlanResponse {
 	p := &nusav1.PlanResponse{Revision: 120, Diff: []*nusav1.DiffLine{{Field: "groups.web.tasks.server.env.A", New: "1"}}}
 	for _, s := range Staged().GetStatus().GetGroups()["web"].GetSlots()[:3] {
@@ -138,8 +138,8 @@ func Disconnected() *nusav1.Region {
 	return r
 }
 
-// Silent returns regions that are cut off: one whose work is going to move, one that was lost,
-// and one that cannot commit.
+// Silent returns three regions: one that is cut off and whose work is going to move, one
+// that was lost, and one that cannot commit.
 func Silent() []*nusav1.Region {
 	of := func(name string, state nusav1.RegionState) *nusav1.Region {
 		r := Disconnected()
@@ -156,8 +156,8 @@ func Silent() []*nusav1.Region {
 	return []*nusav1.Region{tokyo, jakarta, lima}
 }
 
-// Elected returns two regions as a new active server shows them: one right after the election,
-// one some seconds later.
+// Elected returns two regions as a new active server shows them: one immediately after the
+// election, and one some seconds later.
 func Elected() []*nusav1.Region {
 	out := Silent()[:2]
 	for _, r := range out {
@@ -239,7 +239,8 @@ func Alloc() *nusav1.Allocation {
 	}
 }
 
-// ManyAllocs returns the allocations of a job with two groups; web[1] was replaced.
+// ManyAllocs returns the allocations of a job with two groups, in which web[1] was
+// replaced.
 func ManyAllocs() []*nusav1.Allocation {
 	var out []*nusav1.Allocation
 	for i, at := range []struct {
@@ -252,8 +253,8 @@ func ManyAllocs() []*nusav1.Allocation {
 	return out
 }
 
-// EverywhereAllocs returns the allocations of a system job in two regions, with
-// equal numbers.
+// EverywhereAllocs returns the allocations of a system job. Their numbers are equal in two
+// regions.
 func EverywhereAllocs() []*nusav1.Allocation {
 	var out []*nusav1.Allocation
 	for i, region := range []string{"eastus", "japaneast"} {
@@ -316,7 +317,7 @@ func Tree() *nusav1.TopologyTree {
 	}
 }
 
-// StoredSpec returns the spec that a server stores for JobFile.
+// StoredSpec returns the spec that a server stores for JobFile with a name.
 func StoredSpec(name string) *nusav1.JobSpec {
 	spec, err := job.Parse(fmt.Appendf(nil, JobFile, name, "batch"), "hello.yaml")
 	if err != nil {
@@ -348,7 +349,7 @@ func EndedAllocs(n int) []*nusav1.Allocation {
 	return out
 }
 
-// JobFile is a job file with a name and a type to fill in.
+// JobFile is a job file in which a name and a type must be filled in.
 const JobFile = "name: %s\ntype: %s\ngroups: {web: {count: 2, tasks: {t: {driver: process, config: {command: x}}}}}\n"
 
 // System returns a system job in two regions.

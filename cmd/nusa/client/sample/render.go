@@ -9,21 +9,21 @@ import (
 	"github.com/nusa-scheduler/nusa/internal/golden"
 )
 
-// Rendering is a text for people. Its name is the command that shows it.
+// Rendering is a text for people. Its name is the command that shows the text.
 type Rendering struct {
 	Name string
 	Show func(w *term.Screen)
 }
 
-// Of returns a rendering.
+// Of returns a Rendering.
 func Of(name string, show func(w *term.Screen)) Rendering { return Rendering{Name: name, Show: show} }
 
-// colourScale is the line below round trips that only coloured output has.
+// colourScale is the line below round trips that only output with colours has.
 const colourScale = "< 30  < 80  < 150  < 250  ≥ 250\n"
 
-// Render compares all renderings with testdata/render.txt, and coloured ones
-// with testdata/render.colour.txt. The time is Noon and the width is unlimited.
-// Colours must not change anything else.
+// Render compares all renderings with testdata/render.txt, and the renderings with colours
+// with testdata/render.colour.txt. The time is Noon, and the width is unlimited. Colours
+// must not change the text.
 func Render(t *testing.T, all []Rendering) {
 	t.Helper()
 	plain, colour := render(all, false), render(all, true)
@@ -46,7 +46,8 @@ func render(all []Rendering, colour bool) string {
 	return b.String()
 }
 
-// Screen returns a screen at Noon with so many columns; 0 means no terminal.
+// Screen returns a screen at Noon with a number of columns. 0 means that there is no
+// terminal.
 func Screen(b *strings.Builder, colour bool, columns int) *term.Screen {
 	return &term.Screen{Writer: b, Palette: term.Palette{On: colour}, Now: Noon, Program: "nusa", Width: columns}
 }

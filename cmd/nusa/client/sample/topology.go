@@ -29,7 +29,7 @@ func Matrix() *nusav1.MatrixResponse {
 	}}
 }
 
-// SeenMatrix returns a matrix from the view of one region.
+// SeenMatrix returns a matrix as one region sees it.
 func SeenMatrix(alone *durationpb.Duration) *nusav1.MatrixResponse {
 	return &nusav1.MatrixResponse{
 		Regions: []string{"eastus", "japaneast"}, SeenBy: "eastus", Alone: alone,
@@ -62,7 +62,8 @@ func WeighedPaths() *nusav1.PathResponse {
 	}}
 }
 
-// DoubtedPaths returns a path with a stale edge, and a path with an edge whose value is doubted.
+// DoubtedPaths returns a path with a stale edge, and a path with an edge whose value is
+// doubted.
 func DoubtedPaths() *nusav1.PathResponse {
 	return &nusav1.PathResponse{Paths: []*nusav1.Path{
 		{Regions: []string{"southeastasia", "eastus"}, Rtt: Lasting(224 * time.Millisecond), Source: nusav1.RTTSource_RTT_SOURCE_MEASURED, State: nusav1.EdgeState_EDGE_STATE_STALE},
@@ -83,7 +84,7 @@ func Check() *nusav1.CheckTopologyResponse {
 	}}
 }
 
-// wave returns a field of n points around a value. The tenth point has no value.
+// wave returns a field of n points that swing around a value. The tenth point has no value.
 func wave(name string, n int, value, swing float64) *nusav1.HistoryField {
 	f := &nusav1.HistoryField{Name: name}
 	for i := range n {
@@ -111,7 +112,7 @@ func EdgeHistory() []*nusav1.HistorySeries {
 	return out
 }
 
-// NodeHistory returns a node whose memory is full in twelve days.
+// NodeHistory returns the history of a node whose memory will be full in twelve days.
 func NodeHistory() *nusav1.HistorySeries {
 	memory := &nusav1.HistoryField{Name: "memory_used"}
 	for i := range 60 {
@@ -148,7 +149,8 @@ func Edge(from, to string, p50 time.Duration, state nusav1.EdgeState, source nus
 		Min: durationpb.New(p50 - p50/20), Jitter: durationpb.New(p50 / 100), Loss: 0.015, Samples: 20, Age: durationpb.New(12 * time.Second), Method: "udp"}
 }
 
-// FederationOf has n regions on a line, 3 ms apart, with every kind of edge.
+// FederationOf returns a matrix of n regions on a line, 3 ms apart, with every kind of
+// edge.
 func FederationOf(n int) *nusav1.MatrixResponse {
 	m := &nusav1.MatrixResponse{}
 	for i := range n {
@@ -174,7 +176,7 @@ func FederationOf(n int) *nusav1.MatrixResponse {
 	return m
 }
 
-// CrowdedTree has a region with four nodes.
+// CrowdedTree returns a tree in which one region has four nodes.
 func CrowdedTree() *nusav1.TopologyTree {
 	t := Tree()
 	well := func(name string) *nusav1.Node {
